@@ -1,0 +1,67 @@
+/*
+ * once/error.h - errors of libonce: one list, one sentence each.
+ *
+ * Every function that can fail returns one of these codes (0 is success, errors are negative) and, where it takes a
+ * once_error_t, also says in words which part was wrong and what to do about it. The text never contains a credential,
+ * a scope, a secret or a body.
+ */
+#ifndef ONCE_ERROR_H
+#define ONCE_ERROR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ONCE_API          __attribute__((visibility("default")))
+#define ONCE_MUST_CHECK   __attribute__((warn_unused_result))
+#define ONCE_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#else
+#define ONCE_API
+#define ONCE_MUST_CHECK
+#define ONCE_PRINTF(f, a)
+#endif
+
+/* name, number, what it means */
+#define ONCE_ERROR_MAP(XX)                                                                         \
+    XX(ONCE_OK, 0, "ok")                                                                           \
+    XX(ONCE_E_NOMEM, -1, "out of memory; nothing was submitted")                                   \
+    XX(ONCE_E_INVALID, -2, "invalid argument")                                                     \
+    XX(ONCE_E_KEY, -3, "the idempotency key is missing or malformed")                              \
+    XX(ONCE_E_CONFIG, -4, "an option, policy or store URL is wrong")                               \
+    XX(ONCE_E_UNAVAILABLE, -5, "the store did not answer in time")                                 \
+    XX(ONCE_E_NOREPLY, -6, "the reply was lost; the operation may have been applied")              \
+    XX(ONCE_E_FULL, -7, "the store has no room")                                                   \
+    XX(ONCE_E_TOO_BIG, -8, "a value is larger than its limit")                                     \
+    XX(ONCE_E_CORRUPT, -9, "stored bytes are damaged")                                             \
+    XX(ONCE_E_NEWER, -10, "written by a newer version of once; upgrade this program")              \
+    XX(ONCE_E_FORKED, -11, "the handle belongs to the parent process; open one after fork")        \
+    XX(ONCE_E_CLOSED, -12, "the handle is shutting down")                                          \
+    XX(ONCE_E_REENTRANT, -13, "a blocking call inside a callback of the same handle")              \
+    XX(ONCE_E_SECRET, -14, "the secrets are missing, unreadable or malformed")                     \
+    XX(ONCE_E_SEALED, -15, "the stored response cannot be decrypted: key missing or data changed") \
+    XX(ONCE_E_NOT_FOUND, -16, "no such record")                                                    \
+    XX(ONCE_E_IO, -17, "an input or output operation failed")                                      \
+    XX(ONCE_E_UNSUPPORTED, -18, "this store or build cannot do that")                              \
+    XX(ONCE_E_CONFLICT, -19, "someone else changed it first; read it again")
+
+typedef enum once_code {
+#define ONCE_ERROR_ENUM(name, number, text) name = (number),
+    ONCE_ERROR_MAP(ONCE_ERROR_ENUM)
+#undef ONCE_ERROR_ENUM
+} once_code_t;
+
+/* Where a call says what was wrong. Owned by the caller; pass NULL when the code is enough. */
+typedef struct once_error {
+    int code;       /* one of once_code_t */
+    char text[240]; /* always terminated; empty when code is ONCE_OK */
+} once_error_t;
+
+/* The name ("ONCE_E_FULL") and the sentence of a code. Static strings, never NULL. */
+ONCE_API const char *once_error_name(int code);
+ONCE_API const char *once_error_text(int code);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

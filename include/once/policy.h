@@ -1,0 +1,85 @@
+/*
+ * once/policy.h - how an operation is treated: retention, lease, recovery, and which responses are an answer.
+ */
+#ifndef ONCE_POLICY_H
+#define ONCE_POLICY_H
+
+#include <stdint.h>
+
+#include <once/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * What happens to a record whose holder is gone or in doubt. In the order of strictness: where the policies of a record and
+ * of an asker differ, the stricter (greater) one decides.
+ */
+typedef enum once_recover {
+    ONCE_RETRY = 0,         /* may run again after doubt or when the lease is over */
+    ONCE_TRANSACTIONAL = 1, /* as retry, and the backend completes the record inside its own transaction */
+    ONCE_HOLD = 2,          /* never runs again until somebody settles it */
+} once_recover_t;
+
+/* What to do with a response of the operation. */
+typedef enum once_judgement {
+    ONCE_JUDGE_RECORD = 1,  /* it is the answer: complete */
+    ONCE_JUDGE_RELEASE = 2, /* no effect, or retryable: release */
+    ONCE_JUDGE_DOUBT = 3,   /* nobody knows: doubt */
+} once_judgement_t;
+
+/* What the backend said in `Once-Outcome`. */
+typedef enum once_verdict {
+    ONCE_SAID_NOTHING = 0,
+    ONCE_SAID_FINAL = 1,
+    ONCE_SAID_RETRY = 2,
+    ONCE_SAID_UNKNOWN = 3,
+} once_verdict_t;
+
+typedef struct once_policy once_policy_t;
+
+/* A policy with the defaults below. NULL when out of memory. Free with once_policy_free (NULL is fine). */
+ONCE_API once_policy_t *once_policy_new(void);
+ONCE_API once_policy_t *once_policy_copy(const once_policy_t *policy);
+ONCE_API void once_policy_free(once_policy_t *policy);
+
+/*
+ * Sets one part by name. ONCE_E_CONFIG names the part and what was expected; the policy is unchanged then.
+ *   ttl      24h                       how long an answer is kept: 1s to 3650d. Units ms s m h d; a bare number is seconds
+ *   lease    30s                       how long a silent holder is presumed alive: 10ms to 1d
+ *   recover  retry                     retry | hold | transactional
+ *   record   2xx,3xx,4xx               statuses that are an answer: NNN, NNN-NNN, Nxx, or `all` (also 5xx); `!` before
+ *                                      an item takes it out again: 4xx,!404
+ *   release  401,403,407,421,425,429   statuses sent before any effect; `none` empties the list
+ * Statuses in `release` go before `record`; 408, 502, 503 and 504 are doubt unless `release` or an explicit `record` item
+ * (the number itself, a range, `5xx` or `all`; not `4xx`) lists them.
+ */
+ONCE_API ONCE_MUST_CHECK int once_policy_set(once_policy_t *policy, const char *name,
+                                             const char *value, once_error_t *err);
+
+/* Several parts at once, separated by spaces: "ttl=48h recover=hold". All are set, or none. */
+ONCE_API ONCE_MUST_CHECK int once_policy_parse(once_policy_t *policy, const char *text,
+                                               once_error_t *err);
+
+ONCE_API uint64_t once_policy_ttl_ms(const once_policy_t *policy);
+ONCE_API uint64_t once_policy_lease_ms(const once_policy_t *policy);
+ONCE_API once_recover_t once_policy_recover(const once_policy_t *policy);
+
+/* `final`, `retry`, `unknown` (any case, spaces around removed); everything else says nothing. */
+ONCE_API once_verdict_t once_verdict_parse(const char *text, size_t len);
+
+/*
+ * What a complete response with this status means under this policy. What the backend said wins over the status. Anything
+ * that ended without a complete response is doubt (or release, when no byte was sent) and is not asked here.
+ */
+ONCE_API once_judgement_t once_policy_judge(const once_policy_t *policy, int status,
+                                            once_verdict_t said);
+
+/* "retry", "hold", "transactional". Static strings. */
+ONCE_API const char *once_recover_name(once_recover_t recover);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,78 @@
+/*
+ * Small helpers over bytes: comparing without a timing leak, little-endian numbers, hex, base32 and base64url text.
+ */
+#ifndef ONCE_CORE_BYTES_H
+#define ONCE_CORE_BYTES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <once/key.h>
+
+/* Equal? Takes the same time wherever the difference is. */
+static inline int once__equal(const void *a, const void *b, size_t len)
+{
+    const unsigned char *x = a, *y = b;
+    unsigned char different = 0;
+    for (size_t i = 0; i < len; i++) {
+        different |= (unsigned char)(x[i] ^ y[i]);
+    }
+    return different == 0;
+}
+
+static inline once_slice_t once__slice(const void *data, size_t len)
+{
+    once_slice_t slice = {data, len};
+    return slice;
+}
+
+static inline void once__put16(uint8_t *p, uint16_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static inline void once__put32(uint8_t *p, uint32_t v)
+{
+    once__put16(p, (uint16_t)v);
+    once__put16(p + 2, (uint16_t)(v >> 16));
+}
+
+static inline void once__put64(uint8_t *p, uint64_t v)
+{
+    once__put32(p, (uint32_t)v);
+    once__put32(p + 4, (uint32_t)(v >> 32));
+}
+
+static inline uint16_t once__get16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static inline uint32_t once__get32(const uint8_t *p)
+{
+    return (uint32_t)once__get16(p) | (uint32_t)once__get16(p + 2) << 16;
+}
+
+static inline uint64_t once__get64(const uint8_t *p)
+{
+    return (uint64_t)once__get32(p) | (uint64_t)once__get32(p + 4) << 32;
+}
+
+/* Writes 2 * len lower-case characters and a terminator. */
+void once__hex(char *out, const uint8_t *data, size_t len);
+
+/* Reads exactly 2 * len hex characters (either case). 0, or -1 when the text is not that. */
+int once__unhex(uint8_t *out, size_t len, const char *text, size_t text_len);
+
+/* Unpadded base64url and lower-case base32 (RFC 4648) with a terminator; sizes for `len` bytes are below. */
+#define ONCE__BASE64_SIZE(len) (((len)*8 + 5) / 6 + 1)
+#define ONCE__BASE32_SIZE(len) (((len)*8 + 4) / 5 + 1)
+void once__base64url(char *out, const uint8_t *data, size_t len);
+void once__base32(char *out, const uint8_t *data, size_t len);
+
+/* Reads exactly `len` bytes from unpadded base64url text; spare bits must be zero. 0, or -1. */
+int once__unbase64url(uint8_t *out, size_t len, const char *text, size_t text_len);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * A record as bytes, for the stores that keep bytes. docs/format.md has the layout: a frozen envelope of
+ * ONCE__ENVELOPE_SIZE bytes (schema, state, policy, flags, claim, lease, last change) that every version can read, then the
+ * rest by schema.
+ */
+#ifndef ONCE_CORE_CODEC_H
+#define ONCE_CORE_CODEC_H
+
+#include "core/record.h"
+
+#define ONCE__ENVELOPE_SIZE 64
+#define ONCE__PAYLOAD_MAX   (ONCE_BODY_STORE_MAX + ONCE_HEADERS_MAX + 4096)
+
+/* The size that once__record_encode needs. */
+size_t once__record_size(const once__record_t *record);
+
+/* Encodes into `out` of exactly once__record_size bytes. The record must be valid (asserted). */
+void once__record_encode(const once__record_t *record, uint8_t *out);
+
+/*
+ * Decodes; pointers point into `data`. Trusts nothing. ONCE_OK; ONCE_E_NEWER: only the envelope's part of `head` was
+ * filled in (schema says which version); ONCE_E_CORRUPT: not a record, `record` is zeroed.
+ */
+int once__record_decode(once__record_t *record, const uint8_t *data, size_t len);
+
+#endif

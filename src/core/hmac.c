@@ -1,0 +1,80 @@
+#include "core/hmac.h"
+
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+#include "core/bytes.h"
+
+#define BLOCK 64
+
+void once__sha256_init(once__sha256_t *ctx)
+{
+    SHA256_Init(ctx);
+}
+
+void once__sha256_add(once__sha256_t *ctx, const void *data, size_t len)
+{
+    if (len > 0) {
+        SHA256_Update(ctx, data, len);
+    }
+}
+
+void once__sha256_end(once__sha256_t *ctx, uint8_t out[ONCE__SHA256_SIZE])
+{
+    SHA256_Final(out, ctx);
+}
+
+void once__hmac_key_set(once__hmac_key_t *key, const uint8_t *secret, size_t len)
+{
+    uint8_t block[BLOCK] = {0};
+
+    if (len > BLOCK) {
+        once__sha256_t ctx;
+        once__sha256_init(&ctx);
+        once__sha256_add(&ctx, secret, len);
+        once__sha256_end(&ctx, block);
+    } else if (len > 0) {
+        memcpy(block, secret, len);
+    }
+    for (size_t i = 0; i < BLOCK; i++) {
+        block[i] ^= 0x36;
+    }
+    once__sha256_init(&key->inner);
+    once__sha256_add(&key->inner, block, BLOCK);
+    for (size_t i = 0; i < BLOCK; i++) {
+        block[i] ^= 0x36 ^ 0x5c;
+    }
+    once__sha256_init(&key->outer);
+    once__sha256_add(&key->outer, block, BLOCK);
+    OPENSSL_cleanse(block, sizeof(block));
+}
+
+void once__hmac_init(once__hmac_t *ctx, const once__hmac_key_t *key)
+{
+    ctx->inner = key->inner;
+    ctx->key = key;
+}
+
+void once__hmac_add(once__hmac_t *ctx, const void *data, size_t len)
+{
+    once__sha256_add(&ctx->inner, data, len);
+}
+
+void once__hmac_add_part(once__hmac_t *ctx, once_slice_t part)
+{
+    uint8_t len[8];
+
+    once__put64(len, part.len);
+    once__hmac_add(ctx, len, sizeof(len));
+    once__hmac_add(ctx, part.data, part.len);
+}
+
+void once__hmac_end(once__hmac_t *ctx, uint8_t out[ONCE__SHA256_SIZE])
+{
+    once__sha256_t outer = ctx->key->outer;
+
+    once__sha256_end(&ctx->inner, out);
+    once__sha256_add(&outer, out, ONCE__SHA256_SIZE);
+    once__sha256_end(&outer, out);
+}

@@ -1,0 +1,75 @@
+/*
+ * The record: what a store holds for one (scope, key).
+ *
+ * The head is everything that decisions are made from; a store changes it only through once__step (rules.h). The rest (key
+ * text, payload) is carried along. All times are milliseconds of the store's clock.
+ */
+#ifndef ONCE_CORE_RECORD_H
+#define ONCE_CORE_RECORD_H
+
+#include <once/once.h>
+
+/* The newest schema of a record's rest that this code can read and write. The envelope never changes. */
+#define ONCE__SCHEMA 1
+
+/* Flags of a head. The numbers are stored: never renumber. */
+enum {
+    ONCE__BY_LEASE = 1, /* unknown because the lease ran out, not because the holder said so */
+    ONCE__TAINTED = 2,  /* an earlier epoch ended in doubt or by lease: release cannot promise "no effect" */
+};
+
+typedef struct once__fingerprint {
+    uint32_t secret;  /* id of the secret that made it */
+    uint8_t mode;     /* once_body_mode_t as it was applied (after a fall-back: exact) */
+    uint8_t mac[32];
+} once__fingerprint_t;
+
+/* Which attempt: every write names both, and both must match. */
+typedef struct once__claim_ref {
+    uint32_t epoch;
+    uint8_t id[ONCE_CLAIM_ID_SIZE];
+} once__claim_ref_t;
+
+typedef struct once__head {
+    uint8_t schema;         /* of the rest; > ONCE__SCHEMA: written by a newer version */
+    uint8_t state;          /* once_state_t */
+    uint8_t recover;        /* once_recover_t */
+    uint8_t flags;
+    once__claim_ref_t claim;
+    uint64_t lease_until;   /* the lease is over when now >= lease_until */
+    uint64_t lease_ms;      /* its length */
+    uint64_t changed;       /* the last change */
+    uint64_t expires;       /* completed, failed: forgotten when now >= expires. 0: never */
+    uint64_t ttl_ms;        /* retention asked for by the claim */
+    uint64_t created;       /* the first claim */
+    once__fingerprint_t fingerprint;
+} once__head_t;
+
+/* What a payload is. Stored: never renumber. */
+enum {
+    ONCE__PAYLOAD_NONE = 0,
+    ONCE__PAYLOAD_RESPONSE = 1, /* as packed by once__response_pack (response.h) */
+    ONCE__PAYLOAD_NOTE = 2,     /* short text: what failed */
+};
+
+typedef struct once__payload {
+    uint8_t kind;
+    uint16_t status; /* 0: none */
+    const uint8_t *data;
+    size_t len;
+} once__payload_t;
+
+/* A whole record. The pointers are borrowed from whoever made it. */
+typedef struct once__record {
+    uint8_t id[ONCE_ID_SIZE];
+    uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE];
+    once__head_t head;
+    const char *key;
+    size_t key_len;
+    once__payload_t payload;
+} once__record_t;
+
+/* A copy in one allocation (free with free()), pointers into itself. NULL when out of memory. */
+once__record_t *once__record_clone(const once__record_t *record);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * A response as a payload: packed, compressed above a threshold, sealed when there is a key. docs/format.md has the bytes.
+ *
+ *     packed = flags u8 | seal key id u32 (0: not sealed) | plain length u32 | bytes
+ *     bytes  = plain, or zstd(plain), or nonce 12 | AES-256-GCM(plain or zstd(plain)) | tag 16
+ *     plain  = header count u32 | { name length u32 | name | value length u32 | value }* | body to the end
+ * The tag also covers the record id, the status and the three fields before the bytes: a payload cannot be moved to another
+ * record or be given another status.
+ */
+#ifndef ONCE_CORE_RESPONSE_H
+#define ONCE_CORE_RESPONSE_H
+
+#include "core/record.h"
+
+#define ONCE__SEAL_KEY_SIZE 32
+#define ONCE__SEAL_KEYS_MAX 16
+
+/* Keys for stored responses. The last one seals, all of them open. count 0: nothing is sealed. */
+typedef struct once__seal_keys {
+    struct {
+        uint32_t id; /* 1 or more */
+        uint8_t bytes[ONCE__SEAL_KEY_SIZE];
+    } keys[ONCE__SEAL_KEYS_MAX];
+    unsigned count;
+} once__seal_keys_t;
+
+/* Lines `ID HEX64`; blank lines and `#` comments are fine. ONCE_E_SECRET names the line. */
+int once__seal_keys_parse(once__seal_keys_t *keys, const char *text, size_t len, once_error_t *err);
+void once__seal_keys_wipe(once__seal_keys_t *keys);
+
+typedef struct once__packing {
+    const once__seal_keys_t *seal; /* NULL or count 0: not sealed */
+    uint64_t compress_from;        /* plain bytes from which zstd is tried; UINT64_MAX: never */
+    uint8_t nonce[12];             /* fresh random bytes for every call; used only when sealing */
+} once__packing_t;
+
+/*
+ * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status, sizes),
+ * ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, ONCE_HEADERS_MAX), ONCE_E_NOMEM.
+ */
+int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
+                        const once__packing_t *packing, uint8_t **data, size_t *len);
+
+/* An unpacked response: one allocation that `response` points into. */
+typedef struct once__unpacked {
+    once_response_t response;
+    void *memory;
+} once__unpacked_t;
+
+/* Trusts nothing of `payload`. ONCE_E_CORRUPT, ONCE_E_SEALED, ONCE_E_NEWER (unknown flags), ONCE_E_NOMEM. */
+int once__response_unpack(const once__payload_t *payload, const uint8_t id[ONCE_ID_SIZE],
+                          const once__seal_keys_t *seal, once__unpacked_t *out);
+void once__unpacked_free(once__unpacked_t *unpacked);
+
+#endif
