@@ -39,8 +39,8 @@ enum once_key_flags {
 /*
  * Reads the key from the `count` values that a request carried in its key header, spaces and tabs around each removed.
  * Errors (all ONCE_E_KEY; `err` says which): no value, more than one value, empty, over ONCE_KEY_MAX bytes, a control or
- * non-ASCII byte, bad quoting, parameters or a comma list after a quoted string, raw form under ONCE_KEY_STRICT.
- * On error `key` is empty.
+ * non-ASCII byte, bad quoting, parameters or a comma list after a quoted string, a comma in the raw form (proxies join several
+ * header lines that way; a key with a comma must be quoted), raw form under ONCE_KEY_STRICT. On error `key` is empty.
  */
 ONCE_API ONCE_MUST_CHECK int once_key_parse(const once_slice_t *values, size_t count,
                                             unsigned flags, once_key_t *key, once_error_t *err);

@@ -161,7 +161,10 @@ ONCE_API once_claim_t *once_answer_take_claim(once_answer_t *answer);
 /* Busy: when asking again makes sense, in milliseconds from now: what is left of the lease, at least 1. Else 0. */
 ONCE_API uint64_t once_answer_retry_after_ms(const once_answer_t *answer);
 
-/* Keeps the answer beyond the callback; give it back with once_answer_free. Answers of _sync calls are the caller's to free. */
+/*
+ * Keeps the answer beyond the callback; give it back with once_answer_free, before once_close. Answers of _sync calls are the
+ * caller's to free, likewise.
+ */
 ONCE_API void once_answer_keep(once_answer_t *answer);
 ONCE_API void once_answer_free(once_answer_t *answer);
 

@@ -4,6 +4,7 @@
 #ifndef ONCE_POLICY_H
 #define ONCE_POLICY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <once/error.h>
@@ -70,8 +71,15 @@ ONCE_API once_recover_t once_policy_recover(const once_policy_t *policy);
 ONCE_API once_verdict_t once_verdict_parse(const char *text, size_t len);
 
 /*
- * What a complete response with this status means under this policy. What the backend said wins over the status. Anything
- * that ended without a complete response is doubt (or release, when no byte was sent) and is not asked here.
+ * What a complete response with this status means under this policy. The first row that fits decides:
+ *     the backend said final                             record
+ *     the backend said retry                             release
+ *     the backend said unknown                           doubt
+ *     the status is in `release`                         release
+ *     the status is in `record`                          record
+ *     408, 502, 503, 504; no status (not 100 to 999)     doubt
+ *     the rest: other 5xx, 1xx, taken out of `record`    hold: doubt; retry, transactional: release
+ * Anything that ended without a complete response is doubt (or release, when no byte was sent) and is not asked here.
  */
 ONCE_API once_judgement_t once_policy_judge(const once_policy_t *policy, int status,
                                             once_verdict_t said);

@@ -1,0 +1,175 @@
+/*
+ * Looking at records and deciding about them: get, stats, settle, purge, and the ids to name them by.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/job.h"
+#include "api/payload.h"
+#include "core/identity.h"
+#include "core/token.h"
+
+int once_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *data)
+{
+    once__job_t *job;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    job = once__job_new(once, sizeof(*job), cb, data);
+    if (job != NULL) {
+        job->op.kind = ONCE__OP_GET;
+        memcpy(job->op.id, id, ONCE_ID_SIZE);
+        once__job_submit(job);
+    } else {
+        code = once__no_job(once);
+    }
+    once__leave(once);
+    return code;
+}
+
+static void stats_reply(once__job_t *job)
+{
+    job->answer.stats = job->op.stats;
+    job->answer.has_stats = job->op.error == ONCE_OK;
+    once__job_reply_plain(job);
+}
+
+int once_stats(once_t *once, once_cb cb, void *data)
+{
+    once__job_t *job;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    job = once__job_new(once, sizeof(*job), cb, data);
+    if (job != NULL) {
+        job->op.kind = ONCE__OP_STATS;
+        job->reply = stats_reply;
+        once__job_submit(job);
+    } else {
+        code = once__no_job(once);
+    }
+    once__leave(once);
+    return code;
+}
+
+/* A record event by somebody who is not the holder. Takes `memory` over when it succeeds. */
+static int submit_event(once_t *once, const once__event_t *event, const uint8_t *id,
+                        const once__payload_t *payload, uint8_t *memory, once_cb cb, void *data)
+{
+    once__job_t *job = once__job_new(once, sizeof(*job), cb, data);
+
+    if (job == NULL) {
+        return once__no_job(once);
+    }
+    job->op.kind = ONCE__OP_EVENT;
+    job->op.event = *event;
+    job->op.payload = *payload;
+    job->payload = memory;
+    memcpy(job->op.id, id, ONCE_ID_SIZE);
+    once__job_submit(job);
+    return ONCE_OK;
+}
+
+static int settle_locked(once_t *once, const char *token, const once_response_t *response,
+                         int status, once_slice_t note, int force, once_cb cb, void *data)
+{
+    once__event_t event = {.kind = response != NULL ? ONCE__SETTLE_COMPLETED : ONCE__SETTLE_FAILED,
+                           .force = force};
+    uint8_t id[ONCE_ID_SIZE];
+    uint8_t *memory = NULL;
+    once__payload_t payload;
+    int code;
+
+    if (token == NULL || once__token_read(token, id, &event.claim) != 0) {
+        return ONCE_E_INVALID;
+    }
+    if (response != NULL) {
+        event.ttl_ms = response->size == sizeof(*response) ? response->retain_ms : 0;
+        code = once__pack_response(once, id, response, &payload, &memory);
+    } else {
+        code = once__pack_note(status, note, &payload, &memory);
+    }
+    if (code == ONCE_OK) {
+        code = submit_event(once, &event, id, &payload, memory, cb, data);
+    }
+    if (code != ONCE_OK) {
+        free(memory);
+    }
+    return code;
+}
+
+int once_settle(once_t *once, const char *token, const once_response_t *response, int status,
+                once_slice_t note, int force, once_cb cb, void *data)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = settle_locked(once, token, response, status, note, force, cb, data);
+    once__leave(once);
+    return code;
+}
+
+int once_purge(once_t *once, const char *token, int force, once_cb cb, void *data)
+{
+    static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
+    once__event_t event = {.kind = ONCE__PURGE, .force = force};
+    uint8_t id[ONCE_ID_SIZE];
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (token == NULL || once__token_read(token, id, &event.claim) != 0) {
+        code = ONCE_E_INVALID;
+    } else {
+        code = submit_event(once, &event, id, &none, NULL, cb, data);
+    }
+    once__leave(once);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- names */
+
+static int secrets_state(const once_t *once)
+{
+    if (once->secrets_ready) {
+        return ONCE_OK;
+    }
+    return once->secrets_error != ONCE_OK ? once->secrets_error : ONCE_E_UNAVAILABLE;
+}
+
+int once_record_id_of(once_t *once, once_slice_t scope, once_slice_t key, uint8_t id[ONCE_ID_SIZE])
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = key.len == 0 || key.len > ONCE_KEY_MAX ? ONCE_E_KEY : secrets_state(once);
+    if (code == ONCE_OK) {
+        once__record_id(&once->secrets, scope, key, id);
+    }
+    once__leave(once);
+    return code;
+}
+
+int once_scope_hash_of(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = secrets_state(once);
+    if (code == ONCE_OK) {
+        once__scope_hash(&once->secrets, scope, hash);
+    }
+    once__leave(once);
+    return code;
+}

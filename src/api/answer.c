@@ -1,0 +1,202 @@
+/*
+ * What callers see of an answer and of a record.
+ */
+#include <string.h>
+
+#include "api/claim.h"
+#include "api/job.h"
+#include "core/bytes.h"
+#include "core/token.h"
+
+const char *once_outcome_name(once_outcome_t outcome)
+{
+    static const char *const names[] = {"none",    "run",  "replay",  "busy", "mismatch",
+                                        "unknown", "done", "already", "lost", "refused"};
+
+    return (unsigned)outcome < sizeof(names) / sizeof(names[0]) ? names[outcome] : "?";
+}
+
+const char *once_state_name(once_state_t state)
+{
+    static const char *const names[] = {"none", "pending", "completed", "failed", "unknown"};
+
+    return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "?";
+}
+
+/* --------------------------------------------------------------------------------------------------------- answers */
+
+int once_answer_error(const once_answer_t *answer)
+{
+    return answer->error;
+}
+
+once_outcome_t once_answer_outcome(const once_answer_t *answer)
+{
+    return answer->outcome;
+}
+
+const once_record_t *once_answer_record(const once_answer_t *answer)
+{
+    return answer->has_record ? &answer->record : NULL;
+}
+
+once_claim_t *once_answer_take_claim(once_answer_t *answer)
+{
+    once_claim_t *claim = answer->claim;
+
+    answer->claim = NULL;
+    return claim;
+}
+
+uint64_t once_answer_retry_after_ms(const once_answer_t *answer)
+{
+    uint64_t left;
+
+    if (answer->outcome != ONCE_BUSY || !answer->has_record) {
+        return 0;
+    }
+    left = once_record_lease_ms(&answer->record);
+    return left > 0 ? left : 1;
+}
+
+uint64_t once_answer_count(const once_answer_t *answer)
+{
+    return answer->count;
+}
+
+const once_stats_t *once_answer_stats(const once_answer_t *answer)
+{
+    return answer->has_stats ? &answer->stats : NULL;
+}
+
+void once_answer_keep(once_answer_t *answer)
+{
+    answer->job->refs++;
+}
+
+void once_answer_free(once_answer_t *answer)
+{
+    once_t *once;
+
+    if (answer == NULL) {
+        return;
+    }
+    once = answer->job->once;
+    if (once__enter(once) != ONCE_OK) {
+        return;
+    }
+    if (answer->claim != NULL) {
+        once_claim_t *claim = answer->claim;
+        answer->claim = NULL;
+        once__claim_give_back(claim);
+    }
+    once__job_unref(answer->job);
+    once__leave(once);
+}
+
+/* --------------------------------------------------------------------------------------------------------- records */
+
+static uint64_t until(uint64_t now, uint64_t then)
+{
+    return then > now ? then - now : 0;
+}
+
+once_state_t once_record_state(const once_record_t *record)
+{
+    return (once_state_t)record->data.head.state;
+}
+
+const uint8_t *once_record_id(const once_record_t *record)
+{
+    return record->data.id;
+}
+
+const uint8_t *once_record_scope_hash(const once_record_t *record)
+{
+    return record->data.scope_hash;
+}
+
+once_slice_t once_record_key(const once_record_t *record)
+{
+    return once__slice(record->data.key, record->data.key_len);
+}
+
+uint32_t once_record_epoch(const once_record_t *record)
+{
+    return record->data.head.claim.epoch;
+}
+
+const uint8_t *once_record_claim_id(const once_record_t *record)
+{
+    return record->data.head.claim.id;
+}
+
+once_recover_t once_record_recover(const once_record_t *record)
+{
+    return (once_recover_t)record->data.head.recover;
+}
+
+int once_record_status(const once_record_t *record)
+{
+    return record->data.payload.status;
+}
+
+once_slice_t once_record_note(const once_record_t *record)
+{
+    const once__payload_t *payload = &record->data.payload;
+
+    return payload->kind == ONCE__PAYLOAD_NOTE ? once__slice(payload->data, payload->len)
+                                               : once__slice(NULL, 0);
+}
+
+uint64_t once_record_age_ms(const once_record_t *record)
+{
+    return until(record->data.head.created, record->now);
+}
+
+uint64_t once_record_idle_ms(const once_record_t *record)
+{
+    return until(record->data.head.changed, record->now);
+}
+
+uint64_t once_record_lease_ms(const once_record_t *record)
+{
+    uint8_t state = record->data.head.state;
+
+    if (state != ONCE_STATE_PENDING && state != ONCE_STATE_UNKNOWN) {
+        return 0;
+    }
+    return until(record->now, record->data.head.lease_until);
+}
+
+uint64_t once_record_expires_ms(const once_record_t *record)
+{
+    return until(record->now, record->data.head.expires);
+}
+
+uint64_t once_record_bytes(const once_record_t *record)
+{
+    return record->data.key_len + record->data.payload.len;
+}
+
+void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE])
+{
+    once__token_write(out, record->data.id, &record->data.head.claim);
+}
+
+int once_record_response(const once_record_t *record, once_response_t *response)
+{
+    int code = ONCE_OK;
+
+    if (record->data.payload.kind != ONCE__PAYLOAD_RESPONSE) {
+        return ONCE_E_NOT_FOUND;
+    }
+    if (record->unpacked->memory == NULL) {
+        code = once__response_unpack(&record->data.payload, record->data.id, record->seal,
+                                     record->zstd, record->unpacked);
+    }
+    if (code == ONCE_OK) {
+        *response = record->unpacked->response;
+    }
+    return code;
+}

@@ -1,0 +1,389 @@
+/*
+ * Asking to run: once_begin.
+ *
+ * What can go wrong between the question and the answer, and what is done about it:
+ *   the reply to the claim is lost      the same claim id is asked again: the store recognises it
+ *   that takes longer than the caller   the caller is told; the job goes on until it knows whether it was granted, and then
+ *   waits                               releases: nothing was run, and nobody shall wait for a lease because of us
+ *   the record went unknown meanwhile   `mine`: nothing was run; release and claim anew with a new id
+ *   run comes late (half the lease)     renew before telling: the holder must have time to send
+ *   a secret that we do not know        somebody rotated: load the secrets again and ask once more
+ */
+#include "api/begin.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/claim.h"
+#include "api/job.h"
+#include "api/keyring.h"
+#include "core/bytes.h"
+#include "core/identity.h"
+
+typedef enum phase {
+    PARKED, /* waits for the secrets */
+    CLAIMING,
+    CONFIRMING, /* renews a claim whose grant came late */
+    RELEASING,  /* gives a claim back that nobody will run */
+} phase_t;
+
+typedef struct begin {
+    once__job_t job;
+    phase_t phase;
+    int giving_up;     /* the caller has his answer: only find out and release */
+    int maybe_granted; /* a reply was lost */
+    int reloaded;      /* the secrets, because of an id that we did not know */
+    uint64_t sent_ms;  /* when this claim id was sent first, or renewed */
+    once_claim_t *claim;
+    once__request_t request;
+    uint8_t recover;
+    uint64_t lease_ms, ttl_ms;
+    uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
+    char text[]; /* copies: key, scope, method, target */
+} begin_t;
+
+static void submit_claim(begin_t *begin)
+{
+    once__op_t *op = &begin->job.op;
+    const once__secrets_t *secrets = &begin->job.once->secrets;
+
+    memset(&op->event, 0, sizeof(op->event));
+    op->kind = ONCE__OP_EVENT;
+    op->event.kind = ONCE__CLAIM;
+    op->event.recover = begin->recover;
+    op->event.lease_ms = begin->lease_ms;
+    op->event.ttl_ms = begin->ttl_ms;
+    memcpy(op->event.claim.id, begin->claim_id, ONCE_CLAIM_ID_SIZE);
+    op->event.fingerprint_count =
+        (uint8_t)once__fingerprints(secrets, &begin->request, op->event.fingerprints);
+    begin->phase = CLAIMING;
+    begin->maybe_granted = 0;
+    begin->sent_ms = once__loop_now(begin->job.once->loop);
+    once__job_submit(&begin->job);
+}
+
+static void start(begin_t *begin)
+{
+    once__op_t *op = &begin->job.op;
+    const once__secrets_t *secrets = &begin->job.once->secrets;
+
+    once__record_id(secrets, begin->request.scope, once__slice(op->key, op->key_len), op->id);
+    once__scope_hash(secrets, begin->request.scope, op->scope_hash);
+    submit_claim(begin);
+}
+
+static void park(begin_t *begin)
+{
+    begin->phase = PARKED;
+    once__job_watch_deadline(&begin->job);
+}
+
+static void tell_error(begin_t *begin, int error)
+{
+    once__job_tell(&begin->job, error, ONCE_NO_OUTCOME);
+    once__job_end(&begin->job);
+}
+
+/* Submits a write by the claim that the last reply told about. */
+static void submit_write(begin_t *begin, once__event_kind_t kind, phase_t phase)
+{
+    once__op_t *op = &begin->job.op;
+    once__claim_ref_t claim = op->head.claim;
+
+    free(op->record);
+    op->record = NULL;
+    memset(&op->event, 0, sizeof(op->event));
+    op->event.kind = kind;
+    op->event.claim = claim;
+    op->event.lease_ms = begin->lease_ms;
+    begin->phase = phase;
+    once__job_submit(&begin->job);
+}
+
+/* The old id is spent. */
+static void claim_anew(begin_t *begin)
+{
+    if (once__random(begin->job.once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
+        tell_error(begin, ONCE_E_IO);
+        return;
+    }
+    submit_claim(begin);
+}
+
+static void tell_run(begin_t *begin)
+{
+    once__job_t *job = &begin->job;
+
+    once__claim_granted(begin->claim, job->op.id, &job->op.head.claim, begin->lease_ms,
+                        begin->sent_ms);
+    job->answer.claim = begin->claim;
+    begin->claim = NULL;
+    once__job_answer_record(job);
+    once__job_tell(job, ONCE_OK, ONCE_RUN);
+    once__job_end(&begin->job);
+}
+
+static void granted(begin_t *begin)
+{
+    uint64_t passed = once__loop_now(begin->job.once->loop) - begin->sent_ms;
+
+    if (begin->giving_up) {
+        submit_write(begin, ONCE__RELEASE, RELEASING);
+    } else if (passed * 2 >= begin->lease_ms) {
+        begin->sent_ms += passed;
+        submit_write(begin, ONCE__RENEW, CONFIRMING);
+    } else {
+        tell_run(begin);
+    }
+}
+
+static void claim_answered(begin_t *begin)
+{
+    once__job_t *job = &begin->job;
+
+    switch (job->op.outcome) {
+    case ONCE_RUN:
+        granted(begin);
+        return;
+    case ONCE__MINE:
+        submit_write(begin, ONCE__RELEASE, RELEASING);
+        return;
+    case ONCE_MISMATCH:
+        if (!begin->giving_up && !begin->reloaded &&
+            !once__fingerprint_known(&job->op.head, &job->op.event)) {
+            begin->reloaded = 1;
+            free(job->op.record);
+            job->op.record = NULL;
+            park(begin);
+            once__keyring_reload(job->once);
+            return;
+        }
+        break;
+    default:
+        break;
+    }
+    once__job_answer_record(job);
+    once__job_tell(job, ONCE_OK, (once_outcome_t)job->op.outcome);
+    once__job_end(&begin->job);
+}
+
+static void claim_failed(begin_t *begin)
+{
+    int error = begin->job.op.error;
+
+    begin->maybe_granted |= error == ONCE_E_NOREPLY;
+    if (!once__is_transient(error)) {
+        tell_error(begin, error);
+    } else if (begin->giving_up && !begin->maybe_granted) {
+        once__job_end(&begin->job);
+    } else {
+        once__job_pause(&begin->job);
+    }
+}
+
+/* In these phases the claim is known to be ours: errors of any kind are no reason to forget it. */
+static void write_failed(begin_t *begin)
+{
+    if (once__is_transient(begin->job.op.error) || begin->job.op.error == ONCE_E_FULL) {
+        once__job_pause(&begin->job);
+    } else {
+        tell_error(begin, begin->job.op.error);
+    }
+}
+
+static void begin_reply(once__job_t *job)
+{
+    begin_t *begin = (begin_t *)job;
+
+    if (begin->phase == CLAIMING) {
+        if (job->op.error != ONCE_OK) {
+            claim_failed(begin);
+        } else {
+            claim_answered(begin);
+        }
+        return;
+    }
+    if (job->op.error != ONCE_OK) {
+        write_failed(begin);
+    } else if (begin->phase == CONFIRMING && job->op.outcome == ONCE_DONE) {
+        granted(begin);
+    } else if (begin->giving_up) {
+        once__job_end(&begin->job);
+    } else {
+        claim_anew(begin);
+    }
+}
+
+/* The caller will not wait any longer (or must not: the handle is closing). */
+static void give_up(begin_t *begin, int error)
+{
+    once__job_tell(&begin->job, error, ONCE_NO_OUTCOME);
+    begin->giving_up = 1;
+    if (begin->job.submitted) {
+        return; /* its reply decides */
+    }
+    if (begin->phase == PARKED || (begin->phase == CLAIMING && !begin->maybe_granted)) {
+        once__job_end(&begin->job);
+    }
+}
+
+static void begin_deadline(once__job_t *job)
+{
+    give_up((begin_t *)job, ONCE_E_UNAVAILABLE);
+}
+
+static int is_parked(const once__job_t *job)
+{
+    return job->reply == begin_reply && ((const begin_t *)job)->phase == PARKED;
+}
+
+void once__begin_secrets_ready(once_t *once)
+{
+    for (once__job_t *job = once->jobs; job != NULL; job = job->next) {
+        if (is_parked(job)) {
+            start((begin_t *)job);
+        }
+    }
+}
+
+/* Telling runs callbacks, which may make or end other jobs: these two start over after each. */
+
+void once__begin_secrets_failed(once_t *once, int error)
+{
+    once__job_t *job = once->jobs;
+
+    while (job != NULL) {
+        if (is_parked(job)) {
+            tell_error((begin_t *)job, error);
+            job = once->jobs;
+        } else {
+            job = job->next;
+        }
+    }
+}
+
+void once__begin_close_all(once_t *once)
+{
+    once__job_t *job = once->jobs;
+
+    while (job != NULL) {
+        if (job->reply == begin_reply && !job->told) {
+            give_up((begin_t *)job, ONCE_E_CLOSED);
+            job = once->jobs;
+        } else {
+            job = job->next;
+        }
+    }
+}
+
+static void begin_ended(once__job_t *job)
+{
+    begin_t *begin = (begin_t *)job;
+
+    if (begin->claim != NULL) {
+        once__claim_unref(begin->claim);
+        begin->claim = NULL;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ public face */
+
+static once_slice_t copy_slice(char **to, once_slice_t from)
+{
+    once_slice_t copy = {*to, from.len};
+
+    if (from.len > 0) {
+        memcpy(*to, from.data, from.len);
+    }
+    *to += from.len;
+    return copy;
+}
+
+static int check_ask(const once_t *once, const once_ask_t *ask)
+{
+    if (ask->size != sizeof(*ask) || (ask->body != NULL && ask->bytes.len > 0)) {
+        return ONCE_E_INVALID;
+    }
+    if (ask->key.len == 0 || ask->key.len > ONCE_KEY_MAX) {
+        return ONCE_E_KEY;
+    }
+    if (ask->scope.len > ONCE__PART_MAX || ask->method.len > ONCE__PART_MAX ||
+        ask->target.len > ONCE__PART_MAX) {
+        return ONCE_E_TOO_BIG;
+    }
+    return once->closing ? ONCE_E_CLOSED : ONCE_OK;
+}
+
+static int fill(begin_t *begin, const once_ask_t *ask)
+{
+    once_t *once = begin->job.once;
+    const once_policy_t *policy = ask->policy != NULL ? ask->policy : &once->options.policy;
+    char *text = begin->text;
+    once_slice_t key = copy_slice(&text, ask->key);
+
+    begin->job.op.key = key.data;
+    begin->job.op.key_len = key.len;
+    begin->request.scope = copy_slice(&text, ask->scope);
+    begin->request.method = copy_slice(&text, ask->method);
+    begin->request.target = copy_slice(&text, ask->target);
+    begin->recover = (uint8_t)once_policy_recover(policy);
+    begin->lease_ms = once_policy_lease_ms(policy);
+    begin->ttl_ms = once_policy_ttl_ms(policy);
+    begin->claim = once__claim_new(once);
+    if (begin->claim == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    if (ask->claim_id != NULL) {
+        memcpy(begin->claim_id, ask->claim_id, ONCE_CLAIM_ID_SIZE);
+    } else if (once__random(once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
+        return ONCE_E_IO;
+    }
+    if (ask->body != NULL) {
+        return once__body_digest(ask->body, &begin->request.body);
+    }
+    once__bytes_digest(ask->bytes, &begin->request.body);
+    return ONCE_OK;
+}
+
+static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *data)
+{
+    int code = check_ask(once, ask);
+    begin_t *begin;
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    begin = (begin_t *)once__job_new(
+        once, sizeof(*begin) + ask->key.len + ask->scope.len + ask->method.len + ask->target.len,
+        cb, data);
+    if (begin == NULL) {
+        return once__no_job(once);
+    }
+    begin->job.reply = begin_reply;
+    begin->job.deadline = begin_deadline;
+    begin->job.ended = begin_ended;
+    code = fill(begin, ask);
+    if (code != ONCE_OK) {
+        once__job_end(&begin->job);
+        return code;
+    }
+    if (once->secrets_ready) {
+        start(begin);
+    } else {
+        park(begin);
+        once__keyring_reload(once);
+    }
+    return ONCE_OK;
+}
+
+int once_begin(once_t *once, const once_ask_t *ask, once_cb cb, void *data)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = cb == NULL ? ONCE_E_INVALID : begin_locked(once, ask, cb, data);
+    once__leave(once);
+    return code;
+}

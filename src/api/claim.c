@@ -1,0 +1,243 @@
+#include "api/claim.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/job.h"
+#include "core/bytes.h"
+#include "core/token.h"
+
+#define CLAIM_OF(member, pointer)                                                                  \
+    ((once_claim_t *)(void *)((char *)(pointer)-offsetof(once_claim_t, member)))
+
+/* ---------------------------------------------------------------------------------------------------------- renewal */
+
+static void renew_now(once__timer_t *timer)
+{
+    once_claim_t *claim = CLAIM_OF(timer, timer);
+
+    assert(!claim->submitted);
+    memset(&claim->op.event, 0, sizeof(claim->op.event));
+    claim->op.kind = ONCE__OP_EVENT;
+    claim->op.event.kind = ONCE__RENEW;
+    claim->op.event.claim = claim->ref;
+    claim->op.event.lease_ms = claim->lease_ms;
+    memcpy(claim->op.id, claim->id, ONCE_ID_SIZE);
+    claim->submitted = 1;
+    once__claim_ref(claim);
+    claim->once->store->vt->submit(claim->once->store, &claim->op);
+}
+
+static void renew_done(once__op_t *op)
+{
+    once_claim_t *claim = CLAIM_OF(op, op);
+    once_t *once = claim->once;
+    uint64_t pause = claim->lease_ms / 3;
+
+    claim->submitted = 0;
+    free(op->record);
+    op->record = NULL;
+    if (op->error == ONCE_OK && (op->outcome == ONCE_LOST || op->outcome == ONCE_ALREADY)) {
+        claim->alive = 0;
+        claim->renewing = 0;
+    }
+    if (op->error != ONCE_OK) {
+        pause = claim->lease_ms / 10;
+    }
+    if (claim->renewing && !claim->ended && !once->ended) {
+        once__timer_set(once->loop, &claim->timer,
+                        once__loop_now(once->loop) + (pause > 0 ? pause : 1));
+    }
+    once__claim_unref(claim);
+}
+
+void once__claim_start_renewing(once_claim_t *claim, uint64_t granted_ms)
+{
+    once_t *once = claim->once;
+
+    if (claim->renewing || claim->ended || !once->options.renew) {
+        return;
+    }
+    claim->renewing = 1;
+    if (!claim->submitted) {
+        once__timer_set(once->loop, &claim->timer, granted_ms + claim->lease_ms / 3);
+    }
+}
+
+void once__claim_stop(once_claim_t *claim)
+{
+    claim->ended = 1;
+    claim->renewing = 0;
+    once__timer_stop(claim->once->loop, &claim->timer);
+}
+
+/* --------------------------------------------------------------------------------------------------------- lifetime */
+
+once_claim_t *once__claim_new(once_t *once)
+{
+    once_claim_t *claim;
+
+    if (once__timers_reserve(once->loop) != 0) {
+        return NULL;
+    }
+    claim = calloc(1, sizeof(*claim));
+    if (claim == NULL) {
+        once__timers_release(once->loop);
+        return NULL;
+    }
+    claim->once = once;
+    claim->refs = 1;
+    claim->timer.fire = renew_now;
+    claim->op.done = renew_done;
+    claim->next = once->claims;
+    claim->place = &once->claims;
+    if (claim->next != NULL) {
+        claim->next->place = &claim->next;
+    }
+    once->claims = claim;
+    return claim;
+}
+
+void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__claim_ref_t *ref,
+                         uint64_t lease_ms, uint64_t granted_ms)
+{
+    memcpy(claim->id, id, ONCE_ID_SIZE);
+    claim->ref = *ref;
+    claim->lease_ms = lease_ms;
+    claim->alive = 1;
+    once__claim_start_renewing(claim, granted_ms);
+}
+
+void once__claim_ref(once_claim_t *claim)
+{
+    claim->refs++;
+}
+
+void once__claim_unref(once_claim_t *claim)
+{
+    claim->refs--;
+    if (claim->refs > 0) {
+        return;
+    }
+    once__claim_stop(claim);
+    once__timers_release(claim->once->loop);
+    *claim->place = claim->next;
+    if (claim->next != NULL) {
+        claim->next->place = claim->place;
+    }
+    free(claim);
+}
+
+void once__claim_give_back(once_claim_t *claim)
+{
+    static const char note[] = "not taken by the caller";
+
+    if (once_release(claim, 0, once__slice(note, sizeof(note) - 1), NULL, NULL) != ONCE_OK) {
+        once_claim_drop(claim);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- public face */
+
+void once_claim_drop(once_claim_t *claim)
+{
+    once_t *once;
+
+    if (claim == NULL) {
+        return;
+    }
+    once = claim->once;
+    if (once__enter(once) != ONCE_OK) {
+        return;
+    }
+    once__claim_stop(claim);
+    once__claim_unref(claim);
+    once__leave(once);
+}
+
+uint32_t once_claim_epoch(const once_claim_t *claim)
+{
+    return claim->ref.epoch;
+}
+
+int once_claim_alive(const once_claim_t *claim)
+{
+    int alive = 0;
+
+    if (once__enter(claim->once) == ONCE_OK) {
+        alive = claim->alive;
+        once__leave(claim->once);
+    }
+    return alive;
+}
+
+void once_claim_token(const once_claim_t *claim, char out[ONCE_TOKEN_SIZE])
+{
+    once__token_write(out, claim->id, &claim->ref);
+}
+
+int once_claim_adopt(once_t *once, const char *token, uint64_t lease_ms, once_claim_t **out)
+{
+    uint8_t id[ONCE_ID_SIZE];
+    once__claim_ref_t ref;
+    once_claim_t *claim;
+    int code = once__enter(once);
+
+    *out = NULL;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (token == NULL || once__token_read(token, id, &ref) != 0) {
+        once__leave(once);
+        return ONCE_E_INVALID;
+    }
+    claim = once__claim_new(once);
+    if (claim != NULL) {
+        memcpy(claim->id, id, ONCE_ID_SIZE);
+        claim->ref = ref;
+        claim->lease_ms = lease_ms != 0 ? lease_ms : once_policy_lease_ms(&once->options.policy);
+        claim->alive = 1;
+        *out = claim;
+    }
+    once__leave(once);
+    return claim != NULL ? ONCE_OK : ONCE_E_NOMEM;
+}
+
+static void renew_reply(once__job_t *job)
+{
+    if (job->op.error == ONCE_OK && job->op.outcome == ONCE_DONE) {
+        job->claim->alive = 1;
+        once__claim_start_renewing(job->claim, once__loop_now(job->once->loop));
+    } else if (job->op.error == ONCE_OK) {
+        job->claim->alive = 0;
+    }
+    once__job_reply_plain(job);
+}
+
+int once_renew(once_claim_t *claim, once_cb cb, void *data)
+{
+    once_t *once = claim->once;
+    once__job_t *job;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    job = once__job_new(once, sizeof(*job), cb, data);
+    if (job != NULL) {
+        job->reply = renew_reply;
+        job->claim = claim;
+        once__claim_ref(claim);
+        job->op.kind = ONCE__OP_EVENT;
+        job->op.event.kind = ONCE__RENEW;
+        job->op.event.claim = claim->ref;
+        job->op.event.lease_ms = claim->lease_ms;
+        memcpy(job->op.id, claim->id, ONCE_ID_SIZE);
+        once__job_submit(job);
+    } else {
+        code = once__no_job(once);
+    }
+    once__leave(once);
+    return code;
+}

@@ -1,0 +1,120 @@
+/*
+ * The end of a claim: complete, release, doubt.
+ *
+ * A submitted end is repeated until the store has it: a failed write never releases, and a lost reply is asked for again with
+ * the same claim. The caller is told after store_timeout at the latest; the job goes on without him. The claim is renewed
+ * meanwhile, so that nobody takes over an operation whose outcome is known.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/claim.h"
+#include "api/job.h"
+#include "api/payload.h"
+
+static int is_hopeless(int error)
+{
+    return error == ONCE_E_CORRUPT || error == ONCE_E_TOO_BIG || error == ONCE_E_INVALID ||
+           error == ONCE_E_UNSUPPORTED;
+}
+
+static void finish_reply(once__job_t *job)
+{
+    if (job->op.error != ONCE_OK && !is_hopeless(job->op.error)) {
+        once__job_pause(job);
+        return;
+    }
+    once__claim_stop(job->claim);
+    once__job_reply_plain(job);
+}
+
+static void finish_deadline(once__job_t *job)
+{
+    int error = job->op.error == ONCE_E_FULL || job->op.error == ONCE_E_NEWER ? job->op.error
+                                                                              : ONCE_E_UNAVAILABLE;
+
+    once__job_tell(job, error, ONCE_NO_OUTCOME);
+}
+
+/* Takes `payload` over when it succeeds. */
+static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payload_t *payload,
+                  uint8_t *payload_memory, uint64_t ttl_ms, once_cb cb, void *data)
+{
+    once__job_t *job = once__job_new(claim->once, sizeof(*job), cb, data);
+
+    if (job == NULL) {
+        return once__no_job(claim->once);
+    }
+    job->is_write = 1;
+    job->reply = finish_reply;
+    job->deadline = finish_deadline;
+    job->claim = claim; /* and with it the caller's reference */
+    job->payload = payload_memory;
+    job->op.kind = ONCE__OP_EVENT;
+    job->op.payload = *payload;
+    job->op.event.kind = kind;
+    job->op.event.claim = claim->ref;
+    job->op.event.lease_ms = kind == ONCE__DOUBT ? claim->lease_ms : 0;
+    job->op.event.ttl_ms = ttl_ms;
+    memcpy(job->op.id, claim->id, ONCE_ID_SIZE);
+    once__job_submit(job);
+    return ONCE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ public face */
+
+int once_complete(once_claim_t *claim, const once_response_t *response, once_cb cb, void *data)
+{
+    once_t *once = claim->once;
+    once__payload_t payload;
+    uint8_t *memory = NULL;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = once__pack_response(once, claim->id, response, &payload, &memory);
+    if (code == ONCE_OK) {
+        code = finish(claim, ONCE__COMPLETE, &payload, memory, response->retain_ms, cb, data);
+    }
+    if (code != ONCE_OK) {
+        free(memory);
+    }
+    once__leave(once);
+    return code;
+}
+
+int once_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+{
+    once_t *once = claim->once;
+    once__payload_t payload;
+    uint8_t *memory = NULL;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = once__pack_note(status, note, &payload, &memory);
+    if (code == ONCE_OK) {
+        code = finish(claim, ONCE__RELEASE, &payload, memory, 0, cb, data);
+    }
+    if (code != ONCE_OK) {
+        free(memory);
+    }
+    once__leave(once);
+    return code;
+}
+
+int once_doubt(once_claim_t *claim, once_cb cb, void *data)
+{
+    static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
+    once_t *once = claim->once;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = finish(claim, ONCE__DOUBT, &none, NULL, 0, cb, data);
+    once__leave(once);
+    return code;
+}

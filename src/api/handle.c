@@ -1,0 +1,349 @@
+#include "api/handle.h"
+
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/begin.h"
+#include "api/claim.h"
+#include "api/dispatch.h"
+#include "api/job.h"
+#include "api/keyring.h"
+#include "api/reap.h"
+#include "api/secret_file.h"
+#include "api/thread.h"
+#include "core/units.h"
+
+#define SEAL_TEXT_SIZE 8192
+
+const char *once_version(void)
+{
+    return ONCE_VERSION;
+}
+
+int once__enter(once_t *once)
+{
+    if (once->generation != once__generation()) {
+        return ONCE_E_FORKED;
+    }
+    if (once->threaded) {
+        (void)pthread_mutex_lock(&once->lock);
+    }
+    return ONCE_OK;
+}
+
+void once__leave(once_t *once)
+{
+    if (once->threaded) {
+        (void)pthread_mutex_unlock(&once->lock);
+    }
+}
+
+int once__random(once_t *once, void *out, size_t len)
+{
+    const once__env_t *env = once__loop_env(once->loop);
+    uint8_t *from;
+
+    if (len > ONCE__RANDOM_POOL / 4) {
+        return env->random(env->data, out, len);
+    }
+    if (once->random_left < len) {
+        once->random_left = 0;
+        if (env->random(env->data, once->random_pool, ONCE__RANDOM_POOL) != 0) {
+            return -1;
+        }
+        once->random_left = ONCE__RANDOM_POOL;
+    }
+    from = once->random_pool + ONCE__RANDOM_POOL - once->random_left;
+    memcpy(out, from, len);
+    OPENSSL_cleanse(from, len); /* what was given out is nobody else's */
+    once->random_left -= len;
+    return 0;
+}
+
+int once_fd(const once_t *once)
+{
+    return once__loop_fd(once->loop);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- opening */
+
+static int read_seal_keys(once_options_t *options, once_error_t *err)
+{
+    char text[SEAL_TEXT_SIZE];
+    int code;
+
+    if (options->encrypt_file[0] == '\0') {
+        return ONCE_OK;
+    }
+    code = once__secret_file_read(options->encrypt_file, text, sizeof(text), err);
+    if (code == ONCE_E_NOT_FOUND) {
+        code = once__fail(err, ONCE_E_SECRET,
+                          "encrypt: the key file does not exist; write a line "
+                          "`1 HEX64` into it and chmod 600 it");
+    }
+    if (code == ONCE_OK) {
+        code = once__seal_keys_parse(&options->seal, text, strlen(text), err);
+    }
+    OPENSSL_cleanse(text, sizeof(text));
+    return code;
+}
+
+static void free_handle(once_t *once)
+{
+    if (once->store != NULL) {
+        once->store->vt->close(once->store);
+    }
+    once__loop_free(once->loop);
+    once__zstd_end(&once->zstd);
+    once__secrets_wipe(&once->secrets);
+    once__seal_keys_wipe(&once->options.seal);
+    OPENSSL_cleanse(once->secrets_text, sizeof(once->secrets_text));
+    free(once);
+}
+
+static void kill_jobs(once_t *once)
+{
+    once__job_t *job = once->jobs;
+
+    once->ended = 1;
+    while (job != NULL) {
+        if (job->submitted) {
+            job = job->next; /* the store answers it with ONCE_E_CLOSED */
+        } else {
+            once__job_kill(job);
+            job = once->jobs;
+        }
+    }
+}
+
+int once__open_over(once__loop_t *loop, once__store_t *store, const once_options_t *options,
+                    once_t **handle, once_error_t *err)
+{
+    once_t *once = calloc(1, sizeof(*once));
+    int code;
+
+    *handle = NULL;
+    if (once == NULL) {
+        store->vt->close(store);
+        once__loop_free(loop);
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    once->generation = once__generation();
+    once->loop = loop;
+    once->store = store;
+    once->options = *options;
+    code = read_seal_keys(&once->options, err);
+    if (code == ONCE_OK) {
+        code = once__keyring_open(once, err);
+    }
+    if (code == ONCE_OK) {
+        code = once__reap_start(once, err);
+    }
+    if (code == ONCE_OK && once->options.thread) {
+        code = once__thread_start(once, err);
+    }
+    if (code != ONCE_OK) {
+        kill_jobs(once);
+        once__reap_stop(once);
+        free_handle(once);
+        return code;
+    }
+    *handle = once;
+    return ONCE_OK;
+}
+
+static int open_store(once__url_t *url, const once_options_t *options, once__loop_t *loop,
+                      once__store_t **store, once_error_t *err)
+{
+    const once__store_vt_t *vt = once__store_find(url->scheme, strlen(url->scheme));
+    once__store_config_t config = {
+        .path = url->path, .timeout_ms = options->store_timeout_ms, .loop = loop, .url = url};
+    int code;
+
+    if (vt == NULL) {
+        return once__fail(
+            err, ONCE_E_UNSUPPORTED,
+            "there is no \"%.20s\" store in this build; there is memory:", url->scheme);
+    }
+    code = vt->open(&config, store, err);
+    if (code == ONCE_OK) {
+        code = once__url_check_taken(url, err);
+        if (code != ONCE_OK) {
+            vt->close(*store);
+        }
+    }
+    return code;
+}
+
+static int open_url(once__url_t *url, once_options_t *options, once_t **handle, once_error_t *err)
+{
+    once__store_t *store;
+    once__loop_t *loop;
+    int code = once__options_from_url(options, url, err);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    loop = once__loop_new(&once__real_env, &code);
+    if (loop == NULL) {
+        return once__fail(err, code, "cannot make an event loop: %s", once_error_text(code));
+    }
+    code = open_store(url, options, loop, &store, err);
+    if (code != ONCE_OK) {
+        once__loop_free(loop);
+        return code;
+    }
+    return once__open_over(loop, store, options, handle, err);
+}
+
+int once_open(const char *text, const once_options_t *given, once_t **handle, once_error_t *err)
+{
+    once_options_t options;
+    once__url_t url;
+    int code;
+
+    if (handle == NULL || text == NULL) {
+        return once__fail(err, ONCE_E_INVALID, "%s", once_error_text(ONCE_E_INVALID));
+    }
+    *handle = NULL;
+    if (err != NULL) {
+        memset(err, 0, sizeof(*err));
+    }
+    if (given != NULL) {
+        options = *given;
+    } else {
+        once__options_init(&options);
+    }
+    code = once__url_parse(&url, text, err);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = open_url(&url, &options, handle, err);
+    once__url_free(&url);
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- closing */
+
+static void begin_shutdown(once_t *once)
+{
+    if (!once->closing) {
+        once->closing = 1;
+        once__begin_close_all(once);
+    }
+    once__loop_wake(once->loop);
+}
+
+int once_shutdown(once_t *once, once_shutdown_cb cb, void *data)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once->shutdown_cb = cb;
+    once->shutdown_data = data;
+    begin_shutdown(once);
+    once__leave(once);
+    return ONCE_OK;
+}
+
+static int is_drained(const once_t *once, const void *data)
+{
+    return once->job_count == 0;
+}
+
+static void drain(once_t *once, int timeout_ms)
+{
+    uint64_t until =
+        timeout_ms < 0 ? UINT64_MAX : once__loop_now(once->loop) + (uint64_t)timeout_ms;
+
+    once__block(once, is_drained, NULL, until);
+}
+
+static int has_writes(const once_t *once)
+{
+    for (const once__job_t *job = once->jobs; job != NULL; job = job->next) {
+        if (job->is_write) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void drop_claims(once_t *once)
+{
+    once_claim_t *claim = once->claims;
+
+    while (claim != NULL) {
+        once_claim_t *next = claim->next;
+        once__claim_stop(claim);
+        /* The store has answered everything: only the caller's reference is left. */
+        claim->refs = 1;
+        once__claim_unref(claim);
+        claim = next;
+    }
+}
+
+/* In a child of fork(): the memory is ours, everything else is the parent's. */
+static void abandon(once_t *once)
+{
+    once__job_t *job = once->jobs;
+    once_claim_t *claim = once->claims;
+
+    while (job != NULL) {
+        once__job_t *next = job->next;
+        free(job->op.record);
+        free(job->payload);
+        free(job->answer.record.owned);
+        free(job);
+        job = next;
+    }
+    while (claim != NULL) {
+        once_claim_t *next = claim->next;
+        free(claim);
+        claim = next;
+    }
+    once->store->vt->abandon(once->store);
+    once->store = NULL;
+    free_handle(once);
+}
+
+int once_close(once_t *once, int timeout_ms)
+{
+    int result;
+
+    if (once == NULL) {
+        return ONCE_OK;
+    }
+    if (once__enter(once) != ONCE_OK) {
+        abandon(once);
+        return ONCE_OK;
+    }
+    if (once->depth > 0) {
+        once__leave(once);
+        return ONCE_E_REENTRANT;
+    }
+    begin_shutdown(once);
+    if (!once__loop_env(once->loop)->simulated) {
+        drain(once, timeout_ms);
+    }
+    if (once->threaded) {
+        once__thread_end(once);
+    }
+    result = has_writes(once) ? ONCE_E_UNAVAILABLE : ONCE_OK;
+    kill_jobs(once);
+    once->store->vt->close(once->store);
+    once->store = NULL;
+    kill_jobs(once);
+    drop_claims(once);
+    once__reap_stop(once);
+    if (once->threaded) {
+        (void)pthread_mutex_unlock(&once->lock);
+        (void)pthread_cond_destroy(&once->changed);
+        (void)pthread_mutex_destroy(&once->lock);
+    }
+    free_handle(once);
+    return result;
+}

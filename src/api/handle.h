@@ -1,0 +1,80 @@
+/*
+ * The inside of a handle.
+ *
+ * A call becomes a job (job.h): one store operation after another until there is an answer. A granted claim (claim.h) lives on
+ * its own and renews itself. Everything that waits hangs on one loop; everything that runs, runs inside once_dispatch.
+ */
+#ifndef ONCE_API_HANDLE_H
+#define ONCE_API_HANDLE_H
+
+#include <pthread.h>
+
+#include <once/once.h>
+
+#include "api/options.h"
+#include "core/secrets.h"
+#include "core/zstd.h"
+#include "store/store.h"
+
+#define ONCE__RANDOM_POOL 512
+#define ONCE__PART_MAX    65536 /* bytes of a scope, method or target */
+
+struct once__job;
+
+struct once {
+    unsigned generation; /* of the process: another one means that we are in a child */
+    once__loop_t *loop;
+    once__store_t *store;
+    once_options_t options;
+    once__zstd_t zstd;
+
+    once__secrets_t secrets; /* usable when secrets_ready */
+    int secrets_ready;
+    int secrets_loading;
+    int secrets_error;                          /* why the last load failed; ONCE_OK: it did not */
+    char secrets_text[ONCE__SECRETS_TEXT_SIZE]; /* as the store has it */
+
+    struct once__job *jobs; /* all jobs that are not finished, newest first */
+    unsigned job_count;     /* of those that a graceful end waits for */
+    struct once_claim *claims;
+    once__timer_t reap_timer;
+
+    uint8_t random_pool[ONCE__RANDOM_POOL]; /* a system call for many claim ids */
+    size_t random_left;
+
+    unsigned callbacks; /* called so far: the return value of dispatch is a difference of this */
+    int depth;          /* inside a callback */
+    int in_dispatch;
+    int closing; /* shutdown began: no new asks */
+    int ended;   /* close: nothing is submitted any more */
+    once_shutdown_cb shutdown_cb;
+    void *shutdown_data;
+
+    int threaded;
+    int thread_stop;
+    pthread_t thread;
+    pthread_mutex_t lock; /* recursive; used only when threaded */
+    pthread_cond_t changed;
+};
+
+/*
+ * Opens a handle over a world and a store of the caller's: the simulation and the fault tests use it. The handle takes the
+ * store over in every case (also on an error). The loop must be the one that the store was made with; it is taken over, too.
+ */
+int once__open_over(once__loop_t *loop, once__store_t *store, const once_options_t *options,
+                    once_t **handle, once_error_t *err);
+
+/* Every public function begins and ends with these. ONCE_E_FORKED in a child process; else locked where it must be. */
+int once__enter(once_t *once);
+void once__leave(once_t *once);
+
+/* The process generation: changes in a child of fork. */
+unsigned once__generation(void);
+
+/* The handle's randomness. 0, or -1. */
+int once__random(once_t *once, void *out, size_t len);
+
+/* When the handle wants to be dispatched: 0 now, UINT64_MAX never. For the simulation. */
+uint64_t once__due(const once_t *once);
+
+#endif

@@ -1,0 +1,248 @@
+#include "api/job.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/claim.h"
+
+#define PAUSE_MIN_MS 10
+#define PAUSE_MAX_MS 1000
+
+#define JOB_OF(member, pointer)                                                                    \
+    ((once__job_t *)(void *)((char *)(pointer)-offsetof(once__job_t, member)))
+
+static void op_done(once__op_t *op)
+{
+    once__job_t *job = JOB_OF(op, op);
+
+    job->submitted = 0;
+    if (job->once->ended) {
+        free(op->record);
+        op->record = NULL;
+        once__job_kill(job);
+        return;
+    }
+    job->reply(job);
+}
+
+static void pause_over(once__timer_t *timer)
+{
+    once__job_submit(JOB_OF(pause_timer, timer));
+}
+
+static void deadline_over(once__timer_t *timer)
+{
+    once__job_t *job = JOB_OF(deadline_timer, timer);
+
+    job->deadline(job);
+}
+
+once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data)
+{
+    once__job_t *job;
+
+    if (once->ended || once__timers_reserve(once->loop) != 0) {
+        return NULL;
+    }
+    if (once__timers_reserve(once->loop) != 0) {
+        once__timers_release(once->loop);
+        return NULL;
+    }
+    job = calloc(1, size);
+    if (job == NULL) {
+        once__timers_release(once->loop);
+        once__timers_release(once->loop);
+        return NULL;
+    }
+    job->once = once;
+    job->op.done = op_done;
+    job->reply = once__job_reply_plain;
+    job->deadline = once__job_deadline_plain;
+    job->pause_timer.fire = pause_over;
+    job->deadline_timer.fire = deadline_over;
+    job->refs = 1;
+    job->counted = 1;
+    job->cb = cb;
+    job->data = data;
+    job->answer.job = job;
+    job->next = once->jobs;
+    job->place = &once->jobs;
+    if (job->next != NULL) {
+        job->next->place = &job->next;
+    }
+    once->jobs = job;
+    once->job_count++;
+    return job;
+}
+
+int once__no_job(const once_t *once)
+{
+    return once->ended ? ONCE_E_CLOSED : ONCE_E_NOMEM;
+}
+
+void once__job_submit(once__job_t *job)
+{
+    assert(!job->submitted);
+    job->submitted = 1;
+    job->attempts++;
+    job->once->store->vt->submit(job->once->store, &job->op);
+}
+
+void once__job_watch_deadline(once__job_t *job)
+{
+    once_t *once = job->once;
+
+    if (!job->told && job->deadline_timer.due == 0) {
+        once__timer_set(once->loop, &job->deadline_timer,
+                        once__loop_now(once->loop) + once->options.store_timeout_ms);
+    }
+}
+
+void once__job_pause(once__job_t *job)
+{
+    once_t *once = job->once;
+    uint64_t pause = PAUSE_MAX_MS;
+    uint8_t jitter = 0;
+
+    if (job->attempts < 8 && (uint64_t)PAUSE_MIN_MS << job->attempts < PAUSE_MAX_MS) {
+        pause = (uint64_t)PAUSE_MIN_MS << job->attempts;
+    }
+    /* Many processes that lost the same store must not come back in step. */
+    (void)once__random(once, &jitter, 1);
+    pause += pause * jitter / 512;
+    once__timer_set(once->loop, &job->pause_timer, once__loop_now(once->loop) + pause);
+    once__job_watch_deadline(job);
+}
+
+int once__is_transient(int error)
+{
+    return error == ONCE_E_UNAVAILABLE || error == ONCE_E_NOREPLY;
+}
+
+void once__job_answer_record(once__job_t *job)
+{
+    once_record_t *record = &job->answer.record;
+    const once__op_t *op = &job->op;
+
+    if (op->head.state == ONCE_STATE_NONE && op->record == NULL) {
+        return;
+    }
+    if (op->record != NULL) {
+        record->owned = op->record;
+        record->data = *op->record;
+        job->op.record = NULL;
+    } else {
+        memcpy(record->data.id, op->id, ONCE_ID_SIZE);
+        memcpy(record->data.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
+        record->data.head = op->head;
+        record->data.key = op->key;
+        record->data.key_len = op->key_len;
+    }
+    record->now = op->now;
+    record->seal = &job->once->options.seal;
+    /* The handle's own context has one user at a time; with a thread there may be more. */
+    record->zstd = job->once->threaded ? NULL : &job->once->zstd;
+    record->unpacked = &job->answer.unpacked;
+    job->answer.has_record = 1;
+}
+
+void once__job_tell(once__job_t *job, int error, once_outcome_t outcome)
+{
+    once_t *once = job->once;
+
+    if (job->told) {
+        return;
+    }
+    job->told = 1;
+    once__timer_stop(once->loop, &job->deadline_timer);
+    job->answer.error = error;
+    job->answer.outcome = error == ONCE_OK ? outcome : ONCE_NO_OUTCOME;
+    if (job->cb != NULL) {
+        once->callbacks++;
+        once->depth++;
+        job->cb(once, &job->answer, job->data);
+        once->depth--;
+    }
+    /* A claim that nobody took will not be run. A kept answer can still be asked for it. */
+    if (job->refs == 1 && job->answer.claim != NULL) {
+        once__claim_give_back(job->answer.claim);
+        job->answer.claim = NULL;
+    }
+}
+
+void once__job_reply_plain(once__job_t *job)
+{
+    if (once__is_transient(job->op.error)) {
+        if (job->told) {
+            once__job_end(job);
+        } else {
+            once__job_pause(job);
+        }
+        return;
+    }
+    if (job->op.error == ONCE_OK) {
+        once__job_answer_record(job);
+        job->answer.count = job->op.count;
+    }
+    /* "Busy" is how the rules refuse to touch what a newer version wrote. */
+    if (job->op.error == ONCE_OK && job->op.kind == ONCE__OP_EVENT &&
+        job->op.outcome == ONCE_BUSY) {
+        job->op.error = ONCE_E_NEWER;
+    }
+    once__job_tell(job, job->op.error, (once_outcome_t)job->op.outcome);
+    once__job_end(job);
+}
+
+void once__job_deadline_plain(once__job_t *job)
+{
+    once__job_tell(job, ONCE_E_UNAVAILABLE, ONCE_NO_OUTCOME);
+    if (!job->submitted) {
+        once__job_end(job);
+    }
+}
+
+void once__job_end(once__job_t *job)
+{
+    once_t *once = job->once;
+
+    assert(!job->submitted);
+    once__timer_stop(once->loop, &job->pause_timer);
+    once__timer_stop(once->loop, &job->deadline_timer);
+    once__timers_release(once->loop);
+    once__timers_release(once->loop);
+    *job->place = job->next;
+    if (job->next != NULL) {
+        job->next->place = job->place;
+    }
+    once->job_count -= job->counted ? 1 : 0;
+    free(job->op.record);
+    free(job->payload);
+    job->op.record = NULL;
+    job->payload = NULL;
+    if (job->claim != NULL) {
+        once__claim_unref(job->claim);
+        job->claim = NULL;
+    }
+    if (job->ended != NULL) {
+        job->ended(job);
+    }
+    once__job_unref(job);
+}
+
+void once__job_kill(once__job_t *job)
+{
+    once__job_tell(job, ONCE_E_CLOSED, ONCE_NO_OUTCOME);
+    once__job_end(job);
+}
+
+void once__job_unref(once__job_t *job)
+{
+    job->refs--;
+    if (job->refs > 0) {
+        return;
+    }
+    once__unpacked_free(&job->answer.unpacked);
+    free(job->answer.record.owned);
+    free(job);
+}

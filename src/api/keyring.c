@@ -1,0 +1,257 @@
+#include "api/keyring.h"
+
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/begin.h"
+#include "api/job.h"
+#include "api/secret_file.h"
+#include "core/units.h"
+
+/* A job that carries secrets texts: what we propose, what we replace, what the store has. */
+typedef struct keyring_job {
+    once__job_t job;
+    uint32_t new_id; /* rotation */
+    char proposed[ONCE__SECRETS_TEXT_SIZE];
+    char replaced[ONCE__SECRETS_TEXT_SIZE];
+    char answer[ONCE__SECRETS_TEXT_SIZE];
+} keyring_job_t;
+
+static void keyring_job_ended(once__job_t *job)
+{
+    keyring_job_t *keyring = (keyring_job_t *)job;
+
+    OPENSSL_cleanse(keyring->proposed, 3 * sizeof(keyring->proposed));
+}
+
+static keyring_job_t *keyring_job_new(once_t *once, once__op_kind_t kind, once_cb cb, void *data)
+{
+    keyring_job_t *keyring = (keyring_job_t *)once__job_new(once, sizeof(*keyring), cb, data);
+
+    if (keyring != NULL) {
+        keyring->job.ended = keyring_job_ended;
+        keyring->job.op.kind = kind;
+        keyring->job.op.secrets_new = keyring->proposed;
+        keyring->job.op.secrets_old = keyring->replaced;
+        keyring->job.op.secrets = keyring->answer;
+    }
+    return keyring;
+}
+
+/* Makes `text` the handle's secrets. */
+static int adopt(once_t *once, const char *text, once_error_t *err)
+{
+    once__secrets_t secrets;
+    int code = once__secrets_parse(&secrets, text, strlen(text), err);
+
+    if (code == ONCE_OK) {
+        once->secrets = secrets;
+        once->secrets_ready = 1;
+        memcpy(once->secrets_text, text, strlen(text) + 1);
+    }
+    once->secrets_error = code;
+    once__secrets_wipe(&secrets);
+    return code;
+}
+
+static int propose(once_t *once, char text[ONCE__SECRETS_TEXT_SIZE])
+{
+    const once__env_t *env = once__loop_env(once->loop);
+    uint8_t random[2 * ONCE__SECRET_SIZE];
+    once__secrets_t fresh;
+
+    if (once__random(once, random, sizeof(random)) != 0) {
+        return ONCE_E_IO;
+    }
+    once__secrets_make(&fresh, random, env->wall_ms(env->data));
+    (void)once__secrets_format(&fresh, text);
+    once__secrets_wipe(&fresh);
+    OPENSSL_cleanse(random, sizeof(random));
+    return ONCE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- loading */
+
+static void load_reply(once__job_t *job)
+{
+    keyring_job_t *keyring = (keyring_job_t *)job;
+    once_t *once = job->once;
+    int code = job->op.error;
+
+    if (code != ONCE_OK && (once__is_transient(code) || code == ONCE_E_FULL)) {
+        once__job_pause(job);
+        return;
+    }
+    once->secrets_loading = 0;
+    once->secrets_error = code;
+    if (code == ONCE_OK) {
+        code = adopt(once, keyring->answer, NULL);
+    }
+    once__job_end(job);
+    if (code == ONCE_OK) {
+        once__begin_secrets_ready(once);
+    } else {
+        once__begin_secrets_failed(once, code);
+    }
+}
+
+static int load_from_store(once_t *once)
+{
+    keyring_job_t *keyring = keyring_job_new(once, ONCE__OP_SECRETS_LOAD, NULL, NULL);
+    int code = keyring != NULL ? propose(once, keyring->proposed) : once__no_job(once);
+
+    if (keyring == NULL) {
+        return code;
+    }
+    /* Nobody waits for it: a graceful end does not, and there is nobody to tell. */
+    keyring->job.counted = 0;
+    keyring->job.told = 1;
+    once->job_count--;
+    if (code != ONCE_OK) {
+        once__job_end(&keyring->job);
+        return code;
+    }
+    keyring->job.reply = load_reply;
+    once->secrets_loading = 1;
+    once__job_submit(&keyring->job);
+    return ONCE_OK;
+}
+
+static int load_from_file(once_t *once, once_error_t *err)
+{
+    const char *path = once->options.secrets_file;
+    char text[ONCE__SECRETS_TEXT_SIZE];
+    int code = once__secret_file_read(path, text, sizeof(text), err);
+
+    if (code == ONCE_E_NOT_FOUND) {
+        code = propose(once, text);
+        if (code == ONCE_OK) {
+            code = once__secret_file_create(path, text, err);
+        }
+        if (code == ONCE_OK) {
+            code = once__secret_file_read(path, text, sizeof(text), err);
+        }
+    }
+    if (code == ONCE_OK) {
+        code = adopt(once, text, err);
+    }
+    once->secrets_error = code;
+    OPENSSL_cleanse(text, sizeof(text));
+    return code;
+}
+
+int once__keyring_open(once_t *once, once_error_t *err)
+{
+    int code;
+
+    if (once->options.secrets_file[0] != '\0') {
+        return load_from_file(once, err);
+    }
+    code = load_from_store(once);
+    return code == ONCE_OK ? code : once__fail(err, code, "%s", once_error_text(code));
+}
+
+void once__keyring_reload(once_t *once)
+{
+    int code;
+
+    if (once->secrets_loading) {
+        return;
+    }
+    if (once->options.secrets_file[0] == '\0') {
+        code = load_from_store(once);
+        if (code != ONCE_OK) {
+            once->secrets_error = code; /* who waits is told at his deadline */
+        }
+        return;
+    }
+    if (load_from_file(once, NULL) == ONCE_OK) {
+        once__begin_secrets_ready(once);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- rotating */
+
+static void rotated(keyring_job_t *keyring, int code)
+{
+    once__job_t *job = &keyring->job;
+
+    if (code == ONCE_OK) {
+        code = adopt(job->once, keyring->proposed, NULL);
+    } else if (code == ONCE_E_CONFLICT) {
+        once__keyring_reload(job->once);
+    }
+    job->answer.count = keyring->new_id;
+    once__job_tell(job, code, ONCE_DONE);
+    once__job_end(job);
+}
+
+static void rotate_reply(once__job_t *job)
+{
+    if (once__is_transient(job->op.error)) {
+        if (job->told) {
+            once__job_end(job);
+        } else {
+            once__job_pause(job);
+        }
+        return;
+    }
+    rotated((keyring_job_t *)job, job->op.error);
+}
+
+/* With a file there is nothing to submit: the work is done in the next dispatch. */
+static void rotate_file(once__timer_t *timer)
+{
+    keyring_job_t *keyring =
+        (keyring_job_t *)(void *)((char *)timer - offsetof(once__job_t, pause_timer));
+
+    rotated(keyring, once__secret_file_swap(keyring->job.once->options.secrets_file,
+                                            keyring->replaced, keyring->proposed, NULL));
+}
+
+static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
+{
+    const once__env_t *env = once__loop_env(once->loop);
+    once__secrets_t next = once->secrets;
+    uint8_t random[ONCE__SECRET_SIZE];
+    keyring_job_t *keyring;
+
+    if (!once->secrets_ready) {
+        once__secrets_wipe(&next);
+        return once->secrets_error != ONCE_OK ? once->secrets_error : ONCE_E_UNAVAILABLE;
+    }
+    keyring = keyring_job_new(once, ONCE__OP_SECRETS_SWAP, cb, data);
+    if (keyring == NULL || once__random(once, random, sizeof(random)) != 0) {
+        if (keyring != NULL) {
+            once__job_end(&keyring->job);
+        }
+        once__secrets_wipe(&next);
+        return keyring == NULL ? once__no_job(once) : ONCE_E_IO;
+    }
+    keyring->new_id = once__secrets_rotate(&next, random, env->wall_ms(env->data), keep_ms);
+    (void)once__secrets_format(&next, keyring->proposed);
+    memcpy(keyring->replaced, once->secrets_text, sizeof(keyring->replaced));
+    once__secrets_wipe(&next);
+    OPENSSL_cleanse(random, sizeof(random));
+    keyring->job.reply = rotate_reply;
+    if (once->options.secrets_file[0] != '\0') {
+        keyring->job.pause_timer.fire = rotate_file;
+        once__timer_set(once->loop, &keyring->job.pause_timer, 0);
+    } else {
+        once__job_submit(&keyring->job);
+    }
+    return ONCE_OK;
+}
+
+int once_rotate(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = once->closing ? ONCE_E_CLOSED : rotate_locked(once, keep_ms, cb, data);
+    once__leave(once);
+    return code;
+}

@@ -1,0 +1,13 @@
+/*
+ * Payloads from what callers give. On ONCE_OK `*memory` (may be NULL) is the caller's to free.
+ */
+#ifndef ONCE_API_PAYLOAD_H
+#define ONCE_API_PAYLOAD_H
+
+#include "api/handle.h"
+
+int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
+                        once__payload_t *payload, uint8_t **memory);
+int once__pack_note(int status, once_slice_t note, once__payload_t *payload, uint8_t **memory);
+
+#endif

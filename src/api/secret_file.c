@@ -1,0 +1,197 @@
+#include "api/secret_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/units.h"
+
+#define PATH_SIZE 4096
+
+static int fail_errno(once_error_t *err, const char *what, const char *path)
+{
+    return once__fail(err, ONCE_E_IO, "%s %.120s: %s", what, path, strerror(errno));
+}
+
+static int check_private(int fd, const char *path, once_error_t *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0) {
+        return fail_errno(err, "cannot look at", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return once__fail(err, ONCE_E_SECRET, "%.120s is not a regular file", path);
+    }
+    if (st.st_uid != geteuid() && st.st_uid != 0) {
+        return once__fail(err, ONCE_E_SECRET,
+                          "%.120s belongs to another user; chown it to this one", path);
+    }
+    if ((st.st_mode & 077) != 0) {
+        return once__fail(err, ONCE_E_SECRET, "%.120s is open to others; chmod 600 it", path);
+    }
+    return ONCE_OK;
+}
+
+static int read_all(int fd, const char *path, char *text, size_t size, once_error_t *err)
+{
+    size_t len = 0;
+
+    for (;;) {
+        ssize_t n = read(fd, text + len, size - len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return fail_errno(err, "cannot read", path);
+        }
+        if (n == 0) {
+            text[len] = '\0';
+            return ONCE_OK;
+        }
+        len += (size_t)n;
+        if (len == size) {
+            return once__fail(err, ONCE_E_SECRET, "%.120s is too long to be a secrets file", path);
+        }
+    }
+}
+
+int once__secret_file_read(const char *path, char *text, size_t size, once_error_t *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int code;
+
+    if (fd < 0 && errno == ENOENT) {
+        return once__fail(err, ONCE_E_NOT_FOUND, "%.120s does not exist", path);
+    }
+    if (fd < 0) {
+        return fail_errno(err, "cannot open", path);
+    }
+    code = check_private(fd, path, err);
+    if (code == ONCE_OK) {
+        code = read_all(fd, path, text, size, err);
+    }
+    (void)close(fd);
+    return code;
+}
+
+static int write_all(int fd, const char *text)
+{
+    size_t len = strlen(text);
+
+    while (len > 0) {
+        ssize_t n = write(fd, text, len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return -1;
+        }
+        text += n;
+        len -= (size_t)n;
+    }
+    return fsync(fd);
+}
+
+/* A synced private file with `text` beside `path`; its name goes to `temp`. */
+static int write_temp(const char *path, const char *text, char temp[PATH_SIZE], once_error_t *err)
+{
+    int fd;
+
+    if (snprintf(temp, PATH_SIZE, "%s.XXXXXX", path) >= PATH_SIZE) {
+        return once__fail(err, ONCE_E_CONFIG, "the secrets file's path is too long");
+    }
+    fd = mkostemp(temp, O_CLOEXEC); /* mode 0600 */
+    if (fd < 0) {
+        return fail_errno(err, "cannot create a file beside", path);
+    }
+    if (write_all(fd, text) != 0) {
+        int code = fail_errno(err, "cannot write", temp);
+        (void)close(fd);
+        (void)unlink(temp);
+        return code;
+    }
+    (void)close(fd);
+    return ONCE_OK;
+}
+
+static void sync_directory(const char *path)
+{
+    char copy[PATH_SIZE];
+    int fd;
+
+    (void)snprintf(copy, sizeof(copy), "%s", path);
+    fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        (void)close(fd);
+    }
+}
+
+int once__secret_file_create(const char *path, const char *text, once_error_t *err)
+{
+    char temp[PATH_SIZE];
+    int code = write_temp(path, text, temp, err);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    /* link() fails when the name exists: of two who create at once, one wins whole. */
+    if (link(temp, path) != 0 && errno != EEXIST) {
+        code = fail_errno(err, "cannot create", path);
+    }
+    (void)unlink(temp);
+    sync_directory(path);
+    return code;
+}
+
+/* Locks the file that the path names now; another swap may have put a new one there while we waited. */
+static int lock_current(const char *path)
+{
+    for (;;) {
+        struct stat here, there;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) {
+            return -1;
+        }
+        if (flock(fd, LOCK_EX) == 0 && fstat(fd, &here) == 0 && stat(path, &there) == 0 &&
+            here.st_ino == there.st_ino && here.st_dev == there.st_dev) {
+            return fd;
+        }
+        (void)close(fd);
+    }
+}
+
+int once__secret_file_swap(const char *path, const char *old, const char *text, once_error_t *err)
+{
+    char temp[PATH_SIZE], now[2048];
+    int lock = lock_current(path);
+    int code;
+
+    if (lock < 0) {
+        return fail_errno(err, "cannot open", path);
+    }
+    code = once__secret_file_read(path, now, sizeof(now), err);
+    if (code == ONCE_OK && strcmp(now, old) != 0) {
+        code = once__fail(err, ONCE_E_CONFLICT, "%.120s was changed by somebody else", path);
+    }
+    if (code == ONCE_OK) {
+        code = write_temp(path, text, temp, err);
+        code = code == ONCE_E_IO ? ONCE_E_UNSUPPORTED : code;
+        if (code == ONCE_OK && rename(temp, path) != 0) {
+            (void)unlink(temp);
+            code = fail_errno(err, "cannot replace", path);
+        }
+        sync_directory(path);
+    }
+    OPENSSL_cleanse(now, sizeof(now));
+    (void)close(lock);
+    return code;
+}

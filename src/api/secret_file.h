@@ -1,0 +1,23 @@
+/*
+ * Files that hold secrets: regular, private to their owner, written whole or not at all.
+ */
+#ifndef ONCE_API_SECRET_FILE_H
+#define ONCE_API_SECRET_FILE_H
+
+#include <stddef.h>
+
+#include <once/error.h>
+
+/*
+ * Reads a private file into `text` (terminated). ONCE_E_NOT_FOUND; ONCE_E_SECRET: not a regular file, of a foreign owner,
+ * open to others, too long; ONCE_E_IO. The text of an error names the file and says what to do.
+ */
+int once__secret_file_read(const char *path, char *text, size_t size, once_error_t *err);
+
+/* Creates the file with `text` (mode 0600, synced) unless it exists: then somebody else was first, which is fine. */
+int once__secret_file_create(const char *path, const char *text, once_error_t *err);
+
+/* Replaces the contents if they still are `old`. ONCE_E_CONFLICT when not, ONCE_E_UNSUPPORTED when it cannot be written. */
+int once__secret_file_swap(const char *path, const char *old, const char *text, once_error_t *err);
+
+#endif

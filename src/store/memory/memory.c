@@ -1,0 +1,222 @@
+#include "store/memory/memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/units.h"
+#include "core/url.h"
+#include "store/memory/table.h"
+
+#define DEFAULT_MAX_RECORDS 1000000u
+#define DEFAULT_MAX_BYTES   ((uint64_t)1 << 30)
+
+/* A table that handles share. */
+typedef struct shared {
+    struct shared *next;
+    char *name; /* empty: private to one handle */
+    unsigned users;
+    pthread_mutex_t lock;
+    once__table_t *table;
+} shared_t;
+
+typedef struct memory {
+    once__store_t base;
+    once__loop_t *loop;
+    shared_t *shared;
+    once__op_t *first, **last; /* submitted, in order */
+} memory_t;
+
+static shared_t *all_shared;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static shared_t *find_shared(const char *name)
+{
+    shared_t *shared = all_shared;
+
+    while (shared != NULL && (*name == '\0' || strcmp(shared->name, name) != 0)) {
+        shared = shared->next;
+    }
+    return shared;
+}
+
+static shared_t *make_shared(const char *name, const once__table_limits_t *limits)
+{
+    shared_t *shared = calloc(1, sizeof(*shared));
+
+    if (shared == NULL) {
+        return NULL;
+    }
+    shared->name = strdup(name);
+    shared->table = once__table_new(&once__rules, limits);
+    if (shared->name == NULL || shared->table == NULL ||
+        pthread_mutex_init(&shared->lock, NULL) != 0) {
+        once__table_free(shared->table);
+        free(shared->name);
+        free(shared);
+        return NULL;
+    }
+    shared->next = all_shared;
+    all_shared = shared;
+    return shared;
+}
+
+static shared_t *join_shared(const char *name, const once__table_limits_t *limits)
+{
+    shared_t *shared;
+
+    (void)pthread_mutex_lock(&all_lock);
+    shared = find_shared(name);
+    if (shared == NULL) {
+        shared = make_shared(name, limits);
+    }
+    if (shared != NULL) {
+        shared->users++;
+    }
+    (void)pthread_mutex_unlock(&all_lock);
+    return shared;
+}
+
+static void leave_shared(shared_t *shared)
+{
+    shared_t **place = &all_shared;
+
+    (void)pthread_mutex_lock(&all_lock);
+    shared->users--;
+    if (shared->users == 0) {
+        while (*place != shared) {
+            place = &(*place)->next;
+        }
+        *place = shared->next;
+        (void)pthread_mutex_destroy(&shared->lock);
+        once__table_free(shared->table);
+        free(shared->name);
+        free(shared);
+    }
+    (void)pthread_mutex_unlock(&all_lock);
+}
+
+static int read_limits(once__url_t *url, once__table_limits_t *limits, once_error_t *err)
+{
+    const char *records = once__url_take(url, "max_records");
+    const char *bytes = once__url_take(url, "max_bytes");
+
+    limits->max_records = DEFAULT_MAX_RECORDS;
+    limits->max_bytes = DEFAULT_MAX_BYTES;
+    if (records != NULL &&
+        (once__number_parse(records, strlen(records), &limits->max_records) != 0 ||
+         limits->max_records == 0 || limits->max_records > UINT32_MAX / 4)) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "max_records: \"%.40s\" is not a number from 1 to 1073741823", records);
+    }
+    if (bytes != NULL &&
+        (once__size_parse(bytes, &limits->max_bytes) != 0 || limits->max_bytes == 0)) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "max_bytes: \"%.40s\" is not a size; use 512, 64k, 16m or 1g", bytes);
+    }
+    return ONCE_OK;
+}
+
+static int memory_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
+{
+    once__table_limits_t limits;
+    int code = read_limits(config->url, &limits, err);
+    memory_t *memory;
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    memory = calloc(1, sizeof(*memory));
+    if (memory != NULL) {
+        memory->shared = join_shared(config->path, &limits);
+    }
+    if (memory == NULL || memory->shared == NULL) {
+        free(memory);
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    memory->base.vt = &once__memory_store;
+    memory->loop = config->loop;
+    memory->last = &memory->first;
+    *store = &memory->base;
+    return ONCE_OK;
+}
+
+static void memory_submit(once__store_t *store, once__op_t *op)
+{
+    memory_t *memory = (memory_t *)store;
+
+    op->next = NULL;
+    *memory->last = op;
+    memory->last = &op->next;
+    once__loop_wake(memory->loop);
+}
+
+static once__op_t *take_all(memory_t *memory)
+{
+    once__op_t *first = memory->first;
+
+    memory->first = NULL;
+    memory->last = &memory->first;
+    return first;
+}
+
+static int finish(once__op_t *op)
+{
+    int count = 0;
+
+    while (op != NULL) {
+        once__op_t *next = op->next; /* done may submit the operation again */
+        op->done(op);
+        op = next;
+        count++;
+    }
+    return count;
+}
+
+static int memory_dispatch(once__store_t *store)
+{
+    memory_t *memory = (memory_t *)store;
+    once__op_t *first = take_all(memory);
+    const once__env_t *env = once__loop_env(memory->loop);
+
+    if (first == NULL) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&memory->shared->lock);
+    for (once__op_t *op = first; op != NULL; op = op->next) {
+        once__table_apply(memory->shared->table, op, env->wall_ms(env->data));
+    }
+    (void)pthread_mutex_unlock(&memory->shared->lock);
+    return finish(first);
+}
+
+static void memory_close(once__store_t *store)
+{
+    memory_t *memory = (memory_t *)store;
+
+    while (memory->first != NULL) {
+        once__op_t *first = take_all(memory);
+        for (once__op_t *op = first; op != NULL; op = op->next) {
+            op->error = ONCE_E_CLOSED;
+        }
+        (void)finish(first);
+    }
+    leave_shared(memory->shared);
+    free(memory);
+}
+
+/* The parent's threads may have held the locks at the fork: the table stays as it is, unreachable. */
+static void memory_abandon(once__store_t *store)
+{
+    free(store);
+}
+
+const once__store_vt_t once__memory_store = {
+    .scheme = "memory",
+    .shared = 0,
+    .open = memory_open,
+    .submit = memory_submit,
+    .dispatch = memory_dispatch,
+    .close = memory_close,
+    .abandon = memory_abandon,
+};

@@ -1,0 +1,524 @@
+/*
+ * Records lie in pages that never move; a slot number names a place in them. The index is a hash table of slot numbers with
+ * linear probing, at most half full. A record id is a keyed hash already, so its first bytes are the hash value.
+ *
+ * Slots give scanning its cursor: a record keeps its slot as long as it lives, so a scan that goes through the slots in order
+ * shows nothing twice and misses nothing that stayed.
+ */
+#include "store/memory/table.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+#include "core/bytes.h"
+
+#define PAGE_SLOTS 1024u
+#define NO_SLOT    UINT32_MAX
+#define INDEX_MIN  1024u
+
+typedef struct entry {
+    once__record_t record; /* state NONE: the slot is free */
+    char *key;             /* owned, like payload */
+    uint8_t *payload;
+    uint32_t next_free;
+} entry_t;
+
+struct once__table {
+    const once__rules_t *rules;
+    once__table_limits_t limits;
+    entry_t **pages;
+    uint32_t page_count, page_room;
+    uint32_t used_slots; /* slots that were ever used */
+    uint32_t free_slot;  /* list of free ones below used_slots */
+    uint32_t *index;
+    uint32_t index_size; /* power of two */
+    uint64_t count, bytes;
+    uint64_t
+        none_expires_before; /* nothing can be reaped earlier: spares a full table the search */
+    const entry_t *pinned;   /* being written: not to be reaped now */
+    char *secrets;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ slots */
+
+static entry_t *entry_at(const once__table_t *table, uint32_t slot)
+{
+    return &table->pages[slot / PAGE_SLOTS][slot % PAGE_SLOTS];
+}
+
+static int add_page(once__table_t *table)
+{
+    if (table->page_count == table->page_room) {
+        uint32_t room = table->page_room == 0 ? 16 : table->page_room * 2;
+        entry_t **pages = realloc(table->pages, room * sizeof(entry_t *));
+        if (pages == NULL) {
+            return -1;
+        }
+        table->pages = pages;
+        table->page_room = room;
+    }
+    table->pages[table->page_count] = calloc(PAGE_SLOTS, sizeof(entry_t));
+    if (table->pages[table->page_count] == NULL) {
+        return -1;
+    }
+    table->page_count++;
+    return 0;
+}
+
+static uint32_t take_slot(once__table_t *table)
+{
+    uint32_t slot = table->free_slot;
+
+    if (slot != NO_SLOT) {
+        table->free_slot = entry_at(table, slot)->next_free;
+        return slot;
+    }
+    if (table->used_slots == table->page_count * PAGE_SLOTS && add_page(table) != 0) {
+        return NO_SLOT;
+    }
+    return table->used_slots++;
+}
+
+static void give_slot(once__table_t *table, uint32_t slot)
+{
+    entry_t *entry = entry_at(table, slot);
+
+    memset(entry, 0, sizeof(*entry));
+    entry->next_free = table->free_slot;
+    table->free_slot = slot;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ index */
+
+static uint32_t home(const once__table_t *table, const uint8_t *id)
+{
+    return once__get32(id) & (table->index_size - 1);
+}
+
+/* Where the id stands in the index, or where it would go. */
+static uint32_t probe(const once__table_t *table, const uint8_t *id)
+{
+    uint32_t i = home(table, id);
+
+    while (table->index[i] != NO_SLOT &&
+           memcmp(entry_at(table, table->index[i])->record.id, id, ONCE_ID_SIZE) != 0) {
+        i = (i + 1) & (table->index_size - 1);
+    }
+    return i;
+}
+
+static int index_resize(once__table_t *table, uint32_t size)
+{
+    uint32_t *index = malloc(size * sizeof(uint32_t));
+
+    if (index == NULL) {
+        return -1;
+    }
+    memset(index, 0xff, size * sizeof(uint32_t));
+    free(table->index);
+    table->index = index;
+    table->index_size = size;
+    for (uint32_t slot = 0; slot < table->used_slots; slot++) {
+        const once__record_t *record = &entry_at(table, slot)->record;
+        if (record->head.state != ONCE_STATE_NONE) {
+            table->index[probe(table, record->id)] = slot;
+        }
+    }
+    return 0;
+}
+
+/* Removes place `hole` and moves later entries of the same run back, so that no probe ends too early. */
+static void index_remove(once__table_t *table, uint32_t hole)
+{
+    uint32_t mask = table->index_size - 1;
+
+    for (uint32_t i = (hole + 1) & mask; table->index[i] != NO_SLOT; i = (i + 1) & mask) {
+        uint32_t want = home(table, entry_at(table, table->index[i])->record.id);
+        if (((i - want) & mask) >= ((i - hole) & mask)) {
+            table->index[hole] = table->index[i];
+            hole = i;
+        }
+    }
+    table->index[hole] = NO_SLOT;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- records */
+
+static entry_t *find(const once__table_t *table, const uint8_t *id)
+{
+    uint32_t slot = table->index[probe(table, id)];
+
+    return slot == NO_SLOT ? NULL : entry_at(table, slot);
+}
+
+static uint64_t cost(size_t key_len, size_t payload_len)
+{
+    return sizeof(entry_t) + 2 * sizeof(uint32_t) + key_len + payload_len;
+}
+
+static void remove_record(once__table_t *table, const uint8_t *id)
+{
+    uint32_t place = probe(table, id);
+    uint32_t slot = table->index[place];
+    entry_t *entry = entry_at(table, slot);
+
+    assert(slot != NO_SLOT);
+    table->bytes -= cost(entry->record.key_len, entry->record.payload.len);
+    table->count--;
+    index_remove(table, place);
+    free(entry->key);
+    free(entry->payload);
+    give_slot(table, slot);
+}
+
+static int is_reapable(const once__table_t *table, const once__record_t *record, uint64_t clock)
+{
+    static const once__event_t reap = {.kind = ONCE__REAP};
+    once__step_t step;
+
+    once__step(table->rules, &record->head, &reap, clock, &step);
+    return step.outcome == ONCE_DONE;
+}
+
+/* The earliest time at which the record could be reaped. */
+static uint64_t reapable_from(const once__head_t *head)
+{
+    if (head->expires != 0) {
+        return head->expires;
+    }
+    return head->lease_until > UINT64_MAX - head->ttl_ms ? UINT64_MAX
+                                                         : head->lease_until + head->ttl_ms;
+}
+
+static uint64_t reap(once__table_t *table, uint64_t limit, uint64_t clock)
+{
+    uint64_t removed = 0, earliest = UINT64_MAX;
+
+    if (clock < table->none_expires_before) {
+        return 0;
+    }
+    for (uint32_t slot = 0; slot < table->used_slots; slot++) {
+        const entry_t *entry = entry_at(table, slot);
+        const once__record_t *record = &entry->record;
+        if (record->head.state == ONCE_STATE_NONE || entry == table->pinned) {
+            continue;
+        }
+        if ((limit == 0 || removed < limit) && is_reapable(table, record, clock)) {
+            uint8_t id[ONCE_ID_SIZE];
+            memcpy(id, record->id, sizeof(id));
+            remove_record(table, id);
+            removed++;
+        } else if (reapable_from(&record->head) < earliest) {
+            earliest = reapable_from(&record->head);
+        }
+    }
+    /* What hold keeps for ever would otherwise make every claim on a full table search it again. */
+    table->none_expires_before = earliest > clock ? earliest : clock + 1000;
+    if (limit != 0 && removed == limit) {
+        table->none_expires_before = 0;
+    }
+    return removed;
+}
+
+/* Room for one more record of this size? Makes some if it can. */
+static int has_room(once__table_t *table, uint64_t records, uint64_t bytes, uint64_t clock)
+{
+    for (int try = 0; try < 2; try++) {
+        if (table->count + records <= table->limits.max_records &&
+            bytes <= table->limits.max_bytes && table->bytes <= table->limits.max_bytes - bytes) {
+            return 1;
+        }
+        if (try == 0) {
+            (void)reap(table, 0, clock);
+        }
+    }
+    return 0;
+}
+
+static int insert(once__table_t *table, const once__op_t *op, const once__step_t *step)
+{
+    uint32_t slot;
+    entry_t *entry;
+    char *key = malloc(op->key_len + 1);
+
+    if (key == NULL || (table->count + 1 > table->index_size / 2 &&
+                        index_resize(table, table->index_size * 2) != 0)) {
+        free(key);
+        return ONCE_E_NOMEM;
+    }
+    slot = take_slot(table);
+    if (slot == NO_SLOT) {
+        free(key);
+        return ONCE_E_NOMEM;
+    }
+    if (op->key_len > 0) {
+        memcpy(key, op->key, op->key_len);
+    }
+    key[op->key_len] = '\0';
+    entry = entry_at(table, slot);
+    memset(entry, 0, sizeof(*entry));
+    memcpy(entry->record.id, op->id, ONCE_ID_SIZE);
+    memcpy(entry->record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
+    entry->record.head = step->next;
+    entry->record.key = entry->key = key;
+    entry->record.key_len = op->key_len;
+    table->index[probe(table, op->id)] = slot;
+    table->count++;
+    table->bytes += cost(op->key_len, 0);
+    return ONCE_OK;
+}
+
+static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
+                  const once__step_t *step)
+{
+    once__payload_t next = once__payload_after(step->rule, op, &entry->record.payload);
+
+    if (next.data != entry->record.payload.data) {
+        uint8_t *copy = NULL;
+        if (next.len > 0) {
+            copy = malloc(next.len);
+            if (copy == NULL) {
+                return ONCE_E_NOMEM;
+            }
+            memcpy(copy, next.data, next.len);
+        }
+        table->bytes += next.len;
+        table->bytes -= entry->record.payload.len;
+        free(entry->payload);
+        next.data = entry->payload = copy;
+    }
+    entry->record.payload = next;
+    entry->record.head = step->next;
+    return ONCE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- operations */
+
+static int write_step(once__table_t *table, entry_t *entry, const once__op_t *op,
+                      const once__step_t *step, uint64_t clock)
+{
+    int is_new = entry == NULL || entry->record.head.state == ONCE_STATE_NONE;
+
+    if (step->next.state == ONCE_STATE_NONE) {
+        remove_record(table, op->id);
+        return ONCE_OK;
+    }
+    if (is_new) {
+        return has_room(table, 1, cost(op->key_len, 0), clock) ? insert(table, op, step)
+                                                               : ONCE_E_FULL;
+    }
+    if ((step->rule->effects & ONCE__E_PAYLOAD) && op->payload.len > entry->record.payload.len) {
+        int room;
+        table->pinned = entry;
+        room = has_room(table, 0, op->payload.len - entry->record.payload.len, clock);
+        table->pinned = NULL;
+        if (!room) {
+            return ONCE_E_FULL;
+        }
+    }
+    return update(table, entry, op, step);
+}
+
+static void answer_record(once__op_t *op, const once__record_t *record)
+{
+    op->head = record->head;
+    if (op->kind == ONCE__OP_GET || record->payload.kind != ONCE__PAYLOAD_NONE) {
+        op->record = once__record_clone(record);
+        /* A change that was made is answered even without its copy: lost replies are repeated, and this is one. */
+        if (op->record == NULL) {
+            op->error = ONCE_E_NOREPLY;
+        }
+    }
+}
+
+static void apply_event(once__table_t *table, once__op_t *op, uint64_t clock)
+{
+    entry_t *entry = find(table, op->id);
+    once__step_t step;
+
+    once__step(table->rules, entry != NULL ? &entry->record.head : NULL, &op->event, clock, &step);
+    if (entry != NULL && step.changed && step.next.claim.epoch == 1 &&
+        step.rule->effects & ONCE__E_GRANT) {
+        /* The old record was expired: the new one has nothing of it. */
+        remove_record(table, op->id);
+        entry = NULL;
+    }
+    op->outcome = step.outcome;
+    op->now = step.now;
+    op->head = step.next;
+    if (step.changed) {
+        op->error = write_step(table, entry, op, &step, clock);
+        if (op->error != ONCE_OK) {
+            return;
+        }
+        entry = find(table, op->id);
+    }
+    if (reapable_from(&step.next) < table->none_expires_before) {
+        table->none_expires_before = reapable_from(&step.next);
+    }
+    /* A completion's own response need not be sent back. */
+    if (entry != NULL && op->outcome != ONCE_DONE && step.next.state != ONCE_STATE_NONE) {
+        answer_record(op, &entry->record);
+    }
+}
+
+static void apply_get(const once__table_t *table, once__op_t *op, uint64_t clock)
+{
+    static const once_filter_t all = ONCE_FILTER_INIT;
+    const entry_t *entry = find(table, op->id);
+
+    op->now = clock;
+    if (entry == NULL || !once__filter_passes(&all, &entry->record, clock)) {
+        op->error = ONCE_E_NOT_FOUND;
+        return;
+    }
+    answer_record(op, &entry->record);
+}
+
+static void apply_scan(const once__table_t *table, once__op_t *op, uint64_t clock)
+{
+    uint64_t slot = once__get64(op->cursor.bytes);
+
+    op->now = clock;
+    op->records = calloc(op->limit, sizeof(once__record_t *));
+    if (op->records == NULL) {
+        op->error = ONCE_E_NOMEM;
+        return;
+    }
+    for (; slot < table->used_slots && op->count < op->limit; slot++) {
+        const once__record_t *record = &entry_at(table, (uint32_t)slot)->record;
+        if (!once__filter_passes(op->filter, record, clock)) {
+            continue;
+        }
+        op->records[op->count] = once__record_clone(record);
+        if (op->records[op->count] == NULL) {
+            op->error = ONCE_E_NOMEM;
+            return;
+        }
+        op->count++;
+    }
+    once__put64(op->cursor.bytes, slot);
+    op->cursor.end = slot >= table->used_slots;
+}
+
+static void apply_stats(const once__table_t *table, once__op_t *op, uint64_t clock)
+{
+    op->now = clock;
+    memset(&op->stats, 0, sizeof(op->stats));
+    for (uint32_t slot = 0; slot < table->used_slots; slot++) {
+        const once__record_t *record = &entry_at(table, slot)->record;
+        if (record->head.state != ONCE_STATE_NONE) {
+            once__stats_add(&op->stats, record, clock);
+        }
+    }
+    op->stats.bytes = table->bytes;
+    op->stats.max_records = table->limits.max_records;
+    op->stats.max_bytes = table->limits.max_bytes;
+}
+
+/* A swap that finds its own text was applied before: its reply was lost. */
+static int may_replace(const once__table_t *table, const once__op_t *op)
+{
+    if (op->kind == ONCE__OP_SECRETS_LOAD) {
+        return table->secrets == NULL;
+    }
+    return table->secrets != NULL && strcmp(table->secrets, op->secrets_old) == 0;
+}
+
+static void apply_secrets(once__table_t *table, once__op_t *op)
+{
+    if (may_replace(table, op)) {
+        char *copy = strdup(op->secrets_new);
+        if (copy == NULL) {
+            op->error = ONCE_E_NOMEM;
+            return;
+        }
+        free(table->secrets);
+        table->secrets = copy;
+    } else if (op->kind == ONCE__OP_SECRETS_SWAP &&
+               (table->secrets == NULL || strcmp(table->secrets, op->secrets_new) != 0)) {
+        op->error = ONCE_E_CONFLICT;
+        return;
+    }
+    memcpy(op->secrets, table->secrets, strlen(table->secrets) + 1);
+}
+
+void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
+{
+    op->error = ONCE_OK;
+    op->outcome = ONCE_NO_OUTCOME;
+    op->record = NULL;
+    op->records = NULL;
+    op->count = 0;
+    memset(&op->head, 0, sizeof(op->head));
+    switch (op->kind) {
+    case ONCE__OP_EVENT:
+        apply_event(table, op, clock);
+        break;
+    case ONCE__OP_GET:
+        apply_get(table, op, clock);
+        break;
+    case ONCE__OP_SCAN:
+        apply_scan(table, op, clock);
+        break;
+    case ONCE__OP_REAP:
+        op->now = clock;
+        op->count = reap(table, op->limit, clock);
+        break;
+    case ONCE__OP_STATS:
+        apply_stats(table, op, clock);
+        break;
+    case ONCE__OP_SECRETS_LOAD:
+    case ONCE__OP_SECRETS_SWAP:
+        apply_secrets(table, op);
+        break;
+    }
+}
+
+const once__record_t *once__table_peek(const once__table_t *table, const uint8_t id[ONCE_ID_SIZE])
+{
+    const entry_t *entry = find(table, id);
+
+    return entry != NULL ? &entry->record : NULL;
+}
+
+once__table_t *once__table_new(const once__rules_t *rules, const once__table_limits_t *limits)
+{
+    once__table_t *table = calloc(1, sizeof(*table));
+
+    if (table == NULL) {
+        return NULL;
+    }
+    table->rules = rules;
+    table->limits = *limits;
+    table->free_slot = NO_SLOT;
+    if (index_resize(table, INDEX_MIN) != 0) {
+        free(table);
+        return NULL;
+    }
+    return table;
+}
+
+void once__table_free(once__table_t *table)
+{
+    if (table == NULL) {
+        return;
+    }
+    for (uint32_t slot = 0; slot < table->used_slots; slot++) {
+        free(entry_at(table, slot)->key);
+        free(entry_at(table, slot)->payload);
+    }
+    for (uint32_t page = 0; page < table->page_count; page++) {
+        free(table->pages[page]);
+    }
+    if (table->secrets != NULL) {
+        OPENSSL_cleanse(table->secrets, strlen(table->secrets));
+    }
+    free(table->secrets);
+    free(table->pages);
+    free(table->index);
+    free(table);
+}

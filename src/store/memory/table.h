@@ -1,0 +1,29 @@
+/*
+ * The memory store's records: every operation of store.h, applied at once to a table in memory.
+ *
+ * This is the reference: other stores are compared with it, and the simulation puts its unreliable network in front of it.
+ * No threads, no clock, no waiting: the caller brings the time and the lock.
+ */
+#ifndef ONCE_STORE_MEMORY_TABLE_H
+#define ONCE_STORE_MEMORY_TABLE_H
+
+#include "store/store.h"
+
+typedef struct once__table once__table_t;
+
+typedef struct once__table_limits {
+    uint64_t max_records;
+    uint64_t max_bytes; /* of records, keys and payloads */
+} once__table_limits_t;
+
+/* `rules` are once__rules everywhere but in tests. NULL when out of memory. */
+once__table_t *once__table_new(const once__rules_t *rules, const once__table_limits_t *limits);
+void once__table_free(once__table_t *table);
+
+/* Answers the operation at the time `clock`. Does not call done. */
+void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock);
+
+/* The record, or NULL; valid until the next apply. For tests. */
+const once__record_t *once__table_peek(const once__table_t *table, const uint8_t id[ONCE_ID_SIZE]);
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * What a store is: a few functions that take submitted operations and answer them later, from dispatch.
+ *
+ * Rules of the vtable, kept by every store and relied on by the api layer:
+ *  - submit never blocks and never calls `done`; it queues the operation and wakes the loop. Operations that are submitted in
+ *    one turn travel together.
+ *  - `done` is called exactly once for every submit, from the store's dispatch (or from close, with ONCE_E_CLOSED).
+ *  - every record event is decided by once__step (or its mirror), in one atomic step; two claims never both get run.
+ *  - ONCE_E_NOREPLY: the operation may have been applied. ONCE_E_UNAVAILABLE, ONCE_E_FULL: it was not.
+ *  - what an answer points to is the operation owner's: `record` and `records` are freed with free().
+ */
+#ifndef ONCE_STORE_STORE_H
+#define ONCE_STORE_STORE_H
+
+#include "core/rules.h"
+#include "core/secrets.h"
+#include "loop/loop.h"
+
+typedef struct once__store once__store_t;
+typedef struct once__op once__op_t;
+
+typedef enum once__op_kind {
+    ONCE__OP_EVENT, /* a record event: claim, complete, release, doubt, renew, settle, purge */
+    ONCE__OP_GET,   /* one record */
+    ONCE__OP_SCAN,  /* the next records after a cursor */
+    ONCE__OP_REAP,  /* remove what expired or was abandoned */
+    ONCE__OP_STATS, /* counts */
+    ONCE__OP_SECRETS_LOAD, /* the secrets text; `secrets_new` becomes it when there is none yet */
+    ONCE__OP_SECRETS_SWAP, /* `secrets_new` replaces it if it still is `secrets_old`; else ONCE_E_CONFLICT */
+} once__op_kind_t;
+
+#define ONCE__CURSOR_SIZE 40
+
+typedef struct once__cursor {
+    uint8_t bytes[ONCE__CURSOR_SIZE]; /* the store's; all zero: the beginning */
+    int end;                          /* nothing is left */
+} once__cursor_t;
+
+struct once__op {
+    once__op_kind_t kind;
+    void (*done)(once__op_t *op);
+    once__op_t *next; /* the store's while the operation is submitted */
+
+    /* Asked. What is pointed to stays valid until done. */
+    uint8_t id[ONCE_ID_SIZE];
+    once__event_t event;
+    uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE]; /* claim */
+    const char *key;                          /* claim */
+    size_t key_len;
+    once__payload_t payload;     /* complete, release, settle */
+    const once_filter_t *filter; /* scan; its `limit` is not the store's business */
+    once__cursor_t cursor;       /* scan: where to go on, and then where it ended */
+    uint64_t limit;              /* scan: records per step; reap: at most so many, 0 all */
+    const char *secrets_new;     /* terminated */
+    const char *secrets_old;
+    char *secrets; /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */
+
+    /* Answered. */
+    int error; /* once_code_t; the rest holds only when it is ONCE_OK */
+    uint8_t outcome;
+    uint64_t now;      /* the store's clock */
+    once__head_t head; /* the record after the event; state NONE: there is none */
+    once__record_t
+        *record; /* a copy: with get, and whenever an event leaves a record that has a payload */
+    once__record_t **records; /* scan: `count` copies */
+    uint64_t count;           /* scan, reap */
+    once_stats_t stats;
+};
+
+/* What a store is opened with. Valid during open, except `loop`. */
+typedef struct once__store_config {
+    const char *path;    /* after the scheme, decoded */
+    uint64_t timeout_ms; /* after which an answer that did not come is ONCE_E_NOREPLY */
+    once__loop_t *loop;
+    struct once__url *url; /* its parameters (url.h): take what is yours with once__url_take */
+} once__store_config_t;
+
+typedef struct once__store_vt {
+    const char *scheme;
+    int shared; /* other processes can use the same store */
+    int (*open)(const once__store_config_t *config, once__store_t **store, once_error_t *err);
+    void (*submit)(once__store_t *store, once__op_t *op);
+    int (*dispatch)(once__store_t *store); /* answers what can be answered; returns how many */
+    void (*close)(once__store_t *store);   /* answers what is left with ONCE_E_CLOSED, then frees */
+    void (*abandon)(
+        once__store_t *store); /* after fork: frees memory, touches nothing that is shared */
+} once__store_vt_t;
+
+struct once__store {
+    const once__store_vt_t *vt;
+};
+
+/* The stores that are built in, by the URL's scheme. NULL: none. */
+const once__store_vt_t *once__store_find(const char *scheme, size_t len);
+
+/* The payload that the record has after `rule` was applied to `op`: the old one, the operation's, or none. */
+once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,
+                                    const once__payload_t *old);
+
+/* Does the record pass the filter? */
+int once__filter_passes(const once_filter_t *filter, const once__record_t *record, uint64_t now);
+
+/* Counts one record into the statistics. */
+void once__stats_add(once_stats_t *stats, const once__record_t *record, uint64_t now);
+
+#endif
