@@ -137,6 +137,22 @@ static void granted(begin_t *begin)
     }
 }
 
+/* A rotation by somebody else: his secrets, then the same question again. */
+static void ask_again_with_new_secrets(begin_t *begin)
+{
+    once__job_t *job = &begin->job;
+    int code;
+
+    begin->reloaded = 1;
+    free(job->op.record);
+    job->op.record = NULL;
+    park(begin);
+    code = once__keyring_reload(job->once);
+    if (code != ONCE_OK) {
+        tell_error(begin, code);
+    }
+}
+
 static void claim_answered(begin_t *begin)
 {
     once__job_t *job = &begin->job;
@@ -151,11 +167,7 @@ static void claim_answered(begin_t *begin)
     case ONCE_MISMATCH:
         if (!begin->giving_up && !begin->reloaded &&
             !once__fingerprint_known(&job->op.head, &job->op.event)) {
-            begin->reloaded = 1;
-            free(job->op.record);
-            job->op.record = NULL;
-            park(begin);
-            once__keyring_reload(job->once);
+            ask_again_with_new_secrets(begin);
             return;
         }
         break;
@@ -371,9 +383,12 @@ static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *d
         start(begin);
     } else {
         park(begin);
-        once__keyring_reload(once);
+        code = once__keyring_reload(once);
+        if (code != ONCE_OK) {
+            once__job_end(&begin->job);
+        }
     }
-    return ONCE_OK;
+    return code;
 }
 
 int once_begin(once_t *once, const once_ask_t *ask, once_cb cb, void *data)

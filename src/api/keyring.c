@@ -152,23 +152,21 @@ int once__keyring_open(once_t *once, once_error_t *err)
     return code == ONCE_OK ? code : once__fail(err, code, "%s", once_error_text(code));
 }
 
-void once__keyring_reload(once_t *once)
+int once__keyring_reload(once_t *once)
 {
     int code;
 
     if (once->secrets_loading) {
-        return;
+        return ONCE_OK;
     }
     if (once->options.secrets_file[0] == '\0') {
-        code = load_from_store(once);
-        if (code != ONCE_OK) {
-            once->secrets_error = code; /* who waits is told at his deadline */
-        }
-        return;
+        return load_from_store(once);
     }
-    if (load_from_file(once, NULL) == ONCE_OK) {
+    code = load_from_file(once, NULL);
+    if (code == ONCE_OK) {
         once__begin_secrets_ready(once);
     }
+    return code;
 }
 
 /* --------------------------------------------------------------------------------------------------------- rotating */
@@ -180,7 +178,7 @@ static void rotated(keyring_job_t *keyring, int code)
     if (code == ONCE_OK) {
         code = adopt(job->once, keyring->proposed, NULL);
     } else if (code == ONCE_E_CONFLICT) {
-        once__keyring_reload(job->once);
+        (void)once__keyring_reload(job->once);
     }
     job->answer.count = keyring->new_id;
     once__job_tell(job, code, ONCE_DONE);

@@ -1,0 +1,234 @@
+/*
+ * The end of a claim when the store is away: nothing submitted is ever abandoned, nothing is told twice.
+ */
+#include "support/testing.h"
+
+#include <string.h>
+
+#include "core/bytes.h"
+#include "support/world.h"
+
+static world_fault_t all_away(world_t *world, const once__op_t *op)
+{
+    return WORLD_AWAY;
+}
+
+static world_fault_t writes_find_it_full(world_t *world, const once__op_t *op)
+{
+    return op->event.kind == ONCE__RENEW ? WORLD_OK : WORLD_FULL;
+}
+
+static world_fault_t lose_first(world_t *world, const once__op_t *op)
+{
+    int *left = world->plan_data;
+
+    return (*left)-- > 0 ? WORLD_LOSE_REPLY : WORLD_OK;
+}
+
+static once_t *open_with_claim(world_t *world, const char *policy, seen_t *seen)
+{
+    once_t *once;
+
+    world_init(world);
+    once = world_open(world, "store_timeout=2s");
+    assert_int_equal(world_ask(once, "k", policy, NULL, seen), ONCE_OK);
+    world_run(world, once);
+    assert_int_equal(seen->outcome, ONCE_RUN);
+    return once;
+}
+
+static void completion_survives_an_outage_and_its_caller(void **state)
+{
+    once_response_t response = world_response(201, "made");
+    world_t world;
+    seen_t seen, done = {.calls = 0}, again;
+    once_t *once = open_with_claim(&world, "lease=3s", &seen);
+
+    world.plan = all_away;
+    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    world_pass(&world, once, 2500);
+    assert_int_equal(done.calls, 1);
+    assert_int_equal(done.error, ONCE_E_UNAVAILABLE);
+    world_pass(&world, once, 10000); /* the lease is over meanwhile; nobody else came */
+    world.plan = NULL;
+    world_pass(&world, once, 2000);
+    assert_int_equal(done.calls, 1);
+    assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_COMPLETED);
+    assert_int_equal(world_ask(once, "k", NULL, NULL, &again), ONCE_OK);
+    world_run(&world, once);
+    assert_int_equal(again.outcome, ONCE_REPLAY);
+    assert_string_equal(again.body, "made");
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
+/* field.md 7.0: a completion that cannot be written must not free the key. */
+static void a_failed_completion_write_never_releases(void **state)
+{
+    once_response_t response = world_response(201, "made");
+    world_t world;
+    seen_t seen, done = {.calls = 0}, other;
+    once_t *once = open_with_claim(&world, "lease=3s", &seen);
+    once_t *second = world_open(&world, NULL);
+
+    world_run(&world, second);
+    world.plan = writes_find_it_full;
+    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    for (int i = 0; i < 20; i++) {
+        world_pass(&world, once, 500);
+        assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_PENDING);
+    }
+    assert_int_equal(done.error, ONCE_E_FULL);
+    world.plan = NULL;
+    assert_int_equal(world_ask(second, "k", "lease=3s", NULL, &other), ONCE_OK);
+    world_run(&world, second);
+    assert_int_equal(other.outcome, ONCE_BUSY); /* renewed all the time */
+    world_pass(&world, once, 2000);
+    assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_COMPLETED);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    assert_int_equal(once_close(second, 0), ONCE_OK);
+    world_free(&world);
+}
+
+static void a_lost_reply_to_a_completion_is_already(void **state)
+{
+    once_response_t response = world_response(201, "made");
+    int left = 1;
+    world_t world;
+    seen_t seen, done = {.calls = 0};
+    once_t *once = open_with_claim(&world, NULL, &seen);
+
+    world.plan = lose_first;
+    world.plan_data = &left;
+    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    world_pass(&world, once, 1000);
+    assert_int_equal(done.calls, 1);
+    assert_int_equal(done.outcome, ONCE_ALREADY);
+    assert_string_equal(done.body, "made");
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
+static void a_lost_claim_is_answered_from_the_record(void **state)
+{
+    once_response_t mine = world_response(201, "mine"), theirs = world_response(200, "theirs");
+    world_t world;
+    seen_t seen, taken, done = {.calls = 0};
+    once_t *once = open_with_claim(&world, "lease=1s", &seen);
+    once_t *second = world_open(&world, NULL);
+
+    world_run(&world, second);
+    world.wall_ms += 5000;
+    assert_int_equal(world_ask(second, "k", "lease=1s", NULL, &taken), ONCE_OK);
+    world_run(&world, second);
+    assert_int_equal(taken.outcome, ONCE_RUN);
+    assert_int_equal(taken.epoch, 2);
+    assert_int_equal(once_complete(taken.claim, &theirs, NULL, NULL), ONCE_OK);
+    world_run(&world, second);
+    assert_int_equal(once_claim_alive(seen.claim), 1);
+    world_pass(&world, once, 400); /* the next renewal finds out */
+    assert_int_equal(once_claim_alive(seen.claim), 0);
+    assert_int_equal(once_complete(seen.claim, &mine, seen_cb, &done), ONCE_OK);
+    world_run(&world, once);
+    assert_int_equal(done.outcome, ONCE_LOST);
+    assert_int_equal(done.state, ONCE_STATE_COMPLETED);
+    assert_string_equal(done.body, "theirs");
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    assert_int_equal(once_close(second, 0), ONCE_OK);
+    world_free(&world);
+}
+
+static void a_held_claim_is_renewed_every_third_of_its_lease(void **state)
+{
+    world_t world;
+    seen_t seen, done = {.calls = 0};
+    once_t *once = open_with_claim(&world, "recover=hold lease=3s", &seen);
+
+    for (int i = 0; i < 50; i++) {
+        world_pass(&world, once, 1000);
+        assert_true(world_record(&world, once, "k")->head.lease_until >= world.wall_ms + 1990);
+    }
+    assert_int_equal(once_release(seen.claim, 429, once__slice("slow down", 9), seen_cb, &done),
+                     ONCE_OK);
+    world_run(&world, once);
+    assert_int_equal(done.outcome, ONCE_DONE);
+    assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_FAILED);
+    assert_int_equal(world_record(&world, once, "k")->payload.status, 429);
+    assert_memory_equal(world_record(&world, once, "k")->payload.data, "slow down", 9);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
+static void a_dropped_claim_runs_out(void **state)
+{
+    world_t world;
+    seen_t seen;
+    once_t *once = open_with_claim(&world, "lease=3s", &seen);
+
+    once_claim_drop(seen.claim);
+    world_pass(&world, once, 10000);
+    assert_true(world_record(&world, once, "k")->head.lease_until < world.wall_ms);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
+static void bad_ends_leave_the_claim_with_the_caller(void **state)
+{
+    once_response_t response = world_response(99, "");
+    world_t world;
+    seen_t seen;
+    once_t *once = open_with_claim(&world, NULL, &seen);
+
+    assert_int_equal(once_complete(seen.claim, &response, NULL, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_complete(seen.claim, NULL, NULL, NULL), ONCE_E_INVALID);
+    response.status = 200;
+    response.body.len = ONCE_BODY_STORE_MAX + 1;
+    assert_int_equal(once_complete(seen.claim, &response, NULL, NULL), ONCE_E_TOO_BIG);
+    assert_int_equal(once_release(seen.claim, 12, once__slice("", 0), NULL, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_doubt(seen.claim, NULL, NULL), ONCE_OK);
+    world_run(&world, once);
+    assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_UNKNOWN);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
+static void an_adopted_claim_finishes_what_another_began(void **state)
+{
+    once_response_t response = world_response(201, "made");
+    char token[ONCE_TOKEN_SIZE];
+    once_claim_t *adopted;
+    world_t world;
+    seen_t seen, done = {.calls = 0};
+    once_t *once = open_with_claim(&world, NULL, &seen);
+    once_t *backend = world_open(&world, NULL);
+
+    once_claim_token(seen.claim, token);
+    assert_int_equal(once_claim_adopt(backend, "nonsense", 0, &adopted), ONCE_E_INVALID);
+    assert_int_equal(once_claim_adopt(backend, token, 0, &adopted), ONCE_OK);
+    assert_int_equal(once_complete(adopted, &response, seen_cb, &done), ONCE_OK);
+    world_run(&world, backend);
+    assert_int_equal(done.outcome, ONCE_DONE);
+    memset(&done, 0, sizeof(done));
+    assert_int_equal(once_doubt(seen.claim, seen_cb, &done), ONCE_OK);
+    world_run(&world, once);
+    assert_int_equal(done.outcome, ONCE_ALREADY);
+    assert_string_equal(done.body, "made");
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    assert_int_equal(once_close(backend, 0), ONCE_OK);
+    world_free(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(completion_survives_an_outage_and_its_caller),
+        cmocka_unit_test(a_failed_completion_write_never_releases),
+        cmocka_unit_test(a_lost_reply_to_a_completion_is_already),
+        cmocka_unit_test(a_lost_claim_is_answered_from_the_record),
+        cmocka_unit_test(a_held_claim_is_renewed_every_third_of_its_lease),
+        cmocka_unit_test(a_dropped_claim_runs_out),
+        cmocka_unit_test(bad_ends_leave_the_claim_with_the_caller),
+        cmocka_unit_test(an_adopted_claim_finishes_what_another_began),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

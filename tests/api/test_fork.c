@@ -1,0 +1,89 @@
+/*
+ * A handle belongs to the process that opened it.
+ */
+#include "support/testing.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <once/once.h>
+
+static void never(once_t *once, once_answer_t *answer, void *data)
+{
+    *(int *)data = 1;
+}
+
+/* In the child. Returns 0 when every call was refused and the parent's handle was left alone. */
+static int child_is_refused(once_t *once, once_claim_t *claim)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_answer_t *answer;
+    uint8_t id[ONCE_ID_SIZE] = {0};
+    int called = 0;
+
+    ask.key.data = "k";
+    ask.key.len = 1;
+    if (once_begin(once, &ask, never, &called) != ONCE_E_FORKED ||
+        once_begin_sync(once, &ask, &answer) != ONCE_E_FORKED ||
+        once_complete(claim, &response, never, &called) != ONCE_E_FORKED ||
+        once_renew(claim, never, &called) != ONCE_E_FORKED ||
+        once_get(once, id, never, &called) != ONCE_E_FORKED ||
+        once_dispatch(once) != ONCE_E_FORKED || once_wait(once, 0) != ONCE_E_FORKED ||
+        once_shutdown(once, NULL, NULL) != ONCE_E_FORKED || called) {
+        return 1;
+    }
+    once_claim_drop(claim);
+    return once_close(once, -1) == ONCE_OK ? 0 : 2;
+}
+
+static void check(const char *url)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_answer_t *answer;
+    once_claim_t *claim;
+    once_t *once;
+    int status;
+    pid_t pid;
+
+    assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
+    ask.key.data = "k";
+    ask.key.len = 1;
+    assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
+    claim = once_answer_take_claim(answer);
+    once_answer_free(answer);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(child_is_refused(once, claim));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    /* The parent goes on as if nothing had been. */
+    assert_int_equal(once_complete_sync(claim, &response, &answer), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_DONE);
+    once_answer_free(answer);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+}
+
+static void a_child_cannot_use_its_parents_handle(void **state)
+{
+    check("memory:");
+}
+
+static void nor_one_with_a_thread(void **state)
+{
+    check("memory:?thread=on");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_cannot_use_its_parents_handle),
+        cmocka_unit_test(nor_one_with_a_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,271 @@
+/*
+ * Opening: URLs, options, secrets in files, encryption. Errors name the part that is wrong and never show a secret.
+ */
+#include "support/testing.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+
+#include <once/once.h>
+
+static char directory[] = "/tmp/once-open-XXXXXX";
+static char url[512], path[256];
+
+static int make_directory(void **state)
+{
+    return mkdtemp(directory) == NULL ? -1 : 0;
+}
+
+static int remove_directory(void **state)
+{
+    char command[300];
+
+    (void)snprintf(command, sizeof(command), "rm -rf '%s'", directory);
+    return system(command);
+}
+
+static void write_file(const char *name, const char *text, mode_t mode)
+{
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
+    (void)unlink(path);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
+static void bad_urls_and_options_are_named(void **state)
+{
+    static const struct {
+        const char *url;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"", ONCE_E_CONFIG, "scheme:path"},
+        {"/var/lib/once", ONCE_E_CONFIG, "scheme:path"},
+        {"MEMORY:", ONCE_E_CONFIG, "scheme:path"},
+        {"nosuch:", ONCE_E_UNSUPPORTED, "\"nosuch\""},
+        {"memory:?nosuch=1", ONCE_E_CONFIG, "\"nosuch\""},
+        {"memory:?ttl", ONCE_E_CONFIG, "parameter 1"},
+        {"memory:?ttl=1h&ttl=2h", ONCE_E_CONFIG, "ttl is given twice"},
+        {"memory:?ttl=%zz", ONCE_E_CONFIG, "%-escape"},
+        {"memory:%00", ONCE_E_CONFIG, "%-escape"},
+        {"memory:?ttl=never", ONCE_E_CONFIG, "ttl"},
+        {"memory:?lease=0", ONCE_E_CONFIG, "lease"},
+        {"memory:?recover=maybe", ONCE_E_CONFIG, "recover"},
+        {"memory:?thread=yes", ONCE_E_CONFIG, "thread"},
+        {"memory:?reap=soon", ONCE_E_CONFIG, "reap"},
+        {"memory:?store_timeout=0s", ONCE_E_CONFIG, "store_timeout"},
+        {"memory:?compress=little", ONCE_E_CONFIG, "compress"},
+        {"memory:?secrets=hunter2", ONCE_E_CONFIG, "file:PATH"},
+        {"memory:?max_records=0", ONCE_E_CONFIG, "max_records"},
+        {"memory:?max_records=-1", ONCE_E_CONFIG, "max_records"},
+        {"memory:?max_bytes=lots", ONCE_E_CONFIG, "max_bytes"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        once_error_t err;
+        once_t *once = NULL;
+        assert_int_equal(once_open(cases[i].url, NULL, &once, &err), cases[i].code);
+        assert_null(once);
+        if (strstr(err.text, cases[i].says) == NULL || strstr(err.text, "hunter2") != NULL) {
+            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].url, err.text, cases[i].says);
+        }
+    }
+}
+
+static void options_are_set_by_name(void **state)
+{
+    once_options_t *options = once_options_new();
+    once_error_t err;
+
+    assert_non_null(options);
+    assert_int_equal(once_options_set(options, "ttl", "2h", &err), ONCE_OK);
+    assert_int_equal(once_options_set(options, "renew", "off", &err), ONCE_OK);
+    assert_int_equal(once_options_set(options, "compress", "off", &err), ONCE_OK);
+    assert_int_equal(once_options_set(options, "encrypt", "off", &err), ONCE_OK);
+    assert_int_equal(once_options_set(options, "speed", "11", &err), ONCE_E_CONFIG);
+    assert_non_null(strstr(err.text, "\"speed\""));
+    assert_int_equal(once_options_set(NULL, "ttl", "2h", NULL), ONCE_E_INVALID);
+    once_options_free(options);
+}
+
+static once_t *must_open(const char *text)
+{
+    once_error_t err = {0, ""};
+    once_t *once;
+
+    if (once_open(text, NULL, &once, &err) != ONCE_OK) {
+        fail_msg("%s", err.text);
+    }
+    return once;
+}
+
+static void id_of(once_t *once, uint8_t id[ONCE_ID_SIZE])
+{
+    assert_int_equal(once_record_id_of(once, once__slice("s", 1), once__slice("k", 1), id),
+                     ONCE_OK);
+}
+
+static void a_secrets_file_is_made_private_and_used_again(void **state)
+{
+    uint8_t first[ONCE_ID_SIZE], second[ONCE_ID_SIZE];
+    once_answer_t *answer;
+    struct stat st;
+    once_t *once;
+
+    (void)snprintf(path, sizeof(path), "%s/secrets", directory);
+    (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s", path);
+    once = must_open(url);
+    id_of(once, first);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(once_rotate_sync(once, 3600000, &answer), ONCE_OK);
+    assert_int_equal(once_answer_count(answer), 2);
+    once_answer_free(answer);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    once = must_open(url);
+    id_of(once, second);
+    assert_memory_equal(first, second, sizeof(first)); /* the record secret is permanent */
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+}
+
+static void a_second_rotation_of_the_same_file_meets_the_first(void **state)
+{
+    once_answer_t *answer;
+    once_t *one, *two;
+
+    (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s/both", directory);
+    one = must_open(url);
+    two = must_open(url);
+    assert_int_equal(once_rotate_sync(one, 3600000, NULL), ONCE_OK);
+    assert_int_equal(once_rotate_sync(two, 3600000, &answer), ONCE_E_CONFLICT);
+    assert_int_equal(once_rotate_sync(two, 3600000, &answer),
+                     ONCE_OK); /* it has read the file again */
+    assert_int_equal(once_answer_count(answer), 3);
+    once_answer_free(answer);
+    assert_int_equal(once_close(one, -1), ONCE_OK);
+    assert_int_equal(once_close(two, -1), ONCE_OK);
+}
+
+static void bad_secrets_files_are_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        mode_t mode;
+        const char *says;
+    } cases[] = {
+        {"once-secrets 1\n", 0644, "chmod 600"},
+        {"", 0600, ""},
+        {"once-secrets 1\nrecord 00\n", 0600, "line 2"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        once_error_t err;
+        once_t *once;
+        write_file("bad", cases[i].text, cases[i].mode);
+        (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s", path);
+        assert_int_equal(once_open(url, NULL, &once, &err), ONCE_E_SECRET);
+        if (strstr(err.text, cases[i].says) == NULL) {
+            fail_msg("\"%s\" does not say \"%s\"", err.text, cases[i].says);
+        }
+    }
+    (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s", directory);
+    assert_int_equal(once_open(url, NULL, &(once_t *){NULL}, NULL), ONCE_E_SECRET);
+    (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s/no/such/place", directory);
+    assert_int_equal(once_open(url, NULL, &(once_t *){NULL}, NULL), ONCE_E_IO);
+}
+
+#define KEY_1 "1 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
+#define KEY_2 "2 ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100\n"
+
+static void store_answer(once_t *once, const char *key)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_answer_t *answer;
+
+    ask.key = once__slice(key, strlen(key));
+    assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
+    response.body = once__slice("card 4242", 9);
+    assert_int_equal(once_complete_sync(once_answer_take_claim(answer), &response, NULL), ONCE_OK);
+    once_answer_free(answer);
+}
+
+static int read_answer(once_t *once, const char *key)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_response_t response;
+    once_answer_t *answer;
+    int code;
+
+    ask.key = once__slice(key, strlen(key));
+    assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY);
+    code = once_record_response(once_answer_record(answer), &response);
+    if (code == ONCE_OK) {
+        assert_memory_equal(response.body.data, "card 4242", 9);
+    }
+    once_answer_free(answer);
+    return code;
+}
+
+static void stored_responses_are_encrypted_and_keys_rotate(void **state)
+{
+    once_t *keeper = must_open("memory:sealed");
+    once_t *once;
+
+    write_file("keys", KEY_1, 0600);
+    (void)snprintf(url, sizeof(url), "memory:sealed?encrypt=file:%s", path);
+    once = must_open(url);
+    store_answer(once, "old");
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    write_file("keys", KEY_1 KEY_2, 0600);
+    once = must_open(url);
+    store_answer(once, "new");
+    assert_int_equal(read_answer(once, "old"), ONCE_OK);
+    assert_int_equal(read_answer(once, "new"), ONCE_OK);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    write_file("keys", KEY_2, 0600);
+    once = must_open(url);
+    assert_int_equal(read_answer(once, "old"), ONCE_E_SEALED);
+    assert_int_equal(read_answer(once, "new"), ONCE_OK);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    assert_int_equal(read_answer(keeper, "new"), ONCE_E_SEALED);
+    assert_int_equal(once_close(keeper, -1), ONCE_OK);
+}
+
+static void a_missing_key_file_says_what_to_do(void **state)
+{
+    once_error_t err;
+    once_t *once;
+
+    (void)snprintf(url, sizeof(url), "memory:?encrypt=file:%s/none", directory);
+    assert_int_equal(once_open(url, NULL, &once, &err), ONCE_E_SECRET);
+    assert_non_null(strstr(err.text, "1 HEX64"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_urls_and_options_are_named),
+        cmocka_unit_test(options_are_set_by_name),
+        cmocka_unit_test(a_secrets_file_is_made_private_and_used_again),
+        cmocka_unit_test(a_second_rotation_of_the_same_file_meets_the_first),
+        cmocka_unit_test(bad_secrets_files_are_refused),
+        cmocka_unit_test(stored_responses_are_encrypted_and_keys_rotate),
+        cmocka_unit_test(a_missing_key_file_says_what_to_do),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
