@@ -19,7 +19,7 @@ extern "C" {
  */
 typedef enum once_recover {
     ONCE_RETRY = 0,         /* may run again after doubt or when the lease is over */
-    ONCE_TRANSACTIONAL = 1, /* as retry, and the backend completes the record inside its own transaction */
+    ONCE_TRANSACTIONAL = 1, /* as retry; the backend completes it inside its own transaction */
     ONCE_HOLD = 2,          /* never runs again until somebody settles it */
 } once_recover_t;
 

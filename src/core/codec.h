@@ -1,7 +1,7 @@
 /*
  * A record as bytes, for the stores that keep bytes. docs/format.md has the layout: a frozen envelope of
- * ONCE__ENVELOPE_SIZE bytes (schema, state, policy, flags, claim, lease, last change) that every version can read, then the
- * rest by schema.
+ * ONCE__ENVELOPE_SIZE bytes (schema, state, policy, flags, claim, lease, times) that every version can read, then the rest
+ * by schema. The record id is not in the bytes: the store finds them by it.
  */
 #ifndef ONCE_CORE_CODEC_H
 #define ONCE_CORE_CODEC_H
@@ -14,12 +14,16 @@
 /* The size that once__record_encode needs. */
 size_t once__record_size(const once__record_t *record);
 
-/* Encodes into `out` of exactly once__record_size bytes. The record must be valid (asserted). */
+/*
+ * Encodes into `out` of exactly once__record_size bytes. The record must be valid (asserted): what its state cannot be must
+ * not reach a store. A lease length over 32 bits is stored as the greatest that fits; nothing else is changed.
+ */
 void once__record_encode(const once__record_t *record, uint8_t *out);
 
 /*
- * Decodes; pointers point into `data`. Trusts nothing. ONCE_OK; ONCE_E_NEWER: only the envelope's part of `head` was
- * filled in (schema says which version); ONCE_E_CORRUPT: not a record, `record` is zeroed.
+ * Decodes; pointers point into `data`, the id is zeroed (set it afterwards). Trusts nothing. ONCE_OK; ONCE_E_NEWER: only the
+ * envelope's part of `head` was filled in (schema says which version), the rest is zero; ONCE_E_CORRUPT: not a record,
+ * `record` is zeroed.
  */
 int once__record_decode(once__record_t *record, const uint8_t *data, size_t len);
 

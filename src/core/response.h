@@ -11,32 +11,23 @@
 #define ONCE_CORE_RESPONSE_H
 
 #include "core/record.h"
+#include "core/seal.h"
+#include "core/zstd.h"
 
-#define ONCE__SEAL_KEY_SIZE 32
-#define ONCE__SEAL_KEYS_MAX 16
-
-/* Keys for stored responses. The last one seals, all of them open. count 0: nothing is sealed. */
-typedef struct once__seal_keys {
-    struct {
-        uint32_t id; /* 1 or more */
-        uint8_t bytes[ONCE__SEAL_KEY_SIZE];
-    } keys[ONCE__SEAL_KEYS_MAX];
-    unsigned count;
-} once__seal_keys_t;
-
-/* Lines `ID HEX64`; blank lines and `#` comments are fine. ONCE_E_SECRET names the line. */
-int once__seal_keys_parse(once__seal_keys_t *keys, const char *text, size_t len, once_error_t *err);
-void once__seal_keys_wipe(once__seal_keys_t *keys);
+#define ONCE__HEADER_COUNT_MAX 500
 
 typedef struct once__packing {
     const once__seal_keys_t *seal; /* NULL or count 0: not sealed */
+    once__zstd_t *zstd;            /* of the handle; NULL: one for the call */
     uint64_t compress_from;        /* plain bytes from which zstd is tried; UINT64_MAX: never */
-    uint8_t nonce[12];             /* fresh random bytes for every call; used only when sealing */
+    uint8_t nonce
+        [ONCE__SEAL_NONCE_SIZE]; /* fresh random bytes for every call; used only when sealing */
 } once__packing_t;
 
 /*
- * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status, sizes),
- * ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, ONCE_HEADERS_MAX), ONCE_E_NOMEM.
+ * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status outside 100
+ * to 999, a header without a name, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX,
+ * ONCE_HEADERS_MAX, ONCE__HEADER_COUNT_MAX), ONCE_E_NOMEM. On an error `*data` is NULL.
  */
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
                         const once__packing_t *packing, uint8_t **data, size_t *len);
@@ -47,9 +38,12 @@ typedef struct once__unpacked {
     void *memory;
 } once__unpacked_t;
 
-/* Trusts nothing of `payload`. ONCE_E_CORRUPT, ONCE_E_SEALED, ONCE_E_NEWER (unknown flags), ONCE_E_NOMEM. */
+/*
+ * Trusts nothing of `payload`. ONCE_E_CORRUPT, ONCE_E_SEALED, ONCE_E_NEWER (unknown flags), ONCE_E_NOMEM; then `out` is
+ * zeroed. `seal` and `zstd` may be NULL.
+ */
 int once__response_unpack(const once__payload_t *payload, const uint8_t id[ONCE_ID_SIZE],
-                          const once__seal_keys_t *seal, once__unpacked_t *out);
+                          const once__seal_keys_t *seal, once__zstd_t *zstd, once__unpacked_t *out);
 void once__unpacked_free(once__unpacked_t *unpacked);
 
 #endif

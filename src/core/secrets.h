@@ -37,12 +37,15 @@ void once__secrets_make(once__secrets_t *secrets, const uint8_t *random, uint64_
 
 /*
  * Adds a fingerprint secret from ONCE__SECRET_SIZE random bytes; forgets those retired longer than keep_ms ago, and the oldest
- * when there is no room. Returns its id.
+ * when there is no room. Returns its id; 0: all ids are used up, nothing changed.
  */
 uint32_t once__secrets_rotate(once__secrets_t *secrets, const uint8_t *random, uint64_t now_ms,
                               uint64_t keep_ms);
 
-/* Text and back. The text is terminated. Parsing trusts nothing: ONCE_E_SECRET names the line; ONCE_E_NEWER another version. */
+/*
+ * Text and back. The text is terminated. Parsing trusts nothing: ONCE_E_SECRET names the line (never its contents);
+ * ONCE_E_NEWER another version. On an error `secrets` is wiped.
+ */
 size_t once__secrets_format(const once__secrets_t *secrets, char text[ONCE__SECRETS_TEXT_SIZE]);
 int once__secrets_parse(once__secrets_t *secrets, const char *text, size_t len, once_error_t *err);
 

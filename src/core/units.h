@@ -12,7 +12,7 @@
 /* "500ms", "30s", "5m", "24h", "7d"; a bare number is seconds. 0, or -1 when it is not that or overflows. */
 int once__duration_parse(const char *text, uint64_t *ms);
 
-/* "512", "64k", "16m", "1g" (powers of 1024). 0 or -1. */
+/* "512", "64k", "16m", "1g" (powers of 1024, either case). 0 or -1. */
 int once__size_parse(const char *text, uint64_t *bytes);
 
 /* A whole decimal number without sign or spaces. 0 or -1. */

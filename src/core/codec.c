@@ -1,0 +1,198 @@
+#include "core/codec.h"
+
+#include <assert.h>
+
+#include "core/bytes.h"
+
+#define MAGIC     0x4f
+#define FLAGS     (ONCE__BY_LEASE | ONCE__TAINTED)
+#define REST_SIZE 69 /* of schema 1, before key and payload */
+
+/* Where things are in the envelope. Frozen. */
+enum {
+    AT_MAGIC = 0,
+    AT_SCHEMA = 1,
+    AT_STATE = 2,
+    AT_RECOVER = 3,
+    AT_FLAGS = 4,
+    AT_RESERVED = 5,
+    AT_EPOCH = 8,
+    AT_LEASE_MS = 12,
+    AT_CLAIM_ID = 16,
+    AT_LEASE_UNTIL = 32,
+    AT_CHANGED = 40,
+    AT_EXPIRES = 48,
+    AT_CREATED = 56,
+    RESERVED_SIZE = AT_EPOCH - AT_RESERVED,
+};
+
+/* Where things are in the rest of schema 1. */
+enum {
+    AT_SECRET = 64,
+    AT_MODE = 68,
+    AT_KIND = 69,
+    AT_STATUS = 70,
+    AT_MAC = 72,
+    AT_SCOPE = 104,
+    AT_TTL = 120,
+    AT_PAYLOAD_LEN = 128,
+    AT_KEY_LEN = 132,
+    AT_KEY = 133,
+};
+
+static_assert(AT_CREATED + 8 == ONCE__ENVELOPE_SIZE, "the envelope is full");
+static_assert(AT_KEY == ONCE__ENVELOPE_SIZE + REST_SIZE, "the rest has its size");
+static_assert(ONCE__PAYLOAD_MAX <= UINT32_MAX, "a payload's length fits its field");
+static_assert(ONCE_KEY_MAX <= UINT8_MAX, "a key's length fits its field");
+
+/* What holds in every schema. */
+static int envelope_is_valid(const once__head_t *head)
+{
+    return head->schema >= 1 && head->state >= ONCE_STATE_PENDING &&
+           head->state <= ONCE_STATE_UNKNOWN && head->recover <= ONCE_HOLD &&
+           head->claim.epoch >= 1;
+}
+
+static int payload_fits_state(const once__payload_t *payload, uint8_t state)
+{
+    switch (payload->kind) {
+    case ONCE__PAYLOAD_NONE:
+        return state != ONCE_STATE_COMPLETED && payload->status == 0 && payload->len == 0;
+    case ONCE__PAYLOAD_RESPONSE:
+        return state == ONCE_STATE_COMPLETED && payload->status != 0 &&
+               payload->len <= ONCE__PAYLOAD_MAX;
+    case ONCE__PAYLOAD_NOTE:
+        return (state == ONCE_STATE_FAILED || state == ONCE_STATE_UNKNOWN) &&
+               payload->len <= ONCE_NOTE_MAX;
+    default:
+        return 0;
+    }
+}
+
+/* What holds in schema 1: asserted before writing, checked after reading. */
+static int is_valid(const once__record_t *record)
+{
+    const once__head_t *head = &record->head;
+    uint16_t status = record->payload.status;
+
+    if (!envelope_is_valid(head) || head->schema != ONCE__SCHEMA || (head->flags & ~FLAGS) != 0) {
+        return 0;
+    }
+    if ((head->flags & ONCE__BY_LEASE) && head->state != ONCE_STATE_UNKNOWN) {
+        return 0;
+    }
+    if (head->fingerprint.mode > ONCE_BODY_MULTIPART) {
+        return 0;
+    }
+    if (status != 0 && (status < 100 || status > 999)) {
+        return 0;
+    }
+    if (record->key_len < 1 || record->key_len > ONCE_KEY_MAX) {
+        return 0;
+    }
+    return payload_fits_state(&record->payload, head->state);
+}
+
+static void put_envelope(uint8_t *out, const once__head_t *head)
+{
+    out[AT_MAGIC] = MAGIC;
+    out[AT_SCHEMA] = head->schema;
+    out[AT_STATE] = head->state;
+    out[AT_RECOVER] = head->recover;
+    out[AT_FLAGS] = head->flags;
+    memset(out + AT_RESERVED, 0, RESERVED_SIZE);
+    once__put32(out + AT_EPOCH, head->claim.epoch);
+    once__put32(out + AT_LEASE_MS,
+                head->lease_ms < UINT32_MAX ? (uint32_t)head->lease_ms : UINT32_MAX);
+    memcpy(out + AT_CLAIM_ID, head->claim.id, ONCE_CLAIM_ID_SIZE);
+    once__put64(out + AT_LEASE_UNTIL, head->lease_until);
+    once__put64(out + AT_CHANGED, head->changed);
+    once__put64(out + AT_EXPIRES, head->expires);
+    once__put64(out + AT_CREATED, head->created);
+}
+
+static void get_envelope(once__head_t *head, const uint8_t *data)
+{
+    head->schema = data[AT_SCHEMA];
+    head->state = data[AT_STATE];
+    head->recover = data[AT_RECOVER];
+    head->flags = data[AT_FLAGS];
+    head->claim.epoch = once__get32(data + AT_EPOCH);
+    head->lease_ms = once__get32(data + AT_LEASE_MS);
+    memcpy(head->claim.id, data + AT_CLAIM_ID, ONCE_CLAIM_ID_SIZE);
+    head->lease_until = once__get64(data + AT_LEASE_UNTIL);
+    head->changed = once__get64(data + AT_CHANGED);
+    head->expires = once__get64(data + AT_EXPIRES);
+    head->created = once__get64(data + AT_CREATED);
+}
+
+size_t once__record_size(const once__record_t *record)
+{
+    return AT_KEY + record->key_len + record->payload.len;
+}
+
+void once__record_encode(const once__record_t *record, uint8_t *out)
+{
+    const once__fingerprint_t *fingerprint = &record->head.fingerprint;
+    const once__payload_t *payload = &record->payload;
+
+    assert(is_valid(record));
+    put_envelope(out, &record->head);
+    once__put32(out + AT_SECRET, fingerprint->secret);
+    out[AT_MODE] = fingerprint->mode;
+    out[AT_KIND] = payload->kind;
+    once__put16(out + AT_STATUS, payload->status);
+    memcpy(out + AT_MAC, fingerprint->mac, sizeof(fingerprint->mac));
+    memcpy(out + AT_SCOPE, record->scope_hash, ONCE_SCOPE_HASH_SIZE);
+    once__put64(out + AT_TTL, record->head.ttl_ms);
+    once__put32(out + AT_PAYLOAD_LEN, (uint32_t)payload->len);
+    out[AT_KEY_LEN] = (uint8_t)record->key_len;
+    memcpy(out + AT_KEY, record->key, record->key_len);
+    if (payload->len > 0) {
+        memcpy(out + AT_KEY + record->key_len, payload->data, payload->len);
+    }
+}
+
+/* Fills in what schema 1 has after the envelope. 0, or -1 when the lengths do not meet. */
+static int get_rest(once__record_t *record, const uint8_t *data, size_t len)
+{
+    static const uint8_t zero[RESERVED_SIZE];
+    once__fingerprint_t *fingerprint = &record->head.fingerprint;
+    once__payload_t *payload = &record->payload;
+
+    if (len < AT_KEY || memcmp(data + AT_RESERVED, zero, RESERVED_SIZE) != 0) {
+        return -1;
+    }
+    fingerprint->secret = once__get32(data + AT_SECRET);
+    fingerprint->mode = data[AT_MODE];
+    memcpy(fingerprint->mac, data + AT_MAC, sizeof(fingerprint->mac));
+    memcpy(record->scope_hash, data + AT_SCOPE, ONCE_SCOPE_HASH_SIZE);
+    record->head.ttl_ms = once__get64(data + AT_TTL);
+    record->key_len = data[AT_KEY_LEN];
+    record->key = (const char *)data + AT_KEY;
+    payload->kind = data[AT_KIND];
+    payload->status = once__get16(data + AT_STATUS);
+    payload->len = once__get32(data + AT_PAYLOAD_LEN);
+    if (len - AT_KEY < record->key_len || len - AT_KEY - record->key_len != payload->len) {
+        return -1;
+    }
+    payload->data = data + AT_KEY + record->key_len;
+    return 0;
+}
+
+int once__record_decode(once__record_t *record, const uint8_t *data, size_t len)
+{
+    memset(record, 0, sizeof(*record));
+    if (len < ONCE__ENVELOPE_SIZE || data[AT_MAGIC] != MAGIC) {
+        return ONCE_E_CORRUPT;
+    }
+    get_envelope(&record->head, data);
+    if (envelope_is_valid(&record->head) && record->head.schema > ONCE__SCHEMA) {
+        return ONCE_E_NEWER;
+    }
+    if (get_rest(record, data, len) != 0 || !is_valid(record)) {
+        memset(record, 0, sizeof(*record));
+        return ONCE_E_CORRUPT;
+    }
+    return ONCE_OK;
+}

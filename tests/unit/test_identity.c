@@ -1,0 +1,206 @@
+#include "support/testing.h"
+
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/identity.h"
+
+#define TEXT(text) once__slice(text, strlen(text))
+
+static once__secrets_t make_secrets(void)
+{
+    uint8_t random[2 * ONCE__SECRET_SIZE];
+    once__secrets_t secrets;
+
+    memset(random, 0x11, ONCE__SECRET_SIZE);
+    memset(random + ONCE__SECRET_SIZE, 0x22, ONCE__SECRET_SIZE);
+    once__secrets_make(&secrets, random, 1000);
+    return secrets;
+}
+
+static once__request_t make_request(void)
+{
+    once__request_t request = {
+        .scope = TEXT("tenant"),
+        .method = TEXT("POST"),
+        .target = TEXT("/orders?dry=0"),
+        .body = {.mode = ONCE_BODY_EXACT},
+    };
+    memset(request.body.sum, 0xb0, sizeof(request.body.sum));
+    return request;
+}
+
+static int same_id(const char *scope, const char *key, const char *other_scope,
+                   const char *other_key)
+{
+    once__secrets_t secrets = make_secrets();
+    uint8_t id[ONCE_ID_SIZE], other[ONCE_ID_SIZE];
+
+    once__record_id(&secrets, TEXT(scope), TEXT(key), id);
+    once__record_id(&secrets, TEXT(other_scope), TEXT(other_key), other);
+    return memcmp(id, other, sizeof(id)) == 0;
+}
+
+static void the_same_scope_and_key_are_the_same_record(void **state)
+{
+    assert_true(same_id("tenant", "key", "tenant", "key"));
+    assert_true(same_id("", "key", "", "key"));
+}
+
+static void parts_do_not_run_into_each_other(void **state)
+{
+    assert_false(same_id("ab", "c", "a", "bc"));
+    assert_false(same_id("", "abc", "abc", ""));
+    assert_false(same_id("a", "", "", "a"));
+}
+
+static void scopes_and_keys_are_kept_apart(void **state)
+{
+    assert_false(same_id("tenant", "key", "tenant2", "key"));
+    assert_false(same_id("tenant", "key", "", "key"));
+    assert_false(same_id("tenant", "key", "tenant", "Key"));
+    assert_false(same_id("tenant", "key", "key", "tenant"));
+}
+
+/* Records live as long as their ids: the way they are made is as frozen as a format. */
+static void ids_stay_the_same_for_ever(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    uint8_t id[ONCE_ID_SIZE], hash[ONCE_SCOPE_HASH_SIZE];
+    once__fingerprint_t prints[ONCE__FINGERPRINTS_MAX];
+    once__request_t request = make_request();
+    char hex[2 * ONCE_ID_SIZE + 1];
+
+    once__record_id(&secrets, TEXT("tenant"), TEXT("key"), id);
+    once__hex(hex, id, sizeof(id));
+    assert_string_equal(hex, "a0b57489e5de488de42d75082b7510e8790267225157e327f05414849088bc02");
+    once__scope_hash(&secrets, TEXT("tenant"), hash);
+    once__hex(hex, hash, sizeof(hash));
+    assert_string_equal(hex, "ef0394cd27c29964dd4898f5ef7956d5");
+    assert_int_equal(once__fingerprints(&secrets, &request, prints), 1);
+    once__hex(hex, prints[0].mac, sizeof(prints[0].mac));
+    assert_string_equal(hex, "6541cc7da9d7ce135033b36e05528e3dc524328273922a2c54efc083369d1ec7");
+}
+
+static void another_installation_has_other_ids(void **state)
+{
+    once__secrets_t secrets = make_secrets(), others;
+    uint8_t random[2 * ONCE__SECRET_SIZE] = {0};
+    uint8_t id[ONCE_ID_SIZE], other[ONCE_ID_SIZE];
+
+    once__secrets_make(&others, random, 1000);
+    once__record_id(&secrets, TEXT("tenant"), TEXT("key"), id);
+    once__record_id(&others, TEXT("tenant"), TEXT("key"), other);
+    assert_memory_not_equal(id, other, sizeof(id));
+}
+
+static void a_rotation_changes_no_id(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    uint8_t random[ONCE__SECRET_SIZE] = {0};
+    uint8_t id[ONCE_ID_SIZE], later[ONCE_ID_SIZE];
+
+    once__record_id(&secrets, TEXT("tenant"), TEXT("key"), id);
+    once__secrets_rotate(&secrets, random, 2000, 0);
+    once__record_id(&secrets, TEXT("tenant"), TEXT("key"), later);
+    assert_memory_equal(id, later, sizeof(id));
+}
+
+/* What is made of the same bytes under the same secret for another purpose is something else. */
+static void labels_keep_purposes_apart(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    uint8_t hash[ONCE_SCOPE_HASH_SIZE], id[ONCE_ID_SIZE];
+    once__fingerprint_t prints[ONCE__FINGERPRINTS_MAX];
+    once__request_t request = make_request();
+    uint8_t mac[ONCE__SHA256_SIZE];
+    once__hmac_t ctx;
+
+    once__scope_hash(&secrets, TEXT("tenant"), hash);
+    once__record_id(&secrets, TEXT("tenant"), TEXT(""), id);
+    assert_memory_not_equal(hash, id, sizeof(hash));
+
+    secrets.fingerprints[0].key = secrets.record;
+    once__fingerprints(&secrets, &request, prints);
+    once__hmac_init(&ctx, &secrets.record);
+    once__hmac_add_part(&ctx, TEXT("id"));
+    once__hmac_add_part(&ctx, once__slice(&request.body.mode, 1));
+    once__hmac_add_part(&ctx, request.scope);
+    once__hmac_add_part(&ctx, request.method);
+    once__hmac_add_part(&ctx, request.target);
+    once__hmac_add_part(&ctx, once__slice(request.body.sum, sizeof(request.body.sum)));
+    once__hmac_end(&ctx, mac);
+    assert_memory_not_equal(prints[0].mac, mac, sizeof(mac));
+}
+
+static void scope_hashes_differ_by_scope(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    uint8_t a[ONCE_SCOPE_HASH_SIZE], b[ONCE_SCOPE_HASH_SIZE];
+
+    once__scope_hash(&secrets, TEXT("a"), a);
+    once__scope_hash(&secrets, TEXT("b"), b);
+    assert_memory_not_equal(a, b, sizeof(a));
+    once__scope_hash(&secrets, TEXT("a"), b);
+    assert_memory_equal(a, b, sizeof(a));
+}
+
+static void every_part_changes_the_fingerprint(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    once__fingerprint_t first[ONCE__FINGERPRINTS_MAX], other[ONCE__FINGERPRINTS_MAX];
+    once__request_t requests[6];
+
+    for (int i = 0; i < 6; i++) {
+        requests[i] = make_request();
+    }
+    requests[1].scope = TEXT("tenant2");
+    requests[2].method = TEXT("PATCH");
+    requests[3].target = TEXT("/orders?dry=1");
+    requests[4].body.mode = ONCE_BODY_JSON;
+    requests[5].body.sum[31] ^= 1;
+    once__fingerprints(&secrets, &requests[0], first);
+    for (int i = 1; i < 6; i++) {
+        once__fingerprints(&secrets, &requests[i], other);
+        assert_memory_not_equal(first[0].mac, other[0].mac, sizeof(first[0].mac));
+        assert_int_equal(other[0].mode, requests[i].body.mode);
+    }
+    requests[0].scope = TEXT("tenantP");
+    requests[0].method = TEXT("OST");
+    once__fingerprints(&secrets, &requests[0], other);
+    assert_memory_not_equal(first[0].mac, other[0].mac, sizeof(first[0].mac));
+}
+
+static void there_is_one_for_each_live_secret_newest_first(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    once__fingerprint_t before[ONCE__FINGERPRINTS_MAX], prints[ONCE__FINGERPRINTS_MAX];
+    once__request_t request = make_request();
+    uint8_t random[ONCE__SECRET_SIZE] = {0};
+
+    assert_int_equal(once__fingerprints(&secrets, &request, before), 1);
+    assert_int_equal(before[0].secret, 1);
+    once__secrets_rotate(&secrets, random, 2000, UINT64_MAX);
+    assert_int_equal(once__fingerprints(&secrets, &request, prints), 2);
+    assert_int_equal(prints[0].secret, 2);
+    assert_int_equal(prints[1].secret, 1);
+    assert_memory_equal(prints[1].mac, before[0].mac, sizeof(before[0].mac));
+    assert_memory_not_equal(prints[0].mac, before[0].mac, sizeof(before[0].mac));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_scope_and_key_are_the_same_record),
+        cmocka_unit_test(parts_do_not_run_into_each_other),
+        cmocka_unit_test(scopes_and_keys_are_kept_apart),
+        cmocka_unit_test(ids_stay_the_same_for_ever),
+        cmocka_unit_test(another_installation_has_other_ids),
+        cmocka_unit_test(a_rotation_changes_no_id),
+        cmocka_unit_test(labels_keep_purposes_apart),
+        cmocka_unit_test(scope_hashes_differ_by_scope),
+        cmocka_unit_test(every_part_changes_the_fingerprint),
+        cmocka_unit_test(there_is_one_for_each_live_secret_newest_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

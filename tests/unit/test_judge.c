@@ -1,0 +1,186 @@
+#include "support/testing.h"
+
+#include <string.h>
+
+#include "core/policy.h"
+
+#define RECORD  ONCE_JUDGE_RECORD
+#define RELEASE ONCE_JUDGE_RELEASE
+#define DOUBT   ONCE_JUDGE_DOUBT
+
+typedef struct expected {
+    int status;
+    once_judgement_t retry, transactional, hold;
+} expected_t;
+
+/* Judges each status under the three policies, with these parts set. */
+static void assert_judged(const char *parts, const expected_t *rows, size_t count)
+{
+    static const char *const recover[] = {"retry", "transactional", "hold"};
+
+    for (size_t i = 0; i < count; i++) {
+        once_judgement_t expected[] = {rows[i].retry, rows[i].transactional, rows[i].hold};
+        for (int j = 0; j < 3; j++) {
+            once_policy_t policy;
+            once__policy_init(&policy);
+            assert_int_equal(once_policy_parse(&policy, parts, NULL), ONCE_OK);
+            assert_int_equal(once_policy_set(&policy, "recover", recover[j], NULL), ONCE_OK);
+            assert_int_equal(once_policy_judge(&policy, rows[i].status, ONCE_SAID_NOTHING),
+                             expected[j]);
+        }
+    }
+}
+
+#define ASSERT_JUDGED(parts, rows) assert_judged(parts, rows, sizeof(rows) / sizeof((rows)[0]))
+
+static void by_default(void **state)
+{
+    static const expected_t rows[] = {
+        {100, RELEASE, RELEASE, DOUBT},   {101, RELEASE, RELEASE, DOUBT},
+        {199, RELEASE, RELEASE, DOUBT},   {200, RECORD, RECORD, RECORD},
+        {201, RECORD, RECORD, RECORD},    {204, RECORD, RECORD, RECORD},
+        {299, RECORD, RECORD, RECORD},    {302, RECORD, RECORD, RECORD},
+        {400, RECORD, RECORD, RECORD},    {401, RELEASE, RELEASE, RELEASE},
+        {402, RECORD, RECORD, RECORD},    {403, RELEASE, RELEASE, RELEASE},
+        {404, RECORD, RECORD, RECORD},    {407, RELEASE, RELEASE, RELEASE},
+        {408, DOUBT, DOUBT, DOUBT},       {409, RECORD, RECORD, RECORD},
+        {421, RELEASE, RELEASE, RELEASE}, {422, RECORD, RECORD, RECORD},
+        {425, RELEASE, RELEASE, RELEASE}, {429, RELEASE, RELEASE, RELEASE},
+        {499, RECORD, RECORD, RECORD},    {500, RELEASE, RELEASE, DOUBT},
+        {501, RELEASE, RELEASE, DOUBT},   {502, DOUBT, DOUBT, DOUBT},
+        {503, DOUBT, DOUBT, DOUBT},       {504, DOUBT, DOUBT, DOUBT},
+        {505, RELEASE, RELEASE, DOUBT},   {599, RELEASE, RELEASE, DOUBT},
+        {600, RELEASE, RELEASE, DOUBT},   {999, RELEASE, RELEASE, DOUBT},
+    };
+    ASSERT_JUDGED("", rows);
+}
+
+static void what_is_no_status_is_doubt(void **state)
+{
+    static const expected_t rows[] = {
+        {0, DOUBT, DOUBT, DOUBT},
+        {-1, DOUBT, DOUBT, DOUBT},
+        {99, DOUBT, DOUBT, DOUBT},
+        {1000, DOUBT, DOUBT, DOUBT},
+    };
+    ASSERT_JUDGED("record=all release=1xx", rows);
+}
+
+static void release_goes_before_record(void **state)
+{
+    static const expected_t rows[] = {
+        {409, RELEASE, RELEASE, RELEASE},
+        {503, RELEASE, RELEASE, RELEASE},
+        {401, RECORD, RECORD, RECORD}, /* the list was replaced */
+    };
+    ASSERT_JUDGED("release=409,503 record=4xx,409,503", rows);
+}
+
+static void an_empty_release_list_records_all_4xx(void **state)
+{
+    static const expected_t rows[] = {
+        {401, RECORD, RECORD, RECORD},
+        {429, RECORD, RECORD, RECORD},
+        {408, DOUBT, DOUBT, DOUBT},
+    };
+    ASSERT_JUDGED("release=none", rows);
+}
+
+static void doubtful_statuses_are_recorded_when_meant(void **state)
+{
+    static const expected_t all[] = {
+        {408, RECORD, RECORD, RECORD},    {500, RECORD, RECORD, RECORD},
+        {502, RECORD, RECORD, RECORD},    {503, RECORD, RECORD, RECORD},
+        {504, RECORD, RECORD, RECORD},    {100, RECORD, RECORD, RECORD},
+        {401, RELEASE, RELEASE, RELEASE},
+    };
+    static const expected_t some[] = {
+        {408, RECORD, RECORD, RECORD},
+        {503, RECORD, RECORD, RECORD},
+        {504, DOUBT, DOUBT, DOUBT},
+    };
+    static const expected_t taken_out[] = {
+        {502, RECORD, RECORD, RECORD},
+        {503, DOUBT, DOUBT, DOUBT},
+        {408, DOUBT, DOUBT, DOUBT},
+    };
+    ASSERT_JUDGED("record=all", all);
+    ASSERT_JUDGED("record=2xx,400-410,503", some);
+    ASSERT_JUDGED("record=4xx,5xx,!503", taken_out);
+}
+
+static void what_is_taken_out_of_record_may_run_again(void **state)
+{
+    static const expected_t rows[] = {
+        {404, RELEASE, RELEASE, DOUBT},
+        {302, RELEASE, RELEASE, DOUBT},
+        {405, RECORD, RECORD, RECORD},
+    };
+    ASSERT_JUDGED("record=2xx,4xx,!404", rows);
+}
+
+static void the_backend_has_the_last_word(void **state)
+{
+    static const int statuses[] = {0, 100, 200, 401, 408, 500, 503, 999};
+
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+        for (int recover = ONCE_RETRY; recover <= ONCE_HOLD; recover++) {
+            once_policy_t policy;
+            once__policy_init(&policy);
+            policy.recover = (once_recover_t)recover;
+            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_SAID_FINAL), RECORD);
+            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_SAID_RETRY), RELEASE);
+            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_SAID_UNKNOWN), DOUBT);
+        }
+    }
+}
+
+static void verdicts_are_words(void **state)
+{
+    static const struct {
+        const char *text;
+        once_verdict_t verdict;
+    } cases[] = {
+        {"final", ONCE_SAID_FINAL},
+        {"FINAL", ONCE_SAID_FINAL},
+        {" \tFinal ", ONCE_SAID_FINAL},
+        {"retry", ONCE_SAID_RETRY},
+        {"Retry", ONCE_SAID_RETRY},
+        {"unknown", ONCE_SAID_UNKNOWN},
+        {"UnKnOwN\t", ONCE_SAID_UNKNOWN},
+        {"", ONCE_SAID_NOTHING},
+        {"   ", ONCE_SAID_NOTHING},
+        {"fina", ONCE_SAID_NOTHING},
+        {"finally", ONCE_SAID_NOTHING},
+        {"final;q=1", ONCE_SAID_NOTHING},
+        {"final, retry", ONCE_SAID_NOTHING},
+        {"\"final\"", ONCE_SAID_NOTHING},
+        {"f\xc4\xb1nal", ONCE_SAID_NOTHING},
+        {"FI\x0e"
+         "AL",
+         ONCE_SAID_NOTHING},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(once_verdict_parse(cases[i].text, strlen(cases[i].text)),
+                         cases[i].verdict);
+    }
+    assert_int_equal(once_verdict_parse("finality", 5), ONCE_SAID_FINAL); /* no further than told */
+    assert_int_equal(once_verdict_parse("final\0", 6), ONCE_SAID_NOTHING);
+    assert_int_equal(once_verdict_parse(NULL, 0), ONCE_SAID_NOTHING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_default),
+        cmocka_unit_test(what_is_no_status_is_doubt),
+        cmocka_unit_test(release_goes_before_record),
+        cmocka_unit_test(an_empty_release_list_records_all_4xx),
+        cmocka_unit_test(doubtful_statuses_are_recorded_when_meant),
+        cmocka_unit_test(what_is_taken_out_of_record_may_run_again),
+        cmocka_unit_test(the_backend_has_the_last_word),
+        cmocka_unit_test(verdicts_are_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
