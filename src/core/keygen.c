@@ -1,0 +1,180 @@
+#include "core/keygen.h"
+
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/hmac.h"
+#include "core/units.h"
+
+/* --------------------------------------------------------------------------------------------------------------- UUIDs */
+
+#define COUNTER_BITS 12
+
+static void write_uuid(char out[ONCE_UUID_SIZE], uint8_t bytes[16], unsigned version)
+{
+    static const uint8_t groups[] = {4, 2, 2, 2, 6};
+    size_t from = 0;
+
+    bytes[6] = (uint8_t)(version << 4 | (bytes[6] & 0x0f));
+    bytes[8] = (uint8_t)(0x80 | (bytes[8] & 0x3f));
+    for (size_t i = 0; i < sizeof(groups); i++) {
+        once__hex(out, bytes + from, groups[i]);
+        out += (size_t)2 * groups[i];
+        *out++ = '-';
+        from += groups[i];
+    }
+    out[-1] = '\0';
+}
+
+void once__uuid4(char out[ONCE_UUID_SIZE], const uint8_t random[16])
+{
+    uint8_t bytes[16];
+
+    memcpy(bytes, random, sizeof(bytes));
+    write_uuid(out, bytes, 4);
+}
+
+void once__uuid7(char out[ONCE_UUID_SIZE], uint64_t stamp, const uint8_t random[8])
+{
+    uint64_t ms = stamp >> COUNTER_BITS;
+    uint8_t bytes[16];
+
+    for (int i = 0; i < 6; i++) {
+        bytes[i] = (uint8_t)(ms >> (40 - 8 * i));
+    }
+    bytes[6] = (uint8_t)(stamp >> 8 & 0x0f);
+    bytes[7] = (uint8_t)stamp;
+    memcpy(bytes + 8, random, 8);
+    write_uuid(out, bytes, 7);
+}
+
+uint64_t once__uuid7_next(uint64_t last, uint64_t now_ms)
+{
+    uint64_t now = now_ms << COUNTER_BITS;
+
+    return now > last ? now : last + 1;
+}
+
+/* --------------------------------------------------------------------------------------------------- keys from contents */
+
+static void add_part(once__sha256_t *ctx, once_slice_t part)
+{
+    uint8_t len[8];
+
+    once__put64(len, part.len);
+    once__sha256_add(ctx, len, sizeof(len));
+    once__sha256_add(ctx, part.data, part.len);
+}
+
+static void begin(once__sha256_t *ctx, const char *label)
+{
+    once__sha256_init(ctx);
+    add_part(ctx, once__slice(label, strlen(label)));
+}
+
+static void end(once__sha256_t *ctx, const char prefix[4], once_key_t *key)
+{
+    uint8_t sum[ONCE__SHA256_SIZE];
+
+    once__sha256_end(ctx, sum);
+    memcpy(key->text, prefix, 3);
+    once__base32(key->text + 3, sum, sizeof(sum));
+    key->len = 3 + ONCE__BASE32_SIZE(sizeof(sum)) - 1;
+}
+
+static void clear(once_key_t *key)
+{
+    key->len = 0;
+    key->text[0] = '\0';
+}
+
+int once_key_deterministic(once_slice_t principal, once_slice_t action, once_slice_t payload,
+                           uint64_t when_ms, uint64_t bucket_ms, once_key_t *key, once_error_t *err)
+{
+    uint8_t bucket[16] = {0};
+    once__sha256_t ctx;
+
+    clear(key);
+    if (principal.len == 0 || action.len == 0) {
+        return once__fail(err, ONCE_E_INVALID,
+                          "a deterministic key needs a principal and an action; the %s is empty",
+                          principal.len == 0 ? "principal" : "action");
+    }
+    if (bucket_ms > 0) {
+        once__put64(bucket, bucket_ms);
+        once__put64(bucket + 8, when_ms / bucket_ms);
+    }
+    begin(&ctx, "once key deterministic 1");
+    add_part(&ctx, principal);
+    add_part(&ctx, action);
+    add_part(&ctx, payload);
+    add_part(&ctx, once__slice(bucket, sizeof(bucket)));
+    end(&ctx, "h1-", key);
+    return ONCE_OK;
+}
+
+int once_key_derive(once_slice_t parent, once_slice_t step, once_key_t *key, once_error_t *err)
+{
+    once__sha256_t ctx;
+
+    clear(key);
+    if (parent.len == 0 || step.len == 0) {
+        return once__fail(err, ONCE_E_INVALID,
+                          "a derived key needs a parent key and a step; the %s is empty",
+                          parent.len == 0 ? "parent" : "step");
+    }
+    begin(&ctx, "once key derive 1");
+    add_part(&ctx, parent);
+    add_part(&ctx, step);
+    end(&ctx, "d1-", key);
+    return ONCE_OK;
+}
+
+static int is_part_character(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c != '\0' && strchr("._~-", c) != NULL);
+}
+
+static int is_part(once_slice_t part)
+{
+    const char *text = part.data;
+
+    for (size_t i = 0; i < part.len; i++) {
+        if (!is_part_character(text[i])) {
+            return 0;
+        }
+    }
+    return part.len > 0;
+}
+
+int once_key_composite(const once_slice_t *parts, size_t count, once_key_t *key, once_error_t *err)
+{
+    clear(key);
+    if (count == 0) {
+        return once__fail(err, ONCE_E_KEY, "a composite key needs at least one part");
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!is_part(parts[i])) {
+            clear(key);
+            return once__fail(
+                err, ONCE_E_KEY,
+                "part %zu of the key %s; a part is 1 or more of A-Z a-z 0-9 . _ ~ -", i + 1,
+                parts[i].len == 0 ? "is empty" : "has a character that is not allowed");
+        }
+        size_t colon = i > 0;
+        if (parts[i].len > ONCE_KEY_MAX || key->len + colon + parts[i].len > ONCE_KEY_MAX) {
+            clear(key);
+            return once__fail(err, ONCE_E_TOO_BIG,
+                              "the key is over %d bytes from part %zu on; use shorter parts",
+                              ONCE_KEY_MAX, i + 1);
+        }
+        if (colon) {
+            key->text[key->len++] = ':';
+        }
+        memcpy(key->text + key->len, parts[i].data, parts[i].len);
+        key->len += parts[i].len;
+    }
+    key->text[key->len] = '\0';
+    return ONCE_OK;
+}
