@@ -1,0 +1,73 @@
+# bash completion for once(1)
+
+# The words that can follow `once` and the words given.
+_once_commands() {
+    case $1 in
+    '') echo demo keys stats reap key secret conformance bench help --help --version ;;
+    keys) echo list show settle release purge export ;;
+    key) echo new derive hash compose check ;;
+    secret) echo rotate ;;
+    bench) echo store ;;
+    esac
+}
+
+_once_options() {
+    local filter='--state --stuck --older --younger --scope --scope-file --scope-hash --limit'
+    local target='--scope --scope-file --key'
+    case $1 in
+    'keys list') echo "$filter --wide --json" ;;
+    'keys show') echo "$target --headers --body --force --json" ;;
+    'keys settle') echo "$target --claim --completed --status --header --body-file --failed --note --force --yes" ;;
+    'keys release') echo "$target --claim --note --force --yes" ;;
+    'keys purge') echo "--key --claim $filter --all --dry-run --force --yes" ;;
+    'keys export') echo "$filter --headers --bodies" ;;
+    stats) echo --max-stuck --json ;;
+    reap) echo --limit ;;
+    'key new') echo --v7 --count ;;
+    'key derive') echo --parent --step ;;
+    'key hash') echo --principal --action --payload-file --bucket --at ;;
+    'key check') echo --strict ;;
+    'secret rotate') echo --keep ;;
+    conformance) echo --filter --threads --processes --seed --exclusive --stop --list ;;
+    'bench store') echo --pairs --inflight --value-size --seconds --json ;;
+    esac
+    echo --help
+}
+
+# Options that take a value: after them no option is offered.
+_once_takes_value() {
+    case $1 in
+    --older | --younger | --scope | --scope-hash | --limit | --key | --claim | --status | --header | --note | --max-stuck | \
+        --count | --parent | --step | --principal | --action | --bucket | --at | --keep | --filter | --threads | --processes | \
+        --seed | --pairs | --inflight | --value-size | --seconds) return 0 ;;
+    esac
+    return 1
+}
+
+_once() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    local first=${COMP_WORDS[1]} second=${COMP_WORDS[2]-} words=
+    COMPREPLY=()
+    if [ "$COMP_CWORD" = 1 ]; then
+        words=$(_once_commands '')
+    elif [ "$first" = help ]; then
+        if [ "$COMP_CWORD" = 2 ]; then
+            words=$(_once_commands '')
+        else
+            words=$(_once_commands "$second")
+        fi
+    elif [ "$COMP_CWORD" = 2 ] && [ -n "$(_once_commands "$first")" ]; then
+        words="$(_once_commands "$first") --help"
+    elif [[ $previous == --*-file ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        return
+    elif [ "$previous" = --state ]; then
+        words='pending completed failed unknown'
+    elif ! _once_takes_value "$previous"; then
+        [ -n "$(_once_commands "$first")" ] && first="$first $second"
+        words=$(_once_options "$first")
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}
+
+complete -F _once once

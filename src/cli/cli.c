@@ -1,0 +1,143 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/once.h>
+
+#include "cli/text.h"
+
+/* Takes the store URL from the operands or the environment. A URL has a colon; ids and other operands have none. */
+static int take_url(once__cli_call_t *call)
+{
+    const char *from_environment = getenv("ONCE_STORE");
+
+    if (call->command->store == ONCE__CLI_NO_STORE) {
+        return 0;
+    }
+    if (call->operand_count > 0 && strchr(call->operands[0], ':') != NULL) {
+        call->url = call->operands[0];
+        call->operands++;
+        call->operand_count--;
+        return 0;
+    }
+    if (call->command->store == ONCE__CLI_MAY_STORE) {
+        return 0;
+    }
+    if (from_environment != NULL && from_environment[0] != '\0') {
+        call->url = from_environment;
+        return 0;
+    }
+    if (call->operand_count > call->command->operands_max) {
+        return once__cli_usage(call->command, "\"%s\" is not a store URL, which is SCHEME:...",
+                               once__cli_shown(call->operands[0]).text);
+    }
+    return once__cli_usage(call->command, "which store? Give its URL, or set ONCE_STORE");
+}
+
+static int check_operands(const once__cli_call_t *call)
+{
+    const once__cli_command_t *command = call->command;
+
+    if (call->operand_count < command->operands_min) {
+        return once__cli_usage(command, "something is missing: once %s %s", command->name,
+                               command->operands);
+    }
+    if (call->operand_count > command->operands_max) {
+        return once__cli_usage(command, "\"%s\" is one operand too many",
+                               once__cli_shown(call->operands[command->operands_max]).text);
+    }
+    return 0;
+}
+
+static int run(const once__cli_command_t *command, once__cli_parsed_t *parsed)
+{
+    once__cli_call_t call = {
+        .command = command,
+        .settings = parsed->settings,
+        .operands = parsed->operands,
+        .operand_count = parsed->operand_count,
+    };
+    int code = take_url(&call);
+
+    if (code == 0) {
+        code = check_operands(&call);
+    }
+    return code != 0 ? code : command->run(&call);
+}
+
+static int parse_and_run(const once__cli_command_t *command, int argc, char **argv)
+{
+    once__cli_parsed_t parsed = {0};
+    int code;
+
+    parsed.settings = calloc(1, command->settings_size + 1);
+    parsed.operands = calloc((size_t)argc + 1, sizeof(parsed.operands[0]));
+    if (parsed.settings == NULL || parsed.operands == NULL) {
+        once__cli_say("out of memory");
+        code = ONCE__CLI_STORE;
+    } else {
+        code = once__cli_parse(command, argc, argv, &parsed);
+        if (code == 0 && parsed.help) {
+            once__cli_help_command(command);
+        } else if (code == 0) {
+            code = run(command, &parsed);
+        }
+    }
+    free(parsed.operands);
+    free(parsed.settings);
+    return code;
+}
+
+static int is_one_of(const char *word, const char *a, const char *b)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *words[2] = {argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : ""};
+    size_t count = argc > 2 ? 2 : (size_t)(argc - 1);
+    const once__cli_command_t *command;
+    size_t used = 0;
+
+    command = once__cli_find_command(words, count, &used);
+    if (command != NULL) {
+        return parse_and_run(command, argc - 1 - (int)used, argv + 1 + used);
+    }
+    if (is_one_of(words[0], "--help", "-h")) {
+        once__cli_help_all();
+        return ONCE__CLI_OK;
+    }
+    if (is_one_of(words[0], "--version", "-V")) {
+        printf("once %s\n", once_version());
+        return ONCE__CLI_OK;
+    }
+    if (words[0][0] == '-') {
+        return once__cli_usage(NULL, "the command stands before its options; there is no \"%s\"",
+                               once__cli_shown(words[0]).text);
+    }
+    if (once__cli_is_group(words[0]) && is_one_of(words[1], "--help", "-h")) {
+        once__cli_help_group(words[0]);
+        return ONCE__CLI_OK;
+    }
+    return once__cli_unknown_command(words, count);
+}
+
+int once_cli_main(int argc, char **argv)
+{
+    int code;
+
+    if (argc < 2) {
+        return once__cli_usage(NULL, "which command?");
+    }
+    code = dispatch(argc, argv);
+    /* A full disk behind the output must not look like success. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        clearerr(stdout);
+        once__cli_say("the output could not be written");
+        return ONCE__CLI_STORE;
+    }
+    return code;
+}

@@ -1,0 +1,78 @@
+/*
+ * The program `once`: commands as data.
+ *
+ * Every command is one constant of once__cli_command_t beside the function that runs it; commands.c lists them. Help, errors
+ * and suggestions come from these constants, and tests compare the man page, docs/cli.md and the completion with them.
+ */
+#ifndef ONCE_CLI_CLI_H
+#define ONCE_CLI_CLI_H
+
+#include <stddef.h>
+
+#include "cli/options.h"
+
+/* What the program returns. Documented in once(1): never renumber. */
+enum once__cli_exit {
+    ONCE__CLI_OK = 0,
+    ONCE__CLI_NO = 1,        /* the answer is no: a check failed */
+    ONCE__CLI_USAGE = 2,     /* the command line is wrong, or a question could not be asked */
+    ONCE__CLI_STORE = 3,     /* the store or a file could not be used */
+    ONCE__CLI_NOT_FOUND = 4, /* there is no such record */
+    ONCE__CLI_REFUSED =
+        5, /* the record is not as it was judged, or the person said no; nothing was changed */
+};
+
+typedef enum once__cli_store {
+    ONCE__CLI_NO_STORE,
+    ONCE__CLI_NEEDS_STORE, /* the URL is the first operand, or ONCE_STORE */
+    ONCE__CLI_MAY_STORE,   /* only when it is the first operand */
+} once__cli_store_t;
+
+/* One run of a command. Everything is borrowed from the caller of `run`. */
+typedef struct once__cli_call {
+    const struct once__cli_command *command;
+    const void *settings;  /* the command's own struct, filled in by its options */
+    const char *url;       /* NULL: none */
+    const char **operands; /* without the URL */
+    size_t operand_count;
+} once__cli_call_t;
+
+typedef struct once__cli_command {
+    const char *name;     /* "keys list" */
+    const char *operands; /* for the usage line: "[URL] [ID]" */
+    const char *summary;  /* one line */
+    const char *details;  /* paragraphs for --help, lines ended by \n; may be NULL */
+    once__cli_store_t store;
+    size_t operands_min, operands_max; /* without the URL */
+    const once__cli_option_t *options; /* ends with a nameless one; may be NULL */
+    size_t settings_size;
+    int (*run)(const once__cli_call_t *call); /* returns once__cli_exit */
+} once__cli_command_t;
+
+/* All commands, in the order of the help. */
+extern const once__cli_command_t *const once__cli_commands[];
+extern const size_t once__cli_command_count;
+
+/* The whole program: argv[0] is its name. Writes to stdout and stderr, returns the exit code, ends no process. */
+int once_cli_main(int argc, char **argv);
+
+/* The help of everything, of a group ("keys"), or of one command; on standard output. */
+void once__cli_help_all(void);
+void once__cli_help_group(const char *group);
+void once__cli_help_command(const once__cli_command_t *command);
+
+/* The command whose name is these words, or NULL. `used` becomes the number of words that it took. */
+const once__cli_command_t *once__cli_find_command(const char *const *words, size_t count,
+                                                  size_t *used);
+
+/* Is the word the first one of two-word commands? */
+int once__cli_is_group(const char *word);
+
+/* Says what is wrong with the command words and what was perhaps meant. Returns ONCE__CLI_USAGE. */
+int once__cli_unknown_command(const char *const *words, size_t count);
+
+/* "once NAME: ..." on stderr and where help is. Returns ONCE__CLI_USAGE. `command` may be NULL: "once: ...". */
+int once__cli_usage(const once__cli_command_t *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

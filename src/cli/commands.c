@@ -1,0 +1,26 @@
+#include "cli/commands.h"
+
+/* clang-format off */
+const once__cli_command_t *const once__cli_commands[] = {
+    &once__cli_demo,
+    &once__cli_keys_list,
+    &once__cli_keys_show,
+    &once__cli_keys_settle,
+    &once__cli_keys_release,
+    &once__cli_keys_purge,
+    &once__cli_keys_export,
+    &once__cli_stats,
+    &once__cli_reap,
+    &once__cli_key_new,
+    &once__cli_key_derive,
+    &once__cli_key_hash,
+    &once__cli_key_compose,
+    &once__cli_key_check,
+    &once__cli_secret_rotate,
+    &once__cli_conformance,
+    &once__cli_bench_store,
+    &once__cli_help,
+};
+/* clang-format on */
+
+const size_t once__cli_command_count = sizeof(once__cli_commands) / sizeof(once__cli_commands[0]);

@@ -1,0 +1,28 @@
+/*
+ * Every command, each defined in the file of its name.
+ */
+#ifndef ONCE_CLI_COMMANDS_H
+#define ONCE_CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+extern const once__cli_command_t once__cli_demo;
+extern const once__cli_command_t once__cli_keys_list;
+extern const once__cli_command_t once__cli_keys_show;
+extern const once__cli_command_t once__cli_keys_settle;
+extern const once__cli_command_t once__cli_keys_release;
+extern const once__cli_command_t once__cli_keys_purge;
+extern const once__cli_command_t once__cli_keys_export;
+extern const once__cli_command_t once__cli_stats;
+extern const once__cli_command_t once__cli_reap;
+extern const once__cli_command_t once__cli_key_new;
+extern const once__cli_command_t once__cli_key_derive;
+extern const once__cli_command_t once__cli_key_hash;
+extern const once__cli_command_t once__cli_key_compose;
+extern const once__cli_command_t once__cli_key_check;
+extern const once__cli_command_t once__cli_secret_rotate;
+extern const once__cli_command_t once__cli_conformance;
+extern const once__cli_command_t once__cli_bench_store;
+extern const once__cli_command_t once__cli_help;
+
+#endif

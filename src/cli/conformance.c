@@ -1,0 +1,101 @@
+/*
+ * once conformance: does this store keep the rules?
+ */
+#include "conformance/conformance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/commands.h"
+#include "cli/store.h"
+#include "cli/text.h"
+
+typedef struct settings {
+    const char *filter;
+    once__cli_number_t threads;
+    once__cli_number_t processes;
+    once__cli_number_t seed;
+    int exclusive;
+    int stop;
+    int list;
+} settings_t;
+
+static int list(const settings_t *set)
+{
+    size_t count;
+    const once_conformance_test_t *tests = once_conformance_tests(&count);
+    size_t chosen = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (once_conformance_chooses(set->filter, tests[i].name)) {
+            printf("%s\n    %s\n", tests[i].name, tests[i].what);
+            chosen++;
+        }
+    }
+    if (chosen == 0) {
+        once__cli_say("no test has such a name");
+        return ONCE__CLI_NO;
+    }
+    return ONCE__CLI_OK;
+}
+
+static int run_conformance(const once__cli_call_t *call)
+{
+    const settings_t *set = call->settings;
+    once_conformance_options_t options = ONCE_CONFORMANCE_INIT;
+    const char *url = call->url != NULL ? call->url : getenv("ONCE_STORE");
+    int code;
+
+    if (set->list) {
+        return list(set);
+    }
+    if (url == NULL || url[0] == '\0') {
+        return once__cli_usage(call->command, "which store? Give its URL or set ONCE_STORE");
+    }
+    if (set->threads.value > 64 || set->processes.value > 32) {
+        return once__cli_usage(call->command, "at most 64 threads and 32 processes");
+    }
+    options.filter = set->filter;
+    options.threads = (unsigned)set->threads.value;
+    options.processes = (unsigned)set->processes.value;
+    options.seed = set->seed.value;
+    options.exclusive = set->exclusive;
+    options.stop = set->stop;
+    options.out = stdout;
+    code = once_conformance_run(url, &options);
+    if (code == ONCE_E_CONFIG || code == ONCE_E_UNSUPPORTED) {
+        return ONCE__CLI_USAGE; /* the suite has said what is wrong with the URL */
+    }
+    if (code < 0) {
+        return once__cli_store_failed("run the tests", code);
+    }
+    return code == 0 ? ONCE__CLI_OK : ONCE__CLI_NO;
+}
+
+/* clang-format off */
+static const once__cli_option_t options_table[] = {
+    {"filter", 0, ONCE__CLI_TEXT, "LIST", "only tests whose name has, or as a glob is, one of these; ! leaves out",
+     offsetof(settings_t, filter)},
+    {"threads", 0, ONCE__CLI_NUMBER, "N", "threads of a race (8)", offsetof(settings_t, threads)},
+    {"processes", 0, ONCE__CLI_NUMBER, "N", "processes of a race (4)", offsetof(settings_t, processes)},
+    {"seed", 0, ONCE__CLI_NUMBER, "N", "repeat the random choices of an earlier run", offsetof(settings_t, seed)},
+    {"exclusive", 0, ONCE__CLI_FLAG, NULL, "nobody else uses the store: compare totals exactly",
+     offsetof(settings_t, exclusive)},
+    {"stop", 0, ONCE__CLI_FLAG, NULL, "at the first failure", offsetof(settings_t, stop)},
+    {"list", 0, ONCE__CLI_FLAG, NULL, "only tell which tests there are", offsetof(settings_t, list)},
+    {0},
+};
+/* clang-format on */
+
+const once__cli_command_t once__cli_conformance = {
+    .name = "conformance",
+    .operands = "[URL]",
+    .summary = "tries whether a store keeps every rule",
+    .details =
+        "Works with records of its own under a random scope and removes them where it can, so\n"
+        "it can be run on a store that is in use. Exits with 1 when a rule is broken.\n",
+    .store = ONCE__CLI_MAY_STORE,
+    .options = options_table,
+    .settings_size = sizeof(settings_t),
+    .run = run_conformance,
+};

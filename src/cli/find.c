@@ -1,0 +1,104 @@
+/*
+ * From words to a command.
+ */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/nearest.h"
+#include "cli/text.h"
+
+/* Does the command's first word (up to a space) equal the word? Returns what follows it: "" or " second", or NULL. */
+static const char *after_first(const once__cli_command_t *command, const char *word)
+{
+    size_t len = strlen(word);
+
+    if (strncmp(command->name, word, len) != 0) {
+        return NULL;
+    }
+    if (command->name[len] != '\0' && command->name[len] != ' ') {
+        return NULL;
+    }
+    return command->name + len;
+}
+
+const once__cli_command_t *once__cli_find_command(const char *const *words, size_t count,
+                                                  size_t *used)
+{
+    for (size_t i = 0; count > 0 && i < once__cli_command_count; i++) {
+        const once__cli_command_t *command = once__cli_commands[i];
+        const char *rest = after_first(command, words[0]);
+        if (rest == NULL) {
+            continue;
+        }
+        if (*rest == '\0') {
+            *used = 1;
+            return command;
+        }
+        if (count > 1 && strcmp(rest + 1, words[1]) == 0) {
+            *used = 2;
+            return command;
+        }
+    }
+    return NULL;
+}
+
+int once__cli_is_group(const char *word)
+{
+    for (size_t i = 0; i < once__cli_command_count; i++) {
+        const char *rest = after_first(once__cli_commands[i], word);
+        if (rest != NULL && *rest == ' ') {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int unknown_first(const char *word)
+{
+    once__cli_nearest_t nearest;
+
+    if (strchr(word, ':') != NULL) {
+        return once__cli_usage(NULL, "a store URL stands after the command: once stats URL");
+    }
+    once__cli_nearest_start(&nearest, word);
+    for (size_t i = 0; i < once__cli_command_count; i++) {
+        const char *name = once__cli_commands[i]->name;
+        once__cli_nearest_try(&nearest, name, strcspn(name, " "));
+    }
+    if (nearest.best == NULL) {
+        return once__cli_usage(NULL, "there is no command \"%s\"", once__cli_shown(word).text);
+    }
+    return once__cli_usage(NULL, "there is no command \"%s\"; did you mean \"%.*s\"?",
+                           once__cli_shown(word).text, nearest.best_len, nearest.best);
+}
+
+static int unknown_second(const char *group, const char *word)
+{
+    once__cli_nearest_t nearest;
+
+    once__cli_nearest_start(&nearest, word);
+    for (size_t i = 0; i < once__cli_command_count; i++) {
+        const char *rest = after_first(once__cli_commands[i], group);
+        if (rest != NULL && *rest == ' ') {
+            once__cli_nearest_try(&nearest, rest + 1, strlen(rest + 1));
+        }
+    }
+    if (nearest.best == NULL) {
+        return once__cli_usage(NULL, "there is no command \"%s %s\"; see once help %s", group,
+                               once__cli_shown(word).text, group);
+    }
+    return once__cli_usage(NULL, "there is no command \"%s %s\"; did you mean \"%s %.*s\"?", group,
+                           once__cli_shown(word).text, group, nearest.best_len, nearest.best);
+}
+
+int once__cli_unknown_command(const char *const *words, size_t count)
+{
+    if (!once__cli_is_group(words[0])) {
+        return unknown_first(words[0]);
+    }
+    if (count < 2) {
+        return once__cli_usage(NULL, "\"%s\" needs one more word; see once help %s", words[0],
+                               words[0]);
+    }
+    return unknown_second(words[0], words[1]);
+}

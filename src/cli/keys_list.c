@@ -1,0 +1,274 @@
+/*
+ * once keys list: records as a table or as JSON lines.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/filter.h"
+#include "cli/record.h"
+#include "cli/store.h"
+#include "cli/table.h"
+#include "cli/text.h"
+
+#define LIMIT     1000 /* where nothing else is asked for */
+#define KEY_WIDTH 40   /* of the key, in a table that is not wide */
+#define ID_DIGITS (2 * ONCE_ID_SIZE)
+
+typedef struct settings {
+    once__cli_filter_t filter;
+    int wide;
+    int json;
+} settings_t;
+
+/* What a table needs of a record: records are gone when the scan's callback returns. */
+typedef struct row {
+    char id[ID_DIGITS + 1];
+    char scope[2 * ONCE_SCOPE_HASH_SIZE + 1];
+    once_state_t state;
+    uint64_t age_ms, idle_ms, bytes;
+    once__cli_unit_text_t lease, expires;
+    uint32_t epoch;
+    once_recover_t recover;
+    int status;
+    char *key; /* escaped; malloc'd */
+} row_t;
+
+typedef struct listing {
+    const settings_t *set;
+    uint64_t limit; /* 0: none */
+    uint64_t seen;
+    int more; /* the limit cut it short */
+    row_t *rows;
+    size_t count, room;
+    int code; /* once__cli_exit */
+} listing_t;
+
+static row_t *new_row(listing_t *listing)
+{
+    size_t room = listing->room == 0 ? 64 : listing->room * 2;
+    row_t *rows;
+
+    if (listing->count == listing->room) {
+        rows = realloc(listing->rows, room * sizeof(rows[0]));
+        if (rows == NULL) {
+            return NULL;
+        }
+        listing->rows = rows;
+        listing->room = room;
+    }
+    return &listing->rows[listing->count];
+}
+
+static char *escaped_key(once_slice_t key, int wide)
+{
+    char text[ONCE__CLI_ESCAPED_SIZE(ONCE_KEY_MAX)];
+
+    once__cli_escape(text, wide ? sizeof(text) : KEY_WIDTH + 1, key);
+    return strdup(text);
+}
+
+static int collect(listing_t *listing, const once_record_t *record)
+{
+    row_t *row = new_row(listing);
+
+    if (row == NULL) {
+        return -1;
+    }
+    once__cli_hex(row->id, once_record_id(record), ONCE_ID_SIZE);
+    once__cli_hex(row->scope, once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
+    row->state = once_record_state(record);
+    row->age_ms = once_record_age_ms(record);
+    row->idle_ms = once_record_idle_ms(record);
+    row->bytes = once_record_bytes(record);
+    row->lease = once__cli_record_lease(record);
+    row->expires = once__cli_record_expires(record);
+    row->epoch = once_record_epoch(record);
+    row->recover = once_record_recover(record);
+    row->status = once_record_status(record);
+    row->key = escaped_key(once_record_key(record), listing->set->wide);
+    if (row->key == NULL) {
+        return -1;
+    }
+    listing->count++;
+    return 0;
+}
+
+static int each(once_t *once, const once_record_t *record, void *data)
+{
+    listing_t *listing = data;
+    once__cli_json_t json;
+
+    if (listing->limit != 0 && listing->seen == listing->limit) {
+        listing->more = 1;
+        return 1;
+    }
+    listing->seen++;
+    if (listing->set->json) {
+        (void)once__cli_record_json(record, 0, &json);
+        listing->code = once__cli_json_print(&json);
+    } else if (collect(listing, record) != 0) {
+        listing->code = once__cli_store_failed("list the records", ONCE_E_NOMEM);
+    }
+    return listing->code != ONCE__CLI_OK;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(((const row_t *)a)->id, ((const row_t *)b)->id);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const row_t *left = a;
+    const row_t *right = b;
+
+    if (left->age_ms != right->age_ms) {
+        return left->age_ms > right->age_ms ? -1 : 1;
+    }
+    return by_id(a, b);
+}
+
+/* So many digits that no two ids of the listing look the same. */
+static int id_digits(const listing_t *listing)
+{
+    size_t digits = 8;
+
+    if (listing->set->wide) {
+        return ID_DIGITS;
+    }
+    if (listing->count > 0) {
+        qsort(listing->rows, listing->count, sizeof(row_t), by_id);
+    }
+    for (size_t i = 1; i < listing->count; i++) {
+        const row_t *row = &listing->rows[i];
+        while (digits < ID_DIGITS && strncmp(row[-1].id, row->id, digits) == 0) {
+            digits++;
+        }
+    }
+    return (int)digits;
+}
+
+static void add_row(once__cli_table_t *table, const row_t *row, int wide, int digits)
+{
+    once__cli_table_add(table, "%.*s", digits, row->id);
+    once__cli_table_add(table, "%s", once_state_name(row->state));
+    once__cli_table_add(table, "%s", once__cli_duration(row->age_ms).text);
+    once__cli_table_add(table, "%s", row->lease.text);
+    once__cli_table_add(table, "%s", row->expires.text);
+    once__cli_table_add(table, "%" PRIu32, row->epoch);
+    once__cli_table_add(table, "%s", once_recover_name(row->recover));
+    once__cli_table_add(table, row->status != 0 ? "%d" : "-", row->status);
+    once__cli_table_add(table, "%s", once__cli_size(row->bytes).text);
+    if (wide) {
+        once__cli_table_add(table, "%s", once__cli_duration(row->idle_ms).text);
+        once__cli_table_add(table, "%s", row->scope);
+    }
+    once__cli_table_add(table, "%s", row->key);
+}
+
+static int print_table(const listing_t *listing)
+{
+    static const char *const narrow[] = {"ID",     "STATE",  ">AGE",    ">LEASE", ">EXPIRES",
+                                         ">EPOCH", "POLICY", ">STATUS", ">SIZE",  "KEY"};
+    static const char *const wide[] = {"ID",     "STATE",   ">AGE",  ">LEASE", ">EXPIRES", ">EPOCH",
+                                       "POLICY", ">STATUS", ">SIZE", ">IDLE",  "SCOPE",    "KEY"};
+    once__cli_table_t table;
+    int digits = id_digits(listing);
+
+    if (listing->set->wide) {
+        once__cli_table_start(&table, wide, sizeof(wide) / sizeof(wide[0]));
+    } else {
+        once__cli_table_start(&table, narrow, sizeof(narrow) / sizeof(narrow[0]));
+    }
+    if (listing->count > 0) {
+        qsort(listing->rows, listing->count, sizeof(row_t), by_age);
+    }
+    for (size_t i = 0; i < listing->count; i++) {
+        add_row(&table, &listing->rows[i], listing->set->wide, digits);
+    }
+    if (once__cli_table_print(&table) != 0) {
+        return once__cli_store_failed("list the records", ONCE_E_NOMEM);
+    }
+    return ONCE__CLI_OK;
+}
+
+static int print_result(const listing_t *listing)
+{
+    if (listing->code != ONCE__CLI_OK) {
+        return listing->code;
+    }
+    if (listing->more) {
+        once__cli_say("there are more than these %" PRIu64
+                      ": --limit 0 lists all, \"once keys export\" "
+                      "is made for many",
+                      listing->limit);
+    }
+    if (listing->set->json) {
+        return ONCE__CLI_OK;
+    }
+    if (listing->count == 0) {
+        puts("no records");
+        return ONCE__CLI_OK;
+    }
+    return print_table(listing);
+}
+
+static void free_rows(listing_t *listing)
+{
+    for (size_t i = 0; i < listing->count; i++) {
+        free(listing->rows[i].key);
+    }
+    free(listing->rows);
+}
+
+static int run_list(const once__cli_call_t *call)
+{
+    const settings_t *set = call->settings;
+    listing_t listing = {.set = set,
+                         .limit = set->filter.limit.given ? set->filter.limit.value : LIMIT};
+    once__cli_chosen_t chosen;
+    once_t *once;
+    int code = once__cli_open(call, &once);
+
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_filter(call->command, &set->filter, once, &chosen);
+    }
+    if (code == ONCE__CLI_OK) {
+        int error;
+        /* One more than is shown: whether there are more must be told. */
+        chosen.filter.limit =
+            listing.limit != 0 && listing.limit < UINT64_MAX ? listing.limit + 1 : 0;
+        error = once_scan_sync(once, &chosen.filter, each, &listing, NULL);
+        code = error == ONCE_OK ? print_result(&listing)
+                                : once__cli_store_failed("list the records", error);
+    }
+    free_rows(&listing);
+    once__cli_close(once);
+    return code;
+}
+
+static const once__cli_option_t options[] = {
+    ONCE__CLI_FILTER_OPTIONS(offsetof(settings_t, filter)),
+    {"wide", 0, ONCE__CLI_FLAG, NULL, "whole ids and keys, and more columns",
+     offsetof(settings_t, wide)},
+    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines: one object for each record",
+     offsetof(settings_t, json)},
+    {0},
+};
+
+const once__cli_command_t once__cli_keys_list = {
+    .name = "keys list",
+    .operands = "[URL]",
+    .summary = "lists records, oldest first",
+    .details =
+        "Without --limit at most 1000 are listed, and it is told when there are more. Which ones\n"
+        "a limit leaves out is the store's choice. Ids are shortened to what tells them apart;\n"
+        "every command takes them in that form, but finds a whole one faster.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .options = options,
+    .settings_size = sizeof(settings_t),
+    .run = run_list,
+};

@@ -1,0 +1,276 @@
+/*
+ * once keys settle, once keys release: a person decides what became of an operation.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/confirm.h"
+#include "cli/header.h"
+#include "cli/record.h"
+#include "cli/store.h"
+#include "cli/target.h"
+#include "cli/text.h"
+
+typedef struct settings {
+    once__cli_target_t target;
+    int completed;
+    int failed;
+    once__cli_number_t status;
+    once__cli_list_t headers;
+    const char *body_file;
+    const char *note;
+    int force;
+    int yes;
+} settings_t;
+
+/* What is written into the record. */
+typedef struct verdict {
+    int completed;
+    int status; /* of a failure */
+    once_slice_t note;
+    once_response_t response;
+    once_header_t headers[ONCE__CLI_LIST_MAX];
+    once__cli_bytes_t body;
+} verdict_t;
+
+static int check_settings(const once__cli_command_t *command, const settings_t *set)
+{
+    if (set->completed == set->failed) {
+        return once__cli_usage(command, "say what is true: --completed, or --failed (it has not "
+                                        "happened and no longer can)");
+    }
+    if (set->status.given && (set->status.value < 100 || set->status.value > 999)) {
+        return once__cli_usage(command, "--status needs 100 to 999, not %" PRIu64,
+                               set->status.value);
+    }
+    if (set->completed && !set->status.given) {
+        return once__cli_usage(command, "--completed needs the response's status: --status NNN");
+    }
+    if (set->completed && set->note != NULL) {
+        return once__cli_usage(command,
+                               "--note is for --failed: a completed record has a response");
+    }
+    if (set->failed && (set->headers.count > 0 || set->body_file != NULL)) {
+        return once__cli_usage(command, "--header and --body-file are for --completed: a failed "
+                                        "record has no response");
+    }
+    if (set->note != NULL && strlen(set->note) > ONCE_NOTE_MAX) {
+        return once__cli_usage(command, "--note is longer than %d bytes", ONCE_NOTE_MAX);
+    }
+    return ONCE__CLI_OK;
+}
+
+static int read_verdict(const once__cli_command_t *command, const settings_t *set,
+                        verdict_t *verdict)
+{
+    const once_response_t empty = ONCE_RESPONSE_INIT;
+    int code = check_settings(command, set);
+
+    verdict->completed = set->completed;
+    verdict->status = (int)set->status.value;
+    verdict->note = once__cli_slice(set->note != NULL ? set->note : "");
+    verdict->response = empty;
+    verdict->response.status = (int)set->status.value;
+    verdict->response.headers = verdict->headers;
+    verdict->response.header_count = set->headers.count;
+    for (size_t i = 0; code == ONCE__CLI_OK && i < set->headers.count; i++) {
+        code = once__cli_header_read(command, set->headers.items[i], &verdict->headers[i]);
+    }
+    if (code == ONCE__CLI_OK && set->body_file != NULL) {
+        code = once__cli_read_file(set->body_file, ONCE_BODY_STORE_MAX, &verdict->body);
+        verdict->response.body.data = verdict->body.data;
+        verdict->response.body.len = verdict->body.len;
+    }
+    return code;
+}
+
+/* What the store would refuse is told before the question is asked. The store still has the last word. */
+static int check_record(const settings_t *set, const once_record_t *record)
+{
+    once_state_t state = once_record_state(record);
+
+    if (state == ONCE_STATE_COMPLETED) {
+        once__cli_say("refused: the record is completed; an answer that was given is not changed");
+        return ONCE__CLI_REFUSED;
+    }
+    if (state == ONCE_STATE_FAILED) {
+        once__cli_say(
+            "refused: the record is failed, so its key can be claimed again: there is nothing "
+            "to settle");
+        return ONCE__CLI_REFUSED;
+    }
+    if (once_record_lease_ms(record) > 0 && !set->force) {
+        once__cli_say(
+            "refused: its lease is live for %s more, so its holder may be at work; wait, or "
+            "add --force if you know that the holder is dead",
+            once__cli_duration(once_record_lease_ms(record)).text);
+        return ONCE__CLI_REFUSED;
+    }
+    return ONCE__CLI_OK;
+}
+
+static void print_meaning(const verdict_t *verdict)
+{
+    if (verdict->completed) {
+        printf(
+            "\nSettling it as completed means: it took effect. Every later request with this key "
+            "is answered\nwith status %d, %zu headers and a body of %s, as long as the record is "
+            "kept.\n",
+            verdict->response.status, verdict->response.header_count,
+            once__cli_size(verdict->response.body.len).text);
+    } else {
+        puts("\nSettling it as failed means: it has not happened and no longer can. The next "
+             "request "
+             "with this\nkey runs it again. If the first attempt is still on its way somewhere, it "
+             "will happen twice.");
+    }
+}
+
+static int tell(const once_answer_t *answer)
+{
+    const once_record_t *record = once_answer_record(answer);
+
+    switch (once_answer_outcome(answer)) {
+    case ONCE_DONE:
+        printf("\nsettled: the record is now %s\n",
+               record != NULL ? once_state_name(once_record_state(record)) : "settled");
+        return ONCE__CLI_OK;
+    case ONCE_ALREADY:
+        once__cli_say("refused: its holder completed it meanwhile; nothing was changed");
+        return ONCE__CLI_REFUSED;
+    case ONCE_BUSY:
+        return once__cli_store_failed("settle the record", ONCE_E_NEWER);
+    default:
+        once__cli_say("refused: the record moved on while it was judged; nothing was changed. Look "
+                      "again with \"once keys show\"");
+        return ONCE__CLI_REFUSED;
+    }
+}
+
+static int settle(const once__cli_command_t *command, const settings_t *set, once_t *once,
+                  const once_record_t *record, const verdict_t *verdict)
+{
+    char token[ONCE_TOKEN_SIZE];
+    once_answer_t *answer = NULL;
+    int code;
+
+    once__cli_record_brief(record);
+    if (!verdict->completed && once_record_state(record) == ONCE_STATE_FAILED) {
+        puts("\nit is failed already: nothing was changed");
+        return ONCE__CLI_OK;
+    }
+    code = check_record(set, record);
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    print_meaning(verdict);
+    code = once__cli_confirm(command, set->yes, "Settle it?");
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    once_record_token(record, token);
+    code = once_settle_sync(once, token, verdict->completed ? &verdict->response : NULL,
+                            verdict->completed ? 0 : verdict->status, verdict->note, set->force,
+                            &answer);
+    code = code == ONCE_OK ? tell(answer) : once__cli_store_failed("settle the record", code);
+    once_answer_free(answer);
+    return code;
+}
+
+static int settle_target(const once__cli_call_t *call, settings_t *set)
+{
+    verdict_t verdict = {0};
+    once_answer_t *answer = NULL;
+    once_t *once = NULL;
+    int code;
+
+    set->target.id = call->operand_count > 0 ? call->operands[0] : NULL;
+    code = read_verdict(call->command, set, &verdict);
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_open(call, &once);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_target_read(call->command, &set->target, once, &answer);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = settle(call->command, set, once, once_answer_record(answer), &verdict);
+    }
+    once_answer_free(answer);
+    once__cli_close(once);
+    once__cli_bytes_free(&verdict.body);
+    return code;
+}
+
+static int run_settle(const once__cli_call_t *call)
+{
+    settings_t set = *(const settings_t *)call->settings;
+
+    return settle_target(call, &set);
+}
+
+static int run_release(const once__cli_call_t *call)
+{
+    settings_t set = *(const settings_t *)call->settings;
+
+    set.failed = 1;
+    return settle_target(call, &set);
+}
+
+/* clang-format off */
+#define TARGET_OPTIONS                                                                                                 \
+    ONCE__CLI_SCOPE_OPTIONS(offsetof(settings_t, target.scope)),                                                                 \
+    ONCE__CLI_KEY_OPTION(offsetof(settings_t, target.key)),                                                                      \
+    ONCE__CLI_CLAIM_OPTION(offsetof(settings_t, target.claim))
+#define END_OPTIONS                                                                                                    \
+    {"note", 0, ONCE__CLI_TEXT, "TEXT", "kept with the failed record: why; no personal data", offsetof(settings_t, note)}, \
+    {"force", 0, ONCE__CLI_FLAG, NULL, "also while the lease is live: its holder is known to be dead",                 \
+     offsetof(settings_t, force)},                                                                                     \
+    {"yes", 'y', ONCE__CLI_FLAG, NULL, "do not ask", offsetof(settings_t, yes)},                                       \
+    {0}
+
+static const once__cli_option_t settle_options[] = {
+    TARGET_OPTIONS,
+    {"completed", 0, ONCE__CLI_FLAG, NULL, "it took effect, and this is its response:", offsetof(settings_t, completed)},
+    {"status", 0, ONCE__CLI_NUMBER, "NNN", "the response's status (--failed: kept for people)",
+     offsetof(settings_t, status)},
+    {"header", 0, ONCE__CLI_LIST, "'NAME: VALUE'", "a header of the response; may be repeated",
+     offsetof(settings_t, headers)},
+    {"body-file", 0, ONCE__CLI_TEXT, "FILE", "the response's body (-: stdin)", offsetof(settings_t, body_file)},
+    {"failed", 0, ONCE__CLI_FLAG, NULL, "it has not happened and no longer can", offsetof(settings_t, failed)},
+    END_OPTIONS,
+};
+static const once__cli_option_t release_options[] = {TARGET_OPTIONS, END_OPTIONS};
+/* clang-format on */
+
+const once__cli_command_t once__cli_keys_settle = {
+    .name = "keys settle",
+    .operands = "[URL] [ID]",
+    .summary = "decides what became of an unknown or stuck operation",
+    .details =
+        "Reads the record, shows it, asks, and writes the decision for the very claim that was\n"
+        "shown: a record that moved on meanwhile is left alone. A completed record is never\n"
+        "changed; one whose lease is live only with --force.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .operands_max = 1,
+    .options = settle_options,
+    .settings_size = sizeof(settings_t),
+    .run = run_settle,
+};
+
+const once__cli_command_t once__cli_keys_release = {
+    .name = "keys release",
+    .operands = "[URL] [ID]",
+    .summary = "lets a stuck operation run again: short for settle --failed",
+    .details =
+        "Only for an operation that has not happened and no longer can. Whether it has is not\n"
+        "in the record: look at what the operation changes (the account, the mail server, the\n"
+        "payment provider) before you say so.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .operands_max = 1,
+    .options = release_options,
+    .settings_size = sizeof(settings_t),
+    .run = run_release,
+};

@@ -1,0 +1,170 @@
+#include "cli/options.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/nearest.h"
+#include "cli/text.h"
+#include "cli/units.h"
+
+/* Where parsing stands. */
+typedef struct walk {
+    const once__cli_command_t *command;
+    int argc;
+    char **argv;
+    int at;
+    once__cli_parsed_t *parsed;
+} walk_t;
+
+static const char *const what_is_expected[] = {
+    [ONCE__CLI_NUMBER] = "a whole number",
+    [ONCE__CLI_DURATION] = "a duration such as 500ms, 30s, 5m, 24h or 7d",
+    [ONCE__CLI_SIZE] = "a size such as 512, 64k, 16m or 1g",
+};
+
+static int bad_value(const walk_t *walk, const once__cli_option_t *option, const char *value)
+{
+    return once__cli_usage(walk->command, "--%s needs %s, not \"%s\"", option->name,
+                           what_is_expected[option->kind], once__cli_shown(value).text);
+}
+
+static int read_number(const once__cli_option_t *option, const char *value, uint64_t *number)
+{
+    switch (option->kind) {
+    case ONCE__CLI_NUMBER:
+        return once__cli_read_number(value, number);
+    case ONCE__CLI_DURATION:
+        return once__cli_read_duration(value, number);
+    default:
+        assert(option->kind == ONCE__CLI_SIZE);
+        return once__cli_read_size(value, number);
+    }
+}
+
+/* Puts the value where the table says. The fields have the types that options.h names. */
+static int store(const walk_t *walk, const once__cli_option_t *option, const char *value)
+{
+    void *field = (char *)walk->parsed->settings + option->offset;
+
+    if (option->kind == ONCE__CLI_FLAG) {
+        *(int *)field = 1;
+    } else if (option->kind == ONCE__CLI_TEXT) {
+        *(const char **)field = value;
+    } else if (option->kind == ONCE__CLI_LIST) {
+        once__cli_list_t *list = field;
+        if (list->count == ONCE__CLI_LIST_MAX) {
+            return once__cli_usage(walk->command, "--%s can be given %d times at most",
+                                   option->name, ONCE__CLI_LIST_MAX);
+        }
+        list->items[list->count++] = value;
+    } else {
+        once__cli_number_t *number = field;
+        if (read_number(option, value, &number->value) != 0) {
+            return bad_value(walk, option, value);
+        }
+        number->given = 1;
+    }
+    return 0;
+}
+
+/* The value is in the same argument (`attached`), or the next one. */
+static int take_value(walk_t *walk, const once__cli_option_t *option, const char *attached)
+{
+    if (attached != NULL) {
+        return store(walk, option, attached);
+    }
+    if (walk->at + 1 >= walk->argc) {
+        return once__cli_usage(walk->command, "--%s needs a value: --%s %s", option->name,
+                               option->name, option->value);
+    }
+    walk->at++;
+    return store(walk, option, walk->argv[walk->at]);
+}
+
+static int unknown_option(const walk_t *walk, const char *argument, const char *name)
+{
+    once__cli_nearest_t nearest;
+
+    once__cli_nearest_start(&nearest, name);
+    once__cli_nearest_try(&nearest, "help", 4);
+    for (const once__cli_option_t *o = walk->command->options; o != NULL && o->name != NULL; o++) {
+        once__cli_nearest_try(&nearest, o->name, strlen(o->name));
+    }
+    if (nearest.best != NULL && argument[1] == '-') {
+        return once__cli_usage(walk->command, "there is no option \"%s\"; did you mean --%.*s?",
+                               once__cli_shown(argument).text, nearest.best_len, nearest.best);
+    }
+    return once__cli_usage(walk->command, "there is no option \"%s\"",
+                           once__cli_shown(argument).text);
+}
+
+static int take_long(walk_t *walk, const char *argument)
+{
+    const char *name = argument + 2;
+    const char *equals = strchr(name, '=');
+    size_t len = equals != NULL ? (size_t)(equals - name) : strlen(name);
+
+    for (const once__cli_option_t *o = walk->command->options; o != NULL && o->name != NULL; o++) {
+        if (strlen(o->name) != len || strncmp(o->name, name, len) != 0) {
+            continue;
+        }
+        if (o->kind != ONCE__CLI_FLAG) {
+            return take_value(walk, o, equals != NULL ? equals + 1 : NULL);
+        }
+        if (equals != NULL) {
+            return once__cli_usage(walk->command, "--%s takes no value", o->name);
+        }
+        return store(walk, o, NULL);
+    }
+    return unknown_option(walk, argument, name);
+}
+
+static int take_short(walk_t *walk, const char *argument)
+{
+    for (const once__cli_option_t *o = walk->command->options; o != NULL && o->name != NULL; o++) {
+        if (o->letter == 0 || o->letter != argument[1]) {
+            continue;
+        }
+        if (o->kind != ONCE__CLI_FLAG) {
+            return take_value(walk, o, argument[2] != '\0' ? argument + 2 : NULL);
+        }
+        if (argument[2] == '\0') {
+            return store(walk, o, NULL);
+        }
+    }
+    return unknown_option(walk, argument, argument + 1);
+}
+
+static int is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
+int once__cli_parse(const once__cli_command_t *command, int argc, char **argv,
+                    once__cli_parsed_t *parsed)
+{
+    walk_t walk = {command, argc, argv, 0, parsed};
+    int only_operands = 0;
+
+    for (; walk.at < argc; walk.at++) {
+        const char *argument = argv[walk.at];
+        int code = 0;
+        if (only_operands || argument[0] != '-' || argument[1] == '\0') {
+            parsed->operands[parsed->operand_count++] = argument;
+        } else if (strcmp(argument, "--") == 0) {
+            only_operands = 1;
+        } else if (is_help(argument)) {
+            parsed->help = 1;
+            return 0;
+        } else if (argument[1] == '-') {
+            code = take_long(&walk, argument);
+        } else {
+            code = take_short(&walk, argument);
+        }
+        if (code != 0) {
+            return code;
+        }
+    }
+    return 0;
+}

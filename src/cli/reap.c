@@ -1,0 +1,54 @@
+/*
+ * once reap: removes what has expired, now.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/store.h"
+
+typedef struct settings {
+    once__cli_number_t limit;
+} settings_t;
+
+static int run_reap(const once__cli_call_t *call)
+{
+    const settings_t *set = call->settings;
+    once_answer_t *answer = NULL;
+    once_t *once;
+    int code = once__cli_open(call, &once);
+
+    if (code == ONCE__CLI_OK) {
+        int error = once_reap_sync(once, set->limit.value, &answer);
+        if (error == ONCE_OK) {
+            printf("removed %" PRIu64 "\n", once_answer_count(answer));
+        } else {
+            code = once__cli_store_failed("remove expired records", error);
+        }
+    }
+    once_answer_free(answer);
+    once__cli_close(once);
+    return code;
+}
+
+/* clang-format off */
+static const once__cli_option_t options[] = {
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most so many (0: all)", offsetof(settings_t, limit)},
+    {0},
+};
+/* clang-format on */
+
+const once__cli_command_t once__cli_reap = {
+    .name = "reap",
+    .operands = "[URL]",
+    .summary = "removes expired records now",
+    .details =
+        "Programs that use a store do this by themselves; this is for stores that nobody uses\n"
+        "at the moment, and for making room at once. Only what has expired is removed, and,\n"
+        "under the policy retry, what nobody touched for a whole retention after its lease.\n"
+        "Unknown records under hold stay until they are settled.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .options = options,
+    .settings_size = sizeof(settings_t),
+    .run = run_reap,
+};

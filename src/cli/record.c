@@ -1,0 +1,250 @@
+#include "cli/record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/text.h"
+
+int once__cli_record_stuck(const once_record_t *record)
+{
+    once_state_t state = once_record_state(record);
+
+    return state == ONCE_STATE_UNKNOWN ||
+           (state == ONCE_STATE_PENDING && once_record_lease_ms(record) == 0);
+}
+
+static int has_lease(const once_record_t *record)
+{
+    once_state_t state = once_record_state(record);
+
+    return state == ONCE_STATE_PENDING || state == ONCE_STATE_UNKNOWN;
+}
+
+once__cli_unit_text_t once__cli_record_lease(const once_record_t *record)
+{
+    once__cli_unit_text_t over = {"over"};
+    once__cli_unit_text_t none = {"-"};
+    uint64_t left = once_record_lease_ms(record);
+
+    if (!has_lease(record)) {
+        return none;
+    }
+    return left == 0 ? over : once__cli_duration(left);
+}
+
+once__cli_unit_text_t once__cli_record_expires(const once_record_t *record)
+{
+    once__cli_unit_text_t never = {"never"};
+    uint64_t left = once_record_expires_ms(record);
+
+    return left == 0 ? never : once__cli_duration(left);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- JSON */
+
+static void json_headers(const once_response_t *response, unsigned parts, once__cli_json_t *json)
+{
+    json_t *headers = json_array();
+
+    for (size_t i = 0; i < response->header_count; i++) {
+        once__cli_json_t header;
+        once__cli_json_start(&header);
+        once__cli_json_bytes(&header, "name", response->headers[i].name);
+        if (parts & ONCE__CLI_HEADERS) {
+            once__cli_json_bytes(&header, "value", response->headers[i].value);
+        }
+        json->broken |= header.broken || json_array_append_new(headers, header.object) != 0;
+    }
+    once__cli_json_put(json, "headers", headers);
+}
+
+static int json_response(const once_record_t *record, unsigned parts, once__cli_json_t *json)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once__cli_json_t inner;
+    int code = once_record_response(record, &response);
+
+    if (code == ONCE_E_NOT_FOUND) {
+        return ONCE_OK;
+    }
+    if (code != ONCE_OK) {
+        once__cli_json_text(json, "response_error", once_error_name(code));
+        return code;
+    }
+    once__cli_json_start(&inner);
+    once__cli_json_number(&inner, "status", (uint64_t)response.status);
+    json_headers(&response, parts, &inner);
+    once__cli_json_bool(&inner, "body_omitted", response.body_omitted);
+    once__cli_json_number(&inner, "body_bytes", response.body.len);
+    if (parts & ONCE__CLI_BODY) {
+        once__cli_json_base64(&inner, "body_base64", response.body);
+    }
+    once__cli_json_nest(json, "response", &inner);
+    return ONCE_OK;
+}
+
+static void json_times(const once_record_t *record, once__cli_json_t *json)
+{
+    uint64_t expires = once_record_expires_ms(record);
+
+    once__cli_json_number(json, "age_ms", once_record_age_ms(record));
+    once__cli_json_number(json, "idle_ms", once_record_idle_ms(record));
+    once__cli_json_number(json, "lease_ms", has_lease(record) ? once_record_lease_ms(record) : 0);
+    once__cli_json_put(json, "expires_ms", json_null());
+    if (expires != 0) {
+        once__cli_json_number(json, "expires_ms", expires);
+    }
+}
+
+int once__cli_record_json(const once_record_t *record, unsigned parts, once__cli_json_t *json)
+{
+    char token[ONCE_TOKEN_SIZE];
+
+    once__cli_json_start(json);
+    once__cli_json_hex(json, "id", once_record_id(record), ONCE_ID_SIZE);
+    once__cli_json_text(json, "state", once_state_name(once_record_state(record)));
+    once__cli_json_bool(json, "stuck", once__cli_record_stuck(record));
+    once__cli_json_bytes(json, "key", once_record_key(record));
+    once__cli_json_hex(json, "scope_hash", once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
+    once__cli_json_number(json, "epoch", once_record_epoch(record));
+    once__cli_json_hex(json, "claim_id", once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
+    once__cli_json_text(json, "policy", once_recover_name(once_record_recover(record)));
+    once__cli_json_number(json, "status", (uint64_t)once_record_status(record));
+    once__cli_json_bytes(json, "note", once_record_note(record));
+    json_times(record, json);
+    once__cli_json_number(json, "bytes", once_record_bytes(record));
+    if (parts & ONCE__CLI_CLAIM) {
+        once_record_token(record, token);
+        once__cli_json_text(json, "claim", token);
+    }
+    return parts & ONCE__CLI_RESPONSE ? json_response(record, parts, json) : ONCE_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- text */
+
+static void field(const char *name, const char *value)
+{
+    printf("%-12s %s\n", name, value);
+}
+
+static void field_bytes(const char *name, once_slice_t bytes)
+{
+    char text[ONCE__CLI_ESCAPED_SIZE(ONCE_KEY_MAX)];
+
+    once__cli_escape(text, sizeof(text), bytes);
+    field(name, text);
+}
+
+static void field_hex(const char *name, const uint8_t *bytes, size_t len)
+{
+    char text[2 * ONCE_ID_SIZE + 1];
+
+    once__cli_hex(text, bytes, len);
+    field(name, text);
+}
+
+static const char *meaning(const once_record_t *record)
+{
+    switch (once_record_state(record)) {
+    case ONCE_STATE_PENDING:
+        return once__cli_record_stuck(record) ? "claimed, but its holder has gone silent"
+                                              : "claimed, its holder is at work";
+    case ONCE_STATE_COMPLETED:
+        return "took effect; the response is replayed";
+    case ONCE_STATE_FAILED:
+        return "did not take effect; may be claimed again";
+    case ONCE_STATE_UNKNOWN:
+        return "may have taken effect; nobody knows";
+    default:
+        return "?";
+    }
+}
+
+static void text_state(const once_record_t *record)
+{
+    printf("%-12s %s (%s)\n", "state", once_state_name(once_record_state(record)), meaning(record));
+}
+
+static void text_header(const once_header_t *header, unsigned parts)
+{
+    char name[256];
+    char value[1024];
+
+    once__cli_escape(name, sizeof(name), header->name);
+    once__cli_escape(value, sizeof(value), header->value);
+    printf("%-12s %s%s%s\n", "  header", name, parts & ONCE__CLI_HEADERS ? ": " : "",
+           parts & ONCE__CLI_HEADERS ? value : "");
+}
+
+static int text_response(const once_record_t *record, unsigned parts)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+    int code = once_record_response(record, &response);
+
+    if (code == ONCE_E_NOT_FOUND) {
+        return ONCE_OK;
+    }
+    if (code != ONCE_OK) {
+        field("response", once_error_text(code));
+        return code;
+    }
+    printf("%-12s %d, %s\n", "response", response.status,
+           response.body_omitted ? "its body was not stored" : "with this body and these headers:");
+    if (!response.body_omitted) {
+        field("  body", once__cli_size(response.body.len).text);
+    }
+    for (size_t i = 0; i < response.header_count; i++) {
+        text_header(&response.headers[i], parts);
+    }
+    return ONCE_OK;
+}
+
+static void text_failure(const once_record_t *record)
+{
+    once_slice_t note = once_record_note(record);
+
+    if (once_record_state(record) != ONCE_STATE_COMPLETED && once_record_status(record) != 0) {
+        printf("%-12s %d\n", "status", once_record_status(record));
+    }
+    if (note.len > 0) {
+        field_bytes("note", note);
+    }
+}
+
+int once__cli_record_text(const once_record_t *record, unsigned parts)
+{
+    char token[ONCE_TOKEN_SIZE];
+
+    field_hex("record", once_record_id(record), ONCE_ID_SIZE);
+    text_state(record);
+    field_bytes("key", once_record_key(record));
+    field_hex("scope hash", once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
+    printf("%-12s %" PRIu32 "\n", "epoch", once_record_epoch(record));
+    field_hex("claim id", once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
+    if (parts & ONCE__CLI_CLAIM) {
+        once_record_token(record, token);
+        field("claim", token);
+    }
+    field("policy", once_recover_name(once_record_recover(record)));
+    field("age", once__cli_duration(once_record_age_ms(record)).text);
+    field("last change", once__cli_duration(once_record_idle_ms(record)).text);
+    field("lease", once__cli_record_lease(record).text);
+    field("expires in", once__cli_record_expires(record).text);
+    field("size", once__cli_size(once_record_bytes(record)).text);
+    text_failure(record);
+    return parts & ONCE__CLI_RESPONSE ? text_response(record, parts) : ONCE_OK;
+}
+
+void once__cli_record_brief(const once_record_t *record)
+{
+    field_hex("record", once_record_id(record), ONCE_ID_SIZE);
+    field_bytes("key", once_record_key(record));
+    text_state(record);
+    printf("%-12s %" PRIu32 ", policy %s, age %s, last change %s ago, lease %s\n", "epoch",
+           once_record_epoch(record), once_recover_name(once_record_recover(record)),
+           once__cli_duration(once_record_age_ms(record)).text,
+           once__cli_duration(once_record_idle_ms(record)).text,
+           once__cli_record_lease(record).text);
+    text_failure(record);
+}

@@ -1,0 +1,55 @@
+#include "cli/scope.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/store.h"
+#include "cli/text.h"
+
+#define SCOPE_MAX (64 * 1024)
+
+int once__cli_scope_given(const once__cli_scope_t *scope)
+{
+    return scope->text != NULL || scope->file != NULL;
+}
+
+int once__cli_scope_read(const once__cli_command_t *command, const once__cli_scope_t *scope,
+                         once__cli_bytes_t *bytes)
+{
+    int code;
+
+    if (scope->text != NULL && scope->file != NULL) {
+        return once__cli_usage(command, "--scope and --scope-file name the same thing: give one");
+    }
+    if (scope->text != NULL) {
+        bytes->data = strdup(scope->text);
+        bytes->len = strlen(scope->text);
+        return bytes->data != NULL ? ONCE__CLI_OK
+                                   : once__cli_store_failed("read the scope", ONCE_E_NOMEM);
+    }
+    code = once__cli_read_file(scope->file, SCOPE_MAX, bytes);
+    if (code == ONCE__CLI_OK) {
+        once__cli_chomp(bytes);
+    }
+    return code;
+}
+
+int once__cli_scope_hash(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+{
+    int error = once__cli_wait_for_secrets(once);
+
+    if (error == ONCE_OK) {
+        error = once_scope_hash_of(once, scope, hash);
+    }
+    return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("find the scope", error);
+}
+
+int once__cli_id_of(once_t *once, once_slice_t scope, const char *key, uint8_t id[ONCE_ID_SIZE])
+{
+    int error = once__cli_wait_for_secrets(once);
+
+    if (error == ONCE_OK) {
+        error = once_record_id_of(once, scope, once__cli_slice(key), id);
+    }
+    return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("find the key", error);
+}

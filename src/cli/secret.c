@@ -1,0 +1,64 @@
+/*
+ * once secret rotate: a new secret for fingerprints.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/store.h"
+#include "cli/units.h"
+
+#define KEEP_MS (UINT64_C(48) * 3600 * 1000)
+
+typedef struct settings {
+    once__cli_number_t keep;
+} settings_t;
+
+static int run_rotate(const once__cli_call_t *call)
+{
+    const settings_t *set = call->settings;
+    uint64_t keep_ms = set->keep.given ? set->keep.value : KEEP_MS;
+    once_answer_t *answer = NULL;
+    once_t *once;
+    int code = once__cli_open(call, &once);
+
+    if (code == ONCE__CLI_OK) {
+        int error = once__cli_wait_for_secrets(once);
+        if (error == ONCE_OK) {
+            error = once_rotate_sync(once, keep_ms, &answer);
+        }
+        if (error == ONCE_OK) {
+            printf("new fingerprints are made with secret %" PRIu64
+                   "; secrets replaced more than %s ago are forgotten\n",
+                   once_answer_count(answer), once__cli_duration(keep_ms).text);
+        } else {
+            code = once__cli_store_failed("rotate the secret", error);
+        }
+    }
+    once_answer_free(answer);
+    once__cli_close(once);
+    return code;
+}
+
+/* clang-format off */
+static const once__cli_option_t options[] = {
+    {"keep", 0, ONCE__CLI_DURATION, "TIME", "forget secrets replaced longer ago than this (48h)",
+     offsetof(settings_t, keep)},
+    {0},
+};
+/* clang-format on */
+
+const once__cli_command_t once__cli_secret_rotate = {
+    .name = "secret rotate",
+    .operands = "[URL]",
+    .summary = "starts a new secret for fingerprints",
+    .details =
+        "Earlier secrets stay readable, so running programs and stored records go on; programs\n"
+        "notice by themselves. A record whose secret is forgotten answers mismatch: keep them\n"
+        "at least as long as the longest retention. At most four secrets are kept, so do not\n"
+        "rotate more than three times within one retention. No secret is printed.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .options = options,
+    .settings_size = sizeof(settings_t),
+    .run = run_rotate,
+};

@@ -1,0 +1,122 @@
+/*
+ * once stats: how many records there are, and whether somebody has to look.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "cli/store.h"
+#include "cli/text.h"
+#include "cli/units.h"
+
+typedef struct settings {
+    once__cli_number_t max_stuck;
+    int json;
+} settings_t;
+
+static uint64_t live(const once_stats_t *stats)
+{
+    return stats->pending + stats->completed + stats->failed + stats->unknown;
+}
+
+static void count(const char *name, uint64_t number, const char *meaning)
+{
+    printf("%-10s %10" PRIu64 "%s%s\n", name, number, meaning[0] != '\0' ? "  " : "", meaning);
+}
+
+static void print_text(const once_stats_t *stats)
+{
+    count("pending", stats->pending, "");
+    count("completed", stats->completed, "");
+    count("failed", stats->failed, "");
+    count("unknown", stats->unknown, "");
+    count("stuck", stats->stuck, "pending with the lease over, and unknown");
+    count("expired", stats->expired, "not yet removed");
+    printf("%-10s %10s\n", "oldest",
+           live(stats) > 0 ? once__cli_duration(stats->oldest_ms).text : "-");
+    printf("%-10s %10" PRIu64, "records", live(stats));
+    if (stats->max_records != 0) {
+        printf("  of %" PRIu64 " at most", stats->max_records);
+    }
+    printf("\n%-10s %10s", "size", once__cli_size(stats->bytes).text);
+    if (stats->max_bytes != 0) {
+        printf("  of %s at most", once__cli_size(stats->max_bytes).text);
+    }
+    puts("");
+}
+
+static int print_json(const once_stats_t *stats)
+{
+    once__cli_json_t json;
+
+    once__cli_json_start(&json);
+    once__cli_json_number(&json, "pending", stats->pending);
+    once__cli_json_number(&json, "completed", stats->completed);
+    once__cli_json_number(&json, "failed", stats->failed);
+    once__cli_json_number(&json, "unknown", stats->unknown);
+    once__cli_json_number(&json, "stuck", stats->stuck);
+    once__cli_json_number(&json, "expired", stats->expired);
+    once__cli_json_number(&json, "oldest_ms", stats->oldest_ms);
+    once__cli_json_number(&json, "records", live(stats));
+    once__cli_json_number(&json, "max_records", stats->max_records);
+    once__cli_json_number(&json, "bytes", stats->bytes);
+    once__cli_json_number(&json, "max_bytes", stats->max_bytes);
+    return once__cli_json_print(&json);
+}
+
+static int tell(const settings_t *set, const once_stats_t *stats)
+{
+    int code = ONCE__CLI_OK;
+
+    if (set->json) {
+        code = print_json(stats);
+    } else {
+        print_text(stats);
+    }
+    if (code == ONCE__CLI_OK && set->max_stuck.given && stats->stuck > set->max_stuck.value) {
+        once__cli_say("%" PRIu64 " records are stuck, more than %" PRIu64
+                      ": see \"once keys list --stuck\"",
+                      stats->stuck, set->max_stuck.value);
+        return ONCE__CLI_NO;
+    }
+    return code;
+}
+
+static int run_stats(const once__cli_call_t *call)
+{
+    once_answer_t *answer = NULL;
+    once_t *once;
+    int code = once__cli_open(call, &once);
+
+    if (code == ONCE__CLI_OK) {
+        int error = once_stats_sync(once, &answer);
+        code = error == ONCE_OK ? tell(call->settings, once_answer_stats(answer))
+                                : once__cli_store_failed("count the records", error);
+    }
+    once_answer_free(answer);
+    once__cli_close(once);
+    return code;
+}
+
+/* clang-format off */
+static const once__cli_option_t options[] = {
+    {"max-stuck", 0, ONCE__CLI_NUMBER, "N", "exit with 1 when more than N records are stuck",
+     offsetof(settings_t, max_stuck)},
+    {"json", 0, ONCE__CLI_FLAG, NULL, "one JSON object", offsetof(settings_t, json)},
+    {0},
+};
+/* clang-format on */
+
+const once__cli_command_t once__cli_stats = {
+    .name = "stats",
+    .operands = "[URL]",
+    .summary = "counts records: per state, stuck, expired; age, size and bounds",
+    .details =
+        "For monitoring: once stats --max-stuck 0 exits with 1 as soon as a record waits for\n"
+        "somebody to decide, and with 3 when the store does not answer.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .options = options,
+    .settings_size = sizeof(settings_t),
+    .run = run_stats,
+};

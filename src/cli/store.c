@@ -1,0 +1,116 @@
+#include "cli/store.h"
+
+#include "cli/text.h"
+
+#define SECRETS_WAITS   50 /* once the store has answered something else */
+#define SECRETS_WAIT_MS 100
+
+/* What a person can do about an error. */
+static const char *advice(int error)
+{
+    switch (error) {
+    case ONCE_E_UNAVAILABLE:
+        return "is it running, and is the URL right? store_timeout=30s in the URL waits longer";
+    case ONCE_E_NOREPLY:
+        return "look with \"once keys show\" before doing it again";
+    case ONCE_E_FULL:
+        return "raise the store's bound, or remove records: once reap, once keys purge";
+    case ONCE_E_SECRET:
+        return "name the secrets that the other programs use: secrets=file:PATH in the URL";
+    case ONCE_E_SEALED:
+        return "name the key file: encrypt=file:PATH in the URL";
+    case ONCE_E_CORRUPT:
+        return "keep a copy of the store before changing anything";
+    case ONCE_E_KEY:
+        return "a key has 1 to 255 bytes";
+    case ONCE_E_CONFLICT:
+        return "somebody else did the same just now";
+    default:
+        return NULL;
+    }
+}
+
+int once__cli_store_failed(const char *what, int error)
+{
+    const char *help = advice(error);
+
+    if (help != NULL) {
+        once__cli_say("cannot %s: %s; %s", what, once_error_text(error), help);
+    } else {
+        once__cli_say("cannot %s: %s", what, once_error_text(error));
+    }
+    if (error == ONCE_E_NOT_FOUND) {
+        return ONCE__CLI_NOT_FOUND;
+    }
+    return error == ONCE_E_KEY || error == ONCE_E_INVALID ? ONCE__CLI_USAGE : ONCE__CLI_STORE;
+}
+
+static int set_options(once_options_t *options, const char *const *settings, once_error_t *err)
+{
+    int code = once_options_set(options, "reap", "off", err);
+
+    for (size_t i = 0; code == ONCE_OK && settings[i] != NULL; i += 2) {
+        code = once_options_set(options, settings[i], settings[i + 1], err);
+    }
+    return code;
+}
+
+int once__cli_open_url(const char *url, const char *const *settings, once_t **once)
+{
+    once_options_t *options = once_options_new();
+    once_error_t err = {0};
+    int code = ONCE_E_NOMEM;
+
+    *once = NULL;
+    if (options != NULL) {
+        code = set_options(options, settings, &err);
+    }
+    if (code == ONCE_OK) {
+        code = once_open(url, options, once, &err);
+    }
+    once_options_free(options);
+    if (code == ONCE_OK) {
+        return ONCE__CLI_OK;
+    }
+    once__cli_say("cannot open the store: %s",
+                  err.text[0] != '\0' ? err.text : once_error_text(code));
+    return code == ONCE_E_CONFIG || code == ONCE_E_UNSUPPORTED ? ONCE__CLI_USAGE : ONCE__CLI_STORE;
+}
+
+int once__cli_open(const once__cli_call_t *call, once_t **once)
+{
+    static const char *const none[] = {NULL};
+
+    return once__cli_open_url(call->url, none, once);
+}
+
+void once__cli_close(once_t *once)
+{
+    once_close(once, 0);
+}
+
+/*
+ * Reading a record that is not there waits for the store as long as the URL allows. When the store has answered that, the
+ * secrets cannot be far.
+ */
+int once__cli_wait_for_secrets(once_t *once)
+{
+    static const uint8_t nobody[ONCE_ID_SIZE];
+    const once_slice_t empty = {"", 0};
+    uint8_t hash[ONCE_SCOPE_HASH_SIZE];
+    int code = once_scope_hash_of(once, empty, hash);
+
+    if (code != ONCE_E_UNAVAILABLE) {
+        return code;
+    }
+    code = once_get_sync(once, nobody, NULL);
+    if (code != ONCE_OK && code != ONCE_E_NOT_FOUND) {
+        return code;
+    }
+    code = once_scope_hash_of(once, empty, hash);
+    for (int i = 0; code == ONCE_E_UNAVAILABLE && i < SECRETS_WAITS; i++) {
+        int waited = once_wait(once, SECRETS_WAIT_MS);
+        code = waited < 0 ? waited : once_scope_hash_of(once, empty, hash);
+    }
+    return code;
+}

@@ -1,0 +1,111 @@
+#include "cli/table.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMNS_MAX 16
+
+void once__cli_table_start(once__cli_table_t *table, const char *const *heads, size_t columns)
+{
+    memset(table, 0, sizeof(*table));
+    table->heads = heads;
+    table->columns = columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
+}
+
+static int make_room(once__cli_table_t *table)
+{
+    size_t room = table->room == 0 ? 64 : table->room * 2;
+    char **cells;
+
+    if (table->count < table->room) {
+        return 0;
+    }
+    cells = realloc(table->cells, room * sizeof(cells[0]));
+    if (cells == NULL) {
+        return -1;
+    }
+    table->cells = cells;
+    table->room = room;
+    return 0;
+}
+
+void once__cli_table_add(once__cli_table_t *table, const char *format, ...)
+{
+    char *cell = NULL;
+    va_list values;
+
+    if (table->broken || make_room(table) != 0) {
+        table->broken = 1;
+        return;
+    }
+    va_start(values, format);
+    if (vasprintf(&cell, format, values) < 0) {
+        cell = NULL;
+        table->broken = 1;
+    }
+    va_end(values);
+    if (cell != NULL) {
+        table->cells[table->count++] = cell;
+    }
+}
+
+static int is_right(const char *head)
+{
+    return head[0] == '>';
+}
+
+static const char *title(const char *head)
+{
+    return is_right(head) ? head + 1 : head;
+}
+
+static void measure(const once__cli_table_t *table, int widths[COLUMNS_MAX])
+{
+    for (size_t i = 0; i < table->columns; i++) {
+        widths[i] = (int)strlen(title(table->heads[i]));
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        int len = (int)strlen(table->cells[i]);
+        if (len > widths[i % table->columns]) {
+            widths[i % table->columns] = len;
+        }
+    }
+}
+
+/* The last column is not filled up: no space at the end of a line. */
+static void print_cell(const once__cli_table_t *table, size_t column, int width, const char *text)
+{
+    int last = column + 1 == table->columns;
+
+    if (is_right(table->heads[column])) {
+        printf("%*s", width, text);
+    } else {
+        printf("%-*s", last ? 0 : width, text);
+    }
+    fputs(last ? "\n" : "  ", stdout);
+}
+
+int once__cli_table_print(once__cli_table_t *table)
+{
+    int widths[COLUMNS_MAX] = {0};
+    int broken = table->broken;
+
+    assert(table->columns > 0);
+    measure(table, widths);
+    for (size_t i = 0; i < table->columns && !broken; i++) {
+        print_cell(table, i, widths[i], title(table->heads[i]));
+    }
+    for (size_t i = 0; i < table->count; i++) {
+        size_t column = i % table->columns;
+        if (!broken) {
+            print_cell(table, column, widths[column], table->cells[i]);
+        }
+        free(table->cells[i]);
+    }
+    free(table->cells);
+    memset(table, 0, sizeof(*table));
+    return broken ? -1 : 0;
+}

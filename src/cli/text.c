@@ -1,0 +1,167 @@
+#include "cli/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char hex_digits[] = "0123456789abcdef";
+
+/* One byte's escaped form; returns its length. */
+static size_t escape_byte(char out[4], uint8_t byte)
+{
+    if (byte == '\\') {
+        memcpy(out, "\\\\", 2);
+        return 2;
+    }
+    if (byte >= 0x20 && byte <= 0x7e) {
+        out[0] = (char)byte;
+        return 1;
+    }
+    out[0] = '\\';
+    out[1] = 'x';
+    out[2] = hex_digits[byte >> 4];
+    out[3] = hex_digits[byte & 15];
+    return 4;
+}
+
+size_t once__cli_escape(char *out, size_t size, once_slice_t bytes)
+{
+    const uint8_t *data = bytes.data;
+    size_t used = 0;
+    size_t mark = 0; /* how much can stay when "..." must follow */
+
+    for (size_t i = 0; i < bytes.len; i++) {
+        char piece[4];
+        size_t len = escape_byte(piece, data[i]);
+        if (used + len >= size) {
+            size_t dots = size > 4 ? 3 : size - 1;
+            memcpy(out + mark, "...", dots);
+            out[mark + dots] = '\0';
+            return mark + dots;
+        }
+        memcpy(out + used, piece, len);
+        used += len;
+        if (used + 3 < size) {
+            mark = used;
+        }
+    }
+    out[used] = '\0';
+    return used;
+}
+
+once_slice_t once__cli_slice(const char *text)
+{
+    once_slice_t slice = {text, strlen(text)};
+
+    return slice;
+}
+
+once__cli_shown_t once__cli_shown(const char *argument)
+{
+    once__cli_shown_t shown = {{0}};
+    const char *slashes = strstr(argument, "://");
+    once_slice_t bytes = once__cli_slice(argument);
+
+    if (slashes != NULL) {
+        bytes.len = (size_t)(slashes - argument) + 3;
+    }
+    /* Leaves room for the dots that stand for what a URL hides. */
+    once__cli_escape(shown.text, sizeof(shown.text) - 3, bytes);
+    if (slashes != NULL) {
+        memcpy(shown.text + strlen(shown.text), "...", 4);
+    }
+    return shown;
+}
+
+void once__cli_hex(char *out, const uint8_t *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        *out++ = hex_digits[bytes[i] >> 4];
+        *out++ = hex_digits[bytes[i] & 15];
+    }
+    *out = '\0';
+}
+
+static int hex_value(char digit)
+{
+    if (digit >= '0' && digit <= '9') {
+        return digit - '0';
+    }
+    if (digit >= 'a' && digit <= 'f') {
+        return digit - 'a' + 10;
+    }
+    if (digit >= 'A' && digit <= 'F') {
+        return digit - 'A' + 10;
+    }
+    return -1;
+}
+
+int once__cli_unhex(uint8_t *bytes, size_t len, const char *text)
+{
+    if (strlen(text) != 2 * len) {
+        return -1;
+    }
+    for (size_t i = 0; i < len; i++) {
+        int high = hex_value(text[2 * i]);
+        int low = hex_value(text[2 * i + 1]);
+        if (high < 0 || low < 0) {
+            return -1;
+        }
+        bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    return 0;
+}
+
+int once__cli_is_hex(const char *text)
+{
+    size_t len = 0;
+
+    while (hex_value(text[len]) >= 0) {
+        len++;
+    }
+    return len > 0 && text[len] == '\0';
+}
+
+char *once__cli_base64(once_slice_t bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *data = bytes.data;
+    char *text = malloc((bytes.len + 2) / 3 * 4 + 1);
+    char *out = text;
+
+    if (text == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < bytes.len; i += 3) {
+        size_t left = bytes.len - i;
+        uint32_t group = (uint32_t)data[i] << 16;
+        group |= left > 1 ? (uint32_t)data[i + 1] << 8 : 0;
+        group |= left > 2 ? data[i + 2] : 0;
+        *out++ = digits[group >> 18];
+        *out++ = digits[group >> 12 & 63];
+        *out++ = left > 1 ? digits[group >> 6 & 63] : '=';
+        *out++ = left > 2 ? digits[group & 63] : '=';
+    }
+    *out = '\0';
+    return text;
+}
+
+/* Errors may carry text of a server: control bytes are escaped. Backslashes stay, what is shown was escaped before. */
+void once__cli_say(const char *format, ...)
+{
+    char text[1024];
+    va_list values;
+
+    va_start(values, format);
+    vsnprintf(text, sizeof(text), format, values);
+    va_end(values);
+    fflush(stdout);
+    fputs("once: ", stderr);
+    for (const char *at = text; *at != '\0'; at++) {
+        char piece[4];
+        size_t len = *at == '\\' ? 1 : escape_byte(piece, (uint8_t)*at);
+        fwrite(*at == '\\' ? at : piece, 1, len, stderr);
+    }
+    fputc('\n', stderr);
+}

@@ -1,0 +1,45 @@
+/*
+ * Text for people: escaped, so that nothing read from a store or a command line can control the terminal.
+ */
+#ifndef ONCE_CLI_TEXT_H
+#define ONCE_CLI_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <once/key.h>
+
+/*
+ * Printable ASCII stays, a backslash is doubled, every other byte becomes \xNN. At most `size` - 1 characters and the
+ * terminator are written; what does not fit is cut and ends in "...". Returns the length.
+ */
+size_t once__cli_escape(char *out, size_t size, once_slice_t bytes);
+
+/* Room for the escaped form of `len` bytes and the terminator. */
+#define ONCE__CLI_ESCAPED_SIZE(len) (4 * (len) + 1)
+
+typedef struct once__cli_shown {
+    char text[72];
+} once__cli_shown_t;
+
+/* An argument for an error message: escaped, shortened, and of a URL the scheme only, because it may hold a password. */
+once__cli_shown_t once__cli_shown(const char *argument);
+
+/* Lower-case hex and its terminator. */
+void once__cli_hex(char *out, const uint8_t *bytes, size_t len);
+
+/* Reads exactly `len` bytes from `2 * len` hex digits of either case. 0 or -1. */
+int once__cli_unhex(uint8_t *bytes, size_t len, const char *text);
+
+/* Only hex digits, and at least one? */
+int once__cli_is_hex(const char *text);
+
+/* Base64 with padding; malloc'd and terminated. NULL when out of memory. */
+char *once__cli_base64(once_slice_t bytes);
+
+once_slice_t once__cli_slice(const char *text);
+
+/* "once: ..." on stderr, control bytes escaped: errors, and advice that does not belong to the output. */
+void once__cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif
