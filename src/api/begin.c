@@ -47,6 +47,8 @@ static void submit_claim(begin_t *begin)
     once__op_t *op = &begin->job.op;
     const once__secrets_t *secrets = &begin->job.once->secrets;
 
+    free(op->record); /* of a write that came back lost */
+    op->record = NULL;
     memset(&op->event, 0, sizeof(op->event));
     op->kind = ONCE__OP_EVENT;
     op->event.kind = ONCE__CLAIM;
@@ -137,6 +139,19 @@ static void granted(begin_t *begin)
     }
 }
 
+/*
+ * The record went unknown by lease while we waited for our grant: as with `mine`, the old claim must not be run any more,
+ * because whoever settles the record may count on that.
+ */
+static void confirmed(begin_t *begin)
+{
+    if (begin->job.op.head.state == ONCE_STATE_UNKNOWN) {
+        submit_write(begin, ONCE__RELEASE, RELEASING);
+    } else {
+        granted(begin);
+    }
+}
+
 /* A rotation by somebody else: his secrets, then the same question again. */
 static void ask_again_with_new_secrets(begin_t *begin)
 {
@@ -218,7 +233,7 @@ static void begin_reply(once__job_t *job)
     if (job->op.error != ONCE_OK) {
         write_failed(begin);
     } else if (begin->phase == CONFIRMING && job->op.outcome == ONCE_DONE) {
-        granted(begin);
+        confirmed(begin);
     } else if (begin->giving_up) {
         once__job_end(&begin->job);
     } else {

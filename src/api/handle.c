@@ -10,7 +10,7 @@
 #include "api/job.h"
 #include "api/keyring.h"
 #include "api/reap.h"
-#include "api/secret_file.h"
+#include "store/secret_file.h"
 #include "api/thread.h"
 #include "core/units.h"
 

@@ -6,7 +6,7 @@
 
 #include "api/begin.h"
 #include "api/job.h"
-#include "api/secret_file.h"
+#include "store/secret_file.h"
 #include "core/units.h"
 
 /* A job that carries secrets texts: what we propose, what we replace, what the store has. */
@@ -228,7 +228,7 @@ static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
         return keyring == NULL ? once__no_job(once) : ONCE_E_IO;
     }
     keyring->new_id = once__secrets_rotate(&next, random, env->wall_ms(env->data), keep_ms);
-    (void)once__secrets_format(&next, keyring->proposed);
+    (void)once__secrets_format(&next, keyring->proposed); /* unchanged when all ids are used up */
     memcpy(keyring->replaced, once->secrets_text, sizeof(keyring->replaced));
     once__secrets_wipe(&next);
     OPENSSL_cleanse(random, sizeof(random));

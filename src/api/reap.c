@@ -5,6 +5,24 @@
 
 #define REAP_BATCH 10000 /* per step of the timer: a store must not be held up */
 
+static int submit_reap(once_t *once, uint64_t limit, int thorough, once_cb cb, void *data)
+{
+    once__job_t *job;
+
+    if (once->closing) {
+        return ONCE_E_CLOSED;
+    }
+    job = once__job_new(once, sizeof(*job), cb, data);
+    if (job == NULL) {
+        return once__no_job(once);
+    }
+    job->op.kind = ONCE__OP_REAP;
+    job->op.limit = limit;
+    job->op.thorough = thorough;
+    once__job_submit(job);
+    return ONCE_OK;
+}
+
 static void reap_again(once_t *once, uint64_t pause_ms)
 {
     once__timer_set(once->loop, &once->reap_timer, once__loop_now(once->loop) + pause_ms);
@@ -28,7 +46,7 @@ static void reap_due(once__timer_t *timer)
     if (once->closing) {
         return;
     }
-    if (once_reap(once, REAP_BATCH, reaped, NULL) != ONCE_OK) {
+    if (submit_reap(once, REAP_BATCH, 0, reaped, NULL) != ONCE_OK) {
         reap_again(once, once->options.reap_ms);
     }
 }
@@ -58,22 +76,12 @@ void once__reap_stop(once_t *once)
 
 int once_reap(once_t *once, uint64_t limit, once_cb cb, void *data)
 {
-    once__job_t *job = NULL;
     int code = once__enter(once);
 
     if (code != ONCE_OK) {
         return code;
     }
-    if (!once->closing) {
-        job = once__job_new(once, sizeof(*job), cb, data);
-    }
-    if (job != NULL) {
-        job->op.kind = ONCE__OP_REAP;
-        job->op.limit = limit;
-        once__job_submit(job);
-    } else {
-        code = once->closing ? ONCE_E_CLOSED : once__no_job(once);
-    }
+    code = submit_reap(once, limit, 1, cb, data);
     once__leave(once);
     return code;
 }

@@ -1,4 +1,4 @@
-#include "api/secret_file.h"
+#include "store/secret_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

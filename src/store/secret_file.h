@@ -1,8 +1,8 @@
 /*
  * Files that hold secrets: regular, private to their owner, written whole or not at all.
  */
-#ifndef ONCE_API_SECRET_FILE_H
-#define ONCE_API_SECRET_FILE_H
+#ifndef ONCE_STORE_SECRET_FILE_H
+#define ONCE_STORE_SECRET_FILE_H
 
 #include <stddef.h>
 

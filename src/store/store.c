@@ -2,11 +2,12 @@
 
 #include <string.h>
 
+#include "store/local/local.h"
 #include "store/memory/memory.h"
 
 const once__store_vt_t *once__store_find(const char *scheme, size_t len)
 {
-    static const once__store_vt_t *const stores[] = {&once__memory_store};
+    static const once__store_vt_t *const stores[] = {&once__memory_store, &once__local_store};
 
     for (size_t i = 0; i < sizeof(stores) / sizeof(stores[0]); i++) {
         if (strlen(stores[i]->scheme) == len && memcmp(stores[i]->scheme, scheme, len) == 0) {

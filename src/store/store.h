@@ -51,6 +51,7 @@ struct once__op {
     const once_filter_t *filter; /* scan; its `limit` is not the store's business */
     once__cursor_t cursor;       /* scan: where to go on, and then where it ended */
     uint64_t limit;              /* scan: records per step; reap: at most so many, 0 all */
+    int thorough;                /* reap: somebody asked for it, it may cost something */
     const char *secrets_new;     /* terminated */
     const char *secrets_old;
     char *secrets; /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */

@@ -211,12 +211,12 @@ static uint64_t reap(once__table_t *table, uint64_t limit, uint64_t clock)
             memcpy(id, record->id, sizeof(id));
             remove_record(table, id);
             removed++;
-        } else if (reapable_from(&record->head) < earliest) {
+        } else if (reapable_from(&record->head) > clock && reapable_from(&record->head) < earliest) {
+            /* What stays although its time has come (hold) waits for an event, not for a time. */
             earliest = reapable_from(&record->head);
         }
     }
-    /* What hold keeps for ever would otherwise make every claim on a full table search it again. */
-    table->none_expires_before = earliest > clock ? earliest : clock + 1000;
+    table->none_expires_before = earliest;
     if (limit != 0 && removed == limit) {
         table->none_expires_before = 0;
     }

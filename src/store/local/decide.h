@@ -1,0 +1,37 @@
+/*
+ * One operation on the records of a local store, decided and written to the log, not yet durable. Used by the writer thread.
+ */
+#ifndef ONCE_STORE_LOCAL_DECIDE_H
+#define ONCE_STORE_LOCAL_DECIDE_H
+
+#include "store/local/log.h"
+#include "store/store.h"
+
+typedef struct once__records {
+    once__index_t *index;
+    once__log_t *log;
+    const once__rules_t *rules;
+    uint32_t sweep_shard; /* where the next sweep begins */
+    int relaxed_claims;   /* run is answered without waiting for the sync */
+} once__records_t;
+
+/* Answers a record event or a get (op->error and so on). Returns whether the answer must wait for the next sync. */
+int once__records_apply(once__records_t *records, once__op_t *op);
+
+/*
+ * Moves the pending and unknown records of the oldest segment to ours (or `everything` that still counts), and syncs. ONCE_OK:
+ * nothing of that is there any more.
+ */
+int once__records_carry(once__records_t *records, uint32_t segment, int everything);
+
+/*
+ * Takes records that may go out of the index, one by one; their frames go with their segments. Looks at no more than `look`
+ * records (0: at all of them) and goes on from there the next time. At most `limit` (0: all); returns how many went.
+ */
+uint64_t once__records_sweep(once__records_t *records, uint64_t look, uint64_t limit);
+
+/* A step through all records, and all of them at once. */
+void once__records_scan(once__records_t *records, once__op_t *op);
+void once__records_stats(once__records_t *records, once__op_t *op);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * The directory of a local store: made, checked, locked, and its index opened or made anew.
+ */
+#ifndef ONCE_STORE_LOCAL_DIRECTORY_H
+#define ONCE_STORE_LOCAL_DIRECTORY_H
+
+#include "store/local/index.h"
+
+typedef struct once__directory {
+    int fd;
+    int segments_fd;
+    int lock_fd;
+    uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+    once__index_t *index;
+    char *secrets_path;
+} once__directory_t;
+
+/*
+ * Opens the store at `path`, making it when there is nothing (the parent must exist). Every error names the path and says what
+ * to do: ONCE_E_CONFIG (not a once directory, foreign owner, open to others), ONCE_E_NEWER, ONCE_E_CORRUPT (missing segment),
+ * ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
+ */
+int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err);
+
+/* The last one out leaves a clean index. Everything was appended and sealed before. */
+void once__directory_close(once__directory_t *directory);
+
+/* Memory and descriptors only. */
+void once__directory_abandon(once__directory_t *directory);
+
+#endif

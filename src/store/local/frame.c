@@ -1,0 +1,134 @@
+#include "store/local/frame.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "store/local/crc32c.h"
+
+static const uint8_t magic[8] = {'O', 'N', 'C', 'E', 'L', 'O', 'G', '1'};
+
+void once__segment_header_write(const once__segment_header_t *header,
+                                uint8_t out[ONCE__SEGMENT_HEADER])
+{
+    memset(out, 0, ONCE__SEGMENT_HEADER);
+    memcpy(out, magic, sizeof(magic));
+    once__put32(out + 8, header->number);
+    once__put64(out + 16, header->size);
+    once__put64(out + 24, header->created);
+    memcpy(out + 32, header->boot_id, ONCE__BOOT_ID_SIZE);
+    once__put32(out + 12, once__crc32c(0, out, ONCE__SEGMENT_HEADER));
+}
+
+int once__segment_header_read(once__segment_header_t *header,
+                              const uint8_t in[ONCE__SEGMENT_HEADER])
+{
+    uint8_t copy[ONCE__SEGMENT_HEADER];
+
+    memset(header, 0, sizeof(*header));
+    memcpy(copy, in, sizeof(copy));
+    once__put32(copy + 12, 0);
+    if (memcmp(in, magic, sizeof(magic) - 1) != 0 ||
+        once__crc32c(0, copy, sizeof(copy)) != once__get32(in + 12)) {
+        return ONCE_E_CORRUPT;
+    }
+    if (in[7] != magic[7]) {
+        return in[7] > magic[7] ? ONCE_E_NEWER : ONCE_E_CORRUPT;
+    }
+    header->number = once__get32(in + 8);
+    header->size = once__get64(in + 16);
+    header->created = once__get64(in + 24);
+    memcpy(header->boot_id, in + 32, ONCE__BOOT_ID_SIZE);
+    return ONCE_OK;
+}
+
+static uint32_t padded(size_t len)
+{
+    return (uint32_t)((len + 7) & ~(size_t)7);
+}
+
+uint32_t once__frame_size(const once__record_t *record)
+{
+    return padded(ONCE__FRAME_HEADER + (record != NULL ? once__record_size(record) : 0));
+}
+
+static uint32_t checksum(once__place_t place, const uint8_t *frame, size_t len)
+{
+    uint8_t where[12];
+
+    once__put32(where, place.segment);
+    once__put64(where + 4, place.offset);
+    return once__crc32c(once__crc32c(0, where, sizeof(where)), frame + 8, len - 8);
+}
+
+void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
+                       const once__record_t *record)
+{
+    static const uint8_t nobody[ONCE_ID_SIZE];
+    size_t len = ONCE__FRAME_HEADER + (record != NULL ? once__record_size(record) : 0);
+
+    assert(place.offset % 8 == 0);
+    memset(out + 8, 0, 8);
+    memset(out + len, 0, padded(len) - len);
+    out[8] = record != NULL ? ONCE__FRAME_RECORD
+             : id != NULL   ? ONCE__FRAME_REMOVED
+                            : ONCE__FRAME_SEALED;
+    once__put32(out + 12, (uint32_t)(watermark / 8));
+    memcpy(out + 16, id != NULL ? id : nobody, ONCE_ID_SIZE);
+    if (record != NULL) {
+        once__record_encode(record, out + ONCE__FRAME_HEADER);
+    }
+    once__put32(out + 4, checksum(place, out, len));
+    once__put32(out, (uint32_t)len);
+}
+
+static int is_kind(uint8_t kind)
+{
+    return kind >= ONCE__FRAME_RECORD && kind <= ONCE__FRAME_SEALED;
+}
+
+int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room)
+{
+    size_t len;
+
+    if (room < ONCE__FRAME_HEADER) {
+        return 0;
+    }
+    len = once__get32(data);
+    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > room || !is_kind(data[8]) ||
+        data[9] != 0 || data[10] != 0 || data[11] != 0) {
+        return 0; /* before the checksum: looking for a frame in damaged bytes must not take for ever */
+    }
+    if (checksum(place, data, len) != once__get32(data + 4)) {
+        return 0;
+    }
+    frame->kind = data[8];
+    frame->watermark = (uint64_t)once__get32(data + 12) * 8;
+    frame->size = padded(len);
+    frame->id = data + 16;
+    frame->bytes = data + ONCE__FRAME_HEADER;
+    frame->len = len - ONCE__FRAME_HEADER;
+    return (frame->kind == ONCE__FRAME_RECORD) == (frame->len > 0);
+}
+
+once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)
+{
+    int written = 0;
+
+    for (uint64_t offset = place.offset + 8; offset + ONCE__FRAME_HEADER <= size; offset += 8) {
+        once__place_t later = {place.segment, offset};
+        once__frame_t frame;
+        /* Cheap before dear: most words cannot be the length of a frame. */
+        if (once__get32(data + offset) < ONCE__FRAME_HEADER) {
+            continue;
+        }
+        if (once__frame_read(&frame, later, data + offset, size - offset)) {
+            written = 1;
+            if (frame.watermark > place.offset) {
+                *next = offset;
+                return ONCE__GAP_DAMAGE;
+            }
+        }
+    }
+    return written || once__get32(data + place.offset) != 0 ? ONCE__GAP_TORN : ONCE__GAP_END;
+}

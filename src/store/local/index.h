@@ -1,0 +1,131 @@
+/*
+ * The index: where the newest frame of each record is. A mapping that every user of the store shares (docs/format.md).
+ *
+ * Invariants, for whoever is killed at any instruction:
+ *  - an entry is changed by one 8-byte store; a table is replaced by one 8-byte store of its shard's `table` word;
+ *  - an entry is written only under its shard's lock; the lock is robust, and its data needs no repair;
+ *  - an entry points to a frame that was completely written before.
+ */
+#ifndef ONCE_STORE_LOCAL_INDEX_H
+#define ONCE_STORE_LOCAL_INDEX_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "store/local/frame.h"
+
+#define ONCE__SHARDS       1024u
+#define ONCE__RING         16384u /* live segments at most */
+#define ONCE__SEGMENT_MAX  ((1u << 24) - 1)
+#define ONCE__OFFSET_LIMIT ((uint64_t)1 << 31)
+
+typedef enum once__segment_state {
+    ONCE__SEGMENT_NONE,   /* never used, or dropped */
+    ONCE__SEGMENT_ACTIVE, /* its writer may still append */
+    ONCE__SEGMENT_SEALED, /* complete and synced */
+} once__segment_state_t;
+
+/* What everybody must know of a segment. Found at ring[number % ONCE__RING]. */
+typedef struct once__segment_info {
+    _Atomic uint32_t number;
+    _Atomic uint32_t state;
+    _Atomic uint64_t synced;      /* frames before this offset are durable */
+    _Atomic uint64_t last_expiry; /* when everything in it may go, except what hold keeps */
+    _Atomic uint64_t frames;      /* written to it */
+    _Atomic int64_t current;      /* records whose newest frame is here */
+    _Atomic int64_t held;         /* those of them that are pending or unknown */
+    uint64_t size;
+    uint32_t other_boot; /* leases in it are over */
+    uint32_t reserved;
+} once__segment_info_t;
+
+typedef struct once__index once__index_t;
+
+/* An entry, unpacked. */
+typedef struct once__entry {
+    once__place_t place;
+    uint8_t state; /* once_state_t */
+} once__entry_t;
+
+typedef struct once__index_stats {
+    uint64_t entries;     /* live ones */
+    uint64_t table_bytes; /* of all tables */
+    uint64_t damaged;     /* ranges in quarantine */
+} once__index_stats_t;
+
+/*
+ * Maps the index of the directory `fd`. `fresh`: makes a new one (the caller has the store to himself). ONCE_E_CORRUPT: there
+ * is none that can be used as it is, make a fresh one; ONCE_E_FULL; ONCE_E_IO; ONCE_E_NOMEM.
+ */
+int once__index_open(once__index_t **index, int directory_fd,
+                     const uint8_t boot_id[ONCE__BOOT_ID_SIZE], int fresh, once_error_t *err);
+void once__index_close(once__index_t *index);
+
+/* From now on the index is in use (and, when fresh, complete). Before anything is changed. ONCE_OK or ONCE_E_IO. */
+int once__index_mark_used(once__index_t *index);
+
+/* A clean end: the caller has the store to himself. The index is then usable by the next boot, too. */
+int once__index_mark_clean(once__index_t *index);
+
+/* The store's clock: CLOCK_BOOTTIME plus the shared offset. */
+uint64_t once__index_now(const once__index_t *index);
+/* Fixes the offset so that the clock is at least `at_least`. Only on a fresh index or in a new boot. */
+void once__index_start_clock(once__index_t *index, uint64_t at_least);
+
+/*
+ * Segments are added and dropped under this lock. lock tells whether the one before was killed in the middle: then a segment's
+ * file may exist already under the next number.
+ */
+int once__index_lock_segments(once__index_t *index);
+void once__index_unlock_segments(once__index_t *index);
+/* The number that the next segment will have. 0: there are none left, or too many live ones. */
+uint32_t once__index_next_segment(const once__index_t *index);
+void once__index_add_segment(once__index_t *index, uint32_t number, once__segment_state_t state,
+                             uint64_t size, int other_boot);
+
+/* A frame was written to the segment (head NULL: of a removed record): until when must it be kept? By its writer only. */
+void once__index_note_frame(once__index_t *index, uint32_t number, const once__head_t *head);
+
+once__segment_info_t *once__index_segment(const once__index_t *index, uint32_t number);
+/* Numbers from the oldest live segment to one past the newest. */
+uint32_t once__index_first_segment(const once__index_t *index);
+uint32_t once__index_end_segment(const once__index_t *index);
+void once__index_set_first_segment(once__index_t *index, uint32_t number);
+
+void once__index_count_damage(once__index_t *index);
+void once__index_stats(const once__index_t *index, once__index_stats_t *stats);
+
+/* ---- one record: lock its shard, look, perhaps set, unlock ---- */
+
+void once__index_lock(once__index_t *index, const uint8_t *id);
+void once__index_unlock(once__index_t *index, const uint8_t *id);
+
+/*
+ * Goes through the live entries that may be of this record: there is more than one only when two ids have 74 bits in common.
+ * `cursor` starts at 0. 1 and the entry, or 0: no more.
+ */
+int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cursor,
+                     once__entry_t *entry);
+
+/* Room for one new entry in the record's shard. ONCE_OK, ONCE_E_FULL. Invalidates cursors of this shard. */
+int once__index_make_room(once__index_t *index, const uint8_t *id);
+
+/*
+ * Sets the entry of the record: the one that find gave last with `cursor` when `replace`, else a new one, for which there must
+ * be room. `state` ONCE_STATE_NONE removes it.
+ */
+void once__index_set(once__index_t *index, const uint8_t *id, uint64_t cursor, int replace,
+                     const once__entry_t *entry);
+
+/* ---- all records, shard by shard ---- */
+
+typedef struct once__shard_entry {
+    uint64_t key; /* hash and tag: what the order of a scan goes by */
+    once__entry_t entry;
+} once__shard_entry_t;
+
+/* Copies the live entries of a shard (malloc'd, sorted by key). ONCE_OK or ONCE_E_NOMEM. */
+int once__index_shard(once__index_t *index, uint32_t shard, once__shard_entry_t **entries,
+                      size_t *count);
+
+#endif

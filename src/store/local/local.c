@@ -1,0 +1,432 @@
+#include "store/local/local.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/units.h"
+#include "core/url.h"
+#include "store/local/decide.h"
+#include "store/local/directory.h"
+#include "store/secret_file.h"
+
+#define SEGMENT_SIZE     ((uint64_t)64 << 20)
+#define SEGMENT_SIZE_MIN ((uint64_t)64 << 10)
+#define SEGMENT_SIZE_MAX ((uint64_t)1 << 30)
+#define SWEEP_STEP       10000 /* records that a handle looks at when it reaps by itself */
+
+typedef struct list {
+    once__op_t *first, **last;
+} list_t;
+
+typedef struct local {
+    once__store_t base;
+    once__loop_t *loop;
+    once__source_t source; /* the eventfd: answers are there */
+    once__directory_t directory;
+    once__records_t records;
+    once__disk_t disk;
+
+    list_t submitted; /* the host's, until dispatch hands it over */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    list_t queue;   /* for the writer; under the lock, like `answers` */
+    list_t answers; /* for the host */
+    int stop;
+} local_t;
+
+/* ------------------------------------------------------------------------------------------------------------ lists */
+
+static void list_init(list_t *list)
+{
+    list->first = NULL;
+    list->last = &list->first;
+}
+
+static void list_add(list_t *list, once__op_t *op)
+{
+    op->next = NULL;
+    *list->last = op;
+    list->last = &op->next;
+}
+
+/* Moves everything from one to the end of the other. */
+static void list_move(list_t *to, list_t *from)
+{
+    if (from->first != NULL) {
+        *to->last = from->first;
+        to->last = from->last;
+        list_init(from);
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- writer */
+
+static void give_answers(local_t *local, list_t *answers)
+{
+    static const uint64_t one = 1;
+    int was_empty;
+
+    if (answers->first == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    was_empty = local->answers.first == NULL;
+    list_move(&local->answers, answers);
+    (void)pthread_mutex_unlock(&local->lock);
+    if (was_empty) {
+        while (write(local->source.fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+        }
+    }
+}
+
+static void apply_secrets(local_t *local, once__op_t *op)
+{
+    const char *path = local->directory.secrets_path;
+
+    if (op->kind == ONCE__OP_SECRETS_SWAP) {
+        op->error = once__secret_file_swap(path, op->secrets_old, op->secrets_new, NULL);
+        return;
+    }
+    op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
+    if (op->error == ONCE_E_NOT_FOUND) {
+        op->error = once__secret_file_create(path, op->secrets_new, NULL);
+        if (op->error == ONCE_OK) {
+            op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
+        }
+    }
+}
+
+static int carry(void *data, uint32_t segment, int everything)
+{
+    return once__records_carry(data, segment, everything);
+}
+
+/*
+ * Expiry goes by segments: whole files, without a look at any record, so `limit` has no meaning for that. What expired in
+ * segments that must stay is taken out of the index: all of it when somebody asks, a little at a time otherwise.
+ */
+static void apply_reap(local_t *local, once__op_t *op)
+{
+    uint64_t now = once__index_now(local->records.index);
+    int code = ONCE_OK;
+
+    op->now = now;
+    op->count = 0;
+    while (code == ONCE_OK) {
+        code = once__log_drop(local->records.log, now, carry, &local->records, &op->count);
+    }
+    op->error = code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
+    if (op->error != ONCE_OK || (op->limit != 0 && op->count >= op->limit)) {
+        return;
+    }
+    if (op->thorough || op->count == 0) {
+        op->count += once__records_sweep(&local->records, op->thorough ? 0 : SWEEP_STEP,
+                                         op->limit == 0 ? 0 : op->limit - op->count);
+    }
+}
+
+/* Whether the answer waits for the sync. */
+static int apply(local_t *local, once__op_t *op)
+{
+    switch (op->kind) {
+    case ONCE__OP_EVENT:
+    case ONCE__OP_GET:
+        return once__records_apply(&local->records, op);
+    case ONCE__OP_SCAN:
+        once__records_scan(&local->records, op);
+        return 0;
+    case ONCE__OP_REAP:
+        apply_reap(local, op);
+        return 0;
+    case ONCE__OP_STATS:
+        once__records_stats(&local->records, op);
+        return 0;
+    case ONCE__OP_SECRETS_LOAD:
+    case ONCE__OP_SECRETS_SWAP:
+        apply_secrets(local, op);
+        return 0;
+    }
+    return 0;
+}
+
+/* After a failed sync nobody knows what is on the disk: whoever waited is told that, and nothing more is done. */
+static void fail_all(list_t *list, int error)
+{
+    for (once__op_t *op = list->first; op != NULL; op = op->next) {
+        free(op->record);
+        op->record = NULL;
+        op->error = error;
+    }
+}
+
+static void run_batch(local_t *local, list_t *batch)
+{
+    list_t now, later;
+    once__op_t *op = batch->first;
+
+    list_init(&now);
+    list_init(&later);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        if (once__log_failed(local->records.log)) {
+            op->error = ONCE_E_UNAVAILABLE;
+            op->record = NULL;
+            list_add(&now, op);
+        } else {
+            list_add(apply(local, op) ? &later : &now, op);
+        }
+        op = next;
+    }
+    give_answers(local, &now);
+    /* Also for what nobody waits for: until it is synced, other processes take the record for busy. */
+    if (once__log_sync(local->records.log) != ONCE_OK) {
+        fail_all(&later, ONCE_E_NOREPLY);
+    }
+    give_answers(local, &later);
+}
+
+static void *write_batches(void *data)
+{
+    local_t *local = data;
+    list_t batch;
+
+    list_init(&batch);
+    (void)pthread_mutex_lock(&local->lock);
+    for (;;) {
+        while (local->queue.first == NULL && !local->stop) {
+            (void)pthread_cond_wait(&local->work, &local->lock);
+        }
+        if (local->queue.first == NULL) {
+            break;
+        }
+        list_move(&batch, &local->queue);
+        (void)pthread_mutex_unlock(&local->lock);
+        run_batch(local, &batch);
+        list_init(&batch);
+        (void)pthread_mutex_lock(&local->lock);
+    }
+    (void)pthread_mutex_unlock(&local->lock);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- host */
+
+static void local_submit(once__store_t *store, once__op_t *op)
+{
+    local_t *local = (local_t *)store;
+
+    list_add(&local->submitted, op);
+    once__loop_wake(local->loop);
+}
+
+static void answers_ready(once__source_t *source, uint32_t events)
+{
+    uint64_t ignored;
+
+    while (read(source->fd, &ignored, sizeof(ignored)) < 0 && errno == EINTR) {
+    }
+}
+
+static int finish(list_t *answers)
+{
+    once__op_t *op = answers->first;
+    int count = 0;
+
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        op->done(op);
+        op = next;
+        count++;
+    }
+    return count;
+}
+
+static int local_dispatch(once__store_t *store)
+{
+    local_t *local = (local_t *)store;
+    list_t answers;
+    int count;
+
+    list_init(&answers);
+    (void)pthread_mutex_lock(&local->lock);
+    list_move(&answers, &local->answers);
+    (void)pthread_mutex_unlock(&local->lock);
+    count = finish(&answers);
+    if (local->submitted.first != NULL) {
+        (void)pthread_mutex_lock(&local->lock);
+        list_move(&local->queue, &local->submitted);
+        (void)pthread_cond_signal(&local->work);
+        (void)pthread_mutex_unlock(&local->lock);
+    }
+    return count;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- opening */
+
+static int read_config(const once__store_config_t *config, local_t *local, uint64_t *segment_size,
+                       once_error_t *err)
+{
+    const char *size = once__url_take(config->url, "segment");
+    const char *durability = once__url_take(config->url, "durability");
+
+    *segment_size = SEGMENT_SIZE;
+    if (config->path[0] == '\0') {
+        return once__fail(err, ONCE_E_CONFIG, "local store: name a directory: local:PATH");
+    }
+    if (size != NULL &&
+        (once__size_parse(size, segment_size) != 0 || *segment_size < SEGMENT_SIZE_MIN ||
+         *segment_size > SEGMENT_SIZE_MAX || *segment_size % 4096 != 0)) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "segment: \"%.40s\" is not a size from 64k to 1g in steps of 4k", size);
+    }
+    if (durability != NULL && strcmp(durability, "full") != 0 &&
+        strcmp(durability, "claims-relaxed") != 0) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "durability: \"%.40s\" is neither full nor claims-relaxed", durability);
+    }
+    local->records.relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0;
+    return ONCE_OK;
+}
+
+/* The host's signals are the host's: the thread takes none. */
+static int start_thread(local_t *local)
+{
+    sigset_t all, old;
+    int code;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    code = pthread_create(&local->thread, NULL, write_batches, local);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return code;
+}
+
+static int open_log(local_t *local, uint64_t segment_size)
+{
+    once__log_config_t config = {.directory_fd = local->directory.segments_fd,
+                                 .index = local->directory.index,
+                                 .disk = &local->disk,
+                                 .segment_size = segment_size};
+
+    memcpy(config.boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    local->records.log = once__log_open(&config);
+    local->records.index = local->directory.index;
+    local->records.rules = &once__rules;
+    return local->records.log != NULL ? ONCE_OK : ONCE_E_NOMEM;
+}
+
+static int open_thread(local_t *local)
+{
+    local->source.ready = answers_ready;
+    local->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (local->source.fd < 0 ||
+        once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0) {
+        return ONCE_E_IO;
+    }
+    list_init(&local->submitted);
+    list_init(&local->queue);
+    list_init(&local->answers);
+    (void)pthread_mutex_init(&local->lock, NULL);
+    (void)pthread_cond_init(&local->work, NULL);
+    return start_thread(local) == 0 ? ONCE_OK : ONCE_E_NOMEM;
+}
+
+int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
+                     once__store_t **store, once_error_t *err)
+{
+    local_t *local = calloc(1, sizeof(*local));
+    uint64_t segment_size;
+    int code;
+
+    if (local == NULL) {
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    local->base.vt = &once__local_store;
+    local->loop = config->loop;
+    local->disk = *disk;
+    local->source.fd = -1;
+    code = read_config(config, local, &segment_size, err);
+    if (code == ONCE_OK) {
+        code = once__directory_open(&local->directory, config->path, err);
+    }
+    if (code != ONCE_OK) {
+        free(local);
+        return code;
+    }
+    code = open_log(local, segment_size);
+    code = code == ONCE_OK ? open_thread(local) : code;
+    if (code != ONCE_OK) {
+        once__log_abandon(local->records.log);
+        once__directory_abandon(&local->directory);
+        if (local->source.fd >= 0) {
+            (void)close(local->source.fd);
+        }
+        free(local);
+        return once__fail(err, code, "local store: cannot start: %s", once_error_text(code));
+    }
+    *store = &local->base;
+    return ONCE_OK;
+}
+
+static int local_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
+{
+    return once__local_open(config, &once__real_disk, store, err);
+}
+
+static void local_close(once__store_t *store)
+{
+    local_t *local = (local_t *)store;
+
+    (void)pthread_mutex_lock(&local->lock);
+    local->stop = 1;
+    (void)pthread_cond_signal(&local->work);
+    (void)pthread_mutex_unlock(&local->lock);
+    (void)pthread_join(local->thread, NULL);
+    /* What the writer had was done; what the host still had was not. */
+    (void)finish(&local->answers);
+    while (local->submitted.first != NULL) {
+        list_t left;
+        list_init(&left);
+        list_move(&left, &local->submitted);
+        for (once__op_t *op = left.first; op != NULL; op = op->next) {
+            op->error = ONCE_E_CLOSED;
+            op->record = NULL;
+        }
+        (void)finish(&left);
+    }
+    (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
+    (void)close(local->source.fd);
+    (void)once__log_close(local->records.log);
+    once__directory_close(&local->directory);
+    (void)pthread_cond_destroy(&local->work);
+    (void)pthread_mutex_destroy(&local->lock);
+    free(local);
+}
+
+/* In a child of fork(): no thread, and locks in whatever state. The lock of a segment goes with the last descriptor of it. */
+static void local_abandon(once__store_t *store)
+{
+    local_t *local = (local_t *)store;
+
+    (void)close(local->source.fd);
+    once__log_abandon(local->records.log);
+    once__directory_abandon(&local->directory);
+    free(local);
+}
+
+const once__store_vt_t once__local_store = {
+    .scheme = "local",
+    .shared = 1,
+    .open = local_open,
+    .submit = local_submit,
+    .dispatch = local_dispatch,
+    .close = local_close,
+    .abandon = local_abandon,
+};

@@ -1,0 +1,24 @@
+/*
+ * `local:PATH`: a durable store in a directory, shared by the processes of one machine. The default of every program.
+ *
+ *     host's loop                        writer thread (one for each handle)
+ *     submit -> queue -- dispatch -->    decide a batch: lock, read, once__step, append, point the index to it
+ *                                        answer what need not wait
+ *                                        one fdatasync for the rest, answer them
+ *     done <- dispatch <- eventfd <--
+ *
+ * The host never waits for a disk: it only moves lists.
+ */
+#ifndef ONCE_STORE_LOCAL_LOCAL_H
+#define ONCE_STORE_LOCAL_LOCAL_H
+
+#include "store/local/log.h"
+#include "store/store.h"
+
+extern const once__store_vt_t once__local_store;
+
+/* As the vtable's open, with another disk under it. For tests. */
+int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
+                     once__store_t **store, once_error_t *err);
+
+#endif

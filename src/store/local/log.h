@@ -1,0 +1,74 @@
+/*
+ * The log: segments of all processes to read from, and one of our own to append to.
+ *
+ * Used by one thread. Errors of the disk are told as they come; a failed sync is final (once__log_failed): what the kernel did
+ * with the pages is not known, so nothing is ever tried again as if nothing had happened.
+ */
+#ifndef ONCE_STORE_LOCAL_LOG_H
+#define ONCE_STORE_LOCAL_LOG_H
+
+#include "store/local/index.h"
+
+typedef struct once__log once__log_t;
+
+/* What the log asks of the system, so that tests can stand in between. All return 0, or -1 and errno. */
+typedef struct once__disk {
+    int (*sync)(void *data, int fd);                    /* fdatasync */
+    int (*allocate)(void *data, int fd, uint64_t size); /* real room for the whole file */
+    void *data;
+} once__disk_t;
+
+extern const once__disk_t once__real_disk;
+
+typedef struct once__log_config {
+    int directory_fd; /* of segments/; stays the caller's */
+    once__index_t *index;
+    const once__disk_t *disk;
+    uint64_t segment_size; /* of a full-grown segment */
+    uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+} once__log_config_t;
+
+once__log_t *once__log_open(const once__log_config_t *config); /* NULL: out of memory */
+/* Seals our segment and frees. ONCE_OK, or why it could not be sealed. */
+int once__log_close(once__log_t *log);
+/* Frees memory and descriptors only. */
+void once__log_abandon(once__log_t *log);
+
+/*
+ * Appends a frame for `record` (NULL: removed) to our segment, whose number will be at least `not_before`. ONCE_OK; ONCE_E_FULL;
+ * ONCE_E_IO; ONCE_E_TOO_BIG.
+ */
+int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
+                     uint32_t not_before, once__place_t *place);
+
+/* Makes everything that was appended durable. One sync, two when a segment was finished meanwhile. ONCE_OK or ONCE_E_IO. */
+int once__log_sync(once__log_t *log);
+int once__log_failed(const once__log_t *log);
+
+/*
+ * Reads the frame at `place` into memory of the log's, valid until the next read. ONCE_OK; ONCE_E_NOT_FOUND: the segment was
+ * dropped meanwhile; ONCE_E_CORRUPT; ONCE_E_IO; ONCE_E_NOMEM.
+ */
+int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
+
+/* Is the frame durable? What a writer left behind that is gone is made so. */
+int once__log_is_durable(once__log_t *log, once__place_t place);
+
+/* Is it in our own segment, waiting for the next sync? */
+int once__log_is_ours(const once__log_t *log, once__place_t place);
+
+/*
+ * Drops the oldest segment if its time has come at `now`. `carry` must move what is still pending or unknown in it, or
+ * `everything` that still counts; it returns ONCE_OK when nothing of that is left. `count` grows by the records that went. ONCE_OK: dropped; ONCE_E_NOT_FOUND: nothing to drop; else what `carry` said.
+ */
+typedef int (*once__carry_t)(void *data, uint32_t segment, int everything);
+int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *data,
+                   uint64_t *count);
+
+uint64_t once__log_syncs(const once__log_t *log); /* so far */
+
+/* Names of the files in segments/. */
+#define ONCE__SEGMENT_NAME 24
+void once__segment_name(char out[ONCE__SEGMENT_NAME], uint32_t number, const char *suffix);
+
+#endif

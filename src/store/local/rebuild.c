@@ -1,0 +1,278 @@
+#include "store/local/rebuild.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/units.h"
+#include "store/local/log.h"
+
+typedef struct rebuild {
+    once__directory_t *directory;
+    once__index_t *index;
+    once__log_t *reader; /* to compare ids */
+    once__rebuilt_t *rebuilt;
+    uint64_t latest; /* time that any frame or header knows of */
+    once_error_t *err;
+} rebuild_t;
+
+/* ------------------------------------------------------------------------------------------------------- one segment */
+
+static int same_record(rebuild_t *rebuild, const once__entry_t *entry, const uint8_t *id)
+{
+    once__frame_t frame;
+
+    return once__log_read(rebuild->reader, entry->place, &frame) == ONCE_OK &&
+           memcmp(frame.id, id, ONCE_ID_SIZE) == 0;
+}
+
+static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__frame_t *frame)
+{
+    once__entry_t old, entry = {place, ONCE_STATE_NONE};
+    uint64_t cursor = 0;
+    once__record_t record;
+    int found = 0;
+
+    if (frame->kind == ONCE__FRAME_RECORD) {
+        int code = once__record_decode(&record, frame->bytes, frame->len);
+        if (code != ONCE_OK && code != ONCE_E_NEWER) {
+            return ONCE_E_CORRUPT;
+        }
+        entry.state = record.head.state;
+        rebuild->latest =
+            record.head.changed > rebuild->latest ? record.head.changed : rebuild->latest;
+    }
+    once__index_note_frame(rebuild->index, place.segment,
+                           frame->kind == ONCE__FRAME_RECORD ? &record.head : NULL);
+    while (!found && once__index_find(rebuild->index, frame->id, &cursor, &old)) {
+        found = same_record(rebuild, &old, frame->id);
+    }
+    if (!found && entry.state == ONCE_STATE_NONE) {
+        return ONCE_OK;
+    }
+    if (!found && once__index_make_room(rebuild->index, frame->id) != ONCE_OK) {
+        return ONCE_E_FULL;
+    }
+    once__index_set(rebuild->index, frame->id, cursor, found, &entry);
+    return ONCE_OK;
+}
+
+/* Keeps a damaged range aside, so that nothing is lost that somebody could still make sense of. */
+static int quarantine(rebuild_t *rebuild, uint32_t number, uint64_t offset, const uint8_t *data,
+                      uint64_t len)
+{
+    char name[64];
+    int fd;
+
+    (void)mkdirat(rebuild->directory->fd, "quarantine", 0700);
+    (void)snprintf(name, sizeof(name), "quarantine/%08x-%llu", number, (unsigned long long)offset);
+    fd = openat(rebuild->directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, data, len) != (ssize_t)len) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return once__fail(rebuild->err, ONCE_E_IO, "local store: cannot write to quarantine/: %s",
+                          strerror(errno));
+    }
+    (void)close(fd);
+    rebuild->rebuilt->damaged++;
+    once__index_count_damage(rebuild->index);
+    return ONCE_OK;
+}
+
+static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data, uint64_t size)
+{
+    once__place_t place = {number, ONCE__SEGMENT_HEADER};
+
+    while (place.offset + ONCE__FRAME_HEADER <= size) {
+        once__frame_t frame;
+        uint64_t next;
+        int code = ONCE_E_CORRUPT;
+
+        if (once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
+            if (frame.kind == ONCE__FRAME_SEALED) {
+                return ONCE_OK;
+            }
+            next = place.offset + frame.size;
+            code = enter_frame(rebuild, place, &frame);
+            rebuild->rebuilt->frames++;
+        } else {
+            once__gap_t gap = once__frame_gap(data, size, place, &next);
+            rebuild->rebuilt->torn += gap == ONCE__GAP_TORN;
+            if (gap != ONCE__GAP_DAMAGE) {
+                return ONCE_OK;
+            }
+        }
+        if (code == ONCE_E_CORRUPT) {
+            code =
+                quarantine(rebuild, number, place.offset, data + place.offset, next - place.offset);
+        }
+        if (code != ONCE_OK) {
+            return code;
+        }
+        place.offset = next;
+    }
+    return ONCE_OK;
+}
+
+static int read_header(rebuild_t *rebuild, uint32_t number, const uint8_t *data, uint64_t size)
+{
+    once__segment_header_t header;
+    int code = once__segment_header_read(&header, data);
+    int other_boot;
+
+    if (code == ONCE_OK && (header.number != number || header.size != size)) {
+        code = ONCE_E_CORRUPT;
+    }
+    if (code != ONCE_OK) {
+        return once__fail(
+            rebuild->err, code,
+            "local store: the header of segment %08x cannot be read (%s); restore the file "
+            "from a backup, or run once fsck --repair",
+            number, once_error_text(code));
+    }
+    other_boot = memcmp(header.boot_id, rebuild->directory->boot_id, ONCE__BOOT_ID_SIZE) != 0;
+    rebuild->latest = header.created > rebuild->latest ? header.created : rebuild->latest;
+    once__index_add_segment(rebuild->index, number, ONCE__SEGMENT_SEALED, size, other_boot);
+    return ONCE_OK;
+}
+
+static int read_segment(rebuild_t *rebuild, uint32_t number)
+{
+    char name[ONCE__SEGMENT_NAME];
+    struct stat st;
+    void *map = MAP_FAILED;
+    int code = ONCE_E_IO, fd;
+
+    once__segment_name(name, number, "log");
+    fd = openat(rebuild->directory->segments_fd, name, O_RDWR | O_CLOEXEC);
+    /* What is read now will count from now on: it must not vanish with the next crash. */
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= ONCE__SEGMENT_HEADER &&
+        fdatasync(fd) == 0) {
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    }
+    if (map == MAP_FAILED) {
+        code = once__fail(rebuild->err, ONCE_E_IO, "local store: cannot read segment %08x: %s",
+                          number, strerror(errno));
+    } else {
+        (void)madvise(map, (size_t)st.st_size, MADV_SEQUENTIAL);
+        code = read_header(rebuild, number, map, (uint64_t)st.st_size);
+        if (code == ONCE_OK) {
+            code = read_frames(rebuild, number, map, (uint64_t)st.st_size);
+        }
+        (void)munmap(map, (size_t)st.st_size);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------------ all segments */
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The numbers of all segment files, sorted. Also removes what a killed process left half made. */
+static int list_segments(const once__directory_t *directory, uint32_t **numbers, size_t *count)
+{
+    int copy = dup(directory->segments_fd);
+    DIR *stream = copy >= 0 ? fdopendir(copy) : NULL;
+    size_t room = 0;
+    const struct dirent *entry;
+
+    *numbers = NULL;
+    *count = 0;
+    if (stream == NULL) {
+        return ONCE_E_IO;
+    }
+    rewinddir(stream);
+    while ((entry = readdir(stream)) != NULL) {
+        unsigned number;
+        char end;
+        const char *dot = strrchr(entry->d_name, '.');
+        if (dot != NULL && strcmp(dot, ".new") == 0) {
+            (void)unlinkat(directory->segments_fd, entry->d_name, 0);
+        }
+        if (dot == NULL || strcmp(dot, ".log") != 0 ||
+            sscanf(entry->d_name, "%8x.lo%c", &number, &end) != 2) {
+            continue;
+        }
+        if (*count == room) {
+            uint32_t *more = realloc(*numbers, (room = room * 2 + 64) * sizeof(uint32_t));
+            if (more == NULL) {
+                (void)closedir(stream);
+                return ONCE_E_NOMEM;
+            }
+            *numbers = more;
+        }
+        (*numbers)[(*count)++] = number;
+    }
+    (void)closedir(stream);
+    if (*count > 0) {
+        qsort(*numbers, *count, sizeof(uint32_t), by_number);
+    }
+    return ONCE_OK;
+}
+
+static int read_all(rebuild_t *rebuild, const uint32_t *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int code;
+        if (i > 0 && numbers[i] != numbers[i - 1] + 1) {
+            return once__fail(
+                rebuild->err, ONCE_E_CORRUPT,
+                "local store: segment %08x is missing; restore it from a backup, or accept "
+                "the loss with once fsck --repair",
+                numbers[i - 1] + 1);
+        }
+        if (i == 0) {
+            once__index_set_first_segment(rebuild->index, numbers[0]);
+        }
+        code = read_segment(rebuild, numbers[i]);
+        if (code != ONCE_OK) {
+            return code;
+        }
+        rebuild->rebuilt->segments++;
+    }
+    return ONCE_OK;
+}
+
+int once__rebuild(once__directory_t *directory, once__rebuilt_t *rebuilt, once_error_t *err)
+{
+    once__log_config_t config = {.directory_fd = directory->segments_fd,
+                                 .index = directory->index,
+                                 .disk = &once__real_disk,
+                                 .segment_size = 1};
+    rebuild_t rebuild = {
+        .directory = directory, .index = directory->index, .rebuilt = rebuilt, .err = err};
+    uint32_t *numbers = NULL;
+    size_t count;
+    int code;
+
+    memset(rebuilt, 0, sizeof(*rebuilt));
+    rebuild.reader = once__log_open(&config);
+    code = rebuild.reader != NULL ? list_segments(directory, &numbers, &count) : ONCE_E_NOMEM;
+    if (code == ONCE_OK) {
+        code = read_all(&rebuild, numbers, count);
+    } else {
+        (void)once__fail(err, code, "local store: cannot list the segments: %s",
+                         once_error_text(code));
+    }
+    if (code == ONCE_OK) {
+        once__index_start_clock(directory->index, rebuild.latest + 1);
+    }
+    free(numbers);
+    once__log_abandon(rebuild.reader);
+    return code;
+}
