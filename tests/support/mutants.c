@@ -244,7 +244,8 @@ once__rules_t mutant_rules(const mutant_t *mutant, const once__rules_t *rules, o
 
     memcpy(rows, rules->rows, count * sizeof(*rows));
     for (size_t i = 0; i < sizeof(mutant->edits) / sizeof(mutant->edits[0]); i++) {
-        if (mutant->edits[i].op != MUTANT_NO_EDIT && mutant_edit(rows, count, &mutant->edits[i]) != 0) {
+        if (mutant->edits[i].op != MUTANT_NO_EDIT &&
+            mutant_edit(rows, count, &mutant->edits[i]) != 0) {
             fprintf(stderr, "mutant %s: no row \"%s\"\n", mutant->name, mutant->edits[i].row);
             abort();
         }

@@ -10,25 +10,27 @@
 
 /* Rules that are not in the table but in whoever uses it. A simulated gateway or backend asks for these. */
 enum {
-    MUTANT_IDEMPOTENT_SQL = 1 << 0,        /* once.complete that was answered `already` commits the transaction */
-    MUTANT_OWN_ANSWER = 1 << 1,            /* a gateway whose complete was `lost` sends its own response */
-    MUTANT_FAILED_WRITE_RELEASES = 1 << 2, /* a complete without a reply is given up with a release */
+    MUTANT_IDEMPOTENT_SQL =
+        1 << 0, /* once.complete that was answered `already` commits the transaction */
+    MUTANT_OWN_ANSWER = 1 << 1, /* a gateway whose complete was `lost` sends its own response */
+    MUTANT_FAILED_WRITE_RELEASES = 1
+                                   << 2, /* a complete without a reply is given up with a release */
 };
 
 typedef enum mutant_op {
     MUTANT_NO_EDIT,
     MUTANT_DROP_ROW,
-    MUTANT_DROP_NEED,    /* value: guards */
-    MUTANT_ADD_NEED,     /* value: guards */
-    MUTANT_DROP_FORBID,  /* value: guards */
-    MUTANT_ADD_FORBID,   /* value: guards */
-    MUTANT_ADD_FROM,     /* value: bits of states */
-    MUTANT_DROP_FROM,    /* value: bits of states */
-    MUTANT_SET_TO,       /* value: state */
-    MUTANT_SET_OUTCOME,  /* value: outcome */
-    MUTANT_ADD_EFFECT,   /* value: effects */
-    MUTANT_DROP_EFFECT,  /* value: effects */
-    MUTANT_MOVE_BEHIND,  /* `behind`: another row */
+    MUTANT_DROP_NEED,   /* value: guards */
+    MUTANT_ADD_NEED,    /* value: guards */
+    MUTANT_DROP_FORBID, /* value: guards */
+    MUTANT_ADD_FORBID,  /* value: guards */
+    MUTANT_ADD_FROM,    /* value: bits of states */
+    MUTANT_DROP_FROM,   /* value: bits of states */
+    MUTANT_SET_TO,      /* value: state */
+    MUTANT_SET_OUTCOME, /* value: outcome */
+    MUTANT_ADD_EFFECT,  /* value: effects */
+    MUTANT_DROP_EFFECT, /* value: effects */
+    MUTANT_MOVE_BEHIND, /* `behind`: another row */
     MUTANT_MOVE_FIRST,
 } mutant_op_t;
 

@@ -1,0 +1,236 @@
+/*
+ * The record of the model: from the few bytes of a state to a head of the library, through once__step, and back.
+ */
+#include "model.h"
+
+#include <string.h>
+
+enum { LEASE_MS = 10, TTL_MS = 100 };
+
+static void put_id(uint8_t id[ONCE_CLAIM_ID_SIZE], unsigned claim)
+{
+    memset(id, 0, ONCE_CLAIM_ID_SIZE);
+    id[0] = (uint8_t)claim;
+}
+
+static int is_ended(uint8_t state)
+{
+    return state == ONCE_STATE_COMPLETED || state == ONCE_STATE_FAILED;
+}
+
+int model_exists(const model_world_t *world)
+{
+    return world->record.state != ONCE_STATE_NONE && !world->record.expired;
+}
+
+int model_lives(const model_world_t *world)
+{
+    return model_exists(world) || world->torn;
+}
+
+void model_head(const model_world_t *world, once__head_t *head)
+{
+    const model_record_t *record = &world->record;
+
+    memset(head, 0, sizeof(*head));
+    head->schema = ONCE__SCHEMA;
+    head->state = record->state;
+    head->recover = record->recover;
+    head->flags = record->flags;
+    head->claim.epoch = record->epoch;
+    put_id(head->claim.id, record->claim);
+    head->lease_ms = LEASE_MS;
+    head->ttl_ms = TTL_MS;
+    head->lease_until = MODEL_NOW;
+    if (record->lease == MODEL_LIVE) {
+        head->lease_until = MODEL_NOW + LEASE_MS;
+    } else if (record->lease == MODEL_LONG_OVER) {
+        head->lease_until = MODEL_NOW - TTL_MS;
+    }
+    if (is_ended(record->state)) {
+        head->expires = record->expired ? MODEL_NOW : MODEL_NOW + TTL_MS;
+    }
+    head->fingerprint.secret = 1;
+    head->fingerprint.mac[0] = record->fingerprint;
+}
+
+void model_event(const model_world_t *world, once__event_kind_t kind, unsigned claim,
+                 unsigned epoch, once__event_t *event)
+{
+    memset(event, 0, sizeof(*event));
+    event->kind = kind;
+    put_id(event->claim.id, claim);
+    event->lease_ms = LEASE_MS;
+    event->ttl_ms = TTL_MS;
+    if (kind == ONCE__CLAIM) {
+        event->recover = world->policy[claim];
+        event->fingerprint_count = 1;
+        event->fingerprints[0].secret = 1;
+        event->fingerprints[0].mac[0] = (world->other & model_bit(claim)) != 0;
+    } else {
+        event->claim.epoch = epoch;
+    }
+    if (kind >= ONCE__SETTLE_COMPLETED && kind != ONCE__REAP) {
+        event->force = world->look_force;
+    }
+}
+
+static void take_head(model_record_t *record, const once__head_t *head)
+{
+    memset(record, 0, offsetof(model_record_t, payload));
+    if (head->state == ONCE_STATE_NONE) {
+        record->payload = 0;
+        return;
+    }
+    record->state = head->state;
+    record->recover = head->recover;
+    record->flags = head->flags;
+    record->claim = head->claim.id[0];
+    record->epoch = (uint8_t)head->claim.epoch;
+    record->fingerprint = head->fingerprint.mac[0];
+    if (head->lease_until > MODEL_NOW) {
+        record->lease = MODEL_LIVE;
+    } else if (MODEL_NOW >= head->lease_until + head->ttl_ms) {
+        record->lease = MODEL_LONG_OVER;
+    }
+}
+
+uint8_t model_peers(const model_world_t *world, unsigned life)
+{
+    unsigned mask = 0;
+
+    for (unsigned claim = 1; claim <= world->ids; claim++) {
+        mask |= world->lives[claim] == life ? 1u << claim : 0;
+    }
+    return (uint8_t)mask;
+}
+
+void model_forget_copies(model_world_t *world)
+{
+    for (unsigned claim = 1; claim <= MODEL_CLAIMS; claim++) {
+        world->sent[claim] &= (uint8_t) ~(1u << ONCE__CLAIM);
+    }
+}
+
+/* What the checks need to know later about a grant. */
+static void remember_grant(model_world_t *world, const model_world_t *before, unsigned claim)
+{
+    uint8_t bit = model_bit(claim);
+
+    if (!model_lives(before)) {
+        world->life++;
+        world->told = 0;
+    } else if (model_exists(before) && before->record.state != ONCE_STATE_FAILED) {
+        world->doubtful |= model_bit(before->record.claim);
+    }
+    world->torn = 0;
+    if (world->lives[claim] != world->life) {
+        world->doubtful &= (uint8_t)~bit;
+        world->acted &= (uint8_t)~bit;
+    }
+    world->lives[claim] = world->life;
+    world->forwarded &= (uint8_t)~bit;
+    world->held &= (uint8_t)~bit;
+    world->held |= world->record.recover == ONCE_HOLD ? bit : 0;
+}
+
+/*
+ * A life ends with the ttl, or when an operator purges the very record that he has looked at. Whatever else removes a record
+ * only makes it forget: what was done under it was still done for the same key.
+ */
+static void remember_removal(model_world_t *world, const model_world_t *before,
+                             once__event_kind_t kind, unsigned claim)
+{
+    const model_record_t *was = &before->record;
+    int open = was->state == ONCE_STATE_PENDING || was->state == ONCE_STATE_UNKNOWN;
+    int purged = kind == ONCE__PURGE && was->claim == claim && (!open || before->look_force);
+
+    world->torn = !was->expired && !purged;
+    world->doubtful &= (uint8_t)~model_peers(world, world->life);
+    model_forget_copies(world);
+}
+
+uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t kind, unsigned claim,
+                      unsigned epoch, uint8_t payload)
+{
+    model_world_t before = *world;
+    once__head_t head;
+    once__event_t event;
+    once__step_t step;
+
+    model_head(world, &head);
+    model_event(world, kind, claim, epoch, &event);
+    once__step(model->rules, &head, &event, MODEL_NOW, &step);
+    if (model->fired != NULL) {
+        model->fired[step.rule - model->rules->rows] = 1;
+    }
+    if (step.changed) {
+        take_head(&world->record, &step.next);
+        if (step.rule->effects & (ONCE__E_PAYLOAD | ONCE__E_DROP_PAYLOAD)) {
+            world->record.payload = step.rule->effects & ONCE__E_PAYLOAD ? payload : 0;
+        }
+    }
+    if (is_ended(step.next.state) && step.changed && step.next.expires != MODEL_NOW + TTL_MS) {
+        model_break(model, "I8-ended-without-a-ttl");
+    }
+    if (kind == ONCE__CLAIM && step.outcome == ONCE_RUN && step.changed) {
+        remember_grant(world, &before, claim);
+    }
+    if (kind == ONCE__SETTLE_FAILED && step.outcome == ONCE_DONE) {
+        world->doubtful &= (uint8_t)~model_peers(world, world->life);
+    }
+    if (before.record.state != ONCE_STATE_NONE && world->record.state == ONCE_STATE_NONE) {
+        remember_removal(world, &before, kind, claim);
+    }
+    if (kind == ONCE__DOUBT && step.changed) {
+        world->excused |= model_bit(world->life);
+    }
+    model_check_step(
+        model, &(model_step_t){
+                   .before = &before,
+                   .after = world,
+                   .kind = kind,
+                   .claim = claim,
+                   .epoch = epoch,
+                   .force = event.force,
+                   .payload = payload,
+                   .outcome = step.outcome,
+                   .changed = memcmp(&before.record, &world->record, sizeof(before.record)) != 0,
+               });
+    return step.outcome;
+}
+
+static uint8_t ask(const model_t *model, const model_world_t *world, once__event_t *event)
+{
+    once__head_t head;
+    once__step_t step;
+
+    model_head(world, &head);
+    once__step(model->rules, &head, event, MODEL_NOW, &step);
+    return step.outcome;
+}
+
+uint8_t model_probe(const model_t *model, const model_world_t *world)
+{
+    once__event_t event;
+
+    model_event(world, ONCE__CLAIM, 0, 0, &event);
+    put_id(event.claim.id, 0xff);
+    event.recover = world->record.recover;
+    event.fingerprints[0].mac[0] = world->record.fingerprint;
+    return ask(model, world, &event);
+}
+
+int model_can_settle(const model_t *model, const model_world_t *world)
+{
+    once__event_t event;
+    const model_record_t *record = &world->record;
+
+    model_event(world, ONCE__SETTLE_COMPLETED, record->claim, record->epoch, &event);
+    event.force = 0;
+    if (ask(model, world, &event) != ONCE_DONE) {
+        return 0;
+    }
+    event.kind = ONCE__SETTLE_FAILED;
+    return ask(model, world, &event) == ONCE_DONE;
+}

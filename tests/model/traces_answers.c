@@ -1,0 +1,184 @@
+/* Schedules that told somebody what was not so, or lost what was known (I4, I6, I7, I9). See traces.h. */
+#include "traces.h"
+
+#include "script.h"
+
+#define assert_row(script, name) assert_string_equal((script)->row, name)
+
+/* ---------------------------------------------------------------- what clients are told (I4, I9) */
+
+static uint8_t play_m7(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_lease_over(s);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_write(s, ONCE__COMPLETE, CLAIM_B, 2), ONCE_DONE);
+    script_ttl_over(s);
+    assert_int_equal(script_claim(s, CLAIM_C, ONCE_RETRY, 0), ONCE_RUN);
+    return script_write(s, ONCE__RELEASE, CLAIM_A, 1);
+}
+
+void trace_m7(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_m7(&s), ONCE_LOST);
+    assert_int_equal(s.head.state, ONCE_STATE_PENDING);
+    script_begin(&s);
+    s.epochs_only = 1;
+    assert_int_equal(play_m7(&s), ONCE_DONE);
+    assert_int_equal(s.head.state, ONCE_STATE_FAILED);
+}
+
+/* What a gateway with a response of its own sends: 1 its own, 0 what the record says. */
+static int play_l13(script_t *s)
+{
+    uint8_t outcome;
+
+    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_lease_over(s);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    outcome = script_write(s, ONCE__COMPLETE, CLAIM_A, 1);
+    return outcome == ONCE_DONE || (s->behaviour & MUTANT_OWN_ANSWER);
+}
+
+void trace_l13(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_false(play_l13(&s));
+    assert_row(&s, "complete: stale");
+    assert_int_equal(s.head.state, ONCE_STATE_PENDING); /* the client is told busy */
+    script_begin_mutant(&s, "own-answer-after-lost");
+    assert_true(play_l13(&s));
+    assert_int_not_equal(s.head.state, ONCE_STATE_COMPLETED);
+}
+
+/* The other fingerprint is refused, whatever became of the first. `doubtful`: its claim ended by lease. */
+static uint8_t play_l15(script_t *s, int doubtful)
+{
+    uint8_t outcome;
+
+    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_effect(s, 0);
+    if (doubtful) {
+        script_lease_over(s);
+        assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+        assert_int_equal(script_write(s, ONCE__RELEASE, CLAIM_B, 2), ONCE_DONE);
+    } else {
+        assert_int_equal(script_write(s, ONCE__RELEASE, CLAIM_A, 1), ONCE_DONE);
+    }
+    outcome = script_claim(s, CLAIM_C, ONCE_RETRY, 1);
+    if (outcome == ONCE_RUN) {
+        script_effect(s, 1);
+    }
+    return outcome;
+}
+
+void trace_l15(void **state)
+{
+    static const char *const broken[] = {"mismatch-not-failed", "mismatch-not-unknown"};
+
+    for (int doubtful = 0; doubtful <= 1; doubtful++) {
+        script_t s;
+        script_begin(&s);
+        assert_int_equal(play_l15(&s, doubtful), ONCE_MISMATCH);
+        assert_int_equal(s.payloads, 1);
+        script_begin_mutant(&s, broken[doubtful]);
+        assert_int_equal(play_l15(&s, doubtful), ONCE_RUN);
+        assert_int_equal(s.payloads, 3);
+    }
+}
+
+/* -------------------------------------------------------------------- lost replies (I6, I7, I7b) */
+
+/* Returns what the owner, whose reply was lost, is told when it repeats its claim. */
+static uint8_t play_l4_i6(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_HOLD, 0); /* reply lost */
+    script_lease_over(s);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_HOLD, 0), ONCE_UNKNOWN);
+    return script_claim(s, CLAIM_A, ONCE_HOLD, 0);
+}
+
+void trace_l4_i6(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_l4_i6(&s), ONCE__MINE);
+    assert_int_equal(script_write(&s, ONCE__RELEASE, CLAIM_A, 1), ONCE_DONE);
+    assert_int_equal(script_claim(&s, CLAIM_C, ONCE_HOLD, 0), ONCE_RUN);
+    script_begin_mutant(&s, "mine-not-told");
+    assert_int_equal(play_l4_i6(&s), ONCE_UNKNOWN);
+    assert_int_equal(s.head.state, ONCE_STATE_UNKNOWN);
+}
+
+void trace_l12(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    script_claim(&s, CLAIM_A, ONCE_HOLD, 0); /* reply lost */
+    assert_int_equal(script_claim(&s, CLAIM_A, ONCE_HOLD, 0), ONCE_RUN);
+    assert_int_equal(s.head.claim.epoch, 1);
+    /* Repeated under another id nobody could tell it from a stranger. */
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_BUSY);
+    script_begin_mutant(&s, "own-claim-is-busy");
+    script_claim(&s, CLAIM_A, ONCE_HOLD, 0);
+    assert_int_equal(script_claim(&s, CLAIM_A, ONCE_HOLD, 0), ONCE_BUSY);
+}
+
+/* Permitted: after a crash between claim and forward the record is unknown although nothing ran. Settling ends it. */
+void trace_f4b(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    script_claim(&s, CLAIM_A, ONCE_HOLD, 0);
+    script_lease_over(&s);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_UNKNOWN);
+    assert_int_equal(s.head.flags, ONCE__BY_LEASE); /* a reader can tell it from doubt */
+    assert_int_equal(script_retention_passes(&s), ONCE_REFUSED);
+    assert_int_equal(script_write(&s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_DONE);
+    assert_int_equal(script_claim(&s, CLAIM_C, ONCE_HOLD, 0), ONCE_RUN);
+}
+
+static uint8_t play_l4_i7(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_HOLD, 0);
+    assert_int_equal(script_write(s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_DONE); /* reply lost */
+    return script_write(s, ONCE__COMPLETE, CLAIM_A, 1);
+}
+
+void trace_l4_i7(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_l4_i7(&s), ONCE_ALREADY);
+    script_begin_mutant(&s, "complete-not-again");
+    assert_int_equal(play_l4_i7(&s), ONCE_LOST);
+}
+
+/* A live holder knows the outcome although its lease ran out. */
+static uint8_t play_l4_i7b(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_HOLD, 0);
+    script_lease_over(s);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_HOLD, 0), ONCE_UNKNOWN);
+    return script_write(s, ONCE__COMPLETE, CLAIM_A, 1);
+}
+
+void trace_l4_i7b(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_l4_i7b(&s), ONCE_DONE);
+    assert_int_equal(s.head.state, ONCE_STATE_COMPLETED);
+    script_begin_mutant(&s, "complete-not-unknown");
+    assert_int_equal(play_l4_i7b(&s), ONCE_LOST);
+}
