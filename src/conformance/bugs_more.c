@@ -1,0 +1,247 @@
+/*
+ * More bugs of others: see bugs.c.
+ */
+#include "conformance/suite.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * 9. Losing the race for a claim was reported as an unavailable store and tried again.
+ * 15. "Is it there? Then put it" in two steps: both callers found nothing.
+ *     A new key, many callers at once: one runs, all others are busy. No errors.
+ */
+enum { ROUNDS = 40 };
+
+typedef struct rush {
+    atomic_uint granted[ROUNDS];
+    once__peer_t *handle; /* NULL: every thread has its own */
+} rush_t;
+
+static void rush_in(once__test_t *t, unsigned number, void *data)
+{
+    rush_t *rush = data;
+    once__peer_t *peer =
+        rush->handle != NULL ? once__peer_share(rush->handle) : once__peer_open(t, "");
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        char key[16];
+        once__asked_t ask = {.key = key};
+        int outcome;
+        (void)snprintf(key, sizeof(key), "%u", i);
+        outcome = once__peer_begin(peer, &ask);
+        if (outcome == ONCE_RUN) {
+            atomic_fetch_add(&rush->granted[i], 1);
+        } else {
+            EXPECT(ONCE_BUSY, outcome);
+            CHECK(once_answer_retry_after_ms(peer->answer) >= 1);
+        }
+    }
+}
+
+static void check_rush(once__test_t *t, rush_t *rush)
+{
+    once__test_run_threads(t, once__test_threads(t), rush_in, rush);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        CHECK_EQ(1, atomic_load(&rush->granted[i]));
+    }
+}
+
+static void lost_race(once__test_t *t)
+{
+    rush_t *rush = once__test_alloc(t, sizeof(*rush));
+
+    check_rush(t, rush);
+}
+
+static void check_then_put(once__test_t *t)
+{
+    rush_t *rush = once__test_alloc(t, sizeof(*rush));
+
+    rush->handle = once__peer_open(t, "thread=on");
+    check_rush(t, rush);
+}
+
+/*
+ * 10. Having asked for the same thing was taken as proof of owning the record.
+ */
+static void same_fingerprint_owns(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k"}, brief = {.key = "brief", .policy = SHORT};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    CHECK(once_answer_take_claim(b->answer) == NULL);
+    /* Not even for the same handle: it is the claim that counts. */
+    EXPECT(ONCE_BUSY, once__peer_begin(a, &ask));
+
+    EXPECT(ONCE_RUN, once__peer_begin(a, &brief));
+    once__peer_wait_lease(b, &brief);
+    EXPECT(ONCE_RUN, once__peer_begin(b, &brief));
+    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
+}
+
+/*
+ * 11. The record was made under the key as it was understood and cleaned up under the header as it was sent.
+ */
+static void raw_header(once__test_t *t)
+{
+    once_slice_t raw = once__text("abc"), quoted = once__text("  \"abc\" ");
+    once_key_t one, two;
+    once__asked_t ask = {.key = one.text}, other = {.key = two.text};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    EXPECT(ONCE_OK, once_key_parse(&raw, 1, 0, &one, NULL));
+    EXPECT(ONCE_OK, once_key_parse(&quoted, 1, 0, &two, NULL));
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_BUSY, once__peer_begin(b, &other));
+    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OK, once__peer_get(b, &other));
+    CHECK_STATE(ONCE_STATE_FAILED, b);
+    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    CHECK_EQ(2, once__peer_epoch(b));
+    EXPECT(ONCE_DONE, once__peer_purge(b, NULL, 1));
+    EXPECT(ONCE_E_NOT_FOUND, once__peer_get(a, &ask));
+}
+
+/*
+ * 13. The completion was written after the client had its answer: a crash in between blocked the retry for a day.
+ *     Done means that everybody can see it.
+ */
+static void done_is_visible(once__test_t *t)
+{
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    for (unsigned i = 0; i < 50; i++) {
+        char key[16];
+        once__asked_t ask = {.key = key};
+        once_response_t response = once__response(201, key);
+        (void)snprintf(key, sizeof(key), "%u", i);
+        response.body = once__text(key);
+        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+        EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+        SAME_RESPONSE(&response, b);
+    }
+}
+
+/*
+ * 14. A response over the limit was silently not stored, and the retry ran again; or the whole call failed after its effect.
+ *     Large ones are stored; over the limit the caller is told and still holds the claim, and records it without the body.
+ */
+static void large_response(once__test_t *t)
+{
+    once__asked_t large = {.key = "large"}, over = {.key = "over the limit"};
+    char *bytes = once__test_alloc(t, ONCE_BODY_STORE_MAX + 1);
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    response.body = (once_slice_t){bytes, 5 << 20};
+    EXPECT(ONCE_RUN, once__peer_begin(a, &large));
+    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_REPLAY, once__peer_begin(b, &large));
+    SAME_RESPONSE(&response, b);
+
+    response.body.len = ONCE_BODY_STORE_MAX + 1;
+    EXPECT(ONCE_RUN, once__peer_begin(a, &over));
+    EXPECT(ONCE_E_TOO_BIG, once_complete_sync(a->claim, &response, NULL));
+    EXPECT(ONCE_BUSY, once__peer_begin(b, &over));
+    response.body.len = 0;
+    response.body_omitted = 1;
+    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_REPLAY, once__peer_begin(b, &over));
+    SAME_RESPONSE(&response, b);
+}
+
+/*
+ * 16. No principal in the key: one tenant was given another's response.
+ */
+static void cross_tenant(once__test_t *t)
+{
+    once__asked_t ours = {.scope = "tenant 1", .key = "k"};
+    once__asked_t theirs = {.scope = "tenant 2", .key = "k"};
+    once_response_t secret = once__response(200, "the account of tenant 1");
+    once_response_t public = once__response(200, "the account of tenant 2");
+    once__peer_t *a = once__peer_open(t, "");
+
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ours));
+    EXPECT(ONCE_DONE, once__peer_complete(a, &secret));
+    EXPECT(ONCE_E_NOT_FOUND, once__peer_get(a, &theirs));
+    EXPECT(ONCE_RUN, once__peer_begin(a, &theirs));
+    EXPECT(ONCE_DONE, once__peer_complete(a, &public));
+    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ours));
+    SAME_RESPONSE(&secret, a);
+    EXPECT(ONCE_REPLAY, once__peer_begin(a, &theirs));
+    SAME_RESPONSE(&public, a);
+}
+
+/*
+ * 17. The hash was always that of nothing, so a mismatch was never found.
+ */
+static void empty_hash(once__test_t *t)
+{
+    static const char *const bodies[] = {"", "a", "b", "aa", "{}", "{\"amount\":10}"};
+    enum { COUNT = sizeof(bodies) / sizeof(bodies[0]) };
+    once__peer_t *a = once__peer_open(t, "");
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        char key[16];
+        once__asked_t ask = {.key = key};
+        (void)snprintf(key, sizeof(key), "%u", i);
+        ask.bytes = once__text(bodies[i]);
+        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        for (unsigned j = 0; j < COUNT; j++) {
+            ask.bytes = once__text(bodies[j]);
+            EXPECT(i == j ? ONCE_BUSY : ONCE_MISMATCH, once__peer_begin(a, &ask));
+        }
+    }
+}
+
+/*
+ * 19. Expired records were removed only as a side effect of looking one up, ten at a time: an idle store never shrank.
+ *     One call removes them all, and nobody has to ask for their keys.
+ */
+static void garbage(once__test_t *t)
+{
+    enum { RECORDS = 64 };
+    once__peer_t *a = once__peer_open(t, "");
+    once_response_t response = once__response(200, "");
+    once__asked_t last = {.key = "63"};
+    once_answer_t *answer = NULL;
+    uint64_t removed;
+
+    EXPECT(ONCE_OK, once_reap_sync(a->once, 0, NULL));
+    response.retain_ms = 40;
+    for (unsigned i = 0; i < RECORDS; i++) {
+        char key[16];
+        once__asked_t ask = {.key = key};
+        (void)snprintf(key, sizeof(key), "%u", i);
+        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    }
+    if (!once__test_exclusive(t)) {
+        once__test_not_applicable(t, "others may be removing expired records, too");
+    }
+    once__peer_wait_gone(a, &last);
+    EXPECT(ONCE_OK, once_reap_sync(a->once, 0, &answer));
+    removed = once_answer_count(answer);
+    once_answer_free(answer);
+    CHECK_EQ(RECORDS, removed);
+}
+
+const once__case_t once__bug_more_cases[] = {
+    {"bug-09-lost-race-is-an-error", "the losers are busy, at once", lost_race},
+    {"bug-10-same-fingerprint-owns-the-record", "it is the claim that counts",
+     same_fingerprint_owns},
+    {"bug-11-clean-up-by-raw-header", "quoted and raw are one key, for every call", raw_header},
+    {"bug-13-completed-after-the-answer", "done means that everybody can see it", done_is_visible},
+    {"bug-14-large-response-is-not-stored", "it is stored, or the caller is told", large_response},
+    {"bug-15-check-then-put", "the same race through one handle: one runs", check_then_put},
+    {"bug-16-cross-tenant-replay", "the scope is a part of the identity", cross_tenant},
+    {"bug-17-hash-of-nothing", "every body is told from every other", empty_hash},
+    {"bug-19-garbage-of-an-idle-store", "one call removes all that expired", garbage},
+    {0},
+};

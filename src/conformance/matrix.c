@@ -1,0 +1,355 @@
+/*
+ * The record table as a whole: a record in every situation, and everything that its holder, another asker or an operator can
+ * do to it. What must follow is said here once more, in few words and without looking at the table.
+ */
+#include "conformance/situations.h"
+
+#include <string.h>
+
+typedef struct expected {
+    int outcome;
+    once_state_t state;
+    int changes;
+} expected_t;
+
+static expected_t stays(const once__situation_t *s, int outcome)
+{
+    return (expected_t){outcome, once__situation_state(s), 0};
+}
+
+static expected_t becomes(int outcome, once_state_t state)
+{
+    return (expected_t){outcome, state, 1};
+}
+
+/* What the caller was told, and what the record is like afterwards. */
+static void check_expected(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
+                           const char *deed, int got, const expected_t *want,
+                           const once__facts_t *before)
+{
+    once__asked_t ask = {.key = s->key};
+    once__facts_t after = once__peer_facts(watcher, &ask);
+
+    if (got != want->outcome) {
+        FAIL("%s: %s was answered %d (%s), not %s", once__situation_text(s), deed, got,
+             got > 0 ? once_outcome_name((once_outcome_t)got) : once_error_name(got),
+             once_outcome_name((once_outcome_t)want->outcome));
+    }
+    if (after.state != want->state) {
+        FAIL("%s: after %s it is %s, not %s", once__situation_text(s), deed,
+             once_state_name(after.state), once_state_name(want->state));
+    }
+    if (!want->changes) {
+        once__test_unchanged(t, __FILE__, __LINE__, deed, before, watcher, &ask);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- with the record's claim */
+
+enum {
+    RENEW,
+    COMPLETE,
+    RELEASE,
+    DOUBT,
+    SETTLE,
+    FORCE_SETTLE,
+    FAIL_IT,
+    FORCE_FAIL,
+    PURGE,
+    FORCE_PURGE,
+    DEEDS
+};
+
+static const char *const deed_names[DEEDS] = {
+    "renew",  "complete",        "release",       "doubt",
+    "settle", "settle by force", "settle failed", "settle failed by force",
+    "purge",  "purge by force"};
+
+static int do_deed(once__peer_t *peer, const once__situation_t *s, unsigned deed)
+{
+    once_response_t response = once__response(200, "another response");
+
+    (void)once__peer_as(peer, s->token);
+    switch (deed) {
+    case RENEW:
+        return once__peer_renew(peer);
+    case COMPLETE:
+        return once__peer_complete(peer, &response);
+    case RELEASE:
+        return once__peer_release(peer, 502, "another note");
+    case DOUBT:
+        return once__peer_doubt(peer);
+    case SETTLE:
+    case FORCE_SETTLE:
+        return once__peer_settle(peer, NULL, &response, deed == FORCE_SETTLE);
+    case FAIL_IT:
+    case FORCE_FAIL:
+        return once__peer_settle(peer, NULL, NULL, deed == FORCE_FAIL);
+    default:
+        return once__peer_purge(peer, NULL, deed == FORCE_PURGE);
+    }
+}
+
+static expected_t after_deed_on_decided(const once__situation_t *s, unsigned deed)
+{
+    int failed = s->made == ONCE__FAILED;
+
+    switch (deed) {
+    case PURGE:
+    case FORCE_PURGE:
+        return becomes(ONCE_DONE, ONCE_STATE_NONE);
+    case RELEASE:
+    case FAIL_IT:
+    case FORCE_FAIL:
+        return stays(s, failed ? ONCE_DONE : ONCE_ALREADY);
+    case SETTLE:
+    case FORCE_SETTLE:
+        return stays(s, failed ? ONCE_REFUSED : ONCE_ALREADY);
+    default:
+        return stays(s, failed ? ONCE_LOST : ONCE_ALREADY);
+    }
+}
+
+static expected_t after_deed(const once__situation_t *s, unsigned deed)
+{
+    int doubted = s->made == ONCE__DOUBTED || s->made == ONCE__REVOKED;
+
+    if (once__situation_is_decided(s)) {
+        return after_deed_on_decided(s, deed);
+    }
+    switch (deed) {
+    case RENEW:
+        return becomes(ONCE_DONE, once__situation_state(s));
+    case COMPLETE:
+        return becomes(ONCE_DONE, ONCE_STATE_COMPLETED);
+    case RELEASE:
+        return becomes(ONCE_DONE, s->tainted ? ONCE_STATE_UNKNOWN : ONCE_STATE_FAILED);
+    case DOUBT:
+        return doubted ? stays(s, ONCE_DONE) : becomes(ONCE_DONE, ONCE_STATE_UNKNOWN);
+    case SETTLE:
+        return s->live ? stays(s, ONCE_REFUSED) : becomes(ONCE_DONE, ONCE_STATE_COMPLETED);
+    case FORCE_SETTLE:
+        return becomes(ONCE_DONE, ONCE_STATE_COMPLETED);
+    case FAIL_IT:
+        return s->live ? stays(s, ONCE_REFUSED) : becomes(ONCE_DONE, ONCE_STATE_FAILED);
+    case FORCE_FAIL:
+        return becomes(ONCE_DONE, ONCE_STATE_FAILED);
+    case PURGE:
+        return stays(s, ONCE_REFUSED);
+    default:
+        return becomes(ONCE_DONE, ONCE_STATE_NONE);
+    }
+}
+
+/* What a deed that changed something leaves besides the state. */
+static void check_marks(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
+                        unsigned deed, const once__facts_t *before)
+{
+    once__asked_t ask = {.key = s->key};
+    once__facts_t after = once__peer_facts(watcher, &ask);
+    int is_ended = after.state == ONCE_STATE_COMPLETED || after.state == ONCE_STATE_FAILED;
+    int has_lease = deed == RENEW || deed == DOUBT;
+    int status = deed == RELEASE                                              ? 502
+                 : deed == COMPLETE || deed == SETTLE || deed == FORCE_SETTLE ? 200
+                 : has_lease                                                  ? before->status
+                                                                              : 0;
+
+    if (strcmp(after.token, before->token) != 0 || after.epoch != before->epoch ||
+        after.recover != before->recover) {
+        FAIL("%s: %s changed the claim", once__situation_text(s), deed_names[deed]);
+    }
+    if (after.status != status) {
+        FAIL("%s: %s left status %d, not %d", once__situation_text(s), deed_names[deed],
+             after.status, status);
+    }
+    if ((after.expires_ms > 0) != is_ended || (after.lease_ms > 0) != has_lease) {
+        FAIL("%s: %s left a lease of %llu ms and %llu ms to live", once__situation_text(s),
+             deed_names[deed], (unsigned long long)after.lease_ms,
+             (unsigned long long)after.expires_ms);
+    }
+}
+
+static void every_deed(once__test_t *t)
+{
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+    once__situation_t *all;
+    unsigned count = once__situations_make(t, a, DEEDS, &all);
+
+    for (unsigned i = 0; i < count; i++) {
+        const once__situation_t *s = &all[i];
+        once__asked_t ask = {.key = s->key};
+        once__facts_t before = once__peer_facts(b, &ask);
+        expected_t want = after_deed(s, s->variant);
+        int got = do_deed(a, s, s->variant);
+
+        check_expected(t, b, s, deed_names[s->variant], got, &want, &before);
+        if (want.changes && want.state != ONCE_STATE_NONE) {
+            check_marks(t, b, s, s->variant, &before);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- asking */
+
+enum { ASKS = 12 };
+
+static int asks_own_id(const once__situation_t *s)
+{
+    return s->variant % 2 == 1;
+}
+
+static int asks_other_request(const once__situation_t *s)
+{
+    return s->variant / 2 % 2 == 1;
+}
+
+static once_recover_t asker_policy(const once__situation_t *s)
+{
+    return (once_recover_t)(s->variant / 4);
+}
+
+static int is_hold(const once__situation_t *s)
+{
+    return s->policy == ONCE_HOLD || asker_policy(s) == ONCE_HOLD;
+}
+
+/* The lapsed claim repeated: released, and claimed anew unless an earlier epoch is in doubt. */
+static expected_t after_own_ask(const once__situation_t *s)
+{
+    switch (s->made) {
+    case ONCE__PENDING:
+        return stays(s, ONCE_RUN);
+    case ONCE__LAPSED:
+        return s->tainted && is_hold(s) ? becomes(ONCE_UNKNOWN, ONCE_STATE_UNKNOWN)
+                                        : becomes(ONCE_RUN, ONCE_STATE_PENDING);
+    case ONCE__COMPLETED:
+        return stays(s, ONCE_REPLAY);
+    case ONCE__FAILED:
+        return stays(s, ONCE_LOST);
+    default:
+        return stays(s, ONCE_UNKNOWN);
+    }
+}
+
+static expected_t after_ask(const once__situation_t *s)
+{
+    if (asks_other_request(s)) {
+        return stays(s, ONCE_MISMATCH);
+    }
+    if (asks_own_id(s)) {
+        return after_own_ask(s);
+    }
+    if (s->made == ONCE__COMPLETED) {
+        return stays(s, ONCE_REPLAY);
+    }
+    if (s->made == ONCE__FAILED) {
+        return becomes(ONCE_RUN, ONCE_STATE_PENDING);
+    }
+    if (s->made != ONCE__PENDING && is_hold(s)) {
+        return stays(s, ONCE_UNKNOWN);
+    }
+    if (s->live) {
+        return stays(s, ONCE_BUSY);
+    }
+    return is_hold(s) ? becomes(ONCE_UNKNOWN, ONCE_STATE_UNKNOWN)
+                      : becomes(ONCE_RUN, ONCE_STATE_PENDING);
+}
+
+static void check_grant(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
+                        const once__facts_t *before)
+{
+    once__asked_t ask = {.key = s->key};
+    once__facts_t after = once__peer_facts(watcher, &ask);
+    once_recover_t stricter = is_hold(s)                ? ONCE_HOLD
+                              : s->policy == ONCE_RETRY ? asker_policy(s)
+                                                        : s->policy;
+
+    if (after.epoch != before->epoch + 1 || after.recover != stricter || after.status != 0 ||
+        after.expires_ms != 0 || after.lease_ms == 0) {
+        FAIL("%s: was granted as epoch %u, %s, status %d, %llu ms to live, lease %llu ms",
+             once__situation_text(s), after.epoch, once_recover_name(after.recover), after.status,
+             (unsigned long long)after.expires_ms, (unsigned long long)after.lease_ms);
+    }
+}
+
+static void every_ask(once__test_t *t)
+{
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+    once__situation_t *all;
+    unsigned count = once__situations_make(t, a, ASKS, &all);
+
+    for (unsigned i = 0; i < count; i++) {
+        const once__situation_t *s = &all[i];
+        char policy[64];
+        once__asked_t ask = once__situation_ask(s, LONG, asker_policy(s), policy);
+        once__facts_t before = once__peer_facts(b, &ask);
+        expected_t want = after_ask(s);
+        int got;
+
+        ask.claim_id = asks_own_id(s) ? s->claim_id : NULL;
+        ask.bytes = asks_other_request(s) ? once__text("another request") : ask.bytes;
+        got = once__peer_begin(a, &ask);
+        check_expected(t, b, s, asks_own_id(s) ? "its own claim" : "another's claim", got, &want,
+                       &before);
+        if (want.outcome == ONCE_RUN && want.changes) {
+            check_grant(t, b, s, &before);
+            CHECK(strcmp(a->token, before.token) != 0);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- two steps */
+
+/* What the first step leaves: renewing and doubting touch the lease, and must keep all else that the record remembers. */
+static once__situation_t after_first(const once__situation_t *s, unsigned deed)
+{
+    once__situation_t next = *s;
+
+    if (deed == RENEW) {
+        next.live = 1;
+    } else if (s->made == ONCE__PENDING || s->made == ONCE__LAPSED) {
+        next.made = ONCE__DOUBTED;
+        next.live = 1;
+    }
+    next.variant = 1 + 4 * (unsigned)s->policy; /* an ask with its own id and policy */
+    return next;
+}
+
+static void every_two_steps(once__test_t *t)
+{
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+    once__situation_t *all;
+    unsigned count = once__situations_make(t, a, 4, &all);
+
+    for (unsigned i = 0; i < count; i++) {
+        unsigned first = all[i].variant % 2 == 0 ? RENEW : DOUBT;
+        int releases = all[i].variant / 2 == 0;
+        once__situation_t s = after_first(&all[i], first);
+        expected_t want = releases ? after_deed(&s, RELEASE) : after_ask(&s);
+        char policy[64];
+        once__asked_t ask = once__situation_ask(&s, LONG, s.policy, policy);
+        once__facts_t before;
+        int got;
+
+        if (once__situation_is_decided(&s)) {
+            continue;
+        }
+        EXPECT(ONCE_DONE, do_deed(a, &s, first));
+        before = once__peer_facts(b, &ask);
+        ask.claim_id = s.claim_id;
+        got = releases ? do_deed(a, &s, RELEASE) : once__peer_begin(a, &ask);
+        check_expected(t, b, &s, releases ? "release" : "its own claim", got, &want, &before);
+    }
+}
+
+const once__case_t once__matrix_cases[] = {
+    {"table-every-deed", "every end, renewal, settlement and removal in every situation",
+     every_deed},
+    {"table-every-ask",
+     "every claim in every situation: its own or another's, each policy, "
+     "the same request or not",
+     every_ask},
+    {"table-two-steps", "renewal and doubt forget nothing: then a release, or the claim repeated",
+     every_two_steps},
+    {0},
+};
