@@ -33,7 +33,7 @@ typedef struct once_body once_body_t;
 
 /*
  * A new, empty body. `content_type` is the header's value, needed for the multipart boundary only; may be empty. NULL when
- * out of memory. Owned by the caller; free with once_body_free (NULL is fine).
+ * out of memory, or for a mode that is none of these. Owned by the caller; free with once_body_free (NULL is fine).
  */
 ONCE_API once_body_t *once_body_new(once_body_mode_t mode, once_slice_t content_type);
 ONCE_API void once_body_free(once_body_t *body);

@@ -74,7 +74,8 @@ ONCE_API void once_options_free(once_options_t *options);
 /*
  * Sets one option. ONCE_E_CONFIG names it and says what was expected; nothing changes then.
  *   ttl, lease, recover, record, release   the default policy (once/policy.h)
- *   store_timeout  5s     after which a callback is told ONCE_E_UNAVAILABLE; the work on it goes on by itself
+ *   store_timeout  5s     how long a store that does not answer is tried again, from its first failure on, before a callback is
+ *                         told ONCE_E_UNAVAILABLE; the work on it goes on by itself
  *   renew          on     claims are renewed every third of their lease while the handle is dispatched; off: by the caller
  *   reap           1m     how often expired records are removed by this handle; off: never
  *   thread         off    on: a thread of the handle's own dispatches (see Threads above)
@@ -112,7 +113,7 @@ typedef void (*once_shutdown_cb)(once_t *once, void *data);
 /*
  * Starts a graceful end: new asks are refused with ONCE_E_CLOSED, asks under way are called back with it (a claim that was
  * granted meanwhile is released), submitted completions, releases and doubts go on until the store has them. Then `cb` is
- * called. Claims that the caller still holds may still be completed; they are not waited for.
+ * called. Claims that the caller still holds may still be completed; they are not waited for: call it again after that.
  */
 ONCE_API ONCE_MUST_CHECK int once_shutdown(once_t *once, once_shutdown_cb cb, void *data);
 
@@ -149,7 +150,12 @@ typedef void (*once_cb)(once_t *once, once_answer_t *answer, void *data);
 ONCE_API int once_answer_error(const once_answer_t *answer); /* ONCE_OK or why there is no outcome */
 ONCE_API once_outcome_t once_answer_outcome(const once_answer_t *answer);
 
-/* The record as it is after the call; NULL when there is none (errors, and records that do not exist). Lives with the answer. */
+/*
+ * The record as it is after the call; NULL when there is none: errors, records that do not exist, and a claim that was lost
+ * because its record was forgotten, whatever the key was used for since. Lives with the answer. After a write that is done, and
+ * of a busy record, only state, epoch, policy, lease and times are known; key, scope hash and response come with replay, already,
+ * lost, once_get and once_scan.
+ */
 ONCE_API const once_record_t *once_answer_record(const once_answer_t *answer);
 
 /*
@@ -179,7 +185,8 @@ typedef struct once_ask {
     const once_body_t *body;     /* a streamed body, or NULL and then: */
     once_slice_t bytes;          /* the whole body, exact */
     const once_policy_t *policy; /* NULL: the handle's */
-    const uint8_t *claim_id;     /* ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them */
+    const uint8_t *claim_id;     /* ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them.
+                                    One that was released answers ONCE_LOST */
 } once_ask_t;
 
 #define ONCE_ASK_INIT                                                                              \
@@ -244,6 +251,13 @@ ONCE_API void once_claim_drop(once_claim_t *claim);
 
 ONCE_API uint32_t once_claim_epoch(const once_claim_t *claim);
 
+/*
+ * What a complete response means for this claim: once_policy_judge by the stricter of `policy` (NULL: the handle's) and the
+ * record's. A key that was first used where `hold` rules is not released by a route that would release it.
+ */
+ONCE_API once_judgement_t once_claim_judge(const once_claim_t *claim, const once_policy_t *policy,
+                                           int status, once_verdict_t said);
+
 /* 0 as soon as a renewal has told that the claim is lost: stop the work if it can be stopped. */
 ONCE_API int once_claim_alive(const once_claim_t *claim);
 
@@ -293,7 +307,7 @@ ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN
 ONCE_API ONCE_MUST_CHECK int once_record_response(const once_record_t *record,
                                                   once_response_t *response);
 
-/* The id of (scope, key) in this store. ONCE_E_KEY, ONCE_E_UNAVAILABLE while the secrets are not there yet. */
+/* The id of (scope, key) and the hash of a scope in this store. ONCE_E_KEY; ONCE_E_UNAVAILABLE while the secrets are not there. */
 ONCE_API ONCE_MUST_CHECK int once_record_id_of(once_t *once, once_slice_t scope, once_slice_t key,
                                                uint8_t id[ONCE_ID_SIZE]);
 ONCE_API ONCE_MUST_CHECK int once_scope_hash_of(once_t *once, once_slice_t scope,
@@ -365,7 +379,8 @@ ONCE_API const once_stats_t *once_answer_stats(const once_answer_t *answer); /* 
 /*
  * Starts a new fingerprint secret. Earlier ones stay readable; those replaced longer than `keep_ms` ago are forgotten (choose
  * at least the longest ttl: a record whose secret is forgotten answers mismatch). The answer's count is the new secret's id.
- * ONCE_E_UNSUPPORTED when the secrets are in a file that this process cannot write, ONCE_E_CONFLICT when another rotation won.
+ * ONCE_E_UNSUPPORTED when the secrets are in a file that this process cannot write, ONCE_E_CONFLICT when another rotation won,
+ * ONCE_E_FULL when four secrets would have to be kept, which is the most, ONCE_E_UNAVAILABLE while the secrets are not there yet.
  */
 ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb cb, void *data);
 

@@ -6,7 +6,9 @@
  *   that takes longer than the caller   the caller is told; the job goes on until it knows whether it was granted, and then
  *   waits                               releases: nothing was run, and nobody shall wait for a lease because of us
  *   the record went unknown meanwhile   `mine`: nothing was run; release and claim anew with a new id
- *   run comes late (half the lease)     renew before telling: the holder must have time to send
+ *   run comes late (half the lease)     release and claim anew: the holder must have time to send, and a lease that was over
+ *                                       may have been judged; renewing it would bring a judged claim back to life
+ *   it was released behind our back     somebody settled what he took for a dead claim: claim anew
  *   a secret that we do not know        somebody rotated: load the secrets again and ask once more
  */
 #include "api/begin.h"
@@ -23,8 +25,7 @@
 typedef enum phase {
     PARKED, /* waits for the secrets */
     CLAIMING,
-    CONFIRMING, /* renews a claim whose grant came late */
-    RELEASING,  /* gives a claim back that nobody will run */
+    RELEASING, /* gives a claim back that nobody will run */
 } phase_t;
 
 typedef struct begin {
@@ -86,8 +87,8 @@ static void tell_error(begin_t *begin, int error)
     once__job_end(&begin->job);
 }
 
-/* Submits a write by the claim that the last reply told about. */
-static void submit_write(begin_t *begin, once__event_kind_t kind, phase_t phase)
+/* Gives back the claim that the last reply told about. */
+static void submit_release(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
     once__claim_ref_t claim = op->head.claim;
@@ -95,10 +96,9 @@ static void submit_write(begin_t *begin, once__event_kind_t kind, phase_t phase)
     free(op->record);
     op->record = NULL;
     memset(&op->event, 0, sizeof(op->event));
-    op->event.kind = kind;
+    op->event.kind = ONCE__RELEASE;
     op->event.claim = claim;
-    op->event.lease_ms = begin->lease_ms;
-    begin->phase = phase;
+    begin->phase = RELEASING;
     once__job_submit(&begin->job);
 }
 
@@ -116,8 +116,7 @@ static void tell_run(begin_t *begin)
 {
     once__job_t *job = &begin->job;
 
-    once__claim_granted(begin->claim, job->op.id, &job->op.head.claim, begin->lease_ms,
-                        begin->sent_ms);
+    once__claim_granted(begin->claim, job->op.id, &job->op.head, begin->lease_ms, begin->sent_ms);
     job->answer.claim = begin->claim;
     begin->claim = NULL;
     once__job_answer_record(job);
@@ -130,25 +129,11 @@ static void granted(begin_t *begin)
     uint64_t passed = once__loop_now(begin->job.once->loop) - begin->sent_ms;
 
     if (begin->giving_up) {
-        submit_write(begin, ONCE__RELEASE, RELEASING);
+        submit_release(begin);
     } else if (passed * 2 >= begin->lease_ms) {
-        begin->sent_ms += passed;
-        submit_write(begin, ONCE__RENEW, CONFIRMING);
+        submit_release(begin);
     } else {
         tell_run(begin);
-    }
-}
-
-/*
- * The record went unknown by lease while we waited for our grant: as with `mine`, the old claim must not be run any more,
- * because whoever settles the record may count on that.
- */
-static void confirmed(begin_t *begin)
-{
-    if (begin->job.op.head.state == ONCE_STATE_UNKNOWN) {
-        submit_write(begin, ONCE__RELEASE, RELEASING);
-    } else {
-        granted(begin);
     }
 }
 
@@ -177,8 +162,14 @@ static void claim_answered(begin_t *begin)
         granted(begin);
         return;
     case ONCE__MINE:
-        submit_write(begin, ONCE__RELEASE, RELEASING);
+        submit_release(begin);
         return;
+    case ONCE_LOST:
+        if (begin->maybe_granted && !begin->giving_up) {
+            claim_anew(begin);
+            return;
+        }
+        break;
     case ONCE_MISMATCH:
         if (!begin->giving_up && !begin->reloaded &&
             !once__fingerprint_known(&job->op.head, &job->op.event)) {
@@ -208,7 +199,7 @@ static void claim_failed(begin_t *begin)
     }
 }
 
-/* In these phases the claim is known to be ours: errors of any kind are no reason to forget it. */
+/* The claim is known to be ours: a store that is away or full is no reason to forget it. */
 static void write_failed(begin_t *begin)
 {
     if (once__is_transient(begin->job.op.error) || begin->job.op.error == ONCE_E_FULL) {
@@ -232,8 +223,6 @@ static void begin_reply(once__job_t *job)
     }
     if (job->op.error != ONCE_OK) {
         write_failed(begin);
-    } else if (begin->phase == CONFIRMING && job->op.outcome == ONCE_DONE) {
-        confirmed(begin);
     } else if (begin->giving_up) {
         once__job_end(&begin->job);
     } else {

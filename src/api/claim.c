@@ -99,11 +99,13 @@ once_claim_t *once__claim_new(once_t *once)
     return claim;
 }
 
-void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__claim_ref_t *ref,
+void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__head_t *head,
                          uint64_t lease_ms, uint64_t granted_ms)
 {
     memcpy(claim->id, id, ONCE_ID_SIZE);
-    claim->ref = *ref;
+    claim->ref = head->claim;
+    claim->created = head->created;
+    claim->recover = head->recover;
     claim->lease_ms = lease_ms;
     claim->alive = 1;
     once__claim_start_renewing(claim, granted_ms);
@@ -170,6 +172,17 @@ int once_claim_alive(const once_claim_t *claim)
         once__leave(claim->once);
     }
     return alive;
+}
+
+once_judgement_t once_claim_judge(const once_claim_t *claim, const once_policy_t *policy,
+                                  int status, once_verdict_t said)
+{
+    once_policy_t stricter = *(policy != NULL ? policy : &claim->once->options.policy);
+
+    if (claim->recover > stricter.recover) {
+        stricter.recover = (once_recover_t)claim->recover;
+    }
+    return once_policy_judge(&stricter, status, said);
 }
 
 void once_claim_token(const once_claim_t *claim, char out[ONCE_TOKEN_SIZE])

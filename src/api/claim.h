@@ -15,6 +15,8 @@ struct once_claim {
     unsigned refs;
     uint8_t id[ONCE_ID_SIZE];
     once__claim_ref_t ref;
+    uint64_t created; /* of the record that it is a claim of; 0: not known */
+    uint8_t recover;  /* the stricter of the asker's policy and the record's */
     uint64_t lease_ms;
     int alive;
     int renewing; /* by itself */
@@ -28,7 +30,7 @@ struct once_claim {
 once_claim_t *once__claim_new(once_t *once);
 
 /* It is granted: `granted_ms` is when the request for it was sent. */
-void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__claim_ref_t *ref,
+void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__head_t *head,
                          uint64_t lease_ms, uint64_t granted_ms);
 
 /* Begins to renew by itself (if the handle's options want that). */

@@ -1,5 +1,6 @@
 #include "api/dispatch.h"
 
+#include "api/begin.h"
 #include "api/thread.h"
 
 #define TURNS_MAX 64 /* then the host gets a breath; the descriptor stays readable */
@@ -28,6 +29,10 @@ int once__dispatch_locked(once_t *once)
     }
     once->in_dispatch = 1;
     once__loop_enter(once->loop);
+    if (once->asks_to_close) {
+        once->asks_to_close = 0;
+        once__begin_close_all(once);
+    }
     for (int turn = 0; turn < TURNS_MAX && busy; turn++) {
         busy = once__loop_run(once->loop);
         busy |= once->store->vt->dispatch(once->store) > 0;

@@ -18,6 +18,22 @@ static int is_hopeless(int error)
            error == ONCE_E_UNSUPPORTED;
 }
 
+/*
+ * The claim is lost, and the key has a new record by now: forgotten after its ttl, and used again. That one is the answer to
+ * somebody else's request, not to this caller's.
+ */
+static void forget_later_life(once__job_t *job)
+{
+    once__op_t *op = &job->op;
+
+    if (op->error == ONCE_OK && op->outcome == ONCE_LOST && job->claim->created != 0 &&
+        op->head.created != job->claim->created) {
+        memset(&op->head, 0, sizeof(op->head));
+        free(op->record);
+        op->record = NULL;
+    }
+}
+
 static void finish_reply(once__job_t *job)
 {
     if (job->op.error != ONCE_OK && !is_hopeless(job->op.error)) {
@@ -25,6 +41,7 @@ static void finish_reply(once__job_t *job)
         return;
     }
     once__claim_stop(job->claim);
+    forget_later_life(job);
     once__job_reply_plain(job);
 }
 

@@ -226,11 +226,12 @@ int once_open(const char *text, const once_options_t *given, once_t **handle, on
 
 /* ---------------------------------------------------------------------------------------------------------- closing */
 
+/* Callbacks are for dispatch: it tells the asks under way. */
 static void begin_shutdown(once_t *once)
 {
     if (!once->closing) {
         once->closing = 1;
-        once__begin_close_all(once);
+        once->asks_to_close = 1;
     }
     once__loop_wake(once->loop);
 }

@@ -45,8 +45,9 @@ struct once {
     unsigned callbacks; /* called so far: the return value of dispatch is a difference of this */
     int depth;          /* inside a callback */
     int in_dispatch;
-    int closing; /* shutdown began: no new asks */
-    int ended;   /* close: nothing is submitted any more */
+    int closing;       /* shutdown began: no new asks */
+    int asks_to_close; /* and those under way are to be told */
+    int ended;         /* close: nothing is submitted any more */
     once_shutdown_cb shutdown_cb;
     void *shutdown_data;
 

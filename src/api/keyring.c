@@ -208,6 +208,15 @@ static void rotate_file(once__timer_t *timer)
                                             keyring->replaced, keyring->proposed, NULL));
 }
 
+/* With the greatest number of secrets, the oldest has to go: may it? */
+static int has_room(const once__secrets_t *secrets, uint64_t now_ms, uint64_t keep_ms)
+{
+    const once__secret_t *oldest = &secrets->fingerprints[0];
+
+    return secrets->count < ONCE__FINGERPRINTS_MAX ||
+           (now_ms > oldest->retired_ms && now_ms - oldest->retired_ms > keep_ms);
+}
+
 static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
 {
     const once__env_t *env = once__loop_env(once->loop);
@@ -218,6 +227,10 @@ static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
     if (!once->secrets_ready) {
         once__secrets_wipe(&next);
         return once->secrets_error != ONCE_OK ? once->secrets_error : ONCE_E_UNAVAILABLE;
+    }
+    if (!has_room(&next, env->wall_ms(env->data), keep_ms)) {
+        once__secrets_wipe(&next);
+        return ONCE_E_FULL;
     }
     keyring = keyring_job_new(once, ONCE__OP_SECRETS_SWAP, cb, data);
     if (keyring == NULL || once__random(once, random, sizeof(random)) != 0) {

@@ -122,7 +122,7 @@ static void asks_before_the_secrets_are_there_wait_for_them(void **state)
     world_free(&world);
 }
 
-static void a_grant_that_comes_late_is_renewed_before_it_is_told(void **state)
+static void a_grant_that_comes_late_is_given_back_and_asked_for_anew(void **state)
 {
     world_t world;
     once_t *once;
@@ -144,6 +144,7 @@ static void a_grant_that_comes_late_is_renewed_before_it_is_told(void **state)
     world.hang = 0;
     world_pass(&world, once, 0);
     assert_int_equal(seen.outcome, ONCE_RUN);
+    assert_int_equal(seen.epoch, 2);
     assert_int_equal(world_record(&world, once, "k")->head.lease_until, world.wall_ms + 1000);
     once_claim_drop(seen.claim);
     assert_int_equal(once_close(once, 0), ONCE_OK);
@@ -237,7 +238,7 @@ int main(void)
         cmocka_unit_test(what_was_granted_behind_the_callers_back_is_released),
         cmocka_unit_test(what_was_never_sent_leaves_nothing_behind),
         cmocka_unit_test(asks_before_the_secrets_are_there_wait_for_them),
-        cmocka_unit_test(a_grant_that_comes_late_is_renewed_before_it_is_told),
+        cmocka_unit_test(a_grant_that_comes_late_is_given_back_and_asked_for_anew),
         cmocka_unit_test(an_own_claim_that_went_unknown_is_released_and_claimed_anew),
         cmocka_unit_test(a_claim_that_nobody_takes_is_released),
         cmocka_unit_test(bad_asks_are_refused_before_anything_is_submitted),

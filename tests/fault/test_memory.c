@@ -71,6 +71,7 @@ static void tell(once_t *once)
     once_body_t *body = json_body();
     once_answer_t *answer;
     unsigned records = 0;
+    int code;
 
     if (begin(once, "pay", body, &answer) == ONCE_OK) {
         complete(answer);
@@ -79,7 +80,7 @@ static void tell(once_t *once)
     if (begin(once, "pay", body, &answer) == ONCE_OK) {
         once_response_t response;
         if (once_answer_outcome(answer) == ONCE_REPLAY) {
-            int code = once_record_response(once_answer_record(answer), &response);
+            code = once_record_response(once_answer_record(answer), &response);
             assert_true(code == ONCE_OK || code == ONCE_E_NOMEM);
         }
         once_answer_free(answer);
@@ -97,7 +98,8 @@ static void tell(once_t *once)
     works_or_says_so(once_scan_sync(once, NULL, count_records, &records, NULL));
     works_or_says_so(once_stats_sync(once, NULL));
     works_or_says_so(once_reap_sync(once, 0, NULL));
-    works_or_says_so(once_rotate_sync(once, 3600000, NULL));
+    code = once_rotate_sync(once, 3600000, NULL);
+    assert_true(code == ONCE_OK || code == ONCE_E_NOMEM || code == ONCE_E_FULL);
     once_body_free(body);
 }
 
