@@ -13,7 +13,7 @@ typedef struct once__digest {
     uint8_t sum[ONCE__SHA256_SIZE];
 } once__digest_t;
 
-/* Digests what was added so far; the body can be added to afterwards. ONCE_E_NOMEM when an earlier add failed. */
+/* Digests what was added so far; the body can be added to afterwards. ONCE_E_NOMEM: now, or when an earlier add failed. */
 int once__body_digest(const once_body_t *body, once__digest_t *digest);
 
 /* The digest of a whole body in memory, exact. */

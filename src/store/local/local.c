@@ -13,16 +13,13 @@
 #include "core/url.h"
 #include "store/local/decide.h"
 #include "store/local/directory.h"
+#include "store/oplist.h"
 #include "store/secret_file.h"
 
 #define SEGMENT_SIZE     ((uint64_t)64 << 20)
 #define SEGMENT_SIZE_MIN ((uint64_t)64 << 10)
 #define SEGMENT_SIZE_MAX ((uint64_t)1 << 30)
 #define SWEEP_STEP       10000 /* records that a handle looks at when it reaps by itself */
-
-typedef struct list {
-    once__op_t *first, **last;
-} list_t;
 
 typedef struct local {
     once__store_t base;
@@ -32,43 +29,18 @@ typedef struct local {
     once__records_t records;
     once__disk_t disk;
 
-    list_t submitted; /* the host's, until dispatch hands it over */
+    once__oplist_t submitted; /* the host's, until dispatch hands it over */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    list_t queue;   /* for the writer; under the lock, like `answers` */
-    list_t answers; /* for the host */
+    once__oplist_t queue;   /* for the writer; under the lock, like `answers` */
+    once__oplist_t answers; /* for the host */
     int stop;
 } local_t;
 
-/* ------------------------------------------------------------------------------------------------------------ lists */
-
-static void list_init(list_t *list)
-{
-    list->first = NULL;
-    list->last = &list->first;
-}
-
-static void list_add(list_t *list, once__op_t *op)
-{
-    op->next = NULL;
-    *list->last = op;
-    list->last = &op->next;
-}
-
-/* Moves everything from one to the end of the other. */
-static void list_move(list_t *to, list_t *from)
-{
-    if (from->first != NULL) {
-        *to->last = from->first;
-        to->last = from->last;
-        list_init(from);
-    }
-}
-
 /* ----------------------------------------------------------------------------------------------------------- writer */
 
-static void give_answers(local_t *local, list_t *answers)
+static void give_answers(local_t *local, once__oplist_t *answers)
 {
     static const uint64_t one = 1;
     int was_empty;
@@ -78,7 +50,7 @@ static void give_answers(local_t *local, list_t *answers)
     }
     (void)pthread_mutex_lock(&local->lock);
     was_empty = local->answers.first == NULL;
-    list_move(&local->answers, answers);
+    once__oplist_move(&local->answers, answers);
     (void)pthread_mutex_unlock(&local->lock);
     if (was_empty) {
         while (write(local->source.fd, &one, sizeof(one)) < 0 && errno == EINTR) {
@@ -157,7 +129,7 @@ static int apply(local_t *local, once__op_t *op)
 }
 
 /* After a failed sync nobody knows what is on the disk: whoever waited is told that, and nothing more is done. */
-static void fail_all(list_t *list, int error)
+static void fail_all(once__oplist_t *list, int error)
 {
     for (once__op_t *op = list->first; op != NULL; op = op->next) {
         free(op->record);
@@ -166,21 +138,21 @@ static void fail_all(list_t *list, int error)
     }
 }
 
-static void run_batch(local_t *local, list_t *batch)
+static void run_batch(local_t *local, once__oplist_t *batch)
 {
-    list_t now, later;
+    once__oplist_t now, later;
     once__op_t *op = batch->first;
 
-    list_init(&now);
-    list_init(&later);
+    once__oplist_init(&now);
+    once__oplist_init(&later);
     while (op != NULL) {
         once__op_t *next = op->next;
         if (once__log_failed(local->records.log)) {
             op->error = ONCE_E_UNAVAILABLE;
             op->record = NULL;
-            list_add(&now, op);
+            once__oplist_add(&now, op);
         } else {
-            list_add(apply(local, op) ? &later : &now, op);
+            once__oplist_add(apply(local, op) ? &later : &now, op);
         }
         op = next;
     }
@@ -195,9 +167,9 @@ static void run_batch(local_t *local, list_t *batch)
 static void *write_batches(void *data)
 {
     local_t *local = data;
-    list_t batch;
+    once__oplist_t batch;
 
-    list_init(&batch);
+    once__oplist_init(&batch);
     (void)pthread_mutex_lock(&local->lock);
     for (;;) {
         while (local->queue.first == NULL && !local->stop) {
@@ -206,10 +178,10 @@ static void *write_batches(void *data)
         if (local->queue.first == NULL) {
             break;
         }
-        list_move(&batch, &local->queue);
+        once__oplist_move(&batch, &local->queue);
         (void)pthread_mutex_unlock(&local->lock);
         run_batch(local, &batch);
-        list_init(&batch);
+        once__oplist_init(&batch);
         (void)pthread_mutex_lock(&local->lock);
     }
     (void)pthread_mutex_unlock(&local->lock);
@@ -222,7 +194,7 @@ static void local_submit(once__store_t *store, once__op_t *op)
 {
     local_t *local = (local_t *)store;
 
-    list_add(&local->submitted, op);
+    once__oplist_add(&local->submitted, op);
     once__loop_wake(local->loop);
 }
 
@@ -234,34 +206,20 @@ static void answers_ready(once__source_t *source, uint32_t events)
     }
 }
 
-static int finish(list_t *answers)
-{
-    once__op_t *op = answers->first;
-    int count = 0;
-
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        op->done(op);
-        op = next;
-        count++;
-    }
-    return count;
-}
-
 static int local_dispatch(once__store_t *store)
 {
     local_t *local = (local_t *)store;
-    list_t answers;
+    once__oplist_t answers;
     int count;
 
-    list_init(&answers);
+    once__oplist_init(&answers);
     (void)pthread_mutex_lock(&local->lock);
-    list_move(&answers, &local->answers);
+    once__oplist_move(&answers, &local->answers);
     (void)pthread_mutex_unlock(&local->lock);
-    count = finish(&answers);
+    count = once__oplist_finish(&answers);
     if (local->submitted.first != NULL) {
         (void)pthread_mutex_lock(&local->lock);
-        list_move(&local->queue, &local->submitted);
+        once__oplist_move(&local->queue, &local->submitted);
         (void)pthread_cond_signal(&local->work);
         (void)pthread_mutex_unlock(&local->lock);
     }
@@ -330,9 +288,9 @@ static int open_thread(local_t *local)
         once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0) {
         return ONCE_E_IO;
     }
-    list_init(&local->submitted);
-    list_init(&local->queue);
-    list_init(&local->answers);
+    once__oplist_init(&local->submitted);
+    once__oplist_init(&local->queue);
+    once__oplist_init(&local->answers);
     (void)pthread_mutex_init(&local->lock, NULL);
     (void)pthread_cond_init(&local->work, NULL);
     return start_thread(local) == 0 ? ONCE_OK : ONCE_E_NOMEM;
@@ -390,17 +348,8 @@ static void local_close(once__store_t *store)
     (void)pthread_mutex_unlock(&local->lock);
     (void)pthread_join(local->thread, NULL);
     /* What the writer had was done; what the host still had was not. */
-    (void)finish(&local->answers);
-    while (local->submitted.first != NULL) {
-        list_t left;
-        list_init(&left);
-        list_move(&left, &local->submitted);
-        for (once__op_t *op = left.first; op != NULL; op = op->next) {
-            op->error = ONCE_E_CLOSED;
-            op->record = NULL;
-        }
-        (void)finish(&left);
-    }
+    (void)once__oplist_finish(&local->answers);
+    once__oplist_close(&local->submitted);
     (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
     (void)close(local->source.fd);
     (void)once__log_close(local->records.log);

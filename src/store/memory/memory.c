@@ -7,6 +7,7 @@
 #include "core/units.h"
 #include "core/url.h"
 #include "store/memory/table.h"
+#include "store/oplist.h"
 
 #define DEFAULT_MAX_RECORDS 1000000u
 #define DEFAULT_MAX_BYTES   ((uint64_t)1 << 30)
@@ -24,7 +25,7 @@ typedef struct memory {
     once__store_t base;
     once__loop_t *loop;
     shared_t *shared;
-    once__op_t *first, **last; /* submitted, in order */
+    once__oplist_t submitted;
 } memory_t;
 
 static shared_t *all_shared;
@@ -136,7 +137,7 @@ static int memory_open(const once__store_config_t *config, once__store_t **store
     }
     memory->base.vt = &once__memory_store;
     memory->loop = config->loop;
-    memory->last = &memory->first;
+    once__oplist_init(&memory->submitted);
     *store = &memory->base;
     return ONCE_OK;
 }
@@ -145,62 +146,34 @@ static void memory_submit(once__store_t *store, once__op_t *op)
 {
     memory_t *memory = (memory_t *)store;
 
-    op->next = NULL;
-    *memory->last = op;
-    memory->last = &op->next;
+    once__oplist_add(&memory->submitted, op);
     once__loop_wake(memory->loop);
-}
-
-static once__op_t *take_all(memory_t *memory)
-{
-    once__op_t *first = memory->first;
-
-    memory->first = NULL;
-    memory->last = &memory->first;
-    return first;
-}
-
-static int finish(once__op_t *op)
-{
-    int count = 0;
-
-    while (op != NULL) {
-        once__op_t *next = op->next; /* done may submit the operation again */
-        op->done(op);
-        op = next;
-        count++;
-    }
-    return count;
 }
 
 static int memory_dispatch(once__store_t *store)
 {
     memory_t *memory = (memory_t *)store;
-    once__op_t *first = take_all(memory);
     const once__env_t *env = once__loop_env(memory->loop);
+    once__oplist_t batch;
 
-    if (first == NULL) {
+    if (memory->submitted.first == NULL) {
         return 0;
     }
+    once__oplist_init(&batch);
+    once__oplist_move(&batch, &memory->submitted);
     (void)pthread_mutex_lock(&memory->shared->lock);
-    for (once__op_t *op = first; op != NULL; op = op->next) {
+    for (once__op_t *op = batch.first; op != NULL; op = op->next) {
         once__table_apply(memory->shared->table, op, env->wall_ms(env->data));
     }
     (void)pthread_mutex_unlock(&memory->shared->lock);
-    return finish(first);
+    return once__oplist_finish(&batch);
 }
 
 static void memory_close(once__store_t *store)
 {
     memory_t *memory = (memory_t *)store;
 
-    while (memory->first != NULL) {
-        once__op_t *first = take_all(memory);
-        for (once__op_t *op = first; op != NULL; op = op->next) {
-            op->error = ONCE_E_CLOSED;
-        }
-        (void)finish(first);
-    }
+    once__oplist_close(&memory->submitted);
     leave_shared(memory->shared);
     free(memory);
 }

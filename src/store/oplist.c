@@ -1,0 +1,49 @@
+#include "store/oplist.h"
+
+void once__oplist_init(once__oplist_t *list)
+{
+    list->first = NULL;
+    list->last = &list->first;
+}
+
+void once__oplist_add(once__oplist_t *list, once__op_t *op)
+{
+    op->next = NULL;
+    *list->last = op;
+    list->last = &op->next;
+}
+
+void once__oplist_move(once__oplist_t *to, once__oplist_t *from)
+{
+    if (from->first != NULL) {
+        *to->last = from->first;
+        to->last = from->last;
+        once__oplist_init(from);
+    }
+}
+
+int once__oplist_finish(once__oplist_t *list)
+{
+    once__op_t *op = list->first;
+    int count = 0;
+
+    once__oplist_init(list);
+    while (op != NULL) {
+        once__op_t *next = op->next; /* done may submit the operation again */
+        op->done(op);
+        op = next;
+        count++;
+    }
+    return count;
+}
+
+void once__oplist_close(once__oplist_t *list)
+{
+    while (list->first != NULL) {
+        for (once__op_t *op = list->first; op != NULL; op = op->next) {
+            op->error = ONCE_E_CLOSED;
+            op->record = NULL;
+        }
+        (void)once__oplist_finish(list);
+    }
+}
