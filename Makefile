@@ -1,0 +1,43 @@
+# The commands of this project. Each works as the first one typed on a fresh Debian 12 machine: what is missing is installed
+# first (scripts/deps says what and why; NO_DEPS=1 skips that).
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+export BUILD
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build run test check bench soak install clean
+
+help: ## this list
+	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+deps: ## install the Debian packages that are missing
+ifndef NO_DEPS
+	@scripts/deps
+endif
+
+build: deps ## build/once, build/libonce.a, build/libonce.so
+	@scripts/build $(BUILD) --product
+	@echo 'built: $(BUILD)/once $(BUILD)/libonce.a $(BUILD)/libonce.so'
+
+run: build ## a demonstration: claim, replay, mismatch, takeover
+	@$(BUILD)/once demo
+
+test: deps ## all tests; the last line counts them
+	@scripts/test
+
+check: deps ## format, layers, static analysis, scripts, man pages
+	@scripts/check
+
+bench: deps ## how fast, and how many instructions a decision takes
+	@scripts/bench
+
+soak: deps ## simulation, model check and fuzzing for SOAK_SECONDS (default 600)
+	@scripts/soak
+
+install: build ## install below DESTDIR and PREFIX
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove the build directory
+	@rm -rf $(BUILD)

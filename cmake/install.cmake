@@ -1,0 +1,24 @@
+# What `make install` installs of the library; the program installs itself (src/cli). Included last: it names the targets.
+
+# once.pc finds its prefix from where it lies, so that an installed tree can be moved and DESTDIR needs no care.
+set(ONCE_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR} OR IS_ABSOLUTE ${CMAKE_INSTALL_INCLUDEDIR})
+  set(ONCE_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+  set(ONCE_PC_LIBDIR ${CMAKE_INSTALL_FULL_LIBDIR})
+  set(ONCE_PC_INCLUDEDIR ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+else()
+  file(RELATIVE_PATH up /prefix/${ONCE_PC_DIR} /prefix)
+  string(REGEX REPLACE "/$" "" up ${up})
+  set(ONCE_PC_PREFIX "\${pcfiledir}/${up}")
+  set(ONCE_PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+  set(ONCE_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
+configure_file(${CMAKE_CURRENT_LIST_DIR}/once.pc.in ${PROJECT_BINARY_DIR}/once.pc @ONLY)
+
+install(FILES ${PROJECT_BINARY_DIR}/once.pc DESTINATION ${ONCE_PC_DIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/once DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+install(TARGETS once_static once_shared
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR})
