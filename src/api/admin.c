@@ -6,6 +6,7 @@
 
 #include "api/job.h"
 #include "api/payload.h"
+#include "core/bytes.h"
 #include "core/identity.h"
 #include "core/token.h"
 
@@ -56,6 +57,26 @@ int once_stats(once_t *once, once_cb cb, void *data)
     return code;
 }
 
+/* What was lost was our own try's reply, not the race. */
+static void admin_reply(once__job_t *job)
+{
+    once__op_t *op = &job->op;
+
+    if (op->error == ONCE_OK && job->reply_lost) {
+        const once__record_t *record = op->record;
+        if (op->event.kind == ONCE__PURGE && op->outcome == ONCE_REFUSED &&
+            op->head.state == ONCE_STATE_NONE) {
+            op->outcome = ONCE_DONE;
+        }
+        if (op->event.kind == ONCE__SETTLE_COMPLETED && op->outcome == ONCE_ALREADY &&
+            record != NULL && record->payload.len == op->payload.len &&
+            once__equal(record->payload.data, op->payload.data, op->payload.len)) {
+            op->outcome = ONCE_DONE;
+        }
+    }
+    once__job_reply_plain(job);
+}
+
 /* A record event by somebody who is not the holder. Takes `memory` over when it succeeds. */
 static int submit_event(once_t *once, const once__event_t *event, const uint8_t *id,
                         const once__payload_t *payload, uint8_t *memory, once_cb cb, void *data)
@@ -67,6 +88,7 @@ static int submit_event(once_t *once, const once__event_t *event, const uint8_t 
     }
     job->op.kind = ONCE__OP_EVENT;
     job->op.event = *event;
+    job->reply = admin_reply;
     job->op.payload = *payload;
     job->payload = memory;
     memcpy(job->op.id, id, ONCE_ID_SIZE);

@@ -23,7 +23,8 @@
 #include "core/identity.h"
 
 typedef enum phase {
-    PARKED, /* waits for the secrets */
+    PARKED,  /* waits for the secrets */
+    FAILING, /* the secrets cannot be had: is being told */
     CLAIMING,
     RELEASING, /* gives a claim back that nobody will run */
 } phase_t;
@@ -43,7 +44,8 @@ typedef struct begin {
     char text[]; /* copies: key, scope, method, target */
 } begin_t;
 
-static void submit_claim(begin_t *begin)
+/* Everything of a claim but sending it. */
+static void prepare_claim(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
     const once__secrets_t *secrets = &begin->job.once->secrets;
@@ -61,8 +63,6 @@ static void submit_claim(begin_t *begin)
         (uint8_t)once__fingerprints(secrets, &begin->request, op->event.fingerprints);
     begin->phase = CLAIMING;
     begin->maybe_granted = 0;
-    begin->sent_ms = once__loop_now(begin->job.once->loop);
-    once__job_submit(&begin->job);
 }
 
 static void start(begin_t *begin)
@@ -72,7 +72,9 @@ static void start(begin_t *begin)
 
     once__record_id(secrets, begin->request.scope, once__slice(op->key, op->key_len), op->id);
     once__scope_hash(secrets, begin->request.scope, op->scope_hash);
-    submit_claim(begin);
+    prepare_claim(begin);
+    begin->sent_ms = once__loop_now(begin->job.once->loop);
+    once__job_submit(&begin->job);
 }
 
 static void park(begin_t *begin)
@@ -102,14 +104,15 @@ static void submit_release(begin_t *begin)
     once__job_submit(&begin->job);
 }
 
-/* The old id is spent. */
+/* The old id is spent. After a little while: what spent it may not be over yet. */
 static void claim_anew(begin_t *begin)
 {
     if (once__random(begin->job.once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
         tell_error(begin, ONCE_E_IO);
         return;
     }
-    submit_claim(begin);
+    prepare_claim(begin);
+    begin->sent_ms = once__job_pause(&begin->job);
 }
 
 static void tell_run(begin_t *begin)
@@ -128,13 +131,13 @@ static void granted(begin_t *begin)
 {
     uint64_t passed = once__loop_now(begin->job.once->loop) - begin->sent_ms;
 
-    if (begin->giving_up) {
-        submit_release(begin);
-    } else if (passed * 2 >= begin->lease_ms) {
-        submit_release(begin);
-    } else {
+    if (!begin->giving_up && passed * 2 < begin->lease_ms) {
         tell_run(begin);
+        return;
     }
+    /* A store that is always this slow must not keep us claiming and releasing for ever. */
+    once__job_watch_deadline(&begin->job);
+    submit_release(begin);
 }
 
 /* A rotation by somebody else: his secrets, then the same question again. */
@@ -190,22 +193,22 @@ static void claim_failed(begin_t *begin)
     int error = begin->job.op.error;
 
     begin->maybe_granted |= error == ONCE_E_NOREPLY;
-    if (!once__is_transient(error)) {
+    if (once__is_hopeless(error) || (!once__is_transient(error) && !begin->maybe_granted)) {
         tell_error(begin, error);
     } else if (begin->giving_up && !begin->maybe_granted) {
         once__job_end(&begin->job);
     } else {
-        once__job_pause(&begin->job);
+        (void)once__job_pause(&begin->job);
     }
 }
 
 /* The claim is known to be ours: a store that is away or full is no reason to forget it. */
 static void write_failed(begin_t *begin)
 {
-    if (once__is_transient(begin->job.op.error) || begin->job.op.error == ONCE_E_FULL) {
-        once__job_pause(&begin->job);
-    } else {
+    if (once__is_hopeless(begin->job.op.error)) {
         tell_error(begin, begin->job.op.error);
+    } else {
+        (void)once__job_pause(&begin->job);
     }
 }
 
@@ -266,10 +269,17 @@ void once__begin_secrets_ready(once_t *once)
 
 void once__begin_secrets_failed(once_t *once, int error)
 {
-    once__job_t *job = once->jobs;
+    once__job_t *job;
 
-    while (job != NULL) {
+    /* Only those who wait now: who asks again from his callback waits for the next try. */
+    for (job = once->jobs; job != NULL; job = job->next) {
         if (is_parked(job)) {
+            ((begin_t *)job)->phase = FAILING;
+        }
+    }
+    job = once->jobs;
+    while (job != NULL) {
+        if (job->reply == begin_reply && ((begin_t *)job)->phase == FAILING) {
             tell_error((begin_t *)job, error);
             job = once->jobs;
         } else {

@@ -131,6 +131,26 @@ void once__claim_unref(once_claim_t *claim)
     free(claim);
 }
 
+/* An adopted claim does not know when its record was made; but epochs of one record only grow. */
+static int is_later_life(const once_claim_t *claim, const once__head_t *head)
+{
+    if (claim->created != 0) {
+        return head->created != claim->created;
+    }
+    return head->claim.epoch < claim->ref.epoch ||
+           (head->claim.epoch == claim->ref.epoch &&
+            !once__equal(head->claim.id, claim->ref.id, ONCE_CLAIM_ID_SIZE));
+}
+
+void once__claim_forget_later_life(const once_claim_t *claim, once__op_t *op)
+{
+    if (op->error == ONCE_OK && op->outcome == ONCE_LOST && is_later_life(claim, &op->head)) {
+        memset(&op->head, 0, sizeof(op->head));
+        free(op->record);
+        op->record = NULL;
+    }
+}
+
 void once__claim_give_back(once_claim_t *claim)
 {
     static const char note[] = "not taken by the caller";
@@ -225,6 +245,7 @@ static void renew_reply(once__job_t *job)
     } else if (job->op.error == ONCE_OK) {
         job->claim->alive = 0;
     }
+    once__claim_forget_later_life(job->claim, &job->op);
     once__job_reply_plain(job);
 }
 

@@ -42,6 +42,12 @@ void once__claim_stop(once_claim_t *claim);
 void once__claim_ref(once_claim_t *claim);
 void once__claim_unref(once_claim_t *claim);
 
+/*
+ * The claim is lost, and the key has a new record by now: the old one was forgotten after its ttl. That is the answer to somebody
+ * else's request, not to this caller's: takes it out of what the store answered.
+ */
+void once__claim_forget_later_life(const once_claim_t *claim, once__op_t *op);
+
 /* Nobody will run it: releases it, or lets it run out if there is no memory for that. */
 void once__claim_give_back(once_claim_t *claim);
 

@@ -12,36 +12,29 @@
 #include "api/job.h"
 #include "api/payload.h"
 
-static int is_hopeless(int error)
+/* A store without room for a note has room for a release without one. */
+static void drop_note(once__job_t *job)
 {
-    return error == ONCE_E_CORRUPT || error == ONCE_E_TOO_BIG || error == ONCE_E_INVALID ||
-           error == ONCE_E_UNSUPPORTED;
-}
+    static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
 
-/*
- * The claim is lost, and the key has a new record by now: forgotten after its ttl, and used again. That one is the answer to
- * somebody else's request, not to this caller's.
- */
-static void forget_later_life(once__job_t *job)
-{
-    once__op_t *op = &job->op;
-
-    if (op->error == ONCE_OK && op->outcome == ONCE_LOST && job->claim->created != 0 &&
-        op->head.created != job->claim->created) {
-        memset(&op->head, 0, sizeof(op->head));
-        free(op->record);
-        op->record = NULL;
+    if (job->op.error == ONCE_E_FULL && job->op.event.kind == ONCE__RELEASE) {
+        job->op.payload = none;
     }
 }
 
 static void finish_reply(once__job_t *job)
 {
-    if (job->op.error != ONCE_OK && !is_hopeless(job->op.error)) {
-        once__job_pause(job);
+    if (job->op.error != ONCE_OK && !once__is_hopeless(job->op.error)) {
+        drop_note(job);
+        (void)once__job_pause(job);
         return;
     }
+    /* What is wrong with the arguments was found before the claim was taken: to the caller this is the store's failure. */
+    if (job->op.error != ONCE_OK && job->op.error != ONCE_E_CORRUPT) {
+        job->op.error = ONCE_E_UNSUPPORTED;
+    }
     once__claim_stop(job->claim);
-    forget_later_life(job);
+    once__claim_forget_later_life(job->claim, &job->op);
     once__job_reply_plain(job);
 }
 

@@ -146,6 +146,7 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
     if (code != ONCE_OK) {
         kill_jobs(once);
         once__reap_stop(once);
+        once__keyring_close(once);
         free_handle(once);
         return code;
     }
@@ -162,9 +163,9 @@ static int open_store(once__url_t *url, const once_options_t *options, once__loo
     int code;
 
     if (vt == NULL) {
-        return once__fail(
-            err, ONCE_E_UNSUPPORTED,
-            "there is no \"%.20s\" store in this build; there is memory:", url->scheme);
+        return once__fail(err, ONCE_E_UNSUPPORTED,
+                          "there is no \"%.20s\" store in this build; there are %s", url->scheme,
+                          once__store_schemes());
     }
     code = vt->open(&config, store, err);
     if (code == ONCE_OK) {
@@ -178,7 +179,7 @@ static int open_store(once__url_t *url, const once_options_t *options, once__loo
 
 static int open_url(once__url_t *url, once_options_t *options, once_t **handle, once_error_t *err)
 {
-    once__store_t *store;
+    once__store_t *store = NULL;
     once__loop_t *loop;
     int code = once__options_from_url(options, url, err);
 
@@ -243,11 +244,15 @@ int once_shutdown(once_t *once, once_shutdown_cb cb, void *data)
     if (code != ONCE_OK) {
         return code;
     }
-    once->shutdown_cb = cb;
-    once->shutdown_data = data;
-    begin_shutdown(once);
+    if (once->shutdown_cb != NULL) {
+        code = ONCE_E_CLOSED; /* the first one is still to be called */
+    } else {
+        once->shutdown_cb = cb;
+        once->shutdown_data = data;
+        begin_shutdown(once);
+    }
     once__leave(once);
-    return ONCE_OK;
+    return code;
 }
 
 static int is_drained(const once_t *once, const void *data)
@@ -340,6 +345,7 @@ int once_close(once_t *once, int timeout_ms)
     kill_jobs(once);
     drop_claims(once);
     once__reap_stop(once);
+    once__keyring_close(once);
     if (once->threaded) {
         (void)pthread_mutex_unlock(&once->lock);
         (void)pthread_cond_destroy(&once->changed);

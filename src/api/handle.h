@@ -38,6 +38,7 @@ struct once {
     unsigned job_count;     /* of those that a graceful end waits for */
     struct once_claim *claims;
     once__timer_t reap_timer;
+    once__timer_t keyring_timer;
 
     uint8_t random_pool[ONCE__RANDOM_POOL]; /* a system call for many claim ids */
     size_t random_left;

@@ -17,6 +17,7 @@ static void op_done(once__op_t *op)
     once__job_t *job = JOB_OF(op, op);
 
     job->submitted = 0;
+    job->reply_lost |= op->error == ONCE_E_NOREPLY;
     if (job->once->ended) {
         free(op->record);
         op->record = NULL;
@@ -99,7 +100,7 @@ void once__job_watch_deadline(once__job_t *job)
     }
 }
 
-void once__job_pause(once__job_t *job)
+uint64_t once__job_pause(once__job_t *job)
 {
     once_t *once = job->once;
     uint64_t pause = PAUSE_MAX_MS;
@@ -113,11 +114,25 @@ void once__job_pause(once__job_t *job)
     pause += pause * jitter / 512;
     once__timer_set(once->loop, &job->pause_timer, once__loop_now(once->loop) + pause);
     once__job_watch_deadline(job);
+    return job->pause_timer.due;
+}
+
+void once__job_well_again(once__job_t *job)
+{
+    once__timer_stop(job->once->loop, &job->deadline_timer);
+    job->deadline_timer.due = 0;
+    job->attempts = 0;
 }
 
 int once__is_transient(int error)
 {
     return error == ONCE_E_UNAVAILABLE || error == ONCE_E_NOREPLY;
+}
+
+int once__is_hopeless(int error)
+{
+    return error == ONCE_E_CORRUPT || error == ONCE_E_TOO_BIG || error == ONCE_E_INVALID ||
+           error == ONCE_E_UNSUPPORTED;
 }
 
 void once__job_answer_record(once__job_t *job)
@@ -177,7 +192,7 @@ void once__job_reply_plain(once__job_t *job)
         if (job->told) {
             once__job_end(job);
         } else {
-            once__job_pause(job);
+            (void)once__job_pause(job);
         }
         return;
     }

@@ -53,6 +53,7 @@ struct once__job {
     int is_write;  /* a completion, release or doubt: must not be abandoned lightly */
     int counted;   /* a graceful end waits for it */
     int submitted;
+    int reply_lost; /* at least once: an earlier try may have been applied */
     int told;
     once_cb cb;
     void *data;
@@ -71,12 +72,17 @@ void once__job_deadline_plain(once__job_t *job);
 
 void once__job_submit(once__job_t *job);
 
-/* Submits again after a pause that grows; from the first time on, the deadline is watched. */
-void once__job_pause(once__job_t *job);
+/* Submits again after a pause that grows; from the first time on, the deadline is watched. Returns when that will be. */
+uint64_t once__job_pause(once__job_t *job);
 void once__job_watch_deadline(once__job_t *job);
+
+/* The store has answered: earlier failures do not count any more. */
+void once__job_well_again(once__job_t *job);
 
 /* Can the same operation be tried again with a hope for another answer? */
 int once__is_transient(int error);
+/* Will the same operation fail for ever, whatever becomes of the store? */
+int once__is_hopeless(int error);
 
 /* Fills the answer's record from the operation's. Takes op.record over. */
 void once__job_answer_record(once__job_t *job);

@@ -7,7 +7,10 @@
 #include "api/begin.h"
 #include "api/job.h"
 #include "store/secret_file.h"
+#include "core/bytes.h"
 #include "core/units.h"
+
+#define REFRESH_MS 60000 /* how long a rotation by somebody else may go unnoticed */
 
 /* A job that carries secrets texts: what we propose, what we replace, what the store has. */
 typedef struct keyring_job {
@@ -45,6 +48,11 @@ static int adopt(once_t *once, const char *text, once_error_t *err)
     once__secrets_t secrets;
     int code = once__secrets_parse(&secrets, text, strlen(text), err);
 
+    /* Another record secret is another installation: every record would have another id, and run again. */
+    if (code == ONCE_OK && once->secrets_ready &&
+        !once__equal(secrets.record_bytes, once->secrets.record_bytes, ONCE__SECRET_SIZE)) {
+        code = once__fail(err, ONCE_E_SECRET, "the secrets were replaced by others; restore them");
+    }
     if (code == ONCE_OK) {
         once->secrets = secrets;
         once->secrets_ready = 1;
@@ -80,7 +88,7 @@ static void load_reply(once__job_t *job)
     int code = job->op.error;
 
     if (code != ONCE_OK && (once__is_transient(code) || code == ONCE_E_FULL)) {
-        once__job_pause(job);
+        (void)once__job_pause(job);
         return;
     }
     once->secrets_loading = 0;
@@ -99,10 +107,16 @@ static void load_reply(once__job_t *job)
 static int load_from_store(once_t *once)
 {
     keyring_job_t *keyring = keyring_job_new(once, ONCE__OP_SECRETS_LOAD, NULL, NULL);
-    int code = keyring != NULL ? propose(once, keyring->proposed) : once__no_job(once);
+    int code = ONCE_OK;
 
     if (keyring == NULL) {
-        return code;
+        return once__no_job(once);
+    }
+    /* A store that has lost its secrets gets them back from whoever still knows them. */
+    if (once->secrets_ready) {
+        memcpy(keyring->proposed, once->secrets_text, sizeof(keyring->proposed));
+    } else {
+        code = propose(once, keyring->proposed);
     }
     /* Nobody waits for it: a graceful end does not, and there is nobody to tell. */
     keyring->job.counted = 0;
@@ -118,13 +132,14 @@ static int load_from_store(once_t *once)
     return ONCE_OK;
 }
 
+/* Makes the file when there is none, but only at the beginning: one that vanishes later is a mishap, not a new installation. */
 static int load_from_file(once_t *once, once_error_t *err)
 {
     const char *path = once->options.secrets_file;
     char text[ONCE__SECRETS_TEXT_SIZE];
     int code = once__secret_file_read(path, text, sizeof(text), err);
 
-    if (code == ONCE_E_NOT_FOUND) {
+    if (code == ONCE_E_NOT_FOUND && !once->secrets_ready) {
         code = propose(once, text);
         if (code == ONCE_OK) {
             code = once__secret_file_create(path, text, err);
@@ -132,6 +147,9 @@ static int load_from_file(once_t *once, once_error_t *err)
         if (code == ONCE_OK) {
             code = once__secret_file_read(path, text, sizeof(text), err);
         }
+    }
+    if (code == ONCE_E_NOT_FOUND) {
+        code = once__fail(err, ONCE_E_SECRET, "the secrets file does not exist: %.120s", path);
     }
     if (code == ONCE_OK) {
         code = adopt(once, text, err);
@@ -141,15 +159,38 @@ static int load_from_file(once_t *once, once_error_t *err)
     return code;
 }
 
+/* Others rotate. Whoever only ever meets his own records would not notice, and go on with a secret that is forgotten. */
+static void refresh(once__timer_t *timer)
+{
+    once_t *once = (once_t *)(void *)((char *)timer - offsetof(once_t, keyring_timer));
+
+    (void)once__keyring_reload(once);
+    once__timer_set(once->loop, timer, once__loop_now(once->loop) + REFRESH_MS);
+}
+
 int once__keyring_open(once_t *once, once_error_t *err)
 {
     int code;
 
+    if (once__timers_reserve(once->loop) != 0) {
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    once->keyring_timer.fire = refresh;
+    once__timer_set(once->loop, &once->keyring_timer, once__loop_now(once->loop) + REFRESH_MS);
     if (once->options.secrets_file[0] != '\0') {
         return load_from_file(once, err);
     }
     code = load_from_store(once);
     return code == ONCE_OK ? code : once__fail(err, code, "%s", once_error_text(code));
+}
+
+void once__keyring_close(once_t *once)
+{
+    if (once->keyring_timer.fire != NULL) {
+        once__timer_stop(once->loop, &once->keyring_timer);
+        once__timers_release(once->loop);
+        once->keyring_timer.fire = NULL;
+    }
 }
 
 int once__keyring_reload(once_t *once)
@@ -191,7 +232,7 @@ static void rotate_reply(once__job_t *job)
         if (job->told) {
             once__job_end(job);
         } else {
-            once__job_pause(job);
+            (void)once__job_pause(job);
         }
         return;
     }
@@ -204,8 +245,14 @@ static void rotate_file(once__timer_t *timer)
     keyring_job_t *keyring =
         (keyring_job_t *)(void *)((char *)timer - offsetof(once__job_t, pause_timer));
 
-    rotated(keyring, once__secret_file_swap(keyring->job.once->options.secrets_file,
-                                            keyring->replaced, keyring->proposed, NULL));
+    int code = once__secret_file_swap(keyring->job.once->options.secrets_file, keyring->replaced,
+                                      keyring->proposed, NULL);
+
+    if (code == ONCE_E_UNAVAILABLE) {
+        (void)once__job_pause(&keyring->job); /* somebody else has it locked */
+    } else {
+        rotated(keyring, code);
+    }
 }
 
 /* With the greatest number of secrets, the oldest has to go: may it? */

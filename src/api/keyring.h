@@ -8,6 +8,7 @@
 
 /* Reads a file (right away) or asks the store (the answer comes later). */
 int once__keyring_open(once_t *once, once_error_t *err);
+void once__keyring_close(once_t *once);
 
 /* Somebody rotated, or the last load failed: loads again, unless that is under way. ONCE_OK: who is parked will hear of it. */
 int once__keyring_reload(once_t *once);

@@ -41,7 +41,7 @@ static int show(scan_t *scan, const once__record_t *data)
 static int show_all(scan_t *scan)
 {
     once__op_t *op = &scan->job.op;
-    int more = 1;
+    int more = !scan->job.told; /* who was told that it failed is not called again */
 
     for (uint64_t i = 0; i < op->count; i++) {
         if (more && op->error == ONCE_OK) {
@@ -65,6 +65,7 @@ static void scan_reply(once__job_t *job)
         return;
     }
     if (more && !job->op.cursor.end && !job->told) {
+        once__job_well_again(job);
         once__job_submit(job);
         return;
     }

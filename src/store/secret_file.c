@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,31 +153,43 @@ int once__secret_file_create(const char *path, const char *text, once_error_t *e
     return code;
 }
 
-/* Locks the file that the path names now; another swap may have put a new one there while we waited. */
+/* Locks the file that the path names now, without waiting; EWOULDBLOCK: somebody else is changing it. */
 static int lock_current(const char *path)
 {
-    for (;;) {
-        struct stat here, there;
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) {
-            return -1;
-        }
-        if (flock(fd, LOCK_EX) == 0 && fstat(fd, &here) == 0 && stat(path, &there) == 0 &&
-            here.st_ino == there.st_ino && here.st_dev == there.st_dev) {
+    struct stat here, there;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), saved;
+
+    if (fd < 0) {
+        return -1;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if (fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_ino == there.st_ino &&
+            here.st_dev == there.st_dev) {
             return fd;
         }
-        (void)close(fd);
+        errno = EWOULDBLOCK;
     }
+    saved = errno;
+    (void)close(fd);
+    errno = saved;
+    return -1;
 }
 
 int once__secret_file_swap(const char *path, const char *old, const char *text, once_error_t *err)
 {
-    char temp[PATH_SIZE], now[2048];
-    int lock = lock_current(path);
-    int code;
+    char real[PATH_MAX], temp[PATH_SIZE], now[2048];
+    int lock, code;
 
+    /* The file itself, not a link to it: replacing the link would leave two files that both claim to be the secrets. */
+    if (realpath(path, real) == NULL) {
+        return fail_errno(err, "cannot find", path);
+    }
+    path = real;
+    lock = lock_current(path);
     if (lock < 0) {
-        return fail_errno(err, "cannot open", path);
+        return errno == EWOULDBLOCK ? once__fail(err, ONCE_E_UNAVAILABLE,
+                                                 "%.120s is being changed by somebody else", path)
+                                    : fail_errno(err, "cannot lock", path);
     }
     code = once__secret_file_read(path, now, sizeof(now), err);
     if (code == ONCE_OK && strcmp(now, old) != 0) {

@@ -17,7 +17,10 @@ int once__secret_file_read(const char *path, char *text, size_t size, once_error
 /* Creates the file with `text` (mode 0600, synced) unless it exists: then somebody else was first, which is fine. */
 int once__secret_file_create(const char *path, const char *text, once_error_t *err);
 
-/* Replaces the contents if they still are `old`. ONCE_E_CONFLICT when not, ONCE_E_UNSUPPORTED when it cannot be written. */
+/*
+ * Replaces the contents if they still are `old`. ONCE_E_CONFLICT when not, ONCE_E_UNAVAILABLE while somebody else is at it,
+ * ONCE_E_UNSUPPORTED when it cannot be written. Never waits for a lock.
+ */
 int once__secret_file_swap(const char *path, const char *old, const char *text, once_error_t *err);
 
 #endif

@@ -17,6 +17,11 @@ const once__store_vt_t *once__store_find(const char *scheme, size_t len)
     return NULL;
 }
 
+const char *once__store_schemes(void)
+{
+    return "memory:, memory:NAME and local:PATH";
+}
+
 once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,
                                     const once__payload_t *old)
 {

@@ -93,6 +93,7 @@ struct once__store {
 
 /* The stores that are built in, by the URL's scheme. NULL: none. */
 const once__store_vt_t *once__store_find(const char *scheme, size_t len);
+const char *once__store_schemes(void); /* for people */
 
 /* The payload that the record has after `rule` was applied to `op`: the old one, the operation's, or none. */
 once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,

@@ -159,6 +159,62 @@ static void a_held_claim_is_renewed_every_third_of_its_lease(void **state)
     world_free(&world);
 }
 
+static world_fault_t notes_find_it_full(world_t *world, const once__op_t *op)
+{
+    return op->payload.kind == ONCE__PAYLOAD_NOTE ? WORLD_FULL : WORLD_OK;
+}
+
+static void a_release_goes_without_its_note_when_there_is_no_room(void **state)
+{
+    world_t world;
+    seen_t seen, done = {.calls = 0};
+    once_t *once = open_with_claim(&world, NULL, &seen);
+
+    world.plan = notes_find_it_full;
+    assert_int_equal(once_release(seen.claim, 429, once__slice("slow down", 9), seen_cb, &done),
+                     ONCE_OK);
+    world_pass(&world, once, 1000);
+    assert_int_equal(done.outcome, ONCE_DONE);
+    assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_FAILED);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
+/* The key was forgotten and used again meanwhile: what it holds now is somebody else's answer. */
+static void a_lost_claim_is_not_shown_a_later_life(void **state)
+{
+    once_response_t theirs = world_response(200, "theirs");
+    char token[ONCE_TOKEN_SIZE];
+    once_claim_t *adopted;
+    world_t world;
+    seen_t seen, other, renewed = {.calls = 0}, mine = {.calls = 0}, by_token = {.calls = 0};
+    once_t *once = open_with_claim(&world, "ttl=1s lease=10ms", &seen);
+    once_t *second = world_open(&world, NULL);
+    world_run(&world, second);
+
+    once_claim_token(seen.claim, token);
+    world.wall_ms += 5000; /* only the store's clock: no renewal is due */
+    assert_int_equal(once_reap(second, 0, NULL, NULL), ONCE_OK);
+    world_run(&world, second);
+    assert_null(world_record(&world, once, "k"));
+    assert_int_equal(world_ask(second, "k", NULL, NULL, &other), ONCE_OK);
+    world_run(&world, second);
+    assert_int_equal(once_complete(other.claim, &theirs, NULL, NULL), ONCE_OK);
+    world_run(&world, second);
+    assert_int_equal(once_claim_adopt(once, token, 0, &adopted), ONCE_OK);
+    assert_int_equal(once_renew(seen.claim, seen_cb, &renewed), ONCE_OK);
+    assert_int_equal(once_complete(adopted, &theirs, seen_cb, &by_token), ONCE_OK);
+    assert_int_equal(once_complete(seen.claim, &theirs, seen_cb, &mine), ONCE_OK);
+    world_run(&world, once);
+    assert_int_equal(renewed.outcome, ONCE_LOST);
+    assert_int_equal(mine.outcome, ONCE_LOST);
+    assert_int_equal(by_token.outcome, ONCE_LOST);
+    assert_int_equal(renewed.state + mine.state + by_token.state, ONCE_STATE_NONE);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    assert_int_equal(once_close(second, 0), ONCE_OK);
+    world_free(&world);
+}
+
 static void a_dropped_claim_runs_out(void **state)
 {
     world_t world;
@@ -226,6 +282,8 @@ int main(void)
         cmocka_unit_test(a_lost_reply_to_a_completion_is_already),
         cmocka_unit_test(a_lost_claim_is_answered_from_the_record),
         cmocka_unit_test(a_held_claim_is_renewed_every_third_of_its_lease),
+        cmocka_unit_test(a_release_goes_without_its_note_when_there_is_no_room),
+        cmocka_unit_test(a_lost_claim_is_not_shown_a_later_life),
         cmocka_unit_test(a_dropped_claim_runs_out),
         cmocka_unit_test(bad_ends_leave_the_claim_with_the_caller),
         cmocka_unit_test(an_adopted_claim_finishes_what_another_began),

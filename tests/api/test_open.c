@@ -159,6 +159,73 @@ static void a_second_rotation_of_the_same_file_meets_the_first(void **state)
     assert_int_equal(once_close(two, -1), ONCE_OK);
 }
 
+static once_outcome_t outcome_of(once_t *once, const char *key, int *code)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_answer_t *answer;
+    once_outcome_t outcome;
+
+    ask.key = once__slice(key, strlen(key));
+    *code = once_begin_sync(once, &ask, &answer);
+    if (*code != ONCE_OK) {
+        return ONCE_NO_OUTCOME;
+    }
+    outcome = once_answer_outcome(answer);
+    if (outcome == ONCE_RUN) {
+        once_response_t response = ONCE_RESPONSE_INIT;
+        assert_int_equal(once_complete_sync(once_answer_take_claim(answer), &response, NULL),
+                         ONCE_OK);
+    }
+    once_answer_free(answer);
+    return outcome;
+}
+
+/* New secrets would give every record another id: everything would run again. */
+static void a_secrets_file_that_vanishes_is_not_made_anew(void **state)
+{
+    once_t *one, *two;
+    int code;
+
+    (void)snprintf(path, sizeof(path), "%s/vanishes", directory);
+    (void)snprintf(url, sizeof(url), "memory:vanishes?secrets=file:%s", path);
+    one = must_open(url);
+    two = must_open(url);
+    assert_int_equal(outcome_of(one, "old", &code), ONCE_RUN);
+    assert_int_equal(once_rotate_sync(one, 3600000, NULL), ONCE_OK);
+    assert_int_equal(outcome_of(one, "pay", &code), ONCE_RUN);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(outcome_of(two, "pay", &code), ONCE_NO_OUTCOME);
+    assert_int_equal(code, ONCE_E_SECRET);
+    assert_int_equal(outcome_of(two, "old", &code), ONCE_REPLAY);
+    assert_int_equal(outcome_of(one, "pay", &code), ONCE_REPLAY);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(once_close(one, -1), ONCE_OK);
+    assert_int_equal(once_close(two, -1), ONCE_OK);
+}
+
+static void a_link_to_the_secrets_is_followed(void **state)
+{
+    char link_url[512], name[300];
+    once_answer_t *answer;
+    once_t *one, *two;
+    int code;
+
+    (void)snprintf(url, sizeof(url), "memory:linked?secrets=file:%s/linked", directory);
+    (void)snprintf(name, sizeof(name), "%s/link", directory);
+    (void)snprintf(link_url, sizeof(link_url), "memory:linked?secrets=file:%s", name);
+    one = must_open(url);
+    assert_int_equal(symlink("linked", name), 0);
+    two = must_open(link_url);
+    assert_int_equal(once_rotate_sync(two, 3600000, NULL), ONCE_OK);
+    assert_int_equal(outcome_of(two, "k", &code), ONCE_RUN);
+    assert_int_equal(outcome_of(one, "k", &code), ONCE_REPLAY);
+    assert_int_equal(once_rotate_sync(one, 3600000, &answer), ONCE_OK);
+    assert_int_equal(once_answer_count(answer), 3);
+    once_answer_free(answer);
+    assert_int_equal(once_close(one, -1), ONCE_OK);
+    assert_int_equal(once_close(two, -1), ONCE_OK);
+}
+
 static void bad_secrets_files_are_refused(void **state)
 {
     static const struct {
@@ -263,6 +330,8 @@ int main(void)
         cmocka_unit_test(options_are_set_by_name),
         cmocka_unit_test(a_secrets_file_is_made_private_and_used_again),
         cmocka_unit_test(a_second_rotation_of_the_same_file_meets_the_first),
+        cmocka_unit_test(a_secrets_file_that_vanishes_is_not_made_anew),
+        cmocka_unit_test(a_link_to_the_secrets_is_followed),
         cmocka_unit_test(bad_secrets_files_are_refused),
         cmocka_unit_test(stored_responses_are_encrypted_and_keys_rotate),
         cmocka_unit_test(a_missing_key_file_says_what_to_do),

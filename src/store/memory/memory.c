@@ -31,6 +31,18 @@ typedef struct memory {
 static shared_t *all_shared;
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* In a child of fork() the tables are the parent's, and somebody may have held any lock: it starts with none. */
+static void forget_all(void)
+{
+    all_shared = NULL;
+    (void)pthread_mutex_init(&all_lock, NULL);
+}
+
+static void prepare_for_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget_all);
+}
+
 static shared_t *find_shared(const char *name)
 {
     shared_t *shared = all_shared;
@@ -64,8 +76,10 @@ static shared_t *make_shared(const char *name, const once__table_limits_t *limit
 
 static shared_t *join_shared(const char *name, const once__table_limits_t *limits)
 {
+    static pthread_once_t prepared = PTHREAD_ONCE_INIT;
     shared_t *shared;
 
+    (void)pthread_once(&prepared, prepare_for_fork);
     (void)pthread_mutex_lock(&all_lock);
     shared = find_shared(name);
     if (shared == NULL) {

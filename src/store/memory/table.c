@@ -203,15 +203,18 @@ static uint64_t reap(once__table_t *table, uint64_t limit, uint64_t clock)
     for (uint32_t slot = 0; slot < table->used_slots; slot++) {
         const entry_t *entry = entry_at(table, slot);
         const once__record_t *record = &entry->record;
-        if (record->head.state == ONCE_STATE_NONE || entry == table->pinned) {
+        if (record->head.state == ONCE_STATE_NONE) {
             continue;
         }
-        if ((limit == 0 || removed < limit) && is_reapable(table, record, clock)) {
+        if (entry == table->pinned) {
+            earliest = clock; /* it may go as soon as it is not being written any more */
+        } else if ((limit == 0 || removed < limit) && is_reapable(table, record, clock)) {
             uint8_t id[ONCE_ID_SIZE];
             memcpy(id, record->id, sizeof(id));
             remove_record(table, id);
             removed++;
-        } else if (reapable_from(&record->head) > clock && reapable_from(&record->head) < earliest) {
+        } else if (reapable_from(&record->head) > clock &&
+                   reapable_from(&record->head) < earliest) {
             /* What stays although its time has come (hold) waits for an event, not for a time. */
             earliest = reapable_from(&record->head);
         }
