@@ -49,8 +49,12 @@ static int handle_request(once_t *once, const char *key, const char *body, char 
         response.body = text("{\"charge\":\"ch_1\",\"amount\":\"19.99\"}");
         code = once_complete_sync(claim, &response, &done);
         if (code == ONCE_OK && once_answer_outcome(done) == ONCE_DONE) {
-            (void)snprintf(out, size, "%.*s", (int)response.body.len, (const char *)response.body.data);
+            (void)snprintf(out, size, "%.*s", (int)response.body.len,
+                           (const char *)response.body.data);
         } else {
+            if (code == ONCE_E_NOMEM) {
+                once_claim_drop(claim); /* it was not taken: it runs out by its lease */
+            }
             response.status = 503; /* never our own copy: the record says what holds */
             (void)snprintf(out, size, "not recorded; ask again with the same key");
         }

@@ -10,11 +10,12 @@
  *
  * Threads. A handle is used by one thread at a time, and its callbacks run inside once_dispatch (or inside a blocking call)
  * of that thread. With the option `thread=on` the handle runs a thread of its own that dispatches and renews: then every
- * function may be called from any thread, and callbacks run on the handle's thread.
+ * function may be called from any thread, and callbacks run on the handle's thread. A claim, an answer and a record are still used
+ * by one thread at a time.
  *
  * Loops. once_fd() is one descriptor; when it becomes readable, call once_dispatch(). Level- and edge-triggered hosts both
- * work: dispatch drains. Nothing here blocks except the functions that end in _sync, once_open with a `file` secret, and
- * once_close with a timeout.
+ * work: dispatch drains. Nothing here blocks except the functions that end in _sync, once_wait, once_close with a timeout, and the
+ * reading and writing of small files where secrets or keys are in files (once_open, a rotation in once_dispatch).
  *
  * Fork. A handle belongs to the process that opened it. After fork() every call on it in the child answers ONCE_E_FORKED and
  * touches nothing; once_close() in the child frees its memory only.
@@ -55,6 +56,7 @@ extern "C" {
 #define ONCE_NOTE_MAX        200 /* bytes of the text that a released record keeps */
 #define ONCE_BODY_STORE_MAX  (16 * 1024 * 1024) /* bytes of a response body that a record can hold */
 #define ONCE_HEADERS_MAX     (256 * 1024)       /* bytes of all its header names and values */
+#define ONCE_HEADER_COUNT_MAX 500               /* and how many there can be */
 
 typedef struct once once_t;                 /* a handle */
 typedef struct once_options once_options_t; /* how to open one */
@@ -72,7 +74,7 @@ ONCE_API once_options_t *once_options_new(void);
 ONCE_API void once_options_free(once_options_t *options);
 
 /*
- * Sets one option. ONCE_E_CONFIG names it and says what was expected; nothing changes then.
+ * Sets one option. ONCE_E_CONFIG names it and says what was expected, ONCE_E_INVALID is for NULL; nothing changes then.
  *   ttl, lease, recover, record, release   the default policy (once/policy.h)
  *   store_timeout  5s     how long a store that does not answer is tried again, from its first failure on, before a callback is
  *                         told ONCE_E_UNAVAILABLE; the work on it goes on by itself
@@ -105,7 +107,10 @@ ONCE_API int once_fd(const once_t *once);
 /* Does whatever is due and calls callbacks; never waits. Returns how many callbacks it called, or a negative error. */
 ONCE_API int once_dispatch(once_t *once);
 
-/* Waits until there is something to dispatch, at most `timeout_ms` (-1: for ever), and dispatches. ONCE_E_REENTRANT. */
+/*
+ * Waits until there is something to dispatch, at most `timeout_ms` (-1: for ever), and dispatches. ONCE_E_REENTRANT;
+ * ONCE_E_UNSUPPORTED with `thread=on`: the thread does that.
+ */
 ONCE_API int once_wait(once_t *once, int timeout_ms);
 
 typedef void (*once_shutdown_cb)(once_t *once, void *data);
@@ -114,6 +119,7 @@ typedef void (*once_shutdown_cb)(once_t *once, void *data);
  * Starts a graceful end: new asks are refused with ONCE_E_CLOSED, asks under way are called back with it (a claim that was
  * granted meanwhile is released), submitted completions, releases and doubts go on until the store has them. Then `cb` is
  * called. Claims that the caller still holds may still be completed; they are not waited for: call it again after that.
+ * ONCE_E_CLOSED while an earlier callback has not been called yet.
  */
 ONCE_API ONCE_MUST_CHECK int once_shutdown(once_t *once, once_shutdown_cb cb, void *data);
 
@@ -186,7 +192,8 @@ typedef struct once_ask {
     once_slice_t bytes;          /* the whole body, exact */
     const once_policy_t *policy; /* NULL: the handle's */
     const uint8_t *claim_id;     /* ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them.
-                                    One that was released answers ONCE_LOST */
+                                    Repeat one only when its reply was lost and nothing was run under it;
+                                    one that was released answers ONCE_LOST */
 } once_ask_t;
 
 #define ONCE_ASK_INIT                                                                              \
@@ -195,8 +202,11 @@ typedef struct once_ask {
     }
 
 /*
- * Asks whether to run. ONCE_OK: `cb` will be called once, from once_dispatch. Any error (ONCE_E_NOMEM, ONCE_E_KEY,
- * ONCE_E_INVALID, ONCE_E_CLOSED, ONCE_E_FORKED): nothing was submitted and `cb` will not be called.
+ * Asks whether to run. ONCE_OK: `cb` will be called once, from once_dispatch. Any error: nothing was submitted and `cb` will not
+ * be called: ONCE_E_KEY (empty or too long), ONCE_E_TOO_BIG (scope, method or target over 64 KiB), ONCE_E_INVALID (no callback,
+ * `size` not set, both body and bytes), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED, ONCE_E_FORKED.
+ * The callback's errors: ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_SECRET, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO,
+ * ONCE_E_CLOSED.
  * At ONCE_RUN less than half the lease has passed since the claim was granted.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, once_cb cb,
@@ -228,9 +238,10 @@ typedef struct once_response {
 
 /*
  * The end of a claim. Each takes the claim over when it returns ONCE_OK: the pointer is then gone for the caller. On an error
- * (ONCE_E_NOMEM, ONCE_E_INVALID, ONCE_E_TOO_BIG, ONCE_E_FORKED) the claim is still the caller's. All three are repeated until
- * the store has them, and the claim is renewed meanwhile. When that takes longer than store_timeout the callback is told
- * ONCE_E_UNAVAILABLE (or ONCE_E_FULL) and the work goes on without it. `cb` may be NULL.
+ * (ONCE_E_INVALID, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_CLOSED, ONCE_E_FORKED) the claim is still the caller's. All
+ * three are repeated until the store has them, and the claim is renewed meanwhile. When that takes longer than store_timeout the
+ * callback is told ONCE_E_UNAVAILABLE, ONCE_E_FULL or ONCE_E_NEWER, and the work goes on without it. ONCE_E_CORRUPT and
+ * ONCE_E_UNSUPPORTED are final: the store will never take it. `cb` may be NULL.
  *
  * complete: the operation took effect, this is its response. Outcomes done, already, lost.
  * release:  it certainly did not take effect, or may be repeated: the key can be claimed again. `status` (or 0) and `note`
@@ -243,7 +254,13 @@ ONCE_API ONCE_MUST_CHECK int once_release(once_claim_t *claim, int status, once_
                                           once_cb cb, void *data);
 ONCE_API ONCE_MUST_CHECK int once_doubt(once_claim_t *claim, once_cb cb, void *data);
 
-/* Extends the lease now, whatever the option `renew` says. The claim stays the caller's. `cb` may be NULL. */
+/*
+ * Extends the lease now, whatever the option `renew` says. The claim stays the caller's. `cb` may be NULL.
+ *
+ * This and every call below returns ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED, and ONCE_E_INVALID for a token, filter or response
+ * that is none; then nothing was submitted. Their callbacks can be told ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NEWER,
+ * ONCE_E_CORRUPT, ONCE_E_IO, ONCE_E_NOMEM and ONCE_E_CLOSED.
+ */
 ONCE_API ONCE_MUST_CHECK int once_renew(once_claim_t *claim, once_cb cb, void *data);
 
 /* Forgets the claim without telling the store: as if this process had died. It runs out by its lease. */
@@ -371,6 +388,11 @@ typedef struct once_stats_data {
     uint64_t bytes;         /* that the store uses for records */
     uint64_t max_records;   /* its bound; 0: none */
     uint64_t max_bytes;     /* its bound; 0: none */
+    /* of a local store; 0 with others */
+    uint64_t segments;      /* files of the log; `bytes` is their size */
+    uint64_t index_bytes;   /* on disk, beside them */
+    uint64_t spare_bytes;   /* of emptied files that wait to be used again, beside them */
+    uint64_t quarantined;   /* damaged ranges that were set aside: see once fsck */
 } once_stats_t;
 
 ONCE_API ONCE_MUST_CHECK int once_stats(once_t *once, once_cb cb, void *data);
@@ -378,7 +400,8 @@ ONCE_API const once_stats_t *once_answer_stats(const once_answer_t *answer); /* 
 
 /*
  * Starts a new fingerprint secret. Earlier ones stay readable; those replaced longer than `keep_ms` ago are forgotten (choose
- * at least the longest ttl: a record whose secret is forgotten answers mismatch). The answer's count is the new secret's id.
+ * at least the longest ttl and a minute, which is how long other handles may take to notice: a record whose secret is forgotten
+ * answers mismatch). The answer's count is the new secret's id.
  * ONCE_E_UNSUPPORTED when the secrets are in a file that this process cannot write, ONCE_E_CONFLICT when another rotation won,
  * ONCE_E_FULL when four secrets would have to be kept, which is the most, ONCE_E_UNAVAILABLE while the secrets are not there yet.
  */
@@ -392,7 +415,7 @@ ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb
  * A blocked caller does not dispatch, so nothing is renewed while it works: choose a lease that covers the work, call
  * once_renew_sync in between, or open with `thread=on`. ONCE_E_REENTRANT inside a callback of the same handle.
  * once_complete_sync, once_release_sync and once_doubt_sync take the claim over unless they return ONCE_E_INVALID,
- * ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be NULL where only the code matters.
+ * ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be NULL where only the code matters.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin_sync(once_t *once, const once_ask_t *ask,
                                              once_answer_t **answer);

@@ -3,7 +3,7 @@
  *
  * What can go wrong between the question and the answer, and what is done about it:
  *   the reply to the claim is lost      the same claim id is asked again: the store recognises it
- *   that takes longer than the caller   the caller is told; the job goes on until it knows whether it was granted, and then
+ *   that takes longer than the caller   the caller is told; the job goes on until it can see whether it was granted, and then
  *   waits                               releases: nothing was run, and nobody shall wait for a lease because of us
  *   the record went unknown meanwhile   `mine`: nothing was run; release and claim anew with a new id
  *   run comes late (half the lease)     release and claim anew: the holder must have time to send, and a lease that was over
@@ -26,6 +26,7 @@ typedef enum phase {
     PARKED,  /* waits for the secrets */
     FAILING, /* the secrets cannot be had: is being told */
     CLAIMING,
+    LOOKING, /* gave up: was it granted? Only looks: asking could take over somebody else's claim */
     RELEASING, /* gives a claim back that nobody will run */
 } phase_t;
 
@@ -89,6 +90,13 @@ static void tell_error(begin_t *begin, int error)
     once__job_end(&begin->job);
 }
 
+/* Whether the claim was granted is to be seen. Sent now, or when the pause that is under way is over. */
+static void prepare_look(begin_t *begin)
+{
+    begin->job.op.kind = ONCE__OP_GET;
+    begin->phase = LOOKING;
+}
+
 /* Gives back the claim that the last reply told about. */
 static void submit_release(begin_t *begin)
 {
@@ -98,6 +106,7 @@ static void submit_release(begin_t *begin)
     free(op->record);
     op->record = NULL;
     memset(&op->event, 0, sizeof(op->event));
+    op->kind = ONCE__OP_EVENT;
     op->event.kind = ONCE__RELEASE;
     op->event.claim = claim;
     begin->phase = RELEASING;
@@ -198,7 +207,26 @@ static void claim_failed(begin_t *begin)
     } else if (begin->giving_up && !begin->maybe_granted) {
         once__job_end(&begin->job);
     } else {
+        if (begin->giving_up) {
+            prepare_look(begin);
+        }
         (void)once__job_pause(&begin->job);
+    }
+}
+
+/* The record as it is, or that there is none. */
+static void look_answered(begin_t *begin)
+{
+    const once__op_t *op = &begin->job.op;
+    int is_open = op->head.state == ONCE_STATE_PENDING || op->head.state == ONCE_STATE_UNKNOWN;
+
+    if (op->error != ONCE_OK && op->error != ONCE_E_NOT_FOUND && !once__is_hopeless(op->error)) {
+        (void)once__job_pause(&begin->job);
+    } else if (op->error == ONCE_OK && is_open &&
+               once__equal(op->head.claim.id, begin->claim_id, ONCE_CLAIM_ID_SIZE)) {
+        submit_release(begin);
+    } else {
+        once__job_end(&begin->job);
     }
 }
 
@@ -224,7 +252,9 @@ static void begin_reply(once__job_t *job)
         }
         return;
     }
-    if (job->op.error != ONCE_OK) {
+    if (begin->phase == LOOKING) {
+        look_answered(begin);
+    } else if (job->op.error != ONCE_OK) {
         write_failed(begin);
     } else if (begin->giving_up) {
         once__job_end(&begin->job);
@@ -243,6 +273,8 @@ static void give_up(begin_t *begin, int error)
     }
     if (begin->phase == PARKED || (begin->phase == CLAIMING && !begin->maybe_granted)) {
         once__job_end(&begin->job);
+    } else if (begin->phase == CLAIMING) {
+        prepare_look(begin);
     }
 }
 

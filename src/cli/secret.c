@@ -31,6 +31,12 @@ static int run_rotate(const once__cli_call_t *call)
             printf("new fingerprints are made with secret %" PRIu64
                    "; secrets replaced more than %s ago are forgotten\n",
                    once_answer_count(answer), once__cli_duration(keep_ms).text);
+        } else if (error == ONCE_E_FULL) {
+            (void)fprintf(stderr,
+                          "once secret rotate: four secrets are still in use, which is the most; "
+                          "wait until the oldest "
+                          "was replaced longer than --keep ago, or choose a shorter --keep\n");
+            code = ONCE__CLI_REFUSED;
         } else {
             code = once__cli_store_failed("rotate the secret", error);
         }

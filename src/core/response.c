@@ -18,7 +18,7 @@ enum {
 #define SEAL_SIZE    (ONCE__SEAL_NONCE_SIZE + ONCE__SEAL_TAG_SIZE)
 #define PLAIN_MIN    4 /* the header count */
 #define HEADER_MIN   9 /* two lengths and a name */
-#define PLAIN_MAX    (PLAIN_MIN + 8 * ONCE__HEADER_COUNT_MAX + ONCE_HEADERS_MAX + ONCE_BODY_STORE_MAX)
+#define PLAIN_MAX    (PLAIN_MIN + 8 * ONCE_HEADER_COUNT_MAX + ONCE_HEADERS_MAX + ONCE_BODY_STORE_MAX)
 #define COVERED_SIZE (ONCE_ID_SIZE + 2 + FIELDS_SIZE)
 
 static_assert(FIELDS_SIZE + SEAL_SIZE + PLAIN_MAX <= ONCE__PAYLOAD_MAX, "a response is a payload");
@@ -48,7 +48,7 @@ static int check(const once_response_t *response, size_t *plain_len)
         return ONCE_E_INVALID;
     }
     if (response->body.len > ONCE_BODY_STORE_MAX ||
-        response->header_count > ONCE__HEADER_COUNT_MAX) {
+        response->header_count > ONCE_HEADER_COUNT_MAX) {
         return ONCE_E_TOO_BIG;
     }
     for (size_t i = 0; i < response->header_count; i++) {
@@ -286,7 +286,7 @@ static int unpack_plain(const packed_t *packed, once__zstd_t *zstd, once__unpack
     uint8_t *plain;
     int rc = ONCE_OK;
 
-    room = room < ONCE__HEADER_COUNT_MAX ? room : ONCE__HEADER_COUNT_MAX;
+    room = room < ONCE_HEADER_COUNT_MAX ? room : ONCE_HEADER_COUNT_MAX;
     if (packed->flags & COMPRESSED
             ? !once__zstd_holds(packed->bytes, packed->len, packed->plain_len)
             : packed->len != packed->plain_len) {

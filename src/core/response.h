@@ -14,7 +14,6 @@
 #include "core/seal.h"
 #include "core/zstd.h"
 
-#define ONCE__HEADER_COUNT_MAX 500
 
 typedef struct once__packing {
     const once__seal_keys_t *seal; /* NULL or count 0: not sealed */
@@ -27,7 +26,7 @@ typedef struct once__packing {
 /*
  * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status outside 100
  * to 999, a header without a name, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX,
- * ONCE_HEADERS_MAX, ONCE__HEADER_COUNT_MAX), ONCE_E_NOMEM. On an error `*data` is NULL.
+ * ONCE_HEADERS_MAX, ONCE_HEADER_COUNT_MAX), ONCE_E_NOMEM. On an error `*data` is NULL.
  */
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
                         const once__packing_t *packing, uint8_t **data, size_t *len);

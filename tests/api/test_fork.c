@@ -14,11 +14,37 @@ static void never(once_t *once, once_answer_t *answer, void *data)
     *(int *)data = 1;
 }
 
+static int never_each(once_t *once, const once_record_t *record, void *data)
+{
+    *(int *)data = 1;
+    return 0;
+}
+
+/* A child can open a store of its own, whatever its parent's threads were doing. */
+static int child_opens_its_own(void)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_answer_t *answer;
+    once_t *once;
+
+    ask.key.data = "k";
+    ask.key.len = 1;
+    if (once_open("memory:shared", NULL, &once, NULL) != ONCE_OK ||
+        once_begin_sync(once, &ask, &answer) != ONCE_OK ||
+        once_answer_outcome(answer) != ONCE_RUN) {
+        return 3;
+    }
+    once_answer_free(answer);
+    return once_close(once, -1) == ONCE_OK ? 0 : 4;
+}
+
 /* In the child. Returns 0 when every call was refused and the parent's handle was left alone. */
 static int child_is_refused(once_t *once, once_claim_t *claim)
 {
     once_ask_t ask = ONCE_ASK_INIT;
     once_response_t response = ONCE_RESPONSE_INIT;
+    once_slice_t note = {"x", 1};
+    once_claim_t *adopted;
     once_answer_t *answer;
     uint8_t id[ONCE_ID_SIZE] = {0};
     int called = 0;
@@ -30,12 +56,23 @@ static int child_is_refused(once_t *once, once_claim_t *claim)
         once_complete(claim, &response, never, &called) != ONCE_E_FORKED ||
         once_renew(claim, never, &called) != ONCE_E_FORKED ||
         once_get(once, id, never, &called) != ONCE_E_FORKED ||
+        once_release(claim, 0, note, never, &called) != ONCE_E_FORKED ||
+        once_doubt(claim, never, &called) != ONCE_E_FORKED ||
+        once_settle(once, "x", NULL, 0, note, 0, never, &called) != ONCE_E_FORKED ||
+        once_purge(once, "x", 0, never, &called) != ONCE_E_FORKED ||
+        once_scan(once, NULL, never_each, never, &called) != ONCE_E_FORKED ||
+        once_stats(once, never, &called) != ONCE_E_FORKED ||
+        once_reap(once, 0, never, &called) != ONCE_E_FORKED ||
+        once_rotate(once, 0, never, &called) != ONCE_E_FORKED ||
+        once_claim_adopt(once, "x", 0, &adopted) != ONCE_E_FORKED ||
+        once_record_id_of(once, note, note, id) != ONCE_E_FORKED ||
+        once_scope_hash_of(once, note, id) != ONCE_E_FORKED || once_claim_alive(claim) ||
         once_dispatch(once) != ONCE_E_FORKED || once_wait(once, 0) != ONCE_E_FORKED ||
         once_shutdown(once, NULL, NULL) != ONCE_E_FORKED || called) {
         return 1;
     }
     once_claim_drop(claim);
-    return once_close(once, -1) == ONCE_OK ? 0 : 2;
+    return once_close(once, -1) == ONCE_OK ? child_opens_its_own() : 2;
 }
 
 static void check(const char *url)

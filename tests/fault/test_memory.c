@@ -5,7 +5,10 @@
 #include "support/testing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <once/once.h>
 
@@ -66,10 +69,62 @@ static void works_or_says_so(int code)
     assert_true(code == ONCE_OK || code == ONCE_E_NOMEM);
 }
 
+static void judge(once_t *once)
+{
+    once_answer_t *answer;
+    once_claim_t *claim, *adopted;
+    char token[ONCE_TOKEN_SIZE];
+    uint8_t id[ONCE_ID_SIZE] = {0};
+    int code = begin(once, "judged", NULL, &answer);
+
+    works_or_says_so(code);
+    claim = code == ONCE_OK ? once_answer_take_claim(answer) : NULL;
+    if (claim != NULL) {
+        once_claim_token(claim, token);
+        once_claim_drop(claim);
+        code = once_claim_adopt(once, token, 0, &adopted);
+        works_or_says_so(code);
+        if (code == ONCE_OK && once_doubt_sync(adopted, NULL) == ONCE_E_NOMEM) {
+            once_claim_drop(adopted);
+        }
+        works_or_says_so(
+            once_settle_sync(once, token, NULL, 500, once__slice("never", 5), 1, NULL));
+        works_or_says_so(once_purge_sync(once, token, 1, NULL));
+    }
+    if (answer != NULL) {
+        once_answer_free(answer);
+    }
+    code = once_get_sync(once, id, &answer);
+    assert_true(code == ONCE_E_NOT_FOUND || code == ONCE_E_NOMEM);
+}
+
+static void set_up(void)
+{
+    once_policy_t *policy = once_policy_new(), *copy;
+    once_options_t *options = once_options_new();
+    once_body_t *body =
+        once_body_new(ONCE_BODY_MULTIPART, once__slice("multipart/form-data; boundary=b", 31));
+
+    if (policy != NULL) {
+        works_or_says_so(once_policy_parse(policy, "ttl=1h recover=hold record=2xx,4xx", NULL));
+        copy = once_policy_copy(policy);
+        once_policy_free(copy);
+    }
+    if (options != NULL) {
+        works_or_says_so(once_options_set(options, "ttl", "1h", NULL));
+    }
+    if (body != NULL) {
+        works_or_says_so(once_body_add(body, "--b\r\n\r\nx\r\n--b--\r\n", 20));
+    }
+    once_body_free(body);
+    once_options_free(options);
+    once_policy_free(policy);
+}
+
 static void tell(once_t *once)
 {
     once_body_t *body = json_body();
-    once_answer_t *answer;
+    once_answer_t *answer = NULL;
     unsigned records = 0;
     int code;
 
@@ -95,6 +150,7 @@ static void tell(once_t *once)
         }
         once_answer_free(answer);
     }
+    judge(once);
     works_or_says_so(once_scan_sync(once, NULL, count_records, &records, NULL));
     works_or_says_so(once_stats_sync(once, NULL));
     works_or_says_so(once_reap_sync(once, 0, NULL));
@@ -108,6 +164,7 @@ static void run_story(const char *options)
     once_error_t err;
     once_t *once;
 
+    set_up();
     if (once_open(options, NULL, &once, &err) != ONCE_OK) {
         assert_int_equal(err.code, ONCE_E_NOMEM);
         return;
@@ -146,11 +203,33 @@ static void also_where_a_record_is_kept_by_another_handle(void **state)
     assert_int_equal(once_close(keeper, -1), ONCE_OK);
 }
 
+#define SEAL_KEY "1 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
+
+static void also_with_files_and_a_thread(void **state)
+{
+    char directory[] = "/tmp/once-memory-XXXXXX", url[256], keys[64], secrets[64];
+    FILE *file;
+
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(keys, sizeof(keys), "%s/keys", directory);
+    (void)snprintf(secrets, sizeof(secrets), "%s/secrets", directory);
+    file = fopen(keys, "w");
+    assert_non_null(file);
+    assert_true(fputs(SEAL_KEY, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(keys, 0600), 0);
+    (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s&encrypt=file:%s", secrets, keys);
+    for_every_n(url);
+    for_every_n("memory:?thread=on");
+    assert_int_equal(unlink(keys) + unlink(secrets) + rmdir(directory), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_fails_once),
         cmocka_unit_test(also_where_a_record_is_kept_by_another_handle),
+        cmocka_unit_test(also_with_files_and_a_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

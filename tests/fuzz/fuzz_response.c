@@ -27,7 +27,7 @@ static void check(int holds)
 
 static void on_malloc(const volatile void *memory, size_t size)
 {
-    check(size <= ONCE__PAYLOAD_MAX + ONCE__HEADER_COUNT_MAX * sizeof(once_header_t));
+    check(size <= ONCE__PAYLOAD_MAX + ONCE_HEADER_COUNT_MAX * sizeof(once_header_t));
 }
 
 static void on_free(const volatile void *memory)

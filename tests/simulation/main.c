@@ -138,7 +138,9 @@ static int run_many(const arguments_t *arguments)
         if (verdict.property[0] != '\0') {
             show_how(arguments, seed);
             show_violation(seed, &verdict);
-            printf("the whole trace: simulate --seed %" PRIu64 " --trace\n", seed);
+            printf("the whole trace: simulate --seed %" PRIu64 " --trace%s%s\n", seed,
+                   arguments->broken != NULL ? " --broken " : "",
+                   arguments->broken != NULL ? arguments->broken->name : "");
             return 1;
         }
         seed++;

@@ -117,7 +117,7 @@ const script_t named_scripts[] = {
      .effects = 1, .state = ONCE_STATE_COMPLETED, .catches = {"own-answer", "complete-any-claim"}},
 
     {"L4", "the reply to a claim is lost until the lease is over: nothing was sent, nothing stays unknown",
-     .recover = ONCE_HOLD, .horizon = 4000,
+     .recover = ONCE_HOLD, .store_timeout = 4000, .horizon = 6000,
      .steps = {ASK(0, 0), ASK(1100, 1), ASK(3000, 1)},
      .fates = {{FATE_LOSE_REPLY, 0, ONCE__CLAIM, 1, 1, 0}, {FATE_LOSE_REQUEST, 0, ONCE__CLAIM, 2, 5, 0}},
      .courses = {GOOD},

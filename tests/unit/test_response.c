@@ -235,17 +235,17 @@ static void wrong_responses_are_refused(void **state)
 static void limits_hold_to_the_byte(void **state)
 {
     static uint8_t zeros[ONCE_BODY_STORE_MAX + 1];
-    static once_header_t headers[ONCE__HEADER_COUNT_MAX + 1];
+    static once_header_t headers[ONCE_HEADER_COUNT_MAX + 1];
     once_response_t response = ONCE_RESPONSE_INIT;
     once__payload_t payload;
     once__unpacked_t out;
 
-    for (size_t i = 0; i <= ONCE__HEADER_COUNT_MAX; i++) {
+    for (size_t i = 0; i <= ONCE_HEADER_COUNT_MAX; i++) {
         headers[i].name = once__slice(zeros, 1);
     }
-    headers[0].value = once__slice(zeros, ONCE_HEADERS_MAX - ONCE__HEADER_COUNT_MAX);
+    headers[0].value = once__slice(zeros, ONCE_HEADERS_MAX - ONCE_HEADER_COUNT_MAX);
     response.headers = headers;
-    response.header_count = ONCE__HEADER_COUNT_MAX;
+    response.header_count = ONCE_HEADER_COUNT_MAX;
     response.body = once__slice(zeros, ONCE_BODY_STORE_MAX);
     assert_int_equal(pack(&response, NEVER, NULL, NULL, &payload), ONCE_OK);
     assert_true(payload.len <= ONCE__PAYLOAD_MAX);
@@ -309,7 +309,7 @@ static void damaged_payloads_are_corrupt(void **state)
 /* As many headers as the limit says, and one more than there is room for. */
 static void too_many_headers_are_corrupt(void **state)
 {
-    for (uint32_t count = ONCE__HEADER_COUNT_MAX; count <= ONCE__HEADER_COUNT_MAX + 1; count++) {
+    for (uint32_t count = ONCE_HEADER_COUNT_MAX; count <= ONCE_HEADER_COUNT_MAX + 1; count++) {
         uint32_t plain_len = 4 + 9 * count;
         uint8_t *data = calloc(1, 9 + plain_len);
 
@@ -319,7 +319,7 @@ static void too_many_headers_are_corrupt(void **state)
             data[13 + 9 * i] = 1;
         }
         assert_int_equal(unpack(data, 9 + plain_len),
-                         count == ONCE__HEADER_COUNT_MAX ? ONCE_OK : ONCE_E_CORRUPT);
+                         count == ONCE_HEADER_COUNT_MAX ? ONCE_OK : ONCE_E_CORRUPT);
         free(data);
     }
 }
