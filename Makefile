@@ -38,6 +38,7 @@ soak: deps ## simulation, model check and fuzzing for SOAK_SECONDS (default 600)
 
 install: build ## install below DESTDIR and PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi # so that programs find libonce.so at once
 
 clean: ## remove the build directory
 	@rm -rf $(BUILD)

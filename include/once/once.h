@@ -49,14 +49,14 @@ extern "C" {
 #define ONCE_VERSION_PATCH 0
 #define ONCE_VERSION       "0.1.0"
 
-#define ONCE_ID_SIZE         32 /* bytes of a record id */
-#define ONCE_CLAIM_ID_SIZE   16 /* bytes of a claim id */
-#define ONCE_SCOPE_HASH_SIZE 16 /* bytes of a scope's keyed hash */
-#define ONCE_TOKEN_SIZE      72 /* text of a claim (`Once-Claim`) with its terminator */
-#define ONCE_NOTE_MAX        200 /* bytes of the text that a released record keeps */
-#define ONCE_BODY_STORE_MAX  (16 * 1024 * 1024) /* bytes of a response body that a record can hold */
-#define ONCE_HEADERS_MAX     (256 * 1024)       /* bytes of all its header names and values */
-#define ONCE_HEADER_COUNT_MAX 500               /* and how many there can be */
+#define ONCE_ID_SIZE          32  /* bytes of a record id */
+#define ONCE_CLAIM_ID_SIZE    16  /* bytes of a claim id */
+#define ONCE_SCOPE_HASH_SIZE  16  /* bytes of a scope's keyed hash */
+#define ONCE_TOKEN_SIZE       72  /* text of a claim (`Once-Claim`) with its terminator */
+#define ONCE_NOTE_MAX         200 /* bytes of the text that a released record keeps */
+#define ONCE_BODY_STORE_MAX   (16 * 1024 * 1024) /* bytes of a response body that a record can hold */
+#define ONCE_HEADERS_MAX      (256 * 1024)       /* bytes of all its header names and values */
+#define ONCE_HEADER_COUNT_MAX 500                /* and how many there can be */
 
 typedef struct once once_t;                 /* a handle */
 typedef struct once_options once_options_t; /* how to open one */
@@ -143,8 +143,8 @@ typedef enum once_outcome {
     ONCE_UNKNOWN = 5,
     /* of a write */
     ONCE_DONE = 6,    /* it is as you asked, now or already from an earlier try */
-    ONCE_ALREADY = 7, /* this claim completed the record before: the answer holds the stored response */
-    ONCE_LOST = 8,    /* the claim is no longer yours: answer from the record, never with your own response */
+    ONCE_ALREADY = 7, /* this claim completed the record before: here is the stored response */
+    ONCE_LOST = 8, /* the claim is no longer yours: answer from the record, never with your own */
     ONCE_REFUSED = 9, /* settle, purge: the record moved on, is completed, or its lease is live */
 } once_outcome_t;
 
@@ -153,7 +153,8 @@ ONCE_API const char *once_outcome_name(once_outcome_t outcome);
 
 typedef void (*once_cb)(once_t *once, once_answer_t *answer, void *data);
 
-ONCE_API int once_answer_error(const once_answer_t *answer); /* ONCE_OK or why there is no outcome */
+ONCE_API int
+once_answer_error(const once_answer_t *answer); /* ONCE_OK or why there is no outcome */
 ONCE_API once_outcome_t once_answer_outcome(const once_answer_t *answer);
 
 /*
@@ -191,9 +192,11 @@ typedef struct once_ask {
     const once_body_t *body;     /* a streamed body, or NULL and then: */
     once_slice_t bytes;          /* the whole body, exact */
     const once_policy_t *policy; /* NULL: the handle's */
-    const uint8_t *claim_id;     /* ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them.
-                                    Repeat one only when its reply was lost and nothing was run under it;
-                                    one that was released answers ONCE_LOST */
+    /*
+     * ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them. Repeat one only when its reply was lost and
+     * nothing was run under it; one that was released answers ONCE_LOST.
+     */
+    const uint8_t *claim_id;
 } once_ask_t;
 
 #define ONCE_ASK_INIT                                                                              \
@@ -302,19 +305,25 @@ typedef enum once_state {
 ONCE_API const char *once_state_name(once_state_t state); /* static string */
 
 ONCE_API once_state_t once_record_state(const once_record_t *record);
-ONCE_API const uint8_t *once_record_id(const once_record_t *record);         /* ONCE_ID_SIZE bytes */
-ONCE_API const uint8_t *once_record_scope_hash(const once_record_t *record); /* ONCE_SCOPE_HASH_SIZE bytes */
+/* ONCE_ID_SIZE, ONCE_SCOPE_HASH_SIZE and ONCE_CLAIM_ID_SIZE bytes. */
+ONCE_API const uint8_t *once_record_id(const once_record_t *record);
+ONCE_API const uint8_t *once_record_scope_hash(const once_record_t *record);
+ONCE_API const uint8_t *once_record_claim_id(const once_record_t *record);
 ONCE_API once_slice_t once_record_key(const once_record_t *record);
 ONCE_API uint32_t once_record_epoch(const once_record_t *record);
-ONCE_API const uint8_t *once_record_claim_id(const once_record_t *record); /* ONCE_CLAIM_ID_SIZE bytes */
 ONCE_API once_recover_t once_record_recover(const once_record_t *record);
-ONCE_API int once_record_status(const once_record_t *record);         /* of the response or the failure; 0: none */
-ONCE_API once_slice_t once_record_note(const once_record_t *record);  /* why it failed; may be empty */
-ONCE_API uint64_t once_record_age_ms(const once_record_t *record);    /* since its first claim */
-ONCE_API uint64_t once_record_idle_ms(const once_record_t *record);   /* since its last change */
-ONCE_API uint64_t once_record_lease_ms(const once_record_t *record);  /* what is left of the lease; 0: over */
-ONCE_API uint64_t once_record_expires_ms(const once_record_t *record); /* until it is forgotten; 0: never */
-ONCE_API uint64_t once_record_bytes(const once_record_t *record);      /* what its key and response take in the store */
+/* Of the response or the failure, 0: none; and why it failed, which may be empty. */
+ONCE_API int once_record_status(const once_record_t *record);
+ONCE_API once_slice_t once_record_note(const once_record_t *record);
+/* Since its first claim, and since its last change. */
+ONCE_API uint64_t once_record_age_ms(const once_record_t *record);
+ONCE_API uint64_t once_record_idle_ms(const once_record_t *record);
+/* What is left of the lease, 0: it is over; and until it is forgotten, 0: never. */
+ONCE_API uint64_t once_record_lease_ms(const once_record_t *record);
+ONCE_API uint64_t once_record_expires_ms(const once_record_t *record);
+/* What its key and response take in the store. */
+ONCE_API uint64_t once_record_bytes(const once_record_t *record);
+/* The claim that it is under, as text: for once_settle and once_purge. */
 ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE]);
 
 /*
@@ -351,14 +360,14 @@ ONCE_API ONCE_MUST_CHECK int once_purge(once_t *once, const char *token, int for
                                         void *data);
 
 typedef struct once_filter {
-    size_t size;                  /* sizeof(once_filter_t): set by ONCE_FILTER_INIT */
-    unsigned states;              /* bits 1u << once_state_t; 0: all */
-    int stuck;                    /* only pending ones with the lease over, and unknown ones */
-    uint64_t older_than_ms;       /* only with at least this age; 0: all */
-    uint64_t younger_than_ms;     /* only with less than this age; 0: all */
-    const uint8_t *scope_hash;    /* only of this scope */
-    size_t scope_hash_len;        /* how many of its bytes count: 1 to ONCE_SCOPE_HASH_SIZE */
-    uint64_t limit;               /* at most so many; 0: all */
+    size_t size;               /* sizeof(once_filter_t): set by ONCE_FILTER_INIT */
+    unsigned states;           /* bits 1u << once_state_t; 0: all */
+    int stuck;                 /* only pending ones with the lease over, and unknown ones */
+    uint64_t older_than_ms;    /* only with at least this age; 0: all */
+    uint64_t younger_than_ms;  /* only with less than this age; 0: all */
+    const uint8_t *scope_hash; /* only of this scope */
+    size_t scope_hash_len;     /* how many of its bytes count: 1 to ONCE_SCOPE_HASH_SIZE */
+    uint64_t limit;            /* at most so many; 0: all */
 } once_filter_t;
 
 #define ONCE_FILTER_INIT                                                                           \
@@ -373,8 +382,8 @@ typedef int (*once_scan_cb)(once_t *once, const once_record_t *record, void *dat
  * Shows every record that existed during the whole scan and passes the filter, in no order; one that comes or goes meanwhile
  * may be shown or not; none is shown twice. Works in steps and holds nothing up. `done` is called at the end.
  */
-ONCE_API ONCE_MUST_CHECK int once_scan(once_t *once, const once_filter_t *filter,
-                                       once_scan_cb each, once_cb done, void *data);
+ONCE_API ONCE_MUST_CHECK int once_scan(once_t *once, const once_filter_t *filter, once_scan_cb each,
+                                       once_cb done, void *data);
 
 /* Removes expired records, at most `limit` of them (0: all). The answer's count tells how many. */
 ONCE_API ONCE_MUST_CHECK int once_reap(once_t *once, uint64_t limit, once_cb cb, void *data);
@@ -382,21 +391,22 @@ ONCE_API uint64_t once_answer_count(const once_answer_t *answer);
 
 typedef struct once_stats_data {
     uint64_t pending, completed, failed, unknown;
-    uint64_t stuck;         /* pending with the lease over, and unknown */
-    uint64_t expired;       /* not yet removed; counted in none of the above */
-    uint64_t oldest_ms;     /* age of the oldest record; 0: no record */
-    uint64_t bytes;         /* that the store uses for records */
-    uint64_t max_records;   /* its bound; 0: none */
-    uint64_t max_bytes;     /* its bound; 0: none */
+    uint64_t stuck;       /* pending with the lease over, and unknown */
+    uint64_t expired;     /* not yet removed; counted in none of the above */
+    uint64_t oldest_ms;   /* age of the oldest record; 0: no record */
+    uint64_t bytes;       /* that the store uses for records */
+    uint64_t max_records; /* its bound; 0: none */
+    uint64_t max_bytes;   /* its bound; 0: none */
     /* of a local store; 0 with others */
-    uint64_t segments;      /* files of the log; `bytes` is their size */
-    uint64_t index_bytes;   /* on disk, beside them */
-    uint64_t spare_bytes;   /* of emptied files that wait to be used again, beside them */
-    uint64_t quarantined;   /* damaged ranges that were set aside: see once fsck */
+    uint64_t segments;    /* files of the log; `bytes` is their size */
+    uint64_t index_bytes; /* on disk, beside them */
+    uint64_t spare_bytes; /* of emptied files that wait to be used again, beside them */
+    uint64_t quarantined; /* damaged ranges that were set aside: see once fsck */
 } once_stats_t;
 
 ONCE_API ONCE_MUST_CHECK int once_stats(once_t *once, once_cb cb, void *data);
-ONCE_API const once_stats_t *once_answer_stats(const once_answer_t *answer); /* NULL: no such answer */
+ONCE_API const once_stats_t *
+once_answer_stats(const once_answer_t *answer); /* NULL: no such answer */
 
 /*
  * Starts a new fingerprint secret. Earlier ones stay readable; those replaced longer than `keep_ms` ago are forgotten (choose
@@ -419,9 +429,8 @@ ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb
  */
 ONCE_API ONCE_MUST_CHECK int once_begin_sync(once_t *once, const once_ask_t *ask,
                                              once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_complete_sync(once_claim_t *claim,
-                                                const once_response_t *response,
-                                                once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int
+once_complete_sync(once_claim_t *claim, const once_response_t *response, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_release_sync(once_claim_t *claim, int status, once_slice_t note,
                                                once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_doubt_sync(once_claim_t *claim, once_answer_t **answer);
@@ -430,13 +439,11 @@ ONCE_API ONCE_MUST_CHECK int once_get_sync(once_t *once, const uint8_t id[ONCE_I
                                            once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_settle_sync(once_t *once, const char *token,
                                               const once_response_t *response, int status,
-                                              once_slice_t note, int force,
-                                              once_answer_t **answer);
+                                              once_slice_t note, int force, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_purge_sync(once_t *once, const char *token, int force,
                                              once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_scan_sync(once_t *once, const once_filter_t *filter,
-                                            once_scan_cb each, void *data,
-                                            once_answer_t **answer);
+                                            once_scan_cb each, void *data, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_reap_sync(once_t *once, uint64_t limit, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_stats_sync(once_t *once, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_rotate_sync(once_t *once, uint64_t keep_ms,

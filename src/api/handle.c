@@ -191,7 +191,7 @@ static int open_url(once__url_t *url, once_options_t *options, once_t **handle, 
         return once__fail(err, code, "cannot make an event loop: %s", once_error_text(code));
     }
     code = open_store(url, options, loop, &store, err);
-    if (code != ONCE_OK) {
+    if (code != ONCE_OK || store == NULL) {
         once__loop_free(loop);
         return code;
     }

@@ -79,7 +79,7 @@ void once__cli_json_nest(once__cli_json_t *json, const char *name, once__cli_jso
 
 int once__cli_json_print(once__cli_json_t *json)
 {
-    size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
+    size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9);
     int failed = json->broken || json_dumpf(json->object, stdout, flags) != 0;
 
     json_decref(json->object);

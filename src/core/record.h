@@ -15,12 +15,12 @@
 /* Flags of a head. The numbers are stored: never renumber. */
 enum {
     ONCE__BY_LEASE = 1, /* unknown because the lease ran out, not because the holder said so */
-    ONCE__TAINTED = 2,  /* an earlier epoch ended in doubt or by lease: release cannot promise "no effect" */
+    ONCE__TAINTED = 2,  /* an earlier epoch ended in doubt or by lease */
 };
 
 typedef struct once__fingerprint {
-    uint32_t secret;  /* id of the secret that made it */
-    uint8_t mode;     /* once_body_mode_t as it was applied (after a fall-back: exact) */
+    uint32_t secret; /* id of the secret that made it */
+    uint8_t mode;    /* once_body_mode_t as it was applied (after a fall-back: exact) */
     uint8_t mac[32];
 } once__fingerprint_t;
 
@@ -31,17 +31,17 @@ typedef struct once__claim_ref {
 } once__claim_ref_t;
 
 typedef struct once__head {
-    uint8_t schema;         /* of the rest; > ONCE__SCHEMA: written by a newer version */
-    uint8_t state;          /* once_state_t */
-    uint8_t recover;        /* once_recover_t */
+    uint8_t schema;  /* of the rest; > ONCE__SCHEMA: written by a newer version */
+    uint8_t state;   /* once_state_t */
+    uint8_t recover; /* once_recover_t */
     uint8_t flags;
     once__claim_ref_t claim;
-    uint64_t lease_until;   /* the lease is over when now >= lease_until */
-    uint64_t lease_ms;      /* its length */
-    uint64_t changed;       /* the last change */
-    uint64_t expires;       /* completed, failed: forgotten when now >= expires. 0: never */
-    uint64_t ttl_ms;        /* retention asked for by the claim */
-    uint64_t created;       /* the first claim */
+    uint64_t lease_until; /* the lease is over when now >= lease_until */
+    uint64_t lease_ms;    /* its length */
+    uint64_t changed;     /* the last change */
+    uint64_t expires;     /* completed, failed: forgotten when now >= expires. 0: never */
+    uint64_t ttl_ms;      /* retention asked for by the claim */
+    uint64_t created;     /* the first claim */
     once__fingerprint_t fingerprint;
 } once__head_t;
 

@@ -14,7 +14,6 @@
 #include "core/seal.h"
 #include "core/zstd.h"
 
-
 typedef struct once__packing {
     const once__seal_keys_t *seal; /* NULL or count 0: not sealed */
     once__zstd_t *zstd;            /* of the handle; NULL: one for the call */

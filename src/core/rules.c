@@ -276,8 +276,8 @@ void once__step(const once__rules_t *rules, const once__head_t *head, const once
 const char *once__event_name(once__event_kind_t kind)
 {
     static const char *const names[ONCE__EVENT_COUNT] = {
-        "claim",           "complete", "release", "doubt", "renew", "settle completed",
-        "settle failed",   "reap",     "purge",
+        "claim",         "complete", "release", "doubt", "renew", "settle completed",
+        "settle failed", "reap",     "purge",
     };
     return kind < ONCE__EVENT_COUNT ? names[kind] : "?";
 }

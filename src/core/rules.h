@@ -24,7 +24,10 @@ typedef enum once__event_kind {
 } once__event_kind_t;
 
 /* Answers that only the library sees; the public ones are once_outcome_t. */
-enum { ONCE__MINE = 32 }; /* claim: the record is unknown by lease and the claim is yours; release it and claim anew */
+enum {
+    ONCE__MINE =
+        32, /* claim: unknown by lease, and the claim is yours; release it and claim anew */
+};
 
 #define ONCE__FINGERPRINTS_MAX 4 /* live secrets that a claim is prepared for */
 
@@ -34,38 +37,39 @@ typedef struct once__event {
     int force;               /* settle, purge */
     uint8_t recover;         /* claim */
     uint8_t fingerprint_count;
-    uint64_t lease_ms;       /* claim, doubt, renew; 0 with the latter two: the record's */
-    uint64_t ttl_ms;         /* claim; complete, settle: 0 means the record's */
-    once__fingerprint_t fingerprints[ONCE__FINGERPRINTS_MAX]; /* claim: the same request under each live secret */
+    uint64_t lease_ms; /* claim, doubt, renew; 0 with the latter two: the record's */
+    uint64_t ttl_ms;   /* claim; complete, settle: 0 means the record's */
+    /* claim: the same request under each live secret */
+    once__fingerprint_t fingerprints[ONCE__FINGERPRINTS_MAX];
 } once__event_t;
 
 /* Guards: facts about (record, event, now) that a row can need or forbid. */
 enum {
-    ONCE__G_MINE = 1 << 0,      /* the claim named is the record's: epoch and id (of a claim event: the id) */
-    ONCE__G_SAME = 1 << 1,      /* the fingerprint is the record's */
-    ONCE__G_LIVE = 1 << 2,      /* the lease is live */
-    ONCE__G_HOLD = 1 << 3,      /* the stricter of both policies is hold */
+    ONCE__G_MINE = 1 << 0, /* the claim is the record's: epoch and id (of a claim event: the id) */
+    ONCE__G_SAME = 1 << 1, /* the fingerprint is the record's */
+    ONCE__G_LIVE = 1 << 2, /* the lease is live */
+    ONCE__G_HOLD = 1 << 3, /* the stricter of both policies is hold */
     ONCE__G_BY_LEASE = 1 << 4,  /* flag of the record */
     ONCE__G_TAINTED = 1 << 5,   /* flag of the record */
     ONCE__G_FORCE = 1 << 6,     /* asked for */
     ONCE__G_NEWER = 1 << 7,     /* written by a newer version */
     ONCE__G_EXPIRED = 1 << 8,   /* completed or failed, and the ttl is over */
-    ONCE__G_ABANDONED = 1 << 9, /* pending or unknown, and untouched for a retention after its lease */
+    ONCE__G_ABANDONED = 1 << 9, /* pending or unknown, untouched for a retention after its lease */
 };
 
 /* Effects: what a row does to the head besides the state. */
 enum {
-    ONCE__E_GRANT = 1 << 0,          /* epoch + 1, the event's claim id, lease, ttl and the stricter policy */
-    ONCE__E_TAINT = 1 << 1,          /* the epoch that ends here ended in doubt or by lease */
-    ONCE__E_EXTEND = 1 << 2,         /* lease = now + lease, never shorter than it is */
-    ONCE__E_DOUBT_LEASE = 1 << 3,    /* lease = now + lease */
-    ONCE__E_END_LEASE = 1 << 4,      /* the lease is over */
-    ONCE__E_BY_LEASE = 1 << 5,       /* remember that the lease ran out */
-    ONCE__E_NOT_BY_LEASE = 1 << 6,   /* forget it */
-    ONCE__E_CLEAN = 1 << 7,          /* forget taint and by-lease */
-    ONCE__E_RETAIN = 1 << 8,         /* expires = now + ttl */
-    ONCE__E_PAYLOAD = 1 << 9,        /* the event's payload replaces the record's */
-    ONCE__E_DROP_PAYLOAD = 1 << 10,  /* the record has no payload any more */
+    ONCE__E_GRANT = 1 << 0,  /* epoch + 1; the event's claim id, lease, ttl; the stricter policy */
+    ONCE__E_TAINT = 1 << 1,  /* the epoch that ends here ended in doubt or by lease */
+    ONCE__E_EXTEND = 1 << 2, /* lease = now + lease, never shorter than it is */
+    ONCE__E_DOUBT_LEASE = 1 << 3,   /* lease = now + lease */
+    ONCE__E_END_LEASE = 1 << 4,     /* the lease is over */
+    ONCE__E_BY_LEASE = 1 << 5,      /* remember that the lease ran out */
+    ONCE__E_NOT_BY_LEASE = 1 << 6,  /* forget it */
+    ONCE__E_CLEAN = 1 << 7,         /* forget taint and by-lease */
+    ONCE__E_RETAIN = 1 << 8,        /* expires = now + ttl */
+    ONCE__E_PAYLOAD = 1 << 9,       /* the event's payload replaces the record's */
+    ONCE__E_DROP_PAYLOAD = 1 << 10, /* the record has no payload any more */
 };
 
 #define ONCE__ANY_STATE                                                                            \
@@ -75,14 +79,14 @@ enum {
 
 /* The first row whose event and state fit, whose needed guards hold and whose forbidden ones do not, decides. */
 typedef struct once__rule {
-    const char *name;   /* for tests, docs and traces; unique */
-    uint8_t event;      /* once__event_kind_t */
-    uint8_t from;       /* bits 1 << once_state_t */
+    const char *name; /* for tests, docs and traces; unique */
+    uint8_t event;    /* once__event_kind_t */
+    uint8_t from;     /* bits 1 << once_state_t */
     uint16_t need;
     uint16_t forbid;
-    uint8_t to;         /* once_state_t or ONCE__KEEP_STATE */
+    uint8_t to; /* once_state_t or ONCE__KEEP_STATE */
     uint16_t effects;
-    uint8_t outcome;    /* once_outcome_t or ONCE__MINE */
+    uint8_t outcome; /* once_outcome_t or ONCE__MINE */
 } once__rule_t;
 
 typedef struct once__rules {
@@ -96,9 +100,9 @@ extern const once__rules_t once__rules;
 typedef struct once__step {
     const once__rule_t *rule; /* the row that decided */
     uint8_t outcome;          /* once_outcome_t or ONCE__MINE */
-    int changed;              /* `next` must be written; with state NONE: the record must be removed */
-    uint64_t now;             /* max(clock, the record's last change) */
-    once__head_t next;        /* the head after the event */
+    int changed;       /* `next` must be written; with state NONE: the record must be removed */
+    uint64_t now;      /* max(clock, the record's last change) */
+    once__head_t next; /* the head after the event */
 } once__step_t;
 
 /*

@@ -80,9 +80,10 @@ int main(void)
     once__secrets_make(&secrets, random, 1);
     decision = measure(decide);
     hash = measure(bare_hash);
-    (void)printf("decision (key, id, fingerprint of 1 KiB, rules)   %6.2f us CPU   (required < 5.00)\n",
-                 decision);
-    (void)printf("  bare SHA-256 of the same 1 KiB                  %6.2f us CPU   ratio %.1f\n", hash,
-                 decision / hash);
+    (void)printf(
+        "decision (key, id, fingerprint of 1 KiB, rules)   %6.2f us CPU   (required < 5.00)\n",
+        decision);
+    (void)printf("  bare SHA-256 of the same 1 KiB                  %6.2f us CPU   ratio %.1f\n",
+                 hash, decision / hash);
     return decision < 5.0 ? 0 : 1;
 }

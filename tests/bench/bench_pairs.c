@@ -97,8 +97,9 @@ int main(void)
         bench_keep_best(&best, run());
     }
     rate = PAIRS / best;
-    (void)printf("memory store, claim + complete, %d in flight      %8.0f pairs/s of CPU  %.2f us/pair  "
-                 "(required >= %.0f)\n",
-                 INFLIGHT, rate, 1e6 / rate, REQUIRED);
+    (void)printf(
+        "memory store, claim + complete, %d in flight      %8.0f pairs/s of CPU  %.2f us/pair  "
+        "(required >= %.0f)\n",
+        INFLIGHT, rate, 1e6 / rate, REQUIRED);
     return failed == 0 && rate >= REQUIRED ? 0 : 1;
 }
