@@ -232,6 +232,34 @@ static void garbage(once__test_t *t)
     CHECK_EQ(RECORDS, removed);
 }
 
+/*
+ * 22. Keys were derived from the body behind the caller's back: a customer who really ordered twice got one order.
+ *     Nothing is derived unless it is asked for, and then the time is a part of it.
+ */
+static void derived_keys(once__test_t *t)
+{
+    once_slice_t principal = {"customer-7", 10}, action = {"order", 5}, payload = {"book", 4};
+    once__peer_t *a = once__peer_open(t, "");
+    once_ask_t no_key = ONCE_ASK_INIT;
+    once_answer_t *answer = NULL;
+    once_key_t now, soon, later;
+    once__asked_t first = {.key = now.text}, repeat = {.key = soon.text},
+                  second = {.key = later.text};
+
+    no_key.bytes = payload;
+    EXPECT(ONCE_E_KEY, once_begin_sync(a->once, &no_key, &answer));
+    EXPECT(ONCE_OK,
+           once_key_deterministic(principal, action, payload, 3600000, 3600000, &now, NULL));
+    EXPECT(ONCE_OK,
+           once_key_deterministic(principal, action, payload, 7199999, 3600000, &soon, NULL));
+    EXPECT(ONCE_OK,
+           once_key_deterministic(principal, action, payload, 7200000, 3600000, &later, NULL));
+    EXPECT(ONCE_RUN, once__peer_begin(a, &first));
+    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_REPLAY, once__peer_begin(a, &repeat));
+    EXPECT(ONCE_RUN, once__peer_begin(a, &second));
+}
+
 const once__case_t once__bug_more_cases[] = {
     {"bug-09-lost-race-is-an-error", "the losers are busy, at once", lost_race},
     {"bug-10-same-fingerprint-owns-the-record", "it is the claim that counts",
@@ -243,5 +271,7 @@ const once__case_t once__bug_more_cases[] = {
     {"bug-16-cross-tenant-replay", "the scope is a part of the identity", cross_tenant},
     {"bug-17-hash-of-nothing", "every body is told from every other", empty_hash},
     {"bug-19-garbage-of-an-idle-store", "one call removes all that expired", garbage},
+    {"bug-22-derived-keys-swallow-repeats", "only when asked for, and not beyond the bucket",
+     derived_keys},
     {0},
 };

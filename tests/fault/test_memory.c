@@ -100,6 +100,7 @@ static void judge(once_t *once)
 
 static void set_up(void)
 {
+    static const char parts[] = "--b\r\n\r\nx\r\n--b--\r\n";
     once_policy_t *policy = once_policy_new(), *copy;
     once_options_t *options = once_options_new();
     once_body_t *body =
@@ -114,7 +115,7 @@ static void set_up(void)
         works_or_says_so(once_options_set(options, "ttl", "1h", NULL));
     }
     if (body != NULL) {
-        works_or_says_so(once_body_add(body, "--b\r\n\r\nx\r\n--b--\r\n", 20));
+        works_or_says_so(once_body_add(body, parts, sizeof(parts) - 1));
     }
     once_body_free(body);
     once_options_free(options);
