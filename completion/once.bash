@@ -3,7 +3,7 @@
 # The words that can follow `once` and the words given.
 _once_commands() {
     case $1 in
-    '') echo demo keys stats reap key secret conformance bench help --help --version ;;
+    '') echo demo keys stats reap fsck backup key secret conformance bench help --help --version ;;
     keys) echo list show settle release purge export ;;
     key) echo new derive hash compose check ;;
     secret) echo rotate ;;
@@ -23,6 +23,7 @@ _once_options() {
     'keys export') echo "$filter --headers --bodies" ;;
     stats) echo --max-stuck --json ;;
     reap) echo --limit ;;
+    fsck) echo --repair --json ;;
     'key new') echo --v7 --count ;;
     'key derive') echo --parent --step ;;
     'key hash') echo --principal --action --payload-file --bucket --at ;;
@@ -58,7 +59,7 @@ _once() {
         fi
     elif [ "$COMP_CWORD" = 2 ] && [ -n "$(_once_commands "$first")" ]; then
         words="$(_once_commands "$first") --help"
-    elif [[ $previous == --*-file ]]; then
+    elif [[ $previous == --*-file || ($first == backup && $current != -*) ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
     elif [ "$previous" = --state ]; then

@@ -95,8 +95,12 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
  * URL: `memory:?max_records=1000&ttl=1h` (percent-encoded); they win over `options`. `options` may be NULL.
  *   memory:  max_records  1000000   claims of new keys beyond it answer ONCE_E_FULL
  *            max_bytes    1g        the same for keys and responses
- * Does not wait for the store: what is asked before it is reachable waits, at most store_timeout.
- * Errors: ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_SECRET, ONCE_E_NOMEM, ONCE_E_IO.
+ *   local:   segment      64m       size of a full-grown file of the log: 64k to 1g
+ *            durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
+ * Does not wait for the store: what is asked before it is reachable waits, at most store_timeout. A local store is opened at once,
+ * and made where there is none.
+ * Errors: ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_SECRET, ONCE_E_NOMEM, ONCE_E_IO; of a local store also ONCE_E_CORRUPT (a part
+ * is missing or damaged), ONCE_E_NEWER, ONCE_E_FULL, ONCE_E_CONFLICT (others use it, and its index cannot be used).
  */
 ONCE_API ONCE_MUST_CHECK int once_open(const char *url, const once_options_t *options,
                                        once_t **handle, once_error_t *err);

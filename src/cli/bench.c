@@ -307,6 +307,7 @@ static int measure(bench_t *bench, const settings_t *set)
 
 static int run_bench(const once__cli_call_t *call)
 {
+    static const char *const none[] = {NULL};
     int code = check_settings(call, call->settings);
     bench_t *bench;
 
@@ -317,7 +318,7 @@ static int run_bench(const once__cli_call_t *call)
     if (bench == NULL) {
         return once__cli_store_failed("run the bench", ONCE_E_NOMEM);
     }
-    code = once__cli_open(call, &bench->once);
+    code = once__cli_open_url(call->url, none, &bench->once);
     if (code == ONCE__CLI_OK) {
         code = measure(bench, call->settings);
     }

@@ -11,6 +11,8 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_keys_export,
     &once__cli_stats,
     &once__cli_reap,
+    &once__cli_fsck,
+    &once__cli_backup,
     &once__cli_key_new,
     &once__cli_key_derive,
     &once__cli_key_hash,

@@ -15,6 +15,8 @@ extern const once__cli_command_t once__cli_keys_purge;
 extern const once__cli_command_t once__cli_keys_export;
 extern const once__cli_command_t once__cli_stats;
 extern const once__cli_command_t once__cli_reap;
+extern const once__cli_command_t once__cli_fsck;
+extern const once__cli_command_t once__cli_backup;
 extern const once__cli_command_t once__cli_key_new;
 extern const once__cli_command_t once__cli_key_derive;
 extern const once__cli_command_t once__cli_key_hash;

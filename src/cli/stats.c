@@ -44,6 +44,14 @@ static void print_text(const once_stats_t *stats)
         printf("  of %s at most", once__cli_size(stats->max_bytes).text);
     }
     puts("");
+    if (stats->segments + stats->index_bytes > 0) {
+        printf("%-10s %10" PRIu64 "\n", "segments", stats->segments);
+        printf("%-10s %10s\n", "index", once__cli_size(stats->index_bytes).text);
+        printf("%-10s %10s\n", "spares", once__cli_size(stats->spare_bytes).text);
+    }
+    if (stats->quarantined > 0) {
+        count("quarantine", stats->quarantined, "damaged ranges: see \"once fsck\"");
+    }
 }
 
 static int print_json(const once_stats_t *stats)
@@ -62,6 +70,10 @@ static int print_json(const once_stats_t *stats)
     once__cli_json_number(&json, "max_records", stats->max_records);
     once__cli_json_number(&json, "bytes", stats->bytes);
     once__cli_json_number(&json, "max_bytes", stats->max_bytes);
+    once__cli_json_number(&json, "segments", stats->segments);
+    once__cli_json_number(&json, "index_bytes", stats->index_bytes);
+    once__cli_json_number(&json, "spare_bytes", stats->spare_bytes);
+    once__cli_json_number(&json, "quarantined", stats->quarantined);
     return once__cli_json_print(&json);
 }
 

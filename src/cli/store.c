@@ -1,5 +1,7 @@
 #include "cli/store.h"
 
+#include <once/local.h>
+
 #include "cli/text.h"
 
 #define SECRETS_WAITS   50 /* once the store has answered something else */
@@ -77,10 +79,17 @@ int once__cli_open_url(const char *url, const char *const *settings, once_t **on
     return code == ONCE_E_CONFIG || code == ONCE_E_UNSUPPORTED ? ONCE__CLI_USAGE : ONCE__CLI_STORE;
 }
 
+/* Opening a local store makes it where there is none: a mistyped path must not look like an empty store. */
 int once__cli_open(const once__cli_call_t *call, once_t **once)
 {
     static const char *const none[] = {NULL};
+    once_error_t err = {0};
 
+    *once = NULL;
+    if (once_local_exists(call->url, &err) == ONCE_E_NOT_FOUND) {
+        once__cli_say("cannot open the store: %s", err.text);
+        return ONCE__CLI_STORE;
+    }
     return once__cli_open_url(call->url, none, once);
 }
 

@@ -9,12 +9,12 @@
 #include "cli/cli.h"
 
 /*
- * Opens the call's store. It removes nothing by itself (no reaping): looking must not change what is looked at.
- * ONCE__CLI_OK, or an exit code after saying what is wrong.
+ * Opens the call's store; a local one must exist. It removes nothing by itself (no reaping): looking must not change what is
+ * looked at. ONCE__CLI_OK, or an exit code after saying what is wrong.
  */
 int once__cli_open(const once__cli_call_t *call, once_t **once);
 
-/* The same for a URL, and with these options: name, value, name, value, ..., NULL. */
+/* The same for a URL, made where there is none, and with these options: name, value, name, value, ..., NULL. */
 int once__cli_open_url(const char *url, const char *const *settings, once_t **once);
 
 /*

@@ -8,7 +8,9 @@ typedef struct current {
     int found;
     uint64_t cursor;
     once__entry_t entry;
-    once__record_t record; /* points into the log's buffer: valid until the next read */
+    once__frame_t
+        frame; /* as the log has it, and what it says: both point into the log's buffer, */
+    once__record_t record; /* valid until the next read */
 } current_t;
 
 static int is_held(uint8_t state)
@@ -38,20 +40,30 @@ static int load(const once__records_t *records, const uint8_t *id, current_t *cu
 {
     memset(current, 0, sizeof(*current));
     while (once__index_find(records->index, id, &current->cursor, &current->entry)) {
-        once__frame_t frame;
-        int code = once__log_read(records->log, current->entry.place, &frame);
+        const once__frame_t *frame = &current->frame;
+        int code = once__log_read(records->log, current->entry.place, &current->frame);
         if (code == ONCE_E_NOT_FOUND) {
             continue; /* dropped this moment: expired */
         }
         if (code != ONCE_OK) {
             return code;
         }
-        if (frame.kind == ONCE__FRAME_RECORD && memcmp(frame.id, id, ONCE_ID_SIZE) == 0) {
+        if (frame->kind == ONCE__FRAME_RECORD && memcmp(frame->id, id, ONCE_ID_SIZE) == 0) {
             current->found = 1;
-            return decode(records, current->entry.place, &frame, &current->record);
+            return decode(records, current->entry.place, frame, &current->record);
         }
     }
     return ONCE_OK;
+}
+
+/* The segment that the next frame must not be before. */
+static uint32_t not_before(const once__records_t *records, const uint8_t *id,
+                           const current_t *current)
+{
+    uint32_t floor = once__index_floor(records->index, id);
+
+    return current->found && current->entry.place.segment > floor ? current->entry.place.segment
+                                                                  : floor;
 }
 
 /* Appends the frame and points the index to it. */
@@ -67,8 +79,7 @@ static int publish(const once__records_t *records, const uint8_t *id, const curr
             return code;
         }
     }
-    code = once__log_append(records->log, id, next,
-                            current->found ? current->entry.place.segment : 0, &entry.place);
+    code = once__log_append(records->log, id, next, not_before(records, id, current), &entry.place);
     if (code != ONCE_OK) {
         return code;
     }
@@ -138,6 +149,9 @@ static int apply_event(once__records_t *records, once__op_t *op, const current_t
     op->head = step.next;
     if (!durable && !ours) {
         op->head = current->record.head;
+        op->head.state =
+            ONCE_STATE_PENDING; /* how it ended is nobody's business before that is durable */
+        op->head.expires = 0;
         return answer_unsettled(op, &step);
     }
     if (step.changed) {
@@ -164,14 +178,20 @@ static int apply_get(const once__records_t *records, once__op_t *op, const curre
 {
     static const once_filter_t all = ONCE_FILTER_INIT;
 
+    int durable = !current->found || once__log_is_durable(records->log, current->entry.place);
+
     op->now = once__index_now(records->index);
+    if (!durable && !once__log_is_ours(records->log, current->entry.place)) {
+        op->error = ONCE_E_NOREPLY; /* another process is about to sync it: asked for again */
+        return 0;
+    }
     if (!current->found || !once__filter_passes(&all, &current->record, op->now)) {
         op->error = ONCE_E_NOT_FOUND;
         return 0;
     }
     op->head = current->record.head;
     answer_record(op, &current->record);
-    return !once__log_is_durable(records->log, current->entry.place);
+    return !durable;
 }
 
 int once__records_apply(once__records_t *records, once__op_t *op)
@@ -215,6 +235,20 @@ static int may_go(const once__records_t *records, const once__head_t *head)
     return step.outcome == ONCE_DONE;
 }
 
+/* Moves a record that a newer version wrote: as it is, since we cannot read all of it. */
+static int copy(const once__records_t *records, const current_t *current)
+{
+    const uint8_t *id = current->frame.id;
+    once__entry_t entry = current->entry;
+    int code = once__log_copy(records->log, &current->frame, &current->record.head,
+                              not_before(records, id, current), &entry.place);
+
+    if (code == ONCE_OK) {
+        once__index_set(records->index, id, current->cursor, 1, &entry);
+    }
+    return code;
+}
+
 /* Moves one record out of the segment, or lets it go if it may. */
 static int carry_one(const once__records_t *records, once__place_t place, const uint8_t *id)
 {
@@ -231,6 +265,9 @@ static int carry_one(const once__records_t *records, once__place_t place, const 
         /* No older frame of it is anywhere: this is the oldest segment. So no frame need say that it is gone. */
         once__index_set(records->index, id, current.cursor, 1, &gone);
         return ONCE_OK;
+    }
+    if (current.record.head.schema > ONCE__SCHEMA) {
+        return copy(records, &current);
     }
     return publish(records, id, &current, &current.record);
 }

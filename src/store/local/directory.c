@@ -1,8 +1,9 @@
 #include "store/local/directory.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <openssl/crypto.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,234 +11,228 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "core/secrets.h"
 #include "core/units.h"
+#include "store/local/format.h"
+#include "store/local/log.h"
+#include "store/local/look.h"
 #include "store/local/rebuild.h"
+#include "store/secret_file.h"
 
-#define FORMAT_TEXT "once-local 1\n"
+#define AGAIN   1 /* what we waited for did not come: once more from the beginning */
+#define TRIES   50
+#define WAIT_MS 20
 
-static int fail_errno(once_error_t *err, const char *what, const char *path)
+/* -------------------------------------------------------------------------------------------------------------- parts */
+
+/* Those who read the files say what went wrong, but not always what to do about it. */
+static const char *advice(const char *text)
 {
-    int code = errno == ENOSPC || errno == EDQUOT ? ONCE_E_FULL : ONCE_E_IO;
-
-    return once__fail(err, code, "local store: %s %.120s: %s", what, path, strerror(errno));
+    return strstr(text, strerror(EMFILE)) != NULL || strstr(text, strerror(ENFILE)) != NULL
+               ? "; raise the limit of open files (ulimit -n)"
+               : "";
 }
 
-/* ----------------------------------------------------------------------------------------------------------- format */
-
-static int is_empty(int fd)
+/* The secrets are not needed here; but who may not have them should hear it now, and why. */
+static int check_secrets(once__directory_t *directory, const char *path, once_error_t *err)
 {
-    int copy = dup(fd), empty = 1;
-    DIR *stream = copy >= 0 ? fdopendir(copy) : NULL;
-    const struct dirent *entry;
+    char text[2048];
+    once_error_t why = {0};
+    once__secrets_t secrets;
+    int code;
 
-    if (stream == NULL) {
-        return 0;
-    }
-    rewinddir(stream);
-    while ((entry = readdir(stream)) != NULL) {
-        /* `lock` is made before the format, and by everybody who comes. */
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            strcmp(entry->d_name, "lock") != 0) {
-            empty = 0;
-        }
-    }
-    (void)closedir(stream);
-    return empty;
-}
-
-static int write_format(int fd, const char *path, once_error_t *err)
-{
-    int file = openat(fd, "format.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int ok = file >= 0 &&
-             write(file, FORMAT_TEXT, strlen(FORMAT_TEXT)) == (ssize_t)strlen(FORMAT_TEXT) &&
-             fsync(file) == 0;
-
-    if (file >= 0) {
-        (void)close(file);
-    }
-    if (!ok || renameat(fd, "format.new", fd, "format") != 0 || fsync(fd) != 0) {
-        return fail_errno(err, "cannot write to", path);
-    }
-    return ONCE_OK;
-}
-
-static int check_format(int fd, const char *path, once_error_t *err)
-{
-    char text[64] = "";
-    int file = openat(fd, "format", O_RDONLY | O_CLOEXEC);
-    ssize_t len;
-
-    if (file < 0 && errno == ENOENT) {
-        return is_empty(fd)
-                   ? write_format(fd, path, err)
-                   : once__fail(err, ONCE_E_CONFIG,
-                                "local store: %.120s is not a once directory, and not empty; "
-                                "name another place",
-                                path);
-    }
-    if (file < 0) {
-        return fail_errno(err, "cannot read the format of", path);
-    }
-    len = read(file, text, sizeof(text) - 1);
-    (void)close(file);
-    if (len <= 0 || strncmp(text, "once-local ", 11) != 0) {
-        return once__fail(err, ONCE_E_CORRUPT, "local store: %.120s/format is damaged", path);
-    }
-    if (strcmp(text, FORMAT_TEXT) != 0) {
-        return once__fail(
-            err, ONCE_E_NEWER,
-            "local store: %.120s was made by a newer version of once; upgrade this program", path);
-    }
-    return ONCE_OK;
-}
-
-/* --------------------------------------------------------------------------------------------------------- directory */
-
-static int check_owner(int fd, const char *path, once_error_t *err)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) != 0) {
-        return fail_errno(err, "cannot look at", path);
-    }
-    if (st.st_uid != geteuid()) {
-        return once__fail(
-            err, ONCE_E_CONFIG,
-            "local store: %.120s belongs to another user; run as that user, or chown -R it", path);
-    }
-    if ((st.st_mode & 077) != 0) {
-        return once__fail(err, ONCE_E_CONFIG, "local store: %.120s is open to others; chmod 700 it",
-                          path);
-    }
-    return ONCE_OK;
-}
-
-static int open_top(once__directory_t *directory, const char *path, once_error_t *err)
-{
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        return fail_errno(err, "cannot make", path);
-    }
-    directory->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory->fd < 0) {
-        return fail_errno(err, "cannot open", path);
-    }
-    return check_owner(directory->fd, path, err);
-}
-
-static int open_rest(once__directory_t *directory, const char *path, once_error_t *err)
-{
-    if (mkdirat(directory->fd, "segments", 0700) != 0 && errno != EEXIST) {
-        return fail_errno(err, "cannot write to", path);
-    }
-    directory->segments_fd = openat(directory->fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory->segments_fd < 0) {
-        return fail_errno(err, "cannot open the segments of", path);
-    }
     if (asprintf(&directory->secrets_path, "%s/secrets", path) < 0) {
         directory->secrets_path = NULL;
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
+    code = once__secret_file_read(directory->secrets_path, text, sizeof(text), &why);
+    if (code == ONCE_E_NOT_FOUND) {
+        return ONCE_OK;
+    }
+    if (code != ONCE_OK) {
+        (void)once__fail(err, code, "local store: %.180s%s", why.text, advice(why.text));
+    } else {
+        code = once__secrets_parse(&secrets, text, strlen(text), NULL);
+        once__secrets_wipe(&secrets);
+        if (code != ONCE_OK) {
+            (void)once__fail(err, code, "local store: %.120s/secrets: %s; restore it from a backup",
+                             path, once_error_text(code));
+        }
+    }
+    OPENSSL_cleanse(text, sizeof(text));
+    return code;
+}
+
+static int remember(const once__directory_t *directory, const char *path, once_error_t *err)
+{
+    char identity[ONCE__IDENTITY_SIZE];
+    ssize_t len;
+
+    once__directory_identify(directory, identity);
+    len = (ssize_t)strlen(identity);
+    if (pwrite(directory->lock_fd, identity, (size_t)len, 0) != len ||
+        ftruncate(directory->lock_fd, (off_t)len) != 0 || fdatasync(directory->lock_fd) != 0) {
+        return once__local_errno(err, "cannot write to", path);
+    }
     return ONCE_OK;
 }
 
-static int read_boot_id(uint8_t boot_id[ONCE__BOOT_ID_SIZE])
-{
-    char text[64] = "", hex[33];
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-    size_t n = 0;
+/* ---------------------------------------------------------------------------------------------------- alone with it */
 
-    if (fd >= 0) {
-        (void)close(fd);
+static int index_failed(int code, const char *path, const once_error_t *why, once_error_t *err)
+{
+    if (code == ONCE_E_FULL) {
+        return once__fail(err, code,
+                          "local store: no space for the index of %.120s; make some room, then "
+                          "try again",
+                          path);
     }
-    for (ssize_t i = 0; i < len && n < 32; i++) {
-        if (text[i] != '-' && text[i] != '\n') {
-            hex[n++] = text[i];
-        }
+    if (code == ONCE_E_NOMEM) {
+        return once__fail(err, code,
+                          "local store: no memory for the index of %.120s; is there a limit of "
+                          "address space (ulimit -v)?",
+                          path);
     }
-    return n == 32 && once__unhex(boot_id, ONCE__BOOT_ID_SIZE, hex, 32) == 0 ? 0 : -1;
+    if (why->code == code && strncmp(why->text, "local store", 11) == 0) {
+        return once__fail(err, code, "%.180s%s", why->text, advice(why->text));
+    }
+    return once__fail(err, code, "local store: %.100s: %.80s%s", path,
+                      why->code == code ? why->text : once_error_text(code), advice(why->text));
 }
 
-/* Alone with the store: makes sure that there is an index that can be used. */
-static int prepare_index(once__directory_t *directory, const char *path, once_error_t *err)
+/* What the index knows of must be there. After a rebuild it is; but files can go while nobody looks. */
+static int check_segments(const once__directory_t *directory, once_error_t *err)
+{
+    uint32_t end = once__index_end_segment(directory->index);
+
+    for (uint32_t n = once__index_first_segment(directory->index); n < end; n++) {
+        char name[ONCE__SEGMENT_NAME];
+        struct stat st;
+        once__segment_name(name, n, "log");
+        if (fstatat(directory->segments_fd, name, &st, 0) != 0) {
+            return once__fail(err, ONCE_E_CORRUPT,
+                              "local store: segment %08x is missing; restore it from a backup, or "
+                              "accept the loss with once fsck --repair",
+                              n);
+        }
+    }
+    return ONCE_OK;
+}
+
+static int make_index(once__directory_t *directory, once_error_t *why)
 {
     once__rebuilt_t rebuilt;
-    int code = once__index_open(&directory->index, directory->fd, directory->boot_id, 0, err);
+    int code = once__index_open(&directory->index, directory->fd, directory->boot_id, 1, why);
 
-    if (code == ONCE_E_CORRUPT) {
-        code = once__index_open(&directory->index, directory->fd, directory->boot_id, 1, err);
+    return code == ONCE_OK ? once__rebuild(directory, &rebuilt, why) : code;
+}
+
+/* Makes sure that there is an index that can be used. */
+static int prepare_index(once__directory_t *directory, const char *path, once_error_t *err)
+{
+    once_error_t why = {0};
+    int code = ONCE_E_CORRUPT;
+
+    if (once__directory_is_known(directory)) {
+        code = once__index_open(&directory->index, directory->fd, directory->boot_id, 0, &why);
+    }
+    if (code == ONCE_OK) {
+        code = check_segments(directory, &why);
+    } else if (code == ONCE_E_CORRUPT) {
+        code = make_index(directory, &why);
         if (code == ONCE_OK) {
-            code = once__rebuild(directory, &rebuilt, err);
+            code = remember(directory, path, &why);
         }
     }
     if (code == ONCE_OK) {
         code = once__index_mark_used(directory->index);
     }
-    return code;
+    return code == ONCE_OK ? ONCE_OK : index_failed(code, path, &why, err);
+}
+
+static int exists(const once__directory_t *directory, const char *name)
+{
+    struct stat st;
+
+    return fstatat(directory->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A new store gets its segments/ first of all. Later it cannot be missing, unless somebody has taken it away. */
+static int make_segments(const once__directory_t *directory, const char *path, once_error_t *err)
+{
+    if (!exists(directory, "segments") &&
+        (exists(directory, "index") || exists(directory, "secrets"))) {
+        return once__fail(err, ONCE_E_CORRUPT,
+                          "local store: %.120s/segments is missing; restore it from a backup, or "
+                          "make an empty one to accept the loss of all records",
+                          path);
+    }
+    if ((mkdirat(directory->fd, "segments", 0700) != 0 && errno != EEXIST) ||
+        fsync(directory->fd) != 0) {
+        return once__local_errno(err, "cannot write to", path);
+    }
+    return ONCE_OK;
+}
+
+static int prepare_parts(once__directory_t *directory, const char *path, once_error_t *err)
+{
+    once__format_t format = once__format_look(directory->fd);
+    int code = format == ONCE__FORMAT_NONE ? once__format_write(directory->fd, path, err)
+                                           : once__format_check(format, path, err);
+
+    code = code == ONCE_OK ? make_segments(directory, path, err) : code;
+    code = code == ONCE_OK ? once__directory_open_segments(directory, path, err) : code;
+    return code == ONCE_OK ? check_secrets(directory, path, err) : code;
 }
 
 /*
- * The lock: exclusive for whoever finds nobody else, to make the index right; then shared. Somebody else may be exclusive for a
- * moment between the two: he finds a right index and changes nothing.
+ * Between the exclusive lock and the shared one there is a moment without any: somebody else may have been alone with the store
+ * meanwhile. If he ended cleanly, the index says so, which it must not while we use it; if he repaired it, it is another one.
  */
-static int open_index(once__directory_t *directory, const char *path, once_error_t *err)
+static int enter_alone(once__directory_t *directory, const char *path, once_error_t *err)
 {
-    directory->lock_fd = openat(directory->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (directory->lock_fd < 0) {
-        return fail_errno(err, "cannot write to", path);
+    char before[ONCE__IDENTITY_SIZE], after[ONCE__IDENTITY_SIZE];
+    int code = prepare_parts(directory, path, err);
+
+    code = code == ONCE_OK ? prepare_index(directory, path, err) : code;
+    if (code != ONCE_OK) {
+        return code;
     }
-    for (;;) {
-        int code;
-        if (flock(directory->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-            code = check_format(directory->fd, path, err);
-            code = code == ONCE_OK ? open_rest(directory, path, err) : code;
-            code = code == ONCE_OK ? prepare_index(directory, path, err) : code;
-            if (code != ONCE_OK || flock(directory->lock_fd, LOCK_SH) == 0) {
-                return code;
-            }
-        } else if (flock(directory->lock_fd, LOCK_SH) == 0) {
-            /* Waits for one who is exclusive. Whoever is there has the store in order. */
-            code = check_format(directory->fd, path, err);
-            code = code == ONCE_OK ? open_rest(directory, path, err) : code;
-            if (code == ONCE_OK) {
-                code =
-                    once__index_open(&directory->index, directory->fd, directory->boot_id, 0, err);
-            }
-            if (code != ONCE_E_CORRUPT) {
-                return code;
-            }
-            once__directory_abandon(directory); /* the one we waited for failed: our turn */
-            return ONCE_E_CONFLICT;
-        }
-        if (errno != EINTR) {
-            return fail_errno(err, "cannot lock", path);
-        }
+    once__directory_identify(directory, before);
+    if (once__lock_shared(directory->lock_fd) != 0) {
+        return once__local_errno(err, "cannot lock", path);
     }
+    once__directory_identify(directory, after);
+    if (strcmp(before, after) != 0) {
+        return AGAIN;
+    }
+    code = once__index_mark_used(directory->index);
+    return code == ONCE_OK ? ONCE_OK : once__local_errno(err, "cannot write the index of", path);
 }
 
-int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err)
-{
-    int code;
+/* ----------------------------------------------------------------------------------------------------- among others */
 
-    for (int tries = 0;; tries++) {
-        memset(directory, 0, sizeof(*directory));
-        directory->fd = directory->segments_fd = directory->lock_fd = -1;
-        if (read_boot_id(directory->boot_id) != 0) {
-            return once__fail(err, ONCE_E_IO, "local store: the kernel does not tell its boot id");
-        }
-        code = open_top(directory, path, err);
-        if (code == ONCE_OK) {
-            code = open_index(directory, path, err);
-        }
-        if (code != ONCE_E_CONFLICT || tries == 10) {
-            break;
-        }
+/* Whoever is there, or was exclusive until now, has the store in order; or he failed, and then it is our turn. */
+static int enter_shared(once__directory_t *directory, const char *path, once_error_t *err)
+{
+    once_error_t why = {0};
+    once__format_t format = once__format_look(directory->fd);
+    int code = once__format_check(format, path, err);
+
+    if (format == ONCE__FORMAT_NONE || (code == ONCE_OK && !once__directory_has_index(directory))) {
+        return AGAIN;
     }
+    code = code == ONCE_OK ? once__directory_open_segments(directory, path, err) : code;
+    code = code == ONCE_OK ? check_secrets(directory, path, err) : code;
     if (code != ONCE_OK) {
-        once__directory_abandon(directory);
+        return code;
     }
-    return code;
+    code = once__index_open(&directory->index, directory->fd, directory->boot_id, 0, &why);
+    if (code == ONCE_E_CORRUPT) {
+        return AGAIN;
+    }
+    code = code == ONCE_OK ? once__index_mark_used(directory->index) : code;
+    return code == ONCE_OK ? ONCE_OK : index_failed(code, path, &why, err);
 }
 
 static void close_fd(int *fd)
@@ -248,13 +243,63 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-void once__directory_abandon(once__directory_t *directory)
+static void leave(once__directory_t *directory)
 {
     once__index_close(directory->index);
     directory->index = NULL;
     free(directory->secrets_path);
     directory->secrets_path = NULL;
     close_fd(&directory->segments_fd);
+}
+
+/* The lock: exclusive for whoever finds nobody else, to make the index right; then shared. */
+static int enter(once__directory_t *directory, const char *path, once_error_t *err)
+{
+    if (flock(directory->lock_fd, LOCK_EX | LOCK_NB) == 0) {
+        return enter_alone(directory, path, err);
+    }
+    if (errno != EWOULDBLOCK || once__lock_shared(directory->lock_fd) != 0) {
+        return once__local_errno(err, "cannot lock", path);
+    }
+    return enter_shared(directory, path, err);
+}
+
+int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err)
+{
+    int code = once__directory_start(directory, path, 1, err);
+
+    if (code == ONCE_OK) {
+        directory->lock_fd =
+            openat(directory->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        code = directory->lock_fd < 0 ? once__local_errno(err, "cannot write to", path) : AGAIN;
+    }
+    for (int tries = 0; code == AGAIN && tries < TRIES; tries++) {
+        if (tries > 1) {
+            (void)poll(NULL, 0, WAIT_MS);
+        }
+        code = enter(directory, path, err);
+        if (code == AGAIN) {
+            leave(directory);
+            (void)flock(directory->lock_fd, LOCK_UN);
+        }
+    }
+    if (code == AGAIN) {
+        code = once__fail(err, ONCE_E_CONFLICT,
+                          "local store: other programs use %.120s, and its index cannot be used; "
+                          "stop them all, then start them again",
+                          path);
+    }
+    if (code != ONCE_OK) {
+        once__directory_abandon(directory);
+    }
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- leaving */
+
+void once__directory_abandon(once__directory_t *directory)
+{
+    leave(directory);
     close_fd(&directory->lock_fd);
     close_fd(&directory->fd);
 }

@@ -16,9 +16,10 @@ typedef struct once__directory {
 } once__directory_t;
 
 /*
- * Opens the store at `path`, making it when there is nothing (the parent must exist). Every error names the path and says what
- * to do: ONCE_E_CONFIG (not a once directory, foreign owner, open to others), ONCE_E_NEWER, ONCE_E_CORRUPT (missing segment),
- * ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
+ * Opens the store at `path`, making it when there is nothing (the parent must exist). A directory that is something else is
+ * left as it is. Every error names the path and says what to do: ONCE_E_CONFIG (not a once directory, foreign owner, open to
+ * others, no directory), ONCE_E_NEWER, ONCE_E_CORRUPT (missing segment), ONCE_E_SECRET, ONCE_E_CONFLICT (others use it, and its
+ * index cannot be used), ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
  */
 int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err);
 

@@ -61,45 +61,62 @@ static uint32_t checksum(once__place_t place, const uint8_t *frame, size_t len)
     return once__crc32c(once__crc32c(0, where, sizeof(where)), frame + 8, len - 8);
 }
 
-void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
-                       const once__record_t *record)
+/* Everything but the record. The length comes last: without it there is no frame. */
+static void write_around(uint8_t *out, once__place_t place, uint64_t watermark, uint8_t kind,
+                         const uint8_t *id, size_t len)
 {
     static const uint8_t nobody[ONCE_ID_SIZE];
-    size_t len = ONCE__FRAME_HEADER + (record != NULL ? once__record_size(record) : 0);
 
     assert(place.offset % 8 == 0);
     memset(out + 8, 0, 8);
     memset(out + len, 0, padded(len) - len);
-    out[8] = record != NULL ? ONCE__FRAME_RECORD
-             : id != NULL   ? ONCE__FRAME_REMOVED
-                            : ONCE__FRAME_SEALED;
+    out[8] = kind;
     once__put32(out + 12, (uint32_t)(watermark / 8));
     memcpy(out + 16, id != NULL ? id : nobody, ONCE_ID_SIZE);
-    if (record != NULL) {
-        once__record_encode(record, out + ONCE__FRAME_HEADER);
-    }
     once__put32(out + 4, checksum(place, out, len));
     once__put32(out, (uint32_t)len);
 }
 
-static int is_kind(uint8_t kind)
+void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
+                       const once__record_t *record)
 {
-    return kind >= ONCE__FRAME_RECORD && kind <= ONCE__FRAME_SEALED;
+    uint8_t kind = id != NULL ? ONCE__FRAME_REMOVED : ONCE__FRAME_SEALED;
+    size_t len = ONCE__FRAME_HEADER;
+
+    if (record != NULL) {
+        kind = ONCE__FRAME_RECORD;
+        len += once__record_size(record);
+        once__record_encode(record, out + ONCE__FRAME_HEADER);
+    }
+    write_around(out, place, watermark, kind, id, len);
+}
+
+void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
+                             const uint8_t *id, const uint8_t *bytes, size_t len)
+{
+    memcpy(out + ONCE__FRAME_HEADER, bytes, len);
+    write_around(out, place, watermark, ONCE__FRAME_RECORD, id, ONCE__FRAME_HEADER + len);
+}
+
+/* What can be said of a frame before its checksum. Its length, or 0: there is none. */
+static size_t plausible_length(const uint8_t *data, size_t room)
+{
+    size_t len = once__get32(data);
+    uint8_t kind = data[8];
+
+    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > room ||
+        kind < ONCE__FRAME_RECORD || kind > ONCE__FRAME_SEALED || data[9] != 0 || data[10] != 0 ||
+        data[11] != 0 || (kind == ONCE__FRAME_RECORD) != (len > ONCE__FRAME_HEADER)) {
+        return 0;
+    }
+    return len;
 }
 
 int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room)
 {
-    size_t len;
+    size_t len = room < ONCE__FRAME_HEADER ? 0 : plausible_length(data, room);
 
-    if (room < ONCE__FRAME_HEADER) {
-        return 0;
-    }
-    len = once__get32(data);
-    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > room || !is_kind(data[8]) ||
-        data[9] != 0 || data[10] != 0 || data[11] != 0) {
-        return 0; /* before the checksum: looking for a frame in damaged bytes must not take for ever */
-    }
-    if (checksum(place, data, len) != once__get32(data + 4)) {
+    if (len == 0 || checksum(place, data, len) != once__get32(data + 4)) {
         return 0;
     }
     frame->kind = data[8];
@@ -108,27 +125,62 @@ int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *d
     frame->id = data + 16;
     frame->bytes = data + ONCE__FRAME_HEADER;
     frame->len = len - ONCE__FRAME_HEADER;
-    return (frame->kind == ONCE__FRAME_RECORD) == (frame->len > 0);
+    return 1;
 }
 
-once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)
+/* Is it worth summing up? The envelope of a record looks like the beginning of a frame, and old ones may be everywhere. */
+static size_t likely_length(const uint8_t *data, size_t room)
 {
-    int written = 0;
+    size_t len = plausible_length(data, room);
+    once__record_t record;
+
+    if (len != 0 && data[8] == ONCE__FRAME_RECORD &&
+        once__record_decode(&record, data + ONCE__FRAME_HEADER, len - ONCE__FRAME_HEADER) ==
+            ONCE_E_CORRUPT) {
+        return 0;
+    }
+    return len;
+}
+
+/*
+ * Whoever gets bytes of his own into a response could make every second word of it look like the beginning of a long frame, and
+ * each would be summed up: so there is a limit to that, which no honest segment comes near.
+ */
+#define EFFORT 8 /* bytes summed up, for each byte of the segment */
+
+once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
+                               once__place_t place, uint64_t *next)
+{
+    uint64_t first = 0; /* valid frame behind the place */
 
     for (uint64_t offset = place.offset + 8; offset + ONCE__FRAME_HEADER <= size; offset += 8) {
         once__place_t later = {place.segment, offset};
         once__frame_t frame;
-        /* Cheap before dear: most words cannot be the length of a frame. */
-        if (once__get32(data + offset) < ONCE__FRAME_HEADER) {
+        size_t len = likely_length(data + offset, size - offset);
+        if (len == 0) {
             continue;
         }
+        search->effort += len;
+        if (search->effort > size * EFFORT) {
+            *next = first != 0 ? first : size;
+            return ONCE__GAP_DAMAGE;
+        }
         if (once__frame_read(&frame, later, data + offset, size - offset)) {
-            written = 1;
-            if (frame.watermark > place.offset) {
-                *next = offset;
+            first = first != 0 ? first : offset;
+            search->synced = frame.watermark > search->synced ? frame.watermark : search->synced;
+            if (search->synced > place.offset) {
+                *next = first;
                 return ONCE__GAP_DAMAGE;
             }
+            offset += frame.size - 8;
         }
     }
-    return written || once__get32(data + place.offset) != 0 ? ONCE__GAP_TORN : ONCE__GAP_END;
+    return first != 0 || once__get32(data + place.offset) != 0 ? ONCE__GAP_TORN : ONCE__GAP_END;
+}
+
+once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)
+{
+    once__search_t search = {0, 0};
+
+    return once__frame_search(&search, data, size, place, next);
 }

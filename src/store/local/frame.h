@@ -57,6 +57,10 @@ uint32_t once__frame_size(const once__record_t *record);
 void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
                        const once__record_t *record);
 
+/* The same for a record that is bytes already: one that this program cannot read, because a newer one wrote it. */
+void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
+                             const uint8_t *id, const uint8_t *bytes, size_t len);
+
 /* Is there a valid frame at `place`? `data` begins there and has `room` bytes. Trusts nothing. 1 or 0. */
 int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room);
 
@@ -67,7 +71,20 @@ typedef enum once__gap {
     ONCE__GAP_DAMAGE, /* was synced, is damaged: goes on at *next */
 } once__gap_t;
 
-/* Looks behind an invalid place. `data` is the whole segment of `size` bytes. */
+/* What earlier searches in the same segment found out, so that many gaps cost no more than one. Zero at first. */
+typedef struct once__search {
+    uint64_t synced; /* some valid frame says so */
+    uint64_t effort; /* bytes summed up */
+} once__search_t;
+
+/*
+ * Looks behind an invalid place. `data` is the whole segment of `size` bytes. Takes time in proportion to the size, whatever the
+ * bytes are: where they look like so many frames that the truth is too dear, all of them are taken for damage.
+ */
+once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
+                               once__place_t place, uint64_t *next);
+
+/* The same for a single place. */
 once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place,
                             uint64_t *next);
 

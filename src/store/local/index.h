@@ -4,7 +4,9 @@
  * Invariants, for whoever is killed at any instruction:
  *  - an entry is changed by one 8-byte store; a table is replaced by one 8-byte store of its shard's `table` word;
  *  - an entry is written only under its shard's lock; the lock is robust, and its data needs no repair;
- *  - an entry points to a frame that was completely written before.
+ *  - an entry points to a frame that was completely written before;
+ *  - whoever is killed between writing a frame and its entry leaves a frame that only a rebuild sees. The next one who locks the
+ *    shard is told, and from then on its records are written to segments behind that frame (once__index_floor).
  */
 #ifndef ONCE_STORE_LOCAL_INDEX_H
 #define ONCE_STORE_LOCAL_INDEX_H
@@ -35,8 +37,8 @@ typedef struct once__segment_info {
     _Atomic int64_t current;      /* records whose newest frame is here */
     _Atomic int64_t held;         /* those of them that are pending or unknown */
     uint64_t size;
-    uint32_t other_boot; /* leases in it are over */
-    uint32_t reserved;
+    uint32_t other_boot;      /* leases in it are over */
+    _Atomic uint32_t suspect; /* a sync of it failed: what the cache holds may not be on the disk */
 } once__segment_info_t;
 
 typedef struct once__index once__index_t;
@@ -61,10 +63,19 @@ int once__index_open(once__index_t **index, int directory_fd,
                      const uint8_t boot_id[ONCE__BOOT_ID_SIZE], int fresh, once_error_t *err);
 void once__index_close(once__index_t *index);
 
-/* From now on the index is in use (and, when fresh, complete). Before anything is changed. ONCE_OK or ONCE_E_IO. */
+/* Is there an index that can be shared as it is: complete, of this version and this boot? Changes nothing. 1 or 0. */
+int once__index_is_current(int directory_fd, const uint8_t boot_id[ONCE__BOOT_ID_SIZE]);
+
+/*
+ * From now on the index is in use (and, when fresh, complete). Before anything is changed: every one who adds or drops a
+ * segment calls it, it costs nothing when it is so already. ONCE_OK or ONCE_E_IO.
+ */
 int once__index_mark_used(once__index_t *index);
 
-/* A clean end: the caller has the store to himself. The index is then usable by the next boot, too. */
+/*
+ * A clean end: the caller has the store to himself. The index is then usable by the next boot, too. ONCE_E_CONFLICT: there are
+ * segments that are not sealed, the next boot must read them. ONCE_E_IO.
+ */
 int once__index_mark_clean(once__index_t *index);
 
 /* The store's clock: CLOCK_BOOTTIME plus the shared offset. */
@@ -82,6 +93,9 @@ void once__index_unlock_segments(once__index_t *index);
 uint32_t once__index_next_segment(const once__index_t *index);
 void once__index_add_segment(once__index_t *index, uint32_t number, once__segment_state_t state,
                              uint64_t size, int other_boot);
+
+/* The next number is at least this one: after a rebuild, when files of dropped segments are still there. */
+void once__index_start_segments(once__index_t *index, uint32_t at_least);
 
 /* A frame was written to the segment (head NULL: of a removed record): until when must it be kept? By its writer only. */
 void once__index_note_frame(once__index_t *index, uint32_t number, const once__head_t *head);
@@ -107,12 +121,18 @@ void once__index_unlock(once__index_t *index, const uint8_t *id);
 int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cursor,
                      once__entry_t *entry);
 
+/*
+ * Frames of this record that the index does not know may be in segments up to this number: of what was removed, or of somebody
+ * who was killed. The next frame must not go before it, or a rebuild would take the older one for the newest.
+ */
+uint32_t once__index_floor(const once__index_t *index, const uint8_t *id);
+
 /* Room for one new entry in the record's shard. ONCE_OK, ONCE_E_FULL. Invalidates cursors of this shard. */
 int once__index_make_room(once__index_t *index, const uint8_t *id);
 
 /*
  * Sets the entry of the record: the one that find gave last with `cursor` when `replace`, else a new one, for which there must
- * be room. `state` ONCE_STATE_NONE removes it.
+ * be room. `state` ONCE_STATE_NONE removes it; `place` is then where that was written down, if anywhere.
  */
 void once__index_set(once__index_t *index, const uint8_t *id, uint64_t cursor, int replace,
                      const once__entry_t *entry);

@@ -13,6 +13,7 @@
 #include "core/url.h"
 #include "store/local/decide.h"
 #include "store/local/directory.h"
+#include "store/local/look.h"
 #include "store/oplist.h"
 #include "store/secret_file.h"
 
@@ -58,6 +59,15 @@ static void give_answers(local_t *local, once__oplist_t *answers)
     }
 }
 
+/* Without the secrets that made their ids nobody finds them: with new ones, every key would count as never used. */
+static int has_records(const local_t *local)
+{
+    once__index_stats_t stats;
+
+    once__index_stats(local->records.index, &stats);
+    return stats.entries > 0;
+}
+
 static void apply_secrets(local_t *local, once__op_t *op)
 {
     const char *path = local->directory.secrets_path;
@@ -67,7 +77,9 @@ static void apply_secrets(local_t *local, once__op_t *op)
         return;
     }
     op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
-    if (op->error == ONCE_E_NOT_FOUND) {
+    if (op->error == ONCE_E_NOT_FOUND && has_records(local)) {
+        op->error = ONCE_E_SECRET;
+    } else if (op->error == ONCE_E_NOT_FOUND) {
         op->error = once__secret_file_create(path, op->secrets_new, NULL);
         if (op->error == ONCE_OK) {
             op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
@@ -104,6 +116,18 @@ static void apply_reap(local_t *local, once__op_t *op)
     }
 }
 
+static void add_sizes(const local_t *local, once__op_t *op)
+{
+    const once__index_t *index = local->records.index;
+    once__sizes_t sizes;
+
+    once__directory_sizes(&local->directory, &sizes);
+    op->stats.segments = once__index_end_segment(index) - once__index_first_segment(index);
+    op->stats.index_bytes = sizes.index_bytes;
+    op->stats.spare_bytes = sizes.spare_bytes;
+    op->stats.quarantined = sizes.quarantined;
+}
+
 /* Whether the answer waits for the sync. */
 static int apply(local_t *local, once__op_t *op)
 {
@@ -119,6 +143,7 @@ static int apply(local_t *local, once__op_t *op)
         return 0;
     case ONCE__OP_STATS:
         once__records_stats(&local->records, op);
+        add_sizes(local, op);
         return 0;
     case ONCE__OP_SECRETS_LOAD:
     case ONCE__OP_SECRETS_SWAP:

@@ -13,7 +13,8 @@ typedef struct once__log once__log_t;
 
 /* What the log asks of the system, so that tests can stand in between. All return 0, or -1 and errno. */
 typedef struct once__disk {
-    int (*sync)(void *data, int fd);                    /* fdatasync */
+    int (*sync)(void *data, int fd);                    /* fdatasync of a segment */
+    int (*sync_directory)(void *data, int fd);          /* fsync of segments/ */
     int (*allocate)(void *data, int fd, uint64_t size); /* real room for the whole file */
     void *data;
 } once__disk_t;
@@ -41,6 +42,10 @@ void once__log_abandon(once__log_t *log);
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint32_t not_before, once__place_t *place);
 
+/* Appends a frame that was read (its record has this head) once more, byte by byte. Errors as append. */
+int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
+                   uint32_t not_before, once__place_t *place);
+
 /* Makes everything that was appended durable. One sync, two when a segment was finished meanwhile. ONCE_OK or ONCE_E_IO. */
 int once__log_sync(once__log_t *log);
 int once__log_failed(const once__log_t *log);
@@ -59,7 +64,8 @@ int once__log_is_ours(const once__log_t *log, once__place_t place);
 
 /*
  * Drops the oldest segment if its time has come at `now`. `carry` must move what is still pending or unknown in it, or
- * `everything` that still counts; it returns ONCE_OK when nothing of that is left. `count` grows by the records that went. ONCE_OK: dropped; ONCE_E_NOT_FOUND: nothing to drop; else what `carry` said.
+ * `everything` that still counts; it returns ONCE_OK when nothing of that is left. `count` grows by the records that went.
+ * ONCE_OK: dropped; ONCE_E_NOT_FOUND: nothing to drop; ONCE_E_IO; else what `carry` said.
  */
 typedef int (*once__carry_t)(void *data, uint32_t segment, int everything);
 int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *data,

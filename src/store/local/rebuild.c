@@ -24,12 +24,18 @@ typedef struct rebuild {
 
 /* ------------------------------------------------------------------------------------------------------- one segment */
 
+/* 1 or 0; negative: it cannot be told, and then the index would have the record twice. */
 static int same_record(rebuild_t *rebuild, const once__entry_t *entry, const uint8_t *id)
 {
     once__frame_t frame;
+    int code = once__log_read(rebuild->reader, entry->place, &frame);
 
-    return once__log_read(rebuild->reader, entry->place, &frame) == ONCE_OK &&
-           memcmp(frame.id, id, ONCE_ID_SIZE) == 0;
+    if (code != ONCE_OK) {
+        return once__fail(rebuild->err, code == ONCE_E_NOMEM ? code : ONCE_E_IO,
+                          "local store: cannot read segment %08x again: %s", entry->place.segment,
+                          strerror(errno));
+    }
+    return memcmp(frame.id, id, ONCE_ID_SIZE) == 0;
 }
 
 static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__frame_t *frame)
@@ -50,8 +56,11 @@ static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__fram
     }
     once__index_note_frame(rebuild->index, place.segment,
                            frame->kind == ONCE__FRAME_RECORD ? &record.head : NULL);
-    while (!found && once__index_find(rebuild->index, frame->id, &cursor, &old)) {
+    while (found == 0 && once__index_find(rebuild->index, frame->id, &cursor, &old)) {
         found = same_record(rebuild, &old, frame->id);
+    }
+    if (found < 0) {
+        return found;
     }
     if (!found && entry.state == ONCE_STATE_NONE) {
         return ONCE_OK;
@@ -77,8 +86,9 @@ static int quarantine(rebuild_t *rebuild, uint32_t number, uint64_t offset, cons
         if (fd >= 0) {
             (void)close(fd);
         }
-        return once__fail(rebuild->err, ONCE_E_IO, "local store: cannot write to quarantine/: %s",
-                          strerror(errno));
+        return once__fail(rebuild->err,
+                          errno == ENOSPC || errno == EDQUOT ? ONCE_E_FULL : ONCE_E_IO,
+                          "local store: cannot write to quarantine/: %s", strerror(errno));
     }
     (void)close(fd);
     rebuild->rebuilt->damaged++;
@@ -89,6 +99,7 @@ static int quarantine(rebuild_t *rebuild, uint32_t number, uint64_t offset, cons
 static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data, uint64_t size)
 {
     once__place_t place = {number, ONCE__SEGMENT_HEADER};
+    once__search_t search = {0, 0};
 
     while (place.offset + ONCE__FRAME_HEADER <= size) {
         once__frame_t frame;
@@ -103,7 +114,7 @@ static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data,
             code = enter_frame(rebuild, place, &frame);
             rebuild->rebuilt->frames++;
         } else {
-            once__gap_t gap = once__frame_gap(data, size, place, &next);
+            once__gap_t gap = once__frame_search(&search, data, size, place, &next);
             rebuild->rebuilt->torn += gap == ONCE__GAP_TORN;
             if (gap != ONCE__GAP_DAMAGE) {
                 return ONCE_OK;
@@ -183,50 +194,77 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The numbers of all segment files, sorted. Also removes what a killed process left half made. */
-static int list_segments(const once__directory_t *directory, uint32_t **numbers, size_t *count)
+/* The number in a name that we would have given, 0: another name. */
+static uint32_t number_of(const char *name, const char *suffix)
 {
-    int copy = dup(directory->segments_fd);
+    char again[ONCE__SEGMENT_NAME];
+    uint32_t number = (uint32_t)strtoul(name, NULL, 16);
+
+    once__segment_name(again, number, suffix);
+    return number <= ONCE__SEGMENT_MAX && strcmp(name, again) == 0 ? number : 0;
+}
+
+typedef struct numbers {
+    uint32_t *list; /* of the segments, sorted */
+    size_t count, room;
+    uint32_t
+        highest; /* that was ever seen, also on a spare: its bytes must not become valid again */
+} numbers_t;
+
+static int add_number(numbers_t *numbers, uint32_t number)
+{
+    if (numbers->count == numbers->room) {
+        size_t room = numbers->room * 2 + 64;
+        uint32_t *more = realloc(numbers->list, room * sizeof(uint32_t));
+        if (more == NULL) {
+            return ONCE_E_NOMEM;
+        }
+        numbers->list = more;
+        numbers->room = room;
+    }
+    numbers->list[numbers->count++] = number;
+    return ONCE_OK;
+}
+
+/* Also removes what a killed process left half made. */
+static int list_segments(const once__directory_t *directory, numbers_t *numbers)
+{
+    int copy = dup(directory->segments_fd), code = ONCE_OK;
     DIR *stream = copy >= 0 ? fdopendir(copy) : NULL;
-    size_t room = 0;
     const struct dirent *entry;
 
-    *numbers = NULL;
-    *count = 0;
     if (stream == NULL) {
+        if (copy >= 0) {
+            (void)close(copy);
+        }
         return ONCE_E_IO;
     }
     rewinddir(stream);
-    while ((entry = readdir(stream)) != NULL) {
-        unsigned number;
-        char end;
+    while (code == ONCE_OK && (entry = readdir(stream)) != NULL) {
+        uint32_t segment = number_of(entry->d_name, "log");
+        uint32_t spare = number_of(entry->d_name, "spare");
+        uint32_t number = segment > spare ? segment : spare;
         const char *dot = strrchr(entry->d_name, '.');
         if (dot != NULL && strcmp(dot, ".new") == 0) {
             (void)unlinkat(directory->segments_fd, entry->d_name, 0);
         }
-        if (dot == NULL || strcmp(dot, ".log") != 0 ||
-            sscanf(entry->d_name, "%8x.lo%c", &number, &end) != 2) {
-            continue;
-        }
-        if (*count == room) {
-            uint32_t *more = realloc(*numbers, (room = room * 2 + 64) * sizeof(uint32_t));
-            if (more == NULL) {
-                (void)closedir(stream);
-                return ONCE_E_NOMEM;
-            }
-            *numbers = more;
-        }
-        (*numbers)[(*count)++] = number;
+        numbers->highest = number > numbers->highest ? number : numbers->highest;
+        code = segment != 0 ? add_number(numbers, segment) : ONCE_OK;
     }
     (void)closedir(stream);
-    if (*count > 0) {
-        qsort(*numbers, *count, sizeof(uint32_t), by_number);
+    if (numbers->count > 0) {
+        qsort(numbers->list, numbers->count, sizeof(uint32_t), by_number);
     }
-    return ONCE_OK;
+    return code;
 }
 
 static int read_all(rebuild_t *rebuild, const uint32_t *numbers, size_t count)
 {
+    if (count > ONCE__RING) {
+        return once__fail(rebuild->err, ONCE_E_CORRUPT,
+                          "local store: %zu segments are more than the %u that there can be", count,
+                          ONCE__RING);
+    }
     for (size_t i = 0; i < count; i++) {
         int code;
         if (i > 0 && numbers[i] != numbers[i - 1] + 1) {
@@ -256,23 +294,23 @@ int once__rebuild(once__directory_t *directory, once__rebuilt_t *rebuilt, once_e
                                  .segment_size = 1};
     rebuild_t rebuild = {
         .directory = directory, .index = directory->index, .rebuilt = rebuilt, .err = err};
-    uint32_t *numbers = NULL;
-    size_t count;
+    numbers_t numbers = {0};
     int code;
 
     memset(rebuilt, 0, sizeof(*rebuilt));
     rebuild.reader = once__log_open(&config);
-    code = rebuild.reader != NULL ? list_segments(directory, &numbers, &count) : ONCE_E_NOMEM;
+    code = rebuild.reader != NULL ? list_segments(directory, &numbers) : ONCE_E_NOMEM;
     if (code == ONCE_OK) {
-        code = read_all(&rebuild, numbers, count);
+        code = read_all(&rebuild, numbers.list, numbers.count);
     } else {
         (void)once__fail(err, code, "local store: cannot list the segments: %s",
                          once_error_text(code));
     }
     if (code == ONCE_OK) {
+        once__index_start_segments(directory->index, numbers.highest + 1);
         once__index_start_clock(directory->index, rebuild.latest + 1);
     }
-    free(numbers);
+    free(numbers.list);
     once__log_abandon(rebuild.reader);
     return code;
 }

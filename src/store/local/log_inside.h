@@ -1,0 +1,65 @@
+/*
+ * The inside of a log, for those that work on it: log.c (appending), log_start.c (new segments), log_read.c (everybody's
+ * segments), log_drop.c (the end of segments).
+ */
+#ifndef ONCE_STORE_LOCAL_LOG_INSIDE_H
+#define ONCE_STORE_LOCAL_LOG_INSIDE_H
+
+#include "store/local/log.h"
+
+#define ONCE__SEAL_ROOM 64 /* kept free at the end of a segment, for the frame that seals */
+#define ONCE__READERS   256
+
+typedef struct once__segment {
+    uint32_t number; /* 0: none */
+    int fd;
+    uint8_t *map;
+    uint64_t size;
+    uint64_t tail;   /* where the next frame goes */
+    uint64_t synced; /* up to here */
+} once__segment_t;
+
+typedef struct once__reader {
+    uint32_t number; /* 0: none */
+    const uint8_t *map;
+    uint64_t size;
+} once__reader_t;
+
+struct once__log {
+    once__log_config_t config;
+    once__segment_t active;
+    once__segment_t rolled; /* finished since the last sync: must be synced, too */
+    uint64_t next_size;
+    once__reader_t readers[ONCE__READERS]; /* by number */
+    uint8_t *buffer;
+    size_t buffer_size;
+    uint64_t syncs;
+    int failed;
+};
+
+/* One sync of a file or of segments/. A failure is final: ONCE_E_IO, and the log has failed. */
+int once__log_sync_fd(once__log_t *log, int fd);
+int once__log_sync_directory(once__log_t *log);
+
+/* Makes a segment of `size` the active one. ONCE_OK, ONCE_E_FULL, ONCE_E_IO. */
+int once__log_start(once__log_t *log, uint64_t size);
+
+/*
+ * Locks the segments, and finishes what somebody began who was killed while he had the lock: a file that has a number which
+ * the index does not know, a file that is still there though its segment was dropped.
+ */
+void once__log_lock_segments(once__log_t *log);
+
+/* Syncs and seals our segment, so that we have none. ONCE_OK or ONCE_E_IO. */
+int once__log_retire(once__log_t *log);
+
+/* Takes over what a writer left who is gone: syncs it, so that it counts. 1 when it is sealed now. */
+int once__log_seal_dead(once__log_t *log, uint32_t number);
+
+/* Gives back the mappings of segments that were dropped: their files take room until then. */
+void once__log_forget_readers(once__log_t *log);
+
+/* What errno means to whoever wanted to write. */
+int once__log_errno(void);
+
+#endif

@@ -1,0 +1,171 @@
+/*
+ * A new segment. Its file has its final size and a synced header before it gets its name, and its name is synced before anything
+ * is written to it: whatever happens in between leaves either no segment or an empty one.
+ */
+#include "store/local/log_inside.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMP_SIZE 48
+
+void once__segment_name(char out[ONCE__SEGMENT_NAME], uint32_t number, const char *suffix)
+{
+    (void)snprintf(out, ONCE__SEGMENT_NAME, "%08x.%s", number, suffix);
+}
+
+int once__log_errno(void)
+{
+    return errno == ENOSPC || errno == EDQUOT ? ONCE_E_FULL : ONCE_E_IO;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- its file */
+
+/* A file that dropping left for reuse, of this size. -1: there is none. */
+static int take_spare(const once__log_t *log, uint64_t size, const char *temp)
+{
+    int directory_fd = log->config.directory_fd, fd = -1;
+    int copy = dup(directory_fd);
+    DIR *directory = copy >= 0 ? fdopendir(copy) : NULL;
+    const struct dirent *entry;
+
+    if (directory == NULL) {
+        if (copy >= 0) {
+            (void)close(copy);
+        }
+        return -1;
+    }
+    rewinddir(directory);
+    while (fd < 0 && (entry = readdir(directory)) != NULL) {
+        const char *dot = strrchr(entry->d_name, '.');
+        struct stat st;
+        if (dot == NULL || strcmp(dot, ".spare") != 0 ||
+            fstatat(directory_fd, entry->d_name, &st, 0) != 0 || (uint64_t)st.st_size != size ||
+            renameat(directory_fd, entry->d_name, directory_fd, temp) != 0) {
+            continue;
+        }
+        fd = openat(directory_fd, temp, O_RDWR | O_CLOEXEC);
+    }
+    (void)closedir(directory);
+    return fd;
+}
+
+static int make_file(once__log_t *log, uint64_t size, const char *temp)
+{
+    int fd;
+
+    /* Locked: whoever made a spare has synced its new name, so it cannot come back as the segment that it was. */
+    once__log_lock_segments(log);
+    fd = take_spare(log, size, temp);
+    once__index_unlock_segments(log->config.index);
+    if (fd >= 0) {
+        return fd;
+    }
+    fd = openat(log->config.directory_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && log->config.disk->allocate(log->config.disk->data, fd, size) != 0) {
+        int saved = errno;
+        (void)close(fd);
+        (void)unlinkat(log->config.directory_fd, temp, 0);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+/* -------------------------------------------------------------------------------------------------------- its number */
+
+void once__log_lock_segments(once__log_t *log)
+{
+    once__index_t *index = log->config.index;
+    uint32_t next, gone;
+    char name[ONCE__SEGMENT_NAME];
+    struct stat st;
+
+    if (!once__index_lock_segments(index)) {
+        return;
+    }
+    next = once__index_next_segment(index);
+    once__segment_name(name, next, "log");
+    if (next != 0 && fstatat(log->config.directory_fd, name, &st, 0) == 0) {
+        once__index_add_segment(index, next, ONCE__SEGMENT_SEALED, (uint64_t)st.st_size, 0);
+    }
+    gone = once__index_first_segment(index) - 1;
+    once__segment_name(name, gone, "log");
+    if (gone != 0 && unlinkat(log->config.directory_fd, name, 0) == 0) {
+        (void)once__log_sync_directory(log);
+    }
+}
+
+/* Gives the file its number and its header. The segments are locked. */
+static int enter_segment(once__log_t *log, once__segment_t *segment, const char *temp)
+{
+    once__segment_header_t header = {.size = segment->size};
+    once__index_t *index = log->config.index;
+    char name[ONCE__SEGMENT_NAME];
+
+    header.number = once__index_next_segment(index);
+    if (header.number == 0) {
+        return ONCE_E_FULL;
+    }
+    header.created = once__index_now(index);
+    memcpy(header.boot_id, log->config.boot_id, ONCE__BOOT_ID_SIZE);
+    once__segment_header_write(&header, segment->map);
+    /* What an earlier use left behind should not look like a torn tail. */
+    memset(segment->map + ONCE__SEGMENT_HEADER, 0, ONCE__FRAME_HEADER);
+    if (once__log_sync_fd(log, segment->fd) != ONCE_OK) {
+        return ONCE_E_IO;
+    }
+    once__segment_name(name, header.number, "log");
+    if (renameat(log->config.directory_fd, temp, log->config.directory_fd, name) != 0) {
+        return once__log_errno();
+    }
+    if (once__log_sync_directory(log) != ONCE_OK) {
+        return ONCE_E_IO;
+    }
+    once__index_add_segment(index, header.number, ONCE__SEGMENT_ACTIVE, segment->size, 0);
+    segment->number = header.number;
+    segment->tail = segment->synced = ONCE__SEGMENT_HEADER;
+    return ONCE_OK;
+}
+
+int once__log_start(once__log_t *log, uint64_t size)
+{
+    once__segment_t segment = {.size = size};
+    char temp[TEMP_SIZE];
+    int code;
+
+    if (once__index_mark_used(log->config.index) != ONCE_OK) {
+        return ONCE_E_IO;
+    }
+    (void)snprintf(temp, sizeof(temp), "%d-%p.new", (int)getpid(), (void *)log);
+    (void)unlinkat(log->config.directory_fd, temp, 0);
+    segment.fd = make_file(log, size, temp);
+    if (segment.fd < 0) {
+        return once__log_errno();
+    }
+    segment.map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd, 0);
+    if (segment.map == MAP_FAILED || flock(segment.fd, LOCK_EX | LOCK_NB) != 0) {
+        code = ONCE_E_IO;
+    } else {
+        once__log_lock_segments(log);
+        code = enter_segment(log, &segment, temp);
+        once__index_unlock_segments(log->config.index);
+    }
+    if (code != ONCE_OK) {
+        if (segment.map != MAP_FAILED) {
+            (void)munmap(segment.map, size);
+        }
+        (void)close(segment.fd);
+        (void)unlinkat(log->config.directory_fd, temp, 0);
+        return code;
+    }
+    log->active = segment;
+    return ONCE_OK;
+}

@@ -1,0 +1,213 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/units.h"
+#include "store/local/check.h"
+#include "store/local/format.h"
+#include "store/local/log.h"
+
+static int fail(const once__check_t *check, const char *what, uint32_t segment)
+{
+    char name[ONCE__SEGMENT_NAME];
+
+    once__segment_name(name, segment, "log");
+    return once__local_errno(check->err, what, name);
+}
+
+/* ------------------------------------------------------------------------------------------------------- quarantine */
+
+static int write_file(int directory_fd, const char *name, const uint8_t *data, uint64_t len)
+{
+    int fd = openat(directory_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int ok = fd >= 0;
+
+    while (ok && len > 0) {
+        ssize_t n = write(fd, data, len);
+        ok = n > 0 || (n < 0 && errno == EINTR);
+        data += n > 0 ? n : 0;
+        len -= n > 0 ? (uint64_t)n : 0;
+    }
+    ok = ok && fsync(fd) == 0;
+    if (fd >= 0) {
+        int saved = errno;
+        (void)close(fd);
+        errno = saved;
+    }
+    return ok ? 0 : -1;
+}
+
+/* Keeps what is taken out, so that nothing is lost that somebody could still make sense of. */
+static int keep(const once__check_t *check, const once__image_t *image, uint64_t offset,
+                uint64_t len)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "quarantine/%08x-%llu", image->number,
+                   (unsigned long long)offset);
+    if (len > 0 && write_file(check->directory->fd, name, image->data + offset, len) != 0) {
+        return fail(check, "cannot keep a copy of what is damaged in", image->number);
+    }
+    return ONCE_OK;
+}
+
+static int make_quarantine(const once__check_t *check)
+{
+    int fd = -1, ok;
+
+    ok = (mkdirat(check->directory->fd, "quarantine", 0700) == 0 || errno == EEXIST) &&
+         fsync(check->directory->fd) == 0;
+    if (ok) {
+        fd = openat(check->directory->fd, "quarantine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        ok = fd >= 0 && fsync(fd) == 0;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return ok ? ONCE_OK : once__local_errno(check->err, "cannot make", "quarantine");
+}
+
+/* ---------------------------------------------------------------------------------------------------------- segments */
+
+/* The file gets its name when it is complete: whoever is killed before that has changed nothing. */
+static int put_in_place(const once__check_t *check, once__segment_header_t *header,
+                        const uint8_t *data, uint64_t end)
+{
+    int fd = check->directory->segments_fd;
+    char temp[ONCE__SEGMENT_NAME], name[ONCE__SEGMENT_NAME];
+
+    once__segment_name(temp, header->number, "new");
+    once__segment_name(name, header->number, "log");
+    if (once__image_write(fd, temp, header, data, end) != ONCE_OK ||
+        renameat(fd, temp, fd, name) != 0) {
+        return fail(check, "cannot write", header->number);
+    }
+    return ONCE_OK;
+}
+
+static uint64_t without_zeros(const once__image_t *image, uint64_t offset)
+{
+    uint64_t end = image->size;
+
+    while (end > offset && image->data[end - 1] == 0) {
+        end--;
+    }
+    return end - offset;
+}
+
+/* Copies one piece behind what `out` has. What is not a frame goes to quarantine. */
+static int move_piece(const once__check_t *check, const once__image_t *image,
+                      const once__piece_t *piece, uint8_t *out, uint64_t *end)
+{
+    once__place_t place = {image->number, *end};
+    const once__frame_t *frame = &piece->frame;
+
+    switch (piece->kind) {
+    case ONCE__PIECE_FRAME:
+        if (frame->kind == ONCE__FRAME_RECORD) {
+            once__frame_write_bytes(out + *end, place, *end, frame->id, frame->bytes, frame->len);
+        } else {
+            once__frame_write(out + *end, place, *end, frame->id, NULL);
+        }
+        *end += frame->size;
+        return ONCE_OK;
+    case ONCE__PIECE_DAMAGE:
+        return keep(check, image, piece->offset, piece->length);
+    case ONCE__PIECE_TORN:
+        return keep(check, image, piece->offset, without_zeros(image, piece->offset));
+    case ONCE__PIECE_SEALED:
+    case ONCE__PIECE_END:
+        break;
+    }
+    return ONCE_OK;
+}
+
+static int move_pieces(const once__check_t *check, const once__image_t *image, uint8_t *out,
+                       uint64_t *end)
+{
+    uint64_t offset = ONCE__SEGMENT_HEADER;
+    once__piece_t piece;
+    int code;
+
+    *end = ONCE__SEGMENT_HEADER;
+    do {
+        once__image_piece(image, offset, &piece);
+        code = move_piece(check, image, &piece, out, end);
+        offset += piece.length;
+    } while (code == ONCE_OK &&
+             (piece.kind == ONCE__PIECE_FRAME || piece.kind == ONCE__PIECE_DAMAGE));
+    return code;
+}
+
+/* Without its header nobody knows of which boot a segment is: of none, then its leases are over. */
+static int rewrite(const once__check_t *check, const once__checked_t *segment)
+{
+    once__segment_header_t header;
+    once__image_t image;
+    uint8_t *out;
+    uint64_t end;
+    int code = once__image_read(&image, check->directory->segments_fd, segment->number);
+
+    if (code != ONCE_OK) {
+        return fail(check, "cannot read", segment->number);
+    }
+    out = calloc(1, image.size + ONCE__SEGMENT_HEADER);
+    if (out == NULL) {
+        code = once__fail(check->err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    } else {
+        if (once__image_header(&image, &header) != ONCE_OK) {
+            memset(&header, 0, sizeof(header));
+            code = keep(check, &image, 0,
+                        image.size < ONCE__SEGMENT_HEADER ? image.size : ONCE__SEGMENT_HEADER);
+        }
+        header.number = segment->number;
+        code = code == ONCE_OK ? move_pieces(check, &image, out, &end) : code;
+        code = code == ONCE_OK ? put_in_place(check, &header, out, end) : code;
+    }
+    free(out);
+    once__image_free(&image);
+    return code;
+}
+
+/* An empty segment in the place of a missing one: numbers must follow one another, so that a loss is always noticed. */
+static int fill_gap(const once__check_t *check, const once__checked_t *before, uint32_t end)
+{
+    for (uint32_t n = before->number + 1; n < end; n++) {
+        once__segment_header_t header = {.number = n, .created = before->created};
+        int code = put_in_place(check, &header, NULL, ONCE__SEGMENT_HEADER);
+        if (code != ONCE_OK) {
+            return code;
+        }
+    }
+    return ONCE_OK;
+}
+
+int once__check_repair(once__check_t *check)
+{
+    int code = make_quarantine(check);
+
+    /* First of all: frames will be at other places, and an index that is not there is made anew. */
+    if (code == ONCE_OK && unlinkat(check->directory->fd, "index", 0) != 0 && errno != ENOENT) {
+        code = once__local_errno(check->err, "cannot remove", "index");
+    }
+    if (code == ONCE_OK && fsync(check->directory->fd) != 0) {
+        code = once__local_errno(check->err, "cannot write to", "the directory");
+    }
+    for (size_t i = 0; code == ONCE_OK && i < check->count; i++) {
+        const once__checked_t *segment = &check->segments[i];
+        if (segment->broken) {
+            code = rewrite(check, segment);
+        }
+        if (code == ONCE_OK && segment->gap) {
+            code = fill_gap(check, segment - 1, segment->number);
+        }
+    }
+    if (code == ONCE_OK && fsync(check->directory->segments_fd) != 0) {
+        code = once__local_errno(check->err, "cannot write to", "segments");
+    }
+    return code == ONCE_OK ? make_quarantine(check) : code;
+}
