@@ -149,7 +149,8 @@ static int write_again(int fd, uint64_t from)
         return -1;
     }
     for (uint64_t at = from / PAGE * PAGE; at < (uint64_t)st.st_size; at += PAGE) {
-        map[at] = map[at];
+        uint8_t same = map[at];
+        map[at] = same; /* dirty again, so that the next sync writes it */
     }
     return munmap((void *)(uintptr_t)map, (size_t)st.st_size);
 }

@@ -1,0 +1,57 @@
+/*
+ * Expiring everything: files are dropped or kept as spares, and no record is looked at.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../bench.h"
+#include "cost.h"
+#include "load.h"
+#include "report.h"
+#include "sections.h"
+
+#define INDEX_BYTES 24 /* of a record in the index: who looked at a record would touch more */
+
+static void reap(once_t *once, uint64_t *count)
+{
+    once_answer_t *answer;
+
+    if (once_reap_sync(once, 0, &answer) != ONCE_OK) {
+        (void)fprintf(stderr, "bench_local: reaping failed\n");
+        exit(2);
+    }
+    *count += once_answer_count(answer);
+    once_answer_free(answer);
+}
+
+void section_expiry(const settings_t *settings)
+{
+    load_t load = {0};
+    char path[PATH_ROOM];
+    uint64_t went = 0;
+    cost_t start, cost;
+    double touched;
+
+    path_of(path, settings, "expiry");
+    remove_tree(path);
+    load_open(&load, path, "?reap=off&ttl=1s&lease=10ms");
+    load_run(&load, settings->records, 4096);
+    load_close(&load);
+    (void)usleep(1100000); /* the retention itself */
+    load_open(&load, path, "?reap=off");
+    load_run(&load, 1, 1); /* what a first write needs anyway */
+    start = cost_now();
+    reap(load.once, &went);
+    cost = cost_since(&start);
+    load_close(&load);
+    touched = ((double)cost.bytes + 4096.0 * (double)cost.pages) / (double)settings->records;
+    report_subject("expiring all records");
+    report("records that went", "all", went >= settings->records ? VERDICT_OK : VERDICT_SHORT,
+           "%llu in %.1f ms, CPU %.1f ms", (unsigned long long)went, cost.seconds * 1e3,
+           cost.cpu * 1e3);
+    report("bytes read and written per record (calls, and pages mapped)", "none",
+           touched < INDEX_BYTES ? VERDICT_OK : VERDICT_SHORT, "%.2f  (%llu bytes, %llu pages)",
+           touched, (unsigned long long)cost.bytes, (unsigned long long)cost.pages);
+    remove_tree(path);
+}

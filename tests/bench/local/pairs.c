@@ -1,0 +1,291 @@
+/*
+ * Durable pairs: throughput and CPU beside the limit and beside libraries; on a store with many records and on an empty one.
+ *
+ * Rounds are interleaved: everybody does the same amount of work in each, in turn, on the same disk. What is reported is the
+ * median of the rounds' ratios, so that a disk that slows down for a while slows everybody.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "contest.h"
+#include "cost.h"
+#include "load.h"
+#include "report.h"
+#include "sections.h"
+
+#define ROUNDS_MAX 64
+#define BATCHES    30   /* pairs of batches in a round */
+#define FILL       4096 /* in flight while records are only put in */
+#define FEW        8u   /* in flight while measuring */
+#define MANY       128u
+
+enum { LIMIT_WRITE, LIMIT_MAP, ONCE, ONCE_EMPTY, SQLITE, LMDB, CONTESTANTS };
+
+typedef struct player {
+    const contestant_t *kind;
+    contestant_t *self;
+    int filled; /* has the records */
+    double rate[ROUNDS_MAX], cpu[ROUNDS_MAX];
+    uint64_t syncs;
+} player_t;
+
+typedef struct contest {
+    const settings_t *settings;
+    player_t players[CONTESTANTS];
+} contest_t;
+
+/* -------------------------------------------------------------------------------------------------- what a pair takes */
+
+static double bytes_per_ask(const settings_t *settings, int claims_only)
+{
+    enum { ASKS = 20000 };
+    load_t load = {.claims_only = claims_only};
+    char path[PATH_ROOM], segments[PATH_ROOM + 16];
+    double bytes;
+
+    path_of(path, settings, "sizes");
+    (void)snprintf(segments, sizeof(segments), "%s/segments", path);
+    load_open(&load, path, "?reap=off&lease=1h");
+    load_run(&load, ASKS, FILL);
+    load_close(&load);
+    bytes = (double)bytes_in(segments) / ASKS;
+    remove_tree(path);
+    return bytes;
+}
+
+static void find_sizes(const settings_t *settings)
+{
+    double claim = bytes_per_ask(settings, 1), pair = bytes_per_ask(settings, 0);
+
+    contest_claim_bytes = (uint32_t)(claim + 0.5);
+    contest_completion_bytes = (uint32_t)(pair - claim + 0.5);
+    (void)printf("a claim takes %u bytes in the log, its completion %u\n", contest_claim_bytes,
+                 contest_completion_bytes);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- rounds */
+
+static void open_players(contest_t *contest)
+{
+    static const contestant_t *const kinds[] = {&contest_limit_write, &contest_limit_map,
+                                                &contest_once,        &contest_once,
+                                                &contest_sqlite,      &contest_lmdb};
+    static const char *const names[] = {"limit-write", "limit-map", "once",
+                                        "once-empty",  "sqlite",    "lmdb"};
+
+    for (unsigned i = 0; i < CONTESTANTS; i++) {
+        player_t *player = &contest->players[i];
+        char path[PATH_ROOM];
+        player->kind = kinds[i];
+        if (player->kind->name == NULL) {
+            (void)printf("%s: not built in (its -dev package was missing), not compared\n",
+                         names[i]);
+            continue;
+        }
+        path_of(path, contest->settings, names[i]);
+        remove_tree(path);
+        player->self = player->kind->open(player->kind, path);
+        player->filled = i == ONCE || i == SQLITE || i == LMDB;
+    }
+}
+
+static uint64_t filled(const contest_t *contest)
+{
+    return (contest->settings->records + FILL - 1) / FILL * FILL;
+}
+
+static void fill_players(contest_t *contest)
+{
+    uint64_t pairs = filled(contest);
+
+    for (unsigned i = 0; i < CONTESTANTS; i++) {
+        player_t *player = &contest->players[i];
+        cost_t start = cost_now(), cost;
+        if (player->self == NULL || !player->filled) {
+            continue;
+        }
+        player->self->run(player->self, pairs, FILL);
+        cost = cost_since(&start);
+        (void)printf("%-20s filled with %llu records in %.1f s, %.1f us of CPU each\n",
+                     player->kind->name, (unsigned long long)pairs, cost.seconds,
+                     cost.cpu / (double)pairs * 1e6);
+        (void)fflush(stdout);
+    }
+}
+
+static void play(contest_t *contest, unsigned batch)
+{
+    uint64_t pairs = (uint64_t)BATCHES * batch;
+
+    for (unsigned round = 0; round < contest->settings->rounds; round++) {
+        for (unsigned i = 0; i < CONTESTANTS; i++) {
+            player_t *player = &contest->players[i];
+            cost_t start = cost_now(), cost;
+            if (player->self == NULL) {
+                continue;
+            }
+            player->self->run(player->self, pairs, batch);
+            cost = cost_since(&start);
+            player->rate[round] = (double)pairs / cost.seconds;
+            player->cpu[round] = cost.cpu / (double)pairs * 1e6;
+            player->syncs = (round == 0 ? 0 : player->syncs) + cost.syncs;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- results */
+
+/* The median of the rounds' ratios. */
+static double ratio(const contest_t *contest, const double *a, const double *b)
+{
+    double values[ROUNDS_MAX];
+
+    for (unsigned i = 0; i < contest->settings->rounds; i++) {
+        values[i] = a[i] / b[i];
+    }
+    return median(values, contest->settings->rounds);
+}
+
+static double middle(const contest_t *contest, const double *values)
+{
+    double copy[ROUNDS_MAX];
+
+    memcpy(copy, values, sizeof(copy));
+    return median(copy, contest->settings->rounds);
+}
+
+static void print_players(const contest_t *contest, unsigned batch)
+{
+    (void)printf("\n%u in flight                 pairs/s   CPU us/pair   (medians of %u rounds)\n",
+                 batch, contest->settings->rounds);
+    for (unsigned i = 0; i < CONTESTANTS; i++) {
+        const player_t *player = &contest->players[i];
+        if (player->self != NULL) {
+            (void)printf("%-28s %9.0f %10.2f %s\n", player->kind->name,
+                         middle(contest, player->rate), middle(contest, player->cpu),
+                         i == ONCE_EMPTY ? " (begun empty)" : "");
+        }
+    }
+    (void)fflush(stdout);
+}
+
+/* Throughput depends on what the disk does that minute: it is told, and not what the run fails by. */
+static verdict_t about(double measured, double wanted)
+{
+    return measured >= wanted * 0.9 ? VERDICT_OK : VERDICT_BELOW;
+}
+
+static void report_libraries(const contest_t *contest, double wanted, const char *required)
+{
+    const player_t *players = contest->players, *once = &players[ONCE];
+
+    if (players[SQLITE].self != NULL) {
+        double times = ratio(contest, once->rate, players[SQLITE].rate);
+        report("pairs/s, of SQLite's (WAL, synchronous FULL)", required, about(times, wanted),
+               "%.1f  (CPU per pair %.2f)", times, ratio(contest, once->cpu, players[SQLITE].cpu));
+    }
+    if (players[LMDB].self != NULL) {
+        report("pairs/s, of LMDB's", "-", VERDICT_NONE, "%.1f  (CPU per pair %.2f)",
+               ratio(contest, once->rate, players[LMDB].rate),
+               ratio(contest, once->cpu, players[LMDB].cpu));
+    }
+}
+
+static void report_pairs(const contest_t *contest, unsigned batch)
+{
+    const player_t *players = contest->players, *once = &players[ONCE], *limit = players;
+    double rate, cpu, syncs, batches = 2.0 * BATCHES * contest->settings->rounds;
+    int many = batch == MANY;
+
+    /* The better way to write is the limit. */
+    if (middle(contest, players[LIMIT_MAP].cpu) < middle(contest, players[LIMIT_WRITE].cpu)) {
+        limit = &players[LIMIT_MAP];
+    }
+    rate = ratio(contest, once->rate, limit->rate);
+    cpu = ratio(contest, once->cpu, limit->cpu);
+    syncs = (double)once->syncs / batches;
+    report_subject(many ? "128 in flight" : "8 in flight");
+    report("pairs/s, of the limit's", many ? "about 0.7" : "about 0.6",
+           about(rate, many ? 0.7 : 0.6), "%.2f  (%.0f pairs/s)", rate,
+           middle(contest, once->rate));
+    report("CPU per pair, of the limit's", many ? "<= 2" : "-",
+           !many        ? VERDICT_NONE
+           : cpu <= 2.0 ? VERDICT_OK
+                        : VERDICT_SHORT,
+           "%.2f  (%.2f us; the limit's %.2f us)", cpu, middle(contest, once->cpu),
+           middle(contest, limit->cpu));
+    report("syncs per batch", "1", syncs <= 1.02 ? VERDICT_OK : VERDICT_SHORT, "%.3f", syncs);
+    report_libraries(contest, many ? 3 : 1.5, many ? ">= 3" : ">= 1.5");
+}
+
+/* What a pair costs with all the records there, beside what it costs in a store that was empty. */
+static void report_flat(const contest_t *contest)
+{
+    const player_t *full = &contest->players[ONCE], *empty = &contest->players[ONCE_EMPTY];
+    double cpu = ratio(contest, full->cpu, empty->cpu);
+    double syncs = (double)full->syncs / (double)empty->syncs;
+
+    report_subject("with the records there, of what it is in a store begun empty");
+    report("CPU per pair, 128 in flight", "flat: <= 1.2", cpu <= 1.2 ? VERDICT_OK : VERDICT_SHORT,
+           "%.2f", cpu);
+    report("syncs per pair", "flat: <= 1.02", syncs <= 1.02 ? VERDICT_OK : VERDICT_SHORT, "%.3f",
+           syncs);
+}
+
+static double pairs_of_rounds(const contest_t *contest)
+{
+    return (double)contest->settings->rounds * BATCHES * (FEW + MANY);
+}
+
+static double bytes_per_pair(const contest_t *contest, const char *segments, double pairs)
+{
+    char path[PATH_ROOM];
+
+    path_of(path, contest->settings, segments);
+    return (double)bytes_in(path) / pairs;
+}
+
+/* After closing. */
+static void report_files(const contest_t *contest)
+{
+    char path[PATH_ROOM];
+    double keys = (double)filled(contest) + pairs_of_rounds(contest);
+    double bytes = bytes_per_pair(contest, "once/segments", keys) /
+                   bytes_per_pair(contest, "once-empty/segments", pairs_of_rounds(contest));
+    double each;
+
+    report("bytes per pair", "flat: <= 1.02", bytes <= 1.02 ? VERDICT_OK : VERDICT_SHORT, "%.3f",
+           bytes);
+    path_of(path, contest->settings, "once/index");
+    each = (double)blocks_of(path) / keys;
+    report_subject("index");
+    report("bytes per key (blocks of the file, its head included)", "<= 24 at 1 M",
+           each <= 24       ? VERDICT_OK
+           : keys < 1000000 ? VERDICT_NONE /* the head, shared by few */
+                            : VERDICT_SHORT,
+           "%.1f", each);
+}
+
+void section_pairs(const settings_t *settings)
+{
+    static contest_t contest;
+
+    contest.settings = settings;
+    find_sizes(settings);
+    open_players(&contest);
+    fill_players(&contest);
+    play(&contest, FEW);
+    print_players(&contest, FEW);
+    report_pairs(&contest, FEW);
+    play(&contest, MANY);
+    print_players(&contest, MANY);
+    report_pairs(&contest, MANY);
+    report_flat(&contest);
+    for (unsigned i = 0; i < CONTESTANTS; i++) {
+        if (contest.players[i].self != NULL) {
+            contest.players[i].self->close(contest.players[i].self);
+        }
+    }
+    report_files(&contest);
+}

@@ -1,0 +1,325 @@
+#include "place.h"
+
+#include "support/testing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/job.h"
+#include "core/bytes.h"
+#include "core/url.h"
+#include "store/local/crc32c.h"
+#include "store/local/local.h"
+
+/* ------------------------------------------------------------------------------------------------------------- files */
+
+void place_make(char path[PLACE_SIZE])
+{
+    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+
+    (void)snprintf(path, PLACE_SIZE, "%s/once-test-XXXXXX", in);
+    assert_non_null(mkdtemp(path));
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    return remove(path);
+}
+
+void place_remove(const char *path)
+{
+    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void place_join(char out[PLACE_SIZE], const char *path, const char *name)
+{
+    assert_true(snprintf(out, PLACE_SIZE, "%s/%s", path, name) < PLACE_SIZE);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    char bytes[65536];
+    ssize_t n;
+
+    assert_true(in >= 0 && out >= 0);
+    while ((n = read(in, bytes, sizeof(bytes))) > 0) {
+        assert_int_equal(write(out, bytes, (size_t)n), n);
+    }
+    assert_int_equal(n, 0);
+    (void)close(in);
+    (void)close(out);
+}
+
+void place_copy(const char *from, const char *to)
+{
+    DIR *directory = opendir(from);
+    const struct dirent *entry;
+
+    assert_non_null(directory);
+    assert_int_equal(mkdir(to, 0700), 0);
+    while ((entry = readdir(directory)) != NULL) {
+        char source[PLACE_SIZE], target[PLACE_SIZE];
+        struct stat st;
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        place_join(source, from, entry->d_name);
+        place_join(target, to, entry->d_name);
+        assert_int_equal(lstat(source, &st), 0);
+        if (S_ISDIR(st.st_mode)) {
+            place_copy(source, target);
+        } else {
+            copy_file(source, target);
+        }
+    }
+    (void)closedir(directory);
+}
+
+unsigned place_count(const char *store, const char *folder, const char *suffix)
+{
+    char path[PLACE_SIZE];
+    DIR *directory;
+    const struct dirent *entry;
+    unsigned count = 0;
+
+    place_join(path, store, folder);
+    directory = opendir(path);
+    if (directory == NULL) {
+        return 0;
+    }
+    while ((entry = readdir(directory)) != NULL) {
+        size_t len = strlen(entry->d_name), tail = strlen(suffix);
+        count += entry->d_name[0] != '.' && len >= tail &&
+                 strcmp(entry->d_name + len - tail, suffix) == 0;
+    }
+    (void)closedir(directory);
+    return count;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- handles */
+
+static int open_over(once__url_t *url, const once__disk_t *disk, once_t **handle, once_error_t *err)
+{
+    once_options_t options;
+    once__store_config_t config = {.path = url->path, .timeout_ms = 5000, .url = url};
+    once__store_t *store;
+    int code;
+
+    once__options_init(&options);
+    code = once__options_from_url(&options, url, err);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    config.loop = once__loop_new(&once__real_env, &code);
+    assert_non_null(config.loop);
+    code = once__local_open(&config, disk != NULL ? disk : &once__real_disk, &store, err);
+    if (code != ONCE_OK) {
+        once__loop_free(config.loop);
+        return code;
+    }
+    assert_int_equal(once__url_check_taken(url, err), ONCE_OK);
+    return once__open_over(config.loop, store, &options, handle, err);
+}
+
+int place_try(const char *path, const char *query, const once__disk_t *disk, once_t **handle,
+              once_error_t *err)
+{
+    char text[2 * PLACE_SIZE];
+    once__url_t url;
+    int code;
+
+    *handle = NULL;
+    (void)snprintf(text, sizeof(text), "local:%s?%s", path, query != NULL ? query : "");
+    assert_int_equal(once__url_parse(&url, text, err), ONCE_OK);
+    code = open_over(&url, disk, handle, err);
+    once__url_free(&url);
+    return code;
+}
+
+once_t *place_open(const char *path, const char *query, const once__disk_t *disk)
+{
+    once_error_t err = {0};
+    once_t *once;
+
+    if (place_try(path, query, disk, &once, &err) != ONCE_OK) {
+        fail_msg("%s: %s", path, err.text);
+    }
+    return once;
+}
+
+void peek_open(peek_t *peek, const char *path)
+{
+    once_error_t err = {0};
+
+    assert_int_equal(once__directory_look(&peek->directory, path, &err), ONCE_OK);
+    assert_int_equal(
+        once__index_open(&peek->index, peek->directory.fd, peek->directory.boot_id, 0, &err),
+        ONCE_OK);
+}
+
+void peek_close(peek_t *peek)
+{
+    once__index_close(peek->index);
+    once__directory_abandon(&peek->directory);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ asking */
+
+static int is_reapable(const once_record_t *record)
+{
+    static const once__event_t event = {.kind = ONCE__REAP};
+    once__step_t step;
+
+    once__step(&once__rules, &record->data.head, &event, record->now, &step);
+    return step.outcome == ONCE_DONE;
+}
+
+void told_from(told_t *told, once_answer_t *answer)
+{
+    const once_record_t *record = once_answer_record(answer);
+    once_response_t response;
+
+    told->error = once_answer_error(answer);
+    told->outcome = once_answer_outcome(answer);
+    told->claim = once_answer_take_claim(answer);
+    if (record == NULL) {
+        return;
+    }
+    told->state = once_record_state(record);
+    told->epoch = once_record_epoch(record);
+    memcpy(told->claim_id, once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
+    told->status = once_record_status(record);
+    told->lease_ms = once_record_lease_ms(record);
+    told->reapable = is_reapable(record);
+    once_record_token(record, told->token);
+    if (told->state == ONCE_STATE_COMPLETED) {
+        int code = once_record_response(record, &response);
+        if (code == ONCE_OK) {
+            told->body_len = response.body.len;
+            told->body_sum = once__crc32c(0, response.body.data, response.body.len);
+        } else {
+            /* Whoever just completed it is not told his own response. */
+            assert_int_equal(code, ONCE_E_NOT_FOUND);
+            assert_int_equal(told->outcome, ONCE_DONE);
+        }
+    }
+}
+
+static told_t tell(int code, once_answer_t *answer)
+{
+    told_t told = {.error = code};
+
+    if (answer != NULL) {
+        told_from(&told, answer);
+        once_answer_free(answer);
+    }
+    return told;
+}
+
+static once_ask_t make_ask(const char *key, const once_policy_t *policy)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+
+    ask.key = once__slice(key, strlen(key));
+    ask.method = once__slice("POST", 4);
+    ask.target = once__slice("/", 1);
+    ask.policy = policy;
+    return ask;
+}
+
+static once_policy_t *make_policy(const char *text)
+{
+    once_policy_t *policy = once_policy_new();
+
+    assert_non_null(policy);
+    assert_int_equal(once_policy_parse(policy, text != NULL ? text : "", NULL), ONCE_OK);
+    return policy;
+}
+
+told_t ask(once_t *once, const char *key, const char *policy_text)
+{
+    once_policy_t *policy = make_policy(policy_text);
+    once_ask_t question = make_ask(key, policy);
+    once_answer_t *answer = NULL;
+    int code = once_begin_sync(once, &question, &answer);
+
+    once_policy_free(policy);
+    return tell(code, answer);
+}
+
+int ask_later(once_t *once, const char *key, const char *policy_text, once_cb cb, void *data)
+{
+    once_policy_t *policy = make_policy(policy_text);
+    once_ask_t question = make_ask(key, policy);
+    int code = once_begin(once, &question, cb, data);
+
+    once_policy_free(policy);
+    return code;
+}
+
+told_t complete(once_claim_t *claim, int status, const void *body, size_t len)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_answer_t *answer = NULL;
+    int code;
+
+    response.status = status;
+    response.body = once__slice(body, len);
+    code = once_complete_sync(claim, &response, &answer);
+    return tell(code, answer);
+}
+
+told_t get(once_t *once, const char *key)
+{
+    uint8_t id[ONCE_ID_SIZE];
+    once_answer_t *answer = NULL;
+    int code = once_record_id_of(once, once__slice("", 0), once__slice(key, strlen(key)), id);
+
+    while (code == ONCE_E_UNAVAILABLE && once_wait(once, 5000) >= 0) { /* for the secrets */
+        code = once_record_id_of(once, once__slice("", 0), once__slice(key, strlen(key)), id);
+    }
+    assert_int_equal(code, ONCE_OK);
+    code = once_get_sync(once, id, &answer);
+    return tell(code, answer);
+}
+
+int reap(once_t *once, uint64_t *count)
+{
+    once_answer_t *answer = NULL;
+    int code = once_reap_sync(once, 0, &answer);
+
+    if (code == ONCE_OK && count != NULL) {
+        *count = once_answer_count(answer);
+    }
+    once_answer_free(answer);
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- dice */
+
+uint64_t dice_roll(dice_t *dice, uint64_t sides)
+{
+    uint64_t n;
+
+    dice->state += 0x9e3779b97f4a7c15u;
+    n = dice->state;
+    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
+    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
+    n ^= n >> 31;
+    return sides == 0 ? 0 : n % sides;
+}
+
+void dice_fill(dice_t *dice, void *out, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        ((uint8_t *)out)[i] = (uint8_t)dice_roll(dice, 256);
+    }
+}

@@ -1,0 +1,454 @@
+/*
+ * A disk that fails: syncs that do not work, no room, bits that changed.
+ */
+#include "disk.h"
+
+#include "support/testing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+
+#define QUERY "segment=64k&renew=off&reap=off&store_timeout=100ms"
+
+typedef struct test {
+    char base[PLACE_SIZE], store[PLACE_SIZE];
+    disk_t disk;
+    once_t *once; /* over the disk */
+} test_t;
+
+static test_t the;
+
+static int start(void **state)
+{
+    once_t *first;
+
+    memset(&the, 0, sizeof(the));
+    place_make(the.base);
+    place_join(the.store, the.base, "store");
+    first = place_open(the.store, QUERY, NULL);
+    (void)get(first, "nothing"); /* the secrets are there now */
+    assert_int_equal(once_close(first, 5000), ONCE_OK);
+    disk_init(&the.disk, the.store);
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+    return 0;
+}
+
+static int end(void **state)
+{
+    the.disk.fail_sync = 0;
+    (void)once_close(the.once, 0);
+    disk_free(&the.disk);
+    place_remove(the.base);
+    return 0;
+}
+
+static void do_all(once_t *once, const char *key, int status, size_t len)
+{
+    static uint8_t body[100000];
+    told_t told = ask(once, key, "ttl=1h");
+    dice_t dice = {len};
+
+    dice_fill(&dice, body, len); /* so that it cannot be compressed */
+    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(complete(told.claim, status, body, len).outcome, ONCE_DONE);
+}
+
+/* ------------------------------------------------------------------------------------------------------ failed syncs */
+
+static void test_a_failed_sync_ends_the_handle(void **state)
+{
+    once_t *other = place_open(the.store, QUERY, NULL);
+    told_t held = ask(the.once, "held", NULL), told;
+    unsigned syncs;
+
+    assert_int_equal(held.outcome, ONCE_RUN);
+    do_all(the.once, "done", 201, 10);
+    the.disk.fail_sync = EIO;
+    told = ask(the.once, "unlucky", NULL);
+    assert_int_equal(told.error, ONCE_E_UNAVAILABLE);
+    syncs = the.disk.syncs;
+    /* The disk works again, but nobody knows what it has: nothing is tried again as if nothing had happened. */
+    the.disk.fail_sync = 0;
+    assert_int_equal(ask(the.once, "other", NULL).error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(ask(the.once, "done", NULL).error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(get(the.once, "done").error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(complete(held.claim, 200, "", 0).error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(the.disk.syncs, syncs);
+    /* Others go on, also with what was left half done. */
+    do_all(other, "others", 202, 10);
+    assert_int_equal(ask(other, "done", NULL).status, 201);
+    assert_int_equal(ask(other, "held", NULL).outcome, ONCE_BUSY);
+    told = ask(other, "unlucky", NULL);
+    assert_int_equal(told.error, ONCE_OK);
+    assert_int_equal(told.outcome, ONCE_BUSY); /* its claim was written, if not answered */
+    assert_int_equal(the.disk.syncs, syncs);
+    assert_int_equal(once_close(other, 5000), ONCE_OK);
+    /* And whoever opens it again. */
+    (void)once_close(the.once, 0);
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+    assert_int_equal(ask(the.once, "done", NULL).status, 201);
+    do_all(the.once, "again", 203, 10);
+}
+
+/* The write that failed may be there or not; what was answered before is there. */
+static void test_a_failed_sync_and_then_a_crash(void **state)
+{
+    dice_t dice = {1};
+    told_t told;
+
+    do_all(the.once, "done", 201, 3000);
+    the.disk.fail_sync = EIO;
+    told = ask(the.once, "unlucky", NULL);
+    assert_int_equal(told.error, ONCE_E_UNAVAILABLE);
+    for (unsigned i = 0; i < 20; i++) {
+        char copy[PLACE_SIZE], name[32];
+        once_t *once;
+        (void)snprintf(name, sizeof(name), "copy-%u", i);
+        place_join(copy, the.base, name);
+        disk_crash(&the.disk, SURVIVES_SOMETHING, &dice, copy);
+        once = place_open(copy, QUERY, NULL);
+        assert_int_equal(ask(once, "done", NULL).status, 201);
+        told = get(once, "unlucky");
+        assert_true(told.error == ONCE_E_NOT_FOUND || told.state == ONCE_STATE_PENDING);
+        (void)once_close(once, 1000);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ no room */
+
+static void test_no_room(void **state)
+{
+    unsigned count = 0;
+    told_t told, held = ask(the.once, "held", NULL);
+
+    do_all(the.once, "done", 201, 10);
+    the.disk.full = 1;
+    do {
+        char key[32];
+        (void)snprintf(key, sizeof(key), "key-%u", count++);
+        told = ask(the.once, key, NULL);
+        if (told.claim != NULL) {
+            once_claim_drop(told.claim);
+        }
+    } while (told.error == ONCE_OK && count < 2000);
+    assert_int_equal(told.error, ONCE_E_FULL);
+    assert_int_equal(ask(the.once, "done", NULL).status, 201);
+    assert_int_equal(get(the.once, "key-0").state, ONCE_STATE_PENDING);
+    assert_int_equal(ask(the.once, "key-0", NULL).outcome, ONCE_BUSY);
+    assert_int_equal(complete(held.claim, 202, "late", 4).error, ONCE_E_FULL);
+    the.disk.full = 0;
+    do_all(the.once, "room again", 203, 10);
+    /* The library goes on with what it could not write down, by itself. */
+    do {
+        assert_true(once_wait(the.once, 1000) >= 0);
+        told = get(the.once, "held");
+    } while (told.state == ONCE_STATE_PENDING);
+    assert_int_equal(told.status, 202);
+}
+
+/* ------------------------------------------------------------------------------------------------------ changed bits */
+
+#define KEYS   30
+#define ROUNDS 5 /* nothing, pending, failed, pending, completed */
+
+/* Everything that was ever true of each key. */
+static told_t history[KEYS][ROUNDS];
+
+static int same(const told_t *a, const told_t *b)
+{
+    return a->error == b->error && a->state == b->state && a->status == b->status &&
+           a->epoch == b->epoch && a->body_len == b->body_len && a->body_sum == b->body_sum;
+}
+
+static const char *name_of(unsigned key, char out[32])
+{
+    (void)snprintf(out, 32, "key-%u", key);
+    return out;
+}
+
+/* Brings the key into its next state. */
+static void advance(unsigned key, unsigned round, dice_t *dice, once_claim_t **claim)
+{
+    uint8_t body[2000];
+    char name[32];
+    told_t told;
+
+    switch (round) {
+    case 1:
+    case 3:
+        told = ask(the.once, name_of(key, name), NULL);
+        assert_int_equal(told.outcome, ONCE_RUN);
+        *claim = told.claim;
+        break;
+    case 2:
+        assert_int_equal(once_release_sync(*claim, 0, once__slice("no", 2), NULL), ONCE_OK);
+        break;
+    case 4:
+        dice_fill(dice, body, sizeof(body));
+        told = complete(*claim, 200 + (int)key, body, dice_roll(dice, sizeof(body)));
+        assert_int_equal(told.outcome, ONCE_DONE);
+        break;
+    default:
+        break;
+    }
+}
+
+static void make_history(void)
+{
+    once_claim_t *claims[KEYS];
+    dice_t dice = {7};
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (unsigned key = 0; key < KEYS; key++) {
+            char name[32];
+            advance(key, round, &dice, &claims[key]);
+            history[key][round] = get(the.once, name_of(key, name));
+        }
+    }
+}
+
+typedef struct frame_at {
+    uint64_t offset, end;
+    uint8_t kind;
+} frame_at_t;
+
+/* Frames of a whole segment. */
+static size_t list_frames(const uint8_t *data, size_t size, frame_at_t *frames, size_t max)
+{
+    once__segment_header_t header;
+    once__place_t place = {0, ONCE__SEGMENT_HEADER};
+    once__frame_t frame;
+    size_t count = 0;
+
+    assert_int_equal(once__segment_header_read(&header, data), ONCE_OK);
+    place.segment = header.number;
+    while (once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
+        assert_true(count < max);
+        frames[count].offset = place.offset;
+        frames[count].end = place.offset + once__get32(data + place.offset);
+        frames[count++].kind = frame.kind;
+        place.offset += frame.size;
+        if (frame.kind == ONCE__FRAME_SEALED) {
+            break;
+        }
+    }
+    return count;
+}
+
+static void flip(const char *store, unsigned segment, uint64_t bit)
+{
+    char path[PLACE_SIZE], name[40];
+    uint8_t byte;
+    int fd;
+
+    (void)snprintf(name, sizeof(name), "segments/%08x.log", segment);
+    place_join(path, store, name);
+    fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    byte ^= (uint8_t)(1 << bit % 8);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    (void)close(fd);
+}
+
+static uint8_t *read_segment(unsigned segment, size_t *size)
+{
+    char path[PLACE_SIZE], name[40];
+    struct stat st;
+    uint8_t *data;
+    int fd;
+
+    (void)snprintf(name, sizeof(name), "segments/%08x.log", segment);
+    place_join(path, the.store, name);
+    fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    *size = (size_t)st.st_size;
+    data = malloc(*size);
+    assert_non_null(data);
+    assert_int_equal(pread(fd, data, *size, 0), *size);
+    (void)close(fd);
+    return data;
+}
+
+/* Opens the copy and compares: nothing that never was, and at most `changed` keys are not as they were last. */
+static void check_copy(const char *copy, unsigned damaged, unsigned changed)
+{
+    once_t *once = place_open(copy, QUERY, NULL);
+    once__index_stats_t stats;
+    unsigned old = 0;
+    peek_t peek;
+
+    peek_open(&peek, copy);
+    once__index_stats(peek.index, &stats);
+    assert_int_equal(stats.damaged, damaged);
+    assert_int_equal(place_count(copy, "quarantine", ""), damaged);
+    for (unsigned key = 0; key < KEYS; key++) {
+        char name[32];
+        told_t told = get(once, name_of(key, name));
+        int known = 0;
+        for (unsigned round = 0; round < ROUNDS; round++) {
+            known |= same(&told, &history[key][round]);
+        }
+        assert_true(known);
+        old += !same(&told, &history[key][ROUNDS - 1]);
+    }
+    assert_true(old <= changed);
+    peek_close(&peek);
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
+}
+
+static void copy_without_index(const char *copy)
+{
+    char path[PLACE_SIZE];
+
+    place_copy(the.store, copy);
+    place_join(path, copy, "index");
+    (void)unlink(path);
+}
+
+static void test_changed_bits_are_found(void **state)
+{
+    static frame_at_t frames[2000];
+    unsigned segments;
+    dice_t dice = {3};
+
+    make_history();
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    segments = place_count(the.store, "segments", ".log");
+    assert_true(segments >= 1);
+    for (unsigned trial = 0; trial < 150; trial++) {
+        unsigned segment = 1 + (unsigned)dice_roll(&dice, segments);
+        char copy[PLACE_SIZE];
+        size_t size, count;
+        uint8_t *data = read_segment(segment, &size);
+        const frame_at_t *hit;
+        count = list_frames(data, size, frames, 2000);
+        free(data);
+        assert_true(count > 1 && frames[count - 1].kind == ONCE__FRAME_SEALED);
+        hit = &frames[dice_roll(&dice, count - 1)];
+        place_join(copy, the.base, "copy");
+        copy_without_index(copy);
+        flip(copy, segment, hit->offset * 8 + dice_roll(&dice, (hit->end - hit->offset) * 8));
+        check_copy(copy, 1, 1);
+        place_remove(copy);
+    }
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+}
+
+/* Where nothing was written, and in the frame that seals, a bit changes nothing that anybody could miss. */
+static void test_changed_bits_that_do_not_matter(void **state)
+{
+    static frame_at_t frames[2000];
+    dice_t dice = {4};
+
+    make_history();
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    for (unsigned trial = 0; trial < 30; trial++) {
+        char copy[PLACE_SIZE];
+        size_t size, count;
+        uint8_t *data = read_segment(1, &size);
+        uint64_t from;
+        count = list_frames(data, size, frames, 2000);
+        free(data);
+        from = trial % 2 ? frames[count - 1].offset : frames[count - 1].end;
+        place_join(copy, the.base, "copy");
+        copy_without_index(copy);
+        flip(copy, 1, from * 8 + dice_roll(&dice, (trial % 2 ? 48 : size - from) * 8));
+        check_copy(copy, 0, 0);
+        place_remove(copy);
+    }
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+}
+
+static void test_a_changed_header_is_told(void **state)
+{
+    dice_t dice = {5};
+
+    do_all(the.once, "key", 200, 10);
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    for (unsigned trial = 0; trial < 20; trial++) {
+        char copy[PLACE_SIZE];
+        once_error_t err = {0};
+        once_t *once;
+        place_join(copy, the.base, "copy");
+        copy_without_index(copy);
+        flip(copy, 1, dice_roll(&dice, ONCE__SEGMENT_HEADER * 8));
+        assert_int_equal(place_try(copy, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
+        assert_non_null(strstr(err.text, "segment 00000001"));
+        place_remove(copy);
+    }
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+}
+
+/* While the store is in use, too: the record is neither served nor taken for unused. */
+static void test_bits_that_change_meanwhile(void **state)
+{
+    static frame_at_t frames[10];
+    size_t size, count;
+    uint8_t *data;
+    told_t told;
+
+    do_all(the.once, "key", 200, 10);
+    do_all(the.once, "sound", 201, 10);
+    data = read_segment(1, &size);
+    count = list_frames(data, size, frames, 10);
+    free(data);
+    assert_int_equal(count, 4);
+    flip(the.store, 1, frames[1].offset * 8 + 800);
+    told = get(the.once, "key");
+    assert_int_equal(told.error, ONCE_E_CORRUPT);
+    told = ask(the.once, "key", NULL);
+    assert_int_equal(told.error, ONCE_E_CORRUPT);
+    assert_int_equal(get(the.once, "sound").status, 201);
+}
+
+static void test_a_missing_segment_is_told(void **state)
+{
+    char path[PLACE_SIZE];
+    once_error_t err = {0};
+    once_t *once;
+
+    for (unsigned i = 0; i < 4; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "key-%u", i);
+        do_all(the.once, key, 200, 40000);
+    }
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    place_join(path, the.store, "segments/00000002.log");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(place_try(the.store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(err.text, "00000002"));
+    place_join(path, the.store, "index");
+    (void)unlink(path);
+    assert_int_equal(place_try(the.store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
+    assert_non_null(strstr(err.text, "00000002"));
+}
+
+static int end_closed(void **state)
+{
+    the.once = NULL;
+    return end(state);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+    const struct CMUnitTest tests[] = {
+        TEST(test_a_failed_sync_ends_the_handle),
+        TEST(test_a_failed_sync_and_then_a_crash),
+        TEST(test_no_room),
+        TEST(test_changed_bits_are_found),
+        TEST(test_changed_bits_that_do_not_matter),
+        TEST(test_a_changed_header_is_told),
+        TEST(test_bits_that_change_meanwhile),
+        cmocka_unit_test_setup_teardown(test_a_missing_segment_is_told, start, end_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

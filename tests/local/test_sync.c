@@ -1,0 +1,362 @@
+/*
+ * Nothing is answered before it is durable, and what is asked together is synced together.
+ */
+#include "place.h"
+
+#include "support/testing.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/bytes.h"
+
+#define MANY 50
+
+/* A disk whose syncs can be held up. */
+typedef struct gate {
+    once__disk_t hooks;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int shut;
+    unsigned begun, ended;
+} gate_t;
+
+static int pass_gate(void *data, int fd)
+{
+    gate_t *gate = data;
+
+    (void)pthread_mutex_lock(&gate->lock);
+    gate->begun++;
+    (void)pthread_cond_broadcast(&gate->changed);
+    while (gate->shut) {
+        (void)pthread_cond_wait(&gate->changed, &gate->lock);
+    }
+    gate->ended++;
+    (void)pthread_mutex_unlock(&gate->lock);
+    return once__real_disk.sync(NULL, fd);
+}
+
+static int sync_directory(void *data, int fd)
+{
+    return once__real_disk.sync_directory(NULL, fd);
+}
+
+static int allocate(void *data, int fd, uint64_t size)
+{
+    return once__real_disk.allocate(NULL, fd, size);
+}
+
+static void gate_set(gate_t *gate, int shut)
+{
+    (void)pthread_mutex_lock(&gate->lock);
+    gate->shut = shut;
+    (void)pthread_cond_broadcast(&gate->changed);
+    (void)pthread_mutex_unlock(&gate->lock);
+}
+
+/* Does somebody stand before the gate? */
+static int gate_is_busy(gate_t *gate)
+{
+    int busy;
+
+    (void)pthread_mutex_lock(&gate->lock);
+    busy = gate->begun != gate->ended;
+    (void)pthread_mutex_unlock(&gate->lock);
+    return busy;
+}
+
+static unsigned gate_count(gate_t *gate)
+{
+    unsigned ended;
+
+    (void)pthread_mutex_lock(&gate->lock);
+    ended = gate->ended;
+    (void)pthread_mutex_unlock(&gate->lock);
+    return ended;
+}
+
+typedef struct test {
+    char base[PLACE_SIZE], store[PLACE_SIZE];
+    gate_t gate;
+    once_t *once;
+} test_t;
+
+static test_t the;
+
+static void start(const char *query)
+{
+    memset(&the, 0, sizeof(the));
+    place_make(the.base);
+    place_join(the.store, the.base, "store");
+    the.gate.hooks = (once__disk_t){pass_gate, sync_directory, allocate, &the.gate};
+    (void)pthread_mutex_init(&the.gate.lock, NULL);
+    (void)pthread_cond_init(&the.gate.changed, NULL);
+    the.once = place_open(the.store, query, &the.gate.hooks);
+    (void)get(the.once, "nothing"); /* until the secrets are there */
+}
+
+static int end(void **state)
+{
+    gate_set(&the.gate, 0);
+    (void)once_close(the.once, 5000);
+    place_remove(the.base);
+    return 0;
+}
+
+typedef struct seen {
+    told_t told;
+    unsigned calls;
+} seen_t;
+
+static void see(once_t *once, once_answer_t *answer, void *data)
+{
+    seen_t *seen = data;
+
+    seen->calls++;
+    told_from(&seen->told, answer);
+}
+
+static void wait_seen(once_t *once, const seen_t *seen)
+{
+    while (seen->calls == 0) {
+        assert_true(once_wait(once, 10000) >= 0);
+    }
+}
+
+static void wait_for_gate(void)
+{
+    while (!gate_is_busy(&the.gate)) {
+        assert_true(once_wait(the.once, 1) >= 0);
+    }
+}
+
+/* Dispatches while the sync is under way: nothing may come. */
+static void check_silence(once_t *once, const seen_t *seen)
+{
+    wait_for_gate();
+    for (unsigned i = 0; i < 20; i++) {
+        assert_true(once_wait(once, 1) >= 0);
+    }
+    assert_int_equal(seen->calls, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- tests */
+
+static void test_run_waits_for_the_sync(void **state)
+{
+    seen_t seen = {0};
+
+    start("renew=off&reap=off");
+    gate_set(&the.gate, 1);
+    assert_int_equal(ask_later(the.once, "key", NULL, see, &seen), ONCE_OK);
+    check_silence(the.once, &seen);
+    gate_set(&the.gate, 0);
+    wait_seen(the.once, &seen);
+    assert_int_equal(seen.told.outcome, ONCE_RUN);
+    once_claim_drop(seen.told.claim);
+}
+
+static once_claim_t *claim(const char *key)
+{
+    told_t told = ask(the.once, key, NULL);
+
+    assert_int_equal(told.outcome, ONCE_RUN);
+    return told.claim;
+}
+
+static int finish(once_claim_t *held, unsigned how, seen_t *seen)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+
+    switch (how) {
+    case 0:
+        return once_complete(held, &response, see, seen);
+    case 1:
+        return once_release(held, 0, once__slice("", 0), see, seen);
+    default:
+        return once_doubt(held, see, seen);
+    }
+}
+
+static void test_every_end_waits_for_the_sync(void **state)
+{
+    start("renew=off&reap=off");
+    for (unsigned how = 0; how < 3; how++) {
+        char key[16];
+        once_claim_t *held;
+        seen_t seen = {0};
+        (void)snprintf(key, sizeof(key), "key-%u", how);
+        held = claim(key);
+        gate_set(&the.gate, 1);
+        assert_int_equal(finish(held, how, &seen), ONCE_OK);
+        check_silence(the.once, &seen);
+        gate_set(&the.gate, 0);
+        wait_seen(the.once, &seen);
+        assert_int_equal(seen.told.outcome, ONCE_DONE);
+    }
+}
+
+static void test_settle_and_purge_wait_for_the_sync(void **state)
+{
+    seen_t seen = {0};
+    told_t is;
+
+    start("renew=off&reap=off");
+    once_claim_drop(claim("key"));
+    is = get(the.once, "key");
+    gate_set(&the.gate, 1);
+    assert_int_equal(once_settle(the.once, is.token, NULL, 0, once__slice("", 0), 1, see, &seen),
+                     ONCE_OK);
+    check_silence(the.once, &seen);
+    gate_set(&the.gate, 0);
+    wait_seen(the.once, &seen);
+    seen.calls = 0;
+    gate_set(&the.gate, 1);
+    assert_int_equal(once_purge(the.once, is.token, 0, see, &seen), ONCE_OK);
+    check_silence(the.once, &seen);
+    gate_set(&the.gate, 0);
+    wait_seen(the.once, &seen);
+    assert_int_equal(seen.told.outcome, ONCE_DONE);
+}
+
+/* A completion that is not yet durable is shown to nobody: not as a replay, not to a reader. */
+static void test_others_see_only_what_is_durable(void **state)
+{
+    seen_t seen = {0}, replay = {0}, read = {0};
+    uint8_t id[ONCE_ID_SIZE];
+    once_claim_t *held;
+    once_t *other;
+    told_t told;
+
+    start("renew=off&reap=off");
+    other = place_open(the.store, "renew=off&reap=off&store_timeout=10s", NULL);
+    (void)get(other, "nothing");
+    held = claim("key");
+    assert_int_equal(once_record_id_of(other, once__slice("", 0), once__slice("key", 3), id),
+                     ONCE_OK);
+    gate_set(&the.gate, 1);
+    assert_int_equal(finish(held, 0, &seen), ONCE_OK);
+    check_silence(the.once, &seen);
+    told = ask(other, "key", NULL);
+    assert_int_equal(told.outcome, ONCE_BUSY);
+    assert_int_equal(once_get(other, id, see, &read), ONCE_OK);
+    assert_int_equal(ask_later(the.once, "key", NULL, see, &replay), ONCE_OK);
+    for (unsigned i = 0; i < 20; i++) {
+        assert_true(once_wait(other, 1) >= 0 && once_wait(the.once, 1) >= 0);
+    }
+    assert_int_equal(read.calls + replay.calls, 0);
+    gate_set(&the.gate, 0);
+    wait_seen(other, &read);
+    wait_seen(the.once, &replay);
+    assert_int_equal(read.told.state, ONCE_STATE_COMPLETED);
+    assert_int_equal(replay.told.outcome, ONCE_REPLAY);
+    told = ask(other, "key", NULL);
+    assert_int_equal(told.outcome, ONCE_REPLAY);
+    (void)once_close(other, 5000);
+}
+
+static void test_a_batch_is_one_sync(void **state)
+{
+    seen_t seen[MANY];
+    unsigned before;
+
+    start("renew=off&reap=off");
+    once_claim_drop(claim("first")); /* the segment is there now */
+    before = gate_count(&the.gate);
+    memset(seen, 0, sizeof(seen));
+    for (unsigned i = 0; i < MANY; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "key-%u", i);
+        assert_int_equal(ask_later(the.once, key, NULL, see, &seen[i]), ONCE_OK);
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        wait_seen(the.once, &seen[i]);
+        assert_int_equal(seen[i].told.outcome, ONCE_RUN);
+    }
+    assert_int_equal(gate_count(&the.gate), before + 1);
+    for (unsigned i = 0; i < MANY; i++) {
+        seen[i].calls = 0;
+        assert_int_equal(finish(seen[i].told.claim, i % 3, &seen[i]), ONCE_OK);
+    }
+    for (unsigned i = 0; i < MANY; i++) {
+        wait_seen(the.once, &seen[i]);
+        assert_int_equal(seen[i].told.outcome, ONCE_DONE);
+    }
+    assert_int_equal(gate_count(&the.gate), before + 2);
+}
+
+/* What changes nothing costs no sync, and waits for none. */
+static void test_reading_needs_no_sync(void **state)
+{
+    once_claim_t *held;
+    unsigned before;
+    told_t told;
+
+    start("renew=off&reap=off");
+    held = claim("done");
+    assert_int_equal(complete(held, 200, "body", 4).outcome, ONCE_DONE);
+    held = claim("pending");
+    before = gate_count(&the.gate);
+    gate_set(&the.gate, 1);
+    told = ask(the.once, "done", NULL);
+    assert_int_equal(told.outcome, ONCE_REPLAY);
+    assert_int_equal(told.body_len, 4);
+    told = ask(the.once, "pending", NULL);
+    assert_int_equal(told.outcome, ONCE_BUSY);
+    told = get(the.once, "done");
+    assert_int_equal(told.state, ONCE_STATE_COMPLETED);
+    gate_set(&the.gate, 0);
+    assert_int_equal(gate_count(&the.gate), before);
+    once_claim_drop(held);
+}
+
+/* A lease ends with the machine: its renewal is told at once, and synced all the same. */
+static void test_a_renewal_does_not_wait(void **state)
+{
+    once_claim_t *held;
+
+    start("renew=off&reap=off");
+    held = claim("key");
+    gate_set(&the.gate, 1);
+    assert_int_equal(once_renew_sync(held, NULL), ONCE_OK);
+    wait_for_gate();
+    gate_set(&the.gate, 0);
+    once_claim_drop(held);
+}
+
+static void test_relaxed_claims_do_not_wait(void **state)
+{
+    seen_t seen = {0};
+    once_claim_t *held;
+
+    start("renew=off&reap=off&durability=claims-relaxed");
+    once_claim_drop(claim("first"));
+    (void)get(the.once, "first"); /* durable now */
+    gate_set(&the.gate, 1);
+    held = claim("key");
+    wait_for_gate();
+    gate_set(&the.gate, 0);
+    (void)get(the.once, "key");
+    gate_set(&the.gate, 1);
+    assert_int_equal(finish(held, 0, &seen), ONCE_OK);
+    check_silence(the.once, &seen); /* an end is never relaxed */
+    gate_set(&the.gate, 0);
+    wait_seen(the.once, &seen);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_run_waits_for_the_sync, end),
+        cmocka_unit_test_teardown(test_every_end_waits_for_the_sync, end),
+        cmocka_unit_test_teardown(test_settle_and_purge_wait_for_the_sync, end),
+        cmocka_unit_test_teardown(test_others_see_only_what_is_durable, end),
+        cmocka_unit_test_teardown(test_a_batch_is_one_sync, end),
+        cmocka_unit_test_teardown(test_reading_needs_no_sync, end),
+        cmocka_unit_test_teardown(test_a_renewal_does_not_wait, end),
+        cmocka_unit_test_teardown(test_relaxed_claims_do_not_wait, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
