@@ -3,6 +3,8 @@
  */
 #include "contest.h"
 
+#include <stddef.h>
+
 #ifdef WITH_SQLITE
 
 #include <stdio.h>
