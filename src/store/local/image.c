@@ -210,12 +210,14 @@ static int write_parts(int fd, once__segment_header_t *header, const uint8_t *da
 {
     uint8_t head[ONCE__SEGMENT_HEADER], tail[2 * PAGE] = {0};
     once__place_t seal = {header->number, end};
+    const uint8_t *frames =
+        end > sizeof(head) ? data + sizeof(head) : head; /* an empty segment has no data */
 
     header->size = (end + ONCE__FRAME_HEADER + PAGE - 1) / PAGE * PAGE;
     once__segment_header_write(header, head);
     once__frame_write(tail, seal, end, NULL, NULL);
     return write_all(fd, head, sizeof(head)) == 0 &&
-                   write_all(fd, data + sizeof(head), end - sizeof(head)) == 0 &&
+                   write_all(fd, frames, end - sizeof(head)) == 0 &&
                    write_all(fd, tail, header->size - end) == 0
                ? fsync(fd)
                : -1;
