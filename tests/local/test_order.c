@@ -261,7 +261,8 @@ static void test_numbers_are_never_used_twice(void **state)
     char copy[PLACE_SIZE];
     once_t *once;
 
-    for (unsigned i = 0; i < 300; i++) {
+    /* All frames have one size, so that the new ones end exactly where an old one begins. */
+    for (unsigned i = 0; i < 60; i++) {
         char key[16];
         (void)snprintf(key, sizeof(key), "old %06u", i);
         do_all(the.one, key, 200);
@@ -269,20 +270,21 @@ static void test_numbers_are_never_used_twice(void **state)
     pass(2 * HOUR);
     assert_int_equal(reap(the.one, NULL), ONCE_OK);
     assert_int_equal(place_count(the.store, "segments", ".log"), 0);
-    assert_true(place_count(the.store, "segments", ".spare") > 1);
+    assert_int_equal(place_count(the.store, "segments", ".spare"), 1);
     rebuild();
-    for (unsigned i = 0; i < 100; i++) {
+    for (unsigned i = 0; i < 20; i++) {
         char key[16];
         (void)snprintf(key, sizeof(key), "new %06u", i);
         do_all(the.one, key, 200);
     }
+    assert_int_equal(place_count(the.store, "segments", ".spare"), 0);
     /* As a crash would leave it: nothing is sealed. */
     place_join(copy, the.base, "copy");
     place_copy(the.store, copy);
     once = place_open(copy, QUERY, NULL);
-    assert_int_equal(count_records(once), 100);
+    assert_int_equal(count_records(once), 20);
     assert_int_equal(get(once, "old 000050").error, ONCE_E_NOT_FOUND);
-    assert_int_equal(get(once, "new 000050").status, 200);
+    assert_int_equal(get(once, "new 000010").status, 200);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 

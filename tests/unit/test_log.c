@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -487,6 +488,28 @@ static void test_the_segment_of_another_stays(void **state)
     assert_int_equal(drop(store->logs[1], FOREVER), ONCE_OK);
 }
 
+/* A lock that a forked child holds, because it has a copy of the descriptor, must not spoil the file for ever. */
+static void test_a_spare_that_is_locked(void **state)
+{
+    store_t *store = *state;
+    once__place_t place;
+    int fd;
+
+    assert_int_equal(append(store->logs[0], 1, 1000, 0, &place), ONCE_OK);
+    fd = dup(store->logs[0]->active.fd); /* as a child has it */
+    assert_true(fd >= 0);
+    assert_int_equal(drop(store->logs[0], 1000), ONCE_OK);
+    assert_int_equal(append(store->logs[1], 1, 1000, 0, &place), ONCE_OK);
+    assert_int_equal(once__log_retire(store->logs[1]), ONCE_OK);
+    (void)close(fd);
+    fd = open_segment(store, 2);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(drop(store->logs[1], 1000), ONCE_OK); /* a spare now, and locked */
+    assert_int_equal(append(store->logs[1], 1, 1000, 0, &place), ONCE_OK);
+    (void)close(fd);
+}
+
 static unsigned count_deleted_mappings(const store_t *store)
 {
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -588,6 +611,30 @@ static void test_killed_while_starting(void **state)
                      ONCE__SEGMENT_SEALED);
 }
 
+static int make_half(const store_t *store, const char *name)
+{
+    int fd = openat(store->segments_fd, name, O_RDWR | O_CREAT, 0600);
+
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* What was left half made takes room: it goes, unless somebody is at it. */
+static void test_files_that_nobody_finished(void **state)
+{
+    store_t *store = *state;
+    int fds[] = {make_half(store, "1.new"), make_half(store, "2.new")};
+    once__place_t place;
+
+    assert_int_equal(flock(fds[1], LOCK_EX), 0);
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_OK);
+    assert_int_equal(faccessat(store->segments_fd, "1.new", F_OK, 0), -1);
+    assert_int_equal(faccessat(store->segments_fd, "2.new", F_OK, 0), 0);
+    for (size_t i = 0; i < 2; i++) {
+        (void)close(fds[i]);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -605,9 +652,11 @@ int main(void)
         TEST(test_dropped_and_used_again),
         TEST(test_an_idle_writer_is_not_in_the_way),
         TEST(test_the_segment_of_another_stays),
+        TEST(test_a_spare_that_is_locked),
         TEST(test_mappings_of_dropped_segments_go),
         TEST(test_killed_while_dropping),
         TEST(test_killed_while_starting),
+        TEST(test_files_that_nobody_finished),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,8 @@ static void seal(once__log_t *log, once__segment_t *segment)
     }
     atomic_store(&info->synced, UINT64_MAX);
     atomic_store(&info->state, ONCE__SEGMENT_SEALED);
+    /* Also for a child that was forked meanwhile and still has the descriptor: the file may be used again. */
+    (void)flock(segment->fd, LOCK_UN);
     release_segment(segment);
 }
 

@@ -28,7 +28,38 @@ int once__log_errno(void)
 
 /* ---------------------------------------------------------------------------------------------------------- its file */
 
-/* A file that dropping left for reuse, of this size. -1: there is none. */
+/* A file that nobody finished: its maker was killed. Whoever makes one holds its lock. */
+static void remove_abandoned(int directory_fd, const char *name)
+{
+    int fd = openat(directory_fd, name, O_RDWR | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        (void)unlinkat(directory_fd, name, 0);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+/* Makes a file and locks it. Between the two somebody may take it for abandoned: then once more. */
+static int create_locked(int directory_fd, const char *temp)
+{
+    for (;;) {
+        int fd = openat(directory_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        struct stat st;
+        if (fd < 0) {
+            return -1;
+        }
+        while (flock(fd, LOCK_EX) != 0 && errno == EINTR) {
+        }
+        if (fstat(fd, &st) == 0 && st.st_nlink > 0) {
+            return fd;
+        }
+        (void)close(fd);
+    }
+}
+
+/* A file that dropping left for reuse, of this size, and locked. -1: there is none. */
 static int take_spare(const once__log_t *log, uint64_t size, const char *temp)
 {
     int directory_fd = log->config.directory_fd, fd = -1;
@@ -46,17 +77,26 @@ static int take_spare(const once__log_t *log, uint64_t size, const char *temp)
     while (fd < 0 && (entry = readdir(directory)) != NULL) {
         const char *dot = strrchr(entry->d_name, '.');
         struct stat st;
+        if (dot != NULL && strcmp(dot, ".new") == 0) {
+            remove_abandoned(directory_fd, entry->d_name);
+        }
         if (dot == NULL || strcmp(dot, ".spare") != 0 ||
             fstatat(directory_fd, entry->d_name, &st, 0) != 0 || (uint64_t)st.st_size != size ||
             renameat(directory_fd, entry->d_name, directory_fd, temp) != 0) {
             continue;
         }
         fd = openat(directory_fd, temp, O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) { /* somebody is not done with it */
+            (void)close(fd);
+            (void)unlinkat(directory_fd, temp, 0);
+            fd = -1;
+        }
     }
     (void)closedir(directory);
     return fd;
 }
 
+/* A new file, or a spare one; locked, which says that its writer lives. */
 static int make_file(once__log_t *log, uint64_t size, const char *temp)
 {
     int fd;
@@ -68,7 +108,7 @@ static int make_file(once__log_t *log, uint64_t size, const char *temp)
     if (fd >= 0) {
         return fd;
     }
-    fd = openat(log->config.directory_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fd = create_locked(log->config.directory_fd, temp);
     if (fd >= 0 && log->config.disk->allocate(log->config.disk->data, fd, size) != 0) {
         int saved = errno;
         (void)close(fd);
@@ -151,7 +191,7 @@ int once__log_start(once__log_t *log, uint64_t size)
         return once__log_errno();
     }
     segment.map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd, 0);
-    if (segment.map == MAP_FAILED || flock(segment.fd, LOCK_EX | LOCK_NB) != 0) {
+    if (segment.map == MAP_FAILED) {
         code = ONCE_E_IO;
     } else {
         once__log_lock_segments(log);

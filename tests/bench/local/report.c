@@ -37,13 +37,13 @@ unsigned report_print(void)
     static const char *const marks[] = {"", "ok", "below", "SHORT"};
     unsigned shorts = 0;
 
-    (void)printf("\n%-62s %-14s %-44s\n", "", "required", "measured");
+    (void)printf("\n%-66s %-14s %-44s\n", "", "required", "measured");
     for (unsigned i = 0; i < count; i++) {
         const row_t *row = &rows[i];
         if (row->required == NULL) {
             (void)printf("%s\n", row->what);
         } else {
-            (void)printf("  %-60s %-14s %-44s %s\n", row->what, row->required, row->measured,
+            (void)printf("  %-64s %-14s %-44s %s\n", row->what, row->required, row->measured,
                          marks[row->verdict]);
         }
         shorts += row->verdict == VERDICT_SHORT;
