@@ -137,7 +137,7 @@ static int answer_unsettled(once__op_t *op, const once__step_t *step)
 
 static int apply_event(once__records_t *records, once__op_t *op, const current_t *current)
 {
-    uint64_t clock = once__index_now(records->index);
+    uint64_t clock = records->clock != 0 ? records->clock : once__index_now(records->index);
     int ours = current->found && once__log_is_ours(records->log, current->entry.place);
     int durable = !current->found || once__log_is_durable(records->log, current->entry.place);
     once__step_t step;

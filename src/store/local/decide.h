@@ -11,6 +11,7 @@ typedef struct once__records {
     once__index_t *index;
     once__log_t *log;
     const once__rules_t *rules;
+    uint64_t clock;       /* of the batch; 0: each operation looks */
     uint32_t sweep_shard; /* where the next sweep begins */
     int relaxed_claims;   /* run is answered without waiting for the sync */
 } once__records_t;

@@ -11,12 +11,11 @@
 #include <unistd.h>
 
 #include "core/bytes.h"
+#include "store/local/index_pages.h"
 
-#define FILL_PERCENT 85u
-#define GROWTH_PERCENT                                                                             \
-    115u /* of the last table: 19 to 22 bytes a key, 24 with what is lost to whole pages */
-#define SMALL_TABLE (4 * ONCE__INDEX_PAGE)
-#define TABLE_MAX   0xc00000u /* entries of a shard's table: its area still fits 24 bits */
+#define FILL_PERCENT   85u
+#define GROWTH_PERCENT 115u      /* of the last table: 19 to 22 bytes a key */
+#define TABLE_MAX      0xff0000u /* entries of a shard's table: 24 bits, and a page more */
 
 #define WHERE_DEAD 1u /* segment 0: removed, the run goes on */
 
@@ -77,75 +76,30 @@ static uint32_t home(uint64_t key, uint32_t size)
 
 /* ------------------------------------------------------------------------------------------------------------ space */
 
-static uint64_t round_up(uint64_t n, uint64_t unit)
+/* An empty table with room for `size` entries or a few more. 0: no room. */
+static uint64_t new_table(once__index_t *index, uint32_t size)
 {
-    return (n + unit - 1) / unit * unit;
-}
+    uint32_t in_page = ONCE__INDEX_PAGE / sizeof(once__slot_t);
+    uint32_t pages = size / in_page + 1;
+    uint32_t first = size > TABLE_MAX ? 0 : once__pages_take(index, pages);
 
-static void lock_robust(pthread_mutex_t *lock)
-{
-    int code = pthread_mutex_lock(lock);
-
-    /* The one before us was killed. Every store it made left things valid: nothing to repair. */
-    if (code == EOWNERDEAD) {
-        code = pthread_mutex_consistent(lock);
-    }
-    assert(code == 0);
-}
-
-/*
- * Addresses for a table of `size` entries and a little more: whole pages, so that they can be given back. 0: none left. Real room
- * is reserved when it is used.
- */
-static uint64_t new_area(once__index_t *index, uint32_t size)
-{
-    once__index_header_t *map = index->map;
-    uint64_t bytes = round_up((uint64_t)(size + size / 4) * sizeof(once__slot_t), ONCE__INDEX_PAGE);
-    uint64_t at, area = 0;
-
-    lock_robust(&map->grow_lock);
-    at = round_up(atomic_load(&map->end), ONCE__INDEX_PAGE);
-    if (at + bytes <= ONCE__INDEX_VIEW && ftruncate(index->fd, (off_t)(at + bytes)) == 0) {
-        atomic_store(&map->end, at + bytes);
-        area = at / 16 << 24 | bytes / sizeof(once__slot_t);
-    }
-    (void)pthread_mutex_unlock(&map->grow_lock);
-    return area;
-}
-
-/* An empty table in the area that the shard does not use now. 0: no room. */
-static uint64_t new_table(once__index_t *index, once__shard_t *shard, uint32_t size)
-{
-    uint64_t now = atomic_load(&shard->table) >> 24;
-    _Atomic uint64_t *area = &shard->area[atomic_load(&shard->area[0]) >> 24 == now];
-    uint64_t bytes = (uint64_t)size * sizeof(once__slot_t), at;
-
-    if (once__table_size(atomic_load(area)) < size) {
-        uint64_t fresh = size > TABLE_MAX ? 0 : new_area(index, size);
-        if (fresh == 0) {
-            return 0;
-        }
-        atomic_store(area, fresh);
-    }
-    at = (atomic_load(area) >> 24) * 16;
-    if (once__index_reserve(index->fd, at, at + bytes) != 0) {
+    if (first == 0) {
         return 0;
     }
-    memset((char *)index->map + at, 0, bytes);
-    atomic_fetch_add(&index->map->table_bytes, bytes);
-    return at / 16 << 24 | size;
+    atomic_fetch_add(&index->map->table_bytes, (uint64_t)pages * ONCE__INDEX_PAGE);
+    return (uint64_t)first * ONCE__INDEX_PAGE / 16 << 24 | (uint64_t)pages * in_page;
 }
 
-/* Gives the pages of an old table back to the system. Not of a small one: it would cost more than it gives. */
+/* The shards' first tables stay where they are. */
 static void free_table(once__index_t *index, uint64_t table)
 {
     uint64_t at = (table >> 24) * 16;
     uint64_t bytes = (uint64_t)once__table_size(table) * sizeof(once__slot_t);
 
     atomic_fetch_sub(&index->map->table_bytes, bytes);
-    if (at >= ONCE__INDEX_PAGES && bytes > SMALL_TABLE) {
-        (void)fallocate(index->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at,
-                        (off_t)round_up(bytes, ONCE__INDEX_PAGE));
+    if (at >= sizeof(once__index_header_t)) {
+        once__pages_give(index, (uint32_t)(at / ONCE__INDEX_PAGE),
+                         (uint32_t)(bytes / ONCE__INDEX_PAGE));
     }
 }
 
@@ -171,6 +125,18 @@ void once__index_lock(once__index_t *index, const uint8_t *id)
 void once__index_unlock(once__index_t *index, const uint8_t *id)
 {
     (void)pthread_mutex_unlock(&shard_of(index, id)->lock);
+}
+
+void once__index_expect_shard(const once__index_t *index, const uint8_t *id)
+{
+    __builtin_prefetch(shard_of(index, id), 1);
+}
+
+void once__index_expect(const once__index_t *index, const uint8_t *id)
+{
+    uint64_t table = atomic_load_explicit(&shard_of(index, id)->table, memory_order_relaxed);
+
+    __builtin_prefetch(&table_slots(index, table)[home(key_of(id), once__table_size(table))], 1);
 }
 
 /* The cursor counts the slots of the run that were passed, plus one. */
@@ -259,9 +225,8 @@ static int replace_table(once__index_t *index, once__shard_t *shard)
     for (uint32_t i = 0; i < once__table_size(old); i++) {
         kept += (uint32_t)is_kept(index, atomic_load(&from[i].where));
     }
-    size = kept + kept / 2 < ONCE__SHARD_ENTRIES ? ONCE__SHARD_ENTRIES
-                                                 : kept * 100 / FILL_PERCENT * GROWTH_PERCENT / 100;
-    fresh = new_table(index, shard, size);
+    size = (uint32_t)((uint64_t)kept * 100 / FILL_PERCENT * GROWTH_PERCENT / 100);
+    fresh = new_table(index, size);
     if (fresh == 0) {
         return ONCE_E_FULL;
     }

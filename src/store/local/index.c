@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "core/units.h"
+#include "store/local/index_pages.h"
 
 #define INDEX_MAGIC   0x31584449454e4f4eu /* "NONEIDX1" */
-#define INDEX_VERSION 2u
+#define INDEX_VERSION 3u
 
 int once__index_reserve(int fd, uint64_t from, uint64_t to)
 {
@@ -44,25 +45,26 @@ static void init_mutex(pthread_mutex_t *lock)
 
 static int make_fresh(once__index_t *index, const uint8_t *boot_id)
 {
-    uint64_t bytes = (uint64_t)ONCE__SHARD_ENTRIES * sizeof(once__slot_t);
     once__index_header_t *map = index->map;
 
-    if (once__index_reserve(index->fd, 0, ONCE__INDEX_PAGES) != 0) {
+    /* The bits that tell which pages are used get their room as the file grows. */
+    if (once__index_reserve(index->fd, 0, offsetof(once__index_header_t, pages_used)) != 0 ||
+        ftruncate(index->fd, sizeof(*map)) != 0) {
         return errno == ENOSPC || errno == EDQUOT ? ONCE_E_FULL : ONCE_E_IO;
     }
     map->version = INDEX_VERSION;
     memcpy(map->boot_id, boot_id, ONCE__BOOT_ID_SIZE);
     atomic_store(&map->next_segment, 1);
     atomic_store(&map->first_segment, 1);
-    atomic_store(&map->end, ONCE__INDEX_PAGES);
-    atomic_store(&map->table_bytes, ONCE__SHARDS * bytes);
+    atomic_store(&map->end, sizeof(*map));
+    atomic_store(&map->table_bytes, sizeof(map->first_tables));
+    map->free_page = (uint32_t)(sizeof(*map) / ONCE__INDEX_PAGE);
     init_mutex(&map->grow_lock);
     init_mutex(&map->segment_lock);
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
+        uint64_t at = (uint64_t)((char *)map->first_tables[i] - (char *)map);
         init_mutex(&map->shards[i].lock);
-        atomic_store(&map->shards[i].area[0],
-                     (ONCE__INDEX_TABLES + i * bytes) / 16 << 24 | ONCE__SHARD_ENTRIES);
-        atomic_store(&map->shards[i].table, atomic_load(&map->shards[i].area[0]));
+        atomic_store(&map->shards[i].table, at / 16 << 24 | ONCE__SHARD_ENTRIES);
     }
     return ONCE_OK;
 }
@@ -90,7 +92,7 @@ static int is_inside(const once__index_header_t *map, uint64_t table)
 {
     uint64_t at = (table >> 24) * 16;
 
-    return at >= sizeof(once__index_header_t) && at <= atomic_load(&map->end) &&
+    return at >= offsetof(once__index_header_t, first_tables) && at <= atomic_load(&map->end) &&
            (uint64_t)once__table_size(table) * sizeof(once__slot_t) <= atomic_load(&map->end) - at;
 }
 
@@ -107,11 +109,8 @@ static int is_sound(const once__index_header_t *map, uint64_t file_size)
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
         const once__shard_t *shard = &map->shards[i];
         uint64_t table = atomic_load(&shard->table);
-        uint64_t one = atomic_load(&shard->area[0]), two = atomic_load(&shard->area[1]);
-        uint64_t mine = table >> 24 == one >> 24 ? one : two;
-        if (once__table_size(table) == 0 || !is_inside(map, table) || table >> 24 != mine >> 24 ||
-            once__table_size(table) > once__table_size(mine) ||
-            (one != 0 && !is_inside(map, one)) || (two != 0 && !is_inside(map, two))) {
+        if (once__table_size(table) == 0 || !is_inside(map, table) ||
+            !once__pages_hold(map, table)) {
             return 0;
         }
     }

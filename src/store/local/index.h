@@ -127,6 +127,10 @@ int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cu
  */
 uint32_t once__index_floor(const once__index_t *index, const uint8_t *id);
 
+/* Hints that the record will be looked for soon: first where its shard is, then where its entry must be. */
+void once__index_expect_shard(const once__index_t *index, const uint8_t *id);
+void once__index_expect(const once__index_t *index, const uint8_t *id);
+
 /* Room for one new entry in the record's shard. ONCE_OK, ONCE_E_FULL. Invalidates cursors of this shard. */
 int once__index_make_room(once__index_t *index, const uint8_t *id);
 

@@ -8,6 +8,7 @@
 
 #define ONCE__INDEX_VIEW    ((uint64_t)1 << 36) /* addresses set aside: the file grows into them */
 #define ONCE__INDEX_PAGE    4096u
+#define ONCE__INDEX_PAGES   ((uint32_t)(ONCE__INDEX_VIEW / ONCE__INDEX_PAGE))
 #define ONCE__SHARD_ENTRIES 48u /* of a shard's first table */
 
 /* A table entry: two words. `where` 0: empty. */
@@ -20,8 +21,6 @@ typedef struct once__slot {
 typedef struct once__shard {
     pthread_mutex_t lock;
     _Atomic uint64_t table;
-    _Atomic uint64_t
-        area[2];    /* a table takes turns in these, so that a busy shard needs no new room */
     uint32_t used;  /* slots that are not empty, or more */
     uint32_t floor; /* a killed process may have left frames in segments up to this one */
 } once__shard_t;
@@ -44,6 +43,10 @@ typedef struct once__index_header {
     _Atomic uint64_t end; /* of the part of the file that is in use */
     once__segment_info_t ring[ONCE__RING];
     once__shard_t shards[ONCE__SHARDS];
+    once__slot_t first_tables[ONCE__SHARDS][ONCE__SHARD_ENTRIES];
+    uint32_t free_page; /* no page before it is free; under grow_lock, like the bits */
+    /* A bit for each page of the file. Those have real room that tell of pages which the file has. */
+    _Alignas(ONCE__INDEX_PAGE) uint64_t pages_used[ONCE__INDEX_PAGES / 64];
 } once__index_header_t;
 
 struct once__index {
@@ -51,13 +54,7 @@ struct once__index {
     once__index_header_t *map;
 };
 
-/* The shards' first tables stand one behind the other; everything behind them is whole pages. */
-#define ONCE__INDEX_TABLES                                                                         \
-    ((sizeof(once__index_header_t) + ONCE__INDEX_PAGE - 1) / ONCE__INDEX_PAGE * ONCE__INDEX_PAGE)
-#define ONCE__INDEX_PAGES                                                                          \
-    (ONCE__INDEX_TABLES + (uint64_t)ONCE__SHARDS * ONCE__SHARD_ENTRIES * sizeof(once__slot_t))
-
-/* Entries of a table or area. */
+/* Entries of a table. */
 static inline uint32_t once__table_size(uint64_t table)
 {
     return (uint32_t)(table & 0xffffff);

@@ -163,6 +163,20 @@ static void fail_all(once__oplist_t *list, int error)
     }
 }
 
+/* Tells the processor what is coming: it fetches many records at a time, where we would wait for each. */
+static void expect_batch(const local_t *local, const once__oplist_t *batch)
+{
+    for (const once__op_t *op = batch->first; op != NULL; op = op->next) {
+        for (size_t at = 64; at < offsetof(once__op_t, filter); at += 64) {
+            __builtin_prefetch((const char *)op + at, 1);
+        }
+        once__index_expect_shard(local->records.index, op->id);
+    }
+    for (const once__op_t *op = batch->first; op != NULL; op = op->next) {
+        once__index_expect(local->records.index, op->id);
+    }
+}
+
 static void run_batch(local_t *local, once__oplist_t *batch)
 {
     once__oplist_t now, later;
@@ -170,6 +184,8 @@ static void run_batch(local_t *local, once__oplist_t *batch)
 
     once__oplist_init(&now);
     once__oplist_init(&later);
+    expect_batch(local, batch);
+    local->records.clock = once__index_now(local->records.index);
     while (op != NULL) {
         once__op_t *next = op->next;
         if (once__log_failed(local->records.log)) {
@@ -245,8 +261,9 @@ static int local_dispatch(once__store_t *store)
     if (local->submitted.first != NULL) {
         (void)pthread_mutex_lock(&local->lock);
         once__oplist_move(&local->queue, &local->submitted);
-        (void)pthread_cond_signal(&local->work);
         (void)pthread_mutex_unlock(&local->lock);
+        /* Unlocked: or the writer wakes up only to wait for the lock. */
+        (void)pthread_cond_signal(&local->work);
     }
     return count;
 }
