@@ -66,13 +66,27 @@ static void prepare_claim(begin_t *begin)
     begin->maybe_granted = 0;
 }
 
+static void hash_scope(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+{
+    if (!once->last_scope_known || scope.len != once->last_scope_len ||
+        (scope.len > 0 && memcmp(scope.data, once->last_scope, scope.len) != 0)) {
+        once__scope_hash(&once->secrets, scope, once->last_scope_hash);
+        once->last_scope_known = scope.len <= sizeof(once->last_scope);
+        once->last_scope_len = scope.len;
+        if (once->last_scope_known && scope.len > 0) {
+            memcpy(once->last_scope, scope.data, scope.len);
+        }
+    }
+    memcpy(hash, once->last_scope_hash, ONCE_SCOPE_HASH_SIZE);
+}
+
 static void start(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
     const once__secrets_t *secrets = &begin->job.once->secrets;
 
     once__record_id(secrets, begin->request.scope, once__slice(op->key, op->key_len), op->id);
-    once__scope_hash(secrets, begin->request.scope, op->scope_hash);
+    hash_scope(begin->job.once, begin->request.scope, op->scope_hash);
     prepare_claim(begin);
     begin->sent_ms = once__loop_now(begin->job.once->loop);
     once__job_submit(&begin->job);

@@ -81,7 +81,7 @@ once_claim_t *once__claim_new(once_t *once)
     if (once__timers_reserve(once->loop) != 0) {
         return NULL;
     }
-    claim = calloc(1, sizeof(*claim));
+    claim = once__pool_take(&once->pool, sizeof(*claim));
     if (claim == NULL) {
         once__timers_release(once->loop);
         return NULL;
@@ -128,7 +128,7 @@ void once__claim_unref(once_claim_t *claim)
     if (claim->next != NULL) {
         claim->next->place = claim->place;
     }
-    free(claim);
+    once__pool_give(&claim->once->pool, claim);
 }
 
 /* An adopted claim does not know when its record was made; but epochs of one record only grow. */

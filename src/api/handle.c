@@ -96,6 +96,7 @@ static void free_handle(once_t *once)
     }
     once__loop_free(once->loop);
     once__zstd_end(&once->zstd);
+    once__pool_free(&once->pool);
     once__secrets_wipe(&once->secrets);
     once__seal_keys_wipe(&once->options.seal);
     OPENSSL_cleanse(once->secrets_text, sizeof(once->secrets_text));
@@ -303,12 +304,12 @@ static void abandon(once_t *once)
         free(job->op.record);
         free(job->payload);
         free(job->answer.record.owned);
-        free(job);
+        once__pool_give(&once->pool, job);
         job = next;
     }
     while (claim != NULL) {
         once_claim_t *next = claim->next;
-        free(claim);
+        once__pool_give(&once->pool, claim);
         claim = next;
     }
     once->store->vt->abandon(once->store);

@@ -12,6 +12,7 @@
 #include <once/once.h>
 
 #include "api/options.h"
+#include "api/pool.h"
 #include "core/secrets.h"
 #include "core/zstd.h"
 #include "store/store.h"
@@ -27,6 +28,7 @@ struct once {
     once__store_t *store;
     once_options_t options;
     once__zstd_t zstd;
+    once__pool_t pool; /* of jobs and claims */
 
     once__secrets_t secrets; /* usable when secrets_ready */
     int secrets_ready;
@@ -39,6 +41,11 @@ struct once {
     struct once_claim *claims;
     once__timer_t reap_timer;
     once__timer_t keyring_timer;
+
+    char last_scope[64]; /* most asks in a row have the same one: its hash is kept */
+    size_t last_scope_len;
+    int last_scope_known;
+    uint8_t last_scope_hash[ONCE_SCOPE_HASH_SIZE];
 
     uint8_t random_pool[ONCE__RANDOM_POOL]; /* a system call for many claim ids */
     size_t random_left;

@@ -50,7 +50,7 @@ once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data)
         once__timers_release(once->loop);
         return NULL;
     }
-    job = calloc(1, size);
+    job = once__pool_take(&once->pool, size);
     if (job == NULL) {
         once__timers_release(once->loop);
         once__timers_release(once->loop);
@@ -259,5 +259,5 @@ void once__job_unref(once__job_t *job)
     }
     once__unpacked_free(&job->answer.unpacked);
     free(job->answer.record.owned);
-    free(job);
+    once__pool_give(&job->once->pool, job);
 }

@@ -61,13 +61,33 @@ void once__hmac_add(once__hmac_t *ctx, const void *data, size_t len)
     once__sha256_add(&ctx->inner, data, len);
 }
 
+void once__hmac_add_parts(once__hmac_t *ctx, const once_slice_t *parts, size_t count)
+{
+    uint8_t together[256];
+    size_t len = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (len + 8 + parts[i].len > sizeof(together)) {
+            once__hmac_add(ctx, together, len);
+            len = 0;
+        }
+        once__put64(together + len, parts[i].len);
+        len += 8;
+        if (parts[i].len > sizeof(together) - 8) {
+            once__hmac_add(ctx, together, len);
+            once__hmac_add(ctx, parts[i].data, parts[i].len);
+            len = 0;
+        } else if (parts[i].len > 0) {
+            memcpy(together + len, parts[i].data, parts[i].len);
+            len += parts[i].len;
+        }
+    }
+    once__hmac_add(ctx, together, len);
+}
+
 void once__hmac_add_part(once__hmac_t *ctx, once_slice_t part)
 {
-    uint8_t len[8];
-
-    once__put64(len, part.len);
-    once__hmac_add(ctx, len, sizeof(len));
-    once__hmac_add(ctx, part.data, part.len);
+    once__hmac_add_parts(ctx, &part, 1);
 }
 
 void once__hmac_end(once__hmac_t *ctx, uint8_t out[ONCE__SHA256_SIZE])

@@ -36,6 +36,8 @@ void once__hmac_key_set(once__hmac_key_t *key, const uint8_t *secret, size_t len
 void once__hmac_init(once__hmac_t *ctx, const once__hmac_key_t *key);
 void once__hmac_add(once__hmac_t *ctx, const void *data, size_t len);
 /* A length (8 bytes, little-endian) and then the bytes: parts can never run into each other. */
+/* The same for several in a row, in fewer steps. */
+void once__hmac_add_parts(once__hmac_t *ctx, const once_slice_t *parts, size_t count);
 void once__hmac_add_part(once__hmac_t *ctx, once_slice_t part);
 void once__hmac_end(once__hmac_t *ctx, uint8_t out[ONCE__SHA256_SIZE]);
 
