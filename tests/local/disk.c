@@ -11,14 +11,6 @@
 
 #define SECTOR 512u
 
-void must(int holds, const char *what)
-{
-    if (!holds) {
-        (void)fprintf(stderr, "FATAL: %s (%s)\n", what, strerror(errno));
-        abort();
-    }
-}
-
 /* ------------------------------------------------------------------------------------------------------ what is there */
 
 static disk_file_t *find_file(disk_t *disk, ino_t inode)
@@ -154,6 +146,21 @@ static int hook_allocate(void *data, int fd, uint64_t size)
     return once__real_disk.allocate(NULL, fd, size);
 }
 
+static ssize_t hook_write(void *data, int fd, const void *bytes, size_t len, uint64_t offset)
+{
+    disk_t *disk = data;
+    unsigned most = disk->short_write;
+
+    if (disk->fail_write != 0) {
+        if (disk->writes_left == 0) {
+            errno = disk->fail_write;
+            return -1;
+        }
+        disk->writes_left--;
+    }
+    return once__real_disk.write(NULL, fd, bytes, most != 0 && most < len ? most : len, offset);
+}
+
 void disk_init(disk_t *disk, const char *path)
 {
     char folder[PLACE_SIZE];
@@ -166,6 +173,7 @@ void disk_init(disk_t *disk, const char *path)
     disk->hooks.sync = hook_sync;
     disk->hooks.sync_directory = hook_sync_directory;
     disk->hooks.allocate = hook_allocate;
+    disk->hooks.write = hook_write;
     disk->hooks.data = disk;
     place_join(folder, path, "segments");
     directory = opendir(folder);
@@ -209,6 +217,9 @@ static void copy_top(const disk_t *disk, const char *name, const char *to)
     place_join(from, disk->store, name);
     place_join(target, to, name);
     fd = open(from, O_RDONLY);
+    if (fd < 0 && errno == ENOENT) {
+        return; /* not made yet */
+    }
     must(fd >= 0, from);
     bytes = read_file(fd, &size);
     (void)close(fd);

@@ -34,6 +34,9 @@ struct disk {
     _Atomic unsigned syncs, directory_syncs;
     _Atomic int fail_sync; /* errno of every sync; 0: they work */
     _Atomic int full;      /* no new room */
+    _Atomic int fail_write;       /* errno of every write to a segment; 0: they work */
+    _Atomic unsigned writes_left; /* that work before that */
+    _Atomic unsigned short_write; /* bytes that a write takes at most; 0: all of them */
 
     /* Called before a sync, and before a sync of the directory, with the disk locked: now a crash would hurt most. */
     void (*boundary)(disk_t *disk, void *data);
@@ -53,8 +56,5 @@ typedef enum survival { SURVIVES_NOTHING, SURVIVES_EVERYTHING, SURVIVES_SOMETHIN
  * one full of garbage. The disk is locked.
  */
 void disk_crash(disk_t *disk, survival_t survival, dice_t *dice, const char *to);
-
-/* Ends the program with a message: for threads that are not the test's. */
-void must(int holds, const char *what);
 
 #endif

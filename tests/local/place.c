@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,21 +25,6 @@ void place_make(char path[PLACE_SIZE])
 
     (void)snprintf(path, PLACE_SIZE, "%s/once-test-XXXXXX", in);
     assert_non_null(mkdtemp(path));
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
-{
-    return remove(path);
-}
-
-void place_remove(const char *path)
-{
-    (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-void place_join(char out[PLACE_SIZE], const char *path, const char *name)
-{
-    assert_true(snprintf(out, PLACE_SIZE, "%s/%s", path, name) < PLACE_SIZE);
 }
 
 static void copy_file(const char *from, const char *to)
@@ -301,25 +285,4 @@ int reap(once_t *once, uint64_t *count)
     }
     once_answer_free(answer);
     return code;
-}
-
-/* -------------------------------------------------------------------------------------------------------------- dice */
-
-uint64_t dice_roll(dice_t *dice, uint64_t sides)
-{
-    uint64_t n;
-
-    dice->state += 0x9e3779b97f4a7c15u;
-    n = dice->state;
-    n = (n ^ n >> 30) * 0xbf58476d1ce4e5b9u;
-    n = (n ^ n >> 27) * 0x94d049bb133111ebu;
-    n ^= n >> 31;
-    return sides == 0 ? 0 : n % sides;
-}
-
-void dice_fill(dice_t *dice, void *out, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        ((uint8_t *)out)[i] = (uint8_t)dice_roll(dice, 256);
-    }
 }

@@ -4,19 +4,15 @@
 #ifndef TESTS_LOCAL_PLACE_H
 #define TESTS_LOCAL_PLACE_H
 
-#include "store/local/look.h"
-#include "store/local/log.h"
+#include "files.h"
 
-#define PLACE_SIZE 160
+#include "store/local/log.h"
+#include "store/local/look.h"
 
 /* An empty directory, in memory where that can be: nothing here needs a real disk. The store is made below it. */
 void place_make(char path[PLACE_SIZE]);
-/* With everything in it. */
-void place_remove(const char *path);
 /* Copies a directory with all files. `to` must not exist. */
 void place_copy(const char *from, const char *to);
-/* PATH/NAME */
-void place_join(char out[PLACE_SIZE], const char *path, const char *name);
 /* How many files of segments/ end so; their names can be told by opening them. */
 unsigned place_count(const char *store, const char *folder, const char *suffix);
 
@@ -62,13 +58,5 @@ int reap(once_t *once, uint64_t *count);
 
 /* Begins without waiting. */
 int ask_later(once_t *once, const char *key, const char *policy, once_cb cb, void *data);
-
-/* A number that depends on nothing but the seed. */
-typedef struct dice {
-    uint64_t state;
-} dice_t;
-
-uint64_t dice_roll(dice_t *dice, uint64_t sides);
-void dice_fill(dice_t *dice, void *out, size_t len);
 
 #endif

@@ -22,6 +22,7 @@
 #define HANDLES 2
 #define QUERY   "segment=64k&renew=off&reap=off"
 #define MINUTE  ((uint64_t)60 * 1000)
+#define STEPS   150 /* of one seed */
 
 static const char *const policies[] = {
     "lease=10m ttl=1h recover=retry",
@@ -36,6 +37,7 @@ typedef struct image {
 } image_t;
 
 typedef struct world {
+    uint64_t seed;
     char base[PLACE_SIZE], store[PLACE_SIZE];
     disk_t disk;
     peek_t peek;
@@ -50,7 +52,7 @@ typedef struct world {
     int armed;
     image_t images[IMAGES];
     size_t image_count;
-    unsigned serial, crashes, steps[16];
+    unsigned serial, crashes, step, steps[16];
 } world_t;
 
 static const char *name_of(size_t key, char out[32])
@@ -103,6 +105,23 @@ static int same(const told_t *a, const told_t *b)
            a->body_len == b->body_len && a->body_sum == b->body_sum;
 }
 
+#define TEXT_SIZE 200
+
+static const char *describe(const told_t *told, char out[TEXT_SIZE])
+{
+    int len = snprintf(out, TEXT_SIZE, "%s%s epoch %u claim ", once_error_name(told->error),
+                       told->reapable ? ", reapable," : "", told->epoch);
+
+    for (unsigned i = 0; i < 4; i++) {
+        len += snprintf(out + len, TEXT_SIZE - (size_t)len, "%02x", told->claim_id[i]);
+    }
+    (void)snprintf(out + len, TEXT_SIZE - (size_t)len,
+                   " %s, lease %llu ms, status %d, body of %zu bytes %08x",
+                   once_state_name(told->state), (unsigned long long)told->lease_ms, told->status,
+                   told->body_len, told->body_sum);
+    return out;
+}
+
 static void check_key(const world_t *world, const image_t *image, once_t *once, size_t key)
 {
     char name[32];
@@ -110,15 +129,13 @@ static void check_key(const world_t *world, const image_t *image, once_t *once, 
     int may_be_old = world->touched[key] && !image->answered[key];
 
     if (!same(&told, &world->after[key]) && !(may_be_old && same(&told, &world->before[key]))) {
+        char is[TEXT_SIZE], before[TEXT_SIZE], after[TEXT_SIZE];
         fail_msg(
-            "%s: %s is %d %s epoch %u status %d body %zu; was %d %s epoch %u, then %d %s epoch %u "
-            "status %d body %zu (touched %d, answered %d)",
-            image->path, name, told.error, once_state_name(told.state), told.epoch, told.status,
-            told.body_len, world->before[key].error, once_state_name(world->before[key].state),
-            world->before[key].epoch, world->after[key].error,
-            once_state_name(world->after[key].state), world->after[key].epoch,
-            world->after[key].status, world->after[key].body_len, world->touched[key],
-            image->answered[key]);
+            "seed %llu (repeat it with ONCE_SEED=%llu), step %u, %s: %s\n  is     %s\n"
+            "  was    %s\n  became %s\n  asked for in this step: %d, answered before the crash: %d",
+            (unsigned long long)world->seed, (unsigned long long)world->seed, world->step,
+            image->path, name, describe(&told, is), describe(&world->before[key], before),
+            describe(&world->after[key], after), world->touched[key], image->answered[key]);
     }
 }
 
@@ -465,6 +482,7 @@ static void world_open(world_t *world, uint64_t seed)
     once_t *once;
 
     memset(world, 0, sizeof(*world));
+    world->seed = seed;
     world->dice.state = seed;
     world->crash_dice.state = ~seed;
     place_make(world->base);
@@ -473,6 +491,7 @@ static void world_open(world_t *world, uint64_t seed)
     (void)get(once, "key-0"); /* the secrets are there now */
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     disk_init(&world->disk, world->store);
+    world->disk.short_write = seed % 3 == 0 ? 700 : 0;
     world->disk.boundary = crash_now;
     world->disk.data = world;
     for (size_t i = 0; i < HANDLES; i++) {
@@ -495,12 +514,13 @@ static void world_close(world_t *world)
     place_remove(world->base);
 }
 
-static void run_world(uint64_t seed, unsigned steps, unsigned *crashes, unsigned *dropped)
+static void run_world(uint64_t seed, unsigned *crashes, unsigned *dropped)
 {
     static world_t world;
 
+    print_message("seed %llu\n", (unsigned long long)seed);
     world_open(&world, seed);
-    for (unsigned i = 0; i < steps; i++) {
+    for (world.step = 0; world.step < STEPS; world.step++) {
         run_step(&world);
     }
     *crashes += world.crashes;
@@ -508,17 +528,24 @@ static void run_world(uint64_t seed, unsigned steps, unsigned *crashes, unsigned
     world_close(&world);
 }
 
+/* Always the same seeds first; then, for ONCE_SOAK_SECONDS, seeds that nobody has seen. ONCE_SEED: only this one. */
 static void test_crash_at_every_sync(void **state)
 {
-    const char *soak = getenv("ONCE_SOAK_SECONDS");
-    time_t end = time(NULL) + (soak != NULL ? atoi(soak) : 0);
+    const char *soak = getenv("ONCE_SOAK_SECONDS"), *only = getenv("ONCE_SEED");
+    time_t begin = time(NULL);
+    time_t end = begin + (soak != NULL ? atoi(soak) : 0);
     unsigned crashes = 0, dropped = 0;
-    uint64_t seed = 1;
 
-    do {
-        print_message("seed %llu\n", (unsigned long long)seed);
-        run_world(seed++, 150, &crashes, &dropped);
-    } while (seed <= 5 || time(NULL) < end);
+    if (only != NULL) {
+        run_world(strtoull(only, NULL, 0), &crashes, &dropped);
+        return;
+    }
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        run_world(seed, &crashes, &dropped);
+    }
+    for (uint64_t i = 0; time(NULL) < end; i++) {
+        run_world(((uint64_t)begin << 20) + i, &crashes, &dropped);
+    }
     print_message("%u crashes, %u segments dropped\n", crashes, dropped);
     assert_true(crashes > 300);
     assert_true(dropped > 10);

@@ -153,6 +153,78 @@ static void test_no_room(void **state)
     assert_int_equal(told.status, 202);
 }
 
+/* ------------------------------------------------------------------------------------------------------ failed writes */
+
+static void test_short_writes(void **state)
+{
+    dice_t dice = {1};
+    char copy[PLACE_SIZE];
+    once_t *once;
+
+    the.disk.short_write = 100;
+    do_all(the.once, "done", 201, 3000);
+    do_all(the.once, "large", 202, 100000);
+    place_join(copy, the.base, "copy");
+    disk_crash(&the.disk, SURVIVES_NOTHING, &dice, copy);
+    once = place_open(copy, QUERY, NULL);
+    assert_int_equal(ask(once, "done", NULL).status, 201);
+    assert_int_equal(ask(once, "large", NULL).status, 202);
+    (void)once_close(once, 1000);
+}
+
+static void test_a_failed_write_ends_the_handle(void **state)
+{
+    once_t *other = place_open(the.store, QUERY, NULL);
+    unsigned syncs;
+    told_t told;
+
+    do_all(the.once, "done", 201, 10);
+    the.disk.fail_write = EIO;
+    syncs = the.disk.syncs;
+    assert_int_equal(ask(the.once, "unlucky", NULL).error, ONCE_E_UNAVAILABLE);
+    the.disk.fail_write = 0;
+    assert_int_equal(ask(the.once, "other", NULL).error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(the.disk.syncs, syncs);
+    /* Others have what it could not write. */
+    assert_int_equal(ask(other, "done", NULL).status, 201);
+    told = ask(other, "unlucky", NULL);
+    assert_int_equal(told.outcome, ONCE_BUSY);
+    do_all(other, "others", 202, 10);
+    assert_int_equal(once_close(other, 5000), ONCE_OK);
+}
+
+/* The room was promised when the file was made; some disks break that promise. Nothing is answered, and nothing is lost. */
+static void test_no_room_to_write(void **state)
+{
+    dice_t dice = {1};
+    char copy[PLACE_SIZE];
+    once_t *once;
+    told_t told;
+
+    for (unsigned working = 0; working < 4; working++) {
+        char key[32];
+        (void)snprintf(key, sizeof(key), "key-%u", working);
+        do_all(the.once, "done", 201, 10);
+        the.disk.short_write = 40; /* so that it fails in the middle of a frame */
+        the.disk.writes_left = working;
+        the.disk.fail_write = ENOSPC;
+        told = ask(the.once, key, NULL);
+        assert_int_equal(told.error, ONCE_E_UNAVAILABLE);
+        assert_int_equal(ask(the.once, "more", NULL).error, ONCE_E_FULL);
+        (void)snprintf(key, sizeof(key), "copy-%u", working);
+        place_join(copy, the.base, key);
+        disk_crash(&the.disk, SURVIVES_EVERYTHING, &dice, copy);
+        once = place_open(copy, QUERY, NULL);
+        assert_int_equal(ask(once, "done", NULL).status, 201);
+        (void)once_close(once, 1000);
+        the.disk.fail_write = 0;
+        (void)snprintf(key, sizeof(key), "key-%u", working);
+        assert_int_equal(get(the.once, key).state, ONCE_STATE_PENDING);
+        assert_int_equal(once_purge_sync(the.once, get(the.once, "done").token, 1, NULL), ONCE_OK);
+    }
+    do_all(the.once, "room again", 203, 10);
+}
+
 /* ------------------------------------------------------------------------------------------------------ changed bits */
 
 #define KEYS   30
@@ -391,6 +463,8 @@ static void test_a_changed_header_is_told(void **state)
 static void test_bits_that_change_meanwhile(void **state)
 {
     static frame_at_t frames[10];
+    once_t *other =
+        place_open(the.store, QUERY, NULL); /* who wrote it has it in memory for a while */
     size_t size, count;
     uint8_t *data;
     told_t told;
@@ -402,11 +476,12 @@ static void test_bits_that_change_meanwhile(void **state)
     free(data);
     assert_int_equal(count, 4);
     flip(the.store, 1, frames[1].offset * 8 + 800);
-    told = get(the.once, "key");
+    told = get(other, "key");
     assert_int_equal(told.error, ONCE_E_CORRUPT);
-    told = ask(the.once, "key", NULL);
+    told = ask(other, "key", NULL);
     assert_int_equal(told.error, ONCE_E_CORRUPT);
-    assert_int_equal(get(the.once, "sound").status, 201);
+    assert_int_equal(get(other, "sound").status, 201);
+    assert_int_equal(once_close(other, 5000), ONCE_OK);
 }
 
 static void test_a_missing_segment_is_told(void **state)
@@ -444,6 +519,9 @@ int main(void)
         TEST(test_a_failed_sync_ends_the_handle),
         TEST(test_a_failed_sync_and_then_a_crash),
         TEST(test_no_room),
+        TEST(test_short_writes),
+        TEST(test_a_failed_write_ends_the_handle),
+        TEST(test_no_room_to_write),
         TEST(test_changed_bits_are_found),
         TEST(test_changed_bits_that_do_not_matter),
         TEST(test_a_changed_header_is_told),

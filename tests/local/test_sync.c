@@ -90,7 +90,10 @@ static void start(const char *query)
     memset(&the, 0, sizeof(the));
     place_make(the.base);
     place_join(the.store, the.base, "store");
-    the.gate.hooks = (once__disk_t){pass_gate, sync_directory, allocate, &the.gate};
+    the.gate.hooks = (once__disk_t){.sync = pass_gate,
+                                    .sync_directory = sync_directory,
+                                    .allocate = allocate,
+                                    .data = &the.gate};
     (void)pthread_mutex_init(&the.gate.lock, NULL);
     (void)pthread_cond_init(&the.gate.changed, NULL);
     the.once = place_open(the.store, query, &the.gate.hooks);

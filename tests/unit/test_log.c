@@ -25,9 +25,12 @@ typedef struct store {
     once__index_t *index;
     once__disk_t disk;
     unsigned syncs, directory_syncs, allocations;
-    unsigned fail_sync, fail_directory_sync,
-        fail_allocate; /* the n-th from now on, and all after it */
-    int sealed_early;  /* a sync of a segment that had its seal already */
+    unsigned fail_sync, fail_directory_sync, fail_allocate,
+        fail_write; /* the n-th from now on, and all after it */
+    int write_errno;
+    size_t short_write; /* at most as many bytes; 0: all */
+    uint64_t bytes;     /* written */
+    int sealed_early;   /* a sync of a segment that had its seal already */
     once__log_t *logs[2];
 } store_t;
 
@@ -111,6 +114,19 @@ static int count_allocate(void *data, int fd, uint64_t size)
     return once__real_disk.allocate(NULL, fd, size);
 }
 
+static ssize_t count_write(void *data, int fd, const void *bytes, size_t len, uint64_t offset)
+{
+    store_t *store = data;
+    size_t most = store->short_write != 0 && store->short_write < len ? store->short_write : len;
+
+    if (fails(&store->fail_write)) {
+        errno = store->write_errno;
+        return -1;
+    }
+    store->bytes += most;
+    return pwrite(fd, bytes, most, (off_t)offset);
+}
+
 static once__log_t *open_log(store_t *store, uint64_t segment_size)
 {
     once__log_config_t config = {.directory_fd = store->segments_fd,
@@ -144,6 +160,7 @@ static int setup(void **state)
     store->disk.sync = count_sync;
     store->disk.sync_directory = count_directory_sync;
     store->disk.allocate = count_allocate;
+    store->disk.write = count_write;
     store->disk.data = store;
     store->logs[0] = open_log(store, SEGMENT);
     store->logs[1] = open_log(store, SEGMENT);
@@ -269,14 +286,89 @@ static void test_unsynced_frames_of_others(void **state)
 {
     store_t *store = *state;
     once__place_t place;
+    int sealed;
 
     assert_int_equal(append(store->logs[0], 5, FOREVER, 0, &place), ONCE_OK);
     check_read(store->logs[1], place, 5);
     assert_int_equal(once__log_is_durable(store->logs[1], place), 0);
+    assert_int_equal(frames_of(store, 1, &sealed), 0); /* only in the window */
+    assert_int_equal(once__window_has(store->index, id), 1);
     once__log_abandon(store->logs[0]); /* killed */
     store->logs[0] = NULL;
-    assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
     check_read(store->logs[1], place, 5);
+    assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
+    assert_int_equal(once__window_has(store->index, id), 0);
+    assert_null(once__window_of(store->index, 1));
+    assert_int_equal(frames_of(store, 1, &sealed), 1);
+    check_read(store->logs[1], place, 5);
+}
+
+/* Everything is found while the window moves on, by its writer and by others, and after its writer is gone. */
+static void test_more_than_a_window(void **state)
+{
+    store_t *store = *state;
+    once__log_t *log = open_log(store, 4 * ONCE__WINDOW_SIZE);
+    once__place_t places[600];
+
+    for (size_t i = 0; i < 600; i++) {
+        assert_int_equal(append(log, i * 7 % 3000, FOREVER, 0, &places[i]), ONCE_OK);
+        for (size_t j = i % 5; j <= i; j += 37) {
+            check_read(log, places[j], j * 7 % 3000);
+            check_read(store->logs[1], places[j], j * 7 % 3000);
+        }
+    }
+    once__log_abandon(log);
+    assert_int_equal(once__log_is_durable(store->logs[1], places[599]), 1);
+    for (size_t j = 0; j < 600; j++) {
+        check_read(store->logs[1], places[j], j * 7 % 3000);
+    }
+}
+
+/* Windows are given back: by those who end, and by those who find somebody dead. */
+static void test_windows_are_used_again(void **state)
+{
+    store_t *store = *state;
+    once__place_t place;
+    uint32_t page = 0;
+
+    for (unsigned i = 0; i < 20; i++) {
+        once__log_t *log = open_log(store, SEGMENT);
+        assert_int_equal(append(log, 5, FOREVER, 0, &place), ONCE_OK);
+        if (page == 0) {
+            page = atomic_load(&once__index_segment(store->index, place.segment)->window);
+        }
+        assert_int_equal(atomic_load(&once__index_segment(store->index, place.segment)->window),
+                         page);
+        if (i % 2) {
+            assert_int_equal(once__log_close(log), ONCE_OK);
+        } else {
+            once__log_abandon(log);
+            assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
+        }
+    }
+}
+
+/* A window is only believed what its checksums say: nothing else of it gets into a file. */
+static void test_a_damaged_window(void **state)
+{
+    store_t *store = *state;
+    once__place_t places[3];
+    once__frame_t frame;
+    once__window_t *window;
+    int sealed;
+
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(append(store->logs[0], 5, FOREVER, 0, &places[i]), ONCE_OK);
+    }
+    window = once__window_of(store->index, 1);
+    window->bytes[places[1].offset - atomic_load(&window->from) + 60] ^= 1;
+    atomic_store(&window->staged, UINT64_MAX);
+    once__log_abandon(store->logs[0]);
+    store->logs[0] = NULL;
+    assert_int_equal(once__log_is_durable(store->logs[1], places[0]), 1);
+    assert_int_equal(frames_of(store, 1, &sealed), 1);
+    check_read(store->logs[1], places[0], 5);
+    assert_int_equal(once__log_read(store->logs[1], places[1], &frame), ONCE_E_CORRUPT);
 }
 
 static void test_many_segments(void **state)
@@ -412,6 +504,109 @@ static void test_a_failed_sync_of_the_directory_is_final(void **state)
     check_read(store->logs[1], place, 1);
 }
 
+static void test_short_writes(void **state)
+{
+    store_t *store = *state;
+    once__place_t places[2];
+    int sealed;
+
+    store->short_write = 13;
+    assert_int_equal(append(store->logs[0], 1000, FOREVER, 0, &places[0]), ONCE_OK);
+    assert_int_equal(append(store->logs[0], ONCE__WINDOW_SIZE, FOREVER, 0, &places[1]), ONCE_OK);
+    assert_int_equal(once__log_sync(store->logs[0]), ONCE_OK);
+    assert_int_equal(frames_of(store, places[1].segment, &sealed), 1);
+    check_read(store->logs[1], places[0], 1000);
+    check_read(store->logs[1], places[1], ONCE__WINDOW_SIZE);
+}
+
+/* A write that fails leaves the window as it is: whoever takes over has all of it. */
+static void test_a_failed_write_is_final(void **state)
+{
+    store_t *store = *state;
+    once__place_t place;
+    int sealed;
+
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_OK);
+    store->write_errno = EIO;
+    store->fail_write = 1;
+    assert_int_equal(once__log_sync(store->logs[0]), ONCE_E_IO);
+    assert_int_equal(once__log_failed(store->logs[0]), 1);
+    assert_int_equal(once__log_is_durable(store->logs[1], place), 0);
+    store->fail_write = 0;
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_E_IO);
+    assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
+    assert_int_equal(frames_of(store, 1, &sealed), 1);
+    check_read(store->logs[1], place, 1);
+}
+
+/* After a failed sync, all that is behind the synced mark is written once more, whether the file had it or not. */
+static void test_what_a_failed_sync_left_is_written_again(void **state)
+{
+    store_t *store = *state;
+    once__log_t *log = open_log(store, 4 * ONCE__WINDOW_SIZE);
+    once__place_t place, first;
+    uint64_t end;
+
+    assert_int_equal(append(log, 1, FOREVER, 0, &first), ONCE_OK);
+    assert_int_equal(once__log_sync(log), ONCE_OK);
+    for (unsigned i = 0; i < 300; i++) {
+        assert_int_equal(append(log, 1000, FOREVER, 0, &place), ONCE_OK);
+    }
+    end = log->active.tail;
+    assert_true(end > ONCE__WINDOW_SIZE);
+    store->fail_sync = 1;
+    assert_int_equal(once__log_sync(log), ONCE_E_IO);
+    store->fail_sync = 0;
+    store->bytes = 0;
+    assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
+    assert_int_equal(store->bytes, end - log->active.synced);
+    once__log_abandon(log);
+}
+
+static void test_no_room_to_write(void **state)
+{
+    store_t *store = *state;
+    once__place_t place, last;
+    int sealed;
+
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_OK);
+    assert_int_equal(once__log_sync(store->logs[0]), ONCE_OK);
+    assert_int_equal(append(store->logs[0], 500, FOREVER, 0, &last), ONCE_OK);
+    store->write_errno = ENOSPC;
+    store->short_write = 100;
+    store->fail_write = 3; /* in the middle of the frame */
+    assert_int_equal(once__log_sync(store->logs[0]), ONCE_E_FULL);
+    assert_int_equal(once__log_failed(store->logs[0]), 0);
+    assert_int_equal(once__log_is_durable(store->logs[1], last), 0);
+    check_read(store->logs[1], last, 500);
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_E_FULL);
+    assert_int_equal(append(store->logs[0], 2 * SEGMENT, FOREVER, 0, &place), ONCE_E_FULL);
+    store->fail_write = 0;
+    assert_int_equal(once__log_sync(store->logs[0]), ONCE_OK);
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_OK);
+    assert_int_equal(once__log_close(store->logs[0]), ONCE_OK);
+    store->logs[0] = NULL;
+    assert_int_equal(frames_of(store, 1, &sealed), 3);
+    check_read(store->logs[1], last, 500);
+}
+
+/* A frame that does not go through a window fails alone. */
+static void test_no_room_to_write_a_large_frame(void **state)
+{
+    store_t *store = *state;
+    once__place_t place;
+
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_OK);
+    assert_int_equal(append(store->logs[0], ONCE__WINDOW_SIZE, FOREVER, 0, &place), ONCE_OK);
+    store->write_errno = ENOSPC;
+    store->fail_write = 1;
+    assert_int_equal(append(store->logs[0], ONCE__WINDOW_SIZE, FOREVER, 0, &place), ONCE_E_FULL);
+    store->fail_write = 0;
+    assert_int_equal(append(store->logs[0], 7, FOREVER, 0, &place), ONCE_OK);
+    assert_int_equal(once__log_sync(store->logs[0]), ONCE_OK);
+    check_read(store->logs[1], place, 7);
+}
+
 static void test_a_full_disk_heals(void **state)
 {
     store_t *store = *state;
@@ -440,21 +635,78 @@ static void test_dropped_and_used_again(void **state)
 {
     store_t *store = *state;
     once__place_t place;
-    unsigned allocations;
+    struct stat before, after;
     int sealed;
 
     for (unsigned i = 0; i < 100; i++) {
         assert_int_equal(append(store->logs[0], 300, 1000, 0, &place), ONCE_OK);
     }
     assert_int_equal(once__log_sync(store->logs[0]), ONCE_OK);
+    assert_int_equal(fstatat(store->segments_fd, "00000001.log", &before, 0), 0);
     assert_int_equal(drop(store->logs[0], 999), ONCE_OK); /* nothing in the index points to it */
     assert_int_equal(drop(store->logs[0], 999), ONCE_E_NOT_FOUND);
     assert_int_equal(once__index_first_segment(store->index), 2);
-    allocations = store->allocations;
     assert_int_equal(append(store->logs[1], 1, FOREVER, 0, &place), ONCE_OK);
-    assert_int_equal(store->allocations, allocations); /* the file was there */
+    assert_int_equal(once__log_sync(store->logs[1]), ONCE_OK);
+    assert_int_equal(fstatat(store->segments_fd, "00000002.log", &after, 0), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
     assert_int_equal(place.segment, 2);
     assert_int_equal(frames_of(store, 2, &sealed), 1); /* and what was in it is not */
+}
+
+/* A spare that was copied has holes where zeros were: it is of no use without the room for them. */
+static void test_a_spare_with_holes(void **state)
+{
+    store_t *store = *state;
+    int fd = openat(store->segments_fd, "00000001.spare", O_RDWR | O_CREAT, 0600);
+    once__place_t place;
+    struct stat st;
+
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, SEGMENT), 0);
+    store->fail_allocate = 1;
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_E_FULL);
+    store->fail_allocate = 0;
+    assert_int_equal(ftruncate(fd, 0), 0);
+    (void)close(fd);
+    fd = openat(store->segments_fd, "00000001.spare", O_RDWR | O_CREAT, 0600);
+    assert_int_equal(ftruncate(fd, SEGMENT), 0);
+    assert_int_equal(append(store->logs[0], 1, FOREVER, 0, &place), ONCE_OK);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_true((uint64_t)st.st_blocks * 512 >= SEGMENT);
+    (void)close(fd);
+}
+
+/* Zeros go ahead of the frames into a new file, and not into one that was used before; and not into what is there. */
+static void test_blocks_are_written_ahead(void **state)
+{
+    store_t *store = *state;
+    uint64_t size = (uint64_t)4 << 20, bytes;
+    once__log_t *log = open_log(store, size);
+    once__place_t place = {0, 0}, places[3000];
+    unsigned count = 0;
+
+    while (place.segment < 3) {
+        assert_int_equal(append(log, 3000, 1000, 0, &place), ONCE_OK);
+        assert_int_equal(once__log_sync(log), ONCE_OK);
+        places[count++] = place;
+    }
+    bytes = store->bytes;
+    assert_true(bytes > 2 * (uint64_t)count * 3000 - (1 << 20));
+    for (unsigned i = 0; i < count; i++) {
+        check_read(store->logs[1], places[i], 3000);
+    }
+    while (place.segment < 4) {
+        assert_int_equal(append(log, 3000, 1000, 0, &place), ONCE_OK);
+    }
+    assert_int_equal(once__log_sync(log), ONCE_OK);
+    while (drop(log, 1000) == ONCE_OK) {
+    }
+    assert_int_equal(append(log, 3000, 1000, 0, &place), ONCE_OK); /* in a used file */
+    bytes = store->bytes;
+    assert_int_equal(once__log_sync(log), ONCE_OK);
+    assert_true(store->bytes - bytes < 4000);
+    once__log_abandon(log);
 }
 
 /* A process that does nothing any more must not keep the segments of the others. */
@@ -641,6 +893,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_a_batch_is_one_sync),
         TEST(test_unsynced_frames_of_others),
+        TEST(test_more_than_a_window),
+        TEST(test_windows_are_used_again),
+        TEST(test_a_damaged_window),
         TEST(test_many_segments),
         TEST(test_a_frame_larger_than_a_segment),
         TEST(test_sizes),
@@ -648,8 +903,15 @@ int main(void)
         TEST(test_a_failed_sync_is_final),
         TEST(test_others_go_on_after_a_failed_sync),
         TEST(test_a_failed_sync_of_the_directory_is_final),
+        TEST(test_short_writes),
+        TEST(test_a_failed_write_is_final),
+        TEST(test_what_a_failed_sync_left_is_written_again),
+        TEST(test_no_room_to_write),
+        TEST(test_no_room_to_write_a_large_frame),
         TEST(test_a_full_disk_heals),
         TEST(test_dropped_and_used_again),
+        TEST(test_a_spare_with_holes),
+        TEST(test_blocks_are_written_ahead),
         TEST(test_an_idle_writer_is_not_in_the_way),
         TEST(test_the_segment_of_another_stays),
         TEST(test_a_spare_that_is_locked),

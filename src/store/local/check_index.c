@@ -16,6 +16,7 @@
 #include "store/local/check.h"
 #include "store/local/log.h"
 #include "store/local/look.h"
+#include "store/local/window.h"
 
 #define ROUNDS  5
 #define WAIT_MS 20
@@ -157,6 +158,7 @@ static verdict_t judge(const compare_t *compare, const doubt_t *doubt, once__ent
         once__newest_find(&compare->check->newest, doubt->shard, doubt->key);
     uint8_t id[ONCE_ID_SIZE];
     uint64_t cursor = 0;
+    verdict_t verdict;
     int found;
 
     memset(entry, 0, sizeof(*entry));
@@ -164,7 +166,9 @@ static verdict_t judge(const compare_t *compare, const doubt_t *doubt, once__ent
     once__index_lock(compare->index, id);
     found = once__index_find(compare->index, id, &cursor, entry);
     once__index_unlock(compare->index, id);
-    return found ? judge_with(compare, doubt, newest, entry) : judge_without(compare, newest);
+    verdict = found ? judge_with(compare, doubt, newest, entry) : judge_without(compare, newest);
+    /* What a program that was killed had not yet written to its file is written by the next one that needs it. */
+    return verdict != FINE && once__window_has(compare->index, id) ? FINE : verdict;
 }
 
 static void tell(const compare_t *compare, const doubt_t *doubt)

@@ -158,7 +158,10 @@ static int apply_event(once__records_t *records, once__op_t *op, const current_t
         once__record_t next = next_record(op, current, &step);
         op->error =
             publish(records, op->id, current, step.next.state == ONCE_STATE_NONE ? NULL : &next);
-        if (op->error == ONCE_OK && op->outcome != ONCE_DONE && op->outcome != ONCE_RUN) {
+        if (op->error != ONCE_OK) {
+            return 0; /* nothing was written that a sync could concern */
+        }
+        if (op->outcome != ONCE_DONE && op->outcome != ONCE_RUN) {
             answer_record(op, &next);
         }
     } else if (current->found && step.next.state != ONCE_STATE_NONE && op->outcome != ONCE_DONE) {

@@ -61,11 +61,12 @@ static uint32_t checksum(once__place_t place, const uint8_t *frame, size_t len)
     return once__crc32c(once__crc32c(0, where, sizeof(where)), frame + 8, len - 8);
 }
 
-/* Everything but the record. The length comes last: without it there is no frame. */
-static void write_around(uint8_t *out, once__place_t place, uint64_t watermark, uint8_t kind,
-                         const uint8_t *id, size_t len)
+/* The length comes last: without it there is no frame. */
+uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t watermark,
+                                  uint8_t kind, const uint8_t *id, size_t rest)
 {
     static const uint8_t nobody[ONCE_ID_SIZE];
+    size_t len = ONCE__FRAME_HEADER + rest;
 
     assert(place.offset % 8 == 0);
     memset(out + 8, 0, 8);
@@ -75,38 +76,65 @@ static void write_around(uint8_t *out, once__place_t place, uint64_t watermark, 
     memcpy(out + 16, id != NULL ? id : nobody, ONCE_ID_SIZE);
     once__put32(out + 4, checksum(place, out, len));
     once__put32(out, (uint32_t)len);
+    return padded(len);
 }
 
 void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
                        const once__record_t *record)
 {
     uint8_t kind = id != NULL ? ONCE__FRAME_REMOVED : ONCE__FRAME_SEALED;
-    size_t len = ONCE__FRAME_HEADER;
+    size_t len = 0;
 
     if (record != NULL) {
         kind = ONCE__FRAME_RECORD;
-        len += once__record_size(record);
+        len = once__record_size(record);
         once__record_encode(record, out + ONCE__FRAME_HEADER);
     }
-    write_around(out, place, watermark, kind, id, len);
+    (void)once__frame_write_around(out, place, watermark, kind, id, len);
 }
 
 void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
                              const uint8_t *id, const uint8_t *bytes, size_t len)
 {
     memcpy(out + ONCE__FRAME_HEADER, bytes, len);
-    write_around(out, place, watermark, ONCE__FRAME_RECORD, id, ONCE__FRAME_HEADER + len);
+    (void)once__frame_write_around(out, place, watermark, ONCE__FRAME_RECORD, id, len);
+}
+
+void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t watermark, uint32_t len)
+{
+    memset(out, 0, len);
+    (void)once__frame_write_around(out, place, watermark, ONCE__FRAME_REMOVED, NULL,
+                                   len - ONCE__FRAME_HEADER);
+}
+
+void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark)
+{
+    once__put32(data + 12, (uint32_t)(watermark / 8));
+    once__put32(data + 4, checksum(place, data, once__get32(data)));
+}
+
+/* Is this a length that a frame of this kind can have? One that says nothing may cover any length. */
+static int fits_kind(uint8_t kind, size_t len)
+{
+    switch (kind) {
+    case ONCE__FRAME_RECORD:
+        return len > ONCE__FRAME_HEADER;
+    case ONCE__FRAME_COMPLETION:
+        return len >= ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER;
+    case ONCE__FRAME_REMOVED:
+        return len >= ONCE__FRAME_HEADER;
+    default:
+        return kind == ONCE__FRAME_SEALED && len == ONCE__FRAME_HEADER;
+    }
 }
 
 /* What can be said of a frame before its checksum. Its length, or 0: there is none. */
 static size_t plausible_length(const uint8_t *data, size_t room)
 {
     size_t len = once__get32(data);
-    uint8_t kind = data[8];
 
-    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > room ||
-        kind < ONCE__FRAME_RECORD || kind > ONCE__FRAME_SEALED || data[9] != 0 || data[10] != 0 ||
-        data[11] != 0 || (kind == ONCE__FRAME_RECORD) != (len > ONCE__FRAME_HEADER)) {
+    if (len > room || len > ONCE__FRAME_MAX || !fits_kind(data[8], len) || data[9] != 0 ||
+        data[10] != 0 || data[11] != 0) {
         return 0;
     }
     return len;
@@ -128,15 +156,39 @@ int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *d
     return 1;
 }
 
+int once__frame_has_record(const once__frame_t *frame)
+{
+    return frame->kind == ONCE__FRAME_RECORD || frame->kind == ONCE__FRAME_COMPLETION;
+}
+
+int once__frame_head(const once__frame_t *frame, once__head_t *head)
+{
+    once__record_t record;
+    int code;
+
+    memset(head, 0, sizeof(*head));
+    if (frame->kind == ONCE__FRAME_COMPLETION) {
+        code = once__envelope_decode(head, frame->bytes);
+        return code == ONCE_OK && head->state == ONCE_STATE_COMPLETED ? ONCE_OK : ONCE_E_CORRUPT;
+    }
+    if (frame->kind != ONCE__FRAME_RECORD) {
+        return ONCE_E_CORRUPT;
+    }
+    code = once__record_decode(&record, frame->bytes, frame->len);
+    *head = record.head;
+    return code;
+}
+
 /* Is it worth summing up? The envelope of a record looks like the beginning of a frame, and old ones may be everywhere. */
 static size_t likely_length(const uint8_t *data, size_t room)
 {
     size_t len = plausible_length(data, room);
-    once__record_t record;
+    once__frame_t frame = {.kind = data[8], .bytes = data + ONCE__FRAME_HEADER};
+    once__head_t head;
 
-    if (len != 0 && data[8] == ONCE__FRAME_RECORD &&
-        once__record_decode(&record, data + ONCE__FRAME_HEADER, len - ONCE__FRAME_HEADER) ==
-            ONCE_E_CORRUPT) {
+    frame.len = len != 0 ? len - ONCE__FRAME_HEADER : 0;
+    if (len != 0 && once__frame_has_record(&frame) &&
+        once__frame_head(&frame, &head) == ONCE_E_CORRUPT) {
         return 0;
     }
     return len;

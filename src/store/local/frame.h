@@ -16,6 +16,7 @@ enum {
     ONCE__FRAME_REMOVED = 2,
     ONCE__FRAME_SEALED =
         3, /* the writer is done with the segment: everything before it was synced */
+    ONCE__FRAME_COMPLETION = 4, /* a record, completed: refers to frames before it in its segment */
 };
 
 typedef struct once__segment_header {
@@ -61,8 +62,78 @@ void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, co
 void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
                              const uint8_t *id, const uint8_t *bytes, size_t len);
 
+/* Everything around the `len` bytes that stand behind where the header will be. Returns the size with padding. `id` NULL: zero. */
+uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t watermark,
+                                  uint8_t kind, const uint8_t *id, size_t len);
+
 /* Is there a valid frame at `place`? `data` begins there and has `room` bytes. Trusts nothing. 1 or 0. */
 int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room);
+
+/* Is it of a record, be it whole or not? */
+int once__frame_has_record(const once__frame_t *frame);
+
+/*
+ * What the envelope of its record says; for a whole record, all of its head. ONCE_OK, ONCE_E_NEWER; ONCE_E_CORRUPT: also when it has
+ * none.
+ */
+int once__frame_head(const once__frame_t *frame, once__head_t *head);
+
+/* Covers `len` bytes of damage, at least ONCE__FRAME_HEADER, with a frame that says nothing: what stands behind stays where it is. */
+void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t watermark, uint32_t len);
+
+/* Gives a frame that was copied to its place another watermark. */
+void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark);
+
+/* ---- completions ---- */
+
+/*
+ * A completion says only what is new: the envelope and the response. The rest is in the frame that the record had before, its claim. The
+ * response may be packed against that of another record. Both stand before it in the same segment, which goes as a whole.
+ */
+typedef struct once__completion {
+    const uint8_t *envelope;
+    uint64_t claim; /* offset of the frame */
+    uint64_t template; /* offset of the frame whose response this one is packed against; 0: it is plain */
+    uint32_t len; /* of the response */
+    uint16_t status;
+    const uint8_t *bytes; /* of the response, plain or packed */
+    size_t size;
+} once__completion_t;
+
+#define ONCE__COMPLETION_HEADER                                                                    \
+    78 /* behind that of the frame: envelope, references, length, status */
+
+/* What a frame of this kind says of itself, not yet what it refers to. ONCE_OK or ONCE_E_CORRUPT. */
+int once__completion_read(once__completion_t *completion, const once__frame_t *frame,
+                          uint64_t offset);
+
+/*
+ * Writes the frame around a response whose bytes stand at `out` + ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER already. Returns its size
+ * with padding.
+ */
+uint32_t once__completion_write(uint8_t *out, once__place_t place, uint64_t watermark,
+                                const once__record_t *record, const once__completion_t *completion);
+
+/*
+ * The bytes of the whole record, as a frame of kind record would have them, in `out` of ONCE__RECORD_REST + `completion->len` bytes.
+ * `claim` and `template` (NULL: none) are the frames that it refers to, valid ones. ONCE_OK; ONCE_E_CORRUPT: they do not fit.
+ */
+int once__completion_expand(const once__completion_t *completion, const uint8_t *id,
+                            const once__frame_t *claim, const once__frame_t *template, uint8_t *out,
+                            size_t *len);
+
+/*
+ * The same for who has all of a segment in memory: if `frame` at `place` is a completion, it becomes a frame of kind record, whose bytes
+ * are in `whole`; its size stays that which it has in the segment. ONCE_OK; ONCE_E_CORRUPT: what it refers to is damaged;
+ * ONCE_E_NOMEM.
+ */
+typedef struct once__whole {
+    uint8_t *bytes; /* the caller frees them */
+    size_t room;
+} once__whole_t;
+
+int once__frame_complete(once__whole_t *whole, const uint8_t *data, uint64_t size,
+                         once__place_t place, once__frame_t *frame);
 
 /* What stands where no valid frame begins. */
 typedef enum once__gap {

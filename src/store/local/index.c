@@ -14,7 +14,7 @@
 #include "store/local/index_pages.h"
 
 #define INDEX_MAGIC   0x31584449454e4f4eu /* "NONEIDX1" */
-#define INDEX_VERSION 3u
+#define INDEX_VERSION 4u
 
 int once__index_reserve(int fd, uint64_t from, uint64_t to)
 {
@@ -287,8 +287,9 @@ void once__index_add_segment(once__index_t *index, uint32_t number, once__segmen
     atomic_store(&info->current, 0);
     atomic_store(&info->held, 0);
     info->size = size;
-    info->other_boot = (uint32_t)other_boot;
+    info->other_boot = (uint16_t)other_boot;
     atomic_store(&info->suspect, 0);
+    atomic_store(&info->window, 0);
     atomic_store(&info->state, state);
     if (atomic_load(&index->map->next_segment) <= number) {
         atomic_store(&index->map->next_segment, number + 1);

@@ -4,7 +4,7 @@
  * Invariants, for whoever is killed at any instruction:
  *  - an entry is changed by one 8-byte store; a table is replaced by one 8-byte store of its shard's `table` word;
  *  - an entry is written only under its shard's lock; the lock is robust, and its data needs no repair;
- *  - an entry points to a frame that was completely written before;
+ *  - an entry points to a frame that is complete, in its segment's file or in its window;
  *  - whoever is killed between writing a frame and its entry leaves a frame that only a rebuild sees. The next one who locks the
  *    shard is told, and from then on its records are written to segments behind that frame (once__index_floor).
  */
@@ -37,8 +37,9 @@ typedef struct once__segment_info {
     _Atomic int64_t current;      /* records whose newest frame is here */
     _Atomic int64_t held;         /* those of them that are pending or unknown */
     uint64_t size;
-    uint32_t other_boot;      /* leases in it are over */
-    _Atomic uint32_t suspect; /* a sync of it failed: what the cache holds may not be on the disk */
+    uint16_t other_boot;      /* leases in it are over */
+    _Atomic uint16_t suspect; /* a sync of it failed: what the cache holds may not be on the disk */
+    _Atomic uint32_t window;  /* page of its window (window.h); 0: all of it is in the file */
 } once__segment_info_t;
 
 typedef struct once__index once__index_t;

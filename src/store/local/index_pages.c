@@ -77,7 +77,8 @@ uint32_t once__pages_take(once__index_t *index, uint32_t count)
     lock(&map->grow_lock);
     end = (uint32_t)(atomic_load(&map->end) / ONCE__INDEX_PAGE);
     first = find_run(map, map->free_page, end, count);
-    if (first + count <= end || grow(index, first + (count > GROW ? count : GROW)) == 0) {
+    if (first + count <= end || grow(index, first + (count > GROW ? count : GROW)) == 0 ||
+        grow(index, first + count) == 0) {
         for (uint32_t page = first; page < first + count; page++) {
             map->pages_used[page / 64] |= bit(page);
         }

@@ -37,6 +37,9 @@ typedef struct local {
     once__oplist_t queue;   /* for the writer; under the lock, like `answers` */
     once__oplist_t answers; /* for the host */
     int stop;
+
+    int threadless;         /* over a simulated loop: its owner does the writer's work */
+    once__oplist_t decided; /* waits for the commit then */
 } local_t;
 
 /* ----------------------------------------------------------------------------------------------------------- writer */
@@ -53,7 +56,7 @@ static void give_answers(local_t *local, once__oplist_t *answers)
     was_empty = local->answers.first == NULL;
     once__oplist_move(&local->answers, answers);
     (void)pthread_mutex_unlock(&local->lock);
-    if (was_empty) {
+    if (was_empty && !local->threadless) {
         while (write(local->source.fd, &one, sizeof(one)) < 0 && errno == EINTR) {
         }
     }
@@ -177,13 +180,13 @@ static void expect_batch(const local_t *local, const once__oplist_t *batch)
     }
 }
 
-static void run_batch(local_t *local, once__oplist_t *batch)
+/* Answers what need not wait; the rest is moved to `later`. */
+static void decide_batch(local_t *local, once__oplist_t *batch, once__oplist_t *later)
 {
-    once__oplist_t now, later;
+    once__oplist_t now;
     once__op_t *op = batch->first;
 
     once__oplist_init(&now);
-    once__oplist_init(&later);
     expect_batch(local, batch);
     local->records.clock = once__index_now(local->records.index);
     while (op != NULL) {
@@ -193,16 +196,29 @@ static void run_batch(local_t *local, once__oplist_t *batch)
             op->record = NULL;
             once__oplist_add(&now, op);
         } else {
-            once__oplist_add(apply(local, op) ? &later : &now, op);
+            once__oplist_add(apply(local, op) ? later : &now, op);
         }
         op = next;
     }
     give_answers(local, &now);
-    /* Also for what nobody waits for: until it is synced, other processes take the record for busy. */
+}
+
+/* The sync is also for what nobody waits for: until then, other processes take the record for busy. */
+static void commit_batch(local_t *local, once__oplist_t *later)
+{
     if (once__log_sync(local->records.log) != ONCE_OK) {
-        fail_all(&later, ONCE_E_NOREPLY);
+        fail_all(later, ONCE_E_NOREPLY);
     }
-    give_answers(local, &later);
+    give_answers(local, later);
+}
+
+static void run_batch(local_t *local, once__oplist_t *batch)
+{
+    once__oplist_t later;
+
+    once__oplist_init(&later);
+    decide_batch(local, batch, &later);
+    commit_batch(local, &later);
 }
 
 static void *write_batches(void *data)
@@ -227,6 +243,23 @@ static void *write_batches(void *data)
     }
     (void)pthread_mutex_unlock(&local->lock);
     return NULL;
+}
+
+void once__local_decide(once__store_t *store)
+{
+    local_t *local = (local_t *)store;
+    once__oplist_t batch;
+
+    once__oplist_init(&batch);
+    once__oplist_move(&batch, &local->queue);
+    decide_batch(local, &batch, &local->decided);
+}
+
+void once__local_commit(once__store_t *store)
+{
+    local_t *local = (local_t *)store;
+
+    commit_batch(local, &local->decided);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- host */
@@ -322,20 +355,29 @@ static int open_log(local_t *local, uint64_t segment_size)
     return local->records.log != NULL ? ONCE_OK : ONCE_E_NOMEM;
 }
 
-static int open_thread(local_t *local)
+static int open_descriptor(local_t *local)
 {
     local->source.ready = answers_ready;
     local->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (local->source.fd < 0 ||
-        once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0) {
-        return ONCE_E_IO;
-    }
+    return local->source.fd < 0 ||
+                   once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0
+               ? ONCE_E_IO
+               : ONCE_OK;
+}
+
+static int open_thread(local_t *local)
+{
     once__oplist_init(&local->submitted);
     once__oplist_init(&local->queue);
     once__oplist_init(&local->answers);
+    once__oplist_init(&local->decided);
+    local->threadless = once__loop_env(local->loop)->simulated;
+    if (!local->threadless && open_descriptor(local) != ONCE_OK) {
+        return ONCE_E_IO;
+    }
     (void)pthread_mutex_init(&local->lock, NULL);
     (void)pthread_cond_init(&local->work, NULL);
-    return start_thread(local) == 0 ? ONCE_OK : ONCE_E_NOMEM;
+    return local->threadless || start_thread(local) == 0 ? ONCE_OK : ONCE_E_NOMEM;
 }
 
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
@@ -380,20 +422,30 @@ static int local_open(const once__store_config_t *config, once__store_t **store,
     return once__local_open(config, &once__real_disk, store, err);
 }
 
-static void local_close(once__store_t *store)
+static void stop_thread(local_t *local)
 {
-    local_t *local = (local_t *)store;
-
     (void)pthread_mutex_lock(&local->lock);
     local->stop = 1;
     (void)pthread_cond_signal(&local->work);
     (void)pthread_mutex_unlock(&local->lock);
     (void)pthread_join(local->thread, NULL);
+    (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
+    (void)close(local->source.fd);
+}
+
+static void local_close(once__store_t *store)
+{
+    local_t *local = (local_t *)store;
+
+    if (local->threadless) {
+        once__local_decide(store);
+        once__local_commit(store);
+    } else {
+        stop_thread(local);
+    }
     /* What the writer had was done; what the host still had was not. */
     (void)once__oplist_finish(&local->answers);
     once__oplist_close(&local->submitted);
-    (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
-    (void)close(local->source.fd);
     (void)once__log_close(local->records.log);
     once__directory_close(&local->directory);
     (void)pthread_cond_destroy(&local->work);
@@ -406,7 +458,9 @@ static void local_abandon(once__store_t *store)
 {
     local_t *local = (local_t *)store;
 
-    (void)close(local->source.fd);
+    if (local->source.fd >= 0) {
+        (void)close(local->source.fd);
+    }
     once__log_abandon(local->records.log);
     once__directory_abandon(&local->directory);
     free(local);

@@ -21,4 +21,12 @@ extern const once__store_vt_t once__local_store;
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
                      once__store_t **store, once_error_t *err);
 
+/*
+ * Over a simulated loop (env.h) the store has no thread: its owner does the writer's work, in two halves, so that others can act in
+ * between. For tests.
+ */
+void once__local_decide(
+    once__store_t *store); /* all that dispatch took in; answers what need not wait */
+void once__local_commit(once__store_t *store); /* syncs, and answers the rest */
+
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define FIRST_SIZE ((uint64_t)1 << 20)
+#define AHEAD      ((uint64_t)512 << 10)
 
 /* ------------------------------------------------------------------------------------------------------------- disk */
 
@@ -36,8 +37,37 @@ static int real_allocate(void *data, int fd, uint64_t size)
     return code;
 }
 
-const once__disk_t once__real_disk = {
-    .sync = real_sync, .sync_directory = real_sync_directory, .allocate = real_allocate};
+static ssize_t real_write(void *data, int fd, const void *bytes, size_t len, uint64_t offset)
+{
+    return pwrite(fd, bytes, len, (off_t)offset);
+}
+
+const once__disk_t once__real_disk = {.sync = real_sync,
+                                      .sync_directory = real_sync_directory,
+                                      .allocate = real_allocate,
+                                      .write = real_write};
+
+int once__log_write(const once__log_t *log, int fd, const void *bytes, uint64_t len,
+                    uint64_t offset)
+{
+    const once__disk_t *disk = log->config.disk;
+    const uint8_t *from = bytes;
+    uint64_t done = 0;
+
+    while (done < len) {
+        ssize_t n = (disk->write != NULL ? disk->write : real_write)(
+            disk->data, fd, from + done, (size_t)(len - done), offset + done);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            errno = n == 0 ? EIO : errno;
+            return -1;
+        }
+        done += (uint64_t)n;
+    }
+    return 0;
+}
 
 once__log_t *once__log_open(const once__log_config_t *config)
 {
@@ -61,16 +91,18 @@ static void give_up(once__log_t *log, const once__segment_t *segment)
     }
 }
 
-static int synced(once__log_t *log, int code)
+static int fail(once__log_t *log)
 {
-    log->syncs++;
-    if (code == 0) {
-        return ONCE_OK;
-    }
     log->failed = 1;
     give_up(log, &log->rolled);
     give_up(log, &log->active);
     return ONCE_E_IO;
+}
+
+static int synced(once__log_t *log, int code)
+{
+    log->syncs++;
+    return code == 0 ? ONCE_OK : fail(log);
 }
 
 int once__log_sync_fd(once__log_t *log, int fd)
@@ -88,7 +120,6 @@ int once__log_sync_directory(once__log_t *log)
 static void release_segment(once__segment_t *segment)
 {
     if (segment->number != 0) {
-        (void)munmap(segment->map, segment->size);
         (void)close(segment->fd); /* and with it the lock */
     }
     memset(segment, 0, sizeof(*segment));
@@ -102,15 +133,64 @@ static void seal(once__log_t *log, once__segment_t *segment)
 {
     once__segment_info_t *info = once__index_segment(log->config.index, segment->number);
     once__place_t place = {segment->number, segment->tail};
+    uint8_t last[ONCE__FRAME_HEADER];
 
-    if (segment->tail + ONCE__FRAME_HEADER <= segment->size) {
-        once__frame_write(segment->map + segment->tail, place, segment->tail, NULL, NULL);
+    if (segment->tail + sizeof(last) <= segment->size) {
+        once__frame_write(last, place, segment->tail, NULL, NULL);
+        (void)once__log_write(log, segment->fd, last, sizeof(last), segment->tail);
+    }
+    if (segment == &log->active) {
+        once__window_detach(log->config.index, segment->number);
+        once__window_give(log->config.index, log->window);
+        log->window = NULL;
     }
     atomic_store(&info->synced, UINT64_MAX);
     atomic_store(&info->state, ONCE__SEGMENT_SEALED);
     /* Also for a child that was forked meanwhile and still has the descriptor: the file may be used again. */
     (void)flock(segment->fd, LOCK_UN);
     release_segment(segment);
+}
+
+/*
+ * A sync is dearer when it has to note that blocks are in use that were only promised until now. So zeros go ahead of the frames, many
+ * blocks at a time, and nearly all syncs only overwrite. It is no harm if that fails.
+ */
+static void prepare_blocks(once__log_t *log)
+{
+    static const uint8_t zeros[AHEAD];
+    once__segment_t *active = &log->active;
+    uint64_t from = active->tail, to = from + AHEAD < active->size ? from + AHEAD : active->size;
+
+    if (from > active->ready) {
+        (void)once__log_write(log, active->fd, zeros, to - from, from);
+        active->ready = to;
+    }
+}
+
+/*
+ * What only the window has goes to the file. When the disk is full nothing is lost: the window has it still, and all of it is
+ * written again. Any other failure is final.
+ */
+static int flush(once__log_t *log)
+{
+    const once__segment_t *active = &log->active;
+    once__window_t *window = log->window;
+    uint64_t written;
+
+    if (active->number == 0) {
+        return ONCE_OK;
+    }
+    written = atomic_load_explicit(&window->written, memory_order_relaxed);
+    prepare_blocks(log);
+    if (written < active->tail &&
+        once__log_write(log, active->fd, window->bytes + (written - atomic_load(&window->from)),
+                        active->tail - written, written) != 0) {
+        log->stuck = once__log_errno() == ONCE_E_FULL;
+        return log->stuck ? ONCE_E_FULL : fail(log);
+    }
+    atomic_store(&window->written, active->tail);
+    log->stuck = 0;
+    return ONCE_OK;
 }
 
 int once__log_sync(once__log_t *log)
@@ -127,12 +207,13 @@ int once__log_sync(once__log_t *log)
         seal(log, &log->rolled);
     }
     if (active->number != 0 && active->synced < active->tail) {
-        uint64_t tail = active->tail;
-        if (once__log_sync_fd(log, active->fd) != ONCE_OK) {
-            return ONCE_E_IO;
+        int code = flush(log);
+        code = code == ONCE_OK ? once__log_sync_fd(log, active->fd) : code;
+        if (code != ONCE_OK) {
+            return code;
         }
-        active->synced = tail;
-        atomic_store(&once__index_segment(log->config.index, active->number)->synced, tail);
+        active->synced = active->tail;
+        atomic_store(&once__index_segment(log->config.index, active->number)->synced, active->tail);
     }
     return ONCE_OK;
 }
@@ -177,11 +258,9 @@ static int roll(once__log_t *log, uint64_t size, int was_full)
         want *= 2;
     }
     /* Two finished ones in one batch: the first is synced now. */
-    if (log->rolled.number != 0) {
-        code = once__log_sync(log);
-        if (code != ONCE_OK) {
-            return code;
-        }
+    code = log->rolled.number != 0 ? once__log_sync(log) : flush(log);
+    if (code != ONCE_OK) {
+        return code;
     }
     log->rolled = log->active;
     memset(&log->active, 0, sizeof(log->active));
@@ -207,30 +286,89 @@ static int make_room(once__log_t *log, uint64_t size, uint32_t not_before)
     if (size > ONCE__FRAME_MAX) {
         return ONCE_E_TOO_BIG;
     }
+    if (log->stuck) {
+        int code = flush(log);
+        if (code != ONCE_OK) {
+            return code;
+        }
+    }
     if (active->number == 0 || active->number < not_before || full) {
         return roll(log, size, active->number != 0 && full);
     }
     return ONCE_OK;
 }
 
-static void appended(once__log_t *log, uint64_t size, const once__head_t *head)
+/* Lets the window begin at `offset`: everything before that is in the file. */
+static void move_window(once__window_t *window, uint64_t offset)
 {
-    log->active.tail += size;
-    once__index_note_frame(log->config.index, log->active.number, head);
+    atomic_store(&window->staged, offset);
+    atomic_store(&window->written, offset);
+    atomic_store(&window->from, offset);
+}
+
+/* Where a frame of `size` is to be made: in the window, or in memory of its own when it is larger than that. NULL and why. */
+static uint8_t *begin_frame(once__log_t *log, uint64_t size, uint32_t not_before,
+                            once__place_t *place, int *code)
+{
+    const once__segment_t *active = &log->active;
+    uint8_t *large;
+    uint64_t from;
+
+    *code = make_room(log, size, not_before);
+    if (*code != ONCE_OK) {
+        return NULL;
+    }
+    from = atomic_load_explicit(&log->window->from, memory_order_relaxed);
+    if (active->tail + size > from + ONCE__WINDOW_ROOM) {
+        *code = flush(log);
+        if (*code != ONCE_OK) {
+            return NULL;
+        }
+        move_window(log->window, active->tail);
+        from = active->tail;
+    }
+    place->segment = active->number;
+    place->offset = active->tail;
+    if (size <= ONCE__WINDOW_ROOM) {
+        return log->window->bytes + (active->tail - from);
+    }
+    large = malloc(size);
+    *code = large != NULL ? ONCE_OK : ONCE_E_NOMEM;
+    return large;
+}
+
+/* The frame is made. A large one goes straight to the file. */
+static int end_frame(once__log_t *log, uint8_t *frame, uint64_t size, const once__head_t *head)
+{
+    once__segment_t *active = &log->active;
+    uint64_t end = active->tail + size;
+
+    if (size <= ONCE__WINDOW_ROOM) {
+        atomic_store_explicit(&log->window->staged, end, memory_order_release);
+    } else {
+        int code = once__log_write(log, active->fd, frame, size, active->tail);
+        int full = code != 0 && once__log_errno() == ONCE_E_FULL;
+        free(frame);
+        if (code != 0) {
+            return full ? ONCE_E_FULL : fail(log);
+        }
+        move_window(log->window, end);
+    }
+    active->tail = end;
+    once__index_note_frame(log->config.index, active->number, head);
+    return ONCE_OK;
 }
 
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint32_t not_before, once__place_t *place)
 {
     uint32_t size = once__frame_size(record);
-    const once__segment_t *active = &log->active;
-    int code = make_room(log, size, not_before);
+    int code;
+    uint8_t *frame = begin_frame(log, size, not_before, place, &code);
 
-    if (code == ONCE_OK) {
-        place->segment = active->number;
-        place->offset = active->tail;
-        once__frame_write(active->map + active->tail, *place, active->synced, id, record);
-        appended(log, size, record != NULL ? &record->head : NULL);
+    if (frame != NULL) {
+        once__frame_write(frame, *place, log->active.synced, id, record);
+        code = end_frame(log, frame, size, record != NULL ? &record->head : NULL);
     }
     return code;
 }
@@ -238,15 +376,13 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
 int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
                    uint32_t not_before, once__place_t *place)
 {
-    const once__segment_t *active = &log->active;
-    int code = make_room(log, frame->size, not_before);
+    int code;
+    uint8_t *copy = begin_frame(log, frame->size, not_before, place, &code);
 
-    if (code == ONCE_OK) {
-        place->segment = active->number;
-        place->offset = active->tail;
-        once__frame_write_bytes(active->map + active->tail, *place, active->synced, frame->id,
-                                frame->bytes, frame->len);
-        appended(log, frame->size, head);
+    if (copy != NULL) {
+        once__frame_write_bytes(copy, *place, log->active.synced, frame->id, frame->bytes,
+                                frame->len);
+        code = end_frame(log, copy, frame->size, head);
     }
     return code;
 }

@@ -7,16 +7,20 @@
 #ifndef ONCE_STORE_LOCAL_LOG_H
 #define ONCE_STORE_LOCAL_LOG_H
 
+#include <sys/types.h>
+
 #include "store/local/index.h"
 
 typedef struct once__log once__log_t;
 
-/* What the log asks of the system, so that tests can stand in between. All return 0, or -1 and errno. */
+/* What the log asks of the system, so that tests can stand in between. All return 0 (write: a count), or -1 and errno. */
 typedef struct once__disk {
     int (*sync)(void *data, int fd);                    /* fdatasync of a segment */
     int (*sync_directory)(void *data, int fd);          /* fsync of segments/ */
     int (*allocate)(void *data, int fd, uint64_t size); /* real room for the whole file */
     void *data;
+    /* As pwrite, to a segment: may write less than all. NULL: the real one. */
+    ssize_t (*write)(void *data, int fd, const void *bytes, size_t len, uint64_t offset);
 } once__disk_t;
 
 extern const once__disk_t once__real_disk;
@@ -46,7 +50,10 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
 int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
                    uint32_t not_before, once__place_t *place);
 
-/* Makes everything that was appended durable. One sync, two when a segment was finished meanwhile. ONCE_OK or ONCE_E_IO. */
+/*
+ * Makes everything that was appended durable: one write and one sync, two when a segment was finished meanwhile. ONCE_OK; ONCE_E_FULL:
+ * the disk takes no more, nothing was synced, and the next sync tries again (nothing is appended before it succeeds); ONCE_E_IO.
+ */
 int once__log_sync(once__log_t *log);
 int once__log_failed(const once__log_t *log);
 

@@ -5,11 +5,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SPARES_MAX 4
+#define SPARES_MIN                                                                                 \
+    4 /* kept at least; and one for so many live segments: many go at a time, and are needed again soon */
+#define SPARES_OF 8
 
 static unsigned count_spares(const once__log_t *log)
 {
@@ -22,7 +25,7 @@ static unsigned count_spares(const once__log_t *log)
         if (copy >= 0) {
             (void)close(copy);
         }
-        return SPARES_MAX;
+        return UINT_MAX;
     }
     rewinddir(directory);
     while ((entry = readdir(directory)) != NULL) {
@@ -33,13 +36,21 @@ static unsigned count_spares(const once__log_t *log)
     return count;
 }
 
+static unsigned spares_wanted(const once__log_t *log)
+{
+    const once__index_t *index = log->config.index;
+    uint32_t live = once__index_end_segment(index) - once__index_first_segment(index);
+
+    return live / SPARES_OF > SPARES_MIN ? live / SPARES_OF : SPARES_MIN;
+}
+
 static void remove_file(const once__log_t *log, uint32_t number, uint64_t size)
 {
     char name[ONCE__SEGMENT_NAME], spare[ONCE__SEGMENT_NAME];
 
     once__segment_name(name, number, "log");
     once__segment_name(spare, number, "spare");
-    if (size == log->config.segment_size && count_spares(log) < SPARES_MAX) {
+    if (size == log->config.segment_size && count_spares(log) < spares_wanted(log)) {
         (void)renameat(log->config.directory_fd, name, log->config.directory_fd, spare);
     } else {
         (void)unlinkat(log->config.directory_fd, name, 0);
@@ -67,6 +78,71 @@ static int forget_segment(once__log_t *log, uint32_t number)
     return code;
 }
 
+/* ------------------------------------------------------------------------------------------- what took its place */
+
+/* Where the segment ends by now: UINT64_MAX when only its seal tells. */
+static uint64_t end_of(const once__index_t *index, uint32_t number)
+{
+    const once__window_t *window = once__window_of(index, number);
+
+    return window != NULL && atomic_load(&window->segment) == number ? atomic_load(&window->staged)
+                                                                     : UINT64_MAX;
+}
+
+static int is_reached(once__log_t *log, const once__mark_t *mark)
+{
+    const once__index_t *index = log->config.index;
+    const once__segment_info_t *info = once__index_segment(index, mark->number);
+
+    return mark->number < once__index_first_segment(index) ||
+           atomic_load(&info->synced) >= mark->end || once__log_seal_dead(log, mark->number);
+}
+
+/* Notes how far others have written. 0: they are too many. */
+static int set_marks(once__log_t *log, uint32_t number)
+{
+    const once__index_t *index = log->config.index;
+    uint32_t end = once__index_end_segment(index);
+
+    log->mark_count = 0;
+    log->dropping = 0;
+    for (uint32_t n = number + 1; n < end; n++) {
+        once__mark_t mark = {n, 0};
+        if (atomic_load(&once__index_segment(index, n)->state) != ONCE__SEGMENT_ACTIVE ||
+            n == log->active.number) {
+            continue;
+        }
+        mark.end = end_of(index, n);
+        if (atomic_load(&once__index_segment(index, n)->synced) >= mark.end) {
+            continue;
+        }
+        if (log->mark_count == ONCE__MARKS) {
+            return 0;
+        }
+        log->marks[log->mark_count++] = mark;
+    }
+    log->dropping = number;
+    return 1;
+}
+
+/*
+ * A newer frame of a record may not be durable yet, in a segment of ours or of others: then the one in the segment that is to go is
+ * all that a crash would leave. So the newer ones come first. We do not wait for others: the next attempt will find their marks reached.
+ */
+static int is_replaced(once__log_t *log, uint32_t number)
+{
+    if (once__log_sync(log) != ONCE_OK || (log->dropping != number && !set_marks(log, number))) {
+        return 0;
+    }
+    for (unsigned i = 0; i < log->mark_count; i++) {
+        if (!is_reached(log, &log->marks[i])) {
+            return 0;
+        }
+    }
+    log->dropping = 0;
+    return 1;
+}
+
 /*
  * Can it go? When everything in it has expired; or when so little in it still counts that carrying it on costs less than keeping
  * the rest: one answer that is kept for a month must not keep a month of others. The few records of a finished segment are
@@ -90,6 +166,7 @@ int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *da
     once__index_t *index = log->config.index;
     uint32_t number = once__index_first_segment(index);
     once__segment_info_t *info = once__index_segment(index, number);
+    uint64_t gone;
     int expired, code;
 
     once__log_forget_readers(log);
@@ -105,12 +182,16 @@ int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *da
     if (atomic_load(&info->state) == ONCE__SEGMENT_ACTIVE && !once__log_seal_dead(log, number)) {
         return ONCE_E_NOT_FOUND;
     }
-    *count += expired ? (uint64_t)(atomic_load(&info->current) - atomic_load(&info->held)) : 0;
+    gone = expired ? (uint64_t)(atomic_load(&info->current) - atomic_load(&info->held)) : 0;
     if (atomic_load(&info->held) > 0 || (!expired && atomic_load(&info->current) > 0)) {
         code = carry(data, number, !expired);
         if (code != ONCE_OK) {
             return code;
         }
     }
+    if (!is_replaced(log, number)) {
+        return log->failed ? ONCE_E_IO : ONCE_E_NOT_FOUND;
+    }
+    *count += gone;
     return forget_segment(log, number);
 }

@@ -6,6 +6,7 @@
 #define ONCE_STORE_LOCAL_LOG_INSIDE_H
 
 #include "store/local/log.h"
+#include "store/local/window.h"
 
 #define ONCE__SEAL_ROOM 64 /* kept free at the end of a segment, for the frame that seals */
 #define ONCE__READERS   256
@@ -13,10 +14,10 @@
 typedef struct once__segment {
     uint32_t number; /* 0: none */
     int fd;
-    uint8_t *map;
     uint64_t size;
     uint64_t tail;   /* where the next frame goes */
     uint64_t synced; /* up to here */
+    uint64_t ready;  /* up to here the blocks of the file were written before, if only with zeros */
 } once__segment_t;
 
 typedef struct once__reader {
@@ -25,17 +26,35 @@ typedef struct once__reader {
     uint64_t size;
 } once__reader_t;
 
+/* A place that another's segment must be synced up to. */
+typedef struct once__mark {
+    uint32_t number;
+    uint64_t end;
+} once__mark_t;
+
+#define ONCE__MARKS 64
+
 struct once__log {
     once__log_config_t config;
     once__segment_t active;
-    once__segment_t rolled; /* finished since the last sync: must be synced, too */
+    once__segment_t
+        rolled; /* finished since the last sync: all of it is written, and must be synced, too */
+    once__window_t *window; /* of the active segment; NULL when there is none */
     uint64_t next_size;
     once__reader_t readers[ONCE__READERS]; /* by number */
     uint8_t *buffer;
     size_t buffer_size;
     uint64_t syncs;
+    uint32_t dropping; /* a segment that goes when the marks are reached; 0: none */
+    unsigned mark_count;
+    once__mark_t marks[ONCE__MARKS];
+    int stuck; /* the disk did not take what is in the window */
     int failed;
 };
+
+/* All of it, to a segment's file. 0, or -1 and errno. */
+int once__log_write(const once__log_t *log, int fd, const void *bytes, uint64_t len,
+                    uint64_t offset);
 
 /* One sync of a file or of segments/. A failure is final: ONCE_E_IO, and the log has failed. */
 int once__log_sync_fd(once__log_t *log, int fd);

@@ -15,7 +15,7 @@
 #include "core/bytes.h"
 
 #define BUFFER_KEEP ((size_t)1 << 20)
-#define PAGE        4096u
+#define CHUNK       ((uint64_t)64 << 10)
 
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
@@ -87,44 +87,79 @@ static int grow_buffer(once__log_t *log, size_t size)
 }
 
 /*
- * Copies first and checks the copy: the segment may be dropped, and its file used again, while we read.
+ * Copies first and checks the copy: the segment may be dropped and its file used again while we read, and so may a window. `data`
+ * begins at the frame and has `room` bytes.
  */
-static int copy_frame(once__log_t *log, const uint8_t *map, uint64_t size, once__place_t place,
+static int copy_frame(once__log_t *log, const uint8_t *data, uint64_t room, once__place_t place,
                       once__frame_t *frame)
 {
     uint32_t len;
     int code;
 
-    if (place.offset + ONCE__FRAME_HEADER > size) {
+    if (room < ONCE__FRAME_HEADER) {
         return ONCE_E_CORRUPT;
     }
-    len = once__get32(map + place.offset);
-    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > size - place.offset) {
+    len = once__get32(data);
+    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > room) {
         return ONCE_E_CORRUPT;
     }
     code = grow_buffer(log, len);
     if (code != ONCE_OK) {
         return code;
     }
-    memcpy(log->buffer, map + place.offset, len);
+    memcpy(log->buffer, data, len);
     return once__frame_read(frame, place, log->buffer, len) ? ONCE_OK : ONCE_E_CORRUPT;
+}
+
+/*
+ * The window that has the frame: our own as far back as it goes; another's only for what the file does not have. NULL: none, and
+ * then the file has it.
+ */
+static const once__window_t *window_with(const once__log_t *log, once__place_t place, uint64_t *at)
+{
+    const once__window_t *window = log->window;
+    uint64_t from, end;
+
+    if (log->active.number == 0 || place.segment != log->active.number) {
+        window = once__window_of(log->config.index, place.segment);
+        if (window == NULL || atomic_load(&window->segment) != place.segment ||
+            place.offset < atomic_load(&window->written)) {
+            return NULL;
+        }
+    }
+    from = atomic_load(&window->from);
+    end = atomic_load(&window->staged);
+    *at = place.offset - from;
+    return place.offset >= from && place.offset < end && *at < ONCE__WINDOW_ROOM ? window : NULL;
+}
+
+/* In this order: what is not in the window any more is in the file. */
+static int read_frame(once__log_t *log, once__place_t place, once__frame_t *frame)
+{
+    uint64_t at = 0;
+    const once__window_t *window = window_with(log, place, &at);
+    const once__reader_t *reader;
+    int code = ONCE_E_CORRUPT;
+
+    if (window != NULL) {
+        code = copy_frame(log, window->bytes + at, ONCE__WINDOW_ROOM - at, place, frame);
+    }
+    if (code != ONCE_E_CORRUPT) {
+        return code;
+    }
+    code = find_reader(log, place.segment, &reader);
+    if (code == ONCE_OK) {
+        code = place.offset > reader->size ? ONCE_E_CORRUPT
+                                           : copy_frame(log, reader->map + place.offset,
+                                                        reader->size - place.offset, place, frame);
+    }
+    return code;
 }
 
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
 {
-    const once__segment_t *own = place.segment == log->active.number   ? &log->active
-                                 : place.segment == log->rolled.number ? &log->rolled
-                                                                       : NULL;
-    const once__reader_t *reader;
-    int code;
+    int code = read_frame(log, place, frame);
 
-    if (own != NULL && own->number != 0) {
-        return copy_frame(log, own->map, own->size, place, frame);
-    }
-    code = find_reader(log, place.segment, &reader);
-    if (code == ONCE_OK) {
-        code = copy_frame(log, reader->map, reader->size, place, frame);
-    }
     if (code != ONCE_OK && place.segment < once__index_first_segment(log->config.index)) {
         return ONCE_E_NOT_FOUND;
     }
@@ -133,26 +168,71 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
 
 /* ------------------------------------------------------------------------------------------------- others' segments */
 
-/*
- * After a failed sync the kernel may take pages for written that are not. Changing them makes it write them again.
- */
-static int write_again(int fd, uint64_t from)
+/* After a failed sync the kernel may take pages for written that are not. Writing them once more makes it write them again. */
+static int write_again(const once__log_t *log, int fd, uint64_t from, uint64_t to)
 {
-    struct stat st;
-    volatile uint8_t *map;
+    uint8_t *bytes = malloc(CHUNK);
+    int code = bytes != NULL ? 0 : -1;
 
-    if (fstat(fd, &st) != 0) {
-        return -1;
+    while (code == 0 && from < to) {
+        uint64_t len = to - from < CHUNK ? to - from : CHUNK;
+        ssize_t n = pread(fd, bytes, len, (off_t)from);
+        code = n > 0 ? once__log_write(log, fd, bytes, (uint64_t)n, from) : -1;
+        from += n > 0 ? (uint64_t)n : 0;
     }
-    map = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
-        return -1;
+    free(bytes);
+    return code;
+}
+
+/* Up to where a dead writer's window holds valid frames from `offset` on. It is believed nothing that could spoil the file. */
+static uint64_t valid_until(const once__window_t *window, uint32_t number, uint64_t offset)
+{
+    uint64_t from = atomic_load(&window->from), staged = atomic_load(&window->staged);
+    once__place_t place = {number, offset};
+    once__frame_t frame;
+
+    while (place.offset < staged && place.offset - from < ONCE__WINDOW_ROOM &&
+           once__frame_read(&frame, place, window->bytes + (place.offset - from),
+                            (size_t)(ONCE__WINDOW_ROOM - (place.offset - from)))) {
+        place.offset += frame.size;
     }
-    for (uint64_t at = from / PAGE * PAGE; at < (uint64_t)st.st_size; at += PAGE) {
-        uint8_t same = map[at];
-        map[at] = same; /* dirty again, so that the next sync writes it */
+    return place.offset;
+}
+
+/* Brings to the file what only the window of a dead writer has, and what a failed sync left in doubt. */
+static int finish_file(const once__log_t *log, uint32_t number, int fd)
+{
+    const once__segment_info_t *info = once__index_segment(log->config.index, number);
+    const once__window_t *window = once__window_of(log->config.index, number);
+    uint64_t synced = atomic_load(&info->synced), from, end;
+    int suspect = atomic_load(&info->suspect);
+
+    if (window == NULL || atomic_load(&window->segment) != number) {
+        return suspect ? write_again(log, fd, synced, info->size) : 0;
     }
-    return munmap((void *)(uintptr_t)map, (size_t)st.st_size);
+    from = suspect ? synced : atomic_load(&window->written);
+    if (from < atomic_load(&window->from)) {
+        if (write_again(log, fd, from, atomic_load(&window->from)) != 0) {
+            return -1;
+        }
+        from = atomic_load(&window->from);
+    }
+    end = valid_until(window, number, from);
+    return end > info->size
+               ? -1
+               : once__log_write(log, fd, window->bytes + (from - atomic_load(&window->from)),
+                                 end - from, from);
+}
+
+/* Nobody needs the window any more; the caller has the lock of the segment's file. */
+static void drop_window(const once__log_t *log, uint32_t number)
+{
+    once__window_t *window = once__window_of(log->config.index, number);
+
+    if (window != NULL) {
+        once__window_detach(log->config.index, number);
+        once__window_give(log->config.index, window);
+    }
 }
 
 int once__log_seal_dead(once__log_t *log, uint32_t number)
@@ -168,13 +248,12 @@ int once__log_seal_dead(once__log_t *log, uint32_t number)
         return 0;
     }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        uint64_t synced = atomic_load(&info->synced);
-        sealed = synced == UINT64_MAX ||
-                 ((!atomic_load(&info->suspect) || write_again(fd, synced) == 0) &&
-                  disk->sync(disk->data, fd) == 0);
+        int done = atomic_load(&info->synced) == UINT64_MAX;
+        sealed = done || (finish_file(log, number, fd) == 0 && disk->sync(disk->data, fd) == 0);
         if (sealed) {
             atomic_store(&info->synced, UINT64_MAX);
             atomic_store(&info->state, ONCE__SEGMENT_SEALED);
+            drop_window(log, number);
         } else {
             atomic_store(&info->suspect, 1);
         }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,7 +58,7 @@ static int create_locked(int directory_fd, const char *temp)
     }
 }
 
-/* A file that dropping left for reuse, of this size, and locked. -1: there is none. */
+/* A file that dropping left for reuse, of this size, and locked. -1: there is none. It may have holes: a copy often has. */
 static int take_spare(const once__log_t *log, uint64_t size, const char *temp)
 {
     int directory_fd = log->config.directory_fd, fd = -1;
@@ -96,8 +95,8 @@ static int take_spare(const once__log_t *log, uint64_t size, const char *temp)
     return fd;
 }
 
-/* A new file, or a spare one; locked, which says that its writer lives. */
-static int make_file(once__log_t *log, uint64_t size, const char *temp)
+/* A new file, or a spare one, with real room for all of it; locked, which says that its writer lives. */
+static int make_file(once__log_t *log, uint64_t size, const char *temp, int *used)
 {
     int fd;
 
@@ -105,10 +104,10 @@ static int make_file(once__log_t *log, uint64_t size, const char *temp)
     once__log_lock_segments(log);
     fd = take_spare(log, size, temp);
     once__index_unlock_segments(log->config.index);
-    if (fd >= 0) {
-        return fd;
+    *used = fd >= 0;
+    if (fd < 0) {
+        fd = create_locked(log->config.directory_fd, temp);
     }
-    fd = create_locked(log->config.directory_fd, temp);
     if (fd >= 0 && log->config.disk->allocate(log->config.disk->data, fd, size) != 0) {
         int saved = errno;
         (void)close(fd);
@@ -149,6 +148,8 @@ static int enter_segment(once__log_t *log, once__segment_t *segment, const char 
     once__segment_header_t header = {.size = segment->size};
     once__index_t *index = log->config.index;
     char name[ONCE__SEGMENT_NAME];
+    /* What an earlier use left behind should not look like a torn tail: zeros behind the header. */
+    uint8_t begin[ONCE__SEGMENT_HEADER + ONCE__FRAME_HEADER] = {0};
 
     header.number = once__index_next_segment(index);
     if (header.number == 0) {
@@ -156,9 +157,10 @@ static int enter_segment(once__log_t *log, once__segment_t *segment, const char 
     }
     header.created = once__index_now(index);
     memcpy(header.boot_id, log->config.boot_id, ONCE__BOOT_ID_SIZE);
-    once__segment_header_write(&header, segment->map);
-    /* What an earlier use left behind should not look like a torn tail. */
-    memset(segment->map + ONCE__SEGMENT_HEADER, 0, ONCE__FRAME_HEADER);
+    once__segment_header_write(&header, begin);
+    if (once__log_write(log, segment->fd, begin, sizeof(begin), 0) != 0) {
+        return once__log_errno();
+    }
     if (once__log_sync_fd(log, segment->fd) != ONCE_OK) {
         return ONCE_E_IO;
     }
@@ -170,42 +172,52 @@ static int enter_segment(once__log_t *log, once__segment_t *segment, const char 
         return ONCE_E_IO;
     }
     once__index_add_segment(index, header.number, ONCE__SEGMENT_ACTIVE, segment->size, 0);
+    once__window_assign(index, log->window, log->rolled.number, header.number,
+                        ONCE__SEGMENT_HEADER);
     segment->number = header.number;
     segment->tail = segment->synced = ONCE__SEGMENT_HEADER;
     return ONCE_OK;
 }
 
-int once__log_start(once__log_t *log, uint64_t size)
+static int start(once__log_t *log, uint64_t size)
 {
     once__segment_t segment = {.size = size};
     char temp[TEMP_SIZE];
-    int code;
+    int code, used;
 
     if (once__index_mark_used(log->config.index) != ONCE_OK) {
         return ONCE_E_IO;
     }
     (void)snprintf(temp, sizeof(temp), "%d-%p.new", (int)getpid(), (void *)log);
     (void)unlinkat(log->config.directory_fd, temp, 0);
-    segment.fd = make_file(log, size, temp);
+    segment.fd = make_file(log, size, temp, &used);
     if (segment.fd < 0) {
         return once__log_errno();
     }
-    segment.map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, segment.fd, 0);
-    if (segment.map == MAP_FAILED) {
-        code = ONCE_E_IO;
-    } else {
-        once__log_lock_segments(log);
-        code = enter_segment(log, &segment, temp);
-        once__index_unlock_segments(log->config.index);
-    }
+    segment.ready = used ? size : 0;
+    once__log_lock_segments(log);
+    code = enter_segment(log, &segment, temp);
+    once__index_unlock_segments(log->config.index);
     if (code != ONCE_OK) {
-        if (segment.map != MAP_FAILED) {
-            (void)munmap(segment.map, size);
-        }
         (void)close(segment.fd);
         (void)unlinkat(log->config.directory_fd, temp, 0);
         return code;
     }
     log->active = segment;
     return ONCE_OK;
+}
+
+int once__log_start(once__log_t *log, uint64_t size)
+{
+    int anew = log->window == NULL, code;
+
+    if (anew) {
+        log->window = once__window_take(log->config.index);
+    }
+    code = log->window != NULL ? start(log, size) : ONCE_E_FULL;
+    if (code != ONCE_OK && anew && log->window != NULL) {
+        once__window_give(log->config.index, log->window);
+        log->window = NULL;
+    }
+    return code;
 }
