@@ -41,3 +41,15 @@ const broken_t broken_actors[] = {
 };
 
 const size_t broken_actor_count = sizeof(broken_actors) / sizeof(broken_actors[0]);
+
+const broken_t broken_stores[] = {
+    ACTOR("early-ack", "local store: answers before the sync", BROKEN_EARLY_ACK),
+    ACTOR("lying-sync", "local store: segments are not synced", BROKEN_LYING_SYNC),
+    ACTOR("lying-names", "local store: the directory of segments is not synced",
+          BROKEN_LYING_NAMES),
+    ACTOR("unsynced", "local store: what others have not synced counts", BROKEN_UNSYNCED),
+    ACTOR("old-index", "local store: the index of another boot is believed", BROKEN_OLD_INDEX),
+    ACTOR("old-leases", "local store: leases of another boot are believed", BROKEN_OLD_LEASES),
+};
+
+const size_t broken_store_count = sizeof(broken_stores) / sizeof(broken_stores[0]);

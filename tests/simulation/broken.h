@@ -34,6 +34,13 @@ enum {
         1 << 17, /* gateway: judges by its own policy although the record's is stricter */
     BROKEN_DIRTY_401 = 1 << 18,  /* backend: sends a status that releases after the effect */
     BROKEN_EPOCH_ONLY = 1 << 19, /* store: compares the epoch of a claim but not its id */
+    /* of the local store */
+    BROKEN_EARLY_ACK = 1 << 20,   /* whoever waits is answered before the sync */
+    BROKEN_LYING_SYNC = 1 << 21,  /* segments are not synced */
+    BROKEN_LYING_NAMES = 1 << 22, /* their directory is not synced */
+    BROKEN_UNSYNCED = 1 << 23,    /* what another process has written counts before its sync */
+    BROKEN_OLD_INDEX = 1 << 24,   /* the index of another boot is believed */
+    BROKEN_OLD_LEASES = 1 << 25,  /* so are its leases */
 };
 
 typedef struct broken {
@@ -48,5 +55,9 @@ extern const broken_t broken_nothing;
 /* The actors' wrong behaviours, by name. */
 extern const broken_t broken_actors[];
 extern const size_t broken_actor_count;
+
+/* Wrong behaviours of a local store. */
+extern const broken_t broken_stores[];
+extern const size_t broken_store_count;
 
 #endif

@@ -156,6 +156,9 @@ static int is_recorded(const request_t *request, const response_t *response)
 
 static int is_other_body(const request_t *request)
 {
+    if ((request->key->glimpsed & ~(1u << (unsigned)request->variant)) != 0) {
+        return 1;
+    }
     for (const life_t *life = request->key->life; life != NULL; life = life->next) {
         if (overlaps(life, request) && life->variant != request->variant) {
             return 1;

@@ -1,5 +1,7 @@
 #include "gateway.h"
 
+#include "machine.h"
+
 static void start(void *data);
 
 static void restart_later(gateway_t *gateway)
@@ -21,6 +23,10 @@ static void start(void *data)
     gateway_t *gateway = data;
     char name[24];
 
+    if (machine_is_down(gateway->world)) {
+        world_after(gateway->world, 1, start, gateway);
+        return;
+    }
     gateway->starts++;
     gateway->attempts = 0;
     gateway->draining = gateway->shut = gateway->wrote = 0;

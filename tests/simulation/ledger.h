@@ -64,7 +64,8 @@ struct sim_key {
     const once_policy_t *policy;
     uint8_t id[ONCE_ID_SIZE];
     mirror_t seen;
-    life_t *life; /* the newest */
+    life_t *life;      /* the newest */
+    unsigned glimpsed; /* bodies of claims that may not have been durable, a bit each */
     /* what the two bodies look like under each secret */
     once__fingerprint_t fingerprints[2][ONCE__FINGERPRINTS_MAX];
     unsigned fingerprint_count;

@@ -1,7 +1,7 @@
 /*
  * The process's end of a connection: store.h's side.
  */
-#include "message.h"
+#include "machine.h"
 
 static void link_submit(once__store_t *store, once__op_t *op)
 {
@@ -42,6 +42,7 @@ static void link_close(once__store_t *store)
 {
     link_t *link = (link_t *)store;
 
+    writer_end(link);
     link->cut = 1;
     while (link->waiting != NULL || link->ready != NULL || link->held != NULL) {
         once__op_t *op;
@@ -81,6 +82,10 @@ link_t *link_new(process_t *process, once__loop_t *loop)
     link->process = process;
     link->loop = loop;
     link->ready_end = &link->ready;
+    link->queue_end = &link->queue;
+    if (link->world->machine != NULL) {
+        link->local = machine_attach(process, loop);
+    }
     return link;
 }
 

@@ -20,6 +20,12 @@ struct link {
     once__op_t *ready, **ready_end; /* answered, for the next dispatch */
     once__op_t *held;               /* submitted after the cut: answered by close */
     struct renamed *renamed;        /* claim ids, see rename_out */
+
+    /* Of a process on a machine with a local store (machine.h). */
+    once__store_t *local;          /* its handle; NULL: there is none */
+    message_t *queue, **queue_end; /* for its writer */
+    int busy;                      /* the writer is about to work, or waits for its sync */
+    int failed;                    /* a sync of it did */
 };
 
 struct message {
@@ -31,7 +37,9 @@ struct message {
     once_filter_t filter;
     char secrets[ONCE__SECRETS_TEXT_SIZE];
     int reply_lost;
-    int replies; /* the reply is on its way */
+    int replies;       /* the reply is on its way */
+    message_t *queued; /* behind it, in link->queue */
+    int told;          /* something certain */
 };
 
 message_t *message_new(link_t *link, once__op_t *op);
@@ -45,6 +53,9 @@ const char *message_what(const message_t *message);
 
 /* network.c: sets out, and meets whatever it meets. */
 void message_launch(message_t *message);
+
+/* network.c: the process hears what the copy holds, if it still listens. */
+void message_reply(message_t *message);
 
 /* Broken libraries, by exchanging what they say and hear (broken.h). */
 void message_break_request(message_t *message);

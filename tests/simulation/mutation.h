@@ -14,6 +14,6 @@ const broken_t *mutation_find(const char *name);
  * Runs all, or the one named. 0 when each was noticed, or cannot be for the reason given. `harm_only`: by its consequences
  * alone, not by a single wrong answer of the table.
  */
-int mutation_run(const char *name, int harm_only);
+int mutation_run(const char *name, int harm_only, int local);
 
 #endif

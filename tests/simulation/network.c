@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "machine.h"
 #include "message.h"
 #include "script.h"
 
@@ -18,9 +19,8 @@ static void answer(message_t *message, int error)
     once__loop_wake(link->loop);
 }
 
-static void reply_arrives(void *data)
+void message_reply(message_t *message)
 {
-    message_t *message = data;
     link_t *link = message->link;
     once__op_t *copy = &message->copy, *op = message->op;
 
@@ -42,6 +42,11 @@ static void reply_arrives(void *data)
     }
     message_break_reply(link, op);
     answer(message, copy->error);
+}
+
+static void reply_arrives(void *data)
+{
+    message_reply(data);
 }
 
 static void reply_too_late(void *data)
@@ -189,7 +194,9 @@ static void launch(message_t *message)
 void message_launch(message_t *message)
 {
     message_break_request(message);
-    if (message->link->world->script != NULL) {
+    if (message->link->world->machine != NULL) {
+        writer_take(message);
+    } else if (message->link->world->script != NULL) {
         launch_scripted(message);
     } else {
         launch(message);

@@ -84,13 +84,13 @@ static void note_claim(const sight_t *s)
 
 static void note_response(const sight_t *s)
 {
-    const once__record_t *record = once__table_peek(s->world->table, s->key->id);
+    const once__payload_t *payload = &s->op->payload;
     life_t *life = s->key->life;
     once__unpacked_t unpacked;
     size_t len;
 
-    if (record == NULL ||
-        once__response_unpack(&record->payload, s->key->id, NULL, NULL, &unpacked) != ONCE_OK) {
+    if (s->after.payload_hash != sight_hash(payload->data, payload->len) ||
+        once__response_unpack(payload, s->key->id, NULL, NULL, &unpacked) != ONCE_OK) {
         world_violate(s->world, s->key->number, "an answer means what it says",
                       "a completed record has no readable response");
         return;
@@ -189,10 +189,10 @@ static void tell(const sight_t *s)
               claim->epoch, claim->id[0], claim->id[1]);
 }
 
-static void observe_event(world_t *world, sim_key_t *key, const once__op_t *op,
-                          const sender_t *sender, uint64_t clock)
+void observe_decided(world_t *world, sim_key_t *key, const once__op_t *op, const sender_t *sender,
+                     uint64_t clock, const mirror_t *after)
 {
-    sight_t sight = sight_of(world, key, op, sender, clock);
+    sight_t sight = sight_of(world, key, op, sender, clock, after);
 
     tell(&sight);
     contract_check(&sight);
@@ -203,18 +203,23 @@ static void observe_event(world_t *world, sim_key_t *key, const once__op_t *op,
     key->seen = sight.after;
 }
 
+void observe_reaped(world_t *world, sim_key_t *key, uint64_t clock)
+{
+    contract_check_removal(world, key, clock);
+    world_say(world, key->number, "reaped");
+    world_count(world, sight_is_open((once_state_t)key->seen.head.state) ? COUNT_REAPED_ABANDONED
+                                                                         : COUNT_REAPED);
+    ledger_end_life(world, key);
+    memset(&key->seen, 0, sizeof(key->seen));
+}
+
 /* A record that the event did not name. */
 static void observe_other(world_t *world, sim_key_t *key, uint64_t clock)
 {
     mirror_t after = sight_look(world, key);
 
     if (key->seen.exists && !after.exists) {
-        contract_check_removal(world, key, clock);
-        world_say(world, key->number, "reaped");
-        world_count(world, sight_is_open((once_state_t)key->seen.head.state)
-                               ? COUNT_REAPED_ABANDONED
-                               : COUNT_REAPED);
-        ledger_end_life(world, key);
+        observe_reaped(world, key, clock);
     } else if (!sight_same(&key->seen, &after)) {
         world_violate(world, key->number, "I4 stale claim changed the record",
                       "an operation on another record changed it");
@@ -238,7 +243,8 @@ void observe(world_t *world, const once__op_t *op, const sender_t *sender, uint6
     for (unsigned i = 0; i < world->plan.keys && world->ledger->ready; i++) {
         sim_key_t *key = &world->ledger->keys[i];
         if (key == named) {
-            observe_event(world, key, op, sender, clock);
+            mirror_t after = sight_look(world, key);
+            observe_decided(world, key, op, sender, clock, &after);
         } else {
             observe_other(world, key, clock);
         }

@@ -4,6 +4,7 @@
 
 #include "core/bytes.h"
 #include "core/token.h"
+#include "machine.h"
 #include "script.h"
 
 struct operator_ {
@@ -245,12 +246,29 @@ static void tick(void *data)
                 operator_);
 }
 
+static void start_again(void *data)
+{
+    operator_t *operator_ = data;
+
+    if (machine_is_down(operator_->world)) {
+        world_after(operator_->world, 1, start_again, operator_);
+        return;
+    }
+    operator_->process =
+        process_start(operator_->world, "operator", SCRIPT_OPERATOR, start_again, operator_);
+}
+
+void operator_crash(world_t *world)
+{
+    process_crash(world->operator_->process);
+}
+
 void operator_start(world_t *world)
 {
     operator_t *operator_ = world_alloc(world, sizeof(*operator_));
 
     world->operator_ = operator_;
     operator_->world = world;
-    operator_->process = process_start(world, "operator", SCRIPT_OPERATOR, NULL, NULL);
+    start_again(operator_);
     world_after(world, world->plan.lease, tick, operator_);
 }

@@ -15,4 +15,7 @@ void operator_start(world_t *world);
 void operator_look(world_t *world, int force);
 void operator_look_again(world_t *world);
 
+/* Its program is killed, and started again when the machine is up. */
+void operator_crash(world_t *world);
+
 #endif

@@ -103,3 +103,18 @@ void plan_draw(plan_t *plan, prng_t *prng)
     plan->rotations = prng_chance(prng, 300) ? (unsigned)prng_between(prng, 1, 3) : 0;
     respect_ttl(plan);
 }
+
+/* A backend cannot complete a record of a local store in its own transaction: it would be another store's. */
+void plan_draw_local(plan_t *plan, prng_t *prng)
+{
+    for (unsigned i = 0; i < PLAN_KEYS_MAX; i++) {
+        plan->recover[i] = plan->recover[i] == ONCE_TRANSACTIONAL ? ONCE_RETRY : plan->recover[i];
+    }
+    plan->lose_request = plan->lose_reply = plan->late = plan->duplicate = plan->full = 0;
+    if (plan->calm) {
+        return;
+    }
+    plan->power = maybe(prng, 100);
+    plan->power_at_sync = maybe(prng, 20);
+    plan->disk_error = maybe(prng, 15);
+}

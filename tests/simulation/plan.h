@@ -40,8 +40,13 @@ typedef struct plan {
     unsigned purge;
     /* per thousand, of each job of a backend: not plainly done at once */
     unsigned trouble;
+    /* per thousand, of a machine with a local store: of each tick, of each sync, of each sync again */
+    unsigned power, power_at_sync, disk_error;
 } plan_t;
 
 void plan_draw(plan_t *plan, prng_t *prng);
+
+/* The same for processes of one machine with a local store: no network, but a disk. */
+void plan_draw_local(plan_t *plan, prng_t *prng);
 
 #endif

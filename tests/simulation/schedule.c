@@ -6,6 +6,7 @@
 #include "check.h"
 #include "client.h"
 #include "gateway.h"
+#include "machine.h"
 #include "network.h"
 #include "operator.h"
 #include "script.h"
@@ -92,11 +93,15 @@ static void make_policies(world_t *world)
     }
 }
 
-static void open_world(world_t *world)
+static void open_world(world_t *world, int local)
 {
     make_policies(world);
     ledger_open(world);
-    server_open(world);
+    if (local) {
+        machine_open(world);
+    } else {
+        server_open(world);
+    }
     gateways_start(world);
     operator_start(world);
     clients_start(world);
@@ -115,7 +120,11 @@ static void close_world(world_t *world)
         }
         link_free(process->link);
     }
-    server_close(world);
+    if (world->machine != NULL) {
+        machine_close(world);
+    } else {
+        server_close(world);
+    }
     for (int i = 0; i < 3; i++) {
         once_policy_free(world->policies[i]);
     }
@@ -191,6 +200,9 @@ static void run_phases(world_t *world)
     }
     if (holds(world) && plan->reap > 0) {
         world->clock_offset += (int64_t)(2 * plan->ttl + 2 * plan->lease);
+        if (world->machine != NULL) {
+            machine_pass(world->machine, 2 * plan->ttl + 2 * plan->lease);
+        }
         run_for(world, 2 * plan->reap + plan->lease);
         if (holds(world)) {
             check_reaped(world);
@@ -210,12 +222,15 @@ verdict_t schedule_run(const schedule_t *schedule)
         world->script = schedule->script;
         script_plan(schedule->script, &world->plan);
     }
+    if (schedule->local) {
+        plan_draw_local(&world->plan, &world->prng);
+    }
     world_count(world, COUNT_SCHEDULES);
     if (world->plan.calm) {
         world_count(world, COUNT_CALM);
     }
     say_plan(world);
-    open_world(world);
+    open_world(world, schedule->local);
     run_phases(world);
     close_world(world);
     memset(&verdict, 0, sizeof(verdict));

@@ -23,6 +23,7 @@ typedef struct schedule {
     const broken_t *broken;
     counters_t *counters;
     const struct script *script; /* NULL: the seed decides */
+    int local;     /* one machine with a local store, instead of a table behind a network */
     int harm_only; /* single answers of the table are not checked, only what becomes of them */
     int tracing;   /* the trace is hashed, and written to `out` unless that is NULL */
     FILE *out;

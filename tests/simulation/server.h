@@ -27,4 +27,9 @@ void server_jump(world_t *world, int64_t ms);
 /* observe.c: compares what the table did with what the contract allows, and writes it into the ledger. */
 void observe(world_t *world, const once__op_t *op, const sender_t *sender, uint64_t clock);
 
+/* observe.c: the same of one event, which left the record so; and of a record that a reaper took away. */
+void observe_decided(world_t *world, sim_key_t *key, const once__op_t *op, const sender_t *sender,
+                     uint64_t clock, const mirror_t *after);
+void observe_reaped(world_t *world, sim_key_t *key, uint64_t clock);
+
 #endif

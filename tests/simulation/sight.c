@@ -2,6 +2,16 @@
 
 #include <string.h>
 
+uint64_t sight_hash(const uint8_t *data, size_t len)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (size_t i = 0; i < len; i++) {
+        hash = (hash ^ data[i]) * 1099511628211u;
+    }
+    return hash;
+}
+
 mirror_t sight_look(const world_t *world, const sim_key_t *key)
 {
     const once__record_t *record = once__table_peek(world->table, key->id);
@@ -14,10 +24,7 @@ mirror_t sight_look(const world_t *world, const sim_key_t *key)
         mirror.payload_kind = record->payload.kind;
         mirror.payload_status = record->payload.status;
         mirror.payload_len = record->payload.len;
-        mirror.payload_hash = 14695981039346656037u;
-        for (size_t i = 0; i < record->payload.len; i++) {
-            mirror.payload_hash = (mirror.payload_hash ^ record->payload.data[i]) * 1099511628211u;
-        }
+        mirror.payload_hash = sight_hash(record->payload.data, record->payload.len);
     }
     return mirror;
 }
@@ -58,14 +65,14 @@ int sight_is_open(once_state_t state)
 }
 
 sight_t sight_of(world_t *world, sim_key_t *key, const once__op_t *op, const sender_t *sender,
-                 uint64_t clock)
+                 uint64_t clock, const mirror_t *after)
 {
     sight_t sight = {.world = world, .key = key, .op = op, .event = &op->event, .sender = sender};
     const once__head_t *head = &key->seen.head;
     int claims = op->event.kind == ONCE__CLAIM;
 
     sight.before = key->seen;
-    sight.after = sight_look(world, key);
+    sight.after = *after;
     sight.changed = !sight_same(&sight.before, &sight.after);
     sight.now = sight.before.exists && head->changed > clock ? head->changed : clock;
     sight.state = sight.before.exists && !sight_is_over(&sight.before, sight.now)

@@ -24,6 +24,7 @@ typedef struct sight {
 
 /* The record as it is now. */
 mirror_t sight_look(const world_t *world, const sim_key_t *key);
+uint64_t sight_hash(const uint8_t *data, size_t len); /* of a payload */
 int sight_same(const mirror_t *a, const mirror_t *b);
 
 /* Completed or failed, and its ttl is over. */
@@ -32,9 +33,9 @@ int sight_is_over(const mirror_t *mirror, uint64_t now);
 /* Pending or unknown: it may have taken effect, or may still. */
 int sight_is_open(once_state_t state);
 
-/* The event `op` has just been applied; the key's mirror still shows the record as it was. */
+/* The event `op` was applied, and left the record like that; the key's mirror still shows it as it was. */
 sight_t sight_of(world_t *world, sim_key_t *key, const once__op_t *op, const sender_t *sender,
-                 uint64_t clock);
+                 uint64_t clock, const mirror_t *after);
 
 const char *sight_outcome(const sight_t *sight);
 

@@ -1,6 +1,7 @@
 #include "trouble.h"
 
 #include "gateway.h"
+#include "machine.h"
 #include "server.h"
 
 static gateway_t *any_gateway(world_t *world)
@@ -20,7 +21,10 @@ static void pause_gateway(world_t *world)
 static void begin_outage(world_t *world)
 {
     world->outage_until = world->now + prng_between(&world->prng, 10, 2 * world->plan.lease);
-    world_say(world, -1, "the store is away until %+lld ms",
+    if (world->machine != NULL) {
+        world->machine->full_until = world->outage_until;
+    }
+    world_say(world, -1, "the store is away (or full) until %+lld ms",
               (long long)(world->outage_until - world->now));
     world_count(world, COUNT_OUTAGES);
 }
@@ -52,6 +56,13 @@ static void tick(void *data)
     if (world_chance(world, plan->outage)) {
         begin_outage(world);
     }
+    if (world_chance(world, plan->power)) {
+        if (prng_chance(&world->prng, 250)) {
+            machine_restarts(world);
+        } else {
+            machine_power_fails(world);
+        }
+    }
     if (world_chance(world, plan->jump)) {
         jump(world);
     }
@@ -67,6 +78,9 @@ void trouble_end(world_t *world)
 {
     world->quiet = 1;
     world->outage_until = 0;
+    if (world->machine != NULL) {
+        world->machine->full_until = 0;
+    }
     world->clock_offset = world->clock_highest;
     for (process_t *process = world->processes; process != NULL; process = process->next) {
         process->paused_until =

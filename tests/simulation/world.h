@@ -58,6 +58,7 @@ struct world {
     block_t *blocks;
 
     once__table_t *table;
+    struct machine *machine; /* with a local store; NULL: the store is a table behind a network */
     struct ledger *ledger;
     struct gateway *gateways;
     struct client *clients;
