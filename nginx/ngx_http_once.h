@@ -1,0 +1,308 @@
+/*
+ * ngx_http_once_module: what its files share. docs/gateway.md tells the story; the files, in the order a request meets them:
+ *
+ *   ngx_http_once_module.c     the module, its directives, phases and filters put into their places
+ *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c reads their values
+ *   ngx_http_once_conf.c       configuration: create, merge
+ *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
+ *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
+ *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req
+ *   ngx_http_once_handler.c    precontent: key, scope, body, the ask, and what each outcome leads to
+ *   ngx_http_once_body.c       the request body's fingerprint, computed while it streams
+ *   ngx_http_once_headers.c    headers to the backend and from it
+ *   ngx_http_once_guard.c      the guarded operation: the claim and its end; outlives the request
+ *   ngx_http_once_hold.c       header and body filters: the response held until it is recorded
+ *   ngx_http_once_replay.c     a stored response as an answer
+ *   ngx_http_once_problem.c    errors as application/problem+json
+ *   ngx_http_once_wait.c       duplicates that wait for the first
+ *   ngx_http_once_probe.c      asking the backend what became of a key
+ *   ngx_http_once_variables.c  $once_*; ngx_http_once_json.c: $once_json_NAME
+ *   ngx_http_once_metrics.c    counters in shared memory (ngx_http_once_metrics.h: their layout)
+ *   ngx_http_once_status.c     the handler that shows them
+ */
+#ifndef NGX_HTTP_ONCE_H
+#define NGX_HTTP_ONCE_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+#include <once/once.h>
+
+
+typedef struct ngx_http_once_store_s      ngx_http_once_store_t;
+typedef struct ngx_http_once_guard_s      ngx_http_once_guard_t;
+typedef struct ngx_http_once_route_s      ngx_http_once_route_t;
+typedef struct ngx_http_once_probe_conf_s ngx_http_once_probe_conf_t;
+typedef struct ngx_http_once_hold_s       ngx_http_once_hold_t;
+typedef struct ngx_http_once_waiter_s     ngx_http_once_waiter_t;
+
+
+/* ----------------------------------------------------------- configuration */
+
+typedef enum {
+    NGX_HTTP_ONCE_REQUIRE_OFF = 0,
+    NGX_HTTP_ONCE_REQUIRE_ON,
+    NGX_HTTP_ONCE_REQUIRE_VALUE        /* by a variable: "", "0", "off": not */
+} ngx_http_once_require_e;
+
+
+typedef struct {
+    ngx_array_t                  stores;      /* of ngx_http_once_store_t * */
+    ngx_array_t                  routes;      /* of ngx_http_once_route_t * */
+    ngx_shm_zone_t              *metrics;     /* made when any location uses once */
+    ngx_uint_t                   guarded;     /* some location has `once on` */
+    ngx_uint_t                   early;       /* some location has once_early_lookup on */
+    ngx_uint_t                   status;      /* some location has once_status */
+} ngx_http_once_main_conf_t;
+
+
+typedef struct {
+    ngx_flag_t                   on;               /* as written, inherited */
+    ngx_uint_t                   enable;           /* 1: requests here are guarded, and everything below is set (made by merge) */
+    ngx_str_t                    name;             /* once_name: the label of the metrics; "": the location's name */
+
+    ngx_str_t                    store_url;
+    ngx_msec_t                   store_timeout;
+    ngx_str_t                    secret_file;      /* "": secrets live in the store */
+    ngx_http_once_store_t       *store;            /* of (store_url, store_timeout, secret_file); NULL where once is off */
+
+    ngx_uint_t                   methods;          /* bits NGX_HTTP_POST | ... */
+    ngx_uint_t                   require;          /* ngx_http_once_require_e */
+    ngx_http_complex_value_t    *require_value;
+
+    ngx_str_t                    key_header;       /* "Idempotency-Key"; "": key_value is used */
+    ngx_http_complex_value_t    *key_value;
+    ngx_flag_t                   key_strict;
+
+    ngx_http_complex_value_t    *scope;            /* NULL with scope_set: `none` */
+    ngx_flag_t                   scope_set;
+    ngx_flag_t                   scope_optional;
+
+    ngx_uint_t                   fingerprint;      /* once_body_mode_t */
+
+    ngx_str_t                    ttl;              /* parts of the policy as text, inherited one by one */
+    ngx_str_t                    lease;
+    ngx_str_t                    recover;
+    ngx_str_t                    record;
+    ngx_str_t                    release;
+    once_policy_t               *policy;           /* made of them when merged; freed with the cycle */
+
+    ngx_msec_t                   wait;             /* 0: duplicates get 409 at once */
+    ngx_uint_t                   wait_max;         /* waiters of one key in one worker */
+
+    size_t                       store_body;       /* 0: `off` */
+    ngx_int_t                    retry_after;      /* seconds; 0: `auto` */
+    ngx_flag_t                   early_lookup;
+    ngx_flag_t                   pass_on_error;    /* once_on_store_error pass */
+
+    ngx_str_t                    replay_header;    /* "Idempotent-Replayed"; "": off */
+    ngx_array_t                 *replay_headers;   /* of ngx_str_t, lower case: replayed although by default not */
+    ngx_str_t                    docs;             /* "": none */
+
+    ngx_http_once_probe_conf_t  *probe;            /* NULL: none */
+
+    ngx_msec_t                   latency;          /* of the worker: how long operations take lately; 0: not known */
+
+    ngx_http_once_route_t       *route;            /* counters; NULL where once is off */
+} ngx_http_once_loc_conf_t;
+
+
+/* ------------------------------------------------------------------ stores */
+
+struct ngx_http_once_store_s {
+    ngx_str_t                    url;
+    ngx_msec_t                   timeout;
+    ngx_str_t                    secret_file;
+
+    /* of the worker */
+    once_t                      *once;             /* NULL: could not be opened (yet): answers 503 */
+    ngx_connection_t            *connection;       /* watches once_fd() */
+    ngx_event_t                  reopen;
+
+    unsigned                     refused:1;        /* set by the master: workers do not open it */
+};
+
+/* Finds or adds the store of a location by its three values. NULL: out of memory. Called when merged, for enable locations. */
+ngx_http_once_store_t *ngx_http_once_store_add(ngx_conf_t *cf,
+    ngx_http_once_loc_conf_t *conf);
+
+/* Makes directories that workers of another user could not make; refuses memory: with several workers. In the master. */
+ngx_int_t ngx_http_once_stores_prepare(ngx_cycle_t *cycle);
+
+ngx_int_t ngx_http_once_stores_open(ngx_cycle_t *cycle);     /* init_process */
+void ngx_http_once_stores_close(ngx_cycle_t *cycle);         /* exit_process: bounded, claims that never ran are released */
+
+/* Keeps a worker that is asked to quit alive while operations on stores or guards are pending. */
+void ngx_http_once_hold_exit(void);
+void ngx_http_once_allow_exit(void);
+
+
+/* ----------------------------------------------------------------- request */
+
+typedef enum {
+    NGX_HTTP_ONCE_NONE = 0,            /* not guarded: passed through */
+    NGX_HTTP_ONCE_RUN,
+    NGX_HTTP_ONCE_REPLAY,
+    NGX_HTTP_ONCE_BUSY,
+    NGX_HTTP_ONCE_MISMATCH,
+    NGX_HTTP_ONCE_UNKNOWN,
+    NGX_HTTP_ONCE_LOST,                /* ran, but the claim was somebody else's by then */
+    NGX_HTTP_ONCE_MISSING,
+    NGX_HTTP_ONCE_INVALID,
+    NGX_HTTP_ONCE_ERROR,               /* the store did not answer */
+    NGX_HTTP_ONCE_PASS                 /* the store did not answer, once_on_store_error pass */
+} ngx_http_once_outcome_e;
+
+
+typedef enum {
+    NGX_HTTP_ONCE_START = 0,
+    NGX_HTTP_ONCE_READING,             /* the request body */
+    NGX_HTTP_ONCE_ASKING,              /* the store */
+    NGX_HTTP_ONCE_WAITING,             /* for another request with the same key */
+    NGX_HTTP_ONCE_GRANTED,             /* forwarded, or about to be */
+    NGX_HTTP_ONCE_HOLDING,             /* the response comes in */
+    NGX_HTTP_ONCE_RECORDING,           /* it is being written to the store */
+    NGX_HTTP_ONCE_SENDING,             /* to the client */
+    NGX_HTTP_ONCE_ANSWERED             /* by us: replay or problem */
+} ngx_http_once_phase_e;
+
+
+/* The context of a main request. Lives in a pool cleanup, so that internal redirects do not lose it. */
+typedef struct {
+    ngx_http_request_t          *request;
+    ngx_http_once_loc_conf_t    *conf;             /* of the location where it was guarded */
+    ngx_http_once_phase_e        phase;
+    ngx_http_once_outcome_e      outcome;
+
+    once_key_t                   key;
+    ngx_str_t                    scope;
+    once_body_t                 *body;
+    uint32_t                     epoch;            /* 0: none */
+    uint64_t                     age_ms;           /* of the record; of a replay */
+    unsigned                     has_age:1;
+    unsigned                     early:1;          /* the early look found a completed record */
+    unsigned                     waited:1;
+    unsigned                     probed:1;         /* ngx_http_once_probe_first() was NGX_OK once */
+
+    ngx_http_once_guard_t       *guard;            /* from the first ask on; NULL: none */
+    once_answer_t               *answer;           /* kept: what is sent points into it */
+
+    ngx_http_once_hold_t        *hold;             /* ngx_http_once_request.h; NULL until granted */
+    ngx_http_once_waiter_t      *waiter;           /* NULL unless it waited */
+} ngx_http_once_ctx_t;
+
+/* NULL where there is none; finds it again after an internal redirect. */
+ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
+ngx_http_once_ctx_t *ngx_http_once_make_ctx(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf);
+
+
+/* ---------------------------------------------------------------- problems */
+
+typedef enum {
+    NGX_HTTP_ONCE_P_KEY_MISSING = 0,   /* 400 */
+    NGX_HTTP_ONCE_P_KEY_INVALID,       /* 400 */
+    NGX_HTTP_ONCE_P_SCOPE_MISSING,     /* 400 */
+    NGX_HTTP_ONCE_P_IN_FLIGHT,         /* 409, retryable */
+    NGX_HTTP_ONCE_P_UNKNOWN,           /* 409 */
+    NGX_HTTP_ONCE_P_MISMATCH,          /* 422 */
+    NGX_HTTP_ONCE_P_UPSTREAM,          /* 502: the upstream's response ended early; outcome in doubt */
+    NGX_HTTP_ONCE_P_STORE,             /* 503, retryable */
+    NGX_HTTP_ONCE_P_TOO_MANY_WAITERS   /* 429, retryable */
+} ngx_http_once_problem_e;
+
+/*
+ * Sends the problem as the response of r. `detail` (may be empty) never contains a credential, a scope or a body.
+ * `retry_after` in seconds, 0: no header. Returns what a content handler returns.
+ */
+ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e problem,
+    ngx_str_t *detail, time_t retry_after);
+
+
+/* ------------------------------------------------------------------- probe */
+
+/* After doubt was written: asks the backend in the background (once_probe), and settles the record when it says so. */
+void ngx_http_once_probe_later(ngx_http_once_loc_conf_t *conf,
+    const u_char *id);
+
+/*
+ * An ask met an unknown record. NGX_OK: the backend is asked first, once for each request, and then the store again
+ * (ngx_http_once_ask); NGX_DECLINED: there is no once_probe, or it was tried.
+ */
+ngx_int_t ngx_http_once_probe_first(ngx_http_once_ctx_t *ctx,
+    once_answer_t *answer);
+
+
+/* ----------------------------------------------------------------- metrics */
+
+typedef enum {
+    NGX_HTTP_ONCE_C_RUN = 0,
+    NGX_HTTP_ONCE_C_REPLAY,
+    NGX_HTTP_ONCE_C_BUSY,
+    NGX_HTTP_ONCE_C_WAITED,
+    NGX_HTTP_ONCE_C_MISMATCH,
+    NGX_HTTP_ONCE_C_MISSING,
+    NGX_HTTP_ONCE_C_INVALID,
+    NGX_HTTP_ONCE_C_UNKNOWN,
+    NGX_HTTP_ONCE_C_LOST,
+    NGX_HTTP_ONCE_C_STORE_ERROR,
+    NGX_HTTP_ONCE_C_COMPLETED,         /* claims that ended so */
+    NGX_HTTP_ONCE_C_RELEASED,
+    NGX_HTTP_ONCE_C_DOUBTED,
+    NGX_HTTP_ONCE_C_OMITTED,           /* recorded without their body */
+    NGX_HTTP_ONCE_C_PROBED,
+    NGX_HTTP_ONCE_COUNTERS
+} ngx_http_once_counter_e;
+
+typedef enum {
+    NGX_HTTP_ONCE_H_CLAIM = 0,
+    NGX_HTTP_ONCE_H_COMPLETE,
+    NGX_HTTP_ONCE_HISTOGRAMS
+} ngx_http_once_histogram_e;
+
+/* The route of a location: found by its name, or added. Configuration time. NULL: out of memory. */
+ngx_http_once_route_t *ngx_http_once_route_add(ngx_conf_t *cf,
+    ngx_str_t *name);
+
+ngx_int_t ngx_http_once_metrics_init(ngx_conf_t *cf);        /* the shared zone; postconfiguration */
+void ngx_http_once_count(ngx_http_once_route_t *route,
+    ngx_http_once_counter_e counter);
+void ngx_http_once_observe(ngx_http_once_route_t *route,
+    ngx_http_once_histogram_e histogram, ngx_uint_t usec);
+/* +1, -1. What a killed worker had in flight is not counted: each process counts in its own row. */
+void ngx_http_once_in_flight(ngx_http_once_route_t *route, ngx_int_t change);
+void ngx_http_once_metrics_join(ngx_cycle_t *cycle);         /* init_process */
+void ngx_http_once_metrics_leave(void);                      /* exit_process */
+
+char *ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+
+/* ------------------------------------------- phases, filters and variables */
+
+ngx_int_t ngx_http_once_early_handler(ngx_http_request_t *r);     /* NGX_HTTP_PREACCESS_PHASE */
+ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);           /* NGX_HTTP_PRECONTENT_PHASE */
+void ngx_http_once_body_filter_init(void);                        /* request body filter */
+void ngx_http_once_hold_filter_init(void);                        /* header and body filters */
+ngx_int_t ngx_http_once_add_variables(ngx_conf_t *cf);            /* preconfiguration */
+
+/*
+ * $once_json_NAME: a top-level member of a JSON request body. Found only after the body was read (request_body), which the
+ * handler does before it evaluates conf->key_value.
+ */
+ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data);
+
+/* The early look found a completed record of this scope and key. */
+ngx_uint_t ngx_http_once_early_replay(ngx_http_request_t *r);
+
+void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
+void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
+char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
+extern ngx_command_t  ngx_http_once_commands[];
+
+extern ngx_module_t   ngx_http_once_module;
+
+
+#endif

@@ -1,0 +1,121 @@
+/*
+ * The request body's part of the fingerprint, computed while the body comes
+ * in: nothing is read twice, and the size does not matter.
+ */
+#include "ngx_http_once_request.h"
+
+
+#define NGX_HTTP_ONCE_READ_SIZE  16384
+
+
+static ngx_http_request_body_filter_pt  ngx_http_next_request_body_filter;
+
+
+static ngx_int_t
+ngx_http_once_add_bytes(ngx_http_request_t *r, once_body_t *body,
+    u_char *data, size_t len)
+{
+    if (len == 0) {
+        return NGX_OK;
+    }
+
+    if (once_body_add(body, data, len) != ONCE_OK) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "once: out of memory while the request body is read");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_chain_t          *cl;
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_once_module);
+
+    if (ctx && ctx->phase == NGX_HTTP_ONCE_READING && ctx->body) {
+
+        for (cl = in; cl; cl = cl->next) {
+
+            if (ngx_http_once_add_bytes(r, ctx->body, cl->buf->pos,
+                                        cl->buf->last - cl->buf->pos)
+                != NGX_OK)
+            {
+                return NGX_HTTP_INTERNAL_SERVER_ERROR;
+            }
+        }
+    }
+
+    return ngx_http_next_request_body_filter(r, in);
+}
+
+
+static ngx_int_t
+ngx_http_once_add_file(ngx_http_request_t *r, once_body_t *body, ngx_buf_t *b)
+{
+    off_t    offset;
+    size_t   size;
+    ssize_t  n;
+    u_char   data[NGX_HTTP_ONCE_READ_SIZE];
+
+    for (offset = b->file_pos; offset < b->file_last; offset += n) {
+
+        size = (size_t) ngx_min(b->file_last - offset, (off_t) sizeof(data));
+        n = ngx_read_file(b->file, data, size, offset);
+
+        if (n <= 0) {
+            return NGX_ERROR;
+        }
+
+        if (ngx_http_once_add_bytes(r, body, data, n) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_body_of(ngx_http_request_t *r, once_body_t *body)
+{
+    ngx_int_t     rc;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    if (r->request_body == NULL) {
+        return NGX_OK;
+    }
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (ngx_buf_in_memory(b)) {
+            rc = ngx_http_once_add_bytes(r, body, b->pos, b->last - b->pos);
+
+        } else if (b->in_file) {
+            rc = ngx_http_once_add_file(r, body, b);
+
+        } else {
+            rc = NGX_OK;
+        }
+
+        if (rc != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_once_body_filter_init(void)
+{
+    ngx_http_next_request_body_filter = ngx_http_top_request_body_filter;
+    ngx_http_top_request_body_filter = ngx_http_once_request_body_filter;
+}

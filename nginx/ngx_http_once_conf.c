@@ -1,0 +1,289 @@
+/*
+ * Configuration of a location: made empty, filled by the directives, then
+ * merged with what is around it. A value that was not written is taken from
+ * the enclosing block, each by itself.
+ */
+#include "ngx_http_once_conf.h"
+
+
+static ngx_int_t ngx_http_once_make_policy(ngx_conf_t *cf,
+    ngx_http_once_loc_conf_t *conf);
+
+
+void *
+ngx_http_once_create_main_conf(ngx_conf_t *cf)
+{
+    ngx_http_once_main_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_once_main_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    if (ngx_array_init(&conf->stores, cf->pool, 4,
+                       sizeof(ngx_http_once_store_t *))
+        != NGX_OK
+        || ngx_array_init(&conf->routes, cf->pool, 8,
+                          sizeof(ngx_http_once_route_t *))
+           != NGX_OK)
+    {
+        return NULL;
+    }
+
+    return conf;
+}
+
+
+void *
+ngx_http_once_create_loc_conf(ngx_conf_t *cf)
+{
+    ngx_http_once_loc_conf_t  *conf;
+
+    conf = ngx_pcalloc(cf->pool, sizeof(ngx_http_once_loc_conf_t));
+    if (conf == NULL) {
+        return NULL;
+    }
+
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     conf->enable = 0;
+     *     conf->methods = 0;
+     *     conf->name, store_url, secret_file, key_header, ttl, lease,
+     *     recover, record, release, replay_header, docs = { 0, NULL };
+     *     conf->store, policy, route = NULL;
+     */
+
+    conf->on = NGX_CONF_UNSET;
+    conf->store_timeout = NGX_CONF_UNSET_MSEC;
+    conf->require = NGX_CONF_UNSET_UINT;
+    conf->key_strict = NGX_CONF_UNSET;
+    conf->scope_set = NGX_CONF_UNSET;
+    conf->scope_optional = NGX_CONF_UNSET;
+    conf->fingerprint = NGX_CONF_UNSET_UINT;
+    conf->wait = NGX_CONF_UNSET_MSEC;
+    conf->wait_max = NGX_CONF_UNSET_UINT;
+    conf->store_body = NGX_CONF_UNSET_SIZE;
+    conf->retry_after = NGX_CONF_UNSET;
+    conf->early_lookup = NGX_CONF_UNSET;
+    conf->pass_on_error = NGX_CONF_UNSET;
+    conf->replay_headers = NGX_CONF_UNSET_PTR;
+    conf->probe = NGX_CONF_UNSET_PTR;
+
+    return conf;
+}
+
+
+/* Values that were read together are inherited together. */
+
+static void
+ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf)
+{
+    if (conf->require == NGX_CONF_UNSET_UINT) {
+        conf->require = prev->require;
+        conf->require_value = prev->require_value;
+    }
+
+    if (conf->key_header.data == NULL) {
+        conf->key_header = prev->key_header;
+        conf->key_value = prev->key_value;
+        conf->key_strict = prev->key_strict;
+    }
+
+    if (conf->scope_set == NGX_CONF_UNSET) {
+        conf->scope_set = prev->scope_set;
+        conf->scope = prev->scope;
+        conf->scope_optional = prev->scope_optional;
+    }
+
+    ngx_conf_merge_uint_value(conf->require, prev->require,
+                              NGX_HTTP_ONCE_REQUIRE_ON);
+    ngx_conf_merge_str_value(conf->key_header, prev->key_header,
+                             "Idempotency-Key");
+    ngx_conf_merge_value(conf->key_strict, prev->key_strict, 0);
+    ngx_conf_merge_value(conf->scope_set, prev->scope_set, 0);
+    ngx_conf_merge_value(conf->scope_optional, prev->scope_optional, 0);
+}
+
+
+static void
+ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf)
+{
+    ngx_conf_merge_value(conf->on, prev->on, 0);
+    ngx_conf_merge_str_value(conf->name, prev->name, "");
+
+    ngx_conf_merge_str_value(conf->store_url, prev->store_url, "");
+    ngx_conf_merge_msec_value(conf->store_timeout, prev->store_timeout, 5000);
+    ngx_conf_merge_str_value(conf->secret_file, prev->secret_file, "");
+
+    ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
+                                 (NGX_CONF_BITMASK_SET
+                                  |NGX_HTTP_POST|NGX_HTTP_PATCH));
+    ngx_conf_merge_uint_value(conf->fingerprint, prev->fingerprint,
+                              ONCE_BODY_EXACT);
+
+    ngx_conf_merge_msec_value(conf->wait, prev->wait, 0);
+    ngx_conf_merge_uint_value(conf->wait_max, prev->wait_max, 16);
+
+    ngx_conf_merge_size_value(conf->store_body, prev->store_body, 1024 * 1024);
+    ngx_conf_merge_value(conf->retry_after, prev->retry_after, 0);
+    ngx_conf_merge_value(conf->early_lookup, prev->early_lookup, 0);
+    ngx_conf_merge_value(conf->pass_on_error, prev->pass_on_error, 0);
+
+    ngx_conf_merge_str_value(conf->replay_header, prev->replay_header,
+                             "Idempotent-Replayed");
+    ngx_conf_merge_ptr_value(conf->replay_headers, prev->replay_headers, NULL);
+    ngx_conf_merge_str_value(conf->docs, prev->docs, "");
+    ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
+}
+
+
+/* The defaults are the library's: a part that nobody wrote stays unset. */
+
+static void
+ngx_http_once_inherit_text(ngx_str_t *text, ngx_str_t *prev)
+{
+    if (text->data == NULL) {
+        *text = *prev;
+    }
+}
+
+
+char *
+ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_once_loc_conf_t *prev = parent;
+    ngx_http_once_loc_conf_t *conf = child;
+
+    ngx_uint_t                  here;
+    ngx_http_core_loc_conf_t   *clcf;
+    ngx_http_once_main_conf_t  *omcf;
+
+    here = conf->on != NGX_CONF_UNSET;
+
+    ngx_http_once_merge_groups(prev, conf);
+    ngx_http_once_merge_values(prev, conf);
+
+    ngx_http_once_inherit_text(&conf->ttl, &prev->ttl);
+    ngx_http_once_inherit_text(&conf->lease, &prev->lease);
+    ngx_http_once_inherit_text(&conf->recover, &prev->recover);
+    ngx_http_once_inherit_text(&conf->record, &prev->record);
+    ngx_http_once_inherit_text(&conf->release, &prev->release);
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    /*
+     * A server block by itself forwards nothing: it only hands its values
+     * down, and must not be asked for a scope that its locations name.
+     */
+
+    if (!conf->on || clcf->name.len == 0) {
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_once_returns(cf)) {
+        return here ? ngx_http_once_refuse(cf, "\"return\" answers before "
+                      "anything can be guarded: write \"once off\" in this "
+                      "location, or proxy_pass instead of return", NULL)
+                    : NGX_CONF_OK;
+    }
+
+    if (conf->store_url.len == 0) {
+        return ngx_http_once_refuse(cf, "\"once_store\" is missing: write "
+               "where records are kept, for example "
+               "\"once_store local:/var/lib/once\" in http", NULL);
+    }
+
+    if (!conf->scope_set) {
+        return ngx_http_once_refuse(cf, "\"once_scope\" is missing: write "
+               "what tells callers apart, for example "
+               "\"once_scope $remote_user\", or \"once_scope none\" if all "
+               "callers share one scope", NULL);
+    }
+
+    if (ngx_http_once_make_policy(cf, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (ngx_http_once_check(cf, conf) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    conf->store = ngx_http_once_store_add(cf, conf);
+    if (conf->store == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    conf->route = ngx_http_once_route_add(cf, conf->name.len ? &conf->name
+                                                             : &clcf->name);
+    if (conf->route == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
+    omcf->guarded = 1;
+    omcf->early |= conf->early_lookup;
+
+    conf->enable = 1;
+
+    return NGX_CONF_OK;
+}
+
+
+static void
+ngx_http_once_free_policy(void *data)
+{
+    once_policy_free(data);
+}
+
+
+static ngx_int_t
+ngx_http_once_make_policy(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
+{
+    ngx_uint_t           i;
+    once_error_t         err;
+    ngx_pool_cleanup_t  *cln;
+
+    struct {
+        const char  *name;
+        ngx_str_t   *text;
+    } parts[] = {
+        { "ttl", &conf->ttl },
+        { "lease", &conf->lease },
+        { "recover", &conf->recover },
+        { "record", &conf->record },
+        { "release", &conf->release }
+    };
+
+    cln = ngx_pool_cleanup_add(cf->pool, 0);
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    conf->policy = once_policy_new();
+    if (conf->policy == NULL) {
+        return NGX_ERROR;
+    }
+
+    cln->handler = ngx_http_once_free_policy;
+    cln->data = conf->policy;
+
+    for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+
+        if (parts[i].text->data == NULL) {
+            continue;
+        }
+
+        if (once_policy_set(conf->policy, parts[i].name,
+                            (char *) parts[i].text->data, &err)
+            != ONCE_OK)
+        {
+            ngx_http_once_refuse(cf, "%s", err.text);
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}

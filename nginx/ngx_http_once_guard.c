@@ -1,0 +1,359 @@
+/*
+ * The guard of an operation: holds the claim and ends it, exactly once, whether
+ * or not the request is still there. What nobody knows is said so: a request
+ * that goes away before its response was whole ends in doubt if an upstream may
+ * have got a byte of it, and is released if none has.
+ *
+ * The library repeats the write of an end until the store has it. Here it is
+ * only waited for: by the client's response, by requests that wait for the same
+ * key, and by a worker that is to quit.
+ */
+#include "ngx_http_once_request.h"
+
+
+static void ngx_http_once_ended(once_t *once, once_answer_t *answer,
+    void *data);
+
+
+static ngx_queue_t  ngx_http_once_guards = {
+    &ngx_http_once_guards, &ngx_http_once_guards
+};
+
+static ngx_uint_t   ngx_http_once_process_ends;
+
+
+uint64_t
+ngx_http_once_usec(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (uint64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+
+ngx_http_once_guard_t *
+ngx_http_once_guard_new(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_guard_t  *guard;
+
+    guard = ngx_calloc(sizeof(ngx_http_once_guard_t),
+                       ctx->request->connection->log);
+    if (guard == NULL) {
+        return NULL;
+    }
+
+    guard->refs = 1;
+    guard->ctx = ctx;
+    guard->conf = ctx->conf;
+
+    ngx_queue_insert_head(&ngx_http_once_guards, &guard->queue);
+    ngx_http_once_hold_exit();
+
+    return guard;
+}
+
+
+void
+ngx_http_once_guard_ref(ngx_http_once_guard_t *guard)
+{
+    guard->refs++;
+}
+
+
+void
+ngx_http_once_guard_unref(ngx_http_once_guard_t *guard)
+{
+    guard->refs--;
+
+    if (guard->refs > 0) {
+        return;
+    }
+
+    ngx_queue_remove(&guard->queue);
+    ngx_free(guard);
+    ngx_http_once_allow_exit();
+}
+
+
+void
+ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
+{
+    guard->claim = once_answer_take_claim(answer);
+    guard->granted = ngx_current_msec;
+    guard->running = 1;
+
+    ngx_memcpy(guard->id, once_record_id(once_answer_record(answer)),
+               ONCE_ID_SIZE);
+
+    ngx_http_once_count(guard->conf->route, NGX_HTTP_ONCE_C_RUN);
+    ngx_http_once_in_flight(guard->conf->route, 1);
+}
+
+
+ngx_uint_t
+ngx_http_once_guard_runs(const u_char *id)
+{
+    ngx_queue_t            *q;
+    ngx_http_once_guard_t  *guard;
+
+    for (q = ngx_queue_head(&ngx_http_once_guards);
+         q != ngx_queue_sentinel(&ngx_http_once_guards);
+         q = ngx_queue_next(q))
+    {
+        guard = ngx_queue_data(q, ngx_http_once_guard_t, queue);
+
+        if (guard->running
+            && ngx_memcmp(guard->id, id, ONCE_ID_SIZE) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* The operation is over, as far as this worker can tell. */
+
+static void
+ngx_http_once_guard_stop(ngx_http_once_guard_t *guard)
+{
+    ngx_msec_t  took, *latency;
+
+    if (!guard->running) {
+        return;
+    }
+
+    guard->running = 0;
+
+    took = ngx_current_msec - guard->granted;
+    latency = &guard->conf->latency;
+
+    if (guard->end == NGX_HTTP_ONCE_COMPLETING) {
+        *latency = *latency ? (*latency * 7 + took + 4) / 8 : took + 1;
+    }
+
+    ngx_http_once_in_flight(guard->conf->route, -1);
+
+    if (!ngx_http_once_process_ends) {
+        ngx_http_once_wake(guard->id);
+    }
+}
+
+
+/* ----------------------------------------------------------------- the end */
+
+static ngx_int_t
+ngx_http_once_guard_ending(ngx_http_once_guard_t *guard, int code,
+    ngx_http_once_end_e end)
+{
+    if (code != ONCE_OK) {
+        ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
+                      "once: the end of an operation could not be written: "
+                      "%s; its record waits for its lease",
+                      once_error_text(code));
+
+        once_claim_drop(guard->claim);
+        guard->claim = NULL;
+        ngx_http_once_guard_stop(guard);
+
+        return NGX_ERROR;
+    }
+
+    guard->claim = NULL;
+    guard->end = end;
+    guard->asked_usec = ngx_http_once_usec();
+    ngx_http_once_guard_ref(guard);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
+    once_response_t *response)
+{
+    int  code;
+
+    code = once_complete(guard->claim, response, ngx_http_once_ended, guard);
+
+    if (code == ONCE_E_TOO_BIG || code == ONCE_E_INVALID) {
+
+        /* more headers than a record holds: that it was done is what counts */
+
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "once: a response is recorded without its headers and "
+                      "body: %s", once_error_text(code));
+
+        response->header_count = 0;
+        response->body.len = 0;
+        response->body_omitted = 1;
+
+        code = once_complete(guard->claim, response, ngx_http_once_ended,
+                             guard);
+    }
+
+    if (response->body_omitted) {
+        ngx_http_once_count(guard->conf->route, NGX_HTTP_ONCE_C_OMITTED);
+    }
+
+    return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_COMPLETING);
+}
+
+
+ngx_int_t
+ngx_http_once_guard_release(ngx_http_once_guard_t *guard, ngx_uint_t status,
+    const char *note)
+{
+    int           code;
+    once_slice_t  text;
+
+    text.data = note;
+    text.len = ngx_strlen(note);
+
+    code = once_release(guard->claim, (int) status, text, ngx_http_once_ended,
+                        guard);
+
+    return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_RELEASING);
+}
+
+
+ngx_int_t
+ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard)
+{
+    int  code;
+
+    code = once_doubt(guard->claim, ngx_http_once_ended, guard);
+
+    return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_DOUBTING);
+}
+
+
+static void
+ngx_http_once_count_end(ngx_http_once_guard_t *guard, once_answer_t *answer)
+{
+    ngx_http_once_route_t  *route;
+
+    route = guard->conf->route;
+
+    if (guard->end == NGX_HTTP_ONCE_COMPLETING) {
+        ngx_http_once_observe(route, NGX_HTTP_ONCE_H_COMPLETE,
+                              (ngx_uint_t) (ngx_http_once_usec()
+                                            - guard->asked_usec));
+    }
+
+    if (once_answer_error(answer) != ONCE_OK) {
+        ngx_http_once_count(route, NGX_HTTP_ONCE_C_STORE_ERROR);
+        return;
+    }
+
+    switch (once_answer_outcome(answer)) {
+
+    case ONCE_LOST:
+        ngx_http_once_count(route, NGX_HTTP_ONCE_C_LOST);
+        break;
+
+    case ONCE_ALREADY:
+        ngx_http_once_count(route, NGX_HTTP_ONCE_C_COMPLETED);
+        break;
+
+    default:
+        ngx_http_once_count(route,
+                            guard->end == NGX_HTTP_ONCE_COMPLETING
+                            ? NGX_HTTP_ONCE_C_COMPLETED
+                            : guard->end == NGX_HTTP_ONCE_RELEASING
+                            ? NGX_HTTP_ONCE_C_RELEASED
+                            : NGX_HTTP_ONCE_C_DOUBTED);
+    }
+}
+
+
+static void
+ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
+{
+    ngx_http_once_guard_t  *guard;
+
+    guard = data;
+
+    ngx_http_once_count_end(guard, answer);
+    ngx_http_once_guard_stop(guard);
+
+    if (guard->end == NGX_HTTP_ONCE_DOUBTING && !ngx_http_once_process_ends) {
+        ngx_http_once_probe_later(guard->conf, guard->id);
+    }
+
+    if (guard->ctx) {
+        ngx_http_once_hold_ended(guard->ctx, answer);
+    }
+
+    ngx_http_once_guard_unref(guard);
+}
+
+
+/* -------------------------------------------------------- without a request */
+
+static void
+ngx_http_once_guard_abandon(ngx_http_once_guard_t *guard)
+{
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = guard->ctx;
+    guard->ctx = NULL;
+
+    if (guard->claim == NULL) {
+        return;
+    }
+
+    if (ctx->hold) {
+        ngx_http_once_note_upstream(ctx->request, ctx->hold);
+    }
+
+    if (ctx->hold && ctx->hold->sent) {
+        (void) ngx_http_once_guard_doubt(guard);
+
+    } else {
+        (void) ngx_http_once_guard_release(guard, 0, "nothing was sent");
+    }
+}
+
+
+void
+ngx_http_once_guard_leave(ngx_http_once_guard_t *guard)
+{
+    ngx_http_once_guard_abandon(guard);
+    ngx_http_once_guard_unref(guard);
+}
+
+
+void
+ngx_http_once_guards_end(void)
+{
+    ngx_queue_t            *q, *next;
+    ngx_http_once_ctx_t    *ctx;
+    ngx_http_once_guard_t  *guard;
+
+    ngx_http_once_process_ends = 1;
+
+    for (q = ngx_queue_head(&ngx_http_once_guards);
+         q != ngx_queue_sentinel(&ngx_http_once_guards);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        guard = ngx_queue_data(q, ngx_http_once_guard_t, queue);
+        ctx = guard->ctx;
+
+        if (ctx == NULL) {
+            continue;
+        }
+
+        if (ctx->answer) {
+            once_answer_free(ctx->answer);
+            ctx->answer = NULL;
+        }
+
+        ctx->guard = NULL;
+        ngx_http_once_guard_leave(guard);
+    }
+}

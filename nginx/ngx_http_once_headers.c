@@ -1,0 +1,667 @@
+/*
+ * Headers: what clients may not say to a backend, what the gateway says to it,
+ * what the backend says to the gateway, and what is kept for a replay.
+ */
+#include "ngx_http_once_request.h"
+
+
+#define NGX_HTTP_ONCE_RETAIN_MAX  (3650 * 24 * 3600)    /* seconds */
+
+
+typedef struct {
+    ngx_list_part_t  *part;
+    ngx_uint_t        i;
+} ngx_http_once_walk_t;
+
+
+/* Walks a list of headers; parts may be empty. */
+
+static ngx_table_elt_t *
+ngx_http_once_next(ngx_http_once_walk_t *walk)
+{
+    ngx_table_elt_t  *h;
+
+    while (walk->part && walk->i >= walk->part->nelts) {
+        walk->part = walk->part->next;
+        walk->i = 0;
+    }
+
+    if (walk->part == NULL) {
+        return NULL;
+    }
+
+    h = walk->part->elts;
+
+    return &h[walk->i++];
+}
+
+
+static ngx_uint_t
+ngx_http_once_named(ngx_table_elt_t *h, const char *name, size_t len)
+{
+    return h->key.len == len
+           && ngx_strncasecmp(h->key.data, (u_char *) name, len) == 0;
+}
+
+
+ngx_table_elt_t *
+ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(list);
+    if (h == NULL) {
+        return NULL;
+    }
+
+    /* since 1.23 it has a link to the next of its name */
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->hash = 1;
+    h->key = *name;
+    h->value = *value;
+
+    return h;
+}
+
+
+/* ------------------------------------------------------------ to the backend */
+
+static ngx_uint_t
+ngx_http_once_is_ours(ngx_table_elt_t *h, ngx_str_t *also)
+{
+    if (h->key.len >= 5
+        && ngx_strncasecmp(h->key.data, (u_char *) "once-", 5) == 0)
+    {
+        return 1;
+    }
+
+    return also && ngx_http_once_named(h, (char *) also->data, also->len);
+}
+
+
+/*
+ * Takes element i out of a part. Pointers to elements are kept all over nginx:
+ * none of the others moves, the part is split instead. Returns the part that
+ * begins behind it; NULL: there is none.
+ */
+
+static ngx_list_part_t *
+ngx_http_once_split(ngx_http_request_t *r, ngx_list_part_t *part, ngx_uint_t i)
+{
+    ngx_table_elt_t  *h;
+    ngx_list_part_t  *rest;
+
+    h = part->elts;
+
+    if (i + 1 == part->nelts) {
+        part->nelts = i;
+        return part->next;
+    }
+
+    rest = ngx_palloc(r->pool, sizeof(ngx_list_part_t));
+    if (rest == NULL) {
+        return NULL;
+    }
+
+    rest->elts = &h[i + 1];
+    rest->nelts = part->nelts - i - 1;
+    rest->next = part->next;
+
+    part->nelts = i;
+    part->next = rest;
+
+    return rest;
+}
+
+
+/* Loops all over nginx cope with an empty part at the front of a list only. */
+
+static void
+ngx_http_once_join_parts(ngx_list_t *list)
+{
+    ngx_list_part_t  *part;
+
+    for (part = &list->part; part->next; /* void */) {
+
+        if (part->next->nelts == 0) {
+            part->next = part->next->next;
+            continue;
+        }
+
+        part = part->next;
+    }
+
+    list->last = part;
+
+    /*
+     * The last part may begin in the middle of its memory: the next header
+     * gets a part of its own.
+     */
+
+    if (part->nelts) {
+        list->nalloc = part->nelts;
+    }
+}
+
+
+static ngx_int_t
+ngx_http_once_strip(ngx_http_request_t *r, ngx_str_t *also)
+{
+    ngx_uint_t        i, n, found;
+    ngx_list_t       *list;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    list = &r->headers_in.headers;
+    found = 0;
+    part = &list->part;
+
+    while (part) {
+        h = part->elts;
+        n = part->nelts;
+
+        for (i = 0; i < n; i++) {
+            if (ngx_http_once_is_ours(&h[i], also)) {
+                break;
+            }
+        }
+
+        if (i == n) {
+            part = part->next;
+            continue;
+        }
+
+        found = 1;
+
+        if (ngx_http_once_split(r, part, i) == NULL && i + 1 < n) {
+            return NGX_ERROR;
+        }
+
+        part = part->next;
+    }
+
+    if (found) {
+        ngx_http_once_join_parts(list);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_strip_request(ngx_http_request_t *r)
+{
+    return ngx_http_once_strip(r, NULL);
+}
+
+
+static ngx_int_t
+ngx_http_once_add_request_header(ngx_http_request_t *r, const char *name,
+    const char *lowcase, u_char *data, size_t len)
+{
+    ngx_str_t         key, value;
+    ngx_table_elt_t  *h;
+
+    key.data = (u_char *) name;
+    key.len = ngx_strlen(name);
+
+    value.len = len;
+    value.data = ngx_pnalloc(r->pool, len + 1);
+    if (value.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    *ngx_cpymem(value.data, data, len) = '\0';
+
+    h = ngx_http_once_push_header(&r->headers_in.headers, &key, &value);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    h->lowcase_key = (u_char *) lowcase;
+    h->hash = ngx_hash_key((u_char *) lowcase, key.len);
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_once_key_is_standard(ngx_http_once_loc_conf_t *conf)
+{
+    ngx_str_t  name = ngx_string("Idempotency-Key");
+
+    return conf->key_header.len == name.len
+           && ngx_strncasecmp(conf->key_header.data, name.data, name.len) == 0;
+}
+
+
+ngx_int_t
+ngx_http_once_add_claim(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    char       token[ONCE_TOKEN_SIZE];
+    ngx_str_t  name = ngx_string("idempotency-key");
+
+    if (!ngx_http_once_key_is_standard(ctx->conf)) {
+
+        /* the key came from elsewhere: what a client says here is another */
+
+        if (ngx_http_once_strip(r, &name) != NGX_OK
+            || ngx_http_once_add_request_header(r, "Idempotency-Key",
+                                                "idempotency-key",
+                                                (u_char *) ctx->key.text,
+                                                ctx->key.len)
+               != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    once_claim_token(ctx->guard->claim, token);
+
+    return ngx_http_once_add_request_header(r, "Once-Claim", "once-claim",
+                                            (u_char *) token,
+                                            ngx_strlen(token));
+}
+
+
+/* ---------------------------------------------------------- from the backend */
+
+static void
+ngx_http_once_note_retain(ngx_http_request_t *r, ngx_str_t *value,
+    ngx_http_once_hold_t *hold)
+{
+    ngx_int_t  seconds;
+
+    seconds = ngx_atoi(value->data, value->len);
+
+    if (seconds <= 0 || seconds > NGX_HTTP_ONCE_RETAIN_MAX) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "once: upstream sent \"Once-Retain\" that is no number "
+                      "of seconds from 1 to %d", NGX_HTTP_ONCE_RETAIN_MAX);
+        return;
+    }
+
+    hold->retain_ms = (uint64_t) seconds * 1000;
+}
+
+
+static void
+ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
+    ngx_http_once_hold_t *hold)
+{
+    once_verdict_t  said;
+
+    said = once_verdict_parse((char *) value->data, value->len);
+
+    if (said == ONCE_SAID_NOTHING) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "once: upstream sent \"Once-Outcome\" that is not "
+                      "final, retry or unknown");
+        return;
+    }
+
+    /* who contradicts himself does not know */
+
+    hold->said = (hold->said == ONCE_SAID_NOTHING || hold->said == said)
+                 ? said : ONCE_SAID_UNKNOWN;
+}
+
+
+static void
+ngx_http_once_note_headers(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    walk.part = &r->upstream->headers_in.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_next(&walk)) != NULL) {
+
+        if (ngx_http_once_named(h, "once-outcome", 12)) {
+            ngx_http_once_note_verdict(r, &h->value, hold);
+
+        } else if (ngx_http_once_named(h, "once-retain", 11)) {
+            ngx_http_once_note_retain(r, &h->value, hold);
+        }
+    }
+}
+
+
+void
+ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u == NULL) {
+        return;
+    }
+
+    if (u->request_sent) {
+        hold->sent = 1;
+    }
+
+    /* the time of the header is known as soon as it is whole */
+
+    if (hold->header_status || u->headers_in.status_n == 0
+        || u->state == NULL || u->state->header_time == (ngx_msec_t) -1)
+    {
+        return;
+    }
+
+    hold->header_status = u->headers_in.status_n;
+
+    ngx_http_once_note_headers(r, hold);
+}
+
+
+void
+ngx_http_once_strip_response(ngx_http_request_t *r)
+{
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    walk.part = &r->headers_out.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_next(&walk)) != NULL) {
+
+        if (ngx_http_once_named(h, "once-outcome", 12)
+            || ngx_http_once_named(h, "once-retain", 11))
+        {
+            h->hash = 0;
+        }
+    }
+}
+
+
+/* ------------------------------------------------------------ kept for replay */
+
+static const ngx_str_t  ngx_http_once_never[] = {
+    /* framing of one message on one connection */
+    ngx_string("connection"),
+    ngx_string("keep-alive"),
+    ngx_string("proxy-connection"),
+    ngx_string("te"),
+    ngx_string("trailer"),
+    ngx_string("transfer-encoding"),
+    ngx_string("upgrade"),
+    ngx_string("content-length"),
+    /* the gateway's own, made anew */
+    ngx_string("once-outcome"),
+    ngx_string("once-retain"),
+    ngx_string("once-body"),
+    ngx_string("idempotency-expires"),
+    ngx_null_string
+};
+
+static const ngx_str_t  ngx_http_once_by_choice[] = {
+    ngx_string("date"),
+    ngx_string("server"),
+    ngx_string("set-cookie"),
+    ngx_string("proxy-authenticate"),
+    ngx_null_string
+};
+
+
+static ngx_uint_t
+ngx_http_once_listed(const ngx_str_t *names, u_char *name, size_t len)
+{
+    for ( /* void */ ; names->len; names++) {
+
+        if (names->len == len
+            && ngx_strncasecmp(names->data, name, len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_uint_t
+ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
+    size_t len)
+{
+    ngx_str_t   *allowed;
+    ngx_uint_t   i;
+
+    if (ngx_http_once_listed(ngx_http_once_never, name, len)) {
+        return 0;
+    }
+
+    if (!ngx_http_once_listed(ngx_http_once_by_choice, name, len)) {
+        return 1;
+    }
+
+    if (conf->replay_headers == NULL) {
+        return 0;
+    }
+
+    allowed = conf->replay_headers->elts;
+
+    for (i = 0; i < conf->replay_headers->nelts; i++) {
+
+        if (allowed[i].len == len
+            && ngx_strncasecmp(allowed[i].data, name, len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_once_set_header(once_header_t *header, const char *name,
+    size_t name_len, u_char *value, size_t len)
+{
+    header->name.data = name;
+    header->name.len = name_len;
+    header->value.data = value;
+    header->value.len = len;
+}
+
+
+/* nginx keeps some headers outside of its list. */
+
+static ngx_int_t
+ngx_http_once_collect_type(ngx_http_request_t *r, once_header_t *header)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_str_t   *type, *charset;
+
+    type = &r->headers_out.content_type;
+    charset = &r->headers_out.charset;
+
+    if (r->headers_out.content_type_len != type->len || charset->len == 0) {
+        ngx_http_once_set_header(header, "Content-Type", 12, type->data,
+                                 type->len);
+        return NGX_OK;
+    }
+
+    len = type->len + sizeof("; charset=") - 1 + charset->len;
+    p = ngx_pnalloc(r->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_once_set_header(header, "Content-Type", 12, p, len);
+    ngx_sprintf(p, "%V; charset=%V", type, charset);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_collect_modified(ngx_http_request_t *r, once_header_t *header)
+{
+    u_char  *p;
+
+    p = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT"));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_once_set_header(header, "Last-Modified", 13, p,
+                             ngx_http_time(p,
+                                           r->headers_out.last_modified_time)
+                             - p);
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_once_count_headers(ngx_http_request_t *r)
+{
+    ngx_uint_t        n;
+    ngx_list_part_t  *part;
+
+    n = 2;    /* those that are kept outside of the list */
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        n += part->nelts;
+    }
+
+    return n;
+}
+
+
+/* Names that stand in the upstream's own Connection header, which nginx does not pass on. */
+
+static ngx_uint_t
+ngx_http_once_is_hop(ngx_http_request_t *r, ngx_str_t *name)
+{
+    u_char                *p, *end, *last;
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    if (r->upstream == NULL) {
+        return 0;
+    }
+
+    walk.part = &r->upstream->headers_in.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_next(&walk)) != NULL) {
+
+        if (!ngx_http_once_named(h, "connection", 10)) {
+            continue;
+        }
+
+        last = h->value.data + h->value.len;
+
+        for (p = h->value.data; p < last; p = end + 1) {
+
+            while (p < last && (*p == ' ' || *p == '\t')) {
+                p++;
+            }
+
+            end = p;
+
+            while (end < last && *end != ',' && *end != ' ' && *end != '\t') {
+                end++;
+            }
+
+            if ((size_t) (end - p) == name->len
+                && ngx_strncasecmp(p, name->data, name->len) == 0)
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_int_t
+ngx_http_once_collect_headers(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, once_response_t *response)
+{
+    once_header_t         *headers;
+    ngx_uint_t             n;
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    headers = ngx_palloc(r->pool, ngx_http_once_count_headers(r)
+                                  * sizeof(once_header_t));
+    if (headers == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+
+    if (r->headers_out.content_type.len
+        && ngx_http_once_collect_type(r, &headers[n++]) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (r->headers_out.last_modified_time != -1
+        && r->headers_out.last_modified == NULL
+        && ngx_http_once_collect_modified(r, &headers[n++]) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    walk.part = &r->headers_out.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_next(&walk)) != NULL) {
+
+        if (h->hash
+            && ngx_http_once_replayable(conf, h->key.data, h->key.len)
+            && !ngx_http_once_is_hop(r, &h->key))
+        {
+            ngx_http_once_set_header(&headers[n++], (char *) h->key.data,
+                                     h->key.len, h->value.data, h->value.len);
+        }
+    }
+
+    response->headers = headers;
+    response->header_count = n;
+
+    return NGX_OK;
+}
+
+
+/* How long the answer is kept, as a date. */
+
+ngx_int_t
+ngx_http_once_add_expires(ngx_http_request_t *r, const once_record_t *record)
+{
+    u_char      *p;
+    uint64_t     msec;
+    ngx_str_t    value;
+    ngx_time_t  *now;
+
+    ngx_str_t    name = ngx_string("Idempotency-Expires");
+
+    msec = record ? once_record_expires_ms(record) : 0;
+
+    if (msec == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT"));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    now = ngx_timeofday();
+    value.data = p;
+    value.len = ngx_http_time(p, now->sec
+                                 + (time_t) ((now->msec + msec) / 1000))
+                - p;
+
+    return ngx_http_once_push_header(&r->headers_out.headers, &name, &value)
+           ? NGX_OK : NGX_ERROR;
+}

@@ -1,0 +1,265 @@
+/*
+ * Errors that the gateway itself answers: RFC 9457 application/problem+json,
+ * with a type that stays, and a member that says whether the same request may
+ * be sent again.
+ */
+#include "ngx_http_once.h"
+
+
+typedef struct {
+    ngx_uint_t   status;
+    ngx_uint_t   retryable;
+    ngx_str_t    type;
+    ngx_str_t    title;
+    ngx_str_t    detail;     /* where the caller has nothing more exact to say */
+} ngx_http_once_problem_t;
+
+
+/* In the order of ngx_http_once_problem_e. */
+
+static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
+
+    { NGX_HTTP_BAD_REQUEST, 0,
+      ngx_string("urn:once:problem:key-missing"),
+      ngx_string("Idempotency key is missing"),
+      ngx_string("This operation needs an idempotency key. Send a new, unique "
+                 "key with each new operation, and the same key with each "
+                 "repetition of it.") },
+
+    { NGX_HTTP_BAD_REQUEST, 0,
+      ngx_string("urn:once:problem:key-invalid"),
+      ngx_string("Idempotency key is invalid"),
+      ngx_string("A key is 1 to 255 visible ASCII characters, sent once.") },
+
+    { NGX_HTTP_BAD_REQUEST, 0,
+      ngx_string("urn:once:problem:scope-missing"),
+      ngx_string("Caller is not known"),
+      ngx_string("Idempotency keys belong to a caller, and this request does "
+                 "not say whose it is.") },
+
+    { NGX_HTTP_CONFLICT, 1,
+      ngx_string("urn:once:problem:in-flight"),
+      ngx_string("A request with this idempotency key is in progress"),
+      ngx_string("Send the same request again later to get its response.") },
+
+    { NGX_HTTP_CONFLICT, 0,
+      ngx_string("urn:once:problem:outcome-unknown"),
+      ngx_string("The outcome of this operation is not known"),
+      ngx_string("An earlier request with this key may have taken effect. It "
+                 "is not repeated until its outcome has been settled.") },
+
+    { 422, 0,
+      ngx_string("urn:once:problem:key-reused"),
+      ngx_string("Idempotency key was used for another request"),
+      ngx_string("The first request with this key was different. Send a new "
+                 "key with a new operation.") },
+
+    { NGX_HTTP_BAD_GATEWAY, 1,
+      ngx_string("urn:once:problem:response-incomplete"),
+      ngx_string("The response was cut off"),
+      ngx_string("The operation may have taken effect. Send the same request "
+                 "with the same key again to learn its outcome.") },
+
+    { NGX_HTTP_SERVICE_UNAVAILABLE, 1,
+      ngx_string("urn:once:problem:store-unavailable"),
+      ngx_string("Idempotency records are not available"),
+      ngx_string("Send the same request with the same key again later.") },
+
+    { NGX_HTTP_TOO_MANY_REQUESTS, 1,
+      ngx_string("urn:once:problem:too-many-waiters"),
+      ngx_string("Too many requests wait for the same operation"),
+      ngx_string("Send the same request with the same key again later.") }
+};
+
+
+static ngx_int_t
+ngx_http_once_add_header(ngx_http_request_t *r, const char *name,
+    ngx_str_t *value)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->hash = 1;
+    h->key.data = (u_char *) name;
+    h->key.len = ngx_strlen(name);
+    h->value = *value;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_problem_headers(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, time_t retry_after)
+{
+    u_char     *p;
+    ngx_str_t   value;
+
+    ngx_str_set(&value, "en");
+    if (ngx_http_once_add_header(r, "Content-Language", &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_str_set(&value, "no-store");
+    if (ngx_http_once_add_header(r, "Cache-Control", &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (retry_after > 0) {
+        value.data = ngx_pnalloc(r->pool, NGX_TIME_T_LEN);
+        if (value.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        p = ngx_sprintf(value.data, "%T", retry_after);
+        value.len = p - value.data;
+
+        if (ngx_http_once_add_header(r, "Retry-After", &value) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    if (conf->docs.len) {
+        value.len = sizeof("<>; rel=\"describedby\"; type=\"text/html\"") - 1
+                    + conf->docs.len;
+        value.data = ngx_pnalloc(r->pool, value.len);
+        if (value.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_sprintf(value.data, "<%V>; rel=\"describedby\"; "
+                    "type=\"text/html\"", &conf->docs);
+
+        return ngx_http_once_add_header(r, "Link", &value);
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_buf_t *
+ngx_http_once_problem_body(ngx_http_request_t *r,
+    const ngx_http_once_problem_t *problem, const ngx_str_t *detail)
+{
+    u_char     *p;
+    size_t      escape, len;
+    ngx_buf_t  *b;
+
+    escape = (size_t) ngx_escape_json(NULL, detail->data, detail->len);
+
+    len = sizeof("{\"type\":\"\",\"title\":\"\",\"status\":000,"
+                 "\"detail\":\"\",\"retryable\":false}" CRLF)
+          + problem->type.len + problem->title.len + detail->len + escape;
+
+    b = ngx_create_temp_buf(r->pool, len);
+    if (b == NULL) {
+        return NULL;
+    }
+
+    p = ngx_sprintf(b->last, "{\"type\":\"%V\",\"title\":\"%V\",\"status\":%ui,"
+                    "\"detail\":\"", &problem->type, &problem->title,
+                    problem->status);
+    p = (u_char *) ngx_escape_json(p, detail->data, detail->len);
+    b->last = ngx_sprintf(p, "\",\"retryable\":%s}" CRLF,
+                          problem->retryable ? "true" : "false");
+
+    b->last_buf = (r == r->main) ? 1 : 0;
+    b->last_in_chain = 1;
+
+    return b;
+}
+
+
+/* Whoever reads it wants to know where the key is looked for. */
+
+static void
+ngx_http_once_key_detail(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf,
+    ngx_str_t *detail)
+{
+    size_t   len;
+    u_char  *p;
+
+    static const u_char  before[] = "This operation needs an idempotency key "
+                                    "in the header ";
+    static const u_char  after[] = ". Send a new, unique key with each new "
+                                   "operation, and the same key with each "
+                                   "repetition of it.";
+
+    *detail = ngx_http_once_problems[NGX_HTTP_ONCE_P_KEY_MISSING].detail;
+
+    len = sizeof(before) - 1 + conf->key_header.len + sizeof(after) - 1;
+
+    p = conf->key_header.len ? ngx_pnalloc(r->pool, len) : NULL;
+    if (p == NULL) {
+        return;
+    }
+
+    detail->data = p;
+    detail->len = len;
+
+    ngx_sprintf(p, "%s%V%s", before, &conf->key_header, after);
+}
+
+
+ngx_int_t
+ngx_http_once_send_problem(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e code,
+    ngx_str_t *detail, time_t retry_after)
+{
+    ngx_int_t                       rc;
+    ngx_buf_t                      *b;
+    ngx_str_t                       text;
+    ngx_chain_t                     out;
+    const ngx_http_once_problem_t  *problem;
+
+    problem = &ngx_http_once_problems[code];
+    text = problem->detail;
+
+    if (detail && detail->len) {
+        text = *detail;
+
+    } else if (code == NGX_HTTP_ONCE_P_KEY_MISSING) {
+        ngx_http_once_key_detail(r, conf, &text);
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    b = ngx_http_once_problem_body(r, problem, &text);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    /* nothing may be left of a response that had begun to come in */
+    ngx_http_clean_header(r);
+
+    r->err_status = 0;
+    r->headers_out.status = problem->status;
+    r->headers_out.content_length_n = b->last - b->pos;
+    ngx_str_set(&r->headers_out.content_type, "application/problem+json");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    r->headers_out.content_type_lowcase = NULL;
+
+    if (ngx_http_once_problem_headers(r, conf, retry_after) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}

@@ -1,0 +1,180 @@
+/*
+ * What the files of the request path share: handler, body, headers, guard,
+ * hold, replay, wait, store (and early, which looks ahead of them).
+ *
+ * Who owns what. The context (ngx_http_once_ctx_t) and the held response live
+ * as long as the request. The guard outlives it: whatever a request was granted
+ * is ended by its guard, when the response is complete or when the request goes
+ * away, whichever comes first. Callbacks of the library touch the guard only;
+ * guard->ctx is NULL once the request is gone.
+ */
+#ifndef NGX_HTTP_ONCE_REQUEST_H
+#define NGX_HTTP_ONCE_REQUEST_H
+
+#include "ngx_http_once.h"
+
+
+/* A bit of r->buffered, which has four: 1, 2 and 4 are taken. */
+#define NGX_HTTP_ONCE_BUFFERED  0x08
+
+#define ngx_http_once_slice(str)  { (str)->data, (str)->len }
+
+
+typedef enum {
+    NGX_HTTP_ONCE_OPEN = 0,            /* the claim has not been ended */
+    NGX_HTTP_ONCE_COMPLETING,
+    NGX_HTTP_ONCE_RELEASING,
+    NGX_HTTP_ONCE_DOUBTING
+} ngx_http_once_end_e;
+
+
+struct ngx_http_once_guard_s {
+    ngx_queue_t                  queue;            /* of the worker's guards */
+    ngx_uint_t                   refs;             /* the request, and each call that will call back */
+
+    ngx_http_once_ctx_t         *ctx;              /* NULL: the request is gone */
+    ngx_http_once_loc_conf_t    *conf;             /* of the worker's cycle, which lives as long as the worker */
+
+    once_claim_t                *claim;            /* NULL: not granted, or ended */
+    u_char                       id[ONCE_ID_SIZE]; /* of the record, once granted */
+    ngx_http_once_end_e          end;
+    ngx_msec_t                   granted;          /* when */
+    uint64_t                     asked_usec;       /* when the call that is under way was made */
+
+    unsigned                     running:1;        /* granted, and its end is not known yet */
+};
+
+
+/* The response of the operation, from its header on, and what is known of the upstream. */
+struct ngx_http_once_hold_s {
+    u_char                      *data;             /* of the body: one piece */
+    size_t                       len;
+    size_t                       size;
+    ngx_chain_t                 *kept;             /* what comes in while the store is written, not copied */
+    ngx_uint_t                   header_status;    /* that the upstream sent in a whole header; 0: none */
+    once_verdict_t               said;
+    uint64_t                     retain_ms;
+    ngx_uint_t                   http_version;     /* of the client: the proxy module overwrites it */
+
+    unsigned                     sent:1;           /* bytes of the request may have reached an upstream */
+    unsigned                     broken:1;         /* the response ended early */
+    unsigned                     live:1;           /* the response is an upstream's own, not nginx's */
+    unsigned                     header_sent:1;    /* to the client */
+    unsigned                     stream:1;         /* too large to be held: passes when it is recorded */
+    unsigned                     delayed:1;        /* we stopped the writing to the client */
+    unsigned                     whole:1;          /* the last byte came */
+};
+
+
+/* ------------------------------------------------------------- ..._handler.c */
+
+/*
+ * Fills in key and scope of a guarded request; does nothing where they are there already. NGX_OK; NGX_DECLINED: no key, and
+ * none is required; NGX_ABORT: `problem` and `detail` say why; NGX_ERROR.
+ */
+ngx_int_t ngx_http_once_identify(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_http_once_problem_e *problem,
+    ngx_str_t *detail);
+
+/* Asks the store; the answer comes by itself. Also to ask again, after a wait. */
+void ngx_http_once_ask(ngx_http_once_ctx_t *ctx);
+
+/* Ends the request of an event that is not its own. */
+void ngx_http_once_finish(ngx_http_request_t *r, ngx_int_t rc);
+
+time_t ngx_http_once_retry_after(ngx_http_once_loc_conf_t *conf,
+    once_answer_t *answer);
+
+
+/* ---------------------------------------------------------------- ..._body.c */
+
+/* Bytes that did not come through the filter, because somebody else had read the body before. */
+ngx_int_t ngx_http_once_body_of(ngx_http_request_t *r, once_body_t *body);
+
+
+/* ------------------------------------------------------------- ..._headers.c */
+
+/* Takes Once-* out of what a client sent: the names are the gateway's. */
+ngx_int_t ngx_http_once_strip_request(ngx_http_request_t *r);
+ngx_int_t ngx_http_once_add_claim(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* Takes Once-Outcome and Once-Retain out of a response. */
+void ngx_http_once_strip_response(ngx_http_request_t *r);
+
+/* Notes what an upstream got and said, before the next one takes its place. */
+void ngx_http_once_note_upstream(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
+
+/* The headers to be stored, in the request's pool. */
+ngx_int_t ngx_http_once_collect_headers(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, once_response_t *response);
+
+/* Whether a header of this name may be stored and replayed. */
+ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
+    u_char *name, size_t len);
+
+ngx_table_elt_t *ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name,
+    ngx_str_t *value);
+ngx_int_t ngx_http_once_add_expires(ngx_http_request_t *r,
+    const once_record_t *record);
+
+
+/* --------------------------------------------------------------- ..._guard.c */
+
+ngx_http_once_guard_t *ngx_http_once_guard_new(ngx_http_once_ctx_t *ctx);
+void ngx_http_once_guard_ref(ngx_http_once_guard_t *guard);
+void ngx_http_once_guard_unref(ngx_http_once_guard_t *guard);
+void ngx_http_once_guard_grant(ngx_http_once_guard_t *guard,
+    once_answer_t *answer);
+
+/* The request goes away: ends what it was granted, if nobody has. */
+void ngx_http_once_guard_leave(ngx_http_once_guard_t *guard);
+
+/* NGX_ERROR: the claim could not be ended and was dropped: its lease will. */
+ngx_int_t ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
+    once_response_t *response);
+ngx_int_t ngx_http_once_guard_release(ngx_http_once_guard_t *guard,
+    ngx_uint_t status, const char *note);
+ngx_int_t ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard);
+
+/* Whether a guard of this worker runs the operation of this record now. */
+ngx_uint_t ngx_http_once_guard_runs(const u_char *id);
+
+/* The process ends: no request will be answered any more. */
+void ngx_http_once_guards_end(void);
+
+uint64_t ngx_http_once_usec(void);
+
+
+/* ---------------------------------------------------------------- ..._hold.c */
+
+/* What became of the end of the claim; the request is alive. */
+void ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx,
+    once_answer_t *answer);
+
+
+/* -------------------------------------------------------------- ..._replay.c */
+
+/* Sends the stored response of a kept answer. Returns what a content handler returns. */
+ngx_int_t ngx_http_once_send_stored(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_uint_t replayed);
+
+
+/* ---------------------------------------------------------------- ..._wait.c */
+
+/* NGX_OK: waits, and will ask again; NGX_DECLINED: it waited long enough; NGX_BUSY: too many wait; NGX_ERROR. */
+ngx_int_t ngx_http_once_wait(ngx_http_once_ctx_t *ctx,
+    once_answer_t *answer);
+
+/* The answer was not busy: the others that wait for the same record learn of it. */
+void ngx_http_once_wait_over(ngx_http_once_ctx_t *ctx);
+
+/* The request goes away. */
+void ngx_http_once_wait_leave(ngx_http_once_ctx_t *ctx);
+
+/* An operation of this worker has ended. */
+void ngx_http_once_wake(const u_char *id);
+
+
+#endif

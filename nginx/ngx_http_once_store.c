@@ -1,0 +1,467 @@
+/*
+ * Stores of a worker. The master opens none: a handle belongs to the process
+ * that opened it, and a local store has a thread. Each worker opens all stores
+ * of its configuration when it starts and watches their descriptors like any
+ * connection. A store that cannot be opened is tried again each second; until
+ * then guarded locations answer 503.
+ */
+#include "ngx_http_once_request.h"
+
+
+#define NGX_HTTP_ONCE_REOPEN_MSEC  1000
+#define NGX_HTTP_ONCE_CLOSE_MSEC   2000
+#define NGX_HTTP_ONCE_IDLE_MSEC    3600000
+
+
+static ngx_int_t ngx_http_once_store_open(ngx_http_once_store_t *store,
+    ngx_cycle_t *cycle);
+
+
+/* Never fires to any effect: as long as it is set and cannot be cancelled, nginx does not end a worker that is to quit. */
+static ngx_event_t       ngx_http_once_exit_event;
+static ngx_connection_t  ngx_http_once_exit_dummy;    /* nginx names an event in its debug log by a descriptor */
+static ngx_uint_t        ngx_http_once_exit_holds;
+
+
+static void
+ngx_http_once_exit_handler(ngx_event_t *ev)
+{
+    ngx_add_timer(ev, NGX_HTTP_ONCE_IDLE_MSEC);
+}
+
+
+void
+ngx_http_once_hold_exit(void)
+{
+    ngx_http_once_exit_holds++;
+    ngx_http_once_exit_event.cancelable = 0;
+}
+
+
+void
+ngx_http_once_allow_exit(void)
+{
+    ngx_http_once_exit_holds--;
+
+    if (ngx_http_once_exit_holds == 0) {
+        ngx_http_once_exit_event.cancelable = 1;
+    }
+}
+
+
+static ngx_uint_t
+ngx_http_once_same(ngx_str_t *one, ngx_str_t *two)
+{
+    return one->len == two->len
+           && ngx_memcmp(one->data, two->data, one->len) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_once_copy_text(ngx_conf_t *cf, ngx_str_t *to, ngx_str_t *from)
+{
+    to->len = from->len;
+    to->data = ngx_pnalloc(cf->pool, from->len + 1);
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    *ngx_cpymem(to->data, from->data, from->len) = '\0';
+
+    return NGX_OK;
+}
+
+
+ngx_http_once_store_t *
+ngx_http_once_store_add(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
+{
+    ngx_uint_t                   i;
+    ngx_http_once_store_t      **stores, *store;
+    ngx_http_once_main_conf_t   *omcf;
+
+    omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
+    stores = omcf->stores.elts;
+
+    for (i = 0; i < omcf->stores.nelts; i++) {
+
+        if (stores[i]->timeout == conf->store_timeout
+            && ngx_http_once_same(&stores[i]->url, &conf->store_url)
+            && ngx_http_once_same(&stores[i]->secret_file, &conf->secret_file))
+        {
+            return stores[i];
+        }
+    }
+
+    store = ngx_pcalloc(cf->pool, sizeof(ngx_http_once_store_t));
+    if (store == NULL) {
+        return NULL;
+    }
+
+    store->timeout = conf->store_timeout;
+
+    if (ngx_http_once_copy_text(cf, &store->url, &conf->store_url) != NGX_OK
+        || ngx_http_once_copy_text(cf, &store->secret_file,
+                                   &conf->secret_file)
+           != NGX_OK)
+    {
+        return NULL;
+    }
+
+    stores = ngx_array_push(&omcf->stores);
+    if (stores == NULL) {
+        return NULL;
+    }
+
+    *stores = store;
+
+    return store;
+}
+
+
+/* ------------------------------------------------------------- in the master */
+
+/* The directory of a local store; an empty one for other stores. */
+
+static void
+ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
+    size_t size)
+{
+    u_char  *p;
+
+    *path = '\0';
+
+    if (ngx_strncmp(store->url.data, "local:", 6) != 0) {
+        return;
+    }
+
+    p = ngx_cpystrn(path, store->url.data + 6, size);
+
+    for (p = path; *p; p++) {
+
+        if (*p == '?') {
+            *p = '\0';
+            return;
+        }
+
+        if (*p == '%') {
+            /* the library decodes it: then it also makes it, or says why not */
+            *path = '\0';
+            return;
+        }
+    }
+}
+
+
+/*
+ * Workers of another user could not make the directory where root keeps its
+ * data. What is there already is left as it is.
+ */
+
+static void
+ngx_http_once_make_directory(ngx_http_once_store_t *store, ngx_cycle_t *cycle,
+    ngx_core_conf_t *ccf)
+{
+    u_char  path[NGX_MAX_PATH];
+
+    ngx_http_once_store_path(store, path, sizeof(path));
+
+    if (*path == '\0' || geteuid() != 0
+        || ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT)
+    {
+        return;
+    }
+
+    if (ngx_create_dir(path, 0700) == NGX_FILE_ERROR) {
+
+        if (ngx_errno != NGX_EEXIST) {
+            ngx_log_error(NGX_LOG_ERR, cycle->log, ngx_errno,
+                          ngx_create_dir_n " \"%s\" failed", path);
+        }
+
+        return;
+    }
+
+    if (chown((const char *) path, ccf->user, ccf->group) == -1) {
+        ngx_log_error(NGX_LOG_ERR, cycle->log, ngx_errno,
+                      "chown(\"%s\", %d) failed", path, ccf->user);
+    }
+}
+
+
+ngx_int_t
+ngx_http_once_stores_prepare(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                   i;
+    ngx_core_conf_t             *ccf;
+    ngx_http_once_store_t      **stores;
+    ngx_http_once_main_conf_t   *omcf;
+
+    omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
+    stores = omcf->stores.elts;
+
+    for (i = 0; i < omcf->stores.nelts; i++) {
+
+        if (ngx_strncmp(stores[i]->url.data, "memory:", 7) == 0
+            && ccf->worker_processes > 1)
+        {
+            /* an error here would end the master, also at a reload */
+            stores[i]->refused = 1;
+
+            ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
+                          "once: \"%V\" is not shared by %i workers: write "
+                          "\"worker_processes 1\", or use a local store",
+                          &stores[i]->url, ccf->worker_processes);
+
+            if (ngx_is_init_cycle(cycle->old_cycle)) {
+                return NGX_ERROR;
+            }
+
+            continue;
+        }
+
+        if (!ngx_test_config) {
+            ngx_http_once_make_directory(stores[i], cycle, ccf);
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/* -------------------------------------------------------------- in a worker */
+
+static void
+ngx_http_once_store_handler(ngx_event_t *ev)
+{
+    int                     code;
+    ngx_connection_t       *c;
+    ngx_http_once_store_t  *store;
+
+    c = ev->data;
+    store = c->data;
+
+    code = once_dispatch(store->once);
+
+    if (code < 0) {
+        ngx_log_error(NGX_LOG_ALERT, ev->log, 0, "once: store \"%V\": %s",
+                      &store->url, once_error_text(code));
+    }
+}
+
+
+static ngx_int_t
+ngx_http_once_store_watch(ngx_http_once_store_t *store, ngx_cycle_t *cycle)
+{
+    ngx_connection_t  *c;
+
+    c = ngx_get_connection(once_fd(store->once), cycle->log);
+    if (c == NULL) {
+        return NGX_ERROR;
+    }
+
+    c->data = store;
+    c->pool = cycle->pool;
+    c->read->handler = ngx_http_once_store_handler;
+    c->read->log = cycle->log;
+    c->write->log = cycle->log;
+
+    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
+        ngx_free_connection(c);
+        return NGX_ERROR;
+    }
+
+    store->connection = c;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_once_store_unwatch(ngx_http_once_store_t *store)
+{
+    ngx_connection_t  *c;
+
+    c = store->connection;
+
+    if (c == NULL) {
+        return;
+    }
+
+    (void) ngx_del_event(c->read, NGX_READ_EVENT, 0);
+
+    if (c->read->posted) {
+        ngx_delete_posted_event(c->read);
+    }
+
+    ngx_free_connection(c);
+
+    c->fd = (ngx_socket_t) -1;
+    store->connection = NULL;
+}
+
+
+static int
+ngx_http_once_store_options(ngx_http_once_store_t *store,
+    once_options_t *options, once_error_t *err)
+{
+    int     code;
+    u_char  text[sizeof("file:") + NGX_MAX_PATH];
+
+    *ngx_snprintf(text, sizeof(text) - 1, "%Mms", store->timeout) = '\0';
+
+    code = once_options_set(options, "store_timeout", (char *) text, err);
+
+    if (code == ONCE_OK && store->secret_file.len) {
+        *ngx_snprintf(text, sizeof(text) - 1, "file:%V", &store->secret_file)
+            = '\0';
+
+        code = once_options_set(options, "secrets", (char *) text, err);
+    }
+
+    return code;
+}
+
+
+static int
+ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
+{
+    int              code;
+    once_options_t  *options;
+
+    options = once_options_new();
+
+    if (options == NULL) {
+        err->text[0] = '\0';
+        return ONCE_E_NOMEM;
+    }
+
+    code = ngx_http_once_store_options(store, options, err);
+
+    if (code == ONCE_OK) {
+        code = once_open((char *) store->url.data, options, &store->once, err);
+    }
+
+    once_options_free(options);
+
+    return code;
+}
+
+
+static void
+ngx_http_once_store_reopen(ngx_event_t *ev)
+{
+    ngx_http_once_store_t  *store;
+
+    store = ev->data;
+
+    if (ngx_http_once_store_open(store, (ngx_cycle_t *) ngx_cycle) == NGX_OK) {
+        ngx_log_error(NGX_LOG_NOTICE, ev->log, 0,
+                      "once: store \"%V\" is open now", &store->url);
+    }
+}
+
+
+static void
+ngx_http_once_store_later(ngx_http_once_store_t *store, ngx_cycle_t *cycle)
+{
+    store->reopen.handler = ngx_http_once_store_reopen;
+    store->reopen.data = store;
+    store->reopen.log = cycle->log;
+    store->reopen.cancelable = 1;
+
+    ngx_add_timer(&store->reopen, NGX_HTTP_ONCE_REOPEN_MSEC);
+}
+
+
+static ngx_int_t
+ngx_http_once_store_open(ngx_http_once_store_t *store, ngx_cycle_t *cycle)
+{
+    int           code;
+    once_error_t  err;
+
+    code = ngx_http_once_store_handle(store, &err);
+
+    if (code == ONCE_OK && ngx_http_once_store_watch(store, cycle) == NGX_OK) {
+        return NGX_OK;
+    }
+
+    /* said once: a store that stays away would fill the log */
+
+    if (store->reopen.handler == NULL) {
+        ngx_log_error(NGX_LOG_CRIT, cycle->log, 0,
+                      "once: store \"%V\" cannot be opened: %s; requests get "
+                      "503, tried again each second", &store->url,
+                      code == ONCE_OK ? "no free worker_connections"
+                      : err.text[0] ? err.text : once_error_text(code));
+    }
+
+    if (code == ONCE_OK) {
+        (void) once_close(store->once, 0);
+        store->once = NULL;
+    }
+
+    ngx_http_once_store_later(store, cycle);
+
+    return NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_once_stores_open(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                   i;
+    ngx_http_once_store_t      **stores;
+    ngx_http_once_main_conf_t   *omcf;
+
+    omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
+    stores = omcf->stores.elts;
+
+    for (i = 0; i < omcf->stores.nelts; i++) {
+
+        if (!stores[i]->refused) {
+            (void) ngx_http_once_store_open(stores[i], cycle);
+        }
+    }
+
+    ngx_http_once_exit_event.handler = ngx_http_once_exit_handler;
+    ngx_http_once_exit_event.data = &ngx_http_once_exit_dummy;
+    ngx_http_once_exit_event.log = cycle->log;
+    ngx_http_once_exit_event.cancelable = 1;
+
+    ngx_add_timer(&ngx_http_once_exit_event, NGX_HTTP_ONCE_IDLE_MSEC);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_once_stores_close(ngx_cycle_t *cycle)
+{
+    ngx_uint_t                   i;
+    ngx_http_once_store_t      **stores;
+    ngx_http_once_main_conf_t   *omcf;
+
+    ngx_http_once_guards_end();
+
+    omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
+    stores = omcf->stores.elts;
+
+    for (i = 0; i < omcf->stores.nelts; i++) {
+
+        ngx_http_once_store_unwatch(stores[i]);
+
+        if (stores[i]->once == NULL) {
+            continue;
+        }
+
+        if (once_close(stores[i]->once, NGX_HTTP_ONCE_CLOSE_MSEC) != ONCE_OK) {
+            ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                          "once: store \"%V\" did not take all that was "
+                          "written to it: those records wait for their lease",
+                          &stores[i]->url);
+        }
+
+        stores[i]->once = NULL;
+    }
+}

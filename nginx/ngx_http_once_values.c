@@ -1,0 +1,332 @@
+/*
+ * Reading values of directives: what all need, the store's and the policy's.
+ * What depends on more than one directive is decided when they are merged.
+ */
+#include "ngx_http_once_conf.h"
+
+
+char *
+ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *advice)
+{
+    ngx_str_t  *args;
+
+    args = cf->args->elts;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V\" in \"%V\" directive: %s",
+                       value, &args[0], advice);
+
+    return NGX_CONF_ERROR;
+}
+
+
+ngx_uint_t
+ngx_http_once_is(ngx_str_t *value, const char *word)
+{
+    return value->len == ngx_strlen(word)
+           && ngx_strncmp(value->data, word, value->len) == 0;
+}
+
+
+/* A name that may stand before the colon of a header line (RFC 9110, token). */
+
+ngx_uint_t
+ngx_http_once_is_token(ngx_str_t *value)
+{
+    u_char      c;
+    ngx_uint_t  i;
+
+    for (i = 0; i < value->len; i++) {
+        c = value->data[i];
+
+        if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z')
+            || (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '.')
+        {
+            continue;
+        }
+
+        return 0;
+    }
+
+    return value->len > 0;
+}
+
+
+/* Visible ASCII without what would end a quoted or angled string. */
+
+ngx_uint_t
+ngx_http_once_is_plain(ngx_str_t *value)
+{
+    u_char      c;
+    ngx_uint_t  i;
+
+    for (i = 0; i < value->len; i++) {
+        c = value->data[i];
+
+        if (c <= ' ' || c >= 0x7f || c == '<' || c == '>' || c == '"') {
+            return 0;
+        }
+    }
+
+    return value->len > 0;
+}
+
+
+ngx_http_complex_value_t *
+ngx_http_once_compile(ngx_conf_t *cf, ngx_str_t *value)
+{
+    ngx_http_complex_value_t          *cv;
+    ngx_http_compile_complex_value_t   ccv;
+
+    cv = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
+    if (cv == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+    ccv.cf = cf;
+    ccv.value = value;
+    ccv.complex_value = cv;
+
+    return ngx_http_compile_complex_value(&ccv) == NGX_OK ? cv : NULL;
+}
+
+
+char *
+ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->store_url.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->store_url = value[1];
+
+    return ngx_http_once_check_store_url(cf, &olcf->store_url);
+}
+
+
+char *
+ngx_http_once_set_secret_file(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->secret_file.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        ngx_str_set(&olcf->secret_file, "");
+        return NGX_CONF_OK;
+    }
+
+    if (value[1].len == 0) {
+        return ngx_http_once_bad(cf, &value[1], "name a file, or write off to "
+                                 "keep the secrets in the store");
+    }
+
+    olcf->secret_file = value[1];
+
+    if (ngx_conf_full_name(cf->cycle, &olcf->secret_file, 1) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* once_record and once_release take their items as several arguments too. */
+
+static ngx_int_t
+ngx_http_once_join(ngx_conf_t *cf, ngx_str_t *text)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+    len = 0;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        len += value[i].len + 1;
+    }
+
+    p = ngx_pnalloc(cf->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = p;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (i > 1) {
+            *p++ = ',';
+        }
+
+        p = ngx_cpymem(p, value[i].data, value[i].len);
+    }
+
+    *p = '\0';
+    text->len = p - text->data;
+
+    return NGX_OK;
+}
+
+
+/* The library knows what is right; it is asked here to tell the line too. */
+
+char *
+ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    int             code;
+    ngx_str_t      *text;
+    once_error_t    err;
+    once_policy_t  *policy;
+
+    text = (ngx_str_t *) (p + cmd->offset);
+
+    if (text->data) {
+        return "is duplicate";
+    }
+
+    if (ngx_http_once_join(cf, text) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    policy = once_policy_new();
+    if (policy == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    code = once_policy_set(policy,
+                           (char *) cmd->name.data + sizeof("once_") - 1,
+                           (char *) text->data, &err);
+    once_policy_free(policy);
+
+    return code == ONCE_OK ? NGX_CONF_OK
+                           : ngx_http_once_bad(cf, text, err.text);
+}
+
+
+char *
+ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t   n;
+    ngx_str_t  *value;
+
+    if (olcf->wait != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->wait = 0;
+
+    } else {
+        olcf->wait = ngx_parse_time(&value[1], 0);
+
+        if (olcf->wait == (ngx_msec_t) NGX_ERROR || olcf->wait == 0) {
+            return ngx_http_once_bad(cf, &value[1], "it must be a time such "
+                                     "as 5s, or off");
+        }
+    }
+
+    if (cf->args->nelts == 2) {
+        return NGX_CONF_OK;
+    }
+
+    n = NGX_ERROR;
+
+    if (value[2].len > 4 && ngx_strncmp(value[2].data, "max=", 4) == 0) {
+        n = ngx_atoi(value[2].data + 4, value[2].len - 4);
+    }
+
+    if (n == NGX_ERROR || n == 0) {
+        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, the "
+                                 "waiters that one key may have in a worker");
+    }
+
+    olcf->wait_max = n;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ssize_t     size;
+    ngx_str_t  *value;
+
+    if (olcf->store_body != NGX_CONF_UNSET_SIZE) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->store_body = 0;
+        return NGX_CONF_OK;
+    }
+
+    size = ngx_parse_size(&value[1]);
+
+    if (size <= 0 || (size_t) size > ONCE_BODY_STORE_MAX) {
+        return ngx_http_once_bad(cf, &value[1], "it must be a size from 1 to "
+                                 "16m, or off; larger responses pass through "
+                                 "and are recorded without their body");
+    }
+
+    olcf->store_body = size;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_retry_after(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t   seconds;
+    ngx_str_t  *value;
+
+    if (olcf->retry_after != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "auto")) {
+        olcf->retry_after = 0;
+        return NGX_CONF_OK;
+    }
+
+    seconds = ngx_parse_time(&value[1], 1);
+
+    if (seconds == NGX_ERROR || seconds == 0 || seconds > 86400) {
+        return ngx_http_once_bad(cf, &value[1], "it must be auto or seconds, "
+                                 "1 to 86400");
+    }
+
+    olcf->retry_after = seconds;
+
+    return NGX_CONF_OK;
+}

@@ -1,0 +1,353 @@
+/*
+ * Reading values of directives: which requests are guarded and how they are
+ * known, and what their answers look like.
+ */
+#include "ngx_http_once_conf.h"
+
+
+static ngx_conf_bitmask_t  ngx_http_once_methods[] = {
+    { ngx_string("POST"), NGX_HTTP_POST },
+    { ngx_string("PATCH"), NGX_HTTP_PATCH },
+    { ngx_string("PUT"), NGX_HTTP_PUT },
+    { ngx_string("DELETE"), NGX_HTTP_DELETE },
+    { ngx_null_string, 0 }
+};
+
+
+char *
+ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t           *value;
+    ngx_uint_t           i;
+    ngx_conf_bitmask_t  *method;
+
+    if (olcf->methods) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->methods = NGX_CONF_BITMASK_SET;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        for (method = ngx_http_once_methods; method->name.len; method++) {
+            if (ngx_http_once_is(&value[i], (char *) method->name.data)) {
+                break;
+            }
+        }
+
+        if (method->name.len == 0) {
+            return ngx_http_once_bad(cf, &value[i], "guarded can be POST, "
+                                     "PATCH, PUT and DELETE; others have no "
+                                     "effect that could happen twice");
+        }
+
+        olcf->methods |= method->mask;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_require(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->require != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "on")) {
+        olcf->require = NGX_HTTP_ONCE_REQUIRE_ON;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->require = NGX_HTTP_ONCE_REQUIRE_OFF;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_script_variables_count(&value[1]) == 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must be on, off or a "
+                                 "variable such as $require_key");
+    }
+
+    olcf->require = NGX_HTTP_ONCE_REQUIRE_VALUE;
+    olcf->require_value = ngx_http_once_compile(cf, &value[1]);
+
+    return olcf->require_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->key_header.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->key_strict = 0;
+
+    if (cf->args->nelts == 3) {
+        if (!ngx_http_once_is(&value[2], "strict")) {
+            return ngx_http_once_bad(cf, &value[2],
+                                     "only strict may follow the key");
+        }
+
+        olcf->key_strict = 1;
+    }
+
+    if (ngx_http_script_variables_count(&value[1])) {
+        ngx_str_set(&olcf->key_header, "");
+        olcf->key_value = ngx_http_once_compile(cf, &value[1]);
+
+        return olcf->key_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+    }
+
+    if (!ngx_http_once_is_token(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
+                                 "request header such as Idempotency-Key, or "
+                                 "contain a variable such as "
+                                 "$once_json_id");
+    }
+
+    olcf->key_header = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->scope_set != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->scope_set = 1;
+    olcf->scope_optional = 0;
+
+    if (cf->args->nelts == 3) {
+        if (!ngx_http_once_is(&value[2], "optional")) {
+            return ngx_http_once_bad(cf, &value[2],
+                                     "only optional may follow the scope");
+        }
+
+        olcf->scope_optional = 1;
+    }
+
+    if (ngx_http_once_is(&value[1], "none")) {
+        olcf->scope = NULL;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_script_variables_count(&value[1]) == 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must contain a variable "
+                                 "that tells callers apart, such as "
+                                 "$remote_user or $ssl_client_s_dn; write "
+                                 "none if all callers share one scope");
+    }
+
+    olcf->scope = ngx_http_once_compile(cf, &value[1]);
+
+    return olcf->scope ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_once_set_replay_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->replay_header.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        ngx_str_set(&olcf->replay_header, "");
+        return NGX_CONF_OK;
+    }
+
+    if (!ngx_http_once_is_token(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
+                                 "response header such as "
+                                 "Idempotent-Replayed, or off");
+    }
+
+    olcf->replay_header = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+/* What describes this connection or this message cannot be replayed. */
+
+static ngx_uint_t
+ngx_http_once_is_framing(ngx_str_t *name)
+{
+    ngx_uint_t  i;
+
+    static const char *const  names[] = {
+        "connection", "keep-alive", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade", "content-length", NULL
+    };
+
+    for (i = 0; names[i]; i++) {
+        if (ngx_http_once_is(name, names[i])) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+char *
+ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t   *value, *name;
+    ngx_uint_t   i;
+
+    if (olcf->replay_headers != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->replay_headers = NULL;
+
+    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "none")) {
+        return NGX_CONF_OK;
+    }
+
+    olcf->replay_headers = ngx_array_create(cf->pool, cf->args->nelts - 1,
+                                            sizeof(ngx_str_t));
+    if (olcf->replay_headers == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        ngx_strlow(value[i].data, value[i].data, value[i].len);
+
+        if (!ngx_http_once_is_token(&value[i])
+            || ngx_http_once_is_framing(&value[i]))
+        {
+            return ngx_http_once_bad(cf, &value[i], "it must be the name of "
+                                     "a response header that may be sent "
+                                     "again, such as Set-Cookie; or none");
+        }
+
+        name = ngx_array_push(olcf->replay_headers);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *name = value[i];
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_docs(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->docs.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        ngx_str_set(&olcf->docs, "");
+        return NGX_CONF_OK;
+    }
+
+    if (!ngx_http_once_is_plain(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], "it must be the URL of a page "
+                                 "that explains the errors, without spaces "
+                                 "or quotes; or off");
+    }
+
+    olcf->docs = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    int         mode;
+    ngx_str_t  *value;
+
+    if (olcf->fingerprint != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    mode = once_body_mode_parse((char *) value[1].data);
+
+    if (mode < 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must be exact, json, "
+                                 "multipart or none");
+    }
+
+    olcf->fingerprint = (ngx_uint_t) mode;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_on_store_error(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->pass_on_error != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->pass_on_error = ngx_http_once_is(&value[1], "pass");
+
+    if (!olcf->pass_on_error && !ngx_http_once_is(&value[1], "fail")) {
+        return ngx_http_once_bad(cf, &value[1], "it must be fail (answer "
+                                 "503) or pass (forward unguarded)");
+    }
+
+    return NGX_CONF_OK;
+}

@@ -1,0 +1,334 @@
+/*
+ * Requests that wait for another one with the same key. When that one runs in
+ * this worker, its end wakes them; when it runs elsewhere, one of them asks the
+ * store again, seldomer each time, and what it learns wakes the others. A key
+ * has a bounded number of them, and each waits a bounded time.
+ */
+#include "ngx_http_once_request.h"
+
+
+#define NGX_HTTP_ONCE_POLL_MIN  50
+#define NGX_HTTP_ONCE_POLL_MAX  1000
+
+
+/* A record that is waited for in this worker. */
+typedef struct {
+    ngx_rbtree_node_t            node;             /* its key: the first bytes of the record's id, which is a keyed hash */
+    ngx_queue_t                  waiters;
+    ngx_uint_t                   count;
+} ngx_http_once_awaited_t;
+
+
+struct ngx_http_once_waiter_s {
+    ngx_queue_t                  queue;
+    ngx_http_once_ctx_t         *ctx;
+    ngx_http_once_awaited_t     *awaited;          /* NULL: does not wait now */
+    ngx_event_t                  event;
+    ngx_msec_t                   deadline;
+    ngx_msec_t                   pause;            /* until the store is asked again; 0: somebody will wake us */
+};
+
+
+static ngx_rbtree_t       ngx_http_once_tree;
+static ngx_rbtree_node_t  ngx_http_once_sentinel;
+
+
+static ngx_rbtree_key_t
+ngx_http_once_tree_key(const u_char *id)
+{
+    ngx_rbtree_key_t  key;
+
+    ngx_memcpy(&key, id, sizeof(key));
+
+    return key;
+}
+
+
+static ngx_http_once_awaited_t *
+ngx_http_once_find(const u_char *id)
+{
+    ngx_rbtree_key_t    key;
+    ngx_rbtree_node_t  *node;
+
+    if (ngx_http_once_tree.root == NULL) {
+        ngx_rbtree_init(&ngx_http_once_tree, &ngx_http_once_sentinel,
+                        ngx_rbtree_insert_value);
+    }
+
+    key = ngx_http_once_tree_key(id);
+    node = ngx_http_once_tree.root;
+
+    while (node != &ngx_http_once_sentinel) {
+
+        if (key == node->key) {
+            return (ngx_http_once_awaited_t *) node;
+        }
+
+        node = (key < node->key) ? node->left : node->right;
+    }
+
+    return NULL;
+}
+
+
+static ngx_http_once_awaited_t *
+ngx_http_once_find_or_add(const u_char *id)
+{
+    ngx_http_once_awaited_t  *awaited;
+
+    awaited = ngx_http_once_find(id);
+
+    if (awaited) {
+        return awaited;
+    }
+
+    awaited = ngx_calloc(sizeof(ngx_http_once_awaited_t), ngx_cycle->log);
+    if (awaited == NULL) {
+        return NULL;
+    }
+
+    ngx_queue_init(&awaited->waiters);
+    awaited->node.key = ngx_http_once_tree_key(id);
+    ngx_rbtree_insert(&ngx_http_once_tree, &awaited->node);
+
+    return awaited;
+}
+
+
+/* ------------------------------------------------------------------- waiting */
+
+static void
+ngx_http_once_arm(ngx_http_once_waiter_t *waiter)
+{
+    ngx_msec_t      pause;
+    ngx_msec_int_t  left;
+
+    left = (ngx_msec_int_t) (waiter->deadline - ngx_current_msec);
+    left = ngx_max(left, 1);
+
+    if (waiter->pause) {
+        /* many workers must not ask in step */
+        pause = waiter->pause - waiter->pause / 4
+                + (ngx_msec_t) ngx_random() % (waiter->pause / 2 + 1);
+
+        left = ngx_min(left, (ngx_msec_int_t) pause);
+        waiter->pause = ngx_min(waiter->pause * 2, NGX_HTTP_ONCE_POLL_MAX);
+    }
+
+    ngx_add_timer(&waiter->event, (ngx_msec_t) left);
+}
+
+
+/* The first in the queue asks for all of them, unless they will be woken. */
+
+static void
+ngx_http_once_appoint(ngx_http_once_awaited_t *awaited)
+{
+    ngx_http_once_waiter_t  *first;
+
+    first = ngx_queue_data(ngx_queue_head(&awaited->waiters),
+                           ngx_http_once_waiter_t, queue);
+
+    if (first->pause == 0 && first->event.timer_set) {
+        first->pause = NGX_HTTP_ONCE_POLL_MIN;
+        ngx_http_once_arm(first);
+    }
+}
+
+
+/* Takes a waiter out; what is left of the others goes on. */
+
+static void
+ngx_http_once_take_out(ngx_http_once_waiter_t *waiter)
+{
+    ngx_http_once_awaited_t  *awaited;
+
+    awaited = waiter->awaited;
+
+    if (waiter->event.timer_set) {
+        ngx_del_timer(&waiter->event);
+    }
+
+    if (awaited == NULL) {
+        return;
+    }
+
+    ngx_queue_remove(&waiter->queue);
+    waiter->awaited = NULL;
+    awaited->count--;
+
+    if (awaited->count == 0) {
+        ngx_rbtree_delete(&ngx_http_once_tree, &awaited->node);
+        ngx_free(awaited);
+        return;
+    }
+
+    if (waiter->pause) {
+        ngx_http_once_appoint(awaited);
+    }
+}
+
+
+static void
+ngx_http_once_wait_handler(ngx_event_t *ev)
+{
+    ngx_http_request_t      *r;
+    ngx_http_once_waiter_t  *waiter;
+
+    waiter = ev->data;
+    r = waiter->ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    /* the last ask, at the deadline, is answered with what it finds */
+
+    ngx_http_once_ask(waiter->ctx);
+}
+
+
+static ngx_http_once_waiter_t *
+ngx_http_once_waiter_new(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_waiter_t  *waiter;
+
+    waiter = ngx_pcalloc(ctx->request->pool, sizeof(ngx_http_once_waiter_t));
+    if (waiter == NULL) {
+        return NULL;
+    }
+
+    waiter->ctx = ctx;
+    waiter->deadline = ngx_current_msec + ctx->conf->wait;
+    waiter->event.handler = ngx_http_once_wait_handler;
+    waiter->event.data = waiter;
+    waiter->event.log = ctx->request->connection->log;
+
+    ctx->waiter = waiter;
+
+    return waiter;
+}
+
+
+static ngx_int_t
+ngx_http_once_join(ngx_http_once_ctx_t *ctx, ngx_http_once_waiter_t *waiter,
+    const u_char *id)
+{
+    ngx_http_once_awaited_t  *awaited;
+
+    awaited = ngx_http_once_find_or_add(id);
+    if (awaited == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (awaited->count >= ctx->conf->wait_max) {
+        return NGX_BUSY;
+    }
+
+    waiter->pause = (awaited->count || ngx_http_once_guard_runs(id))
+                    ? 0 : NGX_HTTP_ONCE_POLL_MIN;
+    waiter->awaited = awaited;
+
+    ngx_queue_insert_tail(&awaited->waiters, &waiter->queue);
+    awaited->count++;
+
+    if (!ctx->waited) {
+        ctx->waited = 1;
+        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_WAITED);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_wait(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
+{
+    ngx_int_t                rc;
+    const once_record_t     *record;
+    ngx_http_once_waiter_t  *waiter;
+
+    record = once_answer_record(answer);
+    waiter = ctx->waiter;
+
+    if (ctx->conf->wait == 0 || record == NULL) {
+        return NGX_DECLINED;
+    }
+
+    if (waiter == NULL) {
+        waiter = ngx_http_once_waiter_new(ctx);
+
+        if (waiter == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    if ((ngx_msec_int_t) (waiter->deadline - ngx_current_msec) <= 0) {
+        ngx_http_once_take_out(waiter);
+        return NGX_DECLINED;
+    }
+
+    if (waiter->awaited == NULL) {
+        rc = ngx_http_once_join(ctx, waiter, once_record_id(record));
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+    }
+
+    ctx->phase = NGX_HTTP_ONCE_WAITING;
+    ngx_http_once_arm(waiter);
+
+    return NGX_OK;
+}
+
+
+/* ------------------------------------------------------------------- waking */
+
+void
+ngx_http_once_wake(const u_char *id)
+{
+    ngx_http_once_ctx_t      *ctx;
+    ngx_http_once_waiter_t   *waiter;
+    ngx_http_once_awaited_t  *awaited;
+
+    /* looked for each time: an ask that fails at once may end other requests */
+
+    while ((awaited = ngx_http_once_find(id)) != NULL) {
+
+        waiter = ngx_queue_data(ngx_queue_head(&awaited->waiters),
+                                ngx_http_once_waiter_t, queue);
+        ctx = waiter->ctx;
+        waiter->pause = 0;
+
+        ngx_http_once_take_out(waiter);
+
+        if (ctx->phase == NGX_HTTP_ONCE_WAITING) {
+            ngx_http_once_ask(ctx);
+        }
+    }
+}
+
+
+void
+ngx_http_once_wait_over(ngx_http_once_ctx_t *ctx)
+{
+    ngx_rbtree_key_t  key;
+
+    if (ctx->waiter == NULL || ctx->waiter->awaited == NULL) {
+        return;
+    }
+
+    key = ctx->waiter->awaited->node.key;
+    ctx->waiter->pause = 0;
+
+    ngx_http_once_take_out(ctx->waiter);
+    ngx_http_once_wake((u_char *) &key);
+}
+
+
+void
+ngx_http_once_wait_leave(ngx_http_once_ctx_t *ctx)
+{
+    if (ctx->waiter) {
+        ngx_http_once_take_out(ctx->waiter);
+    }
+}
