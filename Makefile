@@ -17,12 +17,13 @@ ifndef NO_DEPS
 	@scripts/deps
 endif
 
-build: deps ## build/once, build/libonce.a, build/libonce.so
+build: deps ## build/once, build/libonce.a, build/libonce.so, build/ngx_http_once_module.so
 	@scripts/build $(BUILD) --product
-	@echo 'built: $(BUILD)/once $(BUILD)/libonce.a $(BUILD)/libonce.so'
+	@echo built: $(wildcard $(addprefix $(BUILD)/,once libonce.a libonce.so ngx_http_once_module.so))
 
-run: build ## a demonstration: claim, replay, mismatch, takeover
-	@$(BUILD)/once demo
+run: deps ## a backend behind the gate, and what to type to see it work (PORT=8080)
+	@scripts/build $(BUILD) --product example_payments
+	@scripts/run
 
 test: deps ## all tests; the last line counts them
 	@scripts/test
@@ -33,7 +34,7 @@ check: deps ## format, layers, static analysis, scripts, man pages
 bench: deps ## how fast, and how many instructions a decision takes
 	@scripts/bench
 
-soak: deps ## simulation, model check and fuzzing for SOAK_SECONDS (default 600)
+soak: deps ## simulation, model check, crashes and fuzzing for SOAK_SECONDS (default 600)
 	@scripts/soak
 
 install: build ## install below DESTDIR and PREFIX

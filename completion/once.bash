@@ -3,10 +3,11 @@
 # The words that can follow `once` and the words given.
 _once_commands() {
     case $1 in
-    '') echo demo keys stats reap fsck backup key secret conformance bench help --help --version ;;
+    '') echo gate demo keys stats reap fsck backup pg key secret conformance bench help --help --version ;;
     keys) echo list show settle release purge export ;;
     key) echo new derive hash compose check ;;
     secret) echo rotate ;;
+    pg) echo install upgrade status ;;
     bench) echo store ;;
     esac
 }
@@ -15,6 +16,7 @@ _once_options() {
     local filter='--state --stuck --older --younger --scope --scope-file --scope-hash --limit'
     local target='--scope --scope-file --key'
     case $1 in
+    gate) echo --upstream --listen --store --route --scope --tls-cert --tls-key --status --set --workers --nginx --module --print-config ;;
     'keys list') echo "$filter --wide --json" ;;
     'keys show') echo "$target --headers --body --force --json" ;;
     'keys settle') echo "$target --claim --completed --status --header --body-file --failed --note --force --yes" ;;
@@ -24,6 +26,9 @@ _once_options() {
     stats) echo --max-stuck --json ;;
     reap) echo --limit ;;
     fsck) echo --repair --json ;;
+    'pg install') echo --cron --print --sql ;;
+    'pg upgrade') echo --cron --sql ;;
+    'pg status') echo --json ;;
     'key new') echo --v7 --count ;;
     'key derive') echo --parent --step ;;
     'key hash') echo --principal --action --payload-file --bucket --at ;;
@@ -40,7 +45,8 @@ _once_takes_value() {
     case $1 in
     --older | --younger | --scope | --scope-hash | --limit | --key | --claim | --status | --header | --note | --max-stuck | \
         --count | --parent | --step | --principal | --action | --bucket | --at | --keep | --filter | --threads | --processes | \
-        --seed | --pairs | --inflight | --value-size | --seconds) return 0 ;;
+        --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --listen | --store | --route | \
+        --set | --workers) return 0 ;;
     esac
     return 1
 }
@@ -59,7 +65,7 @@ _once() {
         fi
     elif [ "$COMP_CWORD" = 2 ] && [ -n "$(_once_commands "$first")" ]; then
         words="$(_once_commands "$first") --help"
-    elif [[ $previous == --*-file || ($first == backup && $current != -*) ]]; then
+    elif [[ $previous == --*-file || $previous == --tls-* || $previous == --nginx || $previous == --module || ($first == backup && $current != -*) ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
     elif [ "$previous" = --state ]; then

@@ -2,6 +2,7 @@
 
 /* clang-format off */
 const once__cli_command_t *const once__cli_commands[] = {
+    &once__cli_gate,
     &once__cli_demo,
     &once__cli_keys_list,
     &once__cli_keys_show,
@@ -13,6 +14,9 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_reap,
     &once__cli_fsck,
     &once__cli_backup,
+    &once__cli_pg_install,
+    &once__cli_pg_upgrade,
+    &once__cli_pg_status,
     &once__cli_key_new,
     &once__cli_key_derive,
     &once__cli_key_hash,

@@ -6,6 +6,7 @@
 
 #include "cli/cli.h"
 
+extern const once__cli_command_t once__cli_gate;
 extern const once__cli_command_t once__cli_demo;
 extern const once__cli_command_t once__cli_keys_list;
 extern const once__cli_command_t once__cli_keys_show;
@@ -17,6 +18,9 @@ extern const once__cli_command_t once__cli_stats;
 extern const once__cli_command_t once__cli_reap;
 extern const once__cli_command_t once__cli_fsck;
 extern const once__cli_command_t once__cli_backup;
+extern const once__cli_command_t once__cli_pg_install;
+extern const once__cli_command_t once__cli_pg_upgrade;
+extern const once__cli_command_t once__cli_pg_status;
 extern const once__cli_command_t once__cli_key_new;
 extern const once__cli_command_t once__cli_key_derive;
 extern const once__cli_command_t once__cli_key_hash;

@@ -103,13 +103,18 @@ static int split(once__url_t *url, once_error_t *err)
 
 int once__url_parse(once__url_t *url, const char *text, once_error_t *err)
 {
+    size_t len = strlen(text), raw = strcspn(text, "?");
     int code;
 
     memset(url, 0, sizeof(*url));
-    url->memory = strdup(text);
+    url->memory = malloc(len + 1 + raw + 1);
     if (url->memory == NULL) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
+    memcpy(url->memory, text, len + 1);
+    memcpy(url->memory + len + 1, text, raw);
+    url->memory[len + 1 + raw] = '\0';
+    url->raw = url->memory + len + 1;
     code = split(url, err);
     if (code != ONCE_OK) {
         once__url_free(url);

@@ -19,7 +19,8 @@ typedef struct once__url_param {
 typedef struct once__url {
     char *memory; /* everything below points into it */
     const char *scheme;
-    char *path; /* decoded; for scheme:// URLs it begins with the two slashes */
+    char *path;      /* decoded; for scheme:// URLs it begins with the two slashes */
+    const char *raw; /* as it was written, up to the parameters */
     once__url_param_t params[ONCE__URL_PARAMS_MAX];
     size_t count;
 } once__url_t;

@@ -97,6 +97,17 @@ void make_completed(once_t *once, const char *scope, const char *key, const char
                      ONCE_OK);
 }
 
+void make_unlike(char *body, size_t size, unsigned number)
+{
+    uint64_t n = number + 1;
+
+    for (size_t i = 0; i + 1 < size; i++) {
+        n = n * 6364136223846793005u + 1442695040888963407u;
+        body[i] = (char)('a' + (n >> 40) % 26);
+    }
+    body[size - 1] = '\0';
+}
+
 void make_failed(once_t *once, const char *scope, const char *key, const char *note)
 {
     assert_int_equal(once_release_sync(claim(once, scope, key, LONG_LEASE), 503, slice(note), NULL),

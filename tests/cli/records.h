@@ -21,6 +21,8 @@ void make_stuck(once_t *once, const char *scope, const char *key, const char *re
 void make_unknown(once_t *once, const char *scope, const char *key, const char *recover);
 void make_pending(once_t *once, const char *scope, const char *key);
 void make_completed(once_t *once, const char *scope, const char *key, const char *body);
+/* Fills `body` with letters that no other `number` has, so that nothing can be saved by what they have in common. */
+void make_unlike(char *body, size_t size, unsigned number);
 void make_failed(once_t *once, const char *scope, const char *key, const char *note);
 
 typedef struct id {

@@ -171,9 +171,10 @@ static void damage_is_not_hidden(void **state)
     name_copy(&copy, &place, "copy");
     once = open_store(place.url);
     for (int i = 0; i < 10; i++) {
-        char key[8];
+        char key[8], body[200];
         snprintf(key, sizeof(key), "k%d", i);
-        make_completed(once, "s", key, "body");
+        make_unlike(body, sizeof(body), (unsigned)i);
+        make_completed(once, "s", key, body);
     }
     spoil(inside(&place, "segments/00000001.log"), 300, 1);
     r = backup(&place, &copy);
@@ -290,12 +291,11 @@ static void fill(const place_t *place)
     once_t *once = open_store(place->url);
     char body[1000];
 
-    memset(body, 'x', sizeof(body) - 1);
-    body[sizeof(body) - 1] = '\0';
     for (int i = 0; i < 120; i++) {
         once_response_t response = ONCE_RESPONSE_INIT;
         char key[16];
         snprintf(key, sizeof(key), "k%d", i);
+        make_unlike(body, sizeof(body), (unsigned)i);
         if (i % 20 == 0) {
             make_stuck(once, "s", key, "hold");
             continue;

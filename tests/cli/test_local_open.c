@@ -199,13 +199,12 @@ static void missing_segment(void **state)
         once_t *once;
         char body[1000];
 
-        memset(body, 'x', sizeof(body) - 1);
-        body[sizeof(body) - 1] = '\0';
         place_make(&place, "?segment=64k&compress=off");
         once = open_store(place.url);
         for (int i = 0; i < 150; i++) {
             char key[16];
             snprintf(key, sizeof(key), "k%d", i);
+            make_unlike(body, sizeof(body), (unsigned)i);
             make_completed(once, "s", key, body);
         }
         once_close(once, -1);

@@ -1,0 +1,50 @@
+-- Small helpers.
+
+CREATE OR REPLACE FUNCTION once.version() RETURNS integer
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+AS $$ SELECT max(version) FROM once.versions $$;
+
+CREATE OR REPLACE FUNCTION once.now_ms() RETURNS bigint
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+-- The advisory lock that stands for a record: whoever inserts takes it first, and holds it until he commits.
+CREATE OR REPLACE FUNCTION once.lock_of(id bytea) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT (get_byte(id, 0)::bigint << 56) | (get_byte(id, 1)::bigint << 48) | (get_byte(id, 2)::bigint << 40)
+         | (get_byte(id, 3)::bigint << 32) | (get_byte(id, 4)::bigint << 24) | (get_byte(id, 5)::bigint << 16)
+         | (get_byte(id, 6)::bigint << 8) | get_byte(id, 7)::bigint
+$$;
+
+CREATE OR REPLACE FUNCTION once.le32(n integer) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT set_byte(set_byte(set_byte(set_byte('\x00000000'::bytea, 0, n & 255), 1, (n >> 8) & 255), 2, (n >> 16) & 255),
+                    3, (n >> 24) & 255)
+$$;
+
+CREATE OR REPLACE FUNCTION once.get_le32(data bytea, at integer) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT get_byte(data, at) | (get_byte(data, at + 1) << 8) | (get_byte(data, at + 2) << 16)
+         | (get_byte(data, at + 3) << 24)
+$$;
+
+-- A length (8 bytes, little-endian) and then the bytes: parts can never run into each other.
+CREATE OR REPLACE FUNCTION once.part(data bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT once.le32(length(data)) || '\x00000000'::bytea || data $$;
+
+CREATE OR REPLACE FUNCTION once.milliseconds(span interval) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT (extract(epoch FROM span) * 1000)::bigint $$;
+
+-- Every error of the application's functions. docs/postgres.md lists them; never give a code another meaning.
+CREATE OR REPLACE FUNCTION once.fail(code text, said text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = code, MESSAGE = 'once: ' || said;
+END
+$$;

@@ -1,0 +1,102 @@
+-- The secrets of the installation: text for the gateways, keys for HMAC in SQL.
+
+CREATE OR REPLACE FUNCTION once.pad(secret bytea, with_byte integer) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+DECLARE
+    padded bytea := secret || decode(repeat('00', 64 - length(secret)), 'hex');
+BEGIN
+    FOR i IN 0..63 LOOP
+        padded := set_byte(padded, i, get_byte(padded, i) # with_byte);
+    END LOOP;
+    RETURN padded;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.secrets_keep(p_text text) RETURNS void
+LANGUAGE plpgsql SET search_path = once, pg_temp
+AS $$
+BEGIN
+    DELETE FROM once.secret_pads;
+    INSERT INTO once.secret_pads
+        SELECT split_part(line, ' ', 1),
+               CASE WHEN line LIKE 'record %' THEN 0 ELSE split_part(line, ' ', 2)::bigint END,
+               once.pad(secret, 54), once.pad(secret, 92)
+        FROM (SELECT line, decode(substring(line FROM '[0-9a-f]{64}$'), 'hex') AS secret
+              FROM regexp_split_to_table(p_text, '\n') AS line
+              WHERE line ~ '^(record|fingerprint) .*[0-9a-f]{64}$') AS secrets;
+END
+$$;
+
+-- The text; p_new becomes it when there is none yet. NULL: there are records, but the secrets that made their ids are gone.
+CREATE OR REPLACE FUNCTION once.store_secrets_load(p_new text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    found_text text;
+BEGIN
+    SELECT s.text INTO found_text FROM once.secrets s;
+    IF found_text IS NULL THEN
+        IF EXISTS (SELECT FROM once.keys) THEN
+            RETURN NULL;
+        END IF;
+        INSERT INTO once.secrets (text) VALUES (p_new) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            PERFORM once.secrets_keep(p_new);
+        END IF;
+        SELECT s.text INTO found_text FROM once.secrets s;
+    END IF;
+    RETURN found_text;
+END
+$$;
+
+-- p_new replaces the text if it still is p_old. Returns the text as it is then.
+CREATE OR REPLACE FUNCTION once.store_secrets_swap(p_old text, p_new text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+BEGIN
+    UPDATE once.secrets s SET text = p_new WHERE s.text = p_old;
+    IF FOUND THEN
+        PERFORM once.secrets_keep(p_new);
+    END IF;
+    RETURN (SELECT s.text FROM once.secrets s);
+END
+$$;
+
+-- HMAC-SHA-256 with a secret of the installation.
+CREATE OR REPLACE FUNCTION once.hmac(p_name text, p_id bigint, p_data bytea) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
+AS $$
+DECLARE
+    pads once.secret_pads;
+BEGIN
+    SELECT * INTO pads FROM once.secret_pads s WHERE s.name = p_name AND s.id = p_id;
+    IF pads.name IS NULL THEN
+        PERFORM once.fail('ON005', 'there are no secrets in this database; open it once with the gateway or the once program');
+    END IF;
+    RETURN sha256(pads.outer_pad || sha256(pads.inner_pad || p_data));
+END
+$$;
+
+-- The id of (scope, key), as in docs/format.md: the one that the gateways compute.
+CREATE OR REPLACE FUNCTION once.record_id(p_scope text, p_key text) RETURNS bytea
+LANGUAGE sql STABLE SET search_path = once, pg_temp
+AS $$
+    SELECT once.hmac('record', 0, once.part('id') || once.part(convert_to(p_scope, 'UTF8'))
+                                  || once.part(convert_to(p_key, 'UTF8')))
+$$;
+
+CREATE OR REPLACE FUNCTION once.scope_hash(p_scope text) RETURNS bytea
+LANGUAGE sql STABLE SET search_path = once, pg_temp
+AS $$ SELECT substr(once.hmac('record', 0, once.part('scope') || once.part(convert_to(p_scope, 'UTF8'))), 1, 16) $$;
+
+-- The fingerprint under each live secret, the newest first, one after the other. Mode 1: the exact body.
+CREATE OR REPLACE FUNCTION once.fingerprints(p_scope text, p_method text, p_target text, p_body bytea) RETURNS bytea
+LANGUAGE sql STABLE SET search_path = once, pg_temp
+AS $$
+    SELECT string_agg(once.le32(s.id::integer) || '\x01'::bytea || once.hmac('fingerprint', s.id,
+               once.part('fingerprint') || once.part('\x01') || once.part(convert_to(p_scope, 'UTF8'))
+               || once.part(convert_to(p_method, 'UTF8')) || once.part(convert_to(p_target, 'UTF8'))
+               || once.part(sha256(p_body))), ''::bytea ORDER BY s.id DESC)
+    FROM once.secret_pads s WHERE s.name = 'fingerprint'
+$$;

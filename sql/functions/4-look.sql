@@ -1,0 +1,87 @@
+-- Looking at records.
+
+-- The records with these ids; what is expired is not there. Committed state: a lock does not matter.
+CREATE OR REPLACE FUNCTION once.store_get(p_id bytea[]) RETURNS SETOF once.answer
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
+SET search_path = once, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_clock bigint := once.now_ms();
+BEGIN
+    RETURN QUERY
+    SELECT k.id, 0::smallint, v_clock, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
+           flags, kind, status, claim, fingerprint, scope, key, payload
+    FROM unnest(p_id) AS a (id) JOIN once.keys k ON k.id = a.id
+    WHERE NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires);
+END
+$$;
+
+-- The next p_limit records in the order of their ids, after p_after, of which those are answered that pass the filter: states
+-- as bits (0: all), stuck ones only, ages, and the beginning of a scope hash. A last row with outcome 1 tells how far it
+-- went; 2: to the end.
+CREATE OR REPLACE FUNCTION once.store_scan(p_after bytea, p_limit bigint, p_states integer, p_stuck boolean,
+    p_older_ms bigint, p_younger_ms bigint, p_scope bytea)
+RETURNS SETOF once.answer
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
+SET search_path = once, pg_temp SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_clock bigint := once.now_ms();
+    v_ids bytea[];
+    v_last bytea;
+    v_seen bigint;
+BEGIN
+    v_ids := ARRAY(SELECT k.id FROM once.keys k WHERE k.id > p_after ORDER BY k.id LIMIT p_limit);
+    v_seen := cardinality(v_ids);
+    v_last := v_ids[v_seen];
+    RETURN QUERY
+    SELECT k.id, 0::smallint, v_clock, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
+           flags, kind, status, claim, fingerprint, scope, key, payload
+    FROM once.keys k
+    WHERE k.id > p_after AND k.id <= v_last
+      AND NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires)
+      AND (p_states = 0 OR p_states & (1 << state) <> 0)
+      AND (NOT p_stuck OR state = 4 OR state = 1 AND v_clock >= lease_until)
+      AND greatest(v_clock - created, 0) >= p_older_ms
+      AND (p_younger_ms = 0 OR greatest(v_clock - created, 0) < p_younger_ms)
+      AND substr(scope, 1, length(p_scope)) = p_scope;
+    RETURN QUERY
+    SELECT coalesce(v_last, p_after), (CASE WHEN v_seen < p_limit THEN 2 ELSE 1 END)::smallint, v_clock, 0::bigint, 0::bigint,
+           0::bigint, 0::bigint, 0::bigint, 0::bigint, 0, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint,
+           0::smallint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+END
+$$;
+
+-- Counts; reads the whole table. `bytes` is what the rows take, without the room between them.
+CREATE OR REPLACE FUNCTION once.stats(OUT pending bigint, OUT completed bigint, OUT failed bigint, OUT unknown bigint,
+    OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    v_clock bigint := once.now_ms();
+BEGIN
+    SELECT count(*) FILTER (WHERE live AND state = 1), count(*) FILTER (WHERE live AND state = 2),
+           count(*) FILTER (WHERE live AND state = 3), count(*) FILTER (WHERE live AND state = 4),
+           count(*) FILTER (WHERE live AND (state = 4 OR state = 1 AND v_clock >= lease_until)),
+           count(*) FILTER (WHERE NOT live),
+           coalesce(max(greatest(v_clock - created, 0)) FILTER (WHERE live), 0), coalesce(sum(size), 0)
+    INTO pending, completed, failed, unknown, stuck, expired, oldest_ms, bytes
+    FROM (SELECT state, lease_until, created, 200 + octet_length(key) + coalesce(octet_length(payload), 0) AS size,
+                 NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires) AS live
+          FROM once.keys) AS k;
+END
+$$;
+
+-- Records for people.
+CREATE OR REPLACE VIEW once.records AS
+SELECT id, encode(scope, 'hex') AS scope_hash, convert_from(key, 'LATIN1') AS key,
+       (ARRAY['pending', 'completed', 'failed', 'unknown'])[state] AS state,
+       (ARRAY['retry', 'transactional', 'hold'])[recover + 1] AS recover,
+       epoch, nullif(status, 0) AS status,
+       to_timestamp(created / 1000.0) AS created, to_timestamp(changed / 1000.0) AS changed,
+       to_timestamp(lease_until / 1000.0) AS lease_until, to_timestamp(nullif(expires, 0) / 1000.0) AS expires,
+       length(payload) AS payload_bytes,
+       CASE kind WHEN 2 THEN convert_from(payload, 'LATIN1') END AS note
+FROM once.keys;

@@ -1,0 +1,251 @@
+-- For applications, in their own transactions. The effect and its record commit together, or not at all.
+
+CREATE OR REPLACE FUNCTION once.token(p_id bytea, p_epoch integer, p_claim bytea) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT rtrim(translate(encode(p_id || once.le32(p_epoch) || p_claim, 'base64'), E'+/\n', '-_'), '=') $$;
+
+CREATE OR REPLACE FUNCTION once.token_read(p_token text, OUT id bytea, OUT epoch integer, OUT claim bytea)
+LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+AS $$
+DECLARE
+    raw bytea;
+BEGIN
+    IF p_token IS NULL OR p_token !~ '^[A-Za-z0-9_-]{70}$' THEN
+        PERFORM once.fail('ON004', 'this is not a claim');
+    END IF;
+    raw := decode(translate(p_token, '-_', '+/') || '==', 'base64');
+    id := substr(raw, 1, 32);
+    epoch := once.get_le32(raw, 32);
+    claim := substr(raw, 37, 16);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.recover_of(p_recover text) RETURNS smallint
+LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+AS $$
+DECLARE
+    n integer := array_position(ARRAY['retry', 'transactional', 'hold'], p_recover) - 1;
+BEGIN
+    IF n IS NULL THEN
+        PERFORM once.fail('ON004', 'recover is retry, transactional or hold');
+    END IF;
+    RETURN n;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.told(p_answer once.answer) RETURNS once.claimed
+LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+AS $$
+DECLARE
+    told once.claimed;
+    response record;
+BEGIN
+    told.outcome := CASE p_answer.outcome WHEN 1 THEN 'run' WHEN 2 THEN 'replay' WHEN 3 THEN 'busy' WHEN 4 THEN 'mismatch'
+                                          WHEN 5 THEN 'unknown' WHEN 8 THEN 'lost' WHEN 32 THEN 'mine' END;
+    told.epoch := p_answer.epoch;
+    IF p_answer.outcome IN (1, 32) THEN
+        told.claim := once.token(p_answer.id, p_answer.epoch, p_answer.claim);
+    ELSIF p_answer.outcome = 3 THEN
+        told.retry_after := make_interval(secs => greatest(p_answer.lease_until - p_answer.now, 1) / 1000.0);
+    ELSIF p_answer.outcome = 2 THEN
+        SELECT * INTO response FROM once.unpack_response(p_answer.payload);
+        told.status := p_answer.status;
+        told.headers := response.headers;
+        told.body := response.body;
+        told.stored := response.stored;
+    END IF;
+    RETURN told;
+END
+$$;
+
+-- Asks whether to run. The claim belongs to this transaction: it is there for others when it commits, and was never there
+-- when it does not. Waits for another transaction that has the key, and is then told its outcome; wait => false: busy.
+CREATE OR REPLACE FUNCTION once.claim(scope text, key text, method text DEFAULT '', target text DEFAULT '',
+    body bytea DEFAULT '', recover text DEFAULT 'transactional', lease interval DEFAULT '30 seconds',
+    ttl interval DEFAULT '24 hours', wait boolean DEFAULT true, claim_id uuid DEFAULT gen_random_uuid())
+RETURNS once.claimed
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    v_id bytea := once.record_id(scope, key);
+    v_recover smallint := once.recover_of(recover);
+    answer once.answer;
+BEGIN
+    IF octet_length(key) NOT BETWEEN 1 AND 255 OR key IS NULL OR scope IS NULL THEN
+        PERFORM once.fail('ON004', 'a key has 1 to 255 bytes');
+    ELSIF lease <= '0' OR lease > '24 hours' OR ttl <= '0' OR ttl > '3650 days' THEN
+        PERFORM once.fail('ON004', 'a lease is at most 24 hours, a ttl at most 3650 days');
+    END IF;
+    IF wait THEN
+        PERFORM pg_advisory_xact_lock(once.lock_of(v_id));
+        PERFORM once.take(v_id);
+    END IF;
+    SELECT * INTO answer FROM once.store_claim(1::smallint, ARRAY[v_id], ARRAY[uuid_send(claim_id)], ARRAY[v_recover],
+        ARRAY[once.milliseconds(lease)], ARRAY[once.milliseconds(ttl)],
+        ARRAY[once.fingerprints(scope, method, target, body)], ARRAY[once.scope_hash(scope)], ARRAY[convert_to(key, 'UTF8')]);
+    IF answer.id IS NULL THEN
+        RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL)::once.claimed;
+    END IF;
+    RETURN once.told(answer);
+END
+$$;
+
+-- What every write of an application does with an answer that is not `done`.
+CREATE OR REPLACE FUNCTION once.demand(p_answer once.answer) RETURNS void
+LANGUAGE plpgsql SET search_path = once, pg_temp
+AS $$
+BEGIN
+    CASE p_answer.outcome
+    WHEN 6 THEN NULL;
+    WHEN 3 THEN PERFORM once.fail('ON003', 'a newer version of once wrote this record');
+    WHEN 7 THEN PERFORM once.fail('ON002', 'this claim is completed already');
+    WHEN 9 THEN PERFORM once.fail('ON006', 'refused: the record moved on, is completed, or its lease is live');
+    ELSE PERFORM once.fail('ON001', 'the claim is no longer yours');
+    END CASE;
+END
+$$;
+
+-- Records the response. Not idempotent, on purpose: a transaction that is repeated after a lost COMMIT reply, or a request
+-- that was delivered twice, must not act twice; it fails here and rolls back.
+CREATE OR REPLACE FUNCTION once.complete(claim text, status integer, headers jsonb DEFAULT '[]', body bytea DEFAULT '',
+    retain interval DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    t record := once.token_read(claim);
+BEGIN
+    IF status NOT BETWEEN 100 AND 999 OR status IS NULL THEN
+        PERFORM once.fail('ON004', 'a status is 100 to 999');
+    END IF;
+    PERFORM once.demand(once.apply_one(1::smallint, t.id, t.epoch, t.claim, false, 0, coalesce(once.milliseconds(retain), 0),
+        1::smallint, status::smallint, once.pack_response(headers, body)));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.note(p_note text) RETURNS bytea
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT substr(convert_to(coalesce(p_note, ''), 'UTF8'), 1, 200) $$;
+
+-- It certainly did not take effect, or may be repeated. May be repeated itself.
+CREATE OR REPLACE FUNCTION once.release(claim text, status integer DEFAULT 0, note text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    t record := once.token_read(claim);
+BEGIN
+    PERFORM once.demand(once.apply_one(2::smallint, t.id, t.epoch, t.claim, false, 0, 0, 2::smallint, status::smallint,
+        once.note(note)));
+END
+$$;
+
+-- Nobody knows.
+CREATE OR REPLACE FUNCTION once.doubt(claim text, lease interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    t record := once.token_read(claim);
+BEGIN
+    PERFORM once.demand(once.apply_one(3::smallint, t.id, t.epoch, t.claim, false, coalesce(once.milliseconds(lease), 0), 0,
+        0::smallint, 0::smallint, NULL));
+END
+$$;
+
+-- Still at it. Also tells a worker that is no longer the holder: it fails.
+CREATE OR REPLACE FUNCTION once.renew(claim text, lease interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    t record := once.token_read(claim);
+BEGIN
+    PERFORM once.demand(once.apply_one(4::smallint, t.id, t.epoch, t.claim, false, coalesce(once.milliseconds(lease), 0), 0,
+        0::smallint, 0::smallint, NULL));
+END
+$$;
+
+-- Decides a record that is unknown, or pending with its lease over. p_outcome: completed (with this response), or failed (it
+-- has not happened and no longer can).
+CREATE OR REPLACE FUNCTION once.settle(claim text, outcome text, status integer DEFAULT 0, headers jsonb DEFAULT '[]',
+    body bytea DEFAULT '', note text DEFAULT '', force boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    t record := once.token_read(claim);
+    answer once.answer;
+BEGIN
+    IF outcome = 'completed' AND status BETWEEN 100 AND 999 THEN
+        answer := once.apply_one(5::smallint, t.id, t.epoch, t.claim, force, 0, 0, 1::smallint, status::smallint,
+                                 once.pack_response(headers, body));
+    ELSIF outcome = 'failed' THEN
+        answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, force, 0, 0, 2::smallint, status::smallint,
+                                 once.note(note));
+    ELSE
+        PERFORM once.fail('ON004', 'outcome is completed (with a status of 100 to 999) or failed');
+    END IF;
+    PERFORM once.demand(answer);
+END
+$$;
+
+-- Removes a record: the key counts as never used.
+CREATE OR REPLACE FUNCTION once.purge(claim text, force boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    t record := once.token_read(claim);
+BEGIN
+    PERFORM once.demand(once.apply_one(8::smallint, t.id, t.epoch, t.claim, force, 0, 0, 0::smallint, 0::smallint, NULL));
+END
+$$;
+
+-- Looks at a record without asking to run. No row: there is none.
+CREATE OR REPLACE FUNCTION once.get(scope text, key text) RETURNS SETOF once.records
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+AS $$ SELECT r.* FROM once.records r WHERE r.id = once.record_id(scope, key) $$;
+
+-- Locks the record of a claim that holds, until the transaction ends. The record's `created`.
+CREATE OR REPLACE FUNCTION once.hold(p_token text, OUT id bytea, OUT created bigint)
+LANGUAGE plpgsql SET search_path = once, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    t record := once.token_read(p_token);
+    v_state smallint;
+BEGIN
+    SELECT k.id, k.created, k.state INTO id, created, v_state FROM once.keys k
+    WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim FOR UPDATE;
+    IF v_state = 2 THEN
+        PERFORM once.fail('ON002', 'this claim is completed already');
+    ELSIF v_state IS NULL OR v_state = 3 THEN
+        PERFORM once.fail('ON001', 'the claim is no longer yours');
+    END IF;
+END
+$$;
+
+-- Multi-step work: where it got to, and what is needed to go on from there. In the transaction of the step itself.
+CREATE OR REPLACE FUNCTION once.checkpoint(claim text, name text, state jsonb DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    held record := once.hold(claim);
+BEGIN
+    INSERT INTO once.checkpoints AS c (id, created, name, state) VALUES (held.id, held.created, $2, $3)
+    ON CONFLICT (id) DO UPDATE SET created = excluded.created, name = excluded.name, state = excluded.state, at = excluded.at;
+END
+$$;
+
+-- The last checkpoint of this record, by whichever claim of it. No row: begin at the beginning.
+CREATE OR REPLACE FUNCTION once.resume(claim text) RETURNS TABLE (name text, state jsonb, at timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    held record := once.hold(claim);
+BEGIN
+    RETURN QUERY SELECT c.name, c.state, c.at FROM once.checkpoints c WHERE c.id = held.id AND c.created = held.created;
+END
+$$;
+
+-- One at a time for a natural key (an account, an order), until the transaction ends.
+CREATE OR REPLACE FUNCTION once.lock(natural_key text) RETURNS void
+LANGUAGE sql VOLATILE
+AS $$ SELECT pg_advisory_xact_lock(hashtextextended(natural_key, 7378697629483820646)) $$;

@@ -1,0 +1,29 @@
+-- By need. Nobody but the owner touches a table; functions that are not named here are for other functions.
+REVOKE ALL ON ALL TABLES IN SCHEMA once FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA once FROM PUBLIC;
+REVOKE ALL ON SCHEMA once FROM PUBLIC;
+DO $$
+DECLARE
+    given record;
+BEGIN
+    FOR given IN
+        SELECT r.rolname, p.oid::regprocedure AS function
+        FROM (VALUES
+            ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
+                                       'lock', 'emit', 'accept', 'get']),
+            ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_secrets_load',
+                                   'store_secrets_swap', 'stats', 'reap', 'sweep', 'settle', 'purge', 'get'])
+        ) AS needs (role, names)
+        JOIN pg_roles r ON r.rolname = needs.role
+        JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = ANY (needs.names)
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', given.function, given.rolname);
+    END LOOP;
+    FOR given IN SELECT rolname FROM pg_roles WHERE rolname IN ('once_gateway', 'once_application') LOOP
+        EXECUTE format('GRANT USAGE ON SCHEMA once TO %I', given.rolname);
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_gateway') THEN
+        GRANT SELECT ON once.records TO once_gateway;
+    END IF;
+END
+$$;

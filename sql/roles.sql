@@ -1,0 +1,19 @@
+-- Two roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['once_gateway', 'once_application'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+            EXCEPTION
+            WHEN duplicate_object OR unique_violation THEN NULL; -- somebody else just did
+            WHEN insufficient_privilege THEN
+                RAISE WARNING 'role % does not exist and cannot be created by this user: CREATE ROLE % NOLOGIN, then upgrade',
+                    wanted, wanted;
+            END;
+        END IF;
+    END LOOP;
+END
+$$;

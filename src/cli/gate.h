@@ -1,0 +1,126 @@
+/*
+ * once gate: an nginx with the module, configured from a command line.
+ *
+ * A plan is everything that the command line says, checked: gate_address.c and gate_route.c read its parts, gate_find.c looks for
+ * the programs, gate_config.c writes it as a configuration, and gate_run.c runs nginx with that.
+ */
+#ifndef ONCE_CLI_GATE_H
+#define ONCE_CLI_GATE_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+#include "cli/cli.h"
+
+#define ONCE__GATE_WORD_MAX                                                                        \
+    1000 /* bytes of one word in the configuration; nginx reads 4096 at a time */
+#define ONCE__GATE_WORDS_MAX  24 /* words of a route or of a directive */
+#define ONCE__GATE_PATH_SIZE  4096
+#define ONCE__GATE_LISTEN_MAX 16
+
+/* Where to listen. */
+typedef struct once__gate_address {
+    char text
+        [128]; /* as nginx and people write it: 127.0.0.1:8080, [::1]:8080, unix:/run/gate.sock */
+    struct sockaddr_storage sockaddr;
+    socklen_t sockaddr_len;
+} once__gate_address_t;
+
+/* Reads "IP:PORT", "PORT" (of 127.0.0.1), "*:PORT", "localhost:PORT" or "unix:PATH". ONCE__CLI_OK, or the usage error. */
+int once__gate_read_address(const once__cli_command_t *command, const char *option,
+                            const char *text, once__gate_address_t *address);
+
+/* Can somebody listen there? Says why not. A socket file that nobody listens on any more is removed. */
+int once__gate_check_address(const once__gate_address_t *address);
+
+/* Does somebody accept connections there? */
+int once__gate_answers(const once__gate_address_t *address);
+
+/* Where requests go. */
+typedef struct once__gate_upstream {
+    int tls;
+    char server[300]; /* HOST:PORT or unix:PATH */
+    char host[256];   /* without the port; for TLS */
+    char text[320];   /* for people: the URL without anything secret */
+} once__gate_upstream_t;
+
+/* Reads "http://HOST[:PORT]", "https://HOST[:PORT]" or "http://unix:PATH"; the host must be known. */
+int once__gate_read_upstream(const once__cli_command_t *command, const char *url,
+                             once__gate_upstream_t *upstream);
+
+/* Words of a text: borrowed from `memory`, a copy of it. */
+typedef struct once__gate_words {
+    char *memory;
+    char *list[ONCE__GATE_WORDS_MAX];
+    size_t count;
+} once__gate_words_t;
+
+/* Whose key it is. */
+typedef struct once__gate_scope {
+    char value[128]; /* of the directive: "$http_authorization" or "none" */
+    int optional;
+    char told[160]; /* for people */
+} once__gate_scope_t;
+
+/* Reads "header:NAME", "cookie:NAME" (both with ",optional" behind them if need be), "none". */
+int once__gate_read_scope(const once__cli_command_t *command, const char *text,
+                          once__gate_scope_t *scope);
+
+/* METHODS PATH [NAME=VALUE]... */
+typedef struct once__gate_route {
+    once__gate_words_t words;
+    const char *methods; /* separated by commas */
+    const char *path;
+    int exact; /* the path alone, not what begins with it */
+    once__gate_scope_t scope;
+    int has_scope;
+} once__gate_route_t;
+
+int once__gate_read_route(const once__cli_command_t *command, const char *text,
+                          once__gate_route_t *route);
+
+/* One directive of the module or of nginx, without its semicolon. */
+int once__gate_read_directive(const once__cli_command_t *command, const char *text,
+                              once__gate_words_t *words);
+
+void once__gate_words_free(once__gate_words_t *words);
+
+/* The directive that a setting of a route stands for, NULL: there is no such setting. */
+const char *once__gate_directive_of(const char *name, size_t len);
+
+typedef struct once__gate_plan {
+    once__gate_upstream_t upstream;
+    once__gate_address_t listen[ONCE__GATE_LISTEN_MAX];
+    size_t listen_count;
+    once__gate_address_t status;
+    int has_status;
+    once__gate_scope_t scope;
+    int scope_is_default;
+    once__gate_route_t *routes;
+    size_t route_count;
+    once__gate_words_t *directives;
+    size_t directive_count;
+    unsigned workers;
+    char store[ONCE__GATE_PATH_SIZE]; /* the URL; a local path in it is absolute */
+    char tls_cert[ONCE__GATE_PATH_SIZE];
+    char tls_key[ONCE__GATE_PATH_SIZE]; /* both "": no TLS */
+    char nginx[ONCE__GATE_PATH_SIZE];
+    char module[ONCE__GATE_PATH_SIZE];
+    unsigned connections; /* of a worker */
+} once__gate_plan_t;
+
+/* Finds the programs where the options name none. Says what is missing. */
+int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE]);
+int once__gate_find_module(const char *option, char path[ONCE__GATE_PATH_SIZE]);
+
+/* An absolute path for a file that must be readable. `what` is for the message. */
+int once__gate_find_file(const char *what, const char *name, char path[ONCE__GATE_PATH_SIZE]);
+
+/* The same configuration is printed, tried and run: paths that nginx writes to are relative to its prefix. */
+void once__gate_write_config(const once__gate_plan_t *plan, FILE *out);
+
+/* Runs nginx in the foreground until it ends; returns the exit code. */
+int once__gate_run(const once__gate_plan_t *plan);
+
+#endif

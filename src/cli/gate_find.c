@@ -1,0 +1,109 @@
+/*
+ * once gate: nginx, the module and other files.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/gate.h"
+#include "cli/text.h"
+
+#define MODULE "ngx_http_once_module.so"
+
+/* An ordinary user's PATH lacks the folders of programs for administrators. */
+#define MORE_PATHS "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin"
+
+int once__gate_find_file(const char *what, const char *name, char path[ONCE__GATE_PATH_SIZE])
+{
+    char whole[PATH_MAX];
+
+    if (realpath(name, whole) == NULL || access(whole, R_OK) != 0) {
+        once__cli_say("cannot read %s %s: %s", what, once__cli_shown(name).text, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    snprintf(path, ONCE__GATE_PATH_SIZE, "%s", whole);
+    return ONCE__CLI_OK;
+}
+
+/* Looks for the program in folders separated by colons. */
+static int find_in(const char *folders, const char *program, char path[ONCE__GATE_PATH_SIZE])
+{
+    for (const char *at = folders; at != NULL && *at != '\0';) {
+        size_t len = strcspn(at, ":");
+        int written = snprintf(path, ONCE__GATE_PATH_SIZE, "%.*s/%s", (int)len, at, program);
+        if (len > 0 && written < ONCE__GATE_PATH_SIZE && access(path, X_OK) == 0) {
+            return 1;
+        }
+        at += len + (at[len] == ':');
+    }
+    return 0;
+}
+
+int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE])
+{
+    if (option != NULL) {
+        if (access(option, X_OK) == 0) {
+            return once__gate_find_file("the program", option, path);
+        }
+        once__cli_say("cannot run %s: %s", once__cli_shown(option).text, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    if (find_in(getenv("PATH"), "nginx", path) || find_in(MORE_PATHS, "nginx", path)) {
+        return ONCE__CLI_OK;
+    }
+    once__cli_say(
+        "there is no nginx: install it (Debian: apt install nginx), or name it with --nginx");
+    return ONCE__CLI_STORE;
+}
+
+/* The folder of this program, without the last slash. */
+static int own_folder(char folder[PATH_MAX])
+{
+    ssize_t len = readlink("/proc/self/exe", folder, PATH_MAX - 1);
+    char *slash;
+
+    if (len <= 0) {
+        return -1;
+    }
+    folder[len] = '\0';
+    slash = strrchr(folder, '/');
+    if (slash == NULL) {
+        return -1;
+    }
+    *slash = '\0';
+    return 0;
+}
+
+int once__gate_find_module(const char *option, char path[ONCE__GATE_PATH_SIZE])
+{
+    static const char *const places[] = {
+        "/../lib/nginx/modules/", /* beside bin, where make install puts it */
+        "/",                      /* a build directory */
+    };
+    static const char *const others[] = {"/usr/lib/nginx/modules/", "/usr/local/lib/nginx/modules/",
+                                         "/usr/lib64/nginx/modules/", "/etc/nginx/modules/"};
+    char folder[PATH_MAX];
+    char tried[PATH_MAX + 64];
+
+    if (option != NULL) {
+        return once__gate_find_file("the module", option, path);
+    }
+    for (size_t i = 0; i < 2 && own_folder(folder) == 0; i++) {
+        snprintf(tried, sizeof(tried), "%s%s%s", folder, places[i], MODULE);
+        if (access(tried, R_OK) == 0) {
+            return once__gate_find_file("the module", tried, path);
+        }
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        snprintf(tried, sizeof(tried), "%s%s", others[i], MODULE);
+        if (access(tried, R_OK) == 0) {
+            return once__gate_find_file("the module", tried, path);
+        }
+    }
+    once__cli_say("there is no " MODULE ": \"make build\" makes it, \"make install\" installs it, "
+                  "--module names it");
+    return ONCE__CLI_STORE;
+}

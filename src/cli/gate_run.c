@@ -1,0 +1,404 @@
+/*
+ * once gate: nginx in the foreground.
+ *
+ * nginx gets a directory of its own for everything it writes, and a pipe for its log: the pipe belongs to this process, so that
+ * nginx can open it as /dev/stdout whoever owns the real one. It is in a process group of its own: Ctrl-C on a terminal reaches
+ * this process only, which passes on what it should mean. When this process dies, nginx is ended by the system.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/gate.h"
+#include "cli/text.h"
+
+#define CHUNK                                                                                      \
+    4096 /* a pipe that can be written to has room for this, so that writing never blocks */
+#define LOOK_MS    20 /* how often it is looked whether nginx answers by now */
+#define LOOKS_MAX  500
+#define ENDING_MS  2000 /* how long the rest of the log is waited for when nginx has ended */
+#define REASON_MAX 2000
+
+typedef struct gate_run {
+    const once__gate_plan_t *plan;
+    char folder[ONCE__GATE_PATH_SIZE];
+    char config[ONCE__GATE_PATH_SIZE + 16];
+    pid_t pid;
+    int log;     /* what nginx writes */
+    int signals; /* signalfd */
+    int stopping;
+    int interrupted; /* Ctrl-C was seen before */
+    int ready;
+    int looks;
+    int ended; /* nginx has; `status` is waitpid's */
+    int status;
+    char chunk[CHUNK]; /* of the log, on its way to standard output */
+    size_t chunk_len;
+} gate_run_t;
+
+/* ------------------------------------------------------------------------------------------------------ the directory */
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    return remove(path);
+}
+
+static void remove_folder(const gate_run_t *run)
+{
+    if (run->folder[0] != '\0') {
+        nftw(run->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
+static int make_folder(gate_run_t *run)
+{
+    const char *top = getenv("TMPDIR");
+    FILE *out = NULL;
+    int fd;
+
+    snprintf(run->folder, sizeof(run->folder), "%s/once-gate-XXXXXX",
+             top != NULL && top[0] == '/' ? top : "/tmp");
+    if (mkdtemp(run->folder) == NULL) {
+        once__cli_say("cannot make a directory in %s: %s", top != NULL ? top : "/tmp",
+                      strerror(errno));
+        run->folder[0] = '\0';
+        return ONCE__CLI_STORE;
+    }
+    snprintf(run->config, sizeof(run->config), "%s/nginx.conf", run->folder);
+    fd = open(run->config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (out != NULL) {
+        once__gate_write_config(run->plan, out);
+    }
+    if (out == NULL || fclose(out) != 0) {
+        once__cli_say("cannot write %s: %s", run->config, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    return ONCE__CLI_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- processes */
+
+/* In the child: becomes nginx. Signals are as they were before this process began to watch them. */
+static void become_nginx(const gate_run_t *run, int output, pid_t parent, int test)
+{
+    char name[] = "nginx";
+    char *arguments[] = {name,
+                         strdup("-p"),
+                         strdup(run->folder),
+                         strdup("-c"),
+                         strdup(run->config),
+                         strdup("-e"),
+                         strdup("stderr"),
+                         NULL,
+                         NULL,
+                         NULL};
+    int nothing = open("/dev/null", O_RDONLY);
+    sigset_t none;
+
+    if (test) {
+        arguments[7] = strdup("-t");
+        arguments[8] = strdup("-q");
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) {
+        _exit(1); /* it died before that could be asked for */
+    }
+    dup2(nothing, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    execv(run->plan->nginx, arguments);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", run->plan->nginx, strerror(errno));
+    _exit(127);
+}
+
+/* Starts nginx; `log` becomes the end of the pipe to read from. */
+static pid_t start(const gate_run_t *run, int test, int *log)
+{
+    pid_t parent = getpid();
+    pid_t pid;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        once__cli_say("cannot make a pipe: %s", strerror(errno));
+        return -1;
+    }
+    fflush(stdout);
+    fflush(stderr);
+    pid = fork();
+    if (pid == 0) {
+        become_nginx(run, ends[1], parent, test);
+    }
+    if (pid < 0) {
+        once__cli_say("cannot start nginx: %s", strerror(errno));
+        close(ends[0]);
+    } else {
+        *log = ends[0];
+    }
+    close(ends[1]);
+    return pid;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the trial */
+
+/* "nginx: [emerg] what in FILE:LINE" without the parts that say nothing here. */
+static void tell_line(const gate_run_t *run, char *line)
+{
+    char *mark = strstr(line, "] ");
+    char *where = strstr(line, run->config);
+
+    if (line[0] == '\0' || strstr(line, "test failed") != NULL) {
+        return;
+    }
+    if (where != NULL && where - line > 4 && strncmp(where - 4, " in ", 4) == 0) {
+        where[-4] = '\0';
+    }
+    if (mark != NULL) {
+        line = mark + 2; /* behind time and level; a process id may follow: 12#12: */
+        line += strspn(line, "0123456789#") > 0 && strchr(line, '#') != NULL
+                    ? strspn(line, "0123456789#: ")
+                    : 0;
+    }
+    once__cli_say("nginx: %s", line);
+}
+
+static void tell_reason(const gate_run_t *run, char *text)
+{
+    int foreign = strstr(text, "binary compatible") != NULL || strstr(text, "instead of") != NULL;
+    char *rest = text;
+    char *line;
+
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        tell_line(run, line);
+    }
+    if (foreign) {
+        once__cli_say(
+            "the module was built for another nginx: scripts/build-module builds it anew");
+    }
+}
+
+/* Lets nginx read the configuration before it is run: what is wrong with it is an answer, not a log. */
+static int try_config(const gate_run_t *run)
+{
+    char text[REASON_MAX + 1];
+    size_t len = 0;
+    ssize_t got;
+    int log, status;
+    pid_t pid = start(run, 1, &log);
+
+    if (pid < 0) {
+        return ONCE__CLI_STORE;
+    }
+    while (len < REASON_MAX && (got = read(log, text + len, REASON_MAX - len)) != 0) {
+        if (got > 0) {
+            len += (size_t)got;
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    text[len] = '\0';
+    close(log);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return ONCE__CLI_OK;
+    }
+    once__cli_say("nginx does not accept the configuration that this command line makes");
+    tell_reason(run, text);
+    return ONCE__CLI_USAGE;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the loop */
+
+static void pass_on(gate_run_t *run, int signal_number)
+{
+    if (run->pid > 0 && !run->ended) {
+        kill(run->pid, signal_number);
+    }
+}
+
+/* The first Ctrl-C lets requests end, the second does not wait. */
+static int meaning(gate_run_t *run, int signal_number)
+{
+    if (signal_number == SIGINT && run->interrupted) {
+        return SIGTERM;
+    }
+    if (signal_number != SIGTERM && !run->stopping) {
+        puts("once gate: ending as soon as all requests have been answered");
+        fflush(stdout);
+    }
+    run->interrupted |= signal_number == SIGINT;
+    return signal_number == SIGINT ? SIGQUIT : signal_number;
+}
+
+static void reap(gate_run_t *run)
+{
+    if (waitpid(run->pid, &run->status, WNOHANG) == run->pid) {
+        run->ended = 1;
+        /* Workers of a master that was killed would go on for ever, and keep the address. */
+        kill(-run->pid, SIGTERM);
+    }
+}
+
+static void take_signal(gate_run_t *run)
+{
+    struct signalfd_siginfo info;
+
+    if (read(run->signals, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+        return;
+    }
+    if (info.ssi_signo == SIGCHLD) {
+        reap(run);
+        return;
+    }
+    if (info.ssi_signo == SIGHUP) {
+        if (run->ready) { /* before, everything is as new as it can be, and nginx would die of it */
+            pass_on(run, SIGHUP);
+        }
+        return;
+    }
+    pass_on(run, meaning(run, (int)info.ssi_signo));
+    run->stopping = 1;
+}
+
+static void look(gate_run_t *run)
+{
+    run->looks++;
+    for (size_t i = 0; i < run->plan->listen_count; i++) {
+        if (!once__gate_answers(&run->plan->listen[i])) {
+            return;
+        }
+    }
+    run->ready = 1;
+    puts("once gate: ready");
+    fflush(stdout);
+}
+
+/* One chunk at a time, and only when it can be written: a reader that is slow must not keep signals waiting. */
+static void pump(gate_run_t *run, const struct pollfd *log, const struct pollfd *out)
+{
+    if (run->chunk_len > 0 && out->revents != 0) {
+        ssize_t written = write(STDOUT_FILENO, run->chunk, run->chunk_len);
+        if (written < 0 && errno != EAGAIN && errno != EINTR) {
+            written = (ssize_t)run->chunk_len; /* nobody reads it any more */
+        }
+        if (written > 0) {
+            run->chunk_len -= (size_t)written;
+            memmove(run->chunk, run->chunk + written, run->chunk_len);
+        }
+    } else if (run->chunk_len == 0 && log->revents != 0) {
+        ssize_t got = read(run->log, run->chunk, CHUNK);
+        if (got > 0) {
+            run->chunk_len = (size_t)got;
+        } else if (got == 0 || errno != EINTR) {
+            close(run->log);
+            run->log = -1;
+        }
+    }
+}
+
+static void turn(gate_run_t *run)
+{
+    int looking = !run->ready && !run->ended && run->looks < LOOKS_MAX;
+    struct pollfd polls[3] = {
+        {run->signals, POLLIN, 0},
+        {run->chunk_len == 0 ? run->log : -1, POLLIN, 0},
+        {run->chunk_len > 0 ? STDOUT_FILENO : -1, POLLOUT, 0},
+    };
+    int timeout = looking ? LOOK_MS : run->ended ? ENDING_MS : -1;
+    int got = poll(polls, 3, timeout);
+
+    if (got == 0 && run->ended && run->log >= 0) {
+        close(run->log); /* somebody else holds the pipe */
+        run->log = -1;
+        run->chunk_len = 0;
+    }
+    if (got > 0 && polls[0].revents != 0) {
+        take_signal(run);
+    }
+    if (got > 0) {
+        pump(run, &polls[1], &polls[2]);
+    }
+    if (looking && !run->ended) {
+        look(run);
+    }
+}
+
+static int watch_signals(sigset_t *before)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGQUIT);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, before);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* A signal that comes before nginx is prepared for it ends it, too. */
+static int was_told_to_end(int status)
+{
+    if (WIFEXITED(status)) {
+        return WEXITSTATUS(status) == 0;
+    }
+    return WTERMSIG(status) == SIGTERM || WTERMSIG(status) == SIGQUIT;
+}
+
+static int serve(gate_run_t *run)
+{
+    run->pid = start(run, 0, &run->log);
+    if (run->pid < 0) {
+        return ONCE__CLI_STORE;
+    }
+    setpgid(run->pid, run->pid);
+    while (!run->ended || run->log >= 0 || run->chunk_len > 0) {
+        turn(run);
+    }
+    if (run->stopping && was_told_to_end(run->status)) {
+        return ONCE__CLI_OK;
+    }
+    if (WIFEXITED(run->status)) {
+        once__cli_say("nginx has ended with code %d", WEXITSTATUS(run->status));
+    } else {
+        once__cli_say("nginx was ended by signal %d", WTERMSIG(run->status));
+    }
+    return ONCE__CLI_STORE;
+}
+
+int once__gate_run(const once__gate_plan_t *plan)
+{
+    gate_run_t run = {.plan = plan, .log = -1};
+    void (*pipe_before)(int) = signal(SIGPIPE, SIG_IGN);
+    sigset_t before;
+    int code;
+
+    run.signals = watch_signals(&before);
+    code = make_folder(&run);
+    if (code == ONCE__CLI_OK) {
+        code = try_config(&run);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = serve(&run);
+    }
+    remove_folder(&run);
+    close(run.signals);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    signal(SIGPIPE, pipe_before);
+    return code;
+}

@@ -1,0 +1,43 @@
+/*
+ * What the commands `once pg ...` share: a connection, and the SQL that is installed.
+ */
+#ifndef ONCE_CLI_PG_H
+#define ONCE_CLI_PG_H
+
+#include <libpq-fe.h>
+
+#include "cli/cli.h"
+
+#define ONCE__PG_FILES_MAX 64
+
+/* The SQL to apply: built in, or read from a directory that is laid out like sql/. */
+typedef struct once__pg_sql {
+    struct {
+        const char *name;
+        const char *text;
+    } files[ONCE__PG_FILES_MAX];
+    size_t count;
+    int newest;                           /* version */
+    char *memory[2 * ONCE__PG_FILES_MAX]; /* of what was read; NULL where nothing was */
+} once__pg_sql_t;
+
+/* `directory` NULL: built in. ONCE__CLI_OK, or an exit code after saying what is wrong. */
+int once__pg_sql_load(once__pg_sql_t *sql, const char *directory);
+void once__pg_sql_free(once__pg_sql_t *sql);
+
+/* The version that a file brings, 0: it is none of the versions. */
+int once__pg_file_version(const char *name);
+
+/* Connects; parameters of the URL that are not libpq's are left out. ONCE__CLI_OK, or an exit code after saying why not. */
+int once__pg_connect(const char *url, PGconn **conn);
+
+/* Runs statements; says what went wrong, with `what` before it. 0 or -1. */
+int once__pg_run(PGconn *conn, const char *what, const char *statements);
+
+/* The first column of the first row, malloc'd; NULL when there is none or it failed (which is said). "" for NULL. */
+char *once__pg_ask(PGconn *conn, const char *query);
+
+/* The installed version; 0: none, -1: it cannot be told (which is said). */
+int once__pg_version(PGconn *conn);
+
+#endif

@@ -1,0 +1,241 @@
+/*
+ * once pg install, once pg upgrade: the schema `once` in a PostgreSQL database.
+ *
+ * All in one transaction, under a lock of its own: several machines that start at once do it one after the other, and one that
+ * fails leaves what was there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/once.h>
+
+#include "cli/commands.h"
+#include "cli/pg.h"
+#include "cli/text.h"
+
+#define SERVER_OLDEST 140000 /* ranges of row addresses, which the reaper walks along */
+
+typedef struct settings {
+    const char *sql;
+    int cron;
+    int print;
+} settings_t;
+
+/* ------------------------------------------------------------------------------------------------------------ applying */
+
+static int apply_version(PGconn *conn, const char *name, const char *text)
+{
+    char insert[160];
+
+    snprintf(insert, sizeof(insert),
+             "INSERT INTO once.versions (version, program) VALUES (%d, '%s')",
+             once__pg_file_version(name), once_version());
+    return once__pg_run(conn, name, text) == 0 && once__pg_run(conn, name, insert) == 0 ? 0 : -1;
+}
+
+static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have)
+{
+    static const char *const last[] = {"roles.sql", "grants.sql"};
+
+    for (size_t i = 0; i < sql->count; i++) {
+        int version = once__pg_file_version(sql->files[i].name);
+        if (version > have && apply_version(conn, sql->files[i].name, sql->files[i].text) != 0) {
+            return -1;
+        }
+    }
+    for (size_t i = 0; i < sql->count; i++) {
+        if (strncmp(sql->files[i].name, "functions/", 10) == 0 &&
+            once__pg_run(conn, sql->files[i].name, sql->files[i].text) != 0) {
+            return -1;
+        }
+    }
+    for (size_t n = 0; n < 2; n++) {
+        for (size_t i = 0; i < sql->count; i++) {
+            if (strcmp(sql->files[i].name, last[n]) == 0 &&
+                once__pg_run(conn, last[n], sql->files[i].text) != 0) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int begin(PGconn *conn)
+{
+    return once__pg_run(
+        conn, "cannot begin",
+        "BEGIN; SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '10s'; "
+        "SET LOCAL check_function_bodies = off; "
+        "SELECT pg_advisory_xact_lock(hashtextextended('once.install', 0))");
+}
+
+/* The whole change. `upgrade`: there must be something to upgrade. */
+static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade)
+{
+    int have = once__pg_version(conn);
+
+    if (have < 0) {
+        return ONCE__CLI_STORE;
+    }
+    if (have > sql->newest) {
+        once__cli_say("the schema has version %d, this program knows %d: use a newer once", have,
+                      sql->newest);
+        return ONCE__CLI_REFUSED;
+    }
+    if (upgrade && have == 0) {
+        once__cli_say("there is nothing to upgrade; install it: once pg install");
+        return ONCE__CLI_NOT_FOUND;
+    }
+    if (!upgrade && have != 0 && have < sql->newest) {
+        once__cli_say("version %d is installed already; bring it to %d with: once pg upgrade", have,
+                      sql->newest);
+        return ONCE__CLI_REFUSED;
+    }
+    if ((have == 0 && once__pg_run(conn, "cannot make the schema", "CREATE SCHEMA once") != 0) ||
+        apply_files(conn, sql, have) != 0 || once__pg_run(conn, "cannot commit", "COMMIT") != 0) {
+        return ONCE__CLI_STORE;
+    }
+    if (have == sql->newest) {
+        printf("version %d was there; functions and grants are as this program has them\n", have);
+    } else if (have == 0) {
+        printf("installed version %d\n", sql->newest);
+    } else {
+        printf("upgraded from version %d to %d\n", have, sql->newest);
+    }
+    return ONCE__CLI_OK;
+}
+
+static int schedule(PGconn *conn)
+{
+    char *there = once__pg_ask(
+        conn, "SELECT count(*) FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'");
+    int code = ONCE__CLI_OK;
+
+    if (there == NULL) {
+        return ONCE__CLI_STORE;
+    }
+    if (strcmp(there, "0") == 0) {
+        puts("pg_cron is not in this database: gateways remove what expires by themselves");
+    } else if (once__pg_run(
+                   conn, "cannot schedule",
+                   "SELECT cron.schedule('once-reap', '* * * * *', 'SELECT once.reap()')") == 0) {
+        puts("scheduled: pg_cron removes what expires, every minute");
+    } else {
+        code = ONCE__CLI_STORE;
+    }
+    free(there);
+    return code;
+}
+
+/* For administrators who want to read it first, and to apply it by their own means. */
+static int print_all(const once__pg_sql_t *sql)
+{
+    puts("BEGIN;\nSET LOCAL check_function_bodies = off;\nCREATE SCHEMA once;");
+    for (size_t i = 0; i < sql->count; i++) {
+        int version = once__pg_file_version(sql->files[i].name);
+        if (version > 0) {
+            printf("-- %s\n%s\nINSERT INTO once.versions (version, program) VALUES (%d, '%s');\n",
+                   sql->files[i].name, sql->files[i].text, version, once_version());
+        }
+    }
+    for (int pass = 0; pass < 3; pass++) {
+        for (size_t i = 0; i < sql->count; i++) {
+            const char *name = sql->files[i].name;
+            int when = strncmp(name, "functions/", 10) == 0 ? 0
+                       : strcmp(name, "roles.sql") == 0     ? 1
+                                                            : 2;
+            if (once__pg_file_version(name) == 0 && when == pass) {
+                printf("-- %s\n%s\n", name, sql->files[i].text);
+            }
+        }
+    }
+    puts("COMMIT;");
+    return ONCE__CLI_OK;
+}
+
+static int install(const once__cli_call_t *call, const once__pg_sql_t *sql, int upgrade)
+{
+    const settings_t *set = call->settings;
+    PGconn *conn;
+    int code = once__pg_connect(call->url, &conn);
+
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    if (PQserverVersion(conn) < SERVER_OLDEST) {
+        once__cli_say("the server is older than PostgreSQL 14");
+        code = ONCE__CLI_REFUSED;
+    } else {
+        code = begin(conn) == 0 ? change(conn, sql, upgrade) : ONCE__CLI_STORE;
+    }
+    if (code == ONCE__CLI_OK && set->cron) {
+        code = schedule(conn);
+    }
+    PQfinish(conn);
+    return code;
+}
+
+static int run(const once__cli_call_t *call, int upgrade)
+{
+    const settings_t *set = call->settings;
+    once__pg_sql_t sql;
+    int code = once__pg_sql_load(&sql, set->sql);
+
+    if (code == ONCE__CLI_OK) {
+        code = set->print ? print_all(&sql) : install(call, &sql, upgrade);
+    }
+    once__pg_sql_free(&sql);
+    return code;
+}
+
+static int run_install(const once__cli_call_t *call)
+{
+    return run(call, 0);
+}
+
+static int run_upgrade(const once__cli_call_t *call)
+{
+    return run(call, 1);
+}
+
+/* clang-format off */
+static const once__cli_option_t install_options[] = {
+    {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove what expires, where it exists", offsetof(settings_t, cron)},
+    {"print", 0, ONCE__CLI_FLAG, NULL, "write the SQL instead of applying it", offsetof(settings_t, print)},
+    {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply these files instead of those built in", offsetof(settings_t, sql)},
+    {0},
+};
+static const once__cli_option_t upgrade_options[] = {
+    {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove what expires, where it exists", offsetof(settings_t, cron)},
+    {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply these files instead of those built in", offsetof(settings_t, sql)},
+    {0},
+};
+/* clang-format on */
+
+const once__cli_command_t once__cli_pg_install = {
+    .name = "pg install",
+    .operands = "[URL]",
+    .summary = "makes the schema `once` in a PostgreSQL database",
+    .details =
+        "Plain SQL in one transaction: no extension, no superuser; the user needs CREATE on the\n"
+        "database, and CREATEROLE for the roles once_gateway and once_application, which are then\n"
+        "granted to the users that gateways and applications connect as. May be repeated.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .options = install_options,
+    .settings_size = sizeof(settings_t),
+    .run = run_install,
+};
+
+const once__cli_command_t once__cli_pg_upgrade = {
+    .name = "pg upgrade",
+    .operands = "[URL]",
+    .summary = "brings the schema to this program's version",
+    .details =
+        "Gateways of the previous version may go on running meanwhile. Upgrade the schema first,\n"
+        "then the programs.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .options = upgrade_options,
+    .settings_size = sizeof(settings_t),
+    .run = run_upgrade,
+};

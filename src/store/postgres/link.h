@@ -1,0 +1,83 @@
+/*
+ * One connection to the server and the batch that is under way on it.
+ *
+ * A batch is one transaction: statements over arrays, sent together in libpq's pipeline mode and ended by a sync, so that it
+ * costs one round trip and one commit. Nothing counts before the sync was answered: only then is it committed.
+ */
+#ifndef ONCE_STORE_POSTGRES_LINK_H
+#define ONCE_STORE_POSTGRES_LINK_H
+
+#include "store/postgres/statements.h"
+
+#define ONCE__PG_STATEMENTS_MAX 4
+
+typedef enum once__pg_link_state {
+    ONCE__PG_DOWN,
+    ONCE__PG_CONNECTING,
+    ONCE__PG_IDLE,
+    ONCE__PG_BUSY,
+} once__pg_link_state_t;
+
+/* How a batch ended. */
+typedef enum once__pg_end {
+    ONCE__PG_COMMITTED,
+    ONCE__PG_ABORTED, /* certainly nothing was applied */
+    ONCE__PG_LOST,    /* nobody knows */
+} once__pg_end_t;
+
+typedef struct once__pg_link once__pg_link_t;
+
+/* What the owner is told; from the loop, never from inside a call. */
+typedef struct once__pg_owner {
+    void (*connected)(void *data, once__pg_link_t *link);
+    void (*failed)(void *data, once__pg_link_t *link); /* could not connect */
+    void (*ended)(void *data, once__pg_link_t *link, once__pg_end_t end);
+    void *data;
+} once__pg_owner_t;
+
+struct once__pg_link {
+    once__source_t source;
+    once__timer_t timer;
+    once__loop_t *loop;
+    const once__pg_owner_t *owner;
+    PGconn *conn;
+    once__pg_link_state_t state;
+    uint32_t events;
+    uint64_t connect_ms; /* how long connecting may take */
+    uint64_t retry_at;   /* down: not before */
+    unsigned failures;   /* in a row */
+
+    once__oplist_t sent;
+    once__pg_statement_t statements[ONCE__PG_STATEMENTS_MAX];
+    PGresult *results[ONCE__PG_STATEMENTS_MAX];
+    unsigned statement_count, result_count;
+    int error; /* a statement failed */
+    int fatal; /* and the server ended the session */
+    char sqlstate[6];
+};
+
+/* Reserves a timer. 0 or -1. */
+int once__pg_link_init(once__pg_link_t *link, once__loop_t *loop, const once__pg_owner_t *owner,
+                       uint64_t connect_ms);
+void once__pg_link_free(once__pg_link_t *link);
+
+/* After fork: frees what is this process's; the connection is the parent's and does not notice. */
+void once__pg_link_abandon(once__pg_link_t *link);
+
+/* Starts connecting, with PQconnectStartParams' arrays. */
+void once__pg_link_connect(once__pg_link_t *link, const char *const *keywords,
+                           const char *const *values);
+
+/* Says which statement was put into the pipeline. */
+void once__pg_link_add(once__pg_link_t *link, once__pg_statement_t statement);
+
+/* Ends the batch and sends it; its end is told within timeout_ms. */
+void once__pg_link_flush(once__pg_link_t *link, uint64_t timeout_ms);
+
+/* Gives the connection up; what is under way on it is lost. */
+void once__pg_link_drop(once__pg_link_t *link);
+
+/* Forgets the batch: after its end was told. */
+void once__pg_link_clear(once__pg_link_t *link);
+
+#endif

@@ -1,0 +1,489 @@
+#include "store/postgres/postgres.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/units.h"
+#include "store/postgres/conninfo.h"
+#include "store/postgres/link.h"
+
+#define LINKS_DEFAULT 2
+#define LINKS_MAX     8
+#define BATCH_MAX     128 /* each new key takes one of the server's locks until the commit */
+#define BATCH_BYTES   ((size_t)8 << 20) /* payloads in one statement */
+#define FLIGHT_SIZE   4096u             /* more than twice what can be under way */
+#define LONG_TIMES    12                /* whole-table operations may take so many timeouts */
+
+typedef struct postgres {
+    once__store_t base;
+    once__loop_t *loop;
+    once__conninfo_t conninfo;
+    uint64_t timeout_ms;
+    once__pg_owner_t owner;
+    once__pg_link_t links[LINKS_MAX];
+    unsigned link_count;
+    once__oplist_t queue;
+    once__oplist_t answers;
+    unsigned batch_max;              /* smaller after the server ran out of locks */
+    once__op_t *flight[FLIGHT_SIZE]; /* operations under way by record id; linear probing */
+    once__pg_params_t params;
+} postgres_t;
+
+/* ------------------------------------------------------------------------------------------- what is under way */
+
+static unsigned probe(const postgres_t *pg, const uint8_t *id)
+{
+    unsigned i = once__get32(id) & (FLIGHT_SIZE - 1);
+
+    while (pg->flight[i] != NULL && memcmp(pg->flight[i]->id, id, ONCE_ID_SIZE) != 0) {
+        i = (i + 1) & (FLIGHT_SIZE - 1);
+    }
+    return i;
+}
+
+static once__op_t *find_flying(void *data, const uint8_t *id)
+{
+    const postgres_t *pg = data;
+    once__op_t *op = pg->flight[probe(pg, id)];
+
+    return op != NULL && op->error == ONCE__PG_UNANSWERED ? op : NULL;
+}
+
+/* Moves later ones of the same run back, so that no probe ends too early. */
+static void land(postgres_t *pg, const once__op_t *op)
+{
+    unsigned hole = probe(pg, op->id), mask = FLIGHT_SIZE - 1;
+
+    if (pg->flight[hole] != op) {
+        return;
+    }
+    for (unsigned i = (hole + 1) & mask; pg->flight[i] != NULL; i = (i + 1) & mask) {
+        unsigned want = once__get32(pg->flight[i]->id) & mask;
+        if (((i - want) & mask) >= ((i - hole) & mask)) {
+            pg->flight[hole] = pg->flight[i];
+            hole = i;
+        }
+    }
+    pg->flight[hole] = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- answering */
+
+static void answer(postgres_t *pg, once__op_t *op, int error)
+{
+    op->error = error;
+    once__oplist_add(&pg->answers, op);
+    once__loop_wake(pg->loop);
+}
+
+static void answer_all(postgres_t *pg, once__oplist_t *list, int error)
+{
+    once__op_t *op = list->first;
+
+    once__oplist_init(list);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        land(pg, op);
+        answer(pg, op, error);
+        op = next;
+    }
+}
+
+/* The class of an SQLSTATE says what kind of trouble it is. */
+static int is_class(const char *sqlstate, const char *class)
+{
+    return strncmp(sqlstate, class, 2) == 0;
+}
+
+/* The schema is missing, or this user may not use it. */
+static int is_not_installed(const char *sqlstate)
+{
+    return is_class(sqlstate, "42") || strcmp(sqlstate, "3F000") == 0;
+}
+
+/* What an operation is told whose transaction was rolled back. Events are repeated: they must not be lost. */
+static int error_of(const once__pg_link_t *link, const once__op_t *op)
+{
+    if (strcmp(link->sqlstate, "53100") == 0) {
+        return ONCE_E_FULL;
+    }
+    if (is_not_installed(link->sqlstate) && op->kind != ONCE__OP_EVENT) {
+        return ONCE_E_CONFIG;
+    }
+    return ONCE_E_UNAVAILABLE;
+}
+
+static void take_committed(postgres_t *pg, once__pg_link_t *link)
+{
+    once__op_t *op;
+
+    for (unsigned i = 0; i < link->result_count; i++) {
+        switch (link->statements[i]) {
+        case ONCE__PG_TIMEOUT:
+            break;
+        case ONCE__PG_SINGLE:
+            if (once__pg_read_single(link->results[i], link->sent.first)) {
+                once__oplist_move(&pg->queue, &link->sent); /* there is more of it to do */
+                return;
+            }
+            break;
+        default:
+            once__pg_read_batch(link->results[i], find_flying, pg);
+            break;
+        }
+    }
+    op = link->sent.first;
+    once__oplist_init(&link->sent);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        land(pg, op);
+        if (op->error == ONCE__PG_UNANSWERED) {
+            once__pg_answer_absent(op);
+        }
+        answer(pg, op, op->error);
+        op = next;
+    }
+}
+
+static void take_aborted(postgres_t *pg, once__pg_link_t *link)
+{
+    once__op_t *op = link->sent.first;
+
+    /* Out of shared memory: fewer locks at a time. */
+    if (strcmp(link->sqlstate, "53200") == 0 && pg->batch_max > 8) {
+        pg->batch_max /= 2;
+    }
+    once__oplist_init(&link->sent);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        land(pg, op);
+        answer(pg, op, error_of(link, op));
+        op = next;
+    }
+    /* A server that takes no writes any more: look for the one that does. */
+    if (strcmp(link->sqlstate, "25006") == 0 || is_class(link->sqlstate, "57") ||
+        is_class(link->sqlstate, "08")) {
+        once__pg_link_drop(link);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- sending */
+
+static int is_single(const once__op_t *op)
+{
+    return once__pg_statement_of(op) == ONCE__PG_SINGLE;
+}
+
+/* Moves what can travel together from the queue: one operation per record, in order; or one that travels alone. */
+static void take_batch(postgres_t *pg, once__oplist_t *batch, unsigned counts[ONCE__PG_SINGLE + 1],
+                       unsigned limit)
+{
+    once__op_t *op = pg->queue.first;
+    once__oplist_t rest;
+    size_t bytes = 0;
+    unsigned taken = 0;
+    int closed = 0;
+
+    once__oplist_init(&rest);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        unsigned place = is_single(op) ? 0 : probe(pg, op->id);
+        int fits = !closed && taken < limit &&
+                   bytes + op->payload.len <= BATCH_BYTES + op->payload.len * (taken == 0);
+
+        if (fits && is_single(op) && taken == 0) {
+            closed = 1;
+        } else if (!fits || is_single(op) || pg->flight[place] != NULL) {
+            once__oplist_add(&rest, op);
+            op = next;
+            continue;
+        } else {
+            pg->flight[place] = op;
+        }
+        taken++;
+        counts[once__pg_statement_of(op)]++;
+        bytes += op->event.kind == ONCE__CLAIM ? 0 : op->payload.len;
+        if (op->error != ONCE__PG_UNANSWERED) { /* not one that goes on */
+            once__pg_clear_answer(op);
+            op->error = ONCE__PG_UNANSWERED;
+        }
+        once__oplist_add(batch, op);
+        op = next;
+    }
+    pg->queue = rest;
+    if (rest.first == NULL) {
+        once__oplist_init(&pg->queue);
+    }
+}
+
+static uint64_t timeout_of(const postgres_t *pg, const once__op_t *op)
+{
+    int is_long =
+        op->kind == ONCE__OP_SCAN || op->kind == ONCE__OP_REAP || op->kind == ONCE__OP_STATS;
+
+    return is_long ? pg->timeout_ms * LONG_TIMES : pg->timeout_ms;
+}
+
+static int send_statements(postgres_t *pg, once__pg_link_t *link, const unsigned *counts,
+                           uint64_t timeout_ms)
+{
+    PGconn *conn = link->conn;
+    int code = once__pg_send_timeout(conn, &pg->params, timeout_ms);
+
+    once__pg_link_add(link, ONCE__PG_TIMEOUT);
+    if (code == 0 && counts[ONCE__PG_SINGLE] > 0) {
+        code = once__pg_send_single(conn, &pg->params, link->sent.first);
+        once__pg_link_add(link, ONCE__PG_SINGLE);
+    }
+    for (once__pg_statement_t which = ONCE__PG_CLAIM; code == 0 && which <= ONCE__PG_GET; which++) {
+        if (counts[which] > 0) {
+            code = once__pg_send_batch(conn, &pg->params, which, &link->sent, counts[which]);
+            once__pg_link_add(link, which);
+        }
+    }
+    return code;
+}
+
+static void send_batch(postgres_t *pg, once__pg_link_t *link, unsigned limit)
+{
+    unsigned counts[ONCE__PG_SINGLE + 1] = {0};
+    uint64_t timeout_ms;
+
+    once__pg_link_clear(link);
+    take_batch(pg, &link->sent, counts, limit);
+    if (link->sent.first == NULL) {
+        return;
+    }
+    timeout_ms = timeout_of(pg, link->sent.first);
+    if (send_statements(pg, link, counts, timeout_ms) != 0) {
+        /* Out of memory, or the connection is gone: without its sync, what was sent never happens. */
+        answer_all(pg, &link->sent, ONCE_E_UNAVAILABLE);
+        once__pg_link_drop(link);
+        return;
+    }
+    once__pg_link_flush(link, timeout_ms);
+}
+
+/* ------------------------------------------------------------------------------------------------------ scheduling */
+
+static unsigned count_links(const postgres_t *pg, once__pg_link_state_t state)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < pg->link_count; i++) {
+        count += pg->links[i].state == state;
+    }
+    return count;
+}
+
+static void connect_one(postgres_t *pg)
+{
+    uint64_t now = once__loop_now(pg->loop);
+
+    for (unsigned i = 0; i < pg->link_count; i++) {
+        once__pg_link_t *link = &pg->links[i];
+        if (link->state == ONCE__PG_DOWN && link->retry_at <= now) {
+            once__pg_link_connect(link, pg->conninfo.keywords, pg->conninfo.values);
+            return;
+        }
+    }
+}
+
+static unsigned queue_length(const postgres_t *pg, unsigned enough)
+{
+    unsigned count = 0;
+
+    for (const once__op_t *op = pg->queue.first; op != NULL && count < enough; op = op->next) {
+        count++;
+    }
+    return count;
+}
+
+/* Sends what can be sent now. */
+static void pump(postgres_t *pg)
+{
+    for (unsigned i = 0; i < pg->link_count && pg->queue.first != NULL; i++) {
+        if (pg->links[i].state == ONCE__PG_IDLE) {
+            send_batch(pg, &pg->links[i], pg->batch_max);
+        }
+    }
+    if (pg->queue.first == NULL || count_links(pg, ONCE__PG_CONNECTING) > 0) {
+        return;
+    }
+    /* A further connection only for a batch's worth of waiting, or when there is none. */
+    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count || queue_length(pg, 16) == 16) {
+        connect_one(pg);
+    }
+    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count) {
+        answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
+    }
+}
+
+static void link_connected(void *data, once__pg_link_t *link)
+{
+    pump(data);
+}
+
+static void link_failed(void *data, once__pg_link_t *link)
+{
+    postgres_t *pg = data;
+
+    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count) {
+        answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
+    }
+}
+
+static void link_ended(void *data, once__pg_link_t *link, once__pg_end_t end)
+{
+    postgres_t *pg = data;
+
+    switch (end) {
+    case ONCE__PG_COMMITTED:
+        take_committed(pg, link);
+        break;
+    case ONCE__PG_ABORTED:
+        take_aborted(pg, link);
+        break;
+    case ONCE__PG_LOST:
+        answer_all(pg, &link->sent, ONCE_E_NOREPLY);
+        break;
+    }
+    once__pg_link_clear(link);
+    once__loop_wake(pg->loop); /* callbacks first: what they submit travels with what waits */
+}
+
+/* ---------------------------------------------------------------------------------------------------------- vtable */
+
+static void postgres_submit(once__store_t *store, once__op_t *op)
+{
+    postgres_t *pg = (postgres_t *)store;
+
+    op->error = ONCE_OK;
+    if (op->kind == ONCE__OP_REAP) {
+        memset(&op->cursor, 0, sizeof(op->cursor));
+    }
+    once__oplist_add(&pg->queue, op);
+    once__loop_wake(pg->loop);
+}
+
+static int postgres_dispatch(once__store_t *store)
+{
+    postgres_t *pg = (postgres_t *)store;
+    int count = once__oplist_finish(&pg->answers);
+
+    pump(pg);
+    return count;
+}
+
+static void free_store(postgres_t *pg)
+{
+    once__pg_params_free(&pg->params);
+    once__conninfo_free(&pg->conninfo);
+    free(pg);
+}
+
+static int read_links(const once__store_config_t *config, postgres_t *pg, once_error_t *err)
+{
+    const char *text = once__url_take(config->url, "connections");
+    uint64_t count = LINKS_DEFAULT;
+
+    if (text != NULL &&
+        (once__number_parse(text, strlen(text), &count) != 0 || count < 1 || count > LINKS_MAX)) {
+        return once__fail(err, ONCE_E_CONFIG, "connections: \"%.40s\" is not a number from 1 to %d",
+                          text, LINKS_MAX);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (once__pg_link_init(&pg->links[i], config->loop, &pg->owner, config->timeout_ms) != 0) {
+            return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+        }
+        pg->link_count++;
+    }
+    return ONCE_OK;
+}
+
+static int open_any(const once__store_config_t *config, const once__store_vt_t *vt,
+                    once__store_t **store, once_error_t *err)
+{
+    postgres_t *pg = calloc(1, sizeof(*pg));
+    int code;
+
+    if (pg == NULL) {
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    pg->base.vt = vt;
+    pg->loop = config->loop;
+    pg->timeout_ms = config->timeout_ms;
+    pg->batch_max = BATCH_MAX;
+    pg->owner = (once__pg_owner_t){link_connected, link_failed, link_ended, pg};
+    once__oplist_init(&pg->queue);
+    once__oplist_init(&pg->answers);
+    code = once__conninfo_read(&pg->conninfo, config->url, err);
+    code = code == ONCE_OK ? read_links(config, pg, err) : code;
+    if (code != ONCE_OK) {
+        for (unsigned i = 0; i < pg->link_count; i++) {
+            once__pg_link_free(&pg->links[i]);
+        }
+        free_store(pg);
+        return code;
+    }
+    *store = &pg->base;
+    return ONCE_OK;
+}
+
+static int postgres_open(const once__store_config_t *config, once__store_t **store,
+                         once_error_t *err)
+{
+    return open_any(config, &once__postgres_store, store, err);
+}
+
+static int postgresql_open(const once__store_config_t *config, once__store_t **store,
+                           once_error_t *err)
+{
+    return open_any(config, &once__postgresql_store, store, err);
+}
+
+static void postgres_close(once__store_t *store)
+{
+    postgres_t *pg = (postgres_t *)store;
+
+    (void)once__oplist_finish(&pg->answers);
+    for (unsigned i = 0; i < pg->link_count; i++) {
+        once__oplist_close(&pg->links[i].sent);
+    }
+    once__oplist_close(&pg->queue);
+    for (unsigned i = 0; i < pg->link_count; i++) {
+        once__pg_link_free(&pg->links[i]);
+    }
+    free_store(pg);
+}
+
+static void postgres_abandon(once__store_t *store)
+{
+    postgres_t *pg = (postgres_t *)store;
+
+    for (unsigned i = 0; i < pg->link_count; i++) {
+        once__pg_link_abandon(&pg->links[i]);
+    }
+    free_store(pg);
+}
+
+const once__store_vt_t once__postgres_store = {
+    .scheme = "postgres",
+    .shared = 1,
+    .open = postgres_open,
+    .submit = postgres_submit,
+    .dispatch = postgres_dispatch,
+    .close = postgres_close,
+    .abandon = postgres_abandon,
+};
+
+const once__store_vt_t once__postgresql_store = {
+    .scheme = "postgresql",
+    .shared = 1,
+    .open = postgresql_open,
+    .submit = postgres_submit,
+    .dispatch = postgres_dispatch,
+    .close = postgres_close,
+    .abandon = postgres_abandon,
+};

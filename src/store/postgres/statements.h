@@ -1,0 +1,46 @@
+/*
+ * The statements that the store sends, and what it makes of their results. Everything here is about operations and bytes:
+ * connections are link.h's business.
+ */
+#ifndef ONCE_STORE_POSTGRES_STATEMENTS_H
+#define ONCE_STORE_POSTGRES_STATEMENTS_H
+
+#include "store/oplist.h"
+#include "store/postgres/wire.h"
+
+typedef enum once__pg_statement {
+    ONCE__PG_TIMEOUT, /* of the statements after it, until the transaction ends */
+    ONCE__PG_CLAIM,
+    ONCE__PG_APPLY, /* every other event */
+    ONCE__PG_GET,
+    ONCE__PG_SINGLE, /* an operation that travels alone */
+} once__pg_statement_t;
+
+/* The error of an operation that was sent and has no answer yet. Positive: no code of once. */
+#define ONCE__PG_UNANSWERED 1
+
+/* Which statement carries the operation. */
+once__pg_statement_t once__pg_statement_of(const once__op_t *op);
+
+/* Sends `count` operations of `list` that `which` carries; the others are passed over. 0 or -1. */
+int once__pg_send_batch(PGconn *conn, once__pg_params_t *params, once__pg_statement_t which,
+                        const once__oplist_t *list, uint32_t count);
+int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
+int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
+
+/* The operation with this id that is under way, or NULL. */
+typedef once__op_t *(*once__pg_find)(void *data, const uint8_t *id);
+
+/* Answers the operations that a batch's result names. */
+void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data);
+
+/* What no row named: no such record (get), or somebody has it locked. */
+void once__pg_answer_absent(once__op_t *op);
+
+/* Answers an operation that travelled alone. 1: it goes on and must be sent again. */
+int once__pg_read_single(const PGresult *result, once__op_t *op);
+
+/* Empties what an operation answers. */
+void once__pg_clear_answer(once__op_t *op);
+
+#endif

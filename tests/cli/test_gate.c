@@ -1,0 +1,256 @@
+/*
+ * The command line of `once gate`: what is refused, and what configuration comes of the rest. No nginx is run here.
+ */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Where a module must be named and none is loaded. */
+#define MODULE   "--module", "/dev/null"
+#define UPSTREAM "--upstream", "http://127.0.0.1:3000"
+
+typedef struct mistake {
+    const char *arguments[6];
+    const char *expected; /* part of what is said */
+} mistake_t;
+
+static const mistake_t mistakes[] = {
+    {{"--upstream", "127.0.0.1:3000"}, "it is no HTTP URL"},
+    {{"--upstream", "ftp://127.0.0.1"}, "it is no HTTP URL"},
+    {{"--upstream", ""}, "it is no HTTP URL"},
+    {{"--upstream", "http://"}, "there is no host in it"},
+    {{"--upstream", "http://:3000"}, "there is no host in it"},
+    {{"--upstream", "http://127.0.0.1:0"}, "a port is a number"},
+    {{"--upstream", "http://127.0.0.1:70000"}, "a port is a number"},
+    {{"--upstream", "http://127.0.0.1:30x"}, "a port is a number"},
+    {{"--upstream", "http://127.0.0.1:3000/base"}, "requests keep their own path"},
+    {{"--upstream", "http://127.0.0.1:3000?x"}, "requests keep their own path"},
+    {{"--upstream", "http://me:secret@127.0.0.1"}, "a user name or password"},
+    {{"--upstream", "http://[::1"}, "no host"},
+    {{"--upstream", "http://[::g]:80"}, "no IPv6 address"},
+    {{"--upstream", "http://a b"}, "a host name has"},
+    {{"--upstream", "http://$host"}, "a host name has"},
+    {{"--upstream", "http://unix:relative"}, "the path of a socket"},
+    {{"--upstream", "http://unix:/run/x:/y"}, "the path of a socket"},
+    {{UPSTREAM, "--listen", "nowhere"}, "--listen needs an address"},
+    {{UPSTREAM, "--listen", "0"}, "--listen needs an address"},
+    {{UPSTREAM, "--listen", "1.2.3:80"}, "--listen needs an address"},
+    {{UPSTREAM, "--listen", "127.0.0.1:"}, "--listen needs an address"},
+    {{UPSTREAM, "--listen", "127.0.0.1:8080 ssl"}, "--listen needs an address"},
+    {{UPSTREAM, "--listen", "[::1]"}, "--listen needs an address"},
+    {{UPSTREAM, "--listen", "unix:x"}, "--listen needs an address"},
+    {{UPSTREAM, "--status", "x"}, "--status needs an address"},
+    {{UPSTREAM, "--scope", ""}, "a scope is header:NAME"},
+    {{UPSTREAM, "--scope", "header:"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--scope", "header:X_Y"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--scope", "header:A,"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--scope", "header:A;B"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--scope", "cookie:a-b"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--scope", "$remote_user"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--route", ""}, "a route is METHODS PATH"},
+    {{UPSTREAM, "--route", "/payments"}, "a route is METHODS PATH"},
+    {{UPSTREAM, "--route", "GET /payments"}, "its methods are"},
+    {{UPSTREAM, "--route", "post /payments"}, "its methods are"},
+    {{UPSTREAM, "--route", "POST, /payments"}, "its methods are"},
+    {{UPSTREAM, "--route", "POST payments"}, "its path begins with /"},
+    {{UPSTREAM, "--route", "POST /a?b"}, "after decoding"},
+    {{UPSTREAM, "--route", "POST /a%20b"}, "after decoding"},
+    {{UPSTREAM, "--route", "POST /a$b"}, "a $ ends a path"},
+    {{UPSTREAM, "--route", "POST /a ttl"}, "NAME=VALUE"},
+    {{UPSTREAM, "--route", "POST /a ttl="}, "NAME=VALUE"},
+    {{UPSTREAM, "--route", "POST /a =1"}, "NAME=VALUE"},
+    {{UPSTREAM, "--route", "POST /a tll=1h"}, "did you mean ttl?"},
+    {{UPSTREAM, "--route", "POST /a quantum=1"}, "there is no \"quantum\""},
+    {{UPSTREAM, "--route", "POST /a ttl=soon"}, "ttl"},
+    {{UPSTREAM, "--route", "POST /a recover=maybe"}, "recover"},
+    {{UPSTREAM, "--route", "POST /a record=2xy"}, "record"},
+    {{UPSTREAM, "--route", "POST /a scope=whose"}, "a scope is header:NAME"},
+    {{UPSTREAM, "--route", "POST /a", "--route", "PATCH /a"}, "two routes for /a"},
+    {{UPSTREAM, "--set", "once_wait"}, "a directive has a name and a value"},
+    {{UPSTREAM, "--set", "Once 5s"}, "the name of a directive"},
+    {{UPSTREAM, "--set", "once_wait \"5s"}, "a quote is not closed"},
+    {{UPSTREAM, "--set", "once_wait \"5s\"x"}, "a quote is not closed"},
+    {{UPSTREAM, "--set", "once_wait 5s\n"}, "control characters"},
+    {{UPSTREAM, "--workers", "0"}, "--workers is 1 to"},
+    {{UPSTREAM, "--workers", "2", "--store", "memory:"}, "not shared by several workers"},
+    {{UPSTREAM, "--tls-cert", "/dev/null"}, "needed together"},
+    {{UPSTREAM, "--tls-key", "/dev/null"}, "needed together"},
+    {{UPSTREAM, "extra"}, "one operand too many"},
+    {{"--print-config"}, "where is the backend?"},
+};
+
+static run_t print_config(const char *const a[6])
+{
+    return run("gate", "--print-config", MODULE, a[0], a[1], a[2], a[3], a[4], a[5], NULL);
+}
+
+static void every_mistake_is_told(void **state)
+{
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        run_t r = print_config(mistakes[i].arguments);
+        if (r.code != ONCE__CLI_USAGE || strstr(r.err, mistakes[i].expected) == NULL) {
+            print_error("mistake %zu: %s %s\n", i, mistakes[i].arguments[0],
+                        mistakes[i].arguments[1]);
+        }
+        assert_run(r, ONCE__CLI_USAGE);
+        assert_has(r.err, mistakes[i].expected);
+        assert_string_equal(r.out, "");
+        assert_lacks(r.err, "secret");
+        assert_true(is_harmless(r.err));
+        run_free(&r);
+    }
+}
+
+static void what_is_not_there_is_told(void **state)
+{
+    run_t module = run("gate", UPSTREAM, "--module", "/nonexistent/m.so", NULL);
+    run_t nginx = run("gate", UPSTREAM, MODULE, "--nginx", "/nonexistent/nginx", NULL);
+    run_t cert = run("gate", UPSTREAM, MODULE, "--tls-cert", "/nonexistent/c", "--tls-key",
+                     "/nonexistent/k", NULL);
+    run_t host = run("gate", "--upstream", "http://no..host", MODULE, NULL);
+
+    assert_run(module, ONCE__CLI_STORE);
+    assert_has(module.err, "cannot read the module /nonexistent/m.so: No such file");
+    assert_run(nginx, ONCE__CLI_STORE);
+    assert_has(nginx.err, "cannot run /nonexistent/nginx: No such file");
+    assert_run(cert, ONCE__CLI_STORE);
+    assert_has(cert.err, "cannot read the certificate /nonexistent/c");
+    assert_run(host, ONCE__CLI_STORE);
+    assert_has(host.err, "cannot find the upstream's host no..host");
+    run_free(&module);
+    run_free(&nginx);
+    run_free(&cert);
+    run_free(&host);
+}
+
+static void without_routes_everything_is_guarded(void **state)
+{
+    run_t r = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
+
+    assert_run(r, ONCE__CLI_OK);
+    assert_string_equal(r.err, "");
+    assert_has(r.out, "listen \"127.0.0.1:8080\";\n");
+    assert_has(r.out, "server \"127.0.0.1:3000\";\n");
+    assert_has(r.out, "once_scope $http_authorization optional;\n");
+    assert_has(r.out,
+               "location / {\n            once on;\n            proxy_pass http://once_upstream;");
+    assert_has(r.out, "proxy_ignore_client_abort on;");
+    assert_lacks(r.out, "non_idempotent");
+    assert_lacks(r.out, "ssl");
+    assert_lacks(r.out, "once_status");
+    assert_has(r.out, "worker_processes 1;\n");
+    run_free(&r);
+}
+
+static void routes_become_locations(void **state)
+{
+    run_t r = run("gate", "--print-config", MODULE, UPSTREAM, "--route",
+                  "POST,PATCH /payments ttl=48h recover=hold wait=5s,max=8 scope=cookie:sid",
+                  "--route", "PUT /a$ replay_headers=ETag,Set-Cookie key=$once_json_id", NULL);
+    run_t root = run("gate", "--print-config", MODULE, UPSTREAM, "--route", "DELETE /", NULL);
+
+    assert_run(r, ONCE__CLI_OK);
+    assert_has(r.out, "        location \"/payments\" {\n"
+                      "            once on;\n"
+                      "            once_methods \"POST\" \"PATCH\";\n"
+                      "            once_scope $cookie_sid;\n"
+                      "            once_ttl \"48h\";\n"
+                      "            once_recover \"hold\";\n"
+                      "            once_wait \"5s\" \"max=8\";\n"
+                      "            proxy_pass http://once_upstream;\n"
+                      "        }\n"
+                      "        location = \"/a\" {\n"
+                      "            once on;\n"
+                      "            once_methods \"PUT\";\n"
+                      "            once_replay_headers \"ETag\" \"Set-Cookie\";\n"
+                      "            once_key \"$once_json_id\";\n"
+                      "            proxy_pass http://once_upstream;\n"
+                      "        }\n"
+                      "        location / {\n"
+                      "            proxy_pass http://once_upstream;\n"
+                      "        }\n");
+    assert_run(root, ONCE__CLI_OK);
+    assert_has(root.out,
+               "location \"/\" {\n            once on;\n            once_methods \"DELETE\";");
+    assert_lacks(root.out, "location / {");
+    run_free(&r);
+    run_free(&root);
+}
+
+static void everything_else_has_its_place(void **state)
+{
+    run_t r =
+        run("gate", "--print-config", MODULE, "--upstream", "https://localhost", "--listen", "*:80",
+            "--listen", "[::1]:81", "--listen", "unix:/run/g.sock", "--listen", "82", "--status",
+            "localhost:9090", "--scope", "header:X-Tenant", "--set", "once_wait 5s;", "--set",
+            "add_header X-A 'b c'", "--workers", "3", "--store", "local:/var/lib/once?segment=1m",
+            "--tls-cert", "/dev/null", "--tls-key", "/dev/zero", NULL);
+
+    assert_run(r, ONCE__CLI_OK);
+    assert_has(r.out, "listen \"0.0.0.0:80\" ssl http2;\n");
+    assert_has(r.out, "listen \"[::1]:81\" ssl http2;\n");
+    assert_has(r.out, "listen \"unix:/run/g.sock\" ssl http2;\n");
+    assert_has(r.out, "listen \"127.0.0.1:82\" ssl http2;\n");
+    assert_has(r.out, "listen \"127.0.0.1:9090\";\n");
+    assert_has(r.out, "ssl_certificate \"/dev/null\";\n");
+    assert_has(r.out, "ssl_certificate_key \"/dev/zero\";\n");
+    assert_has(r.out, "once_scope $http_x_tenant;\n");
+    assert_has(r.out, "        once_wait \"5s\";\n");
+    assert_has(r.out, "        add_header \"X-A\" \"b c\";\n");
+    assert_has(r.out, "worker_processes 3;\n");
+    assert_has(r.out, "once_store \"local:/var/lib/once?segment=1m\";\n");
+    assert_has(r.out, "server \"localhost:443\";\n");
+    assert_has(r.out, "proxy_ssl_name \"localhost\";\n");
+    assert_has(r.out, "proxy_pass https://once_upstream;\n");
+    assert_has(r.out, "once_status;\n");
+    run_free(&r);
+}
+
+/* nginx may be started from elsewhere: the path becomes absolute, also from a directory with an odd name. */
+static void a_relative_store_becomes_absolute(void **state)
+{
+    char folder[] = "/tmp/once gate %25 \"XXXXXX";
+    char before[1024];
+    char expected[160];
+    run_t named, fallback, variable;
+
+    assert_non_null(getcwd(before, sizeof(before)));
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    unsetenv("ONCE_STORE");
+    named =
+        run("gate", "--print-config", MODULE, UPSTREAM, "--store", "local:x/y?segment=1m", NULL);
+    fallback = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
+    setenv("ONCE_STORE", "memory:shop", 1);
+    variable = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
+    unsetenv("ONCE_STORE");
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(rmdir(folder), 0);
+
+    snprintf(expected, sizeof(expected),
+             "\"local:/tmp/once%%20gate%%20%%2525%%20%%22%s/x/y?segment=1m\";",
+             folder + strlen(folder) - 6);
+    assert_has(named.out, expected);
+    assert_has(fallback.out, "/once-data\";");
+    assert_lacks(fallback.out, "/./");
+    assert_has(variable.out, "once_store \"memory:shop\";");
+    run_free(&named);
+    run_free(&fallback);
+    run_free(&variable);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mistake_is_told),
+        cmocka_unit_test(what_is_not_there_is_told),
+        cmocka_unit_test(without_routes_everything_is_guarded),
+        cmocka_unit_test(routes_become_locations),
+        cmocka_unit_test(everything_else_has_its_place),
+        cmocka_unit_test(a_relative_store_becomes_absolute),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

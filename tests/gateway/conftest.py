@@ -1,0 +1,93 @@
+"""Fixtures of the gateway's tests. `gateway(...)` starts one; what was started ends with the test, and is looked at once more."""
+import os
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from harness import environment  # noqa: E402
+from harness.gateway import Gateway, make_certificate  # noqa: E402
+from harness.upstream import Upstream  # noqa: E402
+
+
+def pytest_configure():
+    for path in (environment.MODULE, environment.ONCE, environment.NGINX):
+        if not os.path.exists(path):
+            pytest.exit(f"{path} is not there: `make build` first, or set ONCE_BUILD (see tests/gateway/README.md)", 2)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Shows what nginx said beside a failure. Where nothing may be skipped, a skipped test has failed."""
+    report = (yield).get_result()
+    if report.skipped and environment.CI and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is not allowed in CI: {call.excinfo.value}"
+    if report.failed:
+        for gateway in item.funcargs.get("gateways", []):
+            if gateway.nginx.log:
+                report.sections.append(("nginx error log", "\n".join(gateway.nginx.log.lines[-60:])))
+
+
+@pytest.fixture
+def directory():
+    """Of the test's own. Not below pytest's: socket and store paths stay short, and it goes away also when the test fails."""
+    path = tempfile.mkdtemp(prefix="gateway.")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def backend():
+    """More upstreams than the one that every gateway has."""
+    made = []
+
+    def start(*args, **options):
+        made.append(Upstream(*args, **options))
+        return made[-1]
+
+    yield start
+    for upstream in made:
+        upstream.close()
+
+
+@pytest.fixture
+def gateways(directory, backend):
+    """All that a test started."""
+    made = []
+    yield made
+    errors = []
+    for gateway in reversed(made):
+        try:
+            gateway.close()
+        except AssertionError as error:
+            errors.append(str(error))
+    assert not errors, "\n".join(errors)
+
+
+@pytest.fixture
+def prepare(gateways, directory):
+    """A gateway that is not started: for configurations that are refused, and for those that need more first."""
+    def make(*rules, **options):
+        own = os.path.join(directory, str(len(gateways)))
+        os.mkdir(own)
+        gateways.append(Gateway(own, *rules, **options))
+        return gateways[-1]
+    return make
+
+
+@pytest.fixture
+def gateway(prepare):
+    def start(*rules, **options):
+        return prepare(*rules, **options).start()
+    return start
+
+
+@pytest.fixture(scope="session")
+def certificate():
+    directory = tempfile.mkdtemp(prefix="gateway.")
+    yield make_certificate(directory)
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,101 @@
+/*
+ * A disk that a test can make slow, full or broken: preloaded into nginx, it stands before the calls by which the local store writes
+ * its log. The file named by GATEWAY_FAULT holds one word, which is read at every call:
+ *
+ *   block   writes are not made durable until the word changes; each call that waits appends a line to the file's name + ".arrived"
+ *   full    nothing can be written: ENOSPC
+ *   broken  nothing can be made durable: EIO
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static char control[4096];
+
+/* At once: nginx clears the environment of its processes. */
+__attribute__((constructor)) static void remember(void)
+{
+    const char *path = getenv("GATEWAY_FAULT");
+
+    (void)snprintf(control, sizeof(control), "%s", path != NULL ? path : "");
+}
+
+static int says(const char *word)
+{
+    char text[16] = "";
+    int fd = open(control, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return 0;
+    }
+    if (read(fd, text, sizeof(text) - 1) < 0) {
+        text[0] = '\0';
+    }
+    (void)close(fd);
+    return strcmp(text, word) == 0;
+}
+
+static int is_log(int fd)
+{
+    char link[64], path[4096];
+    ssize_t len;
+
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    len = readlink(link, path, sizeof(path) - 1);
+    if (len < 0) {
+        return 0;
+    }
+    path[len] = '\0';
+    return strstr(path, "/segments/") != NULL;
+}
+
+static void tell_arrival(void)
+{
+    char path[4200];
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%s.arrived", control);
+    fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)!write(fd, "\n", 1);
+        (void)close(fd);
+    }
+}
+
+int fdatasync(int fd)
+{
+    int (*real)(int);
+    int told = 0;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "fdatasync");
+    while (is_log(fd) && says("block")) {
+        struct timespec pause = {.tv_nsec = 1000000};
+        if (!told) {
+            tell_arrival();
+            told = 1;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    if (is_log(fd) && says("broken")) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
+{
+    ssize_t (*real)(int, const void *, size_t, off_t);
+
+    *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+    if (is_log(fd) && says("full")) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd, bytes, len, offset);
+}

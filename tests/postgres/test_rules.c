@@ -1,0 +1,525 @@
+/*
+ * The SQL functions decide what once__step decides: every situation that a record can be in, every event that can meet it,
+ * once through the database and once through the table of rules, compared in every field, as answered and as stored.
+ */
+#include "support/testing.h"
+
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+#include "core/url.h"
+#include "store/postgres/wire.h"
+#include "store/store.h"
+
+#define HOUR      ((int64_t)3600 * 1000)
+#define CASES_MAX 200000
+#define IN_FLIGHT 500
+
+typedef struct situation {
+    once__op_t op; /* first: found from it */
+    once__head_t before;
+    int reaped; /* expected to be removed by the reaper */
+} situation_t;
+
+typedef struct walk {
+    PGconn *conn;
+    once__loop_t *loop;
+    once__store_t *store;
+    situation_t *cases;
+    size_t count;
+    size_t answered;
+    uint64_t base; /* about now */
+    unsigned char rules_seen[256];
+} walk_t;
+
+static walk_t walk;
+
+static const uint8_t mine[ONCE_CLAIM_ID_SIZE] = "mine...........";
+static const uint8_t other[ONCE_CLAIM_ID_SIZE] = "other..........";
+static const once__fingerprint_t first_print = {7, 1, "first"};
+static const once__fingerprint_t second_print = {9, 1, "second"};
+
+/* ---------------------------------------------------------------------------------------------------------- situations */
+
+static uint64_t at(int64_t offset)
+{
+    return (uint64_t)((int64_t)walk.base + offset);
+}
+
+static situation_t *add(const once__head_t *before, once__event_kind_t kind)
+{
+    situation_t *s = &walk.cases[walk.count];
+
+    assert_true(walk.count < CASES_MAX);
+    walk.count++;
+    memset(s, 0, sizeof(*s));
+    s->before = *before;
+    s->op.kind = ONCE__OP_EVENT;
+    s->op.event.kind = kind;
+    s->op.event.claim.epoch = 3;
+    memcpy(s->op.event.claim.id, mine, sizeof(mine));
+    s->op.key = "key";
+    s->op.key_len = 3;
+    once__put64(s->op.id, walk.count * 0x9e3779b97f4a7c15u);
+    once__put64(s->op.id + 24, walk.count);
+    return s;
+}
+
+static void add_claims(const once__head_t *before)
+{
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        situation_t *s = add(before, ONCE__CLAIM);
+        s->op.event.recover = (uint8_t)(i % 3);
+        s->op.event.lease_ms = 31000;
+        s->op.event.ttl_ms = 7 * (uint64_t)HOUR;
+        s->op.event.fingerprint_count = (uint8_t)(i / 3 % 3 == 2 ? 2 : 1);
+        s->op.event.fingerprints[0] = i / 3 % 3 == 0 ? first_print : second_print;
+        s->op.event.fingerprints[1] = first_print;
+        if (i / 9 % 2) {
+            memcpy(s->op.event.claim.id, other, sizeof(other));
+        }
+    }
+}
+
+static void give_payload(situation_t *s)
+{
+    switch (s->op.event.kind) {
+    case ONCE__COMPLETE:
+    case ONCE__SETTLE_COMPLETED:
+        s->op.payload =
+            (once__payload_t){ONCE__PAYLOAD_RESPONSE, 201, (const uint8_t *)"response", 8};
+        break;
+    case ONCE__RELEASE:
+    case ONCE__SETTLE_FAILED:
+        s->op.payload = (once__payload_t){ONCE__PAYLOAD_NOTE, 0, (const uint8_t *)"note", 4};
+        break;
+    default:
+        break;
+    }
+}
+
+static void add_writes(const once__head_t *before)
+{
+    static const once__event_kind_t kinds[] = {
+        ONCE__COMPLETE,         ONCE__RELEASE,       ONCE__DOUBT, ONCE__RENEW,
+        ONCE__SETTLE_COMPLETED, ONCE__SETTLE_FAILED, ONCE__PURGE};
+
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (int i = 0; i < 3 * 2 * 2; i++) {
+            situation_t *s = add(before, kinds[k]);
+            if (i % 3 == 1) {
+                memcpy(s->op.event.claim.id, other, sizeof(other));
+            } else if (i % 3 == 2) {
+                s->op.event.claim.epoch = 2;
+            }
+            s->op.event.force = i / 3 % 2;
+            s->op.event.lease_ms = i / 6 % 2 ? 12345 : 0;
+            s->op.event.ttl_ms = i / 6 % 2 ? 54321 : 0;
+            give_payload(s);
+        }
+    }
+}
+
+static void add_reap(const once__head_t *before)
+{
+    situation_t *s = add(before, ONCE__REAP);
+
+    s->op.event.claim.epoch = 0;
+}
+
+static void add_events(const once__head_t *before)
+{
+    add_claims(before);
+    add_writes(before);
+    if (before->state != ONCE_STATE_NONE) {
+        add_reap(before);
+    }
+}
+
+static void add_times(once__head_t head)
+{
+    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR};
+    int is_ended = head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED;
+
+    for (int i = 0; i < 2 * 2 * 2 * (is_ended ? 3 : 1); i++) {
+        head.lease_until = at(i % 2 ? 10 * HOUR : -HOUR);
+        head.changed = at(i / 2 % 2 ? 5 * HOUR : -2 * HOUR); /* the clock may have gone back */
+        head.ttl_ms = (uint64_t)(i / 4 % 2 ? 1000 : 30 * 24 * HOUR);
+        head.expires = i / 8 % 3 == 0 ? 0 : at(expiries[i / 8 % 3]);
+        add_events(&head);
+    }
+}
+
+static void add_all(void)
+{
+    const once__head_t none = {.state = ONCE_STATE_NONE};
+
+    add_events(&none);
+    for (int i = 0; i < 2 * 4 * 3 * 4; i++) {
+        once__head_t head = {.schema = (uint8_t)(1 + i % 2),
+                             .state = (uint8_t)(1 + i / 2 % 4),
+                             .recover = (uint8_t)(i / 8 % 3),
+                             .flags = (uint8_t)(i / 24),
+                             .claim = {.epoch = 3},
+                             .lease_ms = 30000,
+                             .created = at(-3 * HOUR),
+                             .fingerprint = first_print};
+        memcpy(head.claim.id, mine, sizeof(mine));
+        if ((head.flags & ONCE__BY_LEASE) && head.state != ONCE_STATE_UNKNOWN) {
+            continue;
+        }
+        add_times(head);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ database */
+
+static void hex(char *out, const void *data, size_t len)
+{
+    memcpy(out, "\\\\x", 3);
+    once__hex(out + 3, data, len);
+}
+
+static void print_bytes(uint8_t out[37], const once__fingerprint_t *print)
+{
+    once__put32(out, print->secret);
+    out[4] = print->mode;
+    memcpy(out + 5, print->mac, 32);
+}
+
+static void insert_row(const situation_t *s)
+{
+    const once__head_t *h = &s->before;
+    char id[80], claim[48], print[96], line[1024];
+    uint8_t bytes[37];
+    int len;
+
+    print_bytes(bytes, &h->fingerprint);
+    hex(id, s->op.id, ONCE_ID_SIZE);
+    hex(claim, h->claim.id, ONCE_CLAIM_ID_SIZE);
+    hex(print, bytes, sizeof(bytes));
+    len = snprintf(line, sizeof(line),
+                   "%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%u\t%u\t%u\t%u\t%u\t%u\t%u\t%s\t%s\t%"
+                   "s\t\\\\x00\t\\\\x6b\t%s\n",
+                   (unsigned long long)h->created, (unsigned long long)h->changed,
+                   (unsigned long long)h->lease_until, (unsigned long long)h->lease_ms,
+                   (unsigned long long)h->expires, (unsigned long long)h->ttl_ms, h->claim.epoch,
+                   h->schema, h->state, h->recover, h->flags,
+                   h->state == ONCE_STATE_COMPLETED ? 1u : 0u,
+                   h->state == ONCE_STATE_COMPLETED ? 200u : 0u, id, claim, print,
+                   h->state == ONCE_STATE_COMPLETED ? "\\\\x6f6c64" : "\\N");
+    assert_int_equal(PQputCopyData(walk.conn, line, len), 1);
+}
+
+static void run_sql(const char *text)
+{
+    PGresult *result = PQexec(walk.conn, text);
+    ExecStatusType status = PQresultStatus(result);
+
+    if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK) {
+        print_error("%s\n", PQerrorMessage(walk.conn));
+    }
+    assert_true(status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK);
+    PQclear(result);
+}
+
+static void insert_rows(int reaped)
+{
+    PGresult *result =
+        PQexec(walk.conn,
+               "COPY once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, "
+               "schema, state, recover, flags, kind, status, id, claim, fingerprint, scope, key, "
+               "payload) FROM STDIN");
+
+    assert_int_equal(PQresultStatus(result), PGRES_COPY_IN);
+    PQclear(result);
+    for (size_t i = 0; i < walk.count; i++) {
+        const situation_t *s = &walk.cases[i];
+        if (s->before.state != ONCE_STATE_NONE && (s->op.event.kind == ONCE__REAP) == reaped) {
+            insert_row(s);
+        }
+    }
+    assert_int_equal(PQputCopyEnd(walk.conn, NULL), 1);
+    while ((result = PQgetResult(walk.conn)) != NULL) {
+        assert_int_equal(PQresultStatus(result), PGRES_COMMAND_OK);
+        PQclear(result);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- compare */
+
+static void describe(const situation_t *s, const once__step_t *step)
+{
+    print_error("%s: state %u schema %u recover %u flags %u lease %lld changed %lld expires %lld "
+                "ttl %llu; epoch %u force %d "
+                "recover %u prints %u mine %d -> sql outcome %u state %u, rules \"%s\" outcome %u "
+                "state %u\n",
+                once__event_name(s->op.event.kind), s->before.state, s->before.schema,
+                s->before.recover, s->before.flags, (long long)(s->before.lease_until - walk.base),
+                (long long)(s->before.changed - walk.base),
+                (long long)(s->before.expires - walk.base), (unsigned long long)s->before.ttl_ms,
+                s->op.event.claim.epoch, s->op.event.force, s->op.event.recover,
+                s->op.event.fingerprint_count,
+                memcmp(s->op.event.claim.id, mine, sizeof(mine)) == 0, s->op.outcome,
+                s->op.head.state, step->rule->name, step->outcome, step->next.state);
+}
+
+static int same_head(const once__head_t *a, const once__head_t *b)
+{
+    if (a->state == ONCE_STATE_NONE || b->state == ONCE_STATE_NONE) {
+        return a->state == b->state;
+    }
+    return a->schema == b->schema && a->state == b->state && a->recover == b->recover &&
+           a->flags == b->flags && a->claim.epoch == b->claim.epoch &&
+           memcmp(a->claim.id, b->claim.id, ONCE_CLAIM_ID_SIZE) == 0 &&
+           a->lease_until == b->lease_until && a->lease_ms == b->lease_ms &&
+           a->changed == b->changed && a->expires == b->expires && a->ttl_ms == b->ttl_ms &&
+           a->created == b->created &&
+           /* A newer version's fingerprint is not read. */
+           (a->schema > ONCE__SCHEMA || (a->fingerprint.secret == b->fingerprint.secret &&
+                                         a->fingerprint.mode == b->fingerprint.mode &&
+                                         memcmp(a->fingerprint.mac, b->fingerprint.mac, 32) == 0));
+}
+
+static void expect(const situation_t *s, once__step_t *step)
+{
+    once__step(&once__rules, s->before.state == ONCE_STATE_NONE ? NULL : &s->before, &s->op.event,
+               s->op.now, step);
+    walk.rules_seen[step->rule - once__rules.rows] = 1;
+}
+
+static void compare_answer(const situation_t *s)
+{
+    once__step_t step;
+    int good;
+
+    expect(s, &step);
+    good = s->op.error == ONCE_OK && s->op.outcome == step.outcome && s->op.now == step.now &&
+           same_head(&s->op.head, &step.next);
+    if (!good) {
+        describe(s, &step);
+    }
+    assert_int_equal(s->op.error, ONCE_OK);
+    assert_true(good);
+}
+
+static void stored_head(once__head_t *head, const PGresult *result, int row, size_t *payload)
+{
+    const uint8_t *print;
+    size_t len;
+
+    memset(head, 0, sizeof(*head));
+    head->state = (uint8_t)once__pg_int(result, row, 1);
+    head->schema = (uint8_t)once__pg_int(result, row, 2);
+    head->recover = (uint8_t)once__pg_int(result, row, 3);
+    head->flags = (uint8_t)once__pg_int(result, row, 4);
+    head->claim.epoch = (uint32_t)once__pg_int(result, row, 5);
+    head->lease_until = (uint64_t)once__pg_int(result, row, 6);
+    head->lease_ms = (uint64_t)once__pg_int(result, row, 7);
+    head->changed = (uint64_t)once__pg_int(result, row, 8);
+    head->expires = (uint64_t)once__pg_int(result, row, 9);
+    head->ttl_ms = (uint64_t)once__pg_int(result, row, 10);
+    head->created = (uint64_t)once__pg_int(result, row, 11);
+    assert_int_equal(once__pg_copy(result, row, 12, head->claim.id, ONCE_CLAIM_ID_SIZE), 0);
+    print = once__pg_bytes(result, row, 13, &len);
+    assert_int_equal(len, 37);
+    head->fingerprint.secret = once__get32(print);
+    head->fingerprint.mode = print[4];
+    memcpy(head->fingerprint.mac, print + 5, 32);
+    (void)once__pg_bytes(result, row, 14, payload);
+}
+
+/* What the row must be now: as the rules left it, or as it was. */
+static void compare_stored(const situation_t *s, const PGresult *result, int row)
+{
+    once__payload_t old = {ONCE__PAYLOAD_NONE, 0, NULL,
+                           s->before.state == ONCE_STATE_COMPLETED ? 3 : 0};
+    once__head_t stored;
+    once__payload_t payload;
+    once__step_t step;
+    size_t len;
+    int good;
+
+    expect(s, &step);
+    stored_head(&stored, result, row, &len);
+    payload = once__payload_after(step.rule, &s->op, &old);
+    good = same_head(&stored, step.changed ? &step.next : &s->before) && len == payload.len;
+    if (!good) {
+        describe(s, &step);
+    }
+    assert_true(good);
+}
+
+static int should_be_there(const situation_t *s)
+{
+    once__step_t step;
+
+    expect(s, &step);
+    return step.changed ? step.next.state != ONCE_STATE_NONE : s->before.state != ONCE_STATE_NONE;
+}
+
+/* By the number in the last bytes of the id. */
+static void compare_table(int reaped)
+{
+    PGresult *result = PQexecParams(
+        walk.conn,
+        "SELECT id, state, schema, recover, flags, epoch, lease_until, lease_ms, changed, "
+        "expires, ttl_ms, created, claim, fingerprint, payload FROM once.keys",
+        0, NULL, NULL, NULL, NULL, 1);
+    char *there = calloc(walk.count + 1, 1);
+
+    assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
+    for (int row = 0; row < PQntuples(result); row++) {
+        size_t len;
+        const uint8_t *id = once__pg_bytes(result, row, 0, &len);
+        uint64_t n = once__get64(id + 24);
+        assert_in_range(n, 1, walk.count);
+        there[n] = 1;
+        compare_stored(&walk.cases[n - 1], result, row);
+    }
+    for (size_t i = 0; i < walk.count; i++) {
+        situation_t *s = &walk.cases[i];
+        if ((s->op.event.kind == ONCE__REAP) == reaped && should_be_there(s) != there[i + 1]) {
+            once__step_t step;
+            expect(s, &step);
+            describe(s, &step);
+            fail_msg("a row %s", there[i + 1] ? "is still there" : "is gone");
+        }
+    }
+    free(there);
+    PQclear(result);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- tests */
+
+static void done(once__op_t *op)
+{
+    walk.answered++;
+    if (op->record != NULL) {
+        free(op->record);
+        op->record = NULL;
+    }
+}
+
+static void run_until(size_t answered)
+{
+    while (walk.answered < answered) {
+        (void)once__loop_wait(walk.loop, 1000);
+        once__loop_enter(walk.loop);
+        (void)once__loop_run(walk.loop);
+        (void)walk.store->vt->dispatch(walk.store);
+        once__loop_leave(walk.loop);
+    }
+}
+
+static void events_are_decided_as_the_rules_say(void **state)
+{
+    size_t submitted = 0;
+
+    insert_rows(0);
+    walk.answered = 0;
+    for (size_t i = 0; i < walk.count; i++) {
+        if (walk.cases[i].op.event.kind == ONCE__REAP) {
+            continue;
+        }
+        walk.cases[i].op.done = done;
+        walk.store->vt->submit(walk.store, &walk.cases[i].op);
+        submitted++;
+        if (submitted - walk.answered >= IN_FLIGHT) {
+            run_until(submitted - IN_FLIGHT / 2);
+        }
+    }
+    run_until(submitted);
+    for (size_t i = 0; i < walk.count; i++) {
+        if (walk.cases[i].op.event.kind != ONCE__REAP) {
+            compare_answer(&walk.cases[i]);
+        }
+    }
+    compare_table(0);
+    print_message("%zu situations\n", submitted);
+}
+
+static void the_reaper_takes_what_the_rules_say(void **state)
+{
+    once__op_t op = {.kind = ONCE__OP_REAP, .done = done, .thorough = 1};
+
+    run_sql("TRUNCATE once.keys");
+    insert_rows(1);
+    walk.answered = 0;
+    walk.store->vt->submit(walk.store, &op);
+    run_until(1);
+    assert_int_equal(op.error, ONCE_OK);
+    for (size_t i = 0; i < walk.count; i++) {
+        walk.cases[i].op.now = walk.base;
+    }
+    compare_table(1);
+    assert_true(op.count > 0);
+}
+
+static void every_rule_was_met(void **state)
+{
+    for (size_t i = 0; i < once__rules.count; i++) {
+        if (!walk.rules_seen[i]) {
+            print_error("never met: %s\n", once__rules.rows[i].name);
+        }
+        assert_true(walk.rules_seen[i]);
+    }
+}
+
+static uint64_t server_now(void)
+{
+    PGresult *result = PQexec(walk.conn, "SELECT once.now_ms()");
+    uint64_t now;
+
+    assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
+    now = strtoull(PQgetvalue(result, 0, 0), NULL, 10);
+    PQclear(result);
+    return now;
+}
+
+static int set_up(void **state)
+{
+    const char *url_text = getenv("ONCE_PG_URL");
+    once_error_t err;
+    once__url_t url;
+    int code;
+
+    assert_non_null(url_text);
+    walk.conn = PQconnectdb(url_text);
+    assert_int_equal(PQstatus(walk.conn), CONNECTION_OK);
+    walk.loop = once__loop_new(&once__real_env, &code);
+    assert_non_null(walk.loop);
+    assert_int_equal(once__url_parse(&url, url_text, &err), ONCE_OK);
+    once__store_config_t config = {
+        .path = url.path, .timeout_ms = 20000, .loop = walk.loop, .url = &url};
+    code = once__store_find("postgres", 8)->open(&config, &walk.store, &err);
+    assert_int_equal(code, ONCE_OK);
+    once__url_free(&url);
+    walk.cases = calloc(CASES_MAX, sizeof(*walk.cases));
+    assert_non_null(walk.cases);
+    walk.base = server_now();
+    add_all();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    walk.store->vt->close(walk.store);
+    once__loop_free(walk.loop);
+    PQfinish(walk.conn);
+    free(walk.cases);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_are_decided_as_the_rules_say),
+        cmocka_unit_test(the_reaper_takes_what_the_rules_say),
+        cmocka_unit_test(every_rule_was_met),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
