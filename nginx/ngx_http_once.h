@@ -2,7 +2,7 @@
  * ngx_http_once_module: what its files share. docs/gateway.md tells the story; the files, in the order a request meets them:
  *
  *   ngx_http_once_module.c     the module, its directives, phases and filters put into their places
- *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c reads their values
+ *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c, .._values_http.c, .._probe_conf.c read their values
  *   ngx_http_once_conf.c       configuration: create, merge
  *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
  *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
@@ -10,15 +10,16 @@
  *   ngx_http_once_handler.c    precontent: key, scope, body, the ask, and what each outcome leads to
  *   ngx_http_once_body.c       the request body's fingerprint, computed while it streams
  *   ngx_http_once_headers.c    headers to the backend and from it
+ *   ngx_http_once_upstream.c   what an upstream got and said; clients that hang up meanwhile
  *   ngx_http_once_guard.c      the guarded operation: the claim and its end; outlives the request
  *   ngx_http_once_hold.c       header and body filters: the response held until it is recorded
  *   ngx_http_once_replay.c     a stored response as an answer
  *   ngx_http_once_problem.c    errors as application/problem+json
  *   ngx_http_once_wait.c       duplicates that wait for the first
- *   ngx_http_once_probe.c      asking the backend what became of a key
+ *   ngx_http_once_probe.c      asking the backend what became of a key; .._probe_http.c, .._fetch.c, .._fetch_parse.c: over HTTP
  *   ngx_http_once_variables.c  $once_*; ngx_http_once_json.c: $once_json_NAME
  *   ngx_http_once_metrics.c    counters in shared memory (ngx_http_once_metrics.h: their layout)
- *   ngx_http_once_status.c     the handler that shows them
+ *   ngx_http_once_status.c     the handler that shows them; ngx_http_once_print.c: as text and JSON
  */
 #ifndef NGX_HTTP_ONCE_H
 #define NGX_HTTP_ONCE_H
@@ -112,6 +113,7 @@ typedef struct {
 
 struct ngx_http_once_store_s {
     ngx_str_t                    url;
+    ngx_str_t                    name;             /* what may be shown of it */
     ngx_msec_t                   timeout;
     ngx_str_t                    secret_file;
 
@@ -119,6 +121,8 @@ struct ngx_http_once_store_s {
     once_t                      *once;             /* NULL: could not be opened (yet): answers 503 */
     ngx_connection_t            *connection;       /* watches once_fd() */
     ngx_event_t                  reopen;
+    ngx_queue_t                  calls;            /* of guards, the oldest first: what it has not answered */
+    ngx_event_t                  overdue;          /* looks at the oldest */
 
     unsigned                     refused:1;        /* set by the master: workers do not open it */
 };
@@ -277,6 +281,7 @@ void ngx_http_once_metrics_join(ngx_cycle_t *cycle);         /* init_process */
 void ngx_http_once_metrics_leave(void);                      /* exit_process */
 
 char *ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_once_status_handler(ngx_http_request_t *r);
 
 
 /* ------------------------------------------- phases, filters and variables */

@@ -151,44 +151,13 @@ ngx_http_once_inherit_text(ngx_str_t *text, ngx_str_t *prev)
 }
 
 
-char *
-ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+/* A location where requests are guarded: all values are there. */
+
+static char *
+ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
+    ngx_str_t *name)
 {
-    ngx_http_once_loc_conf_t *prev = parent;
-    ngx_http_once_loc_conf_t *conf = child;
-
-    ngx_uint_t                  here;
-    ngx_http_core_loc_conf_t   *clcf;
     ngx_http_once_main_conf_t  *omcf;
-
-    here = conf->on != NGX_CONF_UNSET;
-
-    ngx_http_once_merge_groups(prev, conf);
-    ngx_http_once_merge_values(prev, conf);
-
-    ngx_http_once_inherit_text(&conf->ttl, &prev->ttl);
-    ngx_http_once_inherit_text(&conf->lease, &prev->lease);
-    ngx_http_once_inherit_text(&conf->recover, &prev->recover);
-    ngx_http_once_inherit_text(&conf->record, &prev->record);
-    ngx_http_once_inherit_text(&conf->release, &prev->release);
-
-    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-
-    /*
-     * A server block by itself forwards nothing: it only hands its values
-     * down, and must not be asked for a scope that its locations name.
-     */
-
-    if (!conf->on || clcf->name.len == 0) {
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_http_once_returns(cf)) {
-        return here ? ngx_http_once_refuse(cf, "\"return\" answers before "
-                      "anything can be guarded: write \"once off\" in this "
-                      "location, or proxy_pass instead of return", NULL)
-                    : NGX_CONF_OK;
-    }
 
     if (conf->store_url.len == 0) {
         return ngx_http_once_refuse(cf, "\"once_store\" is missing: write "
@@ -212,13 +181,10 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     }
 
     conf->store = ngx_http_once_store_add(cf, conf);
-    if (conf->store == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
     conf->route = ngx_http_once_route_add(cf, conf->name.len ? &conf->name
-                                                             : &clcf->name);
-    if (conf->route == NULL) {
+                                                             : name);
+
+    if (conf->store == NULL || conf->route == NULL) {
         return NGX_CONF_ERROR;
     }
 
@@ -229,6 +195,50 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     conf->enable = 1;
 
     return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    ngx_http_once_loc_conf_t *prev = parent;
+    ngx_http_once_loc_conf_t *conf = child;
+
+    ngx_uint_t                 here;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    here = conf->on != NGX_CONF_UNSET;
+
+    ngx_http_once_merge_groups(prev, conf);
+    ngx_http_once_merge_values(prev, conf);
+
+    ngx_http_once_inherit_text(&conf->ttl, &prev->ttl);
+    ngx_http_once_inherit_text(&conf->lease, &prev->lease);
+    ngx_http_once_inherit_text(&conf->recover, &prev->recover);
+    ngx_http_once_inherit_text(&conf->record, &prev->record);
+    ngx_http_once_inherit_text(&conf->release, &prev->release);
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    /*
+     * A server block by itself forwards nothing: it only hands its values
+     * down, and must not be asked for a scope that its locations name.
+     */
+
+    if (!conf->on || clcf->name.len == 0
+        || clcf->handler == ngx_http_once_status_handler)
+    {
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_once_returns(cf)) {
+        return here ? ngx_http_once_refuse(cf, "\"return\" answers before "
+                      "anything can be guarded: write \"once off\" in this "
+                      "location, or proxy_pass instead of return", NULL)
+                    : NGX_CONF_OK;
+    }
+
+    return ngx_http_once_enable(cf, conf, &clcf->name);
 }
 
 

@@ -13,6 +13,9 @@
 /* Functions of directives. Each refuses a second time in the same block. */
 
 char *ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_store_timeout(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_secret_file(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_require(ngx_conf_t *cf, ngx_command_t *cmd,

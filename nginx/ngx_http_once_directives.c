@@ -21,9 +21,9 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_name"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_conf_set_str_slot,
+      ngx_http_once_set_name,
       NGX_HTTP_LOC_CONF_OFFSET,
-      ngx_http_once_slot(name),
+      0,
       NULL },
 
     { ngx_string("once_store"),
@@ -35,9 +35,9 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_store_timeout"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_conf_set_msec_slot,
+      ngx_http_once_set_store_timeout,
       NGX_HTTP_LOC_CONF_OFFSET,
-      ngx_http_once_slot(store_timeout),
+      0,
       NULL },
 
     { ngx_string("once_secret_file"),

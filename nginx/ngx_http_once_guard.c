@@ -11,6 +11,9 @@
 #include "ngx_http_once_request.h"
 
 
+#define NGX_HTTP_ONCE_RUNNING_SLOTS  1024
+
+
 static void ngx_http_once_ended(once_t *once, once_answer_t *answer,
     void *data);
 
@@ -19,10 +22,13 @@ static ngx_queue_t  ngx_http_once_guards = {
     &ngx_http_once_guards, &ngx_http_once_guards
 };
 
+/* Those that run, by the id of their record, which is a keyed hash. */
+static ngx_queue_t  ngx_http_once_running[NGX_HTTP_ONCE_RUNNING_SLOTS];
+
 static ngx_uint_t   ngx_http_once_process_ends;
 
 
-uint64_t
+static uint64_t
 ngx_http_once_usec(void)
 {
     struct timespec  ts;
@@ -77,6 +83,45 @@ ngx_http_once_guard_unref(ngx_http_once_guard_t *guard)
 }
 
 
+static ngx_queue_t *
+ngx_http_once_bucket(const u_char *id)
+{
+    ngx_queue_t  *bucket;
+
+    bucket = &ngx_http_once_running[(id[0] | id[1] << 8)
+                                    % NGX_HTTP_ONCE_RUNNING_SLOTS];
+
+    if (bucket->next == NULL) {
+        ngx_queue_init(bucket);
+    }
+
+    return bucket;
+}
+
+
+ngx_uint_t
+ngx_http_once_guard_runs(const u_char *id)
+{
+    ngx_queue_t            *q, *bucket;
+    ngx_http_once_guard_t  *guard;
+
+    bucket = ngx_http_once_bucket(id);
+
+    for (q = ngx_queue_head(bucket);
+         q != ngx_queue_sentinel(bucket);
+         q = ngx_queue_next(q))
+    {
+        guard = ngx_queue_data(q, ngx_http_once_guard_t, peers);
+
+        if (ngx_memcmp(guard->id, id, ONCE_ID_SIZE) == 0) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 void
 ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
 {
@@ -86,32 +131,10 @@ ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
 
     ngx_memcpy(guard->id, once_record_id(once_answer_record(answer)),
                ONCE_ID_SIZE);
+    ngx_queue_insert_head(ngx_http_once_bucket(guard->id), &guard->peers);
 
     ngx_http_once_count(guard->conf->route, NGX_HTTP_ONCE_C_RUN);
     ngx_http_once_in_flight(guard->conf->route, 1);
-}
-
-
-ngx_uint_t
-ngx_http_once_guard_runs(const u_char *id)
-{
-    ngx_queue_t            *q;
-    ngx_http_once_guard_t  *guard;
-
-    for (q = ngx_queue_head(&ngx_http_once_guards);
-         q != ngx_queue_sentinel(&ngx_http_once_guards);
-         q = ngx_queue_next(q))
-    {
-        guard = ngx_queue_data(q, ngx_http_once_guard_t, queue);
-
-        if (guard->running
-            && ngx_memcmp(guard->id, id, ONCE_ID_SIZE) == 0)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 
@@ -127,6 +150,7 @@ ngx_http_once_guard_stop(ngx_http_once_guard_t *guard)
     }
 
     guard->running = 0;
+    ngx_queue_remove(&guard->peers);
 
     took = ngx_current_msec - guard->granted;
     latency = &guard->conf->latency;
@@ -140,6 +164,115 @@ ngx_http_once_guard_stop(ngx_http_once_guard_t *guard)
     if (!ngx_http_once_process_ends) {
         ngx_http_once_wake(guard->id);
     }
+}
+
+
+/* ---------------------------------------------------------- calls of the store */
+
+/* The library gives up on a store that fails, not on one that hangs. */
+
+static void
+ngx_http_once_overdue(ngx_http_once_guard_t *guard)
+{
+    ngx_http_request_t   *r;
+    ngx_http_once_ctx_t  *ctx;
+
+    ngx_queue_remove(&guard->call);
+    guard->calling = 0;
+    ctx = guard->ctx;
+
+    if (ctx == NULL) {
+        return;
+    }
+
+    r = ctx->request;
+    ngx_http_set_log_request(r->connection->log, r);
+
+    if (guard->end != NGX_HTTP_ONCE_OPEN) {
+
+        if (ctx->phase == NGX_HTTP_ONCE_RECORDING) {
+            ngx_http_once_hold_failed(r, ctx, ONCE_E_UNAVAILABLE);
+        }
+
+        return;
+    }
+
+    /* a claim that is granted after that is not taken, and so given back */
+
+    guard->ctx = NULL;
+    ctx->guard = NULL;
+
+    ngx_http_once_wait_over(ctx);
+    ngx_http_once_store_failed(r, ctx, ONCE_E_UNAVAILABLE);
+    ngx_http_once_guard_unref(guard);
+}
+
+
+static void
+ngx_http_once_overdue_handler(ngx_event_t *ev)
+{
+    uint64_t                now, due;
+    ngx_http_once_store_t  *store;
+    ngx_http_once_guard_t  *guard;
+
+    store = ev->data;
+    now = ngx_http_once_usec();
+
+    while (!ngx_queue_empty(&store->calls)) {
+
+        guard = ngx_queue_data(ngx_queue_head(&store->calls),
+                               ngx_http_once_guard_t, call);
+        due = guard->called_usec + (uint64_t) store->timeout * 1000;
+
+        if (due > now) {
+            ngx_add_timer(ev, (ngx_msec_t) ((due - now) / 1000 + 1));
+            return;
+        }
+
+        ngx_http_once_overdue(guard);
+    }
+}
+
+
+void
+ngx_http_once_calls_init(ngx_http_once_store_t *store, ngx_log_t *log)
+{
+    ngx_queue_init(&store->calls);
+
+    store->overdue.handler = ngx_http_once_overdue_handler;
+    store->overdue.data = store;
+    store->overdue.log = log;
+    store->overdue.cancelable = 1;
+}
+
+
+void
+ngx_http_once_guard_called(ngx_http_once_guard_t *guard)
+{
+    ngx_http_once_store_t  *store;
+
+    store = guard->conf->store;
+
+    guard->refs++;
+    guard->calling = 1;
+    guard->called_usec = ngx_http_once_usec();
+    ngx_queue_insert_tail(&store->calls, &guard->call);
+
+    if (!store->overdue.timer_set) {
+        ngx_add_timer(&store->overdue, store->timeout);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_once_guard_returned(ngx_http_once_guard_t *guard)
+{
+    if (guard->calling) {
+        guard->calling = 0;
+        ngx_queue_remove(&guard->call);
+    }
+
+    return (ngx_uint_t) (ngx_http_once_usec() - guard->called_usec);
 }
 
 
@@ -164,8 +297,7 @@ ngx_http_once_guard_ending(ngx_http_once_guard_t *guard, int code,
 
     guard->claim = NULL;
     guard->end = end;
-    guard->asked_usec = ngx_http_once_usec();
-    ngx_http_once_guard_ref(guard);
+    ngx_http_once_guard_called(guard);
 
     return NGX_OK;
 }
@@ -234,14 +366,14 @@ ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard)
 static void
 ngx_http_once_count_end(ngx_http_once_guard_t *guard, once_answer_t *answer)
 {
+    ngx_uint_t              usec;
     ngx_http_once_route_t  *route;
 
     route = guard->conf->route;
+    usec = ngx_http_once_guard_returned(guard);
 
     if (guard->end == NGX_HTTP_ONCE_COMPLETING) {
-        ngx_http_once_observe(route, NGX_HTTP_ONCE_H_COMPLETE,
-                              (ngx_uint_t) (ngx_http_once_usec()
-                                            - guard->asked_usec));
+        ngx_http_once_observe(route, NGX_HTTP_ONCE_H_COMPLETE, usec);
     }
 
     if (once_answer_error(answer) != ONCE_OK) {

@@ -296,30 +296,6 @@ ngx_http_once_refuse_request(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
-/*
- * While the upstream works, a client that hangs up is not looked at. Where the
- * location says so already (it does, wherever it is guarded) nothing is to be
- * done; an internal redirect may have led elsewhere.
- */
-
-static void
-ngx_http_once_ignore_abort(ngx_http_request_t *r)
-{
-    ngx_http_upstream_t  *u;
-
-    u = r->upstream;
-
-    if (u == NULL || u->cleanup == NULL || u->header_sent
-        || u->conf->ignore_client_abort || r->aio)
-    {
-        return;
-    }
-
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
-}
-
-
 static void
 ngx_http_once_go_on(ngx_http_request_t *r)
 {
@@ -340,7 +316,7 @@ ngx_http_once_go_on(ngx_http_request_t *r)
 }
 
 
-static void
+void
 ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     int code)
 {
@@ -350,7 +326,7 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     conf = ctx->conf;
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                  "once: store \"%V\" did not answer: %s", &conf->store->url,
+                  "once: store \"%V\" did not answer: %s", &conf->store->name,
                   once_error_text(code));
 
     ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_STORE_ERROR);
@@ -562,8 +538,7 @@ ngx_http_once_asked(once_t *once, once_answer_t *answer, void *data)
     ctx = guard->ctx;
 
     ngx_http_once_observe(guard->conf->route, NGX_HTTP_ONCE_H_CLAIM,
-                          (ngx_uint_t) (ngx_http_once_usec()
-                                        - guard->asked_usec));
+                          ngx_http_once_guard_returned(guard));
 
     if (ctx) {
         r = ctx->request;
@@ -608,13 +583,11 @@ ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
     ask.body = ctx->body;
     ask.policy = ctx->conf->policy;
 
-    ctx->guard->asked_usec = ngx_http_once_usec();
-
     code = once ? once_begin(once, &ask, ngx_http_once_asked, ctx->guard)
                 : ONCE_E_UNAVAILABLE;
 
     if (code == ONCE_OK) {
-        ngx_http_once_guard_ref(ctx->guard);
+        ngx_http_once_guard_called(ctx->guard);
         return;
     }
 
@@ -710,6 +683,14 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         || ngx_http_once_body_of(r, ctx->body) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if ((r->method & NGX_HTTP_PUT) && r->content_handler == NULL) {
+        /* the dav module moves the body to where it belongs */
+        r->request_body_in_file_only = 1;
+        r->request_body_in_persistent_file = 1;
+        r->request_body_in_clean_file = 1;
+        r->request_body_file_log_level = 0;
     }
 
     ctx->phase = NGX_HTTP_ONCE_READING;

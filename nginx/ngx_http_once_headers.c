@@ -5,18 +5,7 @@
 #include "ngx_http_once_request.h"
 
 
-#define NGX_HTTP_ONCE_RETAIN_MAX  (3650 * 24 * 3600)    /* seconds */
-
-
-typedef struct {
-    ngx_list_part_t  *part;
-    ngx_uint_t        i;
-} ngx_http_once_walk_t;
-
-
-/* Walks a list of headers; parts may be empty. */
-
-static ngx_table_elt_t *
+ngx_table_elt_t *
 ngx_http_once_next(ngx_http_once_walk_t *walk)
 {
     ngx_table_elt_t  *h;
@@ -36,7 +25,7 @@ ngx_http_once_next(ngx_http_once_walk_t *walk)
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_named(ngx_table_elt_t *h, const char *name, size_t len)
 {
     return h->key.len == len
@@ -266,97 +255,6 @@ ngx_http_once_add_claim(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 /* ---------------------------------------------------------- from the backend */
-
-static void
-ngx_http_once_note_retain(ngx_http_request_t *r, ngx_str_t *value,
-    ngx_http_once_hold_t *hold)
-{
-    ngx_int_t  seconds;
-
-    seconds = ngx_atoi(value->data, value->len);
-
-    if (seconds <= 0 || seconds > NGX_HTTP_ONCE_RETAIN_MAX) {
-        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "once: upstream sent \"Once-Retain\" that is no number "
-                      "of seconds from 1 to %d", NGX_HTTP_ONCE_RETAIN_MAX);
-        return;
-    }
-
-    hold->retain_ms = (uint64_t) seconds * 1000;
-}
-
-
-static void
-ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
-    ngx_http_once_hold_t *hold)
-{
-    once_verdict_t  said;
-
-    said = once_verdict_parse((char *) value->data, value->len);
-
-    if (said == ONCE_SAID_NOTHING) {
-        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "once: upstream sent \"Once-Outcome\" that is not "
-                      "final, retry or unknown");
-        return;
-    }
-
-    /* who contradicts himself does not know */
-
-    hold->said = (hold->said == ONCE_SAID_NOTHING || hold->said == said)
-                 ? said : ONCE_SAID_UNKNOWN;
-}
-
-
-static void
-ngx_http_once_note_headers(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
-{
-    ngx_table_elt_t       *h;
-    ngx_http_once_walk_t   walk;
-
-    walk.part = &r->upstream->headers_in.headers.part;
-    walk.i = 0;
-
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
-
-        if (ngx_http_once_named(h, "once-outcome", 12)) {
-            ngx_http_once_note_verdict(r, &h->value, hold);
-
-        } else if (ngx_http_once_named(h, "once-retain", 11)) {
-            ngx_http_once_note_retain(r, &h->value, hold);
-        }
-    }
-}
-
-
-void
-ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
-{
-    ngx_http_upstream_t  *u;
-
-    u = r->upstream;
-
-    if (u == NULL) {
-        return;
-    }
-
-    if (u->request_sent) {
-        hold->sent = 1;
-    }
-
-    /* the time of the header is known as soon as it is whole */
-
-    if (hold->header_status || u->headers_in.status_n == 0
-        || u->state == NULL || u->state->header_time == (ngx_msec_t) -1)
-    {
-        return;
-    }
-
-    hold->header_status = u->headers_in.status_n;
-
-    ngx_http_once_note_headers(r, hold);
-}
-
 
 void
 ngx_http_once_strip_response(ngx_http_request_t *r)

@@ -255,6 +255,10 @@ ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     r->filter_need_in_memory = 1;
 
+    if (ctx->hold->live) {
+        ngx_http_once_watch_input(r, ctx->hold);
+    }
+
     return r->header_only ? ngx_http_once_end_and_wait(r, ctx) : NGX_OK;
 }
 
@@ -492,7 +496,9 @@ ngx_http_once_hold_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    if (!hold->whole && hold->live && r->upstream->cleanup == NULL) {
+    if (hold->live && r->upstream->cleanup == NULL
+        && (!hold->whole || ngx_http_once_cut_off(r)))
+    {
         /* the upstream is finished, and this was not the last */
         hold->broken = 1;
     }
@@ -652,6 +658,7 @@ ngx_http_once_send_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     if (r->upstream && r->upstream->cleanup) {
         /* the upstream may have nothing to send for a while */
         (void) ngx_http_output_filter(r, NULL);
+        ngx_http_once_heed_abort(r);
     }
 
     r->write_event_handler(r);
@@ -731,13 +738,13 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
-static void
+void
 ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     int code)
 {
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                   "once: store \"%V\" did not take the end of an operation "
-                  "yet: %s", &ctx->conf->store->url, once_error_text(code));
+                  "yet: %s", &ctx->conf->store->name, once_error_text(code));
 
     if (ctx->guard->end != NGX_HTTP_ONCE_COMPLETING && !ctx->hold->broken) {
         /* a response that promises nothing */

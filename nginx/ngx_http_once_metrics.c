@@ -20,7 +20,7 @@ const ngx_uint_t  ngx_http_once_bucket_usec[NGX_HTTP_ONCE_BUCKETS] = {
 static ngx_http_once_row_t  *ngx_http_once_row;
 
 
-static ngx_str_t  ngx_http_once_zone_name = ngx_string("once");
+static ngx_str_t  ngx_http_once_zone_name = ngx_string("once_metrics");
 static ngx_str_t  ngx_http_once_other = ngx_string("other");
 
 

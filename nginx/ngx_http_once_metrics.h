@@ -61,5 +61,11 @@ ngx_http_once_table_t *ngx_http_once_table(ngx_http_once_main_conf_t *omcf);
 ngx_uint_t ngx_http_once_in_flight_of(ngx_http_once_table_t *table,
     ngx_uint_t index);
 
+/* Give the end of what they wrote; what does not fit is left out. */
+u_char *ngx_http_once_print_text(u_char *p, u_char *last,
+    ngx_http_once_table_t *table);
+u_char *ngx_http_once_print_json(u_char *p, u_char *last,
+    ngx_http_once_table_t *table);
+
 
 #endif

@@ -16,6 +16,7 @@
 #define NGX_HTTP_ONCE_PROBES       64          /* at once in a worker */
 #define NGX_HTTP_ONCE_PROBE_TRIES  8
 #define NGX_HTTP_ONCE_PROBE_PAUSE  1000        /* ms, doubled each time */
+#define NGX_HTTP_ONCE_PROBE_REST   250         /* ms between two at least */
 
 
 /* Somebody whose request waits for the end of a probe. */
@@ -35,6 +36,8 @@ typedef struct {
     ngx_http_once_fetch_t       *fetch;            /* NULL: not asking now */
     ngx_event_t                  event;            /* starts it, pauses it, and bounds the store */
     ngx_uint_t                   tries;
+    ngx_msec_t                   rested;           /* when it may be tried again */
+    unsigned                     resting:1;
     unsigned                     patient:1;        /* of a doubt: is repeated */
     unsigned                     storing:1;        /* the store will call back */
 } ngx_http_once_probe_t;
@@ -96,15 +99,15 @@ ngx_http_once_probe_end(ngx_http_once_probe_t *probe)
 }
 
 
-/* The backend did not say. Askers are not kept waiting; doubt is patient. */
+/*
+ * The backend did not say. Askers are not kept waiting; doubt is patient. In
+ * any case the backend has a rest, however often clients come back.
+ */
 
 static void
 ngx_http_once_probe_unsettled(ngx_http_once_probe_t *probe)
 {
-    if (!probe->patient
-        || ++probe->tries == NGX_HTTP_ONCE_PROBE_TRIES
-        || ngx_exiting || ngx_terminate)
-    {
+    if (ngx_exiting || ngx_terminate) {
         ngx_http_once_probe_end(probe);
         return;
     }
@@ -114,9 +117,17 @@ ngx_http_once_probe_unsettled(ngx_http_once_probe_t *probe)
         probe->fetch = NULL;
     }
 
-    ngx_add_timer(&probe->event,
-                  NGX_HTTP_ONCE_PROBE_PAUSE << (probe->tries - 1));
+    probe->tries++;
+    probe->rested = ngx_current_msec + NGX_HTTP_ONCE_PROBE_REST;
+    probe->patient = probe->patient
+                     && probe->tries < NGX_HTTP_ONCE_PROBE_TRIES;
 
+    ngx_add_timer(&probe->event, probe->patient
+                                 ? (ngx_msec_t) NGX_HTTP_ONCE_PROBE_PAUSE
+                                                << (probe->tries - 1)
+                                 : NGX_HTTP_ONCE_PROBE_REST);
+
+    probe->resting = 1;
     ngx_http_once_probe_tell(probe);
 }
 
@@ -232,6 +243,7 @@ ngx_http_once_probe_later(ngx_http_once_loc_conf_t *conf, const u_char *id)
 
     if (probe) {
         probe->patient = 1;
+        probe->tries = 0;
     }
 }
 
@@ -257,6 +269,12 @@ ngx_http_once_probe_first(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     probe = ngx_http_once_probe_get(ctx->conf, once_record_id(record));
 
     if (probe == NULL) {
+        ngx_free(asker);
+        return NGX_DECLINED;
+    }
+
+    if (probe->resting && (ngx_msec_int_t) (probe->rested - ngx_current_msec) > 0)
+    {
         ngx_free(asker);
         return NGX_DECLINED;
     }
@@ -295,6 +313,13 @@ ngx_http_once_probe_start(ngx_event_t *ev)
         return;
     }
 
+    if (probe->resting && !probe->patient && ngx_queue_empty(&probe->askers)) {
+        ngx_http_once_probe_end(probe);
+        return;
+    }
+
+    probe->resting = 0;
+
     if (probe->conf->store->once == NULL
         || once_get(probe->conf->store->once, probe->id,
                     ngx_http_once_probe_looked, probe)
@@ -308,76 +333,19 @@ ngx_http_once_probe_start(ngx_event_t *ev)
 }
 
 
-/*
- * Raw, as most clients send it, unless the key would be read differently then.
- * RFC 8941 strings escape the quote and the backslash.
- */
-
-static u_char *
-ngx_http_once_print_key(u_char *p, once_key_t *key)
-{
-    size_t      i;
-    ngx_uint_t  quote;
-
-    quote = key->text[0] == ' ' || key->text[key->len - 1] == ' ';
-
-    for (i = 0; i < key->len; i++) {
-        if (key->text[i] == '"' || key->text[i] == ','
-            || key->text[i] == ';' || key->text[i] == '\\')
-        {
-            quote = 1;
-        }
-    }
-
-    if (!quote) {
-        return ngx_cpymem(p, key->text, key->len);
-    }
-
-    *p++ = '"';
-
-    for (i = 0; i < key->len; i++) {
-        if (key->text[i] == '"' || key->text[i] == '\\') {
-            *p++ = '\\';
-        }
-
-        *p++ = key->text[i];
-    }
-
-    *p++ = '"';
-
-    return p;
-}
-
-
 static ngx_int_t
 ngx_http_once_probe_ask(ngx_http_once_probe_t *probe)
 {
-    u_char                      *p;
     ngx_str_t                    request;
     ngx_http_once_probe_conf_t  *pcf;
 
     pcf = probe->conf->probe;
 
-    request.len = sizeof("GET  HTTP/1.1" CRLF "Host: " CRLF
-                         "Idempotency-Key: " CRLF "Once-Claim: " CRLF
-                         "Accept: */*" CRLF "User-Agent: once/" ONCE_VERSION
-                         CRLF "Connection: close" CRLF CRLF)
-                  + pcf->uri.len + pcf->host.len + 2 * ONCE_KEY_MAX + 2
-                  + ONCE_TOKEN_SIZE;
-
-    request.data = ngx_alloc(request.len, ngx_cycle->log);
-    if (request.data == NULL) {
+    if (ngx_http_once_probe_request(pcf, &probe->key, probe->token, &request)
+        != NGX_OK)
+    {
         return NGX_ERROR;
     }
-
-    p = ngx_sprintf(request.data, "GET %V HTTP/1.1" CRLF "Host: %V" CRLF
-                    "Idempotency-Key: ", &pcf->uri, &pcf->host);
-    p = ngx_http_once_print_key(p, &probe->key);
-    p = ngx_sprintf(p, CRLF "Once-Claim: %s" CRLF "Accept: */*" CRLF
-                    "User-Agent: once/%s" CRLF "Connection: close" CRLF CRLF,
-                    probe->token, once_version());
-
-    request.len = p - request.data;
 
     probe->fetch = ngx_http_once_fetch(pcf, &request,
                                        ngx_http_once_probe_answered, probe);
@@ -453,87 +421,6 @@ ngx_http_once_probe_settled(once_t *once, once_answer_t *answer, void *data)
 }
 
 
-static uint64_t
-ngx_http_once_probe_retain(ngx_http_once_probe_t *probe)
-{
-    ngx_int_t   seconds;
-    ngx_str_t  *value;
-
-    value = ngx_http_once_fetch_header(probe->fetch, "Once-Retain", NULL);
-    seconds = value ? ngx_atoi(value->data, value->len) : NGX_ERROR;
-
-    return seconds > 0 ? (uint64_t) seconds * 1000
-                       : once_policy_ttl_ms(probe->conf->policy);
-}
-
-
-/* What the backend gave as the operation's response. */
-
-static ngx_int_t
-ngx_http_once_probe_response(ngx_http_once_probe_t *probe,
-    once_response_t *response)
-{
-    ngx_int_t               status;
-    ngx_str_t              *value;
-    ngx_uint_t              i, n;
-    ngx_keyval_t           *h;
-    once_header_t          *headers;
-    ngx_http_once_fetch_t  *fetch;
-
-    fetch = probe->fetch;
-
-    value = ngx_http_once_fetch_header(fetch, "Once-Status", NULL);
-    status = value ? ngx_atoi(value->data, value->len) : NGX_ERROR;
-
-    if (status < 200 || status > 599) {
-        ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
-                      "once_probe: \"Once-Outcome: final\" needs a "
-                      "\"Once-Status\" from 200 to 599");
-        return NGX_ERROR;
-    }
-
-    headers = ngx_palloc(fetch->pool, (fetch->headers.nelts + 1)
-                                      * sizeof(once_header_t));
-    if (headers == NULL) {
-        return NGX_ERROR;
-    }
-
-    h = fetch->headers.elts;
-    n = 0;
-
-    for (i = 0; i < fetch->headers.nelts; i++) {
-
-        if (!ngx_http_once_replayable(probe->conf, h[i].key.data, h[i].key.len)
-            || (h[i].key.len >= 5
-                && ngx_strncasecmp(h[i].key.data, (u_char *) "Once-", 5) == 0))
-        {
-            continue;
-        }
-
-        headers[n].name.data = h[i].key.data;
-        headers[n].name.len = h[i].key.len;
-        headers[n].value.data = h[i].value.data;
-        headers[n].value.len = h[i].value.len;
-        n++;
-    }
-
-    response->status = (int) status;
-    response->headers = headers;
-    response->header_count = n;
-    response->retain_ms = ngx_http_once_probe_retain(probe);
-
-    if (fetch->body.len > probe->conf->store_body) {
-        response->body_omitted = 1;
-
-    } else {
-        response->body.data = fetch->body.data;
-        response->body.len = fetch->body.len;
-    }
-
-    return NGX_OK;
-}
-
-
 static void
 ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
 {
@@ -553,7 +440,8 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
     if ((said != ONCE_SAID_FINAL && said != ONCE_SAID_RETRY)
         || probe->conf->store->once == NULL
         || (said == ONCE_SAID_FINAL
-            && ngx_http_once_probe_response(probe, &response) != NGX_OK))
+            && ngx_http_once_probe_response(fetch, probe->conf, &response)
+               != NGX_OK))
     {
         ngx_http_once_probe_unsettled(probe);
         return;

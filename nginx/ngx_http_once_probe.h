@@ -1,6 +1,7 @@
 /*
- * The probe's own HTTP client: one GET over nginx's events, for nobody's
- * request. ngx_http_once_probe.c says when and what for.
+ * What the files of the probe share: ngx_http_once_probe.c says when and what
+ * for; ngx_http_once_fetch.c and ngx_http_once_fetch_parse.c are its HTTP
+ * client, ngx_http_once_probe_http.c what they carry.
  */
 #ifndef NGX_HTTP_ONCE_PROBE_H
 #define NGX_HTTP_ONCE_PROBE_H
@@ -63,6 +64,18 @@ void ngx_http_once_fetch_destroy(ngx_http_once_fetch_t *fetch);
 /* The only header of this name; NULL: none. `count` (may be NULL) is how many there are. */
 ngx_str_t *ngx_http_once_fetch_header(ngx_http_once_fetch_t *fetch,
     const char *name, ngx_uint_t *count);
+
+/* Its first parser (..._fetch_parse.c). */
+ngx_int_t ngx_http_once_fetch_line(ngx_http_once_fetch_t *fetch);
+
+
+/* What a probe sends; free request->data with ngx_free. */
+ngx_int_t ngx_http_once_probe_request(ngx_http_once_probe_conf_t *pcf,
+    once_key_t *key, const char *token, ngx_str_t *request);
+
+/* What the backend gave as the operation's response; it points into the fetch. NGX_ERROR: it is not complete. */
+ngx_int_t ngx_http_once_probe_response(ngx_http_once_fetch_t *fetch,
+    ngx_http_once_loc_conf_t *conf, once_response_t *response);
 
 
 #endif

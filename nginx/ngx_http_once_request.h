@@ -37,12 +37,22 @@ struct ngx_http_once_guard_s {
 
     once_claim_t                *claim;            /* NULL: not granted, or ended */
     u_char                       id[ONCE_ID_SIZE]; /* of the record, once granted */
+    ngx_queue_t                  peers;            /* those that run, while it does */
     ngx_http_once_end_e          end;
     ngx_msec_t                   granted;          /* when */
-    uint64_t                     asked_usec;       /* when the call that is under way was made */
 
+    ngx_queue_t                  call;             /* of its store's calls */
+    uint64_t                     called_usec;      /* when the call that is under way was made */
+
+    unsigned                     calling:1;        /* and somebody waits for its answer */
     unsigned                     running:1;        /* granted, and its end is not known yet */
 };
+
+
+typedef struct {
+    ngx_list_part_t             *part;
+    ngx_uint_t                   i;
+} ngx_http_once_walk_t;
 
 
 /* The response of the operation, from its header on, and what is known of the upstream. */
@@ -55,6 +65,10 @@ struct ngx_http_once_hold_s {
     once_verdict_t               said;
     uint64_t                     retain_ms;
     ngx_uint_t                   http_version;     /* of the client: the proxy module overwrites it */
+
+    ngx_int_t                  (*input_init)(void *data);                  /* the upstream's own, see ..._upstream.c */
+    ngx_int_t                  (*input_filter)(void *data, ssize_t bytes);
+    ngx_event_pipe_input_filter_pt  pipe_filter;
 
     unsigned                     sent:1;           /* bytes of the request may have reached an upstream */
     unsigned                     broken:1;         /* the response ended early */
@@ -79,6 +93,10 @@ ngx_int_t ngx_http_once_identify(ngx_http_request_t *r,
 /* Asks the store; the answer comes by itself. Also to ask again, after a wait. */
 void ngx_http_once_ask(ngx_http_once_ctx_t *ctx);
 
+/* The store failed while it was asked. */
+void ngx_http_once_store_failed(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, int code);
+
 /* Ends the request of an event that is not its own. */
 void ngx_http_once_finish(ngx_http_request_t *r, ngx_int_t rc);
 
@@ -102,10 +120,6 @@ ngx_int_t ngx_http_once_add_claim(ngx_http_request_t *r,
 /* Takes Once-Outcome and Once-Retain out of a response. */
 void ngx_http_once_strip_response(ngx_http_request_t *r);
 
-/* Notes what an upstream got and said, before the next one takes its place. */
-void ngx_http_once_note_upstream(ngx_http_request_t *r,
-    ngx_http_once_hold_t *hold);
-
 /* The headers to be stored, in the request's pool. */
 ngx_int_t ngx_http_once_collect_headers(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, once_response_t *response);
@@ -114,10 +128,33 @@ ngx_int_t ngx_http_once_collect_headers(ngx_http_request_t *r,
 ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
     u_char *name, size_t len);
 
+/* The next header of a list, NULL: no more; parts may be empty. */
+ngx_table_elt_t *ngx_http_once_next(ngx_http_once_walk_t *walk);
+ngx_uint_t ngx_http_once_named(ngx_table_elt_t *h, const char *name,
+    size_t len);
+
 ngx_table_elt_t *ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name,
     ngx_str_t *value);
 ngx_int_t ngx_http_once_add_expires(ngx_http_request_t *r,
     const once_record_t *record);
+
+
+/* ------------------------------------------------------------ ..._upstream.c */
+
+/* Notes what an upstream got and said, before the next one takes its place. */
+void ngx_http_once_note_upstream(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
+
+/* A client that hangs up undoes nothing; and when it may again. */
+void ngx_http_once_ignore_abort(ngx_http_request_t *r);
+void ngx_http_once_heed_abort(ngx_http_request_t *r);
+
+/* The header of an upstream is held: errors in what follows shall be told, not hung up on. */
+void ngx_http_once_watch_input(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
+
+/* The last byte came: was it the last that the upstream wanted to send? */
+ngx_uint_t ngx_http_once_cut_off(ngx_http_request_t *r);
 
 
 /* --------------------------------------------------------------- ..._guard.c */
@@ -138,13 +175,22 @@ ngx_int_t ngx_http_once_guard_release(ngx_http_once_guard_t *guard,
     ngx_uint_t status, const char *note);
 ngx_int_t ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard);
 
+/*
+ * A call to the store was accepted: it will call back, whatever happens. Who waits for it does so for once_store_timeout at
+ * most, also when the store hangs without a failure; then the request is told ONCE_E_UNAVAILABLE.
+ */
+void ngx_http_once_guard_called(ngx_http_once_guard_t *guard);
+
+/* It called back. How long it took, in microseconds. The reference is still the caller's to give back. */
+ngx_uint_t ngx_http_once_guard_returned(ngx_http_once_guard_t *guard);
+
+void ngx_http_once_calls_init(ngx_http_once_store_t *store, ngx_log_t *log);
+
 /* Whether a guard of this worker runs the operation of this record now. */
 ngx_uint_t ngx_http_once_guard_runs(const u_char *id);
 
 /* The process ends: no request will be answered any more. */
 void ngx_http_once_guards_end(void);
-
-uint64_t ngx_http_once_usec(void);
 
 
 /* ---------------------------------------------------------------- ..._hold.c */
@@ -152,6 +198,10 @@ uint64_t ngx_http_once_usec(void);
 /* What became of the end of the claim; the request is alive. */
 void ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx,
     once_answer_t *answer);
+
+/* The store failed to take it in time. */
+void ngx_http_once_hold_failed(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, int code);
 
 
 /* -------------------------------------------------------------- ..._replay.c */

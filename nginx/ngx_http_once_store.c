@@ -72,6 +72,41 @@ ngx_http_once_copy_text(ngx_conf_t *cf, ngx_str_t *to, ngx_str_t *from)
 }
 
 
+/* What logs may show of a URL: no user, no password, no options. */
+
+static ngx_int_t
+ngx_http_once_store_name(ngx_conf_t *cf, ngx_http_once_store_t *store)
+{
+    u_char     *p, *end, *at, *rest;
+    ngx_str_t  *url, *name;
+
+    url = &store->url;
+    name = &store->name;
+
+    name->data = ngx_pnalloc(cf->pool, url->len);
+    if (name->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_strlchr(url->data, url->data + url->len, '?');
+    end = p ? p : url->data + url->len;
+
+    p = ngx_strnstr(url->data, "://", end - url->data);
+    p = p ? p + 3 : url->data;
+
+    rest = p == url->data ? p : ngx_strlchr(p, end, '/');
+    rest = rest ? rest : end;
+
+    for (at = rest; at > p && at[-1] != '@'; at--) { /* void */ }
+
+    name->len = ngx_cpymem(ngx_cpymem(name->data, url->data, p - url->data),
+                           at, end - at)
+                - name->data;
+
+    return NGX_OK;
+}
+
+
 ngx_http_once_store_t *
 ngx_http_once_store_add(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 {
@@ -102,7 +137,8 @@ ngx_http_once_store_add(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     if (ngx_http_once_copy_text(cf, &store->url, &conf->store_url) != NGX_OK
         || ngx_http_once_copy_text(cf, &store->secret_file,
                                    &conf->secret_file)
-           != NGX_OK)
+           != NGX_OK
+        || ngx_http_once_store_name(cf, store) != NGX_OK)
     {
         return NULL;
     }
@@ -211,7 +247,7 @@ ngx_http_once_stores_prepare(ngx_cycle_t *cycle)
             ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
                           "once: \"%V\" is not shared by %i workers: write "
                           "\"worker_processes 1\", or use a local store",
-                          &stores[i]->url, ccf->worker_processes);
+                          &stores[i]->name, ccf->worker_processes);
 
             if (ngx_is_init_cycle(cycle->old_cycle)) {
                 return NGX_ERROR;
@@ -245,7 +281,7 @@ ngx_http_once_store_handler(ngx_event_t *ev)
 
     if (code < 0) {
         ngx_log_error(NGX_LOG_ALERT, ev->log, 0, "once: store \"%V\": %s",
-                      &store->url, once_error_text(code));
+                      &store->name, once_error_text(code));
     }
 }
 
@@ -357,7 +393,7 @@ ngx_http_once_store_reopen(ngx_event_t *ev)
 
     if (ngx_http_once_store_open(store, (ngx_cycle_t *) ngx_cycle) == NGX_OK) {
         ngx_log_error(NGX_LOG_NOTICE, ev->log, 0,
-                      "once: store \"%V\" is open now", &store->url);
+                      "once: store \"%V\" is open now", &store->name);
     }
 }
 
@@ -391,7 +427,7 @@ ngx_http_once_store_open(ngx_http_once_store_t *store, ngx_cycle_t *cycle)
     if (store->reopen.handler == NULL) {
         ngx_log_error(NGX_LOG_CRIT, cycle->log, 0,
                       "once: store \"%V\" cannot be opened: %s; requests get "
-                      "503, tried again each second", &store->url,
+                      "503, tried again each second", &store->name,
                       code == ONCE_OK ? "no free worker_connections"
                       : err.text[0] ? err.text : once_error_text(code));
     }
@@ -418,6 +454,8 @@ ngx_http_once_stores_open(ngx_cycle_t *cycle)
     stores = omcf->stores.elts;
 
     for (i = 0; i < omcf->stores.nelts; i++) {
+
+        ngx_http_once_calls_init(stores[i], cycle->log);
 
         if (!stores[i]->refused) {
             (void) ngx_http_once_store_open(stores[i], cycle);
@@ -451,6 +489,10 @@ ngx_http_once_stores_close(ngx_cycle_t *cycle)
 
         ngx_http_once_store_unwatch(stores[i]);
 
+        if (stores[i]->overdue.timer_set) {
+            ngx_del_timer(&stores[i]->overdue);
+        }
+
         if (stores[i]->once == NULL) {
             continue;
         }
@@ -459,7 +501,7 @@ ngx_http_once_stores_close(ngx_cycle_t *cycle)
             ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
                           "once: store \"%V\" did not take all that was "
                           "written to it: those records wait for their lease",
-                          &stores[i]->url);
+                          &stores[i]->name);
         }
 
         stores[i]->once = NULL;

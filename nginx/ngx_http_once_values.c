@@ -5,6 +5,9 @@
 #include "ngx_http_once_conf.h"
 
 
+#define NGX_HTTP_ONCE_NAME_MAX  100
+
+
 char *
 ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *advice)
 {
@@ -108,6 +111,55 @@ ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     olcf->store_url = value[1];
 
     return ngx_http_once_check_store_url(cf, &olcf->store_url);
+}
+
+
+char *
+ngx_http_once_set_store_timeout(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t   msec;
+    ngx_str_t  *value;
+
+    if (olcf->store_timeout != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    msec = ngx_parse_time(&value[1], 0);
+
+    if (msec == NGX_ERROR || msec == 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must be a time such as "
+                                 "5s or 500ms");
+    }
+
+    olcf->store_timeout = msec;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->name.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len == 0 || value[1].len > NGX_HTTP_ONCE_NAME_MAX) {
+        return ngx_http_once_bad(cf, &value[1], "it must be 1 to 100 bytes");
+    }
+
+    olcf->name = value[1];
+
+    return NGX_CONF_OK;
 }
 
 

@@ -1,8 +1,9 @@
 /*
  * once gate: an nginx with the module, configured from a command line.
  *
- * A plan is everything that the command line says, checked: gate_address.c and gate_route.c read its parts, gate_find.c looks for
- * the programs, gate_config.c writes it as a configuration, and gate_run.c runs nginx with that.
+ * A plan is everything that the command line says, checked (gate_plan.c): gate_address.c and gate_route.c read its parts,
+ * gate_find.c looks for the programs, gate_config.c writes it as a configuration, gate_nginx.c starts nginx with that, and
+ * gate_run.c stays with it until it ends.
  */
 #ifndef ONCE_CLI_GATE_H
 #define ONCE_CLI_GATE_H
@@ -10,6 +11,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include "cli/cli.h"
 
@@ -89,6 +91,23 @@ void once__gate_words_free(once__gate_words_t *words);
 /* The directive that a setting of a route stands for, NULL: there is no such setting. */
 const char *once__gate_directive_of(const char *name, size_t len);
 
+/* The options as they were given. */
+typedef struct once__gate_options {
+    const char *upstream;
+    once__cli_list_t listen;
+    const char *store;
+    once__cli_list_t route;
+    const char *scope;
+    const char *tls_cert;
+    const char *tls_key;
+    const char *status;
+    once__cli_list_t set;
+    once__cli_number_t workers;
+    const char *nginx;
+    const char *module;
+    int print_config;
+} once__gate_options_t;
+
 typedef struct once__gate_plan {
     once__gate_upstream_t upstream;
     once__gate_address_t listen[ONCE__GATE_LISTEN_MAX];
@@ -108,17 +127,44 @@ typedef struct once__gate_plan {
     char nginx[ONCE__GATE_PATH_SIZE];
     char module[ONCE__GATE_PATH_SIZE];
     unsigned connections; /* of a worker */
+    int http2_directive; /* HTTP/2 is a directive of its own, not a parameter of listen: since 1.25.1 */
 } once__gate_plan_t;
 
-/* Finds the programs where the options name none. Says what is missing. */
+/* Zeroed before; freed also after an error. Looks for the module, not yet for nginx. */
+int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,
+                         once__gate_plan_t *plan);
+void once__gate_free_plan(once__gate_plan_t *plan);
+
+/* Finds the programs where the options name none. Says what is missing; the first one only tells whether it was found. */
+int once__gate_look_for_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE]);
 int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE]);
 int once__gate_find_module(const char *option, char path[ONCE__GATE_PATH_SIZE]);
 
 /* An absolute path for a file that must be readable. `what` is for the message. */
 int once__gate_find_file(const char *what, const char *name, char path[ONCE__GATE_PATH_SIZE]);
 
+/* The version of an nginx: 1022001 is 1.22.1; 0: it could not be found out. */
+unsigned once__gate_version(const char *nginx);
+
 /* The same configuration is printed, tried and run: paths that nginx writes to are relative to its prefix. */
 void once__gate_write_config(const once__gate_plan_t *plan, FILE *out);
+
+/* The private directory of a run. */
+typedef struct once__gate_nginx {
+    const once__gate_plan_t *plan;
+    char folder[ONCE__GATE_PATH_SIZE]; /* "": not made */
+    char config[ONCE__GATE_PATH_SIZE + 16];
+} once__gate_nginx_t;
+
+/* Makes it, with the configuration in it. Says what is wrong. */
+int once__gate_make_folder(once__gate_nginx_t *nginx);
+void once__gate_remove_folder(const once__gate_nginx_t *nginx);
+
+/* Lets nginx read the configuration, and tells what it says against it. */
+int once__gate_try(const once__gate_nginx_t *nginx);
+
+/* Starts nginx, to test the configuration or to serve. `log`: to be read from. Its process id, or -1 after saying why not. */
+pid_t once__gate_start(const once__gate_nginx_t *nginx, int test, int *log);
 
 /* Runs nginx in the foreground until it ends; returns the exit code. */
 int once__gate_run(const once__gate_plan_t *plan);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -50,7 +51,7 @@ static int read_unix(const char *path, once__gate_address_t *address)
         return -1;
     }
     un->sun_family = AF_UNIX;
-    strcpy(un->sun_path, path);
+    memcpy(un->sun_path, path, strlen(path) + 1);
     address->sockaddr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path) + 1);
     snprintf(address->text, sizeof(address->text), "unix:%s", path);
     return 0;
@@ -138,9 +139,11 @@ int once__gate_read_address(const once__cli_command_t *command, const char *opti
 
 int once__gate_answers(const once__gate_address_t *address)
 {
+    const struct timeval patience = {0, 200000}; /* a filter may swallow it */
     int fd = socket(address->sockaddr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int answers = fd >= 0 && connect(fd, (const struct sockaddr *)&address->sockaddr,
-                                     address->sockaddr_len) == 0;
+    int answers =
+        fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
+        connect(fd, (const struct sockaddr *)&address->sockaddr, address->sockaddr_len) == 0;
 
     if (fd >= 0) {
         close(fd);

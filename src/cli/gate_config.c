@@ -158,6 +158,20 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
     write_scope(out, "    ", &plan->scope);
 }
 
+/* Directives of several words. Of the others a comma may be part. */
+static int takes_list(const char *name)
+{
+    static const char *const lists[] = {"key",     "probe",          "record",
+                                        "release", "replay_headers", "wait"};
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        if (strcmp(name, lists[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void write_setting(FILE *out, const char *name, const char *value)
 {
     const char *directive = once__gate_directive_of(name, strlen(name));
@@ -166,7 +180,7 @@ static void write_setting(FILE *out, const char *name, const char *value)
         return; /* the scope, which has been written */
     }
     fprintf(out, "            %s", directive);
-    if (strcmp(name, "replay_headers") == 0 || strcmp(name, "wait") == 0) {
+    if (takes_list(name)) {
         write_list(out, value);
     } else {
         write_word(out, value, strlen(value));
@@ -216,14 +230,20 @@ static void write_listen(FILE *out, const once__gate_address_t *address, const c
 
 static void write_server(const once__gate_plan_t *plan, FILE *out)
 {
+    const char *options = plan->http2_directive ? " ssl" : " ssl http2";
+
+    if (plan->tls_cert[0] == '\0') {
+        options = "";
+    }
     fputs("\n    server {\n", out);
     for (size_t i = 0; i < plan->listen_count; i++) {
-        write_listen(out, &plan->listen[i], plan->tls_cert[0] != '\0' ? " ssl http2" : "");
+        write_listen(out, &plan->listen[i], options);
     }
     if (plan->tls_cert[0] != '\0') {
         write_directive(out, "        ", "ssl_certificate", plan->tls_cert);
         write_directive(out, "        ", "ssl_certificate_key", plan->tls_key);
-        fputs("        ssl_protocols TLSv1.2 TLSv1.3;\n", out);
+        fprintf(out, "%s        ssl_protocols TLSv1.2 TLSv1.3;\n",
+                plan->http2_directive ? "        http2 on;\n" : "");
     }
     for (size_t i = 0; i < plan->directive_count; i++) {
         const once__gate_words_t *words = &plan->directives[i];

@@ -42,20 +42,31 @@ static int find_in(const char *folders, const char *program, char path[ONCE__GAT
     return 0;
 }
 
+int once__gate_look_for_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE])
+{
+    char whole[PATH_MAX];
+
+    if (option == NULL) {
+        return find_in(getenv("PATH"), "nginx", path) || find_in(MORE_PATHS, "nginx", path);
+    }
+    if (access(option, X_OK) != 0 || realpath(option, whole) == NULL) {
+        return 0;
+    }
+    snprintf(path, ONCE__GATE_PATH_SIZE, "%s", whole);
+    return 1;
+}
+
 int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE])
 {
-    if (option != NULL) {
-        if (access(option, X_OK) == 0) {
-            return once__gate_find_file("the program", option, path);
-        }
-        once__cli_say("cannot run %s: %s", once__cli_shown(option).text, strerror(errno));
-        return ONCE__CLI_STORE;
-    }
-    if (find_in(getenv("PATH"), "nginx", path) || find_in(MORE_PATHS, "nginx", path)) {
+    if (once__gate_look_for_nginx(option, path)) {
         return ONCE__CLI_OK;
     }
-    once__cli_say(
-        "there is no nginx: install it (Debian: apt install nginx), or name it with --nginx");
+    if (option != NULL) {
+        once__cli_say("cannot run %s: %s", once__cli_shown(option).text, strerror(errno));
+    } else {
+        once__cli_say(
+            "there is no nginx: install it (Debian: apt install nginx), or name it with --nginx");
+    }
     return ONCE__CLI_STORE;
 }
 

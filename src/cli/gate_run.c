@@ -1,227 +1,38 @@
 /*
- * once gate: nginx in the foreground.
+ * once gate: staying with nginx until it ends.
  *
- * nginx gets a directory of its own for everything it writes, and a pipe for its log: the pipe belongs to this process, so that
- * nginx can open it as /dev/stdout whoever owns the real one. It is in a process group of its own: Ctrl-C on a terminal reaches
- * this process only, which passes on what it should mean. When this process dies, nginx is ended by the system.
+ * Signals come through a descriptor, and the log through a pipe: one loop passes both on.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/gate.h"
 #include "cli/text.h"
 
-#define CHUNK                                                                                      \
-    4096 /* a pipe that can be written to has room for this, so that writing never blocks */
-#define LOOK_MS    20 /* how often it is looked whether nginx answers by now */
-#define LOOKS_MAX  500
-#define ENDING_MS  2000 /* how long the rest of the log is waited for when nginx has ended */
-#define REASON_MAX 2000
+#define CHUNK     4096 /* a pipe that can be written to has room for so much: writing never blocks */
+#define LOOK_MS   20   /* how often it is looked whether nginx answers by now */
+#define LOOKS_MAX 500
+#define ENDING_MS 2000 /* how long the rest of the log is waited for when nginx has ended */
 
 typedef struct gate_run {
-    const once__gate_plan_t *plan;
-    char folder[ONCE__GATE_PATH_SIZE];
-    char config[ONCE__GATE_PATH_SIZE + 16];
+    once__gate_nginx_t nginx;
     pid_t pid;
-    int log;     /* what nginx writes */
+    int log;     /* what nginx writes; -1: it has ended */
     int signals; /* signalfd */
     int stopping;
     int interrupted; /* Ctrl-C was seen before */
     int ready;
     int looks;
-    int ended; /* nginx has; `status` is waitpid's */
-    int status;
+    int ended;         /* nginx has */
+    int status;        /* of waitpid */
     char chunk[CHUNK]; /* of the log, on its way to standard output */
     size_t chunk_len;
 } gate_run_t;
-
-/* ------------------------------------------------------------------------------------------------------ the directory */
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    return remove(path);
-}
-
-static void remove_folder(const gate_run_t *run)
-{
-    if (run->folder[0] != '\0') {
-        nftw(run->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    }
-}
-
-static int make_folder(gate_run_t *run)
-{
-    const char *top = getenv("TMPDIR");
-    FILE *out = NULL;
-    int fd;
-
-    snprintf(run->folder, sizeof(run->folder), "%s/once-gate-XXXXXX",
-             top != NULL && top[0] == '/' ? top : "/tmp");
-    if (mkdtemp(run->folder) == NULL) {
-        once__cli_say("cannot make a directory in %s: %s", top != NULL ? top : "/tmp",
-                      strerror(errno));
-        run->folder[0] = '\0';
-        return ONCE__CLI_STORE;
-    }
-    snprintf(run->config, sizeof(run->config), "%s/nginx.conf", run->folder);
-    fd = open(run->config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    out = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (out != NULL) {
-        once__gate_write_config(run->plan, out);
-    }
-    if (out == NULL || fclose(out) != 0) {
-        once__cli_say("cannot write %s: %s", run->config, strerror(errno));
-        return ONCE__CLI_STORE;
-    }
-    return ONCE__CLI_OK;
-}
-
-/* ---------------------------------------------------------------------------------------------------------- processes */
-
-/* In the child: becomes nginx. Signals are as they were before this process began to watch them. */
-static void become_nginx(const gate_run_t *run, int output, pid_t parent, int test)
-{
-    char name[] = "nginx";
-    char *arguments[] = {name,
-                         strdup("-p"),
-                         strdup(run->folder),
-                         strdup("-c"),
-                         strdup(run->config),
-                         strdup("-e"),
-                         strdup("stderr"),
-                         NULL,
-                         NULL,
-                         NULL};
-    int nothing = open("/dev/null", O_RDONLY);
-    sigset_t none;
-
-    if (test) {
-        arguments[7] = strdup("-t");
-        arguments[8] = strdup("-q");
-    }
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) {
-        _exit(1); /* it died before that could be asked for */
-    }
-    dup2(nothing, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
-    execv(run->plan->nginx, arguments);
-    dprintf(STDERR_FILENO, "cannot run %s: %s\n", run->plan->nginx, strerror(errno));
-    _exit(127);
-}
-
-/* Starts nginx; `log` becomes the end of the pipe to read from. */
-static pid_t start(const gate_run_t *run, int test, int *log)
-{
-    pid_t parent = getpid();
-    pid_t pid;
-    int ends[2];
-
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        once__cli_say("cannot make a pipe: %s", strerror(errno));
-        return -1;
-    }
-    fflush(stdout);
-    fflush(stderr);
-    pid = fork();
-    if (pid == 0) {
-        become_nginx(run, ends[1], parent, test);
-    }
-    if (pid < 0) {
-        once__cli_say("cannot start nginx: %s", strerror(errno));
-        close(ends[0]);
-    } else {
-        *log = ends[0];
-    }
-    close(ends[1]);
-    return pid;
-}
-
-/* ---------------------------------------------------------------------------------------------------------- the trial */
-
-/* "nginx: [emerg] what in FILE:LINE" without the parts that say nothing here. */
-static void tell_line(const gate_run_t *run, char *line)
-{
-    char *mark = strstr(line, "] ");
-    char *where = strstr(line, run->config);
-
-    if (line[0] == '\0' || strstr(line, "test failed") != NULL) {
-        return;
-    }
-    if (where != NULL && where - line > 4 && strncmp(where - 4, " in ", 4) == 0) {
-        where[-4] = '\0';
-    }
-    if (mark != NULL) {
-        line = mark + 2; /* behind time and level; a process id may follow: 12#12: */
-        line += strspn(line, "0123456789#") > 0 && strchr(line, '#') != NULL
-                    ? strspn(line, "0123456789#: ")
-                    : 0;
-    }
-    once__cli_say("nginx: %s", line);
-}
-
-static void tell_reason(const gate_run_t *run, char *text)
-{
-    int foreign = strstr(text, "binary compatible") != NULL || strstr(text, "instead of") != NULL;
-    char *rest = text;
-    char *line;
-
-    while ((line = strsep(&rest, "\n")) != NULL) {
-        tell_line(run, line);
-    }
-    if (foreign) {
-        once__cli_say(
-            "the module was built for another nginx: scripts/build-module builds it anew");
-    }
-}
-
-/* Lets nginx read the configuration before it is run: what is wrong with it is an answer, not a log. */
-static int try_config(const gate_run_t *run)
-{
-    char text[REASON_MAX + 1];
-    size_t len = 0;
-    ssize_t got;
-    int log, status;
-    pid_t pid = start(run, 1, &log);
-
-    if (pid < 0) {
-        return ONCE__CLI_STORE;
-    }
-    while (len < REASON_MAX && (got = read(log, text + len, REASON_MAX - len)) != 0) {
-        if (got > 0) {
-            len += (size_t)got;
-        } else if (errno != EINTR) {
-            break;
-        }
-    }
-    text[len] = '\0';
-    close(log);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        return ONCE__CLI_OK;
-    }
-    once__cli_say("nginx does not accept the configuration that this command line makes");
-    tell_reason(run, text);
-    return ONCE__CLI_USAGE;
-}
-
-/* ----------------------------------------------------------------------------------------------------------- the loop */
 
 static void pass_on(gate_run_t *run, int signal_number)
 {
@@ -265,7 +76,8 @@ static void take_signal(gate_run_t *run)
         return;
     }
     if (info.ssi_signo == SIGHUP) {
-        if (run->ready) { /* before, everything is as new as it can be, and nginx would die of it */
+        /* Before, everything is as new as it can be, and nginx would die of it. */
+        if (run->ready || run->looks == LOOKS_MAX) {
             pass_on(run, SIGHUP);
         }
         return;
@@ -277,8 +89,8 @@ static void take_signal(gate_run_t *run)
 static void look(gate_run_t *run)
 {
     run->looks++;
-    for (size_t i = 0; i < run->plan->listen_count; i++) {
-        if (!once__gate_answers(&run->plan->listen[i])) {
+    for (size_t i = 0; i < run->nginx.plan->listen_count; i++) {
+        if (!once__gate_answers(&run->nginx.plan->listen[i])) {
             return;
         }
     }
@@ -362,7 +174,7 @@ static int was_told_to_end(int status)
 
 static int serve(gate_run_t *run)
 {
-    run->pid = start(run, 0, &run->log);
+    run->pid = once__gate_start(&run->nginx, 0, &run->log);
     if (run->pid < 0) {
         return ONCE__CLI_STORE;
     }
@@ -383,20 +195,20 @@ static int serve(gate_run_t *run)
 
 int once__gate_run(const once__gate_plan_t *plan)
 {
-    gate_run_t run = {.plan = plan, .log = -1};
+    gate_run_t run = {.nginx = {.plan = plan}, .log = -1};
     void (*pipe_before)(int) = signal(SIGPIPE, SIG_IGN);
     sigset_t before;
     int code;
 
     run.signals = watch_signals(&before);
-    code = make_folder(&run);
+    code = once__gate_make_folder(&run.nginx);
     if (code == ONCE__CLI_OK) {
-        code = try_config(&run);
+        code = once__gate_try(&run.nginx);
     }
     if (code == ONCE__CLI_OK) {
         code = serve(&run);
     }
-    remove_folder(&run);
+    once__gate_remove_folder(&run.nginx);
     close(run.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);
     signal(SIGPIPE, pipe_before);

@@ -684,8 +684,8 @@ def test_static_files_can_be_guarded(gateway, directory):
 
 
 def test_dav_is_guarded(gateway, directory):
-    """A handler without any upstream: PUT makes a file once."""
-    gw = gateway(guard="once on; once_scope none; once_methods PUT; root %s; dav_methods PUT;" % directory)
+    """A handler without any upstream: PUT makes a file once. It wants the body in a file, which it can no longer say itself."""
+    gw = gateway(guard="client_body_in_file_only clean; once on; once_scope none; once_methods PUT; root %s; dav_methods PUT;" % directory)
     original = expect.first(gw.request("PUT", "/made", "k", b"content"))
     expect.replay(gw.request("PUT", "/made", "k", b"content"), original)
     expect.problem(gw.request("PUT", "/made", "k", b"other"), "key-reused")

@@ -711,7 +711,7 @@ def test_large_response_is_recorded_before_its_first_byte(gateway):
         response = gw.post("k", b"a")
         assert (response.status, response.header("Once-Body"), response.body) == (201, "omitted", b"")
         gate.open()
-        client.reader.buffer = b"H" + client.reader.buffer
+        client.reader.buffer[:0] = b"H"
         original = expect.first(client.finish())
     assert original.body == b"x" * 200_000
     assert gw.upstream.count("k") == 1

@@ -39,13 +39,18 @@ def test_without_early_lookup_replays_count(gateway):
     assert gw.upstream.total == 1
 
 
-def test_limit_is_by_what_the_variable_holds(gateway):
-    """For what is not a replay it tells callers apart: one who is exhausted does not stop another."""
+def test_limit_is_by_address_or_by_what_a_map_makes_of_it(gateway):
+    """For what is not a replay the variable is the client's address; a map makes it whatever tells callers apart."""
     gw = gateway(LIMITED, http=ZONE)
     expect.first(gw.post("k1", b"a", scope="alice"))
+    check_refused(gw.post("k1", b"a", scope="bob"))
+    mapped = ZONE.replace("$once_limit_key", "$caller")
+    gw = gateway(LIMITED, http='map $once_limit_key $caller { "" ""; default $http_x_scope; }' + mapped)
+    original = expect.first(gw.post("k1", b"a", scope="alice"))
     check_refused(gw.post("k2", b"a", scope="alice"))
     expect.first(gw.post("k1", b"a", scope="bob"))
     check_refused(gw.post("k2", b"a", scope="bob"))
+    expect.replay(gw.post("k1", b"a", scope="alice"), original)
     assert gw.upstream.total == 2
 
 

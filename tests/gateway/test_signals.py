@@ -29,7 +29,7 @@ class Load:
         self.gw, self.name = gw, f"load{Load.number}"
         self.answers = {}       # key -> the response, where there was one
         self.failed = []        # keys whose connection ended without one
-        self.stopping = False
+        self.stopping = threading.Event()
         self.changed = threading.Condition()
         self.threads = [threading.Thread(target=self.run, args=(number,), daemon=True) for number in range(clients)]
         for thread in self.threads:
@@ -37,11 +37,15 @@ class Load:
 
     def run(self, client):
         number, connection = 0, None
-        while not self.stopping:
+        while not self.stopping.is_set():
+            try:
+                connection = connection or self.gw.connect()
+            except OSError:  # nobody is there: nothing was asked
+                self.stopping.wait(0.01)
+                continue
             number += 1
             key = f"{self.name}-{client}-{number}"
             try:
-                connection = connection or self.gw.connect()
                 response = connection.request("POST", "/", key, b"a")
                 with self.changed:
                     self.answers[key] = response
@@ -63,7 +67,7 @@ class Load:
             assert self.changed.wait_for(lambda: len(self.answers) >= goal, 30), f"only {len(self.answers)} answers"
 
     def stop(self):
-        self.stopping = True
+        self.stopping.set()
         for thread in self.threads:
             thread.join(30)
         return self

@@ -22,7 +22,7 @@ class StreamReset(Exception):
 
 class Stream:
     def __init__(self):
-        self.status, self.headers, self.body, self.trailers = None, [], b"", []
+        self.status, self.headers, self.body, self.trailers = None, [], bytearray(), []
         self.informational, self.ended, self.code = [], False, None
 
 
@@ -120,7 +120,7 @@ class Connection:
             self.pump()
         if not stream.ended:
             raise StreamReset(stream.code)
-        return message.Response(stream.status, "", message.Headers(stream.headers), stream.body, stream.trailers,
+        return message.Response(stream.status, "", message.Headers(stream.headers), bytes(stream.body), stream.trailers,
                                 stream.informational, "HTTP/2")
 
     def request(self, *args, **options):

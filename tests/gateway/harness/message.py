@@ -74,12 +74,12 @@ class Reader:
     """Reads messages from a socket; what came too early stays for the next one."""
 
     def __init__(self, sock):
-        self.sock, self.buffer, self.taken = sock, b"", b""
+        self.sock, self.buffer = sock, bytearray()
 
     def fill(self):
-        data = self.sock.recv(65536)
+        data = self.sock.recv(1 << 20)
         if not data:
-            raise Closed(self.taken + self.buffer)
+            raise Closed(bytes(self.buffer))
         self.buffer += data
 
     def take(self, size):
@@ -88,8 +88,8 @@ class Reader:
         return self.cut(size)
 
     def cut(self, size):
-        data, self.buffer = self.buffer[:size], self.buffer[size:]
-        self.taken += data
+        data = bytes(self.buffer[:size])
+        del self.buffer[:size]
         return data
 
     def take_line(self):
@@ -108,11 +108,11 @@ class Reader:
             fields.append((name, value.strip(" \t")))
 
     def take_chunks(self):
-        body = b""
+        body = bytearray()
         while True:
             size = int(self.take_line().split(";")[0], 16)
             if size == 0:
-                return body, self.take_fields()
+                return bytes(body), self.take_fields()
             body += self.take(size)
             assert self.take(2) == b"\r\n"
 
@@ -137,7 +137,6 @@ class Reader:
         return None, []
 
     def request(self, before_body=None):
-        self.taken = b""
         method, target, version = self.take_line().split(" ")
         headers = Headers(self.take_fields())
         if before_body:
@@ -146,7 +145,6 @@ class Reader:
         return Request(method, target, version, headers, body or b"", trailers)
 
     def response(self, method="GET"):
-        self.taken = b""
         informational = []
         while True:
             version, status, reason = (self.take_line() + " ").split(" ", 2)

@@ -1,0 +1,279 @@
+/*
+ * What happens between nginx and an upstream, as far as the guard must know it
+ * or must have it otherwise than nginx does.
+ */
+#include "ngx_http_once_request.h"
+
+
+#define NGX_HTTP_ONCE_RETAIN_MAX  (3650 * 24 * 3600)    /* seconds */
+
+
+/* ------------------------------------------------------------ what it said */
+
+static void
+ngx_http_once_note_retain(ngx_http_request_t *r, ngx_str_t *value,
+    ngx_http_once_hold_t *hold)
+{
+    ngx_int_t  seconds;
+
+    seconds = ngx_atoi(value->data, value->len);
+
+    if (seconds <= 0 || seconds > NGX_HTTP_ONCE_RETAIN_MAX) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "once: upstream sent \"Once-Retain\" that is no number "
+                      "of seconds from 1 to %d", NGX_HTTP_ONCE_RETAIN_MAX);
+        return;
+    }
+
+    hold->retain_ms = (uint64_t) seconds * 1000;
+}
+
+
+static void
+ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
+    ngx_http_once_hold_t *hold)
+{
+    once_verdict_t  said;
+
+    said = once_verdict_parse((char *) value->data, value->len);
+
+    if (said == ONCE_SAID_NOTHING) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "once: upstream sent \"Once-Outcome\" that is not "
+                      "final, retry or unknown");
+        return;
+    }
+
+    /* who contradicts himself does not know */
+
+    hold->said = (hold->said == ONCE_SAID_NOTHING || hold->said == said)
+                 ? said : ONCE_SAID_UNKNOWN;
+}
+
+
+static void
+ngx_http_once_note_headers(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    walk.part = &r->upstream->headers_in.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_next(&walk)) != NULL) {
+
+        if (ngx_http_once_named(h, "once-outcome", 12)) {
+            ngx_http_once_note_verdict(r, &h->value, hold);
+
+        } else if (ngx_http_once_named(h, "once-retain", 11)) {
+            ngx_http_once_note_retain(r, &h->value, hold);
+        }
+    }
+}
+
+
+void
+ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u == NULL) {
+        return;
+    }
+
+    if (u->request_sent) {
+        hold->sent = 1;
+    }
+
+    /* the time of the header is known as soon as it is whole */
+
+    if (hold->header_status || u->headers_in.status_n == 0
+        || u->state == NULL || u->state->header_time == (ngx_msec_t) -1)
+    {
+        return;
+    }
+
+    hold->header_status = u->headers_in.status_n;
+
+    ngx_http_once_note_headers(r, hold);
+}
+
+
+/* ----------------------------------------------------------- clients that left */
+
+/*
+ * While the upstream works, a client that hangs up is not looked at. Where the
+ * location says so already (it does, wherever it is guarded) nothing is to be
+ * done; an internal redirect may have led elsewhere.
+ */
+
+void
+ngx_http_once_ignore_abort(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u == NULL || u->cleanup == NULL || u->header_sent
+        || u->conf->ignore_client_abort || r->aio)
+    {
+        return;
+    }
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_request_empty_handler;
+}
+
+
+/* Recorded, and on its way: from here on nobody needs the rest of it but the client. */
+
+void
+ngx_http_once_heed_abort(ngx_http_request_t *r)
+{
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    r->read_event_handler = ngx_http_test_reading;
+
+    if (c->error || c->read->ready || c->read->pending_eof) {
+        /* it may have left while nobody looked */
+        ngx_post_event(c->read, &ngx_posted_events);
+    }
+}
+
+
+/* ------------------------------------------------- responses that make no sense */
+
+/*
+ * Where a body is not framed as its header said, nginx closes the connection to
+ * the client. While the response is held there is something better to say: it
+ * is made an error of the upstream, like a connection that is cut.
+ */
+
+static ngx_http_once_hold_t *
+ngx_http_once_holding(ngx_http_request_t *r)
+{
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_once_get_ctx(r);
+
+    return (ctx && ctx->phase == NGX_HTTP_ONCE_HOLDING) ? ctx->hold : NULL;
+}
+
+
+static ngx_int_t
+ngx_http_once_pipe_filter(ngx_event_pipe_t *p, ngx_buf_t *buf)
+{
+    ngx_int_t              rc;
+    ngx_http_once_ctx_t   *ctx;
+    ngx_http_request_t    *r;
+
+    r = p->output_ctx;
+    ctx = ngx_http_once_get_ctx(r);
+
+    rc = ctx->hold->pipe_filter(p, buf);
+
+    if (rc == NGX_ERROR && ngx_http_once_holding(r)) {
+        p->upstream_error = 1;
+        return NGX_OK;
+    }
+
+    return rc;
+}
+
+
+static ngx_int_t
+ngx_http_once_input_filter(void *data, ssize_t bytes)
+{
+    ngx_int_t             rc;
+    ngx_http_once_ctx_t  *ctx;
+    ngx_http_request_t   *r;
+
+    r = data;
+    ctx = ngx_http_once_get_ctx(r);
+
+    rc = ctx->hold->input_filter(data, bytes);
+
+    if (rc == NGX_ERROR && ngx_http_once_holding(r)) {
+        r->upstream->error = 1;
+        return NGX_OK;
+    }
+
+    return rc;
+}
+
+
+/* Called when the header has been sent, which is when it is held. */
+
+static ngx_int_t
+ngx_http_once_input_init(void *data)
+{
+    ngx_int_t              rc;
+    ngx_http_once_ctx_t   *ctx;
+    ngx_http_request_t    *r;
+    ngx_http_upstream_t   *u;
+
+    r = data;
+    u = r->upstream;
+    ctx = ngx_http_once_get_ctx(r);
+
+    rc = ctx->hold->input_init(data);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (u->pipe && u->pipe->input_filter) {
+        ctx->hold->pipe_filter = u->pipe->input_filter;
+        u->pipe->input_filter = ngx_http_once_pipe_filter;
+    }
+
+    if (u->input_filter) {
+        ctx->hold->input_filter = u->input_filter;
+        u->input_filter = ngx_http_once_input_filter;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_once_watch_input(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u->input_filter_init && u->input_filter_ctx == r
+        && u->input_filter_init != ngx_http_once_input_init)
+    {
+        hold->input_init = u->input_filter_init;
+        u->input_filter_init = ngx_http_once_input_init;
+    }
+}
+
+
+/*
+ * A FastCGI response of unknown length ends with a record that says so. nginx
+ * takes the end of the connection for it, too: a worker that died.
+ */
+
+ngx_uint_t
+ngx_http_once_cut_off(ngx_http_request_t *r)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u->conf->module.len != 7
+        || ngx_strncmp(u->conf->module.data, "fastcgi", 7) != 0
+        || u->headers_in.content_length_n != -1)
+    {
+        return 0;
+    }
+
+    return u->buffering ? !u->pipe->upstream_done : u->length != 0;
+}

@@ -1,0 +1,223 @@
+/*
+ * once gate: the command line, checked, as a plan.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/gate.h"
+#include "cli/text.h"
+
+#define CONNECTIONS_MAX 4096
+#define WORKERS_MAX     256
+
+static int read_addresses(const once__cli_command_t *command, const once__gate_options_t *gate,
+                          once__gate_plan_t *plan)
+{
+    int code = ONCE__CLI_OK;
+
+    if (gate->listen.count > ONCE__GATE_LISTEN_MAX) {
+        return once__cli_usage(command, "--listen can be given %d times at most",
+                               ONCE__GATE_LISTEN_MAX);
+    }
+    for (size_t i = 0; code == ONCE__CLI_OK && i < gate->listen.count; i++) {
+        code = once__gate_read_address(command, "listen", gate->listen.items[i],
+                                       &plan->listen[plan->listen_count++]);
+    }
+    if (gate->listen.count == 0) {
+        plan->listen_count = 1;
+        code = once__gate_read_address(command, "listen", "127.0.0.1:8080", &plan->listen[0]);
+    }
+    if (code == ONCE__CLI_OK && gate->status != NULL) {
+        plan->has_status = 1;
+        code = once__gate_read_address(command, "status", gate->status, &plan->status);
+    }
+    return code;
+}
+
+/* Two locations of one path would be one too many for nginx. */
+static int check_routes(const once__cli_command_t *command, const once__gate_plan_t *plan)
+{
+    for (size_t i = 0; i < plan->route_count && plan->routes[i].path != NULL; i++) {
+        for (size_t j = 0; j < i; j++) {
+            const once__gate_route_t *a = &plan->routes[i];
+            const once__gate_route_t *b = &plan->routes[j];
+            if (a->exact == b->exact && strcmp(a->path, b->path) == 0) {
+                return once__cli_usage(command,
+                                       "there are two routes for %s: name their methods in one, "
+                                       "separated by commas",
+                                       once__cli_shown(a->path).text);
+            }
+        }
+    }
+    return ONCE__CLI_OK;
+}
+
+static int read_routes(const once__cli_command_t *command, const once__gate_options_t *gate,
+                       once__gate_plan_t *plan)
+{
+    int code = ONCE__CLI_OK;
+
+    plan->routes = calloc(gate->route.count + 1, sizeof(plan->routes[0]));
+    plan->directives = calloc(gate->set.count + 1, sizeof(plan->directives[0]));
+    if (plan->routes == NULL || plan->directives == NULL) {
+        once__cli_say("out of memory");
+        return ONCE__CLI_STORE;
+    }
+    for (size_t i = 0; code == ONCE__CLI_OK && i < gate->route.count; i++) {
+        code = once__gate_read_route(command, gate->route.items[i],
+                                     &plan->routes[plan->route_count++]);
+    }
+    for (size_t i = 0; code == ONCE__CLI_OK && i < gate->set.count; i++) {
+        code = once__gate_read_directive(command, gate->set.items[i],
+                                         &plan->directives[plan->directive_count++]);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = check_routes(command, plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        plan->scope_is_default = gate->scope == NULL;
+        code = once__gate_read_scope(
+            command, gate->scope != NULL ? gate->scope : "header:Authorization,optional",
+            &plan->scope);
+    }
+    return code;
+}
+
+static int read_tls(const once__cli_command_t *command, const once__gate_options_t *gate,
+                    once__gate_plan_t *plan)
+{
+    int code;
+
+    if ((gate->tls_cert == NULL) != (gate->tls_key == NULL)) {
+        return once__cli_usage(command, "--tls-cert and --tls-key are needed together");
+    }
+    if (gate->tls_cert == NULL) {
+        return ONCE__CLI_OK;
+    }
+    code = once__gate_find_file("the certificate", gate->tls_cert, plan->tls_cert);
+    if (code == ONCE__CLI_OK) {
+        code = once__gate_find_file("the key", gate->tls_key, plan->tls_key);
+    }
+    if (code == ONCE__CLI_OK && (strchr(plan->tls_cert, '$') || strchr(plan->tls_key, '$'))) {
+        code =
+            once__cli_usage(command, "nginx takes a $ in the name of a certificate for a variable");
+    }
+    return code;
+}
+
+/* nginx may be run from elsewhere: a relative path becomes an absolute one, its odd characters encoded as in every URL. */
+static int read_store(const once__cli_command_t *command, const once__gate_options_t *gate,
+                      once__gate_plan_t *plan)
+{
+    const char *url = gate->store != NULL ? gate->store : getenv("ONCE_STORE");
+    char folder[1024];
+    size_t used;
+
+    if (url == NULL || url[0] == '\0') {
+        url = "local:./once-data";
+    }
+    if (strlen(url) > ONCE__GATE_WORD_MAX) {
+        return once__cli_usage(command, "the store's URL is too long");
+    }
+    if (strncmp(url, "local:", 6) != 0 || url[6] == '/' || url[6] == '\0') {
+        snprintf(plan->store, sizeof(plan->store), "%s", url);
+        return ONCE__CLI_OK;
+    }
+    if (getcwd(folder, sizeof(folder)) == NULL) {
+        once__cli_say("cannot tell which directory this is: %m");
+        return ONCE__CLI_STORE;
+    }
+    used = (size_t)snprintf(plan->store, sizeof(plan->store), "local:");
+    for (const char *at = folder; *at != '\0'; at++) {
+        unsigned char byte = (unsigned char)*at;
+        int plain = byte > 0x20 && byte < 0x7f && strchr("%?&#\"\\$", byte) == NULL;
+        used += (size_t)snprintf(plan->store + used, 4, plain ? "%c" : "%%%02X", byte);
+    }
+    url += strncmp(url + 6, "./", 2) == 0 ? 8 : 6;
+    snprintf(plan->store + used, sizeof(plan->store) - used, "/%s", url);
+    return ONCE__CLI_OK;
+}
+
+static int read_workers(const once__cli_command_t *command, const once__gate_options_t *gate,
+                        once__gate_plan_t *plan)
+{
+    uint64_t workers = gate->workers.given ? gate->workers.value : 1;
+
+    if (workers == 0 || workers > WORKERS_MAX) {
+        return once__cli_usage(command, "--workers is 1 to %d", WORKERS_MAX);
+    }
+    if (workers > 1 && strncmp(plan->store, "memory:", 7) == 0) {
+        return once__cli_usage(command, "a store in memory is not shared by several workers");
+    }
+    plan->workers = (unsigned)workers;
+    return ONCE__CLI_OK;
+}
+
+/* As many files as the system lets this user open; a connection takes two. */
+static void allow_connections(once__gate_plan_t *plan)
+{
+    struct rlimit limit;
+
+    plan->connections = CONNECTIONS_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return;
+    }
+    if (limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max < 65536 ? limit.rlim_max : 65536;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur < 2 * CONNECTIONS_MAX) {
+        plan->connections = limit.rlim_cur > 64 ? (unsigned)limit.rlim_cur / 2 : 32;
+    }
+}
+
+int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,
+                         once__gate_plan_t *plan)
+{
+    int code;
+
+    if (gate->upstream == NULL) {
+        return once__cli_usage(command, "where is the backend? --upstream http://127.0.0.1:3000");
+    }
+    code = read_addresses(command, gate, plan);
+    if (code == ONCE__CLI_OK) {
+        code = read_routes(command, gate, plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = read_store(command, gate, plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = read_workers(command, gate, plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = once__gate_read_upstream(command, gate->upstream, &plan->upstream);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = read_tls(command, gate, plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = once__gate_find_module(gate->module, plan->module);
+    }
+    if (code == ONCE__CLI_OK && gate->tls_cert != NULL &&
+        once__gate_look_for_nginx(gate->nginx, plan->nginx)) {
+        plan->http2_directive = once__gate_version(plan->nginx) >= 1025001;
+    }
+    allow_connections(plan);
+    return code;
+}
+
+void once__gate_free_plan(once__gate_plan_t *plan)
+{
+    for (size_t i = 0; i < plan->route_count; i++) {
+        once__gate_words_free(&plan->routes[i].words);
+    }
+    for (size_t i = 0; i < plan->directive_count; i++) {
+        once__gate_words_free(&plan->directives[i]);
+    }
+    free(plan->routes);
+    free(plan->directives);
+    free(plan);
+}
