@@ -34,7 +34,9 @@ AS $$
         END
 $$;
 
--- What changes nothing is answered from what is committed, without a lock: a replay is a read.
+-- First what is new is inserted; then, if that was not all, the others are judged. (Those that were just inserted are answered a
+-- second time then, as the same claim again: the first answer of an id counts.) What changes nothing is answered from what is
+-- committed, without a lock: a replay is a read.
 CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_claim bytea[], p_recover smallint[],
     p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[])
 RETURNS SETOF once.answer
@@ -45,7 +47,28 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once.now_ms();
+    v_answered bigint;
 BEGIN
+    RETURN QUERY
+    WITH made AS (
+        INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
+                               id, claim, fingerprint, scope, key)
+        SELECT v_clock, v_clock, v_clock + a.lease_ms, a.lease_ms, 0, a.ttl_ms, 1, 1, 1, a.recover, 0,
+               a.id, a.claim, substr(a.fingerprints, 1, 37), a.scope, a.key
+        FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key)
+             AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key)
+        WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = a.id) AND pg_try_advisory_xact_lock(once.lock_of(a.id))
+        ON CONFLICT (id) DO NOTHING
+        RETURNING id, recover, lease_until, lease_ms, ttl_ms, claim, fingerprint
+    )
+    SELECT id, 1::smallint, v_clock, v_clock, v_clock, lease_until, lease_ms, 0::bigint, ttl_ms, 1, 1::smallint, 1::smallint,
+           recover, 0::smallint, 0::smallint, 0::smallint, claim, fingerprint, NULL::bytea, NULL::bytea, NULL::bytea
+    FROM made;
+    GET DIAGNOSTICS v_answered = ROW_COUNT;
+    IF v_answered = cardinality(p_id) THEN
+        RETURN; -- all of them new, as most are
+    END IF;
+
     RETURN QUERY
     WITH ask AS MATERIALIZED (
         SELECT k.*, a.id AS a_id, a.claim AS a_claim, a.recover AS a_recover, a.lease_ms AS a_lease_ms, a.ttl_ms AS a_ttl_ms,
@@ -57,16 +80,7 @@ BEGIN
                    greatest(v_clock, k.changed)) AS judgement
         FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key)
              AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key)
-        LEFT JOIN once.keys k ON k.id = a.id
-    ), made AS (
-        INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
-                               id, claim, fingerprint, scope, key)
-        SELECT v_clock, v_clock, v_clock + a_lease_ms, a_lease_ms, 0, a_ttl_ms, 1, 1, 1, a_recover, 0,
-               a_id, a_claim, substr(fingerprints, 1, 37), a_scope, a_key
-        FROM ask
-        WHERE id IS NULL AND pg_try_advisory_xact_lock(once.lock_of(a_id))
-        ON CONFLICT (id) DO NOTHING
-        RETURNING *
+        JOIN once.keys k ON k.id = a.id
     ), held AS MATERIALIZED (
         -- Judged again: it may have changed before the lock was there.
         SELECT k.*, a.a_claim, a.a_recover, a.a_lease_ms, a.a_ttl_ms, a.a_scope, a.a_key,
@@ -78,7 +92,7 @@ BEGIN
                    k.claim = a.a_claim, greatest(k.recover, a.a_recover) = 2, k.state, k.flags, k.lease_until, k.expires,
                    greatest(v_clock, k.changed)) AS judgement
         FROM ask a JOIN once.keys k ON k.id = a.a_id
-        WHERE a.id IS NOT NULL AND a.judgement % 10 <> 0
+        WHERE a.judgement % 10 <> 0
         FOR UPDATE OF k SKIP LOCKED
     ), changed AS (
         UPDATE once.keys k SET
@@ -104,13 +118,9 @@ BEGIN
         WHERE k.id = j.id AND deed <> 0
         RETURNING k.*, j.judgement, j.now
     )
-    SELECT id, 1::smallint, changed, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
-           flags, kind, status, claim, fingerprint, NULL::bytea, NULL::bytea, NULL::bytea
-    FROM made
-    UNION ALL
     SELECT id, (judgement / 10)::smallint, greatest(v_clock, changed), created, changed, lease_until, lease_ms, expires, ttl_ms,
            epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope, key, payload
-    FROM ask WHERE id IS NOT NULL AND judgement % 10 = 0
+    FROM ask WHERE judgement % 10 = 0
     UNION ALL
     SELECT id, (judgement / 10)::smallint, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state,
            recover, flags, kind, status, claim, fingerprint, scope, key, payload
@@ -123,7 +133,7 @@ END
 $$;
 
 -- Everything else that can happen to a record. p_event: 1 complete, 2 release, 3 doubt, 4 renew, 5 settle completed, 6 settle
--- failed, 8 purge. A lease or ttl of 0 means the record's own.
+-- failed, 8 purge. A lease or ttl of 0 means the record's own. Plain completions come first; the first answer of an id counts.
 CREATE OR REPLACE FUNCTION once.store_apply(p_schema smallint, p_id bytea[], p_event smallint[], p_epoch integer[],
     p_claim bytea[], p_force boolean[], p_lease_ms bigint[], p_ttl_ms bigint[], p_kind smallint[], p_status smallint[],
     p_payload bytea[])
@@ -135,8 +145,33 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once.now_ms();
-    v_answered bigint;
+    v_answered bigint := 0;
 BEGIN
+    IF 1 = ANY (p_event) THEN
+        RETURN QUERY
+        WITH held AS MATERIALIZED (
+            SELECT k.id, a.ttl_ms, a.kind, a.status, a.payload
+            FROM unnest(p_id, p_event, p_epoch, p_claim, p_ttl_ms, p_kind, p_status, p_payload)
+                 AS a (id, event, epoch, claim, ttl_ms, kind, status, payload)
+            JOIN once.keys k ON k.id = a.id
+            WHERE a.event = 1 AND k.claim = a.claim AND k.epoch = a.epoch AND k.state IN (1, 4) AND k.schema <= p_schema
+            FOR UPDATE OF k SKIP LOCKED
+        )
+        UPDATE once.keys k SET
+            changed = greatest(v_clock, k.changed), state = 2, flags = 0, kind = h.kind, status = h.status, payload = h.payload,
+            ttl_ms = coalesce(nullif(h.ttl_ms, 0), k.ttl_ms),
+            expires = greatest(v_clock, k.changed) + coalesce(nullif(h.ttl_ms, 0), k.ttl_ms)
+        FROM held h
+        WHERE k.id = h.id
+        RETURNING k.id, 6::smallint, k.changed, k.created, k.changed, k.lease_until, k.lease_ms, k.expires, k.ttl_ms, k.epoch,
+            k.schema, k.state, k.recover, k.flags, 0::smallint, 0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea,
+            NULL::bytea;
+        GET DIAGNOSTICS v_answered = ROW_COUNT;
+        IF v_answered = cardinality(p_id) THEN
+            RETURN; -- completions that nobody else touched, as most are
+        END IF;
+    END IF;
+
     RETURN QUERY
     WITH held AS MATERIALIZED (
         SELECT k.*, a.event, a.lease_ms AS a_lease_ms, a.ttl_ms AS a_ttl_ms, a.kind AS a_kind, a.status AS a_status,

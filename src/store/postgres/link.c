@@ -115,6 +115,11 @@ static void connect_step(once__pg_link_t *link)
     }
 }
 
+/* libpq would write to standard error, which is the host's. */
+static void be_quiet(void *data, const char *text)
+{
+}
+
 void once__pg_link_connect(once__pg_link_t *link, const char *const *keywords,
                            const char *const *values)
 {
@@ -125,6 +130,7 @@ void once__pg_link_connect(once__pg_link_t *link, const char *const *keywords,
         once__timer_set(link->loop, &link->timer, 0); /* told from the loop, like every failure */
         return;
     }
+    (void)PQsetNoticeProcessor(link->conn, be_quiet, NULL);
     watch(link, EPOLLOUT);
 }
 

@@ -8,9 +8,10 @@
 #include "store/postgres/conninfo.h"
 #include "store/postgres/link.h"
 
-#define LINKS_DEFAULT 2
+#define LINKS_DEFAULT 3
 #define LINKS_MAX     8
 #define BATCH_MAX     128 /* each new key takes one of the server's locks until the commit */
+#define BATCH_SHARE   32  /* so many are not worth a second connection */
 #define BATCH_BYTES   ((size_t)8 << 20) /* payloads in one statement */
 #define FLIGHT_SIZE   4096u             /* more than twice what can be under way */
 #define LONG_TIMES    12                /* whole-table operations may take so many timeouts */
@@ -300,12 +301,25 @@ static unsigned queue_length(const postgres_t *pg, unsigned enough)
     return count;
 }
 
+/* What waits is shared among the idle connections, in parts that are worth a transaction. */
+static unsigned share(const postgres_t *pg)
+{
+    unsigned idle = count_links(pg, ONCE__PG_IDLE);
+    unsigned waiting = queue_length(pg, pg->batch_max * pg->link_count);
+    unsigned part = idle > 0 ? (waiting + idle - 1) / idle : waiting;
+
+    part = part < BATCH_SHARE ? BATCH_SHARE : part;
+    return part < pg->batch_max ? part : pg->batch_max;
+}
+
 /* Sends what can be sent now. */
 static void pump(postgres_t *pg)
 {
+    unsigned limit = pg->queue.first != NULL ? share(pg) : 0;
+
     for (unsigned i = 0; i < pg->link_count && pg->queue.first != NULL; i++) {
         if (pg->links[i].state == ONCE__PG_IDLE) {
-            send_batch(pg, &pg->links[i], pg->batch_max);
+            send_batch(pg, &pg->links[i], limit);
         }
     }
     if (pg->queue.first == NULL || count_links(pg, ONCE__PG_CONNECTING) > 0) {
