@@ -7,12 +7,18 @@
  *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
  *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
  *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req
- *   ngx_http_once_handler.c    precontent: key, scope, body, the ask, and what each outcome leads to
+ *   ngx_http_once_handler.c    precontent: the context, the body, the ask
+ *   ngx_http_once_identify.c   the key and the scope
+ *   ngx_http_once_answer.c     what each outcome of an ask leads to
  *   ngx_http_once_body.c       the request body's fingerprint, computed while it streams
  *   ngx_http_once_headers.c    headers to the backend and from it
  *   ngx_http_once_upstream.c   what an upstream got and said; clients that hang up meanwhile
  *   ngx_http_once_guard.c      the guarded operation: the claim and its end; outlives the request
+ *   ngx_http_once_call.c       calls that a store has not answered, and how long somebody waits for them
  *   ngx_http_once_hold.c       header and body filters: the response held until it is recorded
+ *   ngx_http_once_end.c        what a response means for its claim; the bytes that are held
+ *   ngx_http_once_collect.c    the headers that are kept
+ *   ngx_http_once_reply.c      the store has it, or not: what the client gets
  *   ngx_http_once_replay.c     a stored response as an answer
  *   ngx_http_once_problem.c    errors as application/problem+json
  *   ngx_http_once_wait.c       duplicates that wait for the first

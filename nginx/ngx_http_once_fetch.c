@@ -51,7 +51,7 @@ ngx_http_once_fetch_fail(ngx_http_once_fetch_t *fetch, ngx_err_t err,
 {
     ngx_log_error(NGX_LOG_WARN, fetch->log, err,
                   "once_probe: %s, http://%V%V (%V)", why, &fetch->conf->host,
-                  &fetch->conf->uri, &fetch->conf->addr->name);
+                  &fetch->conf->path, &fetch->conf->addr->name);
 
     ngx_http_once_fetch_end(fetch, NGX_ERROR);
 }

@@ -273,7 +273,8 @@ ngx_http_once_probe_first(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
         return NGX_DECLINED;
     }
 
-    if (probe->resting && (ngx_msec_int_t) (probe->rested - ngx_current_msec) > 0)
+    if (probe->resting
+        && (ngx_msec_int_t) (probe->rested - ngx_current_msec) > 0)
     {
         ngx_free(asker);
         return NGX_DECLINED;

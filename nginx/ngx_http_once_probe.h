@@ -13,6 +13,7 @@ struct ngx_http_once_probe_conf_s {
     ngx_addr_t                  *addr;
     ngx_str_t                    host;             /* of the request's Host */
     ngx_str_t                    uri;
+    ngx_str_t                    path;             /* without its query, which may hold a secret: for logs */
     ngx_msec_t                   timeout;          /* of the whole exchange */
     size_t                       size;             /* of a response with its headers, at most */
 };

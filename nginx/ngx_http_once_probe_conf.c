@@ -44,6 +44,39 @@ ngx_http_once_probe_param(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
 }
 
 
+/* A query may follow the address at once; the request's target begins with a slash. */
+
+static ngx_int_t
+ngx_http_once_probe_path(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
+    ngx_str_t *uri)
+{
+    u_char  *p;
+
+    if (uri->len && uri->data[0] == '/') {
+        pcf->uri = *uri;
+
+    } else {
+        p = ngx_pnalloc(cf->pool, uri->len + 1);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        pcf->uri.data = p;
+        pcf->uri.len = uri->len + 1;
+
+        *p++ = '/';
+        ngx_memcpy(p, uri->data, uri->len);
+    }
+
+    p = ngx_strlchr(pcf->uri.data, pcf->uri.data + pcf->uri.len, '?');
+
+    pcf->path.data = pcf->uri.data;
+    pcf->path.len = p ? (size_t) (p - pcf->uri.data) : pcf->uri.len;
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_once_probe_url(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
     ngx_str_t *url)
@@ -67,23 +100,17 @@ ngx_http_once_probe_url(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
     }
 
     pcf->addr = &u.addrs[0];
-    pcf->host = u.host;
-    pcf->uri = u.uri;
 
     if (u.family == AF_UNIX) {
         ngx_str_set(&pcf->host, "localhost");
 
-    } else if (!u.no_port) {
-        /* Host is what stands in the URL, port included */
+    } else {
+        /* as it stands in the URL, port included */
         pcf->host.data = u.url.data;
-        pcf->host.len = u.port_text.data + u.port_text.len - u.url.data;
+        pcf->host.len = u.url.len - u.uri.len;
     }
 
-    if (pcf->uri.len == 0) {
-        ngx_str_set(&pcf->uri, "/");
-    }
-
-    return NGX_OK;
+    return ngx_http_once_probe_path(cf, pcf, &u.uri);
 }
 
 
@@ -116,7 +143,8 @@ ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (value[1].len <= 7
         || ngx_strncasecmp(value[1].data, (u_char *) "http://", 7) != 0
-        || !ngx_http_once_is_plain(&value[1]))
+        || !ngx_http_once_is_plain(&value[1])
+        || ngx_strlchr(value[1].data, value[1].data + value[1].len, '#'))
     {
         return ngx_http_once_bad(cf, &value[1], "it must be "
                                  "http://ADDRESS[:PORT]/PATH, "

@@ -80,7 +80,7 @@ struct ngx_http_once_hold_s {
 };
 
 
-/* ------------------------------------------------------------- ..._handler.c */
+/* ------------------------------------------------------------ ..._identify.c */
 
 /*
  * Fills in key and scope of a guarded request; does nothing where they are there already. NGX_OK; NGX_DECLINED: no key, and
@@ -90,8 +90,25 @@ ngx_int_t ngx_http_once_identify(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, ngx_http_once_problem_e *problem,
     ngx_str_t *detail);
 
+
+/* ------------------------------------------------------------- ..._handler.c */
+
 /* Asks the store; the answer comes by itself. Also to ask again, after a wait. */
 void ngx_http_once_ask(ngx_http_once_ctx_t *ctx);
+
+
+/* -------------------------------------------------------------- ..._answer.c */
+
+/* The callback of an ask; its data is the guard. */
+void ngx_http_once_asked(once_t *once, once_answer_t *answer, void *data);
+
+/* The phases go on behind precontent. */
+void ngx_http_once_go_on(ngx_http_request_t *r);
+
+/* A problem is the answer. Returns what a content handler returns. */
+ngx_int_t ngx_http_once_refuse_request(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_http_once_problem_e problem,
+    ngx_str_t *detail, time_t retry_after);
 
 /* The store failed while it was asked. */
 void ngx_http_once_store_failed(ngx_http_request_t *r,
@@ -120,14 +137,6 @@ ngx_int_t ngx_http_once_add_claim(ngx_http_request_t *r,
 /* Takes Once-Outcome and Once-Retain out of a response. */
 void ngx_http_once_strip_response(ngx_http_request_t *r);
 
-/* The headers to be stored, in the request's pool. */
-ngx_int_t ngx_http_once_collect_headers(ngx_http_request_t *r,
-    ngx_http_once_loc_conf_t *conf, once_response_t *response);
-
-/* Whether a header of this name may be stored and replayed. */
-ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
-    u_char *name, size_t len);
-
 /* The next header of a list, NULL: no more; parts may be empty. */
 ngx_table_elt_t *ngx_http_once_next(ngx_http_once_walk_t *walk);
 ngx_uint_t ngx_http_once_named(ngx_table_elt_t *h, const char *name,
@@ -137,6 +146,17 @@ ngx_table_elt_t *ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name,
     ngx_str_t *value);
 ngx_int_t ngx_http_once_add_expires(ngx_http_request_t *r,
     const once_record_t *record);
+
+
+/* ------------------------------------------------------------- ..._collect.c */
+
+/* The headers to be stored, in the request's pool. */
+ngx_int_t ngx_http_once_collect_headers(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, once_response_t *response);
+
+/* Whether a header of this name may be stored and replayed. */
+ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
+    u_char *name, size_t len);
 
 
 /* ------------------------------------------------------------ ..._upstream.c */
@@ -175,6 +195,15 @@ ngx_int_t ngx_http_once_guard_release(ngx_http_once_guard_t *guard,
     ngx_uint_t status, const char *note);
 ngx_int_t ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard);
 
+/* Whether a guard of this worker runs the operation of this record now. */
+ngx_uint_t ngx_http_once_guard_runs(const u_char *id);
+
+/* The process ends: no request will be answered any more. */
+void ngx_http_once_guards_end(void);
+
+
+/* ---------------------------------------------------------------- ..._call.c */
+
 /*
  * A call to the store was accepted: it will call back, whatever happens. Who waits for it does so for once_store_timeout at
  * most, also when the store hangs without a failure; then the request is told ONCE_E_UNAVAILABLE.
@@ -186,14 +215,25 @@ ngx_uint_t ngx_http_once_guard_returned(ngx_http_once_guard_t *guard);
 
 void ngx_http_once_calls_init(ngx_http_once_store_t *store, ngx_log_t *log);
 
-/* Whether a guard of this worker runs the operation of this record now. */
-ngx_uint_t ngx_http_once_guard_runs(const u_char *id);
 
-/* The process ends: no request will be answered any more. */
-void ngx_http_once_guards_end(void);
+/* ----------------------------------------------------------------- ..._end.c */
+
+once_judgement_t ngx_http_once_judge(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* Ends the claim as the response means. NGX_ERROR: could not be done. */
+ngx_int_t ngx_http_once_end(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx);
+
+/* Copies what came in. NGX_OK; NGX_DECLINED: from *rest on it is too much; NGX_ERROR. */
+ngx_int_t ngx_http_once_hold_bytes(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_chain_t *in, ngx_chain_t **rest);
+
+/* The bytes that are held, as a buffer. NULL: out of memory. */
+ngx_chain_t *ngx_http_once_held_chain(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
 
 
-/* ---------------------------------------------------------------- ..._hold.c */
+/* --------------------------------------------------------------- ..._reply.c */
 
 /* What became of the end of the claim; the request is alive. */
 void ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx,

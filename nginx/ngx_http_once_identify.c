@@ -1,0 +1,188 @@
+/*
+ * Whose request it is, and which: the key and the scope.
+ */
+#include "ngx_http_once_request.h"
+
+
+static ngx_int_t
+ngx_http_once_header_values(ngx_http_request_t *r, ngx_str_t *name,
+    ngx_array_t *values)
+{
+    ngx_uint_t        i;
+    once_slice_t     *value;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    for (part = &r->headers_in.headers.part; part; part = part->next) {
+        h = part->elts;
+
+        for (i = 0; i < part->nelts; i++) {
+
+            if (h[i].key.len != name->len
+                || ngx_strncasecmp(h[i].key.data, name->data, name->len) != 0)
+            {
+                continue;
+            }
+
+            value = ngx_array_push(values);
+            if (value == NULL) {
+                return NGX_ERROR;
+            }
+
+            value->data = h[i].value.data;
+            value->len = h[i].value.len;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_key_values(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, ngx_array_t *values)
+{
+    ngx_str_t      text;
+    once_slice_t  *value;
+
+    if (ngx_array_init(values, r->pool, 1, sizeof(once_slice_t)) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (conf->key_header.len) {
+        return ngx_http_once_header_values(r, &conf->key_header, values);
+    }
+
+    if (ngx_http_complex_value(r, conf->key_value, &text) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (text.len == 0) {
+        return NGX_OK;
+    }
+
+    value = ngx_array_push(values);
+    if (value == NULL) {
+        return NGX_ERROR;
+    }
+
+    value->data = text.data;
+    value->len = text.len;
+
+    return NGX_OK;
+}
+
+
+/* NGX_OK: a key is required; NGX_DECLINED: not. */
+
+static ngx_int_t
+ngx_http_once_required(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf)
+{
+    ngx_str_t  value;
+
+    if (conf->require != NGX_HTTP_ONCE_REQUIRE_VALUE) {
+        return conf->require == NGX_HTTP_ONCE_REQUIRE_ON ? NGX_OK
+                                                         : NGX_DECLINED;
+    }
+
+    if (ngx_http_complex_value(r, conf->require_value, &value) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (value.len == 0 || (value.len == 1 && value.data[0] == '0')
+        || (value.len == 3 && ngx_strncasecmp(value.data, (u_char *) "off", 3)
+                              == 0))
+    {
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_read_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_http_once_problem_e *problem, ngx_str_t *detail)
+{
+    u_char        *p;
+    ngx_int_t      rc;
+    ngx_array_t    values;
+    once_error_t   err;
+
+    if (ngx_http_once_key_values(r, ctx->conf, &values) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (values.nelts == 0) {
+        rc = ngx_http_once_required(r, ctx->conf);
+
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        ctx->outcome = NGX_HTTP_ONCE_MISSING;
+        *problem = NGX_HTTP_ONCE_P_KEY_MISSING;
+
+        return NGX_ABORT;
+    }
+
+    if (once_key_parse(values.elts, values.nelts,
+                       ctx->conf->key_strict ? ONCE_KEY_STRICT : 0, &ctx->key,
+                       &err)
+        == ONCE_OK)
+    {
+        return NGX_OK;
+    }
+
+    ctx->outcome = NGX_HTTP_ONCE_INVALID;
+    *problem = NGX_HTTP_ONCE_P_KEY_INVALID;
+
+    p = ngx_pnalloc(r->pool, sizeof(err.text));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    detail->data = p;
+    detail->len = ngx_cpystrn(p, (u_char *) err.text, sizeof(err.text)) - p;
+
+    return NGX_ABORT;
+}
+
+
+ngx_int_t
+ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_http_once_problem_e *problem, ngx_str_t *detail)
+{
+    ngx_int_t  rc;
+
+    ngx_str_null(detail);
+
+    if (ctx->key.len) {
+        return NGX_OK;
+    }
+
+    rc = ngx_http_once_read_key(r, ctx, problem, detail);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (ctx->conf->scope == NULL) {
+        ngx_str_set(&ctx->scope, "");
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (ctx->scope.len == 0 && !ctx->conf->scope_optional) {
+        ctx->outcome = NGX_HTTP_ONCE_INVALID;
+        ctx->key.len = 0;
+        *problem = NGX_HTTP_ONCE_P_SCOPE_MISSING;
+
+        return NGX_ABORT;
+    }
+
+    return NGX_OK;
+}

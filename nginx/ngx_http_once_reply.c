@@ -1,0 +1,172 @@
+/*
+ * The store has taken the end of the claim, or did not: what the client gets.
+ */
+#include "ngx_http_once_request.h"
+
+
+extern ngx_module_t  ngx_http_copy_filter_module;
+
+
+static void
+ngx_http_once_stop_waiting(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    r->buffered &= ~NGX_HTTP_ONCE_BUFFERED;
+
+    if (ctx->hold->delayed) {
+        ctx->hold->delayed = 0;
+        r->connection->write->delayed = 0;
+    }
+}
+
+
+/* The response that was held, or begins to pass. */
+
+static void
+ngx_http_once_send_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    ngx_http_once_stop_waiting(r, ctx);
+    ctx->phase = NGX_HTTP_ONCE_SENDING;
+
+    if (r->upstream && r->upstream->cleanup) {
+        /* the upstream may have nothing to send for a while */
+        (void) ngx_http_output_filter(r, NULL);
+        ngx_http_once_heed_abort(r);
+    }
+
+    r->write_event_handler(r);
+    ngx_http_run_posted_requests(c);
+}
+
+
+/* Makes room for another response: nothing of the held one has been sent. */
+
+static void
+ngx_http_once_drop_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    ngx_http_once_stop_waiting(r, ctx);
+    ctx->phase = NGX_HTTP_ONCE_ANSWERED;
+
+    if (u && u->cleanup) {
+        r->main->count++;
+        (*u->cleanup)(r);
+    }
+
+    /* bytes that it has read and not passed on */
+
+    ngx_http_set_ctx(r, NULL, ngx_http_copy_filter_module);
+    r->buffered &= ~NGX_HTTP_COPY_BUFFERED;
+
+    r->write_event_handler = ngx_http_request_empty_handler;
+}
+
+
+static void
+ngx_http_once_send_instead(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_http_once_problem_e problem, time_t retry_after)
+{
+    ngx_http_once_drop_own(r, ctx);
+    ngx_http_once_finish(r, ngx_http_once_send_problem(r, ctx->conf, problem,
+                                                       NULL, retry_after));
+}
+
+
+/* The claim was not ours any more, or the backend had completed it itself: the record is the answer. */
+
+static void
+ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    once_answer_t *answer)
+{
+    once_state_t          state;
+    const once_record_t  *record;
+
+    record = once_answer_record(answer);
+    state = record ? once_record_state(record) : ONCE_STATE_NONE;
+
+    if (once_answer_outcome(answer) == ONCE_LOST) {
+        ctx->outcome = NGX_HTTP_ONCE_LOST;
+    }
+
+    if (state == ONCE_STATE_COMPLETED) {
+        ctx->answer = answer;
+        once_answer_keep(answer);
+
+        ngx_http_once_drop_own(r, ctx);
+        ngx_http_once_finish(r, ngx_http_once_send_stored(r, ctx, 0));
+        return;
+    }
+
+    if (state == ONCE_STATE_PENDING) {
+        ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_IN_FLIGHT,
+                                   ngx_http_once_retry_after(ctx->conf,
+                                                             answer));
+        return;
+    }
+
+    ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_UNKNOWN, 0);
+}
+
+
+void
+ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    int code)
+{
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                  "once: store \"%V\" did not take the end of an operation "
+                  "yet: %s", &ctx->conf->store->name, once_error_text(code));
+
+    if (ctx->guard->end != NGX_HTTP_ONCE_COMPLETING && !ctx->hold->broken) {
+        /* a response that promises nothing */
+        ngx_http_once_send_own(r, ctx);
+        return;
+    }
+
+    ctx->outcome = NGX_HTTP_ONCE_ERROR;
+
+    ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_STORE,
+                               ctx->conf->retry_after ? ctx->conf->retry_after
+                                                      : 1);
+}
+
+
+void
+ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
+{
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    if (ctx->phase != NGX_HTTP_ONCE_RECORDING) {
+        return;
+    }
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    if (once_answer_error(answer) != ONCE_OK) {
+        ngx_http_once_hold_failed(r, ctx, once_answer_error(answer));
+        return;
+    }
+
+    if (once_answer_outcome(answer) != ONCE_DONE) {
+        ngx_http_once_send_recorded(r, ctx, answer);
+        return;
+    }
+
+    if (ctx->hold->broken) {
+        ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_UPSTREAM, 0);
+        return;
+    }
+
+    if (ctx->guard->end == NGX_HTTP_ONCE_COMPLETING) {
+        (void) ngx_http_once_add_expires(r, once_answer_record(answer));
+    }
+
+    ngx_http_once_send_own(r, ctx);
+}
