@@ -231,7 +231,7 @@ def check_released(gw, response, status=502):
 
 
 def lease(recover):
-    return f"once_lease 1s; once_recover {recover};"
+    return f"once_lease 500ms; once_recover {recover};"
 
 
 @recovering

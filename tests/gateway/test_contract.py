@@ -240,6 +240,17 @@ def test_store_unreachable_passes_when_told_so(gateway, directory):
     assert "Once-Claim" not in gw.upstream.last().headers
 
 
+@pytest.mark.parametrize("url", ["postgres://user:very-secret@127.0.0.1:1/db?password=very-secret",
+                                 "postgres://127.0.0.1:1/db?password=very-secret&user=very-secret"])
+def test_passwords_of_stores_are_not_told(gateway, url):
+    gw = gateway("once_store_timeout 300ms;", store=f"'{url}'")
+    gw.nginx.expect("once")
+    expect.problem(gw.post("k"), "store-unavailable")
+    assert not gw.nginx.log.find("very-secret")
+    assert gw.nginx.log.find("postgres"), "the log does not say which store it is"
+    assert gw.upstream.total == 0
+
+
 # ------------------------------------------------------------------------------------------------ quoted and raw keys
 
 @pytest.mark.parametrize("one, other", [("abc", '"abc"'), ('"abc"', "abc"), ('"a\\"b\\\\c"', 'a"b\\c'), ("  abc", '"abc"  ')])

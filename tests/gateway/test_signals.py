@@ -103,6 +103,29 @@ def test_reload_while_the_upstream_works(gateway):
     assert gw.upstream.count("k") == 1
 
 
+def test_reload_while_streams_of_one_connection_are_in_every_state(gateway):
+    """HTTP/2: the connection is told to go away, and its streams are finished."""
+    gw, gate = gateway("once_wait 10s;"), Gate()
+    gw.upstream.then(slow(gate), slow(gate))
+    client = gw.connect2()
+    running = [client.start("POST", "/", key, b"a") for key in ("a", "b")]
+    for _ in running:
+        gate.wait_arrival()
+    waiting = client.start("POST", "/", "a", b"a")
+    reading = client.begin("POST", "/", "c", b"body")
+    client.ping()
+    old = gw.nginx.reload()
+    gate.open()
+    originals = [expect.first(client.finish(number)) for number in running]
+    expect.replay(client.finish(waiting), originals[0])
+    client.send_data(reading, b"body")
+    expect.first(client.finish(reading))
+    client.close()
+    gw.nginx.wait_worker_gone(*old)
+    for key in "abc":
+        assert gw.upstream.count(key) == 1
+
+
 def test_reload_while_the_upstream_works_and_the_client_is_gone(gateway):
     """Nothing but the detached part is left of the request; the old worker stays for it."""
     gw, gate = gateway(HOLD), Gate()

@@ -2,7 +2,7 @@
 
     ONCE_BUILD        the build directory: once, ngx_http_once_module.so
     ONCE_MODULE       the module, where it is elsewhere
-    NGINX             nginx (ONCE_BUILD/nginx-sanitized where that is, else /usr/sbin/nginx)
+    ONCE_NGINX        nginx (ONCE_BUILD/nginx-sanitized where that is, else /usr/sbin/nginx)
     GATEWAY_LOG       level of the error log: info, debug
     GATEWAY_PATIENCE  seconds after which something that was waited for has failed (15)
 """
@@ -14,7 +14,7 @@ BUILD = os.path.abspath(os.environ.get("ONCE_BUILD", os.path.join(SOURCE, "build
 MODULE = os.path.abspath(os.environ.get("ONCE_MODULE", os.path.join(BUILD, "ngx_http_once_module.so")))
 ONCE = os.path.join(BUILD, "once")
 SANITIZED = os.path.join(BUILD, "nginx-sanitized")  # the packaged nginx with the runtimes that a sanitized module needs
-NGINX = os.environ.get("NGINX", SANITIZED if os.path.exists(SANITIZED) else "/usr/sbin/nginx")
+NGINX = os.environ.get("ONCE_NGINX", SANITIZED if os.path.exists(SANITIZED) else "/usr/sbin/nginx")
 LEVEL = os.environ.get("GATEWAY_LOG", "info")
 CI = os.environ.get("CI") == "true"
 ROOT = os.geteuid() == 0

@@ -6,7 +6,7 @@ import h2.config
 import h2.connection
 import h2.errors
 import h2.events
-import h2.exceptions
+import hyperframe.frame
 
 from . import message
 from .http1 import fields_of
@@ -41,8 +41,10 @@ class Connection:
         config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1", validate_outbound_headers=False,
                                            normalize_outbound_headers=False)
         self.h2 = h2.connection.H2Connection(config)
+        # A server that goes away finishes the streams that it has; python3-h2 would take nothing more from it.
+        self.h2._frame_dispatch_table[hyperframe.frame.GoAwayFrame] = self.take_goaway
+        self.goaway = False
         self.streams = {}
-        self.gone = False
         self.h2.initiate_connection()
         self.flush()
 
@@ -88,11 +90,14 @@ class Connection:
         """Reads once and takes in what happened."""
         data = self.sock.recv(65536)
         if not data:
-            self.gone = True
             raise message.Closed
         for event in self.h2.receive_data(data):
             self.take(event)
         self.flush()
+
+    def take_goaway(self, _):
+        self.goaway = True
+        return [], []
 
     def take(self, event):
         stream = self.streams.get(getattr(event, "stream_id", None))

@@ -19,6 +19,15 @@ class Store:
         done = self.run("keys", "list", "--json", self.url)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def records_of(self, keys):
+        """Those of many keys: one look through the store."""
+        wanted = set(keys)
+        done = self.run("keys", "list", "--json", "--limit", "10000000", self.url)
+        return [record for record in map(json.loads, done.stdout.splitlines()) if record.get("key") in wanted]
+
+    def by_id(self, identity):
+        return json.loads(self.run("keys", "show", "--json", self.url, identity).stdout)
+
     def record(self, key):
         """The record of a key that stands in one scope only; None where there is none."""
         found = [record for record in self.records() if record.get("key") == key]

@@ -1,0 +1,167 @@
+"""Stripe's official SDK, with retries of its own, against backends and networks that fail: exactly one execution each."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from harness import environment
+from harness.chaos import FAULTS, Chaos
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PLACE = os.path.join(environment.BUILD, "stripe")
+COUNT = 12 if environment.slow() else 25
+
+
+@pytest.fixture(scope="module")
+def sdk():
+    """The SDK in the pinned version, in the build directory."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("node and npm are not there: Stripe's SDK cannot be tried")
+    os.makedirs(PLACE, exist_ok=True)
+    for name in ("package.json", "package-lock.json", "client.mjs"):
+        shutil.copy(os.path.join(HERE, "stripe", name), PLACE)
+    with open(os.path.join(HERE, "stripe", "package.json"), encoding="utf-8") as file:
+        wanted = json.load(file)["dependencies"]["stripe"]
+    try:
+        with open(os.path.join(PLACE, "node_modules", "stripe", "package.json"), encoding="utf-8") as file:
+            if json.load(file)["version"] == wanted:
+                return PLACE
+    except FileNotFoundError:
+        pass
+    done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=PLACE, capture_output=True, text=True,
+                          check=False, timeout=100)
+    if done.returncode:
+        pytest.skip(f"the SDK cannot be fetched: {done.stderr[-500:]}")
+    return PLACE
+
+
+class Payments:
+    """A backend that makes payments and knows what it did: it can be asked. Fails on purpose, before and after the effect."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.lock = threading.Lock()
+        self.made = {}          # key -> bodies of the payments made: one each, or the test has failed
+        self.faults = {}
+
+    @staticmethod
+    def echo(exchange):
+        """As Stripe does; the SDK tells it to its user."""
+        return ("Idempotency-Key", exchange.request.key)
+
+    def choose(self):
+        with self.lock:
+            name = self.random.choice(["none", "none", "refuse", "reset after", "truncate after", "slow"])
+            self.faults[name] = self.faults.get(name, 0) + 1
+            return name
+
+    def make(self, exchange):
+        with self.lock:
+            payments = self.made.setdefault(exchange.request.key, [])
+            number = sum(len(made) for made in self.made.values()) + 1
+            fields = dict(pair.split("=") for pair in exchange.request.body.decode().split("&"))
+            body = json.dumps({"id": f"pi_{number}", "object": "payment_intent", "amount": int(fields["amount"])}).encode()
+            payments.append(body)
+        return body
+
+    def pay(self, exchange):
+        fault = self.choose()
+        if fault == "refuse":  # overloaded, before any effect, and it says so
+            exchange.respond(503, [("Once-Outcome", "retry")], b'{"error":{"type":"api_error","message":"overloaded"}}')
+            return
+        body = self.make(exchange)
+        if fault == "reset after":
+            exchange.reset()
+        elif fault == "truncate after":
+            exchange.begin(200, [("Content-Type", "application/json"), ("Content-Length", len(body))])
+            exchange.send(body[:10])
+            exchange.close()
+        else:
+            if fault == "slow":
+                threading.Event().wait(1.5)  # longer than the SDK's patience
+            exchange.respond(200, [self.echo(exchange)], body)
+
+    def tell(self, exchange):
+        """What became of a key: done, or not done and (since nobody asks while a request is here) never will be."""
+        with self.lock:
+            payments = list(self.made.get(exchange.request.key, []))
+        if payments:
+            exchange.respond(200, [("Once-Outcome", "final"), ("Once-Status", "200"), self.echo(exchange)], payments[0])
+        else:
+            exchange.respond(404, [("Once-Outcome", "retry")], b"")
+
+
+def run(sdk, host, port, timeout=1000):
+    done = subprocess.run(["node", "client.mjs", host, str(port), str(COUNT), str(timeout)], cwd=sdk, capture_output=True, text=True,
+                          check=False, timeout=150)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check(results, payments):
+    """Every payment succeeded, and was made once: the one that the SDK was told of."""
+    failed = [result for result in results if "error" in result]
+    assert not failed, failed
+    assert len(results) == COUNT
+    for result in results:
+        made = [json.loads(body) for body in payments.made[result["key"]]]
+        assert len(made) == 1, f"made {len(made)} times: {result}"
+        assert made[0]["id"] == result["id"] and made[0]["amount"] == result["amount"] == 1000 + result["number"]
+    assert len({result["id"] for result in results}) == COUNT
+    assert sum(len(made) for made in payments.made.values()) == COUNT
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_backend_that_fails(sdk, gateway, backend, seed):
+    """Refuses before the effect, breaks off after it, is slow: the gateway holds, probes and replays; the SDK retries."""
+    payments, prober = Payments(seed), backend()
+    prober.default = payments.tell
+    gw = gateway(f"once_recover hold; once_lease 1s; once_wait 500ms; once_probe http://{prober.name}/outcome;")
+    gw.upstream.default = payments.pay
+    check(run(sdk, gw.host, gw.port), payments)
+    assert len(payments.faults) >= 4, payments.faults
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_network_that_fails(sdk, gateway, seed):
+    """Requests and responses that are lost between the client and the gateway; the backend works."""
+    payments = Payments(seed)
+    payments.choose = lambda: "none"
+    gw = gateway("once_recover hold; once_wait 5s;", workers=2)
+    gw.upstream.default = payments.pay
+    faults = [name for name in FAULTS if name != "half response"]  # on that one, the SDK waits for ever by itself
+    chaos = Chaos(gw, seed, 0.35, faults)
+    try:
+        check(run(sdk, "127.0.0.1", chaos.port, 5000), payments)
+    finally:
+        chaos.close()
+    assert sum(chaos.done.values()) - chaos.done["none"] > 5, chaos.done
+
+
+def test_workers_that_are_killed(sdk, gateway, backend):
+    """The gateway itself fails: its successors ask the backend what happened."""
+    payments, prober = Payments(3), backend()
+    payments.choose = lambda: "none"
+    prober.default = payments.tell
+    gw = gateway(f"once_recover hold; once_lease 1s; once_wait 500ms; once_probe http://{prober.name}/outcome;", workers=2)
+    killed = []
+
+    def pay(exchange):
+        body = payments.make(exchange)
+        with payments.lock:
+            kill = len(payments.made) in (3, 9) and len(killed) < 2
+            if kill:
+                killed.append(gw.nginx.worker_pids()[0])
+                gw.nginx.kill_worker(killed[-1])
+        try:
+            exchange.respond(200, [payments.echo(exchange)], body)
+        except OSError:
+            pass
+
+    gw.upstream.default = pay
+    check(run(sdk, gw.host, gw.port, 5000), payments)
+    assert len(killed) == 2
