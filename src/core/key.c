@@ -95,6 +95,19 @@ static int parse_quoted(once_slice_t value, once_key_t *key, once_error_t *err)
     return once__fail(err, ONCE_E_KEY, "the key's closing quote is missing; add it");
 }
 
+/* Nothing that needs a closer look. */
+static int is_plain(once_slice_t value)
+{
+    const unsigned char *text = value.data;
+
+    for (size_t i = 0; i < value.len; i++) {
+        if (text[i] < 0x20 || text[i] >= 0x7f || text[i] == ',') {
+            return 0;
+        }
+    }
+    return value.len <= ONCE_KEY_MAX;
+}
+
 static int parse_raw(once_slice_t value, unsigned flags, once_key_t *key, once_error_t *err)
 {
     const char *text = value.data;
@@ -102,6 +115,11 @@ static int parse_raw(once_slice_t value, unsigned flags, once_key_t *key, once_e
     if (flags & ONCE_KEY_STRICT) {
         return once__fail(err, ONCE_E_KEY,
                           "the key is not quoted; send it in double quotes, as an RFC 8941 string");
+    }
+    if (is_plain(value)) {
+        memcpy(key->text, text, value.len);
+        key->len = value.len;
+        return ONCE_OK;
     }
     for (size_t i = 0; i < value.len; i++) {
         if (text[i] == ',') {
