@@ -201,7 +201,7 @@ $$;
 -- Looks at a record without asking to run. No row: there is none.
 CREATE OR REPLACE FUNCTION once.get(scope text, key text) RETURNS SETOF once.records
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = once, pg_temp
-AS $$ SELECT r.* FROM once.records r WHERE r.id = once.record_id(scope, key) $$;
+AS $$ SELECT r.* FROM once.records r WHERE r.id = once.record_id($1, $2) $$;
 
 -- Locks the record of a claim that holds, until the transaction ends. The record's `created`.
 CREATE OR REPLACE FUNCTION once.hold(p_token text, OUT id bytea, OUT created bigint)

@@ -1,7 +1,7 @@
 /*
  * Load on a store, through the public API, with a ledger beside it: what was done, and what was acknowledged.
  *
- *   load run URL NAME SECONDS KEYS      asks for random keys under hold, 32 at a time. An effect is a line in NAME.effects,
+ *   load run URL NAME SECONDS KEYS      asks for random keys under hold, 128 at a time. An effect is a line in NAME.effects,
  *                                       an acknowledged completion one in NAME.acks: "KEY BODY"
  *   load verify URL ACKS...             every acknowledged key must be replayed, byte for byte
  *
@@ -17,10 +17,15 @@
 
 #include <once/once.h>
 
-#define IN_FLIGHT 32
+#define IN_FLIGHT 128
 #define TEXT_SIZE 64
 
+#define WORK_S 0.03 /* between the effect and its completion: time to be killed in */
+
 typedef struct work {
+    struct work *next;
+    once_claim_t *claim;
+    double due;
     unsigned key;
     char body[TEXT_SIZE];
 } work_t;
@@ -29,8 +34,17 @@ static struct {
     const char *name;
     unsigned keys, flying, numbers;
     int effects, acks;
+    work_t *working, **last; /* the effect is there, the completion is due */
     unsigned runs, replays, busy, unknown, lost, errors, acknowledged;
 } load;
+
+static double now(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
 
 static int write_line(int fd, const char *text)
 {
@@ -73,20 +87,33 @@ static const char *tail_of(const char *name)
 
 static void run(once_answer_t *answer, work_t *work)
 {
-    once_response_t response = ONCE_RESPONSE_INIT;
-    once_claim_t *claim = once_answer_take_claim(answer);
     char line[TEXT_SIZE];
 
     load.runs++;
+    work->claim = once_answer_take_claim(answer);
+    work->due = now() + WORK_S;
+    work->next = NULL;
+    *load.last = work;
+    load.last = &work->next;
     snprintf(line, sizeof(line), "%u", work->key);
-    snprintf(work->body, sizeof(work->body), "%.20s-%u-%u", tail_of(load.name), work->key,
-             load.numbers++);
     (void)write_line(load.effects, line);
-    response.body.data = work->body;
-    response.body.len = strlen(work->body);
-    if (once_complete(claim, &response, completed, work) != ONCE_OK) {
-        fprintf(stderr, "once_complete failed\n");
-        exit(1);
+}
+
+static void complete_due(int all)
+{
+    while (load.working != NULL && (all || load.working->due <= now())) {
+        once_response_t response = ONCE_RESPONSE_INIT;
+        work_t *work = load.working;
+        load.working = work->next;
+        load.last = load.working == NULL ? &load.working : load.last;
+        snprintf(work->body, sizeof(work->body), "%.20s-%u-%u", tail_of(load.name), work->key,
+                 load.numbers++);
+        response.body.data = work->body;
+        response.body.len = strlen(work->body);
+        if (once_complete(work->claim, &response, completed, work) != ONCE_OK) {
+            fprintf(stderr, "once_complete failed\n");
+            exit(1);
+        }
     }
 }
 
@@ -138,14 +165,6 @@ static void ask(once_t *once)
     submit(once, work, answered);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static once_t *open_store(const char *url)
 {
     once_options_t *options = once_options_new();
@@ -179,6 +198,7 @@ static int run_load(const char *url, const char *name, double seconds, unsigned 
 
     load.name = name;
     load.keys = keys;
+    load.last = &load.working;
     load.effects = open_file("effects");
     load.acks = open_file("acks");
     srandom((unsigned)getpid() ^ (unsigned)time(NULL));
@@ -186,8 +206,10 @@ static int run_load(const char *url, const char *name, double seconds, unsigned 
         while (load.flying < IN_FLIGHT) {
             ask(once);
         }
-        (void)once_wait(once, 100);
+        (void)once_wait(once, 10);
+        complete_due(0);
     }
+    complete_due(1);
     code = once_close(once, 10000);
     printf("%s: %u ran, %u acknowledged, %u replayed, %u busy, %u unknown, %u lost, %u errors\n",
            name, load.runs, load.acknowledged, load.replays, load.busy, load.unknown, load.lost,

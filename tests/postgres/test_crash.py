@@ -22,7 +22,7 @@ SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 8
 DIR = os.environ["ONCE_PG_DIR"]
 CTL = shlex.split(os.environ["ONCE_PG_CTL"])
 URL = os.environ["ONCE_PG_URL"]
-KEYS = int(10000 * SECONDS)
+KEYS = int(5000 * SECONDS)
 WORKERS = 3
 
 

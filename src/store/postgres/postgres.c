@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
 #include "core/units.h"
 #include "store/postgres/conninfo.h"
+#include "store/postgres/flight.h"
 #include "store/postgres/link.h"
 
 #define LINKS_DEFAULT 3
@@ -13,7 +13,6 @@
 #define BATCH_MAX     128 /* each new key takes one of the server's locks until the commit */
 #define BATCH_SHARE   32  /* so many are not worth a second connection */
 #define BATCH_BYTES   ((size_t)8 << 20) /* payloads in one statement */
-#define FLIGHT_SIZE   4096u             /* more than twice what can be under way */
 #define LONG_TIMES    12                /* whole-table operations may take so many timeouts */
 
 typedef struct postgres {
@@ -26,48 +25,10 @@ typedef struct postgres {
     unsigned link_count;
     once__oplist_t queue;
     once__oplist_t answers;
-    unsigned batch_max;              /* smaller after the server ran out of locks */
-    once__op_t *flight[FLIGHT_SIZE]; /* operations under way by record id; linear probing */
+    unsigned batch_max; /* smaller after the server ran out of locks */
+    once__flight_t flight;
     once__pg_params_t params;
 } postgres_t;
-
-/* ------------------------------------------------------------------------------------------- what is under way */
-
-static unsigned probe(const postgres_t *pg, const uint8_t *id)
-{
-    unsigned i = once__get32(id) & (FLIGHT_SIZE - 1);
-
-    while (pg->flight[i] != NULL && memcmp(pg->flight[i]->id, id, ONCE_ID_SIZE) != 0) {
-        i = (i + 1) & (FLIGHT_SIZE - 1);
-    }
-    return i;
-}
-
-static once__op_t *find_flying(void *data, const uint8_t *id)
-{
-    const postgres_t *pg = data;
-    once__op_t *op = pg->flight[probe(pg, id)];
-
-    return op != NULL && op->error == ONCE__PG_UNANSWERED ? op : NULL;
-}
-
-/* Moves later ones of the same run back, so that no probe ends too early. */
-static void land(postgres_t *pg, const once__op_t *op)
-{
-    unsigned hole = probe(pg, op->id), mask = FLIGHT_SIZE - 1;
-
-    if (pg->flight[hole] != op) {
-        return;
-    }
-    for (unsigned i = (hole + 1) & mask; pg->flight[i] != NULL; i = (i + 1) & mask) {
-        unsigned want = once__get32(pg->flight[i]->id) & mask;
-        if (((i - want) & mask) >= ((i - hole) & mask)) {
-            pg->flight[hole] = pg->flight[i];
-            hole = i;
-        }
-    }
-    pg->flight[hole] = NULL;
-}
 
 /* ------------------------------------------------------------------------------------------------------- answering */
 
@@ -85,7 +46,7 @@ static void answer_all(postgres_t *pg, once__oplist_t *list, int error)
     once__oplist_init(list);
     while (op != NULL) {
         once__op_t *next = op->next;
-        land(pg, op);
+        once__flight_land(&pg->flight, op);
         answer(pg, op, error);
         op = next;
     }
@@ -115,6 +76,13 @@ static int error_of(const once__pg_link_t *link, const once__op_t *op)
     return ONCE_E_UNAVAILABLE;
 }
 
+static once__op_t *find_flying(void *data, const uint8_t *id)
+{
+    once__op_t *op = once__flight_find(data, id);
+
+    return op != NULL && op->error == ONCE__PG_UNANSWERED ? op : NULL; /* the first answer counts */
+}
+
 static void take_committed(postgres_t *pg, once__pg_link_t *link)
 {
     once__op_t *op;
@@ -130,7 +98,7 @@ static void take_committed(postgres_t *pg, once__pg_link_t *link)
             }
             break;
         default:
-            once__pg_read_batch(link->results[i], find_flying, pg);
+            once__pg_read_batch(link->results[i], find_flying, &pg->flight);
             break;
         }
     }
@@ -138,7 +106,7 @@ static void take_committed(postgres_t *pg, once__pg_link_t *link)
     once__oplist_init(&link->sent);
     while (op != NULL) {
         once__op_t *next = op->next;
-        land(pg, op);
+        once__flight_land(&pg->flight, op);
         if (op->error == ONCE__PG_UNANSWERED) {
             once__pg_answer_absent(op);
         }
@@ -158,7 +126,7 @@ static void take_aborted(postgres_t *pg, once__pg_link_t *link)
     once__oplist_init(&link->sent);
     while (op != NULL) {
         once__op_t *next = op->next;
-        land(pg, op);
+        once__flight_land(&pg->flight, op);
         answer(pg, op, error_of(link, op));
         op = next;
     }
@@ -176,46 +144,60 @@ static int is_single(const once__op_t *op)
     return once__pg_statement_of(op) == ONCE__PG_SINGLE;
 }
 
-/* Moves what can travel together from the queue: one operation per record, in order; or one that travels alone. */
-static void take_batch(postgres_t *pg, once__oplist_t *batch, unsigned counts[ONCE__PG_SINGLE + 1],
-                       unsigned limit)
+/* A batch in the making. */
+typedef struct batch {
+    once__oplist_t *ops;
+    unsigned counts[ONCE__PG_SINGLE + 1];
+    unsigned taken, limit;
+    size_t bytes;
+    int full;
+} batch_t;
+
+/* 0: taken. -1: it has to wait; whether for this batch's end only or for one more batch, says `full`. */
+static int take(postgres_t *pg, batch_t *batch, once__op_t *op)
 {
-    once__op_t *op = pg->queue.first;
+    size_t bytes = op->event.kind == ONCE__CLAIM ? 0 : op->payload.len;
+
+    if (batch->taken == batch->limit || (batch->taken > 0 && batch->bytes + bytes > BATCH_BYTES)) {
+        batch->full = 1;
+        return -1;
+    }
+    if (is_single(op)) {
+        if (batch->taken > 0) {
+            return -1;
+        }
+        batch->full = 1;
+    } else if (once__flight_start(&pg->flight, op) != 0) {
+        return -1;
+    }
+    if (op->error != ONCE__PG_UNANSWERED) { /* not one that goes on */
+        once__pg_clear_answer(op);
+        op->error = ONCE__PG_UNANSWERED;
+    }
+    batch->taken++;
+    batch->bytes += bytes;
+    batch->counts[once__pg_statement_of(op)]++;
+    return 0;
+}
+
+/* Moves what can travel together from the queue: one operation per record, in order; or one that travels alone. */
+static void take_batch(postgres_t *pg, batch_t *batch)
+{
+    once__op_t *op = pg->queue.first, **end = pg->queue.last;
     once__oplist_t rest;
-    size_t bytes = 0;
-    unsigned taken = 0;
-    int closed = 0;
 
     once__oplist_init(&rest);
-    while (op != NULL) {
+    while (op != NULL && !batch->full) {
         once__op_t *next = op->next;
-        unsigned place = is_single(op) ? 0 : probe(pg, op->id);
-        int fits = !closed && taken < limit &&
-                   bytes + op->payload.len <= BATCH_BYTES + op->payload.len * (taken == 0);
-
-        if (fits && is_single(op) && taken == 0) {
-            closed = 1;
-        } else if (!fits || is_single(op) || pg->flight[place] != NULL) {
-            once__oplist_add(&rest, op);
-            op = next;
-            continue;
-        } else {
-            pg->flight[place] = op;
-        }
-        taken++;
-        counts[once__pg_statement_of(op)]++;
-        bytes += op->event.kind == ONCE__CLAIM ? 0 : op->payload.len;
-        if (op->error != ONCE__PG_UNANSWERED) { /* not one that goes on */
-            once__pg_clear_answer(op);
-            op->error = ONCE__PG_UNANSWERED;
-        }
-        once__oplist_add(batch, op);
+        once__oplist_add(take(pg, batch, op) == 0 ? batch->ops : &rest, op);
         op = next;
     }
-    pg->queue = rest;
-    if (rest.first == NULL) {
-        once__oplist_init(&pg->queue);
+    if (op != NULL) {
+        *rest.last = op;
+        rest.last = end;
     }
+    once__oplist_init(&pg->queue);
+    once__oplist_move(&pg->queue, &rest);
 }
 
 static uint64_t timeout_of(const postgres_t *pg, const once__op_t *op)
@@ -248,16 +230,16 @@ static int send_statements(postgres_t *pg, once__pg_link_t *link, const unsigned
 
 static void send_batch(postgres_t *pg, once__pg_link_t *link, unsigned limit)
 {
-    unsigned counts[ONCE__PG_SINGLE + 1] = {0};
+    batch_t batch = {.ops = &link->sent, .limit = limit};
     uint64_t timeout_ms;
 
     once__pg_link_clear(link);
-    take_batch(pg, &link->sent, counts, limit);
+    take_batch(pg, &batch);
     if (link->sent.first == NULL) {
         return;
     }
     timeout_ms = timeout_of(pg, link->sent.first);
-    if (send_statements(pg, link, counts, timeout_ms) != 0) {
+    if (send_statements(pg, link, batch.counts, timeout_ms) != 0) {
         /* Out of memory, or the connection is gone: without its sync, what was sent never happens. */
         answer_all(pg, &link->sent, ONCE_E_UNAVAILABLE);
         once__pg_link_drop(link);

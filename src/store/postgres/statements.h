@@ -19,6 +19,8 @@ typedef enum once__pg_statement {
 /* The error of an operation that was sent and has no answer yet. Positive: no code of once. */
 #define ONCE__PG_UNANSWERED 1
 
+#define ONCE__PG_FINGERPRINT_SIZE 37 /* as a row has it: secret, mode, HMAC */
+
 /* Which statement carries the operation. */
 once__pg_statement_t once__pg_statement_of(const once__op_t *op);
 
@@ -27,6 +29,8 @@ int once__pg_send_batch(PGconn *conn, once__pg_params_t *params, once__pg_statem
                         const once__oplist_t *list, uint32_t count);
 int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
 int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
+
+/* ------------------------------------------------------------------------------------------------ results: answers.c */
 
 /* The operation with this id that is under way, or NULL. */
 typedef once__op_t *(*once__pg_find)(void *data, const uint8_t *id);

@@ -1,0 +1,350 @@
+/*
+ * The functions for applications, in their own transactions, on several connections.
+ */
+#include "sql.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/once.h>
+
+static PGconn *a, *b;
+
+/* The claim of a new key, for the rest of the transaction. */
+static const char *claim_of(PGconn *conn, const char *key)
+{
+    const char *token =
+        sql_one(conn, "SELECT claim FROM once.claim('shop', '%s', 'POST', '/orders', 'body')", key);
+
+    assert_int_equal(strlen(token), 70);
+    return token;
+}
+
+static const char *outcome_of(PGconn *conn, const char *key)
+{
+    return sql_one(
+        conn,
+        "SELECT outcome FROM once.claim('shop', '%s', 'POST', '/orders', 'body', wait => false)",
+        key);
+}
+
+/* ------------------------------------------------------------------------------------------------ claim and complete */
+
+static void effect_and_record_commit_together(void **state)
+{
+    const char *token;
+
+    sql_run(a, "BEGIN");
+    token = claim_of(a, "together");
+    sql_run(a, "INSERT INTO orders VALUES ('together')");
+    sql_run(a, "SELECT once.complete('%s', 201, '{\"Content-Type\": \"text/plain\"}', 'made')",
+            token);
+    sql_run(a, "COMMIT");
+    assert_string_equal(sql_one(b,
+                                "SELECT outcome || ' ' || status || ' ' || headers || ' ' || "
+                                "convert_from(body, 'UTF8') || ' ' || stored "
+                                "FROM once.claim('shop', 'together', 'POST', '/orders', 'body')"),
+                        "replay 201 [[\"Content-Type\", \"text/plain\"]] made plain");
+    assert_string_equal(
+        sql_one(
+            b,
+            "SELECT outcome FROM once.claim('shop', 'together', 'POST', '/orders', 'other body')"),
+        "mismatch");
+}
+
+static void a_rollback_takes_the_claim_along(void **state)
+{
+    sql_run(a, "BEGIN");
+    (void)claim_of(a, "rolled-back");
+    sql_run(a, "ROLLBACK");
+    assert_string_equal(sql_one(b, "SELECT count(*) FROM once.get('shop', 'rolled-back')"), "0");
+    assert_string_equal(outcome_of(b, "rolled-back"), "run");
+}
+
+static void a_second_transaction_waits_and_is_told(void **state)
+{
+    const char *token;
+
+    sql_run(a, "BEGIN");
+    token = claim_of(a, "waits");
+    assert_string_equal(outcome_of(b, "waits"), "busy");
+    sql_start(b, "SELECT outcome FROM once.claim('shop', 'waits', 'POST', '/orders', 'body')");
+    assert_true(sql_waits(b, 200));
+    sql_run(a, "SELECT once.complete('%s', 200)", token);
+    sql_run(a, "COMMIT");
+    assert_string_equal(sql_end(b), "replay");
+}
+
+static void a_second_transaction_runs_when_the_first_gives_up(void **state)
+{
+    sql_run(a, "BEGIN");
+    (void)claim_of(a, "gives-up");
+    sql_start(b, "SELECT outcome FROM once.claim('shop', 'gives-up', 'POST', '/orders', 'body')");
+    assert_true(sql_waits(b, 200));
+    sql_run(a, "ROLLBACK");
+    assert_string_equal(sql_end(b), "run");
+}
+
+static void completing_twice_fails_and_rolls_back(void **state)
+{
+    const char *token;
+
+    sql_run(a, "BEGIN");
+    token = claim_of(a, "twice");
+    sql_run(a, "SELECT once.complete('%s', 201)", token);
+    sql_run(a, "COMMIT");
+    /* The reply to COMMIT was lost, say, and the transaction is repeated. */
+    sql_run(a, "BEGIN");
+    sql_run(a, "INSERT INTO orders VALUES ('twice')");
+    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 201)", token), "ON002");
+    sql_run(a, "COMMIT"); /* is a rollback by now */
+    assert_string_equal(sql_one(b, "SELECT count(*) FROM orders WHERE name = 'twice'"), "0");
+}
+
+static void a_stale_claim_cannot_commit(void **state)
+{
+    const char *old, *fresh;
+
+    old = sql_one(a, "SELECT claim FROM once.claim('shop', 'stale', 'POST', '/orders', 'body', "
+                     "lease => '1 ms')");
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    fresh = claim_of(b, "stale");
+    sql_run(a, "BEGIN");
+    sql_run(a, "INSERT INTO orders VALUES ('stale')");
+    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 201)", old), "ON001");
+    sql_run(a, "ROLLBACK");
+    assert_string_equal(sql_state(a, "SELECT once.renew('%s')", old), "ON001");
+    assert_string_equal(sql_state(a, "SELECT once.release('%s')", old), "ON001");
+    assert_string_equal(sql_state(a, "SELECT once.emit('t', 'k', 'x', '', '{}', '%s')", old),
+                        "ON001");
+    assert_string_equal(sql_state(b, "SELECT once.complete('%s', 201)", fresh), "00000");
+}
+
+static void release_and_doubt_may_be_repeated(void **state)
+{
+    const char *token = claim_of(a, "released");
+
+    sql_run(a, "SELECT once.release('%s', 503, 'not now')", token);
+    sql_run(a, "SELECT once.release('%s', 503, 'not now')", token);
+    assert_string_equal(
+        sql_one(a,
+                "SELECT state || ' ' || status || ' ' || note FROM once.get('shop', 'released')"),
+        "failed 503 not now");
+    token = claim_of(a, "doubted");
+    sql_run(a, "SELECT once.doubt('%s', '1 hour')", token);
+    sql_run(a, "SELECT once.doubt('%s', '1 hour')", token);
+    assert_string_equal(sql_one(a, "SELECT state FROM once.get('shop', 'doubted')"), "unknown");
+    assert_string_equal(sql_state(a, "SELECT once.settle('%s', 'failed')", token), "ON006");
+    sql_run(a, "SELECT once.settle('%s', 'completed', 200, force => true)", token);
+    assert_string_equal(outcome_of(b, "doubted"), "replay");
+}
+
+static void purged_keys_are_new(void **state)
+{
+    const char *token = claim_of(a, "purged");
+
+    assert_string_equal(sql_state(a, "SELECT once.purge('%s')", token), "ON006");
+    sql_run(a, "SELECT once.purge('%s', true)", token);
+    assert_string_equal(
+        sql_one(a, "SELECT epoch FROM once.claim('shop', 'purged', 'POST', '/orders', 'body')"),
+        "1");
+}
+
+static void wrong_arguments_have_their_code(void **state)
+{
+    const char *token = claim_of(a, "arguments");
+
+    assert_string_equal(sql_state(a, "SELECT once.complete('nonsense', 200)"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.complete(NULL, 200)"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 99)", token), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 200, '[[\"\", \"x\"]]')", token),
+                        "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.claim('shop', '')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.claim('shop', repeat('x', 256))"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.claim('shop', 'x', recover => 'never')"),
+                        "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.settle('%s', 'maybe')", token), "ON004");
+}
+
+static void a_newer_record_is_left_alone(void **state)
+{
+    const char *token = claim_of(a, "newer");
+
+    sql_run(a, "UPDATE once.keys SET schema = 9 WHERE key = 'newer'");
+    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 200)", token), "ON003");
+    assert_string_equal(outcome_of(b, "newer"), "busy");
+}
+
+/* --------------------------------------------------------------------------------------------------- steps and locks */
+
+static void work_resumes_where_it_stopped(void **state)
+{
+    const char *first, *second;
+
+    first = sql_one(
+        a, "SELECT claim FROM once.claim('shop', 'steps', recover => 'retry', lease => '1 ms')");
+    assert_string_equal(sql_one(a, "SELECT name FROM once.resume('%s')", first), "(none)");
+    sql_run(a, "SELECT once.checkpoint('%s', 'charged', '{\"charge\": 7}')", first);
+    sql_run(a, "SELECT once.checkpoint('%s', 'shipped', '{\"parcel\": 9}')", first);
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    second = sql_one(b, "SELECT claim FROM once.claim('shop', 'steps', recover => 'retry')");
+    assert_string_equal(
+        sql_one(b, "SELECT name || ' ' || (state ->> 'parcel') FROM once.resume('%s')", second),
+        "shipped 9");
+    assert_string_equal(sql_state(a, "SELECT once.checkpoint('%s', 'too late')", first), "ON001");
+    assert_string_equal(sql_state(a, "SELECT * FROM once.resume('%s')", first), "ON001");
+    sql_run(b, "SELECT once.complete('%s', 200, retain => '1 ms')", second);
+    assert_string_equal(sql_state(b, "SELECT once.checkpoint('%s', 'after the end')", second),
+                        "ON002");
+    /* A later life of the key begins at the beginning. */
+    sql_run(b, "SELECT pg_sleep(0.01)");
+    second = sql_one(b, "SELECT claim FROM once.claim('shop', 'steps', recover => 'retry')");
+    assert_string_equal(sql_one(b, "SELECT name FROM once.resume('%s')", second), "(none)");
+}
+
+static void a_natural_key_is_locked_until_the_end(void **state)
+{
+    sql_run(a, "BEGIN");
+    sql_run(a, "SELECT once.lock('account 7')");
+    sql_run(b, "SELECT once.lock('account 8')");
+    sql_start(b, "SELECT once.lock('account 7')");
+    assert_true(sql_waits(b, 200));
+    sql_run(a, "COMMIT");
+    (void)sql_end(b);
+}
+
+/* -------------------------------------------------------------------------------------------------------- messages */
+
+static void events_exist_if_the_transaction_commits(void **state)
+{
+    const char *id;
+
+    sql_run(a, "BEGIN");
+    sql_run(a, "SELECT once.emit('orders', '7', 'made', 'payload')");
+    sql_run(a, "ROLLBACK");
+    assert_string_equal(sql_one(b, "SELECT count(*) FROM once.outbox WHERE topic = 'orders'"), "0");
+    id = sql_one(a, "SELECT once.emit('orders', '7', 'made', 'payload', '{\"trace\": \"x\"}')");
+    assert_string_equal(
+        sql_one(b, "SELECT id FROM once.outbox WHERE topic = 'orders' AND xid IS NOT NULL"), id);
+}
+
+static void a_message_is_accepted_once(void **state)
+{
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm1')"), "t");
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm1')"), "f");
+    assert_string_equal(sql_one(a, "SELECT once.accept('printer', 'm1')"), "t");
+    sql_run(a, "BEGIN");
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm2')"), "t");
+    sql_start(b, "SELECT once.accept('mailer', 'm2')");
+    assert_true(sql_waits(b, 200));
+    sql_run(a, "ROLLBACK"); /* it was not handled after all */
+    assert_string_equal(sql_end(b), "t");
+}
+
+static void old_messages_are_forgotten(void **state)
+{
+    sql_run(
+        a,
+        "INSERT INTO once.inbox SELECT clock_timestamp() - interval '8 days', 'old', n::text FROM "
+        "generate_series(1, 100) AS n");
+    sql_run(a, "SELECT once.reap()");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'old'"),
+                        "0");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'printer'"),
+                        "1");
+}
+
+/* ----------------------------------------------------------------------------------------------------------- rights */
+
+static void roles_have_what_they_need(void **state)
+{
+    PGconn *shop = sql_connect("shop"), *gateway = sql_connect("gateway"),
+           *nobody = sql_connect("stranger");
+    const char *token = claim_of(shop, "roles");
+
+    sql_run(shop, "SELECT once.complete('%s', 200)", token);
+    assert_string_equal(sql_state(shop, "SELECT count(*) FROM once.keys"), "42501");
+    assert_string_equal(sql_state(shop, "SELECT count(*) FROM once.secrets"), "42501");
+    assert_string_equal(sql_state(shop, "SELECT once.store_secrets_load('x')"), "42501");
+    assert_string_equal(sql_state(shop, "SELECT once.settle('%s', 'failed')", token), "42501");
+    assert_string_equal(sql_state(shop, "SELECT once.hmac('record', 0, '')"), "42501");
+    assert_string_equal(sql_state(gateway, "SELECT * FROM once.stats()"), "00000");
+    assert_string_equal(sql_state(gateway, "SELECT once.reap()"), "00000");
+    assert_string_equal(sql_state(gateway, "SELECT count(*) FROM once.records"), "00000");
+    assert_string_equal(sql_state(gateway, "SELECT count(*) FROM once.secrets"), "42501");
+    assert_string_equal(sql_state(gateway, "SELECT once.claim('shop', 'x')"), "42501");
+    assert_string_equal(sql_state(nobody, "SELECT once.version()"), "42501");
+    PQfinish(shop);
+    PQfinish(gateway);
+    PQfinish(nobody);
+}
+
+/* A caller's own objects and search_path must not come between a function and its tables. */
+static void callers_cannot_redirect_functions(void **state)
+{
+    PGconn *shop = sql_connect("shop");
+
+    sql_run(shop, "CREATE TEMP TABLE keys AS SELECT 1 AS id");
+    sql_run(shop, "CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS "
+                  "'SELECT NULL::timestamptz'");
+    sql_run(shop, "SET search_path = pg_temp, pg_catalog, once");
+    assert_string_equal(sql_one(shop, "SELECT outcome FROM once.claim('shop', 'redirect')"), "run");
+    assert_string_equal(
+        sql_one(a,
+                "SELECT created > now() - interval '1 minute' FROM once.get('shop', 'redirect')"),
+        "t");
+    PQfinish(shop);
+}
+
+static int set_up(void **state)
+{
+    once_t *once = NULL;
+    once_error_t err;
+
+    a = sql_connect(NULL);
+    b = sql_connect(NULL);
+    assert_string_equal(sql_state(a, "SELECT once.claim('shop', 'early')"), "ON005");
+    /* Whoever opens the store first makes the secrets. */
+    assert_int_equal(once_open(getenv("ONCE_PG_URL"), NULL, &once, &err), ONCE_OK);
+    for (int i = 0; i < 200 && strcmp(sql_one(a, "SELECT count(*) FROM once.secrets"), "1") != 0;
+         i++) {
+        assert_true(once_wait(once, 50) >= 0);
+    }
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    sql_run(a, "CREATE TABLE orders (name text)");
+    sql_run(a, "CREATE ROLE shop LOGIN; CREATE ROLE gateway LOGIN; CREATE ROLE stranger LOGIN; "
+               "GRANT once_application TO shop; GRANT once_gateway TO gateway");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    PQfinish(a);
+    PQfinish(b);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(effect_and_record_commit_together),
+        cmocka_unit_test(a_rollback_takes_the_claim_along),
+        cmocka_unit_test(a_second_transaction_waits_and_is_told),
+        cmocka_unit_test(a_second_transaction_runs_when_the_first_gives_up),
+        cmocka_unit_test(completing_twice_fails_and_rolls_back),
+        cmocka_unit_test(a_stale_claim_cannot_commit),
+        cmocka_unit_test(release_and_doubt_may_be_repeated),
+        cmocka_unit_test(purged_keys_are_new),
+        cmocka_unit_test(wrong_arguments_have_their_code),
+        cmocka_unit_test(a_newer_record_is_left_alone),
+        cmocka_unit_test(work_resumes_where_it_stopped),
+        cmocka_unit_test(a_natural_key_is_locked_until_the_end),
+        cmocka_unit_test(events_exist_if_the_transaction_commits),
+        cmocka_unit_test(a_message_is_accepted_once),
+        cmocka_unit_test(old_messages_are_forgotten),
+        cmocka_unit_test(roles_have_what_they_need),
+        cmocka_unit_test(callers_cannot_redirect_functions),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
