@@ -27,7 +27,7 @@ ONCE_API ONCE_MUST_CHECK int once_local_exists(const char *url, once_error_t *er
 /* Something that is not as it should be, or is worth knowing. */
 typedef struct once_local_finding {
     const char *
-        kind; /* missing, header, damage, unreadable, watermark, order, index, torn, leftover: a static string */
+        kind; /* missing, header, damage, unreadable, watermark, order, index, summary, torn, leftover: a static string */
     int harmless;     /* nothing that was acknowledged is concerned */
     uint32_t segment; /* 0: none */
     uint64_t offset;  /* in the segment's file */

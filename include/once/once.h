@@ -97,6 +97,8 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
  *            max_bytes    1g        the same for keys and responses
  *   local:   segment      64m       size of a full-grown file of the log: 64k to 1g
  *            durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
+ *   postgres:// connections 3       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is told
+ *                                  ONCE_E_CONFIG: the schema is not installed, or the user may not use it
  * Does not wait for the store: what is asked before it is reachable waits, at most store_timeout. A local store is opened at once,
  * and made where there is none.
  * Errors: ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_SECRET, ONCE_E_NOMEM, ONCE_E_IO; of a local store also ONCE_E_CORRUPT (a part

@@ -126,6 +126,24 @@ static void get_envelope(once__head_t *head, const uint8_t *data)
     head->created = once__get64(data + AT_CREATED);
 }
 
+void once__envelope_encode(const once__head_t *head, uint8_t *out)
+{
+    put_envelope(out, head);
+}
+
+int once__envelope_decode(once__head_t *head, const uint8_t *data)
+{
+    memset(head, 0, sizeof(*head));
+    if (data[AT_MAGIC] == MAGIC) {
+        get_envelope(head, data);
+        if (envelope_is_valid(head)) {
+            return head->schema > ONCE__SCHEMA ? ONCE_E_NEWER : ONCE_OK;
+        }
+    }
+    memset(head, 0, sizeof(*head));
+    return ONCE_E_CORRUPT;
+}
+
 size_t once__record_size(const once__record_t *record)
 {
     return AT_KEY + record->key_len + record->payload.len;
@@ -151,6 +169,25 @@ void once__record_encode(const once__record_t *record, uint8_t *out)
     if (payload->len > 0) {
         memcpy(out + AT_KEY + record->key_len, payload->data, payload->len);
     }
+}
+
+static_assert(ONCE__RECORD_REST == AT_KEY + ONCE_KEY_MAX, "room for a record without its payload");
+
+uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,
+                              const uint8_t *envelope, uint16_t status, uint32_t len)
+{
+    size_t rest = earlier_len >= AT_KEY ? AT_KEY + (size_t)earlier[AT_KEY_LEN] : AT_KEY;
+
+    if (earlier_len < rest || earlier[AT_SCHEMA] != ONCE__SCHEMA ||
+        envelope[AT_SCHEMA] != ONCE__SCHEMA) {
+        return NULL;
+    }
+    memcpy(out, envelope, ONCE__ENVELOPE_SIZE);
+    memcpy(out + ONCE__ENVELOPE_SIZE, earlier + ONCE__ENVELOPE_SIZE, rest - ONCE__ENVELOPE_SIZE);
+    out[AT_KIND] = ONCE__PAYLOAD_RESPONSE;
+    once__put16(out + AT_STATUS, status);
+    once__put32(out + AT_PAYLOAD_LEN, len);
+    return out + rest;
 }
 
 /* Fills in what schema 1 has after the envelope. 0, or -1 when the lengths do not meet. */

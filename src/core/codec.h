@@ -27,4 +27,17 @@ void once__record_encode(const once__record_t *record, uint8_t *out);
  */
 int once__record_decode(once__record_t *record, const uint8_t *data, size_t len);
 
+/* The envelope alone, of ONCE__ENVELOPE_SIZE bytes: what `head` has beyond it is zero. Answers as once__record_decode. */
+void once__envelope_encode(const once__head_t *head, uint8_t *out);
+int once__envelope_decode(once__head_t *head, const uint8_t *data);
+
+/*
+ * The bytes of a record once it is completed, from those that it had before (`earlier`), a new envelope and a response of `len` bytes.
+ * Returns where in `out` the response is to be put, which ends there; NULL: `earlier` is not of this schema. Needs room for
+ * ONCE__RECORD_REST + `len`. What comes out may still be corrupt: decode it.
+ */
+#define ONCE__RECORD_REST (133 + 255)
+uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,
+                              const uint8_t *envelope, uint16_t status, uint32_t len);
+
 #endif

@@ -156,7 +156,10 @@ void gateway_stop(gateway_t *gateway, int signal_number, int code)
     }
     assert_int_equal(got, code);
     assert_int_equal(count_names(gateway->scratch), 0);
-    assert_lacks(gateway->gate.text, "[alert]");
+    if (signal_number !=
+        SIGINT) { /* nginx is alarmed when it may not wait for requests after all */
+        assert_lacks(gateway->gate.text, "[alert]");
+    }
     assert_lacks(gateway->gate.text, "[emerg]");
     assert_lacks(gateway->gate.text, "Sanitizer");
     assert_lacks(gateway->gate.text, "runtime error");
@@ -169,6 +172,23 @@ void gateway_remove(gateway_t *gateway)
         assert_int_equal(process_wait(&gateway->backend), 0);
     }
     place_remove(&gateway->place);
+}
+
+int with_gateway(void **state)
+{
+    gateway_t *gateway = calloc(1, sizeof(*gateway));
+
+    assert_non_null(gateway);
+    gateway_make(gateway);
+    *state = gateway;
+    return 0;
+}
+
+int without_gateway(void **state)
+{
+    gateway_remove(*state);
+    free(*state);
+    return 0;
 }
 
 int request_send(int port, const char *target, const char *key, const char *body)

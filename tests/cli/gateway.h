@@ -35,6 +35,11 @@ typedef struct gateway {
     char scratch[96]; /* TMPDIR of the gate */
 } gateway_t;
 
+/* A test whose state is a gateway_t with a backend; the gate is started by the test. */
+int with_gateway(void **state);
+int without_gateway(void **state);
+#define WITH_GATEWAY(test) cmocka_unit_test_setup_teardown(test, with_gateway, without_gateway)
+
 int free_port(void);
 
 /* Makes the directory and the backend; chooses a port. */

@@ -544,8 +544,8 @@ static void a_newer_segment_is_left_alone(void **state)
     make_many(&place);
     before = read_bytes(segment(&place, 2));
     memcpy(header, before.data, sizeof(header));
-    assert_memory_equal(header, "ONCELOG1", 8);
-    header[7] = '2';
+    assert_memory_equal(header, "ONCELOG2", 8);
+    header[7] = '3';
     once__put32(header + 12, 0);
     once__put32(header + 12, once__crc32c(0, header, sizeof(header)));
     memcpy(before.data, header, sizeof(header));

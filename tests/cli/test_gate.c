@@ -2,10 +2,12 @@
  * The command line of `once gate`: what is refused, and what configuration comes of the rest. No nginx is run here.
  */
 #include "harness.h"
+#include "local.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Where a module must be named and none is loaded. */
@@ -182,12 +184,12 @@ static void routes_become_locations(void **state)
 
 static void everything_else_has_its_place(void **state)
 {
-    run_t r =
-        run("gate", "--print-config", MODULE, "--upstream", "https://localhost", "--listen", "*:80",
-            "--listen", "[::1]:81", "--listen", "unix:/run/g.sock", "--listen", "82", "--status",
-            "localhost:9090", "--scope", "header:X-Tenant", "--set", "once_wait 5s;", "--set",
-            "add_header X-A 'b c'", "--workers", "3", "--store", "local:/var/lib/once?segment=1m",
-            "--tls-cert", "/dev/null", "--tls-key", "/dev/zero", NULL);
+    run_t r = run("gate", "--print-config", MODULE, "--upstream", "https://localhost", "--nginx",
+                  "/bin/true", "--listen", "*:80", "--listen", "[::1]:81", "--listen",
+                  "unix:/run/g.sock", "--listen", "82", "--status", "localhost:9090", "--scope",
+                  "header:X-Tenant", "--set", "once_wait 5s;", "--set", "add_header X-A 'b c'",
+                  "--workers", "3", "--store", "local:/var/lib/once?segment=1m", "--tls-cert",
+                  "/dev/null", "--tls-key", "/dev/zero", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "listen \"0.0.0.0:80\" ssl http2;\n");
@@ -207,6 +209,32 @@ static void everything_else_has_its_place(void **state)
     assert_has(r.out, "proxy_pass https://once_upstream;\n");
     assert_has(r.out, "once_status;\n");
     run_free(&r);
+}
+
+/* Since 1.25.1 HTTP/2 is a directive. */
+static void newer_versions_of_nginx(void **state)
+{
+    static const char *const versions[] = {"1.25.0", "1.25.1", "1.26.0", "2.0.0"};
+    char nginx[] = "/tmp/once-gate-XXXXXX";
+    int fd = mkstemp(nginx);
+
+    assert_true(fd >= 0);
+    close(fd);
+    for (int i = 0; i < 4; i++) {
+        char script[100];
+        run_t r;
+        snprintf(script, sizeof(script), "#!/bin/sh\necho nginx version: nginx/%s >&2\n",
+                 versions[i]);
+        write_text(nginx, script);
+        assert_int_equal(chmod(nginx, 0700), 0);
+        r = run("gate", "--print-config", MODULE, UPSTREAM, "--nginx", nginx, "--tls-cert",
+                "/dev/null", "--tls-key", "/dev/null", NULL);
+        assert_run(r, ONCE__CLI_OK);
+        assert_has(r.out, i == 0 ? " ssl http2;\n" : " ssl;\n");
+        assert_int_equal(strstr(r.out, "http2 on;\n") != NULL, i > 0);
+        run_free(&r);
+    }
+    assert_int_equal(unlink(nginx), 0);
 }
 
 /* nginx may be started from elsewhere: the path becomes absolute, also from a directory with an odd name. */
@@ -250,6 +278,7 @@ int main(void)
         cmocka_unit_test(without_routes_everything_is_guarded),
         cmocka_unit_test(routes_become_locations),
         cmocka_unit_test(everything_else_has_its_place),
+        cmocka_unit_test(newer_versions_of_nginx),
         cmocka_unit_test(a_relative_store_becomes_absolute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -171,42 +171,27 @@ static void what_is_printed_can_be_kept(void **state)
              "-days 2 -keyout '%s' -out '%s' 2>/dev/null",
              key, cert);
     assert_int_equal(system(make_cert), 0);
-    r = run("gate", "--print-config", "--module", MODULE, "--upstream", "https://localhost:4430",
-            "--listen", g->listen, "--store", g->place.url, "--tls-cert", cert, "--tls-key", key,
-            "--scope", "header:X-Tenant,optional", "--workers", "2", "--route",
-            "POST,PATCH,PUT,DELETE /a ttl=48h lease=20s recover=hold record=2xx,4xx release=429 "
-            "wait=5s,max=4 require=off key=X-Key fingerprint=json store_body=64k retry_after=3 "
-            "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "
-            "docs=https://example.com/keys name=a early_lookup=on scope=none",
-            "--set", "client_max_body_size 1g", NULL);
+    r = run(
+        "gate", "--print-config", "--module", MODULE, "--upstream", "https://localhost:4430",
+        "--listen", g->listen, "--store", g->place.url, "--tls-cert", cert, "--tls-key", key,
+        "--scope", "header:X-Tenant,optional", "--workers", "2", "--route",
+        "POST,PATCH,PUT,DELETE /a ttl=48h lease=20s recover=hold record=2xx,4xx release=429 "
+        "wait=5s,max=4 require=off key=X-Key,strict fingerprint=json store_body=64k retry_after=3 "
+        "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "
+        "docs=https://example.com/a,b probe=http://127.0.0.1:3000/outcome,timeout=2s name=a "
+        "early_lookup=on scope=none",
+        "--set", "client_max_body_size 1g", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(judge(g, r.out), "test is successful");
     run_free(&r);
 }
 
-static int make(void **state)
-{
-    gateway_t *gateway = calloc(1, sizeof(*gateway));
-
-    assert_non_null(gateway);
-    gateway_make(gateway);
-    *state = gateway;
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    gateway_remove(*state);
-    free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nothing_is_smuggled, make, unmake),
-        cmocka_unit_test_setup_teardown(odd_values_survive, make, unmake),
-        cmocka_unit_test_setup_teardown(what_is_printed_can_be_kept, make, unmake),
+        WITH_GATEWAY(nothing_is_smuggled),
+        WITH_GATEWAY(odd_values_survive),
+        WITH_GATEWAY(what_is_printed_can_be_kept),
     };
     unsetenv("ONCE_STORE");
     signal(SIGPIPE, SIG_IGN);

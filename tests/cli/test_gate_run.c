@@ -14,25 +14,6 @@
 
 #define PAYMENT "{\"amount\": 4200}"
 
-static int make(void **state)
-{
-    gateway_t *gateway = calloc(1, sizeof(*gateway));
-
-    assert_non_null(gateway);
-    gateway_make(gateway);
-    *state = gateway;
-    return 0;
-}
-
-static int unmake(void **state)
-{
-    gateway_t *gateway = *state;
-
-    gateway_remove(gateway);
-    free(gateway);
-    return 0;
-}
-
 static void first_replay_mismatch(void **state)
 {
     gateway_t *g = *state;
@@ -139,95 +120,6 @@ static void a_scope_that_is_missing_is_refused(void **state)
     assert_int_equal(executions(g), 2);
 }
 
-/* INT and QUIT let the request that is there end; its answer is sent and recorded. */
-static void ending_waits_for_requests(void **state)
-{
-    static const int signals[] = {SIGQUIT, SIGINT};
-    gateway_t *g = *state;
-
-    for (int i = 0; i < 2; i++) {
-        const char *key = i == 0 ? "slow-0" : "slow-1";
-        reply_t reply;
-        int fd;
-        gateway_start(g, NULL, NULL);
-        process_expect(&g->gate, "once gate: ready\n");
-        fd = request_send(g->port, "/payments?delay=700", key, PAYMENT);
-        process_expect(&g->backend, key); /* it has been forwarded */
-        assert_int_equal(kill(g->gate.pid, signals[i]), 0);
-        reply = request_receive(fd);
-        assert_int_equal(reply.status, 201);
-        gateway_stop(g, 0, 0);
-    }
-    gateway_start(g, NULL, NULL);
-    process_expect(&g->gate, "once gate: ready\n");
-    assert_has(request(g->port, "/payments?delay=700", "slow-1", PAYMENT).text,
-               "Idempotent-Replayed");
-    gateway_stop(g, SIGTERM, 0);
-    assert_int_equal(executions(g), 2);
-}
-
-/* The second INT does not wait, and neither does TERM: what was forwarded is in doubt, and is not forwarded again under hold. */
-static void ending_at_once(void **state)
-{
-    gateway_t *g = *state;
-    reply_t reply;
-    int fd;
-
-    gateway_start(g, "--set", "once_recover hold", NULL);
-    process_expect(&g->gate, "once gate: ready\n");
-    fd = request_send(g->port, "/payments?delay=60000", "slow", PAYMENT);
-    process_expect(&g->backend, "key slow");
-    assert_int_equal(kill(g->gate.pid, SIGINT), 0);
-    process_expect(&g->gate, "once gate: ending as soon as");
-    gateway_stop(g, SIGINT, 0);
-    close(fd);
-    gateway_start(g, "--set", "once_recover hold", NULL);
-    process_expect(&g->gate, "once gate: ready\n");
-    reply = request(g->port, "/payments?delay=60000", "slow", PAYMENT);
-    assert_int_equal(reply.status, 409);
-    gateway_stop(g, SIGTERM, 0);
-    assert_int_equal(executions(g), 1);
-}
-
-/* HUP starts new workers and loses nothing. */
-static void reloading_keeps_serving(void **state)
-{
-    gateway_t *g = *state;
-    reply_t reply;
-    int fd;
-
-    gateway_start(g, "--set", "error_log stderr notice", NULL);
-    process_expect(&g->gate, "once gate: ready\n");
-    assert_int_equal(request(g->port, "/payments", "before", PAYMENT).status, 201);
-    fd = request_send(g->port, "/payments?delay=500", "during", PAYMENT);
-    process_expect(&g->backend, "key during");
-    assert_int_equal(kill(g->gate.pid, SIGHUP), 0);
-    reply = request_receive(fd);
-    assert_int_equal(reply.status, 201);
-    assert_has(request(g->port, "/payments", "before", PAYMENT).text, "Idempotent-Replayed");
-    assert_int_equal(request(g->port, "/payments", "after", PAYMENT).status, 201);
-    gateway_stop(g, SIGTERM, 0);
-    assert_int_equal(executions(g), 3);
-}
-
-/* nginx does not outlive a gate that is killed, and the next one can listen there. */
-static void a_killed_gate_takes_nginx_along(void **state)
-{
-    gateway_t *g = *state;
-
-    gateway_start(g, NULL, NULL);
-    process_expect(&g->gate, "once gate: ready\n");
-    kill(g->gate.pid, SIGKILL);
-    assert_int_equal(process_wait(&g->gate), -SIGKILL);
-    while (is_answered(g->port)) { /* until the system has ended it */
-    }
-    gateway_start(g, NULL, NULL);
-    process_expect(&g->gate, "once gate: ready\n");
-    assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
-    kill(g->gate.pid, SIGTERM);
-    assert_int_equal(process_wait(&g->gate), 0);
-}
-
 static void a_taken_address_is_told(void **state)
 {
     gateway_t *g = *state;
@@ -322,24 +214,88 @@ static void sockets_of_the_file_system(void **state)
     assert_int_not_equal(stat(address.sun_path, &st), 0);
 }
 
+static void make_certificate(const gateway_t *g, const char *name)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command),
+             "cd %s && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+             "-subj /CN=%s -days 2 -keyout key.pem -out cert.pem 2>/dev/null",
+             g->place.top, name);
+    assert_int_equal(system(command), 0);
+}
+
+/* What a command prints. */
+static const char *output_of(const char *command)
+{
+    static char text[4096];
+    FILE *pipe = popen(command, "r");
+
+    assert_non_null(pipe);
+    text[fread(text, 1, sizeof(text) - 1, pipe)] = '\0';
+    pclose(pipe);
+    return text;
+}
+
+static const char *pay_with_curl(const gateway_t *g, const char *version)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command),
+             "curl -sk --max-time 20 -w '%%{http_code} HTTP/%%{http_version}' %s "
+             "-H 'Idempotency-Key: a' -d '{\"amount\": 1}' https://127.0.0.1:%d/payments",
+             version, g->port);
+    return output_of(command);
+}
+
+static const char *certificate_of(const gateway_t *g)
+{
+    char command[128];
+
+    snprintf(command, sizeof(command),
+             "openssl s_client -connect 127.0.0.1:%d </dev/null 2>/dev/null", g->port);
+    return output_of(command);
+}
+
+/* Both versions of HTTP; HUP reads the certificate again. */
+static void tls(void **state)
+{
+    gateway_t *g = *state;
+    char cert[128], key[128];
+    int tries = 0;
+
+    make_certificate(g, "first");
+    snprintf(cert, sizeof(cert), "%s/cert.pem", g->place.top);
+    snprintf(key, sizeof(key), "%s/key.pem", g->place.top);
+    gateway_start(g, "--tls-cert", cert, "--tls-key", key, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_has(g->gate.text, "https://127.0.0.1:");
+    assert_has(pay_with_curl(g, "--http2"), "201 HTTP/2");
+    assert_has(pay_with_curl(g, "--http1.1"), "201 HTTP/1.1");
+    assert_has(certificate_of(g), "CN = first");
+    make_certificate(g, "second");
+    assert_int_equal(kill(g->gate.pid, SIGHUP), 0);
+    while (strstr(certificate_of(g), "CN = second") == NULL) {
+        assert_true(tries++ < 300);
+    }
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 1);
+}
+
 int main(void)
 {
-#define WITH_GATEWAY(test) cmocka_unit_test_setup_teardown(test, make, unmake)
     const struct CMUnitTest tests[] = {
         WITH_GATEWAY(first_replay_mismatch),
         WITH_GATEWAY(the_store_remembers),
         WITH_GATEWAY(routes_guard_what_they_name),
         WITH_GATEWAY(counters_are_shown),
         WITH_GATEWAY(a_scope_that_is_missing_is_refused),
-        WITH_GATEWAY(ending_waits_for_requests),
-        WITH_GATEWAY(ending_at_once),
-        WITH_GATEWAY(reloading_keeps_serving),
-        WITH_GATEWAY(a_killed_gate_takes_nginx_along),
         WITH_GATEWAY(a_taken_address_is_told),
         WITH_GATEWAY(a_store_that_cannot_be_opened_is_told),
         WITH_GATEWAY(what_nginx_refuses_is_told),
         WITH_GATEWAY(a_wrong_module_is_told),
         WITH_GATEWAY(sockets_of_the_file_system),
+        WITH_GATEWAY(tls),
     };
     unsetenv("ONCE_STORE");
     signal(SIGPIPE, SIG_IGN);

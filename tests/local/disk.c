@@ -288,11 +288,13 @@ static void crash_file(disk_t *disk, const disk_file_t *file, DIR *directory, su
     if (fd >= 0) {
         bytes = read_file(fd, &size);
         (void)close(fd);
-    } else { /* removed since: it is as it was */
-        size = file->size;
+    } else { /* removed since: it is as it was, or empty when nothing of it was ever synced */
+        size = file->synced != NULL ? file->size : 0;
         bytes = malloc(size + 1);
-        must(bytes != NULL && file->synced != NULL, "a removed file");
-        memcpy(bytes, file->synced, size);
+        must(bytes != NULL, "a removed file");
+        if (size > 0) {
+            memcpy(bytes, file->synced, size);
+        }
     }
     blend(file, bytes, size, survival, dice);
     must(snprintf(path, sizeof(path), "%s/segments/%s", to, name) < PLACE_SIZE, "name");

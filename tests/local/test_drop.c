@@ -1,12 +1,13 @@
 /*
- * The end of a segment while others write: what took the place of its records must be durable first.
+ * The end of a segment: what took the place of its records must be durable first, and what is carried must be worth it.
  */
-#include "files.h"
+#include "place.h"
 
 #include "support/testing.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -176,6 +177,50 @@ static void test_syncs_its_own(void **state)
                          ONCE__SEGMENT_HEADER);
 }
 
+/* ------------------------------------------------------------------------------------------------------ what is carried */
+
+static uint32_t reap_all(once_t *once, const char *path)
+{
+    uint32_t end;
+    peek_t peek;
+
+    assert_int_equal(reap(once, NULL), ONCE_OK);
+    peek_open(&peek, path);
+    end = once__index_end_segment(peek.index);
+    peek_close(&peek);
+    return end;
+}
+
+/* Each fills a segment of its own: to carry them would only make new segments, of which each is the next to go. */
+static void test_large_records_stay(void **state)
+{
+    static uint8_t body[100000];
+    char base[PLACE_SIZE], path[PLACE_SIZE], key[16];
+    dice_t dice = {1};
+    uint32_t end;
+    once_t *once;
+
+    place_make(base);
+    place_join(path, base, "store");
+    once = place_open(path, "segment=64k&reap=off", NULL);
+    (void)alarm(60);
+    for (int i = 0; i < 4; i++) {
+        told_t told;
+        (void)snprintf(key, sizeof(key), "large-%d", i);
+        told = ask(once, key, "ttl=1h");
+        assert_int_equal(told.outcome, ONCE_RUN);
+        dice_fill(&dice, body, sizeof(body));
+        assert_int_equal(complete(told.claim, 200, body, sizeof(body)).outcome, ONCE_DONE);
+    }
+    (void)reap_all(once, path);
+    end = reap_all(once, path);
+    assert_int_equal(reap_all(once, path), end);
+    assert_int_equal(get(once, "large-0").body_len, sizeof(body));
+    (void)alarm(0);
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
+    place_remove(base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +228,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_waits_for_no_more_than_that, setup, teardown),
         cmocka_unit_test_setup_teardown(test_takes_over_from_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(test_syncs_its_own, setup, teardown),
+        cmocka_unit_test(test_large_records_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

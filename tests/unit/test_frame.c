@@ -82,16 +82,19 @@ static void test_header_round_trip(void **state)
     }
 }
 
-static void test_header_of_a_newer_version(void **state)
+static void test_headers_of_other_versions(void **state)
 {
-    once__segment_header_t header = {.number = 1, .size = SIZE};
-    uint8_t bytes[ONCE__SEGMENT_HEADER];
+    static const int codes[] = {ONCE_E_CORRUPT, ONCE_OK, ONCE_OK, ONCE_E_NEWER};
 
-    once__segment_header_write(&header, bytes);
-    bytes[7]++;
-    once__put32(bytes + 12, 0);
-    once__put32(bytes + 12, once__crc32c(0, bytes, sizeof(bytes)));
-    assert_int_equal(once__segment_header_read(&header, bytes), ONCE_E_NEWER);
+    for (unsigned version = 0; version < 4; version++) {
+        once__segment_header_t header = {.number = 1, .size = SIZE};
+        uint8_t bytes[ONCE__SEGMENT_HEADER];
+        once__segment_header_write(&header, bytes);
+        bytes[7] = (uint8_t)('0' + version);
+        once__put32(bytes + 12, 0);
+        once__put32(bytes + 12, once__crc32c(0, bytes, sizeof(bytes)));
+        assert_int_equal(once__segment_header_read(&header, bytes), codes[version]);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ frames */
@@ -335,7 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_header_round_trip),
-        cmocka_unit_test(test_header_of_a_newer_version),
+        cmocka_unit_test(test_headers_of_other_versions),
         cmocka_unit_test_setup(test_round_trip, clear),
         cmocka_unit_test_setup(test_removed_and_sealed, clear),
         cmocka_unit_test_setup(test_bytes_of_a_newer_version, clear),

@@ -141,7 +141,7 @@ static void close_destination(copy_t *copy, int ok)
 /* ----------------------------------------------------------------------------------------------------------- segments */
 
 /* Where the copy of a finished segment ends: where a rebuild would end. Counts the damaged ranges on the way. */
-static uint64_t find_end(const once__image_t *image, uint64_t limit, uint64_t *damaged)
+static uint64_t find_end(once__image_t *image, uint64_t limit, uint64_t *damaged)
 {
     uint64_t offset = ONCE__SEGMENT_HEADER;
     once__piece_t piece;
@@ -157,7 +157,7 @@ static uint64_t find_end(const once__image_t *image, uint64_t limit, uint64_t *d
     return offset;
 }
 
-static int write_segment(copy_t *copy, const once__image_t *image, uint64_t limit)
+static int write_segment(copy_t *copy, once__image_t *image, uint64_t limit)
 {
     once__segment_header_t header;
     char name[ONCE__SEGMENT_NAME];

@@ -16,6 +16,7 @@ typedef struct once__checked {
     int ended;          /* nobody will add to it: all of it was read */
     int sealed;         /* by its writer */
     int broken;         /* must be written anew */
+    int misled;         /* its summary is wrong, and would be believed */
     uint64_t created;   /* 0: not known */
     uint64_t next;      /* read up to here */
     uint64_t last;      /* the last frame; 0: none */
@@ -37,6 +38,10 @@ typedef struct once__check {
 
 /* Reads every segment; called again, what was added since. ONCE_OK, or why it could not be read (the text is set). */
 int once__check_log(once__check_t *check);
+
+/* Compares the summary of a segment, if it has one that would be believed, with all of the segment. */
+void once__check_summary(const once__check_t *check, once__checked_t *segment,
+                         const once__image_t *image);
 
 /* The segment's entry; NULL: it was not read. */
 once__checked_t *once__check_segment(const once__check_t *check, uint32_t number);

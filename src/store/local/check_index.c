@@ -74,14 +74,13 @@ static int may_go(const compare_t *compare, once__place_t place)
 {
     static const once__event_t reap = {.kind = ONCE__REAP};
     once__frame_t frame;
-    once__record_t record;
+    once__head_t head;
     once__step_t step;
     uint8_t *bytes = frame_at(compare->check, place, &frame);
-    int code =
-        bytes != NULL ? once__record_decode(&record, frame.bytes, frame.len) : ONCE_E_CORRUPT;
+    int code = bytes != NULL ? once__frame_head(&frame, &head) : ONCE_E_CORRUPT;
 
     if (code == ONCE_OK) {
-        once__step(&once__rules, &record.head, &reap, once__index_now(compare->index), &step);
+        once__step(&once__rules, &head, &reap, once__index_now(compare->index), &step);
     }
     free(bytes);
     return code == ONCE_OK && step.outcome == ONCE_DONE;
@@ -91,7 +90,7 @@ static int has_record(const compare_t *compare, const doubt_t *doubt, const once
 {
     once__frame_t frame;
     uint8_t *bytes = frame_at(compare->check, entry->place, &frame);
-    int same = bytes != NULL && frame.kind == ONCE__FRAME_RECORD &&
+    int same = bytes != NULL && once__frame_has_record(&frame) &&
                once__newest_shard(frame.id) == doubt->shard &&
                once__newest_key(frame.id) == doubt->key;
 

@@ -238,6 +238,9 @@ static int read_segment(once__check_t *check, once__checked_t *segment)
     if (code == ONCE_OK) {
         code = read_pieces(check, segment, &image);
         check->done += anew ? image.size : 0;
+        if (code == ONCE_OK && segment->ended) {
+            once__check_summary(check, segment, &image);
+        }
     }
     if (code == ONCE_E_NOT_FOUND) {
         /* Dropped: and so is everything before it. */

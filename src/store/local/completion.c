@@ -14,8 +14,7 @@ enum {
     AT_ENVELOPE = 0,
     AT_CLAIM = ONCE__ENVELOPE_SIZE,
     AT_TEMPLATE = 68,
-    AT_LEN = 72,
-    AT_STATUS = 76,
+    AT_STATUS = 72,
 };
 
 static_assert(AT_STATUS + 2 == ONCE__COMPLETION_HEADER, "the header has its size");
@@ -31,7 +30,6 @@ int once__completion_read(once__completion_t *completion, const once__frame_t *f
     completion->envelope = bytes + AT_ENVELOPE;
     completion->claim = (uint64_t)once__get32(bytes + AT_CLAIM) * 8;
     completion->template = (uint64_t)once__get32(bytes + AT_TEMPLATE) * 8;
-    completion->len = once__get32(bytes + AT_LEN);
     completion->status = once__get16(bytes + AT_STATUS);
     completion->bytes = bytes + ONCE__COMPLETION_HEADER;
     completion->size = frame->len - ONCE__COMPLETION_HEADER;
@@ -39,11 +37,15 @@ int once__completion_read(once__completion_t *completion, const once__frame_t *f
         return ONCE_E_CORRUPT;
     }
     if (completion->template == 0) {
-        return completion->len == completion->size ? ONCE_OK : ONCE_E_CORRUPT;
+        completion->len = (uint32_t)completion->size;
+        return ONCE_OK;
     }
-    return completion->template >= ONCE__SEGMENT_HEADER &&
-           completion->template <offset && completion->len <= ONCE__PACK_MAX ? ONCE_OK
-                                                                             : ONCE_E_CORRUPT;
+    completion->len = once__packed_length(completion->bytes, completion->size);
+    if (completion->len == 0 || completion->template <ONCE__SEGMENT_HEADER ||
+                                                      completion->template >= offset) {
+        return ONCE_E_CORRUPT;
+    }
+    return ONCE_OK;
 }
 
 uint32_t once__completion_write(uint8_t *out, once__place_t place, uint64_t watermark,
@@ -55,7 +57,6 @@ uint32_t once__completion_write(uint8_t *out, once__place_t place, uint64_t wate
     once__envelope_encode(&record->head, bytes + AT_ENVELOPE);
     once__put32(bytes + AT_CLAIM, (uint32_t)(completion->claim / 8));
     once__put32(bytes + AT_TEMPLATE, (uint32_t)(completion->template / 8));
-    once__put32(bytes + AT_LEN, completion->len);
     once__put16(bytes + AT_STATUS, record->payload.status);
     return once__frame_write_around(out, place, watermark, ONCE__FRAME_COMPLETION, record->id,
                                     ONCE__COMPLETION_HEADER + completion->size);
@@ -101,7 +102,7 @@ int once__completion_expand(const once__completion_t *completion, const uint8_t 
         memcpy(response, completion->bytes, completion->size);
     } else if (plain_response(template, completion->template, &alike) != ONCE_OK ||
                once__unpack((const uint8_t *)alike.data, alike.len, completion->bytes,
-                            completion->size, response, completion->len) != 0) {
+                            completion->size, response) != 0) {
         return ONCE_E_CORRUPT;
     }
     *len = (size_t)(response - out) + completion->len;
@@ -123,6 +124,7 @@ int once__frame_complete(once__whole_t *whole, const uint8_t *data, uint64_t siz
 {
     once__completion_t completion;
     once__frame_t claim, template;
+    size_t len;
     int packed;
 
     if (frame->kind != ONCE__FRAME_COMPLETION) {
@@ -146,10 +148,11 @@ int once__frame_complete(once__whole_t *whole, const uint8_t *data, uint64_t siz
         whole->room = room;
     }
     if (once__completion_expand(&completion, frame->id, &claim, packed ? &template : NULL,
-                                whole->bytes, &frame->len) != ONCE_OK) {
+                                whole->bytes, &len) != ONCE_OK) {
         return ONCE_E_CORRUPT;
     }
     frame->kind = ONCE__FRAME_RECORD;
     frame->bytes = whole->bytes;
+    frame->len = len;
     return ONCE_OK;
 }

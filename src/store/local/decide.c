@@ -66,6 +66,20 @@ static uint32_t not_before(const once__records_t *records, const uint8_t *id,
                                                                   : floor;
 }
 
+/* May the frame of `next` leave out what the one of `current` says? */
+static int is_end_of(const once__record_t *next, const current_t *current)
+{
+    const once__record_t *claim = &current->record;
+    const once__fingerprint_t *a = &claim->head.fingerprint, *b = &next->head.fingerprint;
+
+    return current->found && is_held(claim->head.state) &&
+           next->head.state == ONCE_STATE_COMPLETED && claim->head.schema == next->head.schema &&
+           a->secret == b->secret && a->mode == b->mode &&
+           memcmp(a->mac, b->mac, sizeof(a->mac)) == 0 && claim->head.ttl_ms == next->head.ttl_ms &&
+           claim->key_len == next->key_len && memcmp(claim->key, next->key, claim->key_len) == 0 &&
+           memcmp(claim->scope_hash, next->scope_hash, ONCE_SCOPE_HASH_SIZE) == 0;
+}
+
 /* Appends the frame and points the index to it. */
 static int publish(const once__records_t *records, const uint8_t *id, const current_t *current,
                    const once__record_t *next)
@@ -79,7 +93,11 @@ static int publish(const once__records_t *records, const uint8_t *id, const curr
             return code;
         }
     }
-    code = once__log_append(records->log, id, next, not_before(records, id, current), &entry.place);
+    code = next != NULL && is_end_of(next, current)
+               ? once__log_complete(records->log, next, current->entry.place,
+                                    not_before(records, id, current), &entry.place)
+               : once__log_append(records->log, id, next, not_before(records, id, current),
+                                  &entry.place);
     if (code != ONCE_OK) {
         return code;
     }
@@ -300,10 +318,47 @@ static int carry_shard(once__records_t *records, uint32_t shard, uint32_t segmen
     return code;
 }
 
+/* Bytes that must be written to carry everything that counts. */
+static int weigh(once__records_t *records, uint32_t segment, uint64_t *bytes)
+{
+    int code = ONCE_OK;
+
+    *bytes = 0;
+    for (uint32_t shard = 0; code == ONCE_OK && shard < ONCE__SHARDS; shard++) {
+        once__shard_entry_t *entries;
+        size_t count;
+        code = once__index_shard(records->index, shard, &entries, &count);
+        for (size_t i = 0; code == ONCE_OK && i < count; i++) {
+            once__place_t place = entries[i].entry.place;
+            once__record_t record;
+            once__frame_t frame;
+            if (place.segment != segment) {
+                continue;
+            }
+            code = once__log_read(records->log, place, &frame);
+            if (code == ONCE_OK && (decode(records, place, &frame, &record) != ONCE_OK ||
+                                    !may_go(records, &record.head))) {
+                *bytes += frame.len + ONCE__FRAME_HEADER;
+            }
+        }
+        free(entries);
+    }
+    return code;
+}
+
 int once__records_carry(once__records_t *records, uint32_t segment, int everything)
 {
     int code = ONCE_OK;
 
+    /* Few records may still be most of the segment: those stay where they are, or they would be written again and again. */
+    if (everything) {
+        uint64_t bytes;
+        code = weigh(records, segment, &bytes);
+        if (code == ONCE_E_CORRUPT || /* what is damaged cannot be moved: it goes when it expires */
+            (code == ONCE_OK && bytes > once__index_segment(records->index, segment)->size / 2)) {
+            code = ONCE_E_NOT_FOUND;
+        }
+    }
     for (uint32_t shard = 0; code == ONCE_OK && shard < ONCE__SHARDS; shard++) {
         code = carry_shard(records, shard, segment, everything);
     }

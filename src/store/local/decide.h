@@ -21,7 +21,7 @@ int once__records_apply(once__records_t *records, once__op_t *op);
 
 /*
  * Moves the pending and unknown records of the oldest segment to ours (or `everything` that still counts), and syncs. ONCE_OK:
- * nothing of that is there any more.
+ * nothing of that is there any more. ONCE_E_NOT_FOUND: everything would be too much.
  */
 int once__records_carry(once__records_t *records, uint32_t segment, int everything);
 

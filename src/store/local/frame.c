@@ -6,7 +6,10 @@
 #include "core/bytes.h"
 #include "store/local/crc32c.h"
 
-static const uint8_t magic[8] = {'O', 'N', 'C', 'E', 'L', 'O', 'G', '1'};
+#define FILLER_MAX ((uint64_t)1 << 20)
+
+static const uint8_t magic[8] = {'O', 'N', 'C', 'E', 'L', 'O', 'G', '2'};
+#define OLDEST '1' /* without completions */
 
 void once__segment_header_write(const once__segment_header_t *header,
                                 uint8_t out[ONCE__SEGMENT_HEADER])
@@ -32,7 +35,7 @@ int once__segment_header_read(once__segment_header_t *header,
         once__crc32c(0, copy, sizeof(copy)) != once__get32(in + 12)) {
         return ONCE_E_CORRUPT;
     }
-    if (in[7] != magic[7]) {
+    if (in[7] < OLDEST || in[7] > magic[7]) {
         return in[7] > magic[7] ? ONCE_E_NEWER : ONCE_E_CORRUPT;
     }
     header->number = once__get32(in + 8);
@@ -45,6 +48,11 @@ int once__segment_header_read(once__segment_header_t *header,
 static uint32_t padded(size_t len)
 {
     return (uint32_t)((len + 7) & ~(size_t)7);
+}
+
+uint32_t once__frame_padded(size_t len)
+{
+    return padded(ONCE__FRAME_HEADER + len);
 }
 
 uint32_t once__frame_size(const once__record_t *record)
@@ -100,11 +108,18 @@ void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t waterma
     (void)once__frame_write_around(out, place, watermark, ONCE__FRAME_RECORD, id, len);
 }
 
-void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t watermark, uint32_t len)
+void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t len)
 {
     memset(out, 0, len);
-    (void)once__frame_write_around(out, place, watermark, ONCE__FRAME_REMOVED, NULL,
-                                   len - ONCE__FRAME_HEADER);
+    while (len > 0) {
+        /* What is left must not be too short for another one. */
+        uint64_t part = len <= FILLER_MAX ? len : FILLER_MAX - ONCE__FRAME_HEADER;
+        (void)once__frame_write_around(out, place, place.offset, ONCE__FRAME_REMOVED, NULL,
+                                       part - ONCE__FRAME_HEADER);
+        out += part;
+        place.offset += part;
+        len -= part;
+    }
 }
 
 void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark)
@@ -113,18 +128,27 @@ void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t wate
     once__put32(data + 4, checksum(place, data, once__get32(data)));
 }
 
-/* Is this a length that a frame of this kind can have? One that says nothing may cover any length. */
-static int fits_kind(uint8_t kind, size_t len)
+/* A long frame of kind removed covers damage: it is nobody's. */
+static int is_filler(const uint8_t *data, size_t len)
 {
-    switch (kind) {
+    static const uint8_t nobody[ONCE_ID_SIZE];
+
+    return len > ONCE__FRAME_HEADER && len <= FILLER_MAX &&
+           memcmp(data + 16, nobody, ONCE_ID_SIZE) == 0;
+}
+
+/* Is this a length that a frame of this kind can have? */
+static int fits_kind(const uint8_t *data, size_t len)
+{
+    switch (data[8]) {
     case ONCE__FRAME_RECORD:
         return len > ONCE__FRAME_HEADER;
     case ONCE__FRAME_COMPLETION:
         return len >= ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER;
     case ONCE__FRAME_REMOVED:
-        return len >= ONCE__FRAME_HEADER;
+        return len == ONCE__FRAME_HEADER || is_filler(data, len);
     default:
-        return kind == ONCE__FRAME_SEALED && len == ONCE__FRAME_HEADER;
+        return data[8] == ONCE__FRAME_SEALED && len == ONCE__FRAME_HEADER;
     }
 }
 
@@ -133,7 +157,7 @@ static size_t plausible_length(const uint8_t *data, size_t room)
 {
     size_t len = once__get32(data);
 
-    if (len > room || len > ONCE__FRAME_MAX || !fits_kind(data[8], len) || data[9] != 0 ||
+    if (len > room || len > ONCE__FRAME_MAX || !fits_kind(data, len) || data[9] != 0 ||
         data[10] != 0 || data[11] != 0) {
         return 0;
     }

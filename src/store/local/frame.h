@@ -48,6 +48,9 @@ typedef struct once__frame {
     size_t len;
 } once__frame_t;
 
+/* Bytes that a frame with `len` bytes behind its header takes, with padding. */
+uint32_t once__frame_padded(size_t len);
+
 /* Bytes that a frame for `record` (NULL: kind removed) takes, with padding. */
 uint32_t once__frame_size(const once__record_t *record);
 
@@ -78,8 +81,8 @@ int once__frame_has_record(const once__frame_t *frame);
  */
 int once__frame_head(const once__frame_t *frame, once__head_t *head);
 
-/* Covers `len` bytes of damage, at least ONCE__FRAME_HEADER, with a frame that says nothing: what stands behind stays where it is. */
-void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t watermark, uint32_t len);
+/* Covers `len` bytes of damage, at least ONCE__FRAME_HEADER, with frames that say nothing: what stands behind stays where it is. */
+void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t len);
 
 /* Gives a frame that was copied to its place another watermark. */
 void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark);
@@ -100,8 +103,8 @@ typedef struct once__completion {
     size_t size;
 } once__completion_t;
 
-#define ONCE__COMPLETION_HEADER                                                                    \
-    78 /* behind that of the frame: envelope, references, length, status */
+/* Behind the header of the frame: envelope, references, status. */
+#define ONCE__COMPLETION_HEADER 74
 
 /* What a frame of this kind says of itself, not yet what it refers to. ONCE_OK or ONCE_E_CORRUPT. */
 int once__completion_read(once__completion_t *completion, const once__frame_t *frame,

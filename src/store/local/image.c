@@ -124,7 +124,9 @@ int once__image_read(once__image_t *image, int segments_fd, uint32_t number)
 void once__image_free(once__image_t *image)
 {
     free(image->data);
+    free(image->whole.bytes);
     image->data = NULL;
+    memset(&image->whole, 0, sizeof(image->whole));
 }
 
 /* ----------------------------------------------------------------------------------------------------------- pieces */
@@ -143,10 +145,15 @@ int once__image_header(const once__image_t *image, once__segment_header_t *heade
     return code;
 }
 
-static void decode(once__piece_t *piece)
+static void decode(once__image_t *image, once__place_t place, once__piece_t *piece)
 {
-    int code = once__record_decode(&piece->record, piece->frame.bytes, piece->frame.len);
+    int code = once__frame_complete(&image->whole, image->data, image->size, place, &piece->frame);
 
+    if (code == ONCE_OK) {
+        code = once__record_decode(&piece->record, piece->frame.bytes, piece->frame.len);
+    } else if (code == ONCE_E_NOMEM) {
+        code = once__frame_head(&piece->frame, &piece->record.head); /* which is no damage */
+    }
     piece->newer = code == ONCE_E_NEWER;
     if (code != ONCE_OK && code != ONCE_E_NEWER) {
         piece->kind = ONCE__PIECE_DAMAGE;
@@ -154,7 +161,7 @@ static void decode(once__piece_t *piece)
     memcpy(piece->record.id, piece->frame.id, ONCE_ID_SIZE);
 }
 
-void once__image_piece(const once__image_t *image, uint64_t offset, once__piece_t *piece)
+void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *piece)
 {
     once__place_t place = {image->number, offset};
     uint64_t next;
@@ -169,8 +176,8 @@ void once__image_piece(const once__image_t *image, uint64_t offset, once__piece_
         piece->length = piece->frame.size;
         piece->kind =
             piece->frame.kind == ONCE__FRAME_SEALED ? ONCE__PIECE_SEALED : ONCE__PIECE_FRAME;
-        if (piece->frame.kind == ONCE__FRAME_RECORD) {
-            decode(piece);
+        if (once__frame_has_record(&piece->frame)) {
+            decode(image, place, piece);
         }
         return;
     }

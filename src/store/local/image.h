@@ -13,6 +13,7 @@ typedef struct once__image {
     uint8_t *data;
     uint64_t size;       /* of the file */
     uint64_t unreadable; /* bytes that the disk did not give: zeros here */
+    once__whole_t whole; /* the piece that was looked at last */
 } once__image_t;
 
 /*
@@ -37,14 +38,16 @@ typedef enum once__piece_kind {
 typedef struct once__piece {
     once__piece_kind_t kind;
     uint64_t offset;
-    uint64_t length; /* where the next piece begins; 0 at an end */
-    once__frame_t frame;
-    once__record_t record; /* ONCE__PIECE_FRAME of a record */
+    uint64_t length;       /* where the next piece begins; 0 at an end */
+    once__frame_t frame;   /* a completion is whole here, and of kind record */
+    once__record_t record; /* ONCE__PIECE_FRAME of a record; all of it valid until the next piece */
     int newer;             /* only the envelope of the record can be read */
 } once__piece_t;
 
-/* The piece at `offset`; the first one is at ONCE__SEGMENT_HEADER. */
-void once__image_piece(const once__image_t *image, uint64_t offset, once__piece_t *piece);
+/*
+ * The piece at `offset`; the first one is at ONCE__SEGMENT_HEADER. A frame whose reference leads to something damaged is damage itself.
+ */
+void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *piece);
 
 /* ---- making files ---- */
 

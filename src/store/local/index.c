@@ -314,19 +314,25 @@ once__segment_info_t *once__index_segment(const once__index_t *index, uint32_t n
 }
 
 /* Pending and unknown records go a retention after their lease, unless hold keeps them: then they are carried. */
+uint64_t once__index_kept_until(const once__head_t *head)
+{
+    if (head->expires != 0) {
+        return head->expires;
+    }
+    if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED) {
+        return UINT64_MAX;
+    }
+    return head->recover != ONCE_HOLD && head->lease_until <= UINT64_MAX - head->ttl_ms
+               ? head->lease_until + head->ttl_ms
+               : 0;
+}
+
 void once__index_note_frame(once__index_t *index, uint32_t number, const once__head_t *head)
 {
     once__segment_info_t *info = once__index_segment(index, number);
-    uint64_t until = head != NULL ? head->expires : 0;
+    uint64_t until = head != NULL ? once__index_kept_until(head) : 0;
 
     atomic_fetch_add(&info->frames, 1);
-    if (head != NULL && until == 0) {
-        if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED) {
-            until = UINT64_MAX;
-        } else if (head->recover != ONCE_HOLD && head->lease_until <= UINT64_MAX - head->ttl_ms) {
-            until = head->lease_until + head->ttl_ms;
-        }
-    }
     if (until > atomic_load(&info->last_expiry)) {
         atomic_store(&info->last_expiry, until);
     }

@@ -98,6 +98,9 @@ void once__index_add_segment(once__index_t *index, uint32_t number, once__segmen
 /* The next number is at least this one: after a rebuild, when files of dropped segments are still there. */
 void once__index_start_segments(once__index_t *index, uint32_t at_least);
 
+/* Until when a frame must be kept: 0 when that alone does not keep it (pending and unknown under hold are carried). */
+uint64_t once__index_kept_until(const once__head_t *head);
+
 /* A frame was written to the segment (head NULL: of a removed record): until when must it be kept? By its writer only. */
 void once__index_note_frame(once__index_t *index, uint32_t number, const once__head_t *head);
 

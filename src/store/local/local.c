@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/units.h"
@@ -14,6 +16,7 @@
 #include "store/local/decide.h"
 #include "store/local/directory.h"
 #include "store/local/look.h"
+#include "store/local/summary.h"
 #include "store/oplist.h"
 #include "store/secret_file.h"
 
@@ -38,9 +41,27 @@ typedef struct local {
     once__oplist_t answers; /* for the host */
     int stop;
 
+    pthread_t summariser; /* makes summaries of finished segments, now and then */
+    int summarising;      /* it was started */
+    uint32_t summarised;  /* it need not look before this segment */
+    _Atomic int summaries_stop, summaries_done;
+
     int threadless;         /* over a simulated loop: its owner does the writer's work */
     once__oplist_t decided; /* waits for the commit then */
 } local_t;
+
+/* The host's signals are the host's: a thread of ours takes none. */
+static int start_thread(pthread_t *thread, void *(*run)(void *), local_t *local)
+{
+    sigset_t all, old;
+    int code;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    code = pthread_create(thread, NULL, run, local);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return code;
+}
 
 /* ----------------------------------------------------------------------------------------------------------- writer */
 
@@ -101,12 +122,14 @@ static int carry(void *data, uint32_t segment, int everything)
  */
 static void apply_reap(local_t *local, once__op_t *op)
 {
-    uint64_t now = once__index_now(local->records.index);
+    const once__index_t *index = local->records.index;
+    uint64_t now = once__index_now(index);
+    uint32_t end = once__index_end_segment(index); /* not what we carry records to meanwhile */
     int code = ONCE_OK;
 
     op->now = now;
     op->count = 0;
-    while (code == ONCE_OK) {
+    while (code == ONCE_OK && once__index_first_segment(index) < end) {
         code = once__log_drop(local->records.log, now, carry, &local->records, &op->count);
     }
     op->error = code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
@@ -116,6 +139,40 @@ static void apply_reap(local_t *local, once__op_t *op)
     if (op->thorough || op->count == 0) {
         op->count += once__records_sweep(&local->records, op->thorough ? 0 : SWEEP_STEP,
                                          op->limit == 0 ? 0 : op->limit - op->count);
+    }
+}
+
+/* Aside: a segment is read for it, and nobody waits for it. */
+static void *summarise(void *data)
+{
+    local_t *local = data;
+
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
+    once__summaries_make(local->directory.segments_fd, local->records.index, &local->summarised,
+                         &local->summaries_stop);
+    atomic_store(&local->summaries_done, 1);
+    return NULL;
+}
+
+static void start_summaries(local_t *local)
+{
+    const once__index_t *index = local->records.index;
+    int fd = local->directory.segments_fd;
+
+    if (local->threadless) {
+        once__summaries_make(fd, index, &local->summarised, &local->summaries_stop);
+        return;
+    }
+    if (local->summarising && !atomic_load(&local->summaries_done)) {
+        return;
+    }
+    if (local->summarising) {
+        (void)pthread_join(local->summariser, NULL);
+        local->summarising = 0;
+    }
+    if (once__summaries_wanted(fd, index, local->summarised)) {
+        atomic_store(&local->summaries_done, 0);
+        local->summarising = start_thread(&local->summariser, summarise, local) == 0;
     }
 }
 
@@ -143,6 +200,7 @@ static int apply(local_t *local, once__op_t *op)
         return 0;
     case ONCE__OP_REAP:
         apply_reap(local, op);
+        start_summaries(local);
         return 0;
     case ONCE__OP_STATS:
         once__records_stats(&local->records, op);
@@ -328,19 +386,6 @@ static int read_config(const once__store_config_t *config, local_t *local, uint6
     return ONCE_OK;
 }
 
-/* The host's signals are the host's: the thread takes none. */
-static int start_thread(local_t *local)
-{
-    sigset_t all, old;
-    int code;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    code = pthread_create(&local->thread, NULL, write_batches, local);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return code;
-}
-
 static int open_log(local_t *local, uint64_t segment_size)
 {
     once__log_config_t config = {.directory_fd = local->directory.segments_fd,
@@ -377,7 +422,9 @@ static int open_thread(local_t *local)
     }
     (void)pthread_mutex_init(&local->lock, NULL);
     (void)pthread_cond_init(&local->work, NULL);
-    return local->threadless || start_thread(local) == 0 ? ONCE_OK : ONCE_E_NOMEM;
+    return local->threadless || start_thread(&local->thread, write_batches, local) == 0
+               ? ONCE_OK
+               : ONCE_E_NOMEM;
 }
 
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
@@ -429,6 +476,10 @@ static void stop_thread(local_t *local)
     (void)pthread_cond_signal(&local->work);
     (void)pthread_mutex_unlock(&local->lock);
     (void)pthread_join(local->thread, NULL);
+    atomic_store(&local->summaries_stop, 1);
+    if (local->summarising) {
+        (void)pthread_join(local->summariser, NULL);
+    }
     (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
     (void)close(local->source.fd);
 }

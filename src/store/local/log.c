@@ -373,16 +373,56 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
     return code;
 }
 
+/* Will a frame of this size and the one at `claim` be in the same segment? */
+static int is_near(const once__log_t *log, once__place_t claim, uint64_t size, uint32_t not_before)
+{
+    const once__segment_t *active = &log->active;
+
+    return active->number != 0 && active->number == claim.segment && active->number >= not_before &&
+           active->tail + size + ONCE__SEAL_ROOM <= active->size;
+}
+
+int once__log_complete(once__log_t *log, const once__record_t *record, once__place_t claim,
+                       uint32_t not_before, once__place_t *place)
+{
+    const once__payload_t *payload = &record->payload;
+    once__completion_t completion = {.claim = claim.offset, .len = (uint32_t)payload->len};
+    uint64_t most = once__frame_padded(ONCE__COMPLETION_HEADER + payload->len);
+    uint8_t *frame, *bytes;
+    int code;
+
+    if (most > ONCE__WINDOW_ROOM || !is_near(log, claim, most, not_before)) {
+        return once__log_append(log, record->id, record, not_before, place);
+    }
+    frame = begin_frame(log, most, not_before, place, &code);
+    if (frame == NULL) {
+        return code;
+    }
+    bytes = frame + ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER;
+    completion.size =
+        once__templates_pack(&log->templates, place->offset, payload, bytes, &completion.template);
+    if (completion.size == 0) {
+        completion.template = 0;
+        completion.size = payload->len;
+        memcpy(bytes, payload->data, payload->len);
+        once__templates_offer(&log->templates, place->offset, payload);
+    }
+    return end_frame(log, frame,
+                     once__completion_write(frame, *place, log->active.synced, record, &completion),
+                     &record->head);
+}
+
 int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
                    uint32_t not_before, once__place_t *place)
 {
+    uint64_t size = once__frame_padded(frame->len);
     int code;
-    uint8_t *copy = begin_frame(log, frame->size, not_before, place, &code);
+    uint8_t *copy = begin_frame(log, size, not_before, place, &code);
 
     if (copy != NULL) {
         once__frame_write_bytes(copy, *place, log->active.synced, frame->id, frame->bytes,
                                 frame->len);
-        code = end_frame(log, copy, frame->size, head);
+        code = end_frame(log, copy, size, head);
     }
     return code;
 }
@@ -406,7 +446,10 @@ void once__log_abandon(once__log_t *log)
             (void)munmap((void *)(uintptr_t)log->readers[i].map, log->readers[i].size);
         }
     }
-    free(log->buffer);
+    for (unsigned i = 0; i < ONCE__BUFFERS; i++) {
+        free(log->buffers[i].bytes);
+    }
+    once__templates_free(&log->templates);
     free(log);
 }
 

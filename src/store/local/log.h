@@ -46,6 +46,13 @@ void once__log_abandon(once__log_t *log);
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint32_t not_before, once__place_t *place);
 
+/*
+ * The same for a record that is completed now and had its frame at `claim` until now: a short frame that refers to that one, if both
+ * are in our segment. Nothing but the envelope and the response may be another than there.
+ */
+int once__log_complete(once__log_t *log, const once__record_t *record, once__place_t claim,
+                       uint32_t not_before, once__place_t *place);
+
 /* Appends a frame that was read (its record has this head) once more, byte by byte. Errors as append. */
 int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
                    uint32_t not_before, once__place_t *place);
@@ -58,7 +65,8 @@ int once__log_sync(once__log_t *log);
 int once__log_failed(const once__log_t *log);
 
 /*
- * Reads the frame at `place` into memory of the log's, valid until the next read. ONCE_OK; ONCE_E_NOT_FOUND: the segment was
+ * Reads the frame at `place` into memory of the log's, valid until the next read. A completion is made whole: its kind is then that of a
+ * record. ONCE_OK; ONCE_E_NOT_FOUND: the segment was
  * dropped meanwhile; ONCE_E_CORRUPT; ONCE_E_IO; ONCE_E_NOMEM.
  */
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "store/local/summary.h"
+
 #define SPARES_MIN                                                                                 \
     4 /* kept at least; and one for so many live segments: many go at a time, and are needed again soon */
 #define SPARES_OF 8
@@ -48,6 +50,7 @@ static void remove_file(const once__log_t *log, uint32_t number, uint64_t size)
 {
     char name[ONCE__SEGMENT_NAME], spare[ONCE__SEGMENT_NAME];
 
+    once__summary_remove(log->config.directory_fd, number);
     once__segment_name(name, number, "log");
     once__segment_name(spare, number, "spare");
     if (size == log->config.segment_size && count_spares(log) < spares_wanted(log)) {
@@ -126,8 +129,9 @@ static int set_marks(once__log_t *log, uint32_t number)
 }
 
 /*
- * A newer frame of a record may not be durable yet, in a segment of ours or of others: then the one in the segment that is to go is
- * all that a crash would leave. So the newer ones come first. We do not wait for others: the next attempt will find their marks reached.
+ * A newer frame of a record may not be durable yet, in a segment of ours or of others: then the one in the segment that is to
+ * go is all that a crash would leave. So the newer ones come first. We do not wait for others: the next attempt will find their
+ * marks reached.
  */
 static int is_replaced(once__log_t *log, uint32_t number)
 {
@@ -172,6 +176,7 @@ int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *da
     once__log_forget_readers(log);
     if (log->failed || number >= once__index_end_segment(index) ||
         !may_go(info, now, number == log->active.number, &expired) ||
+        (!expired && number == log->kept && atomic_load(&info->current) == log->kept_records) ||
         once__index_mark_used(index) != ONCE_OK) {
         return ONCE_E_NOT_FOUND;
     }
@@ -185,6 +190,10 @@ int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *da
     gone = expired ? (uint64_t)(atomic_load(&info->current) - atomic_load(&info->held)) : 0;
     if (atomic_load(&info->held) > 0 || (!expired && atomic_load(&info->current) > 0)) {
         code = carry(data, number, !expired);
+        if (code == ONCE_E_NOT_FOUND) {
+            log->kept = number;
+            log->kept_records = atomic_load(&info->current);
+        }
         if (code != ONCE_OK) {
             return code;
         }

@@ -6,10 +6,20 @@
 #define ONCE_STORE_LOCAL_LOG_INSIDE_H
 
 #include "store/local/log.h"
+#include "store/local/template.h"
 #include "store/local/window.h"
 
 #define ONCE__SEAL_ROOM 64 /* kept free at the end of a segment, for the frame that seals */
 #define ONCE__READERS   256
+
+/* What is read is copied, a frame and those that it refers to. */
+enum {
+    ONCE__BUFFER_FRAME,
+    ONCE__BUFFER_CLAIM,
+    ONCE__BUFFER_TEMPLATE,
+    ONCE__BUFFER_WHOLE,
+    ONCE__BUFFERS
+};
 
 typedef struct once__segment {
     uint32_t number; /* 0: none */
@@ -42,9 +52,14 @@ struct once__log {
     once__window_t *window; /* of the active segment; NULL when there is none */
     uint64_t next_size;
     once__reader_t readers[ONCE__READERS]; /* by number */
-    uint8_t *buffer;
-    size_t buffer_size;
+    once__templates_t templates;           /* of the active segment */
+    struct {
+        uint8_t *bytes;
+        size_t size;
+    } buffers[ONCE__BUFFERS];
     uint64_t syncs;
+    uint32_t kept; /* a segment that it is not worth to carry, with */
+    int64_t kept_records;
     uint32_t dropping; /* a segment that goes when the marks are reached; 0: none */
     unsigned mark_count;
     once__mark_t marks[ONCE__MARKS];

@@ -72,29 +72,31 @@ static int find_reader(once__log_t *log, uint32_t number, const once__reader_t *
     return ONCE_OK;
 }
 
-static int grow_buffer(once__log_t *log, size_t size)
+static uint8_t *grow_buffer(once__log_t *log, unsigned which, size_t size)
 {
-    if (log->buffer_size < size || (log->buffer_size > BUFFER_KEEP && size <= BUFFER_KEEP)) {
+    size_t has = log->buffers[which].size;
+
+    if (has < size || (has > BUFFER_KEEP && size <= BUFFER_KEEP)) {
         size_t want = size < 4096 ? 4096 : size;
-        uint8_t *buffer = realloc(log->buffer, want);
-        if (buffer == NULL) {
-            return ONCE_E_NOMEM;
+        uint8_t *bytes = realloc(log->buffers[which].bytes, want);
+        if (bytes == NULL) {
+            return NULL;
         }
-        log->buffer = buffer;
-        log->buffer_size = want;
+        log->buffers[which].bytes = bytes;
+        log->buffers[which].size = want;
     }
-    return ONCE_OK;
+    return log->buffers[which].bytes;
 }
 
 /*
  * Copies first and checks the copy: the segment may be dropped and its file used again while we read, and so may a window. `data`
  * begins at the frame and has `room` bytes.
  */
-static int copy_frame(once__log_t *log, const uint8_t *data, uint64_t room, once__place_t place,
-                      once__frame_t *frame)
+static int copy_frame(once__log_t *log, unsigned which, const uint8_t *data, uint64_t room,
+                      once__place_t place, once__frame_t *frame)
 {
+    uint8_t *copy;
     uint32_t len;
-    int code;
 
     if (room < ONCE__FRAME_HEADER) {
         return ONCE_E_CORRUPT;
@@ -103,12 +105,12 @@ static int copy_frame(once__log_t *log, const uint8_t *data, uint64_t room, once
     if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX || len > room) {
         return ONCE_E_CORRUPT;
     }
-    code = grow_buffer(log, len);
-    if (code != ONCE_OK) {
-        return code;
+    copy = grow_buffer(log, which, len);
+    if (copy == NULL) {
+        return ONCE_E_NOMEM;
     }
-    memcpy(log->buffer, data, len);
-    return once__frame_read(frame, place, log->buffer, len) ? ONCE_OK : ONCE_E_CORRUPT;
+    memcpy(copy, data, len);
+    return once__frame_read(frame, place, copy, len) ? ONCE_OK : ONCE_E_CORRUPT;
 }
 
 /*
@@ -134,7 +136,7 @@ static const once__window_t *window_with(const once__log_t *log, once__place_t p
 }
 
 /* In this order: what is not in the window any more is in the file. */
-static int read_frame(once__log_t *log, once__place_t place, once__frame_t *frame)
+static int read_frame(once__log_t *log, unsigned which, once__place_t place, once__frame_t *frame)
 {
     uint64_t at = 0;
     const once__window_t *window = window_with(log, place, &at);
@@ -142,7 +144,7 @@ static int read_frame(once__log_t *log, once__place_t place, once__frame_t *fram
     int code = ONCE_E_CORRUPT;
 
     if (window != NULL) {
-        code = copy_frame(log, window->bytes + at, ONCE__WINDOW_ROOM - at, place, frame);
+        code = copy_frame(log, which, window->bytes + at, ONCE__WINDOW_ROOM - at, place, frame);
     }
     if (code != ONCE_E_CORRUPT) {
         return code;
@@ -150,15 +152,50 @@ static int read_frame(once__log_t *log, once__place_t place, once__frame_t *fram
     code = find_reader(log, place.segment, &reader);
     if (code == ONCE_OK) {
         code = place.offset > reader->size ? ONCE_E_CORRUPT
-                                           : copy_frame(log, reader->map + place.offset,
+                                           : copy_frame(log, which, reader->map + place.offset,
                                                         reader->size - place.offset, place, frame);
     }
     return code;
 }
 
+/* Puts together what the frame says and what it refers to. */
+static int complete(once__log_t *log, once__place_t place, once__frame_t *frame)
+{
+    once__completion_t completion;
+    once__frame_t claim, template;
+    once__place_t at = {place.segment, 0};
+    int code = once__completion_read(&completion, frame, place.offset);
+    uint8_t *whole;
+
+    if (code == ONCE_OK) {
+        at.offset = completion.claim;
+        code = read_frame(log, ONCE__BUFFER_CLAIM, at, &claim);
+    }
+    if (code == ONCE_OK && completion.template != 0) {
+        at.offset = completion.template;
+        code = read_frame(log, ONCE__BUFFER_TEMPLATE, at, &template);
+    }
+    if (code != ONCE_OK) {
+        return code;
+    }
+    whole = grow_buffer(log, ONCE__BUFFER_WHOLE, ONCE__RECORD_REST + (size_t)completion.len);
+    if (whole == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    code = once__completion_expand(&completion, frame->id, &claim,
+                                   completion.template != 0 ? &template : NULL, whole, &frame->len);
+    frame->bytes = whole;
+    frame->kind = ONCE__FRAME_RECORD;
+    return code;
+}
+
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
 {
-    int code = read_frame(log, place, frame);
+    int code = read_frame(log, ONCE__BUFFER_FRAME, place, frame);
+
+    if (code == ONCE_OK && frame->kind == ONCE__FRAME_COMPLETION) {
+        code = complete(log, place, frame);
+    }
 
     if (code != ONCE_OK && place.segment < once__index_first_segment(log->config.index)) {
         return ONCE_E_NOT_FOUND;

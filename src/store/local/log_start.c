@@ -204,6 +204,7 @@ static int start(once__log_t *log, uint64_t size)
         return code;
     }
     log->active = segment;
+    once__templates_clear(&log->templates);
     return ONCE_OK;
 }
 

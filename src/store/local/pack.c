@@ -7,7 +7,7 @@
 #include "core/bytes.h"
 
 /*
- * Packed bytes are steps. Each begins with a byte: the upper four bits are the number of literal bytes, the lower four that of bytes
+ * Packed bytes are the length of the payload, and steps. Each of those begins with a byte: the upper four bits are the number of literal bytes, the lower four that of bytes
  * to copy; 15 means that the rest of the number follows (first that of the literals). Then the literals. Then, when there is
  * something to copy, how far the copy begins from where it would if the literals had only replaced as many bytes of the template,
  * as a signed number.
@@ -20,9 +20,9 @@
 
 /* ---------------------------------------------------------------------------------------------------------- pattern */
 
-static uint32_t hash(const uint8_t *bytes)
+static uint32_t hash(uint32_t word)
 {
-    return once__get32(bytes) * 2654435761u >> 21;
+    return word * 2654435761u >> 21;
 }
 
 static_assert(ONCE__PACK_HEADS == 1u << (32 - 21), "a hash is an index of heads");
@@ -45,7 +45,7 @@ int once__pattern_set(once__pattern_t *pattern, const uint8_t *bytes, size_t len
     memset(pattern->heads, 0, sizeof(pattern->heads));
     /* From the end: of several places the first one stays. */
     for (uint32_t at = (uint32_t)len - COPY_MIN + 1; at-- > 0;) {
-        pattern->heads[hash(copy + at)] = (uint16_t)at;
+        pattern->heads[hash(once__get32(copy + at))] = (uint16_t)at;
     }
     return 0;
 }
@@ -56,20 +56,14 @@ void once__pattern_free(once__pattern_t *pattern)
     memset(pattern, 0, sizeof(*pattern));
 }
 
-/* Does the template have these four bytes there? */
-static int has(const once__pattern_t *pattern, uint32_t place, const uint8_t *bytes)
-{
-    return once__get32(pattern->bytes + place) == once__get32(bytes);
-}
-
 unsigned once__pattern_likeness(const once__pattern_t *pattern, const uint8_t *data, size_t len)
 {
     size_t step = len / ONCE__SAMPLES;
     unsigned hits = 0;
 
     for (size_t i = 0; i < ONCE__SAMPLES && i * step + COPY_MIN <= len; i++) {
-        const uint8_t *sample = data + i * step;
-        hits += (unsigned)has(pattern, pattern->heads[hash(sample)], sample);
+        uint32_t sample = once__get32(data + i * step);
+        hits += once__get32(pattern->bytes + pattern->heads[hash(sample)]) == sample;
     }
     return hits;
 }
@@ -154,10 +148,10 @@ static uint32_t match(const once__pattern_t *pattern, const uint8_t *data, uint3
     uint32_t last = pattern->len - COPY_MIN;
 
     for (; at <= end; at++, expected++) {
-        uint32_t there = expected <= last ? expected : last;
-        uint32_t anywhere = pattern->heads[hash(data + at)];
-        int same = has(pattern, there, data + at);
-        if (same | has(pattern, anywhere, data + at)) {
+        uint32_t word = once__get32(data + at), there = expected <= last ? expected : last;
+        uint32_t anywhere = pattern->heads[hash(word)];
+        int same = once__get32(pattern->bytes + there) == word;
+        if (same | (once__get32(pattern->bytes + anywhere) == word)) {
             *place = same ? there : anywhere;
             break;
         }
@@ -171,6 +165,7 @@ size_t once__pack(const once__pattern_t *pattern, const uint8_t *data, size_t le
     uint32_t begin = 0, at = 0,
              next = 0; /* literals begin; we are; the template's byte behind the last copy */
 
+    put_number(&writer, (uint32_t)len);
     while (at + COPY_MIN <= len && !writer.full) {
         uint32_t place = 0, size;
         at = match(pattern, data, at, (uint32_t)len - COPY_MIN, next, &place);
@@ -235,13 +230,22 @@ static int32_t get_signed(reader_t *reader)
     return number & 1 ? -(int32_t)((number + 1) >> 1) : (int32_t)(number >> 1);
 }
 
-int once__unpack(const uint8_t *template_bytes, size_t template_len, const uint8_t *packed,
-                 size_t len, uint8_t *out, size_t out_len)
+uint32_t once__packed_length(const uint8_t *packed, size_t len)
 {
     reader_t reader = {packed, packed + len, 0};
-    size_t done = 0;
+    uint32_t length = get_number(&reader);
+
+    return !reader.broken && length <= ONCE__PACK_MAX ? length : 0;
+}
+
+int once__unpack(const uint8_t *template_bytes, size_t template_len, const uint8_t *packed,
+                 size_t len, uint8_t *out)
+{
+    reader_t reader = {packed, packed + len, 0};
+    size_t done = 0, out_len = once__packed_length(packed, len);
     int64_t next = 0;
 
+    (void)get_number(&reader);
     while (reader.at < reader.end) {
         uint32_t head = get_byte(&reader), literals = head >> 4, copy = head & NIBBLE;
         literals += literals == NIBBLE ? get_number(&reader) : 0;
@@ -263,5 +267,5 @@ int once__unpack(const uint8_t *template_bytes, size_t template_len, const uint8
             next += copy;
         }
     }
-    return !reader.broken && done == out_len ? 0 : -1;
+    return out_len != 0 && done == out_len ? 0 : -1;
 }

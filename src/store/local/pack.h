@@ -33,8 +33,11 @@ unsigned once__pattern_likeness(const once__pattern_t *pattern, const uint8_t *d
 /* Packs `data` (at most ONCE__PACK_MAX bytes) into `out` of as many bytes. The length, or 0: it is not worth it. */
 size_t once__pack(const once__pattern_t *pattern, const uint8_t *data, size_t len, uint8_t *out);
 
-/* Unpacks exactly `out_len` bytes. Trusts nothing. 0, or -1: these are not packed bytes of such a payload. */
+/* The length of what was packed, ONCE__PACK_MAX at most; 0: these are not packed bytes. */
+uint32_t once__packed_length(const uint8_t *packed, size_t len);
+
+/* Unpacks into `out` of that length. Trusts nothing. 0, or -1: these are not packed bytes, or it was another template. */
 int once__unpack(const uint8_t *template_bytes, size_t template_len, const uint8_t *packed,
-                 size_t len, uint8_t *out, size_t out_len);
+                 size_t len, uint8_t *out);
 
 #endif

@@ -12,11 +12,14 @@
 
 #include "core/units.h"
 #include "store/local/log.h"
+#include "store/local/newest.h"
+#include "store/local/summary.h"
 
 typedef struct rebuild {
     once__directory_t *directory;
     once__index_t *index;
     once__log_t *reader; /* to compare ids */
+    once__whole_t whole;
     once__rebuilt_t *rebuilt;
     uint64_t latest; /* time that any frame or header knows of */
     once_error_t *err;
@@ -24,12 +27,18 @@ typedef struct rebuild {
 
 /* ------------------------------------------------------------------------------------------------------- one segment */
 
-/* 1 or 0; negative: it cannot be told, and then the index would have the record twice. */
+/*
+ * 1 or 0; negative: it cannot be told, and then the index would have the record twice. A frame that is damaged is taken for the same
+ * record's: 74 bits of the ids are equal.
+ */
 static int same_record(rebuild_t *rebuild, const once__entry_t *entry, const uint8_t *id)
 {
     once__frame_t frame;
     int code = once__log_read(rebuild->reader, entry->place, &frame);
 
+    if (code == ONCE_E_CORRUPT) {
+        return 1;
+    }
     if (code != ONCE_OK) {
         return once__fail(rebuild->err, code == ONCE_E_NOMEM ? code : ONCE_E_IO,
                           "local store: cannot read segment %08x again: %s", entry->place.segment,
@@ -38,38 +47,61 @@ static int same_record(rebuild_t *rebuild, const once__entry_t *entry, const uin
     return memcmp(frame.id, id, ONCE_ID_SIZE) == 0;
 }
 
-static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__frame_t *frame)
+/* `whole`: the id is all of it; otherwise only the part that the index has, and the frame tells the rest when it matters. */
+static int enter(rebuild_t *rebuild, const uint8_t *id, int whole, const once__entry_t *entry)
 {
-    once__entry_t old, entry = {place, ONCE_STATE_NONE};
+    uint8_t all[ONCE_ID_SIZE];
+    once__entry_t old;
     uint64_t cursor = 0;
-    once__record_t record;
     int found = 0;
 
-    if (frame->kind == ONCE__FRAME_RECORD) {
-        int code = once__record_decode(&record, frame->bytes, frame->len);
-        if (code != ONCE_OK && code != ONCE_E_NEWER) {
-            return ONCE_E_CORRUPT;
+    memcpy(all, id, sizeof(all));
+    while (found == 0 && once__index_find(rebuild->index, id, &cursor, &old)) {
+        once__frame_t frame;
+        if (!whole && once__log_read(rebuild->reader, entry->place, &frame) != ONCE_OK) {
+            found = 1; /* it cannot be read, which who asks for the record will be told */
+            break;
         }
-        entry.state = record.head.state;
-        rebuild->latest =
-            record.head.changed > rebuild->latest ? record.head.changed : rebuild->latest;
-    }
-    once__index_note_frame(rebuild->index, place.segment,
-                           frame->kind == ONCE__FRAME_RECORD ? &record.head : NULL);
-    while (found == 0 && once__index_find(rebuild->index, frame->id, &cursor, &old)) {
-        found = same_record(rebuild, &old, frame->id);
+        if (!whole) {
+            memcpy(all, frame.id, sizeof(all));
+            whole = 1;
+        }
+        found = same_record(rebuild, &old, all);
     }
     if (found < 0) {
         return found;
     }
-    if (!found && entry.state == ONCE_STATE_NONE) {
+    if (!found && entry->state == ONCE_STATE_NONE) {
         return ONCE_OK;
     }
-    if (!found && once__index_make_room(rebuild->index, frame->id) != ONCE_OK) {
+    if (!found && once__index_make_room(rebuild->index, id) != ONCE_OK) {
         return ONCE_E_FULL;
     }
-    once__index_set(rebuild->index, frame->id, cursor, found, &entry);
+    once__index_set(rebuild->index, id, cursor, found, entry);
     return ONCE_OK;
+}
+
+/*
+ * Enters the frame. ONCE_E_CORRUPT: what it refers to is damaged. It is entered all the same: its record cannot be served, but it must
+ * not be taken for unused either.
+ */
+static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__frame_t *frame,
+                       int code)
+{
+    once__entry_t entry = {place, ONCE_STATE_NONE};
+    int record = once__frame_has_record(frame), entered;
+    once__head_t head;
+
+    if (record) {
+        if (once__frame_head(frame, &head) == ONCE_E_CORRUPT) {
+            return ONCE_E_CORRUPT;
+        }
+        entry.state = head.state;
+        rebuild->latest = head.changed > rebuild->latest ? head.changed : rebuild->latest;
+    }
+    once__index_note_frame(rebuild->index, place.segment, record ? &head : NULL);
+    entered = enter(rebuild, frame->id, 1, &entry);
+    return entered == ONCE_OK ? code : entered;
 }
 
 /* Keeps a damaged range aside, so that nothing is lost that somebody could still make sense of. */
@@ -110,8 +142,10 @@ static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data,
             if (frame.kind == ONCE__FRAME_SEALED) {
                 return ONCE_OK;
             }
+            once__frame_t whole = frame;
             next = place.offset + frame.size;
-            code = enter_frame(rebuild, place, &frame);
+            code = once__frame_complete(&rebuild->whole, data, size, place, &whole);
+            code = code == ONCE_E_NOMEM ? code : enter_frame(rebuild, place, &frame, code);
             rebuild->rebuilt->frames++;
         } else {
             once__gap_t gap = once__frame_search(&search, data, size, place, &next);
@@ -154,30 +188,74 @@ static int read_header(rebuild_t *rebuild, uint32_t number, const uint8_t *data,
     return ONCE_OK;
 }
 
+/* ONCE_E_NOT_FOUND: it has no summary, or none that can be believed. */
+static int read_summary(rebuild_t *rebuild, uint32_t number, const uint8_t *header, uint64_t size)
+{
+    once__segment_info_t *info = once__index_segment(rebuild->index, number);
+    once__summary_t summary;
+    int code = once__summary_read(&summary, rebuild->directory->segments_fd, number);
+
+    if (code != ONCE_OK) {
+        return ONCE_E_NOT_FOUND;
+    }
+    code = read_header(rebuild, number, header, size);
+    for (uint32_t i = 0; code == ONCE_OK && i < summary.count; i++) {
+        once__summary_entry_t from;
+        once__entry_t entry;
+        uint8_t id[ONCE_ID_SIZE];
+        once__summary_entry(&summary, i, &from);
+        once__newest_id(id, from.shard, from.key);
+        entry.place.segment = number;
+        entry.place.offset = from.offset;
+        entry.state = from.state;
+        code = enter(rebuild, id, 0, &entry);
+    }
+    if (code == ONCE_OK) {
+        atomic_store(&info->frames, summary.frames);
+        atomic_store(&info->last_expiry, summary.last_expiry);
+        rebuild->latest = summary.latest > rebuild->latest ? summary.latest : rebuild->latest;
+        rebuild->rebuilt->frames += summary.frames;
+        rebuild->rebuilt->summaries++;
+    }
+    once__summary_free(&summary);
+    return code;
+}
+
+/* What is read now will count from now on: it must not vanish with the next crash. One with a summary was synced before that. */
+static int read_frames_of(rebuild_t *rebuild, uint32_t number, int fd, uint64_t size)
+{
+    void *map = fdatasync(fd) == 0 ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    int code;
+
+    if (map == MAP_FAILED) {
+        return ONCE_E_IO;
+    }
+    (void)madvise(map, size, MADV_SEQUENTIAL);
+    code = read_header(rebuild, number, map, size);
+    code = code == ONCE_OK ? read_frames(rebuild, number, map, size) : code;
+    (void)munmap(map, size);
+    return code;
+}
+
 static int read_segment(rebuild_t *rebuild, uint32_t number)
 {
     char name[ONCE__SEGMENT_NAME];
+    uint8_t header[ONCE__SEGMENT_HEADER];
     struct stat st;
-    void *map = MAP_FAILED;
     int code = ONCE_E_IO, fd;
 
     once__segment_name(name, number, "log");
     fd = openat(rebuild->directory->segments_fd, name, O_RDWR | O_CLOEXEC);
-    /* What is read now will count from now on: it must not vanish with the next crash. */
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= ONCE__SEGMENT_HEADER &&
-        fdatasync(fd) == 0) {
-        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (fd >= 0 && fstat(fd, &st) == 0 &&
+        pread(fd, header, sizeof(header), 0) == (ssize_t)sizeof(header)) {
+        code = read_summary(rebuild, number, header, (uint64_t)st.st_size);
+        if (code == ONCE_E_NOT_FOUND) {
+            code = read_frames_of(rebuild, number, fd, (uint64_t)st.st_size);
+        }
     }
-    if (map == MAP_FAILED) {
+    if (code == ONCE_E_IO && (rebuild->err == NULL || rebuild->err->code == ONCE_OK)) {
         code = once__fail(rebuild->err, ONCE_E_IO, "local store: cannot read segment %08x: %s",
                           number, strerror(errno));
-    } else {
-        (void)madvise(map, (size_t)st.st_size, MADV_SEQUENTIAL);
-        code = read_header(rebuild, number, map, (uint64_t)st.st_size);
-        if (code == ONCE_OK) {
-            code = read_frames(rebuild, number, map, (uint64_t)st.st_size);
-        }
-        (void)munmap(map, (size_t)st.st_size);
     }
     if (fd >= 0) {
         (void)close(fd);
@@ -226,6 +304,19 @@ static int add_number(numbers_t *numbers, uint32_t number)
     return ONCE_OK;
 }
 
+/* A summary whose segment is gone: somebody made it just then, and was killed. */
+static void remove_orphan(const once__directory_t *directory, const char *name)
+{
+    uint32_t number = number_of(name, "sum");
+    char segment[ONCE__SEGMENT_NAME];
+    struct stat st;
+
+    once__segment_name(segment, number, "log");
+    if (number != 0 && fstatat(directory->segments_fd, segment, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        once__summary_remove(directory->segments_fd, number);
+    }
+}
+
 /* Also removes what a killed process left half made. */
 static int list_segments(const once__directory_t *directory, numbers_t *numbers)
 {
@@ -248,6 +339,7 @@ static int list_segments(const once__directory_t *directory, numbers_t *numbers)
         if (dot != NULL && strcmp(dot, ".new") == 0) {
             (void)unlinkat(directory->segments_fd, entry->d_name, 0);
         }
+        remove_orphan(directory, entry->d_name);
         numbers->highest = number > numbers->highest ? number : numbers->highest;
         code = segment != 0 ? add_number(numbers, segment) : ONCE_OK;
     }
@@ -311,6 +403,7 @@ int once__rebuild(once__directory_t *directory, once__rebuilt_t *rebuilt, once_e
         once__index_start_clock(directory->index, rebuild.latest + 1);
     }
     free(numbers.list);
+    free(rebuild.whole.bytes);
     once__log_abandon(rebuild.reader);
     return code;
 }

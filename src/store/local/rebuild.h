@@ -8,6 +8,7 @@
 
 typedef struct once__rebuilt {
     uint64_t segments;
+    uint64_t summaries; /* those of them that need not be read */
     uint64_t frames;
     uint64_t torn;    /* segments whose tail was cut */
     uint64_t damaged; /* ranges in quarantine */

@@ -10,6 +10,7 @@
 #include "store/local/check.h"
 #include "store/local/format.h"
 #include "store/local/log.h"
+#include "store/local/summary.h"
 
 static int fail(const once__check_t *check, const char *what, uint32_t segment)
 {
@@ -99,23 +100,22 @@ static uint64_t without_zeros(const once__image_t *image, uint64_t offset)
     return end - offset;
 }
 
-/* Copies one piece behind what `out` has. What is not a frame goes to quarantine. */
-static int move_piece(const once__check_t *check, const once__image_t *image,
-                      const once__piece_t *piece, uint8_t *out, uint64_t *end)
+/*
+ * Copies one piece to its place in `out`. What is not a frame goes to quarantine, and a frame that says nothing covers its place: others
+ * refer to frames by where they are.
+ */
+static int copy_piece(const once__check_t *check, const once__image_t *image,
+                      const once__piece_t *piece, uint8_t *out)
 {
-    once__place_t place = {image->number, *end};
-    const once__frame_t *frame = &piece->frame;
+    once__place_t place = {image->number, piece->offset};
 
     switch (piece->kind) {
     case ONCE__PIECE_FRAME:
-        if (frame->kind == ONCE__FRAME_RECORD) {
-            once__frame_write_bytes(out + *end, place, *end, frame->id, frame->bytes, frame->len);
-        } else {
-            once__frame_write(out + *end, place, *end, frame->id, NULL);
-        }
-        *end += frame->size;
+        memcpy(out + piece->offset, image->data + piece->offset, piece->length);
+        once__frame_set_watermark(out + piece->offset, place, piece->offset);
         return ONCE_OK;
     case ONCE__PIECE_DAMAGE:
+        once__frame_write_filler(out + piece->offset, place, piece->length);
         return keep(check, image, piece->offset, piece->length);
     case ONCE__PIECE_TORN:
         return keep(check, image, piece->offset, without_zeros(image, piece->offset));
@@ -126,21 +126,36 @@ static int move_piece(const once__check_t *check, const once__image_t *image,
     return ONCE_OK;
 }
 
-static int move_pieces(const once__check_t *check, const once__image_t *image, uint8_t *out,
+/* No frame is short enough to cover these: what follows goes with them. */
+static void widen(once__image_t *image, once__piece_t *piece)
+{
+    while (piece->kind == ONCE__PIECE_DAMAGE && piece->length < ONCE__FRAME_HEADER) {
+        once__piece_t behind;
+        once__image_piece(image, piece->offset + piece->length, &behind);
+        if (behind.length == 0) {
+            piece->kind = ONCE__PIECE_TORN;
+        }
+        piece->length += behind.length;
+    }
+}
+
+static int copy_pieces(const once__check_t *check, once__image_t *image, uint8_t *out,
                        uint64_t *end)
 {
-    uint64_t offset = ONCE__SEGMENT_HEADER;
     once__piece_t piece;
     int code;
 
     *end = ONCE__SEGMENT_HEADER;
-    do {
-        once__image_piece(image, offset, &piece);
-        code = move_piece(check, image, &piece, out, end);
-        offset += piece.length;
-    } while (code == ONCE_OK &&
-             (piece.kind == ONCE__PIECE_FRAME || piece.kind == ONCE__PIECE_DAMAGE));
-    return code;
+    for (;;) {
+        once__image_piece(image, *end, &piece);
+        widen(image, &piece);
+        code = copy_piece(check, image, &piece, out);
+        if (code != ONCE_OK ||
+            (piece.kind != ONCE__PIECE_FRAME && piece.kind != ONCE__PIECE_DAMAGE)) {
+            return code;
+        }
+        *end += piece.length;
+    }
 }
 
 /* Without its header nobody knows of which boot a segment is: of none, then its leases are over. */
@@ -165,7 +180,7 @@ static int rewrite(const once__check_t *check, const once__checked_t *segment)
                         image.size < ONCE__SEGMENT_HEADER ? image.size : ONCE__SEGMENT_HEADER);
         }
         header.number = segment->number;
-        code = code == ONCE_OK ? move_pieces(check, &image, out, &end) : code;
+        code = code == ONCE_OK ? copy_pieces(check, &image, out, &end) : code;
         code = code == ONCE_OK ? put_in_place(check, &header, out, end) : code;
     }
     free(out);
@@ -186,6 +201,19 @@ static int fill_gap(const once__check_t *check, const once__checked_t *before, u
     return ONCE_OK;
 }
 
+/* Before the segments change: a summary must not be of a segment that is another one by now. */
+static int remove_summaries(const once__check_t *check)
+{
+    for (size_t i = 0; i < check->count; i++) {
+        if (check->segments[i].broken || check->segments[i].misled) {
+            once__summary_remove(check->directory->segments_fd, check->segments[i].number);
+        }
+    }
+    return fsync(check->directory->segments_fd) == 0
+               ? ONCE_OK
+               : once__local_errno(check->err, "cannot write to", "segments");
+}
+
 int once__check_repair(once__check_t *check)
 {
     int code = make_quarantine(check);
@@ -197,6 +225,7 @@ int once__check_repair(once__check_t *check)
     if (code == ONCE_OK && fsync(check->directory->fd) != 0) {
         code = once__local_errno(check->err, "cannot write to", "the directory");
     }
+    code = code == ONCE_OK ? remove_summaries(check) : code;
     for (size_t i = 0; code == ONCE_OK && i < check->count; i++) {
         const once__checked_t *segment = &check->segments[i];
         if (segment->broken) {

@@ -15,6 +15,7 @@
 #include "sections.h"
 #include "store/local/decide.h"
 #include "store/local/directory.h"
+#include "store/local/summary.h"
 
 #define LOOKUPS 20000
 #define FILL    4096
@@ -80,8 +81,10 @@ static void report_reopen(const settings_t *settings, const char *path, uint64_t
            median(opened, TIMES) * 1e3);
 }
 
-static void report_rebuild(const char *path, uint64_t records)
+/* `what`: of the log, or of its summaries. */
+static void report_rebuild(const char *path, uint64_t records, const char *what)
 {
+    static uint64_t times; /* each with a key of its own */
     char index[PATH_ROOM + 8];
     double opened, granted;
     cost_t start, cost;
@@ -89,12 +92,31 @@ static void report_rebuild(const char *path, uint64_t records)
     (void)snprintf(index, sizeof(index), "%s/index", path);
     (void)unlink(index);
     start = cost_now();
-    reopen(path, records * 7 + 1, &opened, &granted);
+    reopen(path, records * 7 + ++times, &opened, &granted);
     cost = cost_since(&start);
-    report("index made anew from the log, records per second of CPU", ">= 1 M",
-           (double)records / cost.cpu >= 1e6 ? VERDICT_OK : VERDICT_SHORT,
+    report(what, ">= 1 M", (double)records / cost.cpu >= 1e6 ? VERDICT_OK : VERDICT_SHORT,
            "%.2f M  (%.2f s; by the clock %.2f s)", (double)records / cost.cpu / 1e6, cost.cpu,
            opened);
+}
+
+/* What the summaries of all finished segments cost, which a thread of each handle makes aside. */
+static void report_summaries(const char *path, uint64_t records)
+{
+    static const _Atomic int never;
+    once__directory_t directory;
+    uint32_t from = 0;
+    cost_t start, cost;
+
+    if (once__directory_open(&directory, path, NULL) != ONCE_OK) {
+        (void)fprintf(stderr, "bench_local: %s does not open\n", path);
+        exit(2);
+    }
+    start = cost_now();
+    once__summaries_make(directory.segments_fd, directory.index, &from, &never);
+    cost = cost_since(&start);
+    once__directory_close(&directory);
+    report("summaries of the segments, CPU per record", "-", VERDICT_NONE, "%.2f us",
+           cost.cpu / (double)records * 1e6);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ looking up */
@@ -221,7 +243,11 @@ void section_life(const settings_t *settings)
     load_close(&load);
     report_subject("a store with the records, left by a writer that was killed");
     report_reopen(settings, path, settings->records);
-    report_rebuild(path, settings->records);
+    report_rebuild(path, settings->records,
+                   "index made anew from the log, records per second of CPU");
+    report_summaries(path, settings->records);
+    report_rebuild(path, settings->records,
+                   "index made anew from summaries, records per second of CPU");
     look_up_by_api(path, settings->records, ids);
     look_up_by_store(path, ids);
     remove_tree(path);

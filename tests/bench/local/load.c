@@ -155,7 +155,7 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     response.status = 201;
     response.headers = &header;
     response.header_count = 1;
-    response.body = load_body(load->kind, load->next);
+    response.body = load_body(load->kind, load->bodies++);
     if (once_complete(claim, &response, completed, load) != ONCE_OK) {
         load->failed++;
         load->running--;

@@ -30,6 +30,7 @@ typedef struct load {
     once_t *once;
     load_kind_t kind;
     uint64_t next;   /* number of the next key */
+    uint64_t bodies; /* of responses that were given */
     int claims_only; /* claims are dropped, not completed */
 
     uint64_t left, running; /* asks to make; made and not finished */

@@ -40,7 +40,7 @@ typedef struct contest {
 
 static double bytes_per_ask(const settings_t *settings, int claims_only)
 {
-    enum { ASKS = 20000 };
+    enum { ASKS = 50000 };
     load_t load = {.claims_only = claims_only};
     char path[PATH_ROOM], segments[PATH_ROOM + 16];
     double bytes;
@@ -48,7 +48,7 @@ static double bytes_per_ask(const settings_t *settings, int claims_only)
     path_of(path, settings, "sizes");
     (void)snprintf(segments, sizeof(segments), "%s/segments", path);
     load_open(&load, path, "?reap=off&lease=1h");
-    load_run(&load, ASKS, FILL);
+    load_run(&load, ASKS, MANY);
     load_close(&load);
     bytes = (double)bytes_in(segments) / ASKS;
     remove_tree(path);

@@ -1,0 +1,139 @@
+/*
+ * `once gate` is told to end, to reload, or is killed: nothing is lost, nothing is done twice, nothing is left behind.
+ */
+#include "gateway.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAYMENT "{\"amount\": 4200}"
+
+/* INT and QUIT let the request that is there end; its answer is sent and recorded. */
+static void ending_waits_for_requests(void **state)
+{
+    static const int signals[] = {SIGQUIT, SIGINT};
+    gateway_t *g = *state;
+
+    for (int i = 0; i < 2; i++) {
+        const char *key = i == 0 ? "slow-0" : "slow-1";
+        reply_t reply;
+        int fd;
+        gateway_start(g, NULL, NULL);
+        process_expect(&g->gate, "once gate: ready\n");
+        fd = request_send(g->port, "/payments?delay=700", key, PAYMENT);
+        process_expect(&g->backend, key); /* it has been forwarded */
+        assert_int_equal(kill(g->gate.pid, signals[i]), 0);
+        reply = request_receive(fd);
+        assert_int_equal(reply.status, 201);
+        gateway_stop(g, 0, 0);
+    }
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_has(request(g->port, "/payments?delay=700", "slow-1", PAYMENT).text,
+               "Idempotent-Replayed");
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 2);
+}
+
+/* The second INT does not wait, and neither does TERM: what was forwarded is in doubt, and is not forwarded again under hold. */
+static void ending_at_once(void **state)
+{
+    gateway_t *g = *state;
+    reply_t reply;
+    int fd;
+
+    gateway_start(g, "--set", "once_recover hold", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    fd = request_send(g->port, "/payments?delay=60000", "slow", PAYMENT);
+    process_expect(&g->backend, "key slow");
+    assert_int_equal(kill(g->gate.pid, SIGINT), 0);
+    process_expect(&g->gate, "once gate: ending as soon as");
+    gateway_stop(g, SIGINT, 0);
+    close(fd);
+    gateway_start(g, "--set", "once_recover hold", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    reply = request(g->port, "/payments?delay=60000", "slow", PAYMENT);
+    assert_int_equal(reply.status, 409);
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 1);
+}
+
+/* HUP starts new workers and loses nothing. */
+static void reloading_keeps_serving(void **state)
+{
+    gateway_t *g = *state;
+    reply_t reply;
+    int fd;
+
+    gateway_start(g, "--set", "error_log stderr notice", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(request(g->port, "/payments", "before", PAYMENT).status, 201);
+    fd = request_send(g->port, "/payments?delay=500", "during", PAYMENT);
+    process_expect(&g->backend, "key during");
+    assert_int_equal(kill(g->gate.pid, SIGHUP), 0);
+    reply = request_receive(fd);
+    assert_int_equal(reply.status, 201);
+    assert_has(request(g->port, "/payments", "before", PAYMENT).text, "Idempotent-Replayed");
+    assert_int_equal(request(g->port, "/payments", "after", PAYMENT).status, 201);
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 3);
+}
+
+/* nginx does not outlive a gate that is killed, and the next one can listen there. */
+static void a_killed_gate_takes_nginx_along(void **state)
+{
+    gateway_t *g = *state;
+
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    kill(g->gate.pid, SIGKILL);
+    assert_int_equal(process_wait(&g->gate), -SIGKILL);
+    while (is_answered(g->port)) { /* until the system has ended it */
+    }
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
+    kill(g->gate.pid, SIGTERM);
+    assert_int_equal(process_wait(&g->gate), 0);
+}
+
+/* Workers of a master that is gone must not go on without it. */
+static void a_killed_nginx_ends_the_gate(void **state)
+{
+    gateway_t *g = *state;
+    char pattern[128];
+    glob_t found;
+    char pid[32] = "";
+    int fd;
+
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    snprintf(pattern, sizeof(pattern), "%s/once-gate-*/nginx.pid", g->scratch);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    fd = open(found.gl_pathv[0], O_RDONLY);
+    assert_true(read(fd, pid, sizeof(pid) - 1) > 0);
+    close(fd);
+    globfree(&found);
+    assert_int_equal(kill(atoi(pid), SIGKILL), 0);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
+    assert_has(g->gate.text, "nginx was ended by signal 9");
+    assert_int_equal(count_names(g->scratch), 0);
+    assert_false(is_answered(g->port));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH_GATEWAY(ending_waits_for_requests),    WITH_GATEWAY(ending_at_once),
+        WITH_GATEWAY(reloading_keeps_serving),      WITH_GATEWAY(a_killed_gate_takes_nginx_along),
+        WITH_GATEWAY(a_killed_nginx_ends_the_gate),
+    };
+    unsetenv("ONCE_STORE");
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
