@@ -16,10 +16,11 @@ set(ONCE_MODULE ${PROJECT_BINARY_DIR}/ngx_http_once_module.so)
 set(options --source ${ONCE_NGINX_SOURCE})
 if(ONCE_SANITIZE)
   list(APPEND options --sanitize ${ONCE_SANITIZE})
+  set(wrapper BYPRODUCTS ${PROJECT_BINARY_DIR}/nginx-sanitized)
 endif()
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/nginx/*.c ${PROJECT_SOURCE_DIR}/nginx/*.h)
 file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/once/*.h)
-add_custom_command(OUTPUT ${ONCE_MODULE}
+add_custom_command(OUTPUT ${ONCE_MODULE} ${wrapper}
   COMMAND ${CMAKE_COMMAND} -E env CC=${CMAKE_C_COMPILER} ${PROJECT_SOURCE_DIR}/scripts/build-module ${PROJECT_BINARY_DIR} ${options}
   DEPENDS ${sources} ${headers} ${PROJECT_SOURCE_DIR}/nginx/config ${PROJECT_SOURCE_DIR}/scripts/build-module once_static
   COMMENT "Building the nginx module" VERBATIM)

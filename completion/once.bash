@@ -16,7 +16,10 @@ _once_options() {
     local filter='--state --stuck --older --younger --scope --scope-file --scope-hash --limit'
     local target='--scope --scope-file --key'
     case $1 in
-    gate) echo --upstream --listen --store --route --scope --tls-cert --tls-key --status --set --workers --nginx --module --print-config ;;
+    gate)
+        echo --upstream --listen --store --route --scope --tls-cert --tls-key --status --set --workers --nginx --module
+        echo --print-config
+        ;;
     'keys list') echo "$filter --wide --json" ;;
     'keys show') echo "$target --headers --body --force --json" ;;
     'keys settle') echo "$target --claim --completed --status --header --body-file --failed --note --force --yes" ;;
@@ -65,7 +68,7 @@ _once() {
         fi
     elif [ "$COMP_CWORD" = 2 ] && [ -n "$(_once_commands "$first")" ]; then
         words="$(_once_commands "$first") --help"
-    elif [[ $previous == --*-file || $previous == --tls-* || $previous == --nginx || $previous == --module || ($first == backup && $current != -*) ]]; then
+    elif [[ $previous == --*-file || $previous =~ ^--(tls-.*|nginx|module)$ || ($first == backup && $current != -*) ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
     elif [ "$previous" = --state ]; then

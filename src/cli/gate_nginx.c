@@ -127,11 +127,23 @@ pid_t once__gate_start(const once__gate_nginx_t *nginx, int test, int *log)
     return pid;
 }
 
+/* "nginx version: nginx/1.22.1" */
+static unsigned read_version(const char *text)
+{
+    const char *slash = strchr(text, '/');
+    unsigned long parts[3] = {0};
+    char *end = NULL;
+
+    for (int i = 0; slash != NULL && i < 3; i++) {
+        parts[i] = strtoul(slash + 1, &end, 10);
+        slash = *end == '.' ? end : NULL;
+    }
+    return (unsigned)(parts[0] * 1000000 + parts[1] * 1000 + parts[2]);
+}
+
 unsigned once__gate_version(const char *nginx)
 {
     char text[200] = "";
-    unsigned a = 0, b = 0, c = 0;
-    const char *slash;
     ssize_t got;
     int ends[2];
     pid_t pid;
@@ -151,11 +163,7 @@ unsigned once__gate_version(const char *nginx)
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
     text[got > 0 ? got : 0] = '\0';
-    slash = strchr(text, '/');
-    if (slash == NULL || sscanf(slash, "/%u.%u.%u", &a, &b, &c) != 3) {
-        return 0;
-    }
-    return a * 1000000 + b * 1000 + c;
+    return read_version(text);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the trial */

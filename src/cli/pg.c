@@ -226,7 +226,7 @@ int once__pg_version(PGconn *conn)
     }
     free(there);
     text = once__pg_ask(conn, "SELECT coalesce(max(version), 0) FROM once.versions");
-    version = text != NULL ? atoi(text) : -1;
+    version = text != NULL ? (int)strtol(text, NULL, 10) : -1;
     free(text);
     return version;
 }

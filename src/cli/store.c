@@ -25,6 +25,8 @@ static const char *advice(int error)
         return "keep a copy of the store before changing anything";
     case ONCE_E_KEY:
         return "a key has 1 to 255 bytes";
+    case ONCE_E_CONFIG:
+        return "is the schema installed (once pg install), and may this user use it?";
     case ONCE_E_CONFLICT:
         return "somebody else did the same just now";
     default:
