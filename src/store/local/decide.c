@@ -236,15 +236,37 @@ int once__records_apply(once__records_t *records, once__op_t *op)
 
 /* --------------------------------------------------------------------------------------------- carrying and sweeping */
 
-/* Reads the record of an entry. 1: there is one that counts now. */
-static int read_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record)
+/* Reads the record of an entry. 1: there is one, durable or not. */
+static int read_any(once__records_t *records, const once__entry_t *entry, once__record_t *record)
 {
     once__frame_t frame;
 
     return once__log_read(records->log, entry->place, &frame) == ONCE_OK &&
            frame.kind == ONCE__FRAME_RECORD &&
-           decode(records, entry->place, &frame, record) == ONCE_OK &&
-           once__log_is_durable(records->log, entry->place);
+           decode(records, entry->place, &frame, record) == ONCE_OK;
+}
+
+/* The same; 1: there is one that counts now. */
+static int read_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record)
+{
+    return read_any(records, entry, record) && once__log_is_durable(records->log, entry->place);
+}
+
+/*
+ * For people who look: a record that is being written is there, too (a holder that renews writes all the time), but only that
+ * somebody is at work on it: how it ended is nobody's business before that is durable.
+ */
+static int see_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record)
+{
+    if (!read_any(records, entry, record)) {
+        return 0;
+    }
+    if (!once__log_is_durable(records->log, entry->place)) {
+        record->head.state = ONCE_STATE_PENDING;
+        record->head.expires = 0;
+        memset(&record->payload, 0, sizeof(record->payload));
+    }
+    return 1;
 }
 
 static int may_go(const once__records_t *records, const once__head_t *head)
@@ -450,7 +472,7 @@ static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard,
         once__record_t record;
         *after = entries[i].key;
         *inside = 1;
-        if (!read_entry(records, &entries[i].entry, &record) ||
+        if (!see_entry(records, &entries[i].entry, &record) ||
             !once__filter_passes(op->filter, &record, op->now)) {
             continue;
         }
@@ -519,7 +541,7 @@ void once__records_stats(once__records_t *records, once__op_t *op)
         }
         for (size_t i = 0; i < count; i++) {
             once__record_t record;
-            if (read_entry(records, &entries[i].entry, &record)) {
+            if (see_entry(records, &entries[i].entry, &record)) {
                 once__stats_add(&op->stats, &record, op->now);
             }
         }
