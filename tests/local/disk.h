@@ -32,8 +32,8 @@ struct disk {
     size_t file_count;
 
     _Atomic unsigned syncs, directory_syncs;
-    _Atomic int fail_sync; /* errno of every sync; 0: they work */
-    _Atomic int full;      /* no new room */
+    _Atomic int fail_sync;        /* errno of every sync; 0: they work */
+    _Atomic int full;             /* no new room */
     _Atomic int fail_write;       /* errno of every write to a segment; 0: they work */
     _Atomic unsigned writes_left; /* that work before that */
     _Atomic unsigned short_write; /* bytes that a write takes at most; 0: all of them */

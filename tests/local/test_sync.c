@@ -315,6 +315,27 @@ static void test_reading_needs_no_sync(void **state)
     once_claim_drop(held);
 }
 
+/* The writer stands before the gate: somebody else answers. */
+static void test_a_replay_waits_for_no_other_sync(void **state)
+{
+    seen_t seen = {0};
+    told_t told;
+
+    start("renew=off&reap=off");
+    assert_int_equal(complete(claim("done"), 200, "body", 4).outcome, ONCE_DONE);
+    gate_set(&the.gate, 1);
+    assert_int_equal(ask_later(the.once, "other", NULL, see, &seen), ONCE_OK);
+    wait_for_gate();
+    told = ask(the.once, "done", NULL);
+    assert_int_equal(told.error, ONCE_OK);
+    assert_int_equal(told.outcome, ONCE_REPLAY);
+    assert_int_equal(told.body_len, 4);
+    assert_int_equal(seen.calls, 0);
+    gate_set(&the.gate, 0);
+    wait_seen(the.once, &seen);
+    once_claim_drop(seen.told.claim);
+}
+
 /* A lease ends with the machine: its renewal is told at once, and synced all the same. */
 static void test_a_renewal_does_not_wait(void **state)
 {
@@ -358,6 +379,7 @@ int main(void)
         cmocka_unit_test_teardown(test_others_see_only_what_is_durable, end),
         cmocka_unit_test_teardown(test_a_batch_is_one_sync, end),
         cmocka_unit_test_teardown(test_reading_needs_no_sync, end),
+        cmocka_unit_test_teardown(test_a_replay_waits_for_no_other_sync, end),
         cmocka_unit_test_teardown(test_a_renewal_does_not_wait, end),
         cmocka_unit_test_teardown(test_relaxed_claims_do_not_wait, end),
     };

@@ -41,6 +41,7 @@ enum {
     BROKEN_UNSYNCED = 1 << 23,    /* what another process has written counts before its sync */
     BROKEN_OLD_INDEX = 1 << 24,   /* the index of another boot is believed */
     BROKEN_OLD_LEASES = 1 << 25,  /* so are its leases */
+    BROKEN_SUMMARIES = 1 << 26,   /* summaries of segments leave out a record */
 };
 
 typedef struct broken {

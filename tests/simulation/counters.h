@@ -79,6 +79,7 @@
     XX(LOST_UNSYNCED, 2, "decisions lost that nobody was told of, or renewals")                    \
     XX(CAME_BACK, 0, "expired records that came back from the log")                                \
     XX(PUT_OFF, 2, "answers put off: a record was not durable yet, or the store failed")           \
+    XX(SUMMARIES, 2, "segments that were not read after a crash, for their summaries")             \
     XX(RESTARTS, 2, "machines restarted in good order")                                            \
     XX(WRITE_ERRORS, 2, "writes that failed")                                                      \
     XX(DISK_ERRORS, 2, "syncs that failed")                                                        \

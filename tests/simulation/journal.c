@@ -1,6 +1,6 @@
 /*
  * What was decided and may yet be lost, in the order of each record. The ledger hears of it when it cannot be lost any more:
- * when its process has synced, or when somebody else was told of it, or changed it.
+ * when its process has synced, or when somebody else has who relied on it, or was told of it.
  */
 #include <string.h>
 
@@ -88,10 +88,6 @@ static void decided_event(machine_t *machine, sim_key_t *key, const message_t *m
     if (op->event.kind == ONCE__CLAIM && changed) {
         key->glimpsed |= 1u << (unsigned)(ledger_variant(key, &op->event) & 1);
     }
-    if (machine->journal[key->number] != NULL &&
-        machine->journal[key->number]->link != message->link) {
-        tell_ledger(machine, key, UINT32_MAX); /* it was relied upon */
-    }
     add(machine, key, message, after);
     if (machine->journal[key->number]->next == NULL && !changed) {
         tell_ledger(machine, key, 1);
@@ -136,12 +132,15 @@ void journal_decided(machine_t *machine, message_t *message, const mirror_t befo
     }
 }
 
+/* What stands before it, of another process, was relied upon. */
 void journal_synced(machine_t *machine, const link_t *link)
 {
     for (unsigned i = 0; i < machine->world->plan.keys; i++) {
-        if (machine->journal[i] != NULL && machine->journal[i]->link == link) {
-            tell_ledger(machine, &machine->world->ledger->keys[i], UINT32_MAX);
+        unsigned count = 0, place = 1;
+        for (const entry_t *e = machine->journal[i]; e != NULL; e = e->next, place++) {
+            count = e->link == link ? place : count;
         }
+        tell_ledger(machine, &machine->world->ledger->keys[i], count);
     }
 }
 

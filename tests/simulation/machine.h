@@ -67,6 +67,19 @@ void machine_pass(machine_t *machine, uint64_t ms);
 /* A handle on the store for a process. NULL: a violation. */
 once__store_t *machine_attach(process_t *process, once__loop_t *loop);
 
+/* ---- kernel.c ---- */
+
+/* From now on the library sees this machine's clocks and boot id, and its hooks are set; NULL: those of the real one. */
+void machine_runs(machine_t *machine);
+
+/* The power fails: what the disk holds at this very moment. */
+void machine_take_image(machine_t *machine);
+
+/* machine.c: all processes die, and the machine starts again. */
+void machine_dies(void *machine);
+
+/* ---- outside.c ---- */
+
 /* The record as the index has it now. */
 mirror_t machine_look(machine_t *machine, const sim_key_t *key);
 

@@ -37,9 +37,10 @@ struct message {
     once_filter_t filter;
     char secrets[ONCE__SECRETS_TEXT_SIZE];
     int reply_lost;
-    int replies;       /* the reply is on its way */
-    message_t *queued; /* behind it, in link->queue */
-    int told;          /* something certain */
+    int replies;            /* the reply is on its way */
+    message_t *queued;      /* behind it, in link->queue */
+    int told;               /* something certain */
+    const mirror_t *before; /* the records before it was decided; NULL: it has been */
 };
 
 message_t *message_new(link_t *link, once__op_t *op);

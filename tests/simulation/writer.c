@@ -3,6 +3,8 @@
  */
 #include "machine.h"
 
+#include "store/local/summary.h"
+
 static void commit(void *data);
 static void turn(void *data);
 
@@ -29,6 +31,18 @@ static void give_up(void *data)
     process_crash(process);
 }
 
+/* The journal hears of it once: when the writer has decided it, or when it was answered without one. */
+static void tell_journal(message_t *message)
+{
+    const mirror_t *before = message->before;
+
+    if (before != NULL) {
+        message->before = NULL;
+        world_count(message->link->world, COUNT_OPS);
+        journal_decided(message->link->world->machine, message, before);
+    }
+}
+
 static void answered(once__op_t *op)
 {
     message_t *message = (message_t *)(void *)((char *)op - offsetof(message_t, copy));
@@ -39,6 +53,7 @@ static void answered(once__op_t *op)
         server_drop(op);
         return;
     }
+    tell_journal(message);
     if (op->error == ONCE_E_UNAVAILABLE && !link->failed) {
         link->failed = 1;
         world_after(link->world, prng_between(&link->world->prng, 1, link->world->plan.lease / 2),
@@ -88,6 +103,7 @@ static void decide(message_t *message)
     for (unsigned i = 0; world->ledger->ready && i < world->plan.keys; i++) {
         before[i] = machine_look(machine, &world->ledger->keys[i]);
     }
+    message->before = before;
     message->replies = 1;
     message->copy.done = answered;
     message->copy.record = NULL;
@@ -96,10 +112,10 @@ static void decide(message_t *message)
     (void)link->local->vt->dispatch(link->local);
     once__local_decide(link->local);
     if (machine->down) {
+        message->before = NULL;
         return;
     }
-    world_count(world, COUNT_OPS);
-    journal_decided(machine, message, before);
+    tell_journal(message);
     (void)link->local->vt->dispatch(link->local);
     if (world_is_broken(world, BROKEN_EARLY_ACK)) {
         tell_early(message);
@@ -126,6 +142,15 @@ static void turn(void *data)
     world_after(world, prng_between(&world->prng, 0, world->quiet ? 3 : 25), commit, link);
 }
 
+/* A thread of some process makes summaries. */
+static void summarise(const machine_t *machine)
+{
+    static const _Atomic int never;
+    uint32_t from = 0;
+
+    once__summaries_make(machine->directory.segments_fd, machine->directory.index, &from, &never);
+}
+
 static void commit(void *data)
 {
     link_t *link = data;
@@ -143,6 +168,9 @@ static void commit(void *data)
         journal_synced(machine, link);
     }
     (void)link->local->vt->dispatch(link->local);
+    if (world_chance(link->world, 100)) {
+        summarise(machine);
+    }
     link->busy = link->queue != NULL;
     if (link->busy) {
         world_after(link->world, 0, turn, link);

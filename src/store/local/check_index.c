@@ -343,6 +343,14 @@ static int compare_index(once__check_t *check)
         check->report->index = ONCE_LOCAL_INDEX_NONE;
         return ONCE_OK;
     }
+    if (!once__index_locks_are_sound(compare.index)) {
+        once_local_finding_t finding = {.kind = "index"};
+        once__check_found(check, &finding,
+                          "the locks of the index are damaged, or one is held for ever");
+        check->report->index = ONCE_LOCAL_INDEX_DIFFERS;
+        once__index_close(compare.index);
+        return ONCE_OK;
+    }
     check->report->lost_known = 1;
     find_missing(&compare);
     find_leftovers(&compare);

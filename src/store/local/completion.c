@@ -69,9 +69,12 @@ static int plain_response(const once__frame_t *frame, uint64_t offset, once_slic
     once__record_t record;
 
     if (frame->kind == ONCE__FRAME_COMPLETION) {
-        int code = once__completion_read(&completion, frame, offset);
+        if (once__completion_read(&completion, frame, offset) != ONCE_OK ||
+            completion.template != 0) {
+            return ONCE_E_CORRUPT;
+        }
         *out = once__slice(completion.bytes, completion.size);
-        return code == ONCE_OK && completion.template == 0 ? ONCE_OK : ONCE_E_CORRUPT;
+        return ONCE_OK;
     }
     if (frame->kind != ONCE__FRAME_RECORD ||
         once__record_decode(&record, frame->bytes, frame->len) != ONCE_OK ||

@@ -234,6 +234,55 @@ int once__records_apply(once__records_t *records, once__op_t *op)
     return wait;
 }
 
+/* ---------------------------------------------------------------------------------------------------------- glances */
+
+/* The shard is locked. 1: what is there is final, and durable, and in memory. */
+static int load_final(const once__records_t *records, const uint8_t *id, current_t *current)
+{
+    const once__place_t *place = &current->entry.place;
+
+    memset(current, 0, sizeof(*current));
+    return once__index_find(records->index, id, &current->cursor, &current->entry) &&
+           current->entry.state == ONCE_STATE_COMPLETED &&
+           place->offset <
+               atomic_load(&once__index_segment(records->index, place->segment)->synced) &&
+           once__log_read(records->log, *place, &current->frame) == ONCE_OK &&
+           current->frame.kind == ONCE__FRAME_RECORD &&
+           memcmp(current->frame.id, id, ONCE_ID_SIZE) == 0 &&
+           decode(records, *place, &current->frame, &current->record) == ONCE_OK;
+}
+
+static int answer_final(const once__records_t *records, once__op_t *op, const current_t *current)
+{
+    once__step_t step;
+
+    once__step(records->rules, &current->record.head, &op->event, records->clock, &step);
+    if (step.changed || (step.outcome != ONCE_REPLAY && step.outcome != ONCE_MISMATCH)) {
+        return 0;
+    }
+    op->error = ONCE_OK;
+    op->outcome = step.outcome;
+    op->now = step.now;
+    op->head = step.next;
+    op->record = NULL;
+    answer_record(op, &current->record);
+    return 1;
+}
+
+int once__records_glance(once__records_t *records, once__op_t *op)
+{
+    current_t current;
+    int answered;
+
+    if (op->kind != ONCE__OP_EVENT || op->event.kind != ONCE__CLAIM ||
+        !once__index_try_lock(records->index, op->id)) {
+        return 0;
+    }
+    answered = load_final(records, op->id, &current) && answer_final(records, op, &current);
+    once__index_unlock(records->index, op->id);
+    return answered;
+}
+
 /* --------------------------------------------------------------------------------------------- carrying and sweeping */
 
 /* Reads the record of an entry. 1: there is one, durable or not. */

@@ -20,6 +20,12 @@ typedef struct once__records {
 int once__records_apply(once__records_t *records, once__op_t *op);
 
 /*
+ * Answers a claim of a record that is completed and durable, if nothing has to be waited for: no lock, no disk. 1: answered; 0: it
+ * is for once__records_apply. Writes nothing. For another thread than the writer's, with a log of its own that never waits.
+ */
+int once__records_glance(once__records_t *records, once__op_t *op);
+
+/*
  * Moves the pending and unknown records of the oldest segment to ours (or `everything` that still counts), and syncs. ONCE_OK:
  * nothing of that is there any more. ONCE_E_NOT_FOUND: everything would be too much.
  */

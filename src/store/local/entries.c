@@ -105,10 +105,8 @@ static void free_table(once__index_t *index, uint64_t table)
 
 /* ---------------------------------------------------------------------------------------------------------- entries */
 
-static void lock_shard(once__index_t *index, once__shard_t *shard)
+static void locked(once__index_t *index, once__shard_t *shard, int code)
 {
-    int code = pthread_mutex_lock(&shard->lock);
-
     if (code == EOWNERDEAD) {
         /* Its last frame may have no entry. It is in a segment that exists. */
         shard->floor = once__index_end_segment(index) - 1;
@@ -117,9 +115,26 @@ static void lock_shard(once__index_t *index, once__shard_t *shard)
     assert(code == 0);
 }
 
+static void lock_shard(once__index_t *index, once__shard_t *shard)
+{
+    locked(index, shard, pthread_mutex_lock(&shard->lock));
+}
+
 void once__index_lock(once__index_t *index, const uint8_t *id)
 {
     lock_shard(index, shard_of(index, id));
+}
+
+int once__index_try_lock(once__index_t *index, const uint8_t *id)
+{
+    once__shard_t *shard = shard_of(index, id);
+    int code = pthread_mutex_trylock(&shard->lock);
+
+    if (code == EBUSY) {
+        return 0;
+    }
+    locked(index, shard, code);
+    return 1;
 }
 
 void once__index_unlock(once__index_t *index, const uint8_t *id)

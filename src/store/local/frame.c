@@ -219,8 +219,8 @@ static size_t likely_length(const uint8_t *data, size_t room)
 }
 
 /*
- * Whoever gets bytes of his own into a response could make every second word of it look like the beginning of a long frame, and
- * each would be summed up: so there is a limit to that, which no honest segment comes near.
+ * Whoever gets bytes of his own into a response could make every second word of it look like the beginning of a long
+ * frame, and each would be summed up: so there is a limit to that, which no honest segment comes near.
  */
 #define EFFORT 8 /* bytes summed up, for each byte of the segment */
 

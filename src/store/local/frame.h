@@ -55,8 +55,8 @@ uint32_t once__frame_padded(size_t len);
 uint32_t once__frame_size(const once__record_t *record);
 
 /*
- * Writes the frame to `out`, which is where `place` says. `record` NULL: the record with this id was removed; `id` NULL, too:
- * the segment is sealed.
+ * Writes the frame to `out`, which is where `place` says. `record` NULL: the record with this id was removed; `id`
+ * NULL, too: the segment is sealed.
  */
 void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
                        const once__record_t *record);
@@ -65,7 +65,10 @@ void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, co
 void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
                              const uint8_t *id, const uint8_t *bytes, size_t len);
 
-/* Everything around the `len` bytes that stand behind where the header will be. Returns the size with padding. `id` NULL: zero. */
+/*
+ * Everything around the `len` bytes that stand behind where the header will be. Returns the size with padding. `id`
+ * NULL: zero.
+ */
 uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t watermark,
                                   uint8_t kind, const uint8_t *id, size_t len);
 
@@ -76,12 +79,15 @@ int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *d
 int once__frame_has_record(const once__frame_t *frame);
 
 /*
- * What the envelope of its record says; for a whole record, all of its head. ONCE_OK, ONCE_E_NEWER; ONCE_E_CORRUPT: also when it has
- * none.
+ * What the envelope of its record says; for a whole record, all of its head. ONCE_OK, ONCE_E_NEWER; ONCE_E_CORRUPT:
+ * also when it has none.
  */
 int once__frame_head(const once__frame_t *frame, once__head_t *head);
 
-/* Covers `len` bytes of damage, at least ONCE__FRAME_HEADER, with frames that say nothing: what stands behind stays where it is. */
+/*
+ * Covers `len` bytes of damage, at least ONCE__FRAME_HEADER, with frames that say nothing: what stands behind stays
+ * where it is.
+ */
 void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t len);
 
 /* Gives a frame that was copied to its place another watermark. */
@@ -90,8 +96,9 @@ void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t wate
 /* ---- completions ---- */
 
 /*
- * A completion says only what is new: the envelope and the response. The rest is in the frame that the record had before, its claim. The
- * response may be packed against that of another record. Both stand before it in the same segment, which goes as a whole.
+ * A completion says only what is new: the envelope and the response. The rest is in the frame that the record had
+ * before, its claim. The response may be packed against that of another record. Both stand before it in the same
+ * segment, which goes as a whole.
  */
 typedef struct once__completion {
     const uint8_t *envelope;
@@ -111,24 +118,25 @@ int once__completion_read(once__completion_t *completion, const once__frame_t *f
                           uint64_t offset);
 
 /*
- * Writes the frame around a response whose bytes stand at `out` + ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER already. Returns its size
- * with padding.
+ * Writes the frame around a response whose bytes stand at `out` + ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER already.
+ * Returns its size with padding.
  */
 uint32_t once__completion_write(uint8_t *out, once__place_t place, uint64_t watermark,
                                 const once__record_t *record, const once__completion_t *completion);
 
 /*
- * The bytes of the whole record, as a frame of kind record would have them, in `out` of ONCE__RECORD_REST + `completion->len` bytes.
- * `claim` and `template` (NULL: none) are the frames that it refers to, valid ones. ONCE_OK; ONCE_E_CORRUPT: they do not fit.
+ * The bytes of the whole record, as a frame of kind record would have them, in `out` of ONCE__RECORD_REST +
+ * `completion->len` bytes. `claim` and `template` (NULL: none) are the frames that it refers to, valid ones. ONCE_OK;
+ * ONCE_E_CORRUPT: they do not fit.
  */
 int once__completion_expand(const once__completion_t *completion, const uint8_t *id,
                             const once__frame_t *claim, const once__frame_t *template, uint8_t *out,
                             size_t *len);
 
 /*
- * The same for who has all of a segment in memory: if `frame` at `place` is a completion, it becomes a frame of kind record, whose bytes
- * are in `whole`; its size stays that which it has in the segment. ONCE_OK; ONCE_E_CORRUPT: what it refers to is damaged;
- * ONCE_E_NOMEM.
+ * The same for who has all of a segment in memory: if `frame` at `place` is a completion, it becomes a frame of kind
+ * record, whose bytes are in `whole`; its size stays that which it has in the segment. ONCE_OK; ONCE_E_CORRUPT: what it
+ * refers to is damaged; ONCE_E_NOMEM.
  */
 typedef struct once__whole {
     uint8_t *bytes; /* the caller frees them */
@@ -152,8 +160,9 @@ typedef struct once__search {
 } once__search_t;
 
 /*
- * Looks behind an invalid place. `data` is the whole segment of `size` bytes. Takes time in proportion to the size, whatever the
- * bytes are: where they look like so many frames that the truth is too dear, all of them are taken for damage.
+ * Looks behind an invalid place. `data` is the whole segment of `size` bytes. Takes time in proportion to the size,
+ * whatever the bytes are: where they look like so many frames that the truth is too dear, all of them are taken for
+ * damage.
  */
 once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
                                once__place_t place, uint64_t *next);

@@ -1,6 +1,6 @@
 /*
- * A segment's file as bytes in memory, for those who check or copy it: read without a mapping, so that a disk that cannot read is
- * an error and not a signal, and so that nothing changes while it is looked at.
+ * A segment's file as bytes in memory, for those who check or copy it: read without a mapping, so that a disk that
+ * cannot read is an error and not a signal, and so that nothing changes while it is looked at.
  */
 #ifndef ONCE_STORE_LOCAL_IMAGE_H
 #define ONCE_STORE_LOCAL_IMAGE_H
@@ -17,8 +17,8 @@ typedef struct once__image {
 } once__image_t;
 
 /*
- * Reads the file of a segment. ONCE_OK; ONCE_E_NOT_FOUND: there is none, or it was dropped while it was read; ONCE_E_IO and errno;
- * ONCE_E_NOMEM.
+ * Reads the file of a segment. ONCE_OK; ONCE_E_NOT_FOUND: there is none, or it was dropped while it was read; ONCE_E_IO
+ * and errno; ONCE_E_NOMEM.
  */
 int once__image_read(once__image_t *image, int segments_fd, uint32_t number);
 void once__image_free(once__image_t *image);
@@ -45,20 +45,25 @@ typedef struct once__piece {
 } once__piece_t;
 
 /*
- * The piece at `offset`; the first one is at ONCE__SEGMENT_HEADER. A frame whose reference leads to something damaged is damage itself.
+ * The piece at `offset`; the first one is at ONCE__SEGMENT_HEADER. A frame whose reference leads to something damaged
+ * is damage itself.
  */
 void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *piece);
 
 /* ---- making files ---- */
 
 /*
- * Writes a whole segment: the header, `data` from ONCE__SEGMENT_HEADER to `end` (room for a header before that), and the frame that
- * seals it. Durable when it returns, except its name. ONCE_OK, or ONCE_E_IO, ONCE_E_FULL, ONCE_E_NOMEM and errno.
+ * Writes a whole segment: the header, `data` from ONCE__SEGMENT_HEADER to `end` (room for a header before that), and
+ * the frame that seals it. Durable when it returns, except its name. ONCE_OK, or ONCE_E_IO, ONCE_E_FULL, ONCE_E_NOMEM
+ * and errno.
  */
 int once__image_write(int segments_fd, const char *name, once__segment_header_t *header,
                       const uint8_t *data, uint64_t end);
 
-/* The numbers of all segment files, sorted; malloc'd. `unfinished` counts files that are not segments yet. ONCE_OK, IO, NOMEM. */
+/*
+ * The numbers of all segment files, sorted; malloc'd. `unfinished` counts files that are not segments yet. ONCE_OK, IO,
+ * NOMEM.
+ */
 int once__image_list(int segments_fd, uint32_t **numbers, size_t *count, uint64_t *unfinished);
 
 #endif

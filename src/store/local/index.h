@@ -116,6 +116,7 @@ void once__index_stats(const once__index_t *index, once__index_stats_t *stats);
 /* ---- one record: lock its shard, look, perhaps set, unlock ---- */
 
 void once__index_lock(once__index_t *index, const uint8_t *id);
+int once__index_try_lock(once__index_t *index, const uint8_t *id); /* 1, or 0: somebody has it */
 void once__index_unlock(once__index_t *index, const uint8_t *id);
 
 /*
@@ -144,6 +145,9 @@ int once__index_make_room(once__index_t *index, const uint8_t *id);
  */
 void once__index_set(once__index_t *index, const uint8_t *id, uint64_t cursor, int replace,
                      const once__entry_t *entry);
+
+/* Can the locks of all shards be taken and given back? Waits some seconds where one is held. 1 or 0: they are damaged. */
+int once__index_locks_are_sound(once__index_t *index);
 
 /* ---- all records, shard by shard ---- */
 

@@ -34,6 +34,9 @@ typedef struct local {
     once__disk_t disk;
 
     once__oplist_t submitted; /* the host's, until dispatch hands it over */
+    once__records_t glances;  /* of the host: its own log, for reading only */
+    uint32_t first_segment;   /* when it last looked */
+    _Atomic int failed;       /* the log has: nothing is answered any more but that */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -266,6 +269,7 @@ static void commit_batch(local_t *local, once__oplist_t *later)
 {
     if (once__log_sync(local->records.log) != ONCE_OK) {
         fail_all(later, ONCE_E_NOREPLY);
+        atomic_store(&local->failed, once__log_failed(local->records.log));
     }
     give_answers(local, later);
 }
@@ -338,6 +342,30 @@ static void answers_ready(once__source_t *source, uint32_t events)
     }
 }
 
+/*
+ * A replay needs no writer if what it wants is at hand: to hand it over and back costs more than all the rest of it. What can be
+ * answered goes to `answers`.
+ */
+static void glance(local_t *local, once__oplist_t *answers)
+{
+    once__records_t *records = &local->glances;
+    once__oplist_t all;
+    once__op_t *op = local->submitted.first;
+
+    once__oplist_init(&all);
+    once__oplist_move(&all, &local->submitted);
+    records->clock = once__index_now(records->index);
+    if (local->first_segment != once__index_first_segment(records->index)) {
+        local->first_segment = once__index_first_segment(records->index);
+        once__log_forget_readers(records->log);
+    }
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        once__oplist_add(once__records_glance(records, op) ? answers : &local->submitted, op);
+        op = next;
+    }
+}
+
 static int local_dispatch(once__store_t *store)
 {
     local_t *local = (local_t *)store;
@@ -348,6 +376,9 @@ static int local_dispatch(once__store_t *store)
     (void)pthread_mutex_lock(&local->lock);
     once__oplist_move(&answers, &local->answers);
     (void)pthread_mutex_unlock(&local->lock);
+    if (local->submitted.first != NULL && !atomic_load(&local->failed)) {
+        glance(local, &answers);
+    }
     count = once__oplist_finish(&answers);
     if (local->submitted.first != NULL) {
         (void)pthread_mutex_lock(&local->lock);
@@ -397,7 +428,13 @@ static int open_log(local_t *local, uint64_t segment_size)
     local->records.log = once__log_open(&config);
     local->records.index = local->directory.index;
     local->records.rules = &once__rules;
-    return local->records.log != NULL ? ONCE_OK : ONCE_E_NOMEM;
+    local->glances = local->records;
+    local->glances.log = once__log_open(&config);
+    if (local->records.log == NULL || local->glances.log == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    once__log_never_wait(local->glances.log);
+    return ONCE_OK;
 }
 
 static int open_descriptor(local_t *local)
@@ -452,6 +489,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     code = open_log(local, segment_size);
     code = code == ONCE_OK ? open_thread(local) : code;
     if (code != ONCE_OK) {
+        once__log_abandon(local->glances.log);
         once__log_abandon(local->records.log);
         once__directory_abandon(&local->directory);
         if (local->source.fd >= 0) {
@@ -497,6 +535,7 @@ static void local_close(once__store_t *store)
     /* What the writer had was done; what the host still had was not. */
     (void)once__oplist_finish(&local->answers);
     once__oplist_close(&local->submitted);
+    once__log_abandon(local->glances.log);
     (void)once__log_close(local->records.log);
     once__directory_close(&local->directory);
     (void)pthread_cond_destroy(&local->work);
@@ -512,6 +551,7 @@ static void local_abandon(once__store_t *store)
     if (local->source.fd >= 0) {
         (void)close(local->source.fd);
     }
+    once__log_abandon(local->glances.log);
     once__log_abandon(local->records.log);
     once__directory_abandon(&local->directory);
     free(local);

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #define FIRST_SIZE ((uint64_t)1 << 20)
-#define AHEAD      ((uint64_t)512 << 10)
+#define AHEAD      ((uint64_t)1 << 20)
+#define ZEROS      ((uint64_t)64 << 10)
 
 /* ------------------------------------------------------------------------------------------------------------- disk */
 
@@ -126,8 +127,8 @@ static void release_segment(once__segment_t *segment)
 }
 
 /*
- * Everything in it is durable and nobody will append. The last frame says so; it is written after the sync, or a crash could leave
- * it behind without what it vouches for. It need not be synced itself.
+ * Everything in it is durable and nobody will append. The last frame says so; it is written after the sync, or a crash
+ * could leave it behind without what it vouches for. It need not be synced itself.
  */
 static void seal(once__log_t *log, once__segment_t *segment)
 {
@@ -152,24 +153,31 @@ static void seal(once__log_t *log, once__segment_t *segment)
 }
 
 /*
- * A sync is dearer when it has to note that blocks are in use that were only promised until now. So zeros go ahead of the frames, many
- * blocks at a time, and nearly all syncs only overwrite. It is no harm if that fails.
+ * A sync is dearer when it has to note that blocks are in use that were only promised until now. So zeros go ahead of
+ * the frames, many blocks at a time, and nearly all syncs only overwrite. It is no harm if that fails.
  */
 static void prepare_blocks(once__log_t *log)
 {
-    static const uint8_t zeros[AHEAD];
+    static uint8_t zeros[ZEROS]; /* not const: it need not be in the program's file */
     once__segment_t *active = &log->active;
     uint64_t from = active->tail, to = from + AHEAD < active->size ? from + AHEAD : active->size;
 
-    if (from > active->ready) {
-        (void)once__log_write(log, active->fd, zeros, to - from, from);
-        active->ready = to;
+    if (from <= active->ready) {
+        return;
+    }
+    active->ready = to;
+    while (from < to) {
+        uint64_t len = to - from < ZEROS ? to - from : ZEROS;
+        if (once__log_write(log, active->fd, zeros, len, from) != 0) {
+            return;
+        }
+        from += len;
     }
 }
 
 /*
- * What only the window has goes to the file. When the disk is full nothing is lost: the window has it still, and all of it is
- * written again. Any other failure is final.
+ * What only the window has goes to the file. When the disk is full nothing is lost: the window has it still, and all of
+ * it is written again. Any other failure is final.
  */
 static int flush(once__log_t *log)
 {
@@ -306,7 +314,10 @@ static void move_window(once__window_t *window, uint64_t offset)
     atomic_store(&window->from, offset);
 }
 
-/* Where a frame of `size` is to be made: in the window, or in memory of its own when it is larger than that. NULL and why. */
+/*
+ * Where a frame of `size` is to be made: in the window, or in memory of its own when it is larger than that. NULL and
+ * why.
+ */
 static uint8_t *begin_frame(once__log_t *log, uint64_t size, uint32_t not_before,
                             once__place_t *place, int *code)
 {
@@ -444,6 +455,7 @@ void once__log_abandon(once__log_t *log)
     for (unsigned i = 0; i < ONCE__READERS; i++) {
         if (log->readers[i].number != 0) {
             (void)munmap((void *)(uintptr_t)log->readers[i].map, log->readers[i].size);
+            free(log->readers[i].resident);
         }
     }
     for (unsigned i = 0; i < ONCE__BUFFERS; i++) {

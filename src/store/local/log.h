@@ -1,8 +1,8 @@
 /*
  * The log: segments of all processes to read from, and one of our own to append to.
  *
- * Used by one thread. Errors of the disk are told as they come; a failed sync is final (once__log_failed): what the kernel did
- * with the pages is not known, so nothing is ever tried again as if nothing had happened.
+ * Used by one thread. Errors of the disk are told as they come; a failed sync is final (once__log_failed): what the
+ * kernel did with the pages is not known, so nothing is ever tried again as if nothing had happened.
  */
 #ifndef ONCE_STORE_LOCAL_LOG_H
 #define ONCE_STORE_LOCAL_LOG_H
@@ -40,15 +40,15 @@ int once__log_close(once__log_t *log);
 void once__log_abandon(once__log_t *log);
 
 /*
- * Appends a frame for `record` (NULL: removed) to our segment, whose number will be at least `not_before`. ONCE_OK; ONCE_E_FULL;
- * ONCE_E_IO; ONCE_E_TOO_BIG.
+ * Appends a frame for `record` (NULL: removed) to our segment, whose number will be at least `not_before`. ONCE_OK;
+ * ONCE_E_FULL; ONCE_E_IO; ONCE_E_TOO_BIG.
  */
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint32_t not_before, once__place_t *place);
 
 /*
- * The same for a record that is completed now and had its frame at `claim` until now: a short frame that refers to that one, if both
- * are in our segment. Nothing but the envelope and the response may be another than there.
+ * The same for a record that is completed now and had its frame at `claim` until now: a short frame that refers to that
+ * one, if both are in our segment. Nothing but the envelope and the response may be another than there.
  */
 int once__log_complete(once__log_t *log, const once__record_t *record, once__place_t claim,
                        uint32_t not_before, once__place_t *place);
@@ -58,18 +58,25 @@ int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__hea
                    uint32_t not_before, once__place_t *place);
 
 /*
- * Makes everything that was appended durable: one write and one sync, two when a segment was finished meanwhile. ONCE_OK; ONCE_E_FULL:
- * the disk takes no more, nothing was synced, and the next sync tries again (nothing is appended before it succeeds); ONCE_E_IO.
+ * Makes everything that was appended durable: one write and one sync, two when a segment was finished meanwhile.
+ * ONCE_OK; ONCE_E_FULL: the disk takes no more, nothing was synced, and the next sync tries again (nothing is appended
+ * before it succeeds); ONCE_E_IO.
  */
 int once__log_sync(once__log_t *log);
 int once__log_failed(const once__log_t *log);
 
 /*
- * Reads the frame at `place` into memory of the log's, valid until the next read. A completion is made whole: its kind is then that of a
- * record. ONCE_OK; ONCE_E_NOT_FOUND: the segment was
- * dropped meanwhile; ONCE_E_CORRUPT; ONCE_E_IO; ONCE_E_NOMEM.
+ * Reads the frame at `place` into memory of the log's, valid until the next read. A completion is made whole: its kind
+ * is then that of a record. ONCE_OK; ONCE_E_NOT_FOUND: the segment was dropped meanwhile; ONCE_E_CORRUPT; ONCE_E_IO;
+ * ONCE_E_NOMEM.
  */
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
+
+/* From now on reads never wait for the disk: ONCE_E_UNAVAILABLE instead, when what they want is not in memory. */
+void once__log_never_wait(once__log_t *log);
+
+/* Gives back the mappings of segments that were dropped: their files take room until then. */
+void once__log_forget_readers(once__log_t *log);
 
 /* Is the frame durable? What a writer left behind that is gone is made so. */
 int once__log_is_durable(once__log_t *log, once__place_t place);

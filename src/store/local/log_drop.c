@@ -61,8 +61,8 @@ static void remove_file(const once__log_t *log, uint32_t number, uint64_t size)
 }
 
 /*
- * The sync makes the files go in order on the disk, too: a gap between them would be a missing segment. And a file that could
- * come back under its old name must not be used again before.
+ * The sync makes the files go in order on the disk, too: a gap between them would be a missing segment. And a file that
+ * could come back under its old name must not be used again before.
  */
 static int forget_segment(once__log_t *log, uint32_t number)
 {
@@ -129,9 +129,9 @@ static int set_marks(once__log_t *log, uint32_t number)
 }
 
 /*
- * A newer frame of a record may not be durable yet, in a segment of ours or of others: then the one in the segment that is to
- * go is all that a crash would leave. So the newer ones come first. We do not wait for others: the next attempt will find their
- * marks reached.
+ * A newer frame of a record may not be durable yet, in a segment of ours or of others: then the one in the segment that
+ * is to go is all that a crash would leave. So the newer ones come first. We do not wait for others: the next attempt
+ * will find their marks reached.
  */
 static int is_replaced(once__log_t *log, uint32_t number)
 {
@@ -148,9 +148,10 @@ static int is_replaced(once__log_t *log, uint32_t number)
 }
 
 /*
- * Can it go? When everything in it has expired; or when so little in it still counts that carrying it on costs less than keeping
- * the rest: one answer that is kept for a month must not keep a month of others. The few records of a finished segment are
- * carried in any case (short-lived processes leave many of those), but not those of our own: they would move for ever.
+ * Can it go? When everything in it has expired; or when so little in it still counts that carrying it on costs less
+ * than keeping the rest: one answer that is kept for a month must not keep a month of others. The few records of a
+ * finished segment are carried in any case (short-lived processes leave many of those), but not those of our own: they
+ * would move for ever.
  */
 #define SPARSE 16
 #define FEW    64

@@ -34,6 +34,8 @@ typedef struct once__reader {
     uint32_t number; /* 0: none */
     const uint8_t *map;
     uint64_t size;
+    uint8_t *resident;    /* NULL, or a bit for each page that was in memory a moment ago */
+    uint64_t resident_at; /* when that moment began */
 } once__reader_t;
 
 /* A place that another's segment must be synced up to. */
@@ -52,6 +54,7 @@ struct once__log {
     once__window_t *window; /* of the active segment; NULL when there is none */
     uint64_t next_size;
     once__reader_t readers[ONCE__READERS]; /* by number */
+    int never_wait;                        /* reads give up when they would wait for the disk */
     once__templates_t templates;           /* of the active segment */
     struct {
         uint8_t *bytes;
@@ -89,9 +92,6 @@ int once__log_retire(once__log_t *log);
 
 /* Takes over what a writer left who is gone: syncs it, so that it counts. 1 when it is sealed now. */
 int once__log_seal_dead(once__log_t *log, uint32_t number);
-
-/* Gives back the mappings of segments that were dropped: their files take room until then. */
-void once__log_forget_readers(once__log_t *log);
 
 /* What errno means to whoever wanted to write. */
 int once__log_errno(void);

@@ -16,6 +16,8 @@
 
 #define BUFFER_KEEP ((size_t)1 << 20)
 #define CHUNK       ((uint64_t)64 << 10)
+#define PAGE        ((uint64_t)4096)
+#define RESIDENT_MS 1000
 
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
@@ -23,6 +25,8 @@ static void release_reader(once__reader_t *reader)
 {
     if (reader->number != 0) {
         (void)munmap((void *)(uintptr_t)reader->map, reader->size);
+        free(reader->resident);
+        reader->resident = NULL;
         reader->number = 0;
     }
 }
@@ -39,7 +43,7 @@ void once__log_forget_readers(once__log_t *log)
 }
 
 /* Maps a segment for reading, or finds it mapped. */
-static int find_reader(once__log_t *log, uint32_t number, const once__reader_t **out)
+static int find_reader(once__log_t *log, uint32_t number, once__reader_t **out)
 {
     once__reader_t *reader = &log->readers[number % ONCE__READERS];
     char name[ONCE__SEGMENT_NAME];
@@ -89,8 +93,59 @@ static uint8_t *grow_buffer(once__log_t *log, unsigned which, size_t size)
 }
 
 /*
- * Copies first and checks the copy: the segment may be dropped and its file used again while we read, and so may a window. `data`
- * begins at the frame and has `room` bytes.
+ * Are these bytes of the file in memory, so that touching them does not wait for the disk? What was there a moment ago is taken to
+ * be there still: asking the kernel costs more than reading.
+ */
+static int is_resident(const once__log_t *log, once__reader_t *reader, uint64_t from, uint64_t to)
+{
+    uint64_t now = once__index_now(log->config.index);
+    size_t bytes = (size_t)(reader->size / PAGE + 8) / 8;
+
+    if (reader->resident == NULL || now - reader->resident_at > RESIDENT_MS) {
+        free(reader->resident);
+        reader->resident = calloc(bytes, 1);
+        reader->resident_at = now;
+    }
+    for (uint64_t page = from / PAGE; page * PAGE < to; page++) {
+        unsigned char in_memory = 0;
+        if (reader->resident == NULL) {
+            return 0;
+        }
+        if (reader->resident[page / 8] >> page % 8 & 1) {
+            continue;
+        }
+        if (mincore((void *)(uintptr_t)(reader->map + page * PAGE), 1, &in_memory) != 0 ||
+            !(in_memory & 1)) {
+            return 0;
+        }
+        reader->resident[page / 8] |= (uint8_t)(1u << page % 8);
+    }
+    return 1;
+}
+
+void once__log_never_wait(once__log_t *log)
+{
+    log->never_wait = 1;
+}
+
+/* The length of the frame there is known only from its first page. */
+static int may_read(const once__log_t *log, once__reader_t *reader, uint64_t offset)
+{
+    uint64_t len;
+
+    if (!log->never_wait || reader->size - offset < ONCE__FRAME_HEADER) {
+        return 1;
+    }
+    if (!is_resident(log, reader, offset, offset + ONCE__FRAME_HEADER)) {
+        return 0;
+    }
+    len = once__get32(reader->map + offset);
+    return len > reader->size - offset || is_resident(log, reader, offset, offset + len);
+}
+
+/*
+ * Copies first and checks the copy: the segment may be dropped and its file used again while we read, and so may a
+ * window. `data` begins at the frame and has `room` bytes.
  */
 static int copy_frame(once__log_t *log, unsigned which, const uint8_t *data, uint64_t room,
                       once__place_t place, once__frame_t *frame)
@@ -114,8 +169,8 @@ static int copy_frame(once__log_t *log, unsigned which, const uint8_t *data, uin
 }
 
 /*
- * The window that has the frame: our own as far back as it goes; another's only for what the file does not have. NULL: none, and
- * then the file has it.
+ * The window that has the frame: our own as far back as it goes; another's only for what the file does not have. NULL:
+ * none, and then the file has it.
  */
 static const once__window_t *window_with(const once__log_t *log, once__place_t place, uint64_t *at)
 {
@@ -140,7 +195,7 @@ static int read_frame(once__log_t *log, unsigned which, once__place_t place, onc
 {
     uint64_t at = 0;
     const once__window_t *window = window_with(log, place, &at);
-    const once__reader_t *reader;
+    once__reader_t *reader;
     int code = ONCE_E_CORRUPT;
 
     if (window != NULL) {
@@ -150,12 +205,16 @@ static int read_frame(once__log_t *log, unsigned which, once__place_t place, onc
         return code;
     }
     code = find_reader(log, place.segment, &reader);
-    if (code == ONCE_OK) {
-        code = place.offset > reader->size ? ONCE_E_CORRUPT
-                                           : copy_frame(log, which, reader->map + place.offset,
-                                                        reader->size - place.offset, place, frame);
+    if (code != ONCE_OK) {
+        return code;
     }
-    return code;
+    if (place.offset > reader->size) {
+        return ONCE_E_CORRUPT;
+    }
+    return may_read(log, reader, place.offset)
+               ? copy_frame(log, which, reader->map + place.offset, reader->size - place.offset,
+                            place, frame)
+               : ONCE_E_UNAVAILABLE;
 }
 
 /* Puts together what the frame says and what it refers to. */
@@ -205,7 +264,10 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
 
 /* ------------------------------------------------------------------------------------------------- others' segments */
 
-/* After a failed sync the kernel may take pages for written that are not. Writing them once more makes it write them again. */
+/*
+ * After a failed sync the kernel may take pages for written that are not. Writing them once more makes it write them
+ * again.
+ */
 static int write_again(const once__log_t *log, int fd, uint64_t from, uint64_t to)
 {
     uint8_t *bytes = malloc(CHUNK);
@@ -221,7 +283,10 @@ static int write_again(const once__log_t *log, int fd, uint64_t from, uint64_t t
     return code;
 }
 
-/* Up to where a dead writer's window holds valid frames from `offset` on. It is believed nothing that could spoil the file. */
+/*
+ * Up to where a dead writer's window holds valid frames from `offset` on. It is believed nothing that could spoil the
+ * file.
+ */
 static uint64_t valid_until(const once__window_t *window, uint32_t number, uint64_t offset)
 {
     uint64_t from = atomic_load(&window->from), staged = atomic_load(&window->staged);

@@ -1,6 +1,6 @@
 /*
- * A new segment. Its file has its final size and a synced header before it gets its name, and its name is synced before anything
- * is written to it: whatever happens in between leaves either no segment or an empty one.
+ * A new segment. Its file has its final size and a synced header before it gets its name, and its name is synced before
+ * anything is written to it: whatever happens in between leaves either no segment or an empty one.
  */
 #include "store/local/log_inside.h"
 

@@ -7,10 +7,10 @@
 #include "core/bytes.h"
 
 /*
- * Packed bytes are the length of the payload, and steps. Each of those begins with a byte: the upper four bits are the number of literal bytes, the lower four that of bytes
- * to copy; 15 means that the rest of the number follows (first that of the literals). Then the literals. Then, when there is
- * something to copy, how far the copy begins from where it would if the literals had only replaced as many bytes of the template,
- * as a signed number.
+ * Packed bytes are the length of the payload, and steps. Each of those begins with a byte: the upper four bits are the
+ * number of literal bytes, the lower four that of bytes to copy; 15 means that the rest of the number follows (first
+ * that of the literals). Then the literals. Then, when there is something to copy, how far the copy begins from where
+ * it would if the literals had only replaced as many bytes of the template, as a signed number.
  */
 #define NIBBLE   15u
 #define COPY_MIN 4u
@@ -139,8 +139,8 @@ static uint32_t common(const uint8_t *a, const uint8_t *b, uint32_t most)
 }
 
 /*
- * Looks from `at` on for what the template has, too: where it is to be expected, or anywhere. Where in `data` that is, or behind its
- * last place. Hardly any branch here goes another way than the time before: that is what this costs.
+ * Looks from `at` on for what the template has, too: where it is to be expected, or anywhere. Where in `data` that is,
+ * or behind its last place. Hardly any branch here goes another way than the time before: that is what this costs.
  */
 static uint32_t match(const once__pattern_t *pattern, const uint8_t *data, uint32_t at,
                       uint32_t end, uint32_t expected, uint32_t *place)

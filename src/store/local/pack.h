@@ -1,7 +1,7 @@
 /*
- * A payload as the differences to another one, the template: copies from it, and the bytes between them. Answers of one service
- * resemble each other in all but a few values. docs/decisions/similar-responses.md says why this and not a library;
- * docs/format.md has the form.
+ * A payload as the differences to another one, the template: copies from it, and the bytes between them. Answers of one
+ * service resemble each other in all but a few values. docs/decisions/similar-responses.md says why this and not a
+ * library; docs/format.md has the form.
  *
  * Pure. Sizes are limited so that no packed bytes make a reader use more memory than the limit.
  */

@@ -28,8 +28,8 @@ typedef struct rebuild {
 /* ------------------------------------------------------------------------------------------------------- one segment */
 
 /*
- * 1 or 0; negative: it cannot be told, and then the index would have the record twice. A frame that is damaged is taken for the same
- * record's: 74 bits of the ids are equal.
+ * 1 or 0; negative: it cannot be told, and then the index would have the record twice. A frame that is damaged is taken
+ * for the same record's: 74 bits of the ids are equal.
  */
 static int same_record(rebuild_t *rebuild, const once__entry_t *entry, const uint8_t *id)
 {
@@ -82,8 +82,8 @@ static int enter(rebuild_t *rebuild, const uint8_t *id, int whole, const once__e
 }
 
 /*
- * Enters the frame. ONCE_E_CORRUPT: what it refers to is damaged. It is entered all the same: its record cannot be served, but it must
- * not be taken for unused either.
+ * Enters the frame. ONCE_E_CORRUPT: what it refers to is damaged. It is entered all the same: its record cannot be
+ * served, but it must not be taken for unused either.
  */
 static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__frame_t *frame,
                        int code)
@@ -221,7 +221,10 @@ static int read_summary(rebuild_t *rebuild, uint32_t number, const uint8_t *head
     return code;
 }
 
-/* What is read now will count from now on: it must not vanish with the next crash. One with a summary was synced before that. */
+/*
+ * What is read now will count from now on: it must not vanish with the next crash. One with a summary was synced before
+ * that.
+ */
 static int read_frames_of(rebuild_t *rebuild, uint32_t number, int fd, uint64_t size)
 {
     void *map = fdatasync(fd) == 0 ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;

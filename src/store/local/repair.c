@@ -101,8 +101,8 @@ static uint64_t without_zeros(const once__image_t *image, uint64_t offset)
 }
 
 /*
- * Copies one piece to its place in `out`. What is not a frame goes to quarantine, and a frame that says nothing covers its place: others
- * refer to frames by where they are.
+ * Copies one piece to its place in `out`. What is not a frame goes to quarantine, and a frame that says nothing covers
+ * its place: others refer to frames by where they are.
  */
 static int copy_piece(const once__check_t *check, const once__image_t *image,
                       const once__piece_t *piece, uint8_t *out)

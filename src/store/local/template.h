@@ -1,6 +1,6 @@
 /*
- * The templates of the segment that is being written: payloads that stand in it as they are, against which others that are like
- * them are packed. A few at a time, because a service has answers of several kinds.
+ * The templates of the segment that is being written: payloads that stand in it as they are, against which others that
+ * are like them are packed. A few at a time, because a service has answers of several kinds.
  */
 #ifndef ONCE_STORE_LOCAL_TEMPLATE_H
 #define ONCE_STORE_LOCAL_TEMPLATE_H
@@ -24,8 +24,8 @@ void once__templates_clear(once__templates_t *templates);
 void once__templates_free(once__templates_t *templates);
 
 /*
- * Packs the payload of a frame at `offset` into `out`, which has room for all of it. The length and which frame it was packed against;
- * 0: none is like it, or it is time for a new one.
+ * Packs the payload of a frame at `offset` into `out`, which has room for all of it. The length and which frame it was
+ * packed against; 0: none is like it, or it is time for a new one.
  */
 size_t once__templates_pack(once__templates_t *templates, uint64_t offset,
                             const once__payload_t *payload, uint8_t *out, uint64_t *against);

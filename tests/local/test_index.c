@@ -1,0 +1,196 @@
+/*
+ * An index that was damaged: whoever checks the store says so and lives, whatever the damage is; and so does who opens it.
+ */
+#include "place.h"
+
+#include "support/testing.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <once/local.h>
+
+#include "core/bytes.h"
+#include "store/local/index_file.h"
+
+#define KEYS    60
+#define QUERY   "segment=64k&reap=off&renew=off"
+#define SECONDS 20 /* after which somebody hangs */
+
+typedef struct store {
+    char base[PLACE_SIZE], path[PLACE_SIZE], index[PLACE_SIZE];
+} store_t;
+
+static void make_store(store_t *store)
+{
+    once_t *once;
+
+    place_make(store->base);
+    place_join(store->path, store->base, "store");
+    place_join(store->index, store->path, "index");
+    once = place_open(store->path, QUERY, NULL);
+    for (int key = 0; key < KEYS; key++) {
+        char name[32];
+        told_t told;
+        (void)snprintf(name, sizeof(name), "key-%d", key);
+        told = ask(once, name, NULL);
+        assert_int_equal(complete(told.claim, 200, name, strlen(name)).outcome, ONCE_DONE);
+    }
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
+}
+
+static int fsck(const store_t *store, int repair, once_local_report_t *report)
+{
+    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
+    char url[PLACE_SIZE + 8];
+
+    (void)snprintf(url, sizeof(url), "local:%s", store->path);
+    how.repair = repair;
+    return once_local_fsck(url, &how, report, NULL);
+}
+
+/* In a process of its own: a signal or a hang is told. Returns its exit code. */
+static int in_child(const store_t *store, int (*act)(const store_t *store))
+{
+    pid_t child = fork();
+    int status = 0;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)alarm(SECONDS);
+        _exit(act(store));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status)) {
+        fail_msg("ended by signal %d", WTERMSIG(status));
+    }
+    return WEXITSTATUS(status);
+}
+
+/* 0: in order, 1: problems were found, 2: it could not be checked. */
+static int check(const store_t *store)
+{
+    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+
+    if (fsck(store, 0, &report) != ONCE_OK) {
+        return 2;
+    }
+    return report.problems > 0 || report.index != ONCE_LOCAL_INDEX_OK;
+}
+
+/* 0: all records are there; 1: some are not, and that is told; 2: it does not open. */
+static int open_and_ask(const store_t *store)
+{
+    once_error_t err = {0};
+    once_t *once;
+    int missing = 0;
+
+    if (place_try(store->path, QUERY, NULL, &once, &err) != ONCE_OK) {
+        return 2;
+    }
+    for (int key = 0; key < KEYS; key++) {
+        char name[32];
+        (void)snprintf(name, sizeof(name), "key-%d", key);
+        missing += get(once, name).state != ONCE_STATE_COMPLETED;
+    }
+    (void)once_close(once, 5000);
+    return missing > 0;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- damaging */
+
+static void write_at(const store_t *store, off_t offset, const void *bytes, size_t len)
+{
+    int fd = open(store->index, O_RDWR);
+
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, len, offset), (ssize_t)len);
+    (void)close(fd);
+}
+
+static void read_at(const store_t *store, off_t offset, void *bytes, size_t len)
+{
+    int fd = open(store->index, O_RDONLY);
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, bytes, len, offset), (ssize_t)len);
+    (void)close(fd);
+}
+
+/* The word of a shard that says where its table is. */
+static void test_table_words(void **state)
+{
+    static const uint64_t words[] = {
+        0, 1, UINT64_MAX, (uint64_t)1 << 24 | 1, 0xffffff, (uint64_t)0xffffffffff << 24 | 48};
+    store_t store;
+
+    make_store(&store);
+    assert_int_equal(in_child(&store, check), 0);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        uint32_t shard = (uint32_t)(i * 37 % ONCE__SHARDS);
+        off_t at = (off_t)(offsetof(once__index_header_t, shards) + shard * sizeof(once__shard_t) +
+                           offsetof(once__shard_t, table));
+        uint64_t sound;
+        read_at(&store, at, &sound, sizeof(sound));
+        write_at(&store, at, &words[i], sizeof(words[i]));
+        assert_int_equal(in_child(&store, check), 1);
+        write_at(&store, at, &sound, sizeof(sound));
+    }
+    assert_int_equal(in_child(&store, check), 0);
+    place_remove(store.base);
+}
+
+/* Eight bytes anywhere in what counts; locks, too. */
+static void test_anywhere(void **state)
+{
+    const char *soak = getenv("ONCE_SOAK_SECONDS");
+    int times = soak != NULL ? 3000 : 300;
+    dice_t dice = {5};
+    store_t store;
+
+    make_store(&store);
+    for (int i = 0; i < times; i++) {
+        uint64_t size = offsetof(once__index_header_t, pages_used) / 8;
+        uint64_t ring = offsetof(once__index_header_t, ring) / 8;
+        off_t at = (off_t)(8 * dice_roll(&dice, i % 3 == 0 ? ring : size));
+        uint64_t sound, word = i % 4 == 0   ? 0
+                               : i % 4 == 1 ? UINT64_MAX
+                                            : dice_roll(&dice, 0) ^ dice.state;
+        read_at(&store, at, &sound, sizeof(sound));
+        write_at(&store, at, &word, sizeof(word));
+        (void)in_child(&store, check);
+        write_at(&store, at, &sound, sizeof(sound));
+    }
+    assert_int_equal(in_child(&store, check), 0);
+    place_remove(store.base);
+}
+
+/* Nobody needs an index: without it, or with one that cannot be used, it is made anew. */
+static void test_cut_short(void **state)
+{
+    store_t store;
+
+    make_store(&store);
+    for (off_t size = 0; size < 3 << 20; size += 400000) {
+        assert_int_equal(truncate(store.index, size), 0);
+        assert_int_equal(in_child(&store, check), 1);
+        assert_int_equal(in_child(&store, open_and_ask), 0);
+        assert_int_equal(in_child(&store, check), 0);
+    }
+    place_remove(store.base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table_words),
+        cmocka_unit_test(test_anywhere),
+        cmocka_unit_test(test_cut_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
