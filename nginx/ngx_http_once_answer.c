@@ -40,12 +40,7 @@ ngx_http_once_go_on(ngx_http_request_t *r)
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
 
-    r->main->count++;    /* it may be over when the phases return */
-
     ngx_http_core_run_phases(r);
-    ngx_http_once_ignore_abort(r);
-
-    ngx_http_finalize_request(r, NGX_DONE);
     ngx_http_run_posted_requests(c);
 }
 

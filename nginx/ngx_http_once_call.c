@@ -7,12 +7,12 @@
 #include "ngx_http_once_request.h"
 
 
-static uint64_t
+uint64_t
 ngx_http_once_usec(void)
 {
     struct timespec  ts;
 
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+    (void) clock_gettime(CLOCK_BOOTTIME, &ts);
 
     return (uint64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }

@@ -111,11 +111,37 @@ ngx_http_once_guard_runs(const u_char *id)
 }
 
 
+/*
+ * Counted from the ask. Where the library itself asked several times, that was
+ * long ago: then its word counts, that less than half of the lease has passed.
+ */
+
+static uint64_t
+ngx_http_once_fresh_until(ngx_http_once_guard_t *guard)
+{
+    uint64_t  now, half;
+
+    now = ngx_http_once_usec();
+    half = once_policy_lease_ms(guard->conf->policy) * 500;
+
+    return (now - guard->called_usec < half ? guard->called_usec : now) + half;
+}
+
+
+ngx_uint_t
+ngx_http_once_guard_fresh(ngx_http_once_guard_t *guard)
+{
+    return guard->claim && once_claim_alive(guard->claim)
+           && ngx_http_once_usec() < guard->fresh_usec;
+}
+
+
 void
 ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
 {
     guard->claim = once_answer_take_claim(answer);
     guard->granted = ngx_current_msec;
+    guard->fresh_usec = ngx_http_once_fresh_until(guard);
     guard->running = 1;
 
     ngx_memcpy(guard->id, once_record_id(once_answer_record(answer)),

@@ -234,13 +234,46 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 /* ---------------------------------------------------------------- the phase */
 
 /*
- * An internal redirect of a request that was granted: error_page, a named
- * location, X-Accel-Redirect. What an upstream got once goes to no other, unless
- * the first one answered and sent us there.
+ * What an upstream got once goes to no other, unless the first one answered and
+ * sent us there.
+ */
+
+static ngx_uint_t
+ngx_http_once_may_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    if (!ctx->hold->sent) {
+
+        if (ngx_http_once_guard_fresh(ctx->guard)) {
+            return 1;
+        }
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "once: too late to forward, half of the lease has "
+                      "passed");
+        return 0;
+    }
+
+    if (r->post_action || r->method == NGX_HTTP_GET
+        || r->method == NGX_HTTP_HEAD
+        || (r->upstream && r->upstream->headers_in.x_accel_redirect))
+    {
+        return 1;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                  "once: not sent to a second upstream, the first one may "
+                  "have acted on it");
+    return 0;
+}
+
+
+/*
+ * The request was granted: it goes on, for the first time or after an internal
+ * redirect (error_page, a named location, X-Accel-Redirect).
  */
 
 static ngx_int_t
-ngx_http_once_redirected(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     if (ctx->hold == NULL || ctx->phase != NGX_HTTP_ONCE_GRANTED) {
         return NGX_DECLINED;
@@ -248,16 +281,11 @@ ngx_http_once_redirected(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     ngx_http_once_note_upstream(r, ctx->hold);
 
-    if (ctx->hold->sent && r->content_handler && !r->post_action
-        && r->method != NGX_HTTP_GET && r->method != NGX_HTTP_HEAD
-        && !(r->upstream && r->upstream->headers_in.x_accel_redirect))
-    {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "once: not sent to a second upstream, the first one may "
-                      "have acted on it");
-
+    if (r->content_handler && !ngx_http_once_may_forward(r, ctx)) {
         return NGX_HTTP_BAD_GATEWAY;
     }
+
+    ngx_http_once_watch_content(r, ctx->hold);
 
     return NGX_DECLINED;
 }
@@ -277,7 +305,7 @@ ngx_http_once_handler(ngx_http_request_t *r)
     ctx = ngx_http_once_get_ctx(r);
 
     if (ctx && ctx->phase != NGX_HTTP_ONCE_START) {
-        return ngx_http_once_redirected(r, ctx);
+        return ngx_http_once_forward(r, ctx);
     }
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);

@@ -40,6 +40,7 @@ struct ngx_http_once_guard_s {
     ngx_queue_t                  peers;            /* those that run, while it does */
     ngx_http_once_end_e          end;
     ngx_msec_t                   granted;          /* when */
+    uint64_t                     fresh_usec;       /* until when it may be used */
 
     ngx_queue_t                  call;             /* of its store's calls */
     uint64_t                     called_usec;      /* when the call that is under way was made */
@@ -69,8 +70,13 @@ struct ngx_http_once_hold_s {
     ngx_int_t                  (*input_init)(void *data);                  /* the upstream's own, see ..._upstream.c */
     ngx_int_t                  (*input_filter)(void *data, ssize_t bytes);
     ngx_event_pipe_input_filter_pt  pipe_filter;
+    ngx_http_handler_pt          content_handler;
+    ngx_output_chain_filter_pt   output_filter;
+    void                        *output_ctx;
 
     unsigned                     sent:1;           /* bytes of the request may have reached an upstream */
+    unsigned                     forwarded:1;      /* ... and its first byte was not too late */
+    unsigned                     late:1;           /* it would have been: nothing was sent */
     unsigned                     broken:1;         /* the response ended early */
     unsigned                     live:1;           /* the response is an upstream's own, not nginx's */
     unsigned                     header_sent:1;    /* to the client */
@@ -165,8 +171,14 @@ ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
 void ngx_http_once_note_upstream(ngx_http_request_t *r,
     ngx_http_once_hold_t *hold);
 
-/* A client that hangs up undoes nothing; and when it may again. */
-void ngx_http_once_ignore_abort(ngx_http_request_t *r);
+/*
+ * Whatever upstream the location's handler begins to talk to: a client that hangs up undoes nothing, and nothing is sent under a
+ * claim that has become old.
+ */
+void ngx_http_once_watch_content(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
+
+/* From here on a client that hangs up ends the request. */
 void ngx_http_once_heed_abort(ngx_http_request_t *r);
 
 /* The header of an upstream is held: errors in what follows shall be told, not hung up on. */
@@ -184,6 +196,9 @@ void ngx_http_once_guard_ref(ngx_http_once_guard_t *guard);
 void ngx_http_once_guard_unref(ngx_http_once_guard_t *guard);
 void ngx_http_once_guard_grant(ngx_http_once_guard_t *guard,
     once_answer_t *answer);
+
+/* Less than half of the lease has passed, and nobody said that the claim is lost: it may be used. */
+ngx_uint_t ngx_http_once_guard_fresh(ngx_http_once_guard_t *guard);
 
 /* The request goes away: ends what it was granted, if nobody has. */
 void ngx_http_once_guard_leave(ngx_http_once_guard_t *guard);
@@ -212,6 +227,9 @@ void ngx_http_once_guard_called(ngx_http_once_guard_t *guard);
 
 /* It called back. How long it took, in microseconds. The reference is still the caller's to give back. */
 ngx_uint_t ngx_http_once_guard_returned(ngx_http_once_guard_t *guard);
+
+/* A clock that goes on while the machine sleeps, as leases do. */
+uint64_t ngx_http_once_usec(void);
 
 void ngx_http_once_calls_init(ngx_http_once_store_t *store, ngx_log_t *log);
 

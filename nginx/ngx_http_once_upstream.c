@@ -83,7 +83,7 @@ ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
         return;
     }
 
-    if (u->request_sent) {
+    if (u->request_sent && !hold->late) {
         hold->sent = 1;
     }
 
@@ -101,6 +101,68 @@ ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 }
 
 
+/* ------------------------------------------------------------- not too late */
+
+/*
+ * Between the store's answer and the first byte to the upstream a connection
+ * has to be made, and this process may have been stopped for a while. A claim
+ * that has become old may have been judged by others: it is not used.
+ */
+
+static ngx_int_t
+ngx_http_once_output_filter(void *data, ngx_chain_t *in)
+{
+    ngx_http_request_t    *r;
+    ngx_http_once_ctx_t   *ctx;
+    ngx_http_once_hold_t  *hold;
+
+    r = data;
+    ctx = ngx_http_once_get_ctx(r);
+    hold = ctx->hold;
+
+    if (!hold->forwarded) {
+
+        if (!ngx_http_once_guard_fresh(ctx->guard)) {
+            ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                          "once: too late to forward, half of the lease has "
+                          "passed");
+            hold->late = 1;
+            return NGX_ERROR;
+        }
+
+        hold->forwarded = 1;
+    }
+
+    return hold->output_filter(hold->output_ctx, in);
+}
+
+
+static void
+ngx_http_once_watch_output(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_http_upstream_t  *u;
+
+    u = r->upstream;
+
+    if (u == NULL || u->request_sent
+        || u->output.output_filter == ngx_http_once_output_filter)
+    {
+        return;
+    }
+
+    hold->output_filter = u->output.output_filter;
+    hold->output_ctx = u->output.filter_ctx;
+
+    if (hold->output_filter == NULL) {
+        hold->output_filter = ngx_chain_writer;
+        hold->output_ctx = &u->writer;
+    }
+
+    u->output.output_filter = ngx_http_once_output_filter;
+    u->output.filter_ctx = r;
+}
+
+
 /* ----------------------------------------------------------- clients that left */
 
 /*
@@ -109,7 +171,7 @@ ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
  * done; an internal redirect may have led elsewhere.
  */
 
-void
+static void
 ngx_http_once_ignore_abort(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u;
@@ -124,6 +186,37 @@ ngx_http_once_ignore_abort(ngx_http_request_t *r)
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
+}
+
+
+/* The location's own handler, and then what it did that must be otherwise. */
+
+static ngx_int_t
+ngx_http_once_content_handler(ngx_http_request_t *r)
+{
+    ngx_int_t             rc;
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_once_get_ctx(r);
+
+    rc = ctx->hold->content_handler(r);
+
+    ngx_http_once_ignore_abort(r);
+    ngx_http_once_watch_output(r, ctx->hold);
+
+    return rc;
+}
+
+
+void
+ngx_http_once_watch_content(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    if (r->content_handler
+        && r->content_handler != ngx_http_once_content_handler)
+    {
+        hold->content_handler = r->content_handler;
+        r->content_handler = ngx_http_once_content_handler;
+    }
 }
 
 

@@ -1,14 +1,15 @@
 /*
- * A disk that a test can make slow, full or broken: preloaded into nginx, it stands before the calls by which the local store writes
- * its log. The file named by GATEWAY_FAULT holds one word, which is read at every call:
+ * A disk that a test can make slow, full or broken: preloaded into nginx, it stands before the calls by which the local store
+ * writes its log. The file named by GATEWAY_FAULT holds one word, which is read at every call:
  *
- *   block   writes are not made durable until the word changes; each call that waits appends a line to the file's name + ".arrived"
+ *   block   nothing is made durable until the word changes; each call that waits adds a line to the file + ".arrived"
  *   full    nothing can be written: ENOSPC
  *   broken  nothing can be made durable: EIO
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,14 +89,25 @@ int fdatasync(int fd)
     return real(fd);
 }
 
-ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
+static ssize_t write_at(const char *name, int fd, const void *bytes, size_t len, int64_t offset)
 {
-    ssize_t (*real)(int, const void *, size_t, off_t);
+    ssize_t (*real)(int, const void *, size_t, int64_t);
 
-    *(void **)&real = dlsym(RTLD_NEXT, "pwrite");
+    *(void **)&real = dlsym(RTLD_NEXT, name);
     if (is_log(fd) && says("full")) {
         errno = ENOSPC;
         return -1;
     }
     return real(fd, bytes, len, offset);
+}
+
+/* Which of the two a library calls depends on how it was compiled; where off_t has 64 bits they are the same. */
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
+{
+    return write_at("pwrite", fd, bytes, len, offset);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t offset)
+{
+    return write_at("pwrite64", fd, bytes, len, offset);
 }

@@ -1,6 +1,7 @@
 """Real bugs of other idempotency layers, one by one. Each was somebody's incident; none may become one of ours."""
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -8,16 +9,10 @@ import pytest
 from harness import environment, expect
 from harness.leaving import WAYS, Leaver
 from harness.message import Closed
+from harness.upstream import slow
 from harness.wait import Gate, until
 
 HOLD = "once_recover hold;"
-
-
-def slow(gate, **answer):
-    def script(exchange):
-        gate.pass_through()
-        exchange.respond(**answer)
-    return script
 
 
 def all_at_once(posts):
@@ -109,6 +104,46 @@ def test_1_stale_owner_under_hold(gateway):
     assert one.upstream.count("k") == 1 and two.upstream.total == 0
 
 
+def test_1_stale_owner_that_has_not_yet_sent_anything(gateway):
+    """It stands still while it connects. When it wakes up its claim is somebody else's: not a byte goes out."""
+    deaf = socket.socket()
+    deaf.bind(("127.0.0.1", 0))
+    deaf.listen(0)
+    filling = [socket.socket() for _ in range(4)]  # the queue is full: the kernel drops who comes next
+    for sock in filling:
+        sock.setblocking(False)
+        sock.connect_ex(deaf.getsockname())
+    one = gateway("once_lease 1s; proxy_connect_timeout 30s; proxy_pass http://%s:%d;" % deaf.getsockname(),
+                  guard="once on; once_scope none;")
+    two = gateway("once_lease 1s;", store=one.store.url)
+    client = one.connect()
+    client.start("POST", "/", "k", b"a")
+    one.store.wait_state("k", "pending")
+    worker = one.nginx.worker_pids()[0]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        one.store.wait_lease_over("k")
+        second = expect.first(two.post("k", b"a"))
+        deaf.settimeout(30)
+        peers = {sock.getsockname() for sock in filling}
+        while True:  # now the kernel lets it in, when it knocks again
+            late, address = deaf.accept()
+            if address not in peers:
+                break
+            late.close()
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    late.settimeout(30)
+    assert late.recv(100) == b"", "forwarded under a claim that was no longer its own"
+    response = client.finish()
+    assert response.status in (409, 502, 503) or response.body == second.body, response
+    one.nginx.log.wait("too late")
+    expect.replay(two.post("k", b"a"), second)
+    assert two.upstream.count("k") == 1
+    for sock in (deaf, late, *filling):
+        sock.close()
+
+
 def test_1_stale_owner_whose_record_was_settled(gateway):
     """An operator decided meanwhile: his word is in the record, and the client gets it."""
     gw, gate = gateway("once_lease 1s;" + HOLD), Gate()
@@ -180,6 +215,20 @@ def test_3_slow_is_not_dead(gateway):
     assert gw.upstream.count("k") == 1
 
 
+def test_3_an_operator_sees_what_is_in_flight(gateway):
+    """Also between two renewals."""
+    gw, gate = gateway("once_lease 90ms;"), Gate()
+    gw.upstream.then(slow(gate))
+    client = gw.connect()
+    client.start("POST", "/", "k", b"a")
+    gate.wait_arrival()
+    seen = [len(gw.store.records()) for _ in range(30 if environment.slow() else 100)]
+    gate.open()
+    expect.first(client.finish())
+    assert seen.count(1) == len(seen), f"not seen {seen.count(0)} times of {len(seen)}"
+    assert gw.upstream.count("k") == 1
+
+
 # 4. The record's identity is computed again after the handler changed the input.
 
 def test_4_identity_is_what_came_in(gateway):
@@ -234,7 +283,7 @@ def test_5_expiry_and_claim_at_the_same_time(gateway):
 def test_6_expired_keys_can_be_used_again(gateway):
     gw = gateway("once_ttl 1s;")
     for count in range(1, 4):
-        response = until(lambda: (answer := gw.post("k", b"a")).header("Idempotent-Replayed") is None and answer, "the key to be free")
+        response = until(lambda: "Idempotent-Replayed" not in (found := gw.post("k", b"a")).headers and found, "the key to be free")
         assert response.status == 201
         assert gw.upstream.count("k") == count
 

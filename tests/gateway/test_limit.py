@@ -5,6 +5,7 @@ import pytest
 
 from harness import expect
 from harness.leaving import WAYS, Leaver
+from harness.upstream import slow
 from harness.wait import Gate
 
 ZONE = "limit_req_zone $once_limit_key zone=limit:1m rate=1r/m;"
@@ -57,12 +58,7 @@ def test_limit_is_by_address_or_by_what_a_map_makes_of_it(gateway):
 def test_a_key_that_was_only_seen_in_flight_counts(gateway):
     """Only a known answer is free: hammering a key that is in flight is not."""
     gw, gate = gateway(LIMITED, http=ZONE), Gate()
-
-    def slow(exchange):
-        gate.pass_through()
-        exchange.respond()
-
-    gw.upstream.then(slow)
+    gw.upstream.then(slow(gate))
     client = gw.connect()
     client.start("POST", "/", "k", b"a")
     gate.wait_arrival()

@@ -7,16 +7,10 @@ import pytest
 
 from harness import environment, expect
 from harness.message import Closed
+from harness.upstream import slow
 from harness.wait import Gate, until
 
 HOLD = "once_recover hold;"
-
-
-def slow(gate):
-    def script(exchange):
-        gate.pass_through()
-        exchange.respond()
-    return script
 
 
 class Load:
@@ -208,6 +202,56 @@ def test_lease_is_renewed_by_a_worker_that_is_leaving(gateway):
         gate.open()
         original = expect.first(client.finish())
     gw.nginx.wait_worker_gone(*old)
+    expect.replay(gw.post("k", b"a"), original)
+    assert gw.upstream.count("k") == 1
+
+
+def test_old_workers_that_are_not_given_the_time(gateway):
+    """worker_shutdown_timeout: nginx closes what is open. What was forwarded is in doubt, and the worker leaves."""
+    gw, gate = gateway(HOLD, main="worker_shutdown_timeout 300ms;"), Gate()
+    gw.upstream.then(slow(gate))
+    client = gw.connect()
+    client.start("POST", "/", "k", b"a")
+    gate.wait_arrival()
+    old = gw.nginx.reload()
+    gw.nginx.wait_worker_gone(*old)
+    gate.open()
+    assert gw.store.state("k") == "unknown"
+    expect.problem(gw.post("k", b"a"), "outcome-unknown")
+    assert gw.upstream.count("k") == 1
+
+
+def test_reload_changes_the_store(gateway):
+    """What the old workers began they finish where they began it; the new ones know nothing of it."""
+    gw, gate = gateway(), Gate()
+    gw.upstream.then(slow(gate))
+    client = gw.connect()
+    client.start("POST", "/", "k", b"a")
+    gate.wait_arrival()
+    gw.reconfigure(rules="once_store local:@directory@/other?segment=1m;")
+    old = gw.nginx.reload()
+    other = expect.first(gw.post("k", b"a"))
+    gate.open()
+    original = expect.first(client.finish())
+    client.close()
+    gw.nginx.wait_worker_gone(*old)
+    assert gw.store.state("k") == "completed"
+    expect.replay(gw.post("k", b"a"), other)
+    assert original.body != other.body
+    assert gw.upstream.count("k") == 2
+
+
+def test_logs_are_reopened(gateway):
+    gw, gate = gateway(HOLD, server="access_log @directory@/access.log;"), Gate()
+    gw.upstream.then(slow(gate))
+    client = gw.connect()
+    client.start("POST", "/", "k", b"a")
+    gate.wait_arrival()
+    os.rename(f"{gw.directory}/access.log", f"{gw.directory}/access.log.1")
+    gw.nginx.signal(signal.SIGUSR1)
+    until(lambda: os.path.exists(f"{gw.directory}/access.log"), "the log to be opened anew")
+    gate.open()
+    original = expect.first(client.finish())
     expect.replay(gw.post("k", b"a"), original)
     assert gw.upstream.count("k") == 1
 

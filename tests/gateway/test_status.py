@@ -5,6 +5,8 @@ import pytest
 
 from harness import expect
 from harness.gateway import GUARD
+from harness.message import head
+from harness.upstream import slow
 from harness.wait import Gate, until
 
 STATUS = "location = /status { once_status; }"
@@ -84,12 +86,7 @@ def test_each_outcome_is_counted(gateway, workers):
 
 def test_in_flight_busy_and_waited(gateway):
     gw, gate = gateway(locations=locations(more="location /w { %s once_wait 20s; }" % GUARD)), Gate()
-
-    def slow(exchange):
-        gate.pass_through()
-        exchange.respond()
-
-    gw.upstream.default = slow
+    gw.upstream.default = slow(gate)
     first = gw.connect()
     first.start("POST", "/", "k", b"a")
     gate.wait_arrival()
@@ -164,12 +161,7 @@ def test_survives_reload_and_killed_workers(gateway):
 def test_in_flight_over_a_reload(gateway):
     """What an old worker does is counted with what the new ones do, and ends when it ends."""
     gw, gate = gateway(locations=locations()), Gate()
-
-    def slow(exchange):
-        gate.pass_through()
-        exchange.respond()
-
-    gw.upstream.then(slow)
+    gw.upstream.then(slow(gate))
     client = gw.connect()
     client.start("POST", "/", "k", b"a")
     gate.wait_arrival()

@@ -8,11 +8,8 @@ from harness import environment, expect
 from harness.gateway import GUARD
 from harness.leaving import WAYS, Leaver
 from harness.message import Closed, head
+from harness.upstream import answer
 from harness.wait import Gate, until
-
-
-def answer(status=201, headers=(), body=None, **options):
-    return lambda exchange: exchange.respond(status, headers, body, **options)
 
 
 def memory_peak(pid):
@@ -38,7 +35,8 @@ def test_return_inside_of_an_if_is_not_guarded(gateway):
 
 def test_redirect_back_into_a_guarded_location(gateway):
     """The second pass is the same request: it has its claim already and must not ask for another one."""
-    gw = gateway(locations="location / { %s error_page 404 = /again; proxy_intercept_errors on; } location /again { %s }" % (GUARD, GUARD))
+    gw = gateway(locations="location / { %s error_page 404 = /again; proxy_intercept_errors on; }"
+                           "location /again { %s }" % (GUARD, GUARD))
     gw.upstream.then(answer(404))
     response = gw.post("k")
     assert response.status == 201, response
@@ -216,7 +214,7 @@ def test_guarded_subrequest_of_auth_request(gateway):
     assert gw.upstream.count("k") == 1
 
 
-# 15, which phase: test_limit.py::test_auth_basic, test_satisfy_any, test_forbidden_by_address; and what comes before is not recorded:
+# 15, which phase: test_limit.py::test_auth_basic, test_satisfy_any, test_forbidden_by_address; what is before is not recorded:
 
 def test_limit_conn_and_limit_req_are_before_the_guard(gateway):
     gw = gateway("limit_req zone=all; limit_req_status 429;", http="limit_req_zone $binary_remote_addr zone=all:1m rate=1r/m;")
@@ -232,7 +230,8 @@ def test_limit_conn_and_limit_req_are_before_the_guard(gateway):
 
 def test_headers_stand_there_once(gateway):
     gw = gateway()
-    headers = [("Content-Type", "text/plain"), ("Location", "/x"), ("ETag", '"1"'), ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+    headers = [("Content-Type", "text/plain"), ("Location", "/x"), ("ETag", '"1"'),
+               ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
                ("Content-Encoding", "br"), ("Accept-Ranges", "none"), ("Refresh", "5"), ("Expires", "0"), ("Cache-Control", "a"),
                ("Cache-Control", "b"), ("Link", "a"), ("Link", "b"), ("WWW-Authenticate", "Basic"), ("Content-Range", "bytes */9"),
                ("X-Accel-Expires", "0"), ("Content-Disposition", "inline"), ("Retry-After", "9")]
@@ -247,7 +246,8 @@ def test_headers_stand_there_once(gateway):
 
 def test_charset_and_boundary_of_the_content_type(gateway):
     gw = gateway()
-    for number, text in enumerate(["text/html; charset=iso-8859-1", "multipart/mixed; boundary=\"a;b\"", "application/json;charset=utf-8"]):
+    types = ["text/html; charset=iso-8859-1", "multipart/mixed; boundary=\"a;b\"", "application/json;charset=utf-8"]
+    for number, text in enumerate(types):
         gw.upstream.default = answer(200, [("Content-Type", text)], b"x")
         original = expect.first(gw.post(f"k{number}"), 200)
         replayed = expect.replay(gw.post(f"k{number}"), original)

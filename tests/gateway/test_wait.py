@@ -6,14 +6,8 @@ import pytest
 from harness import environment, expect
 from harness.leaving import WAYS, Leaver
 from harness.message import Closed
+from harness.upstream import slow
 from harness.wait import Gate, until
-
-
-def slow(gate, **answer):
-    def script(exchange):
-        gate.pass_through()
-        exchange.respond(**answer)
-    return script
 
 
 def waiters(gw, count, key="k", body=b"a", protocol="h1"):

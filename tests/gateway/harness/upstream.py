@@ -233,3 +233,18 @@ def refusing_address(host="127.0.0.1"):
     sock = socket.socket()
     sock.bind((host, 0))
     return "%s:%d" % sock.getsockname(), sock
+
+
+# ------------------------------------------------------------------------------------------------------- common scripts
+
+def answer(status=201, headers=(), body=None, **options):
+    """A whole response at once."""
+    return lambda exchange: exchange.respond(status, headers, body, **options)
+
+
+def slow(gate, **options):
+    """The same, but not before the gate is opened."""
+    def script(exchange):
+        gate.pass_through()
+        exchange.respond(**options)
+    return script
