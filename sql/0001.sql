@@ -8,7 +8,7 @@ CREATE TABLE once.versions (
 );
 
 -- One row per record. The columns up to `claim` are the envelope: every version can read them. Times are milliseconds of the
--- server's clock since 1970. No index but the primary key, and no update touches it: every update can be a HOT one.
+-- server's clock since 1970. No index but the primary key: what a completion changes is in no index (docs/postgres.md, "Expiry").
 CREATE TABLE once.keys (
     created bigint NOT NULL, -- first claim
     changed bigint NOT NULL, -- last change
@@ -31,7 +31,7 @@ CREATE TABLE once.keys (
     payload bytea,
     CHECK (state BETWEEN 1 AND 4 AND recover BETWEEN 0 AND 2 AND epoch >= 1 AND schema >= 1)
 ) WITH (
-    fillfactor = 60,
+    fillfactor = 90,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_insert_scale_factor = 0.2,
     autovacuum_analyze_scale_factor = 0.1,

@@ -50,14 +50,19 @@ DECLARE
     v_answered bigint;
 BEGIN
     RETURN QUERY
-    WITH made AS (
+    WITH fresh AS MATERIALIZED (
+        -- By itself, or the planner tries the locks of records that are there.
+        SELECT a.*
+        FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key)
+             AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key)
+        WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = a.id)
+    ), made AS (
         INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
                                id, claim, fingerprint, scope, key)
         SELECT v_clock, v_clock, v_clock + a.lease_ms, a.lease_ms, 0, a.ttl_ms, 1, 1, 1, a.recover, 0,
                a.id, a.claim, substr(a.fingerprints, 1, 37), a.scope, a.key
-        FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key)
-             AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key)
-        WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = a.id) AND pg_try_advisory_xact_lock(once.lock_of(a.id))
+        FROM fresh a
+        WHERE pg_try_advisory_xact_lock(once.lock_of(a.id))
         ON CONFLICT (id) DO NOTHING
         RETURNING id, recover, lease_until, lease_ms, ttl_ms, claim, fingerprint
     )
@@ -248,13 +253,18 @@ BEGIN
 
     GET DIAGNOSTICS v_answered = ROW_COUNT;
     IF v_answered < cardinality(p_id) THEN
-        -- No row at all: lost or refused. The others are locked.
+        -- No row at all: lost or refused. A row that an application holds in an open transaction: a renewal of it counts as
+        -- done, because somebody is at work. What is left is locked by another batch, which will not take long.
         RETURN QUERY
-        SELECT a.id, (CASE WHEN a.event <= 4 THEN 8 ELSE 9 END)::smallint, v_clock, 0::bigint, 0::bigint, 0::bigint, 0::bigint,
-               0::bigint, 0::bigint, 0, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint,
-               NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea
+        SELECT a.id, (CASE WHEN k.id IS NOT NULL THEN 6 WHEN a.event <= 4 THEN 8 ELSE 9 END)::smallint,
+               greatest(v_clock, k.changed), coalesce(k.created, 0), coalesce(k.changed, 0), coalesce(k.lease_until, 0),
+               coalesce(k.lease_ms, 0), coalesce(k.expires, 0), coalesce(k.ttl_ms, 0), coalesce(k.epoch, 0),
+               coalesce(k.schema, 0::smallint), coalesce(k.state, 0::smallint), coalesce(k.recover, 0::smallint),
+               coalesce(k.flags, 0::smallint), 0::smallint, 0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea,
+               NULL::bytea
         FROM unnest(p_id, p_event) AS a (id, event)
-        WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = a.id);
+        LEFT JOIN once.keys k ON k.id = a.id
+        WHERE k.id IS NULL OR (a.event = 4 AND NOT pg_try_advisory_xact_lock_shared(once.lock_of(a.id)));
     END IF;
 END
 $$;
@@ -264,6 +274,7 @@ CREATE OR REPLACE FUNCTION once.take(p_id bytea) RETURNS void
 LANGUAGE plpgsql SET search_path = once, pg_temp
 AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock(once.lock_of(p_id));
     PERFORM FROM once.keys k WHERE k.id = p_id FOR UPDATE;
 END
 $$;

@@ -56,7 +56,7 @@ $$;
 
 -- Counts; reads the whole table. `bytes` is what the rows take, without the room between them.
 CREATE OR REPLACE FUNCTION once.stats(OUT pending bigint, OUT completed bigint, OUT failed bigint, OUT unknown bigint,
-    OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint)
+    OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint, OUT now bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
 AS $$
 DECLARE
@@ -71,6 +71,7 @@ BEGIN
     FROM (SELECT state, lease_until, created, 200 + octet_length(key) + coalesce(octet_length(payload), 0) AS size,
                  NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires) AS live
           FROM once.keys) AS k;
+    now := v_clock;
 END
 $$;
 

@@ -77,7 +77,6 @@ BEGIN
         PERFORM once.fail('ON004', 'a lease is at most 24 hours, a ttl at most 3650 days');
     END IF;
     IF wait THEN
-        PERFORM pg_advisory_xact_lock(once.lock_of(v_id));
         PERFORM once.take(v_id);
     END IF;
     SELECT * INTO answer FROM once.store_claim(1::smallint, ARRAY[v_id], ARRAY[uuid_send(claim_id)], ARRAY[v_recover],
@@ -212,8 +211,9 @@ DECLARE
     t record := once.token_read(p_token);
     v_state smallint;
 BEGIN
+    PERFORM once.take(t.id);
     SELECT k.id, k.created, k.state INTO id, created, v_state FROM once.keys k
-    WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim FOR UPDATE;
+    WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim;
     IF v_state = 2 THEN
         PERFORM once.fail('ON002', 'this claim is completed already');
     ELSIF v_state IS NULL OR v_state = 3 THEN

@@ -15,8 +15,9 @@ BEGIN
     IF claim IS NOT NULL THEN
         -- The record may be completed by this very transaction already.
         t := once.token_read(claim);
+        PERFORM once.take(t.id);
         SELECT k.id INTO v_record FROM once.keys k
-        WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim AND k.state <> 3 FOR UPDATE;
+        WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim AND k.state <> 3;
         IF v_record IS NULL THEN
             PERFORM once.fail('ON001', 'the claim is no longer yours');
         END IF;

@@ -21,7 +21,7 @@ LOAD, SKEW, SCENARIO = sys.argv[1:4]
 SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 8
 DIR = os.environ["ONCE_PG_DIR"]
 CTL = shlex.split(os.environ["ONCE_PG_CTL"])
-URL = os.environ["ONCE_PG_URL"]
+URL = os.environ["ONCE_PG_GATEWAY_URL"]
 KEYS = int(5000 * SECONDS)
 WORKERS = 3
 
@@ -104,7 +104,7 @@ def promote():
     global URL
     make_standby()
     # Both hosts; libpq finds the one that takes writes.
-    URL = f"postgres://owner@/postgres?host={DIR},{DIR}&port=5432,5433"
+    URL = f"postgres://gateway@/postgres?host={DIR},{DIR}&port=5432,5433"
     workers = start(URL)
     time.sleep(SECONDS / 3)
     sh(CTL + ["-m", "immediate", "stop"])

@@ -254,7 +254,7 @@ static int set_up(void **state)
     once_error_t err;
 
     app = sql_connect(NULL);
-    return once_open(getenv("ONCE_PG_URL"), NULL, &gateway, &err);
+    return once_open(getenv("ONCE_PG_GATEWAY_URL"), NULL, &gateway, &err);
 }
 
 static int tear_down(void **state)

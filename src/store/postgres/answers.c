@@ -135,28 +135,23 @@ void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data)
 }
 
 /* Somebody else is at this record right now: as much of it as can be said without having seen it. */
-static void answer_locked(once__op_t *op)
+static void answer_busy(once__op_t *op)
 {
     op->error = ONCE_OK;
+    op->outcome = ONCE_BUSY;
     op->head.schema = ONCE__SCHEMA;
     op->head.state = ONCE_STATE_PENDING;
     op->head.recover = op->event.recover;
     op->head.claim.epoch = 1;
-    if (op->event.kind == ONCE__RENEW) {
-        op->outcome = ONCE_DONE; /* alive: whoever holds it in an open transaction is at work */
-        op->head.claim = op->event.claim;
-    } else {
-        op->outcome = ONCE_BUSY;
-        op->head.lease_until = op->now + 1000; /* a transaction: seconds, not leases */
-    }
+    op->head.lease_until = op->now + 1000; /* a transaction: seconds, not leases */
 }
 
 void once__pg_answer_absent(once__op_t *op)
 {
     if (op->kind == ONCE__OP_GET) {
         op->error = ONCE_E_NOT_FOUND;
-    } else if (op->event.kind == ONCE__CLAIM || op->event.kind == ONCE__RENEW) {
-        answer_locked(op);
+    } else if (op->event.kind == ONCE__CLAIM) {
+        answer_busy(op);
     } else {
         op->error = ONCE_E_UNAVAILABLE; /* certainly not applied: it is repeated */
     }

@@ -39,9 +39,14 @@ static unsigned free_port(void)
     return ntohs(address.sin_port);
 }
 
+static int is_guarded(gate_kind_t kind)
+{
+    return kind == GATE_MEMORY || kind == GATE_LOCAL;
+}
+
 static void write_once(FILE *file, const char *path, gate_kind_t kind)
 {
-    if (kind == GATE_BARE) {
+    if (!is_guarded(kind)) {
         return;
     }
     if (kind == GATE_MEMORY) {
@@ -64,7 +69,7 @@ static void write_configuration(const gate_t *gate, const settings_t *settings, 
     if (file == NULL) {
         wire_die(name);
     }
-    if (kind != GATE_BARE) {
+    if (is_guarded(kind)) {
         (void)fprintf(file, "load_module %s;\n", settings->module);
     }
     (void)fprintf(file,
@@ -84,7 +89,10 @@ static void write_configuration(const gate_t *gate, const settings_t *settings, 
                   "  server {\n    listen 127.0.0.1:%u backlog=4096 reuseport;\n    location / {\n"
                   "      %sproxy_pass http://backend;\n      proxy_http_version 1.1;\n"
                   "      proxy_set_header Connection \"\";\n    }\n  }\n}\n",
-                  settings->upstream.port, gate->port, kind == GATE_BARE ? "" : "once on;\n      ");
+                  settings->upstream.port, gate->port,
+                  is_guarded(kind)    ? "once on;\n      "
+                  : kind == GATE_SLOW ? "limit_rate 2k;\n      "
+                                      : "");
     if (fclose(file) != 0) {
         wire_die(name);
     }

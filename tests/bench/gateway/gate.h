@@ -9,7 +9,12 @@
 
 typedef struct settings settings_t;
 
-typedef enum gate_kind { GATE_BARE, GATE_MEMORY, GATE_LOCAL } gate_kind_t;
+typedef enum gate_kind {
+    GATE_BARE,
+    GATE_SLOW, /* bare, and takes its time to send a response */
+    GATE_MEMORY,
+    GATE_LOCAL,
+} gate_kind_t;
 
 #define GATE_WORKERS 4
 

@@ -35,10 +35,10 @@ void section_expiry(const settings_t *settings)
 
     path_of(path, settings, "expiry");
     remove_tree(path);
-    load_open(&load, path, "?reap=off&ttl=1s&lease=10ms");
+    load_open(&load, path, "?reap=off&ttl=1s&lease=3s");
     load_run(&load, settings->records, 4096);
     load_close(&load);
-    (void)usleep(1100000); /* the retention itself */
+    (void)usleep(4100000); /* the retention itself, and the leases of the claims */
     load_open(&load, path, "?reap=off");
     load_run(&load, 1, 1); /* what a first write needs anyway */
     start = cost_now();
