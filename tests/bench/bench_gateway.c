@@ -132,8 +132,8 @@ int main(int argc, char **argv)
     settings_t settings = {.module = "ngx_http_once_module.so",
                            .directory = "gateway.tmp",
                            .requests = 100000,
-                           .rounds = 9,
-                           .seconds = 0.25};
+                           .rounds = 21,
+                           .seconds = 0.1};
     int chosen[SECTIONS], i = 1;
 
     for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {

@@ -429,7 +429,7 @@ static uint64_t find_completion(const place_t *place, uint32_t number, int n, on
 /* What a damaged frame was needed for is damage, too: it is told, never served, and goes with the repair. */
 static void damage_to_what_others_refer_to(void **state)
 {
-    for (int template = 0; template < 2; template++) {
+    for (int template = 0; template <2; template ++) {
         char body[1000];
         once__completion_t completion;
         once__frame_t frame;
@@ -449,7 +449,7 @@ static void damage_to_what_others_refer_to(void **state)
         once_close(once, -1);
         at = find_completion(&place, 1, 4, &frame);
         assert_int_equal(once__completion_read(&completion, &frame, at), ONCE_OK);
-        assert_true(completion.template != 0 && completion.template < at);
+        assert_true(completion.template != 0 && completion.template <at);
         at = template ? completion.template : completion.claim;
         spoil(segment(&place, 1), (long)at + 60, 1);
         lost = template ? 10 : 1;
@@ -680,6 +680,7 @@ static void order(void **state)
     report = fsck_json(&place, ONCE__CLI_NO);
     finding = json_array_get(json_object_get(report, "findings"), 0);
     assert_string_equal(json_text_of(finding, "kind"), "order");
+    repair(&place, "order");
     json_decref(report);
     place_remove(&place);
 }

@@ -1,6 +1,6 @@
 /*
- * Any bytes as a template and a packed payload, and as a template and a payload to pack: unpacking never leaves its memory, and what
- * is packed comes back.
+ * Any bytes as a template and a packed payload, and as a template and a payload to pack: unpacking never leaves its memory, and
+ * what is packed comes back.
  *
  * The first byte says where the template ends, in steps of a 256th.
  */

@@ -240,6 +240,42 @@ static void a_completion_outlasts_a_lock(void **state)
     }
 }
 
+static void count_any(once_t *once, once_answer_t *answer, void *data)
+{
+    int *counts = data;
+
+    counts[once_answer_error(answer) == ONCE_OK ? 0 : 1]++;
+    if (once_answer_error(answer) != ONCE_OK) {
+        assert_int_equal(once_answer_error(answer), ONCE_E_INVALID);
+    }
+}
+
+/* Something that the server refuses must not take along what travels with it. */
+static void one_refused_key_spoils_no_batch(void **state)
+{
+    int counts[2] = {0};
+
+    sql_run(
+        app,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "'BEGIN RAISE division_by_zero; END'; "
+        "CREATE TRIGGER refuse BEFORE INSERT ON once.keys FOR EACH ROW WHEN (NEW.key = 'refused') "
+        "EXECUTE FUNCTION refuse(); GRANT EXECUTE ON FUNCTION refuse() TO PUBLIC");
+    for (int i = 0; i < 20; i++) {
+        once_ask_t question = ONCE_ASK_INIT;
+        char key[32];
+        snprintf(key, sizeof(key), "with-it-%d", i);
+        question.scope = slice("shop");
+        question.key = slice(i == 7 ? "refused" : key);
+        assert_int_equal(once_begin(gateway, &question, count_any, counts), ONCE_OK);
+    }
+    while (counts[0] + counts[1] < 20) {
+        assert_true(once_wait(gateway, 1000) >= 0);
+    }
+    assert_int_equal(counts[0], 19);
+    sql_run(app, "DROP TRIGGER refuse ON once.keys");
+}
+
 static void pair_of_new_keys_only(void **state)
 {
     for (int i = 0; i < 20; i++) {
@@ -271,6 +307,7 @@ int main(void)
         cmocka_unit_test(sql_replays_what_the_gateway_recorded),
         cmocka_unit_test(the_gateway_replays_what_sql_recorded),
         cmocka_unit_test(a_completion_outlasts_a_lock),
+        cmocka_unit_test(one_refused_key_spoils_no_batch),
         cmocka_unit_test(an_open_transaction_stalls_nobody_else),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

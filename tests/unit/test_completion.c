@@ -1,5 +1,6 @@
 /*
- * Completions: a frame that refers to others in its segment is the same record as a whole one, and is damage when one of those is.
+ * Completions: a frame that refers to others in its segment is the same record as a whole one, and is damage when one
+ * of those is.
  */
 #include "support/testing.h"
 

@@ -1,6 +1,6 @@
 /*
- * Payloads as differences to another one: what is packed comes back, what is not alike is not packed, and bytes that are no packed
- * payload are refused.
+ * Payloads as differences to another one: what is packed comes back, what is not alike is not packed, and bytes that
+ * are no packed payload are refused.
  */
 #include "support/testing.h"
 

@@ -45,16 +45,20 @@ static int is_over(const once__head_t *head, uint64_t now)
            head->expires != 0 && now >= head->expires;
 }
 
+/* Notes the time of a state; those of a record never go back. */
 static void check_order(const once__check_t *check, once__place_t place, const once__head_t *head,
-                        const once__newest_entry_t *before)
+                        once__newest_entry_t *entry)
 {
-    if (before->segment != 0 && head->changed < before->changed) {
+    entry->misplaced = entry->segment != 0 && head->changed < entry->changed;
+    if (entry->misplaced) {
         once_local_finding_t finding = {
             .kind = "order", .segment = place.segment, .offset = place.offset};
         once__check_found(check, &finding,
                           "segment %08x, offset %llu: an older state of a record stands behind a "
-                          "newer one (segment %08x)",
-                          place.segment, (unsigned long long)place.offset, before->segment);
+                          "newer one (segment %08x), and counts; repair takes it out",
+                          place.segment, (unsigned long long)place.offset, entry->segment);
+    } else {
+        entry->changed = head->changed;
     }
 }
 
@@ -76,7 +80,8 @@ static int enter_frame(once__check_t *check, once__place_t place, const once__pi
     }
     if (!removed) {
         check_order(check, place, &piece->record.head, entry);
-        entry->changed = piece->record.head.changed;
+    } else {
+        entry->misplaced = 0;
     }
     entry->segment = place.segment;
     entry->offset = (uint32_t)(place.offset / 8);

@@ -2,22 +2,21 @@
  * Whether the locks of an index can be used: for those who check one that may be damaged, and must neither wait for ever nor fall.
  */
 #include <errno.h>
-#include <time.h>
+#include <poll.h>
 
 #include "store/local/index_file.h"
 
-#define WAIT_SECONDS 5 /* nobody holds one for that long, unless his disk hangs */
+#define TRIES   500 /* nobody holds one for five seconds, unless his disk hangs */
+#define WAIT_MS 10
 
 /* 1 or 0. `*died`: its holder was killed. */
 static int is_sound(pthread_mutex_t *lock, int *died)
 {
-    struct timespec until;
     int code = pthread_mutex_trylock(lock);
 
-    if (code == EBUSY) {
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += WAIT_SECONDS;
-        code = pthread_mutex_timedlock(lock, &until);
+    for (int i = 0; code == EBUSY && i < TRIES; i++) {
+        (void)poll(NULL, 0, WAIT_MS);
+        code = pthread_mutex_trylock(lock);
     }
     *died = code == EOWNERDEAD;
     if (*died) {

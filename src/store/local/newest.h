@@ -17,7 +17,8 @@ typedef struct once__newest_entry {
     uint8_t state; /* ONCE_STATE_NONE: removed */
     uint8_t expired;
     uint8_t newer;
-    uint8_t seen; /* in the index */
+    uint8_t seen;      /* in the index */
+    uint8_t misplaced; /* an older state than one that stands before it */
 } once__newest_entry_t;
 
 typedef struct once__newest {

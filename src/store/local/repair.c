@@ -126,6 +126,32 @@ static int copy_piece(const once__check_t *check, const once__image_t *image,
     return ONCE_OK;
 }
 
+/* The last frame of a record, though an earlier one is newer: whatever wrote it there, it must not count. */
+static int is_misplaced(const once__check_t *check, uint32_t number, const once__piece_t *piece)
+{
+    const uint8_t *id = piece->frame.id;
+    const once__newest_entry_t *entry =
+        piece->kind == ONCE__PIECE_FRAME
+            ? once__newest_find(&check->newest, once__newest_shard(id), once__newest_key(id))
+            : NULL;
+
+    return entry != NULL && entry->misplaced && entry->segment == number &&
+           (uint64_t)entry->offset * 8 == piece->offset;
+}
+
+static void mark_misplaced(const once__check_t *check)
+{
+    for (size_t i = 0; i < check->newest.size; i++) {
+        const once__newest_entry_t *entry = &check->newest.entries[i];
+        once__checked_t *segment = entry->segment != 0 && entry->misplaced
+                                       ? once__check_segment(check, entry->segment)
+                                       : NULL;
+        if (segment != NULL) {
+            segment->broken = 1;
+        }
+    }
+}
+
 /* No frame is short enough to cover these: what follows goes with them. */
 static void widen(once__image_t *image, once__piece_t *piece)
 {
@@ -148,6 +174,9 @@ static int copy_pieces(const once__check_t *check, once__image_t *image, uint8_t
     *end = ONCE__SEGMENT_HEADER;
     for (;;) {
         once__image_piece(image, *end, &piece);
+        if (is_misplaced(check, image->number, &piece)) {
+            piece.kind = ONCE__PIECE_DAMAGE;
+        }
         widen(image, &piece);
         code = copy_piece(check, image, &piece, out);
         if (code != ONCE_OK ||
@@ -218,6 +247,7 @@ int once__check_repair(once__check_t *check)
 {
     int code = make_quarantine(check);
 
+    mark_misplaced(check);
     /* First of all: frames will be at other places, and an index that is not there is made anew. */
     if (code == ONCE_OK && unlinkat(check->directory->fd, "index", 0) != 0 && errno != ENOENT) {
         code = once__local_errno(check->err, "cannot remove", "index");

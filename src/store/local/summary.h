@@ -1,6 +1,7 @@
 /*
- * The summary of a finished segment: what the index needs to know of it, so that a rebuild need not read the segment (docs/format.md,
- * "Summaries"). Disposable: one that is missing, torn, of another segment or older than its segment is as good as none.
+ * The summary of a finished segment: what the index needs to know of it, so that a rebuild need not read the segment
+ * (docs/format.md, "Summaries"). Disposable: one that is missing, torn, of another segment or older than
+ * its segment is as good as none.
  */
 #ifndef ONCE_STORE_LOCAL_SUMMARY_H
 #define ONCE_STORE_LOCAL_SUMMARY_H
@@ -38,8 +39,8 @@ int once__summary_build(once__summary_t *summary, uint32_t number, const uint8_t
                         uint64_t size);
 
 /*
- * Reads the summary of a segment. ONCE_OK; ONCE_E_NOT_FOUND; ONCE_E_CORRUPT: it is not sound; ONCE_E_CONFLICT: it is, but the segment
- * is another one or has more frames; ONCE_E_IO; ONCE_E_NOMEM.
+ * Reads the summary of a segment. ONCE_OK; ONCE_E_NOT_FOUND; ONCE_E_CORRUPT: it is not sound; ONCE_E_CONFLICT: it is, but the
+ * segment is another one or has more frames; ONCE_E_IO; ONCE_E_NOMEM.
  */
 int once__summary_read(once__summary_t *summary, int segments_fd, uint32_t number);
 
@@ -48,7 +49,7 @@ void once__summary_free(once__summary_t *summary);
 /* Are the bytes a summary that makes sense? Trusts nothing. 1 or 0. For summary_read, and for tests. */
 int once__summary_parse(once__summary_t *summary, uint32_t number);
 
-/* Writes the summary of a segment that is sealed, if there is none. Costs a reading of it. Errors as build; ONCE_E_IO, ONCE_E_FULL. */
+/* Writes the summary of a sealed segment, if there is none. Costs a reading of it. Errors as build; ONCE_E_IO, ONCE_E_FULL. */
 int once__summary_make(int segments_fd, uint32_t number);
 
 /*

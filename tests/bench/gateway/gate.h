@@ -32,7 +32,7 @@ void gate_start(gate_t *gate, const settings_t *settings, const char *name, gate
 /* Waits until it is gone. Returns how many lines of its error log tell of trouble; they are printed. */
 unsigned gate_stop(gate_t *gate, const settings_t *settings);
 
-/* CPU seconds of all threads of all workers. */
+/* CPU seconds of all threads of all workers, which have nothing to do at the moment. */
 double gate_cpu(const gate_t *gate);
 
 /* Memory of all workers in bytes: private pages that are not of a file, and everything. */

@@ -3,12 +3,13 @@
  *
  * Rounds are interleaved: in each, everybody has a turn of the same length, with the same connections and the same upstream.
  * Throughput is reported as the median of the rounds' ratios to bare nginx. CPU is the workers', all threads, as the scheduler
- * counts it; the load and the upstream are other processes. Of CPU per request the lower quartile of the rounds is taken, bare
- * nginx's too: whoever else uses the machine adds to it.
+ * counts it; the load and the upstream are other processes. Of CPU per request the best round is taken, bare nginx's too: whoever
+ * else uses the machine only ever adds to it.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "../bench.h"
 #include "../local/cost.h"
 #include "../local/report.h"
 #include "client.h"
@@ -136,13 +137,14 @@ static double middle(const settings_t *settings, const double *values)
     return median(copy, settings->rounds);
 }
 
-static double quiet(const settings_t *settings, const double *values)
+static double best(const settings_t *settings, const double *values)
 {
-    double copy[ROUNDS_MAX];
+    double least = 0;
 
-    memcpy(copy, values, sizeof(copy));
-    (void)median(copy, settings->rounds); /* sorts */
-    return copy[(settings->rounds - 1) / 4];
+    for (unsigned i = 0; i < settings->rounds; i++) {
+        bench_keep_best(&least, values[i]);
+    }
+    return least;
 }
 
 static void print_players(const settings_t *settings, player_t *players, unsigned connections)
@@ -154,8 +156,8 @@ static void print_players(const settings_t *settings, player_t *players, unsigne
         player_t *player = &players[i];
         (void)printf("%-20s %11.0f %8.2f %8.2f %16.1f %11.2f\n", player->name,
                      middle(settings, player->rate), times_percentile(&player->times, 50) * 1e3,
-                     times_percentile(&player->times, 99) * 1e3, quiet(settings, player->cpu),
-                     quiet(settings, player->cpu) / quiet(settings, players[BARE].cpu));
+                     times_percentile(&player->times, 99) * 1e3, best(settings, player->cpu),
+                     best(settings, player->cpu) / best(settings, players[BARE].cpu));
     }
     (void)fflush(stdout);
 }
@@ -170,13 +172,13 @@ static void report_players(const settings_t *settings, const player_t *players,
     for (unsigned i = 0; i < GOALS; i++) {
         const goal_t *goal = &goals[i];
         const player_t *player = &players[goal->player], *bare = &players[BARE];
-        double cpu = quiet(settings, player->cpu) / quiet(settings, bare->cpu);
+        double cpu = best(settings, player->cpu) / best(settings, bare->cpu);
         report(goal->what_cpu, connections == 64 ? goal->cpu_text : "reported",
                connections != 64  ? VERDICT_NONE
                : cpu <= goal->cpu ? VERDICT_OK
                                   : VERDICT_SHORT,
-               "%.2f  (%.1f us; bare %.1f us)", cpu, quiet(settings, player->cpu),
-               quiet(settings, bare->cpu));
+               "%.2f  (%.1f us; bare %.1f us)", cpu, best(settings, player->cpu),
+               best(settings, bare->cpu));
     }
     for (unsigned i = 0; i < GOALS; i++) {
         const goal_t *goal = &goals[i];

@@ -16,7 +16,10 @@ class Store:
         return done
 
     def records(self):
-        done = self.run("keys", "list", "--json", self.url)
+        done = self.run("keys", "list", "--json", self.url, check=False)
+        if done.returncode == 3 and b"there is no store" in done.stderr:
+            return []  # no worker has made it yet
+        assert done.returncode == 0, done.stderr.decode()
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def records_of(self, keys):
@@ -40,7 +43,7 @@ class Store:
 
     def wait_state(self, key, *states):
         return until(lambda: (record := self.record(key)) and record["state"] in states and record,
-                     f"{key} being {' or '.join(states)}; it is {self.state(key)}")
+                     lambda: f"{key} being {' or '.join(states)}; it is {self.state(key)}")
 
     def wait_lease_over(self, key):
         """The record as it is then."""

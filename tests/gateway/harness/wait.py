@@ -12,7 +12,8 @@ class Timeout(AssertionError):
 
 
 def until(condition, what, patience=PATIENCE):
-    """For what has no event to wait on, such as a record that another process writes. Returns what `condition` gave."""
+    """For what has no event to wait on, such as a record that another process writes. Returns what `condition` gave. `what` is
+    text, or a function that makes it when it is needed."""
     end = time.monotonic() + patience
     pause = 0.002
     while True:
@@ -20,7 +21,7 @@ def until(condition, what, patience=PATIENCE):
         if found:
             return found
         if time.monotonic() > end:
-            raise Timeout(f"waited {patience:g} s for: {what}")
+            raise Timeout(f"waited {patience:g} s for: {what() if callable(what) else what}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 

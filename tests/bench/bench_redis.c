@@ -1,0 +1,243 @@
+/*
+ * Claim + complete pairs through the public API on a real Redis, 64 in flight, beside redis-benchmark: the same scripts with
+ * arguments of the same size, 64 in one pipeline, without anybody who computes, packs or answers anything. Both run in turns; what
+ * counts is the median of the rounds' ratios. Required: 0.8 of redis-benchmark's. Run inside tests/redis/with-server.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <hiredis/hiredis.h>
+#include <once/once.h>
+
+#include "bench.h"
+#include "store/redis/scripts.h"
+
+#define IN_FLIGHT 64
+#define PAIRS     60000
+#define ROUNDS    5
+#define REQUIRED  0.8
+#define BODY      400
+
+static once_t *once;
+static unsigned started, finished, failed, keys;
+static once_response_t response = ONCE_RESPONSE_INIT;
+static redisContext *raw;
+
+/* ------------------------------------------------------------------------------------------------------------- the store */
+
+static void ask_next(void);
+
+static void completed(once_t *handle, once_answer_t *answer, void *data)
+{
+    failed += once_answer_outcome(answer) != ONCE_DONE;
+    finished++;
+    if (started < PAIRS) {
+        ask_next();
+    }
+}
+
+static void answered(once_t *handle, once_answer_t *answer, void *data)
+{
+    if (once_answer_outcome(answer) != ONCE_RUN ||
+        once_complete(once_answer_take_claim(answer), &response, completed, NULL) != ONCE_OK) {
+        failed++;
+        finished++;
+    }
+}
+
+static void ask_next(void)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    char key[40];
+
+    ask.key.data = key;
+    ask.key.len = (size_t)snprintf(key, sizeof(key), "key-%08u-8e03978e", keys++);
+    ask.scope.data = "tenant-17";
+    ask.scope.len = 9;
+    ask.method.data = "POST";
+    ask.method.len = 4;
+    ask.target.data = "/v1/payments";
+    ask.target.len = 12;
+    started++;
+    if (once_begin(once, &ask, answered, NULL) != ONCE_OK) {
+        failed++;
+        finished++;
+    }
+}
+
+static double pairs_per_second(double *cpu)
+{
+    double start = bench_wall();
+
+    *cpu = bench_cpu();
+    started = finished = 0;
+    for (int i = 0; i < IN_FLIGHT; i++) {
+        ask_next();
+    }
+    while (finished < PAIRS) {
+        (void)once_wait(once, -1);
+    }
+    *cpu = (bench_cpu() - *cpu) / PAIRS;
+    return PAIRS / (bench_wall() - start);
+}
+
+/* ------------------------------------------------------------------------------------------------------- redis-benchmark */
+
+static char claim_id[] = "aaaaaaaaaaaaaaaa";
+static char print[37 + 1], rest[69 + 21 + 1], payload[BODY + 70 + 1];
+
+static void prepare(void)
+{
+    memset(print, 'f', sizeof(print) - 1);
+    memset(rest, 'r', sizeof(rest) - 1);
+    memset(payload, 'p', sizeof(payload) - 1);
+    for (int i = 0; i < ONCE__REDIS_SCRIPT_COUNT; i++) {
+        freeReplyObject(redisCommand(raw, "SCRIPT LOAD %b", once__redis_texts[i].text,
+                                     once__redis_texts[i].len));
+    }
+}
+
+/* Records that are pending, for completions to meet. */
+static void prefill(unsigned count)
+{
+    char sha[ONCE__REDIS_SHA_SIZE];
+
+    once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
+    /* The byte in front of the key is its length. */
+    char binary[69 + 21];
+    memset(binary, 'r', sizeof(binary));
+    memset(binary + 56, 0, 13);
+    binary[57] = 1; /* a retention of some seconds: they go by themselves */
+    binary[58] = 1;
+    binary[68] = 21;
+    for (unsigned i = 0; i < count; i++) {
+        (void)redisAppendCommand(
+            raw, "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 1 %s 0 30000 %s %b 0", sha,
+            i, claim_id, print, binary, sizeof(binary));
+        if (i % 500 == 499 || i + 1 == count) {
+            for (unsigned n = 0; n <= i % 500; n++) {
+                void *reply = NULL;
+                if (redisGetReply(raw, &reply) != REDIS_OK) {
+                    exit(1);
+                }
+                freeReplyObject(reply);
+            }
+        }
+    }
+}
+
+static double run_benchmark(const char *command)
+{
+    char line[4096], last[256] = "";
+    double rate = 0;
+    FILE *out;
+
+    (void)snprintf(line, sizeof(line), "redis-benchmark -p %s -c 1 -P %d -n %d -r %d --csv %s 2>&1",
+                   getenv("ONCE_REDIS_PORT"), IN_FLIGHT, PAIRS, PAIRS, command);
+    out = popen(line, "r"); /* NOLINT: our own command line */
+    while (out != NULL && fgets(last, sizeof(last), out) != NULL) {
+        const char *comma = strstr(last, "\",\"");
+        rate = comma != NULL && atof(comma + 3) > 0 ? atof(comma + 3) : rate;
+    }
+    if (out == NULL || pclose(out) != 0 || rate <= 0) {
+        (void)fprintf(stderr, "bench: redis-benchmark failed: %s\n", last);
+        exit(1);
+    }
+    return rate;
+}
+
+static double benchmark_pairs_per_second(unsigned round)
+{
+    char command[2048], sha[ONCE__REDIS_SHA_SIZE];
+    double claims, completions;
+
+    freeReplyObject(redisCommand(raw, "FLUSHALL"));
+    once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
+    (void)snprintf(command, sizeof(command),
+                   "EVALSHA %s 1 bench:claimed:%u:__rand_int__:01234567890123456 1 "
+                   "__rand_int__aaaa 0 30000 %s %s 0",
+                   sha, round, print, rest);
+    claims = run_benchmark(command);
+    freeReplyObject(redisCommand(raw, "FLUSHALL"));
+    prefill(PAIRS);
+    once__redis_script_sha(ONCE__REDIS_COMPLETE, sha);
+    (void)snprintf(
+        command, sizeof(command),
+        "EVALSHA %s 1 bench:pending:__rand_int__:0123456789012345678 1 %s 1 0 60000 1 201 %s 0",
+        sha, claim_id, payload);
+    completions = run_benchmark(command);
+    return 1 / (1 / claims + 1 / completions);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- report */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static long long memory_of_a_record(void)
+{
+    redisReply *reply = redisCommand(raw, "RANDOMKEY"), *size;
+    long long bytes = 0;
+
+    for (int i = 0; i < 100 && reply != NULL && reply->type == REDIS_REPLY_STRING; i++) {
+        size = redisCommand(raw, "MEMORY USAGE %s", reply->str);
+        if (reply->len > 20 && size->type == REDIS_REPLY_INTEGER) {
+            bytes = size->integer;
+        }
+        freeReplyObject(size);
+        freeReplyObject(reply);
+        reply = redisCommand(raw, "RANDOMKEY");
+    }
+    freeReplyObject(reply);
+    return bytes;
+}
+
+int main(void)
+{
+    static char body[BODY];
+    double ours[ROUNDS], theirs[ROUNDS], ratios[ROUNDS], cpu[ROUNDS];
+    once_error_t err;
+    long long bytes = 0;
+
+    if (getenv("ONCE_REDIS_PORT") == NULL) {
+        (void)fprintf(stderr, "bench: run it inside tests/redis/with-server\n");
+        return 1;
+    }
+    raw = redisConnect("127.0.0.1", atoi(getenv("ONCE_REDIS_PORT")));
+    if (raw == NULL || raw->err ||
+        once_open(getenv("ONCE_REDIS_URL"), NULL, &once, &err) != ONCE_OK) {
+        return 1;
+    }
+    prepare();
+    for (size_t i = 0; i < sizeof(body); i++) {
+        body[i] = (char)(33 + i * 7919 % 90); /* nothing that compresses well */
+    }
+    response.body.data = body;
+    response.body.len = sizeof(body);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        theirs[round] = benchmark_pairs_per_second(round);
+        ours[round] = pairs_per_second(&cpu[round]);
+        bytes = memory_of_a_record();
+        ratios[round] = ours[round] / theirs[round];
+    }
+    qsort(ours, ROUNDS, sizeof(double), by_value);
+    qsort(theirs, ROUNDS, sizeof(double), by_value);
+    qsort(ratios, ROUNDS, sizeof(double), by_value);
+    qsort(cpu, ROUNDS, sizeof(double), by_value);
+    (void)printf("redis store, claim + complete, %d in flight       %8.0f pairs/s, redis-benchmark "
+                 "with the same scripts "
+                 "%.0f: %.2f  (required >= %.2f)\n",
+                 IN_FLIGHT, ours[ROUNDS / 2], theirs[ROUNDS / 2], ratios[ROUNDS / 2], REQUIRED);
+    (void)printf("redis store, CPU of the caller                    %8.2f us/pair; %lld bytes of "
+                 "Redis's memory for a "
+                 "record with a response of %d\n",
+                 cpu[ROUNDS / 2] * 1e6, bytes, BODY);
+    (void)once_close(once, 1000);
+    redisFree(raw);
+    return failed == 0 && ratios[ROUNDS / 2] >= REQUIRED ? 0 : 1;
+}
