@@ -14,4 +14,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(PQ REQUIRED IMPORTED_TARGET libpq)
+pkg_check_modules(SSL REQUIRED IMPORTED_TARGET libssl)
+pkg_check_modules(HIREDIS REQUIRED IMPORTED_TARGET hiredis)
+# Without its -D_FILE_OFFSET_BITS: that would give the library's calls other names (pread64), which tests stand in for.
+set_property(TARGET PkgConfig::HIREDIS PROPERTY INTERFACE_COMPILE_OPTIONS "")
 find_package(Threads REQUIRED)

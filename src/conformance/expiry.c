@@ -246,7 +246,7 @@ static void reap_removes(once__test_t *t)
         once__asked_t ask = {.key = keys[i]};
         once__peer_wait_gone(a, &ask);
     }
-    if (once__test_exclusive(t)) {
+    if (once__test_counts_expired(t)) {
         CHECK_EQ(5, expired_now(t, a));
         CHECK_EQ(2, reap(t, a, 2));
         CHECK_EQ(3, expired_now(t, a));

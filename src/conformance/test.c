@@ -92,6 +92,11 @@ int once__test_exclusive(const once__test_t *t)
     return t->run->options.exclusive;
 }
 
+int once__test_counts_expired(const once__test_t *t)
+{
+    return t->run->options.exclusive && !t->run->expires_by_itself;
+}
+
 int once__test_real_time(const once__test_t *t)
 {
     return t->run->options.wait == NULL;

@@ -5,11 +5,14 @@
 #include "store/local/local.h"
 #include "store/memory/memory.h"
 #include "store/postgres/postgres.h"
+#include "store/redis/redis.h"
 
 const once__store_vt_t *once__store_find(const char *scheme, size_t len)
 {
     static const once__store_vt_t *const stores[] = {
-        &once__memory_store, &once__local_store, &once__postgres_store, &once__postgresql_store};
+        &once__memory_store,         &once__local_store,        &once__postgres_store,
+        &once__postgresql_store,     &once__redis_store,        &once__rediss_store,
+        &once__redis_sentinel_store, &once__redis_cluster_store};
 
     for (size_t i = 0; i < sizeof(stores) / sizeof(stores[0]); i++) {
         if (strlen(stores[i]->scheme) == len && memcmp(stores[i]->scheme, scheme, len) == 0) {
@@ -21,7 +24,7 @@ const once__store_vt_t *once__store_find(const char *scheme, size_t len)
 
 const char *once__store_schemes(void)
 {
-    return "memory:, memory:NAME, local:PATH and postgres://";
+    return "memory:, memory:NAME, local:PATH, postgres:// and redis://";
 }
 
 once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,

@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     settings_t settings = {.module = "ngx_http_once_module.so",
                            .directory = "gateway.tmp",
                            .requests = 100000,
-                           .rounds = 21,
+                           .rounds = 15,
                            .seconds = 0.1};
     int chosen[SECTIONS], i = 1;
 

@@ -1,0 +1,66 @@
+/*
+ * Operations as commands, and replies as answers.
+ */
+#ifndef ONCE_STORE_REDIS_COMMAND_H
+#define ONCE_STORE_REDIS_COMMAND_H
+
+#include <hiredis/hiredis.h>
+
+#include "store/redis/scripts.h"
+#include "store/redis/settings.h"
+#include "store/store.h"
+
+#define ONCE__REDIS_ARGS_MAX  16
+#define ONCE__REDIS_NAME_LEN  43 /* a record id in base64url */
+#define ONCE__REDIS_KEY_SIZE  (ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
+#define ONCE__REDIS_TEXTS_MAX 1024
+
+/* The arguments of one command. `texts` holds those that had to be written. */
+typedef struct once__redis_command {
+    const char *argv[ONCE__REDIS_ARGS_MAX];
+    size_t lengths[ONCE__REDIS_ARGS_MAX];
+    int argc;
+    char texts[ONCE__REDIS_TEXTS_MAX];
+    size_t used;
+} once__redis_command_t;
+
+void once__redis_add(once__redis_command_t *command, const void *data, size_t len);
+void once__redis_add_text(once__redis_command_t *command, const char *text);
+void once__redis_add_number(once__redis_command_t *command, uint64_t number);
+
+/* The names by which Redis knows the scripts. */
+typedef char once__redis_shas_t[ONCE__REDIS_SCRIPT_COUNT][ONCE__REDIS_SHA_SIZE];
+
+/* The Redis key of a record, or of the secrets. Returns its length. */
+size_t once__redis_key(const once__redis_settings_t *settings, const once__op_t *op,
+                       char key[ONCE__REDIS_KEY_SIZE]);
+size_t once__redis_record_key(const once__redis_settings_t *settings, const uint8_t *id,
+                              char key[ONCE__REDIS_KEY_SIZE]);
+
+/* Whether one command is all that it takes: not so with scan, stats and reap. */
+int once__redis_is_simple(const once__op_t *op);
+
+/* The command for a simple operation. `text`: the script goes along, because Redis does not know it. */
+void once__redis_command_of(once__redis_command_t *command, const once__op_t *op, const char *key,
+                            size_t key_len, const once__redis_settings_t *settings,
+                            const once__redis_shas_t shas, int text);
+
+/* Begins a call of a script with one key. */
+void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,
+                            const once__redis_shas_t shas, int text, const char *key,
+                            size_t key_len);
+
+/* Fills in the answer of a simple operation from a reply that is no error. */
+void once__redis_read(once__op_t *op, const redisReply *reply);
+
+/* What an operation is told whose command was answered by this error. */
+int once__redis_error_of(const char *text);
+
+/* Reads a stored record; pointers point into `data`. ONCE_OK, ONCE_E_NEWER, ONCE_E_CORRUPT. The id is not touched. */
+int once__redis_read_record(once__record_t *record, const void *data, size_t len);
+
+/* The head alone, from the first bytes of a record (at least 64; 128 of one that is not newer). Answers likewise. */
+int once__redis_read_head(once__record_t *record, const void *data, size_t len);
+#define ONCE__REDIS_HEAD_SIZE 128
+
+#endif

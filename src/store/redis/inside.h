@@ -1,0 +1,104 @@
+/*
+ * What the parts of the redis store know of each other.
+ */
+#ifndef ONCE_STORE_REDIS_INSIDE_H
+#define ONCE_STORE_REDIS_INSIDE_H
+
+#include "store/oplist.h"
+#include "store/redis/command.h"
+#include "store/redis/link.h"
+
+#define ONCE__REDIS_NODES_MAX 256
+#define ONCE__REDIS_SLOTS     16384
+
+typedef struct once__redis once__redis_t;
+typedef struct once__redis_batch once__redis_batch_t;
+
+/* A server. */
+typedef struct once__redis_node {
+    once__redis_link_t link;
+    once__redis_batch_t *batch; /* this turn's events, where replicas are waited for */
+    int is_dirty;               /* something was collected and not yet sent */
+    int is_mapped;              /* cluster: has slots */
+} once__redis_node_t;
+
+/* One pass through all records. Lives in the store between the steps of a scan. */
+typedef struct once__redis_pass {
+    struct once__redis_pass *next;
+    uint64_t number; /* what a scan's cursor holds */
+    uint64_t used_at;
+    uint64_t map_version;
+    unsigned node;     /* which of the servers */
+    uint64_t position; /* SCAN's cursor there */
+    int is_disturbed;  /* records moved meanwhile: once more from the beginning */
+    unsigned rounds;
+    uint64_t *seen; /* the first bytes of the ids that were met; 0: free */
+    size_t seen_count, seen_room;
+} once__redis_pass_t;
+
+struct once__redis {
+    once__store_t base;
+    once__loop_t *loop;
+    once__redis_settings_t settings;
+    once__redis_shared_t shared;
+    once__redis_shas_t shas;
+    once__oplist_t queue, answers;
+    int is_closing;
+
+    once__redis_node_t *nodes[ONCE__REDIS_NODES_MAX];
+    unsigned node_count;
+
+    /* cluster.c */
+    uint16_t slots[ONCE__REDIS_SLOTS]; /* index of the node + 1; 0: nobody's */
+    uint64_t map_version;              /* 0: there is none yet */
+    int map_wanted, map_asked;
+    uint64_t map_asked_at;
+
+    /* sentinel.c */
+    once__redis_link_t *sentinels[ONCE__REDIS_HOSTS_MAX];
+    unsigned sentinel_count, sentinel; /* the one that is asked */
+    int sentinel_asked;
+    unsigned sentinel_blind;    /* so many did not know the master, one after the other */
+    once__redis_node_t *master; /* NULL: not known. With a single server: that one */
+    once__timer_t poll_timer;
+
+    /* walk.c */
+    once__redis_pass_t *passes, reap_pass;
+    uint64_t pass_number;
+};
+
+/* redis.c */
+void once__redis_answer(once__redis_t *redis, once__op_t *op, int error);
+int once__redis_ask(once__redis_node_t *node, once__redis_call_t *call,
+                    const once__redis_command_t *command); /* 0, or -1: out of memory */
+
+/* nodes.c: where to send what is about this key. NULL: `*code` is why not, or ONCE_OK: it must wait. */
+once__redis_node_t *once__redis_route(once__redis_t *redis, const char *key, size_t len, int *code);
+/* Server number `i` of those that hold records; NULL and ONCE_E_NOT_FOUND: there are no more. Otherwise as above. */
+once__redis_node_t *once__redis_holder(once__redis_t *redis, unsigned i, int *code);
+/* NULL: out of memory, or too many. */
+once__redis_node_t *once__redis_node(once__redis_t *redis, const char *host, uint16_t port);
+/* Of a node that is not ready: why not; ONCE_OK: it must wait. */
+int once__redis_node_code(const once__redis_node_t *node);
+void once__redis_link_changed(void *data, once__redis_link_t *link);
+
+/* cluster.c */
+unsigned once__redis_slot(const char *key, size_t len);
+void once__redis_map_refresh(once__redis_t *redis); /* asks for the map if it is wanted */
+once__redis_node_t *once__redis_cluster_route(once__redis_t *redis, unsigned slot, int *code);
+/* A server that MOVED or ASK names; NULL: it names none. */
+once__redis_node_t *once__redis_redirect(once__redis_t *redis, const once__redis_link_t *from,
+                                         const char *text);
+
+/* sentinel.c */
+int once__redis_sentinel_open(once__redis_t *redis); /* ONCE_OK or ONCE_E_NOMEM */
+void once__redis_sentinel_close(once__redis_t *redis);
+void once__redis_sentinel_ask(once__redis_t *redis); /* where is the master? */
+/* While it is not known: why not; ONCE_OK: it must wait. */
+int once__redis_sentinel_code(const once__redis_t *redis);
+
+/* walk.c: scan, stats and reap */
+void once__redis_walk(once__redis_t *redis, once__op_t *op);
+void once__redis_walk_close(once__redis_t *redis);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * What a redis URL says: which servers, who we are, how long we wait.
+ *
+ *     redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]            one server
+ *     rediss://...                                              the same over TLS
+ *     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],.../NAME[/DATABASE]
+ *     redis+cluster://[USER:PASSWORD@]HOST[:PORT],...
+ */
+#ifndef ONCE_STORE_REDIS_SETTINGS_H
+#define ONCE_STORE_REDIS_SETTINGS_H
+
+#include <stdint.h>
+
+#include "core/url.h"
+
+#define ONCE__REDIS_HOSTS_MAX  32
+#define ONCE__REDIS_HOST_SIZE  256
+#define ONCE__REDIS_PREFIX_MAX 100
+
+typedef enum once__redis_mode {
+    ONCE__REDIS_SINGLE,
+    ONCE__REDIS_SENTINEL,
+    ONCE__REDIS_CLUSTER,
+} once__redis_mode_t;
+
+typedef struct once__redis_host {
+    char name[ONCE__REDIS_HOST_SIZE];
+    uint16_t port;
+} once__redis_host_t;
+
+typedef struct once__redis_settings {
+    once__redis_mode_t mode;
+    int tls;
+    once__redis_host_t hosts[ONCE__REDIS_HOSTS_MAX];
+    unsigned host_count;
+    char *user, *password; /* NULL: none */
+    char *sentinel_user, *sentinel_password;
+    char *service; /* what the sentinels call the master */
+    unsigned database;
+    char *prefix;
+    char *ca, *ca_dir, *cert, *key, *tls_name; /* NULL: not given */
+    unsigned wait;                             /* replicas that must have it; 0: none */
+    uint64_t wait_ms, connect_ms, reply_ms;
+    int accept_eviction;
+} once__redis_settings_t;
+
+/* Takes what is ours from the URL. ONCE_E_CONFIG names what is wrong, without showing a password; ONCE_E_NOMEM. */
+int once__redis_settings_read(once__redis_settings_t *settings, once__url_t *url,
+                              uint64_t timeout_ms, once_error_t *err);
+void once__redis_settings_free(once__redis_settings_t *settings);
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * Servers that are full, that would forget, that are not what the URL says, that have too few replicas, and what is found under a
+ * record's name that is no record.
+ */
+#include "support/testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/once.h>
+
+#include "raw.h"
+
+static once_t *open_with(const char *options)
+{
+    char url[512];
+    once_error_t err;
+    once_t *once = NULL;
+
+    (void)snprintf(url, sizeof(url), "%s?%s", getenv("ONCE_REDIS_URL"), options);
+    if (once_open(url, NULL, &once, &err) != ONCE_OK) {
+        fail_msg("%s", err.text);
+    }
+    return once;
+}
+
+/* Asks; the outcome, or the error. */
+static int ask(once_t *once, const char *key, once_claim_t **claim)
+{
+    once_ask_t question = ONCE_ASK_INIT;
+    once_answer_t *answer = NULL;
+    once_claim_t *taken;
+    int code;
+
+    question.key.data = key;
+    question.key.len = strlen(key);
+    code = once_begin_sync(once, &question, &answer);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = (int)once_answer_outcome(answer);
+    taken = once_answer_take_claim(answer);
+    if (claim != NULL) {
+        *claim = taken;
+    } else if (taken != NULL) {
+        once_claim_drop(taken);
+    }
+    once_answer_free(answer);
+    return code;
+}
+
+static void full_refuses_claims_and_lets_the_others_end(void **state)
+{
+    redisContext *raw = raw_connect();
+    once_t *once = open_with("store_timeout=1s&prefix=full:");
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_claim_t *claim = NULL;
+
+    assert_int_equal(ask(once, "running", &claim), ONCE_RUN);
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 1"));
+    assert_int_equal(ask(once, "new", NULL), ONCE_E_FULL);
+    /* What runs is renewed and completed, and what is completed is replayed. */
+    assert_int_equal(once_renew_sync(claim, NULL), ONCE_OK);
+    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "running", NULL), ONCE_REPLAY);
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
+    assert_int_equal(ask(once, "new", NULL), ONCE_RUN);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    redisFree(raw);
+}
+
+static void a_server_that_would_forget_is_refused(void **state)
+{
+    redisContext *raw = raw_connect();
+    once_t *once;
+
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 100mb maxmemory-policy volatile-ttl"));
+    once = open_with("store_timeout=1s");
+    assert_int_equal(ask(once, "evicted", NULL), ONCE_E_CONFIG);
+    (void)once_close(once, 0);
+    /* Unless somebody says that he knows. */
+    once = open_with("eviction=accept");
+    assert_int_equal(ask(once, "evicted", NULL), ONCE_RUN);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    /* Without a bound nothing is evicted, whatever the policy. */
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
+    once = open_with("");
+    assert_int_equal(ask(once, "not evicted", NULL), ONCE_RUN);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory-policy noeviction"));
+    redisFree(raw);
+}
+
+static void the_wrong_user_is_refused(void **state)
+{
+    redisContext *raw = raw_connect();
+    char url[256];
+    once_t *once = NULL;
+
+    freeReplyObject(raw_call(raw, "ACL SETUSER gate on >secret ~mine:* +@all"));
+    (void)snprintf(
+        url, sizeof(url),
+        "redis://gate:wrong@127.0.0.1:%s?store_timeout=1s&prefix=mine:", getenv("ONCE_REDIS_PORT"));
+    assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "k", NULL), ONCE_E_CONFIG);
+    (void)once_close(once, 0);
+    (void)snprintf(url, sizeof(url),
+                   "redis://gate:secret@127.0.0.1:%s/3?prefix=mine:", getenv("ONCE_REDIS_PORT"));
+    assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "k", NULL), ONCE_RUN);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    freeReplyObject(raw_call(raw, "SELECT 3"));
+    assert_int_equal(raw_integer(raw, "EXISTS mine:secrets"), 1);
+    freeReplyObject(raw_call(raw, "SELECT 0"));
+    redisFree(raw);
+}
+
+/* The rights that docs/stores.md names are enough. */
+static void few_rights_are_enough(void **state)
+{
+    redisContext *raw = raw_connect();
+    char url[256];
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_answer_t *answer = NULL;
+    once_claim_t *claim = NULL;
+    once_t *once = NULL;
+
+    freeReplyObject(
+        raw_call(raw, "ACL SETUSER few on >secret ~once:* -@all +evalsha +eval +get +getrange +set "
+                      "+setrange +pexpireat +del +time +scan +info +client|setname +select +wait "
+                      "+memory|usage +auth"));
+    (void)snprintf(url, sizeof(url), "redis://few:secret@127.0.0.1:%s", getenv("ONCE_REDIS_PORT"));
+    assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "few", &claim), ONCE_RUN);
+    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(once_stats_sync(once, &answer), ONCE_OK);
+    assert_true(once_answer_stats(answer)->completed > 0);
+    assert_true(once_answer_stats(answer)->bytes > 0);
+    once_answer_free(answer);
+    assert_int_equal(once_reap_sync(once, 0, NULL), ONCE_OK);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    redisFree(raw);
+}
+
+/* No replica is there: nothing may be granted, and what was asked is not forgotten either. */
+static void missing_replicas_are_missed(void **state)
+{
+    once_t *once = open_with("wait=1&wait_timeout=50ms&store_timeout=500ms&prefix=wait:");
+    once_t *other = open_with("prefix=wait:");
+
+    assert_int_equal(ask(once, "k", NULL), ONCE_E_UNAVAILABLE);
+    (void)once_close(once, 2000);
+    (void)once_close(other, 1000);
+}
+
+static void what_is_no_record_is_corrupt(void **state)
+{
+    raw_store_t raw_store = raw_open("?prefix=once:");
+    redisContext *raw = raw_connect();
+    const uint8_t id[ONCE_ID_SIZE] = "something that is not a record.";
+    char key[64];
+    once_t *once = open_with("");
+    once_answer_t *answer = NULL;
+
+    raw_key(key, id);
+    freeReplyObject(raw_call(raw, "SET %s %s", key, "rubbish"));
+    assert_int_equal(once_get_sync(once, id, &answer), ONCE_E_CORRUPT);
+    freeReplyObject(raw_call(raw, "DEL %s", key));
+    freeReplyObject(raw_call(raw, "LPUSH %s %s", key, "rubbish"));
+    assert_int_equal(once_get_sync(once, id, &answer), ONCE_E_CORRUPT);
+    /* A pass through all records is not held up by it. */
+    assert_int_equal(once_stats_sync(once, NULL), ONCE_OK);
+    assert_int_equal(once_scan_sync(once, NULL, NULL, NULL, NULL), ONCE_E_INVALID);
+    freeReplyObject(raw_call(raw, "DEL %s", key));
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    raw_close(&raw_store);
+    redisFree(raw);
+}
+
+static void pending_never_expires_in_redis(void **state)
+{
+    redisContext *raw = raw_connect();
+    once_t *once = open_with("prefix=expiry:&ttl=1h");
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_claim_t *claim = NULL;
+    redisReply *keys;
+
+    assert_int_equal(ask(once, "k", &claim), ONCE_RUN);
+    keys = raw_call(raw, "KEYS expiry:%s", "???????????????????????????????????????????");
+    assert_int_equal(keys->elements, 1);
+    assert_int_equal(raw_integer(raw, "PTTL %s", keys->element[0]->str), -1);
+    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_in_range(raw_integer(raw, "PTTL %s", keys->element[0]->str), 3500000, 3600000);
+    freeReplyObject(keys);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    redisFree(raw);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(full_refuses_claims_and_lets_the_others_end),
+        cmocka_unit_test(a_server_that_would_forget_is_refused),
+        cmocka_unit_test(the_wrong_user_is_refused),
+        cmocka_unit_test(few_rights_are_enough),
+        cmocka_unit_test(missing_replicas_are_missed),
+        cmocka_unit_test(what_is_no_record_is_corrupt),
+        cmocka_unit_test(pending_never_expires_in_redis),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

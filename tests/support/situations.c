@@ -1,0 +1,205 @@
+#include "support/situations.h"
+
+#include "support/testing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bytes.h"
+
+#define HOUR      ((int64_t)3600 * 1000)
+#define CASES_MAX 200000
+
+static struct {
+    situation_t *cases;
+    size_t count;
+    uint64_t base;
+} made;
+
+static const uint8_t mine[ONCE_CLAIM_ID_SIZE] = "mine...........";
+static const uint8_t other[ONCE_CLAIM_ID_SIZE] = "other..........";
+static const once__fingerprint_t first_print = {7, 1, "first"};
+static const once__fingerprint_t second_print = {9, 1, "second"};
+
+/* ---------------------------------------------------------------------------------------------------------- situations */
+
+static uint64_t at(int64_t offset)
+{
+    return (uint64_t)((int64_t)made.base + offset);
+}
+
+static situation_t *add(const once__head_t *before, once__event_kind_t kind)
+{
+    situation_t *s = &made.cases[made.count];
+
+    assert_true(made.count < CASES_MAX);
+    made.count++;
+    memset(s, 0, sizeof(*s));
+    s->before = *before;
+    s->op.kind = ONCE__OP_EVENT;
+    s->op.event.kind = kind;
+    s->op.event.claim.epoch = 3;
+    memcpy(s->op.event.claim.id, mine, sizeof(mine));
+    s->op.key = "key";
+    s->op.key_len = 3;
+    once__put64(s->op.id, made.count * 0x9e3779b97f4a7c15u);
+    once__put64(s->op.id + 24, made.count);
+    return s;
+}
+
+static void add_claims(const once__head_t *before)
+{
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        situation_t *s = add(before, ONCE__CLAIM);
+        s->op.event.recover = (uint8_t)(i % 3);
+        s->op.event.lease_ms = 31000;
+        s->op.event.ttl_ms = 7 * (uint64_t)HOUR;
+        s->op.event.fingerprint_count = (uint8_t)(i / 3 % 3 == 2 ? 2 : 1);
+        s->op.event.fingerprints[0] = i / 3 % 3 == 0 ? first_print : second_print;
+        s->op.event.fingerprints[1] = first_print;
+        if (i / 9 % 2) {
+            memcpy(s->op.event.claim.id, other, sizeof(other));
+        }
+    }
+}
+
+static void give_payload(situation_t *s)
+{
+    switch (s->op.event.kind) {
+    case ONCE__COMPLETE:
+    case ONCE__SETTLE_COMPLETED:
+        s->op.payload =
+            (once__payload_t){ONCE__PAYLOAD_RESPONSE, 201, (const uint8_t *)"response", 8};
+        break;
+    case ONCE__RELEASE:
+    case ONCE__SETTLE_FAILED:
+        s->op.payload = (once__payload_t){ONCE__PAYLOAD_NOTE, 0, (const uint8_t *)"note", 4};
+        break;
+    default:
+        break;
+    }
+}
+
+static void add_writes(const once__head_t *before)
+{
+    static const once__event_kind_t kinds[] = {
+        ONCE__COMPLETE,         ONCE__RELEASE,       ONCE__DOUBT, ONCE__RENEW,
+        ONCE__SETTLE_COMPLETED, ONCE__SETTLE_FAILED, ONCE__PURGE};
+
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        for (int i = 0; i < 3 * 2 * 2; i++) {
+            situation_t *s = add(before, kinds[k]);
+            if (i % 3 == 1) {
+                memcpy(s->op.event.claim.id, other, sizeof(other));
+            } else if (i % 3 == 2) {
+                s->op.event.claim.epoch = 2;
+            }
+            s->op.event.force = i / 3 % 2;
+            s->op.event.lease_ms = i / 6 % 2 ? 12345 : 0;
+            s->op.event.ttl_ms = i / 6 % 2 ? 654321 : 0;
+            give_payload(s);
+        }
+    }
+}
+
+static void add_reap(const once__head_t *before)
+{
+    situation_t *s = add(before, ONCE__REAP);
+
+    s->op.event.claim.epoch = 0;
+}
+
+static void add_events(const once__head_t *before)
+{
+    add_claims(before);
+    add_writes(before);
+    if (before->state != ONCE_STATE_NONE) {
+        add_reap(before);
+    }
+}
+
+static void add_times(once__head_t head)
+{
+    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR};
+    int is_ended = head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED;
+
+    for (int i = 0; i < 2 * 2 * 2 * (is_ended ? 3 : 1); i++) {
+        head.lease_until = at(i % 2 ? 10 * HOUR : -HOUR);
+        head.changed = at(i / 2 % 2 ? 5 * HOUR : -2 * HOUR); /* the clock may have gone back */
+        head.ttl_ms = (uint64_t)(i / 4 % 2 ? HOUR / 3 : 30 * 24 * HOUR);
+        head.expires = i / 8 % 3 == 0 ? 0 : at(expiries[i / 8 % 3]);
+        add_events(&head);
+    }
+}
+
+static void add_all(void)
+{
+    const once__head_t none = {.state = ONCE_STATE_NONE};
+
+    add_events(&none);
+    for (int i = 0; i < 2 * 4 * 3 * 4; i++) {
+        once__head_t head = {.schema = (uint8_t)(1 + i % 2),
+                             .state = (uint8_t)(1 + i / 2 % 4),
+                             .recover = (uint8_t)(i / 8 % 3),
+                             .flags = (uint8_t)(i / 24),
+                             .claim = {.epoch = 3},
+                             .lease_ms = 30000,
+                             .created = at(-3 * HOUR),
+                             .fingerprint = first_print};
+        memcpy(head.claim.id, mine, sizeof(mine));
+        if ((head.flags & ONCE__BY_LEASE) && head.state != ONCE_STATE_UNKNOWN) {
+            continue;
+        }
+        add_times(head);
+    }
+}
+
+situation_t *situations_make(uint64_t base, size_t *count)
+{
+    made.cases = calloc(CASES_MAX, sizeof(*made.cases));
+    assert_non_null(made.cases);
+    made.base = base;
+    made.count = 0;
+    add_all();
+    *count = made.count;
+    return made.cases;
+}
+
+void situation_expect(const situation_t *s, once__step_t *step)
+{
+    once__step(&once__rules, s->before.state == ONCE_STATE_NONE ? NULL : &s->before, &s->op.event,
+               s->op.now, step);
+}
+
+int situation_same_head(const once__head_t *a, const once__head_t *b)
+{
+    if (a->state == ONCE_STATE_NONE || b->state == ONCE_STATE_NONE) {
+        return a->state == b->state;
+    }
+    return a->schema == b->schema && a->state == b->state && a->recover == b->recover &&
+           a->flags == b->flags && a->claim.epoch == b->claim.epoch &&
+           memcmp(a->claim.id, b->claim.id, ONCE_CLAIM_ID_SIZE) == 0 &&
+           a->lease_until == b->lease_until && a->lease_ms == b->lease_ms &&
+           a->changed == b->changed && a->expires == b->expires && a->created == b->created &&
+           /* Of a newer version's only the envelope is read. */
+           (a->schema > ONCE__SCHEMA ||
+            (a->ttl_ms == b->ttl_ms && a->fingerprint.secret == b->fingerprint.secret &&
+             a->fingerprint.mode == b->fingerprint.mode &&
+             memcmp(a->fingerprint.mac, b->fingerprint.mac, 32) == 0));
+}
+
+void situation_describe(const situation_t *s, const once__step_t *step, uint64_t base)
+{
+    print_error(
+        "%s: state %u schema %u recover %u flags %u lease %lld changed %lld expires %lld "
+        "ttl %llu; epoch %u force %d "
+        "recover %u prints %u mine %d -> store: outcome %u state %u, rules \"%s\" outcome %u "
+        "state %u\n",
+        once__event_name(s->op.event.kind), s->before.state, s->before.schema, s->before.recover,
+        s->before.flags, (long long)(s->before.lease_until - base),
+        (long long)(s->before.changed - base), (long long)(s->before.expires - base),
+        (unsigned long long)s->before.ttl_ms, s->op.event.claim.epoch, s->op.event.force,
+        s->op.event.recover, s->op.event.fingerprint_count,
+        memcmp(s->op.event.claim.id, mine, sizeof(mine)) == 0, s->op.outcome, s->op.head.state,
+        step->rule->name, step->outcome, step->next.state);
+}
