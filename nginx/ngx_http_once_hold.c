@@ -158,6 +158,12 @@ ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     ctx->phase = NGX_HTTP_ONCE_HOLDING;
 
+    if (ctx->hold->broken && ctx->hold->live) {
+        /* nobody knows when it would end */
+        ctx->hold->stream = 1;
+        return ngx_http_once_end_and_wait(r, ctx);
+    }
+
     if (ngx_http_once_too_large(r, ctx)) {
 
         if (ngx_http_once_stream(r, ctx) != NGX_OK) {

@@ -17,8 +17,6 @@
 /* A bit of r->buffered, which has four: 1, 2 and 4 are taken. */
 #define NGX_HTTP_ONCE_BUFFERED  0x08
 
-#define ngx_http_once_slice(str)  { (str)->data, (str)->len }
-
 
 typedef enum {
     NGX_HTTP_ONCE_OPEN = 0,            /* the claim has not been ended */

@@ -33,8 +33,8 @@ int once__envelope_decode(once__head_t *head, const uint8_t *data);
 
 /*
  * The bytes of a record once it is completed, from those that it had before (`earlier`), a new envelope and a response of
- * `len` bytes. Returns where in `out` the response is to be put, which ends there; NULL: `earlier` is not of this schema. Needs room for
- * ONCE__RECORD_REST + `len`. What comes out may still be corrupt: decode it.
+ * `len` bytes. Returns where in `out` the response is to be put, which ends there; NULL: `earlier` is not of this schema. Needs
+ * room for ONCE__RECORD_REST + `len`. What comes out may still be corrupt: decode it.
  */
 #define ONCE__RECORD_REST (133 + 255)
 uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,

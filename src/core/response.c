@@ -292,6 +292,10 @@ static int unpack_plain(const packed_t *packed, once__zstd_t *zstd, once__unpack
             : packed->len != packed->plain_len) {
         return ONCE_E_CORRUPT;
     }
+    /* What is plain already tells how many there are; read_plain refuses more than that. */
+    if (!(packed->flags & COMPRESSED) && once__get32(packed->bytes) < room) {
+        room = once__get32(packed->bytes);
+    }
     headers = malloc(room * sizeof(*headers) + packed->plain_len);
     if (headers == NULL) {
         return ONCE_E_NOMEM;

@@ -680,7 +680,7 @@ static void order(void **state)
     report = fsck_json(&place, ONCE__CLI_NO);
     finding = json_array_get(json_object_get(report, "findings"), 0);
     assert_string_equal(json_text_of(finding, "kind"), "order");
-    repair(&place, "order");
+    repair(&place, "older state");
     json_decref(report);
     place_remove(&place);
 }
