@@ -91,14 +91,16 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
 
 /*
  * Opens a store: `memory:` (private to the handle), `memory:NAME` (shared by all handles of the process that use the name),
- * and, where built in, `local:PATH`, `redis://`, `rediss://`, `redis+cluster://`, `postgres://`. Options may also stand in the
- * URL: `memory:?max_records=1000&ttl=1h` (percent-encoded); they win over `options`. `options` may be NULL.
+ * and, where built in, `local:PATH`, `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://`, `postgres://`. Options may
+ * also stand in the URL: `memory:?max_records=1000&ttl=1h` (percent-encoded); they win over `options`. `options` may be NULL.
  *   memory:  max_records  1000000   claims of new keys beyond it answer ONCE_E_FULL
  *            max_bytes    1g        the same for keys and responses
  *   local:   segment      64m       size of a full-grown file of the log: 64k to 1g
  *            durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
  *   postgres:// connections 3       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is told
  *                                  ONCE_E_CONFIG: the schema is not installed, or the user may not use it
+ *   redis://    prefix   once:      of all keys; wait, tls, ca, ... (docs/stores.md). A callback that is told ONCE_E_CONFIG: the
+ *                                  server must not be used, once_trouble says why
  * Does not wait for the store: what is asked before it is reachable waits, at most store_timeout. A local store is opened at once,
  * and made where there is none.
  * Errors: ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_SECRET, ONCE_E_NOMEM, ONCE_E_IO; of a local store also ONCE_E_CORRUPT (a part
@@ -109,6 +111,12 @@ ONCE_API ONCE_MUST_CHECK int once_open(const char *url, const once_options_t *op
 
 /* The descriptor to watch for reading. It stays the same until once_close. */
 ONCE_API int once_fd(const once_t *once);
+
+/*
+ * Why the store cannot be used at the moment, in words: what a server refused, or how it must not be set up. Empty when there
+ * is nothing to tell. Written to `text`, cut to `size` bytes with the terminator; no credential is in it. Returns its length.
+ */
+ONCE_API size_t once_trouble(once_t *once, char *text, size_t size);
 
 /* Does whatever is due and calls callbacks; never waits. Returns how many callbacks it called, or a negative error. */
 ONCE_API int once_dispatch(once_t *once);

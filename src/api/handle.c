@@ -66,6 +66,24 @@ int once_fd(const once_t *once)
     return once__loop_fd(once->loop);
 }
 
+size_t once_trouble(once_t *once, char *text, size_t size)
+{
+    const char *trouble = "";
+    size_t len;
+
+    if (size == 0 || once__enter(once) != ONCE_OK) {
+        return 0;
+    }
+    if (once->store->vt->trouble != NULL) {
+        trouble = once->store->vt->trouble(once->store);
+    }
+    len = strlen(trouble) < size ? strlen(trouble) : size - 1;
+    memcpy(text, trouble, len);
+    text[len] = '\0';
+    once__leave(once);
+    return len;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- opening */
 
 static int read_seal_keys(once_options_t *options, once_error_t *err)

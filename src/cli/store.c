@@ -34,11 +34,20 @@ static const char *advice(int error)
     }
 }
 
+/* The store of this run: what it says about itself is more than an error's number. */
+static once_t *opened;
+
 int once__cli_store_failed(const char *what, int error)
 {
     const char *help = advice(error);
+    char trouble[200] = "";
 
-    if (help != NULL) {
+    if (opened != NULL && (error == ONCE_E_CONFIG || error == ONCE_E_UNAVAILABLE)) {
+        (void)once_trouble(opened, trouble, sizeof(trouble));
+    }
+    if (trouble[0] != '\0') {
+        once__cli_say("cannot %s: %s; the server: %s", what, once_error_text(error), trouble);
+    } else if (help != NULL) {
         once__cli_say("cannot %s: %s; %s", what, once_error_text(error), help);
     } else {
         once__cli_say("cannot %s: %s", what, once_error_text(error));
@@ -73,6 +82,7 @@ int once__cli_open_url(const char *url, const char *const *settings, once_t **on
         code = once_open(url, options, once, &err);
     }
     once_options_free(options);
+    opened = *once;
     if (code == ONCE_OK) {
         return ONCE__CLI_OK;
     }
@@ -97,6 +107,7 @@ int once__cli_open(const once__cli_call_t *call, once_t **once)
 
 void once__cli_close(once_t *once)
 {
+    opened = once == opened ? NULL : opened;
     once_close(once, 0);
 }
 

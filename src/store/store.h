@@ -85,6 +85,9 @@ typedef struct once__store_vt {
     void (*close)(once__store_t *store);   /* answers what is left with ONCE_E_CLOSED, then frees */
     void (*abandon)(
         once__store_t *store); /* after fork: frees memory, touches nothing that is shared */
+    const char *(*trouble)(
+        const once__store_t
+            *store); /* what is wrong, for people; empty: nothing. NULL: never told */
 } once__store_vt_t;
 
 struct once__store {

@@ -73,11 +73,14 @@ static void full_refuses_claims_and_lets_the_others_end(void **state)
 static void a_server_that_would_forget_is_refused(void **state)
 {
     redisContext *raw = raw_connect();
+    char trouble[200];
     once_t *once;
 
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 100mb maxmemory-policy volatile-ttl"));
     once = open_with("store_timeout=1s");
     assert_int_equal(ask(once, "evicted", NULL), ONCE_E_CONFIG);
+    assert_true(once_trouble(once, trouble, sizeof(trouble)) > 0);
+    assert_non_null(strstr(trouble, "volatile-ttl"));
     (void)once_close(once, 0);
     /* Unless somebody says that he knows. */
     once = open_with("eviction=accept");

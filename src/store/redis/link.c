@@ -319,8 +319,12 @@ int once__redis_link_call(once__redis_link_t *link, once__redis_call_t *call, in
 {
     once__redis_buffer_t *out = link->ssl != NULL ? &link->plain : &link->wire;
     char *text = NULL, *to;
-    int len = redisFormatCommandArgv(&text, argc, argv, lengths);
+    int len;
 
+    if (link->state < ONCE__REDIS_GREETING || link->condemned) {
+        return -1; /* it went away meanwhile */
+    }
+    len = redisFormatCommandArgv(&text, argc, argv, lengths);
     if (len < 0) {
         return -1;
     }

@@ -91,7 +91,7 @@ void once__redis_link_connect(once__redis_link_t *link);
 /* Is it ready? If it is down and may be tried again, connecting begins. */
 int once__redis_link_is_ready(once__redis_link_t *link);
 
-/* Collects a command. 0, or -1 when out of memory: then nothing was, and `done` will not be called. */
+/* Collects a command. 0, or -1 when out of memory or down: then nothing was, and `done` will not be called. */
 int once__redis_link_call(once__redis_link_t *link, once__redis_call_t *call, int argc,
                           const char **argv, const size_t *lengths);
 

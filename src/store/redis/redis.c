@@ -165,13 +165,15 @@ static void finish(request_t *request, int error)
 /* The same operation, somewhere else or in another form: it does not belong to its batch any more. */
 static void send_again(request_t *request, once__redis_node_t *node, int text)
 {
+    once__redis_t *redis = request->redis;
+
     if (request->batch != NULL) {
         leave_batch(request->batch);
         request->batch = NULL;
     }
     request->hops++;
-    send_op(request->redis, node, request, text);
-    once__loop_wake(request->redis->loop);
+    send_op(redis, node, request, text);
+    once__loop_wake(redis->loop);
 }
 
 static void ignore(once__redis_call_t *call, const redisReply *reply)
@@ -470,6 +472,11 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     return ONCE_OK;
 }
 
+static const char *redis_trouble(const once__store_t *store)
+{
+    return ((const once__redis_t *)store)->shared.trouble;
+}
+
 #define STORE(name, text)                                                                          \
     static int name##_open(const once__store_config_t *config, once__store_t **store,              \
                            once_error_t *err)                                                      \
@@ -484,6 +491,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
         .dispatch = redis_dispatch,                                                                \
         .close = redis_close,                                                                      \
         .abandon = redis_abandon,                                                                  \
+        .trouble = redis_trouble,                                                                  \
     };
 
 STORE(redis, "redis")

@@ -14,7 +14,7 @@
 struct once__resolve {
     atomic_int users; /* the thread, and whoever asked */
     int fd;
-    struct addrinfo *found;
+    _Atomic(struct addrinfo *) found;
     char port[8];
     char host[];
 };
@@ -38,8 +38,9 @@ struct addrinfo *once__resolve_number(const char *host, uint16_t port)
 static void leave(once__resolve_t *resolve)
 {
     if (atomic_fetch_sub(&resolve->users, 1) == 1) {
-        if (resolve->found != NULL) {
-            freeaddrinfo(resolve->found);
+        struct addrinfo *found = atomic_load(&resolve->found);
+        if (found != NULL) {
+            freeaddrinfo(found);
         }
         (void)close(resolve->fd);
         free(resolve);
@@ -51,7 +52,7 @@ static void *run(void *data)
     once__resolve_t *resolve = data;
     uint64_t one = 1;
 
-    resolve->found = look_up(resolve->host, resolve->port, AI_ADDRCONFIG);
+    atomic_store(&resolve->found, look_up(resolve->host, resolve->port, AI_ADDRCONFIG));
     while (write(resolve->fd, &one, sizeof(one)) < 0 && errno == EINTR) {
     }
     leave(resolve);
@@ -102,10 +103,7 @@ once__resolve_t *once__resolve_start(const char *host, uint16_t port, int *fd)
 
 struct addrinfo *once__resolve_take(once__resolve_t *resolve)
 {
-    struct addrinfo *found = resolve->found;
-
-    resolve->found = NULL;
-    return found;
+    return atomic_exchange(&resolve->found, NULL);
 }
 
 void once__resolve_free(once__resolve_t *resolve)

@@ -28,7 +28,7 @@ static int no_memory(once_error_t *err)
 /* A decoded copy of a part of the URL; NULL: bad escape, or out of memory. */
 static char *decoded(const char *text, size_t len)
 {
-    char *copy = malloc(len + 1);
+    char *copy = strndup(text, len);
     size_t out = 0;
 
     for (size_t i = 0; copy != NULL && i < len; i++) {

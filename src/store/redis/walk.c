@@ -383,7 +383,7 @@ static void reaped(once__redis_call_t *call, const redisReply *reply)
         strncmp(reply->str, "NOSCRIPT", 8) == 0) {
         size_t len = once__redis_record_key(&walk->redis->settings, step->id, key);
         if (send_reap(walk, step->id, key, len, 1) != 0) {
-            walk->error = ONCE_E_NOMEM;
+            walk->error = ONCE_E_UNAVAILABLE;
         }
     } else if (is_good(walk, reply) && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
                reply->element[0]->integer == ONCE_DONE) {
@@ -445,7 +445,7 @@ static void take_keys(walk_t *walk, const redisReply *keys)
         free(walk->met);
         drop_records(walk);
         walk->met = calloc(keys->elements + 1, sizeof(*walk->met));
-        walk->records = calloc(keys->elements + 1, sizeof(*walk->records));
+        walk->records = calloc(keys->elements + 1, sizeof(once__record_t *));
         walk->met_count = 0;
         if (walk->met == NULL || walk->records == NULL) {
             walk->error = ONCE_E_NOMEM;
@@ -453,7 +453,7 @@ static void take_keys(walk_t *walk, const redisReply *keys)
         }
     }
     if (send_clock(walk) != 0) {
-        walk->error = ONCE_E_NOMEM;
+        walk->error = ONCE_E_UNAVAILABLE;
     }
     for (size_t i = 0; i < keys->elements && walk->error == ONCE_OK; i++) {
         const redisReply *key = keys->element[i];
@@ -466,7 +466,7 @@ static void take_keys(walk_t *walk, const redisReply *keys)
             continue;
         }
         if (send_key(walk, id, key->str, (size_t)key->len) != 0) {
-            walk->error = ONCE_E_NOMEM;
+            walk->error = ONCE_E_UNAVAILABLE;
         }
     }
 }
@@ -527,7 +527,7 @@ static void begin_page(walk_t *walk)
                                      : op->kind == ONCE__OP_REAP && !op->thorough ? REAP_KEYS
                                                                                   : PAGE_KEYS);
     if (send_step(walk, NULL, &command, listed) != 0) {
-        end_walk(walk, ONCE_E_NOMEM);
+        end_walk(walk, ONCE_E_UNAVAILABLE);
     }
 }
 
