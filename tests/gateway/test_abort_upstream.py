@@ -1,5 +1,7 @@
 """Upstreams that fail: while they are connected to, at every point of the request, and of the response."""
 import socket
+import threading
+import time
 
 import pytest
 
@@ -7,7 +9,7 @@ from harness import expect
 from harness.leaving import Leaver
 from harness.message import Closed
 from harness.upstream import refusing_address, slow
-from harness.wait import Gate
+from harness.wait import PATIENCE, Gate
 
 HOLD = "once_recover hold;"
 recovering = pytest.mark.parametrize("recover", ["retry", "hold"])
@@ -71,6 +73,44 @@ def test_upstream_does_not_accept_in_time(gateway, recover):
     assert gw.upstream.count("k") == 1
     for sock in [deaf, *filling]:
         sock.close()
+
+
+@recovering
+def test_upstream_accepts_after_half_of_the_lease(gateway, recover):
+    """The queue has room again when it is too late: nothing is sent, since by now somebody may judge the holder dead."""
+    backend = socket.socket()
+    backend.bind(("127.0.0.1", 0))
+    backend.listen(0)
+    filling = [socket.socket() for _ in range(4)]
+    for sock in filling:
+        sock.setblocking(False)
+        sock.connect_ex(backend.getsockname())
+    gw = gateway(lease(recover) + "proxy_pass http://$http_x_to;", guard="once on; once_scope none;")
+    got = []
+
+    def accept():
+        gw.store.wait_state("k", "pending")
+        time.sleep(0.5)  # the lease: what must pass is time itself
+        backend.settimeout(PATIENCE)
+        try:
+            while True:
+                sock, _ = backend.accept()
+                got.append(sock.recv(4096))
+                sock.close()
+        except OSError:
+            pass
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    gw.nginx.expect("too late to forward")
+    check_released(gw, gw.post("k", b"a", headers=[("X-To", "%s:%d" % backend.getsockname())]))
+    backend.shutdown(socket.SHUT_RDWR)
+    for sock in [backend, *filling]:
+        sock.close()
+    accepting.join()
+    assert not any(b"POST" in data for data in got)
+    expect.first(gw.post("k", b"a", headers=[("X-To", gw.upstream.name)]))
+    assert gw.upstream.count("k") == 1
 
 
 @recovering
