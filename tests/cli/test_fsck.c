@@ -196,7 +196,8 @@ static void counts(void **state)
     assert_int_equal(json_number_of(report, "completed"), 1);
     assert_int_equal(json_number_of(report, "failed"), 1);
     assert_int_equal(json_number_of(report, "unknown"), 1);
-    assert_int_equal(json_number_of(report, "frames"), 8);
+    /* More on a slow machine: a claim that is heard of late is given back and made anew. */
+    assert_true(json_number_of(report, "frames") >= 8);
     assert_int_equal(json_number_of(report, "segments"), 1);
     assert_int_equal(json_number_of(report, "writing"), 0);
     assert_int_equal(json_number_of(report, "problems"), 0);
