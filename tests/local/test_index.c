@@ -185,12 +185,41 @@ static void test_cut_short(void **state)
     place_remove(store.base);
 }
 
+/* Somebody cuts it short while it is used. Whoever asks then is told that the store is away, and lives. */
+static int cut_while_open(const store_t *store)
+{
+    once_t *once = place_open(store->path, QUERY "&store_timeout=200ms", NULL);
+    told_t told = get(once, "key-1");
+    int away;
+
+    if (told.state != ONCE_STATE_COMPLETED || truncate(store->index, 4096) != 0) {
+        return 1;
+    }
+    told = get(once, "key-1");
+    away = told.error == ONCE_E_UNAVAILABLE || told.error == ONCE_E_NOREPLY;
+    told = ask(once, "another", NULL);
+    away = away && (told.error == ONCE_E_UNAVAILABLE || told.error == ONCE_E_NOREPLY);
+    (void)once_close(once, 1000);
+    return away ? 0 : 2;
+}
+
+static void test_cut_short_while_it_is_used(void **state)
+{
+    store_t store;
+
+    make_store(&store);
+    assert_int_equal(in_child(&store, cut_while_open), 0);
+    assert_int_equal(in_child(&store, open_and_ask), 0);
+    place_remove(store.base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_words),
         cmocka_unit_test(test_anywhere),
         cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_cut_short_while_it_is_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,3 +93,13 @@ def test_gone_is_503_and_heals(gateway):
     again = gw.post("before")  # appendonly, appendfsync always
     assert again.status == 201 and again.headers.get("Idempotent-Replayed") == "true"
     gw.nginx.expect("the store did not answer in time")
+
+
+@pytest.mark.parametrize("url", ["redis://user:very-secret@127.0.0.1:1/0",
+                                 "redis+sentinel://u:very-secret@127.0.0.1:1/name?sentinel_password=very-secret"])
+def test_passwords_are_not_told(gateway, url):
+    gw = gateway("once_store_timeout 300ms;", store=f"'{url}'")
+    gw.nginx.expect("once")
+    assert gw.post("k").status == 503
+    gw.nginx.log.wait("store \"redis")
+    assert not gw.nginx.log.find("very-secret")

@@ -196,6 +196,14 @@ void once__index_close(once__index_t *index)
     free(index);
 }
 
+int once__index_is_whole(const once__index_t *index)
+{
+    struct stat st;
+
+    return fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= sizeof(once__index_header_t) &&
+           (uint64_t)st.st_size >= atomic_load(&index->map->end);
+}
+
 int once__index_mark_used(once__index_t *index)
 {
     if (index->map->magic == INDEX_MAGIC && !atomic_load(&index->map->clean)) {

@@ -2,13 +2,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/units.h"
@@ -16,7 +13,8 @@
 #include "store/local/decide.h"
 #include "store/local/directory.h"
 #include "store/local/look.h"
-#include "store/local/summary.h"
+#include "store/local/summariser.h"
+#include "store/local/thread.h"
 #include "store/oplist.h"
 #include "store/secret_file.h"
 
@@ -37,6 +35,7 @@ typedef struct local {
     once__records_t glances;  /* of the host: its own log, for reading only */
     uint32_t first_segment;   /* when it last looked */
     _Atomic int failed;       /* the log has: nothing is answered any more but that */
+    _Atomic int lost;         /* the index was cut short */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -44,27 +43,11 @@ typedef struct local {
     once__oplist_t answers; /* for the host */
     int stop;
 
-    pthread_t summariser; /* makes summaries of finished segments, now and then */
-    int summarising;      /* it was started */
-    uint32_t summarised;  /* it need not look before this segment */
-    _Atomic int summaries_stop, summaries_done;
+    once__summariser_t summariser;
 
     int threadless;         /* over a simulated loop: its owner does the writer's work */
     once__oplist_t decided; /* waits for the commit then */
 } local_t;
-
-/* The host's signals are the host's: a thread of ours takes none. */
-static int start_thread(pthread_t *thread, void *(*run)(void *), local_t *local)
-{
-    sigset_t all, old;
-    int code;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    code = pthread_create(thread, NULL, run, local);
-    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return code;
-}
 
 /* ----------------------------------------------------------------------------------------------------------- writer */
 
@@ -145,40 +128,6 @@ static void apply_reap(local_t *local, once__op_t *op)
     }
 }
 
-/* Aside: a segment is read for it, and nobody waits for it. */
-static void *summarise(void *data)
-{
-    local_t *local = data;
-
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
-    once__summaries_make(local->directory.segments_fd, local->records.index, &local->summarised,
-                         &local->summaries_stop);
-    atomic_store(&local->summaries_done, 1);
-    return NULL;
-}
-
-static void start_summaries(local_t *local)
-{
-    const once__index_t *index = local->records.index;
-    int fd = local->directory.segments_fd;
-
-    if (local->threadless) {
-        once__summaries_make(fd, index, &local->summarised, &local->summaries_stop);
-        return;
-    }
-    if (local->summarising && !atomic_load(&local->summaries_done)) {
-        return;
-    }
-    if (local->summarising) {
-        (void)pthread_join(local->summariser, NULL);
-        local->summarising = 0;
-    }
-    if (once__summaries_wanted(fd, index, local->summarised)) {
-        atomic_store(&local->summaries_done, 0);
-        local->summarising = start_thread(&local->summariser, summarise, local) == 0;
-    }
-}
-
 static void add_sizes(const local_t *local, once__op_t *op)
 {
     const once__index_t *index = local->records.index;
@@ -203,7 +152,7 @@ static int apply(local_t *local, once__op_t *op)
         return 0;
     case ONCE__OP_REAP:
         apply_reap(local, op);
-        start_summaries(local);
+        once__summariser_go(&local->summariser);
         return 0;
     case ONCE__OP_STATS:
         once__records_stats(&local->records, op);
@@ -241,6 +190,24 @@ static void expect_batch(const local_t *local, const once__oplist_t *batch)
     }
 }
 
+/* Without all of its index the store cannot be used any more: not even to close it. */
+static int is_lost(local_t *local)
+{
+    if (!atomic_load(&local->lost) && !once__index_is_whole(local->records.index)) {
+        atomic_store(&local->lost, 1);
+        atomic_store(&local->failed, 1);
+    }
+    return atomic_load(&local->lost);
+}
+
+static void refuse_all(once__oplist_t *list)
+{
+    for (once__op_t *op = list->first; op != NULL; op = op->next) {
+        op->record = NULL;
+        op->error = ONCE_E_UNAVAILABLE;
+    }
+}
+
 /* Answers what need not wait; the rest is moved to `later`. */
 static void decide_batch(local_t *local, once__oplist_t *batch, once__oplist_t *later)
 {
@@ -248,6 +215,11 @@ static void decide_batch(local_t *local, once__oplist_t *batch, once__oplist_t *
     once__op_t *op = batch->first;
 
     once__oplist_init(&now);
+    if (is_lost(local)) {
+        refuse_all(batch);
+        give_answers(local, batch);
+        return;
+    }
     expect_batch(local, batch);
     local->records.clock = once__index_now(local->records.index);
     while (op != NULL) {
@@ -267,7 +239,9 @@ static void decide_batch(local_t *local, once__oplist_t *batch, once__oplist_t *
 /* The sync is also for what nobody waits for: until then, other processes take the record for busy. */
 static void commit_batch(local_t *local, once__oplist_t *later)
 {
-    if (once__log_sync(local->records.log) != ONCE_OK) {
+    if (is_lost(local)) {
+        fail_all(later, ONCE_E_NOREPLY);
+    } else if (once__log_sync(local->records.log) != ONCE_OK) {
         fail_all(later, ONCE_E_NOREPLY);
         atomic_store(&local->failed, once__log_failed(local->records.log));
     }
@@ -376,7 +350,7 @@ static int local_dispatch(once__store_t *store)
     (void)pthread_mutex_lock(&local->lock);
     once__oplist_move(&answers, &local->answers);
     (void)pthread_mutex_unlock(&local->lock);
-    if (local->submitted.first != NULL && !atomic_load(&local->failed)) {
+    if (local->submitted.first != NULL && !atomic_load(&local->failed) && !is_lost(local)) {
         glance(local, &answers);
     }
     count = once__oplist_finish(&answers);
@@ -454,12 +428,15 @@ static int open_thread(local_t *local)
     once__oplist_init(&local->answers);
     once__oplist_init(&local->decided);
     local->threadless = once__loop_env(local->loop)->simulated;
+    local->summariser.threadless = local->threadless;
+    local->summariser.segments_fd = local->directory.segments_fd;
+    local->summariser.index = local->records.index;
     if (!local->threadless && open_descriptor(local) != ONCE_OK) {
         return ONCE_E_IO;
     }
     (void)pthread_mutex_init(&local->lock, NULL);
     (void)pthread_cond_init(&local->work, NULL);
-    return local->threadless || start_thread(&local->thread, write_batches, local) == 0
+    return local->threadless || once__local_thread_start(&local->thread, write_batches, local) == 0
                ? ONCE_OK
                : ONCE_E_NOMEM;
 }
@@ -514,10 +491,7 @@ static void stop_thread(local_t *local)
     (void)pthread_cond_signal(&local->work);
     (void)pthread_mutex_unlock(&local->lock);
     (void)pthread_join(local->thread, NULL);
-    atomic_store(&local->summaries_stop, 1);
-    if (local->summarising) {
-        (void)pthread_join(local->summariser, NULL);
-    }
+    once__summariser_stop(&local->summariser);
     (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
     (void)close(local->source.fd);
 }
@@ -536,8 +510,13 @@ static void local_close(once__store_t *store)
     (void)once__oplist_finish(&local->answers);
     once__oplist_close(&local->submitted);
     once__log_abandon(local->glances.log);
-    (void)once__log_close(local->records.log);
-    once__directory_close(&local->directory);
+    if (is_lost(local)) {
+        once__log_abandon(local->records.log);
+        once__directory_abandon(&local->directory);
+    } else {
+        (void)once__log_close(local->records.log);
+        once__directory_close(&local->directory);
+    }
     (void)pthread_cond_destroy(&local->work);
     (void)pthread_mutex_destroy(&local->lock);
     free(local);

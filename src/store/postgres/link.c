@@ -62,6 +62,16 @@ void once__pg_link_drop(once__pg_link_t *link)
     }
 }
 
+/* Keeps the first line of a complaint. */
+static void complain(const once__pg_link_t *link, const char *text)
+{
+    size_t len = text != NULL ? strcspn(text, "\n") : 0;
+
+    len = len < ONCE__PG_TROUBLE_SIZE ? len : ONCE__PG_TROUBLE_SIZE - 1;
+    memcpy(link->owner->trouble, text != NULL ? text : "", len);
+    link->owner->trouble[len] = '\0';
+}
+
 /* ----------------------------------------------------------------------------------------------------- connecting */
 
 static void connect_failed(once__pg_link_t *link)
@@ -70,6 +80,9 @@ static void connect_failed(once__pg_link_t *link)
     uint8_t jitter = 0;
     const once__env_t *env = once__loop_env(link->loop);
 
+    complain(link, link->conn != NULL && PQstatus(link->conn) == CONNECTION_BAD
+                       ? PQerrorMessage(link->conn)
+                       : "no connection in time");
     disconnect(link);
     for (unsigned i = 0; i < link->failures && pause < PAUSE_MAX_MS; i++) {
         pause *= 2;
@@ -167,6 +180,9 @@ static void note_error(once__pg_link_t *link, const PGresult *result)
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 
+    if (!link->error) {
+        complain(link, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
+    }
     link->error = 1;
     link->fatal |= severity == NULL || strcmp(severity, "ERROR") != 0;
     if (link->sqlstate[0] == '\0' && state != NULL && strlen(state) == 5) {
@@ -201,6 +217,9 @@ static void end_batch(once__pg_link_t *link)
 {
     int whole = !link->error && link->result_count == link->statement_count;
 
+    if (whole) {
+        complain(link, "");
+    }
     once__timer_stop(link->loop, &link->timer);
     link->state = ONCE__PG_IDLE;
     link->owner->ended(link->owner->data, link, whole ? ONCE__PG_COMMITTED : ONCE__PG_ABORTED);

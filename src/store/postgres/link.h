@@ -10,6 +10,7 @@
 #include "store/postgres/statements.h"
 
 #define ONCE__PG_STATEMENTS_MAX 4
+#define ONCE__PG_TROUBLE_SIZE   200
 
 typedef enum once__pg_link_state {
     ONCE__PG_DOWN,
@@ -33,6 +34,8 @@ typedef struct once__pg_owner {
     void (*failed)(void *data, once__pg_link_t *link); /* could not connect */
     void (*ended)(void *data, once__pg_link_t *link, once__pg_end_t end);
     void *data;
+    char *
+        trouble; /* ONCE__PG_TROUBLE_SIZE bytes: the server's or libpq's last complaint; empty when all is well */
 } once__pg_owner_t;
 
 struct once__pg_link {

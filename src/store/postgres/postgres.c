@@ -75,6 +75,11 @@ static void postgres_abandon(once__store_t *store)
     free(store);
 }
 
+static const char *postgres_trouble(const once__store_t *store)
+{
+    return ((const postgres_t *)store)->traffic.trouble;
+}
+
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
     .shared = 1,
@@ -83,6 +88,7 @@ const once__store_vt_t once__postgres_store = {
     .dispatch = postgres_dispatch,
     .close = postgres_close,
     .abandon = postgres_abandon,
+    .trouble = postgres_trouble,
 };
 
 const once__store_vt_t once__postgresql_store = {
@@ -93,4 +99,5 @@ const once__store_vt_t once__postgresql_store = {
     .dispatch = postgres_dispatch,
     .close = postgres_close,
     .abandon = postgres_abandon,
+    .trouble = postgres_trouble,
 };

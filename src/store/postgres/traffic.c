@@ -388,7 +388,7 @@ int once__traffic_open(once__traffic_t *pg, const once__store_config_t *config, 
     pg->loop = config->loop;
     pg->timeout_ms = config->timeout_ms;
     pg->batch_max = BATCH_MAX;
-    pg->owner = (once__pg_owner_t){link_connected, link_failed, link_ended, pg};
+    pg->owner = (once__pg_owner_t){link_connected, link_failed, link_ended, pg, pg->trouble};
     once__oplist_init(&pg->queue);
     once__oplist_init(&pg->answers);
     code = once__conninfo_read(&pg->conninfo, config->url, err);

@@ -23,6 +23,7 @@ typedef struct once__traffic {
     unsigned alone;     /* so many more are sent one by one: one of them spoils its batch */
     once__flight_t flight;
     once__pg_params_t params;
+    char trouble[ONCE__PG_TROUBLE_SIZE];
 } once__traffic_t;
 
 /* Takes the URL's parameters. ONCE_OK, or what is wrong; then nothing has to be freed. */
