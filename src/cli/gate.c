@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/gate.h"
@@ -67,6 +68,10 @@ static void tell_plan(const once__gate_plan_t *plan)
            strncmp(plan->store, "local:", 6) == 0 ? store : once__cli_shown(plan->store).text);
     if (strncmp(plan->store, "memory:", 7) == 0) {
         puts("           (forgotten when the gate ends or is reloaded)");
+    }
+    if (geteuid() == 0) {
+        puts("  user     root, as it was started: nginx serves requests as root, too "
+             "(a user of its own is safer)");
     }
     if (plan->has_status) {
         printf("  status   %s%s/metrics\n",

@@ -2,8 +2,8 @@
  * once gate: an nginx with the module, configured from a command line.
  *
  * A plan is everything that the command line says, checked (gate_plan.c): gate_address.c and gate_route.c read its parts,
- * gate_find.c looks for the programs, gate_config.c writes it as a configuration, gate_nginx.c starts nginx with that, and
- * gate_run.c stays with it until it ends.
+ * gate_find.c looks for the programs, gate_config.c writes it as a configuration, gate_folder.c makes a directory for that,
+ * gate_nginx.c starts nginx there, and gate_run.c stays with it until it ends.
  */
 #ifndef ONCE_CLI_GATE_H
 #define ONCE_CLI_GATE_H
@@ -153,12 +153,13 @@ void once__gate_write_config(const once__gate_plan_t *plan, FILE *out);
 typedef struct once__gate_nginx {
     const once__gate_plan_t *plan;
     char folder[ONCE__GATE_PATH_SIZE]; /* "": not made */
+    int lock;                          /* holds the folder, -1: none */
     char config[ONCE__GATE_PATH_SIZE + 16];
 } once__gate_nginx_t;
 
-/* Makes it, with the configuration in it. Says what is wrong. */
+/* Makes it, with the configuration in it, and removes those that were left behind. Says what is wrong. */
 int once__gate_make_folder(once__gate_nginx_t *nginx);
-void once__gate_remove_folder(const once__gate_nginx_t *nginx);
+void once__gate_remove_folder(once__gate_nginx_t *nginx);
 
 /* Lets nginx read the configuration, and tells what it says against it. */
 int once__gate_try(const once__gate_nginx_t *nginx);

@@ -163,6 +163,23 @@ static void remove_stale(const once__gate_address_t *address)
     }
 }
 
+static const char *why_not(const once__gate_address_t *address, int error)
+{
+    const struct sockaddr_un *un = (const struct sockaddr_un *)&address->sockaddr;
+    struct stat st;
+
+    if (error != EADDRINUSE) {
+        return strerror(error);
+    }
+    if (un->sun_family == AF_UNIX && lstat(un->sun_path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+        return "there is a file that is no socket; choose another path, or remove it";
+    }
+    if (!once__gate_answers(address)) {
+        return "it is in use, if only by an outgoing connection; choose another address";
+    }
+    return "another program does; choose another address";
+}
+
 int once__gate_check_address(const once__gate_address_t *address)
 {
     int fd = socket(address->sockaddr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -179,9 +196,7 @@ int once__gate_check_address(const once__gate_address_t *address)
     if (fd < 0 ||
         bind(fd, (const struct sockaddr *)&address->sockaddr, address->sockaddr_len) != 0 ||
         listen(fd, 1) != 0) {
-        once__cli_say("cannot listen on %s: %s", address->text,
-                      errno == EADDRINUSE ? "another program does; choose another address"
-                                          : strerror(errno));
+        once__cli_say("cannot listen on %s: %s", address->text, why_not(address, errno));
         code = ONCE__CLI_STORE;
     } else if (address->sockaddr.ss_family == AF_UNIX) {
         unlink(((const struct sockaddr_un *)&address->sockaddr)->sun_path);

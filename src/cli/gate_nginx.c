@@ -7,12 +7,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,45 +18,6 @@
 #include "cli/text.h"
 
 #define REASON_MAX 2000
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    return remove(path);
-}
-
-void once__gate_remove_folder(const once__gate_nginx_t *nginx)
-{
-    if (nginx->folder[0] != '\0') {
-        nftw(nginx->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    }
-}
-
-int once__gate_make_folder(once__gate_nginx_t *nginx)
-{
-    const char *top = getenv("TMPDIR");
-    FILE *out = NULL;
-    int fd;
-
-    snprintf(nginx->folder, sizeof(nginx->folder), "%s/once-gate-XXXXXX",
-             top != NULL && top[0] == '/' ? top : "/tmp");
-    if (mkdtemp(nginx->folder) == NULL) {
-        once__cli_say("cannot make a directory in %s: %s", top != NULL ? top : "/tmp",
-                      strerror(errno));
-        nginx->folder[0] = '\0';
-        return ONCE__CLI_STORE;
-    }
-    snprintf(nginx->config, sizeof(nginx->config), "%s/nginx.conf", nginx->folder);
-    fd = open(nginx->config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    out = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (out != NULL) {
-        once__gate_write_config(nginx->plan, out);
-    }
-    if (out == NULL || fclose(out) != 0) {
-        once__cli_say("cannot write %s: %s", nginx->config, strerror(errno));
-        return ONCE__CLI_STORE;
-    }
-    return ONCE__CLI_OK;
-}
 
 /* ---------------------------------------------------------------------------------------------------------- processes */
 

@@ -34,6 +34,13 @@ static int read_addresses(const once__cli_command_t *command, const once__gate_o
         plan->has_status = 1;
         code = once__gate_read_address(command, "status", gate->status, &plan->status);
     }
+    for (size_t i = 0; code == ONCE__CLI_OK && plan->has_status && i < plan->listen_count; i++) {
+        if (strcmp(plan->status.text, plan->listen[i].text) == 0) {
+            code = once__cli_usage(command,
+                                   "--status needs an address of its own: requests come to %s",
+                                   plan->status.text);
+        }
+    }
     return code;
 }
 

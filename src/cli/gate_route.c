@@ -315,6 +315,24 @@ int once__gate_read_route(const once__cli_command_t *command, const char *text,
 
 /* ------------------------------------------------------------------------------------------------------------ directives */
 
+/* What has an option of its own is told at the start, and that must be what is in force. NULL: nothing is wrong. */
+static const char *check_directive(const char *name)
+{
+    static const char *const owned[][2] = {
+        {"once", "--route says what is guarded"},
+        {"once_methods", "--route says which methods are guarded"},
+        {"once_scope", "--scope says whose key it is, scope= in a route does so for that route"},
+        {"once_store", "--store names the store"},
+    };
+
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
+        if (strcmp(name, owned[i][0]) == 0) {
+            return owned[i][1];
+        }
+    }
+    return NULL;
+}
+
 int once__gate_read_directive(const once__cli_command_t *command, const char *text,
                               once__gate_words_t *words)
 {
@@ -325,6 +343,9 @@ int once__gate_read_directive(const once__cli_command_t *command, const char *te
     }
     if (wrong == NULL && strspn(words->list[0], LOWER DIGITS "_") != strlen(words->list[0])) {
         wrong = "the name of a directive has small letters, digits and underscores";
+    }
+    if (wrong == NULL) {
+        wrong = check_directive(words->list[0]);
     }
     if (wrong == NULL) {
         char *last = words->list[words->count - 1];

@@ -195,7 +195,7 @@ static int serve(gate_run_t *run)
 
 int once__gate_run(const once__gate_plan_t *plan)
 {
-    gate_run_t run = {.nginx = {.plan = plan}, .log = -1};
+    gate_run_t run = {.nginx = {.plan = plan, .lock = -1}, .log = -1};
     void (*pipe_before)(int) = signal(SIGPIPE, SIG_IGN);
     sigset_t before;
     int code;

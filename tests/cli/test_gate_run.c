@@ -3,6 +3,8 @@
  */
 #include "gateway.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,20 +138,72 @@ static void a_taken_address_is_told(void **state)
     gateway_stop(g, SIGTERM, 0);
 }
 
+static void a_file_in_place_of_a_socket_is_told_and_left(void **state)
+{
+    gateway_t *g = *state;
+    const char *path = g->listen + strlen("unix:");
+    struct stat st;
+
+    snprintf(g->listen, sizeof(g->listen), "unix:%s/s", g->place.top);
+    write_text(path, "precious");
+    gateway_start(g, NULL, NULL);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
+    assert_has(g->gate.text, "there is a file that is no socket");
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 8);
+}
+
+/* As a connection does that went out from there: nobody listens. */
+static void an_address_in_use_without_a_listener_is_told(void **state)
+{
+    gateway_t *g = *state;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)g->port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    gateway_start(g, NULL, NULL);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
+    assert_has(g->gate.text, "it is in use, if only by an outgoing connection");
+    close(fd);
+}
+
+/* Workers of root are nothing to be silent about. */
+static void root_is_told(void **state)
+{
+    gateway_t *g = *state;
+
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(strstr(g->gate.text, "user     root") != NULL, geteuid() == 0);
+    gateway_stop(g, SIGTERM, 0);
+}
+
+/* Where no store can be, the URL is wrong. */
 static void a_store_that_cannot_be_opened_is_told(void **state)
 {
-    static const char *const urls[] = {"local:/dev/null", "local:/no/such/place", "nowhere:"};
+    static const char *const urls[] = {"local:/dev/null", "local:/no/such/place",
+                                       "nowhere:", "local:", "local:/tmp/x?segmant=1m"};
     gateway_t *g = *state;
 
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
-        int code;
         gateway_start(g, "--store", urls[i], NULL);
-        code = process_wait(&g->gate);
-        assert_true(code == ONCE__CLI_STORE || code == ONCE__CLI_USAGE);
+        assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
         assert_has(g->gate.text, "cannot open the store: ");
         assert_int_equal(count_lines(g->gate.text), 1);
         assert_int_equal(count_names(g->scratch), 0);
     }
+}
+
+static void a_store_that_does_not_answer_is_told(void **state)
+{
+    gateway_t *g = *state;
+
+    gateway_start(g, "--store", "redis://127.0.0.1:1?store_timeout=100ms", NULL);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
+    assert_has(g->gate.text, "cannot use the store: ");
+    assert_lacks(g->gate.text, "ready");
+    assert_int_equal(count_names(g->scratch), 0);
 }
 
 static void what_nginx_refuses_is_told(void **state)
@@ -291,7 +345,11 @@ int main(void)
         WITH_GATEWAY(counters_are_shown),
         WITH_GATEWAY(a_scope_that_is_missing_is_refused),
         WITH_GATEWAY(a_taken_address_is_told),
+        WITH_GATEWAY(a_file_in_place_of_a_socket_is_told_and_left),
+        WITH_GATEWAY(an_address_in_use_without_a_listener_is_told),
+        WITH_GATEWAY(root_is_told),
         WITH_GATEWAY(a_store_that_cannot_be_opened_is_told),
+        WITH_GATEWAY(a_store_that_does_not_answer_is_told),
         WITH_GATEWAY(what_nginx_refuses_is_told),
         WITH_GATEWAY(a_wrong_module_is_told),
         WITH_GATEWAY(sockets_of_the_file_system),

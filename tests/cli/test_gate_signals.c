@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PAYMENT "{\"amount\": 4200}"
@@ -84,22 +86,74 @@ static void reloading_keeps_serving(void **state)
     assert_int_equal(executions(g), 3);
 }
 
-/* nginx does not outlive a gate that is killed, and the next one can listen there. */
+/* Opens the one private directory that is there. */
+static int open_folder(const gateway_t *g)
+{
+    char pattern[128];
+    glob_t found;
+    int fd;
+
+    snprintf(pattern, sizeof(pattern), "%s/once-gate-*", g->scratch);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    fd = open(found.gl_pathv[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    globfree(&found);
+    return fd;
+}
+
+/* nginx does not outlive a gate that is killed; the next one can listen there, and removes what the first has left. */
 static void a_killed_gate_takes_nginx_along(void **state)
 {
     gateway_t *g = *state;
+    int folder;
 
     gateway_start(g, NULL, NULL);
     process_expect(&g->gate, "once gate: ready\n");
+    folder = open_folder(g);
     kill(g->gate.pid, SIGKILL);
     assert_int_equal(process_wait(&g->gate), -SIGKILL);
     while (is_answered(g->port)) { /* until the system has ended it */
     }
+    assert_int_equal(flock(folder, LOCK_EX), 0); /* and all of its processes */
+    close(folder);
+    assert_int_equal(count_names(g->scratch), 1);
     gateway_start(g, NULL, NULL);
     process_expect(&g->gate, "once gate: ready\n");
     assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
+    gateway_stop(g, SIGTERM, 0);
+}
+
+/* What a gate uses, what is not a gate's, and what is just being made is left alone by the next one. */
+static void directories_in_use_stay(void **state)
+{
+    gateway_t *g = *state;
+    gateway_t other = *g;
+    char path[160];
+
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    snprintf(path, sizeof(path), "%s/once-gate-new", g->scratch);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof(path), "%s/once-gate-file", g->scratch);
+    write_text(path, "a file");
+    snprintf(path, sizeof(path), "%s/once-gate-open", g->scratch);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s/once-gate-open/nginx.conf", g->scratch);
+    write_text(path, "somebody's own");
+    assert_int_equal(count_names(g->scratch), 4);
+    other.port = free_port();
+    snprintf(other.listen, sizeof(other.listen), "127.0.0.1:%d", other.port);
+    gateway_start(&other, NULL, NULL);
+    process_expect(&other.gate, "once gate: ready\n");
+    assert_int_equal(count_names(g->scratch), 5);
+    kill(other.gate.pid, SIGTERM);
+    assert_int_equal(process_wait(&other.gate), 0);
+    assert_int_equal(count_names(g->scratch), 4);
+    assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
     kill(g->gate.pid, SIGTERM);
     assert_int_equal(process_wait(&g->gate), 0);
+    assert_int_equal(count_names(g->scratch), 3);
 }
 
 /* Workers of a master that is gone must not go on without it. */
@@ -129,9 +183,9 @@ static void a_killed_nginx_ends_the_gate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_GATEWAY(ending_waits_for_requests),    WITH_GATEWAY(ending_at_once),
-        WITH_GATEWAY(reloading_keeps_serving),      WITH_GATEWAY(a_killed_gate_takes_nginx_along),
-        WITH_GATEWAY(a_killed_nginx_ends_the_gate),
+        WITH_GATEWAY(ending_waits_for_requests), WITH_GATEWAY(ending_at_once),
+        WITH_GATEWAY(reloading_keeps_serving),   WITH_GATEWAY(a_killed_gate_takes_nginx_along),
+        WITH_GATEWAY(directories_in_use_stay),   WITH_GATEWAY(a_killed_nginx_ends_the_gate),
     };
     unsetenv("ONCE_STORE");
     signal(SIGPIPE, SIG_IGN);

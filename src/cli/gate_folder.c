@@ -1,0 +1,119 @@
+/*
+ * once gate: the private directory of a run, with the configuration in it.
+ *
+ * The gate and every process of its nginx hold a lock on it. A gate that is killed cannot remove its directory, and the
+ * configuration may hold a password: the next gate of the same user removes what nobody holds any more.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/gate.h"
+#include "cli/text.h"
+
+#define NAME      "once-gate-"
+#define CONFIG    "nginx.conf"
+#define OPEN_MODE (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    return remove(path);
+}
+
+static void remove_tree(const char *folder)
+{
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void once__gate_remove_folder(once__gate_nginx_t *nginx)
+{
+    if (nginx->folder[0] != '\0') {
+        remove_tree(nginx->folder);
+    }
+    if (nginx->lock >= 0) {
+        close(nginx->lock);
+        nginx->lock = -1;
+    }
+}
+
+/* Ours, and nobody holds it. One without a configuration may be just being made: it is locked before that is written. */
+static int is_left_behind(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 0777) == 0700 &&
+           flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+           fstatat(fd, CONFIG, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
+}
+
+static void sweep(const char *top)
+{
+    DIR *folders = opendir(top);
+    struct dirent *entry;
+
+    while (folders != NULL && (entry = readdir(folders)) != NULL) {
+        char path[ONCE__GATE_PATH_SIZE];
+        int fd;
+        if (strncmp(entry->d_name, NAME, strlen(NAME)) != 0 ||
+            snprintf(path, sizeof(path), "%s/%s", top, entry->d_name) >= (int)sizeof(path)) {
+            continue;
+        }
+        fd = open(path, OPEN_MODE | O_CLOEXEC);
+        if (fd >= 0 && is_left_behind(fd)) {
+            remove_tree(path);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    if (folders != NULL) {
+        closedir(folders);
+    }
+}
+
+/* The lock is handed down to nginx: its workers may outlive a gate and a master that are killed together. */
+static int take_folder(once__gate_nginx_t *nginx, const char *top)
+{
+    snprintf(nginx->folder, sizeof(nginx->folder), "%s/" NAME "XXXXXX", top);
+    if (mkdtemp(nginx->folder) == NULL) {
+        once__cli_say("cannot make a directory in %s: %s", top, strerror(errno));
+        nginx->folder[0] = '\0';
+        return ONCE__CLI_STORE;
+    }
+    nginx->lock = open(nginx->folder, OPEN_MODE);
+    if (nginx->lock < 0 || flock(nginx->lock, LOCK_EX) != 0) {
+        once__cli_say("cannot lock %s: %s", nginx->folder, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    return ONCE__CLI_OK;
+}
+
+int once__gate_make_folder(once__gate_nginx_t *nginx)
+{
+    const char *top = getenv("TMPDIR");
+    FILE *out = NULL;
+    int fd;
+
+    top = top != NULL && top[0] == '/' ? top : "/tmp";
+    sweep(top);
+    if (take_folder(nginx, top) != ONCE__CLI_OK) {
+        return ONCE__CLI_STORE;
+    }
+    snprintf(nginx->config, sizeof(nginx->config), "%s/" CONFIG, nginx->folder);
+    fd = open(nginx->config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (out != NULL) {
+        once__gate_write_config(nginx->plan, out);
+    }
+    if (out == NULL || fclose(out) != 0) {
+        once__cli_say("cannot write %s: %s", nginx->config, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    return ONCE__CLI_OK;
+}
