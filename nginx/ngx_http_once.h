@@ -65,6 +65,11 @@ typedef struct {
 
 
 typedef struct {
+    ngx_uint_t                   guarded;     /* some location of the server is: Once-* of others pass nowhere in it */
+} ngx_http_once_srv_conf_t;
+
+
+typedef struct {
     ngx_flag_t                   on;               /* as written, inherited */
     ngx_uint_t                   enable;           /* 1: requests here are guarded, and everything below is set (made by merge) */
     ngx_str_t                    name;             /* once_name: the label of the metrics; "": the location's name */
@@ -309,6 +314,7 @@ ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r,
 ngx_uint_t ngx_http_once_early_replay(ngx_http_request_t *r);
 
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
+void *ngx_http_once_create_srv_conf(ngx_conf_t *cf);
 void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 extern ngx_command_t  ngx_http_once_commands[];

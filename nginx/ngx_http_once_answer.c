@@ -105,15 +105,6 @@ ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return;
     }
 
-    /*
-     * nginx sends a request to another server once a byte of it was sent only
-     * for methods that it takes for repeatable. A guarded one is not.
-     */
-
-    if (r->content_handler && !(r->method & (NGX_HTTP_POST|NGX_HTTP_PATCH))) {
-        r->method |= NGX_HTTP_LOCK;
-    }
-
     ngx_http_once_go_on(r);
 }
 

@@ -150,6 +150,14 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                once_recover_name(recover));
     }
 
+    if (ngx_strncmp(conf->store_url.data, "memory:", 7) == 0) {
+        return ngx_http_once_refuse(cf, "\"once_recover %s\" and the store "
+               "\"memory:\" contradict each other: a reload forgets what "
+               "runs; write a store that lasts, for example "
+               "\"once_store local:/var/lib/once\"",
+               once_recover_name(recover));
+    }
+
     return NGX_CONF_OK;
 }
 

@@ -14,11 +14,6 @@ static const ngx_str_t  ngx_http_once_never[] = {
     ngx_string("transfer-encoding"),
     ngx_string("upgrade"),
     ngx_string("content-length"),
-    /* the gateway's own, made anew */
-    ngx_string("once-outcome"),
-    ngx_string("once-retain"),
-    ngx_string("once-body"),
-    ngx_string("idempotency-expires"),
     ngx_null_string
 };
 
@@ -54,7 +49,11 @@ ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
     ngx_str_t   *allowed;
     ngx_uint_t   i;
 
-    if (ngx_http_once_listed(ngx_http_once_never, name, len)) {
+    /* the gateway's own are made anew */
+
+    if (ngx_http_once_listed(ngx_http_once_never, name, len)
+        || ngx_http_once_is_own(conf, name, len))
+    {
         return 0;
     }
 

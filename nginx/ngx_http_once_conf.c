@@ -35,6 +35,13 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
 
 
 void *
+ngx_http_once_create_srv_conf(ngx_conf_t *cf)
+{
+    return ngx_pcalloc(cf->pool, sizeof(ngx_http_once_srv_conf_t));
+}
+
+
+void *
 ngx_http_once_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_once_loc_conf_t  *conf;
@@ -157,6 +164,7 @@ static char *
 ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     ngx_str_t *name)
 {
+    ngx_http_once_srv_conf_t   *oscf;
     ngx_http_once_main_conf_t  *omcf;
 
     if (conf->store_url.len == 0) {
@@ -192,6 +200,9 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     omcf->guarded = 1;
     omcf->early |= conf->early_lookup;
 
+    oscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_once_module);
+    oscf->guarded = 1;
+
     conf->enable = 1;
 
     return NGX_CONF_OK;
@@ -222,10 +233,11 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     /*
      * A server block by itself forwards nothing: it only hands its values
-     * down, and must not be asked for a scope that its locations name.
+     * down, and must not be asked for a scope that its locations name. It has
+     * no name; that of `location ""` is empty.
      */
 
-    if (!conf->on || clcf->name.len == 0
+    if (!conf->on || clcf->name.data == NULL
         || clcf->handler == ngx_http_once_status_handler)
     {
         return NGX_CONF_OK;

@@ -297,6 +297,7 @@ ngx_http_once_handler(ngx_http_request_t *r)
     ngx_int_t                  rc;
     ngx_http_once_ctx_t       *ctx;
     ngx_http_once_loc_conf_t  *conf;
+    ngx_http_once_srv_conf_t  *oscf;
 
     if (r != r->main) {
         return NGX_DECLINED;
@@ -308,9 +309,9 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return ngx_http_once_forward(r, ctx);
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
+    oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
 
-    if (!conf->enable || r->post_action) {
+    if (!oscf->guarded || r->post_action) {
         return NGX_DECLINED;
     }
 
@@ -318,7 +319,9 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return NGX_ERROR;
     }
 
-    if (!(r->method & conf->methods)) {
+    conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
+
+    if (!conf->enable || !(r->method & conf->methods)) {
         return NGX_DECLINED;
     }
 

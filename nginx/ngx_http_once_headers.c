@@ -56,6 +56,30 @@ ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
 
 /* ------------------------------------------------------------ to the backend */
 
+/* To a CGI, - and _ are the same. */
+
+static ngx_uint_t
+ngx_http_once_is_named_as(ngx_table_elt_t *h, ngx_str_t *name)
+{
+    u_char      c;
+    ngx_uint_t  i;
+
+    if (h->key.len != name->len) {
+        return 0;
+    }
+
+    for (i = 0; i < name->len; i++) {
+        c = ngx_tolower(h->key.data[i]);
+
+        if ((c == '_' ? '-' : c) != name->data[i]) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
 static ngx_uint_t
 ngx_http_once_is_ours(ngx_table_elt_t *h, ngx_str_t *also)
 {
@@ -68,7 +92,7 @@ ngx_http_once_is_ours(ngx_table_elt_t *h, ngx_str_t *also)
         return 1;
     }
 
-    return also && ngx_http_once_named(h, (char *) also->data, also->len);
+    return also && ngx_http_once_is_named_as(h, also);
 }
 
 
@@ -258,6 +282,42 @@ ngx_http_once_add_claim(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 /* ---------------------------------------------------------- from the backend */
+
+ngx_uint_t
+ngx_http_once_is_own(ngx_http_once_loc_conf_t *conf, u_char *name, size_t len)
+{
+    ngx_str_t  *marker;
+
+    static const char  expires[] = "Idempotency-Expires";
+
+    marker = &conf->replay_header;
+
+    return (len >= 5 && ngx_strncasecmp(name, (u_char *) "once-", 5) == 0)
+           || (len == sizeof(expires) - 1
+               && ngx_strncasecmp(name, (u_char *) expires, len) == 0)
+           || (len && len == marker->len
+               && ngx_strncasecmp(name, marker->data, len) == 0);
+}
+
+
+void
+ngx_http_once_strip_own(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf)
+{
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    walk.part = &r->headers_out.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_next(&walk)) != NULL) {
+
+        if (ngx_http_once_is_own(conf, h->key.data, h->key.len)) {
+            h->hash = 0;
+        }
+    }
+}
+
 
 void
 ngx_http_once_strip_response(ngx_http_request_t *r)

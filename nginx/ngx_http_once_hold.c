@@ -139,7 +139,7 @@ ngx_http_once_note_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    ngx_http_once_strip_response(r);
+    ngx_http_once_strip_own(r, ctx->conf);
     ngx_http_once_note_header(r, ctx);
 
     if (ctx->hold->live && r->upstream->upgrade) {
@@ -192,7 +192,7 @@ static ngx_int_t
 ngx_http_once_header_filter(ngx_http_request_t *r)
 {
     ngx_http_once_ctx_t       *ctx;
-    ngx_http_once_loc_conf_t  *conf;
+    ngx_http_once_srv_conf_t  *oscf;
 
     if (r != r->main) {
         return ngx_http_next_header_filter(r);
@@ -216,9 +216,9 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
         }
     }
 
-    conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
+    oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
 
-    if (ctx || conf->enable) {
+    if (oscf->guarded) {
         ngx_http_once_strip_response(r);
     }
 

@@ -38,6 +38,68 @@ ngx_http_once_header_values(ngx_http_request_t *r, ngx_str_t *name,
 }
 
 
+static ngx_uint_t
+ngx_http_once_is_word(u_char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
+           || (c >= '0' && c <= '9') || c == '_';
+}
+
+
+/* What a value has besides its variables: `$name`, `${name}`, `$1`. */
+
+static size_t
+ngx_http_once_literal(ngx_str_t *value)
+{
+    size_t   len;
+    u_char  *p, *last;
+
+    len = 0;
+    last = value->data + value->len;
+
+    for (p = value->data; p < last; /* void */) {
+
+        if (*p++ != '$') {
+            len++;
+            continue;
+        }
+
+        if (p < last && *p == '{') {
+            p = ngx_strlchr(p, last, '}');
+            p = p ? p + 1 : last;
+
+        } else if (p < last && *p >= '1' && *p <= '9') {
+            p++;
+
+        } else {
+            while (p < last && ngx_http_once_is_word(*p)) {
+                p++;
+            }
+        }
+    }
+
+    return len;
+}
+
+
+/* "$a-$b" without a and b tells nobody from another: it is empty. */
+
+static ngx_int_t
+ngx_http_once_evaluate(ngx_http_request_t *r, ngx_http_complex_value_t *value,
+    ngx_str_t *text)
+{
+    if (ngx_http_complex_value(r, value, text) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (value->lengths && text->len == ngx_http_once_literal(&value->value)) {
+        text->len = 0;
+    }
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_once_key_values(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, ngx_array_t *values)
@@ -53,7 +115,7 @@ ngx_http_once_key_values(ngx_http_request_t *r,
         return ngx_http_once_header_values(r, &conf->key_header, values);
     }
 
-    if (ngx_http_complex_value(r, conf->key_value, &text) != NGX_OK) {
+    if (ngx_http_once_evaluate(r, conf->key_value, &text) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -172,7 +234,7 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return NGX_OK;
     }
 
-    if (ngx_http_complex_value(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
+    if (ngx_http_once_evaluate(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
         return NGX_ERROR;
     }
 

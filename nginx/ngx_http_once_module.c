@@ -22,7 +22,7 @@ static ngx_http_module_t  ngx_http_once_module_ctx = {
     ngx_http_once_create_main_conf,        /* create main configuration */
     NULL,                                  /* init main configuration */
 
-    NULL,                                  /* create server configuration */
+    ngx_http_once_create_srv_conf,         /* create server configuration */
     NULL,                                  /* merge server configuration */
 
     ngx_http_once_create_loc_conf,         /* create location configuration */

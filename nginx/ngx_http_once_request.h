@@ -138,8 +138,17 @@ ngx_int_t ngx_http_once_strip_request(ngx_http_request_t *r);
 ngx_int_t ngx_http_once_add_claim(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
 
-/* Takes Once-Outcome and Once-Retain out of a response. */
+/* Takes Once-Outcome and Once-Retain out of a response that nobody guarded. */
 void ngx_http_once_strip_response(ngx_http_request_t *r);
+
+/*
+ * Names that the gateway alone uses in a response: Once-*, Idempotency-Expires, the mark of a replay. Those of an operation's own
+ * response are taken out.
+ */
+ngx_uint_t ngx_http_once_is_own(ngx_http_once_loc_conf_t *conf,
+    u_char *name, size_t len);
+void ngx_http_once_strip_own(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf);
 
 /* The next header of a list, NULL: no more; parts may be empty. */
 ngx_table_elt_t *ngx_http_once_next(ngx_http_once_walk_t *walk);
@@ -170,8 +179,8 @@ void ngx_http_once_note_upstream(ngx_http_request_t *r,
     ngx_http_once_hold_t *hold);
 
 /*
- * Whatever upstream the location's handler begins to talk to: a client that hangs up undoes nothing, and nothing is sent under a
- * claim that has become old.
+ * Whatever upstream the location's handler begins to talk to: a client that hangs up undoes nothing, nothing is sent under a
+ * claim that has become old, and nothing is sent to a second server.
  */
 void ngx_http_once_watch_content(ngx_http_request_t *r,
     ngx_http_once_hold_t *hold);

@@ -101,12 +101,15 @@ ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 }
 
 
-/* ------------------------------------------------------------- not too late */
+/* ------------------------------------------------- not too late, not twice */
 
 /*
  * Between the store's answer and the first byte to the upstream a connection
  * has to be made, and this process may have been stopped for a while. A claim
  * that has become old may have been judged by others: it is not used.
+ *
+ * From the first byte on there is no next server, whatever the method and the
+ * location say; but for the GET that X-Accel-Redirect makes of a request.
  */
 
 static ngx_int_t
@@ -119,6 +122,10 @@ ngx_http_once_output_filter(void *data, ngx_chain_t *in)
     r = data;
     ctx = ngx_http_once_get_ctx(r);
     hold = ctx->hold;
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
+        r->upstream->conf->next_upstream = NGX_HTTP_UPSTREAM_FT_OFF;
+    }
 
     if (!hold->forwarded) {
 
@@ -144,12 +151,6 @@ ngx_http_once_watch_output(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 
     u = r->upstream;
 
-    if (u == NULL || u->request_sent
-        || u->output.output_filter == ngx_http_once_output_filter)
-    {
-        return;
-    }
-
     hold->output_filter = u->output.output_filter;
     hold->output_ctx = u->output.filter_ctx;
 
@@ -163,48 +164,99 @@ ngx_http_once_watch_output(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 }
 
 
-/* ----------------------------------------------------------- clients that left */
+/* --------------------------------------------------- the location's handler */
 
 /*
- * While the upstream works, a client that hangs up is not looked at. Where the
- * location says so already (it does, wherever it is guarded) nothing is to be
- * done; an internal redirect may have led elsewhere.
+ * What the location of an upstream says must not make a guarded request go out
+ * twice, nor end it when its client hangs up. An internal redirect may have led
+ * to a location that was not looked at when the configuration was read: the
+ * request gets a configuration of its own.
  */
 
-static void
-ngx_http_once_ignore_abort(ngx_http_request_t *r)
+static ngx_int_t
+ngx_http_once_own_conf(ngx_http_request_t *r)
 {
-    ngx_http_upstream_t  *u;
+    ngx_http_upstream_t       *u;
+    ngx_http_upstream_conf_t  *conf;
 
     u = r->upstream;
 
-    if (u == NULL || u->cleanup == NULL || u->header_sent
-        || u->conf->ignore_client_abort || r->aio)
-    {
-        return;
+    conf = ngx_palloc(r->pool, sizeof(ngx_http_upstream_conf_t));
+    if (conf == NULL) {
+        return NGX_ERROR;
     }
 
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
+    *conf = *u->conf;
+    conf->ignore_client_abort = 1;
+    u->conf = conf;
+
+    return NGX_OK;
 }
 
 
-/* The location's own handler, and then what it did that must be otherwise. */
+/* The handler has made an upstream, and nothing has been done with it yet. */
+
+static ngx_int_t
+ngx_http_once_check_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    ngx_str_t  *module;
+
+    module = &r->upstream->conf->module;
+
+    if (module->len == 4 && ngx_strncmp(module->data, "grpc", 4) == 0) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "once: \"grpc_pass\" cannot be guarded, nothing was "
+                      "sent");
+        return NGX_HTTP_BAD_GATEWAY;
+    }
+
+    if (ngx_http_once_own_conf(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_once_watch_output(r, hold);
+
+    return NGX_OK;
+}
+
+
+/*
+ * A handler that forwards makes an upstream and starts it at once, for the body
+ * has been read. Over a connection that was kept alive that may send, fail and
+ * go to the next server before the handler returns. r->aio makes the start wait
+ * until the upstream has been looked at.
+ */
 
 static ngx_int_t
 ngx_http_once_content_handler(ngx_http_request_t *r)
 {
     ngx_int_t             rc;
     ngx_http_once_ctx_t  *ctx;
+    ngx_http_upstream_t  *before;
 
     ctx = ngx_http_once_get_ctx(r);
+    before = r->upstream;
 
+    r->aio = 1;
     rc = ctx->hold->content_handler(r);
+    r->aio = 0;
 
-    ngx_http_once_ignore_abort(r);
-    ngx_http_once_watch_output(r, ctx->hold);
+    if (rc != NGX_DONE || r->upstream == NULL || r->upstream == before
+        || r->upstream->conf == NULL || r->upstream->cleanup)
+    {
+        return rc;
+    }
 
-    return rc;
+    rc = ngx_http_once_check_upstream(r, ctx->hold);
+
+    if (rc != NGX_OK) {
+        r->main->count--;    /* taken for the start */
+        return rc;
+    }
+
+    ngx_http_upstream_init(r);
+
+    return NGX_DONE;
 }
 
 

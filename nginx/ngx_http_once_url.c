@@ -66,16 +66,17 @@ ngx_http_once_decode(ngx_str_t *text, char *out, size_t size)
 ngx_uint_t
 ngx_http_once_store_relaxed(ngx_str_t *url)
 {
-    char       text[32];
+    char       option[32], text[32];
     ngx_str_t  query, name, value;
 
     ngx_http_once_query(url, &query);
 
     while (ngx_http_once_next_param(&query, &name, &value)) {
 
+        ngx_http_once_decode(&name, option, sizeof(option));
         ngx_http_once_decode(&value, text, sizeof(text));
 
-        if (ngx_http_once_is(&name, "durability")
+        if (ngx_strcmp(option, "durability") == 0
             && ngx_strcmp(text, "claims-relaxed") == 0)
         {
             return 1;

@@ -37,7 +37,7 @@ GOOD = [
     "once_require on;", "once_require off;", "once_require $http_x_require;",
     "once_key Idempotency-Key;", "once_key X-Request-Id;", "once_key Idempotency-Key strict;", "once_key $http_x_id;",
     "once_key $once_json_id;", "once_key 'webhook-$once_json_id-$arg_x';",
-    "once_fingerprint exact;", "once_fingerprint json;", "once_fingerprint none;",
+    "once_fingerprint exact;", "once_fingerprint json;", "once_fingerprint multipart;", "once_fingerprint none;",
     "once_ttl 1s;", "once_ttl 48h;", "once_ttl 30d;", "once_ttl 3600;",
     "once_lease 10ms;", "once_lease 30s;", "once_lease 5m;",
     "once_recover retry;", "once_recover hold;", "once_recover transactional;",
@@ -52,6 +52,7 @@ GOOD = [
     "once_replay_headers Set-Cookie;", "once_replay_headers Set-Cookie Date;", "once_replay_headers none;",
     "once_docs https://example.com/keys;", "once_docs off;",
     "once_probe http://127.0.0.1:9/outcome;", "once_probe http://unix:/run/x.sock:/outcome;", "once_probe off;",
+    "once_probe http://127.0.0.1:9/outcome timeout=500ms;", "once_probe http://127.0.0.1:9/outcome timeout=2s size=64k;",
 ]
 
 

@@ -1,9 +1,11 @@
 """The HTTP contract of the gateway: what an operator can choose for a route."""
+import json
+import os
 import re
 
 import pytest
 
-from harness import expect
+from harness import environment, expect
 from harness.gateway import GUARD
 from harness.upstream import slow
 from harness.wait import Gate
@@ -160,6 +162,61 @@ def test_fingerprint_json_ignores_spelling(gateway):
     expect.replay(spelled, original)
     expect.problem(gw.post("k", b'{"a":1,"b":[2,1]}', headers=[("Content-Type", "application/json")]), "key-reused")
     assert gw.upstream.count("k") == 1
+
+
+def form(boundary, *parts):
+    """The body of a form and its header: (name, value) each."""
+    text = "".join(f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in parts)
+    kind = f"multipart/form-data; boundary={boundary}"
+    return {"body": f"{text}--{boundary}--\r\n".encode(), "headers": [("Content-Type", kind)]}
+
+
+def test_fingerprint_multipart_ignores_the_boundary(gateway):
+    """A browser makes up a new one whenever it sends a form. Everything else counts: values, names, order, number."""
+    gw = gateway("once_fingerprint multipart;")
+    original = expect.first(gw.post("k", **form("first", ("a", "1"), ("b", "2"))))
+    expect.replay(gw.post("k", **form("another----7", ("a", "1"), ("b", "2"))), original)
+    for parts in [[("a", "1"), ("b", "3")], [("a", "1"), ("c", "2")], [("b", "2"), ("a", "1")], [("a", "1")],
+                  [("a", "1"), ("b", "2"), ("b", "2")]]:
+        expect.problem(gw.post("k", **form("first", *parts)), "key-reused")
+    assert gw.upstream.count("k") == 1
+
+
+def test_fingerprint_multipart_takes_other_bodies_as_they_are(gateway):
+    gw = gateway("once_fingerprint multipart;")
+    original = expect.first(gw.post("k", b"a"))
+    expect.replay(gw.post("k", b"a"), original)
+    expect.problem(gw.post("k", b"b"), "key-reused")
+    assert gw.upstream.count("k") == 1
+
+
+def test_fingerprint_exact_minds_the_boundary(gateway):
+    gw = gateway()
+    expect.first(gw.post("k", **form("first", ("a", "1"))))
+    expect.problem(gw.post("k", **form("another", ("a", "1"))), "key-reused")
+    assert gw.upstream.count("k") == 1
+
+
+def test_the_json_log_of_the_documentation(gateway):
+    """As it stands there; every line is JSON, whatever the key contains."""
+    with open(os.path.join(environment.SOURCE, "docs", "directives.md"), encoding="utf-8") as file:
+        example = re.search(r"log_format once_json .*?;\n", file.read(), re.DOTALL).group(0)
+    gw = gateway(http=example, server="access_log @directory@/access.json once_json;")
+    key = 'a"b\\c'
+    original = expect.first(gw.post(key))
+    expect.replay(gw.post(key), original)
+    gw.post(key, b"other")
+    gw.post()
+    gw.request("GET", "/")
+    gw.nginx.quit()
+    with open(f"{gw.directory}/access.json", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    assert [line["once"]["outcome"] for line in lines] == ["run", "replay", "mismatch", "missing", ""]
+    assert [line["once"]["key"] for line in lines] == [key, key, key, "", ""]
+    assert [line["status"] for line in lines] == ["201", "201", "422", "400", "201"]
+    assert [line["once"]["epoch"] for line in lines[:2]] == ["1", "1"]
+    assert float(lines[1]["once"]["age"]) >= 0 and lines[0]["upstream_time"] and not lines[1]["upstream_time"]
+    assert gw.upstream.of(key) and gw.upstream.total == 2
 
 
 def test_variables_in_the_log(gateway):

@@ -373,6 +373,7 @@ def test_descriptors_do_not_leak(gateway):
     for number in range(10, 30):
         everything(number)
     until(lambda: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2, "descriptors to be closed")
+    assert [gw.upstream.count(f"{kind}{number}") for kind in "ab" for number in range(30)] == [1] * 60
 
 
 def test_errors_of_nginx_itself_are_no_answers(gateway):
