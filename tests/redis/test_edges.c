@@ -150,11 +150,9 @@ static void few_rights_are_enough(void **state)
 static void missing_replicas_are_missed(void **state)
 {
     once_t *once = open_with("wait=1&wait_timeout=50ms&store_timeout=500ms&prefix=wait:");
-    once_t *other = open_with("prefix=wait:");
 
     assert_int_equal(ask(once, "k", NULL), ONCE_E_UNAVAILABLE);
     (void)once_close(once, 2000);
-    (void)once_close(other, 1000);
 }
 
 static void what_is_no_record_is_corrupt(void **state)

@@ -105,12 +105,13 @@ static void two_for_a_first_request_and_one_for_a_replay(void **state)
 
 #define TOGETHER 64
 
+static once_claim_t *claims[TOGETHER]; /* kept: a release would be a write, too */
 static unsigned answered;
 
 static void count(once_t *once, once_answer_t *answer, void *data)
 {
     assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
-    answered++;
+    claims[answered++] = once_answer_take_claim(answer);
 }
 
 static long long reads_of_server(redisContext *raw)
@@ -144,9 +145,11 @@ static void what_one_turn_asks_goes_in_one_write(void **state)
     while (answered < TOGETHER) {
         (void)once_wait(once, -1);
     }
-    /* The claims are about 22 kB, Redis reads 16 kB at a time; the INFO is a read, too; nobody took the claims, so that they
-       are released, together again. */
-    assert_in_range(reads_of_server(raw) - reads, 2, 8);
+    /* The claims are about 22 kB, Redis reads 16 kB at a time; the INFO is a read, too. */
+    assert_in_range(reads_of_server(raw) - reads, 2, 5);
+    for (int i = 0; i < TOGETHER; i++) {
+        once_claim_drop(claims[i]);
+    }
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
 }

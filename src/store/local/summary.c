@@ -1,5 +1,6 @@
 #include "store/local/summary.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,7 @@ static uint32_t *find(const once__summary_t *summary, const places_t *places, ui
 {
     size_t i = (size_t)key & (places->size - 1);
 
+    assert(places->slots != NULL);
     while (places->slots[i] != 0) {
         once__summary_entry_t entry;
         once__summary_entry(summary, places->slots[i] - 1, &entry);
