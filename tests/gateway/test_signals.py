@@ -381,6 +381,7 @@ def test_term_while_the_claim_is_asked_for(gateway):
     gw.disk.wait_blocked()
     gw.nginx.expect("open socket")
     gw.nginx.signal(signal.SIGTERM)
+    gw.nginx.log.wait(r"\d: exiting$")  # the worker, after the master told it
     gw.disk.heal()
     gw.nginx.log.wait_end()
     gw.nginx.process.wait(15)
