@@ -436,6 +436,7 @@ static void damage_to_what_others_refer_to(void **state)
         once__frame_t frame;
         json_t *report;
         place_t place;
+        bytes_t bytes;
         once_t *once;
         uint64_t at;
         int lost;
@@ -448,8 +449,12 @@ static void damage_to_what_others_refer_to(void **state)
             make_completed(once, "s", key, body);
         }
         once_close(once, -1);
+        bytes = read_bytes(segment(&place, 1));
         at = find_completion(&place, 1, 4, &frame);
+        assert_true(
+            once__frame_read(&frame, (once__place_t){1, at}, bytes.data + at, bytes.len - at));
         assert_int_equal(once__completion_read(&completion, &frame, at), ONCE_OK);
+        free(bytes.data);
         assert_true(completion.template != 0 && completion.template <at);
         at = template ? completion.template : completion.claim;
         spoil(segment(&place, 1), (long)at + 60, 1);

@@ -142,7 +142,7 @@ static uint64_t check_rebuilt(const store_t *store)
 static void spoil(const store_t *store, const char *name, off_t offset)
 {
     char path[PLACE_SIZE];
-    uint8_t byte;
+    uint8_t byte = 0;
     int fd;
 
     place_join(path, store->segments, name);

@@ -59,9 +59,9 @@ static uint8_t *reserve(once__pg_value_t *value, size_t more)
 
 void once__pg_put(once__pg_value_t *value, const void *data, size_t len)
 {
-    uint8_t *to = reserve(value, len);
+    uint8_t *to = len > 0 ? reserve(value, len) : NULL;
 
-    if (to != NULL && len > 0) {
+    if (to != NULL) {
         memcpy(to, data, len);
     }
 }
