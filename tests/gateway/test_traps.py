@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness import environment, expect
+from harness import expect
 from harness.gateway import GUARD
 from harness.leaving import WAYS, Leaver
 from harness.message import Closed, head
@@ -163,7 +163,7 @@ def test_response_that_comes_in_many_small_pieces(gateway):
 
 # 12, the hold is bounded
 
-@pytest.mark.skipif(environment.slow(), reason="a sanitizer keeps memory of its own")
+@pytest.mark.weighs
 @pytest.mark.parametrize("rules", ["", "proxy_buffering off;", "proxy_max_temp_file_size 0;"])
 def test_memory_does_not_grow_with_the_response(gateway, rules):
     gw = gateway(rules)
@@ -186,7 +186,7 @@ def test_memory_does_not_grow_with_the_response(gateway, rules):
     assert gw.upstream.count("k") == 1
 
 
-@pytest.mark.skipif(environment.slow(), reason="a sanitizer keeps memory of its own")
+@pytest.mark.weighs
 def test_memory_does_not_grow_with_the_request(gateway):
     gw = gateway("client_max_body_size 0;")
     expect.first(gw.post("warm"))
