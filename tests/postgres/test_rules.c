@@ -12,17 +12,9 @@
 #include "core/bytes.h"
 #include "core/url.h"
 #include "store/postgres/wire.h"
-#include "store/store.h"
+#include "support/situations.h"
 
-#define HOUR      ((int64_t)3600 * 1000)
-#define CASES_MAX 200000
 #define IN_FLIGHT 500
-
-typedef struct situation {
-    once__op_t op; /* first: found from it */
-    once__head_t before;
-    int reaped; /* expected to be removed by the reaper */
-} situation_t;
 
 typedef struct walk {
     PGconn *conn;
@@ -36,144 +28,6 @@ typedef struct walk {
 } walk_t;
 
 static walk_t walk;
-
-static const uint8_t mine[ONCE_CLAIM_ID_SIZE] = "mine...........";
-static const uint8_t other[ONCE_CLAIM_ID_SIZE] = "other..........";
-static const once__fingerprint_t first_print = {7, 1, "first"};
-static const once__fingerprint_t second_print = {9, 1, "second"};
-
-/* ---------------------------------------------------------------------------------------------------------- situations */
-
-static uint64_t at(int64_t offset)
-{
-    return (uint64_t)((int64_t)walk.base + offset);
-}
-
-static situation_t *add(const once__head_t *before, once__event_kind_t kind)
-{
-    situation_t *s = &walk.cases[walk.count];
-
-    assert_true(walk.count < CASES_MAX);
-    walk.count++;
-    memset(s, 0, sizeof(*s));
-    s->before = *before;
-    s->op.kind = ONCE__OP_EVENT;
-    s->op.event.kind = kind;
-    s->op.event.claim.epoch = 3;
-    memcpy(s->op.event.claim.id, mine, sizeof(mine));
-    s->op.key = "key";
-    s->op.key_len = 3;
-    once__put64(s->op.id, walk.count * 0x9e3779b97f4a7c15u);
-    once__put64(s->op.id + 24, walk.count);
-    return s;
-}
-
-static void add_claims(const once__head_t *before)
-{
-    for (int i = 0; i < 3 * 3 * 2; i++) {
-        situation_t *s = add(before, ONCE__CLAIM);
-        s->op.event.recover = (uint8_t)(i % 3);
-        s->op.event.lease_ms = 31000;
-        s->op.event.ttl_ms = 7 * (uint64_t)HOUR;
-        s->op.event.fingerprint_count = (uint8_t)(i / 3 % 3 == 2 ? 2 : 1);
-        s->op.event.fingerprints[0] = i / 3 % 3 == 0 ? first_print : second_print;
-        s->op.event.fingerprints[1] = first_print;
-        if (i / 9 % 2) {
-            memcpy(s->op.event.claim.id, other, sizeof(other));
-        }
-    }
-}
-
-static void give_payload(situation_t *s)
-{
-    switch (s->op.event.kind) {
-    case ONCE__COMPLETE:
-    case ONCE__SETTLE_COMPLETED:
-        s->op.payload =
-            (once__payload_t){ONCE__PAYLOAD_RESPONSE, 201, (const uint8_t *)"response", 8};
-        break;
-    case ONCE__RELEASE:
-    case ONCE__SETTLE_FAILED:
-        s->op.payload = (once__payload_t){ONCE__PAYLOAD_NOTE, 0, (const uint8_t *)"note", 4};
-        break;
-    default:
-        break;
-    }
-}
-
-static void add_writes(const once__head_t *before)
-{
-    static const once__event_kind_t kinds[] = {
-        ONCE__COMPLETE,         ONCE__RELEASE,       ONCE__DOUBT, ONCE__RENEW,
-        ONCE__SETTLE_COMPLETED, ONCE__SETTLE_FAILED, ONCE__PURGE};
-
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        for (int i = 0; i < 3 * 2 * 2; i++) {
-            situation_t *s = add(before, kinds[k]);
-            if (i % 3 == 1) {
-                memcpy(s->op.event.claim.id, other, sizeof(other));
-            } else if (i % 3 == 2) {
-                s->op.event.claim.epoch = 2;
-            }
-            s->op.event.force = i / 3 % 2;
-            s->op.event.lease_ms = i / 6 % 2 ? 12345 : 0;
-            s->op.event.ttl_ms = i / 6 % 2 ? 54321 : 0;
-            give_payload(s);
-        }
-    }
-}
-
-static void add_reap(const once__head_t *before)
-{
-    situation_t *s = add(before, ONCE__REAP);
-
-    s->op.event.claim.epoch = 0;
-}
-
-static void add_events(const once__head_t *before)
-{
-    add_claims(before);
-    add_writes(before);
-    if (before->state != ONCE_STATE_NONE) {
-        add_reap(before);
-    }
-}
-
-static void add_times(once__head_t head)
-{
-    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR};
-    int is_ended = head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED;
-
-    for (int i = 0; i < 2 * 2 * 2 * (is_ended ? 3 : 1); i++) {
-        head.lease_until = at(i % 2 ? 10 * HOUR : -HOUR);
-        head.changed = at(i / 2 % 2 ? 5 * HOUR : -2 * HOUR); /* the clock may have gone back */
-        head.ttl_ms = (uint64_t)(i / 4 % 2 ? 1000 : 30 * 24 * HOUR);
-        head.expires = i / 8 % 3 == 0 ? 0 : at(expiries[i / 8 % 3]);
-        add_events(&head);
-    }
-}
-
-static void add_all(void)
-{
-    const once__head_t none = {.state = ONCE_STATE_NONE};
-
-    add_events(&none);
-    for (int i = 0; i < 2 * 4 * 3 * 4; i++) {
-        once__head_t head = {.schema = (uint8_t)(1 + i % 2),
-                             .state = (uint8_t)(1 + i / 2 % 4),
-                             .recover = (uint8_t)(i / 8 % 3),
-                             .flags = (uint8_t)(i / 24),
-                             .claim = {.epoch = 3},
-                             .lease_ms = 30000,
-                             .created = at(-3 * HOUR),
-                             .fingerprint = first_print};
-        memcpy(head.claim.id, mine, sizeof(mine));
-        if ((head.flags & ONCE__BY_LEASE) && head.state != ONCE_STATE_UNKNOWN) {
-            continue;
-        }
-        add_times(head);
-    }
-}
 
 /* ------------------------------------------------------------------------------------------------------------ database */
 
@@ -251,43 +105,9 @@ static void insert_rows(int reaped)
 
 /* ------------------------------------------------------------------------------------------------------------- compare */
 
-static void describe(const situation_t *s, const once__step_t *step)
-{
-    print_error("%s: state %u schema %u recover %u flags %u lease %lld changed %lld expires %lld "
-                "ttl %llu; epoch %u force %d "
-                "recover %u prints %u mine %d -> sql outcome %u state %u, rules \"%s\" outcome %u "
-                "state %u\n",
-                once__event_name(s->op.event.kind), s->before.state, s->before.schema,
-                s->before.recover, s->before.flags, (long long)(s->before.lease_until - walk.base),
-                (long long)(s->before.changed - walk.base),
-                (long long)(s->before.expires - walk.base), (unsigned long long)s->before.ttl_ms,
-                s->op.event.claim.epoch, s->op.event.force, s->op.event.recover,
-                s->op.event.fingerprint_count,
-                memcmp(s->op.event.claim.id, mine, sizeof(mine)) == 0, s->op.outcome,
-                s->op.head.state, step->rule->name, step->outcome, step->next.state);
-}
-
-static int same_head(const once__head_t *a, const once__head_t *b)
-{
-    if (a->state == ONCE_STATE_NONE || b->state == ONCE_STATE_NONE) {
-        return a->state == b->state;
-    }
-    return a->schema == b->schema && a->state == b->state && a->recover == b->recover &&
-           a->flags == b->flags && a->claim.epoch == b->claim.epoch &&
-           memcmp(a->claim.id, b->claim.id, ONCE_CLAIM_ID_SIZE) == 0 &&
-           a->lease_until == b->lease_until && a->lease_ms == b->lease_ms &&
-           a->changed == b->changed && a->expires == b->expires && a->ttl_ms == b->ttl_ms &&
-           a->created == b->created &&
-           /* A newer version's fingerprint is not read. */
-           (a->schema > ONCE__SCHEMA || (a->fingerprint.secret == b->fingerprint.secret &&
-                                         a->fingerprint.mode == b->fingerprint.mode &&
-                                         memcmp(a->fingerprint.mac, b->fingerprint.mac, 32) == 0));
-}
-
 static void expect(const situation_t *s, once__step_t *step)
 {
-    once__step(&once__rules, s->before.state == ONCE_STATE_NONE ? NULL : &s->before, &s->op.event,
-               s->op.now, step);
+    situation_expect(s, step);
     walk.rules_seen[step->rule - once__rules.rows] = 1;
 }
 
@@ -298,9 +118,9 @@ static void compare_answer(const situation_t *s)
 
     expect(s, &step);
     good = s->op.error == ONCE_OK && s->op.outcome == step.outcome && s->op.now == step.now &&
-           same_head(&s->op.head, &step.next);
+           situation_same_head(&s->op.head, &step.next);
     if (!good) {
-        describe(s, &step);
+        situation_describe(s, &step, walk.base);
     }
     assert_int_equal(s->op.error, ONCE_OK);
     assert_true(good);
@@ -346,9 +166,10 @@ static void compare_stored(const situation_t *s, const PGresult *result, int row
     expect(s, &step);
     stored_head(&stored, result, row, &len);
     payload = once__payload_after(step.rule, &s->op, &old);
-    good = same_head(&stored, step.changed ? &step.next : &s->before) && len == payload.len;
+    good =
+        situation_same_head(&stored, step.changed ? &step.next : &s->before) && len == payload.len;
     if (!good) {
-        describe(s, &step);
+        situation_describe(s, &step, walk.base);
     }
     assert_true(good);
 }
@@ -385,7 +206,7 @@ static void compare_table(int reaped)
         if ((s->op.event.kind == ONCE__REAP) == reaped && should_be_there(s) != there[i + 1]) {
             once__step_t step;
             expect(s, &step);
-            describe(s, &step);
+            situation_describe(s, &step, walk.base);
             fail_msg("a row %s", there[i + 1] ? "is still there" : "is gone");
         }
     }
@@ -498,10 +319,8 @@ static int set_up(void **state)
     code = once__store_find("postgres", 8)->open(&config, &walk.store, &err);
     assert_int_equal(code, ONCE_OK);
     once__url_free(&url);
-    walk.cases = calloc(CASES_MAX, sizeof(*walk.cases));
-    assert_non_null(walk.cases);
     walk.base = server_now();
-    add_all();
+    walk.cases = situations_make(walk.base, &walk.count);
     return 0;
 }
 
