@@ -34,7 +34,7 @@ check: deps ## format, layers, static analysis, scripts, man pages
 bench: deps ## how fast, and how many instructions a decision takes
 	@scripts/bench
 
-soak: deps ## simulation, model check, crashes and fuzzing for SOAK_SECONDS (default 600)
+soak: deps ## simulation, model check, crashes, campaigns and fuzzing for SOAK_SECONDS (default 600)
 	@scripts/soak
 
 install: build ## install below DESTDIR and PREFIX

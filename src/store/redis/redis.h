@@ -1,5 +1,5 @@
 /*
- * The store `redis://`: records in Redis 7 or Valkey, alone, behind sentinels, or as a cluster (docs/stores.md).
+ * The store `redis://`: records in Redis 7, alone, behind sentinels, or as a cluster (docs/stores.md).
  *
  * A record is one Redis key, an operation is one script and one round trip. What one turn of the loop collected for a server
  * goes out in one write, over one connection; replies come back in that order. Decisions are made in the scripts, by the
