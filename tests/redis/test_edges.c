@@ -53,7 +53,7 @@ static int ask(once_t *once, const char *key, once_claim_t **claim)
 static void full_refuses_claims_and_lets_the_others_end(void **state)
 {
     redisContext *raw = raw_connect();
-    once_t *once = open_with("store_timeout=1s&prefix=full:");
+    once_t *once = open_with("store_timeout=1s&prefix=full:"), *other;
     once_response_t response = ONCE_RESPONSE_INIT;
     once_claim_t *claim = NULL;
 
@@ -64,6 +64,10 @@ static void full_refuses_claims_and_lets_the_others_end(void **state)
     assert_int_equal(once_renew_sync(claim, NULL), ONCE_OK);
     assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
     assert_int_equal(ask(once, "running", NULL), ONCE_REPLAY);
+    /* Also by somebody who comes new. */
+    other = open_with("store_timeout=1s&prefix=full:");
+    assert_int_equal(ask(other, "running", NULL), ONCE_REPLAY);
+    assert_int_equal(once_close(other, 1000), ONCE_OK);
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
     assert_int_equal(ask(once, "new", NULL), ONCE_RUN);
     assert_int_equal(once_close(once, 1000), ONCE_OK);

@@ -189,20 +189,12 @@ void once__redis_command_of(once__redis_command_t *command, const once__op_t *op
 {
     command->argc = 0;
     command->used = 0;
-    if (op->kind == ONCE__OP_SECRETS_LOAD) {
-        /* Whoever comes first: the others are told what is there. */
-        once__redis_add_text(command, "SET");
-        once__redis_add(command, key, key_len);
-        once__redis_add_text(command, op->secrets_new);
-        once__redis_add_text(command, "NX");
-        once__redis_add_text(command, "GET");
-        return;
-    }
     once__redis_add_script(command, script_of(op), shas, text, key, key_len);
     if (op->kind == ONCE__OP_EVENT) {
         add_event(command, op, settings->wait > 0);
-    } else if (op->kind == ONCE__OP_SECRETS_SWAP) {
-        once__redis_add_text(command, op->secrets_old);
+    } else if (op->kind != ONCE__OP_GET) {
+        /* Secrets. Who comes first brings them, the others are told what is there. */
+        once__redis_add_text(command, op->kind == ONCE__OP_SECRETS_SWAP ? op->secrets_old : "");
         once__redis_add_text(command, op->secrets_new);
     }
 }
@@ -332,8 +324,8 @@ static void read_get(once__op_t *op, const redisReply *bytes)
 
 static void read_secrets(once__op_t *op, const redisReply *reply)
 {
-    const char *text = reply->type == REDIS_REPLY_NIL ? op->secrets_new : reply->str;
-    size_t len = reply->type == REDIS_REPLY_NIL ? strlen(text) : (size_t)reply->len;
+    const char *text = reply->str;
+    size_t len = (size_t)reply->len;
 
     if (len == 0 || len >= ONCE__SECRETS_TEXT_SIZE || memchr(text, '\0', len) != NULL) {
         op->error = ONCE_E_SECRET;
@@ -351,7 +343,7 @@ void once__redis_read(once__op_t *op, const redisReply *reply)
 {
     op->error = ONCE_OK;
     if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
-        if (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL) {
+        if (reply->type != REDIS_REPLY_STRING) {
             op->error = ONCE_E_IO;
             return;
         }
