@@ -64,19 +64,65 @@ CREATE TABLE once.checkpoints (
     at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Events to publish. `xid` tells a reader which rows can still get company before them.
+-- Events to publish, until they are published (docs/relay.md). Of a row's defaults `xid` is evaluated first: whoever has a
+-- number has a transaction id, so that a reader's snapshot tells which rows can still appear before those that it sees.
 CREATE TABLE once.outbox (
-    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    id uuid NOT NULL,
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    id uuid NOT NULL,
+    -- What is in one group is published by one relay at a time. Events without a key have no order.
+    grp smallint NOT NULL GENERATED ALWAYS AS
+        ((coalesce(hashtextextended(key, 0), uuid_hash_extended(id, 0)) & 63)::smallint) STORED,
     topic text NOT NULL,
     key text,
     type text NOT NULL,
     payload bytea NOT NULL,
     headers jsonb NOT NULL,
-    record bytea -- id of the record whose claim emitted it
+    record bytea, -- id of the record whose claim emitted it
+    cause bytea, -- and its key
+    PRIMARY KEY (grp, seq)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0
 );
+
+-- Events that were given up: the broker refuses them, or they failed too often.
+CREATE TABLE once.outbox_dead (
+    seq bigint PRIMARY KEY, -- that it had
+    died timestamptz NOT NULL DEFAULT clock_timestamp(),
+    at timestamptz NOT NULL,
+    id uuid NOT NULL,
+    tries integer NOT NULL,
+    reason text NOT NULL,
+    topic text NOT NULL,
+    key text,
+    type text NOT NULL,
+    payload bytea NOT NULL,
+    headers jsonb NOT NULL,
+    record bytea,
+    cause bytea
+);
+CREATE INDEX ON once.outbox_dead (id);
+
+-- Relays, and which of them has which group of the outbox.
+CREATE TABLE once.relays (
+    id uuid PRIMARY KEY,
+    name text NOT NULL,
+    destination text NOT NULL, -- without credentials
+    started timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen timestamptz NOT NULL,
+    lease interval NOT NULL,
+    asleep boolean NOT NULL -- wants to be notified
+) WITH (fillfactor = 50);
+CREATE TABLE once.outbox_groups (
+    grp smallint PRIMARY KEY,
+    owner uuid,
+    epoch bigint NOT NULL DEFAULT 0, -- how often it changed hands
+    lease_until timestamptz NOT NULL DEFAULT '-infinity'
+) WITH (fillfactor = 50);
+INSERT INTO once.outbox_groups (grp) SELECT generate_series(0, 63);
 
 -- Messages that were handled.
 CREATE TABLE once.inbox (

@@ -12,14 +12,16 @@ BEGIN
             ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
                                        'lock', 'emit', 'accept', 'get']),
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_secrets_load',
-                                   'store_secrets_swap', 'stats', 'reap', 'sweep', 'settle', 'purge', 'get'])
+                                   'store_secrets_swap', 'stats', 'reap', 'sweep', 'settle', 'purge', 'get']),
+            ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
+                                 'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role
         JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = ANY (needs.names)
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', given.function, given.rolname);
     END LOOP;
-    FOR given IN SELECT rolname FROM pg_roles WHERE rolname IN ('once_gateway', 'once_application') LOOP
+    FOR given IN SELECT rolname FROM pg_roles WHERE rolname IN ('once_gateway', 'once_application', 'once_relay') LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA once TO %I', given.rolname);
     END LOOP;
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_gateway') THEN

@@ -1,9 +1,9 @@
--- Two roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
+-- Three roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
 DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['once_gateway', 'once_application'] LOOP
+    FOREACH wanted IN ARRAY ARRAY['once_gateway', 'once_application', 'once_relay'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);

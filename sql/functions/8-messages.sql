@@ -10,20 +10,22 @@ AS $$
 DECLARE
     v_id uuid := gen_random_uuid();
     v_record bytea;
+    v_cause bytea;
     t record;
 BEGIN
     IF claim IS NOT NULL THEN
         -- The record may be completed by this very transaction already.
         t := once.token_read(claim);
         PERFORM once.take(t.id);
-        SELECT k.id INTO v_record FROM once.keys k
+        SELECT k.id, k.key INTO v_record, v_cause FROM once.keys k
         WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim AND k.state <> 3;
         IF v_record IS NULL THEN
             PERFORM once.fail('ON001', 'the claim is no longer yours');
         END IF;
     END IF;
-    INSERT INTO once.outbox (id, topic, key, type, payload, headers, record)
-    VALUES (v_id, $1, $2, $3, $4, coalesce($5, '{}'), v_record);
+    INSERT INTO once.outbox (id, topic, key, type, payload, headers, record, cause)
+    VALUES (v_id, $1, $2, $3, $4, coalesce($5, '{}'), v_record, v_cause);
+    PERFORM once.outbox_wake();
     RETURN v_id;
 END
 $$;

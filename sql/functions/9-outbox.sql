@@ -1,0 +1,209 @@
+-- The outbox as relays see it. docs/relay.md says how work is shared and why no event can be skipped.
+
+-- Tells relays that are asleep that there is something to do, when this transaction commits. Notifying makes commits wait for
+-- each other, so it is left out while relays are awake: they look again without being told.
+CREATE OR REPLACE FUNCTION once.outbox_wake() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+BEGIN
+    IF EXISTS (SELECT FROM once.relays WHERE asleep) THEN
+        PERFORM pg_notify('once_outbox', '');
+    END IF;
+END
+$$;
+
+-- A relay is alive, gives groups back, keeps those that it has and takes what is free, up to its share.
+-- `rival`: another live relay publishes this outbox to somewhere else; then nothing is taken.
+CREATE OR REPLACE FUNCTION once.relay_turn(p_relay uuid, p_name text, p_destination text, p_lease_ms bigint, p_asleep boolean,
+    p_give smallint[], OUT groups smallint[], OUT relays integer, OUT share integer, OUT rival text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_lease interval := make_interval(secs => p_lease_ms / 1000.0);
+    v_mine integer;
+BEGIN
+    SELECT destination INTO rival FROM once.relays
+    WHERE id <> p_relay AND seen + lease > v_now AND destination <> p_destination LIMIT 1;
+    IF rival IS NOT NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO once.relays AS r (id, name, destination, seen, lease, asleep)
+    VALUES (p_relay, p_name, p_destination, v_now, v_lease, p_asleep)
+    ON CONFLICT (id) DO UPDATE SET seen = v_now, lease = v_lease, asleep = p_asleep;
+    DELETE FROM once.relays
+    WHERE id IN (SELECT id FROM once.relays WHERE seen + 10 * lease < v_now FOR UPDATE SKIP LOCKED);
+    UPDATE once.outbox_groups SET owner = NULL WHERE owner = p_relay AND grp = ANY (p_give);
+    UPDATE once.outbox_groups SET lease_until = v_now + v_lease WHERE owner = p_relay;
+    GET DIAGNOSTICS v_mine = ROW_COUNT;
+    SELECT count(*) INTO relays FROM once.relays WHERE seen + lease > v_now;
+    SELECT (count(*) + relays - 1) / relays INTO share FROM once.outbox_groups;
+    IF v_mine < share THEN
+        UPDATE once.outbox_groups SET owner = p_relay, epoch = epoch + 1, lease_until = v_now + v_lease
+        WHERE grp IN (SELECT grp FROM once.outbox_groups
+                      WHERE (owner IS NULL OR lease_until < v_now) AND owner IS DISTINCT FROM p_relay
+                        AND NOT grp = ANY (p_give)
+                      ORDER BY grp LIMIT share - v_mine FOR UPDATE SKIP LOCKED);
+    END IF;
+    groups := ARRAY(SELECT grp FROM once.outbox_groups WHERE owner = p_relay ORDER BY grp);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.relay_end(p_relay uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+BEGIN
+    UPDATE once.outbox_groups SET owner = NULL WHERE owner = p_relay;
+    DELETE FROM once.relays WHERE id = p_relay;
+END
+$$;
+
+-- What there is to publish in some groups, as the caller's statement sees it (the function is STABLE). The first row has
+-- grp -1 and the snapshot as its topic. For each group:
+-- - rows up to p_pos that the previous snapshot (p_prev) did not see: their transactions ended since. They are above p_low,
+--   or, when one of the transactions p_old ended, above p_low_old;
+-- - the next p_limits rows after p_pos, as many as fit in p_bytes, but at least one. Without those of the keys p_not_keys, each
+--   in the group at the same place of p_not_groups.
+-- Groups that the relay does not have (any more) are left out.
+CREATE OR REPLACE FUNCTION once.relay_fetch(p_relay uuid, p_groups smallint[], p_pos bigint[], p_limits integer[],
+    p_low bigint[], p_low_old bigint[], p_old xid8[], p_prev pg_snapshot, p_bytes bigint, p_not_groups smallint[],
+    p_not_keys text[])
+RETURNS TABLE (grp smallint, seq bigint, place tid, id uuid, at timestamptz, topic text, key text, type text,
+    payload bytea, headers text, cause bytea)
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now CONSTANT pg_snapshot := pg_current_snapshot();
+    v_low bigint[] := p_low;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(p_old) AS x WHERE pg_visible_in_snapshot(x, v_now)) THEN
+        v_low := p_low_old;
+    END IF;
+    RETURN QUERY SELECT -1::smallint, 0::bigint, NULL::tid, NULL::uuid, clock_timestamp(), v_now::text, NULL::text, NULL::text,
+        NULL::bytea, NULL::text, NULL::bytea;
+    RETURN QUERY
+    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
+    FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
+    CROSS JOIN LATERAL (
+        SELECT l.ctid, l.* FROM once.outbox l
+        WHERE l.grp = w.grp AND l.seq > w.low AND l.seq <= w.pos AND NOT pg_visible_in_snapshot(l.xid, p_prev)
+        ORDER BY l.seq
+    ) AS o
+    WHERE w.low < w.pos
+      AND w.grp IN (SELECT g.grp FROM once.outbox_groups g WHERE g.owner = p_relay AND g.lease_until > clock_timestamp());
+    RETURN QUERY
+    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
+    FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)
+    CROSS JOIN LATERAL (
+        SELECT f.ctid, f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.seq ROWS UNBOUNDED PRECEDING) AS total
+        FROM once.outbox f
+        WHERE f.grp = w.grp AND f.seq > w.pos
+          AND (p_not_keys = '{}' OR f.key IS NULL
+               OR NOT EXISTS (SELECT FROM unnest(p_not_groups, p_not_keys) AS n (grp, key) WHERE n.grp = w.grp AND n.key = f.key))
+        ORDER BY f.seq LIMIT w.max
+    ) AS o
+    WHERE w.max > 0 AND o.total - octet_length(o.payload) <= p_bytes
+      AND w.grp IN (SELECT g.grp FROM once.outbox_groups g WHERE g.owner = p_relay AND g.lease_until > clock_timestamp());
+END
+$$;
+
+-- Removes what was published: where the rows were when they were read, and by number those that were moved since.
+CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[]) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    v_count bigint;
+    v_more bigint := 0;
+BEGIN
+    DELETE FROM once.outbox o USING unnest(p_places, p_seqs) AS d (place, seq) WHERE o.ctid = d.place AND o.seq = d.seq;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count < cardinality(p_seqs) THEN
+        DELETE FROM once.outbox o USING unnest(p_groups, p_seqs) AS d (grp, seq) WHERE o.grp = d.grp AND o.seq = d.seq;
+        GET DIAGNOSTICS v_more = ROW_COUNT;
+    END IF;
+    RETURN v_count + v_more;
+END
+$$;
+
+-- Gives an event up. False: it was not there.
+CREATE OR REPLACE FUNCTION once.relay_dead(p_group smallint, p_seq bigint, p_tries integer, p_reason text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM once.outbox o WHERE o.grp = p_group AND o.seq = p_seq RETURNING o.*
+    )
+    INSERT INTO once.outbox_dead (seq, at, id, tries, reason, topic, key, type, payload, headers, record, cause)
+    SELECT seq, at, id, p_tries, p_reason, topic, key, type, payload, headers, record, cause FROM gone;
+    RETURN FOUND;
+END
+$$;
+
+-- How far the relays are behind. `oldest`: of the first event of each group, which is near enough.
+CREATE OR REPLACE FUNCTION once.outbox_lag(OUT events bigint, OUT oldest timestamptz, OUT dead bigint, OUT server timestamptz)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp SET jit = off
+AS $$
+BEGIN
+    SELECT count(*) INTO events FROM once.outbox;
+    SELECT min(f.at) INTO oldest FROM once.outbox_groups g
+    CROSS JOIN LATERAL (SELECT o.at FROM once.outbox o WHERE o.grp = g.grp ORDER BY o.seq LIMIT 1) AS f;
+    SELECT count(*) INTO dead FROM once.outbox_dead;
+    server := clock_timestamp();
+END
+$$;
+
+-- For people: dead events, or (p_waiting) those that wait to be published, oldest first. p_id: the beginning of an id.
+CREATE OR REPLACE FUNCTION once.outbox_list(p_waiting boolean, p_id text, p_limit bigint)
+RETURNS TABLE (id uuid, age_ms bigint, dead_ms bigint, topic text, key text, type text, bytes bigint, tries integer, reason text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF p_waiting THEN
+        RETURN QUERY SELECT o.id, once.milliseconds(clock_timestamp() - o.at), NULL::bigint, o.topic, o.key, o.type,
+            octet_length(o.payload)::bigint, 0, ''
+        FROM once.outbox o WHERE o.id::text LIKE p_id || '%' ORDER BY o.seq LIMIT p_limit;
+    ELSE
+        RETURN QUERY SELECT d.id, once.milliseconds(clock_timestamp() - d.at), once.milliseconds(clock_timestamp() - d.died),
+            d.topic, d.key, d.type, octet_length(d.payload)::bigint, d.tries, d.reason
+        FROM once.outbox_dead d WHERE d.id::text LIKE p_id || '%' ORDER BY d.seq LIMIT p_limit;
+    END IF;
+END
+$$;
+
+-- Dead events to be published after all, behind everything that waits; with the ids that they have. NULL: all of them.
+CREATE OR REPLACE FUNCTION once.outbox_retry(p_ids uuid[]) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    v_count bigint;
+BEGIN
+    WITH gone AS (
+        DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING d.*
+    )
+    INSERT INTO once.outbox (at, id, topic, key, type, payload, headers, record, cause)
+    SELECT at, id, topic, key, type, payload, headers, record, cause FROM gone ORDER BY seq;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    PERFORM once.outbox_wake();
+    RETURN v_count;
+END
+$$;
+
+-- Dead events that nobody shall ever get. NULL: all of them.
+CREATE OR REPLACE FUNCTION once.outbox_drop(p_ids uuid[]) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+DECLARE
+    v_count bigint;
+BEGIN
+    DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
+$$;
