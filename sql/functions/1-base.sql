@@ -8,6 +8,10 @@ CREATE OR REPLACE FUNCTION once.now_ms() RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 
+CREATE OR REPLACE FUNCTION once.milliseconds_of(moment timestamptz) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT (extract(epoch FROM moment) * 1000)::bigint $$;
+
 -- The advisory lock that stands for a record: whoever inserts takes it first, and holds it until he commits.
 CREATE OR REPLACE FUNCTION once.lock_of(id bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <once/once.h>
+
 #define TEXT_SIZE 8192
 
 static char *next_text(void)
@@ -25,6 +27,19 @@ PGconn *sql_connect(const char *user)
     conn = PQconnectdbParams(keywords, values, 1);
     assert_int_equal(PQstatus(conn), CONNECTION_OK);
     return conn;
+}
+
+void sql_open_store(PGconn *conn)
+{
+    once_t *once = NULL;
+    once_error_t err;
+
+    assert_int_equal(once_open(getenv("ONCE_PG_GATEWAY_URL"), NULL, &once, &err), ONCE_OK);
+    for (int i = 0; i < 200 && strcmp(sql_one(conn, "SELECT count(*) FROM once.secrets"), "1") != 0;
+         i++) {
+        assert_true(once_wait(once, 50) >= 0);
+    }
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
 }
 
 __attribute__((format(printf, 2, 0))) static PGresult *execute(PGconn *conn, const char *format,

@@ -11,6 +11,9 @@
 /* A connection to the test's server, as this user (NULL: the owner). */
 PGconn *sql_connect(const char *user);
 
+/* Opens the store once with the library: whoever is first makes the secrets. */
+void sql_open_store(PGconn *conn);
+
 /* Runs statements that must succeed. */
 void sql_run(PGconn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

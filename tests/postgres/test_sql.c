@@ -3,11 +3,7 @@
  */
 #include "sql.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <once/once.h>
 
 static PGconn *a, *b;
 
@@ -214,47 +210,6 @@ static void a_natural_key_is_locked_until_the_end(void **state)
     (void)sql_end(b);
 }
 
-/* -------------------------------------------------------------------------------------------------------- messages */
-
-static void events_exist_if_the_transaction_commits(void **state)
-{
-    const char *id;
-
-    sql_run(a, "BEGIN");
-    sql_run(a, "SELECT once.emit('orders', '7', 'made', 'payload')");
-    sql_run(a, "ROLLBACK");
-    assert_string_equal(sql_one(b, "SELECT count(*) FROM once.outbox WHERE topic = 'orders'"), "0");
-    id = sql_one(a, "SELECT once.emit('orders', '7', 'made', 'payload', '{\"trace\": \"x\"}')");
-    assert_string_equal(
-        sql_one(b, "SELECT id FROM once.outbox WHERE topic = 'orders' AND xid IS NOT NULL"), id);
-}
-
-static void a_message_is_accepted_once(void **state)
-{
-    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm1')"), "t");
-    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm1')"), "f");
-    assert_string_equal(sql_one(a, "SELECT once.accept('printer', 'm1')"), "t");
-    sql_run(a, "BEGIN");
-    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm2')"), "t");
-    sql_start(b, "SELECT once.accept('mailer', 'm2')");
-    assert_true(sql_waits(b, 200));
-    sql_run(a, "ROLLBACK"); /* it was not handled after all */
-    assert_string_equal(sql_end(b), "t");
-}
-
-static void old_messages_are_forgotten(void **state)
-{
-    sql_run(
-        a,
-        "INSERT INTO once.inbox SELECT clock_timestamp() - interval '8 days', 'old', n::text FROM "
-        "generate_series(1, 100) AS n");
-    sql_run(a, "SELECT once.reap()");
-    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'old'"),
-                        "0");
-    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'printer'"),
-                        "1");
-}
-
 /* ----------------------------------------------------------------------------------------------------------- rights */
 
 static void roles_have_what_they_need(void **state)
@@ -299,19 +254,10 @@ static void callers_cannot_redirect_functions(void **state)
 
 static int set_up(void **state)
 {
-    once_t *once = NULL;
-    once_error_t err;
-
     a = sql_connect(NULL);
     b = sql_connect(NULL);
     assert_string_equal(sql_state(a, "SELECT once.claim('shop', 'early')"), "ON005");
-    /* Whoever opens the store first makes the secrets. */
-    assert_int_equal(once_open(getenv("ONCE_PG_GATEWAY_URL"), NULL, &once, &err), ONCE_OK);
-    for (int i = 0; i < 200 && strcmp(sql_one(a, "SELECT count(*) FROM once.secrets"), "1") != 0;
-         i++) {
-        assert_true(once_wait(once, 50) >= 0);
-    }
-    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    sql_open_store(a);
     sql_run(a, "CREATE TABLE orders (name text)");
     sql_run(a, "CREATE ROLE shop LOGIN; CREATE ROLE stranger LOGIN; "
                "GRANT once_application TO shop");
@@ -340,9 +286,6 @@ int main(void)
         cmocka_unit_test(a_newer_record_is_left_alone),
         cmocka_unit_test(work_resumes_where_it_stopped),
         cmocka_unit_test(a_natural_key_is_locked_until_the_end),
-        cmocka_unit_test(events_exist_if_the_transaction_commits),
-        cmocka_unit_test(a_message_is_accepted_once),
-        cmocka_unit_test(old_messages_are_forgotten),
         cmocka_unit_test(roles_have_what_they_need),
         cmocka_unit_test(callers_cannot_redirect_functions),
     };

@@ -1,0 +1,213 @@
+/*
+ * Events and messages in transactions: they are there if the transaction commits, and an event has the same id in every attempt.
+ */
+#include "sql.h"
+
+#include <string.h>
+
+static PGconn *a, *b;
+
+static const char *claim_of(const char *key)
+{
+    return sql_one(a, "SELECT claim FROM once.claim('shop', '%s', recover => 'retry')", key);
+}
+
+static const char *emit(const char *type, const char *token)
+{
+    return sql_one(a, "SELECT once.emit('orders', '7', '%s', 'payload', '{}', '%s')", type, token);
+}
+
+static void events_exist_if_the_transaction_commits(void **state)
+{
+    const char *id;
+
+    sql_run(a, "BEGIN");
+    sql_run(a, "SELECT once.emit('plain', '7', 'made', 'payload')");
+    sql_run(a, "ROLLBACK");
+    assert_string_equal(sql_one(b, "SELECT count(*) FROM once.outbox WHERE topic = 'plain'"), "0");
+    id = sql_one(a, "SELECT once.emit('plain', '7', 'made', 'payload', '{\"trace\": \"x\"}')");
+    assert_string_equal(
+        sql_one(b, "SELECT id FROM once.outbox WHERE topic = 'plain' AND xid IS NOT NULL"), id);
+    assert_string_not_equal(sql_one(a, "SELECT once.emit('plain', '7', 'made', 'payload')"), id);
+}
+
+/* The transaction is repeated: after a deadlock, say, or because the server went away before the commit. */
+static void a_repeated_transaction_emits_the_same_events(void **state)
+{
+    const char *token = claim_of("repeated"), *ids[2][3];
+
+    for (int attempt = 0; attempt < 2; attempt++) {
+        sql_run(a, "BEGIN");
+        ids[attempt][0] = emit("made", token);
+        ids[attempt][1] = emit("made", token);
+        ids[attempt][2] = emit("paid", token);
+        sql_run(a, attempt == 0 ? "ROLLBACK" : "COMMIT");
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(ids[0][i], ids[1][i]);
+        assert_string_not_equal(ids[0][i], ids[0][(i + 1) % 3]);
+    }
+    assert_string_equal(
+        sql_one(b, "SELECT count(*) FROM once.outbox o JOIN once.get('shop', 'repeated') r "
+                   "ON r.id = o.record"),
+        "3");
+}
+
+/* A holder committed its event and died before it could say so; the next one does the step again. */
+static void the_next_claim_emits_the_same_event(void **state)
+{
+    const char *first, *second, *id;
+
+    first = sql_one(
+        a, "SELECT claim FROM once.claim('shop', 'taken', recover => 'retry', lease => '1 ms')");
+    id = emit("made", first);
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    second = claim_of("taken");
+    assert_string_not_equal(first, second);
+    assert_string_equal(emit("made", second), id);
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', '%s')", id), "t");
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', '%s')", id), "f");
+}
+
+/* Steps in transactions of their own: what they emit is not the same event, however alike it looks. */
+static void every_step_has_its_own_events(void **state)
+{
+    const char *token = claim_of("steps"), *first, *second;
+
+    sql_run(a, "BEGIN");
+    first = emit("step", token);
+    sql_run(a, "SELECT once.checkpoint('%s', 'one')", token);
+    sql_run(a, "COMMIT");
+    second = emit("step", token);
+    assert_string_not_equal(first, second);
+    assert_string_equal(emit("step", token), second); /* the same step again */
+}
+
+/* A later life of the key is another operation: its events must not be taken for repetitions. */
+static void a_later_life_has_other_events(void **state)
+{
+    const char *token = claim_of("lives"), *first = emit("made", token);
+
+    sql_run(a, "SELECT once.complete('%s', 200, retain => '1 ms')", token);
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    token = claim_of("lives");
+    assert_string_not_equal(emit("made", token), first);
+}
+
+static void a_savepoint_takes_its_numbers_along(void **state)
+{
+    const char *token = claim_of("savepoint"), *gone, *kept;
+
+    sql_run(a, "BEGIN; SAVEPOINT s");
+    gone = emit("made", token);
+    sql_run(a, "ROLLBACK TO s");
+    kept = emit("made", token);
+    assert_string_equal(gone, kept);
+    assert_string_not_equal(emit("made", token), kept);
+    sql_run(a, "COMMIT");
+}
+
+static void an_id_may_be_given(void **state)
+{
+    static const char id[] = "00000000-0000-4000-8000-000000000007";
+
+    assert_string_equal(
+        sql_one(a, "SELECT once.emit('given', NULL, 'made', '', event_id => '%s')", id), id);
+    assert_string_equal(sql_one(b, "SELECT id FROM once.outbox WHERE topic = 'given'"), id);
+}
+
+/* Completing first and emitting then is one way to write it; emitting for what others completed is none. */
+static void only_the_completing_transaction_emits_after_it(void **state)
+{
+    const char *token = claim_of("order");
+
+    sql_run(a, "BEGIN");
+    sql_run(a, "SELECT once.complete('%s', 200)", token);
+    (void)emit("made", token);
+    sql_run(a, "COMMIT");
+    assert_string_equal(sql_state(b, "SELECT once.emit('orders', '7', 'x', '', '{}', '%s')", token),
+                        "ON002");
+    token = claim_of("order in a savepoint");
+    sql_run(a, "BEGIN; SAVEPOINT s");
+    sql_run(a, "SELECT once.complete('%s', 200)", token);
+    sql_run(a, "RELEASE s");
+    (void)emit("made", token);
+    sql_run(a, "COMMIT");
+    assert_string_equal(sql_state(a, "SELECT once.emit('orders', '7', 'x', '', '{}', '%s')", token),
+                        "ON002");
+}
+
+static void wrong_events_have_their_code(void **state)
+{
+    assert_string_equal(sql_state(a, "SELECT once.emit(NULL, 'k', 'x', '')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.emit('', 'k', 'x', '')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.emit('t', 'k', NULL, '')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.emit('t', 'k', 'x', NULL)"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.emit('t', 'k', 'x', '', '[1]')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.emit('t', 'k', 'x', '', '{}', 'no claim')"),
+                        "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.accept(NULL, 'm')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.accept('mailer', NULL)"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.accept('mailer', '')"), "ON004");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ inbox */
+
+static void a_message_is_accepted_once(void **state)
+{
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm1')"), "t");
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm1')"), "f");
+    assert_string_equal(sql_one(a, "SELECT once.accept('printer', 'm1')"), "t");
+    sql_run(a, "BEGIN");
+    assert_string_equal(sql_one(a, "SELECT once.accept('mailer', 'm2')"), "t");
+    sql_start(b, "SELECT once.accept('mailer', 'm2')");
+    assert_true(sql_waits(b, 200));
+    sql_run(a, "ROLLBACK"); /* it was not handled after all */
+    assert_string_equal(sql_end(b), "t");
+}
+
+static void old_messages_are_forgotten(void **state)
+{
+    sql_run(
+        a,
+        "INSERT INTO once.inbox SELECT clock_timestamp() - interval '8 days', 'old', n::text FROM "
+        "generate_series(1, 100) AS n");
+    sql_run(a, "SELECT once.reap()");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'old'"),
+                        "0");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'printer'"),
+                        "1");
+}
+
+static int set_up(void **state)
+{
+    a = sql_connect(NULL);
+    b = sql_connect(NULL);
+    sql_open_store(a);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    PQfinish(a);
+    PQfinish(b);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_exist_if_the_transaction_commits),
+        cmocka_unit_test(a_repeated_transaction_emits_the_same_events),
+        cmocka_unit_test(the_next_claim_emits_the_same_event),
+        cmocka_unit_test(every_step_has_its_own_events),
+        cmocka_unit_test(a_later_life_has_other_events),
+        cmocka_unit_test(a_savepoint_takes_its_numbers_along),
+        cmocka_unit_test(an_id_may_be_given),
+        cmocka_unit_test(only_the_completing_transaction_emits_after_it),
+        cmocka_unit_test(wrong_events_have_their_code),
+        cmocka_unit_test(a_message_is_accepted_once),
+        cmocka_unit_test(old_messages_are_forgotten),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
