@@ -101,8 +101,9 @@ CREATE OR REPLACE FUNCTION once.accept(subscriber text, message_id text) RETURNS
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
 AS $$
 BEGIN
-    IF coalesce(subscriber, '') = '' OR coalesce(message_id, '') = '' THEN
-        PERFORM once.fail('ON004', 'a message needs a subscriber and an id');
+    IF coalesce(octet_length(subscriber), 0) NOT BETWEEN 1 AND 1000
+       OR coalesce(octet_length(message_id), 0) NOT BETWEEN 1 AND 1000 THEN
+        PERFORM once.fail('ON004', 'a message needs a subscriber and an id, each of 1 to 1000 bytes');
     END IF;
     INSERT INTO once.inbox (subscriber, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
     RETURN FOUND;

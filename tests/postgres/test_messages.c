@@ -149,6 +149,8 @@ static void wrong_events_have_their_code(void **state)
     assert_string_equal(sql_state(a, "SELECT once.accept(NULL, 'm')"), "ON004");
     assert_string_equal(sql_state(a, "SELECT once.accept('mailer', NULL)"), "ON004");
     assert_string_equal(sql_state(a, "SELECT once.accept('mailer', '')"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.accept('mailer', repeat('x', 1001))"), "ON004");
+    assert_string_equal(sql_state(a, "SELECT once.accept('mailer', repeat('x', 1000))"), "00000");
 }
 
 /* ------------------------------------------------------------------------------------------------------------ inbox */
