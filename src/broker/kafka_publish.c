@@ -1,0 +1,407 @@
+/*
+ * The publisher for Kafka: librdkafka's idempotent producer.
+ *
+ * Messages have no timeout (message.timeout.ms=0): librdkafka repeats them in their order until the brokers took them, so that
+ * a cluster that is away delays everything and reorders nothing. A fatal error of the producer ends all messages under way,
+ * and a new producer takes its place.
+ */
+#include <errno.h>
+#include <librdkafka/rdkafka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "broker/publisher.h"
+
+#define TOPIC_MAX 1024 /* Kafka's own limit is 249 */
+#define EVENTS    64   /* looked at in one turn */
+#define BATCH     512
+
+typedef struct early {
+    struct early *next;
+    void *tag;
+    once__verdict_t verdict;
+    char reason[200];
+} early_t;
+
+typedef struct kafka {
+    once__publisher_t base;
+    rd_kafka_t *producer; /* NULL: could not be made anew yet */
+    rd_kafka_queue_t *queue;
+    rd_kafka_topic_t *topic; /* the one used last: mostly there is only one */
+    char topic_name[TOPIC_MAX];
+    const char *template_text;
+    early_t *early; /* verdicts that were clear at once */
+    int broken;     /* a fatal error: nothing more is taken until all verdicts are given */
+} kafka_t;
+
+/* What the promises rest on is not the user's to change. */
+static const char *const fixed[] = {
+    "enable.idempotence",
+    "acks",
+    "request.required.acks",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+    "enable.gapless.guarantee",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "retries",
+    "message.send.max.retries",
+    "enable.ssl.certificate.verification",
+    "ssl.endpoint.identification.algorithm",
+    "transactional.id",
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "plugin.library.paths",
+};
+
+static const char *const settings[][2] = {
+    {"enable.idempotence", "true"},
+    {"message.timeout.ms", "0"},
+    {"linger.ms", "1"},
+    {"partitioner", "murmur2_random"}, /* the same partition that Java's producer would choose */
+    {"batch.num.messages", "10000"},
+    {"queue.buffering.max.messages", "200000"},
+    {"ssl.endpoint.identification.algorithm", "https"},
+    {"socket.keepalive.enable", "true"},
+    {"reconnect.backoff.max.ms", "2000"},
+    {"client.id", "once"},
+};
+
+static void no_log(const rd_kafka_t *producer, int level, const char *facility, const char *text)
+{
+}
+
+/* ------------------------------------------------------------------------------------------------------- the producer */
+
+static int set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error, size_t size)
+{
+    char why[300];
+
+    if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK) {
+        return 0;
+    }
+    /* librdkafka's sentence would show the value, which may be a password. */
+    snprintf(error, size, "Kafka's property %s cannot be set like that", name);
+    return -1;
+}
+
+static int is_fixed(const char *name)
+{
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        if (strcmp(name, fixed[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, char *error, size_t size)
+{
+    int bad = set(conf, "bootstrap.servers", address->hosts, error, size);
+
+    for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
+        bad = set(conf, settings[i][0], settings[i][1], error, size);
+    }
+    if (!bad && address->user != NULL) {
+        bad = set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+              set(conf, "sasl.username", address->user, error, size) != 0 ||
+              set(conf, "sasl.password", address->password != NULL ? address->password : "", error,
+                  size) != 0;
+    }
+    for (size_t i = 0; !bad && i < address->param_count; i++) {
+        if (is_fixed(address->params[i].name)) {
+            snprintf(error, size, "Kafka's property %s is not to be changed",
+                     address->params[i].name);
+            return -1;
+        }
+        bad = set(conf, address->params[i].name, address->params[i].value, error, size);
+    }
+    return bad ? -1 : 0;
+}
+
+static int start(kafka_t *kafka, const once__address_t *address, char *error, size_t size)
+{
+    static const uint64_t one = 1;
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char why[300];
+
+    rd_kafka_conf_set_log_cb(conf, no_log);
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
+    if (set_all(conf, address, error, size) != 0) {
+        rd_kafka_conf_destroy(conf);
+        return -1;
+    }
+    kafka->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
+    if (kafka->producer == NULL) {
+        snprintf(error, size, "Kafka's producer cannot be made: %s", why);
+        rd_kafka_conf_destroy(conf);
+        return -1;
+    }
+    kafka->queue = rd_kafka_queue_get_main(kafka->producer);
+    rd_kafka_queue_io_event_enable(kafka->queue, kafka->base.fd, &one, sizeof(one));
+    kafka->broken = 0;
+    return 0;
+}
+
+static void stop(kafka_t *kafka)
+{
+    if (kafka->producer == NULL) {
+        return;
+    }
+    if (kafka->topic != NULL) {
+        rd_kafka_topic_destroy(kafka->topic);
+        kafka->topic = NULL;
+    }
+    rd_kafka_queue_destroy(kafka->queue);
+    rd_kafka_destroy(kafka->producer);
+    kafka->producer = NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- sending */
+
+/* Verdicts are given in a turn, never inside once__publish. */
+static int clear_at_once(kafka_t *kafka, void *tag, once__verdict_t verdict, const char *reason)
+{
+    early_t *early = calloc(1, sizeof(*early));
+    uint64_t one = 1;
+
+    if (early == NULL) {
+        return -1;
+    }
+    early->tag = tag;
+    early->verdict = verdict;
+    snprintf(early->reason, sizeof(early->reason), "%s", reason);
+    early->next = kafka->early;
+    kafka->early = early;
+    kafka->base.pending++;
+    (void)!write(kafka->base.fd, &one, sizeof(one));
+    return 0;
+}
+
+static void add_header(void *data, once_slice_t name, once_slice_t value)
+{
+    rd_kafka_header_add(data, name.data, (ssize_t)name.len, value.data, (ssize_t)value.len);
+}
+
+static rd_kafka_headers_t *headers_of(const once__message_t *message)
+{
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(8 + message->header_count);
+    once_slice_t type = once__message_content_type(message);
+    int given = 0;
+
+    for (size_t i = 0; i < message->header_count; i++) {
+        given |= message->headers[i].value.data == type.data;
+    }
+    once__message_headers(message, "ce_", add_header, headers);
+    if (!given && message->id.data != NULL) {
+        add_header(headers, (once_slice_t){"content-type", 12}, type);
+    }
+    return headers;
+}
+
+/* 0 or -1: no such name can be. */
+static int choose_topic(kafka_t *kafka, const once__message_t *message)
+{
+    char name[TOPIC_MAX];
+
+    if (once__template_fill(kafka->template_text, message, 0, name, sizeof(name)) != 0) {
+        return -1;
+    }
+    if (kafka->topic != NULL && strcmp(name, kafka->topic_name) == 0) {
+        return 0;
+    }
+    if (kafka->topic != NULL) {
+        rd_kafka_topic_destroy(kafka->topic);
+    }
+    memcpy(kafka->topic_name, name, sizeof(name));
+    kafka->topic = rd_kafka_topic_new(kafka->producer, name, NULL);
+    return kafka->topic != NULL ? 0 : -1;
+}
+
+static int kafka_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+{
+    kafka_t *kafka = (kafka_t *)base;
+    rd_kafka_headers_t *headers;
+    rd_kafka_resp_err_t error;
+
+    if (kafka->broken || kafka->producer == NULL) {
+        return -1;
+    }
+    if (choose_topic(kafka, message) != 0) {
+        return clear_at_once(kafka, tag, ONCE__REFUSED, "Kafka cannot have a topic of that name");
+    }
+    headers = headers_of(message);
+    error = rd_kafka_producev(
+        kafka->producer, RD_KAFKA_V_RKT(kafka->topic), RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA),
+        RD_KAFKA_V_MSGFLAGS(0),
+        RD_KAFKA_V_VALUE((void *)(uintptr_t)message->payload.data, message->payload.len),
+        RD_KAFKA_V_KEY((void *)(uintptr_t)message->key.data, message->key.len),
+        RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(tag), RD_KAFKA_V_END);
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        base->pending++;
+        return 0;
+    }
+    rd_kafka_headers_destroy(headers);
+    if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL || error == RD_KAFKA_RESP_ERR__FATAL) {
+        return -1;
+    }
+    return clear_at_once(
+        kafka, tag, error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ? ONCE__REFUSED : ONCE__FAILED,
+        rd_kafka_err2str(error));
+}
+
+/* --------------------------------------------------------------------------------------------------------- verdicts */
+
+static once__verdict_t judge(rd_kafka_resp_err_t error)
+{
+    switch (error) {
+    case RD_KAFKA_RESP_ERR_NO_ERROR:
+        return ONCE__PUBLISHED;
+    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+    case RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE:
+    case RD_KAFKA_RESP_ERR_INVALID_RECORD:
+    case RD_KAFKA_RESP_ERR_INVALID_MSG:
+    case RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP:
+    case RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+        return ONCE__REFUSED;
+    case RD_KAFKA_RESP_ERR__PURGE_QUEUE:
+    case RD_KAFKA_RESP_ERR__PURGE_INFLIGHT:
+    case RD_KAFKA_RESP_ERR__FATAL:
+    case RD_KAFKA_RESP_ERR__DESTROY:
+    case RD_KAFKA_RESP_ERR__MSG_TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__TRANSPORT:
+    case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT:
+        return ONCE__AWAY;
+    default:
+        return ONCE__FAILED;
+    }
+}
+
+static void take_reports(kafka_t *kafka, rd_kafka_event_t *event)
+{
+    const rd_kafka_message_t *reports[BATCH];
+    size_t count;
+
+    while ((count = rd_kafka_event_message_array(event, reports, BATCH)) > 0) {
+        for (size_t i = 0; i < count; i++) {
+            once__verdict_t verdict = judge(reports[i]->err);
+            once__publisher_tell(
+                &kafka->base, reports[i]->_private, verdict,
+                verdict != ONCE__PUBLISHED ? rd_kafka_err2str(reports[i]->err) : "", 0);
+        }
+    }
+}
+
+static void take_error(kafka_t *kafka, rd_kafka_event_t *event)
+{
+    char why[300];
+
+    once__publisher_say(&kafka->base, 1, "Kafka: %s", rd_kafka_event_error_string(event));
+    if (rd_kafka_fatal_error(kafka->producer, why, sizeof(why)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
+        !kafka->broken) {
+        kafka->broken = 1;
+        rd_kafka_purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+    }
+}
+
+static void tell_early(kafka_t *kafka)
+{
+    early_t *list = kafka->early;
+
+    kafka->early = NULL;
+    while (list != NULL) {
+        early_t *early = list;
+        list = early->next;
+        once__publisher_tell(&kafka->base, early->tag, early->verdict, early->reason, 0);
+        free(early);
+    }
+}
+
+static void begin_anew(kafka_t *kafka)
+{
+    char why[300];
+
+    stop(kafka);
+    if (start(kafka, &kafka->base.address, why, sizeof(why)) != 0) {
+        once__publisher_say(&kafka->base, 1, "%s", why);
+    }
+}
+
+static void kafka_turn(once__publisher_t *base)
+{
+    kafka_t *kafka = (kafka_t *)base;
+    uint64_t count;
+    rd_kafka_event_t *event;
+
+    if (read(base->fd, &count, sizeof(count)) < 0 && errno != EAGAIN) {
+        once__publisher_say(base, 1, "Kafka: eventfd: %s", strerror(errno));
+    }
+    tell_early(kafka);
+    for (int i = 0; kafka->producer != NULL && i < EVENTS; i++) {
+        event = rd_kafka_queue_poll(kafka->queue, 0);
+        if (event == NULL) {
+            break;
+        }
+        if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_DR) {
+            take_reports(kafka, event);
+        } else if (rd_kafka_event_type(event) == RD_KAFKA_EVENT_ERROR) {
+            take_error(kafka, event);
+        }
+        rd_kafka_event_destroy(event);
+        if (i == EVENTS - 1) { /* the rest in the next turn */
+            count = 1;
+            (void)!write(base->fd, &count, sizeof(count));
+        }
+    }
+    if ((kafka->broken || kafka->producer == NULL) && base->pending == 0) {
+        begin_anew(kafka);
+    }
+}
+
+static void kafka_close(once__publisher_t *base)
+{
+    kafka_t *kafka = (kafka_t *)base;
+
+    stop(kafka);
+    while (kafka->early != NULL) {
+        early_t *early = kafka->early;
+        kafka->early = early->next;
+        free(early);
+    }
+    close(base->fd);
+    free(kafka);
+}
+
+static const once__publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_close};
+
+once__publisher_t *once__kafka_publisher(const once__address_t *address,
+                                         const once__publisher_options_t *options, char *error,
+                                         size_t size)
+{
+    kafka_t *kafka = calloc(1, sizeof(*kafka));
+    const char *wrong = once__template_wrong(address->path);
+
+    if (wrong != NULL || kafka == NULL) {
+        snprintf(error, size, "%s", wrong != NULL ? wrong : "out of memory");
+        free(kafka);
+        return NULL;
+    }
+    kafka->base.ops = &ops;
+    kafka->base.options = *options;
+    kafka->base.key_window = SIZE_MAX;
+    kafka->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    kafka->template_text = address->path[0] != '\0' ? address->path : "{topic}";
+    if (kafka->base.fd < 0 || start(kafka, address, error, size) != 0) {
+        if (kafka->base.fd >= 0) {
+            close(kafka->base.fd);
+        }
+        free(kafka);
+        return NULL;
+    }
+    return &kafka->base;
+}

@@ -1,0 +1,128 @@
+#include "broker/publish.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/publisher.h"
+
+static const struct {
+    const char *scheme;
+    once__publisher_t *(*open)(const once__address_t *address,
+                               const once__publisher_options_t *options, char *error, size_t size);
+} kinds[] = {
+    {"kafka", once__kafka_publisher},
+};
+
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static size_t kind_of(const char *url)
+{
+    size_t len = strcspn(url, ":"), i = 0;
+
+    while (i < KINDS &&
+           (strlen(kinds[i].scheme) != len || strncmp(url, kinds[i].scheme, len) != 0)) {
+        i++;
+    }
+    return strncmp(url + len, "://", 3) == 0 ? i : KINDS;
+}
+
+int once__publisher_knows(const char *url)
+{
+    return kind_of(url) < KINDS;
+}
+
+/* The publisher takes the address over. */
+once__publisher_t *once__publisher_open(const char *url, const once__publisher_options_t *options,
+                                        char *error, size_t size)
+{
+    once__publisher_options_t with = *options;
+    size_t kind = kind_of(url);
+    once__address_t address;
+    once__publisher_t *publisher = NULL;
+
+    if (kind == KINDS) {
+        snprintf(error, size, "messages go to kafka://, amqp://, amqps://, http:// or https://");
+        return NULL;
+    }
+    with.timeout_ms = with.timeout_ms != 0 ? with.timeout_ms : 30000;
+    with.connections = with.connections != 0 ? with.connections : 16;
+    if (once__address_read(&address, url, error, size) == 0) {
+        publisher = kinds[kind].open(&address, &with, error, size);
+    }
+    if (publisher == NULL) {
+        once__address_free(&address);
+        return NULL;
+    }
+    publisher->address = address;
+    snprintf(publisher->name, sizeof(publisher->name), "%s://%s/%s", address.scheme, address.hosts,
+             address.raw_path);
+    return publisher;
+}
+
+const char *once__publisher_name(const once__publisher_t *publisher)
+{
+    return publisher->name;
+}
+
+size_t once__publisher_key_window(const once__publisher_t *publisher)
+{
+    return publisher->key_window;
+}
+
+int once__publish(once__publisher_t *publisher, const once__message_t *message, void *tag)
+{
+    return publisher->ops->publish(publisher, message, tag);
+}
+
+void once__publisher_push(once__publisher_t *publisher)
+{
+    if (publisher->ops->push != NULL) {
+        publisher->ops->push(publisher);
+    }
+}
+
+int once__publisher_fd(const once__publisher_t *publisher)
+{
+    return publisher->fd;
+}
+
+void once__publisher_turn(once__publisher_t *publisher)
+{
+    publisher->ops->turn(publisher);
+}
+
+size_t once__publisher_pending(const once__publisher_t *publisher)
+{
+    return publisher->pending;
+}
+
+void once__publisher_close(once__publisher_t *publisher)
+{
+    if (publisher != NULL) {
+        once__address_t address = publisher->address;
+        publisher->ops->close(publisher);
+        once__address_free(&address);
+    }
+}
+
+void once__publisher_say(once__publisher_t *publisher, int is_trouble, const char *format, ...)
+{
+    char sentence[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    if (publisher->options.said != NULL) {
+        publisher->options.said(publisher->options.data, is_trouble, sentence);
+    }
+}
+
+void once__publisher_tell(once__publisher_t *publisher, void *tag, once__verdict_t verdict,
+                          const char *reason, uint64_t retry_after_ms)
+{
+    publisher->pending--;
+    publisher->options.published(publisher->options.data, tag, verdict, reason, retry_after_ms);
+}

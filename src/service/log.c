@@ -1,0 +1,174 @@
+#include "service/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_LEN 8192 /* what does not fit is cut, member by member */
+#define TEXT_MAX     1024 /* of one member */
+
+static const char *const names[] = {"debug", "info", "warn", "error"};
+
+typedef struct line {
+    char data[LINE_MAX_LEN];
+    size_t len;
+} line_t;
+
+once__field_t once__field_text(const char *name, const char *text)
+{
+    return once__field_slice(name, (once_slice_t){text, text != NULL ? strlen(text) : 0});
+}
+
+once__field_t once__field_slice(const char *name, once_slice_t text)
+{
+    return (once__field_t){.name = name, .text = text};
+}
+
+once__field_t once__field_number(const char *name, int64_t number)
+{
+    return (once__field_t){.name = name, .is_number = 1, .number = number};
+}
+
+static void put(line_t *line, const char *bytes, size_t len)
+{
+    if (len <= sizeof(line->data) - line->len) {
+        memcpy(line->data + line->len, bytes, len);
+        line->len += len;
+    }
+}
+
+static void put_text(line_t *line, const char *text)
+{
+    put(line, text, strlen(text));
+}
+
+/* How many bytes the UTF-8 character at `at` has; 0: it is none. */
+static size_t utf8_len(const unsigned char *at, size_t left)
+{
+    static const unsigned lowest[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t len = at[0] < 0x80       ? 1
+                 : at[0] >> 5 == 6  ? 2
+                 : at[0] >> 4 == 14 ? 3
+                 : at[0] >> 3 == 30 ? 4
+                                    : 0;
+    unsigned code = len > 1 ? at[0] & (0x7fU >> len) : at[0];
+
+    if (len == 0 || len > left) {
+        return 0;
+    }
+    for (size_t i = 1; i < len; i++) {
+        if (at[i] >> 6 != 2) {
+            return 0;
+        }
+        code = code << 6 | (at[i] & 0x3fU);
+    }
+    if (len > 1 && (code < lowest[len] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))) {
+        return 0;
+    }
+    return len;
+}
+
+static void put_string(line_t *line, once_slice_t text)
+{
+    const unsigned char *bytes = (const unsigned char *)text.data;
+    size_t cut = text.len > TEXT_MAX ? TEXT_MAX : text.len;
+    char code[8];
+
+    put_text(line, "\"");
+    for (size_t i = 0; i < cut;) {
+        size_t len = utf8_len(bytes + i, text.len - i);
+        if (len == 0) {
+            put_text(line, "\\ufffd");
+            len = 1;
+        } else if (bytes[i] == '"' || bytes[i] == '\\') {
+            snprintf(code, sizeof(code), "\\%c", bytes[i]);
+            put_text(line, code);
+        } else if (bytes[i] < 0x20 || bytes[i] == 0x7f) {
+            snprintf(code, sizeof(code), "\\u%04x", (unsigned)bytes[i]);
+            put_text(line, code);
+        } else {
+            put(line, (const char *)bytes + i, len);
+        }
+        i += len;
+    }
+    put_text(line, cut < text.len ? "...\"" : "\"");
+}
+
+static void put_member(line_t *line, const once__field_t *field)
+{
+    char number[32];
+
+    put_text(line, ",\"");
+    put_text(line, field->name);
+    put_text(line, "\":");
+    if (field->is_number) {
+        snprintf(number, sizeof(number), "%" PRId64, field->number);
+        put_text(line, number);
+    } else if (field->text.data == NULL) {
+        put_text(line, "null");
+    } else {
+        put_string(line, field->text);
+    }
+}
+
+static void put_time(line_t *line)
+{
+    char text[64];
+    struct timespec now;
+    struct tm utc;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    strftime(text, sizeof(text), "{\"time\":\"%Y-%m-%dT%H:%M:%S", &utc);
+    put_text(line, text);
+    snprintf(text, sizeof(text), ".%03ldZ\"", now.tv_nsec / 1000000);
+    put_text(line, text);
+}
+
+void once__log(const once__log_t *log, once__log_level_t level, const char *message,
+               const once__field_t *fields)
+{
+    line_t line = {.len = 0};
+    once__field_t first[] = {once__field_text("level", names[level]),
+                             once__field_text("program", log->program),
+                             once__field_text("message", message)};
+    const char *at;
+
+    if (level < log->level) {
+        return;
+    }
+    put_time(&line);
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        put_member(&line, &first[i]);
+    }
+    for (const once__field_t *field = fields; field != NULL && field->name != NULL; field++) {
+        size_t before = line.len;
+        put_member(&line, field);
+        if (line.len > sizeof(line.data) - 8) { /* no room for the end: better without it */
+            line.len = before;
+        }
+    }
+    put_text(&line, "}\n");
+    at = line.data;
+    while (line.len > 0) {
+        ssize_t done = write(log->fd, at, line.len);
+        if (done <= 0) {
+            return; /* a log that nobody takes must not stop the work */
+        }
+        at += done;
+        line.len -= (size_t)done;
+    }
+}
+
+int once__log_level_read(const char *text, once__log_level_t *level)
+{
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *level = (once__log_level_t)i;
+            return 0;
+        }
+    }
+    return -1;
+}

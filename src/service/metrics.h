@@ -1,0 +1,57 @@
+/*
+ * Numbers that a program tells about itself, and a small HTTP server for them.
+ *
+ * GET /metrics is the text format of Prometheus, /metrics.json the same as one JSON object, /health is 200 or 503. The server
+ * has a thread of its own; counting is atomic. Whoever can reach the address can read it: it is not for the public, and a
+ * port alone means 127.0.0.1.
+ */
+#ifndef ONCE_SERVICE_METRICS_H
+#define ONCE_SERVICE_METRICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct once__metrics once__metrics_t;
+typedef struct once__metric once__metric_t;
+
+typedef enum once__metric_kind {
+    ONCE__COUNTER,
+    ONCE__GAUGE,
+} once__metric_kind_t;
+
+/* NULL when out of memory. */
+once__metrics_t *once__metrics_new(void);
+
+/* Ends the server, too. NULL is fine. */
+void once__metrics_free(once__metrics_t *metrics);
+
+/*
+ * Adds a number; before once__metrics_serve. Metrics of one name follow each other and differ in `labels`, such as
+ * `topic="a",reason="b"` (NULL: none). All texts are borrowed for ever. Values are integers; what is told is value * unit, so
+ * that milliseconds can be told as seconds (0.001). NULL when out of memory; the functions below ignore a NULL metric.
+ */
+once__metric_t *once__metrics_add(once__metrics_t *metrics, once__metric_kind_t kind,
+                                  const char *name, const char *help, const char *labels,
+                                  double unit);
+
+/* A histogram; `bounds` are ascending and in the metric's integers. */
+once__metric_t *once__metrics_add_histogram(once__metrics_t *metrics, const char *name,
+                                            const char *help, const int64_t *bounds, size_t count,
+                                            double unit);
+
+void once__metric_count(once__metric_t *metric, uint64_t more);
+void once__metric_set(once__metric_t *metric, int64_t value);
+int64_t once__metric_value(const once__metric_t *metric);
+void once__metric_observe(once__metric_t *metric, int64_t value);
+
+/* What /health says; it begins with 503. */
+void once__metrics_health(once__metrics_t *metrics, int good);
+
+/* Listens at `PORT`, `IP:PORT` or `[IPV6]:PORT`. 0, or -1 after writing into `error` why not. */
+int once__metrics_serve(once__metrics_t *metrics, const char *address, char *error, size_t size);
+
+/* All of it, malloc'd; NULL when out of memory. */
+char *once__metrics_text(once__metrics_t *metrics);
+char *once__metrics_json(once__metrics_t *metrics);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * The HTTP server of the metrics: libmicrohttpd with one thread.
+ */
+#ifndef ONCE_SERVICE_METRICS_SERVER_H
+#define ONCE_SERVICE_METRICS_SERVER_H
+
+#include "service/metrics.h"
+
+typedef struct once__metrics_server once__metrics_server_t;
+
+once__metrics_server_t *once__metrics_server_start(once__metrics_t *metrics, const char *address,
+                                                   char *error, size_t size);
+void once__metrics_server_stop(once__metrics_server_t *server); /* NULL is fine */
+
+/* What /health says. */
+int once__metrics_good(once__metrics_t *metrics);
+
+#endif
