@@ -44,6 +44,18 @@ CREATE OR REPLACE FUNCTION once.milliseconds(span interval) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM span) * 1000)::bigint $$;
 
+-- The milliseconds of a span that somebody gave us.
+CREATE OR REPLACE FUNCTION once.span(p_what text, p_span interval, p_longest interval) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
+AS $$
+BEGIN
+    IF p_span IS NULL OR p_span < '1 ms' OR p_span > p_longest THEN
+        PERFORM once.fail('ON004', format('a %s is 1 ms to %s', p_what, p_longest));
+    END IF;
+    RETURN once.milliseconds(p_span);
+END
+$$;
+
 -- Every error of the application's functions. docs/postgres.md lists them; never give a code another meaning.
 CREATE OR REPLACE FUNCTION once.fail(code text, said text) RETURNS void
 LANGUAGE plpgsql

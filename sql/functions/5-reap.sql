@@ -24,7 +24,7 @@ BEGIN
               AND schema <= 1
               AND CASE WHEN state IN (2, 3) THEN expires <> 0 AND greatest(v_clock, changed) >= expires
                        ELSE recover <> 2 AND greatest(v_clock, changed) >= lease_until + ttl_ms END
-            LIMIT p_limit - removed
+            LIMIT greatest(p_limit - removed, 0)
             FOR UPDATE OF k SKIP LOCKED
         ), points AS (
             DELETE FROM once.checkpoints c USING over o WHERE c.id = o.id
@@ -65,7 +65,7 @@ BEGIN
             SELECT i.ctid AS place FROM once.inbox i
             WHERE i.ctid >= format('(%s,0)', next_block)::tid AND i.ctid < format('(%s,0)', next_block + v_step)::tid
               AND at < v_before
-            LIMIT p_limit - removed
+            LIMIT greatest(p_limit - removed, 0)
             FOR UPDATE OF i SKIP LOCKED
         ), gone AS (
             DELETE FROM once.inbox i WHERE i.ctid = ANY (ARRAY(SELECT place FROM over)) RETURNING 1

@@ -13,20 +13,27 @@ AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION once.pack_response(p_headers jsonb, p_body bytea) RETURNS bytea
-LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
 AS $$
 DECLARE
     headers bytea := ''::bytea;
     count integer := 0;
     pair record;
+    value bytea;
     plain bytea;
 BEGIN
+    IF jsonb_typeof(p_headers) NOT IN ('array', 'object') THEN
+        PERFORM once.fail('ON004', 'headers are an object, or an array of [name, value]');
+    END IF;
     FOR pair IN SELECT * FROM once.header_pairs(coalesce(p_headers, '[]')) LOOP
-        IF coalesce(pair.name, '') = '' OR pair.value IS NULL THEN
-            PERFORM once.fail('ON004', 'a header needs a name and a value');
+        -- What ends a header early would let a value make headers of its own.
+        IF coalesce(pair.name, '') !~ '^[-!#$%&''*+.^_`|~0-9A-Za-z]+$'
+           OR coalesce(pair.value ~ '[\x01-\x08\x0a-\x1f\x7f]', true) THEN
+            PERFORM once.fail('ON004', 'a header has a name that is a token, and a value without control characters');
         END IF;
-        headers := headers || once.le32(octet_length(pair.name)) || convert_to(pair.name, 'UTF8')
-                   || once.le32(octet_length(pair.value)) || convert_to(pair.value, 'UTF8');
+        value := convert_to(pair.value, 'UTF8');
+        headers := headers || once.le32(length(pair.name)) || convert_to(pair.name, 'UTF8')
+                   || once.le32(length(value)) || value;
         count := count + 1;
     END LOOP;
     IF count > 500 OR length(headers) - 8 * count > 262144 OR length(p_body) > 16777216 THEN

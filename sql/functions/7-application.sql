@@ -67,21 +67,25 @@ RETURNS once.claimed
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
 AS $$
 DECLARE
-    v_id bytea := once.record_id(scope, key);
+    v_key bytea := convert_to(key, 'UTF8');
     v_recover smallint := once.recover_of(recover);
+    v_lease_ms bigint := once.span('lease', lease, '24 hours');
+    v_ttl_ms bigint := once.span('ttl', ttl, '3650 days');
+    v_id bytea;
     answer once.answer;
 BEGIN
-    IF octet_length(key) NOT BETWEEN 1 AND 255 OR key IS NULL OR scope IS NULL THEN
+    IF coalesce(length(v_key), 0) NOT BETWEEN 1 AND 255 THEN
         PERFORM once.fail('ON004', 'a key has 1 to 255 bytes');
-    ELSIF lease <= '0' OR lease > '24 hours' OR ttl <= '0' OR ttl > '3650 days' THEN
-        PERFORM once.fail('ON004', 'a lease is at most 24 hours, a ttl at most 3650 days');
+    ELSIF num_nulls(scope, method, target, body, wait, claim_id) > 0 THEN -- a fingerprint of nothing would fit everything
+        PERFORM once.fail('ON004', 'no argument may be null');
     END IF;
+    v_id := once.record_id(scope, key);
     IF wait THEN
         PERFORM once.take(v_id);
     END IF;
     SELECT * INTO answer FROM once.store_claim(1::smallint, ARRAY[v_id], ARRAY[uuid_send(claim_id)], ARRAY[v_recover],
-        ARRAY[once.milliseconds(lease)], ARRAY[once.milliseconds(ttl)],
-        ARRAY[once.fingerprints(scope, method, target, body)], ARRAY[once.scope_hash(scope)], ARRAY[convert_to(key, 'UTF8')]);
+        ARRAY[v_lease_ms], ARRAY[v_ttl_ms], ARRAY[once.fingerprints(scope, method, target, body)],
+        ARRAY[once.scope_hash(scope)], ARRAY[v_key]);
     IF answer.id IS NULL THEN
         RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL)::once.claimed;
     END IF;
@@ -117,14 +121,32 @@ BEGIN
     IF status NOT BETWEEN 100 AND 999 OR status IS NULL THEN
         PERFORM once.fail('ON004', 'a status is 100 to 999');
     END IF;
-    PERFORM once.demand(once.apply_one(1::smallint, t.id, t.epoch, t.claim, false, 0, coalesce(once.milliseconds(retain), 0),
+    PERFORM once.demand(once.apply_one(1::smallint, t.id, t.epoch, t.claim, false, 0,
+        CASE WHEN retain IS NULL THEN 0 ELSE once.span('retention', retain, '3650 days') END,
         1::smallint, status::smallint, once.pack_response(headers, body)));
 END
 $$;
 
 CREATE OR REPLACE FUNCTION once.note(p_note text) RETURNS bytea
-LANGUAGE sql IMMUTABLE
+LANGUAGE sql STABLE SET search_path = once, pg_temp
 AS $$ SELECT substr(convert_to(coalesce(p_note, ''), 'UTF8'), 1, 200) $$;
+
+-- The status that stands beside a note. 0: there was none.
+CREATE OR REPLACE FUNCTION once.note_status(p_status integer) RETURNS smallint
+LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
+AS $$
+BEGIN
+    IF coalesce(p_status, 0) <> 0 AND p_status NOT BETWEEN 100 AND 999 THEN
+        PERFORM once.fail('ON004', 'a status is 100 to 999, or 0');
+    END IF;
+    RETURN coalesce(p_status, 0);
+END
+$$;
+
+-- A lease that was given, or 0: the record's own.
+CREATE OR REPLACE FUNCTION once.lease_or_own(p_lease interval) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = once, pg_temp
+AS $$ SELECT CASE WHEN p_lease IS NULL THEN 0 ELSE once.span('lease', p_lease, '24 hours') END $$;
 
 -- It certainly did not take effect, or may be repeated. May be repeated itself.
 CREATE OR REPLACE FUNCTION once.release(claim text, status integer DEFAULT 0, note text DEFAULT '') RETURNS void
@@ -133,7 +155,7 @@ AS $$
 DECLARE
     t record := once.token_read(claim);
 BEGIN
-    PERFORM once.demand(once.apply_one(2::smallint, t.id, t.epoch, t.claim, false, 0, 0, 2::smallint, status::smallint,
+    PERFORM once.demand(once.apply_one(2::smallint, t.id, t.epoch, t.claim, false, 0, 0, 2::smallint, once.note_status(status),
         once.note(note)));
 END
 $$;
@@ -145,7 +167,7 @@ AS $$
 DECLARE
     t record := once.token_read(claim);
 BEGIN
-    PERFORM once.demand(once.apply_one(3::smallint, t.id, t.epoch, t.claim, false, coalesce(once.milliseconds(lease), 0), 0,
+    PERFORM once.demand(once.apply_one(3::smallint, t.id, t.epoch, t.claim, false, once.lease_or_own(lease), 0,
         0::smallint, 0::smallint, NULL));
 END
 $$;
@@ -157,7 +179,7 @@ AS $$
 DECLARE
     t record := once.token_read(claim);
 BEGIN
-    PERFORM once.demand(once.apply_one(4::smallint, t.id, t.epoch, t.claim, false, coalesce(once.milliseconds(lease), 0), 0,
+    PERFORM once.demand(once.apply_one(4::smallint, t.id, t.epoch, t.claim, false, once.lease_or_own(lease), 0,
         0::smallint, 0::smallint, NULL));
 END
 $$;
@@ -174,10 +196,10 @@ DECLARE
     answer once.answer;
 BEGIN
     IF outcome = 'completed' AND status BETWEEN 100 AND 999 THEN
-        answer := once.apply_one(5::smallint, t.id, t.epoch, t.claim, force, 0, 0, 1::smallint, status::smallint,
+        answer := once.apply_one(5::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 1::smallint, status::smallint,
                                  once.pack_response(headers, body));
     ELSIF outcome = 'failed' THEN
-        answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, force, 0, 0, 2::smallint, status::smallint,
+        answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 2::smallint, once.note_status(status),
                                  once.note(note));
     ELSE
         PERFORM once.fail('ON004', 'outcome is completed (with a status of 100 to 999) or failed');
@@ -193,7 +215,8 @@ AS $$
 DECLARE
     t record := once.token_read(claim);
 BEGIN
-    PERFORM once.demand(once.apply_one(8::smallint, t.id, t.epoch, t.claim, force, 0, 0, 0::smallint, 0::smallint, NULL));
+    PERFORM once.demand(once.apply_one(8::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 0::smallint,
+        0::smallint, NULL));
 END
 $$;
 
@@ -229,6 +252,9 @@ AS $$
 DECLARE
     held record := once.hold(claim);
 BEGIN
+    IF name IS NULL THEN
+        PERFORM once.fail('ON004', 'a checkpoint has a name');
+    END IF;
     INSERT INTO once.checkpoints AS c (id, created, name, state) VALUES (held.id, held.created, $2, $3)
     ON CONFLICT (id) DO UPDATE SET created = excluded.created, name = excluded.name, state = excluded.state, at = excluded.at;
 END
@@ -247,5 +273,12 @@ $$;
 
 -- One at a time for a natural key (an account, an order), until the transaction ends.
 CREATE OR REPLACE FUNCTION once.lock(natural_key text) RETURNS void
-LANGUAGE sql VOLATILE
-AS $$ SELECT pg_advisory_xact_lock(hashtextextended(natural_key, 7378697629483820646)) $$;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+AS $$
+BEGIN
+    IF natural_key IS NULL THEN
+        PERFORM once.fail('ON004', 'there is nothing to lock');
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(natural_key, 7378697629483820646));
+END
+$$;

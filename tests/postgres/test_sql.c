@@ -147,22 +147,6 @@ static void purged_keys_are_new(void **state)
         "1");
 }
 
-static void wrong_arguments_have_their_code(void **state)
-{
-    const char *token = claim_of(a, "arguments");
-
-    assert_string_equal(sql_state(a, "SELECT once.complete('nonsense', 200)"), "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.complete(NULL, 200)"), "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 99)", token), "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 200, '[[\"\", \"x\"]]')", token),
-                        "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.claim('shop', '')"), "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.claim('shop', repeat('x', 256))"), "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.claim('shop', 'x', recover => 'never')"),
-                        "ON004");
-    assert_string_equal(sql_state(a, "SELECT once.settle('%s', 'maybe')", token), "ON004");
-}
-
 static void a_newer_record_is_left_alone(void **state)
 {
     const char *token = claim_of(a, "newer");
@@ -282,7 +266,6 @@ int main(void)
         cmocka_unit_test(a_stale_claim_cannot_commit),
         cmocka_unit_test(release_and_doubt_may_be_repeated),
         cmocka_unit_test(purged_keys_are_new),
-        cmocka_unit_test(wrong_arguments_have_their_code),
         cmocka_unit_test(a_newer_record_is_left_alone),
         cmocka_unit_test(work_resumes_where_it_stopped),
         cmocka_unit_test(a_natural_key_is_locked_until_the_end),
