@@ -43,7 +43,12 @@ extern "C" {
     XX(ONCE_E_NOT_FOUND, -16, "no such record")                                                    \
     XX(ONCE_E_IO, -17, "an input or output operation failed")                                      \
     XX(ONCE_E_UNSUPPORTED, -18, "this store or build cannot do that")                              \
-    XX(ONCE_E_CONFLICT, -19, "someone else changed it first; read it again")
+    XX(ONCE_E_CONFLICT, -19, "someone else changed it first; read it again")                       \
+    XX(ONCE_E_STALE, -20,                                                                          \
+       "the claim is no longer yours; roll back, and answer nothing of your own")                  \
+    XX(ONCE_E_COMPLETED, -21,                                                                      \
+       "this claim is completed already; roll back, and answer from the record")                   \
+    XX(ONCE_E_SQL, -22, "the database refused a statement; roll back")
 
 typedef enum once_code {
 #define ONCE_ERROR_ENUM(name, number, text) name = (number),

@@ -1,0 +1,198 @@
+/*
+ * Asking to run, and what was told.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/postgres.h>
+
+#include "core/units.h"
+#include "door/statement.h"
+
+struct once_pg_answer {
+    once_outcome_t outcome;
+    uint32_t epoch;
+    uint64_t retry_after_ms;
+    int status;
+    int plain; /* headers and body are there */
+    PGresult *rows;
+    size_t header_count;
+    once_header_t headers[];
+};
+
+enum { OUTCOME, CLAIM, EPOCH, RETRY_AFTER, STATUS, STORED, BODY, NAME, VALUE };
+
+/* One row for each header; the first has everything else. */
+#define COLUMNS                                                                                    \
+    "SELECT c.outcome, c.claim, c.epoch::int8, "                                                   \
+    "ceil(extract(epoch FROM c.retry_after) * 1000)::int8, c.status::int8, c.stored, "             \
+    "CASE WHEN h.n IS NULL OR h.n = 1 THEN c.body END, h.name, h.value FROM "
+#define HEADERS                                                                                    \
+    " AS c LEFT JOIN LATERAL (SELECT convert_to(e.item ->> 0, 'UTF8') AS name, "                   \
+    "convert_to(e.item ->> 1, 'UTF8') AS value, e.n FROM jsonb_array_elements(c.headers) "         \
+    "WITH ORDINALITY AS e (item, n)) AS h ON true ORDER BY h.n"
+
+static const char claim_text[] =
+    COLUMNS "once.claim(scope => $1, key => $2, method => $3, target => $4, body => $5, "
+            "recover => $6, lease => make_interval(secs => $7), ttl => make_interval(secs => $8), "
+            "wait => $9 = 0, claim_id => coalesce($10, gen_random_uuid()))" HEADERS;
+static const char recorded_text[] = COLUMNS "once.recorded(claim => $1)" HEADERS;
+
+static uint64_t number_at(const PGresult *rows, int column)
+{
+    const unsigned char *p = (const unsigned char *)PQgetvalue(rows, 0, column);
+    uint64_t number = 0;
+
+    for (int i = 0; i < PQgetlength(rows, 0, column); i++) {
+        number = number << 8 | p[i];
+    }
+    return number;
+}
+
+static once_slice_t slice_at(const PGresult *rows, int row, int column)
+{
+    once_slice_t slice = {PQgetvalue(rows, row, column), (size_t)PQgetlength(rows, row, column)};
+
+    return slice;
+}
+
+static once_outcome_t outcome_of(const char *name)
+{
+    for (int i = ONCE_RUN; i <= ONCE_REFUSED; i++) {
+        if (strcmp(name, once_outcome_name((once_outcome_t)i)) == 0) {
+            return (once_outcome_t)i;
+        }
+    }
+    /* `mine`: this claim id had the record when its lease ran out. It was never run, and must not be now. */
+    return ONCE_LOST;
+}
+
+/* Takes the rows over. */
+static int answer_of(PGresult *rows, once_pg_answer_t **answer, once_error_t *err)
+{
+    size_t count = PQgetisnull(rows, 0, NAME) ? 0 : (size_t)PQntuples(rows);
+    once_pg_answer_t *made = calloc(1, sizeof(*made) + count * sizeof(made->headers[0]));
+
+    if (made == NULL) {
+        PQclear(rows);
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    made->rows = rows;
+    made->outcome = outcome_of(PQgetvalue(rows, 0, OUTCOME));
+    made->epoch = (uint32_t)number_at(rows, EPOCH);
+    made->retry_after_ms = number_at(rows, RETRY_AFTER);
+    made->status = (int)number_at(rows, STATUS);
+    made->plain = strcmp(PQgetvalue(rows, 0, STORED), "plain") == 0 ||
+                  strcmp(PQgetvalue(rows, 0, STORED), "omitted") == 0;
+    made->header_count = count;
+    for (size_t i = 0; i < count; i++) {
+        made->headers[i].name = slice_at(rows, (int)i, NAME);
+        made->headers[i].value = slice_at(rows, (int)i, VALUE);
+    }
+    *answer = made;
+    return ONCE_OK;
+}
+
+static int check_ask(const once_ask_t *ask, once_error_t *err)
+{
+    if (ask == NULL || ask->size != sizeof(*ask)) {
+        return once__fail(err, ONCE_E_INVALID, "the ask was not set up with ONCE_ASK_INIT");
+    }
+    if (ask->body != NULL) {
+        return once__fail(err, ONCE_E_UNSUPPORTED, "a streamed body cannot be sent to SQL");
+    }
+    if (ask->key.len == 0 || ask->key.len > ONCE_KEY_MAX) {
+        return once__fail(err, ONCE_E_KEY, "a key has 1 to %d bytes", ONCE_KEY_MAX);
+    }
+    return ONCE_OK;
+}
+
+int once_pg_claim(PGconn *conn, const once_ask_t *ask, unsigned flags, once_pg_answer_t **answer,
+                  once_error_t *err)
+{
+    once__params_t params = {0};
+    const once_policy_t *policy;
+    PGresult *rows;
+    int code = check_ask(ask, err);
+
+    *answer = NULL;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    policy = ask->policy;
+    once__param_slice(&params, ask->scope);
+    once__param_slice(&params, ask->key);
+    once__param_slice(&params, ask->method);
+    once__param_slice(&params, ask->target);
+    once__param_bytes(&params, ask->bytes);
+    once__param_text(&params, once_recover_name(policy != NULL ? once_policy_recover(policy)
+                                                               : ONCE_TRANSACTIONAL));
+    once__param_seconds(&params, policy != NULL ? once_policy_lease_ms(policy) : 30000);
+    once__param_seconds(&params, policy != NULL ? once_policy_ttl_ms(policy) : 24ull * 3600 * 1000);
+    once__param_number(&params, (flags & ONCE_PG_NOWAIT) != 0);
+    once__param_uuid(&params, ask->claim_id);
+    code = once__statement(conn, claim_text, &params, 1, &rows, err);
+    return code == ONCE_OK ? answer_of(rows, answer, err) : code;
+}
+
+int once_pg_recorded(PGconn *conn, const char *claim, once_pg_answer_t **answer, once_error_t *err)
+{
+    once__params_t params = {0};
+    PGresult *rows;
+    int code = once__demand_claim(claim, err);
+
+    *answer = NULL;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once__param_text(&params, claim);
+    code = once__statement(conn, recorded_text, &params, 1, &rows, err);
+    return code == ONCE_OK ? answer_of(rows, answer, err) : code;
+}
+
+once_outcome_t once_pg_outcome(const once_pg_answer_t *answer)
+{
+    return answer->outcome;
+}
+
+const char *once_pg_token(const once_pg_answer_t *answer)
+{
+    return answer->outcome == ONCE_RUN ? PQgetvalue(answer->rows, 0, CLAIM) : "";
+}
+
+uint32_t once_pg_epoch(const once_pg_answer_t *answer)
+{
+    return answer->epoch;
+}
+
+uint64_t once_pg_retry_after_ms(const once_pg_answer_t *answer)
+{
+    return answer->retry_after_ms;
+}
+
+int once_pg_response(const once_pg_answer_t *answer, once_response_t *response)
+{
+    const once_response_t none = ONCE_RESPONSE_INIT;
+
+    *response = none;
+    if (answer->outcome != ONCE_REPLAY) {
+        return ONCE_E_NOT_FOUND;
+    }
+    response->status = answer->status;
+    if (!answer->plain) {
+        return ONCE_E_SEALED;
+    }
+    response->body_omitted = strcmp(PQgetvalue(answer->rows, 0, STORED), "omitted") == 0;
+    response->headers = answer->headers;
+    response->header_count = answer->header_count;
+    response->body = slice_at(answer->rows, 0, BODY);
+    return ONCE_OK;
+}
+
+void once_pg_answer_free(once_pg_answer_t *answer)
+{
+    if (answer != NULL) {
+        PQclear(answer->rows);
+        free(answer);
+    }
+}

@@ -1,0 +1,159 @@
+/*
+ * The end of a claim, and its renewal.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/postgres.h>
+
+#include "core/units.h"
+#include "door/statement.h"
+
+static char *put_json(char *out, once_slice_t text)
+{
+    const unsigned char *p = text.data;
+
+    *out++ = '"';
+    for (size_t i = 0; i < text.len; i++) {
+        if (p[i] < 0x20 || p[i] == 0x7f) {
+            out += snprintf(out, 7, "\\u%04x", p[i]);
+            continue;
+        }
+        if (p[i] == '"' || p[i] == '\\') {
+            *out++ = '\\';
+        }
+        *out++ = (char)p[i];
+    }
+    *out++ = '"';
+    return out;
+}
+
+/* [["name", "value"], ...]: order and repetition are kept. */
+static char *json_of(const once_response_t *response)
+{
+    size_t size = 3;
+    char *text, *out;
+
+    for (size_t i = 0; i < response->header_count; i++) {
+        size += 8 + 6 * (response->headers[i].name.len + response->headers[i].value.len);
+    }
+    out = text = malloc(size);
+    if (text == NULL) {
+        return NULL;
+    }
+    *out++ = '[';
+    for (size_t i = 0; i < response->header_count; i++) {
+        *out++ = '[';
+        out = put_json(out, response->headers[i].name);
+        *out++ = ',';
+        out = put_json(out, response->headers[i].value);
+        *out++ = ']';
+        *out++ = ',';
+    }
+    out -= response->header_count > 0;
+    *out++ = ']';
+    *out = '\0';
+    return text;
+}
+
+static int check_response(const once_response_t *response, once_error_t *err)
+{
+    size_t bytes = 0;
+
+    if (response == NULL || response->size != sizeof(*response)) {
+        return once__fail(err, ONCE_E_INVALID,
+                          "the response was not set up with ONCE_RESPONSE_INIT");
+    }
+    if (response->status < 100 || response->status > 999) {
+        return once__fail(err, ONCE_E_INVALID, "a status is 100 to 999");
+    }
+    if (response->body_omitted) {
+        return once__fail(err, ONCE_E_UNSUPPORTED, "SQL records no response without its body");
+    }
+    for (size_t i = 0; i < response->header_count && bytes <= ONCE_HEADERS_MAX; i++) {
+        bytes += response->headers[i].name.len + response->headers[i].value.len;
+    }
+    if (response->header_count > ONCE_HEADER_COUNT_MAX || bytes > ONCE_HEADERS_MAX ||
+        response->body.len > ONCE_BODY_STORE_MAX) {
+        return once__fail(err, ONCE_E_TOO_BIG,
+                          "the response is over %d headers, %d KiB of them, "
+                          "or %d MiB of body",
+                          ONCE_HEADER_COUNT_MAX, ONCE_HEADERS_MAX / 1024,
+                          ONCE_BODY_STORE_MAX / 1024 / 1024);
+    }
+    return ONCE_OK;
+}
+
+int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *response,
+                     once_error_t *err)
+{
+    once__params_t params = {0};
+    char *headers;
+    int code = once__demand_claim(claim, err);
+
+    code = code == ONCE_OK ? check_response(response, err) : code;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    headers = json_of(response);
+    if (headers == NULL) {
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    once__param_text(&params, claim);
+    once__param_number(&params, response->status);
+    once__param_text(&params, headers);
+    once__param_bytes(&params, response->body);
+    once__param_seconds(&params, response->retain_ms);
+    code = once__statement(conn,
+                           "SELECT once.complete(claim => $1, status => $2::int4, headers => "
+                           "$3::jsonb, body => $4, retain => make_interval(secs => $5))",
+                           &params, 1, NULL, err);
+    free(headers);
+    return code;
+}
+
+int once_pg_release(PGconn *conn, const char *claim, int status, once_slice_t note,
+                    once_error_t *err)
+{
+    once__params_t params = {0};
+    int code = once__demand_claim(claim, err);
+
+    if (code == ONCE_OK && (status < 0 || status > 999)) {
+        code = once__fail(err, ONCE_E_INVALID, "a status is 0 to 999");
+    }
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once__param_text(&params, claim);
+    once__param_number(&params, status);
+    once__param_slice(&params, note);
+    return once__statement(conn, "SELECT once.release(claim => $1, status => $2::int4, note => $3)",
+                           &params, 1, NULL, err);
+}
+
+static int with_lease(PGconn *conn, const char *text, const char *claim, uint64_t lease_ms,
+                      once_error_t *err)
+{
+    once__params_t params = {0};
+    int code = once__demand_claim(claim, err);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once__param_text(&params, claim);
+    once__param_seconds(&params, lease_ms);
+    return once__statement(conn, text, &params, 1, NULL, err);
+}
+
+int once_pg_doubt(PGconn *conn, const char *claim, uint64_t lease_ms, once_error_t *err)
+{
+    return with_lease(conn, "SELECT once.doubt(claim => $1, lease => make_interval(secs => $2))",
+                      claim, lease_ms, err);
+}
+
+int once_pg_renew(PGconn *conn, const char *claim, uint64_t lease_ms, once_error_t *err)
+{
+    return with_lease(conn, "SELECT once.renew(claim => $1, lease => make_interval(secs => $2))",
+                      claim, lease_ms, err);
+}

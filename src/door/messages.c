@@ -1,0 +1,75 @@
+/*
+ * Messages out and in, in the transaction that they belong to.
+ */
+#include <string.h>
+
+#include <once/postgres.h>
+
+#include "core/units.h"
+#include "door/statement.h"
+
+static int check_event(const once_pg_event_t *event, once_error_t *err)
+{
+    if (event == NULL || event->size != sizeof(*event)) {
+        return once__fail(err, ONCE_E_INVALID, "the event was not set up with ONCE_PG_EVENT_INIT");
+    }
+    if (event->topic == NULL || event->type == NULL) {
+        return once__fail(err, ONCE_E_INVALID, "an event has a topic and a type");
+    }
+    return event->claim != NULL ? once__demand_claim(event->claim, err) : ONCE_OK;
+}
+
+int once_pg_emit(PGconn *conn, const once_pg_event_t *event, char id[ONCE_UUID_SIZE],
+                 once_error_t *err)
+{
+    once__params_t params = {0};
+    PGresult *rows;
+    int code = check_event(event, err);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once__param_text(&params, event->topic);
+    once__param_text(&params, event->key);
+    once__param_text(&params, event->type);
+    once__param_bytes(&params, event->payload);
+    once__param_text(&params, event->headers);
+    once__param_text(&params, event->claim);
+    code = once__statement(conn,
+                           "SELECT once.emit(topic => $1, key => $2, type => $3, payload => $4, "
+                           "headers => coalesce($5::jsonb, '{}'), claim => $6)::text",
+                           &params, 1, &rows, err);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (id != NULL) {
+        strncpy(id, PQgetvalue(rows, 0, 0), ONCE_UUID_SIZE - 1);
+        id[ONCE_UUID_SIZE - 1] = '\0';
+    }
+    PQclear(rows);
+    return ONCE_OK;
+}
+
+int once_pg_accept(PGconn *conn, const char *subscriber, const char *message_id, int *is_new,
+                   once_error_t *err)
+{
+    once__params_t params = {0};
+    PGresult *rows;
+    int code = once__demand_transaction(conn, "accepting a message", err);
+
+    if (code == ONCE_OK && (subscriber == NULL || message_id == NULL)) {
+        code = once__fail(err, ONCE_E_INVALID, "a message has a subscriber and an id");
+    }
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once__param_text(&params, subscriber);
+    once__param_text(&params, message_id);
+    code = once__statement(conn, "SELECT once.accept(subscriber => $1, message_id => $2)", &params,
+                           1, &rows, err);
+    if (code == ONCE_OK) {
+        *is_new = PQgetvalue(rows, 0, 0)[0] != 0;
+        PQclear(rows);
+    }
+    return code;
+}

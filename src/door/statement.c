@@ -1,0 +1,163 @@
+#include "door/statement.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <once/once.h>
+
+#include "core/token.h"
+#include "core/units.h"
+
+/* Of PostgreSQL's catalog, where they never change. */
+#define OID_BYTEA  17
+#define OID_INT8   20
+#define OID_TEXT   25
+#define OID_FLOAT8 701
+#define OID_UUID   2950
+
+static void add(once__params_t *params, Oid type, const void *value, size_t len, int format)
+{
+    int n = params->count++;
+
+    params->too_big = params->too_big || len > INT_MAX;
+    params->types[n] = type;
+    params->values[n] = value;
+    params->lengths[n] = (int)len;
+    params->formats[n] = format;
+}
+
+void once__param_text(once__params_t *params, const char *text)
+{
+    add(params, OID_TEXT, text, text != NULL ? strlen(text) : 0, 1);
+}
+
+/* No bytes is not the same as null. */
+static const void *never_null(once_slice_t slice)
+{
+    return slice.data != NULL ? slice.data : "";
+}
+
+void once__param_slice(once__params_t *params, once_slice_t text)
+{
+    add(params, OID_TEXT, never_null(text), text.len, 1);
+}
+
+void once__param_bytes(once__params_t *params, once_slice_t bytes)
+{
+    add(params, OID_BYTEA, never_null(bytes), bytes.len, 1);
+}
+
+void once__param_number(once__params_t *params, long long number)
+{
+    char *text = params->numbers[params->count];
+    int len = snprintf(text, sizeof(params->numbers[0]), "%lld", number);
+
+    add(params, OID_INT8, text, (size_t)len, 0);
+}
+
+void once__param_seconds(once__params_t *params, uint64_t ms)
+{
+    char *text = params->numbers[params->count];
+    int len = snprintf(text, sizeof(params->numbers[0]), "%" PRIu64 ".%03u", ms / 1000,
+                       (unsigned)(ms % 1000));
+
+    add(params, OID_FLOAT8, ms > 0 ? text : NULL, (size_t)len, 0);
+}
+
+void once__param_uuid(once__params_t *params, const uint8_t *uuid)
+{
+    add(params, OID_UUID, uuid, ONCE_CLAIM_ID_SIZE, 1);
+}
+
+/* What an error of the server means to those who call. `-`: any last letters. */
+static const struct {
+    const char *state;
+    int code;
+} meanings[] = {
+    {"ON001", ONCE_E_STALE},       {"ON002", ONCE_E_COMPLETED}, {"ON003", ONCE_E_NEWER},
+    {"ON004", ONCE_E_INVALID},     {"ON005", ONCE_E_SECRET},    {"ON006", ONCE_E_CONFLICT},
+    {"40001", ONCE_E_CONFLICT},    {"40P01", ONCE_E_CONFLICT},  {"55P03", ONCE_E_CONFLICT},
+    {"53100", ONCE_E_FULL},        {"3F000", ONCE_E_CONFIG},    {"42883", ONCE_E_CONFIG},
+    {"42501", ONCE_E_CONFIG},      {"42P01", ONCE_E_CONFIG},    {"22021", ONCE_E_INVALID},
+    {"22P02", ONCE_E_INVALID},     {"22P05", ONCE_E_INVALID},   {"22003", ONCE_E_INVALID},
+    {"25006", ONCE_E_UNAVAILABLE}, {"08-", ONCE_E_UNAVAILABLE}, {"57P-", ONCE_E_UNAVAILABLE},
+};
+
+static int meaning_of(const char *state)
+{
+    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+        size_t len = strcspn(meanings[i].state, "-");
+        if (strncmp(state, meanings[i].state, len) == 0) {
+            return meanings[i].code;
+        }
+    }
+    return ONCE_E_SQL;
+}
+
+/* The primary message only, because details quote values; and not of class 22, where it does, too. */
+static int fail_by(PGconn *conn, const PGresult *result, once_error_t *err)
+{
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+    const char *words = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+    if (state != NULL && strncmp(state, "22", 2) == 0) {
+        return once__fail(err, meaning_of(state), "%s: the server refused an argument", state);
+    }
+    if (state != NULL && words != NULL) {
+        return once__fail(err, meaning_of(state), "%s: %.200s", state, words);
+    }
+    if (PQstatus(conn) == CONNECTION_BAD) {
+        return once__fail(err, ONCE_E_UNAVAILABLE, "the connection to the server is gone");
+    }
+    return once__fail(
+        err, ONCE_E_SQL,
+        "the connection could not take the statement: it is in use, or out of memory");
+}
+
+int once__statement(PGconn *conn, const char *text, const once__params_t *params, int rows,
+                    PGresult **result, once_error_t *err)
+{
+    PGresult *got;
+    int code = ONCE_OK;
+
+    if (params->too_big) {
+        return once__fail(err, ONCE_E_TOO_BIG, "an argument is over 2 GiB");
+    }
+    got = PQexecParams(conn, text, params->count, params->types, params->values, params->lengths,
+                       params->formats, 1);
+    if (PQresultStatus(got) != PGRES_TUPLES_OK) {
+        code = fail_by(conn, got, err);
+    } else if (PQntuples(got) < rows) {
+        code = once__fail(err, ONCE_E_NOT_FOUND, "%s", once_error_text(ONCE_E_NOT_FOUND));
+    } else {
+        (void)once__fail(err, ONCE_OK, "%s", "");
+    }
+    if (code != ONCE_OK || result == NULL) {
+        PQclear(got);
+    } else {
+        *result = got;
+    }
+    return code;
+}
+
+int once__demand_claim(const char *claim, once_error_t *err)
+{
+    uint8_t id[ONCE_ID_SIZE];
+    once__claim_ref_t ref;
+
+    if (claim == NULL || once__token_read(claim, id, &ref) != 0) {
+        return once__fail(err, ONCE_E_INVALID, "this is not a claim");
+    }
+    return ONCE_OK;
+}
+
+int once__demand_transaction(PGconn *conn, const char *what, once_error_t *err)
+{
+    if (PQtransactionStatus(conn) == PQTRANS_IDLE) {
+        return once__fail(err, ONCE_E_INVALID, "%s is for a transaction, and none is open", what);
+    }
+    return ONCE_OK;
+}
