@@ -12,6 +12,7 @@
 #include <hiredis/hiredis.h>
 
 #include "loop/loop.h"
+#include "store/redis/buffer.h"
 #include "store/redis/resolve.h"
 #include "store/redis/tls.h"
 
@@ -38,11 +39,6 @@ struct once__redis_call {
     uint64_t begin; /* place in the stream */
     int sent;
 };
-
-typedef struct once__redis_buffer {
-    char *data;
-    size_t len, from, room;
-} once__redis_buffer_t;
 
 /* What links of one store share. */
 typedef struct once__redis_shared {
