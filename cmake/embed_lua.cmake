@@ -1,12 +1,17 @@
 # Writes a C file that holds the Lua scripts of the redis store: cmake -DROOT=DIR -DOUT=FILE.c -P embed_lua.cmake
-# A script is what stands before it (common.lua, and write.lua for the events of a holder) and its own file. What ends or keeps a
-# claim also runs when Redis is out of memory (allow-oom): only new claims are refused then.
-set(claim_parts common)
-set(reap_parts common)
-set(purge_parts common)
-foreach(name complete release doubt renew settle_completed settle_failed)
-  set(${name}_parts common write)
+# A script is made of parts. What ends or keeps a claim also runs when Redis is out of memory (allow-oom): only new claims are
+# refused then.
+set(claim_parts begin first common claim answer)
+set(reap_parts begin read common reap)
+set(purge_parts begin read common purge answer)
+foreach(name complete release settle_completed settle_failed)
+  set(${name}_parts begin read common write ${name} finish answer)
 endforeach()
+foreach(name doubt renew)
+  set(${name}_parts begin read common write ${name} mark answer)
+endforeach()
+set(get_parts get)
+set(swap_parts swap)
 set(texts "")
 set(table "")
 foreach(name claim complete release doubt renew settle_completed settle_failed purge reap get swap)
@@ -15,7 +20,7 @@ foreach(name claim complete release doubt renew settle_completed settle_failed p
     string(HEX "#!lua flags=allow-oom\n" hex)
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
   endif()
-  foreach(part ${${name}_parts} ${name})
+  foreach(part ${${name}_parts})
     file(READ ${ROOT}/${part}.lua hex HEX)
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," part_bytes "${hex}")
     string(APPEND bytes "${part_bytes}")

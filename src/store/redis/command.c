@@ -10,6 +10,7 @@
 
 #define TIME_MAX         ((uint64_t)1 << 50) /* Lua counts in doubles; sums of these are exact */
 #define FINGERPRINT_SIZE 37
+#define WRITE_SIZE       33
 
 /* Where things are in a record after its envelope (docs/format.md). */
 enum {
@@ -52,11 +53,6 @@ void once__redis_add_number(once__redis_command_t *command, uint64_t number)
 
     (void)snprintf(text, 24, "%llu", (unsigned long long)number);
     once__redis_add_text(command, text);
-}
-
-static void add_time(once__redis_command_t *command, uint64_t ms)
-{
-    once__redis_add_number(command, ms < TIME_MAX ? ms : TIME_MAX);
 }
 
 void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,
@@ -120,67 +116,79 @@ static once__redis_script_t script_of(const once__op_t *op)
     return op->kind == ONCE__OP_GET ? ONCE__REDIS_GET : ONCE__REDIS_SWAP;
 }
 
-static void add_fingerprints(once__redis_command_t *command, const once__event_t *event)
+static uint64_t shorter(uint64_t ms)
 {
-    unsigned count = event->fingerprint_count > 0 ? event->fingerprint_count : 1;
-    uint8_t *bytes = room(command, (size_t)count * FINGERPRINT_SIZE);
-
-    for (unsigned i = 0; i < count; i++) {
-        uint8_t *to = bytes + (size_t)i * FINGERPRINT_SIZE;
-        once__put32(to, event->fingerprints[i].secret);
-        to[4] = event->fingerprints[i].mode;
-        memcpy(to + 5, event->fingerprints[i].mac, sizeof(event->fingerprints[i].mac));
-    }
-    once__redis_add(command, bytes, (size_t)count * FINGERPRINT_SIZE);
+    return ms < TIME_MAX ? ms : TIME_MAX;
 }
 
-/* The record as a first claim leaves it: what stands behind the envelope, which the script writes. */
-static void add_rest(once__redis_command_t *command, const once__op_t *op)
+/* What the rules make of a claim where there is no record. */
+static once__head_t first_head(const once__op_t *op, uint64_t now)
 {
-    once__record_t record = {.key = op->key, .key_len = op->key_len};
+    once__event_t event = op->event;
+    once__step_t step;
+
+    event.lease_ms = shorter(event.lease_ms);
+    event.ttl_ms = shorter(event.ttl_ms);
+    once__step(&once__rules, NULL, &event, now, &step);
+    return step.next;
+}
+
+/* The record as a first claim leaves it; the script fills in the times. */
+static void add_record(once__redis_command_t *command, const once__op_t *op)
+{
+    once__record_t record = {.head = first_head(op, 0), .key = op->key, .key_len = op->key_len};
+    size_t size = once__record_size(&record);
+    uint8_t *bytes = room(command, size);
+
+    memcpy(record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
+    once__record_encode(&record, bytes);
+    once__redis_add(command, bytes, size);
+}
+
+static void add_claim(once__redis_command_t *command, const once__op_t *op, int waits)
+{
+    const once__event_t *event = &op->event;
+    size_t others = event->fingerprint_count > 1 ? event->fingerprint_count - 1u : 0;
     uint8_t *bytes;
 
-    record.head.schema = ONCE__SCHEMA;
-    record.head.state = ONCE_STATE_PENDING;
-    record.head.claim.epoch = 1;
-    record.head.ttl_ms = op->event.ttl_ms < TIME_MAX ? op->event.ttl_ms : TIME_MAX;
-    record.head.fingerprint = op->event.fingerprints[0];
-    memcpy(record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
-    bytes = room(command, once__record_size(&record));
-    once__record_encode(&record, bytes);
-    once__redis_add(command, bytes + ONCE__ENVELOPE_SIZE,
-                    once__record_size(&record) - ONCE__ENVELOPE_SIZE);
+    add_record(command, op);
+    once__redis_add_number(command, shorter(event->lease_ms));
+    bytes = room(command, 1 + others * FINGERPRINT_SIZE);
+    bytes[0] = waits ? '1' : '0';
+    for (size_t i = 0; i < others; i++) {
+        uint8_t *to = bytes + 1 + i * FINGERPRINT_SIZE;
+        once__put32(to, event->fingerprints[i + 1].secret);
+        to[4] = event->fingerprints[i + 1].mode;
+        memcpy(to + 5, event->fingerprints[i + 1].mac, sizeof(event->fingerprints[i + 1].mac));
+    }
+    once__redis_add(command, bytes, 1 + others * FINGERPRINT_SIZE);
 }
 
-static void add_event(once__redis_command_t *command, const once__op_t *op, int waits)
+/* What write.lua unpacks. */
+static void add_write(once__redis_command_t *command, const once__op_t *op, int waits)
 {
     const once__event_t *event = &op->event;
     int has_lease = event->kind == ONCE__DOUBT || event->kind == ONCE__RENEW;
+    uint8_t *bytes = room(command, WRITE_SIZE);
 
-    once__redis_add_number(command, ONCE__SCHEMA);
-    once__redis_add(command, event->claim.id, ONCE_CLAIM_ID_SIZE);
-    if (event->kind == ONCE__CLAIM) {
-        once__redis_add_number(command, event->recover);
-        add_time(command, event->lease_ms);
-        add_fingerprints(command, event);
-        add_rest(command, op);
-        once__redis_add_text(command, waits ? "1" : "0");
-        return;
+    bytes[0] = (uint8_t)((waits ? 1 : 0) | (event->force ? 2 : 0));
+    bytes[1] = ONCE__SCHEMA;
+    bytes[2] = op->payload.kind;
+    once__put16(bytes + 3, op->payload.status);
+    once__put32(bytes + 5, event->claim.epoch);
+    memcpy(bytes + 9, event->claim.id, ONCE_CLAIM_ID_SIZE);
+    once__put64(bytes + 25, shorter(has_lease ? event->lease_ms : event->ttl_ms));
+    once__redis_add(command, bytes, WRITE_SIZE);
+    if (!has_lease && event->kind != ONCE__PURGE) {
+        once__redis_add(command, op->payload.data, op->payload.len);
     }
-    once__redis_add_number(command, event->claim.epoch);
-    if (event->kind == ONCE__PURGE) {
-        once__redis_add_text(command, event->force ? "1" : "0");
-        return;
-    }
-    once__redis_add_text(command, waits ? "1" : "0");
-    add_time(command, has_lease ? event->lease_ms : event->ttl_ms);
-    if (has_lease) {
-        return;
-    }
-    once__redis_add_number(command, op->payload.kind);
-    once__redis_add_number(command, op->payload.status);
-    once__redis_add(command, op->payload.data, op->payload.len);
-    once__redis_add_text(command, event->force ? "1" : "0");
+}
+
+void once__redis_add_schema(once__redis_command_t *command)
+{
+    static const uint8_t schema[2] = {0, ONCE__SCHEMA};
+
+    once__redis_add(command, schema, sizeof(schema));
 }
 
 void once__redis_command_of(once__redis_command_t *command, const once__op_t *op, const char *key,
@@ -190,8 +198,10 @@ void once__redis_command_of(once__redis_command_t *command, const once__op_t *op
     command->argc = 0;
     command->used = 0;
     once__redis_add_script(command, script_of(op), shas, text, key, key_len);
-    if (op->kind == ONCE__OP_EVENT) {
-        add_event(command, op, settings->wait > 0);
+    if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM) {
+        add_claim(command, op, settings->wait > 0);
+    } else if (op->kind == ONCE__OP_EVENT) {
+        add_write(command, op, settings->wait > 0);
     } else if (op->kind != ONCE__OP_GET) {
         /* Secrets. Who comes first brings them, the others are told what is there. */
         once__redis_add_text(command, op->kind == ONCE__OP_SECRETS_SWAP ? op->secrets_old : "");
@@ -286,23 +296,28 @@ static void keep_record(once__op_t *op, const void *data, size_t len)
     op->error = op->record != NULL ? ONCE_OK : ONCE_E_NOREPLY;
 }
 
-static void read_event(once__op_t *op, const redisReply *bytes)
+/* 0, or -1: no such answer can have been given. */
+static int read_event(once__op_t *op, const redisReply *bytes)
 {
     const uint8_t *data = (const uint8_t *)bytes->str;
     once__record_t record = {.key = NULL};
-    int code = ONCE_OK;
+    int granted = op->event.kind == ONCE__CLAIM && op->outcome == ONCE_RUN, code;
 
     if (bytes->len == 0) {
-        return; /* there is none */
+        return granted || op->outcome == ONCE_REPLAY ? -1 : 0; /* there is none */
     }
     /* More than a head is a whole record: the script saw a payload. */
     if (bytes->len > ONCE__REDIS_HEAD_SIZE) {
         keep_record(op, data, (size_t)bytes->len);
-        return;
+    } else {
+        code = once__redis_read_head(&record, data, (size_t)bytes->len);
+        op->head = record.head;
+        op->error = code == ONCE_E_CORRUPT ? code : ONCE_OK;
     }
-    code = once__redis_read_head(&record, data, (size_t)bytes->len);
-    op->head = record.head;
-    op->error = code == ONCE_E_CORRUPT ? code : ONCE_OK;
+    return granted && op->error == ONCE_OK &&
+                   memcmp(op->head.claim.id, op->event.claim.id, ONCE_CLAIM_ID_SIZE) != 0
+               ? -1
+               : 0;
 }
 
 static void read_get(once__op_t *op, const redisReply *bytes)
@@ -339,33 +354,70 @@ static void read_secrets(once__op_t *op, const redisReply *reply)
     }
 }
 
-void once__redis_read(once__op_t *op, const redisReply *reply)
+static int is_outcome_of(const once__op_t *op, long long outcome)
+{
+    if (op->kind == ONCE__OP_GET) {
+        return outcome == 0;
+    }
+    if (op->event.kind == ONCE__CLAIM) {
+        return (outcome >= ONCE_RUN && outcome <= ONCE_UNKNOWN) || outcome == ONCE_LOST ||
+               outcome == ONCE__MINE;
+    }
+    return outcome == ONCE_BUSY || (outcome >= ONCE_DONE && outcome <= ONCE_REFUSED);
+}
+
+static int read_answer(once__op_t *op, const redisReply *reply)
+{
+    long long outcome;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
+        reply->element[0]->type != REDIS_REPLY_INTEGER ||
+        reply->element[1]->type != REDIS_REPLY_INTEGER || reply->element[1]->integer <= 0 ||
+        reply->element[2]->type != REDIS_REPLY_STRING) {
+        return -1;
+    }
+    outcome = reply->element[0]->integer;
+    op->now = (uint64_t)reply->element[1]->integer;
+    if (outcome == -1) {
+        op->error = ONCE_E_CORRUPT;
+        return 0;
+    }
+    if (!is_outcome_of(op, outcome)) {
+        return -1;
+    }
+    op->outcome = (uint8_t)outcome;
+    if (op->kind == ONCE__OP_GET) {
+        read_get(op, reply->element[2]);
+        return 0;
+    }
+    return read_event(op, reply->element[2]);
+}
+
+int once__redis_read(once__op_t *op, const redisReply *reply)
 {
     op->error = ONCE_OK;
     if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
         if (reply->type != REDIS_REPLY_STRING) {
-            op->error = ONCE_E_IO;
-            return;
+            return -1;
         }
         read_secrets(op, reply);
-        return;
+        return 0;
     }
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
-        reply->element[0]->type != REDIS_REPLY_INTEGER ||
-        reply->element[1]->type != REDIS_REPLY_INTEGER ||
-        reply->element[2]->type != REDIS_REPLY_STRING) {
-        op->error = ONCE_E_IO;
-        return;
+    if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM &&
+        reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
+        op->outcome = ONCE_RUN;
+        op->now = (uint64_t)reply->integer;
+        op->head = first_head(op, op->now);
+        return 0;
     }
-    op->now = (uint64_t)reply->element[1]->integer;
-    if (reply->element[0]->integer < 0) {
-        op->error = ONCE_E_CORRUPT;
-        return;
+    if (op->kind == ONCE__OP_EVENT && reply->type == REDIS_REPLY_STRING &&
+        reply->len == ONCE__REDIS_HEAD_SIZE) {
+        op->outcome = op->event.kind == ONCE__CLAIM ? ONCE_RUN : ONCE_DONE;
+        if (read_event(op, reply) != 0) {
+            return -1;
+        }
+        op->now = op->head.changed;
+        return 0;
     }
-    op->outcome = (uint8_t)reply->element[0]->integer;
-    if (op->kind == ONCE__OP_GET) {
-        read_get(op, reply->element[2]);
-    } else {
-        read_event(op, reply->element[2]);
-    }
+    return read_answer(op, reply);
 }

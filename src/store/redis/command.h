@@ -50,8 +50,11 @@ void once__redis_add_script(once__redis_command_t *command, once__redis_script_t
                             const once__redis_shas_t shas, int text, const char *key,
                             size_t key_len);
 
-/* Fills in the answer of a simple operation from a reply that is no error. */
-void once__redis_read(once__op_t *op, const redisReply *reply);
+/* The only argument of scripts that need to know no more than what we can read. */
+void once__redis_add_schema(once__redis_command_t *command);
+
+/* Fills in the answer of a simple operation from a reply that is no error. 0, or -1: this answers something else. */
+int once__redis_read(once__op_t *op, const redisReply *reply);
 
 /* What an operation is told whose command was answered by this error. */
 int once__redis_error_of(const char *text);

@@ -126,6 +126,12 @@ void once__redis_link_condemn(once__redis_link_t *link)
     }
 }
 
+void once__redis_link_distrust(once__redis_link_t *link)
+{
+    once__redis_link_trouble(link, "this is not what Redis answers", "");
+    once__redis_link_condemn(link);
+}
+
 /* -------------------------------------------------------------------------------------------------------------- calls */
 
 int once__redis_link_call(once__redis_link_t *link, once__redis_call_t *call, int argc,

@@ -97,4 +97,7 @@ void once__redis_link_flush(once__redis_link_t *link);
 /* Gives the connection up, as soon as the loop comes round; calls under way on it end without a reply. */
 void once__redis_link_condemn(once__redis_link_t *link);
 
+/* The same, because of a reply that no Redis gives. */
+void once__redis_link_distrust(once__redis_link_t *link);
+
 #endif

@@ -246,7 +246,13 @@ static void replied(once__redis_call_t *call, const redisReply *reply)
         take_error(request, reply->str);
         return;
     }
-    once__redis_read(op, reply);
+    if (once__redis_read(op, reply) != 0) {
+        /* Whatever it was that answered: what became of the operation is not known. */
+        take_back(op);
+        once__redis_link_distrust(call->link);
+        finish(request, ONCE_E_NOREPLY);
+        return;
+    }
     finish(request, op->error);
 }
 

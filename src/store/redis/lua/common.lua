@@ -1,14 +1,6 @@
--- Every script begins with this: the time, and what the record's envelope says (docs/format.md). KEYS[1] is the record,
--- ARGV[1] the newest schema that the caller can read. Answers are {outcome, now, bytes}; outcome -1: this is not a record.
--- In the answer, bytes are the whole record where it has a payload that the caller does not know yet, else its first 128.
-local key, newest = KEYS[1], tonumber(ARGV[1])
-local sub, byte, pack, unpack = string.sub, string.byte, struct.pack, struct.unpack
-local envelope = '<BBBBBxxxI4I4c16I8I8I8I8'
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local r = redis.call('GET', key)
+-- What the record's envelope says (docs/format.md). `outcome` is what the caller will be told by answer.lua, once it is known.
+local outcome, expired
 local magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created
-local expired = false
 if r then
   if #r < 64 then return {-1, now, ''} end
   magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created = unpack(envelope, r)
@@ -20,10 +12,4 @@ if r then
     expired = true
     r = false
   end
-end
-local function answer(outcome)
-  if not r then return {outcome, now, ''} end
-  if schema > newest then return {outcome, now, sub(r, 1, 64)} end
-  if outcome == 6 or byte(r, 70) == 0 then return {outcome, now, sub(r, 1, 128)} end
-  return {outcome, now, r}
 end

@@ -1,6 +1,8 @@
--- ARGV: 2 claim id, 3 epoch, 4 force. The envelope is enough: also what a newer version wrote can be removed.
-if r and claim == ARGV[2] and epoch == tonumber(ARGV[3]) and (state == 2 or state == 3 or ARGV[4] == '1') then
+-- ARGV: as in write.lua. The envelope is enough: also what a newer version wrote can be removed.
+local options, _, _, _, his_epoch, his_claim = unpack('<BBBI2I4c16', ARGV[1])
+local waits = false
+if r and claim == his_claim and epoch == his_epoch and (state == 2 or state == 3 or options >= 2) then
   redis.call('DEL', key)
   return {6, now, ''}
 end
-return answer(9)
+outcome = 9

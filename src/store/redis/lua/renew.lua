@@ -1,5 +1,5 @@
-if mine and open then
-  local until_ms = lease_from_now()
-  return mark(state, flags, until_ms > lease_until and until_ms or lease_until)
+if open then
+  local until_ms = now + (ms ~= 0 and ms or lease_ms)
+  to = state
+  if until_ms > lease_until then lease_until = until_ms end
 end
-return again(mine and state == 2 and 7 or 8)

@@ -1,0 +1,1 @@
+local r = redis.call('GET', key)
