@@ -3,7 +3,7 @@
  *
  *   bench_gateway [--directory DIR] [--module FILE] [--requests N] [--rounds N] [--turn SECONDS] [SECTION...]
  *
- * Sections: speed, workers, memory, growth; all of them without any. DIR (gateway.tmp) must be on the disk meant for the local
+ * Sections: speed, redis, postgres, workers, memory, growth; all of them without any. DIR (gateway.tmp) must be on the disk meant for the local
  * store. It is made, and removed before and after. N requests (100,000) are sent to see whether anything grows. Everything
  * talks over the loopback interface.
  */
@@ -24,10 +24,9 @@
 static const struct section {
     const char *name;
     void (*run)(settings_t *settings);
-} sections[] = {{"speed", section_speed},
-                {"workers", section_workers},
-                {"memory", section_memory},
-                {"growth", section_growth}};
+} sections[] = {{"speed", section_speed},       {"redis", section_redis},
+                {"postgres", section_postgres}, {"workers", section_workers},
+                {"memory", section_memory},     {"growth", section_growth}};
 
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))
 
@@ -43,7 +42,8 @@ uint64_t next_keys(uint64_t count)
 static int usage(void)
 {
     (void)fprintf(stderr, "usage: bench_gateway [--directory DIR] [--module FILE] [--requests N] "
-                          "[--rounds N] [--turn SECONDS] [speed] [workers] [memory] [growth]\n");
+                          "[--rounds N] [--turn SECONDS] [speed] [redis] [postgres] [workers] "
+                          "[memory] [growth]\n");
     return 2;
 }
 

@@ -41,7 +41,7 @@ static unsigned free_port(void)
 
 static int is_guarded(gate_kind_t kind)
 {
-    return kind == GATE_MEMORY || kind == GATE_LOCAL;
+    return kind != GATE_BARE && kind != GATE_SLOW;
 }
 
 static void write_once(FILE *file, const char *path, gate_kind_t kind)
@@ -49,10 +49,19 @@ static void write_once(FILE *file, const char *path, gate_kind_t kind)
     if (!is_guarded(kind)) {
         return;
     }
-    if (kind == GATE_MEMORY) {
-        (void)fputs("  once_store memory:;\n", file);
-    } else {
+    switch (kind) {
+    case GATE_REDIS:
+        (void)fprintf(file, "  once_store \"%s\";\n", getenv("ONCE_REDIS_URL"));
+        break;
+    case GATE_POSTGRES:
+        (void)fprintf(file, "  once_store \"%s\";\n", getenv("ONCE_PG_GATEWAY_URL"));
+        break;
+    case GATE_LOCAL:
         (void)fprintf(file, "  once_store local:%s/store;\n", path);
+        break;
+    default:
+        (void)fputs("  once_store memory:;\n", file);
+        break;
     }
     (void)fputs("  once_scope $http_authorization;\n", file);
 }
@@ -235,6 +244,24 @@ static double cpu_of(pid_t pid)
     }
     if (threads != NULL) {
         (void)closedir(threads);
+    }
+    return sum;
+}
+
+double process_cpu(pid_t pid)
+{
+    char name[64];
+    double sum = pid != 0 ? cpu_of(pid) : 0;
+    FILE *file;
+    int child;
+
+    (void)snprintf(name, sizeof(name), "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    file = pid != 0 ? fopen(name, "re") : NULL;
+    while (file != NULL && fscanf(file, "%d", &child) == 1) {
+        sum += cpu_of(child);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
     }
     return sum;
 }

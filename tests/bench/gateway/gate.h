@@ -14,6 +14,8 @@ typedef enum gate_kind {
     GATE_SLOW, /* bare, and takes its time to send a response */
     GATE_MEMORY,
     GATE_LOCAL,
+    GATE_REDIS,    /* ONCE_REDIS_URL */
+    GATE_POSTGRES, /* ONCE_PG_GATEWAY_URL */
 } gate_kind_t;
 
 #define GATE_WORKERS 4
@@ -34,6 +36,9 @@ unsigned gate_stop(gate_t *gate, const settings_t *settings);
 
 /* CPU seconds of all threads of all workers, which have nothing to do at the moment. */
 double gate_cpu(const gate_t *gate);
+
+/* The same of any process and its children that live; 0 of process 0. */
+double process_cpu(pid_t pid);
 
 /* Memory of all workers in bytes: private pages that are not of a file, and everything. */
 typedef struct gate_memory {

@@ -19,10 +19,12 @@ typedef struct settings {
     unsigned troubles; /* lines of error logs, wrong answers, wrong counts */
 } settings_t;
 
-void section_speed(settings_t *settings);   /* beside bare nginx */
-void section_workers(settings_t *settings); /* two against one */
-void section_memory(settings_t *settings);  /* of a request that is under way */
-void section_growth(settings_t *settings);  /* over many requests */
+void section_speed(settings_t *settings);    /* beside bare nginx */
+void section_redis(settings_t *settings);    /* the same with records in Redis */
+void section_postgres(settings_t *settings); /* the same with records in PostgreSQL */
+void section_workers(settings_t *settings);  /* two against one */
+void section_memory(settings_t *settings);   /* of a request that is under way */
+void section_growth(settings_t *settings);   /* over many requests */
 
 /* Numbers of keys that were never used. */
 uint64_t next_keys(uint64_t count);
