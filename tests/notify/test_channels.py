@@ -70,7 +70,7 @@ def test_a_failing_sms_does_not_repeat_the_others(notify, world):
     world.sms.answers = [500, 429]
     for _ in range(2):
         answer = service.post("e-1", "transfer.completed", TRANSFER)
-        assert answer.status == 503 and int(answer.headers["Retry-After"]) >= 1
+        assert answer.status == 503 and int(answer.headers["Retry-After"]) >= 1 and answer.headers["Once-Outcome"] == "retry"
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert answer.body["type"] == "urn:once:problem:notify-failed" and answer.body["retryable"] is True
         assert world.counts() == (1, 0, 1)
