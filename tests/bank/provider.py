@@ -1,0 +1,55 @@
+"""An outside provider that pays: deduplicates by key, and counts. It can lose requests and answers, and refuse."""
+import http.server
+import json
+import threading
+
+
+class Provider:
+    def __init__(self):
+        self.paid, self.asked = {}, []  # key: id; every key as it came
+        self.lose_requests = self.lose_answers = 0
+        self.refuse = False
+        self.lock = threading.Lock()
+        provider = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):  # pylint: disable=invalid-name
+                provider.handle(self)
+
+            def log_message(self, *_):  # pylint: disable=arguments-differ
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/payments"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def handle(self, request):
+        key = request.headers["Idempotency-Key"]
+        wish = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
+        with self.lock:
+            self.asked.append(key)
+            if self.lose_requests:
+                self.lose_requests -= 1
+                request.close_connection = True
+                return
+            if self.refuse:
+                status, body = 422, {"error": "no such destination"}
+            else:
+                payment = self.paid.setdefault(key, {"id": f"pay-{len(self.paid) + 1}", **wish})
+                status, body = 201, {"id": payment["id"]}
+            if self.lose_answers:
+                self.lose_answers -= 1
+                request.close_connection = True
+                return
+        data = json.dumps(body).encode()
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(data)
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()

@@ -1,0 +1,152 @@
+"""POST /payouts: three steps with checkpoints. Wherever it is killed, it goes on, and the provider pays once."""
+import pytest
+
+from http_client import Later, insist
+from provider import Provider
+
+# Where it is killed. Those within a transaction keep others from the accounts: one at a time.
+PLACES = [["before-reserved"], ["before-settled"], ["after-reserved", "before-paid", "after-paid", "after-settled"]]
+
+
+@pytest.fixture(scope="module", params=["direct", "gate"])
+def there(lasting, request):
+    provider = Provider()
+    world = lasting(provider=provider.url, lease="1s")
+    world.teller, world.kind = provider, request.param
+    world.start = lambda: world.bank(*(["--direct", "--lease", "1"] if request.param == "direct" else []))
+    world.main = world.front = world.start()
+    if request.param == "gate":
+        world.front = world.gate(world.main)
+    world.account(world.main, "alice", "1000")
+    yield world
+    world.audit()
+    provider.close()
+
+
+def wish(amount="5", destination="DE02 1203"):
+    return {"account": "alice", "destination": destination, "amount": amount, "currency": "EUR"}
+
+
+def post(world, key, body=None, front=None):
+    return world.ask(front or world.front, "POST", "/payouts", "alice", body or wish(), key)
+
+
+def state(world):
+    return tuple(world.balance(name) for name in ("alice", "@reserved-EUR", "@outside-EUR"))
+
+
+def moved(before, after):
+    return tuple(new - old for old, new in zip(before, after))
+
+
+def test_money_leaves_once(there):
+    before, paid = state(there), len(there.teller.paid)
+    first = post(there, "pay")
+    assert first.status == 201 and first.json["status"] == "paid" and first.json["amount"] == "5.00"
+    again = post(there, "pay")
+    assert again.replayed and again.essence() == first.essence()
+    assert moved(before, state(there)) == (-5, 0, 5)
+    assert len(there.teller.paid) == paid + 1
+    shown = there.ask(there.front, "GET", first.headers["Location"], "alice")
+    assert shown.status == 200 and shown.body == first.body
+    # The provider's key is derived: the same for the same payout, and not ours.
+    assert there.teller.asked[-1].startswith("d1-") and "pay" not in there.teller.asked[-1]
+
+
+def test_refusals_are_final(there):
+    before = state(there)
+    assert post(there, "too-much", wish("100000")).problem == "insufficient-funds"
+    assert post(there, "too-much", wish("100000")).replayed
+    assert post(there, "nowhere", wish(destination="")).problem == "bad-text"
+    assert post(there, "not-hers", dict(wish(), account="bob")).problem == "unknown-account"
+    assert post(there, "banks", dict(wish(), account="@cash-EUR")).problem == "unknown-account"
+    assert state(there) == before
+
+
+def test_what_the_provider_refuses_comes_back(there):
+    before = state(there)
+    there.teller.refuse = True
+    try:
+        first = post(there, "refused")
+        assert first.status == 422 and first.problem == "payout-refused"
+    finally:
+        there.teller.refuse = False
+    assert post(there, "refused").essence() == first.essence()
+    assert state(there) == before
+    assert there.one("SELECT status FROM bank.payouts WHERE idempotency_key = 'refused'") == "returned"
+
+
+@pytest.mark.parametrize("lost", ["lose_requests", "lose_answers"])
+def test_a_provider_that_does_not_answer_is_asked_again(there, lost):
+    before, paid, asked = state(there), len(there.teller.paid), len(there.teller.asked)
+    setattr(there.teller, lost, 1)
+    first = post(there, f"quiet-{lost}")
+    assert first.status == 503
+    assert insist(lambda: post(there, f"quiet-{lost}")).status == 201
+    assert len(there.teller.asked) >= asked + 2 and len(set(there.teller.asked[asked:])) == 1
+    assert len(there.teller.paid) == paid + 1
+    assert moved(before, state(there)) == (-5, 0, 5)
+
+
+@pytest.mark.parametrize("places", PLACES, ids=lambda places: "+".join(places))
+def test_killed_between_any_two_steps_it_goes_on(there, places):
+    before, paid = state(there), len(there.teller.paid)
+    answers = {}
+    for place in places:
+        key = f"stop-{place}"
+        there.stops.hold(place, key)
+        answers[key] = Later(insist, lambda key=key: post(there, key))
+        there.stops.reached(place, key)
+    there.main.kill()
+    there.main = there.again(there.main)
+    if there.kind == "direct":
+        there.front = there.main
+    for key, answer in answers.items():
+        answer = answer.get()
+        assert answer.status == 201 and answer.json["status"] == "paid"
+        assert insist(lambda key=key: post(there, key)).essence() == answer.essence()
+        assert there.one("SELECT count(*) FROM bank.payouts WHERE idempotency_key = %s", key) == 1
+    assert moved(before, state(there)) == (-5 * len(places), 0, 5 * len(places))
+    assert len(there.teller.paid) == paid + len(places)
+
+
+def test_a_payout_whose_record_is_gone_goes_on(there):
+    """Killed after the reservation, and then the record purged: the reservation is found by its key, and used."""
+    before, key = state(there), "stop-purged"
+    there.stops.hold("after-reserved", key)
+    first = Later(lambda: insist(lambda: post(there, key), tries=1))
+    there.stops.reached("after-reserved", key)
+    there.main.kill()
+    first.get()
+    with there.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("DELETE FROM once.keys WHERE key = %s", (key,))
+    there.main = there.again(there.main)
+    if there.kind == "direct":
+        there.front = there.main
+    assert insist(lambda: post(there, key)).status == 201
+    assert moved(before, state(there)) == (-5, 0, 5)
+
+
+def test_a_zombie_between_steps_changes_nothing(there):
+    """Frozen after the reservation until another bank has finished the payout; then it goes on, and is refused."""
+    before, paid, key = state(there), len(there.teller.paid), "stop-zombie"
+    second = there.start()
+    front = there.gate(second) if there.kind == "gate" else second
+    there.stops.hold("after-reserved", key)
+    slow = Later(lambda: post(there, key))
+    there.stops.reached("after-reserved", key)
+    frozen = [there.main] + ([there.front] if there.kind == "gate" else [])
+    for program in frozen:
+        program.freeze()
+    there.stops.go("after-reserved", key)
+    winner = insist(lambda: post(there, key, front=front))
+    assert winner.status == 201
+    for program in frozen:
+        program.thaw()
+    answer = slow.get()
+    if there.kind == "gate":  # the gate answers from the record
+        assert answer.essence() == winner.essence()
+    else:
+        assert answer.status == 409 and answer.problem in ("stale-claim", "already-completed")
+    assert moved(before, state(there)) == (-5, 0, 5)
+    assert len(there.teller.paid) == paid + 1
