@@ -359,6 +359,20 @@ ngx_http_once_store_options(ngx_http_once_store_t *store,
 }
 
 
+/* Damage that a local store found when it was opened: nobody asks for it there, so it is told. */
+
+static void
+ngx_http_once_store_damage(ngx_http_once_store_t *store)
+{
+    char  text[200];
+
+    if (once_trouble(store->once, text, sizeof(text)) > 0) {
+        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
+                      "once: store \"%V\": %s", &store->name, text);
+    }
+}
+
+
 static int
 ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
 {
@@ -376,6 +390,10 @@ ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
 
     if (code == ONCE_OK) {
         code = once_open((char *) store->url.data, options, &store->once, err);
+    }
+
+    if (code == ONCE_OK) {
+        ngx_http_once_store_damage(store);
     }
 
     once_options_free(options);

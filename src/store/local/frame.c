@@ -60,7 +60,7 @@ uint32_t once__frame_size(const once__record_t *record)
     return padded(ONCE__FRAME_HEADER + (record != NULL ? once__record_size(record) : 0));
 }
 
-static uint32_t checksum(once__place_t place, const uint8_t *frame, size_t len)
+uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t len)
 {
     uint8_t where[12];
 
@@ -82,7 +82,7 @@ uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t wa
     out[8] = kind;
     once__put32(out + 12, (uint32_t)(watermark / 8));
     memcpy(out + 16, id != NULL ? id : nobody, ONCE_ID_SIZE);
-    once__put32(out + 4, checksum(place, out, len));
+    once__put32(out + 4, once__frame_checksum(place, out, len));
     once__put32(out, (uint32_t)len);
     return padded(len);
 }
@@ -125,7 +125,7 @@ void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t len)
 void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark)
 {
     once__put32(data + 12, (uint32_t)(watermark / 8));
-    once__put32(data + 4, checksum(place, data, once__get32(data)));
+    once__put32(data + 4, once__frame_checksum(place, data, once__get32(data)));
 }
 
 /* A long frame of kind removed covers damage: it is nobody's. */
@@ -168,7 +168,7 @@ int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *d
 {
     size_t len = room < ONCE__FRAME_HEADER ? 0 : plausible_length(data, room);
 
-    if (len == 0 || checksum(place, data, len) != once__get32(data + 4)) {
+    if (len == 0 || once__frame_checksum(place, data, len) != once__get32(data + 4)) {
         return 0;
     }
     frame->kind = data[8];

@@ -75,6 +75,9 @@ uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t wa
 /* Is there a valid frame at `place`? `data` begins there and has `room` bytes. Trusts nothing. 1 or 0. */
 int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room);
 
+/* The checksum that a frame of `len` bytes has there. */
+uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t len);
+
 /* Is it of a record, be it whole or not? */
 int once__frame_has_record(const once__frame_t *frame);
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -44,6 +45,7 @@ typedef struct local {
     int stop;
 
     once__summariser_t summariser;
+    char trouble[128]; /* when it was opened */
 
     int threadless;         /* over a simulated loop: its owner does the writer's work */
     once__oplist_t decided; /* waits for the commit then */
@@ -441,6 +443,20 @@ static int open_thread(local_t *local)
                : ONCE_E_NOMEM;
 }
 
+/* It opens all the same; but its users should hear why some keys answer with an error. */
+static void look_for_damage(local_t *local)
+{
+    once__index_stats_t stats;
+
+    once__index_stats(local->records.index, &stats);
+    if (stats.damaged > 0) {
+        (void)snprintf(local->trouble, sizeof(local->trouble),
+                       "%llu ranges of the log are damaged, and the keys in them answer with an "
+                       "error; see once fsck",
+                       (unsigned long long)stats.damaged);
+    }
+}
+
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
                      once__store_t **store, once_error_t *err)
 {
@@ -475,8 +491,14 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
         free(local);
         return once__fail(err, code, "local store: cannot start: %s", once_error_text(code));
     }
+    look_for_damage(local);
     *store = &local->base;
     return ONCE_OK;
+}
+
+static const char *local_trouble(const once__store_t *store)
+{
+    return ((const local_t *)store)->trouble;
 }
 
 static int local_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
@@ -544,4 +566,5 @@ const once__store_vt_t once__local_store = {
     .dispatch = local_dispatch,
     .close = local_close,
     .abandon = local_abandon,
+    .trouble = local_trouble,
 };

@@ -14,6 +14,7 @@
 #include "core/units.h"
 #include "store/local/log.h"
 #include "store/local/newest.h"
+#include "store/local/remains.h"
 #include "store/local/summary.h"
 
 typedef struct rebuild {
@@ -21,6 +22,7 @@ typedef struct rebuild {
     once__index_t *index;
     once__log_t *reader; /* to compare ids */
     const uint8_t *data; /* the segment that is read frame by frame; NULL: none */
+    uint64_t size;
     uint32_t number;
     once__whole_t whole;
     once__rebuilt_t *rebuilt;
@@ -41,7 +43,10 @@ static int same_record(rebuild_t *rebuild, const once__entry_t *entry, const uin
 
     /* Nearly always: a claim, which was found valid a moment ago. */
     if (rebuild->data != NULL && entry->place.segment == rebuild->number) {
-        return memcmp(rebuild->data + entry->place.offset + 16, id, ONCE_ID_SIZE) == 0;
+        uint64_t offset = entry->place.offset;
+        return memcmp(rebuild->data + offset + 16, id, ONCE_ID_SIZE) == 0 ||
+               !once__frame_read(&frame, entry->place, rebuild->data + offset,
+                                 rebuild->size - offset);
     }
     code = once__log_read(rebuild->reader, entry->place, &frame);
     if (code == ONCE_E_CORRUPT) {
@@ -100,10 +105,11 @@ static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__fram
     int record = once__frame_has_record(frame), entered;
     once__head_t head;
 
-    if (record) {
-        if (once__frame_head(frame, &head) == ONCE_E_CORRUPT) {
-            return ONCE_E_CORRUPT;
-        }
+    if (record && once__frame_head(frame, &head) == ONCE_E_CORRUPT) {
+        entry.state = ONCE_STATE_COMPLETED; /* as with remains */
+        record = 0;
+        code = ONCE_E_CORRUPT;
+    } else if (record) {
         entry.state = head.state;
         rebuild->latest = head.changed > rebuild->latest ? head.changed : rebuild->latest;
     }
@@ -136,6 +142,79 @@ static int quarantine(rebuild_t *rebuild, uint32_t number, uint64_t offset, cons
     return ONCE_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ damage */
+
+static int is_known(const rebuild_t *rebuild, const uint8_t *id)
+{
+    once__entry_t entry;
+    uint64_t cursor = 0;
+
+    return once__index_find(rebuild->index, id, &cursor, &entry);
+}
+
+/* Which keys must not be granted again? Nobody knows: then none may be, until somebody has decided. */
+static int cannot_tell(const rebuild_t *rebuild, once__place_t place, uint64_t end)
+{
+    return once__fail(
+        rebuild->err, ONCE_E_CORRUPT,
+        "local store: segment %08x is damaged at %llu (%llu bytes), and whose records "
+        "those were cannot be told; restore it from a backup, or accept the loss with "
+        "once fsck --repair",
+        place.segment, (unsigned long long)place.offset, (unsigned long long)(end - place.offset));
+}
+
+/*
+ * Enters the records that had frames in a damaged range: whoever asks for one is told that it is damaged, unless a later frame
+ * tells more. Without that the frame before would count: a completed record would be pending again, or never have been.
+ * As completed: nobody can carry it to another segment, so it is not to be counted among those that must be.
+ */
+static int enter_remains(rebuild_t *rebuild, once__place_t place, const uint8_t *data, uint64_t end)
+{
+    once__place_t begin = place;
+    once__remains_t remains;
+
+    for (; place.offset < end; place.offset += remains.size) {
+        once__entry_t entry = {place, ONCE_STATE_COMPLETED};
+        int code = ONCE_OK;
+        if (!once__frame_remains(&remains, data, place, end, place.offset == begin.offset) ||
+            (!remains.certain && !is_known(rebuild, remains.id))) {
+            return cannot_tell(rebuild, begin, end);
+        }
+        if (!remains.nobodys) {
+            once__index_note_frame(rebuild->index, place.segment,
+                                   remains.has_head ? &remains.head : NULL);
+            code = enter(rebuild, remains.id, 1, &entry);
+        }
+        if (code != ONCE_OK) {
+            return code;
+        }
+    }
+    return ONCE_OK;
+}
+
+/* What stands where no valid frame begins. Goes on at *next; 0: nowhere. */
+static int read_gap(rebuild_t *rebuild, once__search_t *search, once__place_t place,
+                    const uint8_t *data, uint64_t size, uint64_t *next)
+{
+    once__gap_t gap = once__frame_search(search, data, size, place, next);
+    int code = ONCE_OK;
+
+    if (gap != ONCE__GAP_DAMAGE) {
+        rebuild->rebuilt->torn += gap == ONCE__GAP_TORN;
+        *next = 0;
+        return ONCE_OK;
+    }
+    /* Bytes of an earlier use that only look like frames are kept aside; they were of nobody. */
+    if (search->synced > place.offset) {
+        code = enter_remains(rebuild, place, data, *next);
+    }
+    return code == ONCE_OK ? quarantine(rebuild, place.segment, place.offset, data + place.offset,
+                                        *next - place.offset)
+                           : code;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ frames */
+
 /*
  * Where the index will be looked at some frames from now: it fetches many places at a time, where we would wait for
  * each. Only a hint: whatever is there is taken for a frame. Returns where the next one begins.
@@ -155,6 +234,19 @@ static uint64_t expect(const rebuild_t *rebuild, const uint8_t *data, uint64_t s
     return len < ONCE__FRAME_HEADER || len > size - offset ? size : (offset + len + 7) / 8 * 8;
 }
 
+static int read_frame(rebuild_t *rebuild, once__place_t place, const uint8_t *data, uint64_t size,
+                      const once__frame_t *frame)
+{
+    once__frame_t whole = *frame;
+    int code = once__frame_complete(&rebuild->whole, data, size, place, &whole);
+
+    code = code == ONCE_E_NOMEM ? code : enter_frame(rebuild, place, frame, code);
+    rebuild->rebuilt->frames++;
+    return code == ONCE_E_CORRUPT
+               ? quarantine(rebuild, place.segment, place.offset, data + place.offset, frame->size)
+               : code;
+}
+
 static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data, uint64_t size)
 {
     once__place_t place = {number, ONCE__SEGMENT_HEADER};
@@ -164,32 +256,20 @@ static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data,
     while (place.offset + ONCE__FRAME_HEADER <= size) {
         once__frame_t frame;
         uint64_t next;
-        int code = ONCE_E_CORRUPT;
+        int code;
 
         while (ahead < size && ahead < place.offset + AHEAD) {
             ahead = expect(rebuild, data, size, ahead);
         }
-        if (once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
-            if (frame.kind == ONCE__FRAME_SEALED) {
-                return ONCE_OK;
-            }
-            once__frame_t whole = frame;
-            next = place.offset + frame.size;
-            code = once__frame_complete(&rebuild->whole, data, size, place, &whole);
-            code = code == ONCE_E_NOMEM ? code : enter_frame(rebuild, place, &frame, code);
-            rebuild->rebuilt->frames++;
+        if (!once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
+            code = read_gap(rebuild, &search, place, data, size, &next);
+        } else if (frame.kind == ONCE__FRAME_SEALED) {
+            return ONCE_OK;
         } else {
-            once__gap_t gap = once__frame_search(&search, data, size, place, &next);
-            rebuild->rebuilt->torn += gap == ONCE__GAP_TORN;
-            if (gap != ONCE__GAP_DAMAGE) {
-                return ONCE_OK;
-            }
+            next = place.offset + frame.size;
+            code = read_frame(rebuild, place, data, size, &frame);
         }
-        if (code == ONCE_E_CORRUPT) {
-            code =
-                quarantine(rebuild, number, place.offset, data + place.offset, next - place.offset);
-        }
-        if (code != ONCE_OK) {
+        if (code != ONCE_OK || next == 0) {
             return code;
         }
         place.offset = next;
@@ -267,6 +347,7 @@ static int read_frames_of(rebuild_t *rebuild, uint32_t number, int fd, uint64_t 
     (void)madvise(map, size, MADV_SEQUENTIAL);
     code = read_header(rebuild, number, map, size);
     rebuild->data = map;
+    rebuild->size = size;
     rebuild->number = number;
     code = code == ONCE_OK ? read_frames(rebuild, number, map, size) : code;
     rebuild->data = NULL;
