@@ -7,10 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <once/local.h>
@@ -520,6 +522,75 @@ static void test_changed_bits_that_do_not_matter(void **state)
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
 }
 
+static void remove_index(void)
+{
+    char path[PLACE_SIZE];
+
+    place_join(path, the.store, "index");
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Two records by a program that is killed, each in a batch of its own. */
+static void write_and_die(void)
+{
+    pid_t child;
+    int status;
+
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        once_t *once = place_open(the.store, QUERY, NULL);
+        do_all(once, "first", 201, 10);
+        do_all(once, "last", 202, 10);
+        (void)kill(getpid(), SIGKILL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+}
+
+/*
+ * Damage to the last batch of a writer that was killed. It was acknowledged, and whoever took over what was left has synced it: so it
+ * is not a torn tail, however much of it is gone.
+ */
+static void check_last_batch(void)
+{
+    static frame_at_t frames[10];
+    char path[PLACE_SIZE];
+    uint8_t *data, wrong[40];
+    size_t size, count;
+    int fd;
+
+    assert_int_equal(once_close(place_open(the.store, QUERY, NULL), 5000), ONCE_OK);
+    remove_index();
+    data = read_segment(1, &size);
+    count = list_frames(data, size, frames, 10);
+    free(data);
+    assert_int_equal(count, 5);
+    assert_int_equal(frames[4].kind, ONCE__FRAME_SEALED);
+    place_join(path, the.store, "segments/00000001.log");
+    fd = open(path, O_RDWR);
+    memset(wrong, 0x55, sizeof(wrong));
+    assert_int_equal(pwrite(fd, wrong, sizeof(wrong), (off_t)frames[3].offset + 60), sizeof(wrong));
+    (void)close(fd);
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+    assert_int_equal(ask(the.once, "last", NULL).error, ONCE_E_CORRUPT);
+    assert_int_equal(ask(the.once, "first", NULL).status, 201);
+}
+
+static void test_changed_bits_of_a_killed_writer(void **state)
+{
+    write_and_die();
+    check_last_batch();
+}
+
+static void test_changed_bits_after_a_crash(void **state)
+{
+    write_and_die();
+    remove_index(); /* as when the machine had stopped */
+    check_last_batch();
+}
+
 static void test_a_changed_header_is_told(void **state)
 {
     dice_t dice = {5};
@@ -606,6 +677,8 @@ int main(void)
         TEST(test_changed_bits_are_found),
         TEST(test_damage_to_nobody_knows_whom),
         TEST(test_changed_bits_that_do_not_matter),
+        TEST(test_changed_bits_of_a_killed_writer),
+        TEST(test_changed_bits_after_a_crash),
         TEST(test_a_changed_header_is_told),
         TEST(test_bits_that_change_meanwhile),
         cmocka_unit_test_setup_teardown(test_a_missing_segment_is_told, start, end_closed),

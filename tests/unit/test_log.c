@@ -348,6 +348,28 @@ static void test_windows_are_used_again(void **state)
     }
 }
 
+/* What a killed writer left is sealed by whoever takes it over: the segment that it was writing, and one that was full. */
+static void test_what_a_killed_writer_left_is_sealed(void **state)
+{
+    store_t *store = *state;
+    once__place_t place = {0, 0}, first = {1, ONCE__SEGMENT_HEADER};
+    unsigned count = 0;
+    int sealed = 0;
+
+    while (place.segment < 2) {
+        assert_int_equal(append(store->logs[0], 500, FOREVER, 0, &place), ONCE_OK);
+        count++;
+    }
+    once__log_abandon(store->logs[0]);
+    store->logs[0] = NULL;
+    assert_int_equal(once__log_is_durable(store->logs[1], first), 1);
+    assert_int_equal(frames_of(store, 1, &sealed), count - 1);
+    assert_true(sealed);
+    assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
+    assert_int_equal(frames_of(store, 2, &sealed), 1);
+    assert_true(sealed);
+}
+
 /* A window is only believed what its checksums say: nothing else of it gets into a file. */
 static void test_a_damaged_window(void **state)
 {
@@ -681,7 +703,7 @@ static void test_what_a_failed_sync_left_is_written_again(void **state)
     store->fail_sync = 0;
     store->bytes = 0;
     assert_int_equal(once__log_is_durable(store->logs[1], place), 1);
-    assert_int_equal(store->bytes, end - log->active.synced);
+    assert_int_equal(store->bytes, end - log->active.synced + ONCE__FRAME_HEADER); /* the seal */
     once__log_abandon(log);
 }
 
@@ -1017,6 +1039,7 @@ int main(void)
         TEST(test_unsynced_frames_of_others),
         TEST(test_more_than_a_window),
         TEST(test_windows_are_used_again),
+        TEST(test_what_a_killed_writer_left_is_sealed),
         TEST(test_a_damaged_window),
         TEST(test_many_segments),
         TEST(test_a_frame_larger_than_a_segment),

@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "store/local/crc32c.h"
+#include "store/local/remains.h"
 
 #define FILLER_MAX ((uint64_t)1 << 20)
 
@@ -228,6 +229,7 @@ once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint
                                once__place_t place, uint64_t *next)
 {
     uint64_t first = 0; /* valid frame behind the place */
+    once__remains_t remains;
 
     for (uint64_t offset = place.offset + 8; offset + ONCE__FRAME_HEADER <= size; offset += 8) {
         once__place_t later = {place.segment, offset};
@@ -239,7 +241,7 @@ once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint
         search->effort += len;
         if (search->effort > size * EFFORT) {
             *next = first != 0 ? first : size;
-            return ONCE__GAP_DAMAGE;
+            return ONCE__GAP_UNKNOWN;
         }
         if (once__frame_read(&frame, later, data + offset, size - offset)) {
             first = first != 0 ? first : offset;
@@ -251,7 +253,17 @@ once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint
             offset += frame.size - 8;
         }
     }
-    return first != 0 || once__get32(data + place.offset) != 0 ? ONCE__GAP_TORN : ONCE__GAP_END;
+    *next = first;
+    if (first == 0 && once__get32(data + place.offset) == 0) {
+        return ONCE__GAP_END;
+    }
+    /* A crash loses blocks, not a bit: this was whole, and may have been acknowledged. */
+    if (once__frame_remains(&remains, data, place, size, 0) && remains.certain &&
+        !remains.nobodys) {
+        *next = place.offset + remains.size;
+        return ONCE__GAP_DAMAGE;
+    }
+    return ONCE__GAP_TORN;
 }
 
 once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)

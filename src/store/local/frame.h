@@ -151,9 +151,10 @@ int once__frame_complete(once__whole_t *whole, const uint8_t *data, uint64_t siz
 
 /* What stands where no valid frame begins. */
 typedef enum once__gap {
-    ONCE__GAP_END,    /* the clean end: nothing was written there */
-    ONCE__GAP_TORN,   /* written, never synced: cut */
+    ONCE__GAP_END, /* the clean end: nothing was written there */
+    ONCE__GAP_TORN, /* written, never synced: cut. *next: a valid frame behind it, 0: there is none */
     ONCE__GAP_DAMAGE, /* was synced, is damaged: goes on at *next */
+    ONCE__GAP_UNKNOWN, /* looks so much like frames that the truth is too dear: kept aside, goes on at *next */
 } once__gap_t;
 
 /* What earlier searches in the same segment found out, so that many gaps cost no more than one. Zero at first. */
@@ -163,9 +164,8 @@ typedef struct once__search {
 } once__search_t;
 
 /*
- * Looks behind an invalid place. `data` is the whole segment of `size` bytes. Takes time in proportion to the size,
- * whatever the bytes are: where they look like so many frames that the truth is too dear, all of them are taken for
- * damage.
+ * Looks behind an invalid place. `data` is the whole segment of `size` bytes, of which nothing before the place is
+ * looked at. Takes time in proportion to the size, whatever the bytes are.
  */
 once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
                                once__place_t place, uint64_t *next);

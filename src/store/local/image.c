@@ -183,6 +183,7 @@ void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *pie
     }
     switch (once__frame_gap(image->data, image->size, place, &next)) {
     case ONCE__GAP_DAMAGE:
+    case ONCE__GAP_UNKNOWN:
         piece->kind = ONCE__PIECE_DAMAGE;
         piece->length = next - offset;
         break;

@@ -127,19 +127,26 @@ static void release_segment(once__segment_t *segment)
 }
 
 /*
- * Everything in it is durable and nobody will append. The last frame says so; it is written after the sync, or a crash
- * could leave it behind without what it vouches for. It need not be synced itself.
+ * The last frame says that everything before it is durable; it is written after the sync, or a crash could leave it
+ * behind without what it vouches for. It need not be synced itself.
  */
+void once__log_write_seal(const once__log_t *log, int fd, once__place_t end, uint64_t size)
+{
+    uint8_t last[ONCE__FRAME_HEADER];
+
+    if (end.offset + sizeof(last) <= size) {
+        once__frame_write(last, end, end.offset, NULL, NULL);
+        (void)once__log_write(log, fd, last, sizeof(last), end.offset);
+    }
+}
+
+/* Everything in it is durable and nobody will append. */
 static void seal(once__log_t *log, once__segment_t *segment)
 {
     once__segment_info_t *info = once__index_segment(log->config.index, segment->number);
-    once__place_t place = {segment->number, segment->tail};
-    uint8_t last[ONCE__FRAME_HEADER];
+    once__place_t end = {segment->number, segment->tail};
 
-    if (segment->tail + sizeof(last) <= segment->size) {
-        once__frame_write(last, place, segment->tail, NULL, NULL);
-        (void)once__log_write(log, segment->fd, last, sizeof(last), segment->tail);
-    }
+    once__log_write_seal(log, segment->fd, end, segment->size);
     if (segment == &log->active) {
         once__window_detach(log->config.index, segment->number);
         once__window_give(log->config.index, log->window);

@@ -87,10 +87,13 @@ int once__log_start(once__log_t *log, uint64_t size);
  */
 void once__log_lock_segments(once__log_t *log);
 
+/* Writes the frame that seals a segment of `size` bytes behind its last one. Everything before is synced. */
+void once__log_write_seal(const once__log_t *log, int fd, once__place_t end, uint64_t size);
+
 /* Syncs and seals our segment, so that we have none. ONCE_OK or ONCE_E_IO. */
 int once__log_retire(once__log_t *log);
 
-/* Takes over what a writer left who is gone: syncs it, so that it counts. 1 when it is sealed now. */
+/* Takes over what a writer left who is gone: syncs and seals it, so that it counts. 1 when nobody will append any more. */
 int once__log_seal_dead(once__log_t *log, uint32_t number);
 
 /* What errno means to whoever wanted to write. */

@@ -254,8 +254,9 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
 
     if (code == ONCE_OK && frame->kind == ONCE__FRAME_COMPLETION) {
         code = complete(log, place, frame);
+    } else if (code == ONCE_OK && frame->kind == ONCE__FRAME_SEALED) {
+        code = ONCE_E_CORRUPT; /* no record ends up here */
     }
-
     if (code != ONCE_OK && place.segment < once__index_first_segment(log->config.index)) {
         return ONCE_E_NOT_FOUND;
     }
@@ -301,14 +302,18 @@ static uint64_t valid_until(const once__window_t *window, uint32_t number, uint6
     return place.offset;
 }
 
-/* Brings to the file what only the window of a dead writer has, and what a failed sync left in doubt. */
-static int finish_file(const once__log_t *log, uint32_t number, int fd)
+/*
+ * Brings to the file what only the window of a dead writer has, and what a failed sync left in doubt. `*tail`: where its
+ * frames end; 0: there is no window to tell; UINT64_MAX: it has something else than frames.
+ */
+static int finish_file(const once__log_t *log, uint32_t number, int fd, uint64_t *tail)
 {
     const once__segment_info_t *info = once__index_segment(log->config.index, number);
     const once__window_t *window = once__window_of(log->config.index, number);
     uint64_t synced = atomic_load(&info->synced), from, end;
     int suspect = atomic_load(&info->suspect);
 
+    *tail = 0;
     if (window == NULL || atomic_load(&window->segment) != number) {
         return suspect ? write_again(log, fd, synced, info->size) : 0;
     }
@@ -320,6 +325,7 @@ static int finish_file(const once__log_t *log, uint32_t number, int fd)
         from = atomic_load(&window->from);
     }
     end = valid_until(window, number, from);
+    *tail = end == atomic_load(&window->staged) ? end : UINT64_MAX;
     return end > info->size
                ? -1
                : once__log_write(log, fd, window->bytes + (from - atomic_load(&window->from)),
@@ -337,11 +343,52 @@ static void drop_window(const once__log_t *log, uint32_t number)
     }
 }
 
+/* The same from the file, for a segment that its writer had left already. 0: it is sealed, or it cannot be told. */
+static uint64_t find_tail(uint32_t number, int fd, uint64_t synced, uint64_t size)
+{
+    uint8_t *data = synced < size ? malloc(size) : NULL;
+    once__place_t place = {number, synced};
+    once__frame_t frame = {0};
+    uint64_t next = 0;
+    int ended = 0;
+
+    if (data == NULL ||
+        pread(fd, data + synced, size - synced, (off_t)synced) != (ssize_t)(size - synced)) {
+        free(data);
+        return 0;
+    }
+    while (frame.kind != ONCE__FRAME_SEALED && place.offset + ONCE__FRAME_HEADER <= size &&
+           once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
+        place.offset += frame.size;
+    }
+    if (frame.kind != ONCE__FRAME_SEALED && place.offset + ONCE__FRAME_HEADER <= size) {
+        once__gap_t gap = once__frame_gap(data, size, place, &next);
+        ended = gap == ONCE__GAP_END || (gap == ONCE__GAP_TORN && next == 0);
+    }
+    free(data);
+    return ended ? place.offset : 0;
+}
+
+/* So that damage to its last batch is never taken for a torn tail. The caller has the lock of the file, which is synced. */
+static void seal(const once__log_t *log, uint32_t number, int fd, uint64_t tail)
+{
+    const once__segment_info_t *info = once__index_segment(log->config.index, number);
+    once__place_t end = {number, tail};
+
+    if (tail == 0) {
+        end.offset = find_tail(number, fd, atomic_load(&info->synced), info->size);
+    }
+    if (end.offset != 0 && end.offset != UINT64_MAX) {
+        once__log_write_seal(log, fd, end, info->size);
+    }
+}
+
 int once__log_seal_dead(once__log_t *log, uint32_t number)
 {
     once__segment_info_t *info = once__index_segment(log->config.index, number);
     const once__disk_t *disk = log->config.disk;
     char name[ONCE__SEGMENT_NAME];
+    uint64_t tail = 0;
     int sealed = 0, fd;
 
     once__segment_name(name, number, "log");
@@ -351,7 +398,11 @@ int once__log_seal_dead(once__log_t *log, uint32_t number)
     }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         int done = atomic_load(&info->synced) == UINT64_MAX;
-        sealed = done || (finish_file(log, number, fd) == 0 && disk->sync(disk->data, fd) == 0);
+        sealed =
+            done || (finish_file(log, number, fd, &tail) == 0 && disk->sync(disk->data, fd) == 0);
+        if (sealed && !done) {
+            seal(log, number, fd, tail);
+        }
         if (sealed) {
             atomic_store(&info->synced, UINT64_MAX);
             atomic_store(&info->state, ONCE__SEGMENT_SEALED);

@@ -24,6 +24,8 @@ typedef struct rebuild {
     const uint8_t *data; /* the segment that is read frame by frame; NULL: none */
     uint64_t size;
     uint32_t number;
+    uint64_t
+        open_end; /* where its frames end without a seal; 0: they do not, or it cannot be told */
     once__whole_t whole;
     once__rebuilt_t *rebuilt;
     uint64_t latest; /* time that any frame or header knows of */
@@ -199,13 +201,14 @@ static int read_gap(rebuild_t *rebuild, once__search_t *search, once__place_t pl
     once__gap_t gap = once__frame_search(search, data, size, place, next);
     int code = ONCE_OK;
 
-    if (gap != ONCE__GAP_DAMAGE) {
+    if (gap == ONCE__GAP_END || gap == ONCE__GAP_TORN) {
         rebuild->rebuilt->torn += gap == ONCE__GAP_TORN;
+        rebuild->open_end = *next == 0 ? place.offset : 0;
         *next = 0;
         return ONCE_OK;
     }
-    /* Bytes of an earlier use that only look like frames are kept aside; they were of nobody. */
-    if (search->synced > place.offset) {
+    /* Bytes of an earlier use that look like frames are no reason not to open. */
+    if (gap == ONCE__GAP_DAMAGE) {
         code = enter_remains(rebuild, place, data, *next);
     }
     return code == ONCE_OK ? quarantine(rebuild, place.segment, place.offset, data + place.offset,
@@ -333,6 +336,21 @@ static int read_summary(rebuild_t *rebuild, uint32_t number, const uint8_t *head
 }
 
 /*
+ * Everything up to its end is durable now, and nobody will append: the seal says so, or later damage to the last batch would be taken
+ * for a torn tail. As with a writer's own, nobody waits for it.
+ */
+static void seal(const rebuild_t *rebuild, int fd)
+{
+    once__place_t place = {rebuild->number, rebuild->open_end};
+    uint8_t last[ONCE__FRAME_HEADER];
+
+    if (rebuild->open_end != 0 && rebuild->open_end + sizeof(last) <= rebuild->size) {
+        once__frame_write(last, place, place.offset, NULL, NULL);
+        (void)!pwrite(fd, last, sizeof(last), (off_t)place.offset);
+    }
+}
+
+/*
  * What is read now will count from now on: it must not vanish with the next crash. One with a summary was synced before
  * that.
  */
@@ -349,7 +367,11 @@ static int read_frames_of(rebuild_t *rebuild, uint32_t number, int fd, uint64_t 
     rebuild->data = map;
     rebuild->size = size;
     rebuild->number = number;
+    rebuild->open_end = 0;
     code = code == ONCE_OK ? read_frames(rebuild, number, map, size) : code;
+    if (code == ONCE_OK) {
+        seal(rebuild, fd);
+    }
     rebuild->data = NULL;
     (void)munmap(map, size);
     return code;

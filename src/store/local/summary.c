@@ -211,6 +211,7 @@ static int add_frames(once__summary_t *summary, places_t *places, uint32_t numbe
     int code = ONCE_OK;
     once__frame_t frame;
     uint64_t next;
+    once__gap_t gap;
 
     while (code == ONCE_OK && place.offset + ONCE__FRAME_HEADER <= size &&
            once__frame_read(&frame, place, data + place.offset, size - place.offset) &&
@@ -223,9 +224,9 @@ static int add_frames(once__summary_t *summary, places_t *places, uint32_t numbe
     free(whole.bytes);
     summary->end = place.offset;
     if (code == ONCE_OK && place.offset + ONCE__FRAME_HEADER <= size &&
-        !once__frame_read(&frame, place, data + place.offset, size - place.offset) &&
-        once__frame_gap(data, size, place, &next) == ONCE__GAP_DAMAGE) {
-        code = ONCE_E_CORRUPT;
+        !once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
+        gap = once__frame_gap(data, size, place, &next);
+        code = gap == ONCE__GAP_DAMAGE || gap == ONCE__GAP_UNKNOWN ? ONCE_E_CORRUPT : ONCE_OK;
     }
     return code;
 }
