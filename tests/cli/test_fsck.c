@@ -369,6 +369,34 @@ static void after_kill(void **state)
 
 /* ---------------------------------------------------------------------------------------------------------------- damage */
 
+/* Bytes in a response that look like the last frame of the segment: nothing behind them may be lost, by nobody. */
+static void forged_end(void **state)
+{
+    place_t place;
+    once__frame_t frame;
+    bytes_t bytes;
+    uint64_t at;
+    run_t r;
+
+    make_many(&place);
+    assert_int_equal(unlink(inside(&place, "index")), 0);
+    bytes = read_bytes(segment(&place, 1));
+    at = find_frame(&place, 1, 9, &frame);
+    assert_true(frame.kind == ONCE__FRAME_COMPLETION && frame.size > 400);
+    once__frame_write(bytes.data + at + 200, (once__place_t){1, at + 200}, at + 200, NULL, NULL);
+    bytes.data[at + 1] ^= 0x40; /* its length leads nowhere */
+    write_bytes(segment(&place, 1), &bytes);
+    free(bytes.data);
+    r = fsck(&place);
+    assert_run(r, ONCE__CLI_NO);
+    assert_has(r.out, "200 bytes are damaged");
+    run_free(&r);
+    assert_open_fails(place.url, ONCE_E_CORRUPT, "segment 00000001 is damaged");
+    repair(&place, "segment 00000001");
+    assert_int_equal(count_completed(&place, "k", MANY), MANY - 1);
+    place_remove(&place);
+}
+
 static void missing_segment(void **state)
 {
     place_t place;
@@ -743,6 +771,7 @@ int main(void)
         cmocka_unit_test(others_may_use_it),
         cmocka_unit_test(under_load),
         cmocka_unit_test(after_kill),
+        cmocka_unit_test(forged_end),
         cmocka_unit_test(missing_segment),
         cmocka_unit_test(missing_ends),
         cmocka_unit_test(damage_in_the_middle),

@@ -276,6 +276,35 @@ static void test_damage_before_the_seal(void **state)
     assert_int_equal(next, first);
 }
 
+/* Whoever has a say in a response can make a part of it look like the last frame of its segment. */
+static void test_a_seal_inside_a_damaged_frame(void **state)
+{
+    uint64_t next = 0, first = write_at(64, 64, 200), second = write_at(first, 64, 40);
+    once__place_t inside = {SEGMENT, 64 + 240};
+    once__search_t search = {0};
+
+    (void)write_at(second, second, 40);
+    once__frame_write(segment + inside.offset, inside, inside.offset, NULL, NULL);
+    assert_int_equal(gap_at(64, &next), ONCE__GAP_DAMAGE);
+    assert_int_equal(next, first); /* by its length */
+    segment[65] ^= 1;
+    assert_int_equal(gap_at(64, &next), ONCE__GAP_DAMAGE);
+    assert_int_equal(next, inside.offset);
+    assert_int_equal(once__frame_is_no_end(&search, segment, SIZE, inside, &next), 1);
+    assert_int_equal(next, first);
+}
+
+static void test_the_last_seal_is_the_end(void **state)
+{
+    uint64_t next = 0, first = write_at(64, 64, 40);
+    once__place_t place = {SEGMENT, first}, again = {SEGMENT, first + 48};
+    once__search_t search = {0};
+
+    once__frame_write(segment + first, place, first, NULL, NULL);
+    once__frame_write(segment + again.offset, again, first, NULL, NULL);
+    assert_int_equal(once__frame_is_no_end(&search, segment, SIZE, place, &next), 0);
+}
+
 static void test_bytes_of_an_earlier_use_are_no_damage(void **state)
 {
     once__record_t record = make(40);
@@ -297,7 +326,7 @@ static void test_a_large_segment_used_before(void **state)
     uint64_t size = 4 << 20, next;
     uint8_t *bytes = calloc(1, size);
     once__place_t at = {SEGMENT - 1, 64}, place = {SEGMENT, 64};
-    once__search_t search = {0, 0};
+    once__search_t search = {0};
 
     assert_non_null(bytes);
     for (unsigned i = 0; at.offset + 400 < size; i++) {
@@ -363,6 +392,8 @@ int main(void)
         cmocka_unit_test_setup(test_a_changed_bit_is_not_torn, clear),
         cmocka_unit_test_setup(test_damage, clear),
         cmocka_unit_test_setup(test_damage_before_the_seal, clear),
+        cmocka_unit_test_setup(test_a_seal_inside_a_damaged_frame, clear),
+        cmocka_unit_test_setup(test_the_last_seal_is_the_end, clear),
         cmocka_unit_test_setup(test_bytes_of_an_earlier_use_are_no_damage, clear),
         cmocka_unit_test(test_a_large_segment_used_before),
         cmocka_unit_test(test_hostile_bytes_cost_little),

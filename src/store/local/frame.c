@@ -225,36 +225,50 @@ static size_t likely_length(const uint8_t *data, size_t room)
  */
 #define EFFORT 8 /* bytes summed up, for each byte of the segment */
 
-once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
-                               once__place_t place, uint64_t *next)
+/* The next valid frame from `*offset` on. 1; 0: there is none; -1: it would take too long to find out. */
+static int find_frame(once__search_t *search, const uint8_t *data, uint64_t size, uint32_t segment,
+                      uint64_t *offset, once__frame_t *frame)
 {
-    uint64_t first = 0; /* valid frame behind the place */
-    once__remains_t remains;
-
-    for (uint64_t offset = place.offset + 8; offset + ONCE__FRAME_HEADER <= size; offset += 8) {
-        once__place_t later = {place.segment, offset};
-        once__frame_t frame;
-        size_t len = likely_length(data + offset, size - offset);
+    for (; *offset + ONCE__FRAME_HEADER <= size; *offset += 8) {
+        once__place_t place = {segment, *offset};
+        size_t len = likely_length(data + *offset, size - *offset);
         if (len == 0) {
             continue;
         }
         search->effort += len;
         if (search->effort > size * EFFORT) {
-            *next = first != 0 ? first : size;
-            return ONCE__GAP_UNKNOWN;
+            return -1;
         }
-        if (once__frame_read(&frame, later, data + offset, size - offset)) {
-            first = first != 0 ? first : offset;
-            search->synced = frame.watermark > search->synced ? frame.watermark : search->synced;
-            if (search->synced > place.offset) {
-                *next = first;
-                return ONCE__GAP_DAMAGE;
-            }
-            offset += frame.size - 8;
+        if (once__frame_read(frame, place, data + *offset, size - *offset)) {
+            return 1;
         }
     }
-    *next = first;
-    if (first == 0 && once__get32(data + place.offset) == 0) {
+    return 0;
+}
+
+/*
+ * Where to look first: behind the damaged frame, if it still says where that is and there is one. What stands inside it may be
+ * somebody's idea of a frame.
+ */
+static uint64_t begin_search(const uint8_t *data, uint64_t size, once__place_t place)
+{
+    uint64_t len = once__get32(data + place.offset);
+    once__place_t behind = {place.segment, place.offset + padded(len)};
+    once__frame_t frame;
+
+    return len >= ONCE__FRAME_HEADER && len <= ONCE__FRAME_MAX && behind.offset < size &&
+                   once__frame_read(&frame, behind, data + behind.offset, size - behind.offset)
+               ? behind.offset
+               : place.offset + 8;
+}
+
+/* Nothing behind the place says that it was durable. */
+static once__gap_t judge_end(const uint8_t *data, uint64_t size, once__place_t place,
+                             uint64_t *next)
+{
+    once__remains_t remains;
+
+    if (*next == 0 && once__get32(data + place.offset) == 0) {
         return ONCE__GAP_END;
     }
     /* A crash loses blocks, not a bit: this was whole, and may have been acknowledged. */
@@ -266,9 +280,48 @@ once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint
     return ONCE__GAP_TORN;
 }
 
+once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
+                               once__place_t place, uint64_t *next)
+{
+    uint64_t offset = begin_search(data, size, place);
+    once__frame_t frame;
+    int found;
+
+    search->used = 1;
+    *next = 0; /* valid frame behind the place */
+    while ((found = find_frame(search, data, size, place.segment, &offset, &frame)) > 0) {
+        *next = *next != 0 ? *next : offset;
+        search->synced = frame.watermark > search->synced ? frame.watermark : search->synced;
+        if (search->synced > place.offset) {
+            return ONCE__GAP_DAMAGE;
+        }
+        offset += frame.size;
+    }
+    if (found < 0) {
+        *next = *next != 0 ? *next : size;
+        return ONCE__GAP_UNKNOWN;
+    }
+    return judge_end(data, size, place, next);
+}
+
+int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t size,
+                          once__place_t place, uint64_t *next)
+{
+    once__frame_t frame;
+
+    *next = place.offset + ONCE__FRAME_HEADER;
+    while (find_frame(search, data, size, place.segment, next, &frame) > 0) {
+        if (frame.kind != ONCE__FRAME_SEALED) {
+            return 1;
+        }
+        *next += frame.size;
+    }
+    return 0;
+}
+
 once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)
 {
-    once__search_t search = {0, 0};
+    once__search_t search = {0};
 
     return once__frame_search(&search, data, size, place, next);
 }

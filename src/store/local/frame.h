@@ -161,6 +161,7 @@ typedef enum once__gap {
 typedef struct once__search {
     uint64_t synced; /* some valid frame says so */
     uint64_t effort; /* bytes summed up */
+    int used;        /* there was a search */
 } once__search_t;
 
 /*
@@ -170,7 +171,14 @@ typedef struct once__search {
 once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
                                once__place_t place, uint64_t *next);
 
-/* The same for a single place. */
+/*
+ * Does the frame at `place`, which says that it is the last one, stand before others? A response can have bytes that look like it,
+ * and they are met when the frame around them is damaged. 1: go on at *next, what is before that is damage; 0: it is the end.
+ */
+int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t size,
+                          once__place_t place, uint64_t *next);
+
+/* The same as once__frame_search for a single place. */
 once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place,
                             uint64_t *next);
 

@@ -164,6 +164,7 @@ static void decode(once__image_t *image, once__place_t place, once__piece_t *pie
 void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *piece)
 {
     once__place_t place = {image->number, offset};
+    once__search_t search = {0};
     uint64_t next;
 
     memset(piece, 0, sizeof(*piece));
@@ -176,7 +177,11 @@ void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *pie
         piece->length = piece->frame.size;
         piece->kind =
             piece->frame.kind == ONCE__FRAME_SEALED ? ONCE__PIECE_SEALED : ONCE__PIECE_FRAME;
-        if (once__frame_has_record(&piece->frame)) {
+        if (piece->kind == ONCE__PIECE_SEALED &&
+            once__frame_is_no_end(&search, image->data, image->size, place, &next)) {
+            piece->kind = ONCE__PIECE_DAMAGE;
+            piece->length = next - offset;
+        } else if (once__frame_has_record(&piece->frame)) {
             decode(image, place, piece);
         }
         return;

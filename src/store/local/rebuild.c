@@ -216,6 +216,22 @@ static int read_gap(rebuild_t *rebuild, once__search_t *search, once__place_t pl
                            : code;
 }
 
+/* A frame that says that it is the last one is believed, unless something before it was damaged. Goes on at *next; 0: nowhere. */
+static int read_seal(rebuild_t *rebuild, once__search_t *search, once__place_t place,
+                     const uint8_t *data, uint64_t size, uint64_t *next)
+{
+    int code;
+
+    if (!search->used || !once__frame_is_no_end(search, data, size, place, next)) {
+        *next = 0;
+        return ONCE_OK;
+    }
+    code = enter_remains(rebuild, place, data, *next);
+    return code == ONCE_OK ? quarantine(rebuild, place.segment, place.offset, data + place.offset,
+                                        *next - place.offset)
+                           : code;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ frames */
 
 /*
@@ -253,7 +269,7 @@ static int read_frame(rebuild_t *rebuild, once__place_t place, const uint8_t *da
 static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data, uint64_t size)
 {
     once__place_t place = {number, ONCE__SEGMENT_HEADER};
-    once__search_t search = {0, 0};
+    once__search_t search = {0};
     uint64_t ahead = ONCE__SEGMENT_HEADER;
 
     while (place.offset + ONCE__FRAME_HEADER <= size) {
@@ -267,7 +283,7 @@ static int read_frames(rebuild_t *rebuild, uint32_t number, const uint8_t *data,
         if (!once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
             code = read_gap(rebuild, &search, place, data, size, &next);
         } else if (frame.kind == ONCE__FRAME_SEALED) {
-            return ONCE_OK;
+            code = read_seal(rebuild, &search, place, data, size, &next);
         } else {
             next = place.offset + frame.size;
             code = read_frame(rebuild, place, data, size, &frame);
