@@ -136,6 +136,11 @@ static int prepare_index(once__directory_t *directory, const char *path, once_er
     if (once__directory_is_known(directory)) {
         code = once__index_open(&directory->index, directory->fd, directory->boot_id, 0, &why);
     }
+    if (code == ONCE_OK && once__index_has_changed(directory->index)) {
+        once__index_close(directory->index);
+        directory->index = NULL;
+        code = ONCE_E_CORRUPT;
+    }
     if (code == ONCE_OK) {
         code = check_segments(directory, &why);
     } else if (code == ONCE_E_CORRUPT) {

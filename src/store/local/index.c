@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 #include "core/units.h"
+#include "store/local/crc32c.h"
 #include "store/local/index_pages.h"
 
 #define INDEX_MAGIC   0x31584449454e4f4eu /* "NONEIDX1" */
-#define INDEX_VERSION 4u
+#define INDEX_VERSION 5u
 
 int once__index_reserve(int fd, uint64_t from, uint64_t to)
 {
@@ -216,6 +217,33 @@ int once__index_mark_used(once__index_t *index)
     return msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) == 0 ? ONCE_OK : ONCE_E_IO;
 }
 
+/* Of the entries, and of what is known of the live segments; not of locks, nor of what another boot changes. */
+static uint32_t sum_up(const once__index_t *index)
+{
+    const once__index_header_t *map = index->map;
+    uint32_t numbers[2] = {once__index_first_segment(index), once__index_end_segment(index)};
+    uint32_t sum = once__crc32c(0, numbers, sizeof(numbers));
+
+    for (uint32_t n = numbers[0]; n < numbers[1]; n++) {
+        sum = once__crc32c(sum, once__index_segment(index, n),
+                           offsetof(once__segment_info_t, other_boot));
+    }
+    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
+        const once__shard_t *shard = &map->shards[i];
+        uint64_t table = atomic_load(&shard->table);
+        sum = once__crc32c(sum, (const char *)shard + offsetof(once__shard_t, table),
+                           sizeof(*shard) - offsetof(once__shard_t, table));
+        sum = once__crc32c(sum, (const char *)map + (table >> 24) * 16,
+                           (size_t)once__table_size(table) * sizeof(once__slot_t));
+    }
+    return sum;
+}
+
+int once__index_has_changed(const once__index_t *index)
+{
+    return atomic_load(&index->map->clean) && index->map->sum != sum_up(index);
+}
+
 int once__index_mark_clean(once__index_t *index)
 {
     for (uint32_t n = once__index_first_segment(index); n < once__index_end_segment(index); n++) {
@@ -224,6 +252,7 @@ int once__index_mark_clean(once__index_t *index)
         }
     }
     atomic_store(&index->map->closed_at, once__index_now(index));
+    index->map->sum = sum_up(index);
     if (msync(index->map, atomic_load(&index->map->end), MS_SYNC) != 0) {
         return ONCE_E_IO;
     }

@@ -85,6 +85,12 @@ int once__index_mark_used(once__index_t *index);
  */
 int once__index_mark_clean(once__index_t *index);
 
+/*
+ * Is it another one than the clean end left? An entry that was changed on the disk would make its key count as never used. Only while
+ * it is clean, before mark_used: 0 otherwise. Costs a reading of all entries.
+ */
+int once__index_has_changed(const once__index_t *index);
+
 /* The store's clock: CLOCK_BOOTTIME plus the shared offset. */
 uint64_t once__index_now(const once__index_t *index);
 /* Fixes the offset so that the clock is at least `at_least`. Only on a fresh index or in a new boot. */

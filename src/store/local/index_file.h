@@ -32,6 +32,7 @@ typedef struct once__index_header {
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
     _Atomic int64_t clock_offset;
     _Atomic uint64_t closed_at; /* store time of the last clean end */
+    uint32_t sum;               /* of what counts, at the last clean end */
     _Atomic uint32_t next_segment;
     _Atomic uint32_t first_segment;
     _Atomic uint32_t oldest_active; /* no segment before it has a writer */
