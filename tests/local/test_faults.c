@@ -550,8 +550,8 @@ static void write_and_die(void)
 }
 
 /*
- * Damage to the last batch of a writer that was killed. It was acknowledged, and whoever took over what was left has synced it: so it
- * is not a torn tail, however much of it is gone.
+ * Damage to the last batch of a writer that was killed. It was acknowledged, and whoever took over what was left has synced
+ * it: so it is not a torn tail, however much of it is gone.
  */
 static void check_last_batch(void)
 {

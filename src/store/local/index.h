@@ -86,8 +86,8 @@ int once__index_mark_used(once__index_t *index);
 int once__index_mark_clean(once__index_t *index);
 
 /*
- * Is it another one than the clean end left? An entry that was changed on the disk would make its key count as never used. Only while
- * it is clean, before mark_used: 0 otherwise. Costs a reading of all entries.
+ * Is it another one than the clean end left? An entry that was changed on the disk would make its key count as never used.
+ * Only while it is clean, before mark_used: 0 otherwise. Costs a reading of all entries.
  */
 int once__index_has_changed(const once__index_t *index);
 

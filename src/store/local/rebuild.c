@@ -352,8 +352,8 @@ static int read_summary(rebuild_t *rebuild, uint32_t number, const uint8_t *head
 }
 
 /*
- * Everything up to its end is durable now, and nobody will append: the seal says so, or later damage to the last batch would be taken
- * for a torn tail. As with a writer's own, nobody waits for it.
+ * Everything up to its end is durable now, and nobody will append: the seal says so, or later damage to the last batch
+ * would be taken for a torn tail. As with a writer's own, nobody waits for it.
  */
 static void seal(const rebuild_t *rebuild, int fd)
 {
