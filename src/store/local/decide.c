@@ -48,7 +48,8 @@ static int load(const once__records_t *records, const uint8_t *id, current_t *cu
         if (code != ONCE_OK) {
             return code;
         }
-        if (frame->kind == ONCE__FRAME_RECORD && memcmp(frame->id, id, ONCE_ID_SIZE) == 0) {
+        if (frame->kind == ONCE__FRAME_RECORD &&
+            (memcmp(frame->id, id, ONCE_ID_SIZE) == 0 || once__frame_is_lost(frame))) {
             current->found = 1;
             return decode(records, current->entry.place, frame, &current->record);
         }
@@ -364,6 +365,24 @@ static int carry_one(const once__records_t *records, once__place_t place, const 
     return publish(records, id, &current, &current.record);
 }
 
+static int carry_entry(once__records_t *records, uint32_t shard, const once__shard_entry_t *entry)
+{
+    uint8_t id[ONCE_ID_SIZE];
+    once__frame_t frame;
+    int code = once__log_read(records->log, entry->entry.place, &frame);
+
+    if (code == ONCE_OK) {
+        memcpy(id, frame.id, sizeof(id));
+        once__index_lock(records->index, id);
+        code = carry_one(records, entry->entry.place, id);
+        once__index_unlock(records->index, id);
+    }
+    if (code == ONCE_E_CORRUPT && is_held(entry->entry.state)) {
+        code = once__records_lose(records, shard, entry);
+    }
+    return code;
+}
+
 static int carry_shard(once__records_t *records, uint32_t shard, uint32_t segment, int everything)
 {
     once__shard_entry_t *entries;
@@ -371,18 +390,9 @@ static int carry_shard(once__records_t *records, uint32_t shard, uint32_t segmen
     int code = once__index_shard(records->index, shard, &entries, &count);
 
     for (size_t i = 0; code == ONCE_OK && i < count; i++) {
-        uint8_t id[ONCE_ID_SIZE];
-        once__frame_t frame;
-        if (entries[i].entry.place.segment != segment ||
-            !(everything || is_held(entries[i].entry.state))) {
-            continue;
-        }
-        code = once__log_read(records->log, entries[i].entry.place, &frame);
-        if (code == ONCE_OK) {
-            memcpy(id, frame.id, sizeof(id));
-            once__index_lock(records->index, id);
-            code = carry_one(records, entries[i].entry.place, id);
-            once__index_unlock(records->index, id);
+        if (entries[i].entry.place.segment == segment &&
+            (everything || is_held(entries[i].entry.state))) {
+            code = carry_entry(records, shard, &entries[i]);
         }
     }
     free(entries);
@@ -407,8 +417,10 @@ static int weigh(once__records_t *records, uint32_t segment, uint64_t *bytes)
                 continue;
             }
             code = once__log_read(records->log, place, &frame);
-            if (code == ONCE_OK && (decode(records, place, &frame, &record) != ONCE_OK ||
-                                    !may_go(records, &record.head))) {
+            if (code == ONCE_E_CORRUPT && is_held(entries[i].entry.state)) {
+                code = ONCE_OK; /* hardly anything is left of it */
+            } else if (code == ONCE_OK && (decode(records, place, &frame, &record) != ONCE_OK ||
+                                           !may_go(records, &record.head))) {
                 *bytes += frame.len + ONCE__FRAME_HEADER;
             }
         }
@@ -425,7 +437,7 @@ int once__records_carry(once__records_t *records, uint32_t segment, int everythi
     if (everything) {
         uint64_t bytes;
         code = weigh(records, segment, &bytes);
-        if (code == ONCE_E_CORRUPT || /* what is damaged cannot be moved: it goes when it expires */
+        if (code == ONCE_E_CORRUPT || /* what is completed and damaged goes when it expires */
             (code == ONCE_OK && bytes > once__index_segment(records->index, segment)->size / 2)) {
             code = ONCE_E_NOT_FOUND;
         }

@@ -11,6 +11,7 @@ typedef struct once__records {
     once__index_t *index;
     once__log_t *log;
     const once__rules_t *rules;
+    int directory_fd;     /* of the store */
     uint64_t clock;       /* of the batch; 0: each operation looks */
     uint32_t sweep_shard; /* where the next sweep begins */
     int relaxed_claims;   /* run is answered without waiting for the sync */
@@ -30,6 +31,12 @@ int once__records_glance(once__records_t *records, once__op_t *op);
  * nothing of that is there any more. ONCE_E_NOT_FOUND: everything would be too much.
  */
 int once__records_carry(once__records_t *records, uint32_t segment, int everything);
+
+/*
+ * A held record that cannot be read must not keep its segment, and all behind it, for ever; nor may its key be taken for unused.
+ * Its bytes go to quarantine/, and a frame in our segment says that it is lost. ONCE_OK, or why not.
+ */
+int once__records_lose(once__records_t *records, uint32_t shard, const once__shard_entry_t *entry);
 
 /*
  * Takes records that may go out of the index, one by one; their frames go with their segments. Looks at no more than `look`

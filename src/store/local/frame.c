@@ -186,6 +186,12 @@ int once__frame_has_record(const once__frame_t *frame)
     return frame->kind == ONCE__FRAME_RECORD || frame->kind == ONCE__FRAME_COMPLETION;
 }
 
+int once__frame_is_lost(const once__frame_t *frame)
+{
+    return frame->kind == ONCE__FRAME_RECORD && frame->len == 1 &&
+           (frame->bytes[0] == ONCE_STATE_PENDING || frame->bytes[0] == ONCE_STATE_UNKNOWN);
+}
+
 int once__frame_head(const once__frame_t *frame, once__head_t *head)
 {
     once__record_t record;
@@ -212,7 +218,7 @@ static size_t likely_length(const uint8_t *data, size_t room)
     once__head_t head;
 
     frame.len = len != 0 ? len - ONCE__FRAME_HEADER : 0;
-    if (len != 0 && once__frame_has_record(&frame) &&
+    if (len != 0 && once__frame_has_record(&frame) && !once__frame_is_lost(&frame) &&
         once__frame_head(&frame, &head) == ONCE_E_CORRUPT) {
         return 0;
     }

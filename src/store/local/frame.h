@@ -82,6 +82,12 @@ uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t 
 int once__frame_has_record(const once__frame_t *frame);
 
 /*
+ * A held record that could not be read when its segment went. What is left of it is the part of its id that the index has, and its
+ * state: enough to tell whoever asks that it is damaged. Written as a record of one byte, which no record is.
+ */
+int once__frame_is_lost(const once__frame_t *frame);
+
+/*
  * What the envelope of its record says; for a whole record, all of its head. ONCE_OK, ONCE_E_NEWER; ONCE_E_CORRUPT:
  * also when it has none.
  */

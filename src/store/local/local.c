@@ -121,9 +121,10 @@ static void apply_reap(local_t *local, once__op_t *op)
         code = once__log_drop(local->records.log, now, carry, &local->records, &op->count);
     }
     op->error = code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
-    if (op->error != ONCE_OK || (op->limit != 0 && op->count >= op->limit)) {
+    if (once__log_failed(local->records.log) || (op->limit != 0 && op->count >= op->limit)) {
         return;
     }
+    /* Also when a segment cannot go for now: what expired in the others need not wait for that. */
     if (op->thorough || op->count == 0) {
         op->count += once__records_sweep(&local->records, op->thorough ? 0 : SWEEP_STEP,
                                          op->limit == 0 ? 0 : op->limit - op->count);
@@ -404,6 +405,7 @@ static int open_log(local_t *local, uint64_t segment_size)
     local->records.log = once__log_open(&config);
     local->records.index = local->directory.index;
     local->records.rules = &once__rules;
+    local->records.directory_fd = local->directory.fd;
     local->glances = local->records;
     local->glances.log = once__log_open(&config);
     if (local->records.log == NULL || local->glances.log == NULL) {

@@ -445,6 +445,20 @@ int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__hea
     return code;
 }
 
+int once__log_lose(once__log_t *log, const uint8_t *id, uint8_t state, uint32_t not_before,
+                   once__place_t *place)
+{
+    uint64_t size = once__frame_padded(1);
+    int code;
+    uint8_t *frame = begin_frame(log, size, not_before, place, &code);
+
+    if (frame != NULL) {
+        once__frame_write_bytes(frame, *place, log->active.synced, id, &state, 1);
+        code = end_frame(log, frame, size, NULL);
+    }
+    return code;
+}
+
 int once__log_is_ours(const once__log_t *log, once__place_t place)
 {
     return place.segment == log->active.number || place.segment == log->rolled.number;

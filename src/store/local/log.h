@@ -57,6 +57,10 @@ int once__log_complete(once__log_t *log, const once__record_t *record, once__pla
 int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
                    uint32_t not_before, once__place_t *place);
 
+/* Appends a frame that says of a held record no more than that it is lost (once__frame_is_lost). Errors as append. */
+int once__log_lose(once__log_t *log, const uint8_t *id, uint8_t state, uint32_t not_before,
+                   once__place_t *place);
+
 /*
  * Makes everything that was appended durable: one write and one sync, two when a segment was finished meanwhile.
  * ONCE_OK; ONCE_E_FULL: the disk takes no more, nothing was synced, and the next sync tries again (nothing is appended
@@ -71,6 +75,12 @@ int once__log_failed(const once__log_t *log);
  * ONCE_E_NOMEM.
  */
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
+
+/*
+ * The bytes at `place`, whatever they are: as many as a frame there would have if its length is right. Memory and errors as above;
+ * ONCE_E_CORRUPT: the file ends before.
+ */
+int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len);
 
 /* From now on reads never wait for the disk: ONCE_E_UNAVAILABLE instead, when what they want is not in memory. */
 void once__log_never_wait(once__log_t *log);

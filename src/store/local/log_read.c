@@ -263,6 +263,32 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
     return code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code;
 }
 
+int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len)
+{
+    once__reader_t *reader;
+    uint8_t *copy;
+    int code = find_reader(log, place.segment, &reader);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (place.offset + ONCE__FRAME_HEADER > reader->size) {
+        return ONCE_E_CORRUPT;
+    }
+    *len = once__get32(reader->map + place.offset);
+    if (*len < ONCE__FRAME_HEADER || *len > ONCE__FRAME_MAX) {
+        *len = PAGE;
+    }
+    *len = *len > reader->size - place.offset ? reader->size - place.offset : *len;
+    copy = grow_buffer(log, ONCE__BUFFER_FRAME, (size_t)*len);
+    if (copy == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    memcpy(copy, reader->map + place.offset, (size_t)*len);
+    *bytes = copy;
+    return ONCE_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------- others' segments */
 
 /*

@@ -14,6 +14,7 @@
 #include "core/units.h"
 #include "store/local/log.h"
 #include "store/local/newest.h"
+#include "store/local/quarantine.h"
 #include "store/local/remains.h"
 #include "store/local/summary.h"
 
@@ -107,6 +108,11 @@ static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__fram
     int record = once__frame_has_record(frame), entered;
     once__head_t head;
 
+    if (once__frame_is_lost(frame)) {
+        entry.state = frame->bytes[0];
+        once__index_note_frame(rebuild->index, place.segment, NULL);
+        return enter(rebuild, frame->id, 1, &entry);
+    }
     if (record && once__frame_head(frame, &head) == ONCE_E_CORRUPT) {
         entry.state = ONCE_STATE_COMPLETED; /* as with remains */
         record = 0;
@@ -124,21 +130,13 @@ static int enter_frame(rebuild_t *rebuild, once__place_t place, const once__fram
 static int quarantine(rebuild_t *rebuild, uint32_t number, uint64_t offset, const uint8_t *data,
                       uint64_t len)
 {
-    char name[64];
-    int fd;
+    once__place_t place = {number, offset};
+    int code = once__quarantine_keep(rebuild->directory->fd, place, data, len);
 
-    (void)mkdirat(rebuild->directory->fd, "quarantine", 0700);
-    (void)snprintf(name, sizeof(name), "quarantine/%08x-%llu", number, (unsigned long long)offset);
-    fd = openat(rebuild->directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, data, len) != (ssize_t)len) {
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return once__fail(rebuild->err,
-                          errno == ENOSPC || errno == EDQUOT ? ONCE_E_FULL : ONCE_E_IO,
-                          "local store: cannot write to quarantine/: %s", strerror(errno));
+    if (code != ONCE_OK) {
+        return once__fail(rebuild->err, code, "local store: cannot write to quarantine/: %s",
+                          strerror(errno));
     }
-    (void)close(fd);
     rebuild->rebuilt->damaged++;
     once__index_count_damage(rebuild->index);
     return ONCE_OK;
