@@ -394,10 +394,13 @@ typedef int (*once_scan_cb)(once_t *once, const once_record_t *record, void *dat
 
 /*
  * Shows every record that existed during the whole scan and passes the filter, in no order; one that comes or goes meanwhile
- * may be shown or not; none is shown twice. Works in steps and holds nothing up. `done` is called at the end.
+ * may be shown or not; none is shown twice. Works in steps and holds nothing up. `done` is called at the end. Records that cannot
+ * be read are not shown, but counted: whoever needs all of them asks once_answer_damaged.
  */
 ONCE_API ONCE_MUST_CHECK int once_scan(once_t *once, const once_filter_t *filter, once_scan_cb each,
                                        once_cb done, void *data);
+/* Scan: records that were met and cannot be read, whether they would pass the filter or not. */
+ONCE_API uint64_t once_answer_damaged(const once_answer_t *answer);
 
 /* Removes expired records, at most `limit` of them (0: all). The answer's count tells how many. */
 ONCE_API ONCE_MUST_CHECK int once_reap(once_t *once, uint64_t limit, once_cb cb, void *data);
@@ -416,6 +419,7 @@ typedef struct once_stats_data {
     uint64_t index_bytes; /* on disk, beside them */
     uint64_t spare_bytes; /* of emptied files that wait to be used again, beside them */
     uint64_t quarantined; /* damaged ranges that were set aside: see once fsck */
+    uint64_t damaged;     /* records that cannot be read; counted in none of the above */
 } once_stats_t;
 
 ONCE_API ONCE_MUST_CHECK int once_stats(once_t *once, once_cb cb, void *data);

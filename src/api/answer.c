@@ -59,6 +59,11 @@ uint64_t once_answer_retry_after_ms(const once_answer_t *answer)
     return left > 0 ? left : 1;
 }
 
+uint64_t once_answer_damaged(const once_answer_t *answer)
+{
+    return answer->damaged;
+}
+
 uint64_t once_answer_count(const once_answer_t *answer)
 {
     return answer->count;

@@ -35,6 +35,7 @@ struct once_answer {
     once__unpacked_t unpacked;
     once_claim_t *claim; /* not yet taken */
     uint64_t count;
+    uint64_t damaged; /* scan */
     int has_stats;
     once_stats_t stats;
 };

@@ -15,6 +15,7 @@ typedef struct scan {
     once_scan_cb each;
     void *each_data;
     uint64_t shown;
+    uint64_t damaged; /* not shown: they cannot be read */
 } scan_t;
 
 /* Shows one record; whether to go on. */
@@ -52,6 +53,7 @@ static int show_all(scan_t *scan)
     free(op->records);
     op->records = NULL;
     op->count = 0;
+    scan->damaged += op->error == ONCE_OK ? op->damaged : 0;
     return more;
 }
 
@@ -70,6 +72,7 @@ static void scan_reply(once__job_t *job)
         return;
     }
     job->answer.count = scan->shown;
+    job->answer.damaged = scan->damaged;
     once__job_tell(job, ONCE_OK, ONCE_DONE);
     once__job_end(job);
 }

@@ -75,6 +75,7 @@ static int run_export(const once__cli_call_t *call)
         .progress = isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO),
     };
     once__cli_chosen_t chosen;
+    once_answer_t *answer = NULL;
     once_t *once;
     int code = once__cli_open(call, &once);
 
@@ -82,12 +83,13 @@ static int run_export(const once__cli_call_t *call)
         code = once__cli_filter(call->command, &set->filter, once, &chosen);
     }
     if (code == ONCE__CLI_OK) {
-        int error = once_scan_sync(once, &chosen.filter, each, &export, NULL);
-        code = tell(&export);
+        int error = once_scan_sync(once, &chosen.filter, each, &export, &answer);
+        code = once__cli_tell_damaged(answer, tell(&export));
         if (error != ONCE_OK) {
             code = once__cli_store_failed("read all records; the output is incomplete", error);
         }
     }
+    once_answer_free(answer);
     once__cli_close(once);
     return code;
 }

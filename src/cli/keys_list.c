@@ -230,6 +230,7 @@ static int run_list(const once__cli_call_t *call)
     listing_t listing = {.set = set,
                          .limit = set->filter.limit.given ? set->filter.limit.value : LIMIT};
     once__cli_chosen_t chosen;
+    once_answer_t *answer = NULL;
     once_t *once;
     int code = once__cli_open(call, &once);
 
@@ -241,10 +242,11 @@ static int run_list(const once__cli_call_t *call)
         /* One more than is shown: whether there are more must be told. */
         chosen.filter.limit =
             listing.limit != 0 && listing.limit < UINT64_MAX ? listing.limit + 1 : 0;
-        error = once_scan_sync(once, &chosen.filter, each, &listing, NULL);
-        code = error == ONCE_OK ? print_result(&listing)
+        error = once_scan_sync(once, &chosen.filter, each, &listing, &answer);
+        code = error == ONCE_OK ? once__cli_tell_damaged(answer, print_result(&listing))
                                 : once__cli_store_failed("list the records", error);
     }
+    once_answer_free(answer);
     free_rows(&listing);
     once__cli_close(once);
     return code;

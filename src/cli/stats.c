@@ -49,6 +49,9 @@ static void print_text(const once_stats_t *stats)
         printf("%-10s %10s\n", "index", once__cli_size(stats->index_bytes).text);
         printf("%-10s %10s\n", "spares", once__cli_size(stats->spare_bytes).text);
     }
+    if (stats->damaged > 0) {
+        count("damaged", stats->damaged, "records that cannot be read: see \"once fsck\"");
+    }
     if (stats->quarantined > 0) {
         count("quarantine", stats->quarantined, "damaged ranges: see \"once fsck\"");
     }
@@ -74,6 +77,7 @@ static int print_json(const once_stats_t *stats)
     once__cli_json_number(&json, "index_bytes", stats->index_bytes);
     once__cli_json_number(&json, "spare_bytes", stats->spare_bytes);
     once__cli_json_number(&json, "quarantined", stats->quarantined);
+    once__cli_json_number(&json, "damaged", stats->damaged);
     return once__cli_json_print(&json);
 }
 

@@ -1,5 +1,7 @@
 #include "cli/store.h"
 
+#include <inttypes.h>
+
 #include <once/local.h>
 
 #include "cli/text.h"
@@ -56,6 +58,18 @@ int once__cli_store_failed(const char *what, int error)
         return ONCE__CLI_NOT_FOUND;
     }
     return error == ONCE_E_KEY || error == ONCE_E_INVALID ? ONCE__CLI_USAGE : ONCE__CLI_STORE;
+}
+
+int once__cli_tell_damaged(const once_answer_t *answer, int code)
+{
+    uint64_t damaged = answer != NULL ? once_answer_damaged(answer) : 0;
+
+    if (damaged == 0) {
+        return code;
+    }
+    once__cli_say("%" PRIu64 " records cannot be read, and are not shown: see \"once fsck\"",
+                  damaged);
+    return code == ONCE__CLI_OK ? ONCE__CLI_STORE : code;
 }
 
 static int set_options(once_options_t *options, const char *const *settings, once_error_t *err)

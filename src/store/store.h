@@ -65,6 +65,7 @@ struct once__op {
         *record; /* a copy: with get, and whenever an event leaves a record that has a payload */
     once__record_t **records; /* scan: `count` copies */
     uint64_t count;           /* scan, reap */
+    uint64_t damaged;         /* scan: met in this step, cannot be read, not among `records` */
     once_stats_t stats;
 };
 

@@ -286,29 +286,36 @@ int once__records_glance(once__records_t *records, once__op_t *op)
 
 /* --------------------------------------------------------------------------------------------- carrying and sweeping */
 
-/* Reads the record of an entry. 1: there is one, durable or not. */
+/* Reads the record of an entry, durable or not. ONCE_OK; ONCE_E_NOT_FOUND: it is gone; or why it cannot be read. */
 static int read_any(once__records_t *records, const once__entry_t *entry, once__record_t *record)
 {
     once__frame_t frame;
+    int code = once__log_read(records->log, entry->place, &frame);
 
-    return once__log_read(records->log, entry->place, &frame) == ONCE_OK &&
-           frame.kind == ONCE__FRAME_RECORD &&
-           decode(records, entry->place, &frame, record) == ONCE_OK;
+    if (code == ONCE_OK && frame.kind != ONCE__FRAME_RECORD) {
+        code = ONCE_E_NOT_FOUND;
+    }
+    return code == ONCE_OK ? decode(records, entry->place, &frame, record) : code;
 }
 
 /* The same; 1: there is one that counts now. */
 static int read_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record)
 {
-    return read_any(records, entry, record) && once__log_is_durable(records->log, entry->place);
+    return read_any(records, entry, record) == ONCE_OK &&
+           once__log_is_durable(records->log, entry->place);
 }
 
 /*
  * For people who look: a record that is being written is there, too (a holder that renews writes all the time), but only that
- * somebody is at work on it: how it ended is nobody's business before that is durable.
+ * somebody is at work on it: how it ended is nobody's business before that is durable. One that cannot be read is counted.
  */
-static int see_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record)
+static int see_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record,
+                     uint64_t *damaged)
 {
-    if (!read_any(records, entry, record)) {
+    int code = read_any(records, entry, record);
+
+    if (code != ONCE_OK) {
+        *damaged += code == ONCE_E_CORRUPT || code == ONCE_E_IO;
         return 0;
     }
     if (!once__log_is_durable(records->log, entry->place)) {
@@ -533,7 +540,7 @@ static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard,
         once__record_t record;
         *after = entries[i].key;
         *inside = 1;
-        if (!see_entry(records, &entries[i].entry, &record) ||
+        if (!see_entry(records, &entries[i].entry, &record, &op->damaged) ||
             !once__filter_passes(op->filter, &record, op->now)) {
             continue;
         }
@@ -562,6 +569,7 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     memcpy(&after, op->cursor.bytes + 4, sizeof(after));
     op->error = ONCE_OK;
     op->count = 0;
+    op->damaged = 0;
     op->now = once__index_now(records->index);
     op->records = calloc(op->limit, sizeof(once__record_t *));
     if (op->records == NULL) {
@@ -602,7 +610,7 @@ void once__records_stats(once__records_t *records, once__op_t *op)
         }
         for (size_t i = 0; i < count; i++) {
             once__record_t record;
-            if (see_entry(records, &entries[i].entry, &record)) {
+            if (see_entry(records, &entries[i].entry, &record, &op->stats.damaged)) {
                 once__stats_add(&op->stats, &record, op->now);
             }
         }
