@@ -161,6 +161,32 @@ static ssize_t hook_write(void *data, int fd, const void *bytes, size_t len, uin
     return once__real_disk.write(NULL, fd, bytes, most != 0 && most < len ? most : len, offset);
 }
 
+static int is_first_segment(int fd)
+{
+    uint8_t header[ONCE__SEGMENT_HEADER];
+    once__segment_header_t segment;
+
+    return pread(fd, header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+           once__segment_header_read(&segment, header) == ONCE_OK && segment.number == 1;
+}
+
+static ssize_t hook_read(void *data, int fd, void *bytes, size_t len, uint64_t offset)
+{
+    const disk_t *disk = data;
+    uint64_t bad = disk->fail_read;
+
+    if (bad != 0 && offset <= bad && bad - offset < len && is_first_segment(fd)) {
+        errno = EIO;
+        return -1;
+    }
+    return pread(fd, bytes, len, (off_t)offset);
+}
+
+void disk_read_by_hook(disk_t *disk)
+{
+    disk->hooks.read = hook_read;
+}
+
 void disk_init(disk_t *disk, const char *path)
 {
     char folder[PLACE_SIZE];

@@ -36,6 +36,8 @@ struct disk {
     _Atomic int full;             /* no new room */
     _Atomic int fail_write;       /* errno of every write to a segment; 0: they work */
     _Atomic unsigned writes_left; /* that work before that */
+    _Atomic uint64_t
+        fail_read; /* reads that touch this byte of the first segment fail with EIO; 0: none do */
     _Atomic unsigned short_write; /* bytes that a write takes at most; 0: all of them */
 
     /* Called before a sync, and before a sync of the directory, with the disk locked: now a crash would hurt most. */
@@ -46,6 +48,9 @@ struct disk {
 /* For the store at `path`, which must be closed and whole. */
 void disk_init(disk_t *disk, const char *path);
 void disk_free(disk_t *disk);
+
+/* From now on every read of a segment is asked of this disk. Before the store is opened. */
+void disk_read_by_hook(disk_t *disk);
 
 /* What of that which was not synced survives. */
 typedef enum survival { SURVIVES_NOTHING, SURVIVES_EVERYTHING, SURVIVES_SOMETHING } survival_t;

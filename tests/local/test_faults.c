@@ -232,6 +232,88 @@ static void test_no_room_to_write(void **state)
     do_all(the.once, "room again", 203, 10);
 }
 
+/* ------------------------------------------------------------------------------------------------------- failed reads */
+
+static void open_again(void)
+{
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+}
+
+/* A sector that cannot be read concerns the records in it, and no others. */
+static void test_a_failed_read(void **state)
+{
+    told_t told;
+
+    do_all(the.once, "bad", 201, 3000);
+    do_all(the.once, "good", 202, 9000); /* so that no read of it touches the other one */
+    disk_read_by_hook(&the.disk);
+    open_again();
+    the.disk.fail_read = ONCE__SEGMENT_HEADER + 10;
+    assert_int_equal(ask(the.once, "good", NULL).status, 202);
+    told = ask(the.once, "bad", NULL);
+    assert_true(told.error != ONCE_OK && told.claim == NULL);
+    assert_int_not_equal(get(the.once, "bad").error, ONCE_OK);
+    assert_int_not_equal(get(the.once, "bad").error, ONCE_E_NOT_FOUND);
+    do_all(the.once, "new", 203, 10);
+    the.disk.fail_read = 0;
+    assert_int_equal(ask(the.once, "bad", NULL).status, 201);
+}
+
+/* Then nobody knows what else was there: the store does not open, and says which file it is. */
+static void test_a_failed_read_of_a_rebuild(void **state)
+{
+    char path[PLACE_SIZE];
+    once_error_t err = {0};
+    once_t *once = NULL;
+
+    do_all(the.once, "bad", 201, 3000);
+    disk_read_by_hook(&the.disk);
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    place_join(path, the.store, "index");
+    assert_int_equal(unlink(path), 0);
+    the.disk.fail_read = ONCE__SEGMENT_HEADER + 10;
+    assert_int_equal(place_try(the.store, QUERY, &the.disk.hooks, &once, &err), ONCE_E_IO);
+    assert_non_null(strstr(err.text, "00000001"));
+    assert_non_null(strstr(err.text, "once fsck"));
+    the.disk.fail_read = 0;
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+    assert_int_equal(ask(the.once, "bad", NULL).status, 201);
+}
+
+/* What a rebuild has read counts from then on: it is synced before. */
+static void test_a_rebuild_syncs_what_it_reads(void **state)
+{
+    char path[PLACE_SIZE];
+    unsigned syncs;
+
+    do_all(the.once, "done", 201, 3000);
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    place_join(path, the.store, "index");
+    assert_int_equal(unlink(path), 0);
+    syncs = the.disk.syncs;
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+    assert_int_equal(the.disk.syncs, syncs + 1);
+}
+
+/* Somebody cuts a file short that is mapped: damage, and not a signal. */
+static void test_a_segment_cut_short(void **state)
+{
+    char path[PLACE_SIZE];
+    uint64_t count;
+    told_t told;
+
+    do_all(the.once, "cut", 201, 10000);
+    open_again();
+    assert_int_equal(ask(the.once, "cut", NULL).status, 201); /* it is mapped now */
+    place_join(path, the.store, "segments/00000001.log");
+    assert_int_equal(truncate(path, 4096), 0);
+    assert_int_equal(reap(the.once, &count), ONCE_OK);
+    told = get(the.once, "cut");
+    assert_int_equal(told.error, ONCE_E_CORRUPT);
+    do_all(the.once, "new", 203, 10);
+}
+
 /* ------------------------------------------------------------------------------------------------------ changed bits */
 
 #define KEYS   30
@@ -674,6 +756,10 @@ int main(void)
         TEST(test_short_writes),
         TEST(test_a_failed_write_ends_the_handle),
         TEST(test_no_room_to_write),
+        TEST(test_a_failed_read),
+        TEST(test_a_failed_read_of_a_rebuild),
+        TEST(test_a_rebuild_syncs_what_it_reads),
+        TEST(test_a_segment_cut_short),
         TEST(test_changed_bits_are_found),
         TEST(test_damage_to_nobody_knows_whom),
         TEST(test_changed_bits_that_do_not_matter),

@@ -570,6 +570,7 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     op->error = ONCE_OK;
     op->count = 0;
     op->damaged = 0;
+    once__log_forget_readers(records->log);
     op->now = once__index_now(records->index);
     op->records = calloc(op->limit, sizeof(once__record_t *));
     if (op->records == NULL) {
@@ -601,6 +602,7 @@ void once__records_stats(once__records_t *records, once__op_t *op)
     op->error = ONCE_OK;
     op->now = once__index_now(records->index);
     memset(&op->stats, 0, sizeof(op->stats));
+    once__log_forget_readers(records->log);
     for (uint32_t shard = 0; shard < ONCE__SHARDS; shard++) {
         once__shard_entry_t *entries;
         size_t count;

@@ -271,8 +271,15 @@ static int enter(once__directory_t *directory, const char *path, once_error_t *e
 
 int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err)
 {
+    return once__directory_open_on(directory, path, &once__real_disk, err);
+}
+
+int once__directory_open_on(once__directory_t *directory, const char *path,
+                            const once__disk_t *disk, once_error_t *err)
+{
     int code = once__directory_start(directory, path, 1, err);
 
+    directory->disk = disk;
     if (code == ONCE_OK) {
         directory->lock_fd =
             openat(directory->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -6,7 +6,10 @@
 
 #include "store/local/index.h"
 
+struct once__disk;
+
 typedef struct once__directory {
+    const struct once__disk *disk; /* under the segments */
     int fd;
     int segments_fd;
     int lock_fd;
@@ -22,6 +25,10 @@ typedef struct once__directory {
  * index cannot be used), ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
  */
 int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err);
+
+/* The same with another disk under it, which must live as long. */
+int once__directory_open_on(once__directory_t *directory, const char *path,
+                            const struct once__disk *disk, once_error_t *err);
 
 /* The last one out leaves a clean index. Everything was appended and sealed before. */
 void once__directory_close(once__directory_t *directory);

@@ -475,7 +475,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     local->source.fd = -1;
     code = read_config(config, local, &segment_size, err);
     if (code == ONCE_OK) {
-        code = once__directory_open(&local->directory, config->path, err);
+        code = once__directory_open_on(&local->directory, config->path, &local->disk, err);
     }
     if (code != ONCE_OK) {
         free(local);

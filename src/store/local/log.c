@@ -11,6 +11,7 @@
 #define FIRST_SIZE ((uint64_t)1 << 20)
 #define AHEAD      ((uint64_t)1 << 20)
 #define ZEROS      ((uint64_t)64 << 10)
+#define CHUNK      ((uint64_t)128 << 10)
 
 /* ------------------------------------------------------------------------------------------------------------- disk */
 
@@ -47,6 +48,46 @@ const once__disk_t once__real_disk = {.sync = real_sync,
                                       .sync_directory = real_sync_directory,
                                       .allocate = real_allocate,
                                       .write = real_write};
+
+ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
+                        uint64_t offset)
+{
+    uint8_t *to = bytes;
+    uint64_t done = 0;
+
+    while (done < len) {
+        ssize_t n = disk->read != NULL
+                        ? disk->read(disk->data, fd, to + done, (size_t)(len - done), offset + done)
+                        : pread(fd, to + done, (size_t)(len - done), (off_t)(offset + done));
+        if (n < 0 && errno != EINTR) {
+            return -1;
+        }
+        if (n == 0) {
+            break;
+        }
+        done += n > 0 ? (uint64_t)n : 0;
+    }
+    return (ssize_t)done;
+}
+
+int once__disk_try(const once__disk_t *disk, int fd, uint64_t size)
+{
+    uint8_t *bytes = malloc(CHUNK);
+    uint64_t at = 0;
+    int code = bytes != NULL ? 0 : -1;
+
+    while (code == 0 && at < size) {
+        uint64_t len = size - at < CHUNK ? size - at : CHUNK;
+        ssize_t n = once__disk_read(disk, fd, bytes, len, at);
+        if (n != (ssize_t)len) {
+            errno = n < 0 ? errno : EIO;
+            code = -1;
+        }
+        at += len;
+    }
+    free(bytes);
+    return code;
+}
 
 int once__log_write(const once__log_t *log, int fd, const void *bytes, uint64_t len,
                     uint64_t offset)

@@ -21,9 +21,21 @@ typedef struct once__disk {
     void *data;
     /* As pwrite, to a segment: may write less than all. NULL: the real one. */
     ssize_t (*write)(void *data, int fd, const void *bytes, size_t len, uint64_t offset);
+    /* As pread, from a segment. NULL: the real one; and what is in memory already is then read from mappings. */
+    ssize_t (*read)(void *data, int fd, void *bytes, size_t len, uint64_t offset);
 } once__disk_t;
 
 extern const once__disk_t once__real_disk;
+
+/* As much of `len` bytes as there is before the end of the file; -1 and errno: the disk does not give them. */
+ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
+                        uint64_t offset);
+
+/*
+ * Can all of the file be read? A mapping of a file on a disk that cannot is a SIGBUS where a read is an error: so whoever wants to
+ * look at one reads it first, which brings it into memory. 0, or -1 and errno (EIO also when it is shorter than `size`).
+ */
+int once__disk_try(const once__disk_t *disk, int fd, uint64_t size);
 
 typedef struct once__log_config {
     int directory_fd; /* of segments/; stays the caller's */
@@ -85,7 +97,10 @@ int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **by
 /* From now on reads never wait for the disk: ONCE_E_UNAVAILABLE instead, when what they want is not in memory. */
 void once__log_never_wait(once__log_t *log);
 
-/* Gives back the mappings of segments that were dropped: their files take room until then. */
+/*
+ * Gives back the mappings of segments that were dropped: their files take room until then. And asks again what of the others is in
+ * memory, which is believed for a second otherwise.
+ */
 void once__log_forget_readers(once__log_t *log);
 
 /* Is the frame durable? What a writer left behind that is gone is made so. */

@@ -39,6 +39,7 @@ void once__log_forget_readers(once__log_t *log)
         if (log->readers[i].number < first) {
             release_reader(&log->readers[i]);
         }
+        log->readers[i].resident_at = 0; /* we look again what is in memory */
     }
 }
 
@@ -128,13 +129,16 @@ void once__log_never_wait(once__log_t *log)
     log->never_wait = 1;
 }
 
-/* The length of the frame there is known only from its first page. */
-static int may_read(const once__log_t *log, once__reader_t *reader, uint64_t offset)
+/*
+ * Is the frame in memory? Otherwise a look into the mapping would wait for the disk, and end in a SIGBUS where the disk cannot read,
+ * or where somebody has cut the file short. Its length is known only from its first page.
+ */
+static int is_at_hand(const once__log_t *log, once__reader_t *reader, uint64_t offset)
 {
     uint64_t len;
 
-    if (!log->never_wait || reader->size - offset < ONCE__FRAME_HEADER) {
-        return 1;
+    if (log->config.disk->read != NULL || reader->size - offset < ONCE__FRAME_HEADER) {
+        return 0;
     }
     if (!is_resident(log, reader, offset, offset + ONCE__FRAME_HEADER)) {
         return 0;
@@ -166,6 +170,53 @@ static int copy_frame(once__log_t *log, unsigned which, const uint8_t *data, uin
     }
     memcpy(copy, data, len);
     return once__frame_read(frame, place, copy, len) ? ONCE_OK : ONCE_E_CORRUPT;
+}
+
+/* Bytes of a segment's file: `least` at least, up to `most` if there are so many. ONCE_E_CORRUPT: it ends before. */
+static int read_bytes(once__log_t *log, once__place_t place, uint8_t *out, uint64_t least,
+                      uint64_t most, uint64_t *got)
+{
+    char name[ONCE__SEGMENT_NAME];
+    ssize_t n;
+    int fd;
+
+    once__segment_name(name, place.segment, "log");
+    fd = openat(log->config.directory_fd, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? ONCE_E_NOT_FOUND : ONCE_E_IO;
+    }
+    n = once__disk_read(log->config.disk, fd, out, most, place.offset);
+    (void)close(fd);
+    if (n < 0) {
+        return ONCE_E_IO;
+    }
+    *got = (uint64_t)n;
+    return *got < least ? ONCE_E_CORRUPT : ONCE_OK;
+}
+
+static int fetch_frame(once__log_t *log, unsigned which, once__place_t place, once__frame_t *frame)
+{
+    uint8_t *bytes = grow_buffer(log, which, PAGE);
+    uint64_t got = 0;
+    uint32_t len;
+    int code = bytes != NULL ? read_bytes(log, place, bytes, ONCE__FRAME_HEADER, PAGE, &got)
+                             : ONCE_E_NOMEM;
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    len = once__get32(bytes);
+    if (len < ONCE__FRAME_HEADER || len > ONCE__FRAME_MAX) {
+        return ONCE_E_CORRUPT;
+    }
+    if (len > got) {
+        bytes = grow_buffer(log, which, len);
+        code = bytes != NULL ? read_bytes(log, place, bytes, len, len, &got) : ONCE_E_NOMEM;
+    }
+    if (code != ONCE_OK) {
+        return code;
+    }
+    return once__frame_read(frame, place, bytes, len) ? ONCE_OK : ONCE_E_CORRUPT;
 }
 
 /*
@@ -211,10 +262,11 @@ static int read_frame(once__log_t *log, unsigned which, once__place_t place, onc
     if (place.offset > reader->size) {
         return ONCE_E_CORRUPT;
     }
-    return may_read(log, reader, place.offset)
-               ? copy_frame(log, which, reader->map + place.offset, reader->size - place.offset,
-                            place, frame)
-               : ONCE_E_UNAVAILABLE;
+    if (is_at_hand(log, reader, place.offset)) {
+        return copy_frame(log, which, reader->map + place.offset, reader->size - place.offset,
+                          place, frame);
+    }
+    return log->never_wait ? ONCE_E_UNAVAILABLE : fetch_frame(log, which, place, frame);
 }
 
 /* Puts together what the frame says and what it refers to. */
@@ -265,28 +317,21 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
 
 int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len)
 {
-    once__reader_t *reader;
-    uint8_t *copy;
-    int code = find_reader(log, place.segment, &reader);
+    uint8_t *copy = grow_buffer(log, ONCE__BUFFER_FRAME, PAGE);
+    uint64_t want;
+    int code =
+        copy != NULL ? read_bytes(log, place, copy, ONCE__FRAME_HEADER, PAGE, len) : ONCE_E_NOMEM;
 
     if (code != ONCE_OK) {
         return code;
     }
-    if (place.offset + ONCE__FRAME_HEADER > reader->size) {
-        return ONCE_E_CORRUPT;
+    want = once__get32(copy);
+    if (want >= ONCE__FRAME_HEADER && want <= ONCE__FRAME_MAX) {
+        copy = grow_buffer(log, ONCE__BUFFER_FRAME, (size_t)want);
+        code = copy != NULL ? read_bytes(log, place, copy, 1, want, len) : ONCE_E_NOMEM;
     }
-    *len = once__get32(reader->map + place.offset);
-    if (*len < ONCE__FRAME_HEADER || *len > ONCE__FRAME_MAX) {
-        *len = PAGE;
-    }
-    *len = *len > reader->size - place.offset ? reader->size - place.offset : *len;
-    copy = grow_buffer(log, ONCE__BUFFER_FRAME, (size_t)*len);
-    if (copy == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    memcpy(copy, reader->map + place.offset, (size_t)*len);
     *bytes = copy;
-    return ONCE_OK;
+    return code;
 }
 
 /* ------------------------------------------------------------------------------------------------- others' segments */

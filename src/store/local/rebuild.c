@@ -370,7 +370,10 @@ static void seal(const rebuild_t *rebuild, int fd)
  */
 static int read_frames_of(rebuild_t *rebuild, uint32_t number, int fd, uint64_t size)
 {
-    void *map = fdatasync(fd) == 0 ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    const once__disk_t *disk = rebuild->directory->disk;
+    void *map = disk->sync(disk->data, fd) == 0 && once__disk_try(disk, fd, size) == 0
+                    ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
+                    : MAP_FAILED;
     int code;
 
     if (map == MAP_FAILED) {
@@ -408,8 +411,9 @@ static int read_segment(rebuild_t *rebuild, uint32_t number)
         }
     }
     if (code == ONCE_E_IO && (rebuild->err == NULL || rebuild->err->code == ONCE_OK)) {
-        code = once__fail(rebuild->err, ONCE_E_IO, "local store: cannot read segment %08x: %s",
-                          number, strerror(errno));
+        code = once__fail(rebuild->err, ONCE_E_IO,
+                          "local store: cannot read segment %08x: %s; see once fsck", number,
+                          strerror(errno));
     }
     if (fd >= 0) {
         (void)close(fd);
@@ -536,7 +540,7 @@ int once__rebuild(once__directory_t *directory, once__rebuilt_t *rebuilt, once_e
 {
     once__log_config_t config = {.directory_fd = directory->segments_fd,
                                  .index = directory->index,
-                                 .disk = &once__real_disk,
+                                 .disk = directory->disk,
                                  .segment_size = 1};
     rebuild_t rebuild = {
         .directory = directory, .index = directory->index, .rebuilt = rebuilt, .err = err};

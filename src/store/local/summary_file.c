@@ -162,7 +162,8 @@ static int build_from(once__summary_t *summary, int segments_fd, uint32_t number
 
     once__segment_name(name, number, "log");
     fd = openat(segments_fd, name, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= ONCE__SEGMENT_HEADER) {
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= ONCE__SEGMENT_HEADER &&
+        once__disk_try(&once__real_disk, fd, (uint64_t)st.st_size) == 0) {
         map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     }
     if (map != MAP_FAILED) {
