@@ -14,6 +14,7 @@
 #include "core/secrets.h"
 #include "core/units.h"
 #include "store/local/format.h"
+#include "store/local/image.h"
 #include "store/local/log.h"
 #include "store/local/look.h"
 #include "store/local/rebuild.h"
@@ -127,7 +128,35 @@ static int make_index(once__directory_t *directory, once_error_t *why)
     return code == ONCE_OK ? once__rebuild(directory, &rebuilt, why) : code;
 }
 
-/* Makes sure that there is an index that can be used. */
+/*
+ * Does anybody write to a segment? He would have the shared lock, if the file `lock` were the one that he has locked: somebody has
+ * removed that. To make an index beside his would be to decide each key twice.
+ */
+static int has_writers(const once__directory_t *directory)
+{
+    uint32_t *numbers;
+    size_t count;
+    uint64_t unfinished;
+    int found = 0;
+
+    if (once__image_list(directory->segments_fd, &numbers, &count, &unfinished) != ONCE_OK) {
+        return 0; /* the rebuild will tell */
+    }
+    for (size_t i = 0; i < count && !found; i++) {
+        char name[ONCE__SEGMENT_NAME];
+        int fd;
+        once__segment_name(name, numbers[i], "log");
+        fd = openat(directory->segments_fd, name, O_RDONLY | O_CLOEXEC);
+        found = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+    }
+    free(numbers);
+    return found;
+}
+
+/* Makes sure that there is an index that can be used. AGAIN: others are there. */
 static int prepare_index(once__directory_t *directory, const char *path, once_error_t *err)
 {
     once_error_t why = {0};
@@ -144,6 +173,9 @@ static int prepare_index(once__directory_t *directory, const char *path, once_er
     if (code == ONCE_OK) {
         code = check_segments(directory, &why);
     } else if (code == ONCE_E_CORRUPT) {
+        if (has_writers(directory)) {
+            return AGAIN;
+        }
         code = make_index(directory, &why);
         if (code == ONCE_OK) {
             code = remember(directory, path, &why);

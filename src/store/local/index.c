@@ -162,8 +162,12 @@ int once__index_open(once__index_t **out, int directory_fd,
     if (index == NULL) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
+    /* A new file, and never the old one emptied: somebody may still have that one mapped. */
+    if (fresh) {
+        (void)unlinkat(directory_fd, "index", 0);
+    }
     index->fd =
-        openat(directory_fd, "index", O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_TRUNC : 0), 0600);
+        openat(directory_fd, "index", O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0), 0600);
     if (index->fd < 0) {
         code = errno == ENOENT ? ONCE_E_CORRUPT : ONCE_E_IO;
         free(index);
@@ -197,11 +201,21 @@ void once__index_close(once__index_t *index)
     free(index);
 }
 
-int once__index_is_whole(const once__index_t *index)
+/* One that was only removed goes on being used: nobody else can make another while its users are there. */
+static int is_replaced(const struct stat *st, int directory_fd)
+{
+    struct stat other;
+
+    return st->st_nlink == 0 && fstatat(directory_fd, "index", &other, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (other.st_ino != st->st_ino || other.st_dev != st->st_dev);
+}
+
+int once__index_is_whole(const once__index_t *index, int directory_fd)
 {
     struct stat st;
 
-    return fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= sizeof(once__index_header_t) &&
+    return fstat(index->fd, &st) == 0 && !is_replaced(&st, directory_fd) &&
+           (uint64_t)st.st_size >= sizeof(once__index_header_t) &&
            (uint64_t)st.st_size >= atomic_load(&index->map->end);
 }
 

@@ -196,7 +196,8 @@ static void expect_batch(const local_t *local, const once__oplist_t *batch)
 /* Without all of its index the store cannot be used any more: not even to close it. */
 static int is_lost(local_t *local)
 {
-    if (!atomic_load(&local->lost) && !once__index_is_whole(local->records.index)) {
+    if (!atomic_load(&local->lost) &&
+        !once__index_is_whole(local->records.index, local->directory.fd)) {
         atomic_store(&local->lost, 1);
         atomic_store(&local->failed, 1);
     }
