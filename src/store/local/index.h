@@ -68,8 +68,9 @@ void once__index_close(once__index_t *index);
 int once__index_is_current(int directory_fd, const uint8_t boot_id[ONCE__BOOT_ID_SIZE]);
 
 /*
- * Has the file still all that is in use of it, and is it still the one that counts? Somebody may have cut it short, and then the next
- * look into it would be a SIGBUS; or made another one, because he could not see that we are here. Costs one system call. 1 or 0.
+ * Has the file still all that is in use of it, and is it still the one that counts? Somebody may have cut it short, and
+ * then the next look into it would be a SIGBUS; or made another one, because he could not see that we are here. Costs
+ * one system call. 1 or 0.
  */
 int once__index_is_whole(const once__index_t *index, int directory_fd);
 

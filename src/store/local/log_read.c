@@ -130,8 +130,8 @@ void once__log_never_wait(once__log_t *log)
 }
 
 /*
- * Is the frame in memory? Otherwise a look into the mapping would wait for the disk, and end in a SIGBUS where the disk cannot read,
- * or where somebody has cut the file short. Its length is known only from its first page.
+ * Is the frame in memory? Otherwise a look into the mapping would wait for the disk, and end in a SIGBUS where the disk
+ * cannot read, or where somebody has cut the file short. Its length is known only from its first page.
  */
 static int is_at_hand(const once__log_t *log, once__reader_t *reader, uint64_t offset)
 {
