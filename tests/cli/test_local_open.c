@@ -13,8 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/bytes.h"
 #include "local.h"
 #include "records.h"
+#include "store/local/crc32c.h"
+#include "store/local/frame.h"
 
 /* A store with one completed record, closed. */
 static void make_store(place_t *place, const char *options)
@@ -223,12 +226,57 @@ static void missing_segment(void **state)
 static void all_segments_missing(void **state)
 {
     place_t place;
+    run_t r;
 
     make_store(&place, "");
     assert_int_equal(unlink(inside(&place, "index")), 0);
     assert_int_equal(unlink(inside(&place, "segments/00000001.log")), 0);
     assert_int_equal(rmdir(inside(&place, "segments")), 0);
     assert_open_fails(place.url, ONCE_E_CORRUPT, "/segments is missing; restore it from a backup");
+    r = run("fsck", place.url, NULL);
+    assert_run(r, ONCE__CLI_STORE);
+    assert_has(r.err, "/segments is missing; restore it from a backup");
+    run_free(&r);
+    place_remove(&place);
+}
+
+/* Nothing is wrong with it: to repair it would be to lose it. */
+static void newer_segment(void **state)
+{
+    uint8_t header[ONCE__SEGMENT_HEADER];
+    once_error_t err = {0};
+    once_t *once = NULL;
+    place_t place;
+    int fd;
+
+    make_store(&place, "");
+    fd = open(inside(&place, "segments/00000001.log"), O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, header, sizeof(header), 0), sizeof(header));
+    header[7] = '9';
+    memset(header + 12, 0, 4);
+    once__put32(header + 12, once__crc32c(0, header, sizeof(header)));
+    assert_int_equal(pwrite(fd, header, sizeof(header), 0), sizeof(header));
+    close(fd);
+    assert_int_equal(unlink(inside(&place, "index")), 0);
+    assert_int_equal(once_open(place.url, NULL, &once, &err), ONCE_E_NEWER);
+    assert_has(err.text, "segment 00000001 was written by a newer version of once; upgrade");
+    assert_lacks(err.text, "repair");
+    place_remove(&place);
+}
+
+static void foreign_segment(void **state)
+{
+    place_t place;
+
+    if (geteuid() != 0) {
+        skip();
+    }
+    make_store(&place, "");
+    assert_int_equal(chown(inside(&place, "segments/00000001.log"), 12345, 12345), 0);
+    assert_open_fails(place.url, ONCE_E_CONFIG, "segments/00000001.log belongs to another user");
+    assert_int_equal(unlink(inside(&place, "index")), 0);
+    assert_open_fails(place.url, ONCE_E_CONFIG, "segments/00000001.log belongs to another user");
     place_remove(&place);
 }
 
@@ -455,6 +503,8 @@ int main(void)
         cmocka_unit_test(lost_secrets_are_not_made_anew),
         cmocka_unit_test(missing_segment),
         cmocka_unit_test(all_segments_missing),
+        cmocka_unit_test(newer_segment),
+        cmocka_unit_test(foreign_segment),
         cmocka_unit_test(damaged_header),
         cmocka_unit_test(read_only),
         cmocka_unit_test(no_space),

@@ -167,6 +167,12 @@ static int write_segment(copy_t *copy, once__image_t *image, uint64_t limit)
     if (code == ONCE_OK && image->unreadable > 0) {
         code = ONCE_E_IO;
     }
+    if (code == ONCE_E_NEWER) {
+        return once__fail(copy->err, code,
+                          "segment %08x was written by a newer version of once; upgrade this "
+                          "program",
+                          image->number);
+    }
     if (code != ONCE_OK) {
         return once__fail(copy->err, code,
                           "segment %08x cannot be read (%s); see once fsck, or stop everything and "

@@ -110,7 +110,11 @@ static int check_segments(const once__directory_t *directory, once_error_t *err)
         char name[ONCE__SEGMENT_NAME];
         struct stat st;
         once__segment_name(name, n, "log");
-        if (fstatat(directory->segments_fd, name, &st, 0) != 0) {
+        if (fstatat(directory->segments_fd, name, &st, 0) == 0) {
+            if (st.st_uid != geteuid()) {
+                return once__segment_foreign(n, err);
+            }
+        } else {
             return once__fail(err, ONCE_E_CORRUPT,
                               "local store: segment %08x is missing; restore it from a backup, or "
                               "accept the loss with once fsck --repair",
@@ -199,10 +203,7 @@ static int make_segments(const once__directory_t *directory, const char *path, o
 {
     if (!exists(directory, "segments") &&
         (exists(directory, "index") || exists(directory, "secrets"))) {
-        return once__fail(err, ONCE_E_CORRUPT,
-                          "local store: %.120s/segments is missing; restore it from a backup, or "
-                          "make an empty one to accept the loss of all records",
-                          path);
+        return once__segments_missing(path, err);
     }
     if ((mkdirat(directory->fd, "segments", 0700) != 0 && errno != EEXIST) ||
         fsync(directory->fd) != 0) {

@@ -92,9 +92,28 @@ int once__directory_start(once__directory_t *directory, const char *path, int ma
     return code == ONCE_OK ? check_top(directory, path, err) : code;
 }
 
+int once__segment_foreign(uint32_t number, once_error_t *err)
+{
+    return once__fail(err, ONCE_E_CONFIG,
+                      "local store: segments/%08x.log belongs to another user; run as that one, or "
+                      "chown everything in the directory",
+                      number);
+}
+
+int once__segments_missing(const char *path, once_error_t *err)
+{
+    return once__fail(err, ONCE_E_CORRUPT,
+                      "local store: %.120s/segments is missing; restore it from a backup, or "
+                      "make an empty one to accept the loss of all records",
+                      path);
+}
+
 int once__directory_open_segments(once__directory_t *directory, const char *path, once_error_t *err)
 {
     directory->segments_fd = openat(directory->fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory->segments_fd < 0 && errno == ENOENT) {
+        return once__segments_missing(path, err);
+    }
     return directory->segments_fd < 0 ? once__local_errno(err, "cannot open the segments of", path)
                                       : ONCE_OK;
 }

@@ -35,6 +35,11 @@ void once__directory_sizes(const once__directory_t *directory, once__sizes_t *si
 /* Opens `path` (`make`: also when there is nothing yet) and looks whether it may be used. Leaves a wrong directory as it is. */
 int once__directory_start(once__directory_t *directory, const char *path, int make,
                           once_error_t *err);
+/* The error of a segment that belongs to another user, as after a restore by root: that user could change it. */
+int once__segment_foreign(uint32_t number, once_error_t *err);
+
+/* The error of a store whose segments/ is gone. */
+int once__segments_missing(const char *path, once_error_t *err);
 int once__directory_open_segments(once__directory_t *directory, const char *path,
                                   once_error_t *err);
 

@@ -13,6 +13,7 @@
 #include "core/bytes.h"
 #include "core/units.h"
 #include "store/local/log.h"
+#include "store/local/look.h"
 #include "store/local/newest.h"
 #include "store/local/quarantine.h"
 #include "store/local/remains.h"
@@ -303,6 +304,12 @@ static int read_header(rebuild_t *rebuild, uint32_t number, const uint8_t *data,
     if (code == ONCE_OK && (header.number != number || header.size != size)) {
         code = ONCE_E_CORRUPT;
     }
+    if (code == ONCE_E_NEWER) {
+        return once__fail(rebuild->err, code,
+                          "local store: segment %08x was written by a newer version of once; "
+                          "upgrade this program",
+                          number);
+    }
     if (code != ONCE_OK) {
         return once__fail(
             rebuild->err, code,
@@ -403,8 +410,10 @@ static int read_segment(rebuild_t *rebuild, uint32_t number)
 
     once__segment_name(name, number, "log");
     fd = openat(rebuild->directory->segments_fd, name, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &st) == 0 &&
-        pread(fd, header, sizeof(header), 0) == (ssize_t)sizeof(header)) {
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid != geteuid()) {
+        code = once__segment_foreign(number, rebuild->err);
+    } else if (fd >= 0 && fstat(fd, &st) == 0 &&
+               pread(fd, header, sizeof(header), 0) == (ssize_t)sizeof(header)) {
         code = read_summary(rebuild, number, header, (uint64_t)st.st_size);
         if (code == ONCE_E_NOT_FOUND) {
             code = read_frames_of(rebuild, number, fd, (uint64_t)st.st_size);
