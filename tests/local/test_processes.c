@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <once/local.h>
+
 #include "core/bytes.h"
 #include "store/local/crc32c.h"
 
@@ -346,6 +348,31 @@ static void check_all(const char *when)
     assert_true(found > 0);
 }
 
+static void tell_finding(const once_local_finding_t *finding, void *data)
+{
+    print_message("fsck: %s%s: %s\n", finding->harmless ? "harmless, " : "", finding->kind,
+                  finding->text);
+}
+
+/* Whatever was killed where: the log is whole, and the index says what it says. */
+static void check_fsck(const char *when)
+{
+    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
+    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_error_t err = {0};
+    char url[PLACE_SIZE + 8];
+
+    (void)snprintf(url, sizeof(url), "local:%s", store);
+    how.found = tell_finding;
+    if (once_local_fsck(url, &how, &report, &err) != ONCE_OK) {
+        fail_msg("%s: %s", when, err.text);
+    }
+    assert_int_equal(report.problems, 0);
+    assert_int_equal(report.index, ONCE_LOCAL_INDEX_OK);
+    assert_int_equal(report.damaged + report.missing, 0);
+    assert_true(report.completed > 0);
+}
+
 static void test_processes(void **state)
 {
     const char *soak = getenv("ONCE_SOAK_SECONDS");
@@ -365,10 +392,13 @@ static void test_processes(void **state)
         (unsigned long long)shared->lost, place_count(store, "segments", ".log"));
     assert_true(kills > 10 && stops > 3);
     assert_true(shared->replays > 0 && shared->takeovers > 0);
+    check_fsck("as it was left");
     check_all("the index that was left");
+    check_fsck("after it was used again");
     place_join(path, store, "index");
     assert_int_equal(unlink(path), 0);
     check_all("an index made anew");
+    check_fsck("with an index made anew");
     place_remove(base);
     (void)munmap(shared, sizeof(*shared));
 }
