@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "cli/bench_limit.h"
 #include "cli/commands.h"
 #include "cli/histogram.h"
 #include "cli/json.h"
@@ -50,6 +51,8 @@ struct bench {
     uint64_t start_ns, end_ns, cpu_ns;
     int error; /* once_code_t, the first one */
     once__cli_histogram_t latency;
+    int has_limit;
+    once__cli_limit_t limit; /* of the disk */
 };
 
 static uint64_t clock_ns(void)
@@ -251,7 +254,23 @@ static int print_json(const bench_t *bench)
         once__cli_json_real(&latency, percentiles[i].name, (double)ns / 1000.0);
     }
     once__cli_json_nest(&json, "latency_us", &latency);
+    if (bench->has_limit) {
+        once__cli_json_t limit;
+        once__cli_json_start(&limit);
+        once__cli_json_real(&limit, "pairs_per_second", bench->limit.pairs_per_second);
+        once__cli_json_real(&limit, "cpu_us_per_pair", bench->limit.cpu_us_per_pair);
+        once__cli_json_real(&limit, "latency_us", bench->limit.latency_us);
+        once__cli_json_nest(&json, "limit", &limit);
+    }
     return once__cli_json_print(&json);
+}
+
+/* Beside a figure: what the disk allows. */
+static void print_limit(const bench_t *bench, const char *before, int digits, double value)
+{
+    if (bench->has_limit) {
+        printf("; limit %s%.*f", before, digits, value);
+    }
 }
 
 static int print_text(const bench_t *bench)
@@ -259,14 +278,17 @@ static int print_text(const bench_t *bench)
     printf("pairs    %" PRIu64 " claimed and completed in %.2f s, %" PRIu64 " in flight, %zu bytes "
            "each\n",
            bench->finished, seconds_taken(bench), bench->inflight, bench->response.body.len);
-    printf("rate     %.0f pairs/s\n", (double)bench->finished / seconds_taken(bench));
-    printf("cpu      %.1f us per pair, of this process\n", per_pair_us(bench, bench->cpu_ns));
-    fputs("latency ", stdout);
+    printf("rate     %.0f pairs/s", (double)bench->finished / seconds_taken(bench));
+    print_limit(bench, "", 0, bench->limit.pairs_per_second);
+    printf("\ncpu      %.1f us per pair, of this process", per_pair_us(bench, bench->cpu_ns));
+    print_limit(bench, "", 1, bench->limit.cpu_us_per_pair);
+    fputs("\nlatency ", stdout);
     for (size_t i = 0; i < sizeof(percentiles) / sizeof(percentiles[0]); i++) {
         uint64_t ns = once__cli_histogram_at(&bench->latency, percentiles[i].share);
         printf(" %s %.3f ms", percentiles[i].name, (double)ns / 1e6);
     }
-    puts("");
+    print_limit(bench, "p50 ", 3, bench->limit.latency_us / 1000.0);
+    puts(bench->has_limit ? " ms" : "");
     return ONCE__CLI_OK;
 }
 
@@ -293,7 +315,7 @@ static int check_settings(const once__cli_call_t *call, const settings_t *set)
     return ONCE__CLI_OK;
 }
 
-static int measure(bench_t *bench, const settings_t *set)
+static int measure(bench_t *bench, const char *url, const settings_t *set)
 {
     bench->error = prepare(bench, set);
     if (bench->error == ONCE_OK) {
@@ -302,6 +324,8 @@ static int measure(bench_t *bench, const settings_t *set)
     if (bench->error != ONCE_OK) {
         return once__cli_store_failed("go on with the bench", bench->error);
     }
+    bench->has_limit =
+        once__cli_bench_limit(url, bench->inflight, bench->response.body.len, &bench->limit);
     return set->json ? print_json(bench) : print_text(bench);
 }
 
@@ -320,7 +344,7 @@ static int run_bench(const once__cli_call_t *call)
     }
     code = once__cli_open_url(call->url, none, &bench->once);
     if (code == ONCE__CLI_OK) {
-        code = measure(bench, call->settings);
+        code = measure(bench, call->url, call->settings);
     }
     once__cli_close(bench->once); /* calls back what is left: the slots must still be there */
     once_policy_free(bench->policy);
@@ -348,7 +372,8 @@ const once__cli_command_t once__cli_bench_store = {
     .summary = "measures claims and completions per second, CPU and latency",
     .details =
         "Fills the store with records that expire after a minute. The latency is that of a pair:\n"
-        "from asking until the completion is durable.\n",
+        "from asking until the completion is durable. With a local store the limit of its disk\n"
+        "stands beside each figure: the same bytes appended and synced, and nothing else.\n",
     .store = ONCE__CLI_MAY_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

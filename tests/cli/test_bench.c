@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "local.h"
 #include "records.h"
 
 static double real_of(const json_t *object, const char *name)
@@ -40,6 +41,36 @@ static void every_pair_is_counted(void **state)
     once_close(once, 0);
 }
 
+/* What the disk allows stands beside it; nothing is left of the measurement. */
+static void the_limit_of_the_disk(void **state)
+{
+    const json_t *limit;
+    json_t *result;
+    place_t place;
+    int names;
+    run_t r;
+
+    place_make(&place, "");
+    r = run("bench", "store", place.url, "--pairs", "100", NULL);
+    assert_run(r, ONCE__CLI_OK);
+    assert_has(r.out, "pairs/s; limit ");
+    assert_has(r.out, "of this process; limit ");
+    assert_has(r.out, "; limit p50 ");
+    run_free(&r);
+    names = count_names(place.store);
+    r = run("bench", "store", place.url, "--pairs", "100", "--json", NULL);
+    assert_run(r, ONCE__CLI_OK);
+    result = json_line(r.out, 0);
+    limit = json_object_get(result, "limit");
+    assert_true(real_of(limit, "pairs_per_second") > 0);
+    assert_true(real_of(limit, "cpu_us_per_pair") > 0);
+    assert_true(real_of(limit, "latency_us") > 0);
+    json_decref(result);
+    run_free(&r);
+    assert_int_equal(count_names(place.store), names);
+    place_remove(&place);
+}
+
 static void ends_after_its_time(void **state)
 {
     run_t r = run("bench", "store", "memory:?max_records=100000000&max_bytes=100g", "--seconds",
@@ -48,6 +79,7 @@ static void ends_after_its_time(void **state)
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "pairs/s");
     assert_has(r.out, "p999");
+    assert_lacks(r.out, "limit"); /* of no disk */
     run_free(&r);
 }
 
@@ -66,6 +98,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_is_counted),
+        cmocka_unit_test(the_limit_of_the_disk),
         cmocka_unit_test(ends_after_its_time),
         cmocka_unit_test(a_full_store_is_told),
     };
