@@ -63,19 +63,23 @@ static const char *segment(const place_t *place, uint32_t number)
     return inside(place, name);
 }
 
-/* Where the n-th frame of a segment begins (from 0), or where the first place without one is: n = -1. */
+/*
+ * Where the n-th frame of a segment begins (from 0), or where the first place without one is: n = -1. The frame is valid until the
+ * next call.
+ */
 static uint64_t find_frame(const place_t *place, uint32_t number, int n, once__frame_t *frame)
 {
-    bytes_t bytes = read_bytes(segment(place, number));
+    static bytes_t bytes;
     once__place_t at = {number, ONCE__SEGMENT_HEADER};
 
+    free(bytes.data);
+    bytes = read_bytes(segment(place, number));
     while (n-- != 0 && once__frame_read(frame, at, bytes.data + at.offset, bytes.len - at.offset)) {
         at.offset += frame->size;
     }
     if (n >= -1) {
         (void)once__frame_read(frame, at, bytes.data + at.offset, bytes.len - at.offset);
     }
-    free(bytes.data);
     return at.offset;
 }
 
