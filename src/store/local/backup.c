@@ -183,7 +183,7 @@ static int write_segment(copy_t *copy, once__image_t *image, uint64_t limit)
     end = find_end(image, limit < image->size ? limit : image->size, &copy->told->damaged);
     end = limit < image->size ? limit : end;
     once__segment_name(name, image->number, "log");
-    code = once__image_write(copy->segments_fd, name, &header, image->data, end);
+    code = once__image_write(&once__real_disk, copy->segments_fd, name, &header, image->data, end);
     if (code != ONCE_OK) {
         return fail(copy, "cannot write to");
     }

@@ -7,6 +7,7 @@
 #include "core/url.h"
 #include "loop/env.h"
 #include "store/local/check.h"
+#include "store/local/log.h"
 #include "store/local/look.h"
 
 int once__local_url(once__url_t *url, const char *text, once_error_t *err)
@@ -94,8 +95,8 @@ static int check_and_repair(once__check_t *check, int repair)
     return repair && check->report->problems > 0 ? once__check_repair(check) : ONCE_OK;
 }
 
-static int check_path(const char *path, const once_local_fsck_t *how, once_local_report_t *report,
-                      once_error_t *err)
+static int check_path(const char *path, const once__disk_t *disk, const once_local_fsck_t *how,
+                      once_local_report_t *report, once_error_t *err)
 {
     once__directory_t directory;
     once__check_t check = {.directory = &directory, .how = how, .report = report, .err = err};
@@ -104,6 +105,7 @@ static int check_path(const char *path, const once_local_fsck_t *how, once_local
     if (code != ONCE_OK) {
         return code;
     }
+    directory.disk = disk;
     check.now = once__real_env.wall_ms(once__real_env.data);
     if (how->repair) {
         code = once__directory_lock(&directory, LOCK_EX);
@@ -123,16 +125,17 @@ static int check_path(const char *path, const once_local_fsck_t *how, once_local
 }
 
 /* Opens the repaired store once, which makes its index, and looks again. */
-static int look_again(const char *path, once_local_report_t *report, once_error_t *err)
+static int look_again(const char *path, const once__disk_t *disk, once_local_report_t *report,
+                      once_error_t *err)
 {
     static const once_local_fsck_t quiet = ONCE_LOCAL_FSCK_INIT;
     once_local_report_t after = ONCE_LOCAL_REPORT_INIT;
     once__directory_t directory;
-    int code = once__directory_open(&directory, path, err);
+    int code = once__directory_open_on(&directory, path, disk, err);
 
     if (code == ONCE_OK) {
         once__directory_close(&directory);
-        code = check_path(path, &quiet, &after, err);
+        code = check_path(path, disk, &quiet, &after, err);
     }
     if (code == ONCE_OK) {
         report->left = after.left;
@@ -146,6 +149,12 @@ static int look_again(const char *path, once_local_report_t *report, once_error_
 int once_local_fsck(const char *url, const once_local_fsck_t *how, once_local_report_t *report,
                     once_error_t *err)
 {
+    return once__local_fsck(url, &once__real_disk, how, report, err);
+}
+
+int once__local_fsck(const char *url, const once__disk_t *disk, const once_local_fsck_t *how,
+                     once_local_report_t *report, once_error_t *err)
+{
     once_local_fsck_t options = ONCE_LOCAL_FSCK_INIT;
     once_local_report_t all = ONCE_LOCAL_REPORT_INIT;
     once_error_t why = {0};
@@ -157,9 +166,9 @@ int once_local_fsck(const char *url, const once_local_fsck_t *how, once_local_re
         return code;
     }
     memcpy(&options, how, how->size < sizeof(options) ? how->size : sizeof(options));
-    code = check_path(parsed.path, &options, &all, &why);
+    code = check_path(parsed.path, disk, &options, &all, &why);
     if (code == ONCE_OK && options.repair && all.problems > 0) {
-        code = look_again(parsed.path, &all, &why);
+        code = look_again(parsed.path, disk, &all, &why);
     }
     all.size = report->size;
     memcpy(report, &all, size);

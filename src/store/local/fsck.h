@@ -8,6 +8,12 @@
 
 #include "core/url.h"
 
+struct once__disk;
+
+/* As once_local_fsck, with another disk under it. For tests. */
+int once__local_fsck(const char *url, const struct once__disk *disk, const once_local_fsck_t *how,
+                     once_local_report_t *report, once_error_t *err);
+
 /* Parses the URL of a local store. ONCE_E_UNSUPPORTED: of another store; ONCE_E_CONFIG; ONCE_E_NOMEM. Free with once__url_free. */
 int once__local_url(once__url_t *url, const char *text, once_error_t *err);
 

@@ -219,7 +219,8 @@ static int write_all(int fd, const uint8_t *data, uint64_t len)
 }
 
 /* Whole pages, because segments are mapped; and no holes, because the file may become a spare and be written to again. */
-static int write_parts(int fd, once__segment_header_t *header, const uint8_t *data, uint64_t end)
+static int write_parts(const once__disk_t *disk, int fd, once__segment_header_t *header,
+                       const uint8_t *data, uint64_t end)
 {
     uint8_t head[ONCE__SEGMENT_HEADER], tail[2 * PAGE] = {0};
     once__place_t seal = {header->number, end};
@@ -232,15 +233,15 @@ static int write_parts(int fd, once__segment_header_t *header, const uint8_t *da
     return write_all(fd, head, sizeof(head)) == 0 &&
                    write_all(fd, frames, end - sizeof(head)) == 0 &&
                    write_all(fd, tail, header->size - end) == 0
-               ? fsync(fd)
+               ? disk->sync(disk->data, fd)
                : -1;
 }
 
-int once__image_write(int segments_fd, const char *name, once__segment_header_t *header,
-                      const uint8_t *data, uint64_t end)
+int once__image_write(const once__disk_t *disk, int segments_fd, const char *name,
+                      once__segment_header_t *header, const uint8_t *data, uint64_t end)
 {
-    int fd = openat(segments_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int code = fd >= 0 ? write_parts(fd, header, data, end) : -1;
+    int fd = openat(segments_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int code = fd >= 0 ? write_parts(disk, fd, header, data, end) : -1;
     int saved = errno;
 
     if (fd >= 0) {

@@ -7,6 +7,8 @@
 
 #include "store/local/frame.h"
 
+struct once__disk;
+
 typedef struct once__image {
     uint32_t number;
     int writing; /* its writer lives: there may be more by now */
@@ -57,8 +59,8 @@ void once__image_piece(once__image_t *image, uint64_t offset, once__piece_t *pie
  * the frame that seals it. Durable when it returns, except its name. ONCE_OK, or ONCE_E_IO, ONCE_E_FULL, ONCE_E_NOMEM
  * and errno.
  */
-int once__image_write(int segments_fd, const char *name, once__segment_header_t *header,
-                      const uint8_t *data, uint64_t end);
+int once__image_write(const struct once__disk *disk, int segments_fd, const char *name,
+                      once__segment_header_t *header, const uint8_t *data, uint64_t end);
 
 /*
  * The numbers of all segment files, sorted; malloc'd. `unfinished` counts files that are not segments yet. ONCE_OK, IO,

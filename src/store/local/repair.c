@@ -83,7 +83,7 @@ static int put_in_place(const once__check_t *check, once__segment_header_t *head
 
     once__segment_name(temp, header->number, "new");
     once__segment_name(name, header->number, "log");
-    if (once__image_write(fd, temp, header, data, end) != ONCE_OK ||
+    if (once__image_write(check->directory->disk, fd, temp, header, data, end) != ONCE_OK ||
         renameat(fd, temp, fd, name) != 0) {
         return fail(check, "cannot write", header->number);
     }
@@ -230,6 +230,15 @@ static int fill_gap(const once__check_t *check, const once__checked_t *before, u
     return ONCE_OK;
 }
 
+static int sync_segments(const once__check_t *check)
+{
+    const once__disk_t *disk = check->directory->disk;
+
+    return disk->sync_directory(disk->data, check->directory->segments_fd) == 0
+               ? ONCE_OK
+               : once__local_errno(check->err, "cannot write to", "segments");
+}
+
 /* Before the segments change: a summary must not be of a segment that is another one by now. */
 static int remove_summaries(const once__check_t *check)
 {
@@ -238,9 +247,7 @@ static int remove_summaries(const once__check_t *check)
             once__summary_remove(check->directory->segments_fd, check->segments[i].number);
         }
     }
-    return fsync(check->directory->segments_fd) == 0
-               ? ONCE_OK
-               : once__local_errno(check->err, "cannot write to", "segments");
+    return sync_segments(check);
 }
 
 int once__check_repair(once__check_t *check)
@@ -265,8 +272,6 @@ int once__check_repair(once__check_t *check)
             code = fill_gap(check, segment - 1, segment->number);
         }
     }
-    if (code == ONCE_OK && fsync(check->directory->segments_fd) != 0) {
-        code = once__local_errno(check->err, "cannot write to", "segments");
-    }
+    code = code == ONCE_OK ? sync_segments(check) : code;
     return code == ONCE_OK ? make_quarantine(check) : code;
 }
