@@ -141,8 +141,8 @@ static void answer_record(once__op_t *op, const once__record_t *record)
 }
 
 /*
- * Another process has written the record and is waiting for its sync. Until then a claim is told busy (or mismatch, which the
- * fingerprint settles for good), and everything else is asked for again.
+ * How the record ended was written by another process, which is waiting for its sync. Until then a claim is told busy (or mismatch,
+ * which the fingerprint settles for good), and everything else is asked for again.
  */
 static int answer_unsettled(once__op_t *op, const once__step_t *step)
 {
@@ -159,6 +159,8 @@ static int apply_event(once__records_t *records, once__op_t *op, const current_t
     uint64_t clock = records->clock != 0 ? records->clock : once__index_now(records->index);
     int ours = current->found && once__log_is_ours(records->log, current->entry.place);
     int durable = !current->found || once__log_is_durable(records->log, current->entry.place);
+    /* A claim or a renewal that is lost promised nothing: nobody waits for a process that stands still with one. */
+    int pending = current->found && current->record.head.state == ONCE_STATE_PENDING;
     once__step_t step;
 
     once__step(records->rules, current->found ? &current->record.head : NULL, &op->event, clock,
@@ -166,7 +168,7 @@ static int apply_event(once__records_t *records, once__op_t *op, const current_t
     op->outcome = step.outcome;
     op->now = step.now;
     op->head = step.next;
-    if (!durable && !ours) {
+    if (!durable && !ours && !pending) {
         op->head = current->record.head;
         op->head.state =
             ONCE_STATE_PENDING; /* how it ended is nobody's business before that is durable */
