@@ -332,7 +332,9 @@ static void glance(local_t *local, once__oplist_t *answers)
 
     once__oplist_init(&all);
     once__oplist_move(&all, &local->submitted);
+    expect_batch(local, &all);
     records->clock = once__index_now(records->index);
+    once__log_never_wait(records->log, records->clock);
     if (local->first_segment != once__index_first_segment(records->index)) {
         local->first_segment = once__index_first_segment(records->index);
         once__log_forget_readers(records->log);
@@ -412,7 +414,6 @@ static int open_log(local_t *local, uint64_t segment_size)
     if (local->records.log == NULL || local->glances.log == NULL) {
         return ONCE_E_NOMEM;
     }
-    once__log_never_wait(local->glances.log);
     return ONCE_OK;
 }
 

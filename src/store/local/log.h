@@ -94,8 +94,11 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
  */
 int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len);
 
-/* From now on reads never wait for the disk: ONCE_E_UNAVAILABLE instead, when what they want is not in memory. */
-void once__log_never_wait(once__log_t *log);
+/*
+ * From now on, which is `now` by the store's clock, reads never wait for the disk: ONCE_E_UNAVAILABLE instead, when what they want
+ * is not in memory. Told before each look, it spares each of its reads the clock.
+ */
+void once__log_never_wait(once__log_t *log, uint64_t now);
 
 /*
  * Gives back the mappings of segments that were dropped: their files take room until then. And asks again what of the others is in

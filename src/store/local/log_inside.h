@@ -54,8 +54,8 @@ struct once__log {
     once__window_t *window; /* of the active segment; NULL when there is none */
     uint64_t next_size;
     once__reader_t readers[ONCE__READERS]; /* by number */
-    int never_wait;                        /* reads give up when they would wait for the disk */
-    once__templates_t templates;           /* of the active segment */
+    uint64_t never_wait; /* since when reads give up that would wait for the disk; 0: they wait */
+    once__templates_t templates; /* of the active segment */
     struct {
         uint8_t *bytes;
         size_t size;

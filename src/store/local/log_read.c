@@ -99,7 +99,7 @@ static uint8_t *grow_buffer(once__log_t *log, unsigned which, size_t size)
  */
 static int is_resident(const once__log_t *log, once__reader_t *reader, uint64_t from, uint64_t to)
 {
-    uint64_t now = once__index_now(log->config.index);
+    uint64_t now = log->never_wait != 0 ? log->never_wait : once__index_now(log->config.index);
     size_t bytes = (size_t)(reader->size / PAGE + 8) / 8;
 
     if (reader->resident == NULL || now - reader->resident_at > RESIDENT_MS) {
@@ -124,9 +124,9 @@ static int is_resident(const once__log_t *log, once__reader_t *reader, uint64_t 
     return 1;
 }
 
-void once__log_never_wait(once__log_t *log)
+void once__log_never_wait(once__log_t *log, uint64_t now)
 {
-    log->never_wait = 1;
+    log->never_wait = now;
 }
 
 /*
@@ -266,7 +266,7 @@ static int read_frame(once__log_t *log, unsigned which, once__place_t place, onc
         return copy_frame(log, which, reader->map + place.offset, reader->size - place.offset,
                           place, frame);
     }
-    return log->never_wait ? ONCE_E_UNAVAILABLE : fetch_frame(log, which, place, frame);
+    return log->never_wait != 0 ? ONCE_E_UNAVAILABLE : fetch_frame(log, which, place, frame);
 }
 
 /* Puts together what the frame says and what it refers to. */
