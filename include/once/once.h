@@ -113,8 +113,9 @@ ONCE_API ONCE_MUST_CHECK int once_open(const char *url, const once_options_t *op
 ONCE_API int once_fd(const once_t *once);
 
 /*
- * Why the store cannot be used at the moment, in words: what a server refused, or how it must not be set up; of a local store, that
- * some of it was found damaged when it was opened. Empty when there is nothing to tell. Written to `text`, cut to `size` bytes with the terminator; no credential is in it. Returns its length.
+ * Why the store cannot be used at the moment, in words: what a server refused, or how it must not be set up; of a local store,
+ * that some of it was found damaged when it was opened. Empty when there is nothing to tell. Written to `text`, cut to `size` bytes
+ * with the terminator; no credential is in it. Returns its length.
  */
 ONCE_API size_t once_trouble(once_t *once, char *text, size_t size);
 
