@@ -231,6 +231,7 @@ static void all_segments_missing(void **state)
     make_store(&place, "");
     assert_int_equal(unlink(inside(&place, "index")), 0);
     assert_int_equal(unlink(inside(&place, "segments/00000001.log")), 0);
+    assert_int_equal(unlink(inside(&place, "segments/extent")), 0);
     assert_int_equal(rmdir(inside(&place, "segments")), 0);
     assert_open_fails(place.url, ONCE_E_CORRUPT, "/segments is missing; restore it from a backup");
     r = run("fsck", place.url, NULL);

@@ -718,34 +718,6 @@ static void test_bits_that_change_meanwhile(void **state)
     assert_int_equal(once_close(other, 5000), ONCE_OK);
 }
 
-static void test_a_missing_segment_is_told(void **state)
-{
-    char path[PLACE_SIZE];
-    once_error_t err = {0};
-    once_t *once;
-
-    for (unsigned i = 0; i < 4; i++) {
-        char key[16];
-        (void)snprintf(key, sizeof(key), "key-%u", i);
-        do_all(the.once, key, 200, 40000);
-    }
-    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
-    place_join(path, the.store, "segments/00000002.log");
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(place_try(the.store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
-    assert_non_null(strstr(err.text, "00000002"));
-    place_join(path, the.store, "index");
-    (void)unlink(path);
-    assert_int_equal(place_try(the.store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
-    assert_non_null(strstr(err.text, "00000002"));
-}
-
-static int end_closed(void **state)
-{
-    the.once = NULL;
-    return end(state);
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
@@ -767,7 +739,6 @@ int main(void)
         TEST(test_changed_bits_after_a_crash),
         TEST(test_a_changed_header_is_told),
         TEST(test_bits_that_change_meanwhile),
-        cmocka_unit_test_setup_teardown(test_a_missing_segment_is_told, start, end_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@
 #include "core/secrets.h"
 #include "core/units.h"
 #include "store/local/directory.h"
+#include "store/local/extent.h"
 #include "store/local/format.h"
 #include "store/local/fsck.h"
 #include "store/local/image.h"
@@ -125,6 +126,7 @@ static void close_destination(copy_t *copy, int ok)
         (void)unlinkat(copy->fd, "format", 0);
         (void)unlinkat(copy->fd, "format.new", 0);
         (void)unlinkat(copy->fd, "secrets", 0);
+        (void)unlinkat(copy->segments_fd, "extent", 0);
         (void)unlinkat(copy->fd, "segments", AT_REMOVEDIR);
     }
     if (copy->segments_fd >= 0) {
@@ -218,6 +220,31 @@ static int copy_segment(copy_t *copy, uint32_t number)
     return code;
 }
 
+/* What the copy has must be there when it is used: also all of it when it has come back from an archive. */
+static int write_extent(const copy_t *copy)
+{
+    once__extent_t extent;
+    uint32_t *numbers;
+    uint64_t unfinished;
+    size_t count;
+    int fd = -1, ok = 1;
+
+    if (once__image_list(copy->segments_fd, &numbers, &count, &unfinished) != ONCE_OK) {
+        return fail(copy, "cannot read");
+    }
+    if (count > 0) {
+        extent.first = numbers[0];
+        extent.last = numbers[count - 1];
+        fd = once__extent_write(&once__real_disk, copy->segments_fd, &extent);
+        ok = fd >= 0 && fdatasync(fd) == 0;
+    }
+    free(numbers);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return ok && fsync(copy->segments_fd) == 0 ? ONCE_OK : fail(copy, "cannot write to");
+}
+
 /* From the oldest to the newest of the beginning; further when one was dropped, because what counted in it moved on. */
 static int copy_segments(copy_t *copy)
 {
@@ -240,7 +267,7 @@ static int copy_segments(copy_t *copy)
             copy->told->progress(number - first + 1, end - first, copy->told->data);
         }
     }
-    return fsync(copy->segments_fd) == 0 ? ONCE_OK : fail(copy, "cannot write to");
+    return write_extent(copy);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the rest */

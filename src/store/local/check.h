@@ -7,6 +7,7 @@
 #include <once/local.h>
 
 #include "store/local/directory.h"
+#include "store/local/extent.h"
 #include "store/local/image.h"
 #include "store/local/newest.h"
 
@@ -48,6 +49,9 @@ once__checked_t *once__check_segment(const once__check_t *check, uint32_t number
 
 /* Compares the index with what was read, if there is one to compare. Takes the shared lock unless `alone`. Errors as above. */
 int once__check_index(once__check_t *check, int alone);
+
+/* Tells of segments that must exist and do not, before the first one that was read and behind the last. */
+void once__check_ends(once__check_t *check, const once__extent_t *extent);
 
 /* Puts right what was found. The caller has the store to himself; the index is gone then. Errors as above. */
 int once__check_repair(once__check_t *check);

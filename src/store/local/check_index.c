@@ -299,21 +299,13 @@ static int has_file(const once__check_t *check, uint32_t number)
     return fstatat(check->directory->segments_fd, name, &st, 0) == 0;
 }
 
-/* Before the first one that there is, and behind the last one: gaps that only the index can tell. */
+/* What the index knows of must be there. What is dropped meanwhile it knows of no more. */
 static void find_missing(const compare_t *compare)
 {
-    once__check_t *check = compare->check;
-    uint32_t end = once__index_end_segment(compare->index);
+    once__extent_t extent = {once__index_first_segment(compare->index),
+                             once__index_end_segment(compare->index) - 1};
 
-    for (uint32_t n = once__index_first_segment(compare->index); n < end; n++) {
-        int inside = check->count > 0 && n > check->segments[0].number &&
-                     n < check->segments[check->count - 1].number;
-        if (!inside && !has_file(check, n) && n >= once__index_first_segment(compare->index)) {
-            once_local_finding_t finding = {.kind = "missing", .segment = n};
-            check->report->missing++;
-            once__check_found(check, &finding, "segment %08x is missing", n);
-        }
-    }
+    once__check_ends(compare->check, &extent);
 }
 
 /* A program that was killed while it dropped a segment leaves its file: nothing in it counts. */
@@ -364,6 +356,7 @@ static int compare_index(once__check_t *check)
 int once__check_index(once__check_t *check, int alone)
 {
     char identity[ONCE__IDENTITY_SIZE];
+    once__extent_t extent;
     int code = alone ? ONCE_OK : once__directory_lock(check->directory, LOCK_SH);
 
     if (code == ONCE_OK && once__directory_has_index(check->directory)) {
@@ -374,5 +367,8 @@ int once__check_index(once__check_t *check, int alone)
         identity[0] != '\0' && code == ONCE_OK && once__directory_is_known(check->directory)
             ? ONCE_LOCAL_INDEX_LEFT
             : ONCE_LOCAL_INDEX_NONE;
+    if (once__extent_read(check->directory->segments_fd, &extent)) {
+        once__check_ends(check, &extent);
+    }
     return ONCE_OK;
 }

@@ -346,6 +346,29 @@ static void tell_missing(once__check_t *check, const once__checked_t *before,
     }
 }
 
+/* What was dropped meanwhile need not exist. Without an index nobody knows but the extent, which is written before a file goes. */
+static int was_dropped(const once__check_t *check, uint32_t number)
+{
+    once__extent_t extent;
+
+    return once__extent_read(check->directory->segments_fd, &extent) && number < extent.first;
+}
+
+void once__check_ends(once__check_t *check, const once__extent_t *extent)
+{
+    uint64_t size;
+
+    for (uint32_t n = extent->first; n <= extent->last; n++) {
+        int inside = check->count > 0 && n > check->segments[0].number &&
+                     n < check->segments[check->count - 1].number;
+        if (!inside && !exists(check, n, &size) && !was_dropped(check, n)) {
+            once_local_finding_t finding = {.kind = "missing", .segment = n};
+            check->report->missing++;
+            once__check_found(check, &finding, "segment %08x is missing", n);
+        }
+    }
+}
+
 int once__check_log(once__check_t *check)
 {
     size_t count, old = check->count;

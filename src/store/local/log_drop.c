@@ -72,6 +72,9 @@ static int forget_segment(once__log_t *log, uint32_t number)
 
     once__log_lock_segments(log);
     if (once__index_first_segment(index) == number) {
+        code = once__log_set_extent(log, number + 1, once__index_end_segment(index) - 1);
+    }
+    if (code == ONCE_OK && once__index_first_segment(index) == number) {
         once__index_set_first_segment(index, number + 1);
         atomic_store(&info->state, ONCE__SEGMENT_NONE);
         remove_file(log, number, info->size);

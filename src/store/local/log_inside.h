@@ -87,6 +87,12 @@ int once__log_start(once__log_t *log, uint64_t size);
  */
 void once__log_lock_segments(once__log_t *log);
 
+/*
+ * Says durably that the segments from `first` to `last` must exist. Locked, behind the sync that brings the newest one to the
+ * directory, and before the oldest one goes. ONCE_OK, ONCE_E_FULL, ONCE_E_IO.
+ */
+int once__log_set_extent(once__log_t *log, uint32_t first, uint32_t last);
+
 /* Writes the frame that seals a segment of `size` bytes behind its last one. Everything before is synced. */
 void once__log_write_seal(const once__log_t *log, int fd, once__place_t end, uint64_t size);
 

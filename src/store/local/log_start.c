@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/local/extent.h"
+
 #define TEMP_SIZE 48
 
 void once__segment_name(char out[ONCE__SEGMENT_NAME], uint32_t number, const char *suffix)
@@ -133,6 +135,7 @@ void once__log_lock_segments(once__log_t *log)
     next = once__index_next_segment(index);
     once__segment_name(name, next, "log");
     if (next != 0 && fstatat(log->config.directory_fd, name, &st, 0) == 0) {
+        (void)once__log_sync_directory(log);
         once__index_add_segment(index, next, ONCE__SEGMENT_SEALED, (uint64_t)st.st_size, 0);
     }
     gone = once__index_first_segment(index) - 1;
@@ -142,12 +145,42 @@ void once__log_lock_segments(once__log_t *log)
     }
 }
 
+int once__log_set_extent(once__log_t *log, uint32_t first, uint32_t last)
+{
+    once__extent_t extent = {first, last};
+    int fd = once__extent_write(log->config.disk, log->config.directory_fd, &extent);
+    int code = fd >= 0 ? once__log_sync_fd(log, fd) : once__log_errno();
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return code;
+}
+
+/* The name of the file, which makes it the segment, and from then on it must exist. */
+static int name_segment(once__log_t *log, uint32_t number, const char *temp)
+{
+    int directory_fd = log->config.directory_fd, code;
+    char name[ONCE__SEGMENT_NAME];
+
+    once__segment_name(name, number, "log");
+    if (once__extent_make(directory_fd) != 0 ||
+        renameat(directory_fd, temp, directory_fd, name) != 0) {
+        return once__log_errno();
+    }
+    /* If this fails, the file stays: it is empty, whoever begins a segment next takes its name, and it may have to exist already. */
+    code = once__log_sync_directory(log);
+    return code == ONCE_OK
+               ? once__log_set_extent(log, once__index_first_segment(log->config.index), number)
+               : code;
+}
+
 /* Gives the file its number and its header. The segments are locked. */
 static int enter_segment(once__log_t *log, once__segment_t *segment, const char *temp)
 {
     once__segment_header_t header = {.size = segment->size};
     once__index_t *index = log->config.index;
-    char name[ONCE__SEGMENT_NAME];
+    int code;
     /* What an earlier use left behind should not look like a torn tail: zeros behind the header. */
     uint8_t begin[ONCE__SEGMENT_HEADER + ONCE__FRAME_HEADER] = {0};
 
@@ -164,12 +197,9 @@ static int enter_segment(once__log_t *log, once__segment_t *segment, const char 
     if (once__log_sync_fd(log, segment->fd) != ONCE_OK) {
         return ONCE_E_IO;
     }
-    once__segment_name(name, header.number, "log");
-    if (renameat(log->config.directory_fd, temp, log->config.directory_fd, name) != 0) {
-        return once__log_errno();
-    }
-    if (once__log_sync_directory(log) != ONCE_OK) {
-        return ONCE_E_IO;
+    code = name_segment(log, header.number, temp);
+    if (code != ONCE_OK) {
+        return code;
     }
     once__index_add_segment(index, header.number, ONCE__SEGMENT_ACTIVE, segment->size, 0);
     once__window_assign(index, log->window, log->rolled.number, header.number,

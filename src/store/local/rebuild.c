@@ -12,6 +12,7 @@
 
 #include "core/bytes.h"
 #include "core/units.h"
+#include "store/local/extent.h"
 #include "store/local/log.h"
 #include "store/local/look.h"
 #include "store/local/newest.h"
@@ -517,6 +518,34 @@ static int list_segments(const once__directory_t *directory, numbers_t *numbers)
     return code;
 }
 
+static int is_missing(const rebuild_t *rebuild, uint32_t number)
+{
+    return once__fail(rebuild->err, ONCE_E_CORRUPT,
+                      "local store: segment %08x is missing; restore it from a backup, or accept "
+                      "the loss with once fsck --repair",
+                      number);
+}
+
+/* The first and the last one: no gap between files tells of those. */
+static int check_extent(const rebuild_t *rebuild, numbers_t *numbers)
+{
+    once__extent_t extent;
+
+    if (!once__extent_read(rebuild->directory->segments_fd, &extent)) {
+        return ONCE_OK;
+    }
+    numbers->highest = extent.last > numbers->highest ? extent.last : numbers->highest;
+    if (extent.first > extent.last) {
+        return ONCE_OK;
+    }
+    if (numbers->count == 0 || numbers->list[0] > extent.first) {
+        return is_missing(rebuild, extent.first);
+    }
+    return numbers->list[numbers->count - 1] < extent.last
+               ? is_missing(rebuild, numbers->list[numbers->count - 1] + 1)
+               : ONCE_OK;
+}
+
 static int read_all(rebuild_t *rebuild, const uint32_t *numbers, size_t count)
 {
     if (count > ONCE__RING) {
@@ -527,11 +556,7 @@ static int read_all(rebuild_t *rebuild, const uint32_t *numbers, size_t count)
     for (size_t i = 0; i < count; i++) {
         int code;
         if (i > 0 && numbers[i] != numbers[i - 1] + 1) {
-            return once__fail(
-                rebuild->err, ONCE_E_CORRUPT,
-                "local store: segment %08x is missing; restore it from a backup, or accept "
-                "the loss with once fsck --repair",
-                numbers[i - 1] + 1);
+            return is_missing(rebuild, numbers[i - 1] + 1);
         }
         if (i == 0) {
             once__index_set_first_segment(rebuild->index, numbers[0]);
@@ -560,7 +585,8 @@ int once__rebuild(once__directory_t *directory, once__rebuilt_t *rebuilt, once_e
     rebuild.reader = once__log_open(&config);
     code = rebuild.reader != NULL ? list_segments(directory, &numbers) : ONCE_E_NOMEM;
     if (code == ONCE_OK) {
-        code = read_all(&rebuild, numbers.list, numbers.count);
+        code = check_extent(&rebuild, &numbers);
+        code = code == ONCE_OK ? read_all(&rebuild, numbers.list, numbers.count) : code;
     } else {
         (void)once__fail(err, code, "local store: cannot list the segments: %s",
                          once_error_text(code));

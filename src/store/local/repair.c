@@ -218,16 +218,34 @@ static int rewrite(const once__check_t *check, const once__checked_t *segment)
 }
 
 /* An empty segment in the place of a missing one: numbers must follow one another, so that a loss is always noticed. */
-static int fill_gap(const once__check_t *check, const once__checked_t *before, uint32_t end)
+static int fill_gap(const once__check_t *check, uint32_t begin, uint32_t end, uint64_t created)
 {
-    for (uint32_t n = before->number + 1; n < end; n++) {
-        once__segment_header_t header = {.number = n, .created = before->created};
+    for (uint32_t n = begin; n < end; n++) {
+        once__segment_header_t header = {.number = n, .created = created};
         int code = put_in_place(check, &header, NULL, ONCE__SEGMENT_HEADER);
         if (code != ONCE_OK) {
             return code;
         }
     }
     return ONCE_OK;
+}
+
+/* The same before the first one that there is, and behind the last. */
+static int fill_ends(const once__check_t *check)
+{
+    const once__checked_t *last = check->count > 0 ? &check->segments[check->count - 1] : NULL;
+    once__extent_t extent;
+    int code;
+
+    if (!once__extent_read(check->directory->segments_fd, &extent)) {
+        return ONCE_OK;
+    }
+    if (last == NULL) {
+        return fill_gap(check, extent.first, extent.last + 1, 0);
+    }
+    code = fill_gap(check, extent.first, check->segments[0].number, check->segments[0].created);
+    return code == ONCE_OK ? fill_gap(check, last->number + 1, extent.last + 1, last->created)
+                           : code;
 }
 
 static int sync_segments(const once__check_t *check)
@@ -269,9 +287,10 @@ int once__check_repair(once__check_t *check)
             code = rewrite(check, segment);
         }
         if (code == ONCE_OK && segment->gap) {
-            code = fill_gap(check, segment - 1, segment->number);
+            code = fill_gap(check, segment[-1].number + 1, segment->number, segment[-1].created);
         }
     }
+    code = code == ONCE_OK ? fill_ends(check) : code;
     code = code == ONCE_OK ? sync_segments(check) : code;
     return code == ONCE_OK ? make_quarantine(check) : code;
 }
