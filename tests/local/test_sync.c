@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/bytes.h"
@@ -350,6 +351,35 @@ static void test_a_renewal_does_not_wait(void **state)
     once_claim_drop(held);
 }
 
+/* Whoever stands still with a renewal that is not durable keeps the key no longer than his lease. */
+static void test_a_lease_ends_for_who_stands_still(void **state)
+{
+    time_t deadline = time(NULL) + 60;
+    once_t *other;
+    told_t told;
+
+    start("renew=off&reap=off");
+    other = place_open(the.store, "renew=off&reap=off&store_timeout=10s", NULL);
+    told = ask(the.once, "key", "lease=1s");
+    assert_int_equal(told.outcome, ONCE_RUN);
+    gate_set(&the.gate, 1);
+    assert_int_equal(once_renew_sync(told.claim, NULL), ONCE_OK);
+    wait_for_gate();
+    once_claim_drop(told.claim);
+    told = ask(other, "key", NULL);
+    assert_int_equal(told.outcome, ONCE_BUSY);
+    while (told.outcome == ONCE_BUSY && time(NULL) < deadline) {
+        assert_true(once_wait(other, 10) >= 0);
+        told = ask(other, "key", NULL);
+    }
+    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(told.epoch, 2);
+    assert_true(gate_is_busy(&the.gate));
+    once_claim_drop(told.claim);
+    gate_set(&the.gate, 0);
+    (void)once_close(other, 5000);
+}
+
 static void test_relaxed_claims_do_not_wait(void **state)
 {
     seen_t seen = {0};
@@ -381,6 +411,7 @@ int main(void)
         cmocka_unit_test_teardown(test_reading_needs_no_sync, end),
         cmocka_unit_test_teardown(test_a_replay_waits_for_no_other_sync, end),
         cmocka_unit_test_teardown(test_a_renewal_does_not_wait, end),
+        cmocka_unit_test_teardown(test_a_lease_ends_for_who_stands_still, end),
         cmocka_unit_test_teardown(test_relaxed_claims_do_not_wait, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
