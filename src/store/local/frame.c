@@ -5,7 +5,6 @@
 
 #include "core/bytes.h"
 #include "store/local/crc32c.h"
-#include "store/local/remains.h"
 
 #define FILLER_MAX ((uint64_t)1 << 20)
 
@@ -268,24 +267,6 @@ static uint64_t begin_search(const uint8_t *data, uint64_t size, once__place_t p
                : place.offset + 8;
 }
 
-/* Nothing behind the place says that it was durable. */
-static once__gap_t judge_end(const uint8_t *data, uint64_t size, once__place_t place,
-                             uint64_t *next)
-{
-    once__remains_t remains;
-
-    if (*next == 0 && once__get32(data + place.offset) == 0) {
-        return ONCE__GAP_END;
-    }
-    /* A crash loses blocks, not a bit: this was whole, and may have been acknowledged. */
-    if (once__frame_remains(&remains, data, place, size, 0) && remains.certain &&
-        !remains.nobodys) {
-        *next = place.offset + remains.size;
-        return ONCE__GAP_DAMAGE;
-    }
-    return ONCE__GAP_TORN;
-}
-
 once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
                                once__place_t place, uint64_t *next)
 {
@@ -307,7 +288,7 @@ once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint
         *next = *next != 0 ? *next : size;
         return ONCE__GAP_UNKNOWN;
     }
-    return judge_end(data, size, place, next);
+    return *next != 0 || once__get32(data + place.offset) != 0 ? ONCE__GAP_TORN : ONCE__GAP_END;
 }
 
 int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t size,
