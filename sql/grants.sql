@@ -10,7 +10,7 @@ BEGIN
         SELECT r.rolname, p.oid::regprocedure AS function
         FROM (VALUES
             ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
-                                       'lock', 'emit', 'accept', 'get', 'recorded']),
+                                       'lock', 'emit', 'accept', 'get', 'recorded', 'derive']),
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_secrets_load',
                                    'store_secrets_swap', 'stats', 'reap', 'sweep', 'settle', 'purge', 'get']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',

@@ -146,6 +146,14 @@ ONCE_API void once_pg_step_free(once_pg_step_t *step); /* NULL is fine */
 ONCE_API ONCE_MUST_CHECK int once_pg_lock(struct pg_conn *conn, const char *natural_key,
                                           once_error_t *err);
 
+/*
+ * A key for a step that a third party does: the same for every attempt, another one for every record and step, and it reveals
+ * nothing. Sends nothing. Unlike once_key_derive it needs not the key but the claim, and two scopes never get the same. Keys that
+ * are used anew after their ttl give the same one again: a third party should not remember longer than that.
+ */
+ONCE_API ONCE_MUST_CHECK int once_pg_derive(const char *claim, const char *step, once_key_t *key,
+                                            once_error_t *err);
+
 /* ---------------------------------------------------------------------------------------------------------- messages */
 
 typedef struct once_pg_event {

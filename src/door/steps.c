@@ -6,6 +6,8 @@
 
 #include <once/postgres.h>
 
+#include "core/bytes.h"
+#include "core/token.h"
 #include "core/units.h"
 #include "door/statement.h"
 
@@ -74,6 +76,22 @@ int once_pg_resume(PGconn *conn, const char *claim, once_pg_step_t **step, once_
 void once_pg_step_free(once_pg_step_t *step)
 {
     free(step);
+}
+
+int once_pg_derive(const char *claim, const char *step, once_key_t *key, once_error_t *err)
+{
+    char parent[2 * ONCE_ID_SIZE + 1];
+    uint8_t id[ONCE_ID_SIZE];
+    once__claim_ref_t ref;
+    int code = once__demand_claim(claim, err);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    (void)once__token_read(claim, id, &ref);
+    once__hex(parent, id, sizeof(id));
+    return once_key_derive(once__slice(parent, strlen(parent)),
+                           once__slice(step, step != NULL ? strlen(step) : 0), key, err);
 }
 
 int once_pg_lock(PGconn *conn, const char *natural_key, once_error_t *err)

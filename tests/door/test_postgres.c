@@ -275,6 +275,34 @@ static void steps_are_resumed_by_the_next_claim(void **state)
     once_pg_step_free(step);
 }
 
+static void a_third_party_gets_one_key_for_all_attempts(void **state)
+{
+    char token[ONCE_TOKEN_SIZE], again[ONCE_TOKEN_SIZE], alien[ONCE_TOKEN_SIZE];
+    once_key_t first, second, other_step, other_record;
+
+    claimed("derived", token);
+    assert_int_equal(once_pg_release(shop, token, 0, slice(""), &err), ONCE_OK);
+    claimed("derived", again);
+    claimed("derived-too", alien);
+    assert_string_not_equal(token, again);
+    assert_int_equal(once_pg_derive(token, "transfer", &first, &err), ONCE_OK);
+    assert_int_equal(once_pg_derive(again, "transfer", &second, &err), ONCE_OK);
+    assert_int_equal(once_pg_derive(again, "notify", &other_step, &err), ONCE_OK);
+    assert_int_equal(once_pg_derive(alien, "transfer", &other_record, &err), ONCE_OK);
+    assert_string_equal(first.text, second.text);
+    assert_string_not_equal(first.text, other_step.text);
+    assert_string_not_equal(first.text, other_record.text);
+    assert_int_equal(first.len, 55);
+    /* The same from SQL. */
+    assert_string_equal(sql_one(shop, "SELECT once.derive('%s', 'transfer')", token), first.text);
+    assert_string_equal(sql_one(shop, "SELECT once.derive('%s', 'notify')", again),
+                        other_step.text);
+    assert_string_equal(sql_state(shop, "SELECT once.derive('%s', '')", again), "ON004");
+    assert_string_equal(sql_state(shop, "SELECT once.derive('x', 'y')"), "ON004");
+    expect_error(once_pg_derive("x", "y", &first, &err), ONCE_E_INVALID, "not a claim");
+    expect_error(once_pg_derive(token, NULL, &first, &err), ONCE_E_INVALID, "step");
+}
+
 static void one_at_a_time_for_a_natural_key(void **state)
 {
     expect_error(once_pg_lock(shop, "account-1", &err), ONCE_E_INVALID, "none is open");
@@ -436,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_zombie_is_refused),
         cmocka_unit_test(renew_and_doubt),
         cmocka_unit_test(steps_are_resumed_by_the_next_claim),
+        cmocka_unit_test(a_third_party_gets_one_key_for_all_attempts),
         cmocka_unit_test(one_at_a_time_for_a_natural_key),
         cmocka_unit_test(events_and_messages),
         cmocka_unit_test(arguments_are_checked_before_anything_is_sent),

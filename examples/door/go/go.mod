@@ -1,0 +1,5 @@
+module payments
+
+go 1.19
+
+require github.com/lib/pq v1.10.9

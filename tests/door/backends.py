@@ -1,0 +1,112 @@
+"""The examples as they are, in each language: built where they must be, started, killed, started again."""
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from harness import environment
+from harness.nginx import die_with_parent
+from harness.wait import PATIENCE, Timeout
+
+EXAMPLES = os.path.join(environment.SOURCE, "examples", "door")
+PLACE = os.path.join(environment.BUILD, "door")
+LANGUAGES = ("c", "python", "node", "go")
+
+
+def run(command, directory, what):
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=400)
+    if done.returncode:
+        pytest.skip(f"{what}: {done.stderr[-500:]}")
+
+
+def command_node():
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("node and npm are not there: the example in Node cannot be tried")
+    place = os.path.join(PLACE, "node")
+    os.makedirs(place, exist_ok=True)
+    for name in ("package.json", "package-lock.json", "payments.js"):
+        shutil.copy(os.path.join(EXAMPLES, "node", name), place)
+    with open(os.path.join(place, "package.json"), encoding="utf-8") as file:
+        wanted = json.load(file)["dependencies"]["pg"]
+    try:
+        with open(os.path.join(place, "node_modules", "pg", "package.json"), encoding="utf-8") as file:
+            have = json.load(file)["version"]
+    except FileNotFoundError:
+        have = None
+    if have != wanted:
+        run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], place, "pg cannot be fetched")
+    return ["node", os.path.join(place, "payments.js")]
+
+
+def command_go():
+    if not shutil.which("go"):
+        pytest.skip("go is not there: the example in Go cannot be tried")
+    os.makedirs(PLACE, exist_ok=True)
+    program = os.path.join(PLACE, "payments-go")
+    os.environ.setdefault("GOTOOLCHAIN", "local")
+    os.environ.setdefault("CGO_ENABLED", "0")
+    run(["go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "."], os.path.join(EXAMPLES, "go"),
+        "the example in Go cannot be built")
+    return [program]
+
+
+@functools.lru_cache(maxsize=None)
+def command_of(language):
+    if language == "node":
+        return command_node()
+    if language == "go":
+        return command_go()
+    if language == "c":
+        return [os.path.join(environment.BUILD, "examples", "example_door")]
+    name = "payments" if language == "python" else language
+    return [sys.executable, os.path.join(EXAMPLES, "python", f"{name}.py")]
+
+
+class Backend:
+    """One program. `wire` is where it finds its database, `link` where others find it: both outlive it."""
+
+    def __init__(self, command, wire, link, user="shop", **more):
+        self.command, self.link = command, link
+        self.variables = dict(os.environ, PORT="0", PYTHONUNBUFFERED="1",
+                              DATABASE=f"postgres://{user}@{wire.name}/postgres?sslmode=disable", **more)
+        self.process = None
+        self.lines = []
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, env=self.variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
+        ready = threading.Event()
+        threading.Thread(target=self.read, args=(self.process.stdout, ready), daemon=True).start()
+        if not ready.wait(PATIENCE * 2):
+            raise Timeout("the backend did not say where it listens; it said:\n" + "\n".join(self.lines))
+        return self
+
+    def read(self, pipe, ready):
+        for line in pipe:
+            self.lines.append(line.rstrip("\n"))
+            if "listening on http://" in line:
+                host, port = line.strip().rsplit("/", 1)[1].split(":")
+                self.link.target = (host, int(port))
+                ready.set()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+    def restart(self):
+        self.kill()
+        return self.start()
+
+    def close(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait(PATIENCE)
