@@ -3,7 +3,7 @@
 # The words that can follow `once` and the words given.
 _once_commands() {
     case $1 in
-    '') echo gate demo keys stats reap fsck backup pg key secret conformance bench help --help --version ;;
+    '') echo gate consume demo keys stats reap fsck backup pg key secret conformance bench help --help --version ;;
     keys) echo list show settle release purge export ;;
     key) echo new derive hash compose check ;;
     secret) echo rotate ;;
@@ -19,6 +19,10 @@ _once_options() {
     gate)
         echo --upstream --listen --store --route --scope --tls-cert --tls-key --status --set --workers --nginx --module
         echo --print-config
+        ;;
+    consume)
+        echo --to --store --subscriber --id --fingerprint --order --concurrency --window --timeout --tries --backoff --backoff-max
+        echo --dead-letter --ttl --lease --recover --release --header --content-type --cacert --metrics --log --drain
         ;;
     'keys list') echo "$filter --wide --json" ;;
     'keys show') echo "$target --headers --body --force --json" ;;
@@ -49,7 +53,9 @@ _once_takes_value() {
     --older | --younger | --scope | --scope-hash | --limit | --key | --claim | --status | --header | --note | --max-stuck | \
         --count | --parent | --step | --principal | --action | --bucket | --at | --keep | --filter | --threads | --processes | \
         --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --listen | --store | --route | \
-        --set | --workers) return 0 ;;
+        --set | --workers | --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | --timeout | \
+        --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | --content-type | --metrics | \
+        --log | --drain) return 0 ;;
     esac
     return 1
 }
@@ -68,7 +74,7 @@ _once() {
         fi
     elif [ "$COMP_CWORD" = 2 ] && [ -n "$(_once_commands "$first")" ]; then
         words="$(_once_commands "$first") --help"
-    elif [[ $previous == --*-file || $previous =~ ^--(tls-.*|nginx|module)$ || ($first == backup && $current != -*) ]]; then
+    elif [[ $previous == --*-file || $previous =~ ^--(tls-.*|nginx|module|cacert)$ || ($first == backup && $current != -*) ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
     elif [ "$previous" = --state ]; then

@@ -3,6 +3,7 @@
 /* clang-format off */
 const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_gate,
+    &once__cli_consume,
     &once__cli_demo,
     &once__cli_keys_list,
     &once__cli_keys_show,

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 
 extern const once__cli_command_t once__cli_gate;
+extern const once__cli_command_t once__cli_consume;
 extern const once__cli_command_t once__cli_demo;
 extern const once__cli_command_t once__cli_keys_list;
 extern const once__cli_command_t once__cli_keys_show;

@@ -1,0 +1,103 @@
+#include "broker/kafka_conf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What the promises rest on is not the user's to change. */
+static const char *const fixed[] = {
+    "group.id",
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "partition.assignment.strategy",
+    "enable.partition.eof",
+    "enable.ssl.certificate.verification",
+    "ssl.endpoint.identification.algorithm",
+    "plugin.library.paths",
+};
+
+static const char *const settings[][2] = {
+    {"enable.auto.commit", "true"},
+    {"auto.commit.interval.ms", "1000"},
+    {"enable.auto.offset.store", "false"},
+    {"auto.offset.reset", "earliest"},
+    {"partition.assignment.strategy", "cooperative-sticky"},
+    {"queued.max.messages.kbytes", "32768"},
+    {"fetch.wait.max.ms", "100"},
+    {"ssl.endpoint.identification.algorithm", "https"},
+    {"socket.keepalive.enable", "true"},
+    {"reconnect.backoff.max.ms", "2000"},
+    {"client.id", "once"},
+};
+
+static int set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error, size_t size)
+{
+    char why[300];
+
+    if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK) {
+        return 0;
+    }
+    /* librdkafka's sentence would show the value, which may be a password. */
+    snprintf(error, size, "Kafka's property %s cannot be set like that", name);
+    return -1;
+}
+
+static int is_fixed(const char *name)
+{
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        if (strcmp(name, fixed[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int set_params(rd_kafka_conf_t *conf, const once__address_t *address, char *error,
+                      size_t size)
+{
+    for (size_t i = 0; i < address->param_count; i++) {
+        const char *name = address->params[i].name;
+        if (strcmp(name, "group") == 0) {
+            continue;
+        }
+        if (is_fixed(name)) {
+            snprintf(error, size, "Kafka's property %s is not to be changed", name);
+            return -1;
+        }
+        if (set(conf, name, address->params[i].value, error, size) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const char *group,
+                   char *error, size_t size)
+{
+    int bad = set(conf, "bootstrap.servers", address->hosts, error, size) != 0 ||
+              set(conf, "group.id", group, error, size) != 0;
+
+    for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
+        bad = set(conf, settings[i][0], settings[i][1], error, size);
+    }
+    if (!bad && address->user != NULL) {
+        const char *password = address->password != NULL ? address->password : "";
+        bad = set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+              set(conf, "sasl.username", address->user, error, size) != 0 ||
+              set(conf, "sasl.password", password, error, size) != 0;
+    }
+    return bad ? -1 : set_params(conf, address, error, size);
+}
+
+rd_kafka_conf_t *once__kafka_consumer_conf(const once__address_t *address, const char *group,
+                                           char *error, size_t size)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+
+    if (set_all(conf, address, group, error, size) != 0) {
+        rd_kafka_conf_destroy(conf);
+        return NULL;
+    }
+    return conf;
+}

@@ -1,0 +1,227 @@
+#include "broker/subscribe.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "broker/subscription.h"
+
+static once__delivered_t *delivered(const once__delivery_t *delivery)
+{
+    return (once__delivered_t *)(uintptr_t)delivery;
+}
+
+static int is_amqp(const char *scheme)
+{
+    return strcmp(scheme, "amqp") == 0 || strcmp(scheme, "amqps") == 0;
+}
+
+once__subscription_t *once__subscription_open(const char *url,
+                                              const once__subscription_options_t *options,
+                                              char *error, size_t size)
+{
+    once__subscription_t *made = NULL;
+    once__address_t address;
+
+    if (once__address_read(&address, url, error, size) != 0) {
+        once__address_free(&address);
+        return NULL;
+    }
+    if (strcmp(address.scheme, "kafka") == 0) {
+        made = once__kafka_subscription(&address, options, error, size);
+    } else if (is_amqp(address.scheme)) {
+        made = once__amqp_subscription(&address, options, error, size);
+    } else {
+        snprintf(error, size, "messages come from kafka://, amqp:// or amqps://");
+    }
+    if (made == NULL) {
+        once__address_free(&address);
+    }
+    return made;
+}
+
+const char *once__subscription_topic(const once__subscription_t *subscription)
+{
+    return subscription->topic;
+}
+
+const char *once__subscription_group(const once__subscription_t *subscription)
+{
+    return subscription->group;
+}
+
+int once__subscription_fd(const once__subscription_t *subscription)
+{
+    return subscription->fd;
+}
+
+int once__subscription_turn(once__subscription_t *subscription, size_t room)
+{
+    return subscription->ops->turn(subscription, subscription->stopped ? 0 : room);
+}
+
+void once__subscription_flush(once__subscription_t *subscription)
+{
+    subscription->ops->flush(subscription);
+}
+
+int64_t once__subscription_lag(once__subscription_t *subscription)
+{
+    return subscription->ops->lag(subscription);
+}
+
+int once__subscription_ready(const once__subscription_t *subscription)
+{
+    return subscription->ready;
+}
+
+void once__subscription_stop(once__subscription_t *subscription)
+{
+    if (!subscription->stopped) {
+        subscription->stopped = 1;
+        subscription->ops->stop(subscription);
+    }
+}
+
+void once__subscription_close(once__subscription_t *subscription)
+{
+    if (subscription != NULL) {
+        once__address_t address = subscription->address;
+        subscription->ops->close(subscription);
+        once__address_free(&address);
+    }
+}
+
+void once__delivery_done(once__delivery_t *delivery)
+{
+    once__subscription_t *from = delivered(delivery)->from;
+
+    from->ops->end(from, delivery, 1);
+}
+
+void once__delivery_drop(once__delivery_t *delivery)
+{
+    once__subscription_t *from = delivered(delivery)->from;
+
+    from->ops->end(from, delivery, 0);
+}
+
+int once__delivery_lost(const once__delivery_t *delivery)
+{
+    const once__subscription_t *from = delivered(delivery)->from;
+
+    return from->ops->lost(from, delivery);
+}
+
+void once__delivery_headers(once__delivery_t *delivery,
+                            void (*each)(void *data, once_slice_t name, once_slice_t value),
+                            void *data)
+{
+    delivered(delivery)->from->ops->headers(delivery, each, data);
+}
+
+typedef struct search {
+    const char *name;
+    size_t len;
+    once_slice_t *value;
+    int found;
+} search_t;
+
+static void look(void *data, once_slice_t name, once_slice_t value)
+{
+    search_t *search = data;
+
+    if (name.len == search->len && strncasecmp(name.data, search->name, name.len) == 0) {
+        *search->value = value;
+        search->found = 1;
+    }
+}
+
+int once__delivery_header(once__delivery_t *delivery, const char *name, once_slice_t *value)
+{
+    search_t search = {name, strlen(name), value, 0};
+
+    once__delivery_headers(delivery, look, &search);
+    return search.found;
+}
+
+void once__subscription_say(once__subscription_t *subscription, int is_trouble, const char *format,
+                            ...)
+{
+    char sentence[400];
+    va_list values;
+
+    if (subscription->options.said == NULL) {
+        return;
+    }
+    va_start(values, format);
+    vsnprintf(sentence, sizeof(sentence), format, values);
+    va_end(values);
+    subscription->options.said(subscription->options.data, is_trouble, sentence);
+}
+
+/* ------------------------------------------------------------------------------------------------- URL of a publisher */
+
+static int encode(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        int plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    strchr("-._~", c) != NULL;
+        if (plain) {
+            fputc(c, out);
+        } else {
+            fprintf(out, "%%%02X", (unsigned)c);
+        }
+    }
+    return ferror(out);
+}
+
+static void write_url(FILE *out, const once__address_t *address, int amqp)
+{
+    const char *separator = "?";
+
+    fprintf(out, "%s://", address->scheme);
+    if (address->user != NULL) {
+        encode(out, address->user);
+        fputc(':', out);
+        encode(out, address->password != NULL ? address->password : "");
+        fputc('@', out);
+    }
+    fprintf(out, "%s/", address->hosts);
+    if (amqp) { /* the exchange without a name leads to the queue that the routing key names */
+        fprintf(out, "%.*s/?routing_key=%%7Btopic%%7D", (int)strcspn(address->raw_path, "/"),
+                address->raw_path);
+        separator = "&";
+    }
+    for (size_t i = 0; i < address->param_count; i++) {
+        const char *name = address->params[i].name;
+        if (strcmp(name, "group") == 0 || strcmp(name, "auto.offset.reset") == 0) {
+            continue;
+        }
+        fputs(separator, out);
+        encode(out, name);
+        fputc('=', out);
+        encode(out, address->params[i].value);
+        separator = "&";
+    }
+}
+
+char *once__subscription_publish_url(const once__subscription_t *subscription)
+{
+    char *url = NULL;
+    size_t size;
+    FILE *out = open_memstream(&url, &size);
+
+    if (out == NULL) {
+        return NULL;
+    }
+    write_url(out, &subscription->address, is_amqp(subscription->address.scheme));
+    if (fclose(out) != 0) {
+        free(url);
+        return NULL;
+    }
+    return url;
+}

@@ -1,0 +1,178 @@
+/*
+ * What the record says about a message, before the handler sees it.
+ *
+ * Claims are asked for as long as the handler has room, and beyond that while the answers are duplicates: then many asks travel
+ * together. Under hold there is no beyond: a claim that is not about to be sent could only become an unknown that never ran.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "consume/inside.h"
+
+#define LOOKAHEAD_MAX 2048
+#define BUSY_MS       100 /* first pause; a claim that was left by a rebalance ends soon */
+#define BUSY_MAX_MS   5000
+#define PARKED_MS     10000 /* how often a parked message is asked about again */
+
+static void look_further(once__consumer_t *consumer)
+{
+    if (consumer->lookahead < LOOKAHEAD_MAX && once_policy_recover(consumer->policy) != ONCE_HOLD) {
+        consumer->lookahead += 4;
+    }
+}
+
+static void granted(once__item_t *item, once_answer_t *answer)
+{
+    once__consumer_t *consumer = item->consumer;
+
+    item->claim = once_answer_take_claim(answer);
+    item->pauses = 0;
+    consumer->lookahead /= 2;
+    once__item_stage(item, ONCE__GRANTED);
+    if (consumer->stopping || once__delivery_lost(item->delivery)) {
+        once__end_release(item, ONCE__NEXT_DROP);
+    }
+}
+
+static void replayed(once__item_t *item)
+{
+    look_further(item->consumer);
+    if (item->handled) { /* by us, when the store was away */
+        once__metric_count(item->consumer->counters.handled, 1);
+        once__say(item, ONCE__LINE_HANDLED);
+    } else {
+        once__metric_count(item->consumer->counters.duplicates, 1);
+        once__say(item, ONCE__LINE_DUPLICATE);
+    }
+    once__item_done(item);
+}
+
+static void busy(once__item_t *item, uint64_t lease_left)
+{
+    uint64_t ms = (uint64_t)BUSY_MS << (item->pauses < 6 ? item->pauses : 6);
+
+    item->pauses++;
+    ms = ms < BUSY_MAX_MS ? ms : BUSY_MAX_MS;
+    once__metric_count(item->consumer->counters.busy, 1);
+    once__say(item, ONCE__LINE_BUSY);
+    once__item_pause(item, ONCE__PAUSED, lease_left < ms ? lease_left + 1 : ms);
+}
+
+static void parked(once__item_t *item)
+{
+    uint64_t lease = once_policy_lease_ms(item->consumer->policy);
+
+    if (!item->parked) {
+        item->parked = 1;
+        item->consumer->parked++;
+        once__say(item, ONCE__LINE_PARKED);
+    }
+    once__item_pause(item, ONCE__PARKED, lease < PARKED_MS ? lease : PARKED_MS);
+}
+
+static void store_failed(once__item_t *item, int error)
+{
+    once__consumer_t *consumer = item->consumer;
+
+    consumer->store_trouble = 1;
+    item->pauses++;
+    snprintf(item->detail, sizeof(item->detail), "%s", once_error_text(error));
+    once__metric_count(consumer->counters.store_errors, 1);
+    once__say(item, ONCE__LINE_STORE);
+    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item));
+}
+
+static void answered(once_t *once, once_answer_t *answer, void *data)
+{
+    once__item_t *item = data;
+
+    if (once_answer_error(answer) == ONCE_OK) {
+        item->consumer->store_trouble = 0;
+        if (item->parked && once_answer_outcome(answer) != ONCE_UNKNOWN) {
+            item->parked = 0;
+            item->consumer->parked--;
+        }
+    }
+    switch (once_answer_outcome(answer)) {
+    case ONCE_RUN:
+        granted(item, answer);
+        break;
+    case ONCE_REPLAY:
+        replayed(item);
+        break;
+    case ONCE_MISMATCH:
+        item->reason = ONCE__MISMATCH_REASON;
+        strcpy(item->detail, "the id was used with another payload");
+        once__bury(item);
+        break;
+    case ONCE_UNKNOWN:
+        parked(item);
+        break;
+    case ONCE_BUSY:
+        busy(item, once_answer_retry_after_ms(answer));
+        break;
+    default:
+        store_failed(item, once_answer_error(answer));
+        break;
+    }
+}
+
+static int begin(once__item_t *item)
+{
+    once__consumer_t *consumer = item->consumer;
+    once_ask_t ask = ONCE_ASK_INIT;
+    once_body_t *body = NULL;
+    once_slice_t none = {"", 0};
+    int error = ONCE_OK;
+
+    ask.scope = (once_slice_t){consumer->subscriber, strlen(consumer->subscriber)};
+    ask.key = (once_slice_t){item->key.text, item->key.len};
+    ask.method = (once_slice_t){"message", 7};
+    if (consumer->settings->fingerprint == ONCE_BODY_EXACT) {
+        ask.bytes = item->delivery->payload;
+    } else {
+        body = once_body_new(consumer->settings->fingerprint, none);
+        error = body == NULL ? ONCE_E_NOMEM
+                             : once_body_add(body, item->delivery->payload.data,
+                                             item->delivery->payload.len);
+        ask.body = body;
+    }
+    if (error == ONCE_OK) {
+        error = once_begin(consumer->once, &ask, answered, item);
+    }
+    once_body_free(body);
+    return error;
+}
+
+static void ask_about(once__item_t *item)
+{
+    int error;
+
+    if (once__delivery_lost(item->delivery)) {
+        once__item_drop(item);
+        return;
+    }
+    if (item->reason != NULL) {
+        once__bury(item);
+        return;
+    }
+    once__item_stage(item, ONCE__ASKING);
+    error = begin(item);
+    if (error != ONCE_OK) {
+        store_failed(item, error);
+    }
+}
+
+/* An answer never comes inside of once_begin: the list only grows at its end, by pauses that could not be made. */
+void once__ask_ready(once__consumer_t *consumer)
+{
+    once__items_t *ready = &consumer->stages[ONCE__READY];
+    const size_t limit = consumer->settings->concurrency + consumer->lookahead;
+    size_t held = consumer->stages[ONCE__GRANTED].count + consumer->stages[ONCE__RUNNING].count;
+
+    for (size_t left = ready->count;
+         left > 0 && !consumer->stopping && held + consumer->stages[ONCE__ASKING].count < limit;
+         left--) {
+        ask_about(ready->first);
+    }
+}

@@ -1,0 +1,284 @@
+#include "consume/consume.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "consume/inside.h"
+#include "service/signals.h"
+
+#define OPEN_BYTES_MAX (64u * 1024 * 1024)
+
+/* ---------------------------------------------------------------------------------------------------------- the loop */
+
+static size_t room(const once__consumer_t *consumer)
+{
+    size_t window = consumer->settings->window;
+
+    if (consumer->stopping || consumer->open >= window || consumer->open_bytes > OPEN_BYTES_MAX) {
+        return 0;
+    }
+    return window - consumer->open;
+}
+
+static void on_source(void *data, uint32_t events)
+{
+    once__consumer_t *consumer = data;
+
+    consumer->more = once__subscription_turn(consumer->source, room(consumer));
+}
+
+static void on_once(void *data, uint32_t events)
+{
+    once_dispatch(((once__consumer_t *)data)->once);
+}
+
+static void on_letters(void *data, uint32_t events)
+{
+    once__publisher_turn(((once__consumer_t *)data)->letters);
+}
+
+static void drop_all(once__consumer_t *consumer, once__stage_t stage)
+{
+    while (consumer->stages[stage].first != NULL) {
+        once__item_drop(consumer->stages[stage].first);
+    }
+}
+
+static void stop(once__consumer_t *consumer)
+{
+    if (consumer->stopping) {
+        consumer->aborted = 1;
+        return;
+    }
+    once__say_about(consumer, 0, "stopping: what runs is finished");
+    consumer->stopping = 1;
+    consumer->stop_at = once__poller_now() + consumer->settings->shutdown_ms;
+    once__subscription_stop(consumer->source);
+    drop_all(consumer, ONCE__QUEUED);
+    drop_all(consumer, ONCE__READY);
+    drop_all(consumer, ONCE__PAUSED);
+    drop_all(consumer, ONCE__PARKED);
+    while (consumer->stages[ONCE__GRANTED].first != NULL) {
+        once__end_release(consumer->stages[ONCE__GRANTED].first, ONCE__NEXT_DROP);
+    }
+}
+
+static void on_signal(void *data, uint32_t events)
+{
+    once__consumer_t *consumer = data;
+    int number;
+
+    while ((number = once__signals_take(consumer->signals_watch.fd)) != 0) {
+        if (number != SIGHUP) {
+            stop(consumer);
+        }
+    }
+}
+
+static void on_second(void *data)
+{
+    once__consumer_t *consumer = data;
+    once__counters_t *counters = &consumer->counters;
+
+    if (room(consumer) == 0) {
+        once__subscription_turn(consumer->source, 0);
+    }
+    if (!consumer->stopping) {
+        once__metric_set(counters->lag, once__subscription_lag(consumer->source));
+    }
+    once__metrics_health(counters->metrics,
+                         once__subscription_ready(consumer->source) && !consumer->store_trouble);
+    once__counters_second(counters, consumer->log);
+    once__poller_set(consumer->poller, &consumer->second_timer, 1000);
+}
+
+static void show_stages(once__consumer_t *consumer)
+{
+    once__counters_t *counters = &consumer->counters;
+
+    once__metric_set(counters->running, (int64_t)consumer->stages[ONCE__RUNNING].count);
+    once__metric_set(counters->waiting, (int64_t)consumer->open);
+    once__metric_set(counters->parked, (int64_t)consumer->parked);
+}
+
+static void turn(once__consumer_t *consumer)
+{
+    size_t had = room(consumer);
+
+    once__poller_watch(consumer->poller, &consumer->source_watch, had > 0 ? EPOLLIN : 0);
+    once__poller_turn(consumer->poller, consumer->more && had > 0);
+    if (consumer->more && room(consumer) > 0) {
+        on_source(consumer, 0);
+    }
+    once__send_granted(consumer);
+    once__ask_ready(consumer);
+    once__subscription_flush(consumer->source);
+    once__publisher_push(consumer->letters);
+    once__handler_turn_over(consumer->handler);
+    show_stages(consumer);
+}
+
+static int run(once__consumer_t *consumer)
+{
+    while (!consumer->aborted && (!consumer->stopping || consumer->open > 0)) {
+        turn(consumer);
+        if (consumer->stopping && once__poller_now() >= consumer->stop_at) {
+            consumer->aborted = 1;
+        }
+    }
+    return consumer->open > 0 ? ONCE__CONSUME_ABORTED : ONCE__CONSUME_ENDED;
+}
+
+/* --------------------------------------------------------------------------------------------------------- beginning */
+
+static void said(void *data, int is_trouble, const char *sentence)
+{
+    once__say_about(data, is_trouble, sentence);
+}
+
+static int open_brokers(once__consumer_t *consumer, char *error, size_t size)
+{
+    const once__consume_settings_t *set = consumer->settings;
+    once__subscription_options_t from = {once__item_arrived, said, consumer, set->window, NULL};
+    once__publisher_options_t to = {.published = once__buried, .said = said, .data = consumer};
+    char *url;
+
+    from.dead_letters = consumer->dead_letter_name;
+    consumer->source = once__subscription_open(set->from, &from, error, size);
+    if (consumer->source == NULL) {
+        return -1;
+    }
+    consumer->subscriber =
+        set->subscriber != NULL ? set->subscriber : once__subscription_group(consumer->source);
+    /* The subscription looks at the name when it connects, which is in a turn. */
+    snprintf(consumer->dead_letter_name, sizeof(consumer->dead_letter_name), "%s%s",
+             set->dead_letter != NULL ? set->dead_letter
+                                      : once__subscription_topic(consumer->source),
+             set->dead_letter != NULL ? "" : ".dlq");
+    consumer->dead_letter = consumer->dead_letter_name;
+    url = once__subscription_publish_url(consumer->source);
+    consumer->letters = url != NULL ? once__publisher_open(url, &to, error, size) : NULL;
+    free(url);
+    return consumer->letters != NULL ? 0 : -1;
+}
+
+static int make_lanes(once__consumer_t *consumer)
+{
+    size_t count = 1024;
+
+    while (count < 2 * consumer->settings->window) {
+        count *= 2;
+    }
+    consumer->bucket_mask = count - 1;
+    consumer->buckets = calloc(count, sizeof(*consumer->buckets));
+    return consumer->buckets != NULL ? 0 : -1;
+}
+
+static int watch_all(once__consumer_t *consumer)
+{
+    once__poller_t *poller = consumer->poller;
+
+    consumer->once_watch = (once__watch_t){on_once, consumer, once_fd(consumer->once), 0};
+    consumer->source_watch =
+        (once__watch_t){on_source, consumer, once__subscription_fd(consumer->source), 0};
+    consumer->letters_watch =
+        (once__watch_t){on_letters, consumer, once__publisher_fd(consumer->letters), 0};
+    consumer->signals_watch = (once__watch_t){on_signal, consumer, consumer->settings->signals, 0};
+    consumer->second_timer = (once__due_t){.fire = on_second, .data = consumer};
+    return once__poller_watch(poller, &consumer->once_watch, EPOLLIN) != 0 ||
+                   once__poller_watch(poller, &consumer->letters_watch, EPOLLIN) != 0 ||
+                   once__poller_watch(poller, &consumer->signals_watch, EPOLLIN) != 0 ||
+                   once__poller_set(poller, &consumer->second_timer, 0) != 0
+               ? -1
+               : 0;
+}
+
+static int start(once__consumer_t *consumer, char *error, size_t size)
+{
+    const once__consume_settings_t *set = consumer->settings;
+    once__handler_options_t handler = {set->to, set->ca_file, set->concurrency, set->timeout_ms};
+
+    consumer->poller = once__poller_new();
+    if (consumer->poller == NULL || make_lanes(consumer) != 0 ||
+        once__counters_start(&consumer->counters) != 0) {
+        snprintf(error, size, "out of memory or of descriptors");
+        return ONCE__CONSUME_FAILED;
+    }
+    if (once__identity_read(&consumer->identity, set->id, error, size) != 0) {
+        return ONCE__CONSUME_WRONG;
+    }
+    consumer->handler = once__handler_new(consumer->poller, &handler, error, size);
+    if (consumer->handler == NULL || open_brokers(consumer, error, size) != 0) {
+        return ONCE__CONSUME_WRONG;
+    }
+    if (set->metrics != NULL &&
+        once__metrics_serve(consumer->counters.metrics, set->metrics, error, size) != 0) {
+        return ONCE__CONSUME_FAILED;
+    }
+    if (watch_all(consumer) != 0) {
+        snprintf(error, size, "the loop cannot be set up");
+        return ONCE__CONSUME_FAILED;
+    }
+    return ONCE__CONSUME_ENDED;
+}
+
+/* As if we had died: what runs is in nobody's hands any more. */
+static void drop_claims(once__consumer_t *consumer)
+{
+    for (size_t i = 0; i <= ONCE__PARKED; i++) {
+        for (once__item_t *item = consumer->stages[i].first; item != NULL; item = item->after) {
+            once_claim_drop(item->claim);
+            item->claim = NULL;
+        }
+    }
+}
+
+/* Callbacks of the store can still come: their items live until the handle is closed. */
+static void finish(once__consumer_t *consumer, int end)
+{
+    if (end == ONCE__CONSUME_ABORTED) {
+        once__say_about(consumer, 1,
+                        "not everything that ran was finished; it will be delivered again");
+    }
+    once__publisher_close(consumer->letters);
+    once__handler_free(consumer->handler);
+    consumer->stopping = 1;
+    drop_claims(consumer);
+    once_close(consumer->once, end == ONCE__CONSUME_ABORTED ? 0 : 5000);
+    once__items_free(consumer);
+    once__subscription_close(consumer->source);
+    once__metrics_free(consumer->counters.metrics);
+    once__identity_free(&consumer->identity);
+    once__poller_free(consumer->poller);
+}
+
+int once__consume(const once__consume_settings_t *settings, once_t *once,
+                  const once_policy_t *policy, const once__log_t *log, char *error, size_t size)
+{
+    once__consumer_t *consumer = calloc(1, sizeof(*consumer));
+    int end;
+
+    if (consumer == NULL) {
+        snprintf(error, size, "out of memory");
+        once_close(once, 0);
+        return ONCE__CONSUME_FAILED;
+    }
+    consumer->settings = settings;
+    consumer->once = once;
+    consumer->policy = policy;
+    consumer->log = log;
+    srandom((unsigned)getpid() ^ (unsigned)time(NULL));
+    end = start(consumer, error, size);
+    if (end == ONCE__CONSUME_ENDED) {
+        once__say_about(consumer, 0, "started");
+        end = run(consumer);
+    }
+    finish(consumer, end);
+    free(consumer);
+    return end;
+}

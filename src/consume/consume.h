@@ -1,0 +1,52 @@
+/*
+ * `once consume`: messages of a broker are handled once by an HTTP handler.
+ */
+#ifndef ONCE_CONSUME_CONSUME_H
+#define ONCE_CONSUME_CONSUME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <once/once.h>
+
+#include "service/log.h"
+
+typedef enum once__order {
+    ONCE__ORDER_KEY, /* messages of one partition and key follow each other */
+    ONCE__ORDER_PARTITION,
+    ONCE__ORDER_NONE,
+} once__order_t;
+
+/* All texts are borrowed while it runs; NULL: the default. */
+typedef struct once__consume_settings {
+    const char *from, *to;
+    const char *subscriber;  /* the group, or the queue */
+    const char *id;          /* header:ce_id */
+    const char *dead_letter; /* NAME.dlq */
+    const char *content_type;
+    const char *metrics; /* none are served */
+    const char *ca_file;
+    const char *const *headers; /* of messages, that are passed on */
+    size_t header_count;
+    once__order_t order;
+    once_body_mode_t fingerprint;
+    int signals; /* of once__signals_open, which comes before anything that starts a thread */
+    size_t concurrency, window;
+    unsigned tries;
+    uint64_t timeout_ms, backoff_ms, backoff_max_ms, shutdown_ms;
+} once__consume_settings_t;
+
+enum once__consume_end {
+    ONCE__CONSUME_ENDED = 0,   /* by a signal, gracefully */
+    ONCE__CONSUME_WRONG = 1,   /* the settings are; `error` says how */
+    ONCE__CONSUME_FAILED = 2,  /* something is missing; `error` says what */
+    ONCE__CONSUME_ABORTED = 3, /* not everything that ran could be finished */
+};
+
+/*
+ * Runs until INT or TERM. `once` is a handle that nobody else uses, with the policy of the claims as its own; `policy` is the same.
+ */
+int once__consume(const once__consume_settings_t *settings, once_t *once,
+                  const once_policy_t *policy, const once__log_t *log, char *error, size_t size);
+
+#endif

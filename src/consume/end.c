@@ -1,0 +1,108 @@
+/*
+ * The end of a claim, and what follows when it is written. When it cannot be, the record is asked again: it decides.
+ */
+#include <string.h>
+
+#include "consume/inside.h"
+
+static void pause_then_ask(once__item_t *item)
+{
+    uint64_t ms;
+
+    item->pauses++;
+    ms = once__item_backoff(item); /* of which jitter takes up to a half */
+    once__item_pause(item, ONCE__PAUSED, item->retry_after > ms ? 2 * item->retry_after : ms);
+    item->retry_after = 0;
+}
+
+static void go_on(once__item_t *item)
+{
+    switch (item->then) {
+    case ONCE__NEXT_DONE:
+        once__metric_count(item->consumer->counters.handled, 1);
+        once__say(item, ONCE__LINE_HANDLED);
+        once__item_done(item);
+        break;
+    case ONCE__NEXT_BURY:
+        once__bury(item);
+        break;
+    case ONCE__NEXT_DROP:
+        once__item_drop(item);
+        break;
+    default:
+        pause_then_ask(item);
+        break;
+    }
+}
+
+/* Lost: somebody else has the record now, and may have completed it. An error: the write goes on without us. */
+static void written(once_t *once, once_answer_t *answer, void *data)
+{
+    once__item_t *item = data;
+    once_outcome_t outcome = once_answer_outcome(answer);
+
+    if (once_answer_error(answer) == ONCE_OK && (outcome == ONCE_DONE || outcome == ONCE_ALREADY)) {
+        item->consumer->store_trouble = 0;
+        if (outcome ==
+            ONCE_ALREADY) { /* the backend completed it in its transaction, whatever it answered */
+            item->then = ONCE__NEXT_DONE;
+            item->reason = NULL;
+        }
+        go_on(item);
+        return;
+    }
+    if (once_answer_error(answer) != ONCE_OK) {
+        item->consumer->store_trouble = 1;
+        once__metric_count(item->consumer->counters.store_errors, 1);
+        item->handled = item->then == ONCE__NEXT_DONE;
+    }
+    if (item->then != ONCE__NEXT_DROP) {
+        item->then = ONCE__NEXT_PAUSE;
+        item->reason = NULL;
+    }
+    go_on(item);
+}
+
+static void begin_end(once__item_t *item, once__next_t then)
+{
+    item->then = then;
+    once__item_stage(item, ONCE__ENDING);
+}
+
+/* Refused at once: as if we had died. The lease runs out. */
+static void check(once__item_t *item, int error)
+{
+    once_claim_t *claim = item->claim;
+
+    item->claim = NULL;
+    if (error != ONCE_OK) {
+        once_claim_drop(claim);
+        item->reason = NULL;
+        item->then = item->then == ONCE__NEXT_DROP ? ONCE__NEXT_DROP : ONCE__NEXT_PAUSE;
+        go_on(item);
+    }
+}
+
+void once__end_complete(once__item_t *item)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+
+    response.status = item->status;
+    response.body_omitted = 1;
+    begin_end(item, ONCE__NEXT_DONE);
+    check(item, once_complete(item->claim, &response, written, item));
+}
+
+void once__end_release(once__item_t *item, once__next_t then)
+{
+    once_slice_t note = {item->detail, strlen(item->detail)};
+
+    begin_end(item, then);
+    check(item, once_release(item->claim, item->status, note, written, item));
+}
+
+void once__end_doubt(once__item_t *item, once__next_t then)
+{
+    begin_end(item, then);
+    check(item, once_doubt(item->claim, written, item));
+}

@@ -1,0 +1,397 @@
+/*
+ * libcurl's multi interface in our loop.
+ *
+ * The body is given by a callback that cannot go back: when a kept connection turns out to be closed after some of the body was
+ * sent, libcurl cannot send the request again, which it would otherwise do, and nobody would know whether the handler got it twice.
+ */
+#include "consume/handler.h"
+
+#include <curl/curl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#define HEADER_MAX 4096
+
+struct once__handler_headers {
+    struct curl_slist *list;
+    int broken;
+};
+
+typedef struct request {
+    struct request *next;
+    once__handler_t *handler;
+    CURL *easy;
+    once__handler_headers_t *headers;
+    once_slice_t payload;
+    size_t given;
+    once__reply_cb *cb;
+    void *data;
+    once_verdict_t said;
+    uint64_t retry_after;
+    char trouble[CURL_ERROR_SIZE];
+} request_t;
+
+typedef struct socket_watch {
+    struct socket_watch *next;
+    once__watch_t watch;
+    once__handler_t *handler;
+} socket_watch_t;
+
+struct once__handler {
+    once__poller_t *poller;
+    once__handler_options_t options;
+    CURLM *multi;
+    once__due_t timer;
+    request_t *idle, *all; /* `all` is an array */
+    socket_watch_t *gone;  /* freed when the turn is over */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ headers */
+
+once__handler_headers_t *once__handler_headers_new(void)
+{
+    return calloc(1, sizeof(once__handler_headers_t));
+}
+
+void once__handler_headers_add(once__handler_headers_t *headers, const char *format, ...)
+{
+    char line[HEADER_MAX];
+    struct curl_slist *longer = NULL;
+    va_list values;
+    int len;
+
+    if (headers == NULL) {
+        return;
+    }
+    va_start(values, format);
+    len = vsnprintf(line, sizeof(line), format, values);
+    va_end(values);
+    /* What does not fit, or could end the line, is left out: a header of the message that nobody can do without is short. */
+    if (len < 0 || (size_t)len >= sizeof(line) || strpbrk(line, "\r\n") != NULL) {
+        return;
+    }
+    longer = curl_slist_append(headers->list, line);
+    if (longer == NULL) {
+        headers->broken = 1;
+    } else {
+        headers->list = longer;
+    }
+}
+
+void once__handler_headers_free(once__handler_headers_t *headers)
+{
+    if (headers != NULL) {
+        curl_slist_free_all(headers->list);
+        free(headers);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- requests */
+
+static size_t give_body(char *out, size_t size, size_t count, void *data)
+{
+    request_t *request = data;
+    size_t left = request->payload.len - request->given;
+    size_t len = size * count < left ? size * count : left;
+
+    memcpy(out, (const char *)request->payload.data + request->given, len);
+    request->given += len;
+    return len;
+}
+
+static size_t drop_body(char *bytes, size_t size, size_t count, void *data)
+{
+    return size * count;
+}
+
+static uint64_t read_retry_after(const char *text)
+{
+    char *end;
+    unsigned long seconds = strtoul(text, &end, 10);
+    time_t when;
+
+    if (end != text) {
+        return seconds < 86400 ? seconds * 1000 : 86400000;
+    }
+    when = curl_getdate(text, NULL);
+    return when > time(NULL) ? (uint64_t)(when - time(NULL)) * 1000 : 0;
+}
+
+static size_t take_header(char *bytes, size_t size, size_t count, void *data)
+{
+    request_t *request = data;
+    size_t len = size * count;
+    char text[64];
+
+    if (len >= 5 && strncmp(bytes, "HTTP/", 5) == 0) { /* an interim response came before */
+        request->said = ONCE_SAID_NOTHING;
+        request->retry_after = 0;
+    } else if (len > 13 && strncasecmp(bytes, "Once-Outcome:", 13) == 0) {
+        request->said = once_verdict_parse(bytes + 13, strcspn(bytes + 13, "\r\n"));
+    } else if (len > 12 && strncasecmp(bytes, "Retry-After:", 12) == 0) {
+        snprintf(text, sizeof(text), "%.*s", (int)(len - 12), bytes + 12);
+        request->retry_after = read_retry_after(text + strspn(text, " \t"));
+    }
+    return len;
+}
+
+static int prepare(request_t *request, once__handler_t *handler)
+{
+    CURL *easy = curl_easy_init();
+    int bad;
+
+    if (easy == NULL) {
+        return -1;
+    }
+    request->easy = easy;
+    request->handler = handler;
+    bad = curl_easy_setopt(easy, CURLOPT_URL, handler->options.url) != CURLE_OK ||
+          curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK ||
+          (handler->options.ca_file != NULL &&
+           curl_easy_setopt(easy, CURLOPT_CAINFO, handler->options.ca_file) != CURLE_OK);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)handler->options.timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
+    curl_easy_setopt(easy, CURLOPT_READDATA, request);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, drop_body);
+    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, request->trouble);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "once/" ONCE_VERSION);
+    return bad ? -1 : 0;
+}
+
+static void give_back(request_t *request)
+{
+    once__handler_headers_free(request->headers);
+    request->headers = NULL;
+    request->next = request->handler->idle;
+    request->handler->idle = request;
+}
+
+int once__handler_post(once__handler_t *handler, once__handler_headers_t *headers,
+                       once_slice_t payload, once__reply_cb *cb, void *data)
+{
+    request_t *request = handler->idle;
+
+    if (headers == NULL || headers->broken || request == NULL) {
+        once__handler_headers_free(headers);
+        return -1;
+    }
+    handler->idle = request->next;
+    request->headers = headers;
+    request->payload = payload;
+    request->given = 0;
+    request->cb = cb;
+    request->data = data;
+    request->said = ONCE_SAID_NOTHING;
+    request->retry_after = 0;
+    request->trouble[0] = '\0';
+    curl_easy_setopt(request->easy, CURLOPT_HTTPHEADER, headers->list);
+    curl_easy_setopt(request->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)payload.len);
+    /* Without a body there is nothing that cannot be given again: then only a fresh connection is sure. */
+    curl_easy_setopt(request->easy, CURLOPT_FRESH_CONNECT, payload.len == 0 ? 1L : 0L);
+    if (curl_multi_add_handle(handler->multi, request->easy) != CURLM_OK) {
+        give_back(request);
+        return -1;
+    }
+    return 0;
+}
+
+static void finish(request_t *request, CURLcode result)
+{
+    once__reply_t reply = {.said = request->said, .retry_after = request->retry_after};
+    long status = 0, sent = 0;
+    curl_off_t took = 0;
+    char trouble[CURL_ERROR_SIZE];
+
+    curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
+    curl_easy_getinfo(request->easy, CURLINFO_TOTAL_TIME_T, &took);
+    reply.status = result == CURLE_OK ? (int)status : 0;
+    reply.sent = sent > 0;
+    reply.took = (uint64_t)took;
+    snprintf(trouble, sizeof(trouble), "%s",
+             request->trouble[0] != '\0' ? request->trouble : curl_easy_strerror(result));
+    reply.trouble = trouble;
+    curl_multi_remove_handle(request->handler->multi, request->easy);
+    give_back(request);
+    request->cb(request->data, &reply);
+}
+
+/* -------------------------------------------------------------------------------------------------------- in the loop */
+
+void once__handler_turn_over(once__handler_t *handler)
+{
+    while (handler->gone != NULL) {
+        socket_watch_t *watch = handler->gone;
+        handler->gone = watch->next;
+        free(watch);
+    }
+}
+
+static void collect(once__handler_t *handler)
+{
+    CURLMsg *message;
+    int left;
+
+    while ((message = curl_multi_info_read(handler->multi, &left)) != NULL) {
+        request_t *request;
+        CURLcode result = message->data.result;
+        if (message->msg != CURLMSG_DONE) {
+            continue;
+        }
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&request);
+        finish(request, result);
+    }
+}
+
+static void on_timer(void *data)
+{
+    once__handler_t *handler = data;
+    int running;
+
+    curl_multi_socket_action(handler->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    collect(handler);
+}
+
+static void on_socket(void *data, uint32_t events)
+{
+    socket_watch_t *watch = data;
+    once__handler_t *handler = watch->handler;
+    int flags = 0, running;
+
+    if (events & (EPOLLIN | EPOLLHUP)) {
+        flags |= CURL_CSELECT_IN;
+    }
+    if (events & EPOLLOUT) {
+        flags |= CURL_CSELECT_OUT;
+    }
+    if (events & EPOLLERR) {
+        flags |= CURL_CSELECT_ERR;
+    }
+    curl_multi_socket_action(handler->multi, watch->watch.fd, flags, &running);
+    collect(handler);
+}
+
+static int set_timer(CURLM *multi, long timeout_ms, void *data)
+{
+    once__handler_t *handler = data;
+
+    if (timeout_ms < 0) {
+        once__poller_unset(handler->poller, &handler->timer);
+        return 0;
+    }
+    return once__poller_set(handler->poller, &handler->timer, (uint64_t)timeout_ms);
+}
+
+static int set_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *known)
+{
+    once__handler_t *handler = data;
+    socket_watch_t *watch = known;
+    uint32_t events = (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0) |
+                      (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0);
+
+    if (what == CURL_POLL_REMOVE) {
+        if (watch != NULL) {
+            once__poller_watch(handler->poller, &watch->watch, 0);
+            curl_multi_assign(handler->multi, fd, NULL);
+            watch->next = handler->gone;
+            handler->gone = watch;
+        }
+        return 0;
+    }
+    if (watch == NULL) {
+        watch = calloc(1, sizeof(*watch));
+        if (watch == NULL) {
+            return -1;
+        }
+        watch->handler = handler;
+        watch->watch = (once__watch_t){on_socket, watch, fd, 0};
+        curl_multi_assign(handler->multi, fd, watch);
+    }
+    return once__poller_watch(handler->poller, &watch->watch, events);
+}
+
+/* ---------------------------------------------------------------------------------------------------- begin and end */
+
+static int check_url(const char *url, char *error, size_t size)
+{
+    CURLU *parsed = curl_url();
+    char *scheme = NULL;
+    int bad = parsed == NULL || curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK ||
+              curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+              (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0);
+
+    curl_free(scheme);
+    curl_url_cleanup(parsed);
+    if (bad) {
+        snprintf(error, size, "--to is http://HOST[:PORT]/PATH or https://...");
+    }
+    return bad ? -1 : 0;
+}
+
+once__handler_t *once__handler_new(once__poller_t *poller, const once__handler_options_t *options,
+                                   char *error, size_t size)
+{
+    once__handler_t *handler;
+
+    if (check_url(options->url, error, size) != 0) {
+        return NULL;
+    }
+    snprintf(error, size, "the HTTP client cannot be set up");
+    handler = calloc(1, sizeof(*handler));
+    if (handler == NULL) {
+        return NULL;
+    }
+    handler->poller = poller;
+    handler->options = *options;
+    handler->timer = (once__due_t){.fire = on_timer, .data = handler};
+    handler->multi = curl_multi_init();
+    handler->all = calloc(options->concurrency, sizeof(*handler->all));
+    if (handler->multi == NULL || handler->all == NULL) {
+        once__handler_free(handler);
+        return NULL;
+    }
+    curl_multi_setopt(handler->multi, CURLMOPT_SOCKETFUNCTION, set_socket);
+    curl_multi_setopt(handler->multi, CURLMOPT_SOCKETDATA, handler);
+    curl_multi_setopt(handler->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    curl_multi_setopt(handler->multi, CURLMOPT_TIMERDATA, handler);
+    curl_multi_setopt(handler->multi, CURLMOPT_MAXCONNECTS, (long)options->concurrency);
+    for (size_t i = 0; i < options->concurrency; i++) {
+        if (prepare(&handler->all[i], handler) != 0) {
+            once__handler_free(handler);
+            return NULL;
+        }
+        give_back(&handler->all[i]);
+    }
+    return handler;
+}
+
+void once__handler_free(once__handler_t *handler)
+{
+    if (handler == NULL) {
+        return;
+    }
+    for (size_t i = 0; handler->all != NULL && i < handler->options.concurrency; i++) {
+        if (handler->all[i].easy != NULL) {
+            curl_multi_remove_handle(handler->multi, handler->all[i].easy);
+            curl_easy_cleanup(handler->all[i].easy);
+            once__handler_headers_free(handler->all[i].headers);
+        }
+    }
+    curl_multi_cleanup(handler->multi);
+    once__handler_turn_over(handler);
+    once__poller_unset(handler->poller, &handler->timer);
+    free(handler->all);
+    free(handler);
+}

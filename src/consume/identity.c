@@ -1,0 +1,157 @@
+#include "consume/identity.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int once__identity_read(once__identity_t *identity, const char *text, char *error, size_t size)
+{
+    char *at;
+
+    memset(identity, 0, sizeof(*identity));
+    identity->is_default = text == NULL;
+    identity->memory = strdup(text != NULL ? text : "header:ce_id");
+    if (identity->memory == NULL) {
+        snprintf(error, size, "out of memory");
+        return -1;
+    }
+    if (strncmp(identity->memory, "header:", 7) == 0 && identity->memory[7] != '\0') {
+        identity->header = identity->memory + 7;
+        return 0;
+    }
+    at = strncmp(identity->memory, "json:", 5) == 0 ? identity->memory + 5 : NULL;
+    while (at != NULL && *at == '/' && identity->part_count < ONCE__IDENTITY_PARTS_MAX) {
+        identity->parts[identity->part_count++] = at + 1;
+        at = strstr(at, "+/");
+        if (at == NULL) {
+            return 0;
+        }
+        *at++ = '\0';
+    }
+    snprintf(error, size, "--id is header:NAME, json:/NAME or json:/NAME+/NAME");
+    return -1;
+}
+
+void once__identity_free(once__identity_t *identity)
+{
+    free(identity->memory);
+    identity->memory = NULL;
+}
+
+/* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
+static int append(once_key_t *key, once_slice_t value, int several)
+{
+    const unsigned char *bytes = value.data;
+
+    for (size_t i = 0; i < value.len; i++) {
+        unsigned char c = bytes[i];
+        int plain = c >= 0x20 && c <= 0x7e && c != '%' && !(several && c == ':');
+        if (key->len + (plain ? 1 : 3) > ONCE_KEY_MAX) {
+            return -1;
+        }
+        if (plain) {
+            key->text[key->len++] = (char)c;
+        } else {
+            key->len += (size_t)sprintf(key->text + key->len, "%%%02X", (unsigned)c);
+        }
+    }
+    key->text[key->len] = '\0';
+    return 0;
+}
+
+/* A JSON pointer without its first slash (RFC 6901). NULL: there is nothing. */
+static const json_t *follow(const json_t *at, const char *pointer)
+{
+    char token[256];
+
+    while (at != NULL) {
+        size_t len = 0;
+        for (; *pointer != '\0' && *pointer != '/' && len + 1 < sizeof(token); pointer++) {
+            if (pointer[0] == '~' && (pointer[1] == '0' || pointer[1] == '1')) {
+                token[len++] = pointer[1] == '0' ? '~' : '/';
+                pointer++;
+            } else {
+                token[len++] = *pointer;
+            }
+        }
+        token[len] = '\0';
+        if (json_is_array(at)) {
+            char *end;
+            unsigned long place = strtoul(token, &end, 10);
+            at = *end == '\0' && len > 0 ? json_array_get(at, place) : NULL;
+        } else {
+            at = json_object_get(at, token);
+        }
+        if (*pointer != '/') {
+            return *pointer == '\0' ? at : NULL;
+        }
+        pointer++;
+    }
+    return NULL;
+}
+
+static int add_part(const json_t *value, int several, once_key_t *key)
+{
+    char number[32];
+
+    if (json_is_string(value) && json_string_length(value) > 0) {
+        return append(key, (once_slice_t){json_string_value(value), json_string_length(value)},
+                      several);
+    }
+    if (json_is_integer(value)) {
+        snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        return append(key, (once_slice_t){number, strlen(number)}, several);
+    }
+    return -1;
+}
+
+static int of_json(const once__identity_t *identity, once__delivery_t *delivery, once_key_t *key,
+                   char *why, size_t size)
+{
+    json_t *body = json_loadb(delivery->payload.data, delivery->payload.len,
+                              JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    int bad = body == NULL;
+
+    if (bad) {
+        snprintf(why, size, "the payload is not JSON");
+    }
+    for (size_t i = 0; !bad && i < identity->part_count; i++) {
+        bad = (i > 0 && (key->len + 1 > ONCE_KEY_MAX || (key->text[key->len++] = ':') != ':')) ||
+              add_part(follow(body, identity->parts[i]), identity->part_count > 1, key) != 0;
+        if (bad) {
+            snprintf(why, size,
+                     "/%.60s is not there, is neither text nor a whole number, or is too long",
+                     identity->parts[i]);
+        }
+    }
+    json_decref(body);
+    return bad ? -1 : 0;
+}
+
+int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once_key_t *key,
+                      char *why, size_t size)
+{
+    static const char *const others[] = {"cloudEvents:id", "cloudEvents_id"};
+    once_slice_t value = {NULL, 0};
+    int found;
+
+    key->len = 0;
+    key->text[0] = '\0';
+    if (identity->header == NULL) {
+        return of_json(identity, delivery, key, why, size);
+    }
+    found = once__delivery_header(delivery, identity->header, &value);
+    for (size_t i = 0; !found && identity->is_default && i < 2; i++) {
+        found = once__delivery_header(delivery, others[i], &value);
+    }
+    if (!found || value.len == 0) {
+        snprintf(why, size, "the message has no header %.60s", identity->header);
+        return -1;
+    }
+    if (append(key, value, 0) != 0) {
+        snprintf(why, size, "the header %.60s is too long for an id", identity->header);
+        return -1;
+    }
+    return 0;
+}
