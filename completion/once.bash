@@ -53,9 +53,9 @@ _once_takes_value() {
     --older | --younger | --scope | --scope-hash | --limit | --key | --claim | --status | --header | --note | --max-stuck | \
         --count | --parent | --step | --principal | --action | --bucket | --at | --keep | --filter | --threads | --processes | \
         --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --listen | --store | --route | \
-        --set | --workers | --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | --timeout | \
-        --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | --content-type | --metrics | \
-        --log | --drain) return 0 ;;
+        --set | --workers | --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | \
+        --timeout | --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | \
+        --content-type | --metrics | --log | --drain) return 0 ;;
     esac
     return 1
 }
