@@ -66,7 +66,8 @@ static once__redis_node_t *range_master(once__redis_t *redis, const once__redis_
         return NULL;
     }
     at = range->element[2];
-    if (at->element[1]->type != REDIS_REPLY_INTEGER) {
+    if (at->element[1]->type != REDIS_REPLY_INTEGER || at->element[1]->integer <= 0 ||
+        at->element[1]->integer > UINT16_MAX) {
         return NULL;
     }
     /* A server that does not know its own address: the one that was asked. */

@@ -232,6 +232,8 @@ int once__redis_error_of(const char *text)
         {"NOPERM", ONCE_E_CONFIG},
         {"NOAUTH", ONCE_E_CONFIG},
         {"WRONGTYPE", ONCE_E_CORRUPT},
+        /* proto-max-bulk-len; the connection ends with it, and would each time. */
+        {"ERR Protocol error: invalid bulk length", ONCE_E_TOO_BIG},
     };
 
     for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
@@ -240,7 +242,10 @@ int once__redis_error_of(const char *text)
         }
     }
     /* What a command of a script ran into may come wrapped. */
-    return strstr(text, "OOM command not allowed") != NULL ? ONCE_E_FULL : ONCE_E_IO;
+    if (strstr(text, "OOM command not allowed") != NULL) {
+        return ONCE_E_FULL;
+    }
+    return strstr(text, "ACL failure") != NULL ? ONCE_E_CONFIG : ONCE_E_IO;
 }
 
 int once__redis_read_head(once__record_t *record, const void *data, size_t len)

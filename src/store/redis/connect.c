@@ -10,12 +10,15 @@
 
 #include "store/redis/greet.h"
 
+#define ELEMENTS_MAX (1 << 20) /* of a reply: more than a page of keys, or a map of a cluster */
+
 void once__redis_link_try(once__redis_link_t *link);
 
 void once__redis_link_trouble(once__redis_link_t *link, const char *what, const char *why)
 {
     (void)snprintf(link->shared->trouble, ONCE__REDIS_TROUBLE_SIZE, "%.60s:%u: %s%.100s",
                    link->host.name, link->host.port, what, why);
+    link->shared->is_complaint = 0;
 }
 
 static void greet(once__redis_link_t *link)
@@ -35,7 +38,7 @@ void once__redis_link_greeted(once__redis_link_t *link, int code)
         once__redis_link_condemn(link);
         return;
     }
-    if (!link->is_sentinel) {
+    if (!link->is_sentinel && !link->shared->is_complaint) {
         link->shared->trouble[0] = '\0';
     }
     link->failures = 0;
@@ -62,6 +65,27 @@ void once__redis_link_shake(once__redis_link_t *link)
     }
 }
 
+/* hiredis believes what it is told: room for two thousand million elements, and a look at each when it is freed again. */
+static void *make_array(const redisReadTask *task, int elements)
+{
+    const redisReplyObjectFunctions *makers = task->privdata;
+
+    return elements <= ELEMENTS_MAX ? makers->createArray(task, elements) : NULL;
+}
+
+static redisReader *new_reader(once__redis_link_t *link)
+{
+    redisReader *reader = redisReaderCreate();
+
+    if (reader != NULL) {
+        link->makers = *reader->fn;
+        link->makers.createArray = make_array;
+        reader->privdata = reader->fn;
+        reader->fn = &link->makers;
+    }
+    return reader;
+}
+
 void once__redis_link_connected(once__redis_link_t *link)
 {
     const once__redis_settings_t *settings = link->shared->settings;
@@ -76,7 +100,7 @@ void once__redis_link_connected(once__redis_link_t *link)
     }
     (void)setsockopt(link->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(link->source.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    link->reader = redisReaderCreate();
+    link->reader = new_reader(link);
     if (settings->tls) {
         link->ssl = once__tls_new(link->shared->tls, settings->tls_name != NULL ? settings->tls_name
                                                                                 : link->host.name);

@@ -6,7 +6,7 @@
 
 #define VERSION_MIN 7
 
-typedef enum step { STEP_AUTH, STEP_SELECT, STEP_NAME, STEP_INFO } step_t;
+typedef enum step { STEP_AUTH, STEP_SELECT, STEP_NAME, STEP_INFO, STEP_PING } step_t;
 
 typedef struct greeting {
     once__redis_call_t call;
@@ -93,13 +93,20 @@ int once__redis_judge_info(const char *info, const once__redis_settings_t *setti
 
 /* ----------------------------------------------------------------------------------------------------------- greeting */
 
+static int begins(const redisReply *reply, const char *text)
+{
+    return strncmp(reply->str, text, strlen(text)) == 0;
+}
+
 static int judge_error(const greeting_t *greeting, const redisReply *reply, char *trouble)
 {
-    static const char *const steps[] = {"log in", "select the database", "give its name", "INFO"};
-    int is_away =
-        strncmp(reply->str, "LOADING", 7) == 0 || strncmp(reply->str, "MASTERDOWN", 10) == 0;
+    static const char *const steps[] = {"log in", "select the database", "connect", "ask for INFO",
+                                        "ask the sentinel"};
+    /* Some of these come before anything was asked, and the connection ends. */
+    int is_away = begins(reply, "LOADING") || begins(reply, "MASTERDOWN") ||
+                  begins(reply, "ERR max number of clients");
 
-    if (greeting->step == STEP_NAME) {
+    if (greeting->step == STEP_NAME && !is_away && !begins(reply, "DENIED")) {
         return ONCE_OK; /* a courtesy */
     }
     (void)snprintf(trouble, ONCE__REDIS_TROUBLE_SIZE, "once could not %s: %.120s",
@@ -181,7 +188,7 @@ int once__redis_greet(once__redis_link_t *link)
 
     if (link->is_sentinel) {
         code = say_who(link, s->sentinel_user, s->sentinel_password);
-        return code == 0 ? say(link, STEP_NAME, 1, ping) : code;
+        return code == 0 ? say(link, STEP_PING, 1, ping) : code;
     }
     (void)snprintf(number, sizeof(number), "%u", s->database);
     code = say_who(link, s->user, s->password);

@@ -1,8 +1,10 @@
 #include "store/redis/link_inside.h"
 
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define PAUSE_MIN_MS 50
@@ -18,6 +20,18 @@ void once__redis_link_timer(once__redis_link_t *link, uint64_t ms)
     once__loop_t *loop = link->shared->loop;
 
     once__timer_set(loop, &link->timer, ms == 0 ? 0 : once__loop_now(loop) + ms);
+}
+
+void once__redis_link_heard(once__redis_link_t *link)
+{
+    if (link->state != ONCE__REDIS_READY || link->condemned) {
+        return;
+    }
+    if (link->first != NULL) {
+        once__redis_link_timer(link, link->shared->settings->reply_ms);
+    } else {
+        once__timer_stop(link->shared->loop, &link->timer);
+    }
 }
 
 void once__redis_link_watch(once__redis_link_t *link, uint32_t events)
@@ -128,8 +142,22 @@ void once__redis_link_condemn(once__redis_link_t *link)
 
 void once__redis_link_distrust(once__redis_link_t *link)
 {
-    once__redis_link_trouble(link, "this is not what Redis answers", "");
+    once__redis_link_complain(link, "this is not what Redis answers");
     once__redis_link_condemn(link);
+}
+
+void once__redis_link_complain(once__redis_link_t *link, const char *text)
+{
+    once__redis_link_trouble(link, "", text);
+    link->shared->is_complaint = 1;
+}
+
+void once__redis_link_content(once__redis_link_t *link)
+{
+    if (link->shared->is_complaint) {
+        link->shared->is_complaint = 0;
+        link->shared->trouble[0] = '\0';
+    }
 }
 
 /* -------------------------------------------------------------------------------------------------------------- calls */
@@ -198,6 +226,9 @@ static void ready(once__source_t *source, uint32_t events)
         break;
     }
     if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) && once__redis_link_take_in(link) != 0) {
+        if (link->state != ONCE__REDIS_READY && link->refusal == ONCE_OK) {
+            once__redis_link_trouble(link, "this is no Redis, or it hung up", "");
+        }
         refuse_or_drop(link);
         return;
     }
@@ -206,6 +237,19 @@ static void ready(once__source_t *source, uint32_t events)
     } else if (events & EPOLLOUT) {
         once__redis_link_flush(link);
     }
+}
+
+/* No reply in time: but what was sent may still be on its way, over a slow line. */
+static int is_on_its_way(once__redis_link_t *link)
+{
+    int left = 0;
+
+    if (link->state != ONCE__REDIS_READY || link->condemned ||
+        ioctl(link->source.fd, SIOCOUTQ, &left) != 0 || left == 0 || left == link->unsent) {
+        return 0;
+    }
+    link->unsent = left;
+    return 1;
 }
 
 /* No reply for too long, no connection for too long, condemned; or an address that needed no look-up. */
@@ -217,6 +261,10 @@ static void timer_fired(once__timer_t *timer)
         !link->condemned) {
         once__redis_link_timer(link, link->shared->settings->connect_ms);
         once__redis_link_try(link);
+        return;
+    }
+    if (is_on_its_way(link)) {
+        once__redis_link_heard(link);
         return;
     }
     if (link->state != ONCE__REDIS_READY && !link->condemned) {

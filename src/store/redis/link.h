@@ -48,6 +48,7 @@ typedef struct once__redis_shared {
     void (*changed)(void *data, once__redis_link_t *link); /* it is ready, or down */
     void *data;
     char trouble[ONCE__REDIS_TROUBLE_SIZE]; /* the last refusal, in words; empty: none */
+    int is_complaint;                       /* it is about a command, not about a connection */
     uint64_t max_bytes;                     /* the server's bound of memory, of any of them */
 } once__redis_shared_t;
 
@@ -63,14 +64,16 @@ struct once__redis_link {
     struct addrinfo *addresses, *address;
     SSL *ssl;
     redisReader *reader;
+    redisReplyObjectFunctions makers; /* the reader's, with bounds */
     once__redis_buffer_t plain, wire; /* without TLS there is only the wire */
     once__redis_call_t *first, **last;
     unsigned call_count, greeting_count;
     uint64_t stream, gone; /* bytes that were asked to be sent, and that were */
-    int condemned;         /* to be dropped as soon as nothing runs on it */
-    int refusal;           /* why it is down: ONCE_E_UNAVAILABLE or ONCE_E_CONFIG */
-    uint64_t retry_at;     /* down: not before */
-    unsigned failures;     /* in a row */
+    int unsent;    /* of those: what the other side had not taken when there was no reply in time */
+    int condemned; /* to be dropped as soon as nothing runs on it */
+    int refusal;   /* why it is down: ONCE_E_UNAVAILABLE or ONCE_E_CONFIG */
+    uint64_t retry_at; /* down: not before */
+    unsigned failures; /* in a row */
 };
 
 /* Reserves a timer. 0 or -1. */
@@ -99,5 +102,9 @@ void once__redis_link_condemn(once__redis_link_t *link);
 
 /* The same, because of a reply that no Redis gives. */
 void once__redis_link_distrust(once__redis_link_t *link);
+
+/* A command was refused; what once_trouble() tells until one is not. */
+void once__redis_link_complain(once__redis_link_t *link, const char *text);
+void once__redis_link_content(once__redis_link_t *link);
 
 #endif

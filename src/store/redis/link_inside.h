@@ -11,6 +11,8 @@ void once__redis_link_timer(once__redis_link_t *link, uint64_t ms); /* 0: at onc
 void once__redis_link_watch(once__redis_link_t *link, uint32_t events);
 void once__redis_link_hang_up(
     once__redis_link_t *link); /* closes the socket, or stops looking a name up */
+/* Bytes went one way or the other: those who wait for replies wait on. What is greeted has its own time. */
+void once__redis_link_heard(once__redis_link_t *link);
 /* Down, and not to be tried again before a pause that grows. */
 void once__redis_link_fail(once__redis_link_t *link, int refusal);
 

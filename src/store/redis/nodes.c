@@ -12,7 +12,8 @@ static once__redis_node_t **place_for_node(once__redis_t *redis)
     }
     for (unsigned i = 0; i < redis->node_count; i++) {
         once__redis_node_t *node = redis->nodes[i];
-        if (!node->is_mapped && node != redis->master && node->link.state == ONCE__REDIS_DOWN) {
+        if (!node->is_mapped && node != redis->master && node->batch == NULL &&
+            node->link.state == ONCE__REDIS_DOWN) {
             once__redis_link_free(&node->link);
             free(node);
             return &redis->nodes[i];
@@ -116,8 +117,10 @@ void once__redis_link_changed(void *data, once__redis_link_t *link)
     if (link->state == ONCE__REDIS_DOWN && redis->settings.mode == ONCE__REDIS_CLUSTER) {
         redis->map_wanted = 1;
     }
-    if (link->is_sentinel && link->state == ONCE__REDIS_DOWN && redis->sentinel_count > 0 &&
-        link == redis->sentinels[redis->sentinel]) {
+    /* One that is gone; or one that sent us to a server that is gone or no master: the others may have heard more. */
+    if (link->state == ONCE__REDIS_DOWN && redis->sentinel_count > 0 &&
+        (link->is_sentinel ? link == redis->sentinels[redis->sentinel]
+                           : redis->master != NULL && link == &redis->master->link)) {
         redis->sentinel = (redis->sentinel + 1) % redis->sentinel_count;
     }
     if (link->is_sentinel && link->state == ONCE__REDIS_READY) {

@@ -17,6 +17,7 @@ typedef struct request {
     once__op_t *op;
     once__redis_batch_t *batch;
     int hops;
+    int is_guest; /* its slot is moving: it was sent where the slot will be, after ASKING */
 } request_t;
 
 /* Events of one turn on one connection, which all wait until their replicas have them. */
@@ -198,27 +199,54 @@ static int say_asking(once__redis_node_t *node)
     return 0;
 }
 
+/* Refused for a reason that somebody has to do something about. */
+static void refuse(request_t *request, int code, const char *text)
+{
+    once__redis_link_complain(request->call.link, text);
+    finish(request, code);
+}
+
 /* The slot is elsewhere, or just moving there. */
 static void follow(request_t *request, const char *text)
 {
     once__redis_t *redis = request->redis;
-    once__redis_node_t *node = once__redis_redirect(redis, request->call.link, text);
+    once__redis_node_t *node;
 
+    if (redis->settings.mode != ONCE__REDIS_CLUSTER) {
+        refuse(request, ONCE_E_CONFIG, "is part of a cluster: redis+cluster://");
+        return;
+    }
+    node = once__redis_redirect(redis, request->call.link, text);
     redis->map_wanted |= node == NULL;
+    request->is_guest = strncmp(text, "ASK", 3) == 0;
     if (node == NULL || request->hops >= HOPS_MAX || !once__redis_link_is_ready(&node->link) ||
-        (strncmp(text, "ASK", 3) == 0 && say_asking(node) != 0)) {
+        (request->is_guest && say_asking(node) != 0)) {
         finish(request, ONCE_E_UNAVAILABLE); /* certainly not applied: it comes again */
         return;
     }
     send_again(request, node, 0);
 }
 
+/* The script is not known there: once more, with its text. */
+static void send_script(request_t *request)
+{
+    once__redis_node_t *node = (once__redis_node_t *)request->call.link;
+
+    if (request->hops >= HOPS_MAX || node->link.condemned ||
+        (request->is_guest && say_asking(node) != 0)) {
+        finish(request, ONCE_E_UNAVAILABLE);
+        return;
+    }
+    send_again(request, node, 1);
+}
+
 static void take_error(request_t *request, const char *text)
 {
     once__redis_link_t *link = request->call.link;
+    int code;
 
-    if (strncmp(text, "NOSCRIPT", 8) == 0 && request->hops < HOPS_MAX && !link->condemned) {
-        send_again(request, (once__redis_node_t *)link, 1);
+    if (strncmp(text, "NOSCRIPT", 8) == 0) {
+        send_script(request);
         return;
     }
     if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0) {
@@ -230,7 +258,12 @@ static void take_error(request_t *request, const char *text)
     } else if (strncmp(text, "CLUSTERDOWN", 11) == 0) {
         request->redis->map_wanted = 1;
     }
-    finish(request, once__redis_error_of(text));
+    code = once__redis_error_of(text);
+    if (code == ONCE_E_CONFIG) {
+        refuse(request, code, text);
+    } else {
+        finish(request, code);
+    }
 }
 
 static void replied(once__redis_call_t *call, const redisReply *reply)
@@ -253,6 +286,7 @@ static void replied(once__redis_call_t *call, const redisReply *reply)
         finish(request, ONCE_E_NOREPLY);
         return;
     }
+    once__redis_link_content(call->link);
     finish(request, op->error);
 }
 

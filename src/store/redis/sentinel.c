@@ -56,7 +56,9 @@ static void answered(once__redis_call_t *call, const redisReply *reply)
         redis->sentinel_blind++; /* this one does not know */
         next_sentinel(redis);
         (void)snprintf(redis->shared.trouble, ONCE__REDIS_TROUBLE_SIZE,
-                       "the sentinels know no master \"%.60s\"", redis->settings.service);
+                       "the sentinels know no master \"%.60s\"%s%.80s", redis->settings.service,
+                       reply->type == REDIS_REPLY_ERROR ? ": " : "",
+                       reply->type == REDIS_REPLY_ERROR ? reply->str : "");
     }
     once__loop_wake(redis->loop);
 }

@@ -34,6 +34,7 @@ static int encrypt(once__redis_link_t *link)
 void once__redis_link_flush(once__redis_link_t *link)
 {
     once__redis_buffer_t *wire = &link->wire;
+    int is_moving = 0;
 
     if (link->state < ONCE__REDIS_SHAKING || link->condemned) {
         return;
@@ -54,9 +55,13 @@ void once__redis_link_flush(once__redis_link_t *link)
                 return;
             }
             once__redis_link_watch(link, EPOLLIN | EPOLLOUT);
+            if (is_moving) {
+                once__redis_link_heard(link); /* a large one over a slow line */
+            }
             return;
         }
         wire->from += (size_t)sent;
+        is_moving = 1;
         link->gone += link->ssl == NULL ? (uint64_t)sent : 0;
     }
     once__redis_buffer_empty(wire);
@@ -82,13 +87,6 @@ static int hand_out(once__redis_link_t *link)
         link->first = call->next;
         link->last = link->first == NULL ? &link->first : link->last;
         link->call_count--;
-        if (link->state == ONCE__REDIS_READY) {
-            if (link->first != NULL) {
-                once__redis_link_timer(link, link->shared->settings->reply_ms);
-            } else {
-                once__timer_stop(link->shared->loop, &link->timer);
-            }
-        }
         call->done(call, reply);
         freeReplyObject(reply);
         reply = NULL;
@@ -149,5 +147,9 @@ int once__redis_link_take_in(once__redis_link_t *link)
             break;
         }
     }
-    return hand_out(link) != 0 || ended ? -1 : 0;
+    if (hand_out(link) != 0 || ended) {
+        return -1;
+    }
+    once__redis_link_heard(link);
+    return 0;
 }

@@ -318,7 +318,9 @@ static void clock_read(once__redis_call_t *call, const redisReply *reply)
 {
     walk_t *walk = ((step_t *)call)->walk;
 
-    if (is_good(walk, reply) && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2) {
+    if (is_good(walk, reply) && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+        reply->element[0]->type == REDIS_REPLY_STRING &&
+        reply->element[1]->type == REDIS_REPLY_STRING) {
         walk->op->now = strtoull(reply->element[0]->str, NULL, 10) * 1000 +
                         strtoull(reply->element[1]->str, NULL, 10) / 1000;
     }
