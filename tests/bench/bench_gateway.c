@@ -4,8 +4,8 @@
  *   bench_gateway [--directory DIR] [--module FILE] [--requests N] [--rounds N] [--turn SECONDS] [SECTION...]
  *
  * Sections: speed, redis, postgres, workers, memory, growth; all of them without any. DIR (gateway.tmp) must be on the disk meant
- * for the local store. It is made, and removed before and after. N requests (100,000) are sent to see whether anything grows. Everything
- * talks over the loopback interface.
+ * for the local store. It is made, and removed before and after. N requests (100,000) are sent to see whether anything grows.
+ * Everything talks over the loopback interface.
  */
 #include <limits.h>
 #include <signal.h>
