@@ -24,13 +24,19 @@ void answer_clear(answer_t *answer)
     memset(answer, 0, sizeof(*answer));
 }
 
-void answer_header(answer_t *answer, const char *name, const char *value)
+void answer_header_bytes(answer_t *answer, const char *name, size_t name_len, const char *value,
+                         size_t value_len)
 {
     if (answer->header_count < ANSWER_HEADERS_MAX) {
-        answer->headers[answer->header_count].name = must(strdup(name));
-        answer->headers[answer->header_count].value = must(strdup(value));
+        answer->headers[answer->header_count].name = must(strndup(name, name_len));
+        answer->headers[answer->header_count].value = must(strndup(value, value_len));
         answer->header_count++;
     }
+}
+
+void answer_header(answer_t *answer, const char *name, const char *value)
+{
+    answer_header_bytes(answer, name, strlen(name), value, strlen(value));
 }
 
 void answer_bytes(answer_t *answer, int status, const char *type, const char *body, size_t len)
@@ -85,38 +91,4 @@ void answer_later(answer_t *answer, int status, const char *name, const char *de
     if (outcome != NULL) {
         answer_header(answer, "Once-Outcome", outcome);
     }
-}
-
-char *answer_headers_text(const answer_t *answer)
-{
-    json_t *pairs = must(json_array());
-    char *text;
-
-    for (size_t i = 0; i < answer->header_count; i++) {
-        json_array_append_new(
-            pairs, json_pack("[s, s]", answer->headers[i].name, answer->headers[i].value));
-    }
-    text = must(json_dumps(pairs, JSON_COMPACT));
-    json_decref(pairs);
-    return text;
-}
-
-int answer_headers_read(answer_t *answer, const char *text)
-{
-    json_t *pairs = json_loads(text, 0, NULL);
-    const char *name, *value;
-    json_t *pair;
-    size_t i;
-    int code = json_is_array(pairs) ? 0 : -1;
-
-    json_array_foreach(pairs, i, pair)
-    {
-        if (json_unpack(pair, "[s, s]", &name, &value) != 0) {
-            code = -1;
-            break;
-        }
-        answer_header(answer, name, value);
-    }
-    json_decref(pairs);
-    return code;
 }

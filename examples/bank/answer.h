@@ -27,6 +27,8 @@ void answer_clear(answer_t *answer);
 
 /* Adds a header; more than ANSWER_HEADERS_MAX are left out. */
 void answer_header(answer_t *answer, const char *name, const char *value);
+void answer_header_bytes(answer_t *answer, const char *name, size_t name_len, const char *value,
+                         size_t value_len);
 
 /* Clears it, and makes it these bytes. */
 void answer_bytes(answer_t *answer, int status, const char *type, const char *body, size_t len);
@@ -46,9 +48,5 @@ void answer_problem(answer_t *answer, int status, const char *name, const char *
  */
 void answer_later(answer_t *answer, int status, const char *name, const char *detail,
                   const char *outcome, unsigned after_s);
-
-/* Its headers as JSON text, an array of [name, value]; free() it. And the other way round; -1: that is something else. */
-char *answer_headers_text(const answer_t *answer);
-int answer_headers_read(answer_t *answer, const char *text);
 
 #endif

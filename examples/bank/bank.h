@@ -5,8 +5,9 @@
 #define EXAMPLES_BANK_BANK_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-#include <once/key.h>
+#include <once/once.h>
 
 #include "answer.h"
 #include "db.h"
@@ -19,8 +20,8 @@
 typedef struct bank {
     pool_t *pool;
     int direct; /* no gate is in front: claims are the bank's own, and none is taken from a request */
-    const char *provider; /* URL of the payout provider; NULL: there is none */
-    unsigned lease_s;     /* of the bank's own claims */
+    const char *provider;  /* URL of the payout provider; NULL: there is none */
+    once_policy_t *policy; /* of the bank's own claims */
     unsigned provider_timeout_ms;
 } bank_t;
 
@@ -31,8 +32,7 @@ typedef struct request {
     const char *target;   /* as it was sent */
     const char *customer; /* verified by whoever is in front of the bank; "" when there is none */
     const char *claim; /* Once-Claim; "" when there is none, or when the bank must not trust it */
-    const char *
-        claim_id; /* a UUID: for a claim of the bank's own, the same in every try of this request */
+    const uint8_t *claim_id; /* for a claim of its own: the same in every try of this request */
     const char *if_match, *if_none_match; /* "" when there is none */
     const once_key_t *key;                /* its length is 0 when there is none */
     const char *key_error;                /* why there is none */

@@ -4,154 +4,206 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes as PostgreSQL reads them: \x and hexadecimal digits. free() it; NULL when out of memory. */
-static char *hex(const char *bytes, size_t len)
-{
-    char *text = malloc(2 * len + 3);
+#include <once/postgres.h>
 
-    if (text != NULL) {
-        memcpy(text, "\\x", 3);
-        for (size_t i = 0; i < len; i++) {
-            sprintf(text + 2 + 2 * i, "%02x", (unsigned char)bytes[i]);
-        }
+/* What an error of once means for the transaction. Those of the server begin with its SQLSTATE. */
+static db_end_t end_of(db_t *db, int code, const once_error_t *error)
+{
+    char state[6] = "";
+
+    if (code == ONCE_OK) {
+        return DB_OK;
     }
-    return text;
+    if (error->text[5] == ':') {
+        memcpy(state, error->text, 5);
+        return db_judge(db, state, error->text + 5 + strspn(error->text + 5, ": "));
+    }
+    if (code == ONCE_E_UNAVAILABLE) {
+        return DB_AGAIN;
+    }
+    fprintf(stderr, "bank: once says: %s\n", error->text);
+    return DB_FAILED;
 }
 
-/* The recorded answer, as it was given the first time. */
-static void replay(const PGresult *result, answer_t *answer)
+static once_slice_t slice(const char *text)
 {
-    size_t len = 0;
-    unsigned char *body = PQunescapeBytea((const unsigned char *)PQgetvalue(result, 0, 4), &len);
+    once_slice_t s = {text, strlen(text)};
 
-    answer_bytes(answer, atoi(PQgetvalue(result, 0, 2)), NULL,
-                 body != NULL ? (const char *)body : "", len);
-    PQfreemem(body);
-    (void)answer_headers_read(answer, PQgetvalue(result, 0, 3));
+    return s;
+}
+
+/* --------------------------------------------------------------------------------------------------------------- claim */
+
+/* The recorded answer, as it was given the first time. */
+static void replay(const once_pg_answer_t *told, answer_t *answer)
+{
+    once_response_t response;
+
+    if (once_pg_response(told, &response) != ONCE_OK) {
+        answer_problem(answer, 409, "answered", "this request was answered before");
+        return;
+    }
+    answer_bytes(answer, response.status, NULL, response.body.data, response.body.len);
+    for (size_t i = 0; i < response.header_count; i++) {
+        const once_header_t *h = &response.headers[i];
+        answer_header_bytes(answer, h->name.data, h->name.len, h->value.data, h->value.len);
+    }
     answer_header(answer, "Idempotent-Replayed", "true");
 }
 
-static void not_run(const char *outcome, const PGresult *result, answer_t *answer)
+static void tell_busy(uint64_t after_ms, answer_t *answer)
 {
-    int after = atoi(PQgetvalue(result, 0, 5));
+    answer_later(answer, 409, "in-flight", "a request with this key is being worked on", NULL,
+                 (unsigned)(after_ms / 1000) + 1);
+}
 
-    if (strcmp(outcome, "replay") == 0) {
-        replay(result, answer);
-    } else if (strcmp(outcome, "mismatch") == 0) {
+static void not_run(const once_pg_answer_t *told, answer_t *answer)
+{
+    switch (once_pg_outcome(told)) {
+    case ONCE_REPLAY:
+        replay(told, answer);
+        break;
+    case ONCE_MISMATCH:
         answer_problem(answer, 422, "key-reused", "this key was used for another request");
-    } else if (strcmp(outcome, "busy") == 0) {
-        answer_later(answer, 409, "in-flight", "a request with this key is being worked on", NULL,
-                     after > 0 ? (unsigned)after : 1);
-    } else {
+        break;
+    case ONCE_BUSY:
+        tell_busy(once_pg_retry_after_ms(told), answer);
+        break;
+    default:
         answer_problem(answer, 409, "outcome-unknown", "nobody knows what became of this key");
     }
+}
+
+static db_end_t ask(bank_t *bank, db_t *db, const request_t *request, once_pg_answer_t **told)
+{
+    once_ask_t question = ONCE_ASK_INIT;
+    once_error_t error = {0};
+
+    question.scope = slice(request->customer);
+    question.key = slice(request->key->text);
+    question.method = slice(request->method);
+    question.target = slice(request->target);
+    question.bytes.data = request->body;
+    question.bytes.len = request->body_len;
+    question.policy = bank->policy;
+    question.claim_id = request->claim_id;
+    return end_of(db, once_pg_claim(db_conn(db), &question, 0, told, &error), &error);
 }
 
 db_end_t door_claim(bank_t *bank, db_t *db, const request_t *request, char claim[BANK_CLAIM_MAX],
                     answer_t *answer)
 {
-    static const char ask[] =
-        "SELECT outcome, claim, status, headers, body, ceil(extract(epoch FROM retry_after)) "
-        "FROM once.claim($1, $2, $3, $4, $5::bytea, lease => make_interval(secs => $6), "
-        "                claim_id => $7::uuid)";
-    char lease[16];
-    const char *values[] = {
-        request->customer, request->key->text, request->method, request->target, NULL, lease,
-        request->claim_id};
-    PGresult *result;
+    once_pg_answer_t *told = NULL;
     db_end_t end;
-    char *body;
 
     snprintf(claim, BANK_CLAIM_MAX, "%s", request->claim);
     if (claim[0] != '\0') {
         return DB_OK;
     }
-    body = hex(request->body, request->body_len);
-    values[4] = body;
-    snprintf(lease, sizeof(lease), "%u", bank->lease_s);
-    end = body != NULL ? db_run(db, ask, 7, values, &result) : DB_FAILED;
-    free(body);
+    end = ask(bank, db, request, &told);
     if (end == DB_BUSY) { /* another transaction has had the key for all that time */
-        answer_later(answer, 409, "in-flight", "a request with this key is being worked on", NULL,
-                     1);
+        tell_busy(0, answer);
         return DB_OK;
     }
-    if (end != DB_OK) {
-        return end;
+    if (end == DB_OK) {
+        snprintf(claim, BANK_CLAIM_MAX, "%s", once_pg_token(told));
+        if (claim[0] == '\0') {
+            not_run(told, answer);
+        }
     }
-    if (strcmp(PQgetvalue(result, 0, 0), "run") == 0) {
-        snprintf(claim, BANK_CLAIM_MAX, "%s", PQgetvalue(result, 0, 1));
-    } else {
-        not_run(PQgetvalue(result, 0, 0), result, answer);
-    }
-    PQclear(result);
-    return DB_OK;
+    once_pg_answer_free(told);
+    return end;
 }
+
+/* ---------------------------------------------------------------------------------------------- in the transaction */
 
 db_end_t door_complete(db_t *db, const char *claim, const answer_t *answer)
 {
-    static const char complete[] =
-        "SELECT once.complete($1, $2::integer, $3::jsonb, convert_to($4, 'UTF8'))";
-    char status[16];
-    char *headers = answer_headers_text(answer);
-    const char *values[] = {claim, status, headers, answer->body};
-    db_end_t end;
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_header_t headers[ANSWER_HEADERS_MAX];
+    once_error_t error = {0};
 
-    snprintf(status, sizeof(status), "%d", answer->status);
-    end = db_run(db, complete, 4, values, NULL);
-    free(headers);
-    return end;
+    for (size_t i = 0; i < answer->header_count; i++) {
+        headers[i].name = slice(answer->headers[i].name);
+        headers[i].value = slice(answer->headers[i].value);
+    }
+    response.status = answer->status;
+    response.headers = headers;
+    response.header_count = answer->header_count;
+    response.body.data = answer->body;
+    response.body.len = answer->body_len;
+    return end_of(db, once_pg_complete(db_conn(db), claim, &response, &error), &error);
 }
 
 db_end_t door_emit(db_t *db, const char *claim, const char *topic, const char *key,
                    const char *type, json_t *payload)
 {
-    static const char emit[] = "SELECT once.emit($1, $2, $3, convert_to($4, 'UTF8'), claim => $5)";
+    once_pg_event_t event = ONCE_PG_EVENT_INIT;
+    once_error_t error = {0};
     char *text = json_dumps(payload, JSON_COMPACT);
-    const char *values[] = {topic, key, type, text, claim};
-    db_end_t end = text != NULL ? db_run(db, emit, 5, values, NULL) : DB_FAILED;
+    db_end_t end = DB_FAILED;
 
+    if (text != NULL) {
+        event.topic = topic;
+        event.key = key;
+        event.type = type;
+        event.payload = slice(text);
+        event.claim = claim;
+        end = end_of(db, once_pg_emit(db_conn(db), &event, NULL, &error), &error);
+    }
     free(text);
     json_decref(payload);
     return end;
 }
 
+db_end_t door_lock(db_t *db, const char *natural_key)
+{
+    once_error_t error = {0};
+
+    return end_of(db, once_pg_lock(db_conn(db), natural_key, &error), &error);
+}
+
+/* --------------------------------------------------------------------------------------------- work in several steps */
+
 db_end_t door_resume(db_t *db, const char *claim, char name[32], json_t **state)
 {
-    static const char resume[] = "SELECT name, state FROM once.resume($1)";
-    PGresult *result;
-    db_end_t end = db_run(db, resume, 1, &claim, &result);
+    once_pg_step_t *step = NULL;
+    once_error_t error = {0};
+    db_end_t end = end_of(db, once_pg_resume(db_conn(db), claim, &step, &error), &error);
 
     name[0] = '\0';
     *state = NULL;
-    if (end != DB_OK) {
-        return end;
+    if (end == DB_OK && step != NULL) {
+        snprintf(name, 32, "%s", step->name);
+        *state = step->state != NULL ? json_loads(step->state, 0, NULL) : NULL;
     }
-    if (PQntuples(result) > 0) {
-        snprintf(name, 32, "%s", PQgetvalue(result, 0, 0));
-        *state = json_loads(PQgetvalue(result, 0, 1), 0, NULL);
-    }
-    PQclear(result);
-    return DB_OK;
+    once_pg_step_free(step);
+    return end;
 }
 
 db_end_t door_checkpoint(db_t *db, const char *claim, const char *name, const json_t *state)
 {
-    static const char checkpoint[] = "SELECT once.checkpoint($1, $2, $3::jsonb)";
     char *text = json_dumps(state, JSON_COMPACT);
-    const char *values[] = {claim, name, text};
-    db_end_t end = text != NULL ? db_run(db, checkpoint, 3, values, NULL) : DB_FAILED;
+    once_error_t error = {0};
+    db_end_t end = DB_FAILED;
 
+    if (text != NULL) {
+        end = end_of(db, once_pg_checkpoint(db_conn(db), claim, name, text, &error), &error);
+    }
     free(text);
     return end;
 }
 
 db_end_t door_renew(db_t *db, const char *claim)
 {
-    return db_run(db, "SELECT once.renew($1)", 1, &claim, NULL);
+    once_error_t error = {0};
+
+    return end_of(db, once_pg_renew(db_conn(db), claim, 0, &error), &error);
 }
 
 db_end_t door_doubt(db_t *db, const char *claim)
 {
-    return db_run(db, "SELECT once.doubt($1)", 1, &claim, NULL);
+    once_error_t error = {0};
+
+    return end_of(db, once_pg_doubt(db_conn(db), claim, 0, &error), &error);
 }

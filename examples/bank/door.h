@@ -20,6 +20,9 @@ db_end_t door_complete(db_t *db, const char *claim, const answer_t *answer);
 db_end_t door_emit(db_t *db, const char *claim, const char *topic, const char *key,
                    const char *type, json_t *payload);
 
+/* One at a time for a natural key, until the transaction ends. */
+db_end_t door_lock(db_t *db, const char *natural_key);
+
 /* Multi-step work: where it got to (`name` is "" at the beginning), and with what. `state` is the caller's to json_decref. */
 db_end_t door_resume(db_t *db, const char *claim, char name[32], json_t **state);
 db_end_t door_checkpoint(db_t *db, const char *claim, const char *name, const json_t *state);

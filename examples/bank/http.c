@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -136,7 +137,7 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, answer_t *
 static void answer_request(http_t *http, struct MHD_Connection *connection, exchange_t *exchange,
                            const char *method, const char *path, answer_t *answer)
 {
-    char claim_id[ONCE_UUID_SIZE];
+    uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
     once_error_t error = {0};
     keys_t keys = {.count = 0};
     request_t request = {
@@ -153,6 +154,10 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
         .body_len = exchange->body_len,
     };
 
+    if (getrandom(claim_id, sizeof(claim_id), 0) != sizeof(claim_id)) {
+        fputs("bank: the system gives no randomness\n", stderr);
+        abort();
+    }
     MHD_get_connection_values(connection, MHD_HEADER_KIND, collect_key, &keys);
     if (once_key_parse(keys.values, keys.count, 0, &exchange->key, &error) != ONCE_OK) {
         exchange->key.len = 0;
@@ -161,7 +166,7 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
     if (exchange->too_large) {
         answer_problem(answer, 413, "too-large", "a request has at most 64 KiB");
     } else if (strlen(request.customer) > BANK_CUSTOMER_MAX ||
-               strlen(request.claim) >= BANK_CLAIM_MAX || once_key_uuid4(claim_id) != ONCE_OK) {
+               strlen(request.claim) >= BANK_CLAIM_MAX) {
         answer_problem(answer, 400, "bad-header", "Bank-Customer or Once-Claim is too long");
     } else {
         route(http->bank, &request, answer);

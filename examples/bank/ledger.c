@@ -1,16 +1,26 @@
 #include "ledger.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "door.h"
+#include "fields.h"
+
+static db_end_t lock(db_t *db, const char *account)
+{
+    char natural_key[FIELDS_ID_SIZE + 16];
+
+    snprintf(natural_key, sizeof(natural_key), "account:%s", account);
+    return door_lock(db, natural_key);
+}
 
 db_end_t ledger_lock(db_t *db, const char *one, const char *other)
 {
-    /* Two statements: nothing promises an order within one. */
-    static const char lock[] = "SELECT once.lock('account:' || $1)";
-    int swap = strcmp(one, other) > 0;
-    db_end_t end = db_run(db, lock, 1, swap ? &other : &one, NULL);
+    int order = strcmp(one, other);
+    db_end_t end = lock(db, order <= 0 ? one : other);
 
-    if (end == DB_OK && strcmp(one, other) != 0) {
-        end = db_run(db, lock, 1, swap ? &one : &other, NULL);
+    if (end == DB_OK && order != 0) {
+        end = lock(db, order <= 0 ? other : one);
     }
     return end;
 }

@@ -16,7 +16,7 @@
 
 typedef struct settings {
     const char *database, *listen;
-    unsigned connections, pool, idle_ms;
+    unsigned connections, pool, idle_ms, lease_s;
     bank_t bank;
 } settings_t;
 
@@ -80,7 +80,7 @@ static int read_options(int argc, char **argv, settings_t *s)
             s->bank.provider = optarg;
             break;
         case 'L':
-            code = read_number("lease", optarg, 86400, &s->bank.lease_s);
+            code = read_number("lease", optarg, 86400, &s->lease_s);
             break;
         case 't':
             code = read_number("provider-timeout", optarg, 3600000, &s->bank.provider_timeout_ms);
@@ -163,6 +163,19 @@ static int look_at_claims(bank_t *bank)
     return end == DB_OK ? 0 : -1;
 }
 
+static once_policy_t *make_policy(unsigned lease_s)
+{
+    char text[64];
+    once_policy_t *policy = once_policy_new();
+
+    snprintf(text, sizeof(text), "recover=transactional lease=%us", lease_s);
+    if (policy == NULL || once_policy_parse(policy, text, NULL) != ONCE_OK) {
+        fputs("bank: out of memory\n", stderr);
+        abort();
+    }
+    return policy;
+}
+
 static int serve(settings_t *s)
 {
     http_t *http;
@@ -197,7 +210,8 @@ int main(int argc, char **argv)
         .connections = 256,
         .pool = 8,
         .idle_ms = 10000,
-        .bank = {.lease_s = 30, .provider_timeout_ms = 10000},
+        .lease_s = 30,
+        .bank = {.provider_timeout_ms = 10000},
     };
     int code = read_options(argc, argv, &s);
 
@@ -208,10 +222,12 @@ int main(int argc, char **argv)
         fputs("bank: libcurl does not start\n", stderr);
         return 1;
     }
+    s.bank.policy = make_policy(s.lease_s);
     s.bank.pool = pool_new(s.database, s.pool, s.idle_ms);
     code = look_at_database(&s.bank) == 0 && (!s.bank.direct || look_at_claims(&s.bank) == 0)
                ? serve(&s)
                : 1;
     pool_free(s.bank.pool);
+    once_policy_free(s.bank.policy);
     return code;
 }
