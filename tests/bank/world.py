@@ -1,4 +1,5 @@
 """A world for the bank: a database, banks, gates in front of them, and ways to stop or kill any of them at a chosen moment."""
+import contextlib
 import ctypes
 import itertools
 import os
@@ -273,11 +274,21 @@ class World:
         return connection
 
     def rows(self, query, *values):
+        with self.snapshot() as rows:
+            return rows(query, *values)
+
+    @contextlib.contextmanager
+    def snapshot(self):
+        """A function that gives the rows of a query; all of them see the database as it is now."""
         connection = psycopg2.connect(dbname=self.name)
-        try:
-            with connection, connection.cursor() as cursor:
+        connection.set_session(isolation_level="REPEATABLE READ")
+
+        def rows(query, *values):
+            with connection.cursor() as cursor:
                 cursor.execute(query, values)
                 return cursor.fetchall()
+        try:
+            yield rows
         finally:
             connection.close()
 
@@ -293,16 +304,17 @@ class World:
 
     def audit(self):
         """What must be true of every world at every time."""
-        assert self.rows("SELECT * FROM bank.audit") == []
-        assert self.rows("SELECT a.currency, sum(l.amount) FROM bank.ledger l JOIN bank.accounts a ON a.id = l.account "
-                         "GROUP BY 1 HAVING sum(l.amount) <> 0") == [], "money was made or lost"
-        assert self.rows("SELECT account, number FROM bank.ledger WHERE balance < 0 AND account NOT LIKE '@%%'") == []
-        assert self.rows("SELECT customer, idempotency_key FROM bank.transfers GROUP BY 1, 2 HAVING count(*) > 1") == [], "a double"
-        assert self.one("SELECT count(*) FROM bank.ledger") == self.one(
-            "SELECT 2 * (SELECT count(*) FROM bank.transfers) + 2 * (SELECT count(*) FROM bank.payouts) "
-            "+ 2 * (SELECT count(*) FROM bank.payouts WHERE status <> 'reserved')")
-        assert self.one("SELECT count(*) FROM once.outbox WHERE topic = 'bank.transfers'") == self.one(
-            "SELECT count(*) FROM bank.transfers"), "not one event for each transfer"
+        with self.snapshot() as rows:
+            assert rows("SELECT * FROM bank.audit") == []
+            assert rows("SELECT a.currency, sum(l.amount) FROM bank.ledger l JOIN bank.accounts a ON a.id = l.account "
+                        "GROUP BY 1 HAVING sum(l.amount) <> 0") == [], "money was made or lost"
+            assert rows("SELECT account, number FROM bank.ledger WHERE balance < 0 AND account NOT LIKE '@%%'") == []
+            assert rows("SELECT customer, idempotency_key FROM bank.transfers GROUP BY 1, 2 HAVING count(*) > 1") == [], "a double"
+            assert rows("SELECT count(*) FROM bank.ledger") == rows(
+                "SELECT 2 * (SELECT count(*) FROM bank.transfers) + 2 * (SELECT count(*) FROM bank.payouts) "
+                "+ 2 * (SELECT count(*) FROM bank.payouts WHERE status <> 'reserved')")
+            assert rows("SELECT count(*) FROM once.outbox WHERE topic = 'bank.transfers'") == rows(
+                "SELECT count(*) FROM bank.transfers"), "not one event for each transfer"
 
 
 # ------------------------------------------------------------------------------------------------------------ server
@@ -320,10 +332,14 @@ def server_works():
 
 def kill_server():
     """kill -9 of every process of PostgreSQL at once; returns when it is there again."""
+    send(signal.SIGSTOP, [server_pid()])  # no new children from here on
     pids = descendants(server_pid())
     send(signal.SIGKILL, pids)
     for pid in pids:
         until(lambda: not alive(pid), f"the end of process {pid}")
+    # Where nobody reaps orphans, a dead server looks alive to the next one.
+    for lock in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):
+        os.unlink(os.path.join(DIR, lock))
     subprocess.run(CTL + ["start"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
