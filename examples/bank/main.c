@@ -16,7 +16,7 @@
 
 typedef struct settings {
     const char *database, *listen;
-    unsigned connections, pool, idle_ms, lease_s;
+    unsigned connections, pool, idle_ms;
     bank_t bank;
 } settings_t;
 
@@ -29,7 +29,7 @@ static const char usage[] =
     "                         Once-Claim that a request brings along\n"
     "  --provider URL         where payouts are asked for\n"
     "  --provider-timeout MS  how long it may take to answer (10000); less than half the lease\n"
-    "  --lease S              of claims that the bank makes itself (30)\n"
+    "  --lease TIME           of claims that the bank makes itself (30s)\n"
     "  --connections N        at most so many HTTP connections, each with a thread (256)\n"
     "  --pool N               at most so many connections to PostgreSQL (8)\n"
     "  --idle MS              a transaction in which nothing happens for so long is ended (10000)\n"
@@ -49,6 +49,17 @@ static int read_number(const char *name, const char *text, unsigned max, unsigne
         return -1;
     }
     *number = (unsigned)value;
+    return 0;
+}
+
+static int read_lease(const char *text, once_policy_t *policy)
+{
+    once_error_t error;
+
+    if (once_policy_set(policy, "lease", text, &error) != ONCE_OK) {
+        fprintf(stderr, "bank: --lease: %s\n", error.text);
+        return -1;
+    }
     return 0;
 }
 
@@ -80,7 +91,7 @@ static int read_options(int argc, char **argv, settings_t *s)
             s->bank.provider = optarg;
             break;
         case 'L':
-            code = read_number("lease", optarg, 86400, &s->lease_s);
+            code = read_lease(optarg, s->bank.policy);
             break;
         case 't':
             code = read_number("provider-timeout", optarg, 3600000, &s->bank.provider_timeout_ms);
@@ -163,13 +174,11 @@ static int look_at_claims(bank_t *bank)
     return end == DB_OK ? 0 : -1;
 }
 
-static once_policy_t *make_policy(unsigned lease_s)
+static once_policy_t *make_policy(void)
 {
-    char text[64];
     once_policy_t *policy = once_policy_new();
 
-    snprintf(text, sizeof(text), "recover=transactional lease=%us", lease_s);
-    if (policy == NULL || once_policy_parse(policy, text, NULL) != ONCE_OK) {
+    if (policy == NULL || once_policy_set(policy, "recover", "transactional", NULL) != ONCE_OK) {
         fputs("bank: out of memory\n", stderr);
         abort();
     }
@@ -210,19 +219,18 @@ int main(int argc, char **argv)
         .connections = 256,
         .pool = 8,
         .idle_ms = 10000,
-        .lease_s = 30,
-        .bank = {.provider_timeout_ms = 10000},
+        .bank = {.provider_timeout_ms = 10000, .policy = make_policy()},
     };
     int code = read_options(argc, argv, &s);
 
     if (code != 0) {
+        once_policy_free(s.bank.policy);
         return code > 0 ? 0 : 2;
     }
     if (provider_init() != 0) {
         fputs("bank: libcurl does not start\n", stderr);
         return 1;
     }
-    s.bank.policy = make_policy(s.lease_s);
     s.bank.pool = pool_new(s.database, s.pool, s.idle_ms);
     code = look_at_database(&s.bank) == 0 && (!s.bank.direct || look_at_claims(&s.bank) == 0)
                ? serve(&s)

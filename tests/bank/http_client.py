@@ -20,6 +20,9 @@ class Answer:
     def problem(self):
         return self.json["type"].rsplit(":", 1)[1]
 
+    def problem_or_none(self):
+        return self.problem if self.status >= 400 else None
+
     @property
     def replayed(self):
         return self.headers.get("Idempotent-Replayed") == "true"

@@ -1,7 +1,7 @@
 """POST /payouts: three steps with checkpoints. Wherever it is killed, it goes on, and the provider pays once."""
 import pytest
 
-from http_client import Later, insist
+from http_client import AGAIN, Later, insist
 from provider import Provider
 
 # Where it is killed. Those within a transaction keep others from the accounts: one at a time.
@@ -13,7 +13,7 @@ def there(lasting, request):
     provider = Provider()
     world = lasting(provider=provider.url, lease="1s")
     world.teller, world.kind = provider, request.param
-    world.start = lambda: world.bank(*(["--direct", "--lease", "1"] if request.param == "direct" else []))
+    world.start = lambda: world.bank(*(["--direct", "--lease", "500ms"] if request.param == "direct" else []))
     world.main = world.front = world.start()
     if request.param == "gate":
         world.front = world.gate(world.main)
@@ -28,7 +28,13 @@ def wish(amount="5", destination="DE02 1203"):
 
 
 def post(world, key, body=None, front=None):
+    """One request."""
     return world.ask(front or world.front, "POST", "/payouts", "alice", body or wish(), key)
+
+
+def pay(world, key, body=None, front=None):
+    """Until there is an answer: a gate with so short a lease may find that half of it has passed, and send nothing."""
+    return insist(lambda: post(world, key, body, front))
 
 
 def state(world):
@@ -41,9 +47,9 @@ def moved(before, after):
 
 def test_money_leaves_once(there):
     before, paid = state(there), len(there.teller.paid)
-    first = post(there, "pay")
+    first = pay(there, "pay")
     assert first.status == 201 and first.json["status"] == "paid" and first.json["amount"] == "5.00"
-    again = post(there, "pay")
+    again = pay(there, "pay")
     assert again.replayed and again.essence() == first.essence()
     assert moved(before, state(there)) == (-5, 0, 5)
     assert len(there.teller.paid) == paid + 1
@@ -55,11 +61,11 @@ def test_money_leaves_once(there):
 
 def test_refusals_are_final(there):
     before = state(there)
-    assert post(there, "too-much", wish("100000")).problem == "insufficient-funds"
-    assert post(there, "too-much", wish("100000")).replayed
-    assert post(there, "nowhere", wish(destination="")).problem == "bad-text"
-    assert post(there, "not-hers", dict(wish(), account="bob")).problem == "unknown-account"
-    assert post(there, "banks", dict(wish(), account="@cash-EUR")).problem == "unknown-account"
+    assert pay(there, "too-much", wish("100000")).problem == "insufficient-funds"
+    assert pay(there, "too-much", wish("100000")).replayed
+    assert pay(there, "nowhere", wish(destination="")).problem == "bad-text"
+    assert pay(there, "not-hers", dict(wish(), account="bob")).problem == "unknown-account"
+    assert pay(there, "banks", dict(wish(), account="@cash-EUR")).problem == "unknown-account"
     assert state(there) == before
 
 
@@ -67,11 +73,11 @@ def test_what_the_provider_refuses_comes_back(there):
     before = state(there)
     there.teller.refuse = True
     try:
-        first = post(there, "refused")
+        first = pay(there, "refused")
         assert first.status == 422 and first.problem == "payout-refused"
     finally:
         there.teller.refuse = False
-    assert post(there, "refused").essence() == first.essence()
+    assert pay(there, "refused").essence() == first.essence()
     assert state(there) == before
     assert there.one("SELECT status FROM bank.payouts WHERE idempotency_key = 'refused'") == "returned"
 
@@ -81,8 +87,8 @@ def test_a_provider_that_does_not_answer_is_asked_again(there, lost):
     before, paid, asked = state(there), len(there.teller.paid), len(there.teller.asked)
     setattr(there.teller, lost, 1)
     first = post(there, f"quiet-{lost}")
-    assert first.status == 503
-    assert insist(lambda: post(there, f"quiet-{lost}")).status == 201
+    assert first.status in AGAIN
+    assert pay(there, f"quiet-{lost}").status == 201
     assert len(there.teller.asked) >= asked + 2 and len(set(there.teller.asked[asked:])) == 1
     assert len(there.teller.paid) == paid + 1
     assert moved(before, state(there)) == (-5, 0, 5)
@@ -95,7 +101,7 @@ def test_killed_between_any_two_steps_it_goes_on(there, places):
     for place in places:
         key = f"stop-{place}"
         there.stops.hold(place, key)
-        answers[key] = Later(insist, lambda key=key: post(there, key))
+        answers[key] = Later(pay, there, key)
         there.stops.reached(place, key)
     there.main.kill()
     there.main = there.again(there.main)
@@ -104,7 +110,7 @@ def test_killed_between_any_two_steps_it_goes_on(there, places):
     for key, answer in answers.items():
         answer = answer.get()
         assert answer.status == 201 and answer.json["status"] == "paid"
-        assert insist(lambda key=key: post(there, key)).essence() == answer.essence()
+        assert pay(there, key).essence() == answer.essence()
         assert there.one("SELECT count(*) FROM bank.payouts WHERE idempotency_key = %s", key) == 1
     assert moved(before, state(there)) == (-5 * len(places), 0, 5 * len(places))
     assert len(there.teller.paid) == paid + len(places)
@@ -123,7 +129,7 @@ def test_a_payout_whose_record_is_gone_goes_on(there):
     there.main = there.again(there.main)
     if there.kind == "direct":
         there.front = there.main
-    assert insist(lambda: post(there, key)).status == 201
+    assert pay(there, key).status == 201
     assert moved(before, state(there)) == (-5, 0, 5)
 
 
@@ -133,13 +139,13 @@ def test_a_zombie_between_steps_changes_nothing(there):
     second = there.start()
     front = there.gate(second) if there.kind == "gate" else second
     there.stops.hold("after-reserved", key)
-    slow = Later(lambda: post(there, key))
+    slow = Later(pay if there.kind == "gate" else post, there, key)
     there.stops.reached("after-reserved", key)
     frozen = [there.main] + ([there.front] if there.kind == "gate" else [])
     for program in frozen:
         program.freeze()
     there.stops.go("after-reserved", key)
-    winner = insist(lambda: post(there, key, front=front))
+    winner = pay(there, key, front=front)
     assert winner.status == 201
     for program in frozen:
         program.thaw()

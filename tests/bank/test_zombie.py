@@ -30,7 +30,7 @@ def freeze_and_overtake(world, machines, place, key):
     """One machine stops at the place; another takes over and answers; then the first goes on. Both answers."""
     (front, bank), (other, _) = machines
     world.stops.hold(place, key)
-    slow = Later(world.ask, front, "POST", "/transfers", "alice", BODY, key)
+    slow = Later(insist, lambda: world.ask(front, "POST", "/transfers", "alice", BODY, key))
     world.stops.reached(place, key)
     for program in {front, bank}:
         program.freeze()

@@ -182,7 +182,7 @@ class Stops:
 class World:
     """A database of its own with the schema of the bank, on the server of with-server."""
 
-    def __init__(self, directory, lease="2s", idle_ms=10000, provider=None, fenced=True):
+    def __init__(self, directory, lease="30s", idle_ms=10000, provider=None, fenced=True):
         self.directory, self.lease, self.idle_ms, self.provider = directory, lease, idle_ms, provider
         self.name = f"bank{os.getpid()}_{next(numbers)}"
         self.host = environment.address()
@@ -245,13 +245,13 @@ class World:
 
     # ---------------------------------------------------------------------------------------------------- requests
 
-    def ask(self, program, method, path, customer=None, body=None, key=None, headers=()):
+    def ask(self, program, method, path, customer=None, body=None, key=None, headers=(), timeout=30):
         headers = dict(headers)
         if customer is not None:
             headers["Bank-Customer"] = customer
         if key is not None:
             headers["Idempotency-Key"] = key
-        return ask(self.host, program.port, method, path, headers, body)
+        return ask(self.host, program.port, method, path, headers, body, timeout)
 
     def account(self, bank, name, amount=None, currency="EUR"):
         """An account that belongs to a customer of the same name, with so much in it."""
