@@ -1,4 +1,6 @@
 -- Small helpers.
+--
+-- In all functions: no backslash but in E'' strings. Others depend on standard_conforming_strings, which is the caller's.
 
 CREATE OR REPLACE FUNCTION once.version() RETURNS integer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = once, pg_temp
@@ -24,7 +26,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.le32(n integer) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT set_byte(set_byte(set_byte(set_byte('\x00000000'::bytea, 0, n & 255), 1, (n >> 8) & 255), 2, (n >> 16) & 255),
+    SELECT set_byte(set_byte(set_byte(set_byte(E'\\x00000000'::bytea, 0, n & 255), 1, (n >> 8) & 255), 2, (n >> 16) & 255),
                     3, (n >> 24) & 255)
 $$;
 
@@ -38,7 +40,7 @@ $$;
 -- A length (8 bytes, little-endian) and then the bytes: parts can never run into each other.
 CREATE OR REPLACE FUNCTION once.part(data bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT once.le32(length(data)) || '\x00000000'::bytea || data $$;
+AS $$ SELECT once.le32(length(data)) || E'\\x00000000'::bytea || data $$;
 
 CREATE OR REPLACE FUNCTION once.milliseconds(span interval) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

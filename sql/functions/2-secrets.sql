@@ -23,7 +23,7 @@ BEGIN
                CASE WHEN line LIKE 'record %' THEN 0 ELSE split_part(line, ' ', 2)::bigint END,
                once.pad(secret, 54), once.pad(secret, 92)
         FROM (SELECT line, decode(substring(line FROM '[0-9a-f]{64}$'), 'hex') AS secret
-              FROM regexp_split_to_table(p_text, '\n') AS line
+              FROM regexp_split_to_table(p_text, E'\n') AS line
               WHERE line ~ '^(record|fingerprint) .*[0-9a-f]{64}$') AS secrets;
 END
 $$;
@@ -94,8 +94,8 @@ AS $$ SELECT substr(once.hmac('record', 0, once.part('scope') || once.part(conve
 CREATE OR REPLACE FUNCTION once.fingerprints(p_scope text, p_method text, p_target text, p_body bytea) RETURNS bytea
 LANGUAGE sql STABLE SET search_path = once, pg_temp
 AS $$
-    SELECT string_agg(once.le32(s.id::integer) || '\x01'::bytea || once.hmac('fingerprint', s.id,
-               once.part('fingerprint') || once.part('\x01') || once.part(convert_to(p_scope, 'UTF8'))
+    SELECT string_agg(once.le32(s.id::integer) || E'\\x01'::bytea || once.hmac('fingerprint', s.id,
+               once.part('fingerprint') || once.part(E'\\x01') || once.part(convert_to(p_scope, 'UTF8'))
                || once.part(convert_to(p_method, 'UTF8')) || once.part(convert_to(p_target, 'UTF8'))
                || once.part(sha256(p_body))), ''::bytea ORDER BY s.id DESC)
     FROM once.secret_pads s WHERE s.name = 'fingerprint'

@@ -28,7 +28,7 @@ BEGIN
     FOR pair IN SELECT * FROM once.header_pairs(coalesce(p_headers, '[]')) LOOP
         -- What ends a header early would let a value make headers of its own.
         IF coalesce(pair.name, '') !~ '^[-!#$%&''*+.^_`|~0-9A-Za-z]+$'
-           OR coalesce(pair.value ~ '[\x01-\x08\x0a-\x1f\x7f]', true) THEN
+           OR coalesce(pair.value ~ E'[\x01-\x08\x0a-\x1f\x7f]', true) THEN
             PERFORM once.fail('ON004', 'a header has a name that is a token, and a value without control characters');
         END IF;
         value := convert_to(pair.value, 'UTF8');
@@ -40,7 +40,7 @@ BEGIN
         PERFORM once.fail('ON004', 'the response is larger than 500 headers, 256 KiB of them, or 16 MiB of body');
     END IF;
     plain := once.le32(count) || headers || coalesce(p_body, ''::bytea);
-    RETURN '\x0000000000'::bytea || once.le32(length(plain)) || plain;
+    RETURN E'\\x0000000000'::bytea || once.le32(length(plain)) || plain;
 END
 $$;
 

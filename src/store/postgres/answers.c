@@ -119,6 +119,15 @@ static void read_row(const PGresult *result, int row, once__op_t *op)
     }
 }
 
+int once__pg_is_read_committed(const PGresult *result)
+{
+    static const char level[] = "read committed";
+
+    return PQntuples(result) != 1 || PQnfields(result) != 2 ||
+           (PQgetlength(result, 0, 1) == sizeof(level) - 1 &&
+            memcmp(PQgetvalue(result, 0, 1), level, sizeof(level) - 1) == 0);
+}
+
 void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data)
 {
     if (PQnfields(result) != COLUMN_COUNT) {

@@ -198,6 +198,7 @@ static int take_result(once__pg_link_t *link, PGresult *result)
         PQclear(result);
         return 1;
     case PGRES_TUPLES_OK:
+    case PGRES_COMMAND_OK:
         if (link->result_count < link->statement_count) {
             link->results[link->result_count++] = result;
             return 0;

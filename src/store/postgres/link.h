@@ -9,7 +9,7 @@
 
 #include "store/postgres/statements.h"
 
-#define ONCE__PG_STATEMENTS_MAX 4
+#define ONCE__PG_STATEMENTS_MAX 6
 #define ONCE__PG_TROUBLE_SIZE   200
 
 typedef enum once__pg_link_state {

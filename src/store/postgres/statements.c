@@ -174,7 +174,24 @@ int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t time
 
     once__pg_params_reset(params);
     once__pg_put(once__pg_param(params, ONCE__PG_TEXT), text, (size_t)len);
-    return once__pg_send(conn, "SELECT set_config('statement_timeout', $1, true)", params);
+    return once__pg_send(conn,
+                         "SELECT set_config('statement_timeout', $1, true), "
+                         "current_setting('transaction_isolation')",
+                         params);
+}
+
+/*
+ * The level can be set before the first snapshot only. SHOW takes none, and after it the server knows that it is in a pipeline:
+ * as the first statement, SET TRANSACTION would be warned about in the server's log.
+ */
+int once__pg_send_level(PGconn *conn, once__pg_params_t *params)
+{
+    once__pg_params_reset(params);
+    return once__pg_send(conn, "SHOW transaction_isolation", params) == 0 &&
+                   once__pg_send(conn, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", params) ==
+                       0
+               ? 0
+               : -1;
 }
 
 /* --------------------------------------------------------------------------------------------------------- singles */

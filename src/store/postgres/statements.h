@@ -14,6 +14,7 @@ typedef enum once__pg_statement {
     ONCE__PG_APPLY, /* every other event */
     ONCE__PG_GET,
     ONCE__PG_SINGLE, /* an operation that travels alone */
+    ONCE__PG_LEVEL,  /* of isolation; two statements */
 } once__pg_statement_t;
 
 /* The error of an operation that was sent and has no answer yet. Positive: no code of once. */
@@ -28,12 +29,16 @@ once__pg_statement_t once__pg_statement_of(const once__op_t *op);
 int once__pg_send_batch(PGconn *conn, once__pg_params_t *params, once__pg_statement_t which,
                         const once__oplist_t *list, uint32_t count);
 int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
+int once__pg_send_level(PGconn *conn, once__pg_params_t *params);
 int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
 
 /* ------------------------------------------------------------------------------------------------ results: answers.c */
 
 /* The operation with this id that is under way, or NULL. */
 typedef once__op_t *(*once__pg_find)(void *data, const uint8_t *id);
+
+/* Does the answer to the timeout say that the transaction is READ COMMITTED? */
+int once__pg_is_read_committed(const PGresult *result);
 
 /* Answers the operations that a batch's result names. */
 void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data);

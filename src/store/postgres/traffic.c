@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "core/units.h"
+#include "store/postgres/batch.h"
 
 #define LINKS_DEFAULT 3
 #define BATCH_MAX     128 /* each new key takes one of the server's locks until the commit */
 #define BATCH_SHARE   32  /* so many are not worth a second connection */
-#define BATCH_BYTES   ((size_t)8 << 20) /* payloads in one statement */
-#define LONG_TIMES    12                /* whole-table operations may take so many timeouts */
+#define LONG_TIMES    12  /* whole-table operations may take so many timeouts */
 
 /* ------------------------------------------------------------------------------------------------------- answering */
 
@@ -76,6 +76,7 @@ static void take_committed(once__traffic_t *pg, once__pg_link_t *link)
 
     for (unsigned i = 0; i < link->result_count; i++) {
         switch (link->statements[i]) {
+        case ONCE__PG_LEVEL:
         case ONCE__PG_TIMEOUT:
             break;
         case ONCE__PG_SINGLE:
@@ -150,67 +151,6 @@ static void take_aborted(once__traffic_t *pg, once__pg_link_t *link)
 
 /* --------------------------------------------------------------------------------------------------------- sending */
 
-static int is_single(const once__op_t *op)
-{
-    return once__pg_statement_of(op) == ONCE__PG_SINGLE;
-}
-
-/* A batch in the making. */
-typedef struct batch {
-    once__oplist_t *ops;
-    unsigned counts[ONCE__PG_SINGLE + 1];
-    unsigned taken, limit;
-    size_t bytes;
-    int full;
-} batch_t;
-
-/* 0: taken. -1: it has to wait; whether for this batch's end only or for one more batch, says `full`. */
-static int take(once__traffic_t *pg, batch_t *batch, once__op_t *op)
-{
-    size_t bytes = op->event.kind == ONCE__CLAIM ? 0 : op->payload.len;
-
-    if (batch->taken == batch->limit || (batch->taken > 0 && batch->bytes + bytes > BATCH_BYTES)) {
-        batch->full = 1;
-        return -1;
-    }
-    if (is_single(op)) {
-        if (batch->taken > 0) {
-            return -1;
-        }
-        batch->full = 1;
-    } else if (once__flight_start(&pg->flight, op) != 0) {
-        return -1;
-    }
-    if (op->error != ONCE__PG_UNANSWERED) { /* not one that goes on */
-        once__pg_clear_answer(op);
-        op->error = ONCE__PG_UNANSWERED;
-    }
-    batch->taken++;
-    batch->bytes += bytes;
-    batch->counts[once__pg_statement_of(op)]++;
-    return 0;
-}
-
-/* Moves what can travel together from the queue: one operation per record, in order; or one that travels alone. */
-static void take_batch(once__traffic_t *pg, batch_t *batch)
-{
-    once__op_t *op = pg->queue.first, **end = pg->queue.last;
-    once__oplist_t rest;
-
-    once__oplist_init(&rest);
-    while (op != NULL && !batch->full) {
-        once__op_t *next = op->next;
-        once__oplist_add(take(pg, batch, op) == 0 ? batch->ops : &rest, op);
-        op = next;
-    }
-    if (op != NULL) {
-        *rest.last = op;
-        rest.last = end;
-    }
-    once__oplist_init(&pg->queue);
-    once__oplist_move(&pg->queue, &rest);
-}
-
 static uint64_t timeout_of(const once__traffic_t *pg, const once__op_t *op)
 {
     int is_long =
@@ -219,40 +159,20 @@ static uint64_t timeout_of(const once__traffic_t *pg, const once__op_t *op)
     return is_long ? pg->timeout_ms * LONG_TIMES : pg->timeout_ms;
 }
 
-static int send_statements(once__traffic_t *pg, once__pg_link_t *link, const unsigned *counts,
-                           uint64_t timeout_ms)
-{
-    PGconn *conn = link->conn;
-    int code = once__pg_send_timeout(conn, &pg->params, timeout_ms);
-
-    once__pg_link_add(link, ONCE__PG_TIMEOUT);
-    if (code == 0 && counts[ONCE__PG_SINGLE] > 0) {
-        code = once__pg_send_single(conn, &pg->params, link->sent.first);
-        once__pg_link_add(link, ONCE__PG_SINGLE);
-    }
-    for (once__pg_statement_t which = ONCE__PG_CLAIM; code == 0 && which <= ONCE__PG_GET; which++) {
-        if (counts[which] > 0) {
-            code = once__pg_send_batch(conn, &pg->params, which, &link->sent, counts[which]);
-            once__pg_link_add(link, which);
-        }
-    }
-    return code;
-}
-
 static void send_batch(once__traffic_t *pg, once__pg_link_t *link, unsigned limit)
 {
-    batch_t batch = {.ops = &link->sent, .limit = pg->alone > 0 ? 1 : limit};
+    once__pg_batch_t batch;
     uint64_t timeout_ms;
 
     once__pg_link_clear(link);
-    take_batch(pg, &batch);
+    once__pg_batch_take(&batch, pg->alone > 0 ? 1 : limit, &pg->queue, &pg->flight, &link->sent);
     if (link->sent.first == NULL) {
         return;
     }
     pg->alone -= pg->alone > 0 ? 1 : 0;
     timeout_ms = timeout_of(pg, link->sent.first);
     /* The server gives up first: then it is known that nothing was applied. */
-    if (send_statements(pg, link, batch.counts, timeout_ms * 3 / 4) != 0) {
+    if (once__pg_batch_put(&batch, link, &pg->params, timeout_ms * 3 / 4, pg->level) != 0) {
         /* Out of memory, or the connection is gone: without its sync, what was sent never happens. */
         answer_all(pg, &link->sent, ONCE_E_UNAVAILABLE);
         once__pg_link_drop(link);
@@ -332,10 +252,22 @@ static void link_failed(void *data, once__pg_link_t *link)
     }
 }
 
+/* From then on every batch asks for the level that it needs. */
+static void note_level(once__traffic_t *pg, const once__pg_link_t *link)
+{
+    for (unsigned i = 0; i < link->result_count; i++) {
+        if (link->statements[i] == ONCE__PG_TIMEOUT &&
+            !once__pg_is_read_committed(link->results[i])) {
+            pg->level = 1;
+        }
+    }
+}
+
 static void link_ended(void *data, once__pg_link_t *link, once__pg_end_t end)
 {
     once__traffic_t *pg = data;
 
+    note_level(pg, link);
     switch (end) {
     case ONCE__PG_COMMITTED:
         take_committed(pg, link);
