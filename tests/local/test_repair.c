@@ -131,8 +131,8 @@ static void test_a_crash_at_each_sync(void **state)
 }
 
 /*
- * A part of a response that looks like the last frame of its segment, met because the length of the frame around it is damaged. What
- * stands behind is as good as before, and neither a check nor a repair may end there.
+ * A part of a response that looks like the last frame of its segment, met because the length of the frame around it is damaged.
+ * What stands behind is as good as before, and neither a check nor a repair may end there.
  */
 static void forge_end(unsigned segment)
 {

@@ -168,7 +168,7 @@ static int name_segment(once__log_t *log, uint32_t number, const char *temp)
         renameat(directory_fd, temp, directory_fd, name) != 0) {
         return once__log_errno();
     }
-    /* If this fails, the file stays: it is empty, whoever begins a segment next takes its name, and it may have to exist already. */
+    /* If this fails, the file stays: it is empty, it may have to exist already, and who begins a segment next takes its name. */
     code = once__log_sync_directory(log);
     return code == ONCE_OK
                ? once__log_set_extent(log, once__index_first_segment(log->config.index), number)
