@@ -83,23 +83,45 @@ static int check(const store_t *store)
     return report.problems > 0 || report.index != ONCE_LOCAL_INDEX_OK;
 }
 
+typedef struct count {
+    int told, completed;
+} count_t;
+
+static void count_answer(once_t *once, once_answer_t *answer, void *data)
+{
+    count_t *count = data;
+    told_t told;
+
+    told_from(&told, answer);
+    count->told++;
+    count->completed += told.state == ONCE_STATE_COMPLETED;
+}
+
 /* 0: all records are there; 1: some are not, and that is told; 2: it does not open. */
 static int open_and_ask(const store_t *store)
 {
     once_error_t err = {0};
+    count_t count = {0};
     once_t *once;
-    int missing = 0;
 
     if (place_try(store->path, QUERY, NULL, &once, &err) != ONCE_OK) {
         return 2;
     }
+    (void)get(once, "nothing"); /* until the secrets are there */
     for (int key = 0; key < KEYS; key++) {
+        uint8_t id[ONCE_ID_SIZE];
         char name[32];
         (void)snprintf(name, sizeof(name), "key-%d", key);
-        missing += get(once, name).state != ONCE_STATE_COMPLETED;
+        assert_int_equal(
+            once_record_id_of(once, once__slice("", 0), once__slice(name, strlen(name)), id),
+            ONCE_OK);
+        assert_int_equal(once_get(once, id, count_answer, &count), ONCE_OK);
+    }
+    while (count.told < KEYS) {
+        assert_true(once_wait(once, 10000) >= 0);
     }
     (void)once_close(once, 5000);
-    return missing > 0;
+    return count.completed != KEYS;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- damaging */
@@ -145,11 +167,14 @@ static void test_table_words(void **state)
     place_remove(store.base);
 }
 
-/* Eight bytes anywhere in what counts; locks, too. */
+/*
+ * Eight bytes anywhere in what counts; locks, too. fsck neither hangs nor crashes. Whatever the next program makes of the index
+ * after a clean end, it has every record then, and time has not moved: or all of them would have expired.
+ */
 static void test_anywhere(void **state)
 {
     const char *soak = getenv("ONCE_SOAK_SECONDS");
-    int times = soak != NULL ? 3000 : 300;
+    int times = soak != NULL ? 3000 : 200;
     dice_t dice = {5};
     store_t store;
 
@@ -158,13 +183,10 @@ static void test_anywhere(void **state)
         uint64_t size = offsetof(once__index_header_t, pages_used) / 8;
         uint64_t ring = offsetof(once__index_header_t, ring) / 8;
         off_t at = (off_t)(8 * dice_roll(&dice, i % 3 == 0 ? ring : size));
-        uint64_t sound, word = i % 4 == 0   ? 0
-                               : i % 4 == 1 ? UINT64_MAX
-                                            : dice_roll(&dice, 0) ^ dice.state;
-        read_at(&store, at, &sound, sizeof(sound));
+        uint64_t word = i % 4 == 0 ? 0 : i % 4 == 1 ? UINT64_MAX : dice_roll(&dice, 0) ^ dice.state;
         write_at(&store, at, &word, sizeof(word));
         (void)in_child(&store, check);
-        write_at(&store, at, &sound, sizeof(sound));
+        assert_int_equal(in_child(&store, open_and_ask), 0);
     }
     assert_int_equal(in_child(&store, check), 0);
     place_remove(store.base);

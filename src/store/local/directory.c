@@ -175,6 +175,7 @@ static int prepare_index(once__directory_t *directory, const char *path, once_er
         code = ONCE_E_CORRUPT;
     }
     if (code == ONCE_OK) {
+        once__index_free_locks(directory->index);
         code = check_segments(directory, &why);
     } else if (code == ONCE_E_CORRUPT) {
         if (has_writers(directory)) {

@@ -15,7 +15,7 @@
 #include "store/local/index_pages.h"
 
 #define INDEX_MAGIC   0x31584449454e4f4eu /* "NONEIDX1" */
-#define INDEX_VERSION 5u
+#define INDEX_VERSION 6u
 
 int once__index_reserve(int fd, uint64_t from, uint64_t to)
 {
@@ -70,21 +70,67 @@ static int make_fresh(once__index_t *index, const uint8_t *boot_id)
     return ONCE_OK;
 }
 
-/* Left by another boot, but cleanly: as good as new, except that nobody of that boot lives. */
-static int adopt(once__index_t *index, const uint8_t *boot_id)
+/* Of the clock, the entries, and what is known of the live segments; not of locks, nor of what another boot changes. */
+static uint32_t sum_up(const once__index_t *index)
+{
+    const once__index_header_t *map = index->map;
+    uint64_t numbers[] = {once__index_first_segment(index),
+                          once__index_end_segment(index),
+                          (uint64_t)atomic_load(&map->clock_offset),
+                          atomic_load(&map->closed_at),
+                          atomic_load(&map->damaged),
+                          atomic_load(&map->end)};
+    uint32_t sum = once__crc32c(0, numbers, sizeof(numbers));
+
+    for (uint32_t n = (uint32_t)numbers[0]; n < numbers[1]; n++) {
+        sum = once__crc32c(sum, once__index_segment(index, n),
+                           offsetof(once__segment_info_t, other_boot));
+    }
+    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
+        const once__shard_t *shard = &map->shards[i];
+        uint64_t table = atomic_load(&shard->table);
+        sum = once__crc32c(sum, (const char *)shard + offsetof(once__shard_t, table),
+                           sizeof(*shard) - offsetof(once__shard_t, table));
+        sum = once__crc32c(sum, (const char *)map + (table >> 24) * 16,
+                           (size_t)once__table_size(table) * sizeof(once__slot_t));
+    }
+    return sum;
+}
+
+int once__index_has_changed(const once__index_t *index)
+{
+    return atomic_load(&index->map->clean) && index->map->sum != sum_up(index);
+}
+
+void once__index_free_locks(once__index_t *index)
 {
     once__index_header_t *map = index->map;
 
+    if (!atomic_load(&map->clean)) {
+        return;
+    }
     init_mutex(&map->grow_lock);
     init_mutex(&map->segment_lock);
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
         init_mutex(&map->shards[i].lock);
     }
+}
+
+/* Left by another boot, but cleanly: as good as new, except that nobody of that boot lives. */
+static int adopt(once__index_t *index, const uint8_t *boot_id)
+{
+    once__index_header_t *map = index->map;
+
+    if (once__index_has_changed(index)) {
+        return ONCE_E_CORRUPT;
+    }
+    once__index_free_locks(index);
     for (uint32_t i = 0; i < ONCE__RING; i++) {
         map->ring[i].other_boot = 1;
     }
     memcpy(map->boot_id, boot_id, ONCE__BOOT_ID_SIZE);
     once__index_start_clock(index, atomic_load(&map->closed_at));
+    map->sum = sum_up(index);
     return ONCE_OK;
 }
 
@@ -229,33 +275,6 @@ int once__index_mark_used(once__index_t *index)
     atomic_thread_fence(memory_order_seq_cst);
     index->map->magic = INDEX_MAGIC;
     return msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) == 0 ? ONCE_OK : ONCE_E_IO;
-}
-
-/* Of the entries, and of what is known of the live segments; not of locks, nor of what another boot changes. */
-static uint32_t sum_up(const once__index_t *index)
-{
-    const once__index_header_t *map = index->map;
-    uint32_t numbers[2] = {once__index_first_segment(index), once__index_end_segment(index)};
-    uint32_t sum = once__crc32c(0, numbers, sizeof(numbers));
-
-    for (uint32_t n = numbers[0]; n < numbers[1]; n++) {
-        sum = once__crc32c(sum, once__index_segment(index, n),
-                           offsetof(once__segment_info_t, other_boot));
-    }
-    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        const once__shard_t *shard = &map->shards[i];
-        uint64_t table = atomic_load(&shard->table);
-        sum = once__crc32c(sum, (const char *)shard + offsetof(once__shard_t, table),
-                           sizeof(*shard) - offsetof(once__shard_t, table));
-        sum = once__crc32c(sum, (const char *)map + (table >> 24) * 16,
-                           (size_t)once__table_size(table) * sizeof(once__slot_t));
-    }
-    return sum;
-}
-
-int once__index_has_changed(const once__index_t *index)
-{
-    return atomic_load(&index->map->clean) && index->map->sum != sum_up(index);
 }
 
 int once__index_mark_clean(once__index_t *index)

@@ -92,6 +92,9 @@ int once__index_mark_clean(once__index_t *index);
  */
 int once__index_has_changed(const once__index_t *index);
 
+/* After a clean end nobody holds a lock, whatever the file says. Only by who is alone with it; does nothing if it is not clean. */
+void once__index_free_locks(once__index_t *index);
+
 /* The store's clock: CLOCK_BOOTTIME plus the shared offset. */
 uint64_t once__index_now(const once__index_t *index);
 /* Fixes the offset so that the clock is at least `at_least`. Only on a fresh index or in a new boot. */
