@@ -19,7 +19,7 @@
 
 #include "core/bytes.h"
 
-#define QUERY "segment=64k&renew=off&reap=off&store_timeout=100ms"
+#define QUERY "segment=64k&renew=off&reap=off&store_timeout=300ms"
 
 typedef struct test {
     char base[PLACE_SIZE], store[PLACE_SIZE];

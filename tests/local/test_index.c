@@ -192,6 +192,26 @@ static void test_anywhere(void **state)
     place_remove(store.base);
 }
 
+/* After a clean end a lock that says it is held, by a process that lives, is held by nobody. */
+static void test_locks_that_nobody_holds(void **state)
+{
+    static const uint32_t init = 1;
+    store_t store;
+
+    make_store(&store);
+    write_at(&store, offsetof(once__index_header_t, grow_lock), &init, sizeof(init));
+    write_at(&store, offsetof(once__index_header_t, segment_lock), &init, sizeof(init));
+    for (size_t i = 0; i < ONCE__SHARDS; i++) {
+        write_at(&store,
+                 (off_t)(offsetof(once__index_header_t, shards) + i * sizeof(once__shard_t) +
+                         offsetof(once__shard_t, lock)),
+                 &init, sizeof(init));
+    }
+    assert_int_equal(in_child(&store, open_and_ask), 0);
+    assert_int_equal(in_child(&store, check), 0);
+    place_remove(store.base);
+}
+
 /* After a clean end no bit of what counts can change without being noticed: it is made anew, and no record is missing. */
 static void test_a_changed_index_is_made_anew(void **state)
 {
@@ -270,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_words),
         cmocka_unit_test(test_anywhere),
+        cmocka_unit_test(test_locks_that_nobody_holds),
         cmocka_unit_test(test_a_changed_index_is_made_anew),
         cmocka_unit_test(test_cut_short),
         cmocka_unit_test(test_cut_short_while_it_is_used),

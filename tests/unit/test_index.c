@@ -454,6 +454,27 @@ static void test_only_a_clean_end_survives_a_boot(void **state)
     assert_int_equal(once__index_segment(place->index, 1)->other_boot, 1);
 }
 
+/* A clock that was changed would let all records expire, and one that went back would keep leases for ever. */
+static void test_a_boot_believes_no_changed_clock(void **state)
+{
+    place_t *place = *state;
+    once__index_header_t *map = place->index->map;
+
+    for (int which = 0; which < 2; which++) {
+        assert_int_equal(once__index_mark_clean(place->index), ONCE_OK);
+        if (which == 0) {
+            atomic_fetch_add(&map->closed_at, 1ull << 40);
+        } else {
+            atomic_fetch_sub(&map->clock_offset, 1ll << 20);
+        }
+        assert_int_equal(open_again(place, next_boot), ONCE_E_CORRUPT);
+        assert_int_equal(once__index_mark_used(place->index), ONCE_OK);
+    }
+    assert_int_equal(once__index_mark_clean(place->index), ONCE_OK);
+    assert_int_equal(open_again(place, next_boot), ONCE_OK);
+    assert_int_equal(once__index_has_changed(place->index), 0);
+}
+
 /* Frames of a writer that was killed may not be on the disk: the next boot must look. */
 static void test_no_clean_end_with_an_open_segment(void **state)
 {
@@ -527,6 +548,7 @@ int main(void)
         TEST(test_killed_with_a_lock),
         TEST(test_killed_at_any_point),
         TEST(test_only_a_clean_end_survives_a_boot),
+        TEST(test_a_boot_believes_no_changed_clock),
         TEST(test_no_clean_end_with_an_open_segment),
         TEST(test_not_before_it_is_complete),
         TEST(test_truncated_or_zeroed),
