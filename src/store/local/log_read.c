@@ -18,6 +18,7 @@
 #define CHUNK       ((uint64_t)64 << 10)
 #define PAGE        ((uint64_t)4096)
 #define RESIDENT_MS 1000
+#define LOOK_PAGES  64u
 
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
@@ -93,6 +94,21 @@ static uint8_t *grow_buffer(once__log_t *log, unsigned which, size_t size)
     return log->buffers[which].bytes;
 }
 
+/* Notes which pages around this one are in memory: to ask for many costs hardly more than for one. */
+static void look_around(once__reader_t *reader, uint64_t page)
+{
+    unsigned char in_memory[LOOK_PAGES];
+    uint64_t first = page / LOOK_PAGES * LOOK_PAGES, all = (reader->size + PAGE - 1) / PAGE;
+    uint64_t count = all - first < LOOK_PAGES ? all - first : LOOK_PAGES;
+
+    if (mincore((void *)(uintptr_t)(reader->map + first * PAGE), count * PAGE, in_memory) != 0) {
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        reader->resident[(first + i) / 8] |= (uint8_t)((in_memory[i] & 1u) << (first + i) % 8);
+    }
+}
+
 /*
  * Are these bytes of the file in memory, so that touching them does not wait for the disk? What was there a moment ago is taken to
  * be there still: asking the kernel costs more than reading.
@@ -108,18 +124,15 @@ static int is_resident(const once__log_t *log, once__reader_t *reader, uint64_t 
         reader->resident_at = now;
     }
     for (uint64_t page = from / PAGE; page * PAGE < to; page++) {
-        unsigned char in_memory = 0;
         if (reader->resident == NULL) {
             return 0;
         }
-        if (reader->resident[page / 8] >> page % 8 & 1) {
-            continue;
+        if (!(reader->resident[page / 8] >> page % 8 & 1)) {
+            look_around(reader, page);
         }
-        if (mincore((void *)(uintptr_t)(reader->map + page * PAGE), 1, &in_memory) != 0 ||
-            !(in_memory & 1)) {
+        if (!(reader->resident[page / 8] >> page % 8 & 1)) {
             return 0;
         }
-        reader->resident[page / 8] |= (uint8_t)(1u << page % 8);
     }
     return 1;
 }
