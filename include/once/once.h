@@ -416,11 +416,12 @@ typedef struct once_stats_data {
     uint64_t max_records; /* its bound; 0: none */
     uint64_t max_bytes;   /* its bound; 0: none */
     /* of a local store; 0 with others */
-    uint64_t segments;    /* files of the log; `bytes` is their size */
-    uint64_t index_bytes; /* on disk, beside them */
-    uint64_t spare_bytes; /* of emptied files that wait to be used again, beside them */
-    uint64_t quarantined; /* damaged ranges that were set aside: see once fsck */
-    uint64_t damaged;     /* records that cannot be read; counted in none of the above */
+    uint64_t segments;      /* files of the log; `bytes` is their size */
+    uint64_t index_bytes;   /* on disk, beside them */
+    uint64_t spare_bytes;   /* of emptied files that wait to be used again, beside them */
+    uint64_t quarantined;   /* damaged ranges that were set aside: see once fsck */
+    uint64_t damaged;       /* records that cannot be read; counted in none of the above */
+    uint64_t summary_bytes; /* of the summaries of the files of the log, beside them */
 } once_stats_t;
 
 ONCE_API ONCE_MUST_CHECK int once_stats(once_t *once, once_cb cb, void *data);

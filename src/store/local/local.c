@@ -1,7 +1,9 @@
-#include "store/local/local.h"
+/*
+ * The host's side of a local store, which never waits for a disk; and how one is opened and closed.
+ */
+#include "store/local/local_inside.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,302 +13,17 @@
 
 #include "core/units.h"
 #include "core/url.h"
-#include "store/local/decide.h"
-#include "store/local/directory.h"
-#include "store/local/look.h"
-#include "store/local/summariser.h"
 #include "store/local/thread.h"
-#include "store/oplist.h"
-#include "store/secret_file.h"
 
 #define SEGMENT_SIZE     ((uint64_t)64 << 20)
 #define SEGMENT_SIZE_MIN ((uint64_t)64 << 10)
 #define SEGMENT_SIZE_MAX ((uint64_t)1 << 30)
-#define SWEEP_STEP       10000 /* records that a handle looks at when it reaps by itself */
-
-typedef struct local {
-    once__store_t base;
-    once__loop_t *loop;
-    once__source_t source; /* the eventfd: answers are there */
-    once__directory_t directory;
-    once__records_t records;
-    once__disk_t disk;
-
-    once__oplist_t submitted; /* the host's, until dispatch hands it over */
-    once__records_t glances;  /* of the host: its own log, for reading only */
-    uint32_t first_segment;   /* when it last looked */
-    _Atomic int failed;       /* the log has: nothing is answered any more but that */
-    _Atomic int lost;         /* the index was cut short */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t work;
-    once__oplist_t queue;   /* for the writer; under the lock, like `answers` */
-    once__oplist_t answers; /* for the host */
-    int stop;
-
-    once__summariser_t summariser;
-    char trouble[128]; /* when it was opened */
-
-    int threadless;         /* over a simulated loop: its owner does the writer's work */
-    once__oplist_t decided; /* waits for the commit then */
-} local_t;
-
-/* ----------------------------------------------------------------------------------------------------------- writer */
-
-static void give_answers(local_t *local, once__oplist_t *answers)
-{
-    static const uint64_t one = 1;
-    int was_empty;
-
-    if (answers->first == NULL) {
-        return;
-    }
-    (void)pthread_mutex_lock(&local->lock);
-    was_empty = local->answers.first == NULL;
-    once__oplist_move(&local->answers, answers);
-    (void)pthread_mutex_unlock(&local->lock);
-    if (was_empty && !local->threadless) {
-        while (write(local->source.fd, &one, sizeof(one)) < 0 && errno == EINTR) {
-        }
-    }
-}
-
-/* Without the secrets that made their ids nobody finds them: with new ones, every key would count as never used. */
-static int has_records(const local_t *local)
-{
-    once__index_stats_t stats;
-
-    once__index_stats(local->records.index, &stats);
-    return stats.entries > 0;
-}
-
-static void apply_secrets(local_t *local, once__op_t *op)
-{
-    const char *path = local->directory.secrets_path;
-
-    if (op->kind == ONCE__OP_SECRETS_SWAP) {
-        op->error = once__secret_file_swap(path, op->secrets_old, op->secrets_new, NULL);
-        return;
-    }
-    op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
-    if (op->error == ONCE_E_NOT_FOUND && has_records(local)) {
-        op->error = ONCE_E_SECRET;
-    } else if (op->error == ONCE_E_NOT_FOUND) {
-        op->error = once__secret_file_create(path, op->secrets_new, NULL);
-        if (op->error == ONCE_OK) {
-            op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
-        }
-    }
-}
-
-static int carry(void *data, uint32_t segment, int everything)
-{
-    return once__records_carry(data, segment, everything);
-}
-
-/*
- * Expiry goes by segments: whole files, without a look at any record, so `limit` has no meaning for that. What expired in
- * segments that must stay is taken out of the index: all of it when somebody asks, a little at a time otherwise.
- */
-static void apply_reap(local_t *local, once__op_t *op)
-{
-    const once__index_t *index = local->records.index;
-    uint64_t now = once__index_now(index);
-    uint32_t end = once__index_end_segment(index); /* not what we carry records to meanwhile */
-    int code = ONCE_OK;
-
-    op->now = now;
-    op->count = 0;
-    while (code == ONCE_OK && once__index_first_segment(index) < end) {
-        code = once__log_drop(local->records.log, now, carry, &local->records, &op->count);
-    }
-    op->error = code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
-    if (once__log_failed(local->records.log) || (op->limit != 0 && op->count >= op->limit)) {
-        return;
-    }
-    /* Also when a segment cannot go for now: what expired in the others need not wait for that. */
-    if (op->thorough || op->count == 0) {
-        op->count += once__records_sweep(&local->records, op->thorough ? 0 : SWEEP_STEP,
-                                         op->limit == 0 ? 0 : op->limit - op->count);
-    }
-}
-
-static void add_sizes(const local_t *local, once__op_t *op)
-{
-    const once__index_t *index = local->records.index;
-    once__sizes_t sizes;
-
-    once__directory_sizes(&local->directory, &sizes);
-    op->stats.segments = once__index_end_segment(index) - once__index_first_segment(index);
-    op->stats.index_bytes = sizes.index_bytes;
-    op->stats.spare_bytes = sizes.spare_bytes;
-    op->stats.quarantined = sizes.quarantined;
-}
-
-/* Whether the answer waits for the sync. */
-static int apply(local_t *local, once__op_t *op)
-{
-    switch (op->kind) {
-    case ONCE__OP_EVENT:
-    case ONCE__OP_GET:
-        return once__records_apply(&local->records, op);
-    case ONCE__OP_SCAN:
-        once__records_scan(&local->records, op);
-        return 0;
-    case ONCE__OP_REAP:
-        apply_reap(local, op);
-        once__summariser_go(&local->summariser);
-        return 0;
-    case ONCE__OP_STATS:
-        once__records_stats(&local->records, op);
-        add_sizes(local, op);
-        return 0;
-    case ONCE__OP_SECRETS_LOAD:
-    case ONCE__OP_SECRETS_SWAP:
-        apply_secrets(local, op);
-        return 0;
-    }
-    return 0;
-}
-
-/* After a failed sync nobody knows what is on the disk: whoever waited is told that, and nothing more is done. */
-static void fail_all(once__oplist_t *list, int error)
-{
-    for (once__op_t *op = list->first; op != NULL; op = op->next) {
-        free(op->record);
-        op->record = NULL;
-        op->error = error;
-    }
-}
-
-/* Tells the processor what is coming: it fetches many records at a time, where we would wait for each. */
-static void expect_batch(const local_t *local, const once__oplist_t *batch)
-{
-    for (const once__op_t *op = batch->first; op != NULL; op = op->next) {
-        for (size_t at = 64; at < offsetof(once__op_t, filter); at += 64) {
-            __builtin_prefetch((const char *)op + at, 1);
-        }
-        once__index_expect_shard(local->records.index, op->id);
-    }
-    for (const once__op_t *op = batch->first; op != NULL; op = op->next) {
-        once__index_expect(local->records.index, op->id);
-    }
-}
-
-/* Without all of its index the store cannot be used any more: not even to close it. */
-static int is_lost(local_t *local)
-{
-    if (!atomic_load(&local->lost) &&
-        !once__index_is_whole(local->records.index, local->directory.fd)) {
-        atomic_store(&local->lost, 1);
-        atomic_store(&local->failed, 1);
-    }
-    return atomic_load(&local->lost);
-}
-
-static void refuse_all(once__oplist_t *list)
-{
-    for (once__op_t *op = list->first; op != NULL; op = op->next) {
-        op->record = NULL;
-        op->error = ONCE_E_UNAVAILABLE;
-    }
-}
-
-/* Answers what need not wait; the rest is moved to `later`. */
-static void decide_batch(local_t *local, once__oplist_t *batch, once__oplist_t *later)
-{
-    once__oplist_t now;
-    once__op_t *op = batch->first;
-
-    once__oplist_init(&now);
-    if (is_lost(local)) {
-        refuse_all(batch);
-        give_answers(local, batch);
-        return;
-    }
-    expect_batch(local, batch);
-    local->records.clock = once__index_now(local->records.index);
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        if (once__log_failed(local->records.log)) {
-            op->error = ONCE_E_UNAVAILABLE;
-            op->record = NULL;
-            once__oplist_add(&now, op);
-        } else {
-            once__oplist_add(apply(local, op) ? later : &now, op);
-        }
-        op = next;
-    }
-    give_answers(local, &now);
-}
-
-/* The sync is also for what nobody waits for: until then, other processes take the record for busy. */
-static void commit_batch(local_t *local, once__oplist_t *later)
-{
-    if (is_lost(local)) {
-        fail_all(later, ONCE_E_NOREPLY);
-    } else if (once__log_sync(local->records.log) != ONCE_OK) {
-        fail_all(later, ONCE_E_NOREPLY);
-        atomic_store(&local->failed, once__log_failed(local->records.log));
-    }
-    give_answers(local, later);
-}
-
-static void run_batch(local_t *local, once__oplist_t *batch)
-{
-    once__oplist_t later;
-
-    once__oplist_init(&later);
-    decide_batch(local, batch, &later);
-    commit_batch(local, &later);
-}
-
-static void *write_batches(void *data)
-{
-    local_t *local = data;
-    once__oplist_t batch;
-
-    once__oplist_init(&batch);
-    (void)pthread_mutex_lock(&local->lock);
-    for (;;) {
-        while (local->queue.first == NULL && !local->stop) {
-            (void)pthread_cond_wait(&local->work, &local->lock);
-        }
-        if (local->queue.first == NULL) {
-            break;
-        }
-        once__oplist_move(&batch, &local->queue);
-        (void)pthread_mutex_unlock(&local->lock);
-        run_batch(local, &batch);
-        once__oplist_init(&batch);
-        (void)pthread_mutex_lock(&local->lock);
-    }
-    (void)pthread_mutex_unlock(&local->lock);
-    return NULL;
-}
-
-void once__local_decide(once__store_t *store)
-{
-    local_t *local = (local_t *)store;
-    once__oplist_t batch;
-
-    once__oplist_init(&batch);
-    once__oplist_move(&batch, &local->queue);
-    decide_batch(local, &batch, &local->decided);
-}
-
-void once__local_commit(once__store_t *store)
-{
-    local_t *local = (local_t *)store;
-
-    commit_batch(local, &local->decided);
-}
 
 /* ------------------------------------------------------------------------------------------------------------- host */
 
 static void local_submit(once__store_t *store, once__op_t *op)
 {
-    local_t *local = (local_t *)store;
+    once__local_t *local = (once__local_t *)store;
 
     once__oplist_add(&local->submitted, op);
     once__loop_wake(local->loop);
@@ -324,7 +41,7 @@ static void answers_ready(once__source_t *source, uint32_t events)
  * A replay needs no writer if what it wants is at hand: to hand it over and back costs more than all the rest of it. What can be
  * answered goes to `answers`.
  */
-static void glance(local_t *local, once__oplist_t *answers)
+static void glance(once__local_t *local, once__oplist_t *answers)
 {
     once__records_t *records = &local->glances;
     once__oplist_t all;
@@ -332,7 +49,7 @@ static void glance(local_t *local, once__oplist_t *answers)
 
     once__oplist_init(&all);
     once__oplist_move(&all, &local->submitted);
-    expect_batch(local, &all);
+    once__local_expect(local, &all);
     records->clock = once__index_now(records->index);
     once__log_never_wait(records->log, records->clock);
     if (local->first_segment != once__index_first_segment(records->index)) {
@@ -348,7 +65,7 @@ static void glance(local_t *local, once__oplist_t *answers)
 
 static int local_dispatch(once__store_t *store)
 {
-    local_t *local = (local_t *)store;
+    once__local_t *local = (once__local_t *)store;
     once__oplist_t answers;
     int count;
 
@@ -356,7 +73,8 @@ static int local_dispatch(once__store_t *store)
     (void)pthread_mutex_lock(&local->lock);
     once__oplist_move(&answers, &local->answers);
     (void)pthread_mutex_unlock(&local->lock);
-    if (local->submitted.first != NULL && !atomic_load(&local->failed) && !is_lost(local)) {
+    if (local->submitted.first != NULL && !atomic_load(&local->failed) &&
+        !once__local_is_lost(local)) {
         glance(local, &answers);
     }
     count = once__oplist_finish(&answers);
@@ -372,8 +90,8 @@ static int local_dispatch(once__store_t *store)
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
 
-static int read_config(const once__store_config_t *config, local_t *local, uint64_t *segment_size,
-                       once_error_t *err)
+static int read_config(const once__store_config_t *config, once__local_t *local,
+                       uint64_t *segment_size, once_error_t *err)
 {
     const char *size = once__url_take(config->url, "segment");
     const char *durability = once__url_take(config->url, "durability");
@@ -397,7 +115,7 @@ static int read_config(const once__store_config_t *config, local_t *local, uint6
     return ONCE_OK;
 }
 
-static int open_log(local_t *local, uint64_t segment_size)
+static int open_log(once__local_t *local, uint64_t segment_size)
 {
     once__log_config_t config = {.directory_fd = local->directory.segments_fd,
                                  .index = local->directory.index,
@@ -417,7 +135,7 @@ static int open_log(local_t *local, uint64_t segment_size)
     return ONCE_OK;
 }
 
-static int open_descriptor(local_t *local)
+static int open_descriptor(once__local_t *local)
 {
     local->source.ready = answers_ready;
     local->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -427,7 +145,7 @@ static int open_descriptor(local_t *local)
                : ONCE_OK;
 }
 
-static int open_thread(local_t *local)
+static int open_thread(once__local_t *local)
 {
     once__oplist_init(&local->submitted);
     once__oplist_init(&local->queue);
@@ -442,13 +160,14 @@ static int open_thread(local_t *local)
     }
     (void)pthread_mutex_init(&local->lock, NULL);
     (void)pthread_cond_init(&local->work, NULL);
-    return local->threadless || once__local_thread_start(&local->thread, write_batches, local) == 0
+    return local->threadless ||
+                   once__local_thread_start(&local->thread, once__local_write, local) == 0
                ? ONCE_OK
                : ONCE_E_NOMEM;
 }
 
 /* It opens all the same; but its users should hear why some keys answer with an error. */
-static void look_for_damage(local_t *local)
+static void look_for_damage(once__local_t *local)
 {
     once__index_stats_t stats;
 
@@ -464,7 +183,7 @@ static void look_for_damage(local_t *local)
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
                      once__store_t **store, once_error_t *err)
 {
-    local_t *local = calloc(1, sizeof(*local));
+    once__local_t *local = calloc(1, sizeof(*local));
     uint64_t segment_size;
     int code;
 
@@ -500,9 +219,9 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     return ONCE_OK;
 }
 
-static const char *local_trouble(const once__store_t *store)
+static const char *once__local_trouble(const once__store_t *store)
 {
-    return ((const local_t *)store)->trouble;
+    return ((const once__local_t *)store)->trouble;
 }
 
 static int local_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
@@ -510,7 +229,7 @@ static int local_open(const once__store_config_t *config, once__store_t **store,
     return once__local_open(config, &once__real_disk, store, err);
 }
 
-static void stop_thread(local_t *local)
+static void stop_thread(once__local_t *local)
 {
     (void)pthread_mutex_lock(&local->lock);
     local->stop = 1;
@@ -524,7 +243,7 @@ static void stop_thread(local_t *local)
 
 static void local_close(once__store_t *store)
 {
-    local_t *local = (local_t *)store;
+    once__local_t *local = (once__local_t *)store;
 
     if (local->threadless) {
         once__local_decide(store);
@@ -536,7 +255,7 @@ static void local_close(once__store_t *store)
     (void)once__oplist_finish(&local->answers);
     once__oplist_close(&local->submitted);
     once__log_abandon(local->glances.log);
-    if (is_lost(local)) {
+    if (once__local_is_lost(local)) {
         once__log_abandon(local->records.log);
         once__directory_abandon(&local->directory);
     } else {
@@ -551,7 +270,7 @@ static void local_close(once__store_t *store)
 /* In a child of fork(): no thread, and locks in whatever state. The lock of a segment goes with the last descriptor of it. */
 static void local_abandon(once__store_t *store)
 {
-    local_t *local = (local_t *)store;
+    once__local_t *local = (once__local_t *)store;
 
     if (local->source.fd >= 0) {
         (void)close(local->source.fd);
@@ -570,5 +289,5 @@ const once__store_vt_t once__local_store = {
     .dispatch = local_dispatch,
     .close = local_close,
     .abandon = local_abandon,
-    .trouble = local_trouble,
+    .trouble = once__local_trouble,
 };

@@ -223,6 +223,7 @@ void once__directory_sizes(const once__directory_t *directory, once__sizes_t *si
 
     memset(sizes, 0, sizeof(*sizes));
     add_files(directory->fd, "segments", ".spare", &sizes->spares, &sizes->spare_bytes);
+    add_files(directory->fd, "segments", ".sum", &sizes->summaries, &sizes->summary_bytes);
     add_files(directory->fd, "quarantine", "", &sizes->quarantined, &sizes->quarantine_bytes);
     if (fstatat(directory->fd, "index", &st, AT_SYMLINK_NOFOLLOW) == 0) {
         sizes->index_bytes = (uint64_t)st.st_blocks * 512;

@@ -23,6 +23,7 @@ int once__lock_shared(int fd);
 
 /* What is on the disk beside the segments in use. */
 typedef struct once__sizes {
+    uint64_t summaries, summary_bytes;
     uint64_t spares, spare_bytes;
     uint64_t quarantined, quarantine_bytes;
     uint64_t index_bytes; /* that take room */

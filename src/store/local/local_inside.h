@@ -1,0 +1,57 @@
+/*
+ * The inside of a local store, for those that work on it: local.c (the host's side), writer.c (the thread that decides and
+ * commits), upkeep.c (what concerns the store as a whole).
+ */
+#ifndef ONCE_STORE_LOCAL_LOCAL_INSIDE_H
+#define ONCE_STORE_LOCAL_LOCAL_INSIDE_H
+
+#include <pthread.h>
+
+#include "store/local/decide.h"
+#include "store/local/directory.h"
+#include "store/local/local.h"
+#include "store/local/summariser.h"
+#include "store/oplist.h"
+
+typedef struct once__local {
+    once__store_t base;
+    once__loop_t *loop;
+    once__source_t source; /* the eventfd: answers are there */
+    once__directory_t directory;
+    once__records_t records;
+    once__disk_t disk;
+
+    once__oplist_t submitted; /* the host's, until dispatch hands it over */
+    once__records_t glances;  /* of the host: its own log, for reading only */
+    uint32_t first_segment;   /* when it last looked */
+    _Atomic int failed;       /* the log has: nothing is answered any more but that */
+    _Atomic int lost;         /* the index was cut short */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    once__oplist_t queue;   /* for the writer; under the lock, like `answers` */
+    once__oplist_t answers; /* for the host */
+    int stop;
+
+    once__summariser_t summariser;
+    char trouble[128]; /* when it was opened */
+
+    int threadless;         /* over a simulated loop: its owner does the writer's work */
+    once__oplist_t decided; /* waits for the commit then */
+} once__local_t;
+
+/* The writer thread: batches from the queue until it is told to stop. `data` is the store. */
+void *once__local_write(void *data);
+
+/* Tells the processor what is coming: it fetches many records at a time, where we would wait for each. */
+void once__local_expect(const once__local_t *local, const once__oplist_t *batch);
+
+/* Without all of its index the store cannot be used any more: not even to close it. 1 or 0. */
+int once__local_is_lost(once__local_t *local);
+
+/* Operations on the store as a whole, by the writer. */
+void once__local_secrets(once__local_t *local, once__op_t *op);
+void once__local_reap(once__local_t *local, once__op_t *op);
+void once__local_stats(once__local_t *local, once__op_t *op);
+
+#endif
