@@ -14,7 +14,54 @@
 
 /* ------------------------------------------------------------------------------------------------------------- boots */
 
-static int boot(machine_t *machine)
+/* The power fails once more while the index is made anew: at this sync of that, or when it is done. */
+typedef struct again {
+    machine_t *machine;
+    uint64_t syncs;
+    char image[PLACE_SIZE];
+    int done;
+} again_t;
+
+static void fail_now(disk_t *disk, void *data)
+{
+    again_t *again = data;
+
+    if (!again->done && again->syncs-- == 0) {
+        disk_crash(disk, SURVIVES_SOMETHING, &again->machine->dice, again->image);
+        again->done = 1;
+    }
+}
+
+static int fail_again(machine_t *machine)
+{
+    again_t again = {.machine = machine, .syncs = dice_roll(&machine->dice, 6)};
+    once__directory_t directory;
+    once_error_t err = {0, ""};
+    char name[32];
+    disk_t disk;
+
+    (void)snprintf(name, sizeof(name), "again-%u", machine->boots);
+    place_join(again.image, machine->base, name);
+    disk_init(&disk, machine->store);
+    disk.boundary = fail_now;
+    disk.data = &again;
+    if (once__directory_open_on(&directory, machine->store, &disk.hooks, &err) != ONCE_OK) {
+        world_violate(machine->world, -1, "the store opens after a crash", "%s", err.text);
+        disk_free(&disk);
+        return -1;
+    }
+    again.syncs = 0;
+    fail_now(&disk, &again);
+    once__directory_abandon(&directory);
+    disk_free(&disk);
+    place_remove(machine->store);
+    memcpy(machine->store, again.image, sizeof(machine->store));
+    world_say(machine->world, -1, "THE POWER FAILS while the index is made anew");
+    world_count(machine->world, COUNT_REBUILDS_CUT);
+    return 0;
+}
+
+static int boot(machine_t *machine, int in_order)
 {
     world_t *world = machine->world;
     once__log_config_t config = {.disk = &once__real_disk, .segment_size = 65536};
@@ -24,6 +71,10 @@ static int boot(machine_t *machine)
     machine->booted_at = world->now;
     if (machine->boots == 0 || !world_is_broken(world, BROKEN_OLD_INDEX)) {
         prng_fill(&world->prng, machine->boot_id, sizeof(machine->boot_id));
+    }
+    if (machine->boots > 0 && !in_order && dice_roll(&machine->dice, 3) == 0 &&
+        fail_again(machine) != 0) {
+        return -1;
     }
     if (once__directory_open(&machine->directory, machine->store, &err) != ONCE_OK) {
         world_violate(world, -1, "the store opens after a crash", "%s", err.text);
@@ -118,6 +169,7 @@ static void go_down(machine_t *machine)
 static void boot_again(void *data)
 {
     machine_t *machine = data;
+    int in_order;
 
     if (!machine->orderly) {
         look_at_summaries(machine);
@@ -131,9 +183,10 @@ static void boot_again(void *data)
         place_remove(machine->store);
         memcpy(machine->store, machine->image, sizeof(machine->store));
     }
+    in_order = machine->orderly || world_is_broken(machine->world, BROKEN_OLD_INDEX);
     machine->orderly = 0;
     world_say(machine->world, -1, "the machine starts again");
-    if (boot(machine) == 0) {
+    if (boot(machine, in_order) == 0) {
         journal_recover(machine);
     }
 }
@@ -190,7 +243,7 @@ void machine_open(world_t *world)
     (void)snprintf(machine->base, PLACE_SIZE, "%s/once-simulate-XXXXXX", in);
     must(mkdtemp(machine->base) != NULL, "mkdtemp");
     place_join(machine->store, machine->base, "boot-0");
-    (void)boot(machine);
+    (void)boot(machine, 1);
 }
 
 void machine_close(world_t *world)
