@@ -6,11 +6,11 @@ PREFIX ?= /usr/local
 export BUILD
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run test check bench soak install clean
+.PHONY: help deps build run run-bank test check bench soak install clean
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 deps: ## install the Debian packages that are missing
 ifndef NO_DEPS
@@ -24,6 +24,10 @@ build: deps ## build/once, build/libonce.a, build/libonce.so, build/ngx_http_onc
 run: deps ## a backend behind the gate, and what to type to see it work (PORT=8080)
 	@scripts/build $(BUILD) --product example_payments
 	@scripts/run
+
+run-bank: deps ## a bank on a PostgreSQL of its own behind the gate, and what to type to see it work (PORT=8080)
+	@scripts/build $(BUILD) --product example_bank
+	@scripts/run-bank
 
 test: deps ## all tests; the last line counts them
 	@scripts/test

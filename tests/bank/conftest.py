@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "gateway")]
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "gateway"), os.path.join(HERE, "..", "..", "examples", "bank")]
 
 from harness import environment  # noqa: E402
 from world import World  # noqa: E402
