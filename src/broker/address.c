@@ -71,7 +71,8 @@ static int read_user(once__address_t *address, char *user)
     return decode(user) != 0 || (password != NULL && decode(password) != 0) ? -1 : 0;
 }
 
-static int read_parts(once__address_t *address, char *text, char *path)
+/* `path` and `raw_query`: room for copies. */
+static int read_parts(once__address_t *address, char *text, char *path, char *raw_query)
 {
     char *rest = strstr(text, "://"), *query, *slash, *at;
 
@@ -84,12 +85,13 @@ static int read_parts(once__address_t *address, char *text, char *path)
     query = strchr(rest, '?');
     if (query != NULL) {
         *query++ = '\0';
+        address->raw_query = memcpy(raw_query, query, strlen(query) + 1);
     }
     slash = strchr(rest, '/');
     if (slash != NULL) {
         *slash++ = '\0';
         address->raw_path = slash;
-        strcpy(path, slash);
+        memcpy(path, slash, strlen(slash) + 1);
     }
     address->path = path;
     at = strrchr(rest, '@');
@@ -101,7 +103,10 @@ static int read_parts(once__address_t *address, char *text, char *path)
         rest = at;
     }
     address->hosts = rest;
-    return *rest != '\0' && decode(path) == 0 ? read_params(address, query) : -1;
+    if (*rest == '\0' || decode(path) != 0) {
+        return -1;
+    }
+    return strncmp(text, "http", 4) == 0 ? 0 : read_params(address, query);
 }
 
 int once__address_read(once__address_t *address, const char *url, char *error, size_t size)
@@ -110,14 +115,15 @@ int once__address_read(once__address_t *address, const char *url, char *error, s
 
     memset(address, 0, sizeof(*address));
     address->raw_path = "";
-    address->memory = malloc(2 * len);
+    address->memory = malloc(3 * len);
     if (address->memory == NULL) {
         snprintf(error, size, "out of memory");
         return -1;
     }
     memcpy(address->memory, url, len);
-    address->memory[len] = '\0';
-    if (read_parts(address, address->memory, address->memory + len) != 0) {
+    address->memory[len] = '\0'; /* no path */
+    if (read_parts(address, address->memory, address->memory + len, address->memory + 2 * len) !=
+        0) {
         snprintf(error, size,
                  "the URL cannot be read: it is "
                  "SCHEME://[USER:PASSWORD@]HOST[:PORT]/...[?NAME=VALUE&...]");

@@ -1,5 +1,6 @@
 /*
- * URLs of brokers: SCHEME://[USER[:PASSWORD]@]HOSTS[/PATH][?NAME=VALUE&...], parts percent-decoded.
+ * URLs of brokers: SCHEME://[USER[:PASSWORD]@]HOSTS[/PATH][?NAME=VALUE&...], parts percent-decoded. The query of http and
+ * https is the endpoint's: it is not taken apart.
  */
 #ifndef ONCE_BROKER_ADDRESS_H
 #define ONCE_BROKER_ADDRESS_H
@@ -15,6 +16,7 @@ typedef struct once__address {
     const char *hosts;           /* as written: "a:1,b:2", "[::1]:5672" */
     const char *path;            /* decoded, without its first slash; "" */
     const char *raw_path;        /* as written, without its first slash and the query */
+    const char *raw_query;       /* as written; NULL: none */
     struct {
         const char *name, *value;
         int used;

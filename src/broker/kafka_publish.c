@@ -4,6 +4,10 @@
  * Messages have no timeout (message.timeout.ms=0): librdkafka repeats them in their order until the brokers took them, so that
  * a cluster that is away delays everything and reorders nothing. A fatal error of the producer ends all messages under way,
  * and a new producer takes its place.
+ *
+ * What a broker refuses is a batch, and it does not tell because of which message. So a refused batch is fatal for the producer
+ * (enable.gapless.guarantee): nothing that was behind it overtakes it. The messages of the batch are suspects from then on,
+ * and each of them is sent alone the next time.
  */
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
@@ -19,13 +23,6 @@
 #define EVENTS    64   /* looked at in one turn */
 #define BATCH     512
 
-typedef struct early {
-    struct early *next;
-    void *tag;
-    once__verdict_t verdict;
-    char reason[200];
-} early_t;
-
 typedef struct kafka {
     once__publisher_t base;
     rd_kafka_t *producer; /* NULL: could not be made anew yet */
@@ -33,8 +30,10 @@ typedef struct kafka {
     rd_kafka_topic_t *topic; /* the one used last: mostly there is only one */
     char topic_name[TOPIC_MAX];
     const char *template_text;
-    early_t *early; /* verdicts that were clear at once */
-    int broken;     /* a fatal error: nothing more is taken until all verdicts are given */
+    int broken;      /* a fatal error: nothing more is taken until all verdicts are given */
+    void **suspects; /* tags of messages that go alone */
+    size_t suspect_count, suspect_room;
+    int alone; /* a suspect is under way */
 } kafka_t;
 
 /* What the promises rest on is not the user's to change. */
@@ -59,6 +58,7 @@ static const char *const fixed[] = {
 
 static const char *const settings[][2] = {
     {"enable.idempotence", "true"},
+    {"enable.gapless.guarantee", "true"},
     {"message.timeout.ms", "0"},
     {"linger.ms", "1"},
     {"partitioner", "murmur2_random"}, /* the same partition that Java's producer would choose */
@@ -98,7 +98,8 @@ static int is_fixed(const char *name)
     return 0;
 }
 
-static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, char *error, size_t size)
+static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const char *ca_file,
+                   char *error, size_t size)
 {
     int bad = set(conf, "bootstrap.servers", address->hosts, error, size);
 
@@ -110,6 +111,9 @@ static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, char *
               set(conf, "sasl.username", address->user, error, size) != 0 ||
               set(conf, "sasl.password", address->password != NULL ? address->password : "", error,
                   size) != 0;
+    }
+    if (!bad && ca_file != NULL) {
+        bad = set(conf, "ssl.ca.location", ca_file, error, size);
     }
     for (size_t i = 0; !bad && i < address->param_count; i++) {
         if (is_fixed(address->params[i].name)) {
@@ -130,7 +134,7 @@ static int start(kafka_t *kafka, const once__address_t *address, char *error, si
 
     rd_kafka_conf_set_log_cb(conf, no_log);
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
-    if (set_all(conf, address, error, size) != 0) {
+    if (set_all(conf, address, kafka->base.options.ca_file, error, size) != 0) {
         rd_kafka_conf_destroy(conf);
         return -1;
     }
@@ -162,23 +166,11 @@ static void stop(kafka_t *kafka)
 
 /* ---------------------------------------------------------------------------------------------------------- sending */
 
-/* Verdicts are given in a turn, never inside once__publish. */
-static int clear_at_once(kafka_t *kafka, void *tag, once__verdict_t verdict, const char *reason)
+static void kafka_wake(once__publisher_t *base)
 {
-    early_t *early = calloc(1, sizeof(*early));
     uint64_t one = 1;
 
-    if (early == NULL) {
-        return -1;
-    }
-    early->tag = tag;
-    early->verdict = verdict;
-    snprintf(early->reason, sizeof(early->reason), "%s", reason);
-    early->next = kafka->early;
-    kafka->early = early;
-    kafka->base.pending++;
-    (void)!write(kafka->base.fd, &one, sizeof(one));
-    return 0;
+    (void)!write(base->fd, &one, sizeof(one));
 }
 
 static void add_header(void *data, once_slice_t name, once_slice_t value)
@@ -221,17 +213,57 @@ static int choose_topic(kafka_t *kafka, const once__message_t *message)
     return kafka->topic != NULL ? 0 : -1;
 }
 
+/* --------------------------------------------------------------------------------------------------------- suspects */
+
+static int is_suspect(const kafka_t *kafka, const void *tag)
+{
+    for (size_t i = 0; i < kafka->suspect_count; i++) {
+        if (kafka->suspects[i] == tag) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Without memory it is no suspect: then it is refused in a batch again, and again comes here. */
+static void suspect(kafka_t *kafka, void *tag)
+{
+    size_t room = kafka->suspect_room == 0 ? 64 : 2 * kafka->suspect_room;
+
+    if (kafka->suspect_count == kafka->suspect_room) {
+        void **longer = realloc(kafka->suspects, room * sizeof(longer[0]));
+        if (longer == NULL) {
+            return;
+        }
+        kafka->suspects = longer;
+        kafka->suspect_room = room;
+    }
+    kafka->suspects[kafka->suspect_count++] = tag;
+}
+
+static void acquit(kafka_t *kafka, const void *tag)
+{
+    for (size_t i = 0; i < kafka->suspect_count; i++) {
+        if (kafka->suspects[i] == tag) {
+            kafka->suspects[i] = kafka->suspects[--kafka->suspect_count];
+            return;
+        }
+    }
+}
+
 static int kafka_publish(once__publisher_t *base, const once__message_t *message, void *tag)
 {
     kafka_t *kafka = (kafka_t *)base;
     rd_kafka_headers_t *headers;
     rd_kafka_resp_err_t error;
 
-    if (kafka->broken || kafka->producer == NULL) {
+    if (kafka->broken || kafka->producer == NULL || kafka->alone ||
+        (is_suspect(kafka, tag) && base->pending > 0)) {
         return -1;
     }
     if (choose_topic(kafka, message) != 0) {
-        return clear_at_once(kafka, tag, ONCE__REFUSED, "Kafka cannot have a topic of that name");
+        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
+                                         "Kafka cannot have a topic of that name");
     }
     headers = headers_of(message);
     error = rd_kafka_producev(
@@ -242,35 +274,41 @@ static int kafka_publish(once__publisher_t *base, const once__message_t *message
         RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(tag), RD_KAFKA_V_END);
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
         base->pending++;
+        kafka->alone = is_suspect(kafka, tag);
         return 0;
     }
     rd_kafka_headers_destroy(headers);
     if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL || error == RD_KAFKA_RESP_ERR__FATAL) {
         return -1;
     }
-    return clear_at_once(
-        kafka, tag, error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ? ONCE__REFUSED : ONCE__FAILED,
+    return once__publisher_tell_soon(
+        base, tag, error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ? ONCE__REFUSED : ONCE__FAILED,
         rd_kafka_err2str(error));
 }
 
 /* --------------------------------------------------------------------------------------------------------- verdicts */
+
+/* Errors of a whole batch that one message is the reason of. */
+static int is_refusal(rd_kafka_resp_err_t error)
+{
+    return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
+           error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||
+           error == RD_KAFKA_RESP_ERR_INVALID_RECORD || error == RD_KAFKA_RESP_ERR_INVALID_MSG ||
+           error == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP ||
+           error == RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT;
+}
 
 static once__verdict_t judge(rd_kafka_resp_err_t error)
 {
     switch (error) {
     case RD_KAFKA_RESP_ERR_NO_ERROR:
         return ONCE__PUBLISHED;
-    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
-    case RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE:
-    case RD_KAFKA_RESP_ERR_INVALID_RECORD:
-    case RD_KAFKA_RESP_ERR_INVALID_MSG:
-    case RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP:
-    case RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT:
     case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
         return ONCE__REFUSED;
     case RD_KAFKA_RESP_ERR__PURGE_QUEUE:
     case RD_KAFKA_RESP_ERR__PURGE_INFLIGHT:
     case RD_KAFKA_RESP_ERR__FATAL:
+    case RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE:
     case RD_KAFKA_RESP_ERR__DESTROY:
     case RD_KAFKA_RESP_ERR__MSG_TIMED_OUT:
     case RD_KAFKA_RESP_ERR__TRANSPORT:
@@ -282,6 +320,24 @@ static once__verdict_t judge(rd_kafka_resp_err_t error)
     }
 }
 
+static void take_report(kafka_t *kafka, const rd_kafka_message_t *report)
+{
+    once__verdict_t verdict = judge(report->err);
+    void *tag = report->_private;
+
+    if (is_refusal(report->err)) {
+        verdict = kafka->alone ? ONCE__REFUSED : ONCE__AWAY;
+    }
+    if (kafka->alone && verdict != ONCE__AWAY) {
+        acquit(kafka, tag);
+    } else if (is_refusal(report->err)) {
+        suspect(kafka, tag);
+    }
+    kafka->alone = 0;
+    once__publisher_tell(&kafka->base, tag, verdict,
+                         verdict != ONCE__PUBLISHED ? rd_kafka_err2str(report->err) : "", 0);
+}
+
 static void take_reports(kafka_t *kafka, rd_kafka_event_t *event)
 {
     const rd_kafka_message_t *reports[BATCH];
@@ -289,10 +345,7 @@ static void take_reports(kafka_t *kafka, rd_kafka_event_t *event)
 
     while ((count = rd_kafka_event_message_array(event, reports, BATCH)) > 0) {
         for (size_t i = 0; i < count; i++) {
-            once__verdict_t verdict = judge(reports[i]->err);
-            once__publisher_tell(
-                &kafka->base, reports[i]->_private, verdict,
-                verdict != ONCE__PUBLISHED ? rd_kafka_err2str(reports[i]->err) : "", 0);
+            take_report(kafka, reports[i]);
         }
     }
 }
@@ -302,23 +355,11 @@ static void take_error(kafka_t *kafka, rd_kafka_event_t *event)
     char why[300];
 
     once__publisher_say(&kafka->base, 1, "Kafka: %s", rd_kafka_event_error_string(event));
+    /* Messages in the queue of a producer with a fatal error would wait for ever. */
     if (rd_kafka_fatal_error(kafka->producer, why, sizeof(why)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
         !kafka->broken) {
         kafka->broken = 1;
         rd_kafka_purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-    }
-}
-
-static void tell_early(kafka_t *kafka)
-{
-    early_t *list = kafka->early;
-
-    kafka->early = NULL;
-    while (list != NULL) {
-        early_t *early = list;
-        list = early->next;
-        once__publisher_tell(&kafka->base, early->tag, early->verdict, early->reason, 0);
-        free(early);
     }
 }
 
@@ -341,7 +382,6 @@ static void kafka_turn(once__publisher_t *base)
     if (read(base->fd, &count, sizeof(count)) < 0 && errno != EAGAIN) {
         once__publisher_say(base, 1, "Kafka: eventfd: %s", strerror(errno));
     }
-    tell_early(kafka);
     for (int i = 0; kafka->producer != NULL && i < EVENTS; i++) {
         event = rd_kafka_queue_poll(kafka->queue, 0);
         if (event == NULL) {
@@ -353,9 +393,8 @@ static void kafka_turn(once__publisher_t *base)
             take_error(kafka, event);
         }
         rd_kafka_event_destroy(event);
-        if (i == EVENTS - 1) { /* the rest in the next turn */
-            count = 1;
-            (void)!write(base->fd, &count, sizeof(count));
+        if (i == EVENTS - 1) {
+            kafka_wake(base); /* the rest in the next turn */
         }
     }
     if ((kafka->broken || kafka->producer == NULL) && base->pending == 0) {
@@ -368,16 +407,12 @@ static void kafka_close(once__publisher_t *base)
     kafka_t *kafka = (kafka_t *)base;
 
     stop(kafka);
-    while (kafka->early != NULL) {
-        early_t *early = kafka->early;
-        kafka->early = early->next;
-        free(early);
-    }
     close(base->fd);
+    free(kafka->suspects);
     free(kafka);
 }
 
-static const once__publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_close};
+static const once__publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_wake, kafka_close};
 
 once__publisher_t *once__kafka_publisher(const once__address_t *address,
                                          const once__publisher_options_t *options, char *error,

@@ -12,7 +12,9 @@ static const struct {
     once__publisher_t *(*open)(const once__address_t *address,
                                const once__publisher_options_t *options, char *error, size_t size);
 } kinds[] = {
-    {"kafka", once__kafka_publisher},
+    {"kafka", once__kafka_publisher}, {"amqp", once__amqp_publisher},
+    {"amqps", once__amqp_publisher},  {"http", once__http_publisher},
+    {"https", once__http_publisher},
 };
 
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
@@ -88,8 +90,42 @@ int once__publisher_fd(const once__publisher_t *publisher)
     return publisher->fd;
 }
 
+struct once__early {
+    once__early_t *next;
+    void *tag;
+    once__verdict_t verdict;
+    char reason[200];
+};
+
+int once__publisher_tell_soon(once__publisher_t *publisher, void *tag, once__verdict_t verdict,
+                              const char *reason)
+{
+    once__early_t *early = calloc(1, sizeof(*early));
+
+    if (early == NULL) {
+        return -1;
+    }
+    early->tag = tag;
+    early->verdict = verdict;
+    snprintf(early->reason, sizeof(early->reason), "%s", reason);
+    early->next = publisher->early;
+    publisher->early = early;
+    publisher->pending++;
+    publisher->ops->wake(publisher);
+    return 0;
+}
+
 void once__publisher_turn(once__publisher_t *publisher)
 {
+    once__early_t *list = publisher->early;
+
+    publisher->early = NULL;
+    while (list != NULL) {
+        once__early_t *early = list;
+        list = early->next;
+        once__publisher_tell(publisher, early->tag, early->verdict, early->reason, 0);
+        free(early);
+    }
     publisher->ops->turn(publisher);
 }
 
@@ -102,6 +138,11 @@ void once__publisher_close(once__publisher_t *publisher)
 {
     if (publisher != NULL) {
         once__address_t address = publisher->address;
+        while (publisher->early != NULL) {
+            once__early_t *early = publisher->early;
+            publisher->early = early->next;
+            free(early);
+        }
         publisher->ops->close(publisher);
         once__address_free(&address);
     }

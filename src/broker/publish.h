@@ -18,6 +18,7 @@ typedef struct once__publisher once__publisher_t;
 typedef enum once__verdict {
     ONCE__PUBLISHED, /* confirmed */
     ONCE__AWAY, /* the other side is not there, or too busy: nothing against this message; it may have arrived */
+    ONCE__LATER,   /* not now; the message may be the reason, or not */
     ONCE__FAILED,  /* this message failed; it may succeed another time */
     ONCE__REFUSED, /* this message will never be taken */
 } once__verdict_t;
@@ -55,6 +56,7 @@ typedef struct once__publisher_options {
     once__publish_said_cb *said; /* may be NULL */
     void *data;                  /* for both */
     const char *secret_file;     /* HTTP: signs with what is in it; NULL: unsigned */
+    const char *ca_file;         /* authorities for TLS; NULL: the system's */
     uint64_t timeout_ms;         /* HTTP, AMQP: of one attempt; 0: 30 s */
     unsigned connections;        /* HTTP: requests at once; 0: 16 */
 } once__publisher_options_t;

@@ -11,8 +11,12 @@ typedef struct once__publisher_ops {
     int (*publish)(once__publisher_t *publisher, const once__message_t *message, void *tag);
     void (*push)(once__publisher_t *publisher); /* may be NULL */
     void (*turn)(once__publisher_t *publisher);
+    void (*wake)(once__publisher_t *publisher);  /* makes the descriptor readable */
     void (*close)(once__publisher_t *publisher); /* frees it */
 } once__publisher_ops_t;
+
+/* A verdict that was clear at once; given in the next turn. */
+typedef struct once__early once__early_t;
 
 /* The first member of every publisher. */
 struct once__publisher {
@@ -23,6 +27,7 @@ struct once__publisher {
     size_t key_window;
     size_t pending;
     int fd;
+    once__early_t *early;
 };
 
 once__publisher_t *once__kafka_publisher(const once__address_t *address,
@@ -38,6 +43,10 @@ once__publisher_t *once__http_publisher(const once__address_t *address,
 /* Says something with printf's format. */
 void once__publisher_say(once__publisher_t *publisher, int is_trouble, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Takes the message and gives the verdict in the next turn. 0, or -1: out of memory. */
+int once__publisher_tell_soon(once__publisher_t *publisher, void *tag, once__verdict_t verdict,
+                              const char *reason);
 
 /* Gives the verdict. */
 void once__publisher_tell(once__publisher_t *publisher, void *tag, once__verdict_t verdict,

@@ -1,0 +1,439 @@
+/*
+ * The publisher for HTTP endpoints: one POST for each message, with libcurl's multi interface behind one epoll descriptor.
+ *
+ * Certificates are verified and redirects not followed. What an answer means is in judge().
+ */
+#include <curl/curl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "broker/publisher.h"
+#include "broker/signature.h"
+
+#define URL_MAX       4096
+#define CONNECT_MS    10000L
+#define LINE_MAX_LEN  2048 /* of a header; longer ones are left out */
+#define EVENTS        32
+#define SIGNATURE_MAX 512
+
+typedef struct request {
+    struct request *next; /* free ones */
+    CURL *easy;
+    struct curl_slist *headers;
+    void *tag;
+    char why[CURL_ERROR_SIZE];
+} request_t;
+
+typedef struct http {
+    once__publisher_t base;
+    CURLM *multi;
+    request_t *requests, *free; /* options.connections of them */
+    int timer;
+    once__signer_t *signer; /* NULL: unsigned */
+    char template_text[URL_MAX];
+} http_t;
+
+/* -------------------------------------------------------------------------------------------------- curl and epoll */
+
+static int watch(CURL *easy, curl_socket_t fd, int what, void *data, void *watched)
+{
+    http_t *http = data;
+    struct epoll_event event = {.data.fd = fd};
+
+    if (what == CURL_POLL_REMOVE) {
+        epoll_ctl(http->base.fd, EPOLL_CTL_DEL, fd, NULL);
+        return 0;
+    }
+    event.events = (what != CURL_POLL_OUT ? EPOLLIN : 0U) | (what != CURL_POLL_IN ? EPOLLOUT : 0U);
+    if (epoll_ctl(http->base.fd, EPOLL_CTL_MOD, fd, &event) != 0) {
+        epoll_ctl(http->base.fd, EPOLL_CTL_ADD, fd, &event);
+    }
+    return 0;
+}
+
+static int set_timer(CURLM *multi, long ms, void *data)
+{
+    http_t *http = data;
+    struct itimerspec when = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}};
+
+    if (ms < 0) {
+        when.it_value.tv_sec = when.it_value.tv_nsec = 0;
+    } else if (ms == 0) {
+        when.it_value.tv_nsec = 1;
+    }
+    timerfd_settime(http->timer, 0, &when, NULL);
+    return 0;
+}
+
+static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
+{
+    return size * count;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- sending */
+
+static int is_token(once_slice_t name)
+{
+    const char *at = name.data;
+
+    for (size_t i = 0; i < name.len; i++) {
+        if (strchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                   at[i]) == NULL ||
+            at[i] == '\0') {
+            return 0;
+        }
+    }
+    return name.len > 0;
+}
+
+/* What describes the request itself is ours to say. */
+static int is_ours(once_slice_t name)
+{
+    static const char *const names[] = {"content-type",
+                                        "content-length",
+                                        "host",
+                                        "transfer-encoding",
+                                        "connection",
+                                        "expect",
+                                        "upgrade",
+                                        "te",
+                                        "trailer",
+                                        "keep-alive",
+                                        "idempotency-key",
+                                        "once-signature",
+                                        "proxy-authorization",
+                                        "proxy-connection"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (name.len == strlen(names[i]) && strncasecmp(name.data, names[i], name.len) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Control bytes, and those that are no ASCII, are percent-encoded. */
+static void add_line(request_t *request, once_slice_t name, once_slice_t value)
+{
+    char line[LINE_MAX_LEN];
+    const unsigned char *bytes = value.data;
+    struct curl_slist *longer;
+    size_t len = 0;
+
+    if (name.len + 3 * value.len + 4 > sizeof(line)) {
+        return;
+    }
+    memcpy(line, name.data, name.len);
+    len = name.len;
+    line[len++] = ':';
+    line[len++] = ' ';
+    for (size_t i = 0; i < value.len; i++) {
+        if (bytes[i] < 0x20 || bytes[i] >= 0x7f) {
+            len += (size_t)sprintf(line + len, "%%%02X", (unsigned)bytes[i]);
+        } else {
+            line[len++] = (char)bytes[i];
+        }
+    }
+    line[len] = '\0';
+    longer = curl_slist_append(request->headers, line);
+    request->headers = longer != NULL ? longer : request->headers;
+}
+
+static void add_named(request_t *request, const char *name, once_slice_t value)
+{
+    add_line(request, (once_slice_t){name, strlen(name)}, value);
+}
+
+static void add_header(void *data, once_slice_t name, once_slice_t value)
+{
+    if (is_token(name) && !is_ours(name)) {
+        add_line(data, name, value);
+    }
+}
+
+static int make_headers(http_t *http, request_t *request, const once__message_t *message)
+{
+    char signature[SIGNATURE_MAX];
+
+    curl_slist_free_all(request->headers);
+    request->headers = NULL;
+    add_named(request, "Content-Type", once__message_content_type(message));
+    if (message->id.data != NULL) {
+        add_named(request, "Idempotency-Key", message->id);
+    }
+    once__message_headers(message, "ce-", add_header, request);
+    add_named(request, "Expect", (once_slice_t){"", 0});
+    if (http->signer != NULL) {
+        if (once__sign(http->signer, message->payload, signature, sizeof(signature)) != 0) {
+            return -1;
+        }
+        add_named(request, "Once-Signature", (once_slice_t){signature, strlen(signature)});
+    }
+    return request->headers != NULL ? 0 : -1;
+}
+
+static void set_options(http_t *http, request_t *request, const char *url, once_slice_t body)
+{
+    CURL *easy = request->easy;
+
+    curl_easy_reset(easy);
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.len > 0 ? body.data : "");
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, request->headers);
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)http->base.options.timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ignore_body);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, request->why);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "once-relay");
+    if (http->base.options.ca_file != NULL) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, http->base.options.ca_file);
+    }
+    if (http->base.address.user != NULL) {
+        curl_easy_setopt(easy, CURLOPT_USERNAME, http->base.address.user);
+        curl_easy_setopt(easy, CURLOPT_PASSWORD,
+                         http->base.address.password != NULL ? http->base.address.password : "");
+    }
+}
+
+static void http_wake(once__publisher_t *base)
+{
+    set_timer(NULL, 0, base);
+}
+
+static int http_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+{
+    http_t *http = (http_t *)base;
+    request_t *request = http->free;
+    char url[URL_MAX];
+
+    if (request == NULL) {
+        return -1;
+    }
+    request->why[0] = '\0';
+    if (once__template_fill(http->template_text, message, 1, url, sizeof(url)) != 0) {
+        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
+                                         "its topic, type or key makes the URL too long");
+    }
+    if (make_headers(http, request, message) != 0) {
+        return -1;
+    }
+    set_options(http, request, url, message->payload);
+    if (curl_multi_add_handle(http->multi, request->easy) != CURLM_OK) {
+        return -1;
+    }
+    request->tag = tag;
+    http->free = request->next;
+    base->pending++;
+    return 0;
+}
+
+/* --------------------------------------------------------------------------------------------------------- verdicts */
+
+static once__verdict_t judge_status(long status)
+{
+    if (status >= 200 && status < 300) {
+        return ONCE__PUBLISHED;
+    }
+    switch (status) {
+    case 408: /* these say nothing about the message */
+    case 409: /* another attempt of it is being handled */
+    case 425:
+    case 429:
+    case 502:
+    case 503:
+    case 504:
+        return ONCE__LATER;
+    default:
+        return status >= 400 && status < 500 ? ONCE__REFUSED : ONCE__FAILED;
+    }
+}
+
+static once__verdict_t judge(CURLcode code, long status)
+{
+    switch (code) {
+    case CURLE_OK:
+        return judge_status(status);
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2_STREAM:
+        return ONCE__LATER; /* it may be this message that the endpoint dies of */
+    case CURLE_URL_MALFORMAT:
+        return ONCE__REFUSED;
+    default:
+        return ONCE__AWAY;
+    }
+}
+
+static void finish(http_t *http, request_t *request, CURLcode code)
+{
+    char reason[CURL_ERROR_SIZE + 32] = "";
+    curl_off_t after = 0;
+    long status = 0, sent = 0;
+    once__verdict_t verdict;
+
+    curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(request->easy, CURLINFO_RETRY_AFTER, &after);
+    curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
+    curl_multi_remove_handle(http->multi, request->easy);
+    verdict = judge(code, status);
+    if (code == CURLE_OPERATION_TIMEDOUT && sent == 0) {
+        verdict = ONCE__AWAY; /* nobody was reached */
+    }
+    if (code != CURLE_OK) {
+        snprintf(reason, sizeof(reason), "%s",
+                 request->why[0] != '\0' ? request->why : curl_easy_strerror(code));
+    } else if (verdict != ONCE__PUBLISHED) {
+        snprintf(reason, sizeof(reason), "the endpoint answers %ld", status);
+    }
+    request->next = http->free;
+    http->free = request;
+    once__publisher_tell(&http->base, request->tag, verdict, reason,
+                         after > 0 ? (uint64_t)after * 1000 : 0);
+}
+
+static void http_turn(once__publisher_t *base)
+{
+    http_t *http = (http_t *)base;
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(base->fd, events, EVENTS, 0), running, left;
+    uint64_t expired;
+    CURLMsg *message;
+
+    for (int i = 0; i < count; i++) {
+        unsigned flags = events[i].events;
+        int what = (flags & EPOLLIN ? CURL_CSELECT_IN : 0) |
+                   (flags & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+                   (flags & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+        if (events[i].data.fd == http->timer) {
+            (void)!read(http->timer, &expired, sizeof(expired));
+            curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        } else {
+            curl_multi_socket_action(http->multi, events[i].data.fd, what, &running);
+        }
+    }
+    while ((message = curl_multi_info_read(http->multi, &left)) != NULL) {
+        request_t *request = NULL;
+        if (message->msg == CURLMSG_DONE) {
+            CURLcode code = message->data.result;
+            curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &request);
+            finish(http, request, code);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- begin, end */
+
+static void http_close(once__publisher_t *base)
+{
+    http_t *http = (http_t *)base;
+
+    for (unsigned i = 0; http->requests != NULL && i < base->options.connections; i++) {
+        if (http->multi != NULL && http->requests[i].easy != NULL) {
+            curl_multi_remove_handle(http->multi, http->requests[i].easy);
+        }
+        curl_easy_cleanup(http->requests[i].easy);
+        curl_slist_free_all(http->requests[i].headers);
+    }
+    if (http->multi != NULL) {
+        curl_multi_cleanup(http->multi);
+    }
+    free(http->requests);
+    once__signer_free(http->signer);
+    if (http->timer >= 0) {
+        close(http->timer);
+    }
+    if (base->fd >= 0) {
+        close(base->fd);
+    }
+    free(http);
+}
+
+static const once__publisher_ops_t ops = {http_publish, NULL, http_turn, http_wake, http_close};
+
+static int prepare(http_t *http)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    unsigned count = http->base.options.connections;
+
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    http->multi = curl_multi_init();
+    http->base.fd = epoll_create1(EPOLL_CLOEXEC);
+    http->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    http->requests = calloc(count, sizeof(http->requests[0]));
+    event.data.fd = http->timer;
+    if (http->multi == NULL || http->requests == NULL || http->base.fd < 0 || http->timer < 0 ||
+        epoll_ctl(http->base.fd, EPOLL_CTL_ADD, http->timer, &event) != 0) {
+        return -1;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        http->requests[i].easy = curl_easy_init();
+        if (http->requests[i].easy == NULL) {
+            return -1;
+        }
+        http->requests[i].next = http->free;
+        http->free = &http->requests[i];
+    }
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    curl_multi_setopt(http->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)count);
+    return 0;
+}
+
+/* The path and the query stay as they are written: they are the endpoint's. */
+static int make_template(http_t *http, const once__address_t *address)
+{
+    int len = snprintf(http->template_text, sizeof(http->template_text), "%s://%s/%s%s%s",
+                       address->scheme, address->hosts, address->raw_path,
+                       address->raw_query != NULL ? "?" : "",
+                       address->raw_query != NULL ? address->raw_query : "");
+
+    return len < URL_MAX && strchr(address->hosts, '{') == NULL ? 0 : -1;
+}
+
+once__publisher_t *once__http_publisher(const once__address_t *address,
+                                        const once__publisher_options_t *options, char *error,
+                                        size_t size)
+{
+    http_t *http = calloc(1, sizeof(*http));
+    const char *wrong = http == NULL ? "out of memory"
+                        : make_template(http, address) != 0
+                            ? "the URL is too long, or its host is a template"
+                            : once__template_wrong(http->template_text);
+
+    if (wrong != NULL) {
+        snprintf(error, size, "%s", wrong);
+        free(http);
+        return NULL;
+    }
+    http->base.ops = &ops;
+    http->base.options = *options;
+    http->base.key_window = 1;
+    if (prepare(http) != 0) {
+        snprintf(error, size, "libcurl cannot be used");
+        http_close(&http->base);
+        return NULL;
+    }
+    if (options->secret_file != NULL) {
+        http->signer = once__signer_open(options->secret_file, error, size);
+        if (http->signer == NULL) {
+            http_close(&http->base);
+            return NULL;
+        }
+    }
+    return &http->base;
+}
