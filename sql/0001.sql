@@ -90,7 +90,8 @@ CREATE TABLE once.outbox (
 
 -- Events that were given up: the broker refuses them, or they failed too often.
 CREATE TABLE once.outbox_dead (
-    seq bigint PRIMARY KEY, -- that it had
+    number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    seq bigint NOT NULL, -- that it had
     died timestamptz NOT NULL DEFAULT clock_timestamp(),
     at timestamptz NOT NULL,
     id uuid NOT NULL,

@@ -60,12 +60,12 @@ END
 $$;
 
 -- What there is to publish in some groups, as the caller's statement sees it (the function is STABLE). The first row has
--- grp -1 and the snapshot as its topic. For each group:
+-- grp -1, the snapshot as its topic, the server's time, and as its key the groups that the relay has. Others are left out.
+-- For each group:
 -- - rows up to p_pos that the previous snapshot (p_prev) did not see: their transactions ended since. They are above p_low,
 --   or, when one of the transactions p_old ended, above p_low_old;
 -- - the next p_limits rows after p_pos, as many as fit in p_bytes, but at least one. Without those of the keys p_not_keys, each
 --   in the group at the same place of p_not_groups.
--- Groups that the relay does not have (any more) are left out.
 CREATE OR REPLACE FUNCTION once.relay_fetch(p_relay uuid, p_groups smallint[], p_pos bigint[], p_limits integer[],
     p_low bigint[], p_low_old bigint[], p_old xid8[], p_prev pg_snapshot, p_bytes bigint, p_not_groups smallint[],
     p_not_keys text[])
@@ -79,12 +79,14 @@ AS $$
 DECLARE
     v_now CONSTANT pg_snapshot := pg_current_snapshot();
     v_low bigint[] := p_low;
+    v_mine CONSTANT smallint[] := ARRAY(SELECT g.grp FROM once.outbox_groups g
+                                        WHERE g.owner = p_relay AND g.lease_until > clock_timestamp());
 BEGIN
     IF EXISTS (SELECT FROM unnest(p_old) AS x WHERE pg_visible_in_snapshot(x, v_now)) THEN
         v_low := p_low_old;
     END IF;
-    RETURN QUERY SELECT -1::smallint, 0::bigint, NULL::tid, NULL::uuid, clock_timestamp(), v_now::text, NULL::text, NULL::text,
-        NULL::bytea, NULL::text, NULL::bytea;
+    RETURN QUERY SELECT -1::smallint, 0::bigint, NULL::tid, NULL::uuid, clock_timestamp(), v_now::text, v_mine::text,
+        NULL::text, NULL::bytea, NULL::text, NULL::bytea;
     RETURN QUERY
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
     FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
@@ -93,8 +95,7 @@ BEGIN
         WHERE l.grp = w.grp AND l.seq > w.low AND l.seq <= w.pos AND NOT pg_visible_in_snapshot(l.xid, p_prev)
         ORDER BY l.seq
     ) AS o
-    WHERE w.low < w.pos
-      AND w.grp IN (SELECT g.grp FROM once.outbox_groups g WHERE g.owner = p_relay AND g.lease_until > clock_timestamp());
+    WHERE w.low < w.pos AND w.grp = ANY (v_mine);
     RETURN QUERY
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
     FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)
@@ -106,13 +107,14 @@ BEGIN
                OR NOT EXISTS (SELECT FROM unnest(p_not_groups, p_not_keys) AS n (grp, key) WHERE n.grp = w.grp AND n.key = f.key))
         ORDER BY f.seq LIMIT w.max
     ) AS o
-    WHERE w.max > 0 AND o.total - octet_length(o.payload) <= p_bytes
-      AND w.grp IN (SELECT g.grp FROM once.outbox_groups g WHERE g.owner = p_relay AND g.lease_until > clock_timestamp());
+    WHERE w.max > 0 AND w.grp = ANY (v_mine) AND o.total - octet_length(o.payload) <= p_bytes;
 END
 $$;
 
--- Removes what was published: where the rows were when they were read, and by number those that were moved since.
-CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[]) RETURNS bigint
+-- Removes what was published: where the rows were when they were read, and by number those that were moved since. The id is
+-- compared, too: after a failover that lost commits, the same number can be another event's.
+CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[], p_ids uuid[])
+RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -121,10 +123,12 @@ DECLARE
     v_count bigint;
     v_more bigint := 0;
 BEGIN
-    DELETE FROM once.outbox o USING unnest(p_places, p_seqs) AS d (place, seq) WHERE o.ctid = d.place AND o.seq = d.seq;
+    DELETE FROM once.outbox o USING unnest(p_places, p_seqs, p_ids) AS d (place, seq, id)
+    WHERE o.ctid = d.place AND o.seq = d.seq AND o.id = d.id;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count < cardinality(p_seqs) THEN
-        DELETE FROM once.outbox o USING unnest(p_groups, p_seqs) AS d (grp, seq) WHERE o.grp = d.grp AND o.seq = d.seq;
+        DELETE FROM once.outbox o USING unnest(p_groups, p_seqs, p_ids) AS d (grp, seq, id)
+        WHERE o.grp = d.grp AND o.seq = d.seq AND o.id = d.id;
         GET DIAGNOSTICS v_more = ROW_COUNT;
     END IF;
     RETURN v_count + v_more;
@@ -132,12 +136,13 @@ END
 $$;
 
 -- Gives an event up. False: it was not there.
-CREATE OR REPLACE FUNCTION once.relay_dead(p_group smallint, p_seq bigint, p_tries integer, p_reason text) RETURNS boolean
+CREATE OR REPLACE FUNCTION once.relay_dead(p_group smallint, p_seq bigint, p_id uuid, p_tries integer,
+    p_reason text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
 AS $$
 BEGIN
     WITH gone AS (
-        DELETE FROM once.outbox o WHERE o.grp = p_group AND o.seq = p_seq RETURNING o.*
+        DELETE FROM once.outbox o WHERE o.grp = p_group AND o.seq = p_seq AND o.id = p_id RETURNING o.*
     )
     INSERT INTO once.outbox_dead (seq, at, id, tries, reason, topic, key, type, payload, headers, record, cause)
     SELECT seq, at, id, p_tries, p_reason, topic, key, type, payload, headers, record, cause FROM gone;
@@ -172,7 +177,7 @@ BEGIN
     ELSE
         RETURN QUERY SELECT d.id, once.milliseconds(clock_timestamp() - d.at), once.milliseconds(clock_timestamp() - d.died),
             d.topic, d.key, d.type, octet_length(d.payload)::bigint, d.tries, d.reason
-        FROM once.outbox_dead d WHERE d.id::text LIKE p_id || '%' ORDER BY d.seq LIMIT p_limit;
+        FROM once.outbox_dead d WHERE d.id::text LIKE p_id || '%' ORDER BY d.number LIMIT p_limit;
     END IF;
 END
 $$;
@@ -188,7 +193,7 @@ BEGIN
         DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING d.*
     )
     INSERT INTO once.outbox (at, id, topic, key, type, payload, headers, record, cause)
-    SELECT at, id, topic, key, type, payload, headers, record, cause FROM gone ORDER BY seq;
+    SELECT at, id, topic, key, type, payload, headers, record, cause FROM gone ORDER BY number;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     PERFORM once.outbox_wake();
     RETURN v_count;

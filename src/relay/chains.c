@@ -1,0 +1,360 @@
+/*
+ * Events in memory, in the order of their keys.
+ *
+ * A chain is ready when its first event may be sent: the publisher allows more of this key under way, and the chain is not held
+ * after a failure. A chain that has too many events waiting leaves the rest in the database, so that other keys of its group
+ * go on; it is read again when it is nearly through.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/inside.h"
+
+#define CHAIN_MAX    512 /* events that wait in one chain; the rest stays in the database */
+#define CHAIN_LOW    64  /* so few: read on */
+#define EXCLUDED_MAX 64  /* chains with events left in the database */
+
+static uint32_t hash_bytes(const char *bytes, size_t len, uint32_t hash)
+{
+    for (size_t i = 0; i < len; i++) {
+        hash = (hash ^ (unsigned char)bytes[i]) * 16777619U;
+    }
+    return hash ^ hash >> 15;
+}
+
+static size_t event_slot(const once__relay_t *relay, int64_t seq)
+{
+    uint64_t mixed = (uint64_t)seq * 0x9e3779b97f4a7c15ULL;
+
+    return (size_t)(mixed >> 32) & relay->table_mask;
+}
+
+int once__chains_start(once__relay_t *relay)
+{
+    size_t size = 1024;
+
+    while (size < 2 * (size_t)relay->options->window) {
+        size *= 2;
+    }
+    relay->table_mask = size - 1;
+    relay->chain_table = calloc(size, sizeof(relay->chain_table[0]));
+    relay->event_table = calloc(size, sizeof(relay->event_table[0]));
+    relay->ready_end = &relay->ready_first;
+    return relay->chain_table != NULL && relay->event_table != NULL ? 0 : -1;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- queues */
+
+static int may_send(const once__relay_t *relay, const once__chain_t *chain)
+{
+    size_t window = chain->careful ? 1 : once__publisher_key_window(relay->publisher);
+
+    return chain->first != NULL && chain->held_ms == 0 && chain->sent < window;
+}
+
+void once__chain_ready(once__relay_t *relay, once__chain_t *chain)
+{
+    if (!chain->queued && may_send(relay, chain)) {
+        chain->queued = 1;
+        chain->queue_next = NULL;
+        *relay->ready_end = chain;
+        relay->ready_end = &chain->queue_next;
+    }
+}
+
+once__chain_t *once__chain_next(once__relay_t *relay)
+{
+    once__chain_t *chain;
+
+    while ((chain = relay->ready_first) != NULL) {
+        relay->ready_first = chain->queue_next;
+        if (relay->ready_first == NULL) {
+            relay->ready_end = &relay->ready_first;
+        }
+        chain->queued = 0;
+        if (may_send(relay, chain)) {
+            return chain;
+        }
+    }
+    return NULL;
+}
+
+static void unqueue(once__relay_t *relay, once__chain_t *chain)
+{
+    once__chain_t **at = chain->held_ms != 0 ? &relay->held : &relay->ready_first;
+
+    while (*at != NULL && *at != chain) {
+        at = &(*at)->queue_next;
+    }
+    if (*at == chain) {
+        *at = chain->queue_next;
+    }
+    relay->ready_end = &relay->ready_first;
+    while (*relay->ready_end != NULL) {
+        relay->ready_end = &(*relay->ready_end)->queue_next;
+    }
+    chain->queued = 0;
+}
+
+void once__chain_hold(once__relay_t *relay, once__chain_t *chain, uint64_t until_ms)
+{
+    if (chain->queued) {
+        unqueue(relay, chain);
+    }
+    chain->held_ms = until_ms > 0 ? until_ms : 1;
+    chain->queued = 1;
+    chain->queue_next = relay->held;
+    relay->held = chain;
+}
+
+uint64_t once__chains_wake(once__relay_t *relay)
+{
+    uint64_t soonest = UINT64_MAX;
+    once__chain_t **at = &relay->held;
+
+    while (*at != NULL) {
+        once__chain_t *chain = *at;
+        if (chain->held_ms > relay->now_ms) {
+            soonest = chain->held_ms < soonest ? chain->held_ms : soonest;
+            at = &chain->queue_next;
+            continue;
+        }
+        *at = chain->queue_next;
+        chain->queued = 0;
+        chain->held_ms = 0;
+        once__chain_ready(relay, chain);
+    }
+    return soonest;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- chains */
+
+static once__chain_t *find_chain(const once__relay_t *relay, const once__event_t *event,
+                                 uint32_t hash)
+{
+    once__chain_t *chain = relay->chain_table[hash & relay->table_mask];
+
+    while (chain != NULL && (chain->group != event->group || chain->key_len != event->key.len ||
+                             memcmp(chain->key, event->key.data, chain->key_len) != 0)) {
+        chain = chain->hash_next;
+    }
+    return chain;
+}
+
+static once__chain_t *chain_for(once__relay_t *relay, const once__event_t *event)
+{
+    size_t len = event->key.data != NULL ? event->key.len : 0;
+    uint32_t hash = hash_bytes(event->key.data, len, 2166136261U ^ (uint32_t)event->group);
+    once__chain_t *chain = event->key.data != NULL ? find_chain(relay, event, hash) : NULL;
+
+    if (chain != NULL) {
+        return chain;
+    }
+    chain = calloc(1, sizeof(*chain) + len + 1);
+    if (chain == NULL) {
+        return NULL;
+    }
+    chain->group = event->group;
+    chain->hash = hash;
+    chain->key_len = len;
+    if (event->key.data != NULL) {
+        memcpy(chain->key, event->key.data, len);
+        chain->hashed = 1;
+        chain->hash_next = relay->chain_table[hash & relay->table_mask];
+        relay->chain_table[hash & relay->table_mask] = chain;
+    }
+    chain->next = relay->all;
+    if (chain->next != NULL) {
+        chain->next->prev = chain;
+    }
+    relay->all = chain;
+    return chain;
+}
+
+static void free_chain(once__relay_t *relay, once__chain_t *chain)
+{
+    once__chain_t **at = &relay->chain_table[chain->hash & relay->table_mask];
+
+    while (chain->hashed && *at != chain) {
+        at = &(*at)->hash_next;
+    }
+    if (chain->hashed) {
+        *at = chain->hash_next;
+    }
+    if (chain->queued) {
+        unqueue(relay, chain);
+    }
+    relay->excluded -= chain->low != 0;
+    *(chain->prev != NULL ? &chain->prev->next : &relay->all) = chain->next;
+    if (chain->next != NULL) {
+        chain->next->prev = chain->prev;
+    }
+    free(chain);
+}
+
+/* What was left in the database is read again: the group goes back to where it begins. */
+static void read_on(once__relay_t *relay, once__chain_t *chain)
+{
+    once__group_t *group = &relay->groups[chain->group];
+
+    if (chain->low != 0 && chain->waiting <= CHAIN_LOW && chain->held_ms == 0) {
+        group->pos = chain->low - 1 < group->pos ? chain->low - 1 : group->pos;
+        chain->low = 0;
+        relay->excluded--;
+        relay->fetch_more = 1;
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- events */
+
+once__event_t *once__event_known(once__relay_t *relay, int64_t seq, const unsigned char *id)
+{
+    once__event_t *event = relay->event_table[event_slot(relay, seq)];
+
+    while (event != NULL && (event->seq != seq || memcmp(event->id, id, sizeof(event->id)) != 0)) {
+        event = event->hash_next;
+    }
+    return event;
+}
+
+static void insert_waiting(once__chain_t *chain, once__event_t *event)
+{
+    once__event_t **at = &chain->first;
+
+    if (chain->first != NULL && chain->last->seq < event->seq) {
+        at = &chain->last->next;
+    }
+    while (*at != NULL && (*at)->seq < event->seq) {
+        at = &(*at)->next;
+    }
+    event->next = *at;
+    *at = event;
+    chain->last = event->next == NULL ? event : chain->last;
+    event->state = ONCE__EVENT_WAITING;
+    chain->waiting++;
+}
+
+void once__chain_sent(once__relay_t *relay, once__chain_t *chain)
+{
+    once__event_t *event = chain->first;
+
+    chain->first = event->next;
+    chain->waiting--;
+    chain->sent++;
+    relay->sent++;
+    event->state = ONCE__EVENT_SENT;
+    event->published_before = relay->published;
+    read_on(relay, chain);
+}
+
+/* Where any number of one key may be under way, only a failure makes events pile up. */
+static size_t chain_max(const once__relay_t *relay, const once__chain_t *chain)
+{
+    return chain->careful || once__publisher_key_window(relay->publisher) == 1 ? CHAIN_MAX
+                                                                               : SIZE_MAX;
+}
+
+static void leave_in_database(once__relay_t *relay, once__chain_t *chain, int64_t seq)
+{
+    relay->excluded += chain->low == 0;
+    chain->low = chain->low == 0 || seq < chain->low ? seq : chain->low;
+}
+
+int once__chain_add(once__relay_t *relay, once__event_t *event)
+{
+    once__chain_t *chain = chain_for(relay, event);
+    size_t slot = event_slot(relay, event->seq);
+
+    if (chain == NULL) {
+        return -1;
+    }
+    if (chain->low != 0 ||
+        (chain->waiting >= chain_max(relay, chain) && relay->excluded < EXCLUDED_MAX)) {
+        leave_in_database(relay, chain, event->seq);
+        return 1;
+    }
+    event->chain = chain;
+    chain->known++;
+    event->hash_next = relay->event_table[slot];
+    relay->event_table[slot] = event;
+    relay->groups[event->group].events++;
+    relay->events++;
+    relay->bytes += event->payload.len;
+    insert_waiting(chain, event);
+    once__chain_ready(relay, chain);
+    return 0;
+}
+
+void once__chain_back(once__relay_t *relay, once__event_t *event)
+{
+    event->chain->sent--;
+    relay->sent--;
+    insert_waiting(event->chain, event);
+}
+
+static void release_batch(once__batch_t *batch)
+{
+    if (--batch->refs == 0) {
+        PQclear(batch->result);
+        free(batch->events);
+        free(batch);
+    }
+}
+
+void once__event_forget(once__relay_t *relay, once__event_t *event)
+{
+    once__event_t **at = &relay->event_table[event_slot(relay, event->seq)];
+    once__chain_t *chain = event->chain;
+
+    while (*at != event) {
+        at = &(*at)->hash_next;
+    }
+    *at = event->hash_next;
+    relay->groups[event->group].events--;
+    relay->events--;
+    relay->bytes -= event->payload.len;
+    json_decref(event->json);
+    free(event->pairs);
+    free(event->reason);
+    release_batch(event->batch);
+    chain->known--;
+    read_on(relay, chain);
+    if (chain->known == 0 && chain->low == 0) {
+        free_chain(relay, chain);
+    }
+}
+
+void once__group_drop(once__relay_t *relay, int16_t group)
+{
+    once__chain_t *next;
+
+    for (once__chain_t *chain = relay->all; chain != NULL; chain = next) {
+        once__event_t *event = chain->first;
+        next = chain->next;
+        if (chain->group != group) {
+            continue;
+        }
+        relay->excluded -= chain->low != 0;
+        chain->low = 0;
+        chain->known++; /* keeps it until the end of the loop */
+        chain->first = NULL;
+        chain->waiting = 0;
+        while (event != NULL) {
+            once__event_t *after = event->next;
+            once__event_forget(relay, event);
+            event = after;
+        }
+        if (--chain->known == 0) {
+            free_chain(relay, chain);
+        }
+    }
+}
+
+void once__chains_end(once__relay_t *relay)
+{
+    for (int16_t group = 0; relay->chain_table != NULL && group < ONCE__RELAY_GROUPS; group++) {
+        once__group_drop(relay, group);
+    }
+    free(relay->chain_table);
+    free(relay->event_table);
+}

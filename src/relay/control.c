@@ -1,0 +1,299 @@
+/*
+ * Being one of several: groups, their lease, being asleep; and how far behind all of them are.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/inside.h"
+
+#define RETRY_MS 1000 /* after a turn that failed */
+#define IDLE_MS  50   /* nothing to do for so long: asleep */
+#define BUSY_MS  200  /* something to do for so long: awake, no notifications wanted */
+#define LAG_MS   1000
+#define LAG_PART 20 /* the count may take a twentieth of the time */
+
+enum { NOTHING, TURN, LAG, END };
+
+static const char turn_statement[] =
+    "SELECT groups, relays, share, rival FROM once.relay_turn($1, $2, $3, $4, $5, $6::smallint[])";
+static const char lag_statement[] = "SELECT events, (extract(epoch FROM coalesce(server - oldest, "
+                                    "'0')) * 1000)::bigint, dead FROM once.outbox_lag()";
+static const char end_statement[] = "SELECT once.relay_end($1)";
+
+/* ------------------------------------------------------------------------------------------------------------ groups */
+
+static void lose(once__relay_t *relay, int16_t group)
+{
+    once__group_drop(relay, group);
+    relay->groups[group].owned = relay->groups[group].giving = 0;
+    relay->owned--;
+}
+
+/* Our own clock says that the lease is over: another relay may have the groups by now. */
+static void check_lease(once__relay_t *relay)
+{
+    if (relay->owned == 0 || relay->now_ms < relay->lease_over_ms) {
+        return;
+    }
+    once__log(&relay->log, ONCE__LOG_WARN,
+              "the lease is over; what was under way may be published twice",
+              ONCE__FIELDS(once__field_number("groups", (int64_t)relay->owned),
+                           once__field_number("under_way", (int64_t)relay->sent)));
+    for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        if (relay->groups[i].owned) {
+            lose(relay, i);
+        }
+    }
+}
+
+static size_t apply_groups(once__relay_t *relay, const char *list)
+{
+    int has[ONCE__RELAY_GROUPS] = {0};
+    size_t changed = 0;
+
+    for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
+        char *end;
+        unsigned long group = strtoul(at, &end, 10);
+        if (group < ONCE__RELAY_GROUPS) {
+            has[group] = 1;
+        }
+        at = *end == ',' ? end + 1 : end;
+    }
+    for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        if (has[i] && !relay->groups[i].owned) {
+            once__fetch_group_anew(relay, i);
+            relay->groups[i].owned = 1;
+            relay->owned++;
+            changed++;
+        } else if (!has[i] && relay->groups[i].owned) {
+            lose(relay, i);
+            changed++;
+        }
+    }
+    return changed;
+}
+
+/* More than our share: those with the highest numbers go, when nothing of them is under way any more. */
+static void give_back(once__relay_t *relay, size_t share)
+{
+    size_t keep = relay->owned;
+
+    for (int16_t i = ONCE__RELAY_GROUPS - 1; i >= 0; i--) {
+        once__group_t *group = &relay->groups[i];
+        if (!group->owned) {
+            continue;
+        }
+        if (keep > share && !group->giving) {
+            group->giving = 1;
+            once__group_drop(relay, i);
+        }
+        if (keep <= share && group->giving) {
+            group->giving = 0; /* another relay has gone meanwhile */
+            once__fetch_group_anew(relay, i);
+            relay->fetch_more = 1;
+        }
+        keep--;
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- turns */
+
+static void stop_with(once__relay_t *relay, once__relay_end_t end, const char *why)
+{
+    snprintf(relay->error, relay->error_size, "%s", why);
+    relay->end = end;
+    relay->stopping = 1;
+    relay->stop_by_ms = relay->now_ms;
+}
+
+/* What no waiting heals: no schema, an older one, no rights. */
+static int is_for_good(const PGresult *result)
+{
+    const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+
+    return state != NULL && (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0);
+}
+
+static void turn_failed(once__relay_t *relay, const PGresult *result)
+{
+    char why[400];
+
+    relay->turn_due_ms = relay->now_ms + RETRY_MS;
+    if (result == NULL) {
+        return;
+    }
+    if (relay->lease_over_ms == 0 && is_for_good(result)) {
+        snprintf(why, sizeof(why),
+                 "the outbox cannot be used: %s (once pg install or upgrade, role once_relay)",
+                 PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
+        stop_with(relay, ONCE__RELAY_UNUSABLE, why);
+        return;
+    }
+    once__report_database(relay, result);
+}
+
+static void turn_taken(once__relay_t *relay, const PGresult *result)
+{
+    size_t before = relay->owned, changed,
+           share = (size_t)strtoul(PQgetvalue(result, 0, 2), NULL, 10);
+    char why[400];
+
+    if (!PQgetisnull(result, 0, 3)) {
+        snprintf(why, sizeof(why),
+                 "another relay publishes this outbox to %s: one outbox has one destination",
+                 PQgetvalue(result, 0, 3));
+        stop_with(relay, ONCE__RELAY_RIVAL, why);
+        return;
+    }
+    relay->lease_over_ms = relay->asked_ms + relay->options->lease_ms;
+    relay->turn_due_ms = relay->asked_ms + relay->options->lease_ms / 3;
+    if (relay->asleep_asked && !relay->asleep_told) {
+        relay->notified = 1; /* look once more: whoever emitted before did not notify us */
+    }
+    relay->asleep_told = relay->asleep_asked;
+    changed = apply_groups(relay, PQgetvalue(result, 0, 0));
+    give_back(relay, share);
+    once__metric_set(relay->m_relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
+    if (changed > 0) {
+        relay->fetch_more = 1;
+        once__log(&relay->log, ONCE__LOG_INFO, before == 0 ? "publishing" : "groups changed hands",
+                  ONCE__FIELDS(once__field_number("groups", (int64_t)relay->owned),
+                               once__field_text("relays", PQgetvalue(result, 0, 1))));
+    }
+}
+
+static void lag_taken(once__relay_t *relay, const PGresult *result)
+{
+    relay->lag_events = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+    relay->lag_ms = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
+    relay->dead_events = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
+    relay->lag_published = relay->published;
+    once__metric_set(relay->m_lag_events, relay->lag_events);
+    once__metric_set(relay->m_lag_seconds, relay->lag_ms);
+    once__metric_set(relay->m_dead_now, relay->dead_events);
+    if (relay->options->until_empty && relay->lag_events == 0 && relay->events == 0 &&
+        relay->owned > 0 && !relay->stopping) {
+        relay->stopping = 1;
+        relay->stop_by_ms = relay->now_ms + relay->options->drain_ms;
+    }
+}
+
+static void take_answer(void *data, PGresult *result)
+{
+    once__relay_t *relay = data;
+    int asked = relay->asked,
+        good = PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1;
+    uint64_t took = relay->now_ms - relay->asked_ms;
+
+    relay->asked = NOTHING;
+    if (asked == END) {
+        relay->stop_by_ms = 0;
+    } else if (asked == LAG) {
+        relay->lag_due_ms = relay->now_ms + (took * LAG_PART > LAG_MS ? took * LAG_PART : LAG_MS);
+        if (good) {
+            lag_taken(relay, result);
+        }
+    } else if (good) {
+        turn_taken(relay, result);
+    } else {
+        turn_failed(relay, result);
+    }
+    PQclear(result);
+}
+
+static void send_turn(once__relay_t *relay)
+{
+    once__array_t give = {0};
+    char lease[24];
+    const char *values[] = {relay->id,
+                            relay->name,
+                            once__publisher_name(relay->publisher),
+                            lease,
+                            relay->asleep ? "t" : "f",
+                            NULL};
+
+    once__array_text(&give);
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        if (relay->groups[i].giving && relay->groups[i].events == 0) {
+            once__array_text_number(&give, i);
+        }
+    }
+    values[5] = once__array_text_end(&give);
+    snprintf(lease, sizeof(lease), "%llu", (unsigned long long)relay->options->lease_ms);
+    relay->asleep_asked = relay->asleep;
+    relay->asked_ms = relay->now_ms;
+    relay->turn_due_ms = relay->now_ms + RETRY_MS;
+    if (values[5] != NULL &&
+        once__link_send(&relay->control, relay->now_ms, turn_statement, 6, NULL, values, NULL, NULL,
+                        0, take_answer, relay) == 0) {
+        relay->asked = TURN;
+    }
+    once__array_free(&give);
+}
+
+static void send_plain(once__relay_t *relay, int what, const char *statement, int count)
+{
+    const char *values[] = {relay->id};
+
+    relay->asked_ms = what == LAG ? relay->now_ms : relay->asked_ms;
+    if (once__link_send(&relay->control, relay->now_ms, statement, count, NULL, values, NULL, NULL,
+                        0, take_answer, relay) == 0) {
+        relay->asked = what;
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- when */
+
+static int can_give(const once__relay_t *relay)
+{
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        if (relay->groups[i].giving && relay->groups[i].events == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void choose_sleep(once__relay_t *relay)
+{
+    if (relay->busy_since_ms != 0 && relay->now_ms - relay->busy_since_ms >= BUSY_MS) {
+        relay->asleep = 0;
+    } else if (relay->busy_since_ms == 0 && relay->events == 0 && relay->owned > 0 &&
+               relay->now_ms - relay->idle_since_ms >= IDLE_MS) {
+        relay->asleep = 1;
+    }
+}
+
+void once__control_turn(once__relay_t *relay)
+{
+    check_lease(relay);
+    choose_sleep(relay);
+    if (relay->control.state != ONCE__LINK_IDLE || relay->asked != NOTHING) {
+        return;
+    }
+    if (relay->stopping) {
+        if (relay->sent == 0 && once__marks_empty(relay)) {
+            send_plain(relay, END, end_statement, 1);
+        }
+        return;
+    }
+    if (relay->now_ms >= relay->turn_due_ms || relay->asleep != relay->asleep_told ||
+        can_give(relay)) {
+        send_turn(relay);
+    } else if (relay->now_ms >= relay->lag_due_ms ||
+               (relay->options->until_empty && relay->empty_seen >= 2)) {
+        relay->empty_seen = 0;
+        send_plain(relay, LAG, lag_statement, 0);
+    }
+}
+
+uint64_t once__control_due(const once__relay_t *relay)
+{
+    uint64_t due = relay->turn_due_ms < relay->lag_due_ms ? relay->turn_due_ms : relay->lag_due_ms;
+
+    if (relay->owned > 0 && relay->lease_over_ms < due) {
+        due = relay->lease_over_ms;
+    }
+    return due;
+}

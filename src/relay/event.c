@@ -1,0 +1,118 @@
+/*
+ * One row of a fetch as an event.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "relay/inside.h"
+
+#define SECONDS_TO_2000 946684800LL
+
+enum { GRP, SEQ, PLACE, ID, AT, TOPIC, KEY, TYPE, PAYLOAD, HEADERS, CAUSE };
+
+static once_slice_t column(const PGresult *result, int row, int field)
+{
+    if (PQgetisnull(result, row, field)) {
+        return (once_slice_t){NULL, 0};
+    }
+    return (once_slice_t){PQgetvalue(result, row, field), (size_t)PQgetlength(result, row, field)};
+}
+
+static void write_id(char *out, const unsigned char *id)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *out++ = '-';
+        }
+        *out++ = digits[id[i] >> 4];
+        *out++ = digits[id[i] & 15];
+    }
+    *out = '\0';
+}
+
+static void write_time(char *out, size_t size, int64_t at_us)
+{
+    time_t seconds = (time_t)(at_us / 1000000 + SECONDS_TO_2000 - (at_us % 1000000 < 0));
+    long us = (long)((at_us % 1000000 + 1000000) % 1000000);
+    struct tm utc;
+    size_t len;
+
+    gmtime_r(&seconds, &utc);
+    len = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(out + len, size - len, ".%06ldZ", us);
+}
+
+/* Strings as they are, everything else as JSON. Returns malloc'd text, or NULL for a string. */
+static char *json_value(const json_t *value, once_slice_t *slice)
+{
+    char *text = NULL;
+
+    if (json_is_string(value)) {
+        *slice = (once_slice_t){json_string_value(value), json_string_length(value)};
+    } else {
+        text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        *slice = (once_slice_t){text, text != NULL ? strlen(text) : 0};
+    }
+    return text;
+}
+
+/* Values that are no strings are put into the object as strings: then it owns all memory. */
+static int read_headers(once__event_t *event, const char *text, size_t len)
+{
+    const char *name;
+    json_t *value;
+    void *safe;
+    size_t i = 0;
+
+    if (len <= 2) {
+        return 0;
+    }
+    event->json = json_loadb(text, len, 0, NULL);
+    if (!json_is_object(event->json)) {
+        return 0; /* an array or a number has no names */
+    }
+    event->pairs = calloc(json_object_size(event->json) + 1, sizeof(event->pairs[0]));
+    if (event->pairs == NULL) {
+        return -1;
+    }
+    json_object_foreach_safe(event->json, safe, name, value)
+    {
+        once_slice_t slice;
+        char *made = json_value(value, &slice);
+        if (made != NULL && json_object_set_new(event->json, name, json_string(made)) != 0) {
+            free(made);
+            return -1;
+        }
+        free(made);
+    }
+    json_object_foreach(event->json, name, value)
+    {
+        event->pairs[i].name = (once_slice_t){name, strlen(name)};
+        (void)json_value(value, &event->pairs[i].value);
+        i++;
+    }
+    event->pair_count = i;
+    return 0;
+}
+
+int once__event_read(once__event_t *event, const PGresult *result, int row)
+{
+    event->group = once__get_int2(PQgetvalue(result, row, GRP));
+    event->seq = once__get_int8(PQgetvalue(result, row, SEQ));
+    event->at_us = once__get_int8(PQgetvalue(result, row, AT));
+    memcpy(event->place, PQgetvalue(result, row, PLACE), sizeof(event->place));
+    memcpy(event->id, PQgetvalue(result, row, ID), sizeof(event->id));
+    event->topic = column(result, row, TOPIC);
+    event->key = column(result, row, KEY);
+    event->type = column(result, row, TYPE);
+    event->payload = column(result, row, PAYLOAD);
+    event->cause = column(result, row, CAUSE);
+    write_id(event->id_text, event->id);
+    write_time(event->time_text, sizeof(event->time_text), event->at_us);
+    return read_headers(event, PQgetvalue(result, row, HEADERS),
+                        (size_t)PQgetlength(result, row, HEADERS));
+}

@@ -1,0 +1,379 @@
+/*
+ * Reading events, so that none is skipped and the order of each key is kept.
+ *
+ * A group is read forwards by seq. Rows that become visible below what was read belong to transactions that were under way in
+ * the previous snapshot; each fetch asks for those, too, in the same snapshot as for the next rows. How far down such rows can
+ * be is known from milestones: a transaction that had not begun at one can have no number below it. So a transaction that
+ * takes hours costs nothing but one longer look when it ends.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "relay/inside.h"
+#include "relay/snapshot.h"
+
+#define BYTES_MAX    (64U << 20) /* of payloads in memory */
+#define BYTES_MIN    (64U << 10) /* asked for of each group, whatever there is */
+#define MILESTONE_MS 200
+#define LIMIT_MIN    16
+#define WAIT_MIN_MS  2  /* between fetches that find nothing: doubled up to poll_ms */
+#define AWAKE_MS     20 /* or to this while nobody notifies us */
+
+static const char statement[] =
+    "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
+    "$5::bigint[], $6::bigint[], $7::xid8[], $8::pg_snapshot, $9, $10::smallint[], $11::text[])";
+
+/* ------------------------------------------------------------------------------------------------------- milestones */
+
+void once__fetch_group_anew(once__relay_t *relay, int16_t group)
+{
+    relay->groups[group].pos = 0;
+    for (size_t i = 0; i < relay->milestone_count; i++) {
+        relay->milestones[i].pos[group] = 0;
+    }
+}
+
+void once__fetch_anew(once__relay_t *relay)
+{
+    free(relay->snapshot);
+    relay->snapshot = NULL;
+    relay->milestone_count = 0;
+    for (int16_t group = 0; group < ONCE__RELAY_GROUPS; group++) {
+        once__fetch_group_anew(relay, group);
+    }
+}
+
+/* When they are too many, every second one goes: the older a transaction, the coarser what is known of it. */
+static void add_milestone(once__relay_t *relay, uint64_t xmax)
+{
+    once__milestone_t *mark;
+
+    if (relay->now_ms - relay->milestone_ms < MILESTONE_MS && relay->milestone_count > 0) {
+        return;
+    }
+    if (relay->milestone_count == ONCE__RELAY_MILESTONES) {
+        for (size_t i = 1; i < ONCE__RELAY_MILESTONES / 2; i++) {
+            relay->milestones[i] = relay->milestones[2 * i];
+        }
+        relay->milestone_count = ONCE__RELAY_MILESTONES / 2;
+    }
+    mark = &relay->milestones[relay->milestone_count++];
+    mark->xmax = xmax;
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        mark->pos[i] = relay->groups[i].pos;
+    }
+    relay->milestone_ms = relay->now_ms;
+}
+
+/* The newest mark at which no transaction from `xid` on had begun; NULL: none is old enough. */
+static const once__milestone_t *milestone_before(const once__relay_t *relay, uint64_t xid)
+{
+    const once__milestone_t *found = NULL;
+
+    for (size_t i = 0; i < relay->milestone_count; i++) {
+        found = relay->milestones[i].xmax <= xid ? &relay->milestones[i] : found;
+    }
+    return found;
+}
+
+/* --------------------------------------------------------------------------------------------------------- the question */
+
+static int wants(const once__relay_t *relay, int group)
+{
+    return relay->groups[group].owned && !relay->groups[group].giving;
+}
+
+static int limit_of(const once__relay_t *relay, int group, size_t share)
+{
+    size_t cap = relay->options->window / 8 + LIMIT_MIN, has = relay->groups[group].events;
+    size_t room = has < cap ? cap - has : 0;
+
+    if (relay->events >= relay->options->window || relay->bytes >= BYTES_MAX) {
+        return 0;
+    }
+    return (int)(room < share ? room : share);
+}
+
+/* Transactions that are under way since before `young`, and the oldest of them. */
+static uint64_t put_old(once__array_t *array, const char *snapshot, const once__milestone_t *young)
+{
+    const char *at = NULL;
+    uint64_t xid, oldest = UINT64_MAX;
+
+    once__array_text(array);
+    while (snapshot != NULL && young != NULL && (xid = once__snapshot_next(snapshot, &at)) != 0) {
+        if (xid < young->xmax) {
+            once__array_text_number(array, (int64_t)xid);
+            oldest = xid < oldest ? xid : oldest;
+        }
+    }
+    (void)once__array_text_end(array);
+    return oldest;
+}
+
+static void put_groups(once__relay_t *relay, const once__milestone_t *young,
+                       const once__milestone_t *old, size_t share)
+{
+    once__array_t *arrays = relay->arrays;
+
+    for (int i = 0; i < 5; i++) {
+        once__array_text(&arrays[i]);
+    }
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        if (!wants(relay, i)) {
+            continue;
+        }
+        relay->groups[i].asked = relay->groups[i].pos;
+        once__array_text_number(&arrays[0], i);
+        once__array_text_number(&arrays[1], relay->groups[i].pos);
+        once__array_text_number(&arrays[2], limit_of(relay, i, share));
+        once__array_text_number(&arrays[3], young != NULL ? young->pos[i] : 0);
+        once__array_text_number(&arrays[4], old != NULL ? old->pos[i] : 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        (void)once__array_text_end(&arrays[i]);
+    }
+}
+
+static void put_excluded(once__relay_t *relay, once__array_t *groups, once__array_t *keys)
+{
+    const once__chain_t *chain = relay->excluded > 0 ? relay->all : NULL;
+
+    once__array_text(groups);
+    once__array_text(keys);
+    for (; chain != NULL; chain = chain->next) {
+        if (chain->low != 0) {
+            once__array_text_number(groups, chain->group);
+            once__array_text_string(keys, chain->key, chain->key_len);
+        }
+    }
+    (void)once__array_text_end(groups);
+    (void)once__array_text_end(keys);
+}
+
+static void take_answer(void *data, PGresult *result);
+
+static void ask(once__relay_t *relay)
+{
+    const once__milestone_t *young =
+        relay->milestone_count >= 2 ? &relay->milestones[relay->milestone_count - 2] : NULL;
+    once__array_t old_xids = {0};
+    uint64_t oldest = put_old(&old_xids, relay->snapshot, young);
+    size_t share = (relay->options->window - relay->events) / relay->owned;
+    char bytes[32];
+    const char *values[11];
+    int failed = old_xids.failed;
+
+    put_groups(relay, young, oldest != UINT64_MAX ? milestone_before(relay, oldest) : young,
+               share > LIMIT_MIN ? share : LIMIT_MIN);
+    put_excluded(relay, &relay->arrays[5], &relay->arrays[6]);
+    snprintf(bytes, sizeof(bytes), "%zu",
+             relay->bytes < BYTES_MAX ? (BYTES_MAX - relay->bytes) / relay->owned + BYTES_MIN
+                                      : BYTES_MIN);
+    values[0] = relay->id;
+    for (int i = 0; i < 5; i++) {
+        values[1 + i] = relay->arrays[i].data;
+        failed |= relay->arrays[i].failed;
+    }
+    values[6] = old_xids.data;
+    values[7] = relay->snapshot != NULL ? relay->snapshot : "1:1:";
+    values[8] = bytes;
+    values[9] = relay->arrays[5].data;
+    values[10] = relay->arrays[6].data;
+    relay->fetch_connection = relay->fetch.connected;
+    relay->notified = 0;
+    if (!failed && once__link_send(&relay->fetch, relay->now_ms, statement, 11, NULL, values, NULL,
+                                   NULL, 1, take_answer, relay) == 0) {
+        relay->fetching = 1;
+    }
+    once__array_free(&old_xids);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the answer */
+
+/* Groups that the server says are not ours: what was read of them counts for nothing. */
+static void check_groups(once__relay_t *relay, const char *list)
+{
+    int has[ONCE__RELAY_GROUPS] = {0};
+
+    for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
+        char *end;
+        unsigned long group = strtoul(at, &end, 10);
+        if (group < ONCE__RELAY_GROUPS) {
+            has[group] = 1;
+        }
+        at = *end == ',' ? end + 1 : end;
+    }
+    for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        if (wants(relay, i) && !has[i]) {
+            once__group_drop(relay, i);
+            once__fetch_group_anew(relay, i);
+            relay->groups[i].asked = 0;
+        }
+    }
+}
+
+/* A group that went back to an earlier position meanwhile reads again what is above it; what is below comes only once. */
+static int is_wanted(once__relay_t *relay, const once__event_t *event)
+{
+    const once__group_t *group = &relay->groups[event->group];
+
+    if (event->group < 0 || event->group >= ONCE__RELAY_GROUPS || !wants(relay, event->group)) {
+        return 0;
+    }
+    if (group->pos < group->asked && event->seq > group->pos) {
+        return 0;
+    }
+    return once__event_known(relay, event->seq, event->id) == NULL;
+}
+
+static void move_on(once__relay_t *relay, const int64_t *reached)
+{
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        once__group_t *group = &relay->groups[i];
+        if (group->pos >= group->asked && reached[i] > group->pos) {
+            group->pos = reached[i];
+        }
+    }
+}
+
+/* Every event of the batch refers to it, and so does this function until it ends. */
+static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
+{
+    int64_t reached[ONCE__RELAY_GROUPS] = {0};
+    int failed = 0;
+
+    batch->refs = 1;
+    for (int row = 1; row < rows; row++) {
+        once__event_t *event = &batch->events[row - 1];
+        int added = 1;
+        if (once__event_read(event, batch->result, row) != 0) {
+            added = -1;
+        } else if (is_wanted(relay, event)) {
+            event->batch = batch;
+            added = once__chain_add(relay, event);
+        }
+        failed |= added < 0;
+        if (event->group >= 0 && event->group < ONCE__RELAY_GROUPS &&
+            event->seq > reached[event->group]) {
+            reached[event->group] = event->seq;
+        }
+        if (added == 0) {
+            batch->refs++;
+            continue;
+        }
+        json_decref(event->json);
+        free(event->pairs);
+    }
+    move_on(relay, reached);
+    if (failed) { /* no memory: nothing may be skipped */
+        once__fetch_anew(relay);
+    }
+    if (--batch->refs == 0) {
+        PQclear(batch->result);
+        free(batch->events);
+        free(batch);
+    }
+}
+
+static int keep_snapshot(once__relay_t *relay, PGresult *result)
+{
+    size_t len = (size_t)PQgetlength(result, 0, 5);
+    char *text = malloc(len + 1);
+    struct timespec now;
+
+    if (text == NULL) {
+        return -1;
+    }
+    memcpy(text, PQgetvalue(result, 0, 5), len);
+    text[len] = '\0';
+    free(relay->snapshot);
+    relay->snapshot = text;
+    clock_gettime(CLOCK_REALTIME, &now);
+    relay->clock_ahead_us = once__get_int8(PQgetvalue(result, 0, 4)) -
+                            ((int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000);
+    return 0;
+}
+
+static void found(once__relay_t *relay, int rows)
+{
+    uint64_t most;
+
+    relay->fetch_more = rows > 1 ? 1 : relay->fetch_more;
+    once__metric_count(relay->m_fetched, (uint64_t)rows - 1);
+    if (rows > 1) {
+        relay->fetch_wait_ms = WAIT_MIN_MS;
+        relay->idle_since_ms = relay->now_ms;
+        relay->busy_since_ms = relay->busy_since_ms == 0 ? relay->now_ms : relay->busy_since_ms;
+        relay->empty_seen = 0;
+        return;
+    }
+    most = relay->asleep_told || relay->options->poll_ms < AWAKE_MS ? relay->options->poll_ms
+                                                                    : AWAKE_MS;
+    relay->fetch_wait_ms = 2 * relay->fetch_wait_ms < most ? 2 * relay->fetch_wait_ms : most;
+    relay->busy_since_ms = 0;
+    relay->empty_seen++;
+}
+
+static void take_answer(void *data, PGresult *result)
+{
+    once__relay_t *relay = data;
+    int rows = PQresultStatus(result) == PGRES_TUPLES_OK ? PQntuples(result) : 0;
+    once__batch_t *batch = rows > 0 ? calloc(1, sizeof(*batch)) : NULL;
+
+    relay->fetching = 0;
+    relay->fetch_more = 0;
+    relay->fetch_due_ms = relay->now_ms + relay->options->poll_ms;
+    if (result != NULL && rows == 0) {
+        once__report_database(relay, result);
+    }
+    if (batch != NULL) {
+        batch->events = calloc((size_t)rows, sizeof(batch->events[0]));
+    }
+    if (batch == NULL || batch->events == NULL || keep_snapshot(relay, result) != 0) {
+        once__fetch_anew(relay); /* whatever was missed is read again */
+        free(batch);
+        PQclear(result);
+        return;
+    }
+    check_groups(relay, PQgetvalue(result, 0, 6));
+    found(relay, rows);
+    batch->result = result;
+    take_rows(relay, batch, rows);
+    add_milestone(relay, once__snapshot_xmax(relay->snapshot));
+    relay->fetch_due_ms = relay->now_ms + relay->fetch_wait_ms;
+    once__marks_fetched(relay);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- when */
+
+static int has_room(const once__relay_t *relay)
+{
+    return relay->events <= relay->options->window - relay->options->window / 4 &&
+           relay->bytes < BYTES_MAX;
+}
+
+void once__fetch_turn(once__relay_t *relay)
+{
+    if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
+        relay->stopping || relay->now_ms >= relay->lease_over_ms || !has_room(relay)) {
+        return;
+    }
+    if (relay->fetch_connection != relay->fetch.connected) {
+        once__fetch_anew(relay);
+    }
+    if (relay->fetch_more || relay->notified || relay->now_ms >= relay->fetch_due_ms) {
+        ask(relay);
+    }
+}
+
+uint64_t once__fetch_due(const once__relay_t *relay)
+{
+    if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
+        relay->stopping || !has_room(relay)) {
+        return UINT64_MAX;
+    }
+    return relay->fetch_due_ms;
+}

@@ -1,0 +1,240 @@
+#include "relay/relay.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "relay/inside.h"
+#include "service/signals.h"
+
+#define PATIENCE_MS 60000 /* for a statement */
+#define TURN_MAX_MS 1000
+
+static uint64_t clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- begin */
+
+static int make_id(char *out)
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+        return -1;
+    }
+    bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
+    bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
+    for (int i = 0; i < 16; i++) {
+        out += sprintf(out, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
+    }
+    srandom((unsigned)bytes[0] << 16 | (unsigned)bytes[1] << 8 | bytes[2]);
+    return 0;
+}
+
+static void make_names(once__relay_t *relay)
+{
+    PQconninfoOption *options = PQconninfoParse(relay->options->from, NULL);
+    const char *database = "";
+    char host[64] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(relay->name, sizeof(relay->name), "%s:%ld", host, (long)getpid());
+    for (const PQconninfoOption *option = options; option != NULL && option->keyword != NULL;
+         option++) {
+        if (strcmp(option->keyword, "dbname") == 0 && option->val != NULL) {
+            database = option->val;
+        }
+    }
+    if (relay->options->source != NULL) {
+        snprintf(relay->source, sizeof(relay->source), "%s", relay->options->source);
+    } else {
+        snprintf(relay->source, sizeof(relay->source), "urn:once:%s", database);
+    }
+    PQconninfoFree(options);
+}
+
+static once__relay_end_t begin(once__relay_t *relay)
+{
+    const once__relay_options_t *options = relay->options;
+    once__publisher_options_t with = {
+        .published = once__send_verdict,
+        .said = once__report_said,
+        .data = relay,
+        .secret_file = options->secret_file,
+        .ca_file = options->ca_file,
+        .timeout_ms = options->timeout_ms,
+        .connections = options->connections,
+    };
+
+    once__event_list_init(&relay->done);
+    once__event_list_init(&relay->dead);
+    once__event_list_init(&relay->marking);
+    once__event_list_init(&relay->gone);
+    relay->now_ms = clock_ms();
+    relay->fetch_wait_ms = 1;
+    relay->progress_ms = relay->idle_since_ms = relay->now_ms;
+    make_names(relay);
+    if (make_id(relay->id) != 0 || once__chains_start(relay) != 0 ||
+        once__report_start(relay) != 0) {
+        snprintf(relay->error, relay->error_size, "out of memory");
+        return ONCE__RELAY_UNUSABLE;
+    }
+    relay->publisher = once__publisher_open(options->to, &with, relay->error, relay->error_size);
+    if (relay->publisher == NULL ||
+        (options->metrics != NULL && once__metrics_serve(relay->metrics, options->metrics,
+                                                         relay->error, relay->error_size) != 0)) {
+        return ONCE__RELAY_USAGE;
+    }
+    once__link_init(&relay->fetch, options->from, "LISTEN once_outbox", PATIENCE_MS);
+    once__link_init(&relay->mark, options->from, NULL, PATIENCE_MS);
+    once__link_init(&relay->control, options->from, NULL, PATIENCE_MS);
+    return ONCE__RELAY_DONE;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the loop */
+
+static void take_signals(once__relay_t *relay, int fd)
+{
+    int number = once__signals_take(fd);
+
+    if (number == 0 || number == SIGHUP) {
+        return;
+    }
+    if (relay->stopping) {
+        relay->stop_by_ms = 0; /* the second one does not wait */
+        return;
+    }
+    relay->stopping = 1;
+    relay->stop_by_ms = relay->now_ms + relay->options->drain_ms;
+    once__log(&relay->log, ONCE__LOG_INFO, "ending: what is under way is waited for",
+              ONCE__FIELDS(once__field_number("under_way", (int64_t)relay->sent)));
+}
+
+static void take_notifications(once__relay_t *relay)
+{
+    PGnotify *notification;
+
+    if (relay->fetch.conn == NULL || relay->fetch.state < ONCE__LINK_IDLE) {
+        return;
+    }
+    while ((notification = PQnotifies(relay->fetch.conn)) != NULL) {
+        relay->notified = 1;
+        PQfreemem(notification);
+    }
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Does all that can be done now; returns when something is due at the latest. */
+static uint64_t turn(once__relay_t *relay)
+{
+    uint64_t due;
+
+    relay->now_ms = clock_ms();
+    due = once__link_turn(&relay->fetch, relay->now_ms);
+    due = sooner(due, once__link_turn(&relay->mark, relay->now_ms));
+    due = sooner(due, once__link_turn(&relay->control, relay->now_ms));
+    take_notifications(relay);
+    once__publisher_turn(relay->publisher);
+    once__control_turn(relay);
+    once__send_turn(relay);
+    once__marks_turn(relay);
+    once__fetch_turn(relay);
+    once__report_turn(relay);
+    due = sooner(due, sooner(once__control_due(relay), once__fetch_due(relay)));
+    return sooner(due, once__send_due(relay));
+}
+
+static int is_over(const once__relay_t *relay)
+{
+    return relay->stopping && relay->now_ms >= relay->stop_by_ms;
+}
+
+static void loop(once__relay_t *relay, int signals)
+{
+    while (!is_over(relay)) {
+        uint64_t due = turn(relay), now = clock_ms();
+        struct pollfd polls[] = {
+            {.fd = signals, .events = POLLIN},
+            {.fd = once__publisher_fd(relay->publisher), .events = POLLIN},
+            once__link_poll(&relay->fetch),
+            once__link_poll(&relay->mark),
+            once__link_poll(&relay->control),
+        };
+        uint64_t wait = due > now ? due - now : 0;
+        if (is_over(relay)) {
+            break;
+        }
+        poll(polls, sizeof(polls) / sizeof(polls[0]), (int)sooner(wait, TURN_MAX_MS));
+        if (polls[0].revents != 0) {
+            take_signals(relay, signals);
+        }
+    }
+}
+
+static void end(once__relay_t *relay)
+{
+    size_t left = relay->sent + relay->done.count + relay->marking.count;
+
+    if (relay->end == ONCE__RELAY_DONE && relay->publisher != NULL && relay->stopping) {
+        once__log(&relay->log, left > 0 ? ONCE__LOG_WARN : ONCE__LOG_INFO,
+                  left > 0 ? "ended; what was under way may be published twice" : "ended",
+                  ONCE__FIELDS(once__field_number("published", (int64_t)relay->published),
+                               once__field_number("under_way", (int64_t)left)));
+    }
+    once__publisher_close(relay->publisher);
+    once__link_close(&relay->fetch);
+    once__link_close(&relay->mark);
+    once__link_close(&relay->control);
+    once__marks_fetched(relay);
+    once__chains_end(relay);
+    for (size_t i = 0; i < sizeof(relay->arrays) / sizeof(relay->arrays[0]); i++) {
+        once__array_free(&relay->arrays[i]);
+    }
+    free(relay->snapshot);
+    once__metrics_free(relay->metrics);
+}
+
+once__relay_end_t once__relay_run(const once__relay_options_t *options, char *error, size_t size)
+{
+    once__relay_t *relay = calloc(1, sizeof(*relay));
+    int signals = once__signals_open();
+    once__relay_end_t result;
+
+    if (relay == NULL || signals < 0) {
+        snprintf(error, size, "out of memory");
+        free(relay);
+        return ONCE__RELAY_UNUSABLE;
+    }
+    relay->options = options;
+    relay->error = error;
+    relay->error_size = size;
+    relay->log = (once__log_t){.program = "relay", .level = options->level, .fd = STDOUT_FILENO};
+    relay->end = begin(relay);
+    if (relay->end == ONCE__RELAY_DONE) {
+        once__log(&relay->log, ONCE__LOG_INFO, "started",
+                  ONCE__FIELDS(
+                      once__field_text("relay", relay->id), once__field_text("name", relay->name),
+                      once__field_text("destination", once__publisher_name(relay->publisher))));
+        loop(relay, signals);
+    }
+    end(relay);
+    result = relay->end;
+    close(signals);
+    free(relay);
+    return result;
+}

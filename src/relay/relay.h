@@ -1,0 +1,41 @@
+/*
+ * The relay: events of the outbox, from PostgreSQL to a publisher. docs/relay.md has the promises and how they are kept.
+ */
+#ifndef ONCE_RELAY_RELAY_H
+#define ONCE_RELAY_RELAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "service/log.h"
+
+typedef struct once__relay_options {
+    const char *from;        /* what libpq connects to */
+    const char *to;          /* URL of a publisher */
+    const char *source;      /* ce_source; NULL: urn:once:DATABASE */
+    const char *metrics;     /* address; NULL: none */
+    const char *secret_file; /* HTTP: NULL: unsigned */
+    const char *ca_file;     /* TLS: NULL: the system's authorities */
+    uint64_t lease_ms;
+    uint64_t poll_ms;
+    uint64_t timeout_ms;  /* of one attempt, HTTP and AMQP */
+    uint64_t drain_ms;    /* how long what is under way is waited for at the end */
+    unsigned tries;       /* an event that failed so often is dead */
+    unsigned window;      /* events in memory */
+    unsigned connections; /* HTTP requests at once */
+    int until_empty;      /* ends when there is nothing left */
+    int progress;         /* tells on standard error how the backlog drains */
+    once__log_level_t level;
+} once__relay_options_t;
+
+typedef enum once__relay_end {
+    ONCE__RELAY_DONE,
+    ONCE__RELAY_USAGE,    /* an option is wrong */
+    ONCE__RELAY_UNUSABLE, /* the database cannot be used: no schema, no rights */
+    ONCE__RELAY_RIVAL,    /* another relay publishes the same outbox to somewhere else */
+} once__relay_end_t;
+
+/* Runs until a signal; logs to standard output. What is wrong is in `error` when it is not ONCE__RELAY_DONE. */
+once__relay_end_t once__relay_run(const once__relay_options_t *options, char *error, size_t size);
+
+#endif

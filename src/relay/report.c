@@ -1,0 +1,145 @@
+/*
+ * What a relay tells: log, metrics, progress.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "relay/inside.h"
+
+#define PROGRESS_MS 1000
+
+int once__report_start(once__relay_t *relay)
+{
+    static const int64_t bounds[] = {1,   2,   5,    10,   20,    50,     100,
+                                     200, 500, 1000, 5000, 30000, 120000, 600000};
+    once__metrics_t *metrics = once__metrics_new();
+
+    relay->metrics = metrics;
+    if (metrics == NULL) {
+        return -1;
+    }
+    relay->m_published = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_published_total",
+                                           "Events that the destination confirmed.", NULL, 1);
+    relay->m_fetched = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_fetched_total",
+                                         "Events read from the outbox.", NULL, 1);
+    relay->m_retries = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_retries_total",
+                                         "Attempts that failed and are repeated.", NULL, 1);
+    relay->m_dead = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_dead_total",
+                                      "Events given up by this relay.", NULL, 1);
+    relay->m_dead_now = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_dead_events",
+                                          "Dead events in the database.", NULL, 1);
+    relay->m_lag_events =
+        once__metrics_add(metrics, ONCE__GAUGE, "once_relay_lag_events",
+                          "Events that wait to be published, of all relays.", NULL, 1);
+    relay->m_lag_seconds = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_lag_seconds",
+                                             "Age of the oldest event that waits.", NULL, 0.001);
+    relay->m_in_flight = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_in_flight",
+                                           "Events sent and not confirmed.", NULL, 1);
+    relay->m_groups = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_groups",
+                                        "Groups of the outbox that this relay has.", NULL, 1);
+    relay->m_relays = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_relays",
+                                        "Relays that are alive.", NULL, 1);
+    relay->m_database = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_database_up",
+                                          "1: the database answers.", NULL, 1);
+    relay->m_destination = once__metrics_add(
+        metrics, ONCE__GAUGE, "once_relay_destination_up",
+        "1: the destination takes events, or nothing is known against it.", NULL, 1);
+    relay->m_delay = once__metrics_add_histogram(metrics, "once_relay_delay_seconds",
+                                                 "From emit to the destination's confirmation.",
+                                                 bounds, sizeof(bounds) / sizeof(bounds[0]), 0.001);
+    once__metric_set(relay->m_destination, 1);
+    return relay->m_delay != NULL ? 0 : -1;
+}
+
+void once__report_said(void *data, int is_trouble, const char *sentence)
+{
+    const once__relay_t *relay = data;
+
+    if (is_trouble) {
+        once__metric_set(relay->m_destination, 0);
+    }
+    once__log(&relay->log, is_trouble ? ONCE__LOG_WARN : ONCE__LOG_INFO, sentence, NULL);
+}
+
+void once__report_database(once__relay_t *relay, const PGresult *result)
+{
+    const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+    once__log(
+        &relay->log, ONCE__LOG_WARN, "the database refuses",
+        ONCE__FIELDS(once__field_text("reason", text != NULL ? text : PQresultErrorMessage(result)),
+                     once__field_text("sqlstate", PQresultErrorField(result, PG_DIAG_SQLSTATE))));
+}
+
+void once__report_event(once__relay_t *relay, once__log_level_t level, const char *message,
+                        const once__event_t *event, const char *reason)
+{
+    once__log(&relay->log, level, message,
+              ONCE__FIELDS(
+                  once__field_text("event", event->id_text), once__field_slice("key", event->key),
+                  once__field_slice("topic", event->topic),
+                  once__field_slice("idempotency_key", event->cause),
+                  once__field_number("tries", event->tries), once__field_text("reason", reason)));
+}
+
+void once__report_published(once__relay_t *relay, const once__event_t *event)
+{
+    struct timespec now;
+    int64_t age_us;
+
+    once__metric_count(relay->m_published, 1);
+    once__metric_set(relay->m_destination, 1);
+    clock_gettime(CLOCK_REALTIME, &now);
+    age_us = (int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000 +
+             relay->clock_ahead_us - event->at_us;
+    once__metric_observe(relay->m_delay, age_us > 0 ? age_us / 1000 : 0);
+    if (relay->log.level == ONCE__LOG_DEBUG) {
+        once__report_event(relay, ONCE__LOG_DEBUG, "published", event, NULL);
+    }
+}
+
+static void tell_progress(once__relay_t *relay)
+{
+    uint64_t rate = (relay->published - relay->progress_published) * 1000 /
+                    (relay->now_ms - relay->progress_ms);
+    int64_t left = relay->lag_events - (int64_t)(relay->published - relay->lag_published);
+
+    left = left > 0 ? left : 0;
+    fprintf(stderr, "\r%" PRIu64 " published, %" PRIu64 "/s, %" PRId64 " waiting", relay->published,
+            rate, left);
+    if (rate > 0 && left > 0) {
+        fprintf(stderr, ", %" PRIu64 " s to go", (uint64_t)left / rate + 1);
+    }
+    fputs("\033[K", stderr);
+    if (left == 0 && rate == 0) {
+        fputs("\r\033[K", stderr);
+    }
+    fflush(stderr);
+}
+
+void once__report_turn(once__relay_t *relay)
+{
+    int up = relay->control.state >= ONCE__LINK_IDLE;
+
+    once__metric_set(relay->m_in_flight, (int64_t)relay->sent);
+    once__metric_set(relay->m_groups, (int64_t)relay->owned);
+    if (relay->away) {
+        once__metric_set(relay->m_destination, 0);
+    }
+    if (up != (int)once__metric_value(relay->m_database)) {
+        once__metric_set(relay->m_database, up);
+        once__log(&relay->log, up ? ONCE__LOG_INFO : ONCE__LOG_WARN,
+                  up ? "the database answers" : "the database is away",
+                  ONCE__FIELDS(once__field_text("reason", up ? NULL : relay->control.trouble)));
+    }
+    once__metrics_health(relay->metrics,
+                         up && !relay->away && relay->now_ms < relay->lease_over_ms);
+    if (relay->options->progress && relay->now_ms - relay->progress_ms >= PROGRESS_MS) {
+        tell_progress(relay);
+        relay->progress_ms = relay->now_ms;
+        relay->progress_published = relay->published;
+    }
+}

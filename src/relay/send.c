@@ -1,0 +1,238 @@
+/*
+ * Publishing, and what verdicts mean for an event and its key.
+ *
+ *   published   removed from the outbox
+ *   away        nobody is at fault: everything waits, one event at a time asks whether it is over
+ *   later       this key waits; it counts as a try if others were published meanwhile
+ *   failed      this key waits; it counts as a try, and after the last one the event is dead
+ *   refused     dead
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/inside.h"
+
+#define AWAY_MIN_MS  100
+#define AWAY_MAX_MS  10000
+#define HOLD_MIN_MS  100
+#define HOLD_MAX_MS  60000
+#define LATER_MAX_MS 3600000 /* of what the other side asks for */
+
+/* Between three quarters and all of it: relays that failed together do not come back together. */
+static uint64_t jitter(uint64_t ms)
+{
+    return ms - (uint64_t)random() % (ms / 4 + 1);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- verdicts */
+
+static void published(once__relay_t *relay, once__event_t *event)
+{
+    once__chain_t *chain = event->chain;
+
+    if (relay->away) {
+        once__report_said(relay, 0, "the destination takes events again");
+    }
+    relay->away = 0;
+    relay->away_backoff_ms = 0;
+    relay->published++;
+    chain->confirmed = event->seq > chain->confirmed ? event->seq : chain->confirmed;
+    chain->backoff = 0;
+    chain->sent--;
+    relay->sent--;
+    chain->careful = chain->careful && chain->first != NULL && chain->first->tries > 0;
+    once__report_published(relay, event);
+    once__marks_add(relay, event);
+    once__chain_ready(relay, chain);
+}
+
+static void give_up(once__relay_t *relay, once__event_t *event, const char *reason)
+{
+    event->chain->sent--;
+    relay->sent--;
+    event->chain->backoff = 0;
+    once__marks_give_up(relay, event, reason);
+    once__chain_ready(relay, event->chain);
+}
+
+static void went_away(once__relay_t *relay, once__event_t *event, const char *reason,
+                      uint64_t after_ms)
+{
+    uint64_t wait;
+
+    once__chain_back(relay, event);
+    once__chain_ready(relay, event->chain);
+    if (relay->away && relay->now_ms < relay->away_until_ms) {
+        return; /* sent together with one that told us already */
+    }
+    wait = relay->away_backoff_ms == 0 ? AWAY_MIN_MS : 2 * relay->away_backoff_ms;
+    wait = wait > AWAY_MAX_MS ? AWAY_MAX_MS : wait;
+    relay->away_backoff_ms = wait;
+    if (!relay->away) {
+        once__report_event(relay, ONCE__LOG_WARN, "the destination is away", event, reason);
+    }
+    relay->away = 1;
+    wait = after_ms > wait ? after_ms : jitter(wait);
+    relay->away_until_ms = relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS);
+}
+
+static void try_again(once__relay_t *relay, once__event_t *event, const char *reason,
+                      uint64_t after_ms)
+{
+    once__chain_t *chain = event->chain;
+    uint64_t wait = HOLD_MIN_MS << (chain->backoff < 12 ? chain->backoff : 12);
+
+    wait = jitter(wait > HOLD_MAX_MS ? HOLD_MAX_MS : wait);
+    wait = after_ms > wait ? after_ms : wait;
+    chain->backoff++;
+    chain->careful = 1;
+    once__metric_count(relay->m_retries, 1);
+    once__report_event(relay, ONCE__LOG_WARN, "event failed, will be tried again", event, reason);
+    once__chain_back(relay, event);
+    once__chain_hold(relay, chain, relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS));
+}
+
+static void failed(once__relay_t *relay, once__event_t *event, const char *reason,
+                   uint64_t after_ms)
+{
+    char why[300];
+
+    event->tries++;
+    if (event->tries >= relay->options->tries) {
+        give_up(relay, event, reason);
+    } else if (event->seq < event->chain->confirmed) {
+        snprintf(why, sizeof(why), "%s (and a later event of its key is published already)",
+                 reason);
+        give_up(relay, event, why);
+    } else {
+        try_again(relay, event, reason, after_ms);
+    }
+}
+
+/* Its group has another relay by now, or will have: that one reads it again. */
+static int abandoned(once__relay_t *relay, once__event_t *event)
+{
+    const once__group_t *group = &relay->groups[event->group];
+
+    if (group->owned && !group->giving && !relay->stopping) {
+        return 0;
+    }
+    event->chain->sent--;
+    relay->sent--;
+    once__event_forget(relay, event);
+    return 1;
+}
+
+void once__send_verdict(void *data, void *tag, once__verdict_t verdict, const char *reason,
+                        uint64_t retry_after_ms)
+{
+    once__relay_t *relay = data;
+    once__event_t *event = tag;
+
+    relay->probing = 0;
+    if (verdict != ONCE__PUBLISHED && verdict != ONCE__REFUSED && abandoned(relay, event)) {
+        return;
+    }
+    switch (verdict) {
+    case ONCE__PUBLISHED:
+        published(relay, event);
+        break;
+    case ONCE__AWAY:
+        went_away(relay, event, reason, retry_after_ms);
+        break;
+    case ONCE__LATER:
+        if (relay->published > event->published_before) {
+            failed(relay, event, reason, retry_after_ms);
+        } else {
+            try_again(relay, event, reason, retry_after_ms);
+        }
+        break;
+    case ONCE__FAILED:
+        failed(relay, event, reason, retry_after_ms);
+        break;
+    case ONCE__REFUSED:
+        event->tries++;
+        give_up(relay, event, reason);
+        break;
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- sending */
+
+static int send_first(once__relay_t *relay, once__chain_t *chain)
+{
+    once__event_t *event = chain->first;
+    once__message_t message = {
+        .topic = event->topic,
+        .key = event->key,
+        .payload = event->payload,
+        .id = {event->id_text, 36},
+        .type = event->type,
+        .source = {relay->source, strlen(relay->source)},
+        .time = {event->time_text, strlen(event->time_text)},
+        .cause = event->cause,
+        .headers = event->pairs,
+        .header_count = event->pair_count,
+    };
+
+    if (once__publish(relay->publisher, &message, event) != 0) {
+        return -1;
+    }
+    once__chain_sent(relay, chain);
+    return 0;
+}
+
+/* A failed event that was overtaken while it waited is not published behind the others. */
+static int overtaken(once__relay_t *relay, once__chain_t *chain)
+{
+    once__event_t *event = chain->first;
+
+    if (event->tries == 0 || event->seq > chain->confirmed) {
+        return 0;
+    }
+    once__chain_sent(relay, chain);
+    give_up(relay, event, "it failed, and a later event of its key is published already");
+    return 1;
+}
+
+static int may_send(const once__relay_t *relay)
+{
+    if (relay->stopping || relay->now_ms >= relay->lease_over_ms) {
+        return 0;
+    }
+    return !relay->away || (relay->now_ms >= relay->away_until_ms && !relay->probing);
+}
+
+void once__send_turn(once__relay_t *relay)
+{
+    once__chain_t *chain;
+
+    (void)once__chains_wake(relay);
+    while (may_send(relay) && (chain = once__chain_next(relay)) != NULL) {
+        if (overtaken(relay, chain)) {
+            continue;
+        }
+        if (send_first(relay, chain) != 0) {
+            once__chain_ready(relay, chain);
+            break;
+        }
+        relay->probing = relay->away;
+        once__chain_ready(relay, chain);
+    }
+    once__publisher_push(relay->publisher);
+}
+
+uint64_t once__send_due(const once__relay_t *relay)
+{
+    uint64_t due = UINT64_MAX;
+
+    for (const once__chain_t *chain = relay->held; chain != NULL; chain = chain->queue_next) {
+        due = chain->held_ms < due ? chain->held_ms : due;
+    }
+    if (relay->away && !relay->probing && relay->ready_first != NULL &&
+        relay->away_until_ms < due) {
+        due = relay->away_until_ms;
+    }
+    return due;
+}
