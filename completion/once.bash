@@ -3,7 +3,8 @@
 # The words that can follow `once` and the words given.
 _once_commands() {
     case $1 in
-    '') echo gate consume demo keys stats reap fsck backup pg key secret conformance bench help --help --version ;;
+    '') echo gate consume relay outbox demo keys stats reap fsck backup pg key secret conformance bench help --help --version ;;
+    outbox) echo list retry drop ;;
     keys) echo list show settle release purge export ;;
     key) echo new derive hash compose check ;;
     secret) echo rotate ;;
@@ -24,6 +25,13 @@ _once_options() {
         echo --to --store --subscriber --id --fingerprint --order --concurrency --window --timeout --tries --backoff --backoff-max
         echo --dead-letter --ttl --lease --recover --release --header --content-type --cacert --metrics --log --drain
         ;;
+    relay)
+        echo --source --secret-file --cacert --tries --timeout --requests --lease --poll --window --drain --metrics --log
+        echo --progress --until-empty
+        ;;
+    'outbox list') echo --waiting --limit --json ;;
+    'outbox retry') echo --all ;;
+    'outbox drop') echo --all --yes ;;
     'keys list') echo "$filter --wide --json" ;;
     'keys show') echo "$target --headers --body --force --json" ;;
     'keys settle') echo "$target --claim --completed --status --header --body-file --failed --note --force --yes" ;;
@@ -55,7 +63,8 @@ _once_takes_value() {
         --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --listen | --store | --route | \
         --set | --workers | --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | \
         --timeout | --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | \
-        --content-type | --metrics | --log | --drain) return 0 ;;
+        --content-type | --metrics | --log | --drain | \
+        --source | --requests | --poll) return 0 ;;
     esac
     return 1
 }

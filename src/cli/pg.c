@@ -127,8 +127,7 @@ static int is_libpq_keyword(const char *name, size_t len)
     return found;
 }
 
-/* The URL without the parameters that are once's own (ttl, store_timeout, ...). NULL when out of memory. */
-static char *libpq_url(const char *url)
+char *once__pg_libpq_url(const char *url)
 {
     const char *query = strchr(url, '?');
     size_t len = query != NULL ? (size_t)(query - url) : strlen(url);
@@ -171,7 +170,7 @@ int once__pg_connect(const char *url, PGconn **conn)
         once__cli_say("this is for PostgreSQL: postgres://...");
         return ONCE__CLI_USAGE;
     }
-    text = libpq_url(url);
+    text = once__pg_libpq_url(url);
     *conn = text != NULL ? PQconnectdb(text) : NULL;
     free(text);
     if (*conn == NULL || PQstatus(*conn) != CONNECTION_OK) {

@@ -28,6 +28,9 @@ void once__pg_sql_free(once__pg_sql_t *sql);
 /* The version that a file brings, 0: it is none of the versions. */
 int once__pg_file_version(const char *name);
 
+/* The URL without the parameters that are once's own (ttl, store_timeout, ...); malloc'd. NULL when out of memory. */
+char *once__pg_libpq_url(const char *url);
+
 /* Connects; parameters of the URL that are not libpq's are left out. ONCE__CLI_OK, or an exit code after saying why not. */
 int once__pg_connect(const char *url, PGconn **conn);
 

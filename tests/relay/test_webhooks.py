@@ -1,0 +1,187 @@
+"""The relay with an HTTP endpoint: what a webhook looks like, and what each answer means."""
+import collections
+import hashlib
+import hmac
+import subprocess
+import time
+
+import pytest
+from endpoint import Endpoint
+from harness import once, until
+
+
+def test_a_signed_request(database, relay, endpoint, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("a new secret of 24 bytes\nthe old secret, still good\n")
+    secret.chmod(0o600)
+    relay(endpoint.url("/hooks/{topic}?from=once&type={type}"), "--secret-file", str(secret), "--source", "urn:shop")
+    event = database.emit("k", b'{"total": "12.50"}', topic="orders/new", headers={"traceparent": "00-1-2-01", "Host": "evil",
+                                                                                     "bad name": "x", "cr": "a\r\nX: y"})
+    database.until_empty()
+    (request,) = endpoint.requests
+    assert request.path == "/hooks/orders%2Fnew?from=once&type=placed" and request.body == b'{"total": "12.50"}'
+    assert request.headers["Idempotency-Key"] == request.headers["ce-id"] == event
+    assert request.headers["ce-source"] == "urn:shop" and request.headers["ce-type"] == "placed"
+    assert request.headers["Content-Type"] == "application/json" and request.headers["traceparent"] == "00-1-2-01"
+    assert request.headers["Host"].startswith("127.0.0.1") and request.headers["X"] is None
+    assert request.headers["cr"] == "a%0D%0AX: y"
+    parts = request.headers["Once-Signature"].split(",")
+    stamp = parts[0].removeprefix("t=")
+    assert abs(time.time() - int(stamp)) < 60
+    for part, key in zip(parts[1:], (b"a new secret of 24 bytes", b"the old secret, still good"), strict=True):
+        assert part == "v1=" + hmac.new(key, stamp.encode() + b"." + request.body, hashlib.sha256).hexdigest()
+
+
+def test_order_and_one_at_a_time(database, relay, endpoint):
+    busy = collections.Counter()
+
+    def answer(request):
+        key = int(request.body) % 4
+        busy[key] += 1
+        assert busy[key] == 1
+        time.sleep(0.001)
+        busy[key] -= 1
+        return 200
+
+    endpoint.answer = answer
+    relay(endpoint.url())
+    database.emit_many(4, 200)
+    database.until_empty()
+    numbers = [int(body) for body in endpoint.bodies()]
+    assert len(numbers) == 200
+    for key in range(4):
+        assert [n for n in numbers if n % 4 == key] == sorted(n for n in numbers if n % 4 == key)
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 422])
+def test_4xx_is_dead(database, relay, endpoint, status):
+    endpoint.answer = lambda request: status if request.body == b"bad" else 200
+    relay(endpoint.url())
+    bad = database.emit("k", b"bad")
+    database.emit("k", b"good")
+    database.until_empty()
+    assert endpoint.bodies() == ["bad", "good"]
+    (dead,) = database.dead()
+    assert dead[0] == bad and str(status) in dead[3] and dead[2] == 1
+
+
+@pytest.mark.parametrize("status", [301, 408, 409, 425, 429, 500, 502, 503])
+def test_the_rest_is_tried_again(database, relay, endpoint, status):
+    """In order: what is behind it in its key waits."""
+    endpoint.answer = lambda request: 200 if len(endpoint.requests) > 2 else (status, {"Location": endpoint.url("/elsewhere")})
+    relay(endpoint.url())
+    event = database.emit("k", b"first")
+    database.emit("k", b"second")
+    database.until_empty()
+    assert endpoint.bodies() == ["first", "first", "first", "second"]
+    assert {r.headers["Idempotency-Key"] for r in endpoint.requests[:3]} == {event}
+    assert all(r.path == "/hooks/orders" for r in endpoint.requests) and database.dead() == []
+
+
+def test_retry_after(database, relay, endpoint):
+    times = []
+
+    def answer(request):
+        times.append(time.monotonic())
+        return 200 if len(times) > 1 else (429, {"Retry-After": "2"})
+
+    endpoint.answer = answer
+    relay(endpoint.url())
+    database.emit("k", 1)
+    database.until_empty()
+    assert times[1] - times[0] >= 1.9
+
+
+def test_a_poison_event_blocks_nobody(database, relay, endpoint):
+    """Its key has more behind it than fits in memory; the other keys, of all groups, go on."""
+    endpoint.answer = lambda request: 500 if request.headers["ce-type"] == "poison" else 200
+    relay(endpoint.url(), "--tries", "5", "--window", "640")
+    bad = database.emit("k", 0, kind="poison")
+    database.run("SELECT count(once.emit('orders', 'k', 'placed', '1')) FROM generate_series(1, 900)")
+    database.emit_many(300, 1500)
+    until(lambda: len(endpoint.requests) >= 1500, "the others are published")
+    until(lambda: len(database.dead()) == 1, "it is dead")
+    assert database.dead()[0][:3] == (bad, "k", 5)
+    database.until_empty()
+    assert len({r.headers["ce-id"] for r in endpoint.requests}) == 2401
+
+
+def test_timeouts_are_the_events_fault_only_if_others_pass(database, relay, endpoint):
+    endpoint.answer = lambda request: time.sleep(1) if request.body == b"slow" else 200
+    relay(endpoint.url(), "--tries", "2", "--timeout", "300ms")
+    bad = database.emit("slow", b"slow")
+    until(lambda: len(endpoint.requests) >= 3, "it is tried again and again: nobody says that it is the event")
+    assert database.dead() == []
+
+    def others():
+        database.emit("other", b"quick")
+        return database.dead()
+
+    until(others, "others pass: it is")
+    assert database.dead()[0][0] == bad
+
+
+def test_the_endpoint_goes_away_and_comes_back(database, relay):
+    first = Endpoint()
+    one = relay(first.url())
+    database.emit("k", 1)
+    database.until_empty()
+    first.close()
+    events = [database.emit(f"k{i}", i) for i in range(30)]
+    one.until_said("the destination is away")
+    assert one.get("/health")[0] == 503
+    second = Endpoint(port=first.port)
+    database.until_empty()
+    assert sorted(r.headers["ce-id"] for r in second.requests) == sorted(events) and database.dead() == []
+    second.close()
+
+
+def test_certificates_are_verified(database, relay, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                    "-subj", "/CN=hooks", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                   check=True, stderr=subprocess.DEVNULL)
+    endpoint = Endpoint(certificate, key)
+    one = relay(endpoint.url())
+    database.emit("k", 1)
+    line = one.until_said("the destination is away")[0]
+    assert "certificate" in line["reason"] and endpoint.requests == []
+    assert one.stop() == 0
+    relay(endpoint.url(), "--cacert", str(certificate))
+    database.until_empty()
+    assert len(endpoint.requests) == 1
+    endpoint.close()
+
+
+def test_a_secret_that_others_can_read(database, relay, endpoint, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of some length\n")
+    secret.chmod(0o640)
+    one = relay(endpoint.url(), "--secret-file", str(secret), wait=False)
+    assert one.process.wait(30) == 2 and "chmod 600" in "\n".join(one.text())
+
+
+def test_a_relay_that_ends_leaves_nothing_behind(database, relay, endpoint):
+    """TERM: what is under way is waited for, nothing is published twice, and another one takes over at once."""
+    endpoint.answer = lambda request: time.sleep(0.02) or 200
+    one = relay(endpoint.url(), lease="60s")
+    database.emit_many(50, 300)
+    until(lambda: len(endpoint.requests) > 20, "it works")
+    assert one.stop() == 0
+    relay(endpoint.url(), lease="60s")
+    database.until_empty()
+    assert len(endpoint.requests) == 300 and one.said("ended")[0]["under_way"] == 0
+
+
+def test_roles(database, relay, endpoint):
+    """once_relay is all that a relay needs; an application cannot do what a relay does."""
+    database.run("DO $$ BEGIN CREATE ROLE courier LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    database.run("GRANT once_relay TO courier")
+    database.url = database.url.replace("//owner@", "//courier@")
+    relay(endpoint.url())
+    database.emit("k", 1)
+    database.until_empty()
+    assert "no events are waiting" in once("outbox", "list", "--waiting", url=database.url)
+    database.run("DO $$ BEGIN CREATE ROLE shop LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    database.run("GRANT once_application TO shop")
+    once("outbox", "list", url=database.url.replace("//courier@", "//shop@"), code=3)
