@@ -37,8 +37,8 @@ int once__chains_start(once__relay_t *relay)
         size *= 2;
     }
     relay->table_mask = size - 1;
-    relay->chain_table = calloc(size, sizeof(relay->chain_table[0]));
-    relay->event_table = calloc(size, sizeof(relay->event_table[0]));
+    relay->chain_table = calloc(size, sizeof(void *));
+    relay->event_table = calloc(size, sizeof(void *));
     relay->ready_end = &relay->ready_first;
     return relay->chain_table != NULL && relay->event_table != NULL ? 0 : -1;
 }

@@ -116,6 +116,7 @@ class Proxy:
         self.sockets = []
 
     def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)  # else accept() would go on
         self.listener.close()
         self.cut()
 
