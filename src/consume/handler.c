@@ -15,7 +15,10 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "consume/problem.h"
+
 #define HEADER_MAX 4096
+#define WORDS_MAX  160
 
 struct once__handler_headers {
     struct curl_slist *list;
@@ -34,6 +37,9 @@ typedef struct request {
     once_verdict_t said;
     uint64_t retry_after;
     char trouble[CURL_ERROR_SIZE];
+    int problem; /* the answer says what is wrong: its beginning is kept */
+    size_t kept;
+    char answer[ONCE__PROBLEM_MAX];
 } request_t;
 
 typedef struct socket_watch {
@@ -104,9 +110,16 @@ static size_t give_body(char *out, size_t size, size_t count, void *data)
     return len;
 }
 
-static size_t drop_body(char *bytes, size_t size, size_t count, void *data)
+static size_t take_body(char *bytes, size_t size, size_t count, void *data)
 {
-    return size * count;
+    request_t *request = data;
+    size_t len = size * count, room = sizeof(request->answer) - request->kept;
+
+    if (request->problem) {
+        memcpy(request->answer + request->kept, bytes, len < room ? len : room);
+        request->kept += len < room ? len : room;
+    }
+    return len;
 }
 
 static uint64_t read_retry_after(const char *text)
@@ -131,11 +144,15 @@ static size_t take_header(char *bytes, size_t size, size_t count, void *data)
     if (len >= 5 && strncmp(bytes, "HTTP/", 5) == 0) { /* an interim response came before */
         request->said = ONCE_SAID_NOTHING;
         request->retry_after = 0;
+        request->problem = 0;
     } else if (len > 13 && strncasecmp(bytes, "Once-Outcome:", 13) == 0) {
         request->said = once_verdict_parse(bytes + 13, strcspn(bytes + 13, "\r\n"));
     } else if (len > 12 && strncasecmp(bytes, "Retry-After:", 12) == 0) {
         snprintf(text, sizeof(text), "%.*s", (int)(len - 12), bytes + 12);
         request->retry_after = read_retry_after(text + strspn(text, " \t"));
+    } else if (len > 13 && strncasecmp(bytes, "Content-Type:", 13) == 0) {
+        snprintf(text, sizeof(text), "%.*s", (int)(len - 13), bytes + 13);
+        request->problem = strcasestr(text, "application/problem+json") != NULL;
     }
     return len;
 }
@@ -162,7 +179,8 @@ static int prepare(request_t *request, once__handler_t *handler)
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)handler->options.timeout_ms);
     curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
     curl_easy_setopt(easy, CURLOPT_READDATA, request);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, drop_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, request);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, request->trouble);
@@ -195,6 +213,8 @@ int once__handler_post(once__handler_t *handler, once__handler_headers_t *header
     request->data = data;
     request->said = ONCE_SAID_NOTHING;
     request->retry_after = 0;
+    request->problem = 0;
+    request->kept = 0;
     request->trouble[0] = '\0';
     curl_easy_setopt(request->easy, CURLOPT_HTTPHEADER, headers->list);
     curl_easy_setopt(request->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)payload.len);
@@ -212,7 +232,7 @@ static void finish(request_t *request, CURLcode result)
     once__reply_t reply = {.said = request->said, .retry_after = request->retry_after};
     long status = 0, sent = 0;
     curl_off_t took = 0;
-    char trouble[CURL_ERROR_SIZE];
+    char trouble[CURL_ERROR_SIZE], words[WORDS_MAX];
 
     curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
@@ -223,6 +243,11 @@ static void finish(request_t *request, CURLcode result)
     snprintf(trouble, sizeof(trouble), "%s",
              request->trouble[0] != '\0' ? request->trouble : curl_easy_strerror(result));
     reply.trouble = trouble;
+    words[0] = '\0';
+    if (request->kept > 0) {
+        once__problem_words(request->answer, request->kept, words, sizeof(words));
+    }
+    reply.words = words;
     curl_multi_remove_handle(request->handler->multi, request->easy);
     give_back(request);
     request->cb(request->data, &reply);

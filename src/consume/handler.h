@@ -21,6 +21,7 @@ typedef struct once__reply {
     uint64_t retry_after; /* milliseconds; 0: not said */
     uint64_t took;        /* microseconds */
     const char *trouble;  /* why there is no response */
+    const char *words;    /* what the handler says about its refusal; "": nothing */
 } once__reply_t;
 
 typedef void once__reply_cb(void *data, const once__reply_t *reply);

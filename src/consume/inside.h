@@ -59,7 +59,7 @@ struct once__item {
     int status;      /* of the last reply; 0: none */
     uint64_t retry_after;
     const char *reason; /* of the dead letter */
-    char detail[120];
+    char detail[200];
     struct once__letter *letter;
     once_key_t key;
 };

@@ -180,7 +180,8 @@ static void by_judgement(once__item_t *item, int status, once_verdict_t said)
 static void describe(once__item_t *item, const once__reply_t *reply)
 {
     if (reply->status != 0) {
-        snprintf(item->detail, sizeof(item->detail), "the handler answered %d", reply->status);
+        snprintf(item->detail, sizeof(item->detail), "the handler answered %d%s%s", reply->status,
+                 reply->words[0] != '\0' ? ": " : "", reply->words);
     } else {
         snprintf(item->detail, sizeof(item->detail), "%s: %.90s",
                  reply->sent ? "no complete answer" : "the handler was not reached",
