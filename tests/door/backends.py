@@ -74,7 +74,8 @@ class Backend:
     def __init__(self, command, wire, link, user="shop", **more):
         self.command, self.link = command, link
         self.variables = dict(os.environ, PORT="0", PYTHONUNBUFFERED="1",
-                              DATABASE=f"postgres://{user}@{wire.name}/postgres?sslmode=disable", **more)
+                              DATABASE=f"postgres://{user}@{wire.name}/postgres?sslmode=disable&application_name={wire.name}",
+                              **more)
         self.process = None
         self.lines = []
 

@@ -33,12 +33,16 @@ class Database:
     """As its owner: what really happened."""
 
     def __init__(self):
+        self.connection = None
+        self.connect()
+
+    def connect(self):
         self.connection = psycopg2.connect(os.environ["ONCE_PG_URL"])
         self.connection.autocommit = True
 
     def rows(self, text, *values):
         with self.connection.cursor() as cursor:
-            cursor.execute(text, values)
+            cursor.execute(text, values or None)
             return cursor.fetchall() if cursor.description else []
 
     def one(self, text, *values):
@@ -62,7 +66,8 @@ def database():
     with open(os.path.join(EXAMPLES, "schema.sql"), encoding="utf-8") as file:
         found.rows(file.read())
     found.rows("CREATE ROLE shop LOGIN; GRANT once_application TO shop;"
-               "GRANT SELECT, INSERT, UPDATE ON accounts, payments, payouts TO shop")
+               "GRANT SELECT, INSERT, UPDATE ON accounts, payments, payouts TO shop;"
+               "CREATE ROLE sleeper LOGIN IN ROLE shop; ALTER ROLE sleeper SET idle_in_transaction_session_timeout = '300ms'")
     subprocess.run([fixtures.environment.ONCE, "stats", os.environ["ONCE_PG_GATEWAY_URL"]], check=True, stdout=subprocess.DEVNULL)
     yield found
     found.connection.close()
@@ -71,6 +76,7 @@ def database():
 class Stack:
     def __init__(self, gateway, backend, wire, link, database):
         self.gateway, self.backend, self.wire, self.link, self.database = gateway, backend, wire, link, database
+        self.path = "/payments"
         self.fresh()
 
     def fresh(self):
@@ -85,7 +91,7 @@ class Stack:
         return ('{"order": "%s", "account": "%s", "amount": "%s"}' % (order or self.order, self.account, amount)).encode()
 
     def pay(self, key=None, amount="12.50", order=None):
-        return self.gateway.post(key or self.key, self.body(amount, order), "/payments")
+        return self.gateway.post(key or self.key, self.body(amount, order), self.path)
 
     def start(self):
         """Pays in a thread of its own; gives a function that waits for the answer."""
@@ -145,6 +151,12 @@ class Stacks:
         self.closing += [wire.close, link.close, backend.close]
         backend.start()
         return Stack(self.gate(link, **rules), backend, wire, link, self.database)
+
+    def start_beside(self, stack):
+        """A second backend, which gets what comes from now on."""
+        backend = Backend(stack.backend.command, stack.wire, stack.link)
+        self.closing.append(backend.close)
+        return backend.start()
 
     def get(self, language="c", **rules):
         name = (language, tuple(sorted(rules.items())))
