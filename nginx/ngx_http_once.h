@@ -134,6 +134,8 @@ struct ngx_http_once_store_s {
     ngx_event_t                  reopen;
     ngx_queue_t                  calls;            /* of guards, the oldest first: what it has not answered */
     ngx_event_t                  overdue;          /* looks at the oldest */
+    char                         trouble[200];     /* what the log was told of it; empty: nothing, or that it is over */
+    ngx_msec_t                   told;             /* when */
 
     unsigned                     refused:1;        /* set by the master: workers do not open it */
 };

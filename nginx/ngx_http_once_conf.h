@@ -10,14 +10,22 @@
 #include "ngx_http_once.h"
 
 
+/* Of a directive that takes a text or `off`: what the text must be. Stands in its `post`; its `offset` is an ngx_str_t. */
+
+typedef struct {
+    ngx_uint_t                 (*fits)(ngx_str_t *value);
+    const char                  *advice;           /* for those that do not fit */
+    ngx_uint_t                   is_file;          /* its name is completed */
+} ngx_http_once_text_t;
+
+
 /* Functions of directives. Each refuses a second time in the same block. */
 
 char *ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_store_timeout(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_once_set_secret_file(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
+char *ngx_http_once_set_text(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_require(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -28,11 +36,8 @@ char *ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_retry_after(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_once_set_replay_header(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
 char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
-char *ngx_http_once_set_docs(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -52,6 +57,7 @@ ngx_uint_t ngx_http_once_is(ngx_str_t *value, const char *word);
 /* The value can be the name of a header; is visible ASCII that ends no quoted string. */
 ngx_uint_t ngx_http_once_is_token(ngx_str_t *value);
 ngx_uint_t ngx_http_once_is_plain(ngx_str_t *value);
+ngx_uint_t ngx_http_once_is_given(ngx_str_t *value);
 
 /* NULL: it names what is wrong. */
 ngx_http_complex_value_t *ngx_http_once_compile(ngx_conf_t *cf,

@@ -10,6 +10,29 @@
 #define ngx_http_once_slot(field)  offsetof(ngx_http_once_loc_conf_t, field)
 
 
+static ngx_http_once_text_t  ngx_http_once_secret_file = {
+    ngx_http_once_is_given,
+    "name a file, or write off to keep the secrets in the store",
+    1
+};
+
+
+static ngx_http_once_text_t  ngx_http_once_replay_header = {
+    ngx_http_once_is_token,
+    "it must be the name of a response header such as Idempotent-Replayed, "
+    "or off",
+    0
+};
+
+
+static ngx_http_once_text_t  ngx_http_once_docs = {
+    ngx_http_once_is_plain,
+    "it must be the URL of a page that explains the errors, without spaces "
+    "or quotes; or off",
+    0
+};
+
+
 ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once"),
@@ -42,10 +65,10 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_secret_file"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_secret_file,
+      ngx_http_once_set_text,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(secret_file),
+      &ngx_http_once_secret_file },
 
     { ngx_string("once_methods"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
@@ -154,10 +177,10 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_replay_header"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_replay_header,
+      ngx_http_once_set_text,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(replay_header),
+      &ngx_http_once_replay_header },
 
     { ngx_string("once_replay_headers"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
@@ -168,10 +191,10 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_docs"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_docs,
+      ngx_http_once_set_text,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(docs),
+      &ngx_http_once_docs },
 
     { ngx_string("once_probe"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE123,

@@ -8,11 +8,16 @@
  */
 #include "ngx_http_once.h"
 
+#include <sys/prctl.h>
+
 
 static ngx_int_t ngx_http_once_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_once_init_module(ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_once_init_process(ngx_cycle_t *cycle);
 static void ngx_http_once_exit_process(ngx_cycle_t *cycle);
+
+
+static int  ngx_http_once_master_ends;    /* the signal that it asked for; 0: none */
 
 
 static ngx_http_module_t  ngx_http_once_module_ctx = {
@@ -119,6 +124,10 @@ ngx_http_once_main_conf(ngx_cycle_t *cycle)
 static ngx_int_t
 ngx_http_once_init_module(ngx_cycle_t *cycle)
 {
+    if (prctl(PR_GET_PDEATHSIG, &ngx_http_once_master_ends) != 0) {
+        ngx_http_once_master_ends = 0;
+    }
+
     if (ngx_http_once_main_conf(cycle) == NULL) {
         return NGX_OK;
     }
@@ -127,11 +136,35 @@ ngx_http_once_init_module(ngx_cycle_t *cycle)
 }
 
 
+/*
+ * A master that ends with whoever started it, as that of `once gate` does, has
+ * workers that end with it. Otherwise workers of a master that was killed go on
+ * for ever, and keep the address.
+ */
+
+static void
+ngx_http_once_end_with_master(void)
+{
+    if (ngx_http_once_master_ends == 0 || ngx_process == NGX_PROCESS_SINGLE) {
+        return;
+    }
+
+    (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
+
+    if (getppid() != ngx_parent) {
+        /* it died before that could be asked for */
+        ngx_terminate = 1;
+    }
+}
+
+
 /* Helper processes (cache manager and loader) are no workers: they open nothing. */
 
 static ngx_int_t
 ngx_http_once_init_process(ngx_cycle_t *cycle)
 {
+    ngx_http_once_end_with_master();
+
     if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
     {
         return NGX_OK;

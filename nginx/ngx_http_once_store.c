@@ -11,6 +11,7 @@
 #define NGX_HTTP_ONCE_REOPEN_MSEC  1000
 #define NGX_HTTP_ONCE_CLOSE_MSEC   2000
 #define NGX_HTTP_ONCE_IDLE_MSEC    3600000
+#define NGX_HTTP_ONCE_TROUBLE_MSEC 5000
 
 
 static ngx_int_t ngx_http_once_store_open(ngx_http_once_store_t *store,
@@ -267,6 +268,43 @@ ngx_http_once_stores_prepare(ngx_cycle_t *cycle)
 
 /* -------------------------------------------------------------- in a worker */
 
+/*
+ * What is wrong with a store, whenever that changes: damage that was found when
+ * it was opened, a server that refuses us. What changes all the time is not
+ * worth a line each time.
+ */
+
+static void
+ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
+    ngx_log_t *log)
+{
+    char  text[sizeof(store->trouble)];
+
+    if (once_trouble(store->once, text, sizeof(text)) == 0) {
+        text[0] = '\0';
+    }
+
+    if (ngx_strcmp(text, store->trouble) == 0
+        || (store->told
+            && ngx_current_msec - store->told < NGX_HTTP_ONCE_TROUBLE_MSEC))
+    {
+        return;
+    }
+
+    if (text[0]) {
+        ngx_log_error(level, log, 0, "once: store \"%V\": %s",
+                      &store->name, text);
+
+    } else {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0,
+                      "once: store \"%V\" is well again", &store->name);
+    }
+
+    ngx_memcpy(store->trouble, text, sizeof(text));
+    store->told = ngx_current_msec;
+}
+
+
 static void
 ngx_http_once_store_handler(ngx_event_t *ev)
 {
@@ -283,6 +321,8 @@ ngx_http_once_store_handler(ngx_event_t *ev)
         ngx_log_error(NGX_LOG_ALERT, ev->log, 0, "once: store \"%V\": %s",
                       &store->name, once_error_text(code));
     }
+
+    ngx_http_once_store_trouble(store, NGX_LOG_ERR, ev->log);
 }
 
 
@@ -359,20 +399,6 @@ ngx_http_once_store_options(ngx_http_once_store_t *store,
 }
 
 
-/* Damage that a local store found when it was opened: nobody asks for it there, so it is told. */
-
-static void
-ngx_http_once_store_damage(ngx_http_once_store_t *store)
-{
-    char  text[200];
-
-    if (once_trouble(store->once, text, sizeof(text)) > 0) {
-        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
-                      "once: store \"%V\": %s", &store->name, text);
-    }
-}
-
-
 static int
 ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
 {
@@ -393,7 +419,7 @@ ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
     }
 
     if (code == ONCE_OK) {
-        ngx_http_once_store_damage(store);
+        ngx_http_once_store_trouble(store, NGX_LOG_ALERT, ngx_cycle->log);
     }
 
     once_options_free(options);

@@ -163,32 +163,42 @@ ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
-ngx_http_once_set_secret_file(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_uint_t
+ngx_http_once_is_given(ngx_str_t *value)
 {
-    ngx_http_once_loc_conf_t *olcf = conf;
+    return value->len != 0;
+}
 
-    ngx_str_t  *value;
 
-    if (olcf->secret_file.data) {
+char *
+ngx_http_once_set_text(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    ngx_str_t             *value, *field;
+    ngx_http_once_text_t  *text;
+
+    text = cmd->post;
+    field = (ngx_str_t *) (p + cmd->offset);
+
+    if (field->data) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
 
     if (ngx_http_once_is(&value[1], "off")) {
-        ngx_str_set(&olcf->secret_file, "");
+        ngx_str_set(field, "");
         return NGX_CONF_OK;
     }
 
-    if (value[1].len == 0) {
-        return ngx_http_once_bad(cf, &value[1], "name a file, or write off to "
-                                 "keep the secrets in the store");
+    if (!text->fits(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], text->advice);
     }
 
-    olcf->secret_file = value[1];
+    *field = value[1];
 
-    if (ngx_conf_full_name(cf->cycle, &olcf->secret_file, 1) != NGX_OK) {
+    if (text->is_file && ngx_conf_full_name(cf->cycle, field, 1) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 

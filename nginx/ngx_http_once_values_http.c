@@ -171,36 +171,6 @@ ngx_http_once_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-char *
-ngx_http_once_set_replay_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->replay_header.data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        ngx_str_set(&olcf->replay_header, "");
-        return NGX_CONF_OK;
-    }
-
-    if (!ngx_http_once_is_token(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
-                                 "response header such as "
-                                 "Idempotent-Replayed, or off");
-    }
-
-    olcf->replay_header = value[1];
-
-    return NGX_CONF_OK;
-}
-
-
 /* What describes this connection or this message cannot be replayed. */
 
 static ngx_uint_t
@@ -268,36 +238,6 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
 
         *name = value[i];
     }
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_docs(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->docs.data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        ngx_str_set(&olcf->docs, "");
-        return NGX_CONF_OK;
-    }
-
-    if (!ngx_http_once_is_plain(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], "it must be the URL of a page "
-                                 "that explains the errors, without spaces "
-                                 "or quotes; or off");
-    }
-
-    olcf->docs = value[1];
 
     return NGX_CONF_OK;
 }

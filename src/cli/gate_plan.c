@@ -115,6 +115,11 @@ static int read_tls(const once__cli_command_t *command, const once__gate_options
     return code;
 }
 
+static const char *stricter(const char *policy, const char *otherwise)
+{
+    return strcmp(policy, "hold") == 0 || strcmp(policy, "transactional") == 0 ? policy : otherwise;
+}
+
 /* nginx may be run from elsewhere: a relative path becomes an absolute one, its odd characters encoded as in every URL. */
 static int read_store(const once__cli_command_t *command, const once__gate_options_t *gate,
                       once__gate_plan_t *plan)
@@ -146,6 +151,35 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
     url += strncmp(url + 6, "./", 2) == 0 ? 8 : 6;
     snprintf(plan->store + used, sizeof(plan->store) - used, "/%s", url);
     return ONCE__CLI_OK;
+}
+
+/* Policies that promise never to run twice need a store that remembers. nginx would refuse it, too, but by other names. */
+static int check_memory(const once__cli_command_t *command, const once__gate_plan_t *plan)
+{
+    const char *policy = NULL;
+
+    if (strncmp(plan->store, "memory:", 7) != 0) {
+        return ONCE__CLI_OK;
+    }
+    for (size_t i = 0; i < plan->route_count; i++) {
+        for (size_t k = 2; k < plan->routes[i].words.count; k++) {
+            const char *name = plan->routes[i].words.list[k]; /* its value stands behind it */
+            policy = strcmp(name, "recover") == 0 ? stricter(name + 8, policy) : policy;
+        }
+    }
+    for (size_t i = 0; i < plan->directive_count; i++) {
+        const once__gate_words_t *words = &plan->directives[i];
+        if (words->count == 2 && strcmp(words->list[0], "once_recover") == 0) {
+            policy = stricter(words->list[1], policy);
+        }
+    }
+    if (policy == NULL) {
+        return ONCE__CLI_OK;
+    }
+    return once__cli_usage(command,
+                           "recover=%s needs a store that remembers what runs when the gate is "
+                           "started again; a store in memory does not: --store local:./once-data",
+                           policy);
 }
 
 static int read_workers(const once__cli_command_t *command, const once__gate_options_t *gate,
@@ -195,6 +229,9 @@ int once__gate_read_plan(const once__cli_command_t *command, const once__gate_op
     }
     if (code == ONCE__CLI_OK) {
         code = read_store(command, gate, plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = check_memory(command, plan);
     }
     if (code == ONCE__CLI_OK) {
         code = read_workers(command, gate, plan);

@@ -156,36 +156,99 @@ static void directories_in_use_stay(void **state)
     assert_int_equal(count_names(g->scratch), 3);
 }
 
-/* Workers of a master that is gone must not go on without it. */
-static void a_killed_nginx_ends_the_gate(void **state)
+static pid_t master_of(const gateway_t *g)
 {
-    gateway_t *g = *state;
     char pattern[128];
     glob_t found;
     char pid[32] = "";
     int fd;
 
-    gateway_start(g, NULL, NULL);
-    process_expect(&g->gate, "once gate: ready\n");
     snprintf(pattern, sizeof(pattern), "%s/once-gate-*/nginx.pid", g->scratch);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     fd = open(found.gl_pathv[0], O_RDONLY);
     assert_true(read(fd, pid, sizeof(pid) - 1) > 0);
     close(fd);
     globfree(&found);
-    assert_int_equal(kill(atoi(pid), SIGKILL), 0);
+    return atoi(pid);
+}
+
+/* Workers of a master that is gone must not go on without it. */
+static void a_killed_nginx_ends_the_gate(void **state)
+{
+    gateway_t *g = *state;
+
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(kill(master_of(g), SIGKILL), 0);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
     assert_has(g->gate.text, "nginx was ended by signal 9");
     assert_int_equal(count_names(g->scratch), 0);
     assert_false(is_answered(g->port));
 }
 
+/* Of the master; how many. */
+static int workers_of(pid_t master, pid_t workers[8])
+{
+    char path[64];
+    int count = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)master, (int)master);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (count < 8 && fscanf(file, "%d", &workers[count]) == 1) {
+        count++;
+    }
+    fclose(file);
+    return count;
+}
+
+/* Until those of before are gone, and the others there. */
+static void reload(const gateway_t *g)
+{
+    pid_t master = master_of(g), before[8], after[8];
+
+    while (workers_of(master, before) != 2) {
+        usleep(10000); /* one of them answers before the other is there */
+    }
+    kill(g->gate.pid, SIGHUP);
+    do {
+        usleep(10000);
+    } while (workers_of(master, after) != 2 || after[0] == before[0] || after[0] == before[1] ||
+             after[1] == before[0] || after[1] == before[1]);
+}
+
+/* Nor when there is nobody left to tell them: also not those of a reload. */
+static void workers_end_when_all_above_are_killed(void **state)
+{
+    gateway_t *g = *state;
+    int folder;
+
+    gateway_start(g, "--workers", "2", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    reload(g);
+    folder = open_folder(g);
+    kill(g->gate.pid, SIGSTOP); /* so that it does not tell them */
+    assert_int_equal(kill(master_of(g), SIGKILL), 0);
+    kill(g->gate.pid, SIGKILL);
+    assert_int_equal(process_wait(&g->gate),
+                     -SIGKILL); /* the log's pipe ends with the last of them */
+    while (is_answered(g->port)) {
+    }
+    assert_int_equal(flock(folder, LOCK_EX), 0);
+    close(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_GATEWAY(ending_waits_for_requests), WITH_GATEWAY(ending_at_once),
-        WITH_GATEWAY(reloading_keeps_serving),   WITH_GATEWAY(a_killed_gate_takes_nginx_along),
-        WITH_GATEWAY(directories_in_use_stay),   WITH_GATEWAY(a_killed_nginx_ends_the_gate),
+        WITH_GATEWAY(ending_waits_for_requests),
+        WITH_GATEWAY(ending_at_once),
+        WITH_GATEWAY(reloading_keeps_serving),
+        WITH_GATEWAY(a_killed_gate_takes_nginx_along),
+        WITH_GATEWAY(directories_in_use_stay),
+        WITH_GATEWAY(a_killed_nginx_ends_the_gate),
+        WITH_GATEWAY(workers_end_when_all_above_are_killed),
     };
     unsetenv("ONCE_STORE");
     signal(SIGPIPE, SIG_IGN);

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from harness import environment, expect
+from harness import environment, expect, nginx
 from harness.message import Closed
 from harness.upstream import slow
 from harness.wait import Gate, until
@@ -553,8 +553,9 @@ def test_whole_gate_killed_under_load(gateway):
             assert gw.upstream.count(key) <= 1, f"{key} ran twice"
 
 
-def test_master_killed_alone(gateway):
-    """The workers go on, orphaned; nothing they promised is lost."""
+def test_master_killed_alone(gateway, monkeypatch):
+    """The workers go on, orphaned, unless the master was to end with its parent; nothing they promised is lost."""
+    monkeypatch.setattr(nginx, "die_with_parent", lambda: None)
     gw = gateway(HOLD)
     original = expect.first(gw.post("k", b"a"))
     pids = gw.nginx.children()
@@ -563,5 +564,17 @@ def test_master_killed_alone(gateway):
     expect.replay(gw.post("k", b"a"), original)
     for pid in pids:
         os.kill(pid, signal.SIGQUIT)
+    gw.nginx.log.wait_end()
+    assert gw.upstream.count("k") == 1
+
+
+def test_master_that_ends_with_its_parent_killed(gateway):
+    """Then its workers end with it: as with `once gate`, which may be killed together with the master."""
+    gw = gateway(HOLD, workers=2)
+    original = expect.first(gw.post("k", b"a"))
+    gw.nginx.process.send_signal(signal.SIGHUP)
+    gw.nginx.log.wait("gracefully shutting down", 2)
+    expect.replay(gw.post("k", b"a"), original)
+    os.kill(gw.nginx.process.pid, signal.SIGKILL)
     gw.nginx.log.wait_end()
     assert gw.upstream.count("k") == 1

@@ -77,6 +77,7 @@ def test_a_redis_that_would_forget_is_503(gateway):
         assert gw.post("k").status == 503
         assert gw.upstream.total == 0
         gw.nginx.expect("option, policy or store URL is wrong")
+        gw.nginx.expect("maxmemory-policy is allkeys-lru")
     finally:
         redis("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
 
@@ -93,6 +94,7 @@ def test_gone_is_503_and_heals(gateway):
     again = gw.post("before")  # appendonly, appendfsync always
     assert again.status == 201 and again.headers.get("Idempotent-Replayed") == "true"
     gw.nginx.expect("the store did not answer in time")
+    gw.nginx.expect(f"{PORT}: no connection")
 
 
 @pytest.mark.parametrize("url", ["redis://user:very-secret@127.0.0.1:1/0",

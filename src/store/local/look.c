@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -23,14 +24,34 @@ static void close_fd(int *fd)
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
 
+/* Is there a directory above it? Some that there are take no new ones, and say that they do not exist (/proc). */
+static int has_parent(const char *path)
+{
+    char above[PATH_MAX];
+    char *end;
+    struct stat found;
+
+    if (snprintf(above, sizeof(above), "%s", path) >= (int)sizeof(above)) {
+        return 0;
+    }
+    for (end = above + strlen(above); end > above && end[-1] == '/';) {
+        *--end = '\0';
+    }
+    end = strrchr(above, '/');
+    if (end != NULL) {
+        end[end == above] = '\0';
+    }
+    return stat(end != NULL ? above : ".", &found) == 0;
+}
+
 static int open_top(once__directory_t *directory, const char *path, int make, once_error_t *err)
 {
     if (make && mkdir(path, 0700) != 0 && errno != EEXIST) {
         if (errno == ENOENT) {
-            return once__fail(err, ONCE_E_CONFIG,
-                              "local store: cannot make %.120s: the directory above it does not "
-                              "exist; make that first",
-                              path);
+            return once__fail(err, ONCE_E_CONFIG, "local store: cannot make %.120s: %s", path,
+                              has_parent(path)
+                                  ? "no directories can be made there; name another place"
+                                  : "the directory above it does not exist; make that first");
         }
         return once__local_errno(err, "cannot make", path);
     }
