@@ -14,7 +14,7 @@
 #include "store/local/crc32c.h"
 #include "store/local/index_pages.h"
 
-#define INDEX_MAGIC   0x31584449454e4f4eu /* "NONEIDX1" */
+#define INDEX_MAGIC   0x3158444945434e4fu /* "ONCEIDX1" */
 #define INDEX_VERSION 6u
 
 int once__index_reserve(int fd, uint64_t from, uint64_t to)
