@@ -20,10 +20,14 @@
 #include "store/local/remains.h"
 #include "store/local/summary.h"
 
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
 typedef struct rebuild {
     once__directory_t *directory;
     once__index_t *index;
     once__log_t *reader; /* to compare ids */
+    uint8_t *room;
+    uint64_t room_size;
     const uint8_t *data; /* the segment that is read frame by frame; NULL: none */
     uint64_t size;
     uint32_t number;
@@ -372,6 +376,37 @@ static void seal(const rebuild_t *rebuild, int fd)
     }
 }
 
+static int read_whole(const once__disk_t *disk, int fd, uint8_t *data, uint64_t size)
+{
+    ssize_t n = once__disk_read(disk, fd, data, size, 0);
+
+    if (n >= 0 && (uint64_t)n < size) {
+        errno = EIO; /* it was cut short just now */
+    }
+    return n == (ssize_t)size ? 0 : -1;
+}
+
+/*
+ * Memory for a whole segment, kept from one to the next. Read and not mapped: a disk that cannot read is an error then, and not a
+ * signal, and in large pages there is less to look up. NULL: there is none.
+ */
+static uint8_t *make_room(rebuild_t *rebuild, uint64_t size)
+{
+    void *room = rebuild->room;
+
+    if (rebuild->room_size < size) {
+        free(rebuild->room);
+        rebuild->room_size = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        room = aligned_alloc(HUGE_PAGE, rebuild->room_size);
+        rebuild->room = room;
+        rebuild->room_size = room != NULL ? rebuild->room_size : 0;
+        if (room != NULL) {
+            (void)madvise(room, rebuild->room_size, MADV_HUGEPAGE);
+        }
+    }
+    return room;
+}
+
 /*
  * What is read now will count from now on: it must not vanish with the next crash. One with a summary was synced before
  * that.
@@ -379,26 +414,23 @@ static void seal(const rebuild_t *rebuild, int fd)
 static int read_frames_of(rebuild_t *rebuild, uint32_t number, int fd, uint64_t size)
 {
     const once__disk_t *disk = rebuild->directory->disk;
-    void *map = disk->sync(disk->data, fd) == 0 && once__disk_try(disk, fd, size) == 0
-                    ? mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
-                    : MAP_FAILED;
-    int code;
+    uint8_t *data = make_room(rebuild, size);
+    int code = data != NULL ? ONCE_OK : ONCE_E_NOMEM;
 
-    if (map == MAP_FAILED) {
-        return ONCE_E_IO;
+    if (code == ONCE_OK &&
+        (disk->sync(disk->data, fd) != 0 || read_whole(disk, fd, data, size) != 0)) {
+        code = ONCE_E_IO;
     }
-    (void)madvise(map, size, MADV_SEQUENTIAL);
-    code = read_header(rebuild, number, map, size);
-    rebuild->data = map;
+    code = code == ONCE_OK ? read_header(rebuild, number, data, size) : code;
+    rebuild->data = data;
     rebuild->size = size;
     rebuild->number = number;
     rebuild->open_end = 0;
-    code = code == ONCE_OK ? read_frames(rebuild, number, map, size) : code;
+    code = code == ONCE_OK ? read_frames(rebuild, number, data, size) : code;
     if (code == ONCE_OK) {
         seal(rebuild, fd);
     }
     rebuild->data = NULL;
-    (void)munmap(map, size);
     return code;
 }
 
@@ -597,6 +629,7 @@ int once__rebuild(once__directory_t *directory, once__rebuilt_t *rebuilt, once_e
     }
     free(numbers.list);
     free(rebuild.whole.bytes);
+    free(rebuild.room);
     once__log_abandon(rebuild.reader);
     return code;
 }
