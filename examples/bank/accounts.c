@@ -90,6 +90,8 @@ void accounts_get(bank_t *bank, const request_t *request, answer_t *answer)
 {
     if (request->customer[0] == '\0') {
         answer_problem(answer, 401, "customer-missing", "the header Bank-Customer names nobody");
+    } else if (!fields_is_id(request_id(request), 1)) {
+        unknown(answer);
     } else {
         (void)operation_try(bank, request, show, NULL, answer);
     }

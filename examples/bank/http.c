@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -17,9 +18,10 @@
 #include "routes.h"
 #include "stops.h"
 
-#define BODY_MAX  65536
-#define KEYS_MAX  8  /* header lines with a key that are looked at: two are an error already */
-#define SILENCE_S 60 /* a connection on which nothing happens is closed */
+#define BODY_MAX   65536
+#define TARGET_MAX 2048
+#define KEYS_MAX   8  /* header lines with a key that are looked at: two are an error already */
+#define SILENCE_S  60 /* a connection on which nothing happens is closed */
 
 struct http {
     bank_t *bank;
@@ -118,7 +120,8 @@ static const char *header(struct MHD_Connection *connection, const char *name)
     return value != NULL ? value : "";
 }
 
-static enum MHD_Result send_answer(struct MHD_Connection *connection, answer_t *answer)
+/* `direct`: what is for a gateway is not for clients. */
+static enum MHD_Result send_answer(struct MHD_Connection *connection, answer_t *answer, int direct)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(answer->body_len, answer->body, MHD_RESPMEM_MUST_COPY);
@@ -126,12 +129,26 @@ static enum MHD_Result send_answer(struct MHD_Connection *connection, answer_t *
 
     if (response != NULL) {
         for (size_t i = 0; i < answer->header_count; i++) {
-            MHD_add_response_header(response, answer->headers[i].name, answer->headers[i].value);
+            const char *name = answer->headers[i].name;
+            if (!direct || strncasecmp(name, "Once-", 5) != 0) {
+                MHD_add_response_header(response, name, answer->headers[i].value);
+            }
         }
         code = MHD_queue_response(connection, (unsigned)answer->status, response);
         MHD_destroy_response(response);
     }
     return code;
+}
+
+/* Visible ASCII, and not too much of it: what is left goes into the database as text. */
+static int is_plain(const char *text, size_t max)
+{
+    size_t len = 0;
+
+    while (text[len] > ' ' && text[len] <= '~' && len <= max) {
+        len++;
+    }
+    return text[len] == '\0' && len <= max;
 }
 
 static void answer_request(http_t *http, struct MHD_Connection *connection, exchange_t *exchange,
@@ -165,9 +182,11 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
     }
     if (exchange->too_large) {
         answer_problem(answer, 413, "too-large", "a request has at most 64 KiB");
-    } else if (strlen(request.customer) > BANK_CUSTOMER_MAX ||
-               strlen(request.claim) >= BANK_CLAIM_MAX) {
-        answer_problem(answer, 400, "bad-header", "Bank-Customer or Once-Claim is too long");
+    } else if (!is_plain(request.customer, BANK_CUSTOMER_MAX) ||
+               !is_plain(request.claim, BANK_CLAIM_MAX - 1) ||
+               !is_plain(request.target, TARGET_MAX) || strstr(request.target, "%00") != NULL) {
+        answer_problem(answer, 400, "bad-request",
+                       "the target, Bank-Customer or Once-Claim is no plain text");
     } else {
         route(http->bank, &request, answer);
     }
@@ -191,7 +210,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         return MHD_YES;
     }
     answer_request(data, connection, exchange, method, url, &answer);
-    code = send_answer(connection, &answer);
+    code = send_answer(connection, &answer, ((http_t *)data)->bank->direct);
     answer_clear(&answer);
     return code;
 }

@@ -38,7 +38,8 @@ static void give_up(db_end_t end, int unsure, answer_t *answer)
         answer_problem(answer, 409, "already-completed", "this request was answered before");
         break;
     case DB_BUSY:
-        answer_later(answer, 503, "busy", "an account is in use for too long", "retry", 1);
+        answer_later(answer, 503, "busy", "an account is in use for too long",
+                     unsure ? "unknown" : "retry", 1);
         break;
     case DB_FAILED:
         answer_later(answer, 503, "failed", "the bank has a problem of its own",

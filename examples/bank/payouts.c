@@ -14,28 +14,11 @@
 
 #include "bank.h"
 #include "door.h"
-#include "fields.h"
-#include "ledger.h"
 #include "operation.h"
-#include "provider.h"
+#include "payout.h"
 #include "stops.h"
 
-typedef struct payout {
-    char claim[BANK_CLAIM_MAX]; /* "": it must not run, and the answer says why */
-    char step[32];              /* the last checkpoint */
-    char id[ONCE_UUID_SIZE];
-    char account[FIELDS_ID_SIZE], destination[FIELDS_TEXT_SIZE];
-    char amount[MONEY_SIZE], currency[CURRENCY_SIZE];
-    char provider_id[FIELDS_TEXT_SIZE];
-    provider_end_t end;
-} payout_t;
-
-#define SHOWN                                                                                      \
-    "p.id, p.status, round(p.amount, c.digits), p.currency, "                                      \
-    "to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'), "              \
-    "p.provider_id "
-
-static void tell(const PGresult *row, int status, answer_t *answer)
+void payout_tell(const PGresult *row, int status, answer_t *answer)
 {
     char location[80];
 
@@ -48,15 +31,24 @@ static void tell(const PGresult *row, int status, answer_t *answer)
     answer_header(answer, "Location", location);
 }
 
-static void refused(answer_t *answer)
+void payout_refused(answer_t *answer)
 {
     answer_problem(answer, 422, "payout-refused",
                    "the provider does not pay this out; the amount is back in the account");
 }
 
-static void own_account(char out[FIELDS_ID_SIZE], const char *purpose, const char *currency)
+void payout_own_account(char out[FIELDS_ID_SIZE], const char *purpose, const char *currency)
 {
     snprintf(out, FIELDS_ID_SIZE, "@%s-%s", purpose, currency);
+}
+
+db_end_t payout_checkpoint(db_t *db, const payout_t *payout, const char *name)
+{
+    json_t *state = json_pack("{s:s, s:s}", "payout", payout->id, "provider", payout->provider_id);
+    db_end_t end = door_checkpoint(db, payout->claim, name, state);
+
+    json_decref(state);
+    return end;
 }
 
 static int read_payout(const request_t *request, payout_t *payout, answer_t *answer)
@@ -74,130 +66,6 @@ static int read_payout(const request_t *request, payout_t *payout, answer_t *ans
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ reserve */
-
-static db_end_t find_objection(db_t *db, const request_t *request, const payout_t *payout,
-                               const char **name, const char **detail)
-{
-    static const char look[] =
-        "SELECT a.currency = $3, coalesce(l.balance, 0) >= $4::numeric, "
-        "       coalesce(a.transfer_limit < $4::numeric, false) FROM bank.accounts a "
-        "LEFT JOIN LATERAL (SELECT balance FROM bank.ledger WHERE account = a.id "
-        "                   ORDER BY number DESC LIMIT 1) AS l ON true "
-        "WHERE a.id = $1 AND a.customer = $2 AND a.id NOT LIKE '@%'";
-    const char *values[] = {payout->account, request->customer, payout->currency, payout->amount};
-    PGresult *row;
-    db_end_t end = db_run(db, look, 4, values, &row);
-
-    *name = NULL;
-    if (end != DB_OK) {
-        return end;
-    }
-    if (PQntuples(row) == 0) {
-        *name = "unknown-account", *detail = "account: you have no such account";
-    } else if (PQgetvalue(row, 0, 0)[0] != 't') {
-        *name = "other-currency", *detail = "the account is in another currency";
-    } else if (PQgetvalue(row, 0, 2)[0] == 't') {
-        *name = "over-limit", *detail = "the account does not allow so much at once";
-    } else if (PQgetvalue(row, 0, 1)[0] != 't') {
-        *name = "insufficient-funds", *detail = "the account does not have so much";
-    }
-    PQclear(row);
-    return DB_OK;
-}
-
-/*
- * The key has paid out before, and once no longer knows (its record expired or was purged). What was only reserved goes on from
- * there: the payout keeps its id, and the provider is asked with the same key. `*found` 0: there is none.
- */
-static db_end_t find_earlier(db_t *db, const request_t *request, payout_t *payout, int *found,
-                             answer_t *answer)
-{
-    static const char find[] =
-        "SELECT " SHOWN ", (p.account, p.destination, p.amount, p.currency) = "
-        "                  ($3, $4, $5::numeric, $6) "
-        "FROM bank.payouts p JOIN bank.currencies c ON c.code = p.currency "
-        "WHERE p.customer = $1 AND p.idempotency_key = $2";
-    const char *values[] = {request->customer,   request->key->text, payout->account,
-                            payout->destination, payout->amount,     payout->currency};
-    PGresult *row;
-    db_end_t end = db_run(db, find, 6, values, &row);
-
-    if (end != DB_OK) {
-        return end;
-    }
-    *found = PQntuples(row) > 0;
-    if (*found && PQgetvalue(row, 0, 6)[0] != 't') {
-        answer_problem(answer, 422, "key-reused", "this key was used for another payout");
-    } else if (*found && strcmp(PQgetvalue(row, 0, 1), "reserved") == 0) {
-        snprintf(payout->id, sizeof(payout->id), "%s", PQgetvalue(row, 0, 0));
-    } else if (*found && strcmp(PQgetvalue(row, 0, 1), "paid") == 0) {
-        tell(row, 201, answer);
-    } else if (*found) {
-        refused(answer);
-    }
-    PQclear(row);
-    return DB_OK;
-}
-
-static db_end_t write_reservation(db_t *db, const request_t *request, payout_t *payout)
-{
-    static const char insert[] =
-        "INSERT INTO bank.payouts (id, customer, idempotency_key, account, destination, amount, "
-        "                          currency) VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    const char *values[] = {payout->id,      request->customer,   request->key->text,
-                            payout->account, payout->destination, payout->amount,
-                            payout->currency};
-    char reserved[FIELDS_ID_SIZE], cause[64];
-    db_end_t end = db_run(db, insert, 7, values, NULL);
-
-    own_account(reserved, "reserved", payout->currency);
-    snprintf(cause, sizeof(cause), "%s:reserve", payout->id);
-    if (end == DB_OK) {
-        end = ledger_move(db, cause, payout->account, reserved, payout->amount);
-    }
-    return end;
-}
-
-static db_end_t checkpoint(db_t *db, const payout_t *payout, const char *name)
-{
-    json_t *state = json_pack("{s:s, s:s}", "payout", payout->id, "provider", payout->provider_id);
-    db_end_t end = door_checkpoint(db, payout->claim, name, state);
-
-    json_decref(state);
-    return end;
-}
-
-/* Either the reservation is there, or `answer` says why there is none: then that is recorded. */
-static db_end_t reserve(db_t *db, const request_t *request, payout_t *payout, answer_t *answer)
-{
-    char reserved[FIELDS_ID_SIZE];
-    const char *name = NULL, *detail = NULL;
-    int found = 0;
-    db_end_t end;
-
-    own_account(reserved, "reserved", payout->currency);
-    end = ledger_lock(db, payout->account, reserved);
-    if (end == DB_OK) {
-        end = find_earlier(db, request, payout, &found, answer);
-    }
-    if (end == DB_OK && !found) {
-        end = find_objection(db, request, payout, &name, &detail);
-    }
-    if (end != DB_OK || (found && answer->body != NULL)) {
-        return end;
-    }
-    if (name != NULL) {
-        answer_problem(answer, 422, name, detail);
-        return DB_OK;
-    }
-    if (!found) {
-        end = once_key_uuid7(payout->id) == ONCE_OK ? write_reservation(db, request, payout)
-                                                    : DB_FAILED;
-    }
-    return end == DB_OK ? checkpoint(db, payout, "reserved") : end;
-}
-
 /* What an earlier try has got to; or the first step. */
 static db_end_t resume_or_reserve(db_t *db, const request_t *request, payout_t *payout,
                                   answer_t *answer)
@@ -213,7 +81,7 @@ static db_end_t resume_or_reserve(db_t *db, const request_t *request, payout_t *
         snprintf(payout->provider_id, sizeof(payout->provider_id), "%s",
                  provider_id != NULL ? provider_id : "");
     } else if (end == DB_OK) {
-        end = reserve(db, request, payout, answer);
+        end = payout_reserve(db, request, payout, answer);
     }
     json_decref(state);
     return end;
@@ -244,8 +112,6 @@ static db_end_t begin(bank_t *bank, db_t *db, const request_t *request, void *da
     return end == DB_OK ? db_commit(db, unsure) : end;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- pay */
-
 /* The provider must see the same key for the same payout, and another one for another customer's. */
 static int provider_key(const request_t *request, once_key_t *key)
 {
@@ -268,7 +134,7 @@ static db_end_t renew(bank_t *bank, db_t *db, const request_t *request, void *da
 static db_end_t remember_paid(bank_t *bank, db_t *db, const request_t *request, void *data,
                               int *unsure, answer_t *answer)
 {
-    return checkpoint(db, data, "paid");
+    return payout_checkpoint(db, data, "paid");
 }
 
 /* A claim of the bank's own: nobody else tells the record that the outcome is not known. */
@@ -302,83 +168,6 @@ static db_end_t pay(bank_t *bank, const request_t *request, payout_t *payout, an
     return payout->end == PROVIDER_UNKNOWN ? DB_BUSY : end;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- settle */
-
-static db_end_t write_end(db_t *db, const payout_t *payout, answer_t *answer)
-{
-    static const char update[] =
-        "WITH p AS (UPDATE bank.payouts SET status = $2, provider_id = nullif($3, '') "
-        "           WHERE id = $1 AND status = 'reserved' RETURNING *) "
-        "SELECT " SHOWN "FROM p JOIN bank.currencies c ON c.code = p.currency";
-    int paid = payout->end == PROVIDER_PAID;
-    const char *values[] = {payout->id, paid ? "paid" : "returned", payout->provider_id};
-    PGresult *row;
-    db_end_t end = db_run(db, update, 3, values, &row);
-
-    if (end != DB_OK) {
-        return end;
-    }
-    if (PQntuples(row) == 0) {
-        fprintf(stderr, "bank: payout %s was ended before\n", payout->id);
-        end = DB_FAILED;
-    } else if (paid) {
-        tell(row, 201, answer);
-    } else {
-        refused(answer);
-    }
-    PQclear(row);
-    return end;
-}
-
-static db_end_t emit(db_t *db, const payout_t *payout)
-{
-    int paid = payout->end == PROVIDER_PAID;
-
-    return door_emit(db, payout->claim, "bank.payouts", payout->account,
-                     paid ? "payout.paid" : "payout.returned",
-                     json_pack("{s:s, s:s, s:s, s:s}", "payout_id", payout->id, "account",
-                               payout->account, "amount", payout->amount, "currency",
-                               payout->currency));
-}
-
-static db_end_t settle(bank_t *bank, db_t *db, const request_t *request, void *data, int *unsure,
-                       answer_t *answer)
-{
-    payout_t *payout = data;
-    char reserved[FIELDS_ID_SIZE], to[FIELDS_ID_SIZE], cause[64];
-    int paid = payout->end == PROVIDER_PAID;
-    json_t *state = NULL;
-    db_end_t end = db_begin(db);
-
-    own_account(reserved, "reserved", payout->currency);
-    own_account(to, "outside", payout->currency);
-    snprintf(cause, sizeof(cause), "%s:%s", payout->id, paid ? "settle" : "return");
-    if (!paid) {
-        memcpy(to, payout->account, sizeof(to));
-    }
-    if (end == DB_OK) { /* did an earlier try of this very transaction commit after all? */
-        end = door_resume(db, payout->claim, payout->step, &state);
-        json_decref(state);
-    }
-    if (end == DB_OK) {
-        end = ledger_lock(db, reserved, to);
-    }
-    if (end == DB_OK) {
-        end = write_end(db, payout, answer);
-    }
-    if (end == DB_OK) {
-        end = ledger_move(db, cause, reserved, to, payout->amount);
-    }
-    if (end == DB_OK) {
-        end = emit(db, payout);
-    }
-    if (end == DB_OK) {
-        end = door_complete(db, payout->claim, answer);
-    }
-    stop_at("before-settled", request->key->text, db_pid(db));
-    return end == DB_OK ? db_commit(db, unsure) : end;
-}
-
 /* From the first checkpoint on. What does not come to its end now goes on with the next request that has the key. */
 static void go_on(bank_t *bank, const request_t *request, payout_t *payout, answer_t *answer)
 {
@@ -390,7 +179,7 @@ static void go_on(bank_t *bank, const request_t *request, payout_t *payout, answ
     }
     if (end == DB_OK) {
         stop_at("after-paid", request->key->text, 0);
-        end = operation_try(bank, request, settle, payout, answer);
+        end = operation_try(bank, request, payout_settle, payout, answer);
     }
     if (end == DB_OK) {
         stop_at("after-settled", request->key->text, 0);
@@ -433,7 +222,7 @@ static db_end_t show(bank_t *bank, db_t *db, const request_t *request, void *dat
     if (PQntuples(row) == 0) {
         answer_problem(answer, 404, "unknown-payout", "you have made no such payout");
     } else {
-        tell(row, 200, answer);
+        payout_tell(row, 200, answer);
     }
     PQclear(row);
     return DB_OK;

@@ -84,12 +84,17 @@ def test_refusals(there):
     assert put(there, "fresh", limit="1.234").problem == "bad-amount"
     assert get(there, "fresh").status == 404
     assert there.ask(there.main, "GET", "/accounts/mine").problem == "customer-missing"
+    assert get(there, "%ff", "mine").status == get(there, "%27", "mine").status == 404
+    for customer in ("a b", "\xff", "x" * 129):
+        assert get(there, "mine", customer).problem == "bad-request"
+    assert put(there, "mine%00", customer="mine").status in (400, 422)
 
 
 @pytest.mark.parametrize("options, code, text", [
     (["--help"], 0, "usage: bank"),
     (["--database", ""], 2, "which database?"),
     (["--pool", "none"], 2, "--pool needs a number"),
+    (["--lease", "soon"], 2, "--lease"),
     (["--nonsense"], 2, "nonsense"),
     (["extra"], 2, 'what is "extra"?'),
     (["--database", "postgres:///x?host=/nowhere"], 1, "no connection to PostgreSQL"),

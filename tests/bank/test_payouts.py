@@ -96,7 +96,7 @@ def test_a_provider_that_does_not_answer_is_asked_again(there, lost):
 
 @pytest.mark.parametrize("places", PLACES, ids=lambda places: "+".join(places))
 def test_killed_between_any_two_steps_it_goes_on(there, places):
-    before, paid = state(there), len(there.teller.paid)
+    before, paid, asked = state(there), len(there.teller.paid), len(there.teller.asked)
     answers = {}
     for place in places:
         key = f"stop-{place}"
@@ -110,10 +110,13 @@ def test_killed_between_any_two_steps_it_goes_on(there, places):
     for key, answer in answers.items():
         answer = answer.get()
         assert answer.status == 201 and answer.json["status"] == "paid"
+        assert answer.json["provider_id"] in [payment["id"] for payment in there.teller.paid.values()]
         assert pay(there, key).essence() == answer.essence()
         assert there.one("SELECT count(*) FROM bank.payouts WHERE idempotency_key = %s", key) == 1
     assert moved(before, state(there)) == (-5 * len(places), 0, 5 * len(places))
     assert len(there.teller.paid) == paid + len(places)
+    # Asked once more only where it was not known that it had paid.
+    assert len(there.teller.asked) == asked + len(places) + places.count("before-paid")
 
 
 def test_a_payout_whose_record_is_gone_goes_on(there):
