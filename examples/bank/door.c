@@ -115,6 +115,21 @@ db_end_t door_claim(bank_t *bank, db_t *db, const request_t *request, char claim
     return end;
 }
 
+db_end_t door_recorded(db_t *db, const char *claim, answer_t *answer)
+{
+    once_pg_answer_t *told = NULL;
+    once_error_t error = {0};
+    db_end_t end;
+
+    db_rollback(db);
+    end = end_of(db, once_pg_recorded(db_conn(db), claim, &told, &error), &error);
+    if (end == DB_OK) {
+        replay(told, answer);
+    }
+    once_pg_answer_free(told);
+    return end;
+}
+
 /* ---------------------------------------------------------------------------------------------- in the transaction */
 
 db_end_t door_complete(db_t *db, const char *claim, const answer_t *answer)

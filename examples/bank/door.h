@@ -13,6 +13,12 @@
 db_end_t door_claim(bank_t *bank, db_t *db, const request_t *request, char claim[BANK_CLAIM_MAX],
                     answer_t *answer);
 
+/*
+ * For a transaction that was refused with DB_ALREADY: rolls it back, and answers with what this claim recorded. The reply to its
+ * COMMIT was lost, or the request came twice.
+ */
+db_end_t door_recorded(db_t *db, const char *claim, answer_t *answer);
+
 /* Records the answer. Fails in a transaction that must not commit: the claim is stale, or completed already. */
 db_end_t door_complete(db_t *db, const char *claim, const answer_t *answer);
 

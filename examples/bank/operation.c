@@ -34,7 +34,7 @@ static void give_up(db_end_t end, int unsure, answer_t *answer)
     case DB_STALE: /* somebody else has the claim: the answer is in the record, or will be */
         answer_problem(answer, 409, "stale-claim", "another try of this request has taken over");
         break;
-    case DB_ALREADY:
+    case DB_ALREADY: /* and what it recorded could not be read */
         answer_problem(answer, 409, "already-completed", "this request was answered before");
         break;
     case DB_BUSY:
@@ -119,7 +119,7 @@ static db_end_t run_once(bank_t *bank, db_t *db, const request_t *request, void 
         end = door_complete(db, claim, answer);
     }
     if (end != DB_OK) {
-        return end;
+        return end == DB_ALREADY ? door_recorded(db, claim, answer) : end;
     }
     stop_at("before-commit", request->key->text, db_pid(db));
     end = db_commit(db, unsure);

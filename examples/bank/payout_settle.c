@@ -78,6 +78,9 @@ db_end_t payout_settle(bank_t *bank, db_t *db, const request_t *request, void *d
     if (end == DB_OK) {
         end = door_complete(db, payout->claim, answer);
     }
+    if (end == DB_ALREADY) {
+        return door_recorded(db, payout->claim, answer);
+    }
     stop_at("before-settled", request->key->text, db_pid(db));
     return end == DB_OK ? db_commit(db, unsure) : end;
 }

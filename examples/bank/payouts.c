@@ -2,9 +2,9 @@
  * POST /payouts {account, destination, amount, currency}: money leaves the bank, by an outside provider. Three steps, each in a
  * transaction of its own with a checkpoint, so that whoever comes after a crash goes on where it stopped:
  *
- *     reserve   the amount goes to the account @reserved          checkpoint "reserved"
- *     pay       the provider is asked, with a key derived from ours  checkpoint "paid"
- *     settle    the amount goes from @reserved to @outside, and the answer is recorded
+ *     reserve   the amount goes to the account @reserved               checkpoint "reserved"
+ *     pay       the provider is asked, with a key derived from ours    checkpoint "paid"
+ *     settle    the amount goes from @reserved to @outside             the answer is recorded
  *
  * Between the second step and its checkpoint nobody here knows whether the provider paid. Asking again with the same derived key
  * is how to find out. What the provider refuses for good is given back to the account, and the refusal is the answer.
@@ -107,6 +107,9 @@ static db_end_t begin(bank_t *bank, db_t *db, const request_t *request, void *da
     }
     if (end == DB_OK && answer->body != NULL) { /* refused */
         end = door_complete(db, payout->claim, answer);
+    }
+    if (end == DB_ALREADY) {
+        return door_recorded(db, payout->claim, answer);
     }
     stop_at("before-reserved", request->key->text, db_pid(db));
     return end == DB_OK ? db_commit(db, unsure) : end;

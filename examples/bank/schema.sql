@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS bank.ledger (
     number bigint NOT NULL CHECK (number > 0),
     id text NOT NULL UNIQUE,
     amount numeric(20, 4) NOT NULL CHECK (amount <> 0),
-    balance numeric(20, 4) NOT NULL, -- after this entry
+    balance numeric(30, 4) NOT NULL, -- after this entry
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (account, number),
     CONSTRAINT ledger_not_below_zero CHECK (balance >= 0 OR account LIKE '@%')

@@ -1,4 +1,4 @@
-"""A network between a bank and PostgreSQL that loses the reply to one COMMIT."""
+"""A network between a bank and PostgreSQL that loses the reply to a chosen COMMIT."""
 import os
 import socket
 import threading
@@ -9,7 +9,8 @@ COMMIT = b"Q" + (4 + len("COMMIT\0")).to_bytes(4, "big") + b"COMMIT\0"
 class Wire:
     def __init__(self, directory, server):
         """Listens as a server in `directory` and forwards to the one in `server`."""
-        self.server, self.lose, self.lost = server, False, threading.Event()
+        self.server, self.lost = server, threading.Event()
+        self.lose, self.deaf = 0, None  # the so manieth from now on; who does not hear of his
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(os.path.join(directory, ".s.PGSQL.5432"))
         self.listener.listen(64)
@@ -30,14 +31,12 @@ class Wire:
         try:
             while data := client.recv(65536):
                 if self.lose and data == COMMIT:
-                    self.lose = False
-                    self.deaf = client
+                    self.lose -= 1
+                    self.deaf = client if self.lose == 0 else None
                 server.sendall(data)
         except OSError:
             pass
         shut(server)
-
-    deaf = None
 
     def back(self, server, client):
         try:
