@@ -3,8 +3,11 @@
 # The words that can follow `once` and the words given.
 _once_commands() {
     case $1 in
-    '') echo gate consume relay outbox demo keys stats reap fsck backup pg key secret conformance bench help --help --version ;;
+    '')
+        echo gate consume dlq relay outbox demo keys stats reap fsck backup pg key secret conformance bench help --help --version
+        ;;
     outbox) echo list retry drop ;;
+    dlq) echo list replay ;;
     keys) echo list show settle release purge export ;;
     key) echo new derive hash compose check ;;
     secret) echo rotate ;;
@@ -32,6 +35,8 @@ _once_options() {
     'outbox list') echo --waiting --limit --json ;;
     'outbox retry') echo --all ;;
     'outbox drop') echo --all --yes ;;
+    'dlq list') echo --limit --all --json ;;
+    'dlq replay') echo --to --id --all ;;
     'keys list') echo "$filter --wide --json" ;;
     'keys show') echo "$target --headers --body --force --json" ;;
     'keys settle') echo "$target --claim --completed --status --header --body-file --failed --note --force --yes" ;;

@@ -198,7 +198,8 @@ static void write_url(FILE *out, const once__address_t *address, int amqp)
     }
     for (size_t i = 0; i < address->param_count; i++) {
         const char *name = address->params[i].name;
-        if (strcmp(name, "group") == 0 || strcmp(name, "auto.offset.reset") == 0) {
+        if (strcmp(name, "group") == 0 || strcmp(name, "auto.offset.reset") == 0 ||
+            strcmp(name, "heartbeat") == 0) {
             continue;
         }
         fputs(separator, out);
@@ -209,7 +210,7 @@ static void write_url(FILE *out, const once__address_t *address, int amqp)
     }
 }
 
-char *once__subscription_publish_url(const once__subscription_t *subscription)
+char *once__publish_url(const once__address_t *address)
 {
     char *url = NULL;
     size_t size;
@@ -218,10 +219,15 @@ char *once__subscription_publish_url(const once__subscription_t *subscription)
     if (out == NULL) {
         return NULL;
     }
-    write_url(out, &subscription->address, is_amqp(subscription->address.scheme));
+    write_url(out, address, is_amqp(address->scheme));
     if (fclose(out) != 0) {
         free(url);
         return NULL;
     }
     return url;
+}
+
+char *once__subscription_publish_url(const once__subscription_t *subscription)
+{
+    return once__publish_url(&subscription->address);
 }

@@ -43,6 +43,9 @@ once__subscription_t *once__amqp_subscription(const once__address_t *address,
                                               const once__subscription_options_t *options,
                                               char *error, size_t size);
 
+/* The URL of a publisher to the same broker, whose messages go to the topic or queue that they name. Malloc'd. */
+char *once__publish_url(const once__address_t *address);
+
 /* Says something with printf's format. */
 void once__subscription_say(once__subscription_t *subscription, int is_trouble, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));

@@ -4,6 +4,8 @@
 const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_gate,
     &once__cli_consume,
+    &once__cli_dlq_list,
+    &once__cli_dlq_replay,
     &once__cli_demo,
     &once__cli_relay,
     &once__cli_outbox_list,

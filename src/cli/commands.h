@@ -8,6 +8,8 @@
 
 extern const once__cli_command_t once__cli_gate;
 extern const once__cli_command_t once__cli_consume;
+extern const once__cli_command_t once__cli_dlq_list;
+extern const once__cli_command_t once__cli_dlq_replay;
 extern const once__cli_command_t once__cli_demo;
 extern const once__cli_command_t once__cli_relay;
 extern const once__cli_command_t once__cli_outbox_list;

@@ -33,19 +33,23 @@ class Request:
         self.key = headers["Idempotency-Key"]
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 class Handler:
     """An HTTP server on loopback. `answer(request)` gives a status, or (status, headers), or None: the connection is cut without
     an answer. It runs on a thread of the request and may wait. `cut(request)` as above."""
 
-    def __init__(self, answer=None):
+    def __init__(self, answer=None, port=0):
         self.answer = answer or (lambda request: 204)
         self.lock = threading.Condition()
         self.requests = []   # as they came
         self.finished = []   # as they were answered
         self.running = self.most = 0
         self.leaving = threading.Event()
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.make_class())
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", port), self.make_class())
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/events"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,12 +1,15 @@
-"""Messages of Kafka."""
-from harness import event, until
+"""Messages of Kafka: duplicates, groups, order, rebalances, crashes."""
+import threading
+
+from harness import Handler, event, until
+
+QUICK = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 300}  # a dead member is noticed soon
 
 
 def caught_up(kafka, group, topic):
     """Everything that is in the topic is committed for the group."""
-    ends = {p: end for p, (_, end) in kafka.ends(topic).items() if end > 0}
     committed = kafka.committed(group, topic)
-    return all(committed[p] == end for p, end in ends.items())
+    return all(committed[p] == end for p, (_, end) in kafka.ends(topic).items() if end > 0)
 
 
 def wait_caught_up(kafka, group, topic):
@@ -29,3 +32,138 @@ def test_duplicates_are_acknowledged_and_logged_not_delivered(kafka, name, handl
     request = handler.requests[0]
     assert request.headers["Once-Claim"] and request.headers["ce-type"] == "order"
     assert request.headers["Once-Subscriber"] == name and request.headers["Once-Tries"] == "1"
+
+
+def test_two_consumers_in_one_group_and_two_groups(kafka, name, handler, handlers, consume):
+    """Each group handles each event once, whoever of it does; the groups share a store and nothing else."""
+    kafka.create(name, 4)
+    other = Handler()
+    handlers.append(other)
+    first = consume(kafka.url(name, group=name + "-a"))
+    second = consume(kafka.url(name, group=name + "-a"))
+    first.wait_said("assigned")
+    second.wait_said("assigned")
+    kafka.produce(name, [event(i, key=f"k{i}") for i in range(200)] * 2)
+    consume(kafka.url(name, group=name + "-b"), to=other.url)
+    wait_caught_up(kafka, name + "-a", name)
+    wait_caught_up(kafka, name + "-b", name)
+    expected = sorted(f"event-{i}" for i in range(200))
+    assert sorted(handler.keys()) == expected and sorted(other.keys()) == expected
+    assert first.metric("handled_total") + second.metric("handled_total") == 200
+    assert first.metric("duplicates_total") + second.metric("duplicates_total") == 200
+    assert first.metric("handled_total") > 0 and second.metric("handled_total") > 0
+
+
+def test_rebalance_while_a_handler_runs(kafka, name, handler, consume):
+    """The partition moves while its message is at the handler: the new owner finds it busy, and then done."""
+    kafka.create(name, 2)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if gate.wait(60) else 500
+    kafka.produce(name, [dict(event(i), partition=i) for i in range(2)])
+    first = consume(kafka.url(name, group=name, **QUICK))
+    handler.wait(2)
+    second = consume(kafka.url(name, group=name, **QUICK))
+    first.wait_said("given up")
+    second.wait_metric("busy_total", 1)
+    gate.set()
+    second.wait_metric("duplicates_total", 1)
+    wait_caught_up(kafka, name, name)
+    assert sorted(handler.keys()) == ["event-0", "event-1"]
+    until(lambda: first.metric("lost_total") == 1, "the message of the lost partition was not acknowledged by the first")
+
+
+def test_order_of_a_key_is_kept_while_others_go_on(kafka, name, handler, consume):
+    kafka.create(name, 1)
+    failures = {"a-0": 3, "a-2": 2}
+
+    def answer(request):
+        if failures.get(request.key, 0) > 0:
+            failures[request.key] -= 1
+            return 500
+        return 204
+
+    handler.answer = answer
+    kafka.produce(name, [event(f"{key}-{i}", key=key) for i in range(4) for key in "abc"])
+    one = consume(kafka.url(name, group=name), "--backoff", "300ms")
+    one.wait_metric("handled_total", 12)
+    order = [request.key for request in handler.requests]
+    assert [key for key in order if key[0] == "a"] == ["a-0"] * 4 + ["a-1"] + ["a-2"] * 3 + ["a-3"]
+    assert [key for key in order if key[0] == "b"] == ["b-0", "b-1", "b-2", "b-3"]
+    assert order.index("b-3") < order.index("a-1"), "b waited for a"
+    assert one.metric("retries_total") == 5
+
+
+def test_concurrency_is_bounded_and_partitions_can_be_strict(kafka, name, handler, consume):
+    kafka.create(name, 2)
+    barrier = threading.Barrier(2)
+    handler.answer = lambda request: 204 if barrier.wait(60) is not None else 500
+    kafka.produce(name, [dict(event(i), partition=i % 2) for i in range(12)])
+    one = consume(kafka.url(name, group=name), "--order", "partition", "--concurrency", "8")
+    one.wait_metric("handled_total", 12)
+    assert handler.most == 2, "one for each partition"
+    for parity in (0, 1):
+        assert [r.key for r in handler.requests if int(r.key[6:]) % 2 == parity] == [f"event-{i}" for i in range(parity, 12, 2)]
+
+
+def test_consumer_is_killed_while_a_handler_runs(kafka, name, handler, consume):
+    """Redelivery, and the record decides: what was done is a duplicate, what ran is repeated when its lease is over."""
+    kafka.create(name, 1)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if request.key != "event-3" or gate.wait(60) else 500
+    kafka.produce(name, [event(i, key=f"k{i}") for i in range(6)])
+    one = consume(kafka.url(name, group=name, **QUICK), "--lease", "1s")
+    handler.wait(6)
+    one.wait_metric("handled_total", 5)
+    one.kill()
+    gate.set()
+    one.go()
+    handler.wait(7)
+    wait_caught_up(kafka, name, name)
+    assert handler.count("event-3") == 2 and len(handler.keys()) == 7
+
+
+def test_shutdown_finishes_what_runs(kafka, name, handler, consume):
+    kafka.create(name, 1)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if gate.wait(60) else 500
+    kafka.produce(name, [event(i) for i in range(8)])
+    one = consume(kafka.url(name, group=name), "--concurrency", "2")
+    handler.wait(2)
+    one.terminate()
+    one.wait_said("stopping")
+    gate.set()
+    assert one.child.wait(60) == 0, one.last_words()
+    assert len(handler.keys()) == 2, "nothing more was started"
+    assert kafka.committed(name, name)[0] == 2
+    one.go()
+    handler.wait(8)
+    wait_caught_up(kafka, name, name)
+    assert len(handler.keys()) == 8
+
+
+def test_broker_is_killed(kafka, name, handler, consume):
+    kafka.create(name, 2)
+    kafka.produce(name, [event(i, key=f"k{i % 9}") for i in range(300)])
+    one = consume(kafka.url(name, group=name, **QUICK), "--concurrency", "2")
+    handler.wait(30)
+    kafka.kill()
+    kafka.start()
+    kafka.produce(name, [event(i, key=f"k{i % 9}") for i in range(250, 320)])
+    wait_caught_up(kafka, name, name)
+    one.wait_metric("handled_total", 320)
+    assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(320)), "each once"
+
+
+def test_handler_is_away_and_comes_back(kafka, name, handler, handlers, consume):
+    """A handler that cannot be reached costs no try: nothing becomes a dead letter however long it is away."""
+    kafka.create(name, 1)
+    handler.close()
+    handlers.remove(handler)
+    kafka.produce(name, [event(i) for i in range(5)])
+    one = consume(kafka.url(name, group=name), "--backoff", "20ms", "--backoff-max", "100ms", "--tries", "2")
+    one.wait_said("not reached", 30)
+    back = Handler(port=handler.port)
+    handlers.append(back)
+    one.wait_metric("handled_total", 5)
+    assert sorted(back.keys()) == [f"event-{i}" for i in range(5)]
+    assert all(request.headers["Once-Tries"] == "1" for request in back.requests)

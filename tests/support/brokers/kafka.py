@@ -35,7 +35,8 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
-broker.session.timeout.ms=6000
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 controlled.shutdown.enable=false
 """
 

@@ -1,0 +1,58 @@
+#include "broker/browse.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "broker/browser.h"
+#include "broker/subscription.h"
+
+int once__browse(const char *url, int all, once__browse_cb *each, void *data, char *error,
+                 size_t size)
+{
+    once__address_t address;
+    int code = once__address_read(&address, url, error, size);
+
+    if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
+        code = once__kafka_browse(&address, all, each, data, error, size);
+    } else if (code == 0 && strncmp(address.scheme, "amqp", 4) == 0) {
+        code = once__amqp_browse(&address, each, data, error, size);
+    } else if (code == 0) {
+        snprintf(error, size, "it is kafka://, amqp:// or amqps://");
+        code = -1;
+    }
+    once__address_free(&address);
+    return code;
+}
+
+char *once__browse_publish_url(const char *url)
+{
+    once__address_t address;
+    char error[200], *made = NULL;
+
+    if (once__address_read(&address, url, error, sizeof(error)) == 0) {
+        made = once__publish_url(&address);
+    }
+    once__address_free(&address);
+    return made;
+}
+
+void once__browsed_add(void *data, once_slice_t name, once_slice_t value)
+{
+    once__browsed_t *message = data;
+
+    if (message->header_count < ONCE__BROWSE_HEADERS_MAX) {
+        message->headers[message->header_count++] = (once__pair_t){name, value};
+    }
+}
+
+once_slice_t once__browsed_header(const once__browsed_t *message, const char *name)
+{
+    for (size_t i = 0; i < message->header_count; i++) {
+        once_slice_t found = message->headers[i].name;
+        if (found.len == strlen(name) && strncasecmp(found.data, name, found.len) == 0) {
+            return message->headers[i].value;
+        }
+    }
+    return (once_slice_t){NULL, 0};
+}

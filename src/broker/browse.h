@@ -1,0 +1,45 @@
+/*
+ * Looking through a topic or a queue from its beginning to its end, once: for dead letters. Blocking, for commands.
+ */
+#ifndef ONCE_BROKER_BROWSE_H
+#define ONCE_BROKER_BROWSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "broker/publish.h"
+
+#define ONCE__BROWSE_HEADERS_MAX 80
+
+/* A message. Lives during the call. */
+typedef struct once__browsed {
+    once_slice_t key, payload; /* data NULL: none */
+    once__pair_t headers[ONCE__BROWSE_HEADERS_MAX];
+    size_t header_count;
+    int32_t partition;
+    int64_t offset;
+} once__browsed_t;
+
+typedef enum once__choice {
+    ONCE__LEAVE,  /* it stays */
+    ONCE__TAKE,   /* it is done with: see once__browse */
+    ONCE__ENOUGH, /* as leave, and no more are wanted */
+} once__choice_t;
+
+typedef once__choice_t once__browse_cb(void *data, const once__browsed_t *message);
+
+/*
+ * Shows what is there when it begins, in order. RabbitMQ: what was taken is removed, the rest stays in its place. Kafka: reading
+ * begins at the committed offset of the URL's group (`once-dlq` if it names none), or at the beginning (`all`); the offset
+ * moves on to the first message that was left. 0, or -1 after writing into `error` why not.
+ */
+int once__browse(const char *url, int all, once__browse_cb *each, void *data, char *error,
+                 size_t size);
+
+/* A URL for once__publisher_open: to the topic, or the queue, that a message's `topic` names, at the same broker. Malloc'd. */
+char *once__browse_publish_url(const char *url);
+
+/* The header of that name; data NULL: there is none. */
+once_slice_t once__browsed_header(const once__browsed_t *message, const char *name);
+
+#endif

@@ -1,0 +1,183 @@
+/*
+ * Browsing a topic of Kafka, partition after partition, without joining a group.
+ */
+#include <librdkafka/rdkafka.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "broker/browser.h"
+#include "broker/kafka_conf.h"
+
+#define TIMEOUT_MS 15000
+
+typedef struct browser {
+    rd_kafka_t *consumer;
+    const char *topic;
+    once__browse_cb *each;
+    void *data;
+    int all, enough;
+    char *error;
+    size_t size;
+} browser_t;
+
+static int failed(browser_t *browser, rd_kafka_resp_err_t code)
+{
+    snprintf(browser->error, browser->size, "Kafka: %s", rd_kafka_err2str(code));
+    return -1;
+}
+
+static void add_headers(const rd_kafka_message_t *message, once__browsed_t *browsed)
+{
+    rd_kafka_headers_t *headers;
+    const char *name;
+    const void *value;
+    size_t len;
+
+    if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        return;
+    }
+    for (size_t i = 0;
+         rd_kafka_header_get_all(headers, i, &name, &value, &len) == RD_KAFKA_RESP_ERR_NO_ERROR;
+         i++) {
+        once__browsed_add(browsed, (once_slice_t){name, strlen(name)},
+                          (once_slice_t){value != NULL ? value : "", len});
+    }
+}
+
+static once__choice_t show(browser_t *browser, const rd_kafka_message_t *message)
+{
+    once__browsed_t browsed = {
+        .key = {message->key, message->key_len},
+        .payload = {message->payload != NULL ? message->payload : "", message->len},
+        .partition = message->partition,
+        .offset = message->offset,
+    };
+
+    add_headers(message, &browsed);
+    return browser->each(browser->data, &browsed);
+}
+
+/* From `at` to `end`; moves `at` behind the messages that were taken before the first that was left. 0 or -1. */
+static int walk(browser_t *browser, int64_t *at, int64_t end)
+{
+    int64_t seen = *at;
+    int left = 0;
+    time_t limit = time(NULL) + TIMEOUT_MS / 1000;
+
+    while (seen < end && !browser->enough) {
+        rd_kafka_message_t *message = rd_kafka_consumer_poll(browser->consumer, 200);
+        rd_kafka_resp_err_t code = message != NULL ? message->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
+        if (code == RD_KAFKA_RESP_ERR_NO_ERROR && message->offset < end) {
+            once__choice_t choice = show(browser, message);
+            browser->enough = choice == ONCE__ENOUGH;
+            left |= choice != ONCE__TAKE;
+            seen = message->offset + 1;
+            *at = left ? *at : seen;
+            limit = time(NULL) + TIMEOUT_MS / 1000;
+        } else if (code == RD_KAFKA_RESP_ERR_NO_ERROR || code == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            seen = end; /* the last offsets may belong to no message */
+        }
+        if (message != NULL) {
+            rd_kafka_message_destroy(message);
+        }
+        if (seen < end && time(NULL) > limit) {
+            return failed(browser, RD_KAFKA_RESP_ERR__TIMED_OUT);
+        }
+    }
+    return 0;
+}
+
+static int browse_partition(browser_t *browser, rd_kafka_topic_partition_t *partition)
+{
+    rd_kafka_topic_partition_list_t *one = rd_kafka_topic_partition_list_new(1);
+    int64_t low = 0, high = 0, at, begin;
+    rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
+        browser->consumer, browser->topic, partition->partition, &low, &high, TIMEOUT_MS);
+    int bad = 0;
+
+    begin = at = !browser->all && partition->offset > low ? partition->offset : low;
+    rd_kafka_topic_partition_list_add(one, browser->topic, partition->partition)->offset = at;
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR && at < high) {
+        code = rd_kafka_assign(browser->consumer, one);
+        bad = code == RD_KAFKA_RESP_ERR_NO_ERROR ? walk(browser, &at, high) : 0;
+        rd_kafka_assign(browser->consumer, NULL);
+    }
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR && !bad && at > begin && at > partition->offset) {
+        one->elems[0].offset = at;
+        code = rd_kafka_commit(browser->consumer, one, 0);
+    }
+    rd_kafka_topic_partition_list_destroy(one);
+    return code != RD_KAFKA_RESP_ERR_NO_ERROR ? failed(browser, code) : bad;
+}
+
+static int browse_all(browser_t *browser)
+{
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(browser->consumer, browser->topic, NULL);
+    const rd_kafka_metadata_t *metadata = NULL;
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
+    rd_kafka_resp_err_t code =
+        rd_kafka_metadata(browser->consumer, 0, topic, &metadata, TIMEOUT_MS);
+    int bad = 0;
+
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR && metadata->topic_cnt == 1) {
+        code = metadata->topics[0].err;
+        for (int i = 0; i < metadata->topics[0].partition_cnt; i++) {
+            rd_kafka_topic_partition_list_add(list, browser->topic,
+                                              metadata->topics[0].partitions[i].id);
+        }
+    }
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        code = rd_kafka_committed(browser->consumer, list, TIMEOUT_MS);
+    }
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && !bad && !browser->enough && i < list->cnt;
+         i++) {
+        bad = browse_partition(browser, &list->elems[i]);
+    }
+    if (metadata != NULL) {
+        rd_kafka_metadata_destroy(metadata);
+    }
+    rd_kafka_topic_partition_list_destroy(list);
+    if (topic != NULL) {
+        rd_kafka_topic_destroy(topic);
+    }
+    return code != RD_KAFKA_RESP_ERR_NO_ERROR ? failed(browser, code) : bad;
+}
+
+static void no_log(const rd_kafka_t *consumer, int level, const char *facility, const char *text)
+{
+}
+
+int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
+                       char *error, size_t size)
+{
+    const char *group = once__address_param(address, "group");
+    browser_t browser = {NULL, address->path, each, data, all, 0, error, size};
+    rd_kafka_conf_t *conf;
+    char why[300];
+    int code;
+
+    if (address->path[0] == '\0') {
+        snprintf(error, size, "it is kafka://HOST[:PORT]/TOPIC");
+        return -1;
+    }
+    conf = once__kafka_consumer_conf(address, group != NULL ? group : "once-dlq", error, size);
+    if (conf == NULL) {
+        return -1;
+    }
+    rd_kafka_conf_set(conf, "enable.auto.commit", "false", why, sizeof(why));
+    rd_kafka_conf_set(conf, "enable.partition.eof", "true", why, sizeof(why));
+    rd_kafka_conf_set(conf, "allow.auto.create.topics", "false", why, sizeof(why));
+    rd_kafka_conf_set_log_cb(conf, no_log);
+    browser.consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
+    if (browser.consumer == NULL) {
+        snprintf(error, size, "Kafka's consumer cannot be made: %s", why);
+        rd_kafka_conf_destroy(conf);
+        return -1;
+    }
+    rd_kafka_poll_set_consumer(browser.consumer);
+    code = browse_all(&browser);
+    rd_kafka_consumer_close(browser.consumer);
+    rd_kafka_destroy(browser.consumer);
+    return code;
+}

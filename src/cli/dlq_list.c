@@ -1,0 +1,125 @@
+/*
+ * once dlq list: the dead letters of a topic or queue.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "broker/browse.h"
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "cli/table.h"
+#include "cli/text.h"
+
+#define LIMIT     1000 /* where nothing else is asked for */
+#define CELL_SIZE 61
+
+typedef struct settings {
+    once__cli_number_t limit;
+    int all, json;
+} settings_t;
+
+static const char *const columns[] = {"once-time",  "once-id",     "once-reason", "once-status",
+                                      "once-tries", "once-source", "once-detail"};
+static const char *const heads[] = {"TIME", "ID", "REASON", "STATUS", ">TRIES", "SOURCE", "WHY"};
+static const char *const members[] = {"time",  "id",     "reason", "status",
+                                      "tries", "source", "detail"};
+
+#define COLUMNS (sizeof(columns) / sizeof(columns[0]))
+
+typedef struct listing {
+    const settings_t *set;
+    uint64_t limit, seen;
+    once__cli_table_t table;
+    int code;
+} listing_t;
+
+static void add_row(listing_t *listing, const once__browsed_t *message)
+{
+    char cell[CELL_SIZE];
+
+    for (size_t i = 0; i < COLUMNS; i++) {
+        once_slice_t value = once__browsed_header(message, columns[i]);
+        once__cli_escape(cell, sizeof(cell), value);
+        once__cli_table_add(&listing->table, "%s", value.data != NULL ? cell : "-");
+    }
+}
+
+static int print_json(const once__browsed_t *message)
+{
+    once__cli_json_t json;
+
+    once__cli_json_start(&json);
+    for (size_t i = 0; i < COLUMNS; i++) {
+        once_slice_t value = once__browsed_header(message, columns[i]);
+        if (value.data != NULL) {
+            once__cli_json_bytes(&json, members[i], value);
+        }
+    }
+    if (message->key.data != NULL) {
+        once__cli_json_bytes(&json, "key", message->key);
+    }
+    once__cli_json_number(&json, "partition", (uint64_t)message->partition);
+    once__cli_json_number(&json, "offset", (uint64_t)message->offset);
+    once__cli_json_number(&json, "bytes", message->payload.len);
+    return once__cli_json_print(&json);
+}
+
+static once__choice_t show(void *data, const once__browsed_t *message)
+{
+    listing_t *listing = data;
+
+    if (listing->limit != 0 && listing->seen == listing->limit) {
+        once__cli_say("there are more than %" PRIu64 ": --limit shows them", listing->limit);
+        return ONCE__ENOUGH;
+    }
+    listing->seen++;
+    if (listing->set->json) {
+        listing->code = print_json(message);
+    } else {
+        add_row(listing, message);
+    }
+    return listing->code == ONCE__CLI_OK ? ONCE__LEAVE : ONCE__ENOUGH;
+}
+
+static int run_list(const once__cli_call_t *call)
+{
+    const settings_t *set = call->settings;
+    listing_t listing = {.set = set, .limit = set->limit.given ? set->limit.value : LIMIT};
+    char error[400];
+
+    once__cli_table_start(&listing.table, heads, COLUMNS);
+    if (once__browse(call->operands[0], set->all, show, &listing, error, sizeof(error)) != 0) {
+        once__cli_say("dlq list: %s", error);
+        listing.code = ONCE__CLI_STORE;
+    }
+    if (!set->json && once__cli_table_print(&listing.table) != 0) {
+        once__cli_say("out of memory");
+        listing.code = ONCE__CLI_STORE;
+    }
+    return listing.code;
+}
+
+/* clang-format off */
+static const once__cli_option_t options[] = {
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most so many (1000; 0: all)", offsetof(settings_t, limit)},
+    {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those that were replayed", offsetof(settings_t, all)},
+    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines", offsetof(settings_t, json)},
+    {0},
+};
+/* clang-format on */
+
+const once__cli_command_t once__cli_dlq_list = {
+    .name = "dlq list",
+    .operands = "FROM",
+    .summary = "dead letters of a topic or queue, and why they were given up",
+    .details =
+        "FROM is kafka://HOST[:PORT]/TOPIC or amqp[s]://HOST[:PORT]/VHOST/QUEUE, such as\n"
+        "kafka://127.0.0.1:9092/orders.dlq. Nothing is changed. With Kafka those that were not\n"
+        "replayed yet are listed. Messages of RabbitMQ are out of sight of others meanwhile.\n",
+    .store = ONCE__CLI_NO_STORE,
+    .operands_min = 1,
+    .operands_max = 1,
+    .options = options,
+    .settings_size = sizeof(settings_t),
+    .run = run_list,
+};
