@@ -3,6 +3,7 @@
  */
 #include <librdkafka/rdkafka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -88,17 +89,16 @@ static int walk(browser_t *browser, int64_t *at, int64_t end)
     return 0;
 }
 
-static int browse_partition(browser_t *browser, rd_kafka_topic_partition_t *partition)
+static int browse_partition(browser_t *browser, rd_kafka_topic_partition_t *partition, int64_t low,
+                            int64_t high)
 {
     rd_kafka_topic_partition_list_t *one = rd_kafka_topic_partition_list_new(1);
-    int64_t low = 0, high = 0, at, begin;
-    rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
-        browser->consumer, browser->topic, partition->partition, &low, &high, TIMEOUT_MS);
+    int64_t at = !browser->all && partition->offset > low ? partition->offset : low, begin = at;
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
     int bad = 0;
 
-    begin = at = !browser->all && partition->offset > low ? partition->offset : low;
     rd_kafka_topic_partition_list_add(one, browser->topic, partition->partition)->offset = at;
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR && at < high) {
+    if (at < high) {
         code = rd_kafka_assign(browser->consumer, one);
         bad = code == RD_KAFKA_RESP_ERR_NO_ERROR ? walk(browser, &at, high) : 0;
         rd_kafka_assign(browser->consumer, NULL);
@@ -111,37 +111,59 @@ static int browse_partition(browser_t *browser, rd_kafka_topic_partition_t *part
     return code != RD_KAFKA_RESP_ERR_NO_ERROR ? failed(browser, code) : bad;
 }
 
-static int browse_all(browser_t *browser)
+/* The partitions of the topic with their committed offsets. NULL after saying why not. */
+static rd_kafka_topic_partition_list_t *find_partitions(browser_t *browser)
 {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(browser->consumer, browser->topic, NULL);
-    const rd_kafka_metadata_t *metadata = NULL;
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
+    const rd_kafka_metadata_t *metadata = NULL;
     rd_kafka_resp_err_t code =
         rd_kafka_metadata(browser->consumer, 0, topic, &metadata, TIMEOUT_MS);
-    int bad = 0;
 
-    if (code == RD_KAFKA_RESP_ERR_NO_ERROR && metadata->topic_cnt == 1) {
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
         code = metadata->topics[0].err;
         for (int i = 0; i < metadata->topics[0].partition_cnt; i++) {
             rd_kafka_topic_partition_list_add(list, browser->topic,
                                               metadata->topics[0].partitions[i].id);
         }
+        rd_kafka_metadata_destroy(metadata);
     }
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
         code = rd_kafka_committed(browser->consumer, list, TIMEOUT_MS);
     }
-    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && !bad && !browser->enough && i < list->cnt;
-         i++) {
-        bad = browse_partition(browser, &list->elems[i]);
+    rd_kafka_topic_destroy(topic);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        failed(browser, code);
+        rd_kafka_topic_partition_list_destroy(list);
+        return NULL;
     }
-    if (metadata != NULL) {
-        rd_kafka_metadata_destroy(metadata);
+    return list;
+}
+
+/* All ends are known before anything is shown: what a replay sends to one partition must not come back to it in another. */
+static int browse_all(browser_t *browser)
+{
+    rd_kafka_topic_partition_list_t *list = find_partitions(browser);
+    int64_t(*ends)[2] = list != NULL ? calloc((size_t)list->cnt + 1, sizeof(*ends)) : NULL;
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    int bad = ends == NULL ? -1 : 0;
+
+    for (int i = 0; !bad && code == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; i++) {
+        code = rd_kafka_query_watermark_offsets(browser->consumer, browser->topic,
+                                                list->elems[i].partition, &ends[i][0], &ends[i][1],
+                                                TIMEOUT_MS);
     }
-    rd_kafka_topic_partition_list_destroy(list);
-    if (topic != NULL) {
-        rd_kafka_topic_destroy(topic);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        bad = failed(browser, code);
     }
-    return code != RD_KAFKA_RESP_ERR_NO_ERROR ? failed(browser, code) : bad;
+    for (int i = 0; !bad && !browser->enough && i < list->cnt; i++) {
+        bad = browse_partition(browser, &list->elems[i], ends[i][0], ends[i][1]);
+    }
+    free(ends);
+    if (list != NULL) {
+        rd_kafka_topic_partition_list_destroy(list);
+    }
+    return bad;
 }
 
 static void no_log(const rd_kafka_t *consumer, int level, const char *facility, const char *text)

@@ -172,6 +172,8 @@ void once__item_drop(once__item_t *item)
 static void give_up_id(once__item_t *item, const char *why)
 {
     item->reason = ONCE__NO_ID;
+    item->key.len = 0;
+    item->key.text[0] = '\0';
     snprintf(item->detail, sizeof(item->detail), "%s", why);
 }
 
