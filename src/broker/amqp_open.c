@@ -207,10 +207,13 @@ static int declare(amqp_connection_state_t connection, const char *queue, int pa
 int once__amqp_declare(amqp_connection_state_t connection, const char *queue, char *error,
                        size_t size)
 {
+    amqp_channel_close_ok_t closed = {0};
+
     if (declare(connection, queue, 1, error, size) == 0) {
         return 0;
     }
-    amqp_channel_open(connection, 1); /* the refusal closed it */
+    amqp_send_method(connection, 1, AMQP_CHANNEL_CLOSE_OK_METHOD, &closed); /* the refusal did */
+    amqp_channel_open(connection, 1);
     if (once__amqp_said_no(amqp_get_rpc_reply(connection), error, size) != 0) {
         return -1;
     }

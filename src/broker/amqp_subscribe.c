@@ -143,16 +143,20 @@ static int other_frame(amqp_t *amqp)
         disconnect(amqp, amqp_error_string2(status));
         return -1;
     }
-    if (frame.frame_type == AMQP_FRAME_METHOD) {
-        switch (frame.payload.method.id) {
-        case AMQP_CHANNEL_CLOSE_METHOD:
-        case AMQP_CONNECTION_CLOSE_METHOD:
-        case AMQP_BASIC_CANCEL_METHOD:
-            disconnect(amqp, "the broker ended the consumer");
-            return -1;
-        default:
-            break;
-        }
+    if (frame.frame_type == AMQP_FRAME_METHOD &&
+        (frame.payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+         frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+        char why[300];
+        once__amqp_said_no(
+            (amqp_rpc_reply_t){AMQP_RESPONSE_SERVER_EXCEPTION, frame.payload.method, 0}, why,
+            sizeof(why));
+        disconnect(amqp, why);
+        return -1;
+    }
+    if (frame.frame_type == AMQP_FRAME_METHOD &&
+        frame.payload.method.id == AMQP_BASIC_CANCEL_METHOD) {
+        disconnect(amqp, "the queue is gone");
+        return -1;
     }
     return 0;
 }
@@ -252,9 +256,10 @@ static void amqp_flush(once__subscription_t *base)
         return;
     }
     amqp->unsent = 0;
-    if (track->moved) {
-        track->moved = 0;
-        status = amqp_basic_ack(amqp->connection, 1, (uint64_t)track->done_to, 1);
+    if (track->untold_to >=
+        0) { /* the broker refuses the number of one that was acknowledged before */
+        status = amqp_basic_ack(amqp->connection, 1, (uint64_t)track->untold_to, 1);
+        track->untold_to = -1;
     }
     for (uint64_t n = track->first; status == AMQP_STATUS_OK && n != track->after; n++) {
         size_t at = n & (track->room - 1);

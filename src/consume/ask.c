@@ -163,15 +163,15 @@ static void ask_about(once__item_t *item)
     }
 }
 
-/* An answer never comes inside of once_begin: the list only grows at its end, by pauses that could not be made. */
+/* What is dropped makes the next one of its lane ready: the list may grow at its end. Nobody is looked at twice in a turn. */
 void once__ask_ready(once__consumer_t *consumer)
 {
     once__items_t *ready = &consumer->stages[ONCE__READY];
     const size_t limit = consumer->settings->concurrency + consumer->lookahead;
     size_t held = consumer->stages[ONCE__GRANTED].count + consumer->stages[ONCE__RUNNING].count;
 
-    for (size_t left = ready->count;
-         left > 0 && !consumer->stopping && held + consumer->stages[ONCE__ASKING].count < limit;
+    for (size_t left = consumer->open; left > 0 && ready->first != NULL && !consumer->stopping &&
+                                       held + consumer->stages[ONCE__ASKING].count < limit;
          left--) {
         ask_about(ready->first);
     }

@@ -1,0 +1,116 @@
+"""Messages of RabbitMQ: the same promises, with acknowledgements one by one."""
+import json
+import threading
+
+from harness import letter, once, until
+
+
+def wait_empty(rabbitmq, queue):
+    """Nothing is ready, and nothing is unacknowledged: that would come back when the consumers are gone."""
+    until(lambda: rabbitmq.count(queue)[0] == 0, f"{queue} is empty")
+
+
+def test_duplicates_and_order(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    failures = {"a-0": 2}
+
+    def answer(request):
+        if failures.get(request.key, 0) > 0:
+            failures[request.key] -= 1
+            return 500
+        return 204
+
+    handler.answer = answer
+    rabbitmq.publish(name, [letter(f"{key}-{i}", key=key) for i in range(4) for key in "abc"] * 2)
+    one = consume(rabbitmq.url(name), "--backoff", "200ms")
+    one.wait_metric("duplicates_total", 12)
+    one.wait_metric("handled_total", 12)
+    order = handler.keys()
+    assert [key for key in order if key[0] == "a"] == ["a-0"] * 3 + ["a-1", "a-2", "a-3"]
+    assert [key for key in order if key[0] == "b"] == [f"b-{i}" for i in range(4)]
+    assert order.index("b-3") < order.index("a-1")
+    line = one.said("duplicate: ")[0]
+    assert line["id"] and line["key"] in "abc" and line["source"].startswith(name)
+    assert one.stop() == 0
+    assert rabbitmq.count(name) == (0, 0), "all of it was acknowledged"
+
+
+def test_redelivery_after_the_consumer_was_killed(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if request.key != "event-2" or gate.wait(60) else 500
+    rabbitmq.publish(name, [letter(i) for i in range(6)])
+    one = consume(rabbitmq.url(name), "--lease", "1s")
+    one.wait_metric("handled_total", 5)
+    one.kill()
+    gate.set()
+    one.go()
+    handler.wait(7)
+    one.wait_metric("handled_total", 1)
+    assert handler.count("event-2") == 2 and len(handler.keys()) == 7
+    assert one.stop() == 0
+    assert rabbitmq.count(name) == (0, 0)
+
+
+def test_broker_is_killed(rabbitmq, name, handler, consume):
+    """What was on its way comes again after the restart, and is recognised."""
+    rabbitmq.create(name)
+    rabbitmq.publish(name, [letter(i, key=f"k{i % 7}") for i in range(200)])
+    one = consume(rabbitmq.url(name), "--concurrency", "2")
+    handler.wait(30)
+    rabbitmq.kill()
+    rabbitmq.start()
+    one.wait_metric("handled_total", 200)
+    assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(200))
+    wait_empty(rabbitmq, name)
+    assert one.stop() == 0
+    assert rabbitmq.count(name) == (0, 0)
+
+
+def test_two_consumers_of_one_queue(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    first, second = consume(rabbitmq.url(name), "--window", "16"), consume(rabbitmq.url(name), "--window", "16")
+    first.wait_said("consuming")
+    second.wait_said("consuming")
+    rabbitmq.publish(name, [letter(i) for i in range(200)] * 2)
+    until(lambda: sum(one.metric("handled_total") + one.metric("duplicates_total") for one in (first, second)) == 400, "all of it")
+    assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(200))
+
+
+def test_dead_letters_and_their_replay(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    handler.answer = lambda request: 422 if request.key == "bad" else 204
+    messages = [letter("bad", key="k"), letter("good", key="k"), letter("good", key="k", other=1)]
+    rabbitmq.publish(name, messages + [{"body": b"no id", "message_id": "m-1"}])
+    one = consume(rabbitmq.url(name))
+    until(lambda: sum(v for k, v in one.metrics().items() if "dead_letters" in k) == 3, "three dead letters")
+    listed = [json.loads(line) for line in once("dlq", "list", "--json", rabbitmq.url(name + ".dlq")).splitlines()]
+    assert {line["reason"]: line.get("id") for line in listed} == {"rejected": "bad", "mismatch": "good", "no-id": None}
+    assert rabbitmq.count(name + ".dlq")[0] == 3, "looking changes nothing"
+    handler.answer = lambda request: 204
+    assert once("dlq", "replay", "--id", "bad", rabbitmq.url(name + ".dlq")) == "replayed 1\n"
+    handler.wait(3)
+    assert handler.keys()[-1] == "bad" and json.loads(handler.requests[-1].body)["event_id"] == "bad"
+    assert rabbitmq.count(name + ".dlq")[0] == 2
+    (properties, body, _), *_ = [m for m in rabbitmq.read(name + ".dlq") if m[1] == b"no id"]
+    assert properties.headers["once-reason"] == "no-id" and body == b"no id"
+
+
+def test_parked_messages_are_not_acknowledged(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    handler.answer = lambda request: None if request.key == "cut" else 204
+    rabbitmq.publish(name, [letter("cut")] + [letter(i) for i in range(5)])
+    one = consume(rabbitmq.url(name), "--recover", "hold", "--lease", "500ms")
+    one.wait_metric("handled_total", 5)
+    one.wait_metric("parked", 1)
+    assert one.stop() == 0
+    assert rabbitmq.count(name) == (1, 0), "it is still there"
+    assert handler.count("cut") == 1
+
+
+def test_ids_from_properties(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    rabbitmq.publish(name, [{"body": b"1", "message_id": "m-1", "content_type": "text/plain"}] * 2)
+    one = consume(rabbitmq.url(name), "--id", "header:message-id")
+    one.wait_metric("duplicates_total", 1)
+    assert handler.keys() == ["m-1"] and handler.requests[0].headers["Content-Type"] == "text/plain"
