@@ -1,4 +1,4 @@
-"""What answers of the handler mean: docs/consume.md, row by row. With Kafka; what is behind the subscription does not know the broker."""
+"""What answers of the handler mean: docs/consume.md, row by row. With Kafka; the rest does not know which broker it is."""
 import json
 import threading
 import time
@@ -82,7 +82,8 @@ def test_dead_letters_and_their_replay(kafka, name, handler, consume):
     assert handler.keys()[-1] == "poison"
     assert once("dlq", "replay", kafka.url(name + ".dlq")) == "replayed 7\n"
     one.wait_metric("handled_total", 5)  # good, poison; rejected, moved, forbidden
-    until(lambda: len(once("dlq", "list", "--json", kafka.url(name + ".dlq")).splitlines()) == 3, "a mismatch and two without an id")
+    until(lambda: len(once("dlq", "list", "--json", kafka.url(name + ".dlq")).splitlines()) == 3,
+          "a mismatch and two without an id")
     assert sorted(handler.keys()[8:]) == ["forbidden", "moved", "rejected"]
 
 
