@@ -32,6 +32,7 @@ typedef struct player {
 
 typedef struct contest {
     const settings_t *settings;
+    int alone; /* without the libraries: they take long to be filled */
     player_t players[CONTESTANTS];
     uint64_t empty_index; /* bytes of it before the first record */
     uint64_t fill_bytes;  /* of the log after filling, which is done with many more in flight */
@@ -80,6 +81,9 @@ static void open_players(contest_t *contest)
         player_t *player = &contest->players[i];
         char path[PATH_ROOM];
         player->kind = kinds[i];
+        if (contest->alone && i > ONCE_EMPTY) {
+            continue;
+        }
         if (player->kind->name == NULL) {
             (void)printf("%s: not built in (its -dev package was missing), not compared\n",
                          names[i]);
@@ -269,12 +273,14 @@ static void report_files(const contest_t *contest)
            "%.1f  (an empty index takes %.1f MB)", each, (double)contest->empty_index / 1e6);
 }
 
-void section_pairs(const settings_t *settings)
+static void compare(const settings_t *settings, int alone)
 {
     static contest_t contest;
     char index[PATH_ROOM];
 
+    memset(&contest, 0, sizeof(contest));
     contest.settings = settings;
+    contest.alone = alone;
     find_sizes(settings);
     open_players(&contest);
     path_of(index, settings, "once/index");
@@ -294,4 +300,14 @@ void section_pairs(const settings_t *settings)
         }
     }
     report_files(&contest);
+}
+
+void section_pairs(const settings_t *settings)
+{
+    compare(settings, 0);
+}
+
+void section_grow(const settings_t *settings)
+{
+    compare(settings, 1);
 }
