@@ -1,6 +1,6 @@
 /*
- * Any bytes as segments: a store made of them is opened, which builds its index from them, or is refused. What it then serves can
- * be read and decoded, and opening never takes long.
+ * Any bytes as segments: a store made of them is opened, which builds its index from them, or is refused. What it then has can be
+ * read and decoded, or is told to be damaged, and opening never takes long.
  *
  * The first byte says how much of the rest is made right: nothing; the headers; or everything but what is in the frames, so that
  * the search gets past the checksums. A second one says where the first segment ends and the second begins.
@@ -126,20 +126,6 @@ static void write_segment(uint32_t number, const uint8_t *data, size_t len, uint
 
 /* ------------------------------------------------------------------------------------------------------------ looking */
 
-/* What the file has there. */
-static uint8_t kind_at(once__place_t place)
-{
-    char name[64];
-    uint8_t kind = 0;
-    int fd;
-
-    (void)snprintf(name, sizeof(name), "segments/%08x.log", place.segment);
-    fd = open(join(name), O_RDONLY);
-    check(fd >= 0 && pread(fd, &kind, 1, (off_t)place.offset + 8) == 1);
-    (void)close(fd);
-    return kind;
-}
-
 static void check_served(once__directory_t *directory)
 {
     once__log_config_t config = {.directory_fd = directory->segments_fd,
@@ -158,13 +144,14 @@ static void check_served(once__directory_t *directory)
             once__record_t record;
             int code;
             code = once__log_read(log, entries[i].entry.place, &frame);
-            if (code == ONCE_E_CORRUPT &&
-                kind_at(entries[i].entry.place) == ONCE__FRAME_COMPLETION) {
-                continue; /* what it refers to is damaged: it is neither served nor taken for unused */
+            if (code == ONCE_OK) {
+                check(frame.kind == ONCE__FRAME_RECORD);
+                code = once__record_decode(&record, frame.bytes, frame.len);
             }
-            check(code == ONCE_OK);
-            code = once__record_decode(&record, frame.bytes, frame.len);
-            check(frame.kind == ONCE__FRAME_RECORD && (code == ONCE_OK || code == ONCE_E_NEWER));
+            if (code == ONCE_E_CORRUPT) {
+                continue; /* it, or what it refers to, is damaged: it is neither served nor taken for unused */
+            }
+            check(code == ONCE_OK || code == ONCE_E_NEWER);
             check(record.head.state == entries[i].entry.state);
         }
         free(entries);
