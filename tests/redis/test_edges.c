@@ -136,7 +136,7 @@ static void few_rights_are_enough(void **state)
     freeReplyObject(
         raw_call(raw, "ACL SETUSER few on >secret ~once:* -@all +evalsha +eval +get +getrange +set "
                       "+setrange +pexpireat +del +time +scan +info +client|setname +select +wait "
-                      "+memory|usage +auth"));
+                      "+memory|usage"));
     (void)snprintf(url, sizeof(url), "redis://few:secret@127.0.0.1:%s", getenv("ONCE_REDIS_PORT"));
     assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
     assert_int_equal(ask(once, "few", &claim), ONCE_RUN);

@@ -245,7 +245,10 @@ int once__redis_error_of(const char *text)
     if (strstr(text, "OOM command not allowed") != NULL) {
         return ONCE_E_FULL;
     }
-    return strstr(text, "ACL failure") != NULL ? ONCE_E_CONFIG : ONCE_E_IO;
+    return strstr(text, "ACL failure") != NULL ||
+                   strstr(text, "The user executing the script") != NULL
+               ? ONCE_E_CONFIG
+               : ONCE_E_IO;
 }
 
 int once__redis_read_head(once__record_t *record, const void *data, size_t len)
