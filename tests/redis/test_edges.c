@@ -92,8 +92,13 @@ static void a_server_that_would_forget_is_refused(void **state)
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     /* Without a bound nothing is evicted, whatever the policy. */
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
-    once = open_with("");
+    once = open_with("store_timeout=1s");
     assert_int_equal(ask(once, "not evicted", NULL), ONCE_RUN);
+    /* What is set while the server is used is noticed by the reaper. */
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 100mb"));
+    assert_int_equal(once_reap_sync(once, 0, NULL), ONCE_E_CONFIG);
+    assert_int_equal(ask(once, "evicted, too", NULL), ONCE_E_CONFIG);
+    freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory-policy noeviction"));
     redisFree(raw);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "store/redis/greet.h"
 
 #define PAGE_KEYS   500  /* about so many, where no answer is held in memory */
 #define REAP_KEYS   1000 /* of the reaper that nobody asked for, each time */
@@ -430,6 +431,30 @@ static int send_key(walk_t *walk, const uint8_t *id, const char *key, size_t len
                : 0;
 }
 
+/* A server that is set otherwise meanwhile, and would forget records now: it is greeted anew, and refused for it. */
+static void info_read(once__redis_call_t *call, const redisReply *reply)
+{
+    walk_t *walk = ((step_t *)call)->walk;
+    once__redis_shared_t *shared = &walk->redis->shared;
+    char trouble[ONCE__REDIS_TROUBLE_SIZE];
+
+    if (reply != NULL && reply->type == REDIS_REPLY_STRING &&
+        once__redis_judge_info(reply->str, shared->settings, trouble, &shared->max_bytes) !=
+            ONCE_OK) {
+        once__redis_link_condemn(call->link);
+    }
+    free(call);
+    step_over(walk);
+}
+
+static int send_info(walk_t *walk)
+{
+    once__redis_command_t command = {.argc = 0};
+
+    once__redis_add_text(&command, "INFO");
+    return send_step(walk, NULL, &command, info_read);
+}
+
 static int send_clock(walk_t *walk)
 {
     once__redis_command_t command = {.argc = 0};
@@ -530,6 +555,8 @@ static void begin_page(walk_t *walk)
                                                                                   : PAGE_KEYS);
     if (send_step(walk, NULL, &command, listed) != 0) {
         end_walk(walk, ONCE_E_UNAVAILABLE);
+    } else if (op->kind == ONCE__OP_REAP && walk->pass->position == 0) {
+        (void)send_info(walk); /* the reaper comes by every minute */
     }
 }
 
