@@ -118,17 +118,25 @@ static void add_events(const once__head_t *before)
     }
 }
 
+/*
+ * The clock may have gone back: then the time is that of the last change, to the millisecond, and a lease, a ttl or a retention can
+ * end in that very moment.
+ */
 static void add_times(once__head_t head)
 {
-    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR};
+    static const int64_t leases[] = {-HOUR, 10 * HOUR, 5 * HOUR, 5 * HOUR - HOUR / 3};
+    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR, 5 * HOUR};
     int is_ended = head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED;
 
-    for (int i = 0; i < 2 * 2 * 2 * (is_ended ? 3 : 1); i++) {
-        head.lease_until = at(i % 2 ? 10 * HOUR : -HOUR);
-        head.changed = at(i / 2 % 2 ? 5 * HOUR : -2 * HOUR); /* the clock may have gone back */
-        head.ttl_ms = (uint64_t)(i / 4 % 2 ? HOUR / 3 : 30 * 24 * HOUR);
-        head.expires = i / 8 % 3 == 0 ? 0 : at(expiries[i / 8 % 3]);
-        add_events(&head);
+    for (int back = 0; back < 2; back++) {
+        int lease_count = back && !is_ended ? 4 : 2, expiry_count = !is_ended ? 1 : back ? 4 : 3;
+        for (int i = 0; i < 2 * lease_count * expiry_count; i++) {
+            head.changed = at(back ? 5 * HOUR : -2 * HOUR);
+            head.ttl_ms = (uint64_t)(i % 2 ? HOUR / 3 : 30 * 24 * HOUR);
+            head.lease_until = at(leases[i / 2 % lease_count]);
+            head.expires = i / 2 / lease_count == 0 ? 0 : at(expiries[i / 2 / lease_count]);
+            add_events(&head);
+        }
     }
 }
 
