@@ -97,7 +97,7 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
  *            max_bytes    1g        the same for keys and responses
  *   local:   segment      64m       size of a full-grown file of the log: 64k to 1g
  *            durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
- *   postgres:// connections 3       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is told
+ *   postgres:// connections 4       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is told
  *                                  ONCE_E_CONFIG: the schema is not installed, or the user may not use it
  *   redis://    prefix   once:      of all keys; wait, tls, ca, ... (docs/stores.md). A callback that is told ONCE_E_CONFIG: the
  *                                  server must not be used, once_trouble says why

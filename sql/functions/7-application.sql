@@ -199,8 +199,8 @@ BEGIN
         answer := once.apply_one(5::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 1::smallint, status::smallint,
                                  once.pack_response(headers, body));
     ELSIF outcome = 'failed' THEN
-        answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 2::smallint, once.note_status(status),
-                                 once.note(note));
+        answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 2::smallint,
+                                 once.note_status(status), once.note(note));
     ELSE
         PERFORM once.fail('ON004', 'outcome is completed (with a status of 100 to 999) or failed');
     END IF;

@@ -6,10 +6,11 @@
 #include "core/units.h"
 #include "store/postgres/batch.h"
 
-#define LINKS_DEFAULT 3
+#define LINKS_DEFAULT 4
 #define BATCH_MAX     128 /* each new key takes one of the server's locks until the commit */
-#define BATCH_SHARE   32  /* so many are not worth a second connection */
-#define LONG_TIMES    12  /* whole-table operations may take so many timeouts */
+#define BATCH_SHARE                                                                                \
+    16 /* so many are not worth a second connection, which mostly waits for the disk */
+#define LONG_TIMES 12 /* whole-table operations may take so many timeouts */
 
 /* ------------------------------------------------------------------------------------------------------- answering */
 
@@ -230,7 +231,8 @@ void once__traffic_pump(once__traffic_t *pg)
         return;
     }
     /* A further connection only for a batch's worth of waiting, or when there is none. */
-    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count || queue_length(pg, 16) == 16) {
+    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count ||
+        queue_length(pg, BATCH_SHARE) == BATCH_SHARE) {
         connect_one(pg);
     }
     if (count_links(pg, ONCE__PG_DOWN) == pg->link_count) {
