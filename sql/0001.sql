@@ -32,7 +32,7 @@ CREATE TABLE once.keys (
     CHECK (state BETWEEN 1 AND 4 AND recover BETWEEN 0 AND 2 AND epoch >= 1 AND schema >= 1)
 ) WITH (
     fillfactor = 90,
-    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_insert_scale_factor = 0.2,
     autovacuum_analyze_scale_factor = 0.1,
     autovacuum_vacuum_cost_delay = 0
