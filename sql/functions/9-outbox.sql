@@ -112,7 +112,8 @@ END
 $$;
 
 -- Removes what was published: where the rows were when they were read, and by number those that were moved since. The id is
--- compared, too: after a failover that lost commits, the same number can be another event's.
+-- compared, too: after a failover that lost commits, the same number can be another event's. Does not wait for the disk: what a
+-- crash brings back is published a second time, with the same id.
 CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[], p_ids uuid[])
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
@@ -123,6 +124,7 @@ DECLARE
     v_count bigint;
     v_more bigint := 0;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM once.outbox o USING unnest(p_places, p_seqs, p_ids) AS d (place, seq, id)
     WHERE o.ctid = d.place AND o.seq = d.seq AND o.id = d.id;
     GET DIAGNOSTICS v_count = ROW_COUNT;

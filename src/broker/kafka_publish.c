@@ -60,7 +60,7 @@ static const char *const settings[][2] = {
     {"enable.idempotence", "true"},
     {"enable.gapless.guarantee", "true"},
     {"message.timeout.ms", "0"},
-    {"linger.ms", "1"},
+    {"linger.ms", "0"},
     {"partitioner", "murmur2_random"}, /* the same partition that Java's producer would choose */
     {"batch.num.messages", "10000"},
     {"queue.buffering.max.messages", "200000"},

@@ -355,6 +355,12 @@ void once__chains_end(once__relay_t *relay)
     for (int16_t group = 0; relay->chain_table != NULL && group < ONCE__RELAY_GROUPS; group++) {
         once__group_drop(relay, group);
     }
+    /* What is left was under way. */
+    for (size_t i = 0; relay->event_table != NULL && i <= relay->table_mask; i++) {
+        while (relay->event_table[i] != NULL) {
+            once__event_forget(relay, relay->event_table[i]);
+        }
+    }
     free(relay->chain_table);
     free(relay->event_table);
 }

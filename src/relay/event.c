@@ -34,16 +34,21 @@ static void write_id(char *out, const unsigned char *id)
     *out = '\0';
 }
 
+/* Events of one second are many: the second is written once. */
 static void write_time(char *out, size_t size, int64_t at_us)
 {
+    static _Thread_local time_t known = -1;
+    static _Thread_local char text[24];
     time_t seconds = (time_t)(at_us / 1000000 + SECONDS_TO_2000 - (at_us % 1000000 < 0));
     long us = (long)((at_us % 1000000 + 1000000) % 1000000);
     struct tm utc;
-    size_t len;
 
-    gmtime_r(&seconds, &utc);
-    len = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(out + len, size - len, ".%06ldZ", us);
+    if (seconds != known) {
+        gmtime_r(&seconds, &utc);
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+        known = seconds;
+    }
+    snprintf(out, size, "%s.%06ldZ", text, us);
 }
 
 /* Strings as they are, everything else as JSON. Returns malloc'd text, or NULL for a string. */

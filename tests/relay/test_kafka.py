@@ -206,12 +206,12 @@ def test_kafka_goes_away_and_comes_back(database, kafka, relay, name):
     one = relay(kafka.url("{topic}"))
     database.emit("k", 1, topic=name)
     database.until_empty()
-    kafka.kill()
+    kafka.pause()  # the campaign kills it
     for i in range(2, 102):
         database.emit(f"k{i % 3}", i, topic=name)
     until(lambda: one.metric("lag_events") == 100 and one.metric("lag_seconds") > 0.5, "the lag is told")
     assert database.dead() == []
-    kafka.start()
+    kafka.go_on()
     database.until_empty()
     total, _ = check_order(kafka.read(name))
     assert total == 101 and database.dead() == []
