@@ -57,6 +57,9 @@ int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job)
         return AMQP_STATUS_NO_MEMORY;
     }
     once__message_headers(message, "ce_", add_header, &table);
+    if (message->id.data != NULL && message->key.data != NULL) { /* AMQP has no place for it */
+        add_header(&table, (once_slice_t){"ce_partitionkey", 15}, message->key);
+    }
     properties.headers = (amqp_table_t){.num_entries = table.count, .entries = table.entries};
     if (message->id.data != NULL) {
         properties._flags |= AMQP_BASIC_MESSAGE_ID_FLAG;

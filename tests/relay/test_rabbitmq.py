@@ -22,6 +22,7 @@ def test_a_message(database, rabbitmq, relay, name):
     assert body == b'{"a": 1}' and properties.message_id == event and properties.delivery_mode == 2
     assert properties.content_type == "application/json" and properties.type == "placed"
     assert properties.headers["ce_id"] == event and properties.headers["ce_source"].startswith("urn:once:")
+    assert properties.headers["ce_partitionkey"] == "k"
     assert properties.headers["traceparent"] == "00-1-2-01" and delivery.routing_key == "orders.placed"
 
 
