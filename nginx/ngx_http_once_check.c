@@ -158,6 +158,15 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                once_recover_name(recover));
     }
 
+    if (recover == ONCE_TRANSACTIONAL
+        && ngx_strncmp(conf->store_url.data, "postgres", 8) != 0)
+    {
+        return ngx_http_once_refuse(cf, "\"once_recover %s\" needs a store "
+               "that the backend's own transaction can reach, which only "
+               "\"postgres://\" is; elsewhere write \"once_recover hold\"",
+               once_recover_name(recover));
+    }
+
     return NGX_CONF_OK;
 }
 

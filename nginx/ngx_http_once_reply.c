@@ -136,6 +136,28 @@ ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+/*
+ * The backend should have completed the record together with the effect. It
+ * did not: between the two is a moment in which a crash makes it run again.
+ */
+
+static void
+ngx_http_once_tell_apart(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    if (once_policy_recover(ctx->conf->policy) != ONCE_TRANSACTIONAL
+        || r->headers_out.status >= NGX_HTTP_BAD_REQUEST)
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                  "once: the backend answered %ui without once.complete() in "
+                  "its transaction: effect and record are apart "
+                  "(\"once_recover transactional\")",
+                  r->headers_out.status);
+}
+
+
 void
 ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 {
@@ -166,6 +188,7 @@ ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 
     if (ctx->guard->end == NGX_HTTP_ONCE_COMPLETING) {
         (void) ngx_http_once_add_expires(r, once_answer_record(answer));
+        ngx_http_once_tell_apart(r, ctx);
     }
 
     ngx_http_once_send_own(r, ctx);

@@ -147,12 +147,11 @@ ONCE_API ONCE_MUST_CHECK int once_pg_lock(struct pg_conn *conn, const char *natu
                                           once_error_t *err);
 
 /*
- * A key for a step that a third party does: the same for every attempt, another one for every record and step, and it reveals
- * nothing. Sends nothing. Unlike once_key_derive it needs not the key but the claim, and two scopes never get the same. Keys that
- * are used anew after their ttl give the same one again: a third party should not remember longer than that.
+ * A key for a step that a third party does: the same for every attempt, another one for every record and step, and for a later life
+ * of the same key. It reveals nothing. ONCE_E_STALE for a claim that was overtaken.
  */
-ONCE_API ONCE_MUST_CHECK int once_pg_derive(const char *claim, const char *step, once_key_t *key,
-                                            once_error_t *err);
+ONCE_API ONCE_MUST_CHECK int once_pg_derive(struct pg_conn *conn, const char *claim,
+                                            const char *step, once_key_t *key, once_error_t *err);
 
 /* ---------------------------------------------------------------------------------------------------------- messages */
 

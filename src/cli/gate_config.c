@@ -54,6 +54,23 @@ static void write_scope(FILE *out, const char *indent, const once__gate_scope_t 
     fprintf(out, "%sonce_scope %s%s;\n", indent, scope->value, scope->optional ? " optional" : "");
 }
 
+/* nginx takes the environment away from its workers. libpq looks there for what the URL leaves out: no password need stand in it. */
+static void write_environment(const once__gate_plan_t *plan, FILE *out)
+{
+    static const char *const names[] = {
+        "PGHOST",        "PGHOSTADDR", "PGPORT",           "PGDATABASE",
+        "PGUSER",        "PGPASSWORD", "PGPASSFILE",       "PGSERVICE",
+        "PGSERVICEFILE", "PGSSLMODE",  "PGSSLCERT",        "PGSSLKEY",
+        "PGSSLROOTCERT", "PGSSLCRL",   "PGCHANNELBINDING", "PGREQUIREPEER"};
+
+    if (strncmp(plan->store, "postgres", 8) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        fprintf(out, "env %s;\n", names[i]);
+    }
+}
+
 static void write_head(const once__gate_plan_t *plan, FILE *out)
 {
     fputs("# Made by \"once gate\" from its command line. It runs without it, too:\n"
@@ -70,6 +87,7 @@ static void write_head(const once__gate_plan_t *plan, FILE *out)
         fputs("user root root; # as it was started: the store is this user's\n", out);
     }
     write_directive(out, "", "load_module", plan->module);
+    write_environment(plan, out);
     fprintf(out, "\nevents {\n    worker_connections %u;\n}\n", plan->connections);
 }
 

@@ -6,8 +6,6 @@
 
 #include <once/postgres.h>
 
-#include "core/bytes.h"
-#include "core/token.h"
 #include "core/units.h"
 #include "door/statement.h"
 
@@ -78,20 +76,26 @@ void once_pg_step_free(once_pg_step_t *step)
     free(step);
 }
 
-int once_pg_derive(const char *claim, const char *step, once_key_t *key, once_error_t *err)
+int once_pg_derive(PGconn *conn, const char *claim, const char *step, once_key_t *key,
+                   once_error_t *err)
 {
-    char parent[2 * ONCE_ID_SIZE + 1];
-    uint8_t id[ONCE_ID_SIZE];
-    once__claim_ref_t ref;
+    once__params_t params = {0};
+    PGresult *rows;
     int code = once__demand_claim(claim, err);
 
     if (code != ONCE_OK) {
         return code;
     }
-    (void)once__token_read(claim, id, &ref);
-    once__hex(parent, id, sizeof(id));
-    return once_key_derive(once__slice(parent, strlen(parent)),
-                           once__slice(step, step != NULL ? strlen(step) : 0), key, err);
+    once__param_text(&params, claim);
+    once__param_text(&params, step);
+    code = once__statement(conn, "SELECT once.derive(claim => $1, step => $2)", &params, 1, &rows,
+                           err);
+    if (code == ONCE_OK) {
+        key->len = (size_t)PQgetlength(rows, 0, 0);
+        memcpy(key->text, PQgetvalue(rows, 0, 0), key->len + 1);
+        PQclear(rows);
+    }
+    return code;
 }
 
 int once_pg_lock(PGconn *conn, const char *natural_key, once_error_t *err)

@@ -253,7 +253,7 @@ static void a_relative_store_becomes_absolute(void **state)
     char folder[] = "/tmp/once gate %25 \"XXXXXX";
     char before[1024];
     char expected[160];
-    run_t named, fallback, variable;
+    run_t named, fallback, variable, server;
 
     assert_non_null(getcwd(before, sizeof(before)));
     assert_non_null(mkdtemp(folder));
@@ -265,6 +265,7 @@ static void a_relative_store_becomes_absolute(void **state)
     setenv("ONCE_STORE", "memory:shop", 1);
     variable = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
     unsetenv("ONCE_STORE");
+    server = run("gate", "--print-config", MODULE, UPSTREAM, "--store", "postgres:///shop", NULL);
     assert_int_equal(chdir(before), 0);
     assert_int_equal(rmdir(folder), 0);
 
@@ -275,6 +276,11 @@ static void a_relative_store_becomes_absolute(void **state)
     assert_has(fallback.out, "/once-data\";");
     assert_lacks(fallback.out, "/./");
     assert_has(variable.out, "once_store \"memory:shop\";");
+    /* What libpq takes from the environment reaches the workers; only libpq needs it. */
+    assert_has(server.out, "\nenv PGHOST;\n");
+    assert_has(server.out, "\nenv PGPASSWORD;\n");
+    assert_lacks(variable.out, "env ");
+    run_free(&server);
     run_free(&named);
     run_free(&fallback);
     run_free(&variable);

@@ -123,6 +123,18 @@ def test_lost_reply(paying, how):
     check(paying, "lost-" + how.replace(" ", "-"), after)
 
 
+def test_forgotten(paying):
+    """A backend that does not complete its record is told so; what it answers is recorded all the same."""
+    gate, upstream, database = paying
+    upstream.then(lambda exchange: exchange.respond(404, [], b"not even there"))
+    assert gate.post("forgotten-404").status == 404
+    assert not gate.nginx.log.find("without once.complete")
+    upstream.then(lambda exchange: exchange.respond(201, [], b"paid, and not recorded"))
+    assert gate.post("forgotten").body == b"paid, and not recorded"
+    gate.nginx.log.wait(r"\[warn\].*answered 201 without once.complete\(\)")
+    assert database.state("forgotten") == ("completed", 1)
+
+
 def test_client_leaves(paying):
     gate = paying[0]
     gone = Gate()

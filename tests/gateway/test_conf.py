@@ -40,7 +40,7 @@ GOOD = [
     "once_fingerprint exact;", "once_fingerprint json;", "once_fingerprint multipart;", "once_fingerprint none;",
     "once_ttl 1s;", "once_ttl 48h;", "once_ttl 30d;", "once_ttl 3600;",
     "once_lease 10ms;", "once_lease 30s;", "once_lease 5m;",
-    "once_recover retry;", "once_recover hold;", "once_recover transactional;",
+    "once_recover retry;", "once_recover hold;",
     "once_record all;", "once_record 2xx;", "once_record 2xx,3xx,4xx,!404;", "once_record 2xx 400-410 422;", "once_record 200;",
     "once_release none;", "once_release 401,403;", "once_release 401 503;",
     "once_wait off;", "once_wait 5s;", "once_wait 500ms max=100;",
@@ -228,6 +228,13 @@ def test_nothing_is_needed_where_once_is_off(prepare):
 ])
 def test_strict_policies_refuse_what_weakens_them(prepare, recover, rules, word):
     check_refused(prepare, [word, recover], f"once_recover {recover}; {rules}")
+
+
+def test_transactional_needs_what_a_transaction_can_reach(prepare):
+    for store in ("local:@directory@/x", "redis://127.0.0.1:9"):
+        check_refused(prepare, ["postgres://", "transactional"], f"once_recover transactional; once_store '{store}';")
+    for store in ("postgres://gateway@127.0.0.1:9/x", "postgresql://gateway@127.0.0.1:9/x"):
+        check_accepted(prepare, f"once_recover transactional; once_store '{store}';")
 
 
 def test_strict_policies_refuse_it_also_when_inherited(prepare):
