@@ -45,7 +45,8 @@ static enum MHD_Result respond(struct MHD_Connection *connection, int status, co
     }
     snprintf(seconds, sizeof(seconds), "%u", retry_after);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (status == 503) { /* what was done is recorded: there is no doubt, it may be posted again at once */
+    if (status ==
+        503) { /* what was done is recorded: there is no doubt, it may be posted again at once */
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
         MHD_add_response_header(response, "Once-Outcome", "retry");
     }
