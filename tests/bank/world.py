@@ -320,6 +320,12 @@ class World:
 # ------------------------------------------------------------------------------------------------------------ server
 
 
+def server_said(words):
+    """How often so far, in its log."""
+    with open(os.path.join(DIR, "log"), encoding="utf-8", errors="replace") as log:
+        return log.read().count(words)
+
+
 def server_pid():
     with open(os.path.join(DIR, "data", "postmaster.pid"), encoding="ascii") as file:
         return int(file.readline())
