@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION once.outbox_wake() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
 AS $$
 BEGIN
-    IF EXISTS (SELECT FROM once.relays WHERE asleep) THEN
+    IF EXISTS (SELECT FROM once.relays WHERE asleep AND seen + 3 * lease > clock_timestamp()) THEN
         PERFORM pg_notify('once_outbox', '');
     END IF;
 END

@@ -1,4 +1,5 @@
 """The relay with a real Kafka: what is in a message, order, nothing skipped, sharing, taking over, brokers that go away."""
+import re
 import signal
 import threading
 
@@ -239,13 +240,20 @@ def test_one_outbox_has_one_destination(database, kafka, relay, name):
     assert "one outbox has one destination" in "\n".join(second.text())
 
 
-def test_it_ends_when_empty_and_tells_its_progress(database, kafka, relay, name):
+def test_it_ends_when_empty(database, kafka, relay, name):
     kafka.create(name)
     database.emit_many(10, 3000, topic=name)
-    one = relay(kafka.url("{topic}"), "--until-empty", "--progress")
+    one = relay(kafka.url("{topic}"), "--until-empty")
     assert one.process.wait(60) == 0
     assert len(kafka.read(name)) == 3000 and one.said("ended")[0]["published"] == 3000
     assert database.run("SELECT * FROM once.relays") == []
+
+
+def test_progress(database, kafka, relay, name):
+    kafka.create(name)
+    one = relay(kafka.url("{topic}"), "--progress")
+    database.emit_many(10, 300, topic=name)
+    until(lambda: re.search(r"300 published, [0-9]+/s, 0 waiting", "\n".join(one.text())), "it tells how far it is")
 
 
 def test_what_cannot_be(database, relay):

@@ -1,0 +1,251 @@
+/*
+ * Parts of the relay, the publishers and the service that need no broker: logs, metrics, URLs, templates, signatures, snapshots.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "broker/publisher.h"
+#include "broker/signature.h"
+#include "relay/arrays.h"
+#include "relay/snapshot.h"
+#include "service/log.h"
+#include "service/metrics.h"
+
+static once_slice_t slice(const char *text)
+{
+    return (once_slice_t){text, strlen(text)};
+}
+
+/* ------------------------------------------------------------------------------------------------------------- log */
+
+static json_t *logged(once__log_level_t level, const once__field_t *fields)
+{
+    int ends[2];
+    char line[16384];
+    ssize_t len;
+    once__log_t log = {.program = "test", .level = ONCE__LOG_INFO};
+
+    assert_int_equal(pipe(ends), 0);
+    log.fd = ends[1];
+    once__log(&log, level, "said", fields);
+    close(ends[1]);
+    len = read(ends[0], line, sizeof(line));
+    close(ends[0]);
+    return len > 0 ? json_loadb(line, (size_t)len, 0, NULL) : NULL;
+}
+
+static void a_line_is_json_whatever_is_in_it(void **state)
+{
+    char longer[5000];
+    json_t *line =
+        logged(ONCE__LOG_WARN,
+               ONCE__FIELDS(once__field_slice("key", (once_slice_t){"a\"\\\n\x01\xff\xc3\xa4", 8}),
+                            once__field_number("n", -5), once__field_text("none", NULL)));
+
+    assert_string_equal(json_string_value(json_object_get(line, "key")),
+                        "a\"\\\n\x01\xef\xbf\xbd\xc3\xa4");
+    assert_int_equal(json_integer_value(json_object_get(line, "n")), -5);
+    assert_true(json_is_null(json_object_get(line, "none")));
+    assert_string_equal(json_string_value(json_object_get(line, "level")), "warn");
+    json_decref(line);
+    memset(longer, '\x02', sizeof(longer));
+    line = logged(ONCE__LOG_ERROR,
+                  ONCE__FIELDS(once__field_slice("a", (once_slice_t){longer, sizeof(longer)}),
+                               once__field_slice("b", (once_slice_t){longer, sizeof(longer)})));
+    assert_non_null(line); /* what does not fit is cut, not the line */
+    json_decref(line);
+    assert_null(logged(ONCE__LOG_DEBUG, NULL));
+}
+
+/* --------------------------------------------------------------------------------------------------------- metrics */
+
+static void metrics_as_text_and_json(void **state)
+{
+    static const int64_t bounds[] = {10, 100};
+    once__metrics_t *metrics = once__metrics_new();
+    once__metric_t *a = once__metrics_add(metrics, ONCE__COUNTER, "a_total", "A.", "k=\"x\"", 1);
+    once__metric_t *b = once__metrics_add(metrics, ONCE__GAUGE, "b_seconds", "B.", NULL, 0.001);
+    once__metric_t *c = once__metrics_add_histogram(metrics, "c", "C.", bounds, 2, 1);
+    char *text, *json;
+    char error[200];
+    json_t *parsed;
+
+    once__metric_count(a, 3);
+    once__metric_set(b, 1500);
+    once__metric_observe(c, 10);
+    once__metric_observe(c, 11);
+    once__metric_observe(c, 1000);
+    text = once__metrics_text(metrics);
+    assert_non_null(strstr(text, "# TYPE a_total counter\na_total{k=\"x\"} 3\n"));
+    assert_non_null(strstr(text, "b_seconds 1.5\n"));
+    assert_non_null(strstr(
+        text,
+        "c_bucket{le=\"10\"} 1\nc_bucket{le=\"100\"} 2\nc_bucket{le=\"+Inf\"} 3\nc_sum 1021\n"));
+    json = once__metrics_json(metrics);
+    parsed = json_loads(json, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(parsed, "a_total{k=\"x\"}")), 3);
+    json_decref(parsed);
+    free(text);
+    free(json);
+    assert_int_equal(once__metrics_serve(metrics, "localhost", error, sizeof(error)), -1);
+    assert_int_equal(once__metrics_serve(metrics, "127.0.0.1:99999", error, sizeof(error)), -1);
+    once__metrics_free(metrics);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- URLs */
+
+static void addresses(void **state)
+{
+    once__address_t a;
+    char error[200];
+
+    assert_int_equal(once__address_read(&a, "amqp://us%40er:p%3Ass@h:1,g/%2F/x%20y?k=v%26w&l=2",
+                                        error, sizeof(error)),
+                     0);
+    assert_string_equal(a.user, "us@er");
+    assert_string_equal(a.password, "p:ss");
+    assert_string_equal(a.hosts, "h:1,g");
+    assert_string_equal(a.raw_path, "%2F/x%20y");
+    assert_string_equal(a.path, "//x y");
+    assert_string_equal(once__address_param(&a, "k"), "v&w");
+    assert_string_equal(once__address_unknown(&a), "l");
+    once__address_free(&a);
+    assert_int_equal(once__address_read(&a, "https://h/p?anything&goes=%zz", error, sizeof(error)),
+                     0);
+    assert_string_equal(a.raw_query, "anything&goes=%zz");
+    once__address_free(&a);
+    static const char *const bad[] = {"kafka:/h",      "kafka://",          "kafka:///t",
+                                      "kafka://h/%zz", "kafka://u:%00@h/t", "kafka://h/t?x"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(once__address_read(&a, bad[i], error, sizeof(error)), -1);
+        once__address_free(&a);
+    }
+}
+
+static void templates(void **state)
+{
+    once__message_t message = {.topic = slice("a/b"), .type = slice("t"), .key = slice("k y")};
+    char out[32];
+
+    assert_int_equal(once__template_fill("x.{topic}-{type}{key}", &message, 0, out, sizeof(out)),
+                     0);
+    assert_string_equal(out, "x.a/b-tk y");
+    assert_int_equal(once__template_fill("/{topic}?k={key}", &message, 1, out, sizeof(out)), 0);
+    assert_string_equal(out, "/a%2Fb?k=k%20y");
+    assert_int_equal(once__template_fill("{topic}", &message, 0, out, 4), -1);
+    message.topic = (once_slice_t){"a\0b", 3};
+    assert_int_equal(once__template_fill("{topic}", &message, 0, out, sizeof(out)), -1);
+    assert_null(once__template_wrong("plain {topic} {key}{type}"));
+    assert_non_null(once__template_wrong("{nothing}"));
+    assert_non_null(once__template_wrong("}"));
+    assert_non_null(once__template_wrong("{topic"));
+}
+
+/* ------------------------------------------------------------------------------------------------------ signatures */
+
+static void write_secret(char *path, const char *text, mode_t mode)
+{
+    int fd = mkstemp(path);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    assert_int_equal(fchmod(fd, mode), 0);
+    close(fd);
+}
+
+static void signatures(void **state)
+{
+    static const struct {
+        const char *text;
+        mode_t mode;
+        int good;
+    } cases[] = {{"sixteen bytes ok\n", 0600, 1},
+                 {"sixteen bytes ok\r\n\nanother of sixteen", 0400, 1},
+                 {"sixteen bytes ok\n", 0640, 0},
+                 {"too short\n", 0600, 0},
+                 {"", 0600, 0},
+                 {"1234567890123456\n1234567890123456\n1234567890123456\n1234567890123456\n"
+                  "1234567890123456\n",
+                  0600, 0}};
+    char error[300], header[512];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char path[] = "/tmp/once-secret-XXXXXX";
+        once__signer_t *signer;
+        write_secret(path, cases[i].text, cases[i].mode);
+        signer = once__signer_open(path, error, sizeof(error));
+        assert_int_equal(signer != NULL, cases[i].good);
+        if (signer != NULL) {
+            assert_int_equal(once__sign(signer, slice("body"), header, sizeof(header)), 0);
+            assert_int_equal(strncmp(header, "t=", 2), 0);
+            assert_int_equal(once__sign(signer, slice("body"), header, 20), -1);
+        }
+        once__signer_free(signer);
+        unlink(path);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ snapshots, arrays */
+
+static void snapshots(void **state)
+{
+    const char *at = NULL;
+
+    assert_int_equal(once__snapshot_xmax("731:740:"), 740);
+    assert_int_equal(once__snapshot_xmax("nonsense"), 0);
+    assert_int_equal(once__snapshot_next("731:740:", &at), 0);
+    at = NULL;
+    assert_int_equal(once__snapshot_next("731:740:731,735,18446744073709551614", &at), 731);
+    assert_int_equal(once__snapshot_next("", &at), 735);
+    assert_true(once__snapshot_next("", &at) == UINT64_MAX - 1);
+    assert_int_equal(once__snapshot_next("", &at), 0);
+}
+
+static void arrays(void **state)
+{
+    once__array_t array = {0};
+
+    once__array_text(&array);
+    assert_string_equal(once__array_text_end(&array), "{}");
+    once__array_text(&array);
+    once__array_text_number(&array, -1);
+    once__array_text_number(&array, INT64_MAX);
+    assert_string_equal(once__array_text_end(&array), "{-1,9223372036854775807}");
+    once__array_text(&array);
+    once__array_text_string(&array, "a\"\\", 3);
+    once__array_text_string(&array, "", 0);
+    assert_string_equal(once__array_text_end(&array), "{\"a\\\"\\\\\",\"\"}");
+    once__array_start(&array, ONCE__OID_INT8);
+    for (int64_t i = 0; i < 1000; i++) {
+        once__array_put_int8(&array, i);
+    }
+    assert_int_equal(array.len, 20 + 1000 * 12);
+    assert_memory_equal(array.data, "\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\x03\xe8\0\0\0\1\0\0\0\x08", 24);
+    assert_int_equal(once__get_int8(array.data + 20 + 12 * 999 + 4), 999);
+    once__array_free(&array);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_is_json_whatever_is_in_it),
+        cmocka_unit_test(metrics_as_text_and_json),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(templates),
+        cmocka_unit_test(signatures),
+        cmocka_unit_test(snapshots),
+        cmocka_unit_test(arrays),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
