@@ -59,6 +59,11 @@ class Database:
         self.run("SELECT count(once.emit(%s, 'key' || i %% %s, 'placed', convert_to(rpad(i::text, %s), 'UTF8')))"
                  " FROM generate_series(%s, %s) AS i", topic, keys, max(size, 8), first, first + count - 1)
 
+    def neighbours(self, count):
+        """Keys of one group: what becomes of one of them can disturb the others."""
+        return [key for key, in self.run("SELECT 'key' || i FROM generate_series(1, 10000) AS i"
+                                         " WHERE hashtextextended('key' || i, 0) & 63 = 5 LIMIT %s", count)]
+
     def waiting(self):
         return self.one("SELECT count(*) FROM once.outbox")
 

@@ -63,8 +63,9 @@ def test_transactions_that_commit_out_of_sequence(database, kafka, relay, name):
     kafka.create(name)
     relay(kafka.url("{topic}"))
     slow = database.connect()
-    low = database.emit("a", 1, topic=name, connection=slow)
-    high = [database.emit("b", 1, topic=name), database.emit("c", 1, topic=name)]
+    keys = database.neighbours(3)
+    low = database.emit(keys[0], 1, topic=name, connection=slow)
+    high = [database.emit(key, 1, topic=name) for key in keys[1:]]
     until(lambda: len(kafka.read(name)) == 2, "the others are published")
     slow.commit()
     slow.close()
@@ -77,19 +78,20 @@ def test_a_long_transaction_beside_short_ones(database, kafka, relay, name):
     kafka.create(name)
     relay(kafka.url("{topic}"))
     long = database.connect()
-    early = [database.emit("long", i, topic=name, connection=long) for i in (1, 2)]
+    key, *others = database.neighbours(8)
+    early = [database.emit(key, i, topic=name, connection=long) for i in (1, 2)]
     for i in range(1, 301):
-        database.emit(f"short{i % 7}", i, topic=name)
+        database.emit(others[i % 7], i, topic=name)
         if i % 100 == 0:
             until(lambda: len(kafka.read(name)) == i, "the short ones are published")  # noqa: B023
-    early.append(database.emit("long", 3, topic=name, connection=long))
+    early.append(database.emit(key, 3, topic=name, connection=long))
     long.commit()
-    early.append(database.emit("long", 4, topic=name))
+    early.append(database.emit(key, 4, topic=name))
     long.close()
     database.until_empty()
     messages = kafka.read(name)
     assert check_order(messages) == (304, 0)
-    assert [headers(m)["ce_id"] for m in messages if m.key() == b"long"] == early
+    assert [headers(m)["ce_id"] for m in messages if m.key() == key.encode()] == early
 
 
 def test_keys_stay_in_order_while_many_emit(database, kafka, relay, name):
