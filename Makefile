@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 export BUILD
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run run-bank test check bench soak install clean
+.PHONY: help deps build run run-bank run-shop test check bench soak install clean
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -28,6 +28,10 @@ run: deps ## a backend behind the gate, and what to type to see it work (PORT=80
 run-bank: deps ## a bank on a PostgreSQL of its own behind the gate, and what to type to see it work (PORT=8080)
 	@scripts/build $(BUILD) --product example_bank
 	@scripts/run-bank
+
+run-shop: deps ## bank, relay, broker, consumers and notify: a purchase from end to end (BROKER=kafka, MAIL=hold)
+	@scripts/build $(BUILD) --product example_bank example_notify
+	@scripts/run-shop
 
 test: deps ## all tests; the last line counts them
 	@scripts/test

@@ -24,6 +24,7 @@ class Mail:
         self.to = parsed["To"]
         self.subject = parsed["Subject"]
         self.text = parsed.get_content()
+        self.at = time.monotonic()  # when it came into the box
 
 
 class MailServer:
@@ -70,6 +71,13 @@ class MailServer:
         self.controller.stop()
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A client that was killed is nothing to talk about."""
+
+
 class Provider:
     """`answers`: statuses in place of 202, one for each request; 0: no answer, the connection is closed. `after`: called with the
     message of each request, before it is answered."""
@@ -82,8 +90,7 @@ class Provider:
         self.answers = []
         self.after = lambda message: None
         self.changed = threading.Condition()
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), self.handler())
-        self.server.daemon_threads = True
+        self.server = Server(("127.0.0.1", port), self.handler())
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/messages"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()
