@@ -161,6 +161,13 @@ static void notice(void *data, const PGresult *result)
     }
 }
 
+void once__pg_complain(PGconn *conn, const char *what)
+{
+    const char *text = conn != NULL ? PQerrorMessage(conn) : "out of memory";
+
+    once__cli_say("%s: %.*s", what, (int)strcspn(text, "\n"), text);
+}
+
 int once__pg_connect(const char *url, PGconn **conn)
 {
     char *text;
@@ -174,8 +181,7 @@ int once__pg_connect(const char *url, PGconn **conn)
     *conn = text != NULL ? PQconnectdb(text) : NULL;
     free(text);
     if (*conn == NULL || PQstatus(*conn) != CONNECTION_OK) {
-        once__cli_say("cannot connect: %s",
-                      *conn != NULL ? PQerrorMessage(*conn) : "out of memory");
+        once__pg_complain(*conn, "cannot connect");
         PQfinish(*conn);
         *conn = NULL;
         return ONCE__CLI_STORE;
@@ -191,7 +197,7 @@ int once__pg_run(PGconn *conn, const char *what, const char *statements)
     int good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 
     if (!good) {
-        once__cli_say("%s: %s", what, PQerrorMessage(conn));
+        once__pg_complain(conn, what);
     }
     PQclear(result);
     return good ? 0 : -1;
@@ -203,7 +209,7 @@ char *once__pg_ask(PGconn *conn, const char *query)
     char *text = NULL;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__cli_say("%s", PQerrorMessage(conn));
+        once__pg_complain(conn, "cannot ask");
     } else if (PQntuples(result) > 0) {
         text = strdup(PQgetvalue(result, 0, 0));
     }

@@ -34,6 +34,9 @@ char *once__pg_libpq_url(const char *url);
 /* Connects; parameters of the URL that are not libpq's are left out. ONCE__CLI_OK, or an exit code after saying why not. */
 int once__pg_connect(const char *url, PGconn **conn);
 
+/* Says the first line of the server's or libpq's last complaint, with `what` before it. conn may be NULL. */
+void once__pg_complain(PGconn *conn, const char *what);
+
 /* Runs statements; says what went wrong, with `what` before it. 0 or -1. */
 int once__pg_run(PGconn *conn, const char *what, const char *statements);
 

@@ -23,7 +23,8 @@ static const char query[] =
     "                             FROM once.versions) "
     "UNION ALL SELECT 'roles', (SELECT coalesce(string_agg(rolname, ' ' ORDER BY rolname), 'none') "
     "FROM pg_roles "
-    "                           WHERE rolname IN ('once_gateway', 'once_application')) "
+    "                           WHERE rolname IN ('once_gateway', 'once_application', "
+    "'once_relay')) "
     "UNION ALL SELECT 'secrets', CASE WHEN EXISTS (SELECT FROM once.secrets) THEN 'present' ELSE "
     "'none yet' END "
     "UNION ALL SELECT 'records', (SELECT greatest(n_live_tup, 0)::text FROM pg_stat_all_tables "
@@ -67,7 +68,7 @@ static int print_all(PGconn *conn, int json)
     int code = ONCE__CLI_OK;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__cli_say("cannot look: %s", PQerrorMessage(conn));
+        once__pg_complain(conn, "cannot look");
         code = ONCE__CLI_STORE;
     } else if (json) {
         code = print_json(result);
