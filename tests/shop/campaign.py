@@ -166,8 +166,8 @@ def run(directory, broker, seconds, seed):
     starting, killing, settling = (after - before for before, after in zip(clock, clock[1:]))
     kills = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
     print(f"started in {starting:.0f} s, killed for {killing:.0f} s, settled in {settling:.0f} s; {len(transfers)} transfers, "
-          f"{sum(counts.values())} kills ({kills}); under retry {found.extra} extra mails; under hold {found.missing} mails missing, "
-          f"{found.doubtful} records in doubt")
+          f"{sum(counts.values())} kills ({kills}); under retry {found.extra} extra mails; under hold {found.missing} mails "
+          f"missing, {found.doubtful} records in doubt")
 
 
 def main():
