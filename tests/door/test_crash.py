@@ -42,6 +42,18 @@ def connection_breaks(s, stop):
     stop.cut()
 
 
+def gateway_hears_no_more(s, stop):
+    """Its connection to the backend breaks, the backend goes on."""
+    s.link.cut()
+    stop.go()
+
+
+def gateways_sessions_end(s, stop):
+    """Of all stacks: the others must not mind."""
+    s.database.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gateway'")
+    stop.go()
+
+
 def session_ends(s, stop):
     s.database.rows("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", s.wire.name)
     stop.go()
@@ -58,7 +70,8 @@ def gate_dies(s, stop):
     stop.go()
 
 
-FAILURES = [backend_dies, backend_dies_behind, connection_breaks, session_ends, worker_dies, gate_dies]
+FAILURES = [backend_dies, backend_dies_behind, connection_breaks, gateway_hears_no_more, session_ends, gateways_sessions_end,
+            worker_dies, gate_dies]
 FEW = [("in the transaction", backend_dies), ("COMMIT under way", backend_dies_behind), ("committed, not told", worker_dies)]
 
 
@@ -149,3 +162,28 @@ def test_stopped_in_its_transaction(stacks):
     again.go()
     s.check_paid_once(answer)
     assert s.database.state(s.key) == ("completed", 2)
+
+
+@pytest.mark.parametrize("text, epoch", [(b"COMMIT\0", 1), (b"once.renew", 2)])
+def test_gateway_stands_still(stacks, text, epoch):
+    """For longer than the lease, while another gateway is asked. When it goes on, its client gets what the record says: what its
+    backend had committed, or what another one did, in whose favour its own was refused."""
+    s = stacks.get()
+    other = stacks.gate(s.link)
+    stop = s.wire.stop_at(text)
+    finish = s.start()
+    stop.wait()
+    worker, = s.gateway.nginx.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        s.gateway.store.wait_lease_over(s.key)
+        if epoch == 1:
+            stop.go()
+        answer = other.post(s.key, s.body(), "/payments")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert answer.status == 201 and s.database.state(s.key) == ("completed", epoch)
+    stop.go()
+    first = finish()
+    assert first.status == 201 and first.body == answer.body
+    s.check_paid_once(first)
