@@ -70,7 +70,7 @@ def test_ten_minutes():
 
     def ported(text):
         return re.sub("3000|8080", lambda match: ports[match.group()], text).replace("python3 ex", "/usr/bin/python3 ex") \
-            .replace("lease=3s", "lease=1s")
+            .replace("lease=3s", "lease=2s")
 
     shell = Shell()
     try:

@@ -100,6 +100,7 @@ def test_zombie(stack, language):
     stop.wait()
     s.gateway.nginx.kill_worker()
     finish()
+    s.database.end_lease(s.key)
     answer = s.retry()
     assert s.database.state(s.key) == ("completed", 2)
     second = s.wire.stop_at(b"once.renew")

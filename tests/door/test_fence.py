@@ -84,6 +84,7 @@ def zombie(s):
     stop.wait()
     s.gateway.nginx.kill_worker()
     finish()
+    s.database.end_lease(s.key)
     s.retry()
     # Until it is through with it, or was refused and comes again.
     through, again = s.link.stop_at(b"HTTP/1.1 ", back=True), s.wire.stop_at(b"once.renew")

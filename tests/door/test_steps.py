@@ -68,6 +68,7 @@ def killed(payouts, gap):
     stop.cut()
     s.backend.start()
     finish()
+    s.database.end_lease(s.key)
     payouts.check(s.retry())
     assert payouts.provider.total == asked, f"{gap}: the provider was asked {payouts.provider.total} times"
 
@@ -80,6 +81,7 @@ def overtaken(payouts, _):
     stop.wait()
     s.gateway.nginx.kill_worker()
     finish()
+    s.database.end_lease(s.key)
     answer = s.retry()
     assert s.database.state(s.key) == ("completed", 2)
     late = s.wire.stop_at(b"'transferred'")
