@@ -2,7 +2,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 
@@ -40,6 +39,12 @@ class Shell:
                 raise Timeout(f"{text} did not end; it printed:\n" + "".join(self.lines[begin:]))
             return "".join(self.lines[begin:])
 
+    def wait(self, text, count=1):
+        """For what a program in the background says."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: "".join(self.lines).count(text) >= count, PATIENCE * 2):
+                raise Timeout(f"nobody said {text!r}; what was said:\n" + "".join(self.lines))
+
     def close(self):
         try:
             os.killpg(self.process.pid, signal.SIGTERM)
@@ -52,14 +57,6 @@ def free_port():
     name, sock = refusing_address()
     sock.close()
     return name.split(":")[1]
-
-
-def listens(port):
-    try:
-        socket.create_connection(("127.0.0.1", int(port)), 1).close()
-        return True
-    except OSError:
-        return False
 
 
 def test_ten_minutes():
@@ -76,19 +73,18 @@ def test_ten_minutes():
     try:
         shell.run(database)
         shell.run(ported(backend))
-        until(lambda: listens(ports["3000"]), "the backend")
+        shell.wait("listening on")
         shell.run(ported(gate))
-        until(lambda: listens(ports["8080"]), "the gate")
+        shell.wait("once gate: ready")
         said = shell.run(ported(pay))
         assert said.count("HTTP/1.1 201") == 2 and said.count("Idempotent-Replayed: true") == 1, said
         assert said.count("12.50 |") == 1 and re.search(r"k-1 +\| completed +\| +1 \| +201", said), said
         shell.run(ported(smash))
         head, tail = ported(repeat).split("sleep 6\n")  # by hand one waits; here one looks
         shell.run(head)
-        until(lambda: listens(ports["3000"]), "the second backend")
+        shell.wait("listening on", 2)
         request, look = tail.split("\n", 1)
-        said = ""
-        until(lambda: "HTTP/1.1 201" in (shell.run(request)), "the second attempt")
+        until(lambda: "HTTP/1.1 201" in shell.run(request), "the second attempt")
         said = shell.run(look)
         assert len(re.findall(r"o-2 +\| +5.00", said)) == 1, said
         assert re.search(r"k-2 +\| completed +\| +2 \| +201", said), said
