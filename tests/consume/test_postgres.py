@@ -1,0 +1,112 @@
+"""With PostgreSQL: as the store, completed by the handler in its own transaction, and for consumers that own their transaction."""
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psycopg2
+import pytest
+
+from harness import BUILD, SOURCE, event, until
+from test_kafka import wait_caught_up
+
+URL = os.environ.get("ONCE_PG_URL")
+TARGETS = (8, 25, 45, 60) if os.environ.get("CONSUME_SOAK") else (25, 60)  # so many invoices, then it is killed
+pytestmark = pytest.mark.skipif(URL is None, reason="tests/postgres/with-server starts the server")
+
+
+@pytest.fixture
+def database():
+    connection = psycopg2.connect(URL)
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS invoices (id bigserial, event text NOT NULL, body text NOT NULL)")
+        cursor.execute("TRUNCATE invoices")
+    yield connection
+    connection.close()
+
+
+def query(database, text, *values):
+    with database.cursor() as cursor:
+        cursor.execute(text, values or None)
+        return cursor.fetchall() if cursor.description else None
+
+
+def test_store_is_killed(kafka, name, handler, consume):
+    """Nothing is started and nothing is acknowledged without the record; what is known is written when it is back."""
+    kafka.create(name, 1)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if request.key != "event-0" or gate.wait(60) else 500
+    kafka.produce(name, [event(i, key=f"k{i}") for i in range(40)])
+    one = consume(kafka.url(name, group=name), "--concurrency", "4", "--lease", "2s", store=URL + "&store_timeout=1s")
+    handler.wait(5)
+    control = os.environ["ONCE_PG_CTL"].split()
+    subprocess.run([*control, "-m", "immediate", "stop"], check=True, stdout=subprocess.DEVNULL)
+    gate.set()  # the outcome of the first is known while the store is away
+    kafka.produce(name, [event(i, key=f"k{i}") for i in range(30, 60)])
+    one.wait_metric("store_errors_total", 1)
+    subprocess.run([*control, "start"], check=True, stdout=subprocess.DEVNULL)
+    one.wait_metric("handled_total", 60)
+    wait_caught_up(kafka, name, name)
+    again = {key for key in handler.keys() if handler.count(key) > 1}
+    assert {f"event-{i}" for i in range(60)} == set(handler.keys())
+    assert len(again) <= 4, f"repeated: {again}: only what was at the handler when its lease ran out"
+
+
+def test_handler_completes_in_its_own_transaction(kafka, name, handler, consume, database):
+    """Whatever it answers after that: it is done, once."""
+    kafka.create(name, 1)
+    answers = {"dies": None, "fails": 500, "well": 204}
+
+    def answer(request):
+        connection = psycopg2.connect(URL)
+        with connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO invoices (event, body) VALUES (%s, 'x')", (request.key,))
+            cursor.execute("SELECT once.complete(%s, 200, NULL, NULL)", (request.headers["Once-Claim"],))
+        connection.close()
+        return answers[request.key]
+
+    handler.answer = answer
+    kafka.produce(name, [event(key) for key in answers] * 2)
+    one = consume(kafka.url(name, group=name), "--recover", "transactional", "--lease", "1s", store=URL)
+    wait_caught_up(kafka, name, name)
+    assert sorted(query(database, "SELECT event FROM invoices")) == [("dies",), ("fails",), ("well",)]
+    assert one.metric("handled_total") == 3 and one.metric("duplicates_total") == 3
+    assert sorted(handler.keys()) == ["dies", "fails", "well"]
+
+
+@pytest.mark.parametrize("language", ["c", "python"])
+def test_wolverine_1677_business_row_and_inbox_row_commit_together(kafka, name, database, language):
+    """The inbox row in a transaction of its own loses or repeats the business row when the consumer dies in between. Here the
+    consumer is killed, and a trigger fails some inserts: each event has one invoice, and none without the other."""
+    program = [f"{BUILD}/examples/example_invoices"] if language == "c" else \
+        [sys.executable, f"{SOURCE}/examples/consumers/python/invoices.py"]
+    query(database, """
+        CREATE SEQUENCE IF NOT EXISTS attempts;
+        CREATE OR REPLACE FUNCTION fail_some() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF nextval('attempts') % 7 = 0 THEN RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'now and then'; END IF;
+            RETURN NEW;
+        END $$;
+        DROP TRIGGER IF EXISTS fails ON invoices;
+        CREATE TRIGGER fails BEFORE INSERT ON invoices FOR EACH ROW EXECUTE FUNCTION fail_some()""")
+    kafka.create(name, 1)
+    kafka.produce(name, [event(i) for i in range(60)] * 2)
+    child = None
+    try:
+        for target in TARGETS:
+            child = subprocess.Popen([*program, kafka.servers, name, name, URL], stderr=subprocess.DEVNULL)
+            until(lambda: query(database, "SELECT count(*) FROM invoices")[0][0] >= target, f"{target} invoices")
+            if target < 60:
+                child.send_signal(signal.SIGKILL)
+                child.wait()
+        wait_caught_up(kafka, name, name)
+    finally:
+        child.kill()
+        child.wait()
+        query(database, "DROP TRIGGER fails ON invoices")
+    rows = query(database, "SELECT event, count(*) FROM invoices GROUP BY event")
+    assert sorted(rows) == sorted((f"event-{i}", 1) for i in range(60))
+    inbox = query(database, "SELECT message_id FROM once.inbox WHERE subscriber = %s", name)
+    assert sorted(inbox) == sorted((f"event-{i}",) for i in range(60))
