@@ -54,7 +54,7 @@ static void write_scope(FILE *out, const char *indent, const once__gate_scope_t 
     fprintf(out, "%sonce_scope %s%s;\n", indent, scope->value, scope->optional ? " optional" : "");
 }
 
-/* nginx takes the environment away from its workers. libpq looks there for what the URL leaves out: no password need stand in it. */
+/* nginx takes the environment away from its workers, and libpq looks there for what the URL leaves out, such as a password. */
 static void write_environment(const once__gate_plan_t *plan, FILE *out)
 {
     static const char *const names[] = {
