@@ -2,7 +2,7 @@
 """The shop's books: a handler for once consume that owns a database. Each transfer becomes one row, in the same transaction as the
 row of the inbox that says so: once.accept is true once for each event id, whatever is delivered, retried or killed.
 
-    books.py IP:PORT DATABASE
+    books.py IP:PORT DATABASE      the table has to be there: TABLE is how it is made
 """
 import http.server
 import json
@@ -60,8 +60,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def main():
     host, port = sys.argv[1].split(":")
-    with psycopg2.connect(sys.argv[2]) as connection, connection.cursor() as cursor:
-        cursor.execute(TABLE)
     server = http.server.ThreadingHTTPServer((host, int(port)), Handler)
     server.daemon_threads = True
     server.database = sys.argv[2]

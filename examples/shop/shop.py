@@ -20,6 +20,7 @@ ONCE = os.path.join(BUILD, "once")
 EXAMPLES = os.path.join(SOURCE, "examples")
 sys.path[:0] = [HERE, os.path.join(EXAMPLES, "notify"), os.path.join(SOURCE, "tests", "support")]
 
+import books  # noqa: E402
 import outside  # noqa: E402
 from brokers import Kafka, RabbitMQ, free_port  # noqa: E402
 from parts import Part, Postgres, Supervisor, until  # noqa: E402
@@ -122,8 +123,9 @@ class Shop:
     # ------------------------------------------------------------------------------------------- starting and ending
 
     def start(self):
-        subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", os.path.join(EXAMPLES, "bank", "schema.sql")],
-                       check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        schema = os.path.join(EXAMPLES, "bank", "schema.sql")
+        subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", schema, "-c", books.TABLE], check=True,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         subprocess.run([ONCE, "stats", self.database], check=True, stdout=subprocess.DEVNULL)  # makes its secrets
         self.broker.start([notifier.name for notifier in self.notifiers] + ["books"])
         for part in self.parts:

@@ -26,7 +26,7 @@ from brokers import Missing  # noqa: E402
 import truth  # noqa: E402
 
 PAYERS = 4
-SETTLE = 120  # seconds after the last kill: leases and sessions end, backlogs drain
+SETTLE = 240  # seconds after the last kill: leases and sessions end, backlogs drain
 
 TEMPLATES = {
     "users": "/from",
