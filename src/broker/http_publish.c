@@ -11,14 +11,12 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "broker/http_headers.h"
 #include "broker/publisher.h"
-#include "broker/signature.h"
 
-#define URL_MAX       4096
-#define CONNECT_MS    10000L
-#define LINE_MAX_LEN  2048 /* of a header; longer ones are left out */
-#define EVENTS        32
-#define SIGNATURE_MAX 512
+#define URL_MAX    4096
+#define CONNECT_MS 10000L
+#define EVENTS     32
 
 typedef struct request {
     struct request *next; /* free ones */
@@ -76,106 +74,6 @@ static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
 
 /* ---------------------------------------------------------------------------------------------------------- sending */
 
-static int is_token(once_slice_t name)
-{
-    const char *at = name.data;
-
-    for (size_t i = 0; i < name.len; i++) {
-        if (strchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
-                   at[i]) == NULL ||
-            at[i] == '\0') {
-            return 0;
-        }
-    }
-    return name.len > 0;
-}
-
-/* What describes the request itself is ours to say. */
-static int is_ours(once_slice_t name)
-{
-    static const char *const names[] = {"content-type",
-                                        "content-length",
-                                        "host",
-                                        "transfer-encoding",
-                                        "connection",
-                                        "expect",
-                                        "upgrade",
-                                        "te",
-                                        "trailer",
-                                        "keep-alive",
-                                        "idempotency-key",
-                                        "once-signature",
-                                        "proxy-authorization",
-                                        "proxy-connection"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (name.len == strlen(names[i]) && strncasecmp(name.data, names[i], name.len) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* Control bytes, and those that are no ASCII, are percent-encoded. */
-static void add_line(request_t *request, once_slice_t name, once_slice_t value)
-{
-    char line[LINE_MAX_LEN];
-    const unsigned char *bytes = value.data;
-    struct curl_slist *longer;
-    size_t len = 0;
-
-    if (name.len + 3 * value.len + 4 > sizeof(line)) {
-        return;
-    }
-    memcpy(line, name.data, name.len);
-    len = name.len;
-    line[len++] = ':';
-    line[len++] = ' ';
-    for (size_t i = 0; i < value.len; i++) {
-        if (bytes[i] < 0x20 || bytes[i] >= 0x7f) {
-            len += (size_t)sprintf(line + len, "%%%02X", (unsigned)bytes[i]);
-        } else {
-            line[len++] = (char)bytes[i];
-        }
-    }
-    line[len] = '\0';
-    longer = curl_slist_append(request->headers, line);
-    request->headers = longer != NULL ? longer : request->headers;
-}
-
-static void add_named(request_t *request, const char *name, once_slice_t value)
-{
-    add_line(request, (once_slice_t){name, strlen(name)}, value);
-}
-
-static void add_header(void *data, once_slice_t name, once_slice_t value)
-{
-    if (is_token(name) && !is_ours(name)) {
-        add_line(data, name, value);
-    }
-}
-
-static int make_headers(http_t *http, request_t *request, const once__message_t *message)
-{
-    char signature[SIGNATURE_MAX];
-
-    curl_slist_free_all(request->headers);
-    request->headers = NULL;
-    add_named(request, "Content-Type", once__message_content_type(message));
-    if (message->id.data != NULL) {
-        add_named(request, "Idempotency-Key", message->id);
-    }
-    once__message_headers(message, "ce-", add_header, request);
-    add_named(request, "Expect", (once_slice_t){"", 0});
-    if (http->signer != NULL) {
-        if (once__sign(http->signer, message->payload, signature, sizeof(signature)) != 0) {
-            return -1;
-        }
-        add_named(request, "Once-Signature", (once_slice_t){signature, strlen(signature)});
-    }
-    return request->headers != NULL ? 0 : -1;
-}
-
 static void set_options(http_t *http, request_t *request, const char *url, once_slice_t body)
 {
     CURL *easy = request->easy;
@@ -224,7 +122,9 @@ static int http_publish(once__publisher_t *base, const once__message_t *message,
         return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
                                          "its topic, type or key makes the URL too long");
     }
-    if (make_headers(http, request, message) != 0) {
+    curl_slist_free_all(request->headers);
+    request->headers = once__http_headers(message, http->signer);
+    if (request->headers == NULL) {
         return -1;
     }
     set_options(http, request, url, message->payload);

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "broker/kafka_producer.h"
 #include "broker/publisher.h"
 
 #define TOPIC_MAX 1024 /* Kafka's own limit is 249 */
@@ -36,108 +37,19 @@ typedef struct kafka {
     int alone; /* a suspect is under way */
 } kafka_t;
 
-/* What the promises rest on is not the user's to change. */
-static const char *const fixed[] = {
-    "enable.idempotence",
-    "acks",
-    "request.required.acks",
-    "message.timeout.ms",
-    "delivery.timeout.ms",
-    "enable.gapless.guarantee",
-    "max.in.flight",
-    "max.in.flight.requests.per.connection",
-    "retries",
-    "message.send.max.retries",
-    "enable.ssl.certificate.verification",
-    "ssl.endpoint.identification.algorithm",
-    "transactional.id",
-    "bootstrap.servers",
-    "metadata.broker.list",
-    "plugin.library.paths",
-};
-
-static const char *const settings[][2] = {
-    {"enable.idempotence", "true"},
-    {"enable.gapless.guarantee", "true"},
-    {"message.timeout.ms", "0"},
-    {"linger.ms", "0"},
-    {"partitioner", "murmur2_random"}, /* the same partition that Java's producer would choose */
-    {"batch.num.messages", "10000"},
-    {"queue.buffering.max.messages", "200000"},
-    {"ssl.endpoint.identification.algorithm", "https"},
-    {"socket.keepalive.enable", "true"},
-    {"reconnect.backoff.max.ms", "2000"},
-    {"client.id", "once"},
-};
-
-static void no_log(const rd_kafka_t *producer, int level, const char *facility, const char *text)
-{
-}
-
 /* ------------------------------------------------------------------------------------------------------- the producer */
-
-static int set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error, size_t size)
-{
-    char why[300];
-
-    if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK) {
-        return 0;
-    }
-    /* librdkafka's sentence would show the value, which may be a password. */
-    snprintf(error, size, "Kafka's property %s cannot be set like that", name);
-    return -1;
-}
-
-static int is_fixed(const char *name)
-{
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-        if (strcmp(name, fixed[i]) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const char *ca_file,
-                   char *error, size_t size)
-{
-    int bad = set(conf, "bootstrap.servers", address->hosts, error, size);
-
-    for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
-        bad = set(conf, settings[i][0], settings[i][1], error, size);
-    }
-    if (!bad && address->user != NULL) {
-        bad = set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
-              set(conf, "sasl.username", address->user, error, size) != 0 ||
-              set(conf, "sasl.password", address->password != NULL ? address->password : "", error,
-                  size) != 0;
-    }
-    if (!bad && ca_file != NULL) {
-        bad = set(conf, "ssl.ca.location", ca_file, error, size);
-    }
-    for (size_t i = 0; !bad && i < address->param_count; i++) {
-        if (is_fixed(address->params[i].name)) {
-            snprintf(error, size, "Kafka's property %s is not to be changed",
-                     address->params[i].name);
-            return -1;
-        }
-        bad = set(conf, address->params[i].name, address->params[i].value, error, size);
-    }
-    return bad ? -1 : 0;
-}
 
 static int start(kafka_t *kafka, const once__address_t *address, char *error, size_t size)
 {
     static const uint64_t one = 1;
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_t *conf =
+        once__kafka_producer_conf(address, kafka->base.options.ca_file, error, size);
     char why[300];
 
-    rd_kafka_conf_set_log_cb(conf, no_log);
-    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
-    if (set_all(conf, address, kafka->base.options.ca_file, error, size) != 0) {
-        rd_kafka_conf_destroy(conf);
+    if (conf == NULL) {
         return -1;
     }
+    rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
     kafka->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
     if (kafka->producer == NULL) {
         snprintf(error, size, "Kafka's producer cannot be made: %s", why);

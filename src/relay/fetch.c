@@ -14,69 +14,15 @@
 #include "relay/inside.h"
 #include "relay/snapshot.h"
 
-#define BYTES_MAX    (64U << 20) /* of payloads in memory */
-#define BYTES_MIN    (64U << 10) /* asked for of each group, whatever there is */
-#define MILESTONE_MS 200
-#define LIMIT_MIN    16
-#define WAIT_MIN_MS  2  /* between fetches that find nothing: doubled up to poll_ms */
-#define AWAKE_MS     20 /* or to this while nobody notifies us */
+#define BYTES_MAX   (64U << 20) /* of payloads in memory */
+#define BYTES_MIN   (64U << 10) /* asked for of each group, whatever there is */
+#define LIMIT_MIN   16
+#define WAIT_MIN_MS 2  /* between fetches that find nothing: doubled up to poll_ms */
+#define AWAKE_MS    20 /* or to this while nobody notifies us */
 
 static const char statement[] =
     "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
     "$5::bigint[], $6::bigint[], $7::xid8[], $8::pg_snapshot, $9, $10::smallint[], $11::text[])";
-
-/* ------------------------------------------------------------------------------------------------------- milestones */
-
-void once__fetch_group_anew(once__relay_t *relay, int16_t group)
-{
-    relay->groups[group].pos = 0;
-    for (size_t i = 0; i < relay->milestone_count; i++) {
-        relay->milestones[i].pos[group] = 0;
-    }
-}
-
-void once__fetch_anew(once__relay_t *relay)
-{
-    free(relay->snapshot);
-    relay->snapshot = NULL;
-    relay->milestone_count = 0;
-    for (int16_t group = 0; group < ONCE__RELAY_GROUPS; group++) {
-        once__fetch_group_anew(relay, group);
-    }
-}
-
-/* When they are too many, every second one goes: the older a transaction, the coarser what is known of it. */
-static void add_milestone(once__relay_t *relay, uint64_t xmax)
-{
-    once__milestone_t *mark;
-
-    if (relay->now_ms - relay->milestone_ms < MILESTONE_MS && relay->milestone_count > 0) {
-        return;
-    }
-    if (relay->milestone_count == ONCE__RELAY_MILESTONES) {
-        for (size_t i = 1; i < ONCE__RELAY_MILESTONES / 2; i++) {
-            relay->milestones[i] = relay->milestones[2 * i];
-        }
-        relay->milestone_count = ONCE__RELAY_MILESTONES / 2;
-    }
-    mark = &relay->milestones[relay->milestone_count++];
-    mark->xmax = xmax;
-    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
-        mark->pos[i] = relay->groups[i].pos;
-    }
-    relay->milestone_ms = relay->now_ms;
-}
-
-/* The newest mark at which no transaction from `xid` on had begun; NULL: none is old enough. */
-static const once__milestone_t *milestone_before(const once__relay_t *relay, uint64_t xid)
-{
-    const once__milestone_t *found = NULL;
-
-    for (size_t i = 0; i < relay->milestone_count; i++) {
-        found = relay->milestones[i].xmax <= xid ? &relay->milestones[i] : found;
-    }
-    return found;
-}
 
 /* --------------------------------------------------------------------------------------------------------- the question */
 
@@ -166,7 +112,7 @@ static void ask(once__relay_t *relay)
     const char *values[11];
     int failed = old_xids.failed;
 
-    put_groups(relay, young, oldest != UINT64_MAX ? milestone_before(relay, oldest) : young,
+    put_groups(relay, young, oldest != UINT64_MAX ? once__milestone_before(relay, oldest) : young,
                share > LIMIT_MIN ? share : LIMIT_MIN);
     put_excluded(relay, &relay->arrays[5], &relay->arrays[6]);
     snprintf(bytes, sizeof(bytes), "%zu",
@@ -342,7 +288,7 @@ static void take_answer(void *data, PGresult *result)
     found(relay, rows);
     batch->result = result;
     take_rows(relay, batch, rows);
-    add_milestone(relay, once__snapshot_xmax(relay->snapshot));
+    once__milestone_add(relay, once__snapshot_xmax(relay->snapshot));
     relay->fetch_due_ms = relay->now_ms + relay->fetch_wait_ms;
     once__marks_fetched(relay);
 }

@@ -165,9 +165,14 @@ void once__group_drop(once__relay_t *relay, int16_t group); /* events that wait;
 
 /* fetch.c */
 void once__fetch_turn(once__relay_t *relay);
+uint64_t once__fetch_due(const once__relay_t *relay);
+
+/* milestones.c */
 void once__fetch_anew(once__relay_t *relay); /* nothing is known of what was read */
 void once__fetch_group_anew(once__relay_t *relay, int16_t group);
-uint64_t once__fetch_due(const once__relay_t *relay);
+void once__milestone_add(once__relay_t *relay, uint64_t xmax);
+/* The newest one at which no transaction from `xid` on had begun; NULL: none is old enough. */
+const once__milestone_t *once__milestone_before(const once__relay_t *relay, uint64_t xid);
 
 /* marks.c */
 void once__marks_add(once__relay_t *relay, once__event_t *event);
