@@ -152,14 +152,20 @@ BEGIN
 END
 $$;
 
--- How far the relays are behind. `oldest`: of the first event of each group, which is near enough.
+-- How far the relays are behind. Counted are at most 200 events of each group; of more it is estimated how dense they are.
+-- `oldest`: of the first event of each group, which is near enough.
 CREATE OR REPLACE FUNCTION once.outbox_lag(OUT events bigint, OUT oldest timestamptz, OUT dead bigint, OUT server timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp SET jit = off
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 BEGIN
-    SELECT count(*) INTO events FROM once.outbox;
-    SELECT min(f.at) INTO oldest FROM once.outbox_groups g
-    CROSS JOIN LATERAL (SELECT o.at FROM once.outbox o WHERE o.grp = g.grp ORDER BY o.seq LIMIT 1) AS f;
+    SELECT coalesce(sum(CASE WHEN c.counted < 200 THEN c.counted
+                             ELSE 200 * ((l.seq - c.first) / greatest(c.upto - c.first, 1)::float8) END), 0)::bigint, min(c.at)
+    INTO events, oldest
+    FROM once.outbox_groups g
+    CROSS JOIN LATERAL (SELECT count(*) AS counted, min(f.seq) AS first, max(f.seq) AS upto, min(f.at) AS at
+                        FROM (SELECT o.seq, o.at FROM once.outbox o WHERE o.grp = g.grp ORDER BY o.seq LIMIT 200) AS f) AS c
+    LEFT JOIN LATERAL (SELECT o.seq FROM once.outbox o WHERE o.grp = g.grp ORDER BY o.seq DESC LIMIT 1) AS l ON true;
     SELECT count(*) INTO dead FROM once.outbox_dead;
     server := clock_timestamp();
 END

@@ -18,7 +18,7 @@
 #define DRAIN_MS   10000
 #define TIMEOUT_MS 30000
 #define TRIES      10
-#define WINDOW     20000
+#define WINDOW     50000
 #define REQUESTS   16
 
 typedef struct settings {
@@ -147,7 +147,7 @@ static const once__cli_option_t options[] = {
      offsetof(settings_t, lease)},
     {"poll", 0, ONCE__CLI_DURATION, "TIME", "how often to look without being notified (500ms)",
      offsetof(settings_t, poll)},
-    {"window", 0, ONCE__CLI_NUMBER, "N", "events in memory (20000)", offsetof(settings_t, window)},
+    {"window", 0, ONCE__CLI_NUMBER, "N", "events in memory (50000)", offsetof(settings_t, window)},
     {"drain", 0, ONCE__CLI_DURATION, "TIME", "at the end, how long to wait for what is under way (10s)",
      offsetof(settings_t, drain)},
     {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serves /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT",

@@ -13,8 +13,6 @@
 #define LAG_MS   1000
 #define LAG_PART 20 /* the count may take a twentieth of the time */
 
-enum { NOTHING, TURN, LAG, END };
-
 static const char turn_statement[] =
     "SELECT groups, relays, share, rival FROM once.relay_turn($1, $2, $3, $4, $5, $6::smallint[])";
 static const char lag_statement[] = "SELECT events, (extract(epoch FROM coalesce(server - oldest, "
@@ -146,8 +144,8 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
         stop_with(relay, ONCE__RELAY_RIVAL, why);
         return;
     }
-    relay->lease_over_ms = relay->asked_ms + relay->options->lease_ms;
-    relay->turn_due_ms = relay->asked_ms + relay->options->lease_ms / 3;
+    relay->lease_over_ms = relay->turn_sent_ms + relay->options->lease_ms;
+    relay->turn_due_ms = relay->turn_sent_ms + relay->options->lease_ms / 3;
     if (relay->asleep_asked && !relay->asleep_told) {
         relay->notified = 1; /* look once more: whoever emitted before did not notify us */
     }
@@ -179,26 +177,40 @@ static void lag_taken(once__relay_t *relay, const PGresult *result)
     }
 }
 
-static void take_answer(void *data, PGresult *result)
+static int is_good(const PGresult *result)
+{
+    return PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1;
+}
+
+static void take_turn(void *data, PGresult *result)
 {
     once__relay_t *relay = data;
-    int asked = relay->asked,
-        good = PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1;
-    uint64_t took = relay->now_ms - relay->asked_ms;
 
-    relay->asked = NOTHING;
-    if (asked == END) {
-        relay->stop_by_ms = 0;
-    } else if (asked == LAG) {
-        relay->lag_due_ms = relay->now_ms + (took * LAG_PART > LAG_MS ? took * LAG_PART : LAG_MS);
-        if (good) {
-            lag_taken(relay, result);
-        }
-    } else if (good) {
+    if (is_good(result)) {
         turn_taken(relay, result);
     } else {
         turn_failed(relay, result);
     }
+    PQclear(result);
+}
+
+static void take_lag(void *data, PGresult *result)
+{
+    once__relay_t *relay = data;
+    uint64_t took = relay->now_ms - relay->lag_sent_ms;
+
+    relay->lag_due_ms = relay->now_ms + (took * LAG_PART > LAG_MS ? took * LAG_PART : LAG_MS);
+    if (is_good(result)) {
+        lag_taken(relay, result);
+    }
+    PQclear(result);
+}
+
+static void take_end(void *data, PGresult *result)
+{
+    once__relay_t *relay = data;
+
+    relay->stop_by_ms = 0;
     PQclear(result);
 }
 
@@ -222,25 +234,31 @@ static void send_turn(once__relay_t *relay)
     values[5] = once__array_text_end(&give);
     snprintf(lease, sizeof(lease), "%llu", (unsigned long long)relay->options->lease_ms);
     relay->asleep_asked = relay->asleep;
-    relay->asked_ms = relay->now_ms;
+    relay->turn_sent_ms = relay->now_ms;
     relay->turn_due_ms = relay->now_ms + RETRY_MS;
-    if (values[5] != NULL &&
-        once__link_send(&relay->control, relay->now_ms, turn_statement, 6, NULL, values, NULL, NULL,
-                        0, take_answer, relay) == 0) {
-        relay->asked = TURN;
+    if (values[5] != NULL) {
+        (void)once__link_send(&relay->control, relay->now_ms, turn_statement, 6, NULL, values, NULL,
+                              NULL, 0, take_turn, relay);
     }
     once__array_free(&give);
 }
 
-static void send_plain(once__relay_t *relay, int what, const char *statement, int count)
+/* A count of many can take long, and must not keep the lease from being renewed: it has a link of its own. */
+static void send_lag(once__relay_t *relay)
+{
+    relay->empty_seen = 0;
+    relay->lag_sent_ms = relay->now_ms;
+    relay->lag_due_ms = relay->now_ms + LAG_MS;
+    (void)once__link_send(&relay->watch, relay->now_ms, lag_statement, 0, NULL, NULL, NULL, NULL, 0,
+                          take_lag, relay);
+}
+
+static void send_end(once__relay_t *relay)
 {
     const char *values[] = {relay->id};
 
-    relay->asked_ms = what == LAG ? relay->now_ms : relay->asked_ms;
-    if (once__link_send(&relay->control, relay->now_ms, statement, count, NULL, values, NULL, NULL,
-                        0, take_answer, relay) == 0) {
-        relay->asked = what;
-    }
+    (void)once__link_send(&relay->control, relay->now_ms, end_statement, 1, NULL, values, NULL,
+                          NULL, 0, take_end, relay);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- when */
@@ -265,33 +283,39 @@ static void choose_sleep(once__relay_t *relay)
     }
 }
 
+static int wants_lag(const once__relay_t *relay)
+{
+    return relay->now_ms >= relay->lag_due_ms ||
+           (relay->options->until_empty && relay->empty_seen >= 2);
+}
+
 void once__control_turn(once__relay_t *relay)
 {
     check_lease(relay);
     choose_sleep(relay);
-    if (relay->control.state != ONCE__LINK_IDLE || relay->asked != NOTHING) {
+    if (relay->watch.state == ONCE__LINK_IDLE && !relay->stopping && wants_lag(relay)) {
+        send_lag(relay);
+    }
+    if (relay->control.state != ONCE__LINK_IDLE) {
         return;
     }
     if (relay->stopping) {
         if (relay->sent == 0 && once__marks_empty(relay)) {
-            send_plain(relay, END, end_statement, 1);
+            send_end(relay);
         }
-        return;
-    }
-    if (relay->now_ms >= relay->turn_due_ms || relay->asleep != relay->asleep_told ||
-        can_give(relay)) {
+    } else if (relay->now_ms >= relay->turn_due_ms || relay->asleep != relay->asleep_told ||
+               can_give(relay)) {
         send_turn(relay);
-    } else if (relay->now_ms >= relay->lag_due_ms ||
-               (relay->options->until_empty && relay->empty_seen >= 2)) {
-        relay->empty_seen = 0;
-        send_plain(relay, LAG, lag_statement, 0);
     }
 }
 
 uint64_t once__control_due(const once__relay_t *relay)
 {
-    uint64_t due = relay->turn_due_ms < relay->lag_due_ms ? relay->turn_due_ms : relay->lag_due_ms;
+    uint64_t due = relay->control.state == ONCE__LINK_IDLE ? relay->turn_due_ms : UINT64_MAX;
 
+    if (relay->watch.state == ONCE__LINK_IDLE && relay->lag_due_ms < due) {
+        due = relay->lag_due_ms;
+    }
     if (relay->owned > 0 && relay->lease_over_ms < due) {
         due = relay->lease_over_ms;
     }

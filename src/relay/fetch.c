@@ -14,6 +14,8 @@
 #include "relay/inside.h"
 #include "relay/snapshot.h"
 
+/* With one statement about so many: while they are published, the next ones are read. */
+#define FETCH_ROWS  10000
 #define BYTES_MAX   (64U << 20) /* of payloads in memory */
 #define BYTES_MIN   (64U << 10) /* asked for of each group, whatever there is */
 #define LIMIT_MIN   16
@@ -74,7 +76,8 @@ static void put_groups(once__relay_t *relay, const once__milestone_t *young,
         relay->groups[i].asked = relay->groups[i].pos;
         once__array_text_number(&arrays[0], i);
         once__array_text_number(&arrays[1], relay->groups[i].pos);
-        once__array_text_number(&arrays[2], limit_of(relay, i, share));
+        relay->groups[i].limit = limit_of(relay, i, share);
+        once__array_text_number(&arrays[2], relay->groups[i].limit);
         once__array_text_number(&arrays[3], young != NULL ? young->pos[i] : 0);
         once__array_text_number(&arrays[4], old != NULL ? old->pos[i] : 0);
     }
@@ -107,7 +110,8 @@ static void ask(once__relay_t *relay)
         relay->milestone_count >= 2 ? &relay->milestones[relay->milestone_count - 2] : NULL;
     once__array_t old_xids = {0};
     uint64_t oldest = put_old(&old_xids, relay->snapshot, young);
-    size_t share = (relay->options->window - relay->events) / relay->owned;
+    size_t room = (relay->options->window - relay->events) / relay->owned;
+    size_t share = relay->share < room ? relay->share : room;
     char bytes[32];
     const char *values[11];
     int failed = old_xids.failed;
@@ -175,6 +179,21 @@ static int is_wanted(once__relay_t *relay, const once__event_t *event)
     return once__event_known(relay, event->seq, event->id) == NULL;
 }
 
+/* Many keys fill all groups evenly, a few keys only some: then those may give more. */
+static void adapt_share(once__relay_t *relay, const int *rows, int total)
+{
+    int full = 0;
+
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        full |= rows[i] > 0 && rows[i] >= relay->groups[i].limit;
+    }
+    if (full && total < FETCH_ROWS / 2 && relay->share < FETCH_ROWS) {
+        relay->share *= 2;
+    } else if (total > FETCH_ROWS && relay->share > LIMIT_MIN) {
+        relay->share /= 2;
+    }
+}
+
 static void move_on(once__relay_t *relay, const int64_t *reached)
 {
     for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
@@ -189,6 +208,7 @@ static void move_on(once__relay_t *relay, const int64_t *reached)
 static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
 {
     int64_t reached[ONCE__RELAY_GROUPS] = {0};
+    int counts[ONCE__RELAY_GROUPS] = {0};
     int failed = 0;
 
     batch->refs = 1;
@@ -202,9 +222,10 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
             added = once__chain_add(relay, event);
         }
         failed |= added < 0;
-        if (event->group >= 0 && event->group < ONCE__RELAY_GROUPS &&
-            event->seq > reached[event->group]) {
-            reached[event->group] = event->seq;
+        if (event->group >= 0 && event->group < ONCE__RELAY_GROUPS) {
+            counts[event->group]++;
+            reached[event->group] =
+                event->seq > reached[event->group] ? event->seq : reached[event->group];
         }
         if (added == 0) {
             batch->refs++;
@@ -214,6 +235,7 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
         free(event->pairs);
     }
     move_on(relay, reached);
+    adapt_share(relay, counts, rows - 1);
     if (failed) { /* no memory: nothing may be skipped */
         once__fetch_anew(relay);
     }
@@ -297,8 +319,10 @@ static void take_answer(void *data, PGresult *result)
 
 static int has_room(const once__relay_t *relay)
 {
-    return relay->events <= relay->options->window - relay->options->window / 4 &&
-           relay->bytes < BYTES_MAX;
+    size_t spare =
+        relay->options->window / 4 < FETCH_ROWS ? relay->options->window / 4 : FETCH_ROWS;
+
+    return relay->events + spare <= relay->options->window && relay->bytes < BYTES_MAX;
 }
 
 void once__fetch_turn(once__relay_t *relay)

@@ -1,5 +1,5 @@
 /*
- * The inside of a relay: events in memory, chains of events with one key, groups, and the three links to the database.
+ * The inside of a relay: events in memory, chains of events with one key, groups, and the links to the database.
  *
  *   fetch.c    reads events          chains.c  keeps the order of each key       control.c  groups, lease, lag
  *   marks.c    removes what is done  send.c    publishes, judges verdicts        relay.c    the loop
@@ -80,6 +80,7 @@ typedef struct once__group {
     int owned, giving;
     int64_t pos;   /* read up to there */
     int64_t asked; /* pos when the fetch under way was sent */
+    int limit;     /* rows that it asks for */
     size_t events; /* in memory */
 } once__group_t;
 
@@ -97,7 +98,7 @@ struct once__relay {
     const once__relay_options_t *options;
     once__log_t log;
     once__publisher_t *publisher;
-    once__link_t fetch, mark, control;
+    once__link_t fetch, mark, control, watch;
     uint64_t now_ms;
     char id[37], name[128], source[160];
     char *error; /* for the caller of once__relay_run */
@@ -107,8 +108,7 @@ struct once__relay {
     once__group_t groups[ONCE__RELAY_GROUPS];
     size_t owned;
     uint64_t lease_over_ms; /* by our own clock */
-    uint64_t asked_ms, turn_due_ms, lag_due_ms;
-    int asked; /* what the control link is busy with */
+    uint64_t turn_sent_ms, turn_due_ms, lag_sent_ms, lag_due_ms;
     int asleep, asleep_told, asleep_asked;
     int listening_lost;
 
@@ -126,6 +126,7 @@ struct once__relay {
     uint64_t milestone_ms;
     unsigned long fetch_connection;
     int fetching, fetch_more, notified;
+    size_t share; /* rows of each group that a fetch asks for: adapted to what it finds */
     uint64_t fetch_due_ms, fetch_wait_ms, idle_since_ms, busy_since_ms;
     once__array_t arrays[8];
 

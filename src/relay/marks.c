@@ -7,7 +7,7 @@
 
 #include "relay/inside.h"
 
-#define MARKS_MAX 5000 /* in one statement */
+#define MARKS_MAX 20000 /* in one statement */
 #define RETRY_MS  1000
 
 static const char published_statement[] = "SELECT once.relay_published($1, $2, $3, $4)";

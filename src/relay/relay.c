@@ -83,6 +83,7 @@ static once__relay_end_t begin(once__relay_t *relay)
     once__event_list_init(&relay->gone);
     relay->now_ms = clock_ms();
     relay->fetch_wait_ms = 1;
+    relay->share = 128;
     relay->progress_ms = relay->idle_since_ms = relay->now_ms;
     make_names(relay);
     if (make_id(relay->id) != 0 || once__chains_start(relay) != 0 ||
@@ -99,6 +100,7 @@ static once__relay_end_t begin(once__relay_t *relay)
     once__link_init(&relay->fetch, options->from, "LISTEN once_outbox", PATIENCE_MS);
     once__link_init(&relay->mark, options->from, NULL, PATIENCE_MS);
     once__link_init(&relay->control, options->from, NULL, PATIENCE_MS);
+    once__link_init(&relay->watch, options->from, NULL, PATIENCE_MS);
     return ONCE__RELAY_DONE;
 }
 
@@ -148,6 +150,7 @@ static uint64_t turn(once__relay_t *relay)
     due = once__link_turn(&relay->fetch, relay->now_ms);
     due = sooner(due, once__link_turn(&relay->mark, relay->now_ms));
     due = sooner(due, once__link_turn(&relay->control, relay->now_ms));
+    due = sooner(due, once__link_turn(&relay->watch, relay->now_ms));
     take_notifications(relay);
     once__publisher_turn(relay->publisher);
     once__control_turn(relay);
@@ -174,6 +177,7 @@ static void loop(once__relay_t *relay, int signals)
             once__link_poll(&relay->fetch),
             once__link_poll(&relay->mark),
             once__link_poll(&relay->control),
+            once__link_poll(&relay->watch),
         };
         uint64_t wait = due > now ? due - now : 0;
         if (is_over(relay)) {
@@ -200,6 +204,7 @@ static void end(once__relay_t *relay)
     once__link_close(&relay->fetch);
     once__link_close(&relay->mark);
     once__link_close(&relay->control);
+    once__link_close(&relay->watch);
     once__marks_fetched(relay);
     once__chains_end(relay);
     for (size_t i = 0; i < sizeof(relay->arrays) / sizeof(relay->arrays[0]); i++) {
