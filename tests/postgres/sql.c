@@ -26,6 +26,8 @@ PGconn *sql_connect(const char *user)
     assert_non_null(values[0]);
     conn = PQconnectdbParams(keywords, values, 1);
     assert_int_equal(PQstatus(conn), CONNECTION_OK);
+    /* A test that failed in the middle of a transaction must not let the next one wait for ever. */
+    sql_run(conn, "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'");
     return conn;
 }
 
