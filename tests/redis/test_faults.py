@@ -146,7 +146,9 @@ def main():
     count = trouble(workers, time.time() + SECONDS - 1)
     wait_for(workers)
     if count is not None and acknowledged() <= count:
-        sys.exit("nothing was acknowledged after the failover")
+        wait_for([Worker(5)])  # a busy machine may have taken all the time for the failover itself
+        if acknowledged() <= count:
+            sys.exit("nothing was acknowledged after the failover")
     check_effects()
     verify = subprocess.run([LOAD, "verify", URL] + sorted(glob.glob(f"{DIR}/load-*.acks")), check=False)
     sys.exit(verify.returncode)

@@ -186,45 +186,58 @@ static void cut_after_any_byte(void **state)
 /* As long as bytes move nobody is given up; a response takes many times the time that a silent server is given. */
 static void a_large_response_over_a_slow_line(void **state)
 {
-    once_t *once = open_through("?prefix=slow:&reply_timeout=400ms&store_timeout=60s");
+    once_t *once = open_through("?prefix=slow:&reply_timeout=800ms&store_timeout=60s");
     unsigned accepted;
 
     run_once(once, "warm", 1);
     accepted = atomic_load(&line.accepted);
-    atomic_store(&line.pause_us, 10000);
-    run_once(once, "large", 3 << 19);
+    atomic_store(&line.pause_us, 25000);
+    run_once(once, "large", 1 << 20);
     atomic_store(&line.pause_us, 0);
     assert_int_equal(atomic_load(&line.accepted), accepted);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
 }
 
+/* Asks until somebody answers: what is quick enough for the silent may be too quick for a busy machine. */
+static once_outcome_t ask_patiently(once_t *once, const char *key, once_claim_t **claim)
+{
+    time_t started = time(NULL);
+    once_ask_t question = ONCE_ASK_INIT;
+    once_answer_t *answer = NULL;
+    once_outcome_t outcome = ONCE_NO_OUTCOME;
+
+    question.key.data = key;
+    question.key.len = strlen(key);
+    while ((outcome == ONCE_NO_OUTCOME || outcome == ONCE_BUSY) && started + 20 > time(NULL)) {
+        if (once_begin_sync(once, &question, &answer) == ONCE_OK) {
+            outcome = once_answer_outcome(answer);
+            *claim = once_answer_take_claim(answer);
+            once_answer_free(answer);
+        }
+        (void)once_wait(once, 20);
+    }
+    return outcome;
+}
+
 static void a_silent_server_is_given_up(void **state)
 {
     once_t *once = open_through(
-        "?prefix=silent:&reply_timeout=200ms&connect_timeout=200ms&store_timeout=600ms");
+        "?prefix=silent:&reply_timeout=300ms&connect_timeout=300ms&store_timeout=900ms");
     once_ask_t question = ONCE_ASK_INIT;
-    once_answer_t *answer = NULL;
-    once_claim_t *claim;
-    once_outcome_t outcome;
-    time_t started = time(NULL);
+    once_claim_t *claim = NULL;
 
-    run_once(once, "warm", 1);
+    assert_int_equal(ask_patiently(once, "warm", &claim), ONCE_RUN);
+    once_claim_drop(claim);
     atomic_store(&line.is_deaf, 1);
     question.key.data = "k";
     question.key.len = 1;
     assert_int_equal(once_begin_sync(once, &question, NULL), ONCE_E_UNAVAILABLE);
     atomic_store(&line.is_deaf, 0);
-    run_once(once, "awake", 1);
     /* It was granted, and nobody heard of it: that is found out, and given back long before its lease is over. */
-    while ((outcome = ask(once, "k", &claim, &answer)) == ONCE_BUSY && started + 15 > time(NULL)) {
-        once_answer_free(answer);
-        (void)once_wait(once, 20);
-    }
-    assert_int_equal(outcome, ONCE_RUN);
-    assert_int_equal(once_claim_epoch(claim), 2);
+    assert_int_equal(ask_patiently(once, "k", &claim), ONCE_RUN);
+    assert_true(once_claim_epoch(claim) >= 2);
     once_claim_drop(claim);
-    once_answer_free(answer);
-    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 
 /* ------------------------------------------------------------------------------------------------- the server's own bounds */
