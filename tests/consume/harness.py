@@ -37,6 +37,9 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
+    def handle_error(self, request, client_address):
+        """A consumer that was killed cut the connection."""
+
 
 class Handler:
     """An HTTP server on loopback. `answer(request)` gives a status, or (status, headers), or None: the connection is cut without
