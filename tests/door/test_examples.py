@@ -39,9 +39,33 @@ def test_answers(stack, language):
     assert answer.status == 402 and s.database.spent(s.account) == "12.50"
     answer = s.pay(f"{s.key}-less", "987.50", f"{s.order}-less")
     assert answer.status == 201 and answer.json()["first"] is False and s.database.spent(s.account) == "1000.00"
+    # "KEY" and KEY are one key, also in the business table, which remembers it longer.
+    s.account += "-rich"
+    answer = s.pay(f'"{s.key}-q"', "0.01", f"{s.order}-q")
+    assert answer.status == 201 and s.pay(f"{s.key}-q", "0.01", f"{s.order}-q").body == answer.body
+    assert s.database.one("SELECT count(*) FROM payments WHERE idempotency_key = %s", f"{s.key}-q") == 1
     # The backend's own mistake-finding is recorded by the gateway.
     assert s.gateway.post(f"{s.key}-bad", b"{", "/payments").status == 422
     assert s.database.payments(s.order) == 1
+
+
+WRONG = [b"{", b"[]", b"null", b"7", b"\xff", b"[" * 3000, b'{"order": "o", "amount": "1.00"}'] + [
+    ('{"order": %s, "account": "a", "amount": %s}' % pair).encode() for pair in [
+        ('"o"', '"0.00"'), ('"o"', '"00.00"'), ('"o"', '"01.00"'), ('"o"', '"-1.00"'), ('"o"', '"1e2"'), ('"o"', '"1000.00"'),
+        ('"o"', '"1.001"'), ('"o"', '"\u0661\u0662.\u0665\u0660"'), ('"o"', '1.5'), ('"o"', '["1.00"]'), ('"o"', '"1.00\\n"'),
+        ('""', '"1.00"'), ('7', '"1.00"'), ('{"a": 1}', '"1.00"'), ('"o\\u0000"', '"1.00"'), ('"o\\ud800"', '"1.00"'),
+        ('"%s"' % ("o" * 101), '"1.00"')]]
+
+
+def test_what_can_never_be_paid_is_refused_for_good(stack, language):
+    """Not "later": a client that repeats it must not do so for ever, and nothing of it comes as far as the database."""
+    s = stack(language)
+    for number, body in enumerate(WRONG):
+        first = s.gateway.post(f"{s.key}-{number}", body, "/payments")
+        assert first.status == 422, (body[:80], first.status, first.body)
+        again = s.gateway.post(f"{s.key}-{number}", body, "/payments")
+        assert again.status == 422 and again.headers.get("Idempotent-Replayed") == "true", body[:80]
+    assert not b"".join(s.wire.said)
 
 
 def test_at_once(stack, language):

@@ -37,7 +37,7 @@ static const char *header(struct MHD_Connection *connection, const char *name)
     return value != NULL ? value : "";
 }
 
-/* Texts that need no escapes, and an amount like 12.50. */
+/* Texts that need no escapes, and an amount like 12.50 that is more than nothing. */
 static int well_formed(const http_request_t *request)
 {
     static const char plain[] =
@@ -52,7 +52,8 @@ static int well_formed(const http_request_t *request)
         }
     }
     return digits >= 1 && digits <= 3 && amount[digits] == '.' && strlen(amount) == digits + 3 &&
-           strspn(amount + digits + 1, "0123456789") == 2;
+           strspn(amount + digits + 1, "0123456789") == 2 && (amount[0] != '0' || digits == 1) &&
+           strcmp(amount, "0.00") != 0;
 }
 
 static int serve_one(const service_t *service, http_request_t *request, const char *text,
@@ -65,6 +66,9 @@ static int serve_one(const service_t *service, http_request_t *request, const ch
                     &request->asked[ACCOUNT], "amount", &request->asked[AMOUNT]) == 0 &&
         well_formed(request)) {
         status = service->handler(request, body);
+    }
+    if (status == 503) { /* what was not committed is not told */
+        snprintf(body, HTTP_BODY, "{\"error\": \"not now\"}");
     }
     json_decref(json);
     return status;

@@ -15,7 +15,7 @@ static const char charge[] =
     "INSERT INTO accounts AS a (id, spent) VALUES ($3, $4::numeric) ON CONFLICT (id) DO UPDATE SET "
     "spent = a.spent + $4::numeric WHERE a.spent + $4::numeric <= a.credit RETURNING xmax = 0";
 static const char keep[] = "INSERT INTO payments (idempotency_key, order_id, account, amount) "
-                           "VALUES ($1, $2, $3, $4::numeric) RETURNING id";
+                           "VALUES (btrim($1, '\"'), $2, $3, $4::numeric) RETURNING id";
 
 /* A statement of the business: 1 and its value, 0 when there is no row, -1 when it failed. */
 static int sql(PGconn *db, const char *text, const char *const asked[], char value[32])
@@ -33,8 +33,10 @@ static int sql(PGconn *db, const char *text, const char *const asked[], char val
 static int pay(PGconn *db, const char *const asked[], char body[HTTP_BODY])
 {
     char id[32], first[32]; /* the account's row was inserted just now, and by us (xmax = 0) */
-    int rows = sql(db, "SELECT id FROM payments WHERE order_id = $2", asked, id);
+    /* One at a time for this order: a second click may well come with a key of its own. */
+    int rows = sql(db, "SELECT once.lock('order:' || $2)", asked, id);
 
+    rows = rows > 0 ? sql(db, "SELECT id FROM payments WHERE order_id = $2", asked, id) : -1;
     if (rows > 0) {
         snprintf(body, HTTP_BODY, "{\"error\": \"this order is paid\", \"payment\": %s}", id);
         return 409;
@@ -59,9 +61,7 @@ static int transaction(PGconn *db, const char *claim, const char *const asked[],
     once_error_t err = {0};
 
     PQclear(PQexec(db, "BEGIN"));
-    /* Still ours? And one at a time for this order: a second click may have a key of its own. */
-    if (once_pg_renew(db, claim, 0, &err) == ONCE_OK &&
-        once_pg_lock(db, asked[ORDER], &err) == ONCE_OK &&
+    if (once_pg_renew(db, claim, 0, &err) == ONCE_OK && /* still ours? */
         (response.status = pay(db, asked, body)) != 0) {
         response.body = (once_slice_t){body, strlen(body)};
         if (once_pg_complete(db, claim, &response, &err) == ONCE_OK) {
@@ -86,7 +86,7 @@ static int handle(const http_request_t *request, char body[HTTP_BODY])
     int status = 0;
 
     for (int i = 0; i < 2 && status == 0; i++) { /* a COMMIT whose reply was lost may be done */
-        PGconn *db = PQconnectdb(getenv("DATABASE"));
+        PGconn *db = PQconnectdb(getenv("DATABASE") != NULL ? getenv("DATABASE") : "");
         status = transaction(db, request->claim, request->asked, body);
         PQfinish(db);
     }

@@ -22,6 +22,7 @@ type answer map[string]any
 const upsert = `INSERT INTO accounts AS a (id, spent) VALUES ($1, $2)
 	ON CONFLICT (id) DO UPDATE SET spent = a.spent + excluded.spent WHERE a.spent + excluded.spent <= a.credit
 	RETURNING xmax = 0`
+const insert = `INSERT INTO payments (idempotency_key, order_id, account, amount) VALUES (btrim($1, '"'), $2, $3, $4) RETURNING id`
 
 // The business. What it decides is recorded, whether money moved or not.
 func pay(tx *sql.Tx, claim, key string, asked payment) (status int, told answer, err error) {
@@ -39,8 +40,7 @@ func pay(tx *sql.Tx, claim, key string, asked payment) (status int, told answer,
 	if err == sql.ErrNoRows { // the guard of the UPSERT did not let it through
 		return 402, answer{"error": "over the limit of the account"}, nil
 	} else if err == nil {
-		err = tx.QueryRow("INSERT INTO payments (idempotency_key, order_id, account, amount) VALUES ($1, $2, $3, $4) RETURNING id",
-			key, asked.Order, asked.Account, asked.Amount).Scan(&id)
+		err = tx.QueryRow(insert, key, asked.Order, asked.Account, asked.Amount).Scan(&id)
 	}
 	return 201, answer{"payment": id, "order": asked.Order, "amount": asked.Amount, "first": first}, err
 }
@@ -71,11 +71,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	amount := regexp.MustCompile(`^\d{1,3}\.\d\d$`)
+	wellFormed := regexp.MustCompile(`^[\w.:-]{1,100} [\w.:-]{1,100} (0\.0[1-9]|0\.[1-9]\d|[1-9]\d{0,2}\.\d\d)$`)
 	http.HandleFunc("/payments", func(w http.ResponseWriter, r *http.Request) {
 		var asked payment
 		w.Header().Set("Content-Type", "application/json")
-		if json.NewDecoder(r.Body).Decode(&asked) != nil || asked.Order == "" || asked.Account == "" || !amount.MatchString(asked.Amount) {
+		if json.NewDecoder(r.Body).Decode(&asked) != nil || !wellFormed.MatchString(asked.Order+" "+asked.Account+" "+asked.Amount) {
 			http.Error(w, `{"error": "order, account and an amount like 12.50 are needed"}`, 422)
 			return
 		}

@@ -8,6 +8,7 @@ const { Pool } = require('pg');
 const pool = new Pool({ connectionString: process.env.DATABASE || 'postgres://localhost/shop', max: 10 });
 pool.on('error', () => {}); // a connection that broke while nobody used it
 
+const PLAIN = /^[\w.:-]{1,100}$/, AMOUNT = /^(0\.0[1-9]|0\.[1-9]\d|[1-9]\d{0,2}\.\d\d)$/; // more than nothing
 const HEADERS = '{"Content-Type": "application/json"}';
 const UPSERT = `INSERT INTO accounts AS a (id, spent) VALUES ($1, $2)
   ON CONFLICT (id) DO UPDATE SET spent = a.spent + excluded.spent WHERE a.spent + excluded.spent <= a.credit
@@ -23,7 +24,7 @@ async function pay(db, claim, key, asked) {
   if (!account.rowCount) return [402, { error: 'over the limit of the account' }]; // the guard did not let it through
   const made = await db.query(
     'INSERT INTO payments (idempotency_key, order_id, account, amount) VALUES ($1, $2, $3, $4) RETURNING id',
-    [key, asked.order, asked.account, asked.amount]);
+    [key.replace(/^"|"$/g, ''), asked.order, asked.account, asked.amount]);
   // first: the account's row was inserted just now, and by us (xmax = 0)
   return [201, { payment: Number(made.rows[0].id), order: asked.order, amount: asked.amount, first: account.rows[0].first }];
 }
@@ -60,7 +61,8 @@ async function handle(request, response) {
     const parts = [];
     for await (const part of request) parts.push(part);
     asked = JSON.parse(Buffer.concat(parts).toString());
-    if (!asked.order || !asked.account || !/^\d{1,3}\.\d\d$/.test(asked.amount)) throw new Error('incomplete');
+    const is = (text, pattern) => typeof text === 'string' && pattern.test(text);
+    if (!is(asked.order, PLAIN) || !is(asked.account, PLAIN) || !is(asked.amount, AMOUNT)) throw new Error('wrong');
   } catch (error) {
     return answer(422, '{"error": "order, account and an amount like 12.50 are needed"}');
   }

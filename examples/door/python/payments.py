@@ -15,6 +15,8 @@ import psycopg2
 
 DATABASE = os.environ.get("DATABASE", "postgres://localhost/shop")
 HEADERS = '{"Content-Type": "application/json"}'
+PLAIN = re.compile(r"[\w.:-]{1,100}", re.ASCII)
+AMOUNT = re.compile(r"0\.0[1-9]|0\.[1-9]\d|[1-9]\d{0,2}\.\d\d", re.ASCII)  # more than nothing
 UPSERT = """INSERT INTO accounts AS a (id, spent) VALUES (%s, %s)
             ON CONFLICT (id) DO UPDATE SET spent = a.spent + excluded.spent WHERE a.spent + excluded.spent <= a.credit
             RETURNING xmax = 0"""
@@ -32,7 +34,7 @@ def pay(cursor, claim, key, asked):
         return 402, {"error": "over the limit of the account"}
     first = cursor.fetchone()[0]  # xmax = 0: the row was inserted just now, and by us
     cursor.execute("INSERT INTO payments (idempotency_key, order_id, account, amount) VALUES (%s, %s, %s, %s) RETURNING id",
-                   (key, asked["order"], asked["account"], asked["amount"]))
+                   (key.strip('"'), asked["order"], asked["account"], asked["amount"]))
     return 201, {"payment": cursor.fetchone()[0], "order": asked["order"], "amount": asked["amount"], "first": first}
 
 
@@ -71,8 +73,9 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         try:
             asked = json.loads(body)
-            assert asked["order"] and asked["account"] and re.fullmatch(r"\d{1,3}\.\d\d", asked["amount"])
-        except (ValueError, KeyError, TypeError, AssertionError):
+            if not (PLAIN.fullmatch(asked["order"]) and PLAIN.fullmatch(asked["account"]) and AMOUNT.fullmatch(asked["amount"])):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
             return self.answer(422, b'{"error": "order, account and an amount like 12.50 are needed"}')
         for _ in range(2):  # a COMMIT whose reply was lost may be done: the second time, once.renew tells
             try:

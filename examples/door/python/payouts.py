@@ -16,6 +16,8 @@ import psycopg2
 
 DATABASE = os.environ.get("DATABASE", "postgres://localhost/shop")
 HEADERS = '{"Content-Type": "application/json"}'
+PLAIN = re.compile(r"[\w.:-]{1,100}", re.ASCII)
+AMOUNT = re.compile(r"0\.0[1-9]|0\.[1-9]\d|[1-9]\d{0,2}\.\d\d", re.ASCII)  # more than nothing
 RESERVE = """INSERT INTO accounts AS a (id, spent) VALUES (%s, %s)
              ON CONFLICT (id) DO UPDATE SET spent = a.spent + excluded.spent WHERE a.spent + excluded.spent <= a.credit
              RETURNING spent"""
@@ -64,8 +66,12 @@ def payout(db, claim, asked):
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        claim, asked = self.headers.get("Once-Claim"), json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not claim or not asked.get("account") or not re.fullmatch(r"\d{1,3}\.\d\d", asked.get("amount", "")):
+        claim, body = self.headers.get("Once-Claim"), self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        try:
+            asked = json.loads(body)
+            if not (claim and PLAIN.fullmatch(asked["account"]) and AMOUNT.fullmatch(asked["amount"])):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
             return self.answer(422, b'{"error": "account and an amount like 12.50 are needed"}')
         for _ in range(2):
             try:
