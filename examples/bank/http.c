@@ -95,20 +95,23 @@ static void receive(exchange_t *exchange, const char *bytes, size_t len)
     exchange->body_len += len;
 }
 
-typedef struct keys {
-    once_slice_t values[KEYS_MAX];
-    size_t count;
-} keys_t;
+/* Header lines of which there must not be two. */
+typedef struct lines {
+    once_slice_t keys[KEYS_MAX];
+    size_t key_count, customers, claims;
+} lines_t;
 
-static enum MHD_Result collect_key(void *data, enum MHD_ValueKind kind, const char *name,
-                                   const char *value)
+static enum MHD_Result collect(void *data, enum MHD_ValueKind kind, const char *name,
+                               const char *value)
 {
-    keys_t *keys = data;
+    lines_t *lines = data;
 
-    if (strcasecmp(name, "Idempotency-Key") == 0 && keys->count < KEYS_MAX) {
-        keys->values[keys->count].data = value != NULL ? value : "";
-        keys->values[keys->count].len = value != NULL ? strlen(value) : 0;
-        keys->count++;
+    lines->customers += strcasecmp(name, "Bank-Customer") == 0;
+    lines->claims += strcasecmp(name, "Once-Claim") == 0;
+    if (strcasecmp(name, "Idempotency-Key") == 0 && lines->key_count < KEYS_MAX) {
+        lines->keys[lines->key_count].data = value != NULL ? value : "";
+        lines->keys[lines->key_count].len = value != NULL ? strlen(value) : 0;
+        lines->key_count++;
     }
     return MHD_YES;
 }
@@ -156,7 +159,7 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
 {
     uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
     once_error_t error = {0};
-    keys_t keys = {.count = 0};
+    lines_t lines = {.key_count = 0};
     request_t request = {
         .method = method,
         .path = path,
@@ -175,13 +178,16 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
         fputs("bank: the system gives no randomness\n", stderr);
         abort();
     }
-    MHD_get_connection_values(connection, MHD_HEADER_KIND, collect_key, &keys);
-    if (once_key_parse(keys.values, keys.count, 0, &exchange->key, &error) != ONCE_OK) {
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, collect, &lines);
+    if (once_key_parse(lines.keys, lines.key_count, 0, &exchange->key, &error) != ONCE_OK) {
         exchange->key.len = 0;
         request.key_error = error.text;
     }
     if (exchange->too_large) {
         answer_problem(answer, 413, "too-large", "a request has at most 64 KiB");
+    } else if (lines.customers > 1 || lines.claims > 1) {
+        /* Whoever is in front may mean the other one. */
+        answer_problem(answer, 400, "bad-request", "Bank-Customer or Once-Claim was sent twice");
     } else if (!is_plain(request.customer, BANK_CUSTOMER_MAX) ||
                !is_plain(request.claim, BANK_CLAIM_MAX - 1) ||
                !is_plain(request.target, TARGET_MAX) || strstr(request.target, "%00") != NULL) {

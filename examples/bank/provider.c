@@ -65,11 +65,13 @@ static long ask(const bank_t *bank, const char *key, const char *body, reply_t *
     return status;
 }
 
-/* 4xx that say "not now" rather than "never". */
-static int tells_nothing(long status)
+/*
+ * "Never": only these words, and only in JSON, as the provider speaks. A page of some proxy, or the 404 of an address that is wrong
+ * for a while, tells nothing about a payment that may have been made before; the amount must not be given back for it.
+ */
+static int refuses(long status, const json_t *told)
 {
-    return status < 200 || status >= 500 || status == 401 || status == 403 || status == 408 ||
-           status == 409 || status == 425 || status == 429;
+    return (status == 400 || status == 402 || status == 422) && json_is_object(told);
 }
 
 provider_end_t provider_pay(const bank_t *bank, const char *key, const char *destination,
@@ -87,7 +89,7 @@ provider_end_t provider_pay(const bank_t *bank, const char *key, const char *des
     if (status >= 200 && status < 300 && name != NULL && strlen(name) < FIELDS_TEXT_SIZE) {
         memcpy(id, name, strlen(name) + 1);
         end = PROVIDER_PAID;
-    } else if (status >= 400 && !tells_nothing(status)) {
+    } else if (refuses(status, told)) {
         end = PROVIDER_REFUSED;
     }
     json_decref(told);

@@ -14,7 +14,7 @@ class Provider:
     def __init__(self, port=0):
         self.paid, self.asked = {}, []  # key: id; every key as it came
         self.lose_requests = self.lose_answers = 0
-        self.refuse = False
+        self.refuse, self.stray = False, None  # for good; an answer that is none of the provider's
         self.lock = threading.Lock()
         provider = self
 
@@ -49,6 +49,8 @@ class Provider:
             else:
                 payment = self.paid.setdefault(key, {"id": f"pay-{len(self.paid) + 1}", **wish})
                 status, body = 201, {"id": payment["id"]}
+            if self.stray:
+                status, body = self.stray
             if self.lose_answers:
                 self.lose_answers -= 1
                 request.close_connection = True

@@ -82,6 +82,21 @@ def test_what_the_provider_refuses_comes_back(there):
     assert there.one("SELECT status FROM bank.payouts WHERE idempotency_key = 'refused'") == "returned"
 
 
+@pytest.mark.parametrize("stray", [(404, {"error": "no such path"}), (400, "a proxy's page"), (200, {})],
+                         ids=lambda stray: str(stray[0]))
+def test_a_stray_answer_gives_nothing_back(there, stray):
+    """It paid; then something in between answers instead of it. That is no refusal: the amount stays reserved."""
+    before, paid, key = state(there), len(there.teller.paid), f"stray-{stray[0]}"
+    there.teller.stray = stray
+    try:
+        assert post(there, key).status in AGAIN
+    finally:
+        there.teller.stray = None
+    assert moved(before, state(there)) == (-5, 5, 0) and len(there.teller.paid) == paid + 1
+    assert pay(there, key).status == 201
+    assert moved(before, state(there)) == (-5, 0, 5) and len(there.teller.paid) == paid + 1
+
+
 @pytest.mark.parametrize("lost", ["lose_requests", "lose_answers"])
 def test_a_provider_that_does_not_answer_is_asked_again(there, lost):
     before, paid, asked = state(there), len(there.teller.paid), len(there.teller.asked)

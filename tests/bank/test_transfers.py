@@ -1,4 +1,5 @@
 """POST /transfers, with the gate in front and without it."""
+import http.client
 import json
 import signal
 
@@ -139,6 +140,22 @@ def test_without_a_key_or_a_customer_nothing_is_done(there):
     assert there.ask(there.main, "POST", "/transfers", None, body, "nobody").problem == "customer-missing"
     assert there.ask(there.main, "POST", "/transfers", "alice", "x" * 70000, "big").status == 413
     assert there.balance("alice") == before
+
+
+@pytest.mark.parametrize("name, value", [("Bank-Customer", "bob"), ("Bank-Customer", "alice"), ("Once-Claim", "A" * 70)])
+def test_who_asks_is_said_once(there, name, value):
+    """A gateway may read the first of two, and the bank the second: then they would not mean the same customer, or claim."""
+    body = json.dumps(transfer("alice", "bob", "1"))
+    connection = http.client.HTTPConnection(there.host, there.main.port, timeout=30)
+    connection.putrequest("POST", "/transfers")
+    for line in [("Bank-Customer", "alice"), ("Once-Claim", "B" * 70), ("Idempotency-Key", "said-twice"), (name, value),
+                 ("Content-Length", str(len(body)))]:
+        connection.putheader(*line)
+    connection.endheaders(body.encode())
+    response = connection.getresponse()
+    assert response.status == 400 and b"bad-request" in response.read()
+    connection.close()
+    assert there.transfers("said-twice") == 0
 
 
 def test_duplicates_at_once_move_money_once(there):
