@@ -114,9 +114,30 @@ static int make_policy(const once__cli_call_t *call, once_policy_t **policy)
     return *policy != NULL ? ONCE__CLI_OK : ONCE__CLI_STORE;
 }
 
+static const char *store_url(const settings_t *set)
+{
+    const char *url = set->store != NULL ? set->store : getenv("ONCE_STORE");
+
+    return url != NULL && url[0] != '\0' ? url : "local:./once-data";
+}
+
+/* The handler completes the record in its own transaction: it has to be where such a transaction can reach it. */
+static int check_store(const once__cli_call_t *call, const once_policy_t *policy)
+{
+    const char *url = store_url(call->settings);
+
+    if (once_policy_recover(policy) == ONCE_TRANSACTIONAL && strncmp(url, "postgres://", 11) != 0 &&
+        strncmp(url, "postgresql://", 13) != 0) {
+        return once__cli_usage(call->command,
+                               "--recover transactional needs a store that the handler's "
+                               "transaction can reach: postgres://");
+    }
+    return ONCE__CLI_OK;
+}
+
 static int open_store(const settings_t *set, once_t **once)
 {
-    const char *options[10], *url = set->store != NULL ? set->store : getenv("ONCE_STORE");
+    const char *options[10];
     const char *const pairs[][2] = {{"ttl", set->ttl != NULL ? set->ttl : "8d"},
                                     {"lease", set->lease},
                                     {"recover", set->recover},
@@ -131,8 +152,7 @@ static int open_store(const settings_t *set, once_t **once)
         }
     }
     options[count] = NULL;
-    code = once__cli_open_url(url != NULL && url[0] != '\0' ? url : "local:./once-data", options,
-                              once);
+    code = once__cli_open_url(store_url(set), options, once);
     if (code ==
         ONCE__CLI_OK) { /* what is wrong with the store is told here, not message by message */
         error = once__cli_wait_for_secrets(*once);
@@ -192,6 +212,9 @@ static int run_consume(const once__cli_call_t *call)
     }
     if (code == ONCE__CLI_OK) {
         code = make_policy(call, &policy);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = check_store(call, policy);
     }
     if (code == ONCE__CLI_OK) {
         code = consume(call, &with, policy, &log);

@@ -2,7 +2,9 @@
  * What `once consume` is measured beside: a consumer of librdkafka that only counts, and one that posts every message with the
  * same HTTP client but remembers nothing.
  *
- *   plain BROKERS TOPIC GROUP COUNT [URL CONCURRENCY]
+ *   plain BROKERS TOPIC GROUP COUNT [read | URL CONCURRENCY]
+ *
+ * `read`: takes messages one by one and looks at their id, as a consumer that recognises messages has to.
  *
  * Prints messages, seconds and CPU seconds from the first message to the last.
  */
@@ -24,6 +26,8 @@ typedef struct plain {
     once__poller_t *poller;
     once__handler_t *handler;
     size_t wanted, seen, done, running, concurrency;
+    size_t id_bytes; /* of all ids, where they are read */
+    int reads;
 } plain_t;
 
 typedef struct job {
@@ -79,6 +83,23 @@ static void take(plain_t *plain, rd_kafka_message_t *message)
     }
 }
 
+static void read_one(plain_t *plain)
+{
+    rd_kafka_message_t *message = rd_kafka_consumer_poll(plain->consumer, 100);
+    rd_kafka_headers_t *headers;
+    const void *value;
+    size_t len;
+
+    if (message == NULL) {
+        return;
+    }
+    if (rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR &&
+        rd_kafka_header_get_last(headers, "ce_id", &value, &len) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        plain->id_bytes += len;
+    }
+    take(plain, message);
+}
+
 static void turn(plain_t *plain)
 {
     rd_kafka_message_t *messages[BATCH];
@@ -95,6 +116,15 @@ static void turn(plain_t *plain)
     if (plain->handler != NULL && plain->running > 0) {
         once__poller_turn(plain->poller, 0);
         once__handler_turn_over(plain->handler);
+    }
+}
+
+static void step(plain_t *plain)
+{
+    if (plain->reads) {
+        read_one(plain);
+    } else {
+        turn(plain);
     }
 }
 
@@ -131,8 +161,8 @@ int main(int argc, char **argv)
     double wall, processor;
     char error[300];
 
-    if (argc != 5 && argc != 7) {
-        fprintf(stderr, "usage: plain BROKERS TOPIC GROUP COUNT [URL CONCURRENCY]\n");
+    if (argc < 5 || argc > 7) {
+        fprintf(stderr, "usage: plain BROKERS TOPIC GROUP COUNT [read | URL CONCURRENCY]\n");
         return 2;
     }
     plain.consumer = subscribe(argv);
@@ -144,13 +174,14 @@ int main(int argc, char **argv)
         plain.poller = once__poller_new();
         plain.handler = once__handler_new(plain.poller, &options, error, sizeof(error));
     }
+    plain.reads = argc == 6;
     while (plain.seen == 0) {
-        turn(&plain);
+        step(&plain);
     }
     wall = seconds(CLOCK_MONOTONIC);
     processor = seconds(CLOCK_PROCESS_CPUTIME_ID);
     while (plain.done < plain.wanted) {
-        turn(&plain);
+        step(&plain);
     }
     printf("%zu %.4f %.4f\n", plain.done, seconds(CLOCK_MONOTONIC) - wall,
            seconds(CLOCK_PROCESS_CPUTIME_ID) - processor);
