@@ -33,6 +33,7 @@ def test_duplicates_and_order(rabbitmq, name, handler, consume):
     assert line["id"] and line["key"] in "abc" and line["source"].startswith(name)
     assert one.stop() == 0
     assert rabbitmq.count(name) == (0, 0), "all of it was acknowledged"
+    assert not one.said("RabbitMQ: "), "and nothing twice, for which the broker would have closed the channel"
 
 
 def test_redelivery_after_the_consumer_was_killed(rabbitmq, name, handler, consume):
