@@ -56,15 +56,16 @@ class Part:
             if self.wanted and not self.alive():
                 self.spawn()
 
-    def kill(self, stay_dead=False):
-        """kill -9. The time is taken before and after: it died in between."""
+    def kill(self):
+        """kill -9; False: it was dead already. The time is taken before and after: it died in between."""
         with self.lock:
-            self.wanted = self.wanted and not stay_dead
             before = time.monotonic()
-            if self.alive():
-                self.process.kill()
-                self.process.wait()
-                self.kills.append((before, time.monotonic()))
+            if not self.alive():
+                return False
+            self.process.kill()
+            self.process.wait()
+            self.kills.append((before, time.monotonic()))
+            return True
 
     def end(self):
         """In an orderly way; its exit code."""

@@ -101,21 +101,25 @@ def killers(shop):
 
 class Sniper:
     """A mail server that takes a while to say that it has the mail, which is the moment in which a crash leaves a doubt; and now
-    and then, for certain at the tenth mail, notify is killed just then."""
+    and then, for certain from the tenth mail on until it has happened once, notify is killed just then."""
 
     def __init__(self, notifier, choice, counts):
         self.notifier, self.choice, self.counts = notifier, choice, counts
-        self.shots = 0
+        self.lock = threading.Lock()
+        self.seen = self.shots = 0
         self.on = True
         notifier.mail.after = self.after
 
     def after(self, _):
-        if self.on and (len(self.notifier.mail.mails) == 10 or self.choice.random() < 0.004):
-            self.shots += 1
-            self.counts[self.notifier.name + " with a mail under way"] += 1
-            self.notifier.service.kill()
-        else:
-            time.sleep(self.choice.random() * 0.05)
+        with self.lock:  # mails come side by side
+            self.seen += 1
+            aim = self.on and (self.choice.random() < 0.004 or self.shots == 0 and self.seen >= 10)
+            if aim and self.notifier.service.kill():
+                self.shots += 1
+                self.counts[self.notifier.name + " with a mail under way"] += 1
+                return
+            pause = self.choice.random() * 0.05
+        time.sleep(pause)
 
 
 def kill_at_random(shop, seconds, choice, counts):
