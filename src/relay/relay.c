@@ -154,9 +154,9 @@ static uint64_t turn(once__relay_t *relay)
     take_notifications(relay);
     once__publisher_turn(relay->publisher);
     once__control_turn(relay);
-    once__send_turn(relay);
     once__marks_turn(relay);
-    once__fetch_turn(relay);
+    once__fetch_turn(relay); /* the server reads on while we send */
+    once__send_turn(relay);
     once__report_turn(relay);
     due = sooner(due, sooner(once__control_due(relay), once__fetch_due(relay)));
     return sooner(due, once__send_due(relay));
