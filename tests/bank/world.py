@@ -315,6 +315,8 @@ class World:
                 "+ 2 * (SELECT count(*) FROM bank.payouts WHERE status <> 'reserved')")
             assert rows("SELECT count(*) FROM once.outbox WHERE topic = 'bank.transfers'") == rows(
                 "SELECT count(*) FROM bank.transfers"), "not one event for each transfer"
+            assert rows("SELECT count(*) FROM once.outbox WHERE topic = 'bank.payouts'") == rows(
+                "SELECT count(*) FROM bank.payouts WHERE status <> 'reserved'"), "not one event for each payout that ended"
 
 
 # ------------------------------------------------------------------------------------------------------------ server
