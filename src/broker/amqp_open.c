@@ -15,13 +15,23 @@
 
 /* ------------------------------------------------------------------------------------------------------------ places */
 
+static int hex_digit(char c)
+{
+    const char *digits = "0123456789abcdef";
+    const char *at = c != '\0' ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
+
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
 static int decode_into(char *out, size_t size, const char *text, size_t len)
 {
     size_t at = 0;
 
     for (size_t i = 0; i < len; i++) {
-        unsigned value = (unsigned char)text[i];
-        if (text[i] == '%' && i + 2 < len && sscanf(text + i + 1, "%2x", &value) == 1) {
+        int value = (unsigned char)text[i];
+        if (text[i] == '%' && i + 2 < len && hex_digit(text[i + 1]) >= 0 &&
+            hex_digit(text[i + 2]) >= 0) {
+            value = hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]);
             i += 2;
         }
         if (at + 1 >= size || value == 0) {
@@ -80,7 +90,7 @@ static int read_host(const char *hosts, char *host, size_t size, int *port)
     host[len] = '\0';
     end = end != NULL ? strchr(end, ':') : NULL;
     if (end != NULL) {
-        *port = atoi(end + 1);
+        *port = (int)strtol(end + 1, NULL, 10);
     }
     return *port > 0 && *port < 65536 ? 0 : -1;
 }
@@ -166,7 +176,8 @@ static int connect_to(amqp_connection_state_t connection, once__address_t *addre
     amqp_set_handshake_timeout(connection, &answering);
     amqp_set_rpc_timeout(connection, &answering);
     if (once__amqp_said_no(amqp_login(connection, vhost, 0, AMQP_DEFAULT_FRAME_SIZE,
-                                      beat != NULL ? atoi(beat) : HEARTBEAT, AMQP_SASL_METHOD_PLAIN,
+                                      beat != NULL ? (int)strtol(beat, NULL, 10) : HEARTBEAT,
+                                      AMQP_SASL_METHOD_PLAIN,
                                       address->user != NULL ? address->user : "guest",
                                       address->password != NULL ? address->password : "guest"),
                            error, size) != 0) {

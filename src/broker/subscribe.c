@@ -153,13 +153,12 @@ void once__subscription_say(once__subscription_t *subscription, int is_trouble, 
     char sentence[400];
     va_list values;
 
-    if (subscription->options.said == NULL) {
-        return;
-    }
     va_start(values, format);
     vsnprintf(sentence, sizeof(sentence), format, values);
     va_end(values);
-    subscription->options.said(subscription->options.data, is_trouble, sentence);
+    if (subscription->options.said != NULL) {
+        subscription->options.said(subscription->options.data, is_trouble, sentence);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------- URL of a publisher */

@@ -175,7 +175,7 @@ static int make_lanes(once__consumer_t *consumer)
         count *= 2;
     }
     consumer->bucket_mask = count - 1;
-    consumer->buckets = calloc(count, sizeof(*consumer->buckets));
+    consumer->buckets = calloc(count, sizeof(once__lane_t *));
     return consumer->buckets != NULL ? 0 : -1;
 }
 

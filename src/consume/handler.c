@@ -71,14 +71,12 @@ void once__handler_headers_add(once__handler_headers_t *headers, const char *for
     va_list values;
     int len;
 
-    if (headers == NULL) {
-        return;
-    }
     va_start(values, format);
     len = vsnprintf(line, sizeof(line), format, values);
     va_end(values);
     /* What does not fit, or could end the line, is left out: a header of the message that nobody can do without is short. */
-    if (len < 0 || (size_t)len >= sizeof(line) || strpbrk(line, "\r\n") != NULL) {
+    if (headers == NULL || len < 0 || (size_t)len >= sizeof(line) ||
+        strpbrk(line, "\r\n") != NULL) {
         return;
     }
     longer = curl_slist_append(headers->list, line);

@@ -94,7 +94,7 @@ int once__poller_set(once__poller_t *poller, once__due_t *timer, uint64_t in_ms)
     once__poller_unset(poller, timer);
     if (poller->count + 2 > poller->room) {
         size_t room = poller->room != 0 ? 2 * poller->room : 64;
-        once__due_t **heap = realloc(poller->heap, room * sizeof(*heap));
+        once__due_t **heap = realloc(poller->heap, room * sizeof(once__due_t *));
         if (heap == NULL) {
             return -1;
         }
