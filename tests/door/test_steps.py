@@ -110,6 +110,16 @@ def test_goes_on_where_it_stopped(stacks):
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_payout_that_can_never_be_is_refused_for_good(stacks):
+    payouts = Payouts(stacks)
+    s = payouts.stack
+    for number, body in enumerate([b"{", b"[]", b"null", b"[" * 3000, b'{"account": "a"}', b'{"account": "a", "amount": "0.00"}',
+                                   b'{"account": "a", "amount": 5}', b'{"account": "a\\u0000", "amount": "5.00"}']):
+        answer = s.gateway.post(f"{s.key}-{number}", body, s.path)
+        assert answer.status == 422, (body[:80], answer.status)
+    assert payouts.provider.total == 0 and not b"".join(s.wire.said)
+
+
 def test_without_the_gate(stack):
     """The claim is part of the backend's own transaction; nothing else changes."""
     s = stack("python")
