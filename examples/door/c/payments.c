@@ -32,7 +32,7 @@ static int sql(PGconn *db, const char *text, const char *const asked[], char val
 /* The business. What it decides is recorded, whether money moved or not. 0: a statement failed. */
 static int pay(PGconn *db, const char *const asked[], char body[HTTP_BODY])
 {
-    char id[32], first[32]; /* the account's row was inserted just now, and by us (xmax = 0) */
+    char id[32], first[32] = ""; /* the account's row was inserted just now, and by us (xmax = 0) */
     /* One at a time for this order: a second click may well come with a key of its own. */
     int rows = sql(db, "SELECT once.lock('order:' || $2)", asked, id);
 
