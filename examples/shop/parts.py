@@ -1,12 +1,10 @@
 """Programs of the shop: started, killed, and started again as a supervisor would."""
-import ctypes
 import os
 import signal
 import subprocess
 import threading
 import time
 
-libc = ctypes.CDLL(None)
 PATIENCE = float(os.environ.get("SHOP_PATIENCE", "90"))
 
 
@@ -22,15 +20,11 @@ def until(condition, what, patience=PATIENCE):
         time.sleep(0.02)
 
 
-def die_with_parent():
-    libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
 class Part:
     """One program. `log` is a file with all that it said, over all its lives."""
 
-    def __init__(self, name, directory, command, variables=None):
-        self.name, self.command, self.variables = name, command, variables or {}
+    def __init__(self, name, directory, command):
+        self.name, self.command = name, command
         self.log = os.path.join(directory, name + ".log")
         self.process = None
         self.wanted = False
@@ -44,8 +38,9 @@ class Part:
 
     def spawn(self):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                            preexec_fn=die_with_parent, env={**os.environ, **self.variables})
+            # It dies with whoever started it. Not by preexec_fn, which is not for programs with threads.
+            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *self.command], stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log, start_new_session=True)
 
     def alive(self):
         return self.process is not None and self.process.poll() is None
