@@ -157,6 +157,7 @@ def run(directory, broker, seconds, seed):
         for sniper in snipers:
             sniper.on = False
         until(lambda: truth.arrived(shop, transfers), lambda: truth.progress(shop, transfers), SETTLE)
+        until(lambda: truth.held(shop, transfers), lambda: truth.progress(shop, transfers), SETTLE)
         clock.append(time.monotonic())
         found = truth.examine(shop, transfers)
         assert found.extra > 0 and found.doubtful > 0, f"the moment that matters was not met: {found}"
