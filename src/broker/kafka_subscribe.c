@@ -146,6 +146,16 @@ static void store_offsets(kafka_t *kafka)
     }
 }
 
+/* librdkafka keeps the pause of a partition that it gives up: when it came back, nobody would know that it is paused. */
+static void forget_pause(kafka_t *kafka, int32_t number)
+{
+    partition_t *partition = find(kafka, number);
+
+    if (partition != NULL && partition->paused) {
+        pause_or_resume(kafka, partition, 0);
+    }
+}
+
 /* Called by librdkafka inside of a turn. It commits what was stored before it gives a partition up; a lost one cannot be. */
 static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
                       rd_kafka_topic_partition_list_t *list, void *opaque)
@@ -166,6 +176,7 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
         int lost = rd_kafka_assignment_lost(consumer);
         store_offsets(kafka);
         for (int i = 0; i < list->cnt; i++) {
+            forget_pause(kafka, list->elems[i].partition);
             lose_partition(kafka, list->elems[i].partition);
         }
         error = rd_kafka_incremental_unassign(consumer, list);

@@ -1,5 +1,6 @@
 """Messages of Kafka: duplicates, groups, order, rebalances, crashes."""
 import threading
+import time
 
 from harness import Handler, event, until
 
@@ -70,6 +71,25 @@ def test_rebalance_while_a_handler_runs(kafka, name, handler, consume):
     wait_caught_up(kafka, name, name)
     assert sorted(handler.keys()) == ["event-0", "event-1"]
     until(lambda: first.metric("lost_total") == 1, "the message of the lost partition was not acknowledged by the first")
+
+
+def test_a_partition_that_was_paused_comes_back_and_goes_on(kafka, name, handler, consume):
+    """Without room for long reading is paused. The pause must not outlive the partition: it would come back and stay silent."""
+    options = ["--window", "4", "--concurrency", "2", "--lease", "1s"]
+    kafka.create(name, 2)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if gate.wait(60) else 500
+    kafka.produce(name, [dict(event(i), partition=i % 2) for i in range(12)])
+    first = consume(kafka.url(name, group=name, **QUICK), *options)
+    handler.wait(2)
+    time.sleep(5)  # nothing tells of the pause: three turns without room, one each second
+    second = consume(kafka.url(name, group=name, **QUICK), *options)
+    first.wait_said("given up")
+    second.wait_said("assigned")
+    second.kill()
+    first.wait_said("assigned", 2)
+    gate.set()
+    wait_caught_up(kafka, name, name)
 
 
 def test_order_of_a_key_is_kept_while_others_go_on(kafka, name, handler, consume):
