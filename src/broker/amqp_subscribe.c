@@ -23,29 +23,46 @@ typedef struct amqp {
     once__amqp_place_t place;
     amqp_connection_state_t connection; /* NULL: none at the moment */
     uint64_t generation;                /* of the connection: deliveries of earlier ones are lost */
-    once__track_t track;
+    struct amqp_delivery *oldest, *newest; /* of this connection, that have not ended */
+    size_t open;                           /* how many they are */
+    struct amqp_delivery *done;            /* ended, and to be acknowledged by the next flush */
+    int gap; /* one ended without being done: what is before others is not done by that alone */
     int timer;
     unsigned pause, pause_left; /* seconds until the next attempt */
     int64_t lag;
     int want_lag;
-    int unsent; /* something is done that was not acknowledged yet */
 } amqp_t;
 
 typedef struct amqp_delivery {
     once__delivered_t base;
+    struct amqp_delivery *older,
+        *newer; /* that are open; or `newer` is the next of those that are done */
     amqp_envelope_t envelope;
-    uint64_t generation, number;
+    uint64_t generation;
 } amqp_delivery_t;
 
 /* -------------------------------------------------------------------------------------------------------- connection */
 
+static void forget_done(amqp_t *amqp)
+{
+    while (amqp->done != NULL) {
+        amqp_delivery_t *delivery = amqp->done;
+        amqp->done = delivery->newer;
+        free(delivery);
+    }
+}
+
+/* Deliveries that are open belong to whoever got them; they are of an earlier generation from now on. */
 static void disconnect(amqp_t *amqp, const char *why)
 {
     if (amqp->connection != NULL) {
         once__amqp_close(amqp->connection); /* its socket leaves the epoll by being closed */
         amqp->connection = NULL;
         amqp->base.ready = 0;
-        once__track_free(&amqp->track);
+        forget_done(amqp);
+        amqp->oldest = amqp->newest = NULL;
+        amqp->open = 0;
+        amqp->gap = 0;
         amqp->generation++;
     }
     amqp->lag = -1;
@@ -111,9 +128,7 @@ static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
 {
     amqp_delivery_t *made = malloc(sizeof(*made));
 
-    if (made == NULL ||
-        once__track_add(&amqp->track, (int64_t)envelope->delivery_tag, &made->number) != 0) {
-        free(made);
+    if (made == NULL) {
         amqp_destroy_envelope(envelope);
         disconnect(amqp, "out of memory");
         return;
@@ -126,6 +141,15 @@ static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
         .offset = (int64_t)envelope->delivery_tag,
     };
     once__amqp_headers(&made->envelope.message, find_key, &made->base.delivery);
+    made->newer = NULL;
+    made->older = amqp->newest;
+    if (amqp->newest != NULL) {
+        amqp->newest->newer = made;
+    } else {
+        amqp->oldest = made;
+    }
+    amqp->newest = made;
+    amqp->open++;
     amqp->base.options.deliver(amqp->base.options.data, &made->base.delivery);
 }
 
@@ -220,17 +244,38 @@ static int amqp_turn(once__subscription_t *base, size_t room)
     return amqp->connection != NULL && count == room && room > 0;
 }
 
+static void unlink_open(amqp_t *amqp, amqp_delivery_t *ended)
+{
+    if (ended->older != NULL) {
+        ended->older->newer = ended->newer;
+    } else {
+        amqp->oldest = ended->newer;
+    }
+    if (ended->newer != NULL) {
+        ended->newer->older = ended->older;
+    } else {
+        amqp->newest = ended->older;
+    }
+    amqp->open--;
+}
+
 static void amqp_end(once__subscription_t *base, once__delivery_t *delivery, int done)
 {
     amqp_t *amqp = (amqp_t *)base;
     amqp_delivery_t *ended = (amqp_delivery_t *)delivery;
+    int ours = ended->generation == amqp->generation;
 
-    if (done && ended->generation == amqp->generation) {
-        once__track_done(&amqp->track, ended->number);
-        amqp->unsent = 1;
-    }
     amqp_destroy_envelope(&ended->envelope);
-    free(ended);
+    if (ours) {
+        unlink_open(amqp, ended);
+        amqp->gap |= !done;
+    }
+    if (ours && done) {
+        ended->newer = amqp->done;
+        amqp->done = ended;
+    } else {
+        free(ended);
+    }
 }
 
 static int amqp_lost(const once__subscription_t *base, const once__delivery_t *delivery)
@@ -245,29 +290,45 @@ static void amqp_headers(once__delivery_t *delivery,
     once__amqp_headers(&((amqp_delivery_t *)delivery)->envelope.message, each, data);
 }
 
+static uint64_t tag_of(const amqp_delivery_t *delivery)
+{
+    return (uint64_t)delivery->base.delivery.offset;
+}
+
+/* The newest of those that are done before the oldest one that is open; 0: none. Never one that was acknowledged before. */
+static uint64_t done_to(const amqp_t *amqp)
+{
+    uint64_t end = amqp->oldest != NULL ? tag_of(amqp->oldest) : UINT64_MAX, found = 0;
+
+    for (const amqp_delivery_t *at = amqp->done; at != NULL && !amqp->gap; at = at->newer) {
+        if (tag_of(at) < end && tag_of(at) > found) {
+            found = tag_of(at);
+        }
+    }
+    return found;
+}
+
 /* One acknowledgement for all up to the first that is not done, and one for each that is done behind it. */
 static void amqp_flush(once__subscription_t *base)
 {
     amqp_t *amqp = (amqp_t *)base;
-    once__track_t *track = &amqp->track;
+    uint64_t to;
     int status = AMQP_STATUS_OK;
 
-    if (amqp->connection == NULL || !amqp->unsent) {
+    if (amqp->connection == NULL || amqp->done == NULL) {
         return;
     }
-    amqp->unsent = 0;
-    if (track->untold_to >=
-        0) { /* the broker refuses the number of one that was acknowledged before */
-        status = amqp_basic_ack(amqp->connection, 1, (uint64_t)track->untold_to, 1);
-        track->untold_to = -1;
+    to = done_to(amqp);
+    if (to > 0) {
+        status = amqp_basic_ack(amqp->connection, 1, to, 1);
     }
-    for (uint64_t n = track->first; status == AMQP_STATUS_OK && n != track->after; n++) {
-        size_t at = n & (track->room - 1);
-        if (track->ring[at].done && !track->ring[at].told) {
-            track->ring[at].told = 1;
-            status = amqp_basic_ack(amqp->connection, 1, (uint64_t)track->ring[at].offset, 0);
+    for (const amqp_delivery_t *at = amqp->done; status == AMQP_STATUS_OK && at != NULL;
+         at = at->newer) {
+        if (tag_of(at) > to) {
+            status = amqp_basic_ack(amqp->connection, 1, tag_of(at), 0);
         }
     }
+    forget_done(amqp);
     if (status != AMQP_STATUS_OK) {
         disconnect(amqp, amqp_error_string2(status));
     }
@@ -287,8 +348,7 @@ static int64_t amqp_lag(once__subscription_t *base)
             once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, sizeof(why));
             disconnect(amqp, why);
         } else {
-            amqp->lag =
-                (int64_t)answer->message_count + (int64_t)(amqp->track.after - amqp->track.first);
+            amqp->lag = (int64_t)answer->message_count + (int64_t)amqp->open;
         }
     }
     return amqp->lag;
@@ -308,7 +368,7 @@ static void amqp_close(once__subscription_t *base)
         amqp_connection_close(amqp->connection, AMQP_REPLY_SUCCESS);
         once__amqp_close(amqp->connection);
     }
-    once__track_free(&amqp->track);
+    forget_done(amqp);
     close(amqp->timer);
     close(base->fd);
     free(amqp);
@@ -346,7 +406,6 @@ once__subscription_t *once__amqp_subscription(const once__address_t *address,
     amqp->base.address = *address;
     amqp->base.fd = amqp->timer = -1;
     amqp->lag = -1;
-    once__track_start(&amqp->track);
     if (once__amqp_place_read(&amqp->base.address, &amqp->place, error, size) != 0) {
         free(amqp);
         return NULL;

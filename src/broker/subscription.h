@@ -56,12 +56,11 @@ void once__subscription_say(once__subscription_t *subscription, int is_trouble, 
 typedef struct once__track {
     struct {
         int64_t offset;
-        char done, told;
+        char done;
     } * ring;
     size_t room;           /* a power of two, or 0 */
     uint64_t first, after; /* numbers of the oldest one that is kept, and after the newest */
     int64_t done_to;       /* the offset of the newest one of the finished prefix; -1: none yet */
-    int64_t untold_to;     /* the same without those that the owner has told; -1: none */
     int moved;             /* done_to changed since the owner looked */
 } once__track_t;
 

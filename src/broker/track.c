@@ -6,7 +6,7 @@
 void once__track_start(once__track_t *track)
 {
     memset(track, 0, sizeof(*track));
-    track->done_to = track->untold_to = -1;
+    track->done_to = -1;
 }
 
 void once__track_free(once__track_t *track)
@@ -40,7 +40,6 @@ int once__track_add(once__track_t *track, int64_t offset, uint64_t *number)
     *number = track->after++;
     track->ring[*number & (track->room - 1)].offset = offset;
     track->ring[*number & (track->room - 1)].done = 0;
-    track->ring[*number & (track->room - 1)].told = 0;
     return 0;
 }
 
@@ -49,9 +48,6 @@ void once__track_done(once__track_t *track, uint64_t number)
     track->ring[number & (track->room - 1)].done = 1;
     while (track->first != track->after && track->ring[track->first & (track->room - 1)].done) {
         track->done_to = track->ring[track->first & (track->room - 1)].offset;
-        if (!track->ring[track->first & (track->room - 1)].told) {
-            track->untold_to = track->done_to;
-        }
         track->moved = 1;
         track->first++;
     }

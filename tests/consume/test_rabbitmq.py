@@ -104,6 +104,7 @@ def test_parked_messages_are_not_acknowledged(rabbitmq, name, handler, consume):
     one = consume(rabbitmq.url(name), "--recover", "hold", "--lease", "500ms")
     one.wait_metric("handled_total", 5)
     one.wait_metric("parked", 1)
+    until(lambda: one.metric("lag") == 1, "what was acknowledged behind the parked one is not behind")
     assert one.stop() == 0
     assert rabbitmq.count(name) == (1, 0), "it is still there"
     assert handler.count("cut") == 1
