@@ -79,7 +79,7 @@ static void store_failed(once__item_t *item, int error)
     snprintf(item->detail, sizeof(item->detail), "%s", once_error_text(error));
     once__metric_count(consumer->counters.store_errors, 1);
     once__say(item, ONCE__LINE_STORE);
-    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item));
+    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item, item->pauses));
 }
 
 static void answered(once_t *once, once_answer_t *answer, void *data)

@@ -81,7 +81,7 @@ static void write_letter(letter_t *letter, once__item_t *item)
 static void try_later(once__item_t *item)
 {
     item->pauses++;
-    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item));
+    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item, item->pauses));
 }
 
 void once__bury(once__item_t *item)
@@ -93,6 +93,10 @@ void once__bury(once__item_t *item)
     };
 
     once__item_stage(item, ONCE__BURYING);
+    if (item->consumer->letters == NULL) { /* the store answers while everything is being closed */
+        try_later(item);
+        return;
+    }
     if (item->letter == NULL) {
         item->letter = calloc(1, sizeof(*item->letter));
         if (item->letter == NULL) {

@@ -245,9 +245,10 @@ static void finish(once__consumer_t *consumer, int end)
         once__say_about(consumer, 1,
                         "not everything that ran was finished; it will be delivered again");
     }
-    once__publisher_close(consumer->letters);
-    once__handler_free(consumer->handler);
     consumer->stopping = 1;
+    once__publisher_close(consumer->letters);
+    consumer->letters = NULL;
+    once__handler_free(consumer->handler);
     drop_claims(consumer);
     once_close(consumer->once, end == ONCE__CONSUME_ABORTED ? 0 : 5000);
     once__items_free(consumer);

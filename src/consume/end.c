@@ -7,10 +7,8 @@
 
 static void pause_then_ask(once__item_t *item)
 {
-    uint64_t ms;
+    uint64_t ms = once__item_backoff(item, ++item->failed); /* of which jitter takes up to a half */
 
-    item->pauses++;
-    ms = once__item_backoff(item); /* of which jitter takes up to a half */
     once__item_pause(item, ONCE__PAUSED, item->retry_after > ms ? 2 * item->retry_after : ms);
     item->retry_after = 0;
 }

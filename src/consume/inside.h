@@ -53,7 +53,8 @@ struct once__item {
     once__stage_t stage;
     once__next_t then;
     unsigned tries;  /* that reached the handler */
-    unsigned pauses; /* since something moved */
+    unsigned failed; /* requests, those that did not reach it included */
+    unsigned pauses; /* since the last claim, of busy records and troubles of ours */
     int parked;      /* its record has to be settled */
     int handled;     /* our own completion is on its way to the store */
     int status;      /* of the last reply; 0: none */
@@ -112,7 +113,7 @@ void once__item_done(once__item_t *item); /* acknowledges */
 void once__item_drop(once__item_t *item); /* does not */
 void once__items_free(once__consumer_t *consumer);
 void once__item_pause(once__item_t *item, once__stage_t stage, uint64_t ms);
-uint64_t once__item_backoff(const once__item_t *item);
+uint64_t once__item_backoff(const once__item_t *item, unsigned times); /* from 1 */
 
 /* ask.c: what the record says */
 void once__ask_ready(once__consumer_t *consumer);

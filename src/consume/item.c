@@ -257,12 +257,12 @@ static uint64_t jitter(uint64_t ms)
     return ms / 2 + (uint64_t)random() % (ms / 2 + 1);
 }
 
-uint64_t once__item_backoff(const once__item_t *item)
+uint64_t once__item_backoff(const once__item_t *item, unsigned times)
 {
     const once__consume_settings_t *set = item->consumer->settings;
     uint64_t ms = set->backoff_ms;
 
-    for (unsigned i = 1; i < item->pauses && ms < set->backoff_max_ms; i++) {
+    for (unsigned i = 1; i < times && ms < set->backoff_max_ms; i++) {
         ms *= 2;
     }
     return ms < set->backoff_max_ms ? ms : set->backoff_max_ms;

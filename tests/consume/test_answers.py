@@ -49,6 +49,17 @@ def test_every_status_that_is_tried_again(kafka, name, handler, consume):
     assert one.said("will be tried again")[0]["id"] in bad
 
 
+def test_pauses_between_tries_double(kafka, name, handler, consume):
+    times = []
+    handler.answer = lambda request: times.append(time.monotonic()) or 500
+    kafka.create(name, 1)
+    kafka.produce(name, [event("poison")])
+    one = consume(kafka.url(name, group=name), "--tries", "6", "--backoff", "100ms")
+    one.wait_metric('dead_letters_total{reason="tries"}', 1)
+    assert len(times) == 6
+    assert times[5] - times[0] > 1.5, "jitter leaves half: 50, 100, 200, 400, 800 ms"
+
+
 def test_dead_letters_and_their_replay(kafka, name, handler, consume):
     kafka.create(name, 1)
     kafka.create(name + ".dlq", 2)
