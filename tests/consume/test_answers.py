@@ -118,6 +118,22 @@ def test_a_handler_that_hangs_holds_back_only_its_key(kafka, name, handler, cons
     wait_caught_up(kafka, name, name)
 
 
+def test_large_messages_fill_the_memory_and_go_on(kafka, name, handler, consume):
+    """Reading stops at 64 MiB in memory, however few messages that is, and goes on when there is room again."""
+    kafka.create(name, 1)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if gate.wait(60) else 500
+    for first in range(0, 100, 10):
+        kafka.produce(name, [event(first + i, text="x" * 950000) for i in range(10)])
+    one = consume(kafka.url(name, group=name), "--concurrency", "4")
+    one.wait_metric("waiting", 65)
+    time.sleep(2.5)  # turns without room, one each second
+    assert one.metric("waiting") < 90
+    gate.set()
+    one.wait_metric("handled_total", 100)
+    wait_caught_up(kafka, name, name)
+
+
 def test_unknown_under_hold_is_parked_until_it_is_settled(kafka, name, handler, consume, directory):
     """Also: a request is not sent again by itself when a kept connection is cut, and a complete 5xx is a doubt."""
     kafka.create(name, 1)
