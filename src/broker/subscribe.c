@@ -8,6 +8,8 @@
 
 #include "broker/subscription.h"
 
+#define MESSAGE_MAX (64 * 1024 * 1024)
+
 static once__delivered_t *delivered(const once__delivery_t *delivery)
 {
     return (once__delivered_t *)(uintptr_t)delivery;
@@ -180,8 +182,6 @@ static int encode(FILE *out, const char *text)
 
 static void write_url(FILE *out, const once__address_t *address, int amqp)
 {
-    const char *separator = "?";
-
     fprintf(out, "%s://", address->scheme);
     if (address->user != NULL) {
         encode(out, address->user);
@@ -193,7 +193,8 @@ static void write_url(FILE *out, const once__address_t *address, int amqp)
     if (amqp) { /* the exchange without a name leads to the queue that the routing key names */
         fprintf(out, "%.*s/?routing_key=%%7Btopic%%7D", (int)strcspn(address->raw_path, "/"),
                 address->raw_path);
-        separator = "&";
+    } else { /* what came from there must fit: the broker's limit counts, not that of librdkafka. A later one is the user's */
+        fprintf(out, "?message.max.bytes=%d", MESSAGE_MAX);
     }
     for (size_t i = 0; i < address->param_count; i++) {
         const char *name = address->params[i].name;
@@ -201,11 +202,10 @@ static void write_url(FILE *out, const once__address_t *address, int amqp)
             strcmp(name, "heartbeat") == 0) {
             continue;
         }
-        fputs(separator, out);
+        fputc('&', out);
         encode(out, name);
         fputc('=', out);
         encode(out, address->params[i].value);
-        separator = "&";
     }
 }
 
