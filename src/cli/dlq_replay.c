@@ -109,7 +109,9 @@ static int publish(replay_t *replay, const once__message_t *message)
         poll(&fd, 1, 100);
         once__publisher_turn(replay->publisher);
     }
-    if (!replay->answered) {
+    if (!replay->answered) { /* the publisher still borrows it, and it is about to go */
+        once__publisher_close(replay->publisher);
+        replay->publisher = NULL;
         once__cli_say("dlq replay: the broker did not confirm a message");
     }
     return replay->answered && replay->verdict == ONCE__PUBLISHED ? 0 : -1;
