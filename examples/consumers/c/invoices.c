@@ -87,6 +87,7 @@ static void take(rd_kafka_t *consumer, PGconn *conn, const char *subscriber,
         done = handle(conn, subscriber, id, body);
         if (done < 0) { /* rolled back, or not even that: the connection may be gone */
             run(conn, "ROLLBACK", 0, NULL);
+            usleep(20000); /* what fails for ever must not burn the processor */
             if (PQstatus(conn) != CONNECTION_OK) {
                 sleep(1);
                 PQreset(conn);
