@@ -11,6 +11,8 @@
 
 #include "broker/publisher.h"
 
+#define ONCE__AMQP_SUSPECTS 1024
+
 typedef struct once__amqp_job {
     struct once__amqp_job *next;
     once__message_t message;
@@ -46,8 +48,9 @@ typedef struct once__amqp {
     amqp_connection_state_t connection; /* NULL: none */
     once__amqp_list_t sent;             /* in the order of delivery */
     uint64_t deliveries;
-    size_t
-        careful; /* one at a time for so many messages: one of them makes the broker close the channel */
+    void *suspects
+        [ONCE__AMQP_SUSPECTS]; /* tags of messages that go alone: for one of them the broker closed the channel */
+    size_t suspect_count;
     unsigned host; /* the next one to try */
 } once__amqp_t;
 
@@ -64,7 +67,10 @@ void *once__amqp_thread(void *amqp);
 int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size);
 void once__amqp_disconnect(once__amqp_t *amqp);
 
-/* amqp_send.c: 0, or librabbitmq's status. */
+/* amqp_send.c: why it can never be sent on this connection; NULL: it can. */
+const char *once__amqp_unfit(once__amqp_t *amqp, const once__message_t *message);
+
+/* 0, or librabbitmq's status. */
 int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job);
 
 #endif

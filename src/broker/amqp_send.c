@@ -6,7 +6,9 @@
 
 #include "broker/amqp.h"
 
-#define NAME_MAX_LEN 128
+#define NAME_MAX_LEN    128
+#define FIELD_SIZE      6    /* of a header, beside name and value */
+#define PROPERTIES_SIZE 1024 /* of everything but the headers, at most */
 
 typedef struct table {
     amqp_table_entry_t *entries;
@@ -34,6 +36,25 @@ static void add_header(void *data, once_slice_t name, once_slice_t value)
         .key = {.len = name.len, .bytes = copy},
         .value = {.kind = AMQP_FIELD_KIND_UTF8, .value.bytes = bytes_of(value)},
     };
+}
+
+static void add_size(void *data, once_slice_t name, once_slice_t value)
+{
+    *(size_t *)data += name.len + value.len + FIELD_SIZE;
+}
+
+/* librabbitmq would find out when the half of it is sent, and the connection would be lost with all that is under way. */
+const char *once__amqp_unfit(once__amqp_t *amqp, const once__message_t *message)
+{
+    size_t size = PROPERTIES_SIZE + message->key.len;
+
+    if (once__message_content_type(message).len > 255) {
+        return "a content type has at most 255 bytes";
+    }
+    once__message_headers(message, "ce_", add_size, &size);
+    return size > (size_t)amqp_get_frame_max(amqp->connection)
+               ? "its headers do not fit in a frame of AMQP"
+               : NULL;
 }
 
 int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job)

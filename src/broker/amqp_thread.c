@@ -69,11 +69,40 @@ static void lose(once__amqp_t *amqp, const char *reason)
     all_away(amqp, reason, 1);
 }
 
+/* ---------------------------------------------------------------------------------------------------------- suspects */
+
+static int is_suspect(const once__amqp_t *amqp, const void *tag)
+{
+    for (size_t i = 0; i < amqp->suspect_count; i++) {
+        if (amqp->suspects[i] == tag) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* When they are too many, those before are forgotten: the one that is guilty comes here again. */
+static void suspect(once__amqp_t *amqp, void *tag)
+{
+    amqp->suspect_count = amqp->suspect_count < ONCE__AMQP_SUSPECTS ? amqp->suspect_count : 0;
+    amqp->suspects[amqp->suspect_count++] = tag;
+}
+
+static void acquit(once__amqp_t *amqp, const void *tag)
+{
+    for (size_t i = 0; i < amqp->suspect_count; i++) {
+        if (amqp->suspects[i] == tag) {
+            amqp->suspects[i] = amqp->suspects[--amqp->suspect_count];
+            return;
+        }
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------- what RabbitMQ says */
 
 static void confirm_one(once__amqp_t *amqp, once__amqp_job_t *job, int good)
 {
-    amqp->careful -= amqp->careful > 0;
+    acquit(amqp, job->tag);
     if (job->returned) {
         finish(amqp, job, ONCE__FAILED, job->reason);
     } else {
@@ -136,7 +165,7 @@ static int returned(once__amqp_t *amqp, const amqp_basic_return_t *method)
 
 /*
  * The broker closes the channel because of one message, and does not tell which. When there was only one, it is that one; else
- * all of them come back and are sent one at a time. A missing exchange or right is nobody's fault.
+ * each of them goes alone the next time. A missing exchange or right is nobody's fault.
  */
 static void channel_closed(once__amqp_t *amqp, const amqp_channel_close_t *method)
 {
@@ -148,10 +177,12 @@ static void channel_closed(once__amqp_t *amqp, const amqp_channel_close_t *metho
              method->reply_text.len < 200 ? (int)method->reply_text.len : 200,
              (const char *)method->reply_text.bytes);
     if (its_fault && amqp->sent.count == 1) {
-        amqp->careful -= amqp->careful > 0;
+        acquit(amqp, amqp->sent.first->tag);
         finish(amqp, once__amqp_list_take(&amqp->sent), ONCE__REFUSED, reason);
-    } else if (its_fault) {
-        amqp->careful = amqp->sent.count;
+    }
+    for (const once__amqp_job_t *job = amqp->sent.first; its_fault && job != NULL;
+         job = job->next) {
+        suspect(amqp, job->tag);
     }
     lose(amqp, reason);
 }
@@ -211,13 +242,30 @@ static void take_frames(once__amqp_t *amqp)
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
 
+/* A suspect waits until nothing is under way, and everything else until it is through. */
+static int may_send(once__amqp_t *amqp)
+{
+    const once__amqp_job_t *next;
+
+    pthread_mutex_lock(&amqp->lock);
+    next = amqp->jobs.first; /* nobody else takes it */
+    pthread_mutex_unlock(&amqp->lock);
+    if (amqp->connection == NULL || next == NULL || amqp->sent.count >= SENT_MAX) {
+        return 0;
+    }
+    return amqp->sent.count == 0 ||
+           (!is_suspect(amqp, next->tag) && !is_suspect(amqp, amqp->sent.first->tag));
+}
+
 static void send_jobs(once__amqp_t *amqp)
 {
-    while (amqp->connection != NULL && amqp->sent.count < (amqp->careful > 0 ? 1 : SENT_MAX)) {
+    while (may_send(amqp)) {
         once__amqp_job_t *job = next_job(amqp);
+        const char *unfit = once__amqp_unfit(amqp, &job->message);
         int status;
-        if (job == NULL) {
-            return;
+        if (unfit != NULL) {
+            finish(amqp, job, ONCE__REFUSED, unfit);
+            continue;
         }
         job->delivery = ++amqp->deliveries;
         job->sent_ms = clock_ms();

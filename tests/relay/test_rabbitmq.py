@@ -78,6 +78,33 @@ def test_no_exchange(database, rabbitmq, relay, name):
     assert sorted(properties.message_id for properties, *_ in rabbitmq.read(name)) == sorted(events)
 
 
+def test_headers_that_no_frame_holds(database, rabbitmq, relay, name):
+    """They can never be sent: dead, and what is under way beside them is not disturbed."""
+    rabbitmq.create(name, exchange=name)
+    one = relay(url(rabbitmq, name))
+    bad = [database.emit("k", 1, headers={"big": "x" * 200000}), database.emit("k", 2, headers={"content-type": "x" * 300})]
+    good = database.emit("k", 3)
+    until(lambda: len(database.dead()) == 2, "they are dead")
+    database.until_empty()
+    assert {dead[0] for dead in database.dead()} == set(bad) and one.said("the destination is away") == []
+    assert [properties.message_id for properties, *_ in rabbitmq.read(name)] == [good]
+
+
+def test_a_message_that_is_too_large(database, rabbitmq, relay, name):
+    """RabbitMQ closes the channel and does not tell because of which message: it is found, however many wait beside it."""
+    rabbitmq.create(name, exchange=name)
+    bad = database.emit("bad", b"x" * 5000000)
+    database.emit_many(2500, 5000)
+    one = relay(url(rabbitmq, name))
+    database.until_empty()
+    ((dead, _, _, reason),) = database.dead()
+    assert dead == bad and "RabbitMQ closes the channel" in reason
+    found = [(int(body) % 2500, properties.message_id, int(body)) for properties, body, _ in rabbitmq.read(name)]
+    assert in_order(found)[0] == 5000
+    closed = [line for line in one.lines() if line["message"].startswith("RabbitMQ closes the channel")]
+    assert len(closed) <= 2  # among others, and alone
+
+
 class Proxy:
     """Passes bytes on; `deaf`: nothing comes back from the broker any more."""
 

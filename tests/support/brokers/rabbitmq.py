@@ -16,6 +16,7 @@ log.file = false
 disk_free_limit.absolute = 1MB
 vm_memory_high_watermark.absolute = 512MB
 heartbeat = 20
+max_message_size = 4000000
 """
 
 
