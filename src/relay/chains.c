@@ -52,13 +52,42 @@ static int may_send(const once__relay_t *relay, const once__chain_t *chain)
     return chain->first != NULL && chain->held_ms == 0 && chain->sent < window;
 }
 
+static void enqueue(once__chain_t **at, once__chain_t *chain)
+{
+    chain->queued = 1;
+    chain->queue_at = at;
+    chain->queue_next = *at;
+    if (*at != NULL) {
+        (*at)->queue_at = &chain->queue_next;
+    }
+    *at = chain;
+}
+
+/* Chains can be many, and all of a group's may go at once: nothing is searched. */
+static void unqueue(once__relay_t *relay, once__chain_t *chain)
+{
+    *chain->queue_at = chain->queue_next;
+    if (chain->queue_next != NULL) {
+        chain->queue_next->queue_at = chain->queue_at;
+    } else if (relay->ready_end == &chain->queue_next) {
+        relay->ready_end = chain->queue_at;
+    }
+    chain->queued = 0;
+}
+
 void once__chain_ready(once__relay_t *relay, once__chain_t *chain)
 {
     if (!chain->queued && may_send(relay, chain)) {
-        chain->queued = 1;
-        chain->queue_next = NULL;
-        *relay->ready_end = chain;
+        enqueue(relay->ready_end, chain);
         relay->ready_end = &chain->queue_next;
+    }
+}
+
+void once__chain_first(once__relay_t *relay, once__chain_t *chain)
+{
+    if (!chain->queued) {
+        enqueue(&relay->ready_first, chain);
+        relay->ready_end = chain->queue_next == NULL ? &chain->queue_next : relay->ready_end;
     }
 }
 
@@ -67,33 +96,12 @@ once__chain_t *once__chain_next(once__relay_t *relay)
     once__chain_t *chain;
 
     while ((chain = relay->ready_first) != NULL) {
-        relay->ready_first = chain->queue_next;
-        if (relay->ready_first == NULL) {
-            relay->ready_end = &relay->ready_first;
-        }
-        chain->queued = 0;
+        unqueue(relay, chain);
         if (may_send(relay, chain)) {
             return chain;
         }
     }
     return NULL;
-}
-
-static void unqueue(once__relay_t *relay, once__chain_t *chain)
-{
-    once__chain_t **at = chain->held_ms != 0 ? &relay->held : &relay->ready_first;
-
-    while (*at != NULL && *at != chain) {
-        at = &(*at)->queue_next;
-    }
-    if (*at == chain) {
-        *at = chain->queue_next;
-    }
-    relay->ready_end = &relay->ready_first;
-    while (*relay->ready_end != NULL) {
-        relay->ready_end = &(*relay->ready_end)->queue_next;
-    }
-    chain->queued = 0;
 }
 
 void once__chain_hold(once__relay_t *relay, once__chain_t *chain, uint64_t until_ms)
@@ -102,25 +110,21 @@ void once__chain_hold(once__relay_t *relay, once__chain_t *chain, uint64_t until
         unqueue(relay, chain);
     }
     chain->held_ms = until_ms > 0 ? until_ms : 1;
-    chain->queued = 1;
-    chain->queue_next = relay->held;
-    relay->held = chain;
+    enqueue(&relay->held, chain);
 }
 
 uint64_t once__chains_wake(once__relay_t *relay)
 {
     uint64_t soonest = UINT64_MAX;
-    once__chain_t **at = &relay->held;
+    once__chain_t *next;
 
-    while (*at != NULL) {
-        once__chain_t *chain = *at;
+    for (once__chain_t *chain = relay->held; chain != NULL; chain = next) {
+        next = chain->queue_next;
         if (chain->held_ms > relay->now_ms) {
             soonest = chain->held_ms < soonest ? chain->held_ms : soonest;
-            at = &chain->queue_next;
             continue;
         }
-        *at = chain->queue_next;
-        chain->queued = 0;
+        unqueue(relay, chain);
         chain->held_ms = 0;
         once__chain_ready(relay, chain);
     }

@@ -61,6 +61,7 @@ struct once__chain {
     once__chain_t *hash_next;
     once__chain_t *prev, *next;  /* all chains */
     once__chain_t *queue_next;   /* ready or held */
+    once__chain_t **queue_at;    /* what points to it there */
     once__event_t *first, *last; /* waiting */
     size_t waiting, sent, known; /* known: events that point here */
     int64_t confirmed;           /* greatest seq */
@@ -155,6 +156,7 @@ int once__chain_add(once__relay_t *relay,
                     once__event_t *event); /* 0; 1: left in the database; -1: no memory */
 void once__chain_back(once__relay_t *relay, once__event_t *event); /* sent, and to be sent again */
 void once__chain_ready(once__relay_t *relay, once__chain_t *chain);
+void once__chain_first(once__relay_t *relay, once__chain_t *chain); /* ready before all others */
 once__chain_t *
 once__chain_next(once__relay_t *relay); /* takes it from the ready ones; NULL: none */
 void once__chain_sent(once__relay_t *relay, once__chain_t *chain); /* its first event was */

@@ -214,7 +214,8 @@ void once__send_turn(once__relay_t *relay)
             continue;
         }
         if (send_first(relay, chain) != 0) {
-            once__chain_ready(relay, chain);
+            /* Its turn stays: a message that has to go alone would else never find the publisher idle. */
+            once__chain_first(relay, chain);
             break;
         }
         relay->probing = relay->away;

@@ -1,5 +1,6 @@
 /*
- * Parts of the relay, the publishers and the service that need no broker: logs, metrics, URLs, templates, signatures, snapshots.
+ * Parts of the relay, the publishers and the service that need no broker: logs, metrics, URLs, templates, signatures, snapshots,
+ * chains.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 
 #include "broker/publisher.h"
 #include "broker/signature.h"
-#include "relay/arrays.h"
+#include "relay/inside.h"
 #include "relay/snapshot.h"
 #include "service/log.h"
 #include "service/metrics.h"
@@ -235,6 +236,63 @@ static void arrays(void **state)
     once__array_free(&array);
 }
 
+/* ----------------------------------------------------------------------------------------------------------- chains */
+
+static int64_t next_seq(once__relay_t *relay)
+{
+    const once__chain_t *chain = once__chain_next(relay);
+
+    return chain != NULL ? chain->first->seq : 0;
+}
+
+static void chains_and_whose_turn_it_is(void **state)
+{
+    const once__relay_options_t options = {.window = 64};
+    const once__publisher_options_t with = {.timeout_ms = 1};
+    once__relay_t *relay = calloc(1, sizeof(*relay));
+    once__batch_t *batch = calloc(1, sizeof(*batch));
+    once__chain_t *chain;
+    char error[200];
+
+    relay->options = &options;
+    relay->publisher = once__publisher_open("http://127.0.0.1:1/", &with, error, sizeof(error));
+    assert_int_equal(once__chains_start(relay), 0);
+    batch->refs = 5;
+    batch->events = calloc(5, sizeof(batch->events[0]));
+    for (int i = 0; i < 5; i++) {
+        batch->events[i].seq = i + 1;
+        batch->events[i].group = i == 3;
+        batch->events[i].batch = batch;
+        assert_int_equal(once__chain_add(relay, &batch->events[i]), 0);
+    }
+    chain = once__chain_next(relay);
+    once__chain_first(relay, chain); /* the publisher did not take it: its turn stays */
+    assert_int_equal(next_seq(relay), 1);
+    once__chain_first(relay, chain);
+    once__chain_hold(relay, chain, 5);
+    chain = once__chain_next(relay);
+    assert_int_equal(chain->first->seq, 2);
+    once__chain_hold(relay, chain, 9);
+    assert_int_equal(once__chains_wake(relay), 5);
+    relay->now_ms = 5;
+    assert_int_equal(once__chains_wake(relay), 9); /* behind 3, 4 and 5 */
+    once__group_drop(relay, 1);
+    assert_int_equal(next_seq(relay), 3);
+    assert_int_equal(next_seq(relay), 5);
+    assert_int_equal(next_seq(relay), 1);
+    assert_int_equal(next_seq(relay), 0);
+    relay->now_ms = 9;
+    assert_true(once__chains_wake(relay) == UINT64_MAX);
+    assert_int_equal(relay->events, 4);
+    once__group_drop(relay, 0);
+    assert_int_equal(relay->events, 0);
+    assert_null(relay->ready_first);
+    assert_ptr_equal(relay->ready_end, &relay->ready_first);
+    once__chains_end(relay);
+    once__publisher_close(relay->publisher);
+    free(relay);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +303,7 @@ int main(void)
         cmocka_unit_test(signatures),
         cmocka_unit_test(snapshots),
         cmocka_unit_test(arrays),
+        cmocka_unit_test(chains_and_whose_turn_it_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
