@@ -86,8 +86,9 @@ static void give_back(once__relay_t *relay, size_t share)
             group->giving = 1;
             once__group_drop(relay, i);
         }
-        if (keep <= share && group->giving) {
-            group->giving = 0; /* another relay has gone meanwhile */
+        /* Another relay has gone meanwhile. What was left to it is read again before more of its key is sent. */
+        if (keep <= share && group->giving && group->events == 0) {
+            group->giving = 0;
             once__fetch_group_anew(relay, i);
             relay->fetch_more = 1;
         }

@@ -49,6 +49,11 @@ void once__marks_give_up(once__relay_t *relay, once__event_t *event, const char 
     event->state = ONCE__EVENT_DONE;
     free(event->reason);
     event->reason = strdup(reason);
+    for (char *at = event->reason; at != NULL && *at != '\0'; at++) {
+        if (*at < 0x20 || *at >= 0x7f) {
+            *at = '?'; /* a sentence of the other side that was cut is no text for the database */
+        }
+    }
     once__event_list_add(&relay->dead, event);
 }
 
@@ -161,7 +166,8 @@ void once__marks_turn(once__relay_t *relay)
         relay->now_ms < relay->mark_retry_ms) {
         return;
     }
-    if (relay->dead.count > 0) {
+    /* In turns: a dead event that the database does not take keeps nothing else from being removed. */
+    if (relay->dead.count > 0 && (!relay->marking_dead || relay->done.count == 0)) {
         send_dead(relay);
     } else if (relay->done.count > 0) {
         send_published(relay);
