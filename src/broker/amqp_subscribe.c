@@ -2,7 +2,7 @@
  * The subscription of RabbitMQ: one consumer of a queue, that acknowledges each delivery by itself.
  *
  * The descriptor that others watch is an epoll of its own, which stays the same while connections come and go: in it are the
- * socket, a timer that sends heartbeats and connects again, and an eventfd for what librabbitmq has read but nobody has taken.
+ * socket, and a timer that sends heartbeats and connects again. What librabbitmq has read already does not show there.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -95,7 +95,7 @@ static int consume(amqp_t *amqp, char *why, size_t size)
 static void reconnect(amqp_t *amqp)
 {
     struct epoll_event event = {.events = EPOLLIN};
-    char why[300];
+    char why[300] = "its socket cannot be watched";
 
     amqp->connection = once__amqp_open(&amqp->base.address, amqp->place.vhost, why, sizeof(why));
     if (amqp->connection == NULL) {

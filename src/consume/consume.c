@@ -87,11 +87,11 @@ static void on_second(void *data)
 
     if (room(consumer) == 0) {
         once__subscription_turn(consumer->source, 0);
-        consumer->more = 1; /* it may have taken the only sign that there is something */
     }
     if (!consumer->stopping) {
         once__metric_set(counters->lag, once__subscription_lag(consumer->source));
     }
+    consumer->more = 1; /* both may have taken the only sign that there is something */
     once__metrics_health(counters->metrics,
                          once__subscription_ready(consumer->source) && !consumer->store_trouble);
     once__counters_second(counters, consumer->log);
