@@ -9,7 +9,7 @@
 
 #include "broker/publish.h"
 
-#define ONCE__BROWSE_HEADERS_MAX 80
+#define ONCE__BROWSE_HEADERS_MAX 272 /* what a dead letter can have, and some more */
 
 /* A message. Lives during the call. */
 typedef struct once__browsed {

@@ -11,7 +11,7 @@
 #include "consume/inside.h"
 
 #define OWN_MAX     8
-#define HEADERS_MAX 64
+#define HEADERS_MAX (256 + OWN_MAX)
 
 struct once__letter {
     once__pair_t headers[HEADERS_MAX];

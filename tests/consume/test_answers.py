@@ -98,14 +98,17 @@ def test_dead_letters_and_their_replay(kafka, name, handler, consume):
     assert sorted(handler.keys()[8:]) == ["forbidden", "moved", "rejected"]
 
 
-def test_a_message_as_large_as_kafka_takes_can_be_a_dead_letter(kafka, name, handler, consume):
+def test_large_messages_and_many_headers_can_be_dead_letters(kafka, name, handler, consume):
     """Kafka takes more by default (1048588 bytes) than librdkafka's producers send (1000000)."""
     kafka.create(name, 1)
     handler.answer = lambda request: 422
-    kafka.produce(name, [event("large", text="x" * 1030000)], **{"message.max.bytes": 2000000})
+    large = event("large", text="x" * 1030000)
+    many = dict(event("many"), headers={**{f"h{i}": "x" for i in range(200)}, "ce_id": "many"})
+    kafka.produce(name, [large, many], **{"message.max.bytes": 2000000})
     one = consume(kafka.url(name, group=name))
-    one.wait_metric('dead_letters_total{reason="rejected"}', 1)
+    one.wait_metric('dead_letters_total{reason="rejected"}', 2)
     wait_caught_up(kafka, name, name)
+    assert headers_of(letters(kafka, name + ".dlq", 2)["many"])["ce_id"] == "many", "none of its headers is missing"
 
 
 def test_a_handler_that_hangs_holds_back_only_its_key(kafka, name, handler, consume):
