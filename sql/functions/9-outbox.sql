@@ -63,7 +63,8 @@ $$;
 -- grp -1, the snapshot as its topic, the server's time, and as its key the groups that the relay has. Others are left out.
 -- For each group:
 -- - rows up to p_pos that the previous snapshot (p_prev) did not see: their transactions ended since. They are above p_low,
---   or, when one of the transactions p_old ended, above p_low_old;
+--   or, when one of the transactions p_old ended, above p_low_old. 256 of them, as many as fit in p_bytes, but at least one:
+--   a relay that gets so many goes back to the last of them;
 -- - the next p_limits rows after p_pos, as many as fit in p_bytes, but at least one. Without those of the keys p_not_keys, each
 --   in the group at the same place of p_not_groups.
 CREATE OR REPLACE FUNCTION once.relay_fetch(p_relay uuid, p_groups smallint[], p_pos bigint[], p_limits integer[],
@@ -91,11 +92,12 @@ BEGIN
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
     FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
     CROSS JOIN LATERAL (
-        SELECT l.ctid, l.* FROM once.outbox l
+        SELECT l.ctid, l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS total
+        FROM once.outbox l
         WHERE l.grp = w.grp AND l.seq > w.low AND l.seq <= w.pos AND NOT pg_visible_in_snapshot(l.xid, p_prev)
-        ORDER BY l.seq
+        ORDER BY l.seq LIMIT 256
     ) AS o
-    WHERE w.low < w.pos AND w.grp = ANY (v_mine);
+    WHERE w.low < w.pos AND w.grp = ANY (v_mine) AND o.total - octet_length(o.payload) <= p_bytes;
     RETURN QUERY
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
     FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)

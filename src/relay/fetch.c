@@ -19,8 +19,9 @@
 #define BYTES_MAX   (64U << 20) /* of payloads in memory */
 #define BYTES_MIN   (64U << 10) /* asked for of each group, whatever there is */
 #define LIMIT_MIN   16
-#define WAIT_MIN_MS 2  /* between fetches that find nothing: doubled up to poll_ms */
-#define AWAKE_MS    20 /* or to this while nobody notifies us */
+#define LATE_MAX    256 /* as in once.relay_fetch */
+#define WAIT_MIN_MS 2   /* between fetches that find nothing: doubled up to poll_ms */
+#define AWAKE_MS    20  /* or to this while nobody notifies us */
 
 static const char statement[] =
     "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
@@ -74,6 +75,7 @@ static void put_groups(once__relay_t *relay, const once__milestone_t *young,
             continue;
         }
         relay->groups[i].asked = relay->groups[i].pos;
+        relay->groups[i].late = relay->groups[i].late_bytes = 0;
         once__array_text_number(&arrays[0], i);
         once__array_text_number(&arrays[1], relay->groups[i].pos);
         relay->groups[i].limit = limit_of(relay, i, share);
@@ -119,9 +121,10 @@ static void ask(once__relay_t *relay)
     put_groups(relay, young, oldest != UINT64_MAX ? once__milestone_before(relay, oldest) : young,
                share > LIMIT_MIN ? share : LIMIT_MIN);
     put_excluded(relay, &relay->arrays[5], &relay->arrays[6]);
-    snprintf(bytes, sizeof(bytes), "%zu",
-             relay->bytes < BYTES_MAX ? (BYTES_MAX - relay->bytes) / relay->owned + BYTES_MIN
-                                      : BYTES_MIN);
+    relay->bytes_asked = relay->bytes < BYTES_MAX
+                             ? (BYTES_MAX - relay->bytes) / relay->owned + BYTES_MIN
+                             : BYTES_MIN;
+    snprintf(bytes, sizeof(bytes), "%zu", relay->bytes_asked);
     values[0] = relay->id;
     for (int i = 0; i < 5; i++) {
         values[1 + i] = relay->arrays[i].data;
@@ -179,6 +182,22 @@ static int is_wanted(once__relay_t *relay, const once__event_t *event)
     return once__event_known(relay, event->seq, event->id) == NULL;
 }
 
+/* A transaction that emitted very much may have ended. So much at once is cut off: the rest is read forwards, from there on. */
+static void note_late(once__relay_t *relay, const once__event_t *event)
+{
+    once__group_t *group = &relay->groups[event->group];
+
+    if (event->seq > group->asked) {
+        return;
+    }
+    group->late++;
+    group->late_bytes += event->payload.len;
+    if ((group->late >= LATE_MAX || group->late_bytes > relay->bytes_asked) &&
+        event->seq < group->pos) {
+        group->pos = event->seq;
+    }
+}
+
 /* Many keys fill all groups evenly, a few keys only some: then those may give more. */
 static void adapt_share(once__relay_t *relay, const int *rows, int total)
 {
@@ -224,6 +243,7 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
         failed |= added < 0;
         if (event->group >= 0 && event->group < ONCE__RELAY_GROUPS) {
             counts[event->group]++;
+            note_late(relay, event);
             reached[event->group] =
                 event->seq > reached[event->group] ? event->seq : reached[event->group];
         }

@@ -79,10 +79,11 @@ struct once__chain {
 
 typedef struct once__group {
     int owned, giving;
-    int64_t pos;   /* read up to there */
-    int64_t asked; /* pos when the fetch under way was sent */
-    int limit;     /* rows that it asks for */
-    size_t events; /* in memory */
+    int64_t pos;             /* read up to there */
+    int64_t asked;           /* pos when the fetch under way was sent */
+    int limit;               /* rows that it asks for */
+    size_t late, late_bytes; /* of the answer: below `asked` */
+    size_t events;           /* in memory */
 } once__group_t;
 
 typedef struct once__milestone {
@@ -129,6 +130,7 @@ struct once__relay {
     int fetching, fetch_more, notified;
     size_t share; /* rows of each group that a fetch asks for: adapted to what it finds */
     uint64_t fetch_due_ms, fetch_wait_ms, idle_since_ms, busy_since_ms;
+    size_t bytes_asked; /* of each group, by the fetch under way */
     once__array_t arrays[8];
 
     once__event_list_t done, dead, marking, gone;

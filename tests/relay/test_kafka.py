@@ -94,6 +94,30 @@ def test_a_long_transaction_beside_short_ones(database, kafka, relay, name):
     assert [headers(m)["ce_id"] for m in messages if m.key() == key.encode()] == early
 
 
+def test_a_transaction_that_emitted_very_much(database, kafka, relay, name):
+    """All of it appears below what is read already. It is read in pieces, and in order."""
+    kafka.create(name)
+    one = relay(kafka.url("{topic}"), lease="60s")
+    long = database.connect()
+    key, other = database.neighbours(2)
+    with long.cursor() as cursor:
+        cursor.execute("SELECT count(once.emit(%s, %s, 'placed', convert_to(i::text, 'UTF8'))) FROM generate_series(1, 3000) AS i",
+                       (name, key))
+    database.emit(other, 1, topic=name)
+    database.until_empty()
+    before = database.one("SELECT pg_current_snapshot()::text")
+    one.signal(signal.SIGSTOP)
+    long.commit()
+    rows = database.run("SELECT seq FROM once.relay_fetch((SELECT owner FROM once.outbox_groups WHERE grp = 5), '{5}', '{1000000}',"
+                        " '{0}', '{0}', '{0}', '{}', %s, 1000000, '{}', '{}') WHERE grp = 5", before)
+    assert len(rows) == 256
+    one.signal(signal.SIGCONT)
+    database.emit(key, 3001, topic=name)
+    database.until_empty()
+    assert check_order(kafka.read(name)) == (3002, 0)
+    long.close()
+
+
 def test_keys_stay_in_order_while_many_emit(database, kafka, relay, name):
     kafka.create(name, 3)
     relays = [relay(kafka.url("{topic}")) for _ in range(2)]
