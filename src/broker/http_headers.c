@@ -6,7 +6,7 @@
 
 #include "broker/publisher.h"
 
-#define LINE_MAX_LEN  2048 /* of a header; longer ones are left out */
+#define LINE_MAX_LEN  8192 /* of a header; longer ones are left out */
 #define SIGNATURE_MAX 512
 
 static int is_token(once_slice_t name)

@@ -168,7 +168,9 @@ static once__verdict_t judge(CURLcode code, long status)
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
     case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
+    case CURLE_WEIRD_SERVER_REPLY:
         return ONCE__LATER; /* it may be this message that the endpoint dies of */
     case CURLE_URL_MALFORMAT:
         return ONCE__REFUSED;
