@@ -77,6 +77,9 @@ static int read_headers(once__event_t *event, const char *text, size_t len)
         return 0;
     }
     event->json = json_loadb(text, len, 0, NULL);
+    if (event->json == NULL) { /* a number that has more than 64 bits */
+        event->json = json_loadb(text, len, JSON_DECODE_INT_AS_REAL, NULL);
+    }
     if (!json_is_object(event->json)) {
         return 0; /* an array or a number has no names */
     }

@@ -17,7 +17,7 @@ def test_a_signed_request(database, relay, endpoint, tmp_path):
     relay(endpoint.url("/hooks/{topic}?from=once&type={type}"), "--secret-file", str(secret), "--source", "urn:shop")
     event = database.emit("k", b'{"total": "12.50"}', topic="orders/new", headers={"traceparent": "00-1-2-01", "Host": "evil",
                                                                                      "bad name": "x", "cr": "a\r\nX: y",
-                                                                                     "long": "x" * 2000})
+                                                                                     "long": "x" * 2000, "big": 2 ** 70})
     database.until_empty()
     (request,) = endpoint.requests
     assert request.path == "/hooks/orders%2Fnew?from=once&type=placed" and request.body == b'{"total": "12.50"}'
@@ -26,6 +26,7 @@ def test_a_signed_request(database, relay, endpoint, tmp_path):
     assert request.headers["Content-Type"] == "application/json" and request.headers["traceparent"] == "00-1-2-01"
     assert request.headers["Host"].startswith("127.0.0.1") and request.headers["X"] is None
     assert request.headers["cr"] == "a%0D%0AX: y" and request.headers["long"] == "x" * 2000
+    assert float(request.headers["big"]) == 2 ** 70
     parts = request.headers["Once-Signature"].split(",")
     stamp = parts[0].removeprefix("t=")
     assert abs(time.time() - int(stamp)) < 60
