@@ -83,7 +83,8 @@ static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const 
     }
     if (!bad && address->user != NULL) {
         const char *password = address->password != NULL ? address->password : "";
-        bad = set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+        bad = set(conf, "security.protocol", "sasl_ssl", error, size) != 0 ||
+              set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
               set(conf, "sasl.username", address->user, error, size) != 0 ||
               set(conf, "sasl.password", password, error, size) != 0;
     }

@@ -71,6 +71,11 @@ static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const 
     for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
         bad = set(conf, settings[i][0], settings[i][1], error, size);
     }
+    /* A password, or an authority, is for a connection that is encrypted, unless the URL says otherwise. */
+    if (!bad && (address->user != NULL || ca_file != NULL)) {
+        bad =
+            set(conf, "security.protocol", address->user != NULL ? "sasl_ssl" : "ssl", error, size);
+    }
     if (!bad && address->user != NULL) {
         bad = set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
               set(conf, "sasl.username", address->user, error, size) != 0 ||

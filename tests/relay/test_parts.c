@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "broker/kafka_producer.h"
 #include "broker/publisher.h"
 #include "broker/signature.h"
 #include "relay/inside.h"
@@ -153,6 +154,30 @@ static void templates(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------------ signatures */
+
+static void assert_protocol(const char *url, const char *ca_file, const char *protocol)
+{
+    once__address_t address;
+    char error[200], value[32];
+    size_t size = sizeof(value);
+    rd_kafka_conf_t *conf;
+
+    assert_int_equal(once__address_read(&address, url, error, sizeof(error)), 0);
+    conf = once__kafka_producer_conf(&address, ca_file, error, sizeof(error));
+    assert_non_null(conf);
+    assert_int_equal(rd_kafka_conf_get(conf, "security.protocol", value, &size), 0);
+    assert_string_equal(value, protocol);
+    rd_kafka_conf_destroy(conf);
+    once__address_free(&address);
+}
+
+static void a_password_for_kafka_goes_encrypted(void **state)
+{
+    assert_protocol("kafka://a/t", NULL, "plaintext");
+    assert_protocol("kafka://a/t", "/dev/null", "ssl");
+    assert_protocol("kafka://u:p@a/t", NULL, "sasl_ssl");
+    assert_protocol("kafka://u:p@a/t?security.protocol=sasl_plaintext", NULL, "sasl_plaintext");
+}
 
 static void write_secret(char *path, const char *text, mode_t mode)
 {
@@ -300,6 +325,7 @@ int main(void)
         cmocka_unit_test(metrics_as_text_and_json),
         cmocka_unit_test(addresses),
         cmocka_unit_test(templates),
+        cmocka_unit_test(a_password_for_kafka_goes_encrypted),
         cmocka_unit_test(signatures),
         cmocka_unit_test(snapshots),
         cmocka_unit_test(arrays),
