@@ -210,7 +210,7 @@ static int run_load(const char *url, const char *name, double seconds, unsigned 
         complete_due(0);
     }
     complete_due(1);
-    code = once_close(once, 10000);
+    code = once_close(once, 30000); /* a failover may just have begun */
     printf("%s: %u ran, %u acknowledged, %u replayed, %u busy, %u unknown, %u lost, %u errors\n",
            name, load.runs, load.acknowledged, load.replays, load.busy, load.unknown, load.lost,
            load.errors);
