@@ -162,15 +162,20 @@ static void tell_result(const once__run_t *run, size_t number, once_conformance_
     }
 }
 
+/* A test that failed while the machine was late is run again; a store that is wrong is wrong then, too. */
 static void run_test(once__run_t *run, size_t number)
 {
     once_conformance_result_t result = ONCE_CONFORMANCE_FAILED;
     char reason[ONCE__REASON_SIZE] = "";
     uint64_t started = now_ms();
-    int code = once__test_run(run, cases[number], &result, reason);
+    int late = 1;
 
-    if (code != ONCE_OK) {
-        (void)snprintf(reason, sizeof(reason), "%s", once_error_text(code));
+    for (unsigned tries = 0; result == ONCE_CONFORMANCE_FAILED && late && tries < 3; tries++) {
+        int code = once__test_run(run, cases[number], &result, reason, &late);
+        if (code != ONCE_OK) {
+            (void)snprintf(reason, sizeof(reason), "%s", once_error_text(code));
+            late = 0;
+        }
     }
     count_result(run, result);
     tell_result(run, number, result, reason, now_ms() - started);

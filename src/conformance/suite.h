@@ -110,7 +110,8 @@ typedef struct once__asked {
 /* Leases: one that does not run out while a test looks, and one that is waited for. */
 #define LONG "lease=10m "
 /* A grant that is heard of after half of its lease is given back: not too short for a loaded machine. */
-#define SHORT "lease=250ms "
+#define SHORT    "lease=250ms "
+#define SHORT_MS 250
 
 /* A handle of its own. `options` as "name=value name=value"; renew and reap are off unless it says otherwise. */
 once__peer_t *once__peer_open(once__test_t *t, const char *options);

@@ -235,7 +235,7 @@ static void run_body(once__test_t *t)
 }
 
 int once__test_run(const once__run_t *run, const once__case_t *which,
-                   once_conformance_result_t *result, char reason[ONCE__REASON_SIZE])
+                   once_conformance_result_t *result, char reason[ONCE__REASON_SIZE], int *late)
 {
     once__test_t t;
     int code = start_test(&t, run, which);
@@ -245,6 +245,7 @@ int once__test_run(const once__run_t *run, const once__case_t *which,
     }
     run_body(&t);
     *result = t.result;
+    *late = t.late;
     memcpy(reason, t.reason, ONCE__REASON_SIZE);
     end_test(&t);
     return ONCE_OK;

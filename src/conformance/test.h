@@ -38,6 +38,7 @@ struct once__test {
     pthread_mutex_t lock; /* of all below */
     once_conformance_result_t result;
     char reason[ONCE__REASON_SIZE];
+    int late; /* an ask took so long that a short lease was half over: what follows may not be the store's doing */
     once__peer_t *peers;
     struct once__memory *memory;
     uint8_t (*made)[ONCE_ID_SIZE]; /* ids of the records to remove at the end */
@@ -65,7 +66,7 @@ void once__process_kill_all(once__test_t *t);
 
 /* Runs one test. 0, or ONCE_E_NOMEM or ONCE_E_IO when it could not be started. */
 int once__test_run(const once__run_t *run, const once__case_t *which,
-                   once_conformance_result_t *result, char reason[ONCE__REASON_SIZE]);
+                   once_conformance_result_t *result, char reason[ONCE__REASON_SIZE], int *late);
 
 /* Opens a handle with the run's way of opening. `text` as in once__peer_open. */
 int once__run_open(const once__run_t *run, const char *text, once_t **handle, once_error_t *err);
