@@ -31,7 +31,8 @@ static const char *const settings[][2] = {
     {"client.id", "once"},
 };
 
-static int set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error, size_t size)
+int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
+                    size_t size)
 {
     char why[300];
 
@@ -65,7 +66,7 @@ static int set_params(rd_kafka_conf_t *conf, const once__address_t *address, cha
             snprintf(error, size, "Kafka's property %s is not to be changed", name);
             return -1;
         }
-        if (set(conf, name, address->params[i].value, error, size) != 0) {
+        if (once__kafka_set(conf, name, address->params[i].value, error, size) != 0) {
             return -1;
         }
     }
@@ -75,18 +76,18 @@ static int set_params(rd_kafka_conf_t *conf, const once__address_t *address, cha
 static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const char *group,
                    char *error, size_t size)
 {
-    int bad = set(conf, "bootstrap.servers", address->hosts, error, size) != 0 ||
-              set(conf, "group.id", group, error, size) != 0;
+    int bad = once__kafka_set(conf, "bootstrap.servers", address->hosts, error, size) != 0 ||
+              once__kafka_set(conf, "group.id", group, error, size) != 0;
 
     for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
-        bad = set(conf, settings[i][0], settings[i][1], error, size);
+        bad = once__kafka_set(conf, settings[i][0], settings[i][1], error, size);
     }
     if (!bad && address->user != NULL) {
         const char *password = address->password != NULL ? address->password : "";
-        bad = set(conf, "security.protocol", "sasl_ssl", error, size) != 0 ||
-              set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
-              set(conf, "sasl.username", address->user, error, size) != 0 ||
-              set(conf, "sasl.password", password, error, size) != 0;
+        bad = once__kafka_set(conf, "security.protocol", "sasl_ssl", error, size) != 0 ||
+              once__kafka_set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+              once__kafka_set(conf, "sasl.username", address->user, error, size) != 0 ||
+              once__kafka_set(conf, "sasl.password", password, error, size) != 0;
     }
     return bad ? -1 : set_params(conf, address, error, size);
 }

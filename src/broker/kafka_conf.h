@@ -12,4 +12,8 @@
 rd_kafka_conf_t *once__kafka_consumer_conf(const once__address_t *address, const char *group,
                                            char *error, size_t size);
 
+/* Sets a property. 0, or -1 and `error` names it, never its value. */
+int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
+                    size_t size);
+
 #endif

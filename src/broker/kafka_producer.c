@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "broker/kafka_conf.h"
+
 /* What the promises rest on is not the user's to change. */
 static const char *const fixed[] = {
     "enable.idempotence",
@@ -41,18 +43,6 @@ static void no_log(const rd_kafka_t *producer, int level, const char *facility, 
 {
 }
 
-static int set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error, size_t size)
-{
-    char why[300];
-
-    if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK) {
-        return 0;
-    }
-    /* librdkafka's sentence would show the value, which may be a password. */
-    snprintf(error, size, "Kafka's property %s cannot be set like that", name);
-    return -1;
-}
-
 static int is_fixed(const char *name)
 {
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
@@ -66,24 +56,24 @@ static int is_fixed(const char *name)
 static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const char *ca_file,
                    char *error, size_t size)
 {
-    int bad = set(conf, "bootstrap.servers", address->hosts, error, size);
+    int bad = once__kafka_set(conf, "bootstrap.servers", address->hosts, error, size);
 
     for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
-        bad = set(conf, settings[i][0], settings[i][1], error, size);
+        bad = once__kafka_set(conf, settings[i][0], settings[i][1], error, size);
     }
     /* A password, or an authority, is for a connection that is encrypted, unless the URL says otherwise. */
     if (!bad && (address->user != NULL || ca_file != NULL)) {
-        bad =
-            set(conf, "security.protocol", address->user != NULL ? "sasl_ssl" : "ssl", error, size);
+        bad = once__kafka_set(conf, "security.protocol", address->user != NULL ? "sasl_ssl" : "ssl",
+                              error, size);
     }
     if (!bad && address->user != NULL) {
-        bad = set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
-              set(conf, "sasl.username", address->user, error, size) != 0 ||
-              set(conf, "sasl.password", address->password != NULL ? address->password : "", error,
-                  size) != 0;
+        bad = once__kafka_set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+              once__kafka_set(conf, "sasl.username", address->user, error, size) != 0 ||
+              once__kafka_set(conf, "sasl.password",
+                              address->password != NULL ? address->password : "", error, size) != 0;
     }
     if (!bad && ca_file != NULL) {
-        bad = set(conf, "ssl.ca.location", ca_file, error, size);
+        bad = once__kafka_set(conf, "ssl.ca.location", ca_file, error, size);
     }
     for (size_t i = 0; !bad && i < address->param_count; i++) {
         if (is_fixed(address->params[i].name)) {
@@ -91,7 +81,7 @@ static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const 
                      address->params[i].name);
             return -1;
         }
-        bad = set(conf, address->params[i].name, address->params[i].value, error, size);
+        bad = once__kafka_set(conf, address->params[i].name, address->params[i].value, error, size);
     }
     return bad ? -1 : 0;
 }
