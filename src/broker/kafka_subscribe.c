@@ -14,13 +14,15 @@
 #include <unistd.h>
 
 #include "broker/kafka_conf.h"
+#include "broker/kafka_waker.h"
 #include "broker/subscription.h"
 
 #define BATCH                                                                                      \
     128 /* in one turn: so few that what belongs to them stays in the processor's caches */
 #define BEHIND_MAX     100000 /* deliveries behind one that is not done; then the partition is paused */
-#define CLOSE_TURNS    200 /* of 50 ms */
-#define FULL_TURNS_MAX 3   /* turns (one a second) without room, then reading is paused */
+#define CLOSE_TURNS    200  /* of 50 ms */
+#define QUEUE_LOW      1000 /* messages that are few enough not to look whether librdkafka sleeps */
+#define FULL_TURNS_MAX 3    /* turns (one a second) without room, then reading is paused */
 
 typedef struct partition {
     struct partition *next;
@@ -37,6 +39,8 @@ typedef struct kafka {
     partition_t *partitions;     /* that are ours */
     partition_t *last;           /* the one used last */
     struct kafka_delivery *idle; /* deliveries that have ended, to be used again */
+    once__kafka_waker_t *waker;
+    size_t queue_peak; /* most messages that waited in librdkafka, since it was last woken */
     unsigned full_turns;
     int held; /* reading is paused, because there was no room for long */
 } kafka_t;
@@ -189,6 +193,28 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
     }
 }
 
+/* librdkafka may have stopped reading because its queue was full; it is to go on while there still is something in it. */
+static void keep_reading(kafka_t *kafka)
+{
+    size_t waiting = kafka->waker != NULL ? rd_kafka_queue_length(kafka->queue) : 0;
+    rd_kafka_topic_partition_list_t *list;
+
+    if (waiting >= kafka->queue_peak) {
+        kafka->queue_peak = waiting;
+        return;
+    }
+    if (kafka->queue_peak < QUEUE_LOW || waiting > kafka->queue_peak / 2 ||
+        kafka->partitions == NULL || !once__kafka_waker_idle(kafka->waker)) {
+        return;
+    }
+    kafka->queue_peak = waiting;
+    list = rd_kafka_topic_partition_list_new(8);
+    for (const partition_t *p = kafka->partitions; p != NULL; p = p->next) {
+        rd_kafka_topic_partition_list_add(list, kafka->base.topic, p->number);
+    }
+    once__kafka_waker_wake(kafka->waker, list);
+}
+
 /* -------------------------------------------------------------------------------------------------------- deliveries */
 
 static kafka_delivery_t *make_delivery(kafka_t *kafka)
@@ -275,6 +301,7 @@ static int kafka_turn(once__subscription_t *base, size_t room)
             take(kafka, messages[i]);
         }
     }
+    keep_reading(kafka);
     return count > 0 && (size_t)count == want;
 }
 
@@ -381,6 +408,7 @@ static void kafka_close(once__subscription_t *base)
     kafka_t *kafka = (kafka_t *)base;
 
     store_offsets(kafka);
+    once__kafka_waker_free(kafka->waker);
     leave(kafka);
     while (kafka->partitions != NULL) {
         lose_partition(kafka, kafka->partitions->number);
@@ -437,6 +465,7 @@ static int start(kafka_t *kafka, const once__address_t *address, char *error, si
     rd_kafka_topic_partition_list_add(topics, kafka->base.topic, RD_KAFKA_PARTITION_UA);
     rd_kafka_subscribe(kafka->consumer, topics);
     rd_kafka_topic_partition_list_destroy(topics);
+    kafka->waker = once__kafka_waker_new(kafka->consumer);
     return 0;
 }
 
