@@ -217,9 +217,10 @@ ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
 
     code = once_complete(guard->claim, response, ngx_http_once_ended, guard);
 
-    if (code == ONCE_E_TOO_BIG || code == ONCE_E_INVALID) {
-
-        /* more headers than a record holds: that it was done is what counts */
+    if (code == ONCE_E_TOO_BIG || code == ONCE_E_HEADER
+        || code == ONCE_E_INVALID)
+    {
+        /* not the headers of a record: that it was done is what counts */
 
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
                       "once: a response is recorded without its headers and "

@@ -48,7 +48,8 @@ extern "C" {
        "the claim is no longer yours; roll back, and answer nothing of your own")                  \
     XX(ONCE_E_COMPLETED, -21,                                                                      \
        "this claim is completed already; roll back, and answer from the record")                   \
-    XX(ONCE_E_SQL, -22, "the database refused a statement; roll back")
+    XX(ONCE_E_SQL, -22, "the database refused a statement; roll back")                             \
+    XX(ONCE_E_HEADER, -23, "a header of the response has no name, or a line break or NUL in it")
 
 typedef enum once_code {
 #define ONCE_ERROR_ENUM(name, number, text) name = (number),

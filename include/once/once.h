@@ -241,7 +241,7 @@ typedef struct once_response {
     size_t size;                  /* sizeof(once_response_t): set by ONCE_RESPONSE_INIT */
     int status;                   /* 100 to 999 */
     int body_omitted;             /* the body is not stored: its replay has none */
-    const once_header_t *headers; /* in order; names and values are bytes */
+    const once_header_t *headers; /* in order; any bytes but CR, LF and NUL; names are not empty */
     size_t header_count;
     once_slice_t body;
     uint64_t retain_ms; /* kept this long from now; 0: the claim's ttl */
@@ -256,12 +256,13 @@ typedef struct once_response {
 
 /*
  * The end of a claim. Each takes the claim over when it returns ONCE_OK: the pointer is then gone for the caller. On an error
- * (ONCE_E_INVALID, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_CLOSED, ONCE_E_FORKED) the claim is still the caller's. All
- * three are repeated until the store has them, and the claim is renewed meanwhile. When that takes longer than store_timeout the
- * callback is told ONCE_E_UNAVAILABLE, ONCE_E_FULL or ONCE_E_NEWER, and the work goes on without it. ONCE_E_CORRUPT and
- * ONCE_E_UNSUPPORTED are final: the store will never take it. `cb` may be NULL.
+ * (ONCE_E_INVALID, ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_CLOSED, ONCE_E_FORKED) the claim is still the
+ * caller's. All three are repeated until the store has them, and the claim is renewed meanwhile. When that takes longer than
+ * store_timeout the callback is told ONCE_E_UNAVAILABLE, ONCE_E_FULL or ONCE_E_NEWER, and the work goes on without it.
+ * ONCE_E_CORRUPT and ONCE_E_UNSUPPORTED are final: the store will never take it. `cb` may be NULL.
  *
- * complete: the operation took effect, this is its response. Outcomes done, already, lost.
+ * complete: the operation took effect, this is its response. Outcomes done, already, lost. ONCE_E_HEADER: a gateway writes the
+ *           headers out as they are, and a line break would let a value make headers of its own.
  * release:  it certainly did not take effect, or may be repeated: the key can be claimed again. `status` (or 0) and `note`
  *           (at most ONCE_NOTE_MAX bytes, longer is cut; no personal data) are kept for people.
  * doubt:    nobody knows.
@@ -275,9 +276,10 @@ ONCE_API ONCE_MUST_CHECK int once_doubt(once_claim_t *claim, once_cb cb, void *d
 /*
  * Extends the lease now, whatever the option `renew` says. The claim stays the caller's. `cb` may be NULL.
  *
- * This and every call below returns ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED, and ONCE_E_INVALID for a token, filter or response
- * that is none; then nothing was submitted. Their callbacks can be told ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NEWER,
- * ONCE_E_CORRUPT, ONCE_E_IO, ONCE_E_NOMEM and ONCE_E_CLOSED.
+ * This and every call below returns ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED, and ONCE_E_INVALID for a token, filter or
+ * response that is none, and once_settle ONCE_E_HEADER and ONCE_E_TOO_BIG as once_complete; then nothing was submitted. Their
+ * callbacks can be told ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO, ONCE_E_NOMEM and
+ * ONCE_E_CLOSED.
  */
 ONCE_API ONCE_MUST_CHECK int once_renew(once_claim_t *claim, once_cb cb, void *data);
 
@@ -445,7 +447,8 @@ ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb
  * A blocked caller does not dispatch, so nothing is renewed while it works: choose a lease that covers the work, call
  * once_renew_sync in between, or open with `thread=on`. ONCE_E_REENTRANT inside a callback of the same handle.
  * once_complete_sync, once_release_sync and once_doubt_sync take the claim over unless they return ONCE_E_INVALID,
- * ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be NULL where only the code matters.
+ * ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be NULL where
+ * only the code matters.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin_sync(once_t *once, const once_ask_t *ask,
                                              once_answer_t **answer);

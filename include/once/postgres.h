@@ -94,8 +94,9 @@ ONCE_API ONCE_MUST_CHECK int once_pg_recorded(struct pg_conn *conn, const char *
 /* ------------------------------------------------------------------------------------------------ the end of a claim */
 
 /*
- * Records the response. Succeeds at most once for a claim, on purpose. Header names and values must be text in the connection's
- * encoding. `retain_ms` as in once_complete; `body_omitted` is ONCE_E_UNSUPPORTED. ONCE_E_TOO_BIG: over the limits of once/once.h.
+ * Records the response. Succeeds at most once for a claim, on purpose. Header names must be tokens of HTTP, values text in
+ * the connection's encoding without control characters (ONCE_E_HEADER, or ON004). `retain_ms` as in once_complete;
+ * `body_omitted` is ONCE_E_UNSUPPORTED. ONCE_E_TOO_BIG: over the limits of once/once.h.
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_complete(struct pg_conn *conn, const char *claim,
                                               const once_response_t *response, once_error_t *err);

@@ -27,17 +27,23 @@ static void round_trip(once__test_t *t, const char *key, const once_response_t *
 
 static void binary(once__test_t *t)
 {
-    uint8_t bytes[256 * 5];
+    uint8_t bytes[256 * 5], text[256];
+    size_t len = 0;
     once_header_t headers[3];
     once_response_t response = ONCE_RESPONSE_INIT;
 
     for (unsigned i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (uint8_t)(i * (1 + i / 256));
     }
+    for (unsigned byte = 1; byte < 256; byte++) {
+        if (byte != '\r' && byte != '\n') {
+            text[len++] = (uint8_t)byte;
+        }
+    }
     headers[0].name = once__text("Content-Type");
     headers[0].value = once__text("application/octet-stream");
     headers[1].name = once__text("X-Every-Byte");
-    headers[1].value = (once_slice_t){bytes, 256};
+    headers[1].value = (once_slice_t){text, len};
     headers[2].name = once__text("x-every-byte");
     headers[2].value = once__text("");
     response.status = 207;
@@ -86,6 +92,36 @@ static void statuses(once__test_t *t)
     }
     /* A refused completion leaves the claim where it was. */
     EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+}
+
+/* A gateway writes headers out as they were recorded: a line break would let a value make headers of its own. */
+static void broken_headers(once__test_t *t)
+{
+    static const once_header_t broken[] = {
+        {{"Location", 8}, {"/\r\nSet-Cookie: a=b", 18}},
+        {{"Location", 8}, {"/\n", 2}},
+        {{"Location", 8}, {"\r/", 2}},
+        {{"Location", 8}, {"/\0", 2}},
+        {{"A: b\nLocation", 13}, {"/", 1}},
+        {{"Location\r", 9}, {"/", 1}},
+        {{"\0Location", 9}, {"/", 1}},
+        {{"", 0}, {"/", 1}},
+    };
+    once__asked_t ask = {.key = "k"};
+    once_response_t response = once__response(201, "body");
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    response.header_count = 1;
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+        response.headers = &broken[i];
+        EXPECT(ONCE_E_HEADER, once_complete_sync(a->claim, &response, NULL));
+        EXPECT(ONCE_E_HEADER,
+               once_settle_sync(b->once, a->token, &response, 0, once__text(""), 1, NULL));
+    }
+    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
 }
 
 static void many_headers(once__test_t *t)
@@ -171,6 +207,7 @@ static void too_big(once__test_t *t)
 
 const once__case_t once__replay_cases[] = {
     {"replay-binary", "every byte value in body and headers, header order and case", binary},
+    {"replay-broken-headers", "line breaks and NUL in a header are refused", broken_headers},
     {"replay-empty-body", "an empty body is not an omitted one", empty},
     {"replay-omitted-body", "status and headers without the body, and says so", omitted},
     {"replay-statuses", "100 to 999; anything else is refused and costs nothing", statuses},

@@ -39,31 +39,51 @@ static void put_covered(uint8_t out[COVERED_SIZE], const uint8_t *id, int status
 
 /* --------------------------------------------------------------------------------------------------------- packing */
 
+static int has(once_slice_t bytes, char byte)
+{
+    return bytes.len > 0 && memchr(bytes.data, byte, bytes.len) != NULL;
+}
+
+static int breaks_out(once_slice_t bytes)
+{
+    return has(bytes, '\n') || has(bytes, '\r') || has(bytes, '\0');
+}
+
+int once__headers_check(const once_response_t *response, size_t *bytes)
+{
+    *bytes = 0;
+    if (response->header_count > ONCE_HEADER_COUNT_MAX) {
+        return ONCE_E_TOO_BIG;
+    }
+    for (size_t i = 0; i < response->header_count; i++) {
+        const once_header_t *header = &response->headers[i];
+        if (header->name.len > ONCE_HEADERS_MAX - *bytes ||
+            header->value.len > ONCE_HEADERS_MAX - *bytes - header->name.len) {
+            return ONCE_E_TOO_BIG;
+        }
+        if (header->name.len == 0 || breaks_out(header->name) || breaks_out(header->value)) {
+            return ONCE_E_HEADER;
+        }
+        *bytes += header->name.len + header->value.len;
+    }
+    return ONCE_OK;
+}
+
 static int check(const once_response_t *response, size_t *plain_len)
 {
-    size_t headers = 0;
+    size_t headers;
+    int rc;
 
     if (response->size < sizeof(*response) || !status_is_valid(response->status) ||
         (response->body_omitted && response->body.len > 0)) {
         return ONCE_E_INVALID;
     }
-    if (response->body.len > ONCE_BODY_STORE_MAX ||
-        response->header_count > ONCE_HEADER_COUNT_MAX) {
+    if (response->body.len > ONCE_BODY_STORE_MAX) {
         return ONCE_E_TOO_BIG;
     }
-    for (size_t i = 0; i < response->header_count; i++) {
-        const once_header_t *header = &response->headers[i];
-        if (header->name.len == 0) {
-            return ONCE_E_INVALID;
-        }
-        if (header->name.len > ONCE_HEADERS_MAX - headers ||
-            header->value.len > ONCE_HEADERS_MAX - headers - header->name.len) {
-            return ONCE_E_TOO_BIG;
-        }
-        headers += header->name.len + header->value.len;
-    }
+    rc = once__headers_check(response, &headers);
     *plain_len = PLAIN_MIN + 8 * response->header_count + headers + response->body.len;
-    return ONCE_OK;
+    return rc;
 }
 
 static uint8_t *put_bytes(uint8_t *out, once_slice_t bytes)

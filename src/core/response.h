@@ -23,9 +23,16 @@ typedef struct once__packing {
 } once__packing_t;
 
 /*
+ * What a replay would write out as headers: ONCE_E_HEADER for one without a name, or with a line break or NUL in it, because a
+ * client would read other headers than were recorded; ONCE_E_TOO_BIG (ONCE_HEADERS_MAX, ONCE_HEADER_COUNT_MAX). Only what is
+ * recorded is checked, not what is read: old records stay readable. `*bytes`: of all names and values.
+ */
+int once__headers_check(const once_response_t *response, size_t *bytes);
+
+/*
  * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status outside 100
- * to 999, a header without a name, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX,
- * ONCE_HEADERS_MAX, ONCE_HEADER_COUNT_MAX), ONCE_E_NOMEM. On an error `*data` is NULL.
+ * to 999, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, or by the headers),
+ * ONCE_E_HEADER, ONCE_E_NOMEM. On an error `*data` is NULL.
  */
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
                         const once__packing_t *packing, uint8_t **data, size_t *len);

@@ -7,6 +7,7 @@
 
 #include <once/postgres.h>
 
+#include "core/response.h"
 #include "core/units.h"
 #include "door/statement.h"
 
@@ -59,7 +60,8 @@ static char *json_of(const once_response_t *response)
 
 static int check_response(const once_response_t *response, once_error_t *err)
 {
-    size_t bytes = 0;
+    size_t bytes;
+    int code;
 
     if (response == NULL || response->size != sizeof(*response)) {
         return once__fail(err, ONCE_E_INVALID,
@@ -71,11 +73,11 @@ static int check_response(const once_response_t *response, once_error_t *err)
     if (response->body_omitted) {
         return once__fail(err, ONCE_E_UNSUPPORTED, "SQL records no response without its body");
     }
-    for (size_t i = 0; i < response->header_count && bytes <= ONCE_HEADERS_MAX; i++) {
-        bytes += response->headers[i].name.len + response->headers[i].value.len;
+    code = once__headers_check(response, &bytes);
+    if (code == ONCE_E_HEADER) {
+        return once__fail(err, code, "%s", once_error_text(code));
     }
-    if (response->header_count > ONCE_HEADER_COUNT_MAX || bytes > ONCE_HEADERS_MAX ||
-        response->body.len > ONCE_BODY_STORE_MAX) {
+    if (code == ONCE_E_TOO_BIG || response->body.len > ONCE_BODY_STORE_MAX) {
         return once__fail(err, ONCE_E_TOO_BIG,
                           "the response is over %d headers, %d KiB of them, "
                           "or %d MiB of body",

@@ -365,6 +365,7 @@ static void events_and_messages(void **state)
 static void arguments_are_checked_before_anything_is_sent(void **state)
 {
     once_ask_t ask = ask_for("");
+    once_header_t broken = {slice("Location"), slice("/\r\nSet-Cookie: a=b")};
     once_response_t response = ONCE_RESPONSE_INIT;
     once_pg_event_t event = ONCE_PG_EVENT_INIT;
     once_pg_answer_t *answer;
@@ -389,6 +390,10 @@ static void arguments_are_checked_before_anything_is_sent(void **state)
     response.body.data = token;
     response.body.len = ONCE_BODY_STORE_MAX + 1;
     expect_error(once_pg_complete(shop, token, &response, &err), ONCE_E_TOO_BIG, "16 MiB");
+    response.body.len = 0;
+    response.headers = &broken;
+    response.header_count = 1;
+    expect_error(once_pg_complete(shop, token, &response, &err), ONCE_E_HEADER, "line break");
     response.body_omitted = 1;
     expect_error(once_pg_complete(shop, token, &response, &err), ONCE_E_UNSUPPORTED, "body");
     /* The transaction is as it was. */

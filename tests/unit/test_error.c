@@ -47,6 +47,7 @@ static void numbers_stay(void **state)
     assert_int_equal(ONCE_E_SEALED, -15);
     assert_int_equal(ONCE_E_CONFLICT, -19);
     assert_int_equal(ONCE_E_SQL, -22);
+    assert_int_equal(ONCE_E_HEADER, -23);
 }
 
 static void unknown_codes_have_words_too(void **state)
