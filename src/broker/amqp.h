@@ -9,6 +9,7 @@
 
 #include <amqp.h>
 
+#include "broker/amqp_dial.h"
 #include "broker/publisher.h"
 
 #define ONCE__AMQP_SUSPECTS 1024
@@ -34,7 +35,8 @@ typedef struct once__amqp_list {
 typedef struct once__amqp {
     once__publisher_t base;
     char *vhost, *exchange; /* one allocation */
-    const char *routing_key, *cert_file, *key_file;
+    const char *routing_key;
+    once__amqp_tls_t tls;
     pthread_t thread;
     int running;
     int unpushed;

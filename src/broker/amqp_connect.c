@@ -8,15 +8,16 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
-
 #include "broker/amqp.h"
 
-#define CONNECT_S      10
-#define HEARTBEAT_S    20
-#define FRAME_MAX      131072
-#define SYSTEM_CA_FILE "/etc/ssl/certs/ca-certificates.crt" /* librabbitmq has no default */
+#define CONNECT_S   10
+#define HEARTBEAT_S 20
+#define FRAME_MAX   131072
+
+static int is_tls(const once__amqp_t *amqp)
+{
+    return strcmp(amqp->base.address.scheme, "amqps") == 0;
+}
 
 /* The host whose turn it is of "a:1,b,[::1]:3". */
 static int choose_host(once__amqp_t *amqp, char *host, size_t size, int *port)
@@ -32,7 +33,7 @@ static int choose_host(once__amqp_t *amqp, char *host, size_t size, int *port)
         at = strchr(at, ',') + 1;
     }
     end = at + strcspn(at, ",");
-    *port = strcmp(amqp->base.address.scheme, "amqps") == 0 ? 5671 : 5672;
+    *port = is_tls(amqp) ? 5671 : 5672;
     colon = *at == '[' ? memchr(at, ']', (size_t)(end - at)) : at;
     colon = colon != NULL ? memchr(colon, ':', (size_t)(end - colon)) : NULL;
     if (colon != NULL) {
@@ -50,33 +51,6 @@ static int choose_host(once__amqp_t *amqp, char *host, size_t size, int *port)
     memcpy(host, at, len);
     host[len] = '\0';
     return 0;
-}
-
-static amqp_socket_t *make_socket(once__amqp_t *amqp)
-{
-    const char *ca_file = amqp->base.options.ca_file;
-    amqp_socket_t *socket;
-
-    if (strcmp(amqp->base.address.scheme, "amqps") != 0) {
-        return amqp_tcp_socket_new(amqp->connection);
-    }
-    socket = amqp_ssl_socket_new(amqp->connection);
-    if (socket == NULL) {
-        return NULL;
-    }
-    amqp_ssl_socket_set_verify_peer(socket, 1);
-    amqp_ssl_socket_set_verify_hostname(socket, 1);
-    if (ca_file == NULL) {
-        ca_file = getenv("SSL_CERT_FILE");
-    }
-    if (amqp_ssl_socket_set_cacert(socket, ca_file != NULL ? ca_file : SYSTEM_CA_FILE) != 0) {
-        return NULL;
-    }
-    if (amqp->cert_file != NULL && amqp->key_file != NULL &&
-        amqp_ssl_socket_set_key(socket, amqp->cert_file, amqp->key_file) != 0) {
-        return NULL;
-    }
-    return socket;
 }
 
 static int complain(amqp_rpc_reply_t reply, const char *what, char *why, size_t size)
@@ -108,6 +82,7 @@ static int open_channel(once__amqp_t *amqp, char *why, size_t size)
                    address->password != NULL ? address->password : "guest");
 
     if (complain(reply, "logging in", why, size) != 0) {
+        once__amqp_hint(is_tls(amqp) ? &amqp->tls : NULL, reply, why, size);
         return -1;
     }
     amqp_channel_open(amqp->connection, 1);
@@ -122,8 +97,7 @@ int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size)
 {
     struct timeval limit = {.tv_sec = CONNECT_S};
     char host[256];
-    int port, status, on = 1;
-    amqp_socket_t *socket;
+    int port, on = 1;
 
     amqp->connection = amqp_new_connection();
     if (amqp->connection == NULL || choose_host(amqp, host, sizeof(host), &port) != 0) {
@@ -133,11 +107,8 @@ int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size)
     }
     amqp_set_handshake_timeout(amqp->connection, &limit);
     amqp_set_rpc_timeout(amqp->connection, &limit);
-    socket = make_socket(amqp);
-    status = socket != NULL ? amqp_socket_open_noblock(socket, host, port, &limit)
-                            : AMQP_STATUS_SSL_ERROR;
-    if (status != AMQP_STATUS_OK) {
-        snprintf(why, size, "connecting to %s:%d: %s", host, port, amqp_error_string2(status));
+    if (once__amqp_dial(amqp->connection, host, port, is_tls(amqp) ? &amqp->tls : NULL, limit, why,
+                        size) != 0) {
         once__amqp_disconnect(amqp);
         return -1;
     }

@@ -1,12 +1,12 @@
 #include "broker/amqp_open.h"
 
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+
+#include "broker/amqp_dial.h"
 
 #define CONNECT_SECONDS 3 /* the loop stands still meanwhile, and claims have to be renewed */
 #define RPC_SECONDS     5
@@ -95,39 +95,6 @@ static int read_host(const char *hosts, char *host, size_t size, int *port)
     return *port > 0 && *port < 65536 ? 0 : -1;
 }
 
-static amqp_socket_t *make_socket(amqp_connection_state_t connection, once__address_t *address,
-                                  char *error, size_t size)
-{
-    const char *authority = once__address_param(address, "cacert");
-    const char *certificate = once__address_param(address, "cert");
-    const char *key = once__address_param(address, "key");
-    amqp_socket_t *made;
-    int bad = 0;
-
-    if (strcmp(address->scheme, "amqps") != 0) {
-        return amqp_tcp_socket_new(connection);
-    }
-    made = amqp_ssl_socket_new(connection);
-    if (made == NULL) {
-        return NULL;
-    }
-    amqp_ssl_socket_set_verify_peer(made, 1);
-    amqp_ssl_socket_set_verify_hostname(made, 1);
-    amqp_ssl_socket_set_ssl_versions(made, AMQP_TLSv1_2, AMQP_TLSvLATEST);
-    bad = amqp_ssl_socket_set_cacert(
-              made, authority != NULL ? authority : "/etc/ssl/certs/ca-certificates.crt") !=
-          AMQP_STATUS_OK;
-    if (!bad && certificate != NULL) {
-        bad = amqp_ssl_socket_set_key(made, certificate, key != NULL ? key : certificate) !=
-              AMQP_STATUS_OK;
-    }
-    if (bad) {
-        snprintf(error, size, "a certificate, key or authority cannot be read");
-        return NULL;
-    }
-    return made;
-}
-
 int once__amqp_said_no(amqp_rpc_reply_t reply, char *error, size_t size)
 {
     if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
@@ -156,31 +123,32 @@ static int connect_to(amqp_connection_state_t connection, once__address_t *addre
 {
     const char *beat = once__address_param(address, "heartbeat");
     struct timeval connecting = {CONNECT_SECONDS, 0}, answering = {RPC_SECONDS, 0};
+    const once__amqp_tls_t tls = {
+        .ca_file = once__address_param(address, "cacert"),
+        .cert_file = once__address_param(address, "cert"),
+        .key_file = once__address_param(address, "key"),
+        .authorities = "cacert=FILE in the URL",
+    };
+    amqp_rpc_reply_t reply;
     char host[256];
-    int port = strcmp(address->scheme, "amqps") == 0 ? 5671 : 5672, status;
-    amqp_socket_t *made;
+    int with_tls = strcmp(address->scheme, "amqps") == 0, port = with_tls ? 5671 : 5672;
 
     if (read_host(address->hosts, host, sizeof(host), &port) != 0) {
         snprintf(error, size, "HOST[:PORT] cannot be read");
         return -1;
     }
-    made = make_socket(connection, address, error, size);
-    if (made == NULL) {
-        return -1;
-    }
-    status = amqp_socket_open_noblock(made, host, port, &connecting);
-    if (status != AMQP_STATUS_OK) {
-        snprintf(error, size, "%s", amqp_error_string2(status));
+    if (once__amqp_dial(connection, host, port, with_tls ? &tls : NULL, connecting, error, size) !=
+        0) {
         return -1;
     }
     amqp_set_handshake_timeout(connection, &answering);
     amqp_set_rpc_timeout(connection, &answering);
-    if (once__amqp_said_no(amqp_login(connection, vhost, 0, AMQP_DEFAULT_FRAME_SIZE,
-                                      beat != NULL ? (int)strtol(beat, NULL, 10) : HEARTBEAT,
-                                      AMQP_SASL_METHOD_PLAIN,
-                                      address->user != NULL ? address->user : "guest",
-                                      address->password != NULL ? address->password : "guest"),
-                           error, size) != 0) {
+    reply = amqp_login(connection, vhost, 0, AMQP_DEFAULT_FRAME_SIZE,
+                       beat != NULL ? (int)strtol(beat, NULL, 10) : HEARTBEAT,
+                       AMQP_SASL_METHOD_PLAIN, address->user != NULL ? address->user : "guest",
+                       address->password != NULL ? address->password : "guest");
+    if (once__amqp_said_no(reply, error, size) != 0) {
+        once__amqp_hint(with_tls ? &tls : NULL, reply, error, size);
         return -1;
     }
     amqp_channel_open(connection, 1);

@@ -185,6 +185,16 @@ static int read_path(once__amqp_t *amqp, const once__address_t *address)
     return 0;
 }
 
+static void read_tls(once__amqp_tls_t *tls, once__address_t *params, const char *ca_file)
+{
+    const char *own = once__address_param(params, "cacert");
+
+    tls->ca_file = own != NULL ? own : ca_file;
+    tls->cert_file = once__address_param(params, "cert");
+    tls->key_file = once__address_param(params, "key");
+    tls->authorities = "--cacert FILE, or cacert=FILE in the URL";
+}
+
 static int start(once__amqp_t *amqp, char *error, size_t size)
 {
     pthread_mutex_init(&amqp->lock, NULL);
@@ -224,11 +234,10 @@ once__publisher_t *once__amqp_publisher(const once__address_t *address,
     params = &amqp->base.address;
     amqp->routing_key = once__address_param(params, "routing_key");
     amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
-    amqp->cert_file = once__address_param(params, "cert");
-    amqp->key_file = once__address_param(params, "key");
+    read_tls(&amqp->tls, params, options->ca_file);
     wrong = once__template_wrong(amqp->routing_key);
     if (wrong == NULL && once__address_unknown(params) != NULL) {
-        wrong = "an amqp:// URL has the parameters routing_key, cert and key";
+        wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
     }
     if (wrong != NULL) {
         snprintf(error, size, "%s", wrong);

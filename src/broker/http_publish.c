@@ -13,6 +13,7 @@
 
 #include "broker/http_headers.h"
 #include "broker/publisher.h"
+#include "broker/tls.h"
 
 #define URL_MAX    4096
 #define CONNECT_MS 10000L
@@ -194,7 +195,11 @@ static void finish(http_t *http, request_t *request, CURLcode code)
     if (code == CURLE_OPERATION_TIMEDOUT && sent == 0) {
         verdict = ONCE__AWAY; /* nobody was reached */
     }
-    if (code != CURLE_OK) {
+    if (code == CURLE_PEER_FAILED_VERIFICATION) {
+        snprintf(reason, sizeof(reason), "the endpoint is not trusted: ");
+        once__tls_explain_curl(request->easy, request->why, "--cacert FILE",
+                               reason + strlen(reason), sizeof(reason) - strlen(reason));
+    } else if (code != CURLE_OK) {
         snprintf(reason, sizeof(reason), "%s",
                  request->why[0] != '\0' ? request->why : curl_easy_strerror(code));
     } else if (verdict != ONCE__PUBLISHED) {

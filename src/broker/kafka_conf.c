@@ -1,7 +1,11 @@
 #include "broker/kafka_conf.h"
 
+#include <openssl/x509_vfy.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "broker/tls.h"
 
 /* What the promises rest on is not the user's to change. */
 static const char *const fixed[] = {
@@ -42,6 +46,48 @@ int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, 
     /* librdkafka's sentence would show the value, which may be a password. */
     snprintf(error, size, "Kafka's property %s cannot be set like that", name);
     return -1;
+}
+
+int once__kafka_trusts(_Atomic int *distrust, const int *x509_error)
+{
+    if (*x509_error != X509_V_OK) {
+        atomic_store(distrust, *x509_error);
+    }
+    return *x509_error == X509_V_OK;
+}
+
+static int wants_certificate(const char *reason)
+{
+    return strstr(reason, "alert bad certificate") != NULL ||
+           strstr(reason, "alert certificate required") != NULL ||
+           strstr(reason, "alert unknown ca") != NULL;
+}
+
+/* How much of the reason tells where it was; 0: it is not about a certificate of the broker. */
+static int place_in(const char *reason)
+{
+    const char *verify = strstr(reason, "certificate verify failed");
+    const char *place = verify != NULL ? strstr(reason, ": ") : NULL;
+
+    return place != NULL && place < verify ? (int)(place - reason) : 0;
+}
+
+void once__kafka_explain(_Atomic int *distrust, const char *reason, const char *authorities,
+                         char *text, size_t size)
+{
+    int place = place_in(reason), error = place > 0 ? atomic_load(distrust) : X509_V_OK;
+    size_t len;
+
+    if (error == X509_V_OK) {
+        snprintf(text, size, "Kafka: %s%s", reason,
+                 wants_certificate(reason) ? ": the broker wants another client certificate: "
+                                             "ssl.certificate.location=FILE, ssl.key.location=FILE"
+                                           : "");
+        return;
+    }
+    snprintf(text, size, "Kafka: %.*s: ", place, reason);
+    len = strlen(text);
+    once__tls_explain(error, authorities, text + len, size - len);
 }
 
 static int is_fixed(const char *name)

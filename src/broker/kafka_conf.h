@@ -16,4 +16,12 @@ rd_kafka_conf_t *once__kafka_consumer_conf(const once__address_t *address, const
 int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
                     size_t size);
 
+/*
+ * For librdkafka's callback about certificates: is it good? If not, that is noted; the callback comes on another thread. The
+ * error that librdkafka tells of later is then explained by what was noted.
+ */
+int once__kafka_trusts(_Atomic int *distrust, const int *x509_error);
+void once__kafka_explain(_Atomic int *distrust, const char *reason, const char *authorities,
+                         char *text, size_t size);
+
 #endif

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "broker/kafka_conf.h"
 #include "broker/kafka_producer.h"
 #include "broker/publisher.h"
 
@@ -34,10 +35,17 @@ typedef struct kafka {
     int broken;      /* a fatal error: nothing more is taken until all verdicts are given */
     void **suspects; /* tags of messages that go alone */
     size_t suspect_count, suspect_room;
-    int alone; /* a suspect is under way */
+    int alone;            /* a suspect is under way */
+    _Atomic int distrust; /* what is wrong with a broker's certificate */
 } kafka_t;
 
 /* ------------------------------------------------------------------------------------------------------- the producer */
+
+static int verify(rd_kafka_t *producer, const char *broker, int32_t id, int *x509_error, int depth,
+                  const char *bytes, size_t len, char *error, size_t size, void *opaque)
+{
+    return once__kafka_trusts(&((kafka_t *)opaque)->distrust, x509_error);
+}
 
 static int start(kafka_t *kafka, const once__address_t *address, char *error, size_t size)
 {
@@ -49,6 +57,8 @@ static int start(kafka_t *kafka, const once__address_t *address, char *error, si
     if (conf == NULL) {
         return -1;
     }
+    rd_kafka_conf_set_opaque(conf, kafka);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, verify);
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
     kafka->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
     if (kafka->producer == NULL) {
@@ -264,9 +274,11 @@ static void take_reports(kafka_t *kafka, rd_kafka_event_t *event)
 
 static void take_error(kafka_t *kafka, rd_kafka_event_t *event)
 {
-    char why[300];
+    char why[400];
 
-    once__publisher_say(&kafka->base, 1, "Kafka: %s", rd_kafka_event_error_string(event));
+    once__kafka_explain(&kafka->distrust, rd_kafka_event_error_string(event),
+                        "--cacert FILE, or ssl.ca.location=FILE in the URL", why, sizeof(why));
+    once__publisher_say(&kafka->base, 1, "%s", why);
     /* Messages in the queue of a producer with a fatal error would wait for ever. */
     if (rd_kafka_fatal_error(kafka->producer, why, sizeof(why)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
         !kafka->broken) {

@@ -42,7 +42,8 @@ typedef struct kafka {
     once__kafka_waker_t *waker;
     size_t queue_peak; /* most messages that waited in librdkafka, since it was last woken */
     unsigned full_turns;
-    int held; /* reading is paused, because there was no room for long */
+    int held;             /* reading is paused, because there was no room for long */
+    _Atomic int distrust; /* what is wrong with a broker's certificate */
 } kafka_t;
 
 typedef struct kafka_delivery {
@@ -427,8 +428,17 @@ static void kafka_close(once__subscription_t *base)
 static void said(rd_kafka_t *consumer, int code, const char *reason, void *opaque)
 {
     kafka_t *kafka = opaque;
+    char text[400];
 
-    once__subscription_say(&kafka->base, 1, "Kafka: %s", reason);
+    once__kafka_explain(&kafka->distrust, reason, "ssl.ca.location=FILE in the URL", text,
+                        sizeof(text));
+    once__subscription_say(&kafka->base, 1, "%s", text);
+}
+
+static int verify(rd_kafka_t *consumer, const char *broker, int32_t id, int *x509_error, int depth,
+                  const char *bytes, size_t len, char *error, size_t size, void *opaque)
+{
+    return once__kafka_trusts(&((kafka_t *)opaque)->distrust, x509_error);
 }
 
 static void no_log(const rd_kafka_t *consumer, int level, const char *facility, const char *text)
@@ -451,6 +461,7 @@ static int start(kafka_t *kafka, const once__address_t *address, char *error, si
     rd_kafka_conf_set_opaque(conf, kafka);
     rd_kafka_conf_set_rebalance_cb(conf, rebalance);
     rd_kafka_conf_set_error_cb(conf, said);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, verify);
     rd_kafka_conf_set_log_cb(conf, no_log);
     kafka->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (kafka->consumer == NULL) {

@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "broker/tls.h"
 #include "consume/problem.h"
 
 #define HEADER_MAX 4096
@@ -225,6 +226,16 @@ int once__handler_post(once__handler_t *handler, once__handler_headers_t *header
     return 0;
 }
 
+static void describe_trouble(request_t *request, CURLcode result, char *text, size_t size)
+{
+    if (result == CURLE_PEER_FAILED_VERIFICATION) {
+        once__tls_explain_curl(request->easy, request->trouble, "--cacert FILE", text, size);
+    } else {
+        snprintf(text, size, "%s",
+                 request->trouble[0] != '\0' ? request->trouble : curl_easy_strerror(result));
+    }
+}
+
 static void finish(request_t *request, CURLcode result)
 {
     once__reply_t reply = {.said = request->said, .retry_after = request->retry_after};
@@ -238,8 +249,7 @@ static void finish(request_t *request, CURLcode result)
     reply.status = result == CURLE_OK ? (int)status : 0;
     reply.sent = sent > 0;
     reply.took = (uint64_t)took;
-    snprintf(trouble, sizeof(trouble), "%s",
-             request->trouble[0] != '\0' ? request->trouble : curl_easy_strerror(result));
+    describe_trouble(request, result, trouble, sizeof(trouble));
     reply.trouble = trouble;
     words[0] = '\0';
     if (request->kept > 0) {

@@ -183,7 +183,7 @@ static void describe(once__item_t *item, const once__reply_t *reply)
         snprintf(item->detail, sizeof(item->detail), "the handler answered %d%s%s", reply->status,
                  reply->words[0] != '\0' ? ": " : "", reply->words);
     } else {
-        snprintf(item->detail, sizeof(item->detail), "%s: %.90s",
+        snprintf(item->detail, sizeof(item->detail), "%s: %.160s",
                  reply->sent ? "no complete answer" : "the handler was not reached",
                  reply->trouble);
     }

@@ -18,7 +18,7 @@ from harness import Consumer, Handler  # noqa: E402
 def pytest_runtest_makereport(item, call):
     """Shows what the consumers said beside a failure."""
     report = (yield).get_result()
-    if report.failed:
+    if report.failed and report.when == "call":
         for consumer in item.funcargs.get("consumers", []):
             report.sections.append(("once consume", consumer.last_words()))
 

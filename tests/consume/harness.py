@@ -3,6 +3,7 @@ import http.server
 import json
 import os
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -45,7 +46,7 @@ class Handler:
     """An HTTP server on loopback. `answer(request)` gives a status, or (status, headers), or None: the connection is cut without
     an answer. It runs on a thread of the request and may wait. `cut(request)` as above."""
 
-    def __init__(self, answer=None, port=0):
+    def __init__(self, answer=None, port=0, certificate=None, key=None):
         self.answer = answer or (lambda request: 204)
         self.lock = threading.Condition()
         self.requests = []   # as they came
@@ -54,7 +55,11 @@ class Handler:
         self.leaving = threading.Event()
         self.server = Server(("127.0.0.1", port), self.make_class())
         self.port = self.server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}/events"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.port}/events"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self.thread.start()
 
@@ -205,12 +210,12 @@ class Consumer:
             return log.read()[-6000:].decode(errors="replace")
 
 
-def once(*arguments, check=True):
-    """Another command of the program; returns its output."""
+def once(*arguments, code=0):
+    """Another command of the program; returns its output, of a failure also what it complains about."""
     run = subprocess.run([ONCE, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
                          text=True)
-    assert not check or run.returncode == 0, f"once {' '.join(arguments)}: {run.returncode}\n{run.stdout}{run.stderr}"
-    return run.stdout
+    assert run.returncode == code, f"once {' '.join(arguments)}: {run.returncode}\n{run.stdout}{run.stderr}"
+    return run.stdout if code == 0 else run.stdout + run.stderr
 
 
 def event(number, key=None, **more):

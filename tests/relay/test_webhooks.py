@@ -2,7 +2,6 @@
 import collections
 import hashlib
 import hmac
-import subprocess
 import time
 
 import pytest
@@ -138,21 +137,25 @@ def test_the_endpoint_goes_away_and_comes_back(database, relay):
     second.close()
 
 
-def test_certificates_are_verified(database, relay, tmp_path):
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                    "-subj", "/CN=hooks", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
-                   check=True, stderr=subprocess.DEVNULL)
-    endpoint = Endpoint(certificate, key)
-    one = relay(endpoint.url())
+@pytest.mark.parametrize("what", ["stranger", "name", "expired"])
+def test_an_endpoint_that_is_not_trusted(database, relay, certificates, what):
+    """It gets no byte, and is told why; nothing is dead. With the right certificate all of it is published."""
+    wrong = Endpoint(*(certificates.file("expired"), certificates.key("expired")) if what == "expired" else
+                     (certificates.file("server"), certificates.key("server")))
+    words = {"stranger": "--cacert FILE", "name": "for another name", "expired": "has expired"}[what]
+    one = relay(wrong.url().replace("127.0.0.1", "localhost") if what == "name" else wrong.url(),
+                "--cacert", certificates.file("stranger" if what == "stranger" else "authority"), "--tries", "1")
     database.emit("k", 1)
     line = one.until_said("the destination is away")[0]
-    assert "certificate" in line["reason"] and endpoint.requests == []
+    assert words in line["reason"] and "not trusted" in line["reason"]
+    assert wrong.requests == [] and database.waiting() == 1 and database.dead() == []
     assert one.stop() == 0
-    relay(endpoint.url(), "--cacert", str(certificate))
+    wrong.close()
+    right = Endpoint(certificates.file("server"), certificates.key("server"))
+    relay(right.url(), "--cacert", certificates.file("authority"))
     database.until_empty()
-    assert len(endpoint.requests) == 1
-    endpoint.close()
+    assert len(right.requests) == 1
+    right.close()
 
 
 def test_a_secret_that_others_can_read(database, relay, endpoint, tmp_path):

@@ -10,8 +10,9 @@
 
 What is needed and not there raises Missing: skip then, loudly.
 """
+from .certificates import Certificates, Impostor
 from .kafka import Kafka
 from .process import Missing, free_port
 from .rabbitmq import RabbitMQ
 
-__all__ = ["Kafka", "RabbitMQ", "Missing", "free_port"]
+__all__ = ["Certificates", "Impostor", "Kafka", "RabbitMQ", "Missing", "free_port"]

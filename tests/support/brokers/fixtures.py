@@ -9,14 +9,17 @@ import tempfile
 
 import pytest
 
-from . import Kafka, Missing, RabbitMQ
+from . import Certificates, Impostor, Kafka, Missing, RabbitMQ
 
 CI = os.environ.get("CI") == "true"
 
 
-def started(kind, parent):
-    directory = tempfile.mkdtemp(prefix=kind.__name__.lower() + ".", dir=parent)
-    broker = kind(directory)
+SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def started(kind, certificates):
+    directory = tempfile.mkdtemp(prefix=kind.__name__.lower() + ".", dir=SHARED)
+    broker = kind(directory, certificates)
     try:
         broker.start()
     except Missing as missing:
@@ -27,21 +30,37 @@ def started(kind, parent):
     return broker
 
 
-def broker(kind):
-    one = started(kind, "/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+def broker(kind, certificates):
+    one = started(kind, certificates)
     yield one
     one.stop()
     shutil.rmtree(one.directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def kafka():
-    yield from broker(Kafka)
+def certificates():
+    directory = tempfile.mkdtemp(prefix="certificates.", dir=SHARED)
+    yield Certificates(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def impostor(certificates):
+    """A server that speaks TLS, whose certificate has expired."""
+    one = Impostor(certificates, "expired")
+    yield one
+    one.close()
+    assert one.heard == [], "somebody talked to it"
 
 
 @pytest.fixture(scope="session")
-def rabbitmq():
-    yield from broker(RabbitMQ)
+def kafka(certificates):
+    yield from broker(Kafka, certificates)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(certificates):
+    yield from broker(RabbitMQ, certificates)
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ SETTINGS = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=CONTROLLER://127.0.0.1:{controller},{listeners}
+advertised.listeners={listeners}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,SASL_SSL:SASL_SSL
 log.dirs={data}
 inter.broker.protocol.version=3.9
 num.partitions=1
@@ -38,6 +38,18 @@ group.min.session.timeout.ms=1000
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 controlled.shutdown.enable=false
+"""
+
+
+TLS_SETTINGS = """\
+ssl.keystore.type=PEM
+ssl.keystore.location={server}
+ssl.truststore.type=PEM
+ssl.truststore.location={authority}
+listener.name.mutual.ssl.client.auth=required
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_courier="correct horse";
 """
 
 
@@ -70,11 +82,16 @@ def fetch(folder):
 
 
 class Kafka:
-    """`url("topic")` is kafka://…; `servers` is what clients call bootstrap.servers."""
+    """`url("topic")` is kafka://…; `servers` is what clients call bootstrap.servers. With certificates there are also the ports
+    `tls_port`, `mutual_port` (wants a client certificate) and `sasl_port` (TLS; courier with the password "correct horse")."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, certificates=None):
         self.directory = directory
         self.port, self.controller = free_port(), free_port()
+        listeners = {"PLAINTEXT": self.port}
+        if certificates:
+            self.tls_port, self.mutual_port, self.sasl_port = free_port(), free_port(), free_port()
+            listeners.update(SSL=self.tls_port, MUTUAL=self.mutual_port, SASL_SSL=self.sasl_port)
         self.servers = f"127.0.0.1:{self.port}"
         self.process = None
         self.data = os.path.join(directory, "data")
@@ -82,7 +99,11 @@ class Kafka:
         with open(os.path.join(self.data, "meta.properties"), "w") as meta:  # what kafka-storage.sh format would write
             meta.write("version=1\ncluster.id=b25jZS10ZXN0cy0wMDAwMQ\nnode.id=1\ndirectory.id=b25jZS10ZXN0cy0wMDAwMg\n")
         with open(os.path.join(directory, "server.properties"), "w") as settings:
-            settings.write(SETTINGS.format(port=self.port, controller=self.controller, data=self.data))
+            settings.write(SETTINGS.format(controller=self.controller, data=self.data, listeners=",".join(
+                f"{name}://127.0.0.1:{port}" for name, port in listeners.items())))
+            if certificates:
+                settings.write(TLS_SETTINGS.format(server=certificates.pem(certificates.key("server"), certificates.file("server")),
+                                                   authority=certificates.file("authority")))
 
     def url(self, topic, **options):
         query = "&".join(f"{name}={value}" for name, value in options.items())

@@ -19,6 +19,15 @@ heartbeat = 20
 max_message_size = 4000000
 """
 
+TLS_SETTINGS = """\
+listeners.ssl.1 = 127.0.0.1:{port}
+ssl_options.cacertfile = {authority}
+ssl_options.certfile = {certificate}
+ssl_options.keyfile = {key}
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+"""
+
 
 def find_server():
     """The script behind Debian's wrapper: that one insists on the user rabbitmq."""
@@ -29,14 +38,19 @@ def find_server():
 
 
 class RabbitMQ:
-    """`url("queue")` is amqp://…; the user is guest with the password guest, as RabbitMQ makes it."""
+    """`url("queue")` is amqp://…; the user is guest with the password guest, as RabbitMQ makes it. With
+    certificates there is also `tls_port`, where clients need a certificate."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, certificates=None):
         self.directory = directory
         self.port, self.epmd_port, self.dist_port = free_port(), free_port(), free_port()
         self.process = self.epmd = None
         with open(os.path.join(directory, "rabbitmq.conf"), "w") as settings:
             settings.write(SETTINGS.format(port=self.port))
+            if certificates:
+                self.tls_port = free_port()
+                settings.write(TLS_SETTINGS.format(port=self.tls_port, authority=certificates.file("authority"),
+                                                   certificate=certificates.file("server"), key=certificates.key("server")))
         with open(os.path.join(directory, "enabled_plugins"), "w") as plugins:
             plugins.write("[].\n")
         self.environment = {
