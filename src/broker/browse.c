@@ -25,6 +25,22 @@ int once__browse(const char *url, int all, once__browse_cb *each, void *data, ch
     return code;
 }
 
+int once__browse_one(const char *url, const char *topic, int32_t partition, int64_t offset,
+                     once__browse_cb *each, void *data, char *error, size_t size)
+{
+    once__address_t address;
+    int code = once__address_read(&address, url, error, size);
+
+    if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
+        code = once__kafka_browse_one(&address, topic, partition, offset, each, data, error, size);
+    } else if (code == 0) {
+        snprintf(error, size, "a queue does not keep what was taken out of it");
+        code = -1;
+    }
+    once__address_free(&address);
+    return code;
+}
+
 char *once__browse_publish_url(const char *url)
 {
     once__address_t address;

@@ -36,6 +36,13 @@ typedef once__choice_t once__browse_cb(void *data, const once__browsed_t *messag
 int once__browse(const char *url, int all, once__browse_cb *each, void *data, char *error,
                  size_t size);
 
+/*
+ * Shows one message of a topic of Kafka, which may be another than the URL's. Whatever is chosen, nothing is moved. 0, or -1 after
+ * writing into `error` why not: also because it is not there any more.
+ */
+int once__browse_one(const char *url, const char *topic, int32_t partition, int64_t offset,
+                     once__browse_cb *each, void *data, char *error, size_t size);
+
 /* A URL for once__publisher_open: to the topic, or the queue, that a message's `topic` names, at the same broker. Malloc'd. */
 char *once__browse_publish_url(const char *url);
 

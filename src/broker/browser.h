@@ -9,6 +9,9 @@
 
 int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
                        char *error, size_t size);
+int once__kafka_browse_one(once__address_t *address, const char *topic, int32_t partition,
+                           int64_t offset, once__browse_cb *each, void *data, char *error,
+                           size_t size);
 int once__amqp_browse(once__address_t *address, once__browse_cb *each, void *data, char *error,
                       size_t size);
 

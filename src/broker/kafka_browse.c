@@ -170,20 +170,12 @@ static void no_log(const rd_kafka_t *consumer, int level, const char *facility, 
 {
 }
 
-int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
-                       char *error, size_t size)
+static int open_consumer(browser_t *browser, const once__address_t *address, const char *group)
 {
-    const char *group = once__address_param(address, "group");
-    browser_t browser = {NULL, address->path, each, data, all, 0, error, size};
-    rd_kafka_conf_t *conf;
+    rd_kafka_conf_t *conf =
+        once__kafka_consumer_conf(address, group, browser->error, browser->size);
     char why[300];
-    int code;
 
-    if (address->path[0] == '\0') {
-        snprintf(error, size, "it is kafka://HOST[:PORT]/TOPIC");
-        return -1;
-    }
-    conf = once__kafka_consumer_conf(address, group != NULL ? group : "once-dlq", error, size);
     if (conf == NULL) {
         return -1;
     }
@@ -191,15 +183,68 @@ int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each,
     rd_kafka_conf_set(conf, "enable.partition.eof", "true", why, sizeof(why));
     rd_kafka_conf_set(conf, "allow.auto.create.topics", "false", why, sizeof(why));
     rd_kafka_conf_set_log_cb(conf, no_log);
-    browser.consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
-    if (browser.consumer == NULL) {
-        snprintf(error, size, "Kafka's consumer cannot be made: %s", why);
+    browser->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
+    if (browser->consumer == NULL) {
+        snprintf(browser->error, browser->size, "Kafka's consumer cannot be made: %s", why);
         rd_kafka_conf_destroy(conf);
         return -1;
     }
-    rd_kafka_poll_set_consumer(browser.consumer);
+    rd_kafka_poll_set_consumer(browser->consumer);
+    return 0;
+}
+
+static void close_consumer(browser_t *browser)
+{
+    rd_kafka_consumer_close(browser->consumer);
+    rd_kafka_destroy(browser->consumer);
+}
+
+int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
+                       char *error, size_t size)
+{
+    const char *group = once__address_param(address, "group");
+    browser_t browser = {NULL, address->path, each, data, all, 0, error, size};
+    int code;
+
+    if (address->path[0] == '\0') {
+        snprintf(error, size, "it is kafka://HOST[:PORT]/TOPIC");
+        return -1;
+    }
+    if (open_consumer(&browser, address, group != NULL ? group : "once-dlq") != 0) {
+        return -1;
+    }
     code = browse_all(&browser);
-    rd_kafka_consumer_close(browser.consumer);
-    rd_kafka_destroy(browser.consumer);
+    close_consumer(&browser);
     return code;
+}
+
+int once__kafka_browse_one(once__address_t *address, const char *topic, int32_t partition,
+                           int64_t offset, once__browse_cb *each, void *data, char *error,
+                           size_t size)
+{
+    browser_t browser = {NULL, topic, each, data, 0, 0, error, size};
+    rd_kafka_topic_partition_list_t *one;
+    int64_t low = 0, high = 0, at = offset;
+    rd_kafka_resp_err_t code;
+    int bad = 0;
+
+    if (open_consumer(&browser, address, "once-dlq") != 0) {
+        return -1;
+    }
+    code = rd_kafka_query_watermark_offsets(browser.consumer, topic, partition, &low, &high,
+                                            TIMEOUT_MS);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        bad = failed(&browser, code);
+    } else if (offset < low || offset >= high) {
+        snprintf(error, size, "Kafka does not keep it any more");
+        bad = -1;
+    } else {
+        one = rd_kafka_topic_partition_list_new(1);
+        rd_kafka_topic_partition_list_add(one, topic, partition)->offset = offset;
+        rd_kafka_assign(browser.consumer, one);
+        bad = walk(&browser, &at, offset + 1);
+        rd_kafka_topic_partition_list_destroy(one);
+    }
+    close_consumer(&browser);
+    return bad;
 }

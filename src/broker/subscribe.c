@@ -54,6 +54,11 @@ const char *once__subscription_group(const once__subscription_t *subscription)
     return subscription->group;
 }
 
+int once__subscription_keeps(const once__subscription_t *subscription)
+{
+    return !is_amqp(subscription->address.scheme);
+}
+
 int once__subscription_fd(const once__subscription_t *subscription)
 {
     return subscription->fd;
@@ -193,8 +198,8 @@ static void write_url(FILE *out, const once__address_t *address, int amqp)
     if (amqp) { /* the exchange without a name leads to the queue that the routing key names */
         fprintf(out, "%.*s/?routing_key=%%7Btopic%%7D", (int)strcspn(address->raw_path, "/"),
                 address->raw_path);
-    } else { /* what came from there must fit: the broker's limit counts, not that of librdkafka. A later one is the user's */
-        fprintf(out, "?message.max.bytes=%d", MESSAGE_MAX);
+    } else { /* what came from there must fit, perhaps compressed: the broker's limit counts. A later value is the user's */
+        fprintf(out, "?message.max.bytes=%d&compression.codec=gzip", MESSAGE_MAX);
     }
     for (size_t i = 0; i < address->param_count; i++) {
         const char *name = address->params[i].name;

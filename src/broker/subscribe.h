@@ -46,6 +46,9 @@ once__subscription_t *once__subscription_open(const char *url,
 const char *once__subscription_topic(const once__subscription_t *subscription);
 const char *once__subscription_group(const once__subscription_t *subscription);
 
+/* Does a message stay where it is when it is acknowledged? */
+int once__subscription_keeps(const once__subscription_t *subscription);
+
 /* A URL for once__publisher_open whose messages go to the topic, or to the queue, that their `topic` names. Malloc'd. */
 char *once__subscription_publish_url(const once__subscription_t *subscription);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "broker/browse.h"
+#include "broker/letter.h"
 #include "cli/commands.h"
 #include "cli/json.h"
 #include "cli/table.h"
@@ -18,8 +19,9 @@ typedef struct settings {
     int all, json;
 } settings_t;
 
-static const char *const columns[] = {"once-time",  "once-id",     "once-reason", "once-status",
-                                      "once-tries", "once-source", "once-detail"};
+static const char *const columns[] = {ONCE__LETTER_TIME,   ONCE__LETTER_ID,    ONCE__LETTER_REASON,
+                                      ONCE__LETTER_STATUS, ONCE__LETTER_TRIES, ONCE__LETTER_SOURCE,
+                                      ONCE__LETTER_DETAIL};
 static const char *const heads[] = {"TIME", "ID", "REASON", "STATUS", ">TRIES", "SOURCE", "WHY"};
 static const char *const members[] = {"time",  "id",     "reason", "status",
                                       "tries", "source", "detail"};
@@ -46,6 +48,7 @@ static void add_row(listing_t *listing, const once__browsed_t *message)
 
 static int print_json(const once__browsed_t *message)
 {
+    once_slice_t omitted = once__browsed_header(message, ONCE__LETTER_OMITTED);
     once__cli_json_t json;
 
     once__cli_json_start(&json);
@@ -61,6 +64,9 @@ static int print_json(const once__browsed_t *message)
     once__cli_json_number(&json, "partition", (uint64_t)message->partition);
     once__cli_json_number(&json, "offset", (uint64_t)message->offset);
     once__cli_json_number(&json, "bytes", message->payload.len);
+    if (omitted.data != NULL) {
+        once__cli_json_bytes(&json, "omitted", omitted);
+    }
     return once__cli_json_print(&json);
 }
 

@@ -6,16 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 #include "broker/browse.h"
+#include "broker/letter.h"
 #include "broker/publish.h"
 #include "cli/commands.h"
 #include "cli/text.h"
 
 #define CONFIRM_SECONDS 30
-#define TOPIC_MAX       512
 
 typedef struct settings {
     const char *to;
@@ -25,7 +24,10 @@ typedef struct settings {
 
 typedef struct replay {
     const settings_t *set;
+    const char *url;
     once__publisher_t *publisher;
+    char topic[ONCE__LETTER_TOPIC_SIZE]; /* where the message that is under way goes */
+    once__choice_t original; /* what became of the message of a letter without a payload */
     uint64_t count;
     int answered; /* of the message that is under way */
     once__verdict_t verdict;
@@ -46,7 +48,7 @@ static void published(void *data, void *tag, once__verdict_t verdict, const char
 
 static int is_chosen(const settings_t *set, const once__browsed_t *message)
 {
-    once_slice_t id = once__browsed_header(message, "once-id");
+    once_slice_t id = once__browsed_header(message, ONCE__LETTER_ID);
 
     for (size_t i = 0; i < set->ids.count; i++) {
         if (id.data != NULL && strlen(set->ids.items[i]) == id.len &&
@@ -57,40 +59,18 @@ static int is_chosen(const settings_t *set, const once__browsed_t *message)
     return set->ids.count == 0;
 }
 
-/* Where it came from: TOPIC/PARTITION@OFFSET in once-source. */
+/* Where it came from, unless the user says another place. */
 static int find_topic(const settings_t *set, const once__browsed_t *message, char *topic)
 {
-    once_slice_t source = once__browsed_header(message, "once-source");
-    const char *slash;
+    int32_t partition;
+    int64_t offset;
 
     if (set->to != NULL) {
-        snprintf(topic, TOPIC_MAX, "%s", set->to);
+        snprintf(topic, ONCE__LETTER_TOPIC_SIZE, "%s", set->to);
         return 0;
     }
-    if (source.data == NULL || source.len >= TOPIC_MAX) {
-        return -1;
-    }
-    slash = memrchr(source.data, '/', source.len);
-    if (slash == NULL || slash == source.data) {
-        return -1;
-    }
-    snprintf(topic, TOPIC_MAX, "%.*s", (int)(slash - (const char *)source.data),
-             (const char *)source.data);
-    return 0;
-}
-
-static int is_ours(once_slice_t name)
-{
-    static const char *const ours[] = {"once-reason",     "once-status", "once-detail",
-                                       "once-id",         "once-tries",  "once-source",
-                                       "once-subscriber", "once-time"};
-
-    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
-        if (strlen(ours[i]) == name.len && strncasecmp(ours[i], name.data, name.len) == 0) {
-            return 1;
-        }
-    }
-    return 0;
+    return once__letter_read_source(once__browsed_header(message, ONCE__LETTER_SOURCE), topic,
+                                    &partition, &offset);
 }
 
 /* Until the broker has confirmed it. */
@@ -117,24 +97,15 @@ static int publish(replay_t *replay, const once__message_t *message)
     return replay->answered && replay->verdict == ONCE__PUBLISHED ? 0 : -1;
 }
 
-static once__choice_t replay_one(void *data, const once__browsed_t *message)
+/* The message without what the letter added. */
+static once__choice_t send(replay_t *replay, const once__browsed_t *message)
 {
-    replay_t *replay = data;
     once__pair_t headers[ONCE__BROWSE_HEADERS_MAX];
     once__message_t again = {.key = message->key, .payload = message->payload, .headers = headers};
-    char topic[TOPIC_MAX];
 
-    if (!is_chosen(replay->set, message)) {
-        return ONCE__LEAVE;
-    }
-    if (find_topic(replay->set, message, topic) != 0) {
-        once__cli_say("dlq replay: a message does not say where it came from; --to NAME does");
-        replay->code = ONCE__CLI_USAGE;
-        return ONCE__ENOUGH;
-    }
-    again.topic = once__cli_slice(topic);
+    again.topic = once__cli_slice(replay->topic);
     for (size_t i = 0; i < message->header_count; i++) {
-        if (!is_ours(message->headers[i].name)) {
+        if (!once__letter_owns(message->headers[i].name)) {
             headers[again.header_count++] = message->headers[i];
         }
     }
@@ -146,10 +117,57 @@ static once__choice_t replay_one(void *data, const once__browsed_t *message)
     return ONCE__TAKE;
 }
 
+static once__choice_t send_original(void *data, const once__browsed_t *message)
+{
+    replay_t *replay = data;
+
+    replay->original = send(replay, message);
+    return replay->original;
+}
+
+/* A letter without the payload: the message is still where it came from. */
+static once__choice_t replay_original(replay_t *replay, const once__browsed_t *letter)
+{
+    once_slice_t source = once__browsed_header(letter, ONCE__LETTER_SOURCE);
+    char topic[ONCE__LETTER_TOPIC_SIZE], error[300] = "Kafka does not keep it any more";
+    int32_t partition;
+    int64_t offset;
+
+    replay->original = ONCE__LEAVE;
+    if (once__letter_read_source(source, topic, &partition, &offset) != 0) {
+        snprintf(error, sizeof(error), "it does not say where");
+    } else if (once__browse_one(replay->url, topic, partition, offset, send_original, replay, error,
+                                sizeof(error)) == 0 &&
+               replay->original != ONCE__LEAVE) {
+        return replay->original;
+    }
+    once__cli_say("dlq replay: a letter has no payload, and the message of %.*s cannot be had: %s",
+                  (int)source.len, source.data != NULL ? (const char *)source.data : "", error);
+    replay->code = ONCE__CLI_NOT_FOUND;
+    return ONCE__LEAVE;
+}
+
+static once__choice_t replay_one(void *data, const once__browsed_t *message)
+{
+    replay_t *replay = data;
+
+    if (!is_chosen(replay->set, message)) {
+        return ONCE__LEAVE;
+    }
+    if (find_topic(replay->set, message, replay->topic) != 0) {
+        once__cli_say("dlq replay: a message does not say where it came from; --to NAME does");
+        replay->code = ONCE__CLI_USAGE;
+        return ONCE__ENOUGH;
+    }
+    return once__browsed_header(message, ONCE__LETTER_BYTES).data != NULL
+               ? replay_original(replay, message)
+               : send(replay, message);
+}
+
 static int run_replay(const once__cli_call_t *call)
 {
     const settings_t *set = call->settings;
-    replay_t replay = {.set = set};
+    replay_t replay = {.set = set, .url = call->operands[0]};
     once__publisher_options_t options = {.published = published, .data = &replay};
     char error[400] = "out of memory", *url = once__browse_publish_url(call->operands[0]);
 
@@ -186,7 +204,8 @@ const once__cli_command_t once__cli_dlq_replay = {
         "amqp://127.0.0.1/%2F/orders.dlq. Each is published without what once consume added to\n"
         "it, and taken out when the broker confirmed that; with Kafka the offset of the group\n"
         "once-dlq moves on instead. A record that was released is claimed anew; an id that is\n"
-        "used with another payload stays a mismatch.\n",
+        "used with another payload stays a mismatch. The message of a letter without a payload is\n"
+        "fetched from where it came from.\n",
     .store = ONCE__CLI_NO_STORE,
     .operands_min = 1,
     .operands_max = 1,

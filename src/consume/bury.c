@@ -1,22 +1,34 @@
 /*
  * Dead letters: the message as it was, and why it was given up. It is acknowledged when the broker has the letter.
+ *
+ * A message that the broker just took can be too large with that: then the letter goes without the message's larger headers, and
+ * then without its payload, if the message stays where it came from.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
+#include "broker/letter.h"
 #include "consume/inside.h"
 
-#define OWN_MAX     8
-#define HEADERS_MAX (256 + OWN_MAX)
+#define HEADERS_MAX    (256 + ONCE__LETTER_HEADERS)
+#define KEPT_MAX       1024  /* of a header of the message, in a letter that was too large */
+#define KEPT_TOTAL_MAX 16384 /* of all of them */
+
+typedef enum letter_size {
+    WHOLE,
+    FEWER_HEADERS,
+    NO_PAYLOAD,
+} letter_size_t;
 
 struct once__letter {
+    letter_size_t size;
     once__pair_t headers[HEADERS_MAX];
     size_t count;
-    char status[16], tries[16], source[320], time[32];
+    size_t kept; /* bytes of the message's own headers */
+    char status[16], tries[16], source[ONCE__LETTER_SOURCE_SIZE], time[32], bytes[24];
 };
 
 typedef struct once__letter letter_t;
@@ -33,22 +45,29 @@ static void add(letter_t *letter, once_slice_t name, once_slice_t value)
     }
 }
 
+static int is_kept(letter_t *letter, size_t size)
+{
+    if (letter->size == WHOLE) {
+        return 1;
+    }
+    letter->kept += size <= KEPT_MAX ? size : 0;
+    return letter->size == FEWER_HEADERS && size <= KEPT_MAX && letter->kept <= KEPT_TOTAL_MAX;
+}
+
 /* The message's own, without what an earlier letter said. */
 static void keep(void *data, once_slice_t name, once_slice_t value)
 {
-    static const char *const ours[] = {"once-reason",     "once-status", "once-detail",
-                                       "once-id",         "once-tries",  "once-source",
-                                       "once-subscriber", "once-time"};
     letter_t *letter = data;
 
-    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
-        if (strlen(ours[i]) == name.len && strncasecmp(ours[i], name.data, name.len) == 0) {
-            return;
-        }
-    }
-    if (letter->count < HEADERS_MAX - OWN_MAX) {
+    if (!once__letter_owns(name) && letter->count < HEADERS_MAX - ONCE__LETTER_HEADERS &&
+        is_kept(letter, name.len + value.len)) {
         add(letter, name, value);
     }
+}
+
+static void add_text(letter_t *letter, const char *name, const char *value)
+{
+    add(letter, slice(name), slice(value));
 }
 
 static void write_letter(letter_t *letter, once__item_t *item)
@@ -57,24 +76,31 @@ static void write_letter(letter_t *letter, once__item_t *item)
     time_t now = time(NULL);
     struct tm parts;
 
+    letter->count = letter->kept = 0;
     once__delivery_headers(item->delivery, keep, letter);
-    snprintf(letter->source, sizeof(letter->source), "%s/%" PRId32 "@%" PRId64,
-             once__subscription_topic(consumer->source), item->delivery->partition,
-             item->delivery->offset);
+    once__letter_write_source(letter->source, once__subscription_topic(consumer->source),
+                              item->delivery->partition, item->delivery->offset);
     snprintf(letter->tries, sizeof(letter->tries), "%u", item->tries);
     strftime(letter->time, sizeof(letter->time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
-    add(letter, slice("once-reason"), slice(item->reason));
-    add(letter, slice("once-detail"), slice(item->detail));
-    add(letter, slice("once-subscriber"), slice(consumer->subscriber));
-    add(letter, slice("once-source"), slice(letter->source));
-    add(letter, slice("once-tries"), slice(letter->tries));
-    add(letter, slice("once-time"), slice(letter->time));
+    add_text(letter, ONCE__LETTER_REASON, item->reason);
+    add_text(letter, ONCE__LETTER_DETAIL, item->detail);
+    add_text(letter, ONCE__LETTER_SUBSCRIBER, consumer->subscriber);
+    add_text(letter, ONCE__LETTER_SOURCE, letter->source);
+    add_text(letter, ONCE__LETTER_TRIES, letter->tries);
+    add_text(letter, ONCE__LETTER_TIME, letter->time);
     if (item->key.len > 0) {
-        add(letter, slice("once-id"), slice(item->key.text));
+        add_text(letter, ONCE__LETTER_ID, item->key.text);
     }
     if (item->status != 0) {
         snprintf(letter->status, sizeof(letter->status), "%d", item->status);
-        add(letter, slice("once-status"), slice(letter->status));
+        add_text(letter, ONCE__LETTER_STATUS, letter->status);
+    }
+    if (letter->size == FEWER_HEADERS) {
+        add_text(letter, ONCE__LETTER_OMITTED, "headers");
+    } else if (letter->size == NO_PAYLOAD) {
+        snprintf(letter->bytes, sizeof(letter->bytes), "%zu", item->delivery->payload.len);
+        add_text(letter, ONCE__LETTER_OMITTED, "payload, headers");
+        add_text(letter, ONCE__LETTER_BYTES, letter->bytes);
     }
 }
 
@@ -107,15 +133,34 @@ void once__bury(once__item_t *item)
     }
     message.headers = item->letter->headers;
     message.header_count = item->letter->count;
+    if (item->letter->size == NO_PAYLOAD) {
+        message.payload = slice("");
+        message.key = message.key.len <= KEPT_MAX ? message.key : (once_slice_t){NULL, 0};
+    }
     if (once__publish(item->consumer->letters, &message, item) != 0) {
         try_later(item);
     }
+}
+
+/* The broker will never take the letter as it is: one that is smaller, if nothing is lost by that. 0: there is none. */
+static int shrink(once__item_t *item)
+{
+    letter_size_t last =
+        once__subscription_keeps(item->consumer->source) ? NO_PAYLOAD : FEWER_HEADERS;
+
+    if (item->letter->size >= last) {
+        return 0;
+    }
+    item->letter->size++;
+    write_letter(item->letter, item);
+    return 1;
 }
 
 void once__buried(void *consumer, void *tag, once__verdict_t verdict, const char *reason,
                   uint64_t retry_after_ms)
 {
     once__item_t *item = tag;
+    char sentence[600];
 
     if (verdict == ONCE__PUBLISHED) {
         once__counters_dead(&item->consumer->counters, item->reason);
@@ -123,8 +168,16 @@ void once__buried(void *consumer, void *tag, once__verdict_t verdict, const char
         once__item_done(item);
         return;
     }
-    once__say_about(consumer, 1, reason);
-    try_later(item); /* it is not acknowledged before somebody has it */
+    snprintf(sentence, sizeof(sentence), "the dead letter of %s was not taken%s: %s",
+             item->letter->source,
+             item->letter->size == WHOLE ? "" : ", although it is smaller than the message",
+             reason);
+    once__say_about(consumer, 1, sentence);
+    if (verdict == ONCE__REFUSED && shrink(item)) {
+        once__bury(item);
+    } else {
+        try_later(item); /* it is not acknowledged before somebody has it */
+    }
 }
 
 void once__letter_free(struct once__letter *letter)

@@ -1,9 +1,7 @@
 /*
  * The log of `once consume`: every line about a message has its id, its key and where it came from.
  */
-#include <inttypes.h>
-#include <stdio.h>
-
+#include "broker/letter.h"
 #include "consume/inside.h"
 
 static const struct {
@@ -25,15 +23,14 @@ static const struct {
 void once__say(once__item_t *item, once__line_t line)
 {
     once__consumer_t *consumer = item->consumer;
-    char source[320];
+    char source[ONCE__LETTER_SOURCE_SIZE];
 
     if (lines[line].level < consumer->log->level ||
         !once__counters_may_write(&consumer->counters, line)) {
         return;
     }
-    snprintf(source, sizeof(source), "%s/%" PRId32 "@%" PRId64,
-             once__subscription_topic(consumer->source), item->delivery->partition,
-             item->delivery->offset);
+    once__letter_write_source(source, once__subscription_topic(consumer->source),
+                              item->delivery->partition, item->delivery->offset);
     once__log(
         consumer->log, lines[line].level, lines[line].text,
         ONCE__FIELDS(

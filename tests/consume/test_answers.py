@@ -1,5 +1,6 @@
 """What answers of the handler mean: docs/consume.md, row by row. With Kafka; the rest does not know which broker it is."""
 import json
+import os
 import threading
 import time
 
@@ -233,3 +234,38 @@ def test_what_is_passed_on_and_what_is_not(kafka, name, handler, consume):
         assert headers[absent] is None
     one.wait_metric("handled_total", 1)
     assert "xyz" not in one.last_words()
+
+
+def test_messages_just_under_the_limit_can_be_dead_letters(kafka, name, handler, consume):
+    """What a letter adds makes them too large: then it goes without large headers, or without the payload, which is replayed from
+    where the message came from."""
+    for topic in (name, name + ".dlq"):
+        kafka.create(topic, 1, **{"max.message.bytes": 20000})
+    handler.answer = lambda request: 422
+    noise = os.urandom(19700)  # nothing that could be compressed
+    messages = [{"value": noise, "key": b"k", "headers": {"ce_id": "payload"}},
+                {"value": b"small", "key": b"k", "headers": {"large": noise, "ce_id": "headers", "small": "x"}},
+                dict(event("compressed", text="x" * 500000), key=b"k"), dict(event("after"), key=b"k")]
+    kafka.produce(name, messages, **{"compression.codec": "gzip", "batch.num.messages": 1})
+    one = consume(kafka.url(name, group=name), "--backoff", "20ms")
+    one.wait_metric('dead_letters_total{reason="rejected"}', 4)
+    wait_caught_up(kafka, name, name)
+    found = letters(kafka, name + ".dlq", 4)
+    got = headers_of(found["payload"])
+    assert not found["payload"].value() and found["payload"].key() == b"k" and got["once-reason"] == "rejected"
+    assert got["once-omitted"] == "payload, headers" and got["once-bytes"] == "19700" and got["once-source"] == f"{name}/0@0"
+    got = headers_of(found["headers"])
+    assert found["headers"].value() == b"small" and got["once-omitted"] == "headers"
+    assert got["ce_id"] == "headers" and got["small"] == "x" and "large" not in got
+    assert len(found["compressed"].value()) > 500000 and "once-omitted" not in headers_of(found["compressed"])
+    assert handler.keys() == ["payload", "headers", "compressed", "after"], "in order, and once each"
+    listed = [json.loads(line) for line in once("dlq", "list", "--json", kafka.url(name + ".dlq")).splitlines()]
+    assert [line.get("omitted") for line in listed] == ["payload, headers", "headers", None, None]
+    handler.answer = lambda request: 204
+    assert once("dlq", "replay", "--id", "payload", "--id", "compressed", kafka.url(name + ".dlq")) == "replayed 2\n"
+    one.wait_metric("handled_total", 2)
+    assert {r.key: r.body for r in handler.requests[4:]}["payload"] == noise
+    assert one.stop() == 0
+    admin = kafka.admin()
+    admin.delete_topics([name])[name].result(30)
+    assert "cannot be had" in once("dlq", "replay", "--all", "--id", "payload", kafka.url(name + ".dlq"), code=4)

@@ -111,3 +111,16 @@ def test_ids_from_properties(rabbitmq, name, handler, consume):
     one = consume(rabbitmq.url(name), "--id", "header:message-id")
     one.wait_metric("duplicates_total", 1)
     assert handler.keys() == ["m-1"] and handler.requests[0].headers["Content-Type"] == "text/plain"
+
+
+def test_headers_that_fill_a_frame_can_be_dead_letters(rabbitmq, name, handler, consume):
+    """With what a letter adds they would not fit: the large ones are left out, and the letter says so."""
+    rabbitmq.create(name)
+    handler.answer = lambda request: 422
+    rabbitmq.publish(name, [{"body": b"payload", "headers": {"large": "x" * 130700, "ce_id": "full", "small": "x"}}])
+    one = consume(rabbitmq.url(name), "--backoff", "20ms")
+    one.wait_metric('dead_letters_total{reason="rejected"}', 1)
+    ((properties, body, _),) = rabbitmq.read(name + ".dlq")
+    assert body == b"payload" and properties.headers["once-omitted"] == "headers" and "large" not in properties.headers
+    assert properties.headers["ce_id"] == "full" and properties.headers["small"] == "x"
+    assert handler.keys() == ["full"]
