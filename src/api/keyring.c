@@ -147,6 +147,8 @@ static int load_from_file(once_t *once, once_error_t *err)
         if (code == ONCE_OK) {
             code = once__secret_file_read(path, text, sizeof(text), err);
         }
+    } else if (code == ONCE_OK && !once->secrets_ready) {
+        code = once__secret_file_keep(path, err);
     }
     if (code == ONCE_E_NOT_FOUND) {
         code = once__fail(err, ONCE_E_SECRET, "the secrets file does not exist: %.120s", path);

@@ -123,17 +123,21 @@ static int write_temp(const char *path, const char *text, char temp[PATH_SIZE], 
     return ONCE_OK;
 }
 
-static void sync_directory(const char *path)
+int once__secret_file_keep(const char *path, once_error_t *err)
 {
     char copy[PATH_SIZE];
-    int fd;
+    int fd, code = ONCE_OK;
 
     (void)snprintf(copy, sizeof(copy), "%s", path);
     fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        (void)close(fd);
+    if (fd < 0) {
+        return ONCE_OK; /* a directory that only lets through */
     }
+    if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) {
+        code = fail_errno(err, "cannot sync the directory of", path);
+    }
+    (void)close(fd);
+    return code;
 }
 
 int once__secret_file_create(const char *path, const char *text, once_error_t *err)
@@ -149,8 +153,7 @@ int once__secret_file_create(const char *path, const char *text, once_error_t *e
         code = fail_errno(err, "cannot create", path);
     }
     (void)unlink(temp);
-    sync_directory(path);
-    return code;
+    return code == ONCE_OK ? once__secret_file_keep(path, err) : code;
 }
 
 /* Locks the file that the path names now, without waiting; EWOULDBLOCK: somebody else is changing it. */
@@ -202,7 +205,7 @@ int once__secret_file_swap(const char *path, const char *old, const char *text, 
             (void)unlink(temp);
             code = fail_errno(err, "cannot replace", path);
         }
-        sync_directory(path);
+        code = code == ONCE_OK ? once__secret_file_keep(path, err) : code;
     }
     OPENSSL_cleanse(now, sizeof(now));
     (void)close(lock);

@@ -14,6 +14,12 @@
  */
 int once__secret_file_read(const char *path, char *text, size_t size, once_error_t *err);
 
+/*
+ * Makes sure that the file is still there after a power failure: whoever made it may have ended before he had synced its name.
+ * Before anything is recorded with its secrets. ONCE_E_IO.
+ */
+int once__secret_file_keep(const char *path, once_error_t *err);
+
 /* Creates the file with `text` (mode 0600, synced) unless it exists: then somebody else was first, which is fine. */
 int once__secret_file_create(const char *path, const char *text, once_error_t *err);
 

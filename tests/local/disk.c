@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SECTOR 512u
-
 /* ------------------------------------------------------------------------------------------------------ what is there */
 
 static disk_file_t *find_file(disk_t *disk, ino_t inode)
@@ -24,18 +22,6 @@ static disk_file_t *find_file(disk_t *disk, ino_t inode)
     memset(&disk->files[disk->file_count], 0, sizeof(disk_file_t));
     disk->files[disk->file_count].inode = inode;
     return &disk->files[disk->file_count++];
-}
-
-static uint8_t *read_file(int fd, size_t *size)
-{
-    struct stat st;
-    uint8_t *bytes;
-
-    must(fstat(fd, &st) == 0, "fstat");
-    *size = (size_t)st.st_size;
-    bytes = malloc(*size + 1);
-    must(bytes != NULL && pread(fd, bytes, *size, 0) == (ssize_t)*size, "read");
-    return bytes;
 }
 
 /* A file that is in no name any more may come back as another one with the same number. */
@@ -94,7 +80,7 @@ static void note_content(disk_t *disk, int fd)
     must(fstat(fd, &st) == 0, "fstat");
     file = find_file(disk, st.st_ino);
     free(file->synced);
-    file->synced = read_file(fd, &file->size);
+    file->synced = content_read(fd, &file->size);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- hooks */
@@ -225,14 +211,6 @@ void disk_free(disk_t *disk)
 
 /* ----------------------------------------------------------------------------------------------------------- crashes */
 
-static void write_file(const char *path, const void *bytes, size_t size)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-
-    must(fd >= 0 && write(fd, bytes, size) == (ssize_t)size, "write");
-    (void)close(fd);
-}
-
 static void copy_top(const disk_t *disk, const char *name, const char *to)
 {
     char from[PLACE_SIZE], target[PLACE_SIZE];
@@ -247,38 +225,10 @@ static void copy_top(const disk_t *disk, const char *name, const char *to)
         return; /* not made yet */
     }
     must(fd >= 0, from);
-    bytes = read_file(fd, &size);
+    bytes = content_read(fd, &size);
     (void)close(fd);
-    write_file(target, bytes, size);
+    content_write(target, bytes, size);
     free(bytes);
-}
-
-/* The file as the disk may have it: sector by sector the old one, the new one, or both. */
-static void blend(const disk_file_t *file, uint8_t *now, size_t size, survival_t survival,
-                  dice_t *dice)
-{
-    for (size_t at = 0; at < size && survival != SURVIVES_EVERYTHING; at += SECTOR) {
-        static const uint8_t zero[SECTOR];
-        size_t len = size - at < SECTOR ? size - at : SECTOR;
-        const uint8_t *old = file != NULL && file->synced != NULL && at + len <= file->size
-                                 ? file->synced + at
-                                 : zero;
-        if (memcmp(now + at, old, len) == 0) {
-            continue;
-        }
-        switch (survival == SURVIVES_NOTHING ? 0 : dice_roll(dice, 3)) {
-        case 0:
-            memcpy(now + at, old, len);
-            break;
-        case 1: {
-            size_t kept = dice_roll(dice, len); /* the beginning of it was written */
-            memcpy(now + at + kept, old + kept, len - kept);
-            break;
-        }
-        default:
-            break;
-        }
-    }
 }
 
 static const char *now_named(DIR *directory, ino_t inode, char out[DISK_NAME])
@@ -312,7 +262,7 @@ static void crash_file(disk_t *disk, const disk_file_t *file, DIR *directory, su
     }
     fd = now[0] != '\0' ? openat(dirfd(directory), now, O_RDONLY) : -1;
     if (fd >= 0) {
-        bytes = read_file(fd, &size);
+        bytes = content_read(fd, &size);
         (void)close(fd);
     } else { /* removed since: it is as it was, or empty when nothing of it was ever synced */
         size = file->synced != NULL ? file->size : 0;
@@ -322,9 +272,9 @@ static void crash_file(disk_t *disk, const disk_file_t *file, DIR *directory, su
             memcpy(bytes, file->synced, size);
         }
     }
-    blend(file, bytes, size, survival, dice);
+    content_blend(bytes, size, (once_slice_t){file->synced, file->size}, survival, dice);
     must(snprintf(path, sizeof(path), "%s/segments/%s", to, name) < PLACE_SIZE, "name");
-    write_file(path, bytes, size);
+    content_write(path, bytes, size);
     free(bytes);
 }
 
@@ -343,7 +293,7 @@ void disk_crash(disk_t *disk, survival_t survival, dice_t *dice, const char *to)
         uint8_t garbage[8192];
         dice_fill(dice, garbage, sizeof(garbage));
         place_join(path, to, "index");
-        write_file(path, garbage, sizeof(garbage));
+        content_write(path, garbage, sizeof(garbage));
         copy_top(disk, "lock", to);
     }
     place_join(path, disk->store, "segments");

@@ -7,6 +7,7 @@
 #ifndef TESTS_LOCAL_DISK_H
 #define TESTS_LOCAL_DISK_H
 
+#include "content.h"
 #include "place.h"
 
 #include <pthread.h>
@@ -51,9 +52,6 @@ void disk_free(disk_t *disk);
 
 /* From now on every read of a segment is asked of this disk. Before the store is opened. */
 void disk_read_by_hook(disk_t *disk);
-
-/* What of that which was not synced survives. */
-typedef enum survival { SURVIVES_NOTHING, SURVIVES_EVERYTHING, SURVIVES_SOMETHING } survival_t;
 
 /*
  * Builds at `to` the store as a crash now would leave it: each sector that was written since the last sync is there, is not, or is

@@ -8,7 +8,7 @@
  *    that. What was copied before is then older than the gap, and is thrown away: so the numbers in the copy follow one
  *    another, as they must.
  *  - The secrets come after the segments: those that made the fingerprints in the copy are among them.
- *  - The format comes last: what has none is not a store.
+ *  - The format comes last, when the names of all else are synced: what has none is not a store.
  *
  * Every segment of the copy is sealed and only as long as it must be. The index is not copied: it is made anew.
  */
@@ -296,6 +296,9 @@ static int copy_all(copy_t *copy)
 
     code = code == ONCE_OK ? copy_segments(copy) : code;
     code = code == ONCE_OK ? copy_secrets(copy) : code;
+    if (code == ONCE_OK && fsync(copy->fd) != 0) {
+        code = fail(copy, "cannot write to");
+    }
     return code == ONCE_OK ? once__format_write(copy->fd, copy->path, copy->err) : code;
 }
 

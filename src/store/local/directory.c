@@ -199,18 +199,20 @@ static int exists(const once__directory_t *directory, const char *name)
     return fstatat(directory->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A new store gets its segments/ first of all. Later it cannot be missing, unless somebody has taken it away. */
+/*
+ * A new store gets its segments/ first of all. Later it cannot be missing, unless somebody has taken it away. All names are synced
+ * here, also those that were there: whoever made them may have ended before that.
+ */
 static int make_segments(const once__directory_t *directory, const char *path, once_error_t *err)
 {
     if (!exists(directory, "segments") &&
         (exists(directory, "index") || exists(directory, "secrets"))) {
         return once__segments_missing(path, err);
     }
-    if ((mkdirat(directory->fd, "segments", 0700) != 0 && errno != EEXIST) ||
-        fsync(directory->fd) != 0) {
+    if (mkdirat(directory->fd, "segments", 0700) != 0 && errno != EEXIST) {
         return once__local_errno(err, "cannot write to", path);
     }
-    return ONCE_OK;
+    return once__format_keep(directory->fd, path, err);
 }
 
 static int prepare_parts(once__directory_t *directory, const char *path, once_error_t *err)

@@ -168,6 +168,13 @@ static int sync_parent(int directory_fd)
     return code;
 }
 
+int once__format_keep(int directory_fd, const char *path, once_error_t *err)
+{
+    return fsync(directory_fd) == 0 && sync_parent(directory_fd) == 0
+               ? ONCE_OK
+               : once__local_errno(err, "cannot write to", path);
+}
+
 int once__format_write(int directory_fd, const char *path, once_error_t *err)
 {
     size_t len = strlen(FORMAT_TEXT);
@@ -179,11 +186,10 @@ int once__format_write(int directory_fd, const char *path, once_error_t *err)
         (void)close(fd);
     }
     errno = saved;
-    if (!ok || renameat(directory_fd, "format.new", directory_fd, "format") != 0 ||
-        fsync(directory_fd) != 0 || sync_parent(directory_fd) != 0) {
+    if (!ok || renameat(directory_fd, "format.new", directory_fd, "format") != 0) {
         return once__local_errno(err, "cannot write to", path);
     }
-    return ONCE_OK;
+    return once__format_keep(directory_fd, path, err);
 }
 
 /* --------------------------------------------------------------------------------------------------------- admission */

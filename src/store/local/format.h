@@ -22,6 +22,8 @@ int once__format_check(once__format_t format, const char *path, once_error_t *er
 
 /* Makes the directory a store, durably. The caller has it to himself. ONCE_OK, ONCE_E_FULL, ONCE_E_IO. */
 int once__format_write(int directory_fd, const char *path, once_error_t *err);
+/* Makes the names in the directory durable, and its own. */
+int once__format_keep(int directory_fd, const char *path, once_error_t *err);
 
 /* May this user and this machine use it? ONCE_E_CONFIG: foreign owner, open to others, on a network filesystem. */
 int once__format_admit(int directory_fd, const char *path, once_error_t *err);

@@ -32,6 +32,8 @@ void once__local_secrets(once__local_t *local, once__op_t *op)
         if (op->error == ONCE_OK) {
             op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
         }
+    } else if (op->error == ONCE_OK) {
+        op->error = once__secret_file_keep(path, NULL);
     }
 }
 
