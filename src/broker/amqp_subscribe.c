@@ -74,7 +74,7 @@ static void disconnect(amqp_t *amqp, const char *why)
 static int consume(amqp_t *amqp, char *why, size_t size)
 {
     amqp_bytes_t queue = amqp_cstring_bytes(amqp->place.queue);
-    size_t window = amqp->base.options.window;
+    size_t window = 2 * amqp->base.options.window; /* one for messages of keys that have too many */
 
     amqp_queue_declare(amqp->connection, 1, queue, 1, 0, 0, 0, amqp_empty_table);
     if (once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size) != 0) {

@@ -173,7 +173,7 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
             add_partition(kafka, list->elems[i].partition);
         }
         error = rd_kafka_incremental_assign(consumer, list);
-        kafka->held = 0;
+        kafka->held = kafka->base.paused = 0;
         kafka->base.ready = 1;
         once__subscription_say(&kafka->base, 0, "%d partitions of %s were assigned", list->cnt,
                                kafka->base.topic);
@@ -290,7 +290,7 @@ static int kafka_turn(once__subscription_t *base, size_t room)
         return 0;
     }
     if ((room == 0) != kafka->held && !base->stopped) {
-        kafka->held = room == 0;
+        kafka->held = base->paused = room == 0;
         regulate(kafka);
     }
     kafka->full_turns = 0;

@@ -84,6 +84,11 @@ int once__subscription_ready(const once__subscription_t *subscription)
     return subscription->ready;
 }
 
+int once__subscription_paused(const once__subscription_t *subscription)
+{
+    return subscription->paused;
+}
+
 void once__subscription_stop(once__subscription_t *subscription)
 {
     if (!subscription->stopped) {

@@ -70,6 +70,9 @@ int64_t once__subscription_lag(once__subscription_t *subscription);
 /* Is the broker there, and is this member part of the group? */
 int once__subscription_ready(const once__subscription_t *subscription);
 
+/* Is nothing read at the moment, because there was no room for long? */
+int once__subscription_paused(const once__subscription_t *subscription);
+
 /* No more deliveries; what is open can still be ended. */
 void once__subscription_stop(once__subscription_t *subscription);
 

@@ -27,6 +27,7 @@ struct once__subscription {
     const char *topic, *group;
     int fd;
     int ready;
+    int paused; /* nothing is read, because there was no room for long */
     int stopped;
 };
 

@@ -232,7 +232,7 @@ static const once__cli_option_t options[] = {
     {"fingerprint", 0, ONCE__CLI_TEXT, "HOW", "payloads are compared: exact, json, none (exact)", offsetof(settings_t, fingerprint)},
     {"order", 0, ONCE__CLI_TEXT, "HOW", "what follows each other: key, partition, none (key)", offsetof(settings_t, order)},
     {"concurrency", 0, ONCE__CLI_NUMBER, "N", "requests under way at most (16)", offsetof(settings_t, concurrency)},
-    {"window", 0, ONCE__CLI_NUMBER, "N", "messages in memory at most (4096)", offsetof(settings_t, window)},
+    {"window", 0, ONCE__CLI_NUMBER, "N", "messages in memory, those of one key up to an eighth (4096)", offsetof(settings_t, window)},
     {"timeout", 0, ONCE__CLI_DURATION, "TIME", "of one request (30s)", offsetof(settings_t, timeout)},
     {"tries", 0, ONCE__CLI_NUMBER, "N", "then it is a dead letter (8)", offsetof(settings_t, tries)},
     {"backoff", 0, ONCE__CLI_DURATION, "TIME", "first pause before another try; it doubles (200ms)", offsetof(settings_t, backoff)},

@@ -12,17 +12,22 @@
 #include "service/signals.h"
 
 #define OPEN_BYTES_MAX (64u * 1024 * 1024)
+#define CROWDED_MAX    4 /* windows in memory, when keys have more messages than their share */
 
 /* ---------------------------------------------------------------------------------------------------------- the loop */
 
+/* What a key has beyond its share does not count: those of other keys are behind it, and can go on while it waits. */
 static size_t room(const once__consumer_t *consumer)
 {
     size_t window = consumer->settings->window;
+    size_t counted = consumer->open - consumer->crowd, left;
 
-    if (consumer->stopping || consumer->open >= window || consumer->open_bytes > OPEN_BYTES_MAX) {
+    if (consumer->stopping || counted >= window || consumer->open >= CROWDED_MAX * window ||
+        consumer->open_bytes > OPEN_BYTES_MAX) {
         return 0;
     }
-    return window - consumer->open;
+    left = CROWDED_MAX * window - consumer->open;
+    return window - counted < left ? window - counted : left;
 }
 
 static void on_source(void *data, uint32_t events)
@@ -105,6 +110,7 @@ static void show_stages(once__consumer_t *consumer)
     once__metric_set(counters->running, (int64_t)consumer->stages[ONCE__RUNNING].count);
     once__metric_set(counters->waiting, (int64_t)consumer->open);
     once__metric_set(counters->parked, (int64_t)consumer->parked);
+    once__metric_set(counters->paused, once__subscription_paused(consumer->source));
 }
 
 static void turn(once__consumer_t *consumer)

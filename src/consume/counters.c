@@ -55,6 +55,8 @@ int once__counters_start(once__counters_t *c)
                                 "Messages of partitions or connections that were lost.", NULL, 1);
     c->running = once__metrics_add(m, ONCE__GAUGE, "once_consume_running",
                                    "Requests that are under way.", NULL, 1);
+    c->paused = once__metrics_add(m, ONCE__GAUGE, "once_consume_paused",
+                                  "1 while nothing is read for want of room.", NULL, 1);
     c->waiting = once__metrics_add(m, ONCE__GAUGE, "once_consume_waiting",
                                    "Messages in memory, those under way included.", NULL, 1);
     c->seconds =

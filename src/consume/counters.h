@@ -30,7 +30,7 @@ typedef enum once__line {
 typedef struct once__counters {
     once__metrics_t *metrics;
     once__metric_t *lag, *handled, *duplicates, *retries, *busy, *doubts, *parked, *store_errors,
-        *lost, *running, *waiting, *seconds;
+        *lost, *running, *waiting, *paused, *seconds;
     once__metric_t *dead[4];
     struct {
         unsigned written;

@@ -7,9 +7,7 @@
 
 static void pause_then_ask(once__item_t *item)
 {
-    uint64_t ms = once__item_backoff(item, ++item->failed); /* of which jitter takes up to a half */
-
-    once__item_pause(item, ONCE__PAUSED, item->retry_after > ms ? 2 * item->retry_after : ms);
+    once__item_pause_after(item, once__item_backoff(item, ++item->failed), item->retry_after);
     item->retry_after = 0;
 }
 

@@ -123,11 +123,10 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *data)
 
 static uint64_t read_retry_after(const char *text)
 {
-    char *end;
-    unsigned long seconds = strtoul(text, &end, 10);
     time_t when;
 
-    if (end != text) {
+    if (text[0] >= '0' && text[0] <= '9') {
+        unsigned long seconds = strtoul(text, NULL, 10);
         return seconds < 86400 ? seconds * 1000 : 86400000;
     }
     when = curl_getdate(text, NULL);

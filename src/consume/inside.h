@@ -68,6 +68,7 @@ struct once__item {
 struct once__lane {
     once__lane_t *next; /* of its bucket */
     uint64_t hash;
+    size_t count;
     once__item_t *first, *last;
 };
 
@@ -96,6 +97,7 @@ struct once__consumer {
     once__item_t *free_items;
     size_t open;       /* items in all of them */
     size_t open_bytes; /* of their payloads */
+    size_t crowd;      /* items beyond the share of their lanes */
     once__lane_t **buckets, *free_lanes;
     size_t bucket_mask;
     size_t parked;
@@ -106,13 +108,18 @@ struct once__consumer {
     uint64_t stop_at;
 };
 
+/* So many items of one lane count as messages of the window. */
+size_t once__lane_share(const once__consumer_t *consumer);
+
 /* item.c: from the delivery to the acknowledgement */
 void once__item_arrived(void *consumer, once__delivery_t *delivery);
 void once__item_stage(once__item_t *item, once__stage_t stage);
 void once__item_done(once__item_t *item); /* acknowledges */
 void once__item_drop(once__item_t *item); /* does not */
 void once__items_free(once__consumer_t *consumer);
-void once__item_pause(once__item_t *item, once__stage_t stage, uint64_t ms);
+void once__item_pause(once__item_t *item, once__stage_t stage,
+                      uint64_t ms); /* half of it at least */
+void once__item_pause_after(once__item_t *item, uint64_t ms, uint64_t least);
 uint64_t once__item_backoff(const once__item_t *item, unsigned times); /* from 1 */
 
 /* ask.c: what the record says */

@@ -48,6 +48,11 @@ void once__item_stage(once__item_t *item, once__stage_t stage)
 
 /* ------------------------------------------------------------------------------------------------------------- lanes */
 
+size_t once__lane_share(const once__consumer_t *consumer)
+{
+    return consumer->settings->window / 8 + 1;
+}
+
 /* Two keys with one hash share a lane: they wait for each other without need, and nothing else happens. */
 static uint64_t lane_hash(const once__delivery_t *delivery, once__order_t order)
 {
@@ -107,6 +112,7 @@ static void leave_lane(once__item_t *item)
         return;
     }
     lane->first = item->next;
+    item->consumer->crowd -= lane->count-- > once__lane_share(item->consumer);
     if (lane->first == NULL) {
         close_lane(item->consumer, lane);
     } else {
@@ -196,6 +202,9 @@ static void place(once__item_t *item)
     } else if (lane != NULL) {
         lane->first = lane->last = item;
     }
+    if (lane != NULL) {
+        consumer->crowd += ++lane->count > once__lane_share(consumer);
+    }
     list_append(&consumer->stages[item->stage], item);
 }
 
@@ -273,7 +282,7 @@ static void go_on(void *data)
     once__item_stage(data, ONCE__READY);
 }
 
-void once__item_pause(once__item_t *item, once__stage_t stage, uint64_t ms)
+static void pause_exactly(once__item_t *item, once__stage_t stage, uint64_t ms)
 {
     if (item->consumer->stopping) {
         once__item_drop(item);
@@ -282,7 +291,20 @@ void once__item_pause(once__item_t *item, once__stage_t stage, uint64_t ms)
     once__item_stage(item, stage);
     item->timer.fire = go_on;
     item->timer.data = item;
-    if (once__poller_set(item->consumer->poller, &item->timer, jitter(ms)) != 0) {
+    if (once__poller_set(item->consumer->poller, &item->timer, ms) != 0) {
         once__item_stage(item, ONCE__READY);
     }
+}
+
+void once__item_pause(once__item_t *item, once__stage_t stage, uint64_t ms)
+{
+    pause_exactly(item, stage, jitter(ms));
+}
+
+/* At most a tenth more than `least`, so that not all who were told the same come back together. */
+void once__item_pause_after(once__item_t *item, uint64_t ms, uint64_t least)
+{
+    uint64_t wait = jitter(ms), asked = least + (uint64_t)random() % (least / 10 + 1);
+
+    pause_exactly(item, ONCE__PAUSED, wait > asked ? wait : asked);
 }

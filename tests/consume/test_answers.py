@@ -50,6 +50,25 @@ def test_every_status_that_is_tried_again(kafka, name, handler, consume):
     assert one.said("will be tried again")[0]["id"] in bad
 
 
+def test_a_pause_that_the_handler_asks_for_is_kept(kafka, name, handler, consume):
+    """At least so long, and not much longer; also when it is not as it should be."""
+    asked = {"seconds": "2", "negative": "-5", "nonsense": "soon", "past": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    times = {key: [] for key in asked}
+
+    def answer(request):
+        times[request.key].append(time.monotonic())
+        return 204 if len(times[request.key]) > 1 else (429, {"Retry-After": asked[request.key]})
+
+    handler.answer = answer
+    kafka.create(name, 1)
+    kafka.produce(name, [event(key, key=key) for key in asked])
+    one = consume(kafka.url(name, group=name), "--backoff", "20ms")
+    one.wait_metric("handled_total", len(asked))
+    pauses = {key: second - first for key, (first, second) in times.items()}
+    assert 2 <= pauses["seconds"] < 3.2, "a tenth more at most, and what a busy machine takes"
+    assert all(pauses[key] < 2 for key in asked if key != "seconds"), pauses
+
+
 def test_pauses_between_tries_double(kafka, name, handler, consume):
     times = []
     handler.answer = lambda request: times.append(time.monotonic()) or 500
@@ -141,7 +160,7 @@ def test_large_messages_fill_the_memory_and_go_on(kafka, name, handler, consume)
         kafka.produce(name, [event(first + i, text="x" * 950000) for i in range(10)])
     one = consume(kafka.url(name, group=name), "--concurrency", "4")
     one.wait_metric("waiting", 65)
-    time.sleep(2.5)  # turns without room, one each second
+    one.wait_metric("paused", 1)
     assert one.metric("waiting") < 90
     gate.set()
     one.wait_metric("handled_total", 100)

@@ -1,6 +1,5 @@
 """Messages of Kafka: duplicates, groups, order, rebalances, crashes."""
 import threading
-import time
 
 from harness import Handler, event, until
 
@@ -82,7 +81,7 @@ def test_a_partition_that_was_paused_comes_back_and_goes_on(kafka, name, handler
     kafka.produce(name, [dict(event(i), partition=i % 2) for i in range(12)])
     first = consume(kafka.url(name, group=name, **QUICK), *options)
     handler.wait(2)
-    time.sleep(5)  # nothing tells of the pause: three turns without room, one each second
+    first.wait_metric("paused", 1)
     second = consume(kafka.url(name, group=name, **QUICK), *options)
     first.wait_said("given up")
     second.wait_said("assigned")
@@ -111,6 +110,23 @@ def test_order_of_a_key_is_kept_while_others_go_on(kafka, name, handler, consume
     assert [key for key in order if key[0] == "b"] == ["b-0", "b-1", "b-2", "b-3"]
     assert order.index("b-3") < order.index("a-1"), "b waited for a"
     assert one.metric("retries_total") == 5
+
+
+def test_a_key_with_very_many_messages_holds_back_nobody_else(kafka, name, handler, consume):
+    """It is stuck, and has more messages than the window has room for; those of others are behind them in the same partition."""
+    kafka.create(name, 1)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if not request.key.startswith("hot") or gate.wait(60) else 500
+    kafka.produce(name, [event(f"hot-{i}", key="hot") for i in range(110)] + [event(i, key=f"k{i}") for i in range(30)])
+    one = consume(kafka.url(name, group=name), "--window", "40", "--concurrency", "4")
+    one.wait_metric("handled_total", 30)
+    assert [key for key in handler.keys() if key.startswith("hot")] == ["hot-0"]
+    kafka.produce(name, [event(f"hot-{i}", key="hot") for i in range(110, 400)])
+    one.wait_metric("paused", 1)
+    assert one.metric("waiting") <= 160, "four windows"
+    gate.set()
+    wait_caught_up(kafka, name, name)
+    assert [key for key in handler.keys() if key.startswith("hot")] == [f"hot-{i}" for i in range(400)]
 
 
 def test_concurrency_is_bounded_and_partitions_can_be_strict(kafka, name, handler, consume):

@@ -31,6 +31,18 @@ def test_duplicates_and_order(rabbitmq, name, handler, consume):
     assert not one.said("RabbitMQ: "), "and nothing twice, for which the broker would have closed the channel"
 
 
+def test_a_key_with_very_many_messages_holds_back_nobody_else(rabbitmq, name, handler, consume):
+    rabbitmq.create(name)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if not request.key.startswith("hot") or gate.wait(60) else 500
+    rabbitmq.publish(name, [letter(f"hot-{i}", key="hot") for i in range(60)] + [letter(i, key=f"k{i}") for i in range(30)])
+    one = consume(rabbitmq.url(name), "--window", "40", "--concurrency", "4")
+    one.wait_metric("handled_total", 30)
+    gate.set()
+    one.wait_metric("handled_total", 90)
+    assert [key for key in handler.keys() if key.startswith("hot")] == [f"hot-{i}" for i in range(60)]
+
+
 def test_redelivery_after_the_consumer_was_killed(rabbitmq, name, handler, consume):
     rabbitmq.create(name)
     gate = threading.Event()
@@ -69,7 +81,8 @@ def test_two_consumers_of_one_queue(rabbitmq, name, handler, consume):
     first.wait_said("consuming")
     second.wait_said("consuming")
     rabbitmq.publish(name, [letter(i) for i in range(200)] * 2)
-    until(lambda: sum(one.metric("handled_total") + one.metric("duplicates_total") for one in (first, second)) == 400, "all of it")
+    until(lambda: sum(one.metric("handled_total") + one.metric("duplicates_total") for one in (first, second)) == 400,
+          lambda: f"all of it: {[one.metrics() for one in (first, second)]}, {rabbitmq.count(name)}")
     assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(200))
 
 
