@@ -1,5 +1,6 @@
 """With PostgreSQL: as the store, completed by the handler in its own transaction, and for consumers that own their transaction."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,12 +77,40 @@ def test_handler_completes_in_its_own_transaction(kafka, name, handler, consume,
     assert sorted(handler.keys()) == ["dies", "fails", "well"]
 
 
+def invoices(language):
+    """The example consumer."""
+    return [f"{BUILD}/examples/example_invoices"] if language == "c" else \
+        [sys.executable, f"{SOURCE}/examples/consumers/python/invoices.py"]
+
+
+@pytest.mark.parametrize("language", ["c", "python"])
+def test_messages_that_no_invoice_can_be_made_of(kafka, name, database, language, tmp_path):
+    """They are left out with a line that says which; neither do they end the consumer nor hold it up."""
+    query(database, "ALTER TABLE invoices ADD CONSTRAINT long CHECK (length(body) < 1000)")
+    kafka.create(name, 1)
+    bad = [{"value": None}, {"value": b"\xff\xfe"}, {"value": b"a\0b"}, {"value": "é".encode()[:1]}, {"value": b"\xed\xa0\x80"},
+           {"value": b"x" * 2000}, {"value": b"x", "headers": {"ce_id": b"\xff"}}, {"value": b"x", "headers": {"ce_id": None}},
+           {"value": b"x", "headers": {"ce_id": b"a\0b"}}, {"value": b"x", "headers": {}}]
+    messages = [{"headers": {"ce_id": f"bad-{i}"}, **message} for i, message in enumerate(bad)]
+    kafka.produce(name, [event(0), *messages, event(1), {"value": "€ 𝄞".encode(), "headers": {"ce_id": "event-2"}}])
+    with open(tmp_path / "log", "wb") as log:
+        child = subprocess.Popen([*invoices(language), kafka.servers, name, name, URL], stderr=log)
+    try:
+        wait_caught_up(kafka, name, name)
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+        query(database, "ALTER TABLE invoices DROP CONSTRAINT long")
+    assert [row[0] for row in query(database, "SELECT event FROM invoices ORDER BY id")] == ["event-0", "event-1", "event-2"]
+    said = (tmp_path / "log").read_text()
+    assert re.findall(rf"left out: {name}/0@([0-9]+): ", said) == [str(i) for i in range(1, 11)], said
+
+
 @pytest.mark.parametrize("language", ["c", "python"])
 def test_wolverine_1677_business_row_and_inbox_row_commit_together(kafka, name, database, language):
     """The inbox row in a transaction of its own loses or repeats the business row when the consumer dies in between. Here the
     consumer is killed, and a trigger fails some inserts: each event has one invoice, and none without the other."""
-    program = [f"{BUILD}/examples/example_invoices"] if language == "c" else \
-        [sys.executable, f"{SOURCE}/examples/consumers/python/invoices.py"]
     query(database, """
         CREATE SEQUENCE IF NOT EXISTS attempts;
         CREATE OR REPLACE FUNCTION fail_some() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -96,7 +125,7 @@ def test_wolverine_1677_business_row_and_inbox_row_commit_together(kafka, name, 
     child = None
     try:
         for target in TARGETS:
-            child = subprocess.Popen([*program, kafka.servers, name, name, URL], stderr=subprocess.DEVNULL)
+            child = subprocess.Popen([*invoices(language), kafka.servers, name, name, URL], stderr=subprocess.DEVNULL)
             until(lambda: query(database, "SELECT count(*) FROM invoices")[0][0] >= target, f"{target} invoices")
             if target < 60:
                 child.send_signal(signal.SIGKILL)
