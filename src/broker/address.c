@@ -109,6 +109,46 @@ static int read_parts(once__address_t *address, char *text, char *path, char *ra
     return strncmp(text, "http", 4) == 0 ? 0 : read_params(address, query);
 }
 
+/* HOST, HOST:PORT, [IPV6] or [IPV6]:PORT, up to a comma. */
+static int is_host(const char *text, size_t len)
+{
+    const char *end = text + len, *at = text;
+    long port = 0;
+
+    if (len > 255 + 6) {
+        return 0;
+    }
+    at = *at == '[' ? memchr(at, ']', len) : at + strcspn(at, ":,");
+    if (at == NULL || at == text) {
+        return 0;
+    }
+    at += *at == ']';
+    if (at == end) {
+        return 1;
+    }
+    if (*at++ != ':' || at == end) {
+        return 0;
+    }
+    for (; at < end && *at >= '0' && *at <= '9' && port < 65536; at++) {
+        port = port * 10 + (*at - '0');
+    }
+    return at == end && port > 0 && port < 65536;
+}
+
+static int are_hosts(const char *hosts)
+{
+    for (const char *at = hosts;; at++) {
+        size_t len = strcspn(at, ",");
+        if (!is_host(at, len)) {
+            return 0;
+        }
+        at += len;
+        if (*at == '\0') {
+            return 1;
+        }
+    }
+}
+
 int once__address_read(once__address_t *address, const char *url, char *error, size_t size)
 {
     size_t len = strlen(url) + 1;
@@ -127,6 +167,10 @@ int once__address_read(once__address_t *address, const char *url, char *error, s
         snprintf(error, size,
                  "the URL cannot be read: it is "
                  "SCHEME://[USER:PASSWORD@]HOST[:PORT]/...[?NAME=VALUE&...]");
+        return -1;
+    }
+    if (!are_hosts(address->hosts)) {
+        snprintf(error, size, "the URL's HOST[:PORT] cannot be read; a port is 1 to 65535");
         return -1;
     }
     return 0;

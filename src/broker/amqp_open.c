@@ -48,7 +48,7 @@ int once__amqp_place_read(once__address_t *address, once__amqp_place_t *place, c
 {
     static const char *const known[] = {"cacert", "cert", "key", "heartbeat"};
     const char *slash = strchr(address->raw_path, '/');
-    const char *unknown;
+    const char *unknown, *beat;
 
     if (slash == NULL || slash[1] == '\0' ||
         decode_into(place->vhost, sizeof(place->vhost), address->raw_path,
@@ -62,6 +62,12 @@ int once__amqp_place_read(once__address_t *address, once__amqp_place_t *place, c
     }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         (void)once__address_param(address, known[i]);
+    }
+    beat = once__address_param(address, "heartbeat");
+    if (beat != NULL && (beat[0] == '\0' || strspn(beat, "0123456789") != strlen(beat) ||
+                         strlen(beat) > 5 || strtol(beat, NULL, 10) > 65535)) {
+        snprintf(error, size, "heartbeat is 0 to 65535 seconds");
+        return -1;
     }
     unknown = once__address_unknown(address);
     if (unknown != NULL) {

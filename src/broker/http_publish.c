@@ -301,6 +301,26 @@ static int prepare(http_t *http)
     return 0;
 }
 
+/* What libcurl will not understand is found now, and not with an event. */
+static const char *url_wrong(const http_t *http)
+{
+    const once__message_t example = {.topic = {"x", 1}, .key = {"x", 1}, .type = {"x", 1}};
+    const char *wrong = once__template_wrong(http->template_text);
+    char url[URL_MAX];
+    CURLU *parsed;
+
+    if (wrong != NULL) {
+        return wrong;
+    }
+    parsed = curl_url();
+    if (parsed == NULL || once__template_fill(http->template_text, &example, 1, url, sizeof(url)) ||
+        curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
+        wrong = "it is no URL of HTTP: http[s]://HOST[:PORT]/TEMPLATE";
+    }
+    curl_url_cleanup(parsed);
+    return wrong;
+}
+
 /* The path and the query stay as they are written: they are the endpoint's. */
 static int make_template(http_t *http, const once__address_t *address)
 {
@@ -320,7 +340,7 @@ once__publisher_t *once__http_publisher(const once__address_t *address,
     const char *wrong = http == NULL ? "out of memory"
                         : make_template(http, address) != 0
                             ? "the URL is too long, or its host is a template"
-                            : once__template_wrong(http->template_text);
+                            : url_wrong(http);
 
     if (wrong != NULL) {
         snprintf(error, size, "%s", wrong);

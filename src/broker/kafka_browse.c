@@ -206,8 +206,9 @@ int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each,
     browser_t browser = {NULL, address->path, each, data, all, 0, error, size};
     int code;
 
-    if (address->path[0] == '\0') {
-        snprintf(error, size, "it is kafka://HOST[:PORT]/TOPIC");
+    if (once__kafka_name_wrong(address->path, 0) != NULL) {
+        snprintf(error, size, "it is kafka://HOST[:PORT]/TOPIC, and %s",
+                 once__kafka_name_wrong(address->path, 0));
         return -1;
     }
     if (open_consumer(&browser, address, group != NULL ? group : "once-dlq") != 0) {

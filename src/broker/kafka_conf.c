@@ -7,6 +7,8 @@
 
 #include "broker/tls.h"
 
+#define TOPIC_MAX 249
+
 /* What the promises rest on is not the user's to change. */
 static const char *const fixed[] = {
     "group.id",
@@ -46,6 +48,22 @@ int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, 
     /* librdkafka's sentence would show the value, which may be a password. */
     snprintf(error, size, "Kafka's property %s cannot be set like that", name);
     return -1;
+}
+
+/* Without this a name that begins with ^ would be a pattern to librdkafka. */
+const char *once__kafka_name_wrong(const char *name, int is_template)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *at = name + strspn(name, plain);
+
+    while (is_template && *at == '{' && strchr(at, '}') != NULL) {
+        at = strchr(at, '}') + 1;
+        at += strspn(at, plain);
+    }
+    return *at != '\0' || name[0] == '\0' || strlen(name) > TOPIC_MAX || strcmp(name, ".") == 0 ||
+                   strcmp(name, "..") == 0
+               ? "a topic of Kafka has 1 to 249 letters, digits, dots, dashes and underscores"
+               : NULL;
 }
 
 int once__kafka_trusts(_Atomic int *distrust, const int *x509_error)

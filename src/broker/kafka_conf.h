@@ -24,4 +24,7 @@ int once__kafka_trusts(_Atomic int *distrust, const int *x509_error);
 void once__kafka_explain(_Atomic int *distrust, const char *reason, const char *authorities,
                          char *text, size_t size);
 
+/* Why Kafka cannot have a topic of that name, or of any that the template gives; NULL: it can. */
+const char *once__kafka_name_wrong(const char *name, int is_template);
+
 #endif

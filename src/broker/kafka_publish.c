@@ -345,6 +345,9 @@ once__publisher_t *once__kafka_publisher(const once__address_t *address,
     kafka_t *kafka = calloc(1, sizeof(*kafka));
     const char *wrong = once__template_wrong(address->path);
 
+    if (wrong == NULL && address->path[0] != '\0') {
+        wrong = once__kafka_name_wrong(address->path, 1);
+    }
     if (wrong != NULL || kafka == NULL) {
         snprintf(error, size, "%s", wrong != NULL ? wrong : "out of memory");
         free(kafka);

@@ -488,9 +488,13 @@ once__subscription_t *once__kafka_subscription(const once__address_t *address,
     once__address_t known = *address;
     const char *group = once__address_param(&known, "group");
 
-    if (kafka == NULL || address->path[0] == '\0' || group == NULL || group[0] == '\0') {
+    if (kafka == NULL || address->path[0] == '\0' || group == NULL || group[0] == '\0' ||
+        once__kafka_name_wrong(address->path, 0) != NULL) {
         snprintf(error, size, "%s",
-                 kafka == NULL ? "out of memory" : "it is kafka://HOST[:PORT]/TOPIC?group=GROUP");
+                 kafka == NULL ? "out of memory"
+                 : address->path[0] == '\0' || group == NULL || group[0] == '\0'
+                     ? "it is kafka://HOST[:PORT]/TOPIC?group=GROUP"
+                     : once__kafka_name_wrong(address->path, 0));
         free(kafka);
         return NULL;
     }

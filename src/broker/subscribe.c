@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "broker/kafka_conf.h"
 #include "broker/subscription.h"
 
 #define MESSAGE_MAX (64 * 1024 * 1024)
@@ -52,6 +53,15 @@ const char *once__subscription_topic(const once__subscription_t *subscription)
 const char *once__subscription_group(const once__subscription_t *subscription)
 {
     return subscription->group;
+}
+
+const char *once__subscription_name_wrong(const once__subscription_t *subscription,
+                                          const char *name)
+{
+    if (!is_amqp(subscription->address.scheme)) {
+        return once__kafka_name_wrong(name, 0);
+    }
+    return name[0] == '\0' || strlen(name) > 255 ? "a queue has a name of 1 to 255 bytes" : NULL;
 }
 
 int once__subscription_keeps(const once__subscription_t *subscription)

@@ -46,6 +46,10 @@ once__subscription_t *once__subscription_open(const char *url,
 const char *once__subscription_topic(const once__subscription_t *subscription);
 const char *once__subscription_group(const once__subscription_t *subscription);
 
+/* Why there cannot be a topic, or a queue, of that name; NULL: there can. */
+const char *once__subscription_name_wrong(const once__subscription_t *subscription,
+                                          const char *name);
+
 /* Does a message stay where it is when it is acknowledged? */
 int once__subscription_keeps(const once__subscription_t *subscription);
 

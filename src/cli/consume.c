@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/store.h"
 #include "cli/text.h"
+#include "cli/values.h"
 #include "service/signals.h"
 
 #define CONCURRENCY_MAX 1024
@@ -93,6 +95,39 @@ static int read_settings(const once__cli_call_t *call, once__consume_settings_t 
     code = read_order(call, set->order, &out->order);
     return code == ONCE__CLI_OK ? read_fingerprint(call, set->fingerprint, &out->fingerprint)
                                 : code;
+}
+
+/* Headers that are the request's own, or ours: whoever writes to a topic must not choose them. */
+static int is_own(const char *name)
+{
+    static const char *const own[] = {
+        "Host",    "Connection", "Content-Length", "Transfer-Encoding", "TE",
+        "Trailer", "Upgrade",    "Expect",         "Proxy-Connection",  "Idempotency-Key"};
+
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        if (strcasecmp(name, own[i]) == 0) {
+            return 1;
+        }
+    }
+    return strncasecmp(name, "Once-", 5) == 0;
+}
+
+static int check_headers(const once__cli_call_t *call)
+{
+    const once__cli_list_t *headers = &((const settings_t *)call->settings)->headers;
+
+    for (size_t i = 0; i < headers->count; i++) {
+        const char *name = headers->items[i];
+        if (strpbrk(name, " ()<>@,;:\\\"/[]?={}") != NULL || strlen(name) > 99) {
+            return once__cli_usage(call->command, "--header is the name of a header, not \"%s\"",
+                                   once__cli_shown(name).text);
+        }
+        if (is_own(name)) {
+            return once__cli_usage(call->command, "--header: %s is not the message's to say",
+                                   once__cli_shown(name).text);
+        }
+    }
+    return ONCE__CLI_OK;
 }
 
 static int make_policy(const once__cli_call_t *call, once_policy_t **policy)
@@ -204,8 +239,17 @@ static int run_consume(const once__cli_call_t *call)
     once__log_t log = {"consume", ONCE__LOG_INFO, STDOUT_FILENO};
     once__consume_settings_t with;
     once_policy_t *policy = NULL;
-    int code = read_settings(call, &with);
+    int code = once__cli_check_values(call);
 
+    if (code == ONCE__CLI_OK) {
+        code = read_settings(call, &with);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = check_headers(call);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_check_file(call, "cacert", set->ca);
+    }
     if (code == ONCE__CLI_OK && set->log != NULL &&
         once__log_level_read(set->log, &log.level) != 0) {
         code = once__cli_usage(call->command, "--log is debug, info, warn or error");

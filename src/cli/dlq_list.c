@@ -10,6 +10,7 @@
 #include "cli/json.h"
 #include "cli/table.h"
 #include "cli/text.h"
+#include "cli/values.h"
 
 #define LIMIT     1000 /* where nothing else is asked for */
 #define CELL_SIZE 61
@@ -92,7 +93,11 @@ static int run_list(const once__cli_call_t *call)
     const settings_t *set = call->settings;
     listing_t listing = {.set = set, .limit = set->limit.given ? set->limit.value : LIMIT};
     char error[400];
+    int code = once__cli_check_values(call);
 
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
     once__cli_table_start(&listing.table, heads, COLUMNS);
     if (once__browse(call->operands[0], set->all, show, &listing, error, sizeof(error)) != 0) {
         once__cli_say("dlq list: %s", error);

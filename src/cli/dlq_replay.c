@@ -13,6 +13,7 @@
 #include "broker/publish.h"
 #include "cli/commands.h"
 #include "cli/text.h"
+#include "cli/values.h"
 
 #define CONFIRM_SECONDS 30
 
@@ -171,6 +172,15 @@ static int run_replay(const once__cli_call_t *call)
     once__publisher_options_t options = {.published = published, .data = &replay};
     char error[400] = "out of memory", *url = once__browse_publish_url(call->operands[0]);
 
+    replay.code = once__cli_check_values(call);
+    if (replay.code == ONCE__CLI_OK && set->to != NULL &&
+        strlen(set->to) >= ONCE__LETTER_TOPIC_SIZE) {
+        replay.code = once__cli_usage(call->command, "--to is too long");
+    }
+    if (replay.code != ONCE__CLI_OK) {
+        free(url);
+        return replay.code;
+    }
     replay.publisher =
         url != NULL ? once__publisher_open(url, &options, error, sizeof(error)) : NULL;
     free(url);

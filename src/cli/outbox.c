@@ -13,6 +13,7 @@
 #include "cli/table.h"
 #include "cli/text.h"
 #include "cli/units.h"
+#include "cli/values.h"
 
 #define LIMIT     1000
 #define KEY_WIDTH 40
@@ -155,6 +156,10 @@ static int run_list(const once__cli_call_t *call)
     PGconn *conn;
     int code;
 
+    code = once__cli_check_values(call);
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
     if (call->operand_count > 0 && !is_id(id)) {
         return once__cli_usage(call->command, "\"%s\" is not the beginning of an event id",
                                once__cli_shown(id).text);

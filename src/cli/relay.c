@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/pg.h"
 #include "cli/text.h"
+#include "cli/values.h"
 
 #define LEASE_MS   10000
 #define POLL_MS    500
@@ -74,8 +75,9 @@ static int check(const once__cli_call_t *call, const once__relay_options_t *opti
     }
     if (options->tries < 1 || options->window < 64 || options->window > 1000000 ||
         options->connections < 1 || options->connections > 1024 || options->timeout_ms < 1) {
-        return once__cli_usage(
-            call->command, "--tries is at least 1, --window 64 to 1000000, --requests 1 to 1024");
+        return once__cli_usage(call->command,
+                               "--tries is at least 1, --window 64 to 1000000, --requests 1 to "
+                               "1024, --timeout not 0");
     }
     return ONCE__CLI_OK;
 }
@@ -114,9 +116,11 @@ static int run_relay(const once__cli_call_t *call)
     const char *from;
     char *libpq_url;
     char error[400] = "";
-    int code = take_urls(call, &from, &options.to);
+    int code = once__cli_check_values(call);
 
-    if (code != ONCE__CLI_OK || (code = check(call, &options)) != ONCE__CLI_OK) {
+    if (code != ONCE__CLI_OK || (code = take_urls(call, &from, &options.to)) != ONCE__CLI_OK ||
+        (code = once__cli_check_file(call, "cacert", set->ca_file)) != ONCE__CLI_OK ||
+        (code = check(call, &options)) != ONCE__CLI_OK) {
         return code;
     }
     if (set->log != NULL && once__log_level_read(set->log, &options.level) != 0) {

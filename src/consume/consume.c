@@ -11,6 +11,7 @@
 #include "consume/inside.h"
 #include "service/signals.h"
 
+#define SUBSCRIBER_MAX 255
 #define OPEN_BYTES_MAX (64u * 1024 * 1024)
 #define CROWDED_MAX    4 /* windows in memory, when keys have more messages than their share */
 
@@ -148,6 +149,29 @@ static void said(void *data, int is_trouble, const char *sentence)
     once__say_about(data, is_trouble, sentence);
 }
 
+/* What would be refused with every message is refused now. */
+static int check_names(const once__consumer_t *consumer, char *error, size_t size)
+{
+    const once__consume_settings_t *set = consumer->settings;
+    const char *topic = once__subscription_topic(consumer->source);
+    const char *wrong = once__subscription_name_wrong(consumer->source, consumer->dead_letter);
+    size_t longest = strlen(set->dead_letter != NULL ? set->dead_letter : topic) + 4;
+
+    if (strlen(consumer->subscriber) > SUBSCRIBER_MAX) {
+        snprintf(error, size,
+                 "--subscriber (where not given, the group or the queue) has at most "
+                 "%d bytes",
+                 SUBSCRIBER_MAX);
+    } else if (wrong != NULL || longest > sizeof(consumer->dead_letter_name)) {
+        snprintf(error, size, "--dead-letter: %s", wrong != NULL ? wrong : "it is too long");
+    } else if (strcmp(consumer->dead_letter, topic) == 0) {
+        snprintf(error, size, "--dead-letter: %s is where the messages come from", topic);
+    } else {
+        return 0;
+    }
+    return -1;
+}
+
 static int open_brokers(once__consumer_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
@@ -168,6 +192,9 @@ static int open_brokers(once__consumer_t *consumer, char *error, size_t size)
                                       : once__subscription_topic(consumer->source),
              set->dead_letter != NULL ? "" : ".dlq");
     consumer->dead_letter = consumer->dead_letter_name;
+    if (check_names(consumer, error, size) != 0) {
+        return -1;
+    }
     url = once__subscription_publish_url(consumer->source);
     consumer->letters = url != NULL ? once__publisher_open(url, &to, error, size) : NULL;
     free(url);

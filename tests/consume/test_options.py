@@ -1,0 +1,118 @@
+"""Values that make no sense are refused at the start, with a sentence that names the option, and never met later."""
+import os
+import subprocess
+
+import pytest
+
+from harness import ONCE
+
+KAFKA, TO = "kafka://127.0.0.1:1/orders?group=g", ("--to", "http://127.0.0.1:1/")
+CONSUME = ("consume", KAFKA, *TO)
+AMQP = "amqp://127.0.0.1:1/%2F/q"
+STORE = "postgres://127.0.0.1:1/x"
+LONG = "x" * 300
+
+HOSTILE = [
+    (("consume", KAFKA), "--to URL is missing"),
+    (("consume", KAFKA, "--to", ""), "--to is empty"),
+    (("consume", KAFKA, "--to", "ftp://h/"), "--to is http"),
+    (("consume", KAFKA, "--to", "http://h:99999/"), "--to is http"),
+    (("consume", KAFKA, "--to", "nonsense"), "--to is http"),
+    ((*CONSUME, "--store", ""), "--store is empty"),
+    ((*CONSUME, "--store", "ftp://x"), "ftp"),
+    ((*CONSUME, "--subscriber", ""), "--subscriber is empty"),
+    ((*CONSUME, "--subscriber", LONG), "--subscriber"),
+    ((*CONSUME, "--subscriber", "a\r\nX: y"), "--subscriber has a control character"),
+    (("consume", f"kafka://h/orders?group={LONG}", *TO), "--subscriber"),
+    ((*CONSUME, "--id", ""), "--id is empty"),
+    ((*CONSUME, "--id", "header:"), "--id is header:NAME"),
+    ((*CONSUME, "--id", "json:x"), "--id is header:NAME"),
+    ((*CONSUME, "--id", "offset"), "--id is header:NAME"),
+    ((*CONSUME, "--fingerprint", "x"), "--fingerprint is"),
+    ((*CONSUME, "--order", ""), "--order is empty"),
+    ((*CONSUME, "--order", "random"), "--order is"),
+    ((*CONSUME, "--concurrency", "0"), "--concurrency is 1 to 1024"),
+    ((*CONSUME, "--concurrency", "-1"), "--concurrency needs a whole number"),
+    ((*CONSUME, "--concurrency", "99999999999999999999"), "--concurrency needs a whole number"),
+    ((*CONSUME, "--window", "1"), "--window is"),
+    ((*CONSUME, "--window", "1000000"), "--window is"),
+    ((*CONSUME, "--tries", "0"), "--tries"),
+    ((*CONSUME, "--tries", "4294967297"), "--tries is too large"),
+    ((*CONSUME, "--timeout", "0"), "--timeout"),
+    ((*CONSUME, "--timeout", "-5s"), "--timeout needs a duration"),
+    ((*CONSUME, "--timeout", "400d"), "--timeout is 30d at most"),
+    ((*CONSUME, "--backoff", "0s"), "--backoff"),
+    ((*CONSUME, "--backoff-max", "99999d"), "--backoff-max is 30d at most"),
+    ((*CONSUME, "--drain", "soon"), "--drain needs a duration"),
+    ((*CONSUME, "--dead-letter", ""), "--dead-letter is empty"),
+    ((*CONSUME, "--dead-letter", LONG), "--dead-letter: a topic of Kafka"),
+    ((*CONSUME, "--dead-letter", "a topic"), "--dead-letter: a topic of Kafka"),
+    ((*CONSUME, "--dead-letter", "orders"), "--dead-letter: orders is where the messages come from"),
+    (("consume", f"kafka://h/{'x' * 247}?group=g", *TO), "--dead-letter: a topic of Kafka"),
+    (("consume", AMQP, *TO, "--dead-letter", "x" * 256), "--dead-letter: a queue"),
+    ((*CONSUME, "--ttl", ""), "--ttl is empty"),
+    ((*CONSUME, "--ttl", "-1"), "--ttl"),
+    ((*CONSUME, "--lease", "0"), "--lease"),
+    ((*CONSUME, "--recover", "hope"), "--recover"),
+    ((*CONSUME, "--release", "999999"), "--release"),
+    ((*CONSUME, "--header", ""), "--header is empty"),
+    ((*CONSUME, "--header", "a b"), "--header is the name of a header"),
+    ((*CONSUME, "--header", "Once-Claim"), "--header: Once-Claim is not the message's to say"),
+    ((*CONSUME, "--header", "transfer-encoding"), "--header: transfer-encoding is not"),
+    ((*CONSUME, "--content-type", ""), "--content-type is empty"),
+    ((*CONSUME, "--content-type", "a/b\nX: y"), "--content-type has a control character"),
+    ((*CONSUME, "--cacert", "/nowhere"), "--cacert: /nowhere cannot be read"),
+    ((*CONSUME, "--metrics", ""), "--metrics is empty"),
+    ((*CONSUME, "--log", "loud"), "--log is"),
+    (("consume", "", *TO), "URL cannot be read"),
+    (("consume", "orders", *TO), "URL cannot be read"),
+    (("consume", "http://h/x", *TO), "messages come from kafka://"),
+    (("consume", "kafka://h/orders", *TO), "it is kafka://"),
+    (("consume", "kafka://h/?group=g", *TO), "it is kafka://"),
+    (("consume", "kafka://h/orders?group=", *TO), "it is kafka://"),
+    (("consume", "kafka://h:99999/orders?group=g", *TO), "a port is 1 to 65535"),
+    (("consume", "kafka://h:x/orders?group=g", *TO), "a port is 1 to 65535"),
+    (("consume", "kafka://h,,g/orders?group=g", *TO), "HOST[:PORT] cannot be read"),
+    (("consume", "kafka://h/^or.*?group=g", *TO), "a topic of Kafka"),
+    (("consume", "kafka://h/a%00b?group=g", *TO), "URL cannot be read"),
+    (("consume", "kafka://h/orders?group=g&no.such.property=1", *TO), "no.such.property"),
+    (("consume", "kafka://h/orders?group=g&enable.auto.commit=true", *TO), "not to be changed"),
+    (("consume", "amqp://h/q", *TO), "it is amqp://"),
+    (("consume", "amqp://h:0/%2F/q", *TO), "a port is 1 to 65535"),
+    (("consume", "amqp://h/%2F/q?nonsense=1", *TO), "has no parameter nonsense"),
+    (("consume", "amqp://h/%2F/q?heartbeat=-1", *TO), "heartbeat is 0 to 65535"),
+    (("consume", f"amqp://h/%2F/{LONG}", *TO), "it is amqp://"),
+    (("relay", STORE, "kafka://h/t", "--source", ""), "--source is empty"),
+    (("relay", STORE, "kafka://h/t", "--source", "a\nb"), "--source has a control character"),
+    (("relay", STORE, "kafka://h/a topic"), "a topic of Kafka"),
+    (("relay", STORE, "kafka://h:0/t"), "a port is 1 to 65535"),
+    (("relay", STORE, "http://h:99999/x"), "a port is 1 to 65535"),
+    (("relay", STORE, "http://h h/x"), "no URL of HTTP"),
+    (("relay", STORE, "http:///x"), "URL cannot be read"),
+    (("relay", STORE, "amqp://h/x?cacrt=1"), "parameters"),
+    (("relay", STORE, "kafka://h/t", "--cacert", "/nowhere"), "--cacert: /nowhere cannot be read"),
+    (("relay", STORE, "kafka://h/t", "--tries", "4294967297"), "--tries is too large"),
+    (("relay", STORE, "kafka://h/t", "--window", "4294967360"), "--window is too large"),
+    (("relay", STORE, "kafka://h/t", "--timeout", "0"), "--timeout"),
+    (("relay", STORE, "kafka://h/t", "--drain", "9999999d"), "--drain is 30d at most"),
+    (("relay", STORE, "kafka://h/t", "--metrics", ""), "--metrics is empty"),
+    (("dlq", "list", "kafka://h/orders.dlq", "--limit", "-1"), "--limit needs a whole number"),
+    (("dlq", "replay", "kafka://h/orders.dlq", "--to", ""), "--to is empty"),
+    (("dlq", "replay", "kafka://h/orders.dlq", "--to", LONG), "--to is too long"),
+    (("dlq", "replay", "kafka://h/orders.dlq", "--id", ""), "--id is empty"),
+    (("dlq", "replay", "nonsense://h/x"), "messages go to kafka://"),
+    (("outbox", "list", STORE, "zz"), "is not the beginning of an event id"),
+    (("outbox", "list", STORE, ""), "is not the beginning of an event id"),
+    (("outbox", "list", STORE, "--limit", "5000000000"), "--limit is too large"),
+    (("outbox", "retry", STORE, LONG), "is not the beginning of an event id"),
+    (("outbox", "drop", STORE), "which events?"),
+]
+
+
+@pytest.mark.parametrize("arguments,words", HOSTILE, ids=lambda value: None if isinstance(value, str) else "_".join(value)[:60])
+def test_it_is_refused(arguments, words, tmp_path):
+    store = {"ONCE_STORE": f"local:{tmp_path}/store"} if arguments[0] == "consume" else {}
+    done = subprocess.run([ONCE, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=60, env={**os.environ, **store})
+    assert words in done.stdout, done.stdout
+    assert done.returncode == 2, done.stdout
