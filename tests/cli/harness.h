@@ -6,6 +6,8 @@
 
 #include "support/testing.h"
 
+#include <string.h>
+
 #include <jansson.h>
 
 #include "cli/cli.h"

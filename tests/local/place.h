@@ -53,6 +53,8 @@ void told_from(told_t *told, once_answer_t *answer);
 /* `policy` as once_policy_parse takes it, or NULL. */
 told_t ask(once_t *once, const char *key, const char *policy);
 told_t complete(once_claim_t *claim, int status, const void *body, size_t len);
+/* Both; the response has `len` bytes (at most 100,000) that nothing can compress. */
+void do_with_body(once_t *once, const char *key, int status, size_t len);
 told_t get(once_t *once, const char *key);
 int reap(once_t *once, uint64_t *count);
 

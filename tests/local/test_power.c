@@ -42,17 +42,6 @@ static int end(void **state)
     return 0;
 }
 
-static void do_all(once_t *once, const char *key, size_t len)
-{
-    static uint8_t body[30000];
-    told_t told = ask(once, key, "ttl=1h");
-    dice_t dice = {len};
-
-    dice_fill(&dice, body, len); /* so that it cannot be compressed */
-    assert_int_equal(told.outcome, ONCE_RUN);
-    assert_int_equal(complete(told.claim, 201, body, len).outcome, ONCE_DONE);
-}
-
 /* Opens what is left of NAME on the volume. A store that does not open, or that does not know its keys, is lost. */
 static once_t *open_left(const volume_remains_t *remains, const char *name)
 {
@@ -109,7 +98,7 @@ static void test_while_a_store_is_made(void **state)
 /* After somebody else could not sync a name: whoever uses it must have synced it himself. */
 static void go_on_and_check(once_t *once)
 {
-    do_all(once, "k", 4);
+    do_with_body(once, "k", 201, 4);
     volume_promise(COMPLETED);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     volume_end();
@@ -187,12 +176,12 @@ static void test_while_secrets_are_replaced(void **state)
     char before[2048], after[2048];
     once_t *once = place_open(the.store, QUERY, NULL);
 
-    do_all(once, "before", 4);
+    do_with_body(once, "before", 201, 4);
     read_secrets(the.store, before);
     volume_start(the.root, the.below);
     assert_int_equal(once_rotate_sync(once, 60 * 60 * 1000, NULL), ONCE_OK);
     volume_promise(ROTATED);
-    do_all(once, "after", 4);
+    do_with_body(once, "after", 201, 4);
     volume_promise(USED);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     volume_end();
@@ -257,7 +246,7 @@ static void copy_and_check(const char *query)
 
     for (unsigned i = 0; i < RECORDS; i++) {
         (void)snprintf(key, sizeof(key), "key-%u", i);
-        do_all(once, key, 15000);
+        do_with_body(once, key, 201, 15000);
     }
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     place_join(copy, the.root, "copy");
