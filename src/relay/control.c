@@ -58,8 +58,12 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
         }
         at = *end == ',' ? end + 1 : end;
     }
+    /*
+     * A group that was lost and is ours again, with events of it still under way: one of those that fails is dropped, and would be
+     * read again and published behind the others. So it begins when nothing of it is left; the next turn looks again.
+     */
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
-        if (has[i] && !relay->groups[i].owned) {
+        if (has[i] && !relay->groups[i].owned && relay->groups[i].events == 0) {
             once__fetch_group_anew(relay, i);
             relay->groups[i].owned = 1;
             relay->owned++;

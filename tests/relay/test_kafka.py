@@ -171,6 +171,33 @@ def test_a_relay_that_was_stopped_and_goes_on(database, kafka, relay, name):
     assert total == 5000
 
 
+def test_a_lease_that_is_lost_and_regained(database, kafka, relay, name):
+    """A group is read again when nothing of it is under way any more: an event that fails among those would be published behind the
+    others."""
+    kafka.create(name)
+    one = relay(kafka.url("{topic}"), lease="1s")
+    key, = database.neighbours(1)
+    database.emit(key, 1, topic=name)
+    database.until_empty()
+    kafka.pause()
+    for i in (2, 3):
+        database.emit(key, i, topic=name)
+    until(lambda: one.metric("in_flight") == 2, "both are under way")
+    one.signal(signal.SIGSTOP)
+    until(lambda: database.one("SELECT count(*) FROM once.outbox_groups WHERE lease_until > clock_timestamp()") == 0, "it is over")
+    one.signal(signal.SIGCONT)
+    one.until_said("the lease is over; what was under way may be published twice")
+    until(lambda: one.metric("groups") == 63, "it has all groups but that one")
+    database.emit(key, 4, topic=name)
+    database.emit("other", 5, topic=name)
+    until(lambda: one.metric("in_flight") == 3, "the other key goes on")
+    assert one.metric("groups") == 63
+    kafka.go_on()
+    database.until_empty()
+    until(lambda: one.metric("groups") == 64, "and that one, too")
+    assert [m.value() for m in kafka.read(name) if m.key() == key.encode()] == [b"1", b"2", b"3", b"4"]
+
+
 def test_killed_between_publish_and_mark(database, kafka, relay, name):
     kafka.create(name)
     first = relay(kafka.url("{topic}"), lease="1s")
