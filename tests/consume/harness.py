@@ -9,6 +9,8 @@ import threading
 import time
 import urllib.request
 
+import waiting
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.abspath(os.environ.get("ONCE_BUILD", os.path.join(SOURCE, "build")))
@@ -17,15 +19,7 @@ PATIENCE = float(os.environ.get("CONSUME_PATIENCE", "60"))  # on a loaded machin
 
 
 def until(condition, what, patience=PATIENCE):
-    """Returns what `condition` gave. `what` is text, or a function that makes it when it is needed."""
-    end = time.monotonic() + patience
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {patience:g} s for: {what() if callable(what) else what}")
-        time.sleep(0.02)
+    return waiting.until(condition, what, patience)
 
 
 class Request:

@@ -95,6 +95,13 @@ def gateway(prepare):
     return start
 
 
+@pytest.fixture
+def pair(gateway):
+    """Two gateways that share a store and an upstream."""
+    one = gateway("once_wait 5s; once_recover hold;", workers=2)
+    return one, gateway("once_wait 5s; once_recover hold;", workers=2, store=one.store.url, upstream=one.upstream)
+
+
 @pytest.fixture(scope="session")
 def certificate():
     directory = tempfile.mkdtemp(prefix="gateway.")

@@ -2,7 +2,6 @@
 import os
 import signal
 import socket
-import threading
 
 import pytest
 
@@ -10,26 +9,9 @@ from harness import environment, expect
 from harness.leaving import WAYS, Leaver
 from harness.message import Closed
 from harness.upstream import slow
-from harness.wait import Gate, until
+from harness.wait import Gate, all_at_once, until
 
 HOLD = "once_recover hold;"
-
-
-def all_at_once(posts):
-    """Calls each in a thread of its own, as nearly at once as can be; their responses."""
-    barrier, answers = threading.Barrier(len(posts)), [None] * len(posts)
-
-    def run(number):
-        barrier.wait()
-        answers[number] = posts[number]()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(posts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert None not in answers
-    return answers
 
 
 # 0. The completion fails after a successful handler, and the error path deletes the record: executed again.

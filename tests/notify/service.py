@@ -16,18 +16,12 @@ NOTIFY = os.path.join(BUILD, "examples", "example_notify")
 EXAMPLE = os.path.join(SOURCE, "examples", "notify")
 PATIENCE = float(os.environ.get("NOTIFY_PATIENCE", "30"))
 
-sys.path.insert(0, EXAMPLE)  # outside.py
+sys.path[:0] = [EXAMPLE, os.path.join(HERE, "..", "support")]  # outside.py, waiting.py
+import waiting  # noqa: E402
 
 
 def until(condition, what):
-    """For what has no event to wait on. Returns what `condition` gave."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, f"waited {PATIENCE:g} s for: {what}"
-        time.sleep(0.02)
+    return waiting.until(condition, what, PATIENCE)
 
 
 class Answer:

@@ -1,8 +1,7 @@
-"""Two gateways on one Redis, and what their clients are told when it is full, would forget, or is gone."""
+"""What the clients of gateways on Redis are told when it is full, would forget, or is gone."""
 import os
 import signal
 import subprocess
-import threading
 
 import pytest
 
@@ -12,47 +11,6 @@ PORT = os.environ["ONCE_REDIS_PORT"]
 
 def redis(*arguments):
     return subprocess.run([f"{DIR}/cli", PORT, *arguments], check=True, capture_output=True, text=True).stdout
-
-
-def all_at_once(calls):
-    answers = [None] * len(calls)
-
-    def run(i):
-        answers[i] = calls[i]()
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
-
-
-@pytest.fixture
-def pair(gateway):
-    """Two gateways that share a store and an upstream."""
-    one = gateway("once_wait 5s; once_recover hold;", workers=2)
-    return one, gateway("once_wait 5s; once_recover hold;", workers=2, store=one.store.url, upstream=one.upstream)
-
-
-def test_what_one_ran_the_other_replays(pair):
-    one, two = pair
-    first = one.post("k")
-    again = two.post("k")
-    assert first.status == again.status == 201 and first.body == again.body
-    assert again.headers.get("Idempotent-Replayed") == "true"
-    assert one.upstream.count("k") == 1
-    assert two.post("k", body=b"other").status == 422
-
-
-def test_a_burst_over_both_runs_once(pair):
-    one, two = pair
-    for round_ in range(5):
-        key = f"burst-{round_}"
-        answers = all_at_once([lambda gw=gw: gw.post(key) for gw in (one, two) * 8])
-        assert {answer.status for answer in answers} == {201}
-        assert len({answer.body for answer in answers}) == 1
-        assert one.upstream.count(key) == 1
 
 
 def test_full_is_503_and_heals(pair):

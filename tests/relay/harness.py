@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 
 import psycopg2
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import waiting  # noqa: E402
 from brokers import free_port  # noqa: E402
 
 ONCE = os.path.join(os.environ["ONCE_BUILD"], "once")
@@ -18,14 +18,7 @@ PATIENCE = 60
 
 
 def until(condition, what, patience=PATIENCE):
-    """Asks again until the condition holds; what it returned."""
-    end = time.monotonic() + patience
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, f"not within {patience} s: {what}"
-        time.sleep(0.02)
+    return waiting.until(condition, what, patience)
 
 
 class Database:

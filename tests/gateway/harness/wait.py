@@ -1,29 +1,35 @@
 """Waiting for things that happen elsewhere: always for an event where there is one, and never without an end."""
 import os
+import sys
 import threading
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
+import waiting  # noqa: E402
+from waiting import Timeout  # noqa: E402
 
 # A machine under load, or a sanitizer, is slow: what is exceeded here has failed, not merely taken long.
 PATIENCE = float(os.environ.get("GATEWAY_PATIENCE", "15"))
 
 
-class Timeout(AssertionError):
-    """What a test waited for did not happen."""
-
-
 def until(condition, what, patience=PATIENCE):
-    """For what has no event to wait on, such as a record that another process writes. Returns what `condition` gave. `what` is
-    text, or a function that makes it when it is needed."""
-    end = time.monotonic() + patience
-    pause = 0.002
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise Timeout(f"waited {patience:g} s for: {what() if callable(what) else what}")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
+    return waiting.until(condition, what, patience)
+
+
+def all_at_once(posts):
+    """Calls each in a thread of its own, as nearly at once as can be; their responses."""
+    barrier, answers = threading.Barrier(len(posts)), [None] * len(posts)
+
+    def run(number):
+        barrier.wait()
+        answers[number] = posts[number]()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(posts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert None not in answers
+    return answers
 
 
 class Gate:
