@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "door.h"
+#include "fields.h"
 #include "stops.h"
 
 #define TRIES      10
@@ -136,5 +137,41 @@ void operation_run(bank_t *bank, const request_t *request, operation_work_t *wor
 
     if (operation_check(request, answer) == 0) {
         (void)operation_try(bank, request, run_once, &run, answer);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ looking */
+
+static void tell_unknown(const thing_t *thing, answer_t *answer)
+{
+    answer_problem(answer, 404, thing->problem, thing->detail);
+}
+
+static db_end_t show(bank_t *bank, db_t *db, const request_t *request, void *data, int *unsure,
+                     answer_t *answer)
+{
+    const thing_t *thing = data;
+    const char *values[] = {request_id(request), request->customer};
+    PGresult *row;
+    db_end_t end = db_run(db, thing->find, 2, values, &row);
+
+    if (end != DB_OK) {
+        return end;
+    }
+    if (PQntuples(row) == 0) {
+        tell_unknown(thing, answer);
+    } else {
+        thing->tell(row, 200, answer);
+    }
+    PQclear(row);
+    return DB_OK;
+}
+
+void operation_show(bank_t *bank, const request_t *request, thing_t *thing, answer_t *answer)
+{
+    if (fields_is_uuid(request_id(request))) {
+        (void)operation_try(bank, request, show, thing, answer);
+    } else {
+        tell_unknown(thing, answer);
     }
 }

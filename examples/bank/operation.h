@@ -28,4 +28,14 @@ typedef db_end_t operation_try_t(bank_t *bank, db_t *db, const request_t *reques
 db_end_t operation_try(bank_t *bank, const request_t *request, operation_try_t *attempt, void *data,
                        answer_t *answer);
 
+/* A thing of the customer's own, by the id in the path, which is a UUID. */
+typedef struct thing {
+    const char *find;    /* the query: $1 the id, $2 the customer */
+    const char *problem; /* when there is none: its type, and a sentence */
+    const char *detail;
+    void (*tell)(const PGresult *row, int status, answer_t *answer);
+} thing_t;
+
+void operation_show(bank_t *bank, const request_t *request, thing_t *thing, answer_t *answer);
+
 #endif

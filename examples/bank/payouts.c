@@ -209,33 +209,12 @@ void payouts_post(bank_t *bank, const request_t *request, answer_t *answer)
     }
 }
 
-static db_end_t show(bank_t *bank, db_t *db, const request_t *request, void *data, int *unsure,
-                     answer_t *answer)
-{
-    static const char find[] =
-        "SELECT " SHOWN "FROM bank.payouts p JOIN bank.currencies c ON c.code = p.currency "
-        "WHERE p.id = $1::uuid AND p.customer = $2";
-    const char *values[] = {request_id(request), request->customer};
-    PGresult *row;
-    db_end_t end = db_run(db, find, 2, values, &row);
-
-    if (end != DB_OK) {
-        return end;
-    }
-    if (PQntuples(row) == 0) {
-        answer_problem(answer, 404, "unknown-payout", "you have made no such payout");
-    } else {
-        payout_tell(row, 200, answer);
-    }
-    PQclear(row);
-    return DB_OK;
-}
-
 void payouts_get(bank_t *bank, const request_t *request, answer_t *answer)
 {
-    if (fields_is_uuid(request_id(request))) {
-        (void)operation_try(bank, request, show, NULL, answer);
-    } else {
-        answer_problem(answer, 404, "unknown-payout", "you have made no such payout");
-    }
+    thing_t thing = {"SELECT " SHOWN
+                     "FROM bank.payouts p JOIN bank.currencies c ON c.code = p.currency "
+                     "WHERE p.id = $1::uuid AND p.customer = $2",
+                     "unknown-payout", "you have made no such payout", payout_tell};
+
+    operation_show(bank, request, &thing, answer);
 }

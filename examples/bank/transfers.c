@@ -210,33 +210,12 @@ void transfers_post(bank_t *bank, const request_t *request, answer_t *answer)
     operation_run(bank, request, work, NULL, answer);
 }
 
-static db_end_t show(bank_t *bank, db_t *db, const request_t *request, void *data, int *unsure,
-                     answer_t *answer)
-{
-    static const char find[] =
-        "SELECT " SHOWN " FROM bank.transfers t JOIN bank.currencies c ON c.code = t.currency "
-        "WHERE t.id = $1::uuid AND t.customer = $2";
-    const char *values[] = {request_id(request), request->customer};
-    PGresult *row;
-    db_end_t end = db_run(db, find, 2, values, &row);
-
-    if (end != DB_OK) {
-        return end;
-    }
-    if (PQntuples(row) == 0) {
-        answer_problem(answer, 404, "unknown-transfer", "you have made no such transfer");
-    } else {
-        tell(row, 200, answer);
-    }
-    PQclear(row);
-    return DB_OK;
-}
-
 void transfers_get(bank_t *bank, const request_t *request, answer_t *answer)
 {
-    if (fields_is_uuid(request_id(request))) {
-        (void)operation_try(bank, request, show, NULL, answer);
-    } else {
-        answer_problem(answer, 404, "unknown-transfer", "you have made no such transfer");
-    }
+    thing_t thing = {"SELECT " SHOWN
+                     " FROM bank.transfers t JOIN bank.currencies c ON c.code = t.currency "
+                     "WHERE t.id = $1::uuid AND t.customer = $2",
+                     "unknown-transfer", "you have made no such transfer", tell};
+
+    operation_show(bank, request, &thing, answer);
 }
