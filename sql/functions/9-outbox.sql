@@ -212,13 +212,8 @@ $$;
 
 -- Dead events that nobody shall ever get. NULL: all of them.
 CREATE OR REPLACE FUNCTION once.outbox_drop(p_ids uuid[]) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE sql SECURITY DEFINER SET search_path = once, pg_temp
 AS $$
-DECLARE
-    v_count bigint;
-BEGIN
-    DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids);
-    GET DIAGNOSTICS v_count = ROW_COUNT;
-    RETURN v_count;
-END
+    WITH gone AS (DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING 1)
+    SELECT count(*) FROM gone
 $$;
