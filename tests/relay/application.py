@@ -6,7 +6,7 @@ import time
 
 import psycopg2
 
-URL, TOPIC, NAME, ENDS = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+URL, TOPIC, NAME, ENDS, PACE = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5])
 
 
 def work(connection, number):
@@ -31,6 +31,7 @@ def main():
             if connection is None:
                 connection = psycopg2.connect(URL)
             work(connection, number)
+            time.sleep(PACE)
         except psycopg2.Error:
             connection = None
             time.sleep(0.05)

@@ -19,15 +19,15 @@ CTL = shlex.split(os.environ["ONCE_PG_CTL"])
 
 
 class Applications:
-    def __init__(self, url, topic, ends):
-        self.arguments, self.count = (url, topic, ends), 0
+    def __init__(self, url, topic, ends, pace):
+        self.arguments, self.count = (url, topic, ends, pace), 0
         self.processes = [self.start() for _ in range(3)]
 
     def start(self):
-        url, topic, ends = self.arguments
+        url, topic, ends, pace = self.arguments
         self.count += 1
-        return subprocess.Popen([sys.executable, os.path.join(HERE, "application.py"), url, topic, f"app{self.count}", str(ends)],
-                                stderr=subprocess.DEVNULL)
+        return subprocess.Popen([sys.executable, os.path.join(HERE, "application.py"), url, topic, f"app{self.count}", str(ends),
+                                 str(pace)], stderr=subprocess.DEVNULL)
 
     def kill_one(self):
         i = random.randrange(len(self.processes))
@@ -46,7 +46,7 @@ def postgres_again():
 
 
 class ToKafka:
-    weight = 1  # a start takes seconds
+    weight, pace = 1, 0  # a start takes seconds; applications do not wait
 
     def __init__(self, kafka, name, _):
         self.kafka, self.name, self.url = kafka, name, kafka.url("{topic}")
@@ -62,7 +62,7 @@ class ToKafka:
 
 
 class ToRabbitMQ:
-    weight = 1
+    weight, pace = 1, 0.01  # one event of a key after the other is confirmed, on disk: so much is all that gets through
 
     def __init__(self, rabbitmq, name, _):
         self.rabbitmq, self.name, self.url = rabbitmq, name, rabbitmq.url(name)
@@ -78,7 +78,7 @@ class ToRabbitMQ:
 
 
 class ToWebhooks:
-    weight = 8
+    weight, pace = 8, 0.005
 
     def __init__(self, _, name, directory):
         self.port, self.file, self.process = free_port(), str(directory / "received"), None
@@ -136,7 +136,7 @@ def test_everything_is_killed(database, relay, relays, name, kind, request, tmp_
     database.run("CREATE TABLE truth (id uuid, key text, number integer)")
     for _ in range(2):
         relay(target.url)
-    applications = Applications(database.url, name, time.time() + SECONDS)
+    applications = Applications(database.url, name, time.time() + SECONDS, target.pace)
     counts = campaign(target, relay, relays, applications)
     applications.wait()
     until(lambda: look(database), "the outbox is empty", 120)
