@@ -28,8 +28,7 @@ CREATE TABLE once.keys (
     fingerprint bytea NOT NULL, -- secret (4 bytes, little-endian), mode (1), HMAC (32)
     scope bytea NOT NULL,
     key bytea NOT NULL,
-    payload bytea,
-    CHECK (state BETWEEN 1 AND 4 AND recover BETWEEN 0 AND 2 AND epoch >= 1 AND schema >= 1)
+    payload bytea
 ) WITH (
     fillfactor = 90,
     autovacuum_vacuum_scale_factor = 0.05,

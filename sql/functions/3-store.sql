@@ -34,9 +34,9 @@ AS $$
         END
 $$;
 
--- First what is new is inserted; then, if that was not all, the others are judged. (Those that were just inserted are answered a
--- second time then, as the same claim again: the first answer of an id counts.) What changes nothing is answered from what is
--- committed, without a lock: a replay is a read.
+-- First what is new is inserted. If that is all, one row without an id says so: all are granted, as they were asked for, at `now`.
+-- If not, all are judged; those that were just inserted are the same claim again. What changes nothing is answered from what is
+-- there, without a lock: a replay is a read.
 CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_claim bytea[], p_recover smallint[],
     p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[])
 RETURNS SETOF once.answer
@@ -47,31 +47,25 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once.now_ms();
-    v_answered bigint;
+    v_made bigint;
+    v_all once.answer;
 BEGIN
-    RETURN QUERY
-    WITH fresh AS MATERIALIZED (
-        -- By itself, or the planner tries the locks of records that are there.
-        SELECT a.*
-        FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key)
-             AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key)
-        WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = a.id)
-    ), made AS (
-        INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
-                               id, claim, fingerprint, scope, key)
-        SELECT v_clock, v_clock, v_clock + a.lease_ms, a.lease_ms, 0, a.ttl_ms, 1, 1, 1, a.recover, 0,
-               a.id, a.claim, substr(a.fingerprints, 1, 37), a.scope, a.key
-        FROM fresh a
-        WHERE pg_try_advisory_xact_lock(once.lock_of(a.id))
-        ON CONFLICT (id) DO NOTHING
-        RETURNING id, recover, lease_until, lease_ms, ttl_ms, claim, fingerprint
-    )
-    SELECT id, 1::smallint, v_clock, v_clock, v_clock, lease_until, lease_ms, 0::bigint, ttl_ms, 1, 1::smallint, 1::smallint,
-           recover, 0::smallint, 0::smallint, 0::smallint, claim, fingerprint, NULL::bytea, NULL::bytea, NULL::bytea
-    FROM made;
-    GET DIAGNOSTICS v_answered = ROW_COUNT;
-    IF v_answered = cardinality(p_id) THEN
-        RETURN; -- all of them new, as most are
+    INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
+                           id, claim, fingerprint, scope, key)
+    SELECT v_clock, v_clock, v_clock + p_lease_ms[a.n], p_lease_ms[a.n], 0, p_ttl_ms[a.n], 1, 1, 1, p_recover[a.n], 0,
+           a.id, p_claim[a.n], substr(p_fingerprints[a.n], 1, 37), p_scope[a.n], p_key[a.n]
+    FROM (SELECT u.id, u.n
+          FROM unnest(p_id) WITH ORDINALITY AS u (id, n)
+          WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = u.id)
+          OFFSET 0) AS a -- by itself, or the planner tries the locks of records that are there
+    WHERE pg_try_advisory_xact_lock(once.lock_of(a.id))
+    ON CONFLICT (id) DO NOTHING;
+    GET DIAGNOSTICS v_made = ROW_COUNT;
+    IF v_made = cardinality(p_id) THEN
+        v_all.outcome := 1;
+        v_all.now := v_clock;
+        RETURN NEXT v_all; -- all of them new, as most are
+        RETURN;
     END IF;
 
     RETURN QUERY
@@ -155,19 +149,19 @@ BEGIN
     IF 1 = ANY (p_event) THEN
         RETURN QUERY
         WITH held AS MATERIALIZED (
-            SELECT k.id, a.ttl_ms, a.kind, a.status, a.payload
-            FROM unnest(p_id, p_event, p_epoch, p_claim, p_ttl_ms, p_kind, p_status, p_payload)
-                 AS a (id, event, epoch, claim, ttl_ms, kind, status, payload)
+            SELECT k.ctid AS place, a.n
+            FROM unnest(p_id) WITH ORDINALITY AS a (id, n)
             JOIN once.keys k ON k.id = a.id
-            WHERE a.event = 1 AND k.claim = a.claim AND k.epoch = a.epoch AND k.state IN (1, 4) AND k.schema <= p_schema
+            WHERE p_event[a.n] = 1 AND k.claim = p_claim[a.n] AND k.epoch = p_epoch[a.n] AND k.state IN (1, 4)
+              AND k.schema <= p_schema
             FOR UPDATE OF k SKIP LOCKED
         )
         UPDATE once.keys k SET
-            changed = greatest(v_clock, k.changed), state = 2, flags = 0, kind = h.kind, status = h.status, payload = h.payload,
-            ttl_ms = coalesce(nullif(h.ttl_ms, 0), k.ttl_ms),
-            expires = greatest(v_clock, k.changed) + coalesce(nullif(h.ttl_ms, 0), k.ttl_ms)
+            changed = greatest(v_clock, k.changed), state = 2, flags = 0, kind = p_kind[h.n], status = p_status[h.n],
+            payload = p_payload[h.n], ttl_ms = coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms),
+            expires = greatest(v_clock, k.changed) + coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms)
         FROM held h
-        WHERE k.id = h.id
+        WHERE k.ctid = h.place
         RETURNING k.id, 6::smallint, k.changed, k.created, k.changed, k.lease_until, k.lease_ms, k.expires, k.ttl_ms, k.epoch,
             k.schema, k.state, k.recover, k.flags, 0::smallint, 0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea,
             NULL::bytea;

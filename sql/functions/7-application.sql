@@ -86,8 +86,13 @@ BEGIN
     SELECT * INTO answer FROM once.store_claim(1::smallint, ARRAY[v_id], ARRAY[uuid_send(claim_id)], ARRAY[v_recover],
         ARRAY[v_lease_ms], ARRAY[v_ttl_ms], ARRAY[once.fingerprints(scope, method, target, body)],
         ARRAY[once.scope_hash(scope)], ARRAY[v_key]);
-    IF answer.id IS NULL THEN
+    IF answer.outcome IS NULL THEN
         RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL)::once.claimed;
+    END IF;
+    IF answer.id IS NULL THEN -- new
+        answer.id := v_id;
+        answer.epoch := 1;
+        answer.claim := uuid_send(claim_id);
     END IF;
     RETURN once.told(answer);
 END

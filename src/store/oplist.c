@@ -37,6 +37,22 @@ int once__oplist_finish(once__oplist_t *list)
     return count;
 }
 
+int once__oplist_finish_some(once__oplist_t *list, int limit)
+{
+    int count = 0;
+
+    while (count < limit && list->first != NULL) {
+        once__op_t *op = list->first;
+        list->first = op->next;
+        if (list->first == NULL) {
+            list->last = &list->first;
+        }
+        op->done(op);
+        count++;
+    }
+    return count;
+}
+
 void once__oplist_close(once__oplist_t *list)
 {
     while (list->first != NULL) {

@@ -19,6 +19,9 @@ void once__oplist_move(once__oplist_t *to, once__oplist_t *from);
 /* Calls done for each; that may submit them, or others, again. Returns how many there were. The list is empty before the first. */
 int once__oplist_finish(once__oplist_t *list);
 
+/* The same for the first of them, at most `limit`. */
+int once__oplist_finish_some(once__oplist_t *list, int limit);
+
 /* Answers everything, also what is submitted meanwhile, with ONCE_E_CLOSED: for close. */
 void once__oplist_close(once__oplist_t *list);
 

@@ -123,9 +123,53 @@ int once__pg_is_read_committed(const PGresult *result)
 {
     static const char level[] = "read committed";
 
-    return PQntuples(result) != 1 || PQnfields(result) != 2 ||
+    return PQntuples(result) != 1 || PQnfields(result) != 3 ||
            (PQgetlength(result, 0, 1) == sizeof(level) - 1 &&
             memcmp(PQgetvalue(result, 0, 1), level, sizeof(level) - 1) == 0);
+}
+
+int once__pg_backend(const PGresult *result)
+{
+    return PQntuples(result) == 1 && PQnfields(result) == 3 ? (int)once__pg_int(result, 0, 2) : 0;
+}
+
+/* A record that was made as the claim asked. */
+static void answer_granted(once__op_t *op, uint64_t now)
+{
+    const once__event_t *event = &op->event;
+
+    op->error = ONCE_OK;
+    op->outcome = ONCE_RUN;
+    op->now = now;
+    op->head = (once__head_t){
+        .schema = ONCE__SCHEMA,
+        .state = ONCE_STATE_PENDING,
+        .recover = event->recover,
+        .claim = {.epoch = 1},
+        .created = now,
+        .changed = now,
+        .lease_ms = once__pg_clamp(event->lease_ms),
+        .lease_until = now + once__pg_clamp(event->lease_ms),
+        .ttl_ms = once__pg_clamp(event->ttl_ms),
+    };
+    memcpy(op->head.claim.id, event->claim.id, ONCE_CLAIM_ID_SIZE);
+    if (event->fingerprint_count > 0) {
+        op->head.fingerprint = event->fingerprints[0];
+    }
+}
+
+int once__pg_read_granted(const PGresult *result, once__oplist_t *list)
+{
+    if (PQnfields(result) != COLUMN_COUNT || PQntuples(result) != 1 ||
+        !PQgetisnull(result, 0, AT_ID)) {
+        return 0;
+    }
+    for (once__op_t *op = list->first; op != NULL; op = op->next) {
+        if (once__pg_statement_of(op) == ONCE__PG_CLAIM) {
+            answer_granted(op, time_at(result, 0, AT_NOW));
+        }
+    }
+    return 1;
 }
 
 void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data)

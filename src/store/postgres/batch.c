@@ -1,5 +1,7 @@
 #include "store/postgres/batch.h"
 
+#include "store/postgres/session.h"
+
 #define BATCH_BYTES ((size_t)8 << 20) /* payloads in one statement */
 
 static int is_single(const once__op_t *op)
@@ -58,24 +60,15 @@ void once__pg_batch_take(once__pg_batch_t *batch, unsigned limit, once__oplist_t
 int once__pg_batch_put(const once__pg_batch_t *batch, once__pg_link_t *link,
                        once__pg_params_t *params, uint64_t timeout_ms, int level)
 {
-    PGconn *conn = link->conn;
-    int code = 0;
+    int code = once__pg_session_begin(link, params, timeout_ms, level);
 
-    if (level) {
-        code = once__pg_send_level(conn, params);
-        once__pg_link_add(link, ONCE__PG_LEVEL);
-        once__pg_link_add(link, ONCE__PG_LEVEL);
-    }
-    code = code == 0 ? once__pg_send_timeout(conn, params, timeout_ms) : code;
-    once__pg_link_add(link, ONCE__PG_TIMEOUT);
     if (code == 0 && batch->counts[ONCE__PG_SINGLE] > 0) {
-        code = once__pg_send_single(conn, params, link->sent.first);
+        code = once__pg_send_single(link->conn, params, link->sent.first);
         once__pg_link_add(link, ONCE__PG_SINGLE);
     }
     for (once__pg_statement_t which = ONCE__PG_CLAIM; code == 0 && which <= ONCE__PG_GET; which++) {
         if (batch->counts[which] > 0) {
-            code = once__pg_send_batch(conn, params, which, &link->sent, batch->counts[which]);
-            once__pg_link_add(link, which);
+            code = once__pg_session_put(link, params, which, batch->counts[which]);
         }
     }
     return code;

@@ -100,6 +100,7 @@ static void connect_done(once__pg_link_t *link)
         return;
     }
     link->failures = 0;
+    link->session = (once__pg_session_t){0};
     link->retry_at = 0;
     link->state = ONCE__PG_IDLE;
     once__timer_stop(link->loop, &link->timer);

@@ -9,7 +9,7 @@
 
 #include "store/postgres/statements.h"
 
-#define ONCE__PG_STATEMENTS_MAX 6
+#define ONCE__PG_STATEMENTS_MAX 10
 #define ONCE__PG_TROUBLE_SIZE   200
 
 typedef enum once__pg_link_state {
@@ -25,6 +25,20 @@ typedef enum once__pg_end {
     ONCE__PG_ABORTED, /* certainly nothing was applied */
     ONCE__PG_LOST,    /* nobody knows */
 } once__pg_end_t;
+
+typedef enum once__pg_session_kind {
+    ONCE__PG_SESSION_NEW,
+    ONCE__PG_SESSION_ANY,  /* of a pooler: another one for each transaction */
+    ONCE__PG_SESSION_OURS, /* remembers what we leave there */
+} once__pg_session_kind_t;
+
+/* What is known of the server's session (session.h). */
+typedef struct once__pg_session {
+    once__pg_session_kind_t kind;
+    unsigned prepared;   /* statements, as bits */
+    uint64_t timeout_ms; /* its statement timeout; then it is READ COMMITTED, too. 0: not ours */
+    uint64_t asked_ms;   /* of the batch under way */
+} once__pg_session_t;
 
 typedef struct once__pg_link once__pg_link_t;
 
@@ -49,6 +63,7 @@ struct once__pg_link {
     uint64_t connect_ms; /* how long connecting may take */
     uint64_t retry_at;   /* down: not before */
     unsigned failures;   /* in a row */
+    once__pg_session_t session;
 
     once__oplist_t sent;
     once__pg_statement_t statements[ONCE__PG_STATEMENTS_MAX];

@@ -6,6 +6,12 @@
 #include "core/units.h"
 #include "store/postgres/traffic.h"
 
+/*
+ * Callbacks may take long. Before the first, and whenever so many were told, it is seen to that the server has something to do
+ * meanwhile; what they submit is sent when all are told.
+ */
+#define ANSWERS_A_TURN 8
+
 typedef struct postgres {
     once__store_t base;
     once__traffic_t traffic;
@@ -26,9 +32,17 @@ static void postgres_submit(once__store_t *store, once__op_t *op)
 static int postgres_dispatch(once__store_t *store)
 {
     once__traffic_t *traffic = &((postgres_t *)store)->traffic;
-    int count = once__oplist_finish(&traffic->answers);
+    int count;
 
-    once__traffic_pump(traffic);
+    if (traffic->freed) {
+        once__traffic_pump(traffic);
+    }
+    count = once__oplist_finish_some(&traffic->answers, ANSWERS_A_TURN);
+    if (traffic->answers.first == NULL) {
+        once__traffic_pump(traffic);
+    } else {
+        once__loop_wake(traffic->loop);
+    }
     return count;
 }
 

@@ -21,7 +21,7 @@ once__pg_statement_t once__pg_statement_of(const once__op_t *op)
     return op->kind == ONCE__OP_GET ? ONCE__PG_GET : ONCE__PG_SINGLE;
 }
 
-static uint64_t clamp(uint64_t ms)
+uint64_t once__pg_clamp(uint64_t ms)
 {
     return ms > (uint64_t)TIME_MAX ? (uint64_t)TIME_MAX : ms;
 }
@@ -48,12 +48,12 @@ static void put_recover(once__pg_value_t *value, const once__op_t *op)
 
 static void put_lease(once__pg_value_t *value, const once__op_t *op)
 {
-    once__pg_element_int(value, clamp(op->event.lease_ms), 8);
+    once__pg_element_int(value, once__pg_clamp(op->event.lease_ms), 8);
 }
 
 static void put_ttl(once__pg_value_t *value, const once__op_t *op)
 {
-    once__pg_element_int(value, clamp(op->event.ttl_ms), 8);
+    once__pg_element_int(value, once__pg_clamp(op->event.ttl_ms), 8);
 }
 
 static void put_fingerprints(once__pg_value_t *value, const once__op_t *op)
@@ -134,22 +134,28 @@ static const array_t apply_arrays[] = {
 static const array_t get_arrays[] = {{ONCE__PG_BYTEAS, put_id}};
 
 static const struct {
-    const char *text;
+    once__pg_text_t text;
     const array_t *arrays;
     size_t count;
     int with_schema;
 } batches[] = {
-    [ONCE__PG_CLAIM] = {"SELECT " COLUMNS
-                        " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-                        claim_arrays, sizeof(claim_arrays) / sizeof(claim_arrays[0]), 1},
-    [ONCE__PG_APPLY] = {"SELECT " COLUMNS
-                        " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-                        apply_arrays, sizeof(apply_arrays) / sizeof(apply_arrays[0]), 1},
-    [ONCE__PG_GET] = {"SELECT " COLUMNS " FROM once.store_get($1)", get_arrays, 1, 0},
+    [ONCE__PG_CLAIM] = {{"SELECT " COLUMNS
+                         " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                         "once_claim"},
+                        claim_arrays,
+                        sizeof(claim_arrays) / sizeof(claim_arrays[0]),
+                        1},
+    [ONCE__PG_APPLY] = {{"SELECT " COLUMNS
+                         " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+                         "once_apply"},
+                        apply_arrays,
+                        sizeof(apply_arrays) / sizeof(apply_arrays[0]),
+                        1},
+    [ONCE__PG_GET] = {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_get"}, get_arrays, 1, 0},
 };
 
-int once__pg_send_batch(PGconn *conn, once__pg_params_t *params, once__pg_statement_t which,
-                        const once__oplist_t *list, uint32_t count)
+const once__pg_text_t *once__pg_fill(once__pg_params_t *params, once__pg_statement_t which,
+                                     const once__oplist_t *list, uint32_t count)
 {
     once__pg_params_reset(params);
     if (batches[which].with_schema) {
@@ -164,20 +170,34 @@ int once__pg_send_batch(PGconn *conn, once__pg_params_t *params, once__pg_statem
             }
         }
     }
-    return once__pg_send(conn, batches[which].text, params);
+    return &batches[which].text;
 }
 
-int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
+static int send_with_timeout(PGconn *conn, once__pg_params_t *params, const char *statement,
+                             uint64_t timeout_ms)
 {
     char text[24];
     int len = snprintf(text, sizeof(text), "%llu", (unsigned long long)timeout_ms);
 
     once__pg_params_reset(params);
     once__pg_put(once__pg_param(params, ONCE__PG_TEXT), text, (size_t)len);
-    return once__pg_send(conn,
-                         "SELECT set_config('statement_timeout', $1, true), "
-                         "current_setting('transaction_isolation')",
-                         params);
+    return once__pg_send(conn, statement, params);
+}
+
+int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
+{
+    return send_with_timeout(conn, params,
+                             "SELECT set_config('statement_timeout', $1, true), "
+                             "current_setting('transaction_isolation'), pg_backend_pid()",
+                             timeout_ms);
+}
+
+int once__pg_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
+{
+    return send_with_timeout(conn, params,
+                             "SELECT set_config('statement_timeout', $1, false), "
+                             "set_config('default_transaction_isolation', 'read committed', false)",
+                             timeout_ms);
 }
 
 /*
@@ -201,11 +221,13 @@ static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *
     const once_filter_t *filter = op->filter;
 
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), op->cursor.bytes, ONCE_ID_SIZE);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), clamp(op->limit), 8);
+    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__pg_clamp(op->limit), 8);
     once__pg_put_int(once__pg_param(params, ONCE__PG_INT4), filter->states, 4);
     once__pg_put_int(once__pg_param(params, ONCE__PG_BOOL), filter->stuck != 0, 1);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), clamp(filter->older_than_ms), 8);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), clamp(filter->younger_than_ms), 8);
+    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__pg_clamp(filter->older_than_ms),
+                     8);
+    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__pg_clamp(filter->younger_than_ms),
+                     8);
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), filter->scope_hash,
                  filter->scope_hash_len);
     return once__pg_send(

@@ -13,8 +13,10 @@ typedef enum once__pg_statement {
     ONCE__PG_CLAIM,
     ONCE__PG_APPLY, /* every other event */
     ONCE__PG_GET,
-    ONCE__PG_SINGLE, /* an operation that travels alone */
-    ONCE__PG_LEVEL,  /* of isolation; two statements */
+    ONCE__PG_SINGLE,   /* an operation that travels alone */
+    ONCE__PG_LEVEL,    /* of isolation; two statements */
+    ONCE__PG_SETTINGS, /* of the session, for good */
+    ONCE__PG_PREPARE,  /* the statement after it */
 } once__pg_statement_t;
 
 /* The error of an operation that was sent and has no answer yet. Positive: no code of once. */
@@ -22,13 +24,24 @@ typedef enum once__pg_statement {
 
 #define ONCE__PG_FINGERPRINT_SIZE 37 /* as a row has it: secret, mode, HMAC */
 
+/* A time that the server can calculate with. */
+uint64_t once__pg_clamp(uint64_t ms);
+
 /* Which statement carries the operation. */
 once__pg_statement_t once__pg_statement_of(const once__op_t *op);
 
-/* Sends `count` operations of `list` that `which` carries; the others are passed over. 0 or -1. */
-int once__pg_send_batch(PGconn *conn, once__pg_params_t *params, once__pg_statement_t which,
-                        const once__oplist_t *list, uint32_t count);
+typedef struct once__pg_text {
+    const char *statement;
+    const char *name; /* where it is prepared */
+} once__pg_text_t;
+
+/* The statement `which`, and its parameters: the `count` operations of `list` that it carries; the others are passed over. */
+const once__pg_text_t *once__pg_fill(once__pg_params_t *params, once__pg_statement_t which,
+                                     const once__oplist_t *list, uint32_t count);
+
+/* Each sends a statement. 0 or -1. */
 int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
+int once__pg_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
 int once__pg_send_level(PGconn *conn, once__pg_params_t *params);
 int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
 
@@ -39,6 +52,12 @@ typedef once__op_t *(*once__pg_find)(void *data, const uint8_t *id);
 
 /* Does the answer to the timeout say that the transaction is READ COMMITTED? */
 int once__pg_is_read_committed(const PGresult *result);
+
+/* Which of the server's processes answered it? */
+int once__pg_backend(const PGresult *result);
+
+/* Does the result say that every claim of the batch is granted, with a new record? Then they are answered. */
+int once__pg_read_granted(const PGresult *result, once__oplist_t *list);
 
 /* Answers the operations that a batch's result names. */
 void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data);

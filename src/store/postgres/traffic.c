@@ -1,154 +1,19 @@
 #include "store/postgres/traffic.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/units.h"
 #include "store/postgres/batch.h"
+#include "store/postgres/landing.h"
+#include "store/postgres/session.h"
 
 #define LINKS_DEFAULT 4
 #define BATCH_MAX     128 /* each new key takes one of the server's locks until the commit */
-#define BATCH_SHARE                                                                                \
-    16 /* so many are not worth a second connection, which mostly waits for the disk */
-#define LONG_TIMES 12 /* whole-table operations may take so many timeouts */
-
-/* ------------------------------------------------------------------------------------------------------- answering */
-
-static void answer(once__traffic_t *pg, once__op_t *op, int error)
-{
-    op->error = error;
-    once__oplist_add(&pg->answers, op);
-    once__loop_wake(pg->loop);
-}
-
-static void answer_all(once__traffic_t *pg, once__oplist_t *list, int error)
-{
-    once__op_t *op = list->first;
-
-    once__oplist_init(list);
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        once__flight_land(&pg->flight, op);
-        answer(pg, op, error);
-        op = next;
-    }
-}
-
-/* The class of an SQLSTATE says what kind of trouble it is. */
-static int is_class(const char *sqlstate, const char *class)
-{
-    return strncmp(sqlstate, class, 2) == 0;
-}
-
-/* The schema is missing, or this user may not use it. */
-static int is_not_installed(const char *sqlstate)
-{
-    return is_class(sqlstate, "42") || strcmp(sqlstate, "3F000") == 0;
-}
-
-/* The server does not like what it was asked, and will not like it next time. */
-static int is_refusal(const char *sqlstate)
-{
-    return is_class(sqlstate, "22") || is_class(sqlstate, "23") || is_class(sqlstate, "54");
-}
-
-/* What an operation is told whose transaction was rolled back. Events are repeated: they must not be lost. */
-static int error_of(const once__pg_link_t *link, const once__op_t *op)
-{
-    if (strcmp(link->sqlstate, "53100") == 0) {
-        return ONCE_E_FULL;
-    }
-    if (is_not_installed(link->sqlstate) && op->kind != ONCE__OP_EVENT) {
-        return ONCE_E_CONFIG;
-    }
-    return is_refusal(link->sqlstate) ? ONCE_E_INVALID : ONCE_E_UNAVAILABLE;
-}
-
-static once__op_t *find_flying(void *data, const uint8_t *id)
-{
-    once__op_t *op = once__flight_find(data, id);
-
-    return op != NULL && op->error == ONCE__PG_UNANSWERED ? op : NULL; /* the first answer counts */
-}
-
-static void take_committed(once__traffic_t *pg, once__pg_link_t *link)
-{
-    once__op_t *op;
-
-    for (unsigned i = 0; i < link->result_count; i++) {
-        switch (link->statements[i]) {
-        case ONCE__PG_LEVEL:
-        case ONCE__PG_TIMEOUT:
-            break;
-        case ONCE__PG_SINGLE:
-            if (once__pg_read_single(link->results[i], link->sent.first)) {
-                once__oplist_move(&pg->queue, &link->sent); /* there is more of it to do */
-                return;
-            }
-            break;
-        default:
-            once__pg_read_batch(link->results[i], find_flying, &pg->flight);
-            break;
-        }
-    }
-    op = link->sent.first;
-    once__oplist_init(&link->sent);
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        once__flight_land(&pg->flight, op);
-        if (op->error == ONCE__PG_UNANSWERED) {
-            once__pg_answer_absent(op);
-        }
-        answer(pg, op, op->error);
-        op = next;
-    }
-}
-
-static unsigned queue_length(const once__traffic_t *pg, unsigned enough)
-{
-    unsigned count = 0;
-
-    for (const once__op_t *op = pg->queue.first; op != NULL && count < enough; op = op->next) {
-        count++;
-    }
-    return count;
-}
-
-/* Back into the queue, to travel alone: those that are innocent get through. */
-static void send_apart(once__traffic_t *pg, once__pg_link_t *link)
-{
-    for (once__op_t *op = link->sent.first; op != NULL; op = op->next) {
-        once__flight_land(&pg->flight, op);
-    }
-    once__oplist_move(&pg->queue, &link->sent);
-    pg->alone = queue_length(pg, UINT32_MAX);
-}
-
-static void take_aborted(once__traffic_t *pg, once__pg_link_t *link)
-{
-    once__op_t *op = link->sent.first;
-
-    if (is_refusal(link->sqlstate) && op != NULL && op->next != NULL) {
-        send_apart(pg, link);
-        return;
-    }
-    /* Out of shared memory: fewer locks at a time. */
-    if (strcmp(link->sqlstate, "53200") == 0 && pg->batch_max > 8) {
-        pg->batch_max /= 2;
-    }
-    once__oplist_init(&link->sent);
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        once__flight_land(&pg->flight, op);
-        answer(pg, op, error_of(link, op));
-        op = next;
-    }
-    /* A server that takes no writes any more: look for the one that does. */
-    if (strcmp(link->sqlstate, "25006") == 0 || strncmp(link->sqlstate, "57P", 3) == 0 ||
-        is_class(link->sqlstate, "08")) {
-        once__pg_link_drop(link);
-    }
-}
+#define BATCH_LEAST   16  /* a batch costs the server as much as so many operations */
+#define PATIENCE_MS   10  /* what is not worth a batch waits no longer for those under way */
+#define LONG_TIMES    12  /* whole-table operations may take so many timeouts */
 
 /* --------------------------------------------------------------------------------------------------------- sending */
 
@@ -175,7 +40,7 @@ static void send_batch(once__traffic_t *pg, once__pg_link_t *link, unsigned limi
     /* The server gives up first: then it is known that nothing was applied. */
     if (once__pg_batch_put(&batch, link, &pg->params, timeout_ms * 3 / 4, pg->level) != 0) {
         /* Out of memory, or the connection is gone: without its sync, what was sent never happens. */
-        answer_all(pg, &link->sent, ONCE_E_UNAVAILABLE);
+        once__traffic_answer_all(pg, &link->sent, ONCE_E_UNAVAILABLE);
         once__pg_link_drop(link);
         return;
     }
@@ -207,37 +72,101 @@ static void connect_one(once__traffic_t *pg)
     }
 }
 
-/* What waits is shared among the idle connections, in parts that are worth a transaction. */
-static unsigned share(const once__traffic_t *pg)
+/* Batches under way. What travels alone may take long (a reaping, a scan) and is not waited for. */
+static unsigned under_way(const once__traffic_t *pg)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < pg->link_count; i++) {
+        const once__op_t *op = pg->links[i].sent.first;
+        count += op != NULL && once__pg_statement_of(op) != ONCE__PG_SINGLE;
+    }
+    return count;
+}
+
+/*
+ * How many operations are worth a batch now. Nothing waits for others to come; but what comes while a batch is under way collects
+ * behind it, and what may yet come of answers that are there travels with what waits. Two batches are enough to have one on the
+ * processor while the other one waits for the disk; more of them only get in each other's way, unless they are full.
+ */
+static unsigned worth_a_batch(const once__traffic_t *pg)
+{
+    unsigned busy = under_way(pg);
+
+    if (pg->impatient || (busy == 0 && pg->answers.first == NULL)) {
+        return 1;
+    }
+    return busy < 2 ? BATCH_LEAST : pg->batch_max;
+}
+
+/* What waits is shared by two, if both parts are worth it. Returns how much is left. */
+static unsigned send_worthy(once__traffic_t *pg, unsigned waiting)
+{
+    int for_two =
+        waiting >= 2 * BATCH_LEAST && under_way(pg) == 0 && count_links(pg, ONCE__PG_IDLE) > 1;
+    unsigned part = for_two ? (waiting + 1) / 2 : waiting;
+
+    part = part < pg->batch_max ? part : pg->batch_max;
+    for (unsigned i = 0; i < pg->link_count && waiting > 0; i++) {
+        if (pg->links[i].state != ONCE__PG_IDLE) {
+            continue;
+        }
+        if (waiting < worth_a_batch(pg)) {
+            break;
+        }
+        send_batch(pg, &pg->links[i], part);
+        waiting = once__traffic_waiting(pg, waiting);
+    }
+    return waiting;
+}
+
+/* Would another connection have something to do? */
+static int is_much(const once__traffic_t *pg, unsigned waiting)
 {
     unsigned idle = count_links(pg, ONCE__PG_IDLE);
-    unsigned waiting = queue_length(pg, pg->batch_max * pg->link_count);
-    unsigned part = idle > 0 ? (waiting + idle - 1) / idle : waiting;
 
-    part = part < BATCH_SHARE ? BATCH_SHARE : part;
-    return part < pg->batch_max ? part : pg->batch_max;
+    return idle == 0 ? waiting >= worth_a_batch(pg)
+                     : idle == 1 && under_way(pg) == 0 && waiting >= 2 * BATCH_LEAST;
+}
+
+static void mind_patience(once__traffic_t *pg, unsigned waiting)
+{
+    if (waiting == 0) {
+        once__timer_stop(pg->loop, &pg->patience);
+    } else if (pg->patience.slot == 0) {
+        once__timer_set(pg->loop, &pg->patience, once__loop_now(pg->loop) + PATIENCE_MS);
+    }
+}
+
+static int is_down(const once__traffic_t *pg)
+{
+    return count_links(pg, ONCE__PG_DOWN) == pg->link_count;
 }
 
 void once__traffic_pump(once__traffic_t *pg)
 {
-    unsigned limit = pg->queue.first != NULL ? share(pg) : 0;
+    unsigned waiting = once__traffic_waiting(pg, pg->batch_max * pg->link_count);
+    int wants_more = waiting > 0 && (is_down(pg) || is_much(pg, waiting));
 
-    for (unsigned i = 0; i < pg->link_count && pg->queue.first != NULL; i++) {
-        if (pg->links[i].state == ONCE__PG_IDLE) {
-            send_batch(pg, &pg->links[i], limit);
-        }
-    }
-    if (pg->queue.first == NULL || count_links(pg, ONCE__PG_CONNECTING) > 0) {
-        return;
-    }
-    /* A further connection only for a batch's worth of waiting, or when there is none. */
-    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count ||
-        queue_length(pg, BATCH_SHARE) == BATCH_SHARE) {
+    pg->freed = 0;
+    waiting = waiting > 0 ? send_worthy(pg, waiting) : 0;
+    mind_patience(pg, waiting);
+    if (wants_more && count_links(pg, ONCE__PG_CONNECTING) == 0) {
         connect_one(pg);
     }
-    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count) {
-        answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
+    if (waiting > 0 && is_down(pg)) {
+        once__traffic_answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
     }
+}
+
+static void lose_patience(once__timer_t *timer)
+{
+    once__traffic_t *pg =
+        (once__traffic_t *)(void *)((char *)timer - offsetof(once__traffic_t, patience));
+
+    pg->impatient = 1;
+    once__traffic_pump(pg);
+    pg->impatient = 0;
 }
 
 static void link_connected(void *data, once__pg_link_t *link)
@@ -249,8 +178,8 @@ static void link_failed(void *data, once__pg_link_t *link)
 {
     once__traffic_t *pg = data;
 
-    if (count_links(pg, ONCE__PG_DOWN) == pg->link_count) {
-        answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
+    if (is_down(pg)) {
+        once__traffic_answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
     }
 }
 
@@ -270,25 +199,29 @@ static void link_ended(void *data, once__pg_link_t *link, once__pg_end_t end)
     once__traffic_t *pg = data;
 
     note_level(pg, link);
+    once__pg_session_learn(link, end);
     switch (end) {
     case ONCE__PG_COMMITTED:
-        take_committed(pg, link);
+        once__traffic_committed(pg, link);
         break;
     case ONCE__PG_ABORTED:
-        take_aborted(pg, link);
+        once__traffic_aborted(pg, link);
         break;
     case ONCE__PG_LOST:
-        answer_all(pg, &link->sent, ONCE_E_NOREPLY);
+        once__traffic_answer_all(pg, &link->sent, ONCE_E_NOREPLY);
         break;
     }
     once__pg_link_clear(link);
-    once__loop_wake(pg->loop); /* callbacks first: what they submit travels with what waits */
+    pg->freed = 1;
+    once__loop_wake(pg->loop);
 }
 
 /* -------------------------------------------------------------------------------------------------------- lifetime */
 
 static void free_links(once__traffic_t *pg)
 {
+    once__timer_stop(pg->loop, &pg->patience);
+    once__timers_release(pg->loop);
     for (unsigned i = 0; i < pg->link_count; i++) {
         once__pg_link_free(&pg->links[i]);
     }
@@ -325,6 +258,10 @@ int once__traffic_open(once__traffic_t *pg, const once__store_config_t *config, 
     pg->owner = (once__pg_owner_t){link_connected, link_failed, link_ended, pg, pg->trouble};
     once__oplist_init(&pg->queue);
     once__oplist_init(&pg->answers);
+    pg->patience.fire = lose_patience;
+    if (once__timers_reserve(pg->loop) != 0) {
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
     code = once__conninfo_read(&pg->conninfo, config->url, err);
     code = code == ONCE_OK ? read_links(config, pg, err) : code;
     if (code != ONCE_OK) {

@@ -21,7 +21,10 @@ typedef struct once__traffic {
     once__oplist_t answers;
     unsigned batch_max; /* smaller after the server ran out of locks */
     unsigned alone;     /* so many more are sent one by one: one of them spoils its batch */
-    int level;          /* the server's default isolation is not READ COMMITTED */
+    int freed;          /* a batch has ended since the last pump */
+    int impatient;      /* what waits has waited too long */
+    once__timer_t patience;
+    int level; /* the server's default isolation is not READ COMMITTED */
     once__flight_t flight;
     once__pg_params_t params;
     char trouble[ONCE__PG_TROUBLE_SIZE];

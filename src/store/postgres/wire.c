@@ -120,24 +120,57 @@ void once__pg_element_null(once__pg_value_t *value)
     once__pg_put_int(value, UINT32_MAX, 4);
 }
 
-int once__pg_send(PGconn *conn, const char *statement, const once__pg_params_t *params)
-{
+/* As libpq wants them. */
+typedef struct arguments {
     Oid types[ONCE__PG_PARAMS_MAX];
     const char *values[ONCE__PG_PARAMS_MAX];
     int lengths[ONCE__PG_PARAMS_MAX], formats[ONCE__PG_PARAMS_MAX];
+} arguments_t;
 
+static int arrange(arguments_t *arguments, const once__pg_params_t *params)
+{
     for (int i = 0; i < params->count; i++) {
         const once__pg_value_t *value = &params->values[i];
         if (value->failed || value->len > INT32_MAX) {
             return -1;
         }
-        types[i] = value->type;
-        values[i] = value->len > 0 ? (const char *)value->data : "";
-        lengths[i] = (int)value->len;
-        formats[i] = 1;
+        arguments->types[i] = value->type;
+        arguments->values[i] = value->len > 0 ? (const char *)value->data : "";
+        arguments->lengths[i] = (int)value->len;
+        arguments->formats[i] = 1;
     }
-    return PQsendQueryParams(conn, statement, params->count, types, values, lengths, formats, 1) ==
-                   1
+    return 0;
+}
+
+int once__pg_send(PGconn *conn, const char *statement, const once__pg_params_t *params)
+{
+    arguments_t with;
+
+    return arrange(&with, params) == 0 &&
+                   PQsendQueryParams(conn, statement, params->count, with.types, with.values,
+                                     with.lengths, with.formats, 1) == 1
+               ? 0
+               : -1;
+}
+
+int once__pg_prepare(PGconn *conn, const char *name, const char *statement,
+                     const once__pg_params_t *params)
+{
+    arguments_t with;
+
+    return arrange(&with, params) == 0 &&
+                   PQsendPrepare(conn, name, statement, params->count, with.types) == 1
+               ? 0
+               : -1;
+}
+
+int once__pg_send_prepared(PGconn *conn, const char *name, const once__pg_params_t *params)
+{
+    arguments_t with;
+
+    return arrange(&with, params) == 0 &&
+                   PQsendQueryPrepared(conn, name, params->count, with.values, with.lengths,
+                                       with.formats, 1) == 1
                ? 0
                : -1;
 }

@@ -58,6 +58,11 @@ void once__pg_element_null(once__pg_value_t *value);
 /* Sends a statement with these parameters, results binary. 0 or -1. */
 int once__pg_send(PGconn *conn, const char *statement, const once__pg_params_t *params);
 
+/* The same in two steps: the statement with the types of these parameters, under a name, and then as often as one likes. */
+int once__pg_prepare(PGconn *conn, const char *name, const char *statement,
+                     const once__pg_params_t *params);
+int once__pg_send_prepared(PGconn *conn, const char *name, const once__pg_params_t *params);
+
 /* A number of 1, 2, 4 or 8 bytes; NULL is 0. */
 int64_t once__pg_int(const PGresult *result, int row, int column);
 

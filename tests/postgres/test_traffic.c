@@ -1,0 +1,224 @@
+/*
+ * How the store uses its connections: how many, what it leaves in the server's sessions, and what one that stalls does to others.
+ */
+#include "sql.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <once/once.h>
+
+#define MANY 64
+
+static PGconn *owner;
+
+typedef struct tally {
+    int answered, granted;
+} tally_t;
+
+static void count(once_t *once, once_answer_t *answer, void *data)
+{
+    tally_t *tally = data;
+
+    tally->answered++;
+    tally->granted +=
+        once_answer_error(answer) == ONCE_OK && once_answer_outcome(answer) == ONCE_RUN;
+}
+
+static once_t *open_gateway(const char *variable, const char *options)
+{
+    char url[512];
+    once_error_t err;
+    once_t *gateway = NULL;
+
+    snprintf(url, sizeof(url), "%s%s", getenv(variable), options);
+    assert_int_equal(once_open(url, NULL, &gateway, &err), ONCE_OK);
+    return gateway;
+}
+
+static void begin(once_t *gateway, const char *key, tally_t *tally)
+{
+    once_ask_t question = ONCE_ASK_INIT;
+
+    question.scope = (once_slice_t){"shop", 4};
+    question.key = (once_slice_t){key, strlen(key)};
+    assert_int_equal(once_begin(gateway, &question, count, tally), ONCE_OK);
+}
+
+static void await(once_t *gateway, const tally_t *tally, int answers)
+{
+    while (tally->answered < answers) {
+        assert_true(once_wait(gateway, 1000) >= 0);
+    }
+}
+
+/* Every key is new and must be granted. */
+static void begin_many(once_t *gateway, const char *name, int many)
+{
+    tally_t tally = {0};
+
+    for (int i = 0; i < many; i++) {
+        char key[64];
+        snprintf(key, sizeof(key), "%s-%d", name, i);
+        begin(gateway, key, &tally);
+    }
+    await(gateway, &tally, many);
+    assert_int_equal(tally.granted, many);
+}
+
+static int connections(void)
+{
+    return atoi(sql_one(owner, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'gateway'"));
+}
+
+static void much_takes_a_second_connection(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "");
+
+    for (int i = 0; connections() < 2; i++) { /* at first it is on its way */
+        char name[32];
+        snprintf(name, sizeof(name), "much-%d", i);
+        assert_true(i < 200);
+        begin_many(gateway, name, MANY);
+    }
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
+/* What a session has when a record is inserted: how many statements are prepared. */
+static void note_sessions(void)
+{
+    sql_run(owner, "CREATE TABLE seen (prepared bigint, key text); GRANT ALL ON seen TO PUBLIC; "
+                   "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                   "INSERT INTO public.seen SELECT count(*), convert_from(NEW.key, 'UTF8') FROM "
+                   "pg_prepared_statements; "
+                   "IF NEW.key = 'forget' THEN DEALLOCATE ALL; END IF; RETURN NEW; END $$; "
+                   "CREATE TRIGGER note BEFORE INSERT ON once.keys FOR EACH ROW EXECUTE FUNCTION "
+                   "note()");
+}
+
+static void forget_sessions(void)
+{
+    sql_run(owner, "DROP TRIGGER note ON once.keys; DROP FUNCTION note; DROP TABLE seen");
+}
+
+static const char *prepared_for(const char *key)
+{
+    return sql_one(owner, "SELECT prepared > 0 FROM seen WHERE key = '%s'", key);
+}
+
+static void statements_are_prepared_where_the_session_is_ours(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "&connections=1");
+
+    note_sessions();
+    begin_many(gateway, "first", 1);
+    begin_many(gateway, "second", 1);
+    begin_many(gateway, "third", 1);
+    assert_string_equal(prepared_for("third-0"), "t");
+    forget_sessions();
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
+static void nothing_is_left_in_the_sessions_of_a_pool(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_POOL_URL", "");
+
+    note_sessions();
+    for (int i = 0; i < 10; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "pooled-%d", i);
+        begin_many(gateway, name, 1);
+    }
+    assert_string_equal(sql_one(owner, "SELECT count(*) || ' ' || max(prepared) FROM seen"),
+                        "10 0");
+    forget_sessions();
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
+static void a_session_that_forgot_is_noticed(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "&connections=1");
+    tally_t tally = {0};
+
+    note_sessions();
+    begin_many(gateway, "before-1", 1);
+    begin_many(gateway, "before-2", 1);
+    begin(gateway, "forget", &tally);
+    await(gateway, &tally, 1);
+    begin_many(gateway, "after-1", 8);
+    begin_many(gateway, "after-2", 8);
+    assert_string_equal(prepared_for("before-2-0"), "t");
+    assert_string_equal(prepared_for("after-2-0"), "f");
+    forget_sessions();
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static void signal_connections(int number)
+{
+    const char *text = sql_one(owner, "SELECT coalesce(string_agg(pid::text, ' '), '') FROM "
+                                      "pg_stat_activity WHERE usename = 'gateway'");
+    int process, len;
+
+    assert_true(sscanf(text, "%d", &process) == 1);
+    for (; sscanf(text, "%d%n", &process, &len) == 1; text += len) {
+        assert_int_equal(kill((pid_t)process, number), 0);
+    }
+}
+
+/* What comes while a batch is under way waits for its end, but not when that does not come. */
+static void a_connection_that_stalls_does_not_hold_others(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "");
+    tally_t stalled = {0}, others = {0};
+    double began;
+
+    begin_many(gateway, "stalls", 1);
+    signal_connections(SIGSTOP);
+    began = now_ms();
+    begin(gateway, "stalled", &stalled);
+    assert_true(once_wait(gateway, 0) >= 0);
+    begin(gateway, "beside it", &others);
+    await(gateway, &others, 1);
+    signal_connections(SIGCONT);
+    assert_int_equal(others.granted, 1);
+    assert_true(now_ms() - began < 3000); /* the stalled one is given up after 5 s */
+    await(gateway, &stalled, 1);
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
+static int set_up(void **state)
+{
+    owner = sql_connect(NULL);
+    sql_open_store(owner);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    PQfinish(owner);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(much_takes_a_second_connection),
+        cmocka_unit_test(statements_are_prepared_where_the_session_is_ours),
+        cmocka_unit_test(a_session_that_forgot_is_noticed),
+        cmocka_unit_test(a_connection_that_stalls_does_not_hold_others),
+        cmocka_unit_test(
+            nothing_is_left_in_the_sessions_of_a_pool), /* last: the pool keeps its connections */
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
