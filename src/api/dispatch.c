@@ -33,7 +33,7 @@ int once__dispatch_locked(once_t *once)
         once->asks_to_close = 0;
         once__begin_close_all(once);
     }
-    for (int turn = 0; turn < TURNS_MAX && busy; turn++) {
+    for (int turn = 0; turn < TURNS_MAX && busy && !once__loop_paused(once->loop); turn++) {
         busy = once__loop_run(once->loop);
         busy |= once->store->vt->dispatch(once->store) > 0;
         tell_shutdown(once);

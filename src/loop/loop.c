@@ -24,6 +24,7 @@ struct once__loop {
     int inside;         /* between enter and leave */
     int woken;          /* queued work was announced */
     int wake_written;   /* the eventfd is readable */
+    int paused;         /* what is left waits for the next dispatch */
     uint64_t armed_due; /* what the timerfd is set to; UINT64_MAX: not set */
 };
 
@@ -144,6 +145,17 @@ void once__loop_wake(once__loop_t *loop)
     }
 }
 
+void once__loop_pause(once__loop_t *loop)
+{
+    loop->paused = 1;
+    once__loop_wake(loop);
+}
+
+int once__loop_paused(const once__loop_t *loop)
+{
+    return loop->paused;
+}
+
 /* The timerfd follows the first timer. Set late, on leaving, because most timers are stopped again before they fire. */
 static void arm(once__loop_t *loop)
 {
@@ -166,6 +178,7 @@ void once__loop_enter(once__loop_t *loop)
 {
     assert(!loop->inside);
     loop->inside = 1;
+    loop->paused = 0;
 }
 
 void once__loop_leave(once__loop_t *loop)

@@ -40,6 +40,24 @@ static void a_wake_up_is_seen_outside_and_drained(void **state)
     once__loop_free(loop);
 }
 
+static void a_pause_lasts_until_the_next_dispatch(void **state)
+{
+    once__loop_t *loop = make_loop();
+
+    once__loop_enter(loop);
+    assert_false(once__loop_paused(loop));
+    once__loop_pause(loop);
+    assert_true(once__loop_paused(loop));
+    once__loop_leave(loop);
+    assert_true(is_readable(loop, 0));
+    once__loop_enter(loop);
+    assert_false(once__loop_paused(loop));
+    assert_int_equal(once__loop_run(loop), 1);
+    once__loop_leave(loop);
+    assert_false(is_readable(loop, 0));
+    once__loop_free(loop);
+}
+
 static unsigned fired;
 
 static void count(once__timer_t *timer)
@@ -117,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wake_up_is_seen_outside_and_drained),
+        cmocka_unit_test(a_pause_lasts_until_the_next_dispatch),
         cmocka_unit_test(a_timer_makes_the_descriptor_readable),
         cmocka_unit_test(a_source_is_heard_until_it_is_removed),
         cmocka_unit_test(the_real_world_has_time_and_randomness),
