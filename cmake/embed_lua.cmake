@@ -1,14 +1,15 @@
 # Writes a C file that holds the Lua scripts of the redis store: cmake -DROOT=DIR -DOUT=FILE.c -P embed_lua.cmake
-# A script is made of parts. What ends or keeps a claim also runs when Redis is out of memory (allow-oom): only new claims are
-# refused then.
-set(claim_parts begin first common claim answer)
-set(reap_parts begin read common reap)
-set(purge_parts begin read common purge answer)
-foreach(name complete release settle_completed settle_failed)
-  set(${name}_parts begin read common write ${name} finish answer)
+# A script is made of parts. There are many claims and completions: their scripts decide several in one call. What ends or keeps
+# a claim also runs when Redis is out of memory (allow-oom): only new claims are refused then.
+set(claim_parts begin each first common claim answer all)
+set(complete_parts begin each read common write complete finish answer all)
+set(reap_parts begin one read common reap)
+set(purge_parts begin one read common purge answer)
+foreach(name release settle_completed settle_failed)
+  set(${name}_parts begin one read common write ${name} finish answer)
 endforeach()
 foreach(name doubt renew)
-  set(${name}_parts begin read common write ${name} mark answer)
+  set(${name}_parts begin one read common write ${name} mark answer)
 endforeach()
 set(get_parts get)
 set(swap_parts swap)

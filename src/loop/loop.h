@@ -28,7 +28,7 @@ void once__loop_wake(once__loop_t *loop);
 /* Fires what is due: ready descriptors and timers. Never waits. Returns whether there was a wake-up or an event. */
 int once__loop_run(once__loop_t *loop);
 
-/* The same, but the host comes first: the dispatch that runs ends, the next one goes on. */
+/* A wake-up after which the host comes first: the dispatch that runs ends, and the next one goes on. */
 void once__loop_pause(once__loop_t *loop);
 int once__loop_paused(const once__loop_t *loop); /* was that asked for since it was entered? */
 

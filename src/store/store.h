@@ -3,7 +3,7 @@
  *
  * Rules of the vtable, kept by every store and relied on by the api layer:
  *  - submit never blocks and never calls `done`; it queues the operation and wakes the loop. Operations that are submitted in
- *    one turn travel together.
+ *    one turn travel together; those of a long turn may begin to before it ends.
  *  - `done` is called exactly once for every submit, from the store's dispatch (or from close, with ONCE_E_CLOSED).
  *  - every record event is decided by once__step (or its mirror), in one atomic step; two claims never both get run.
  *  - ONCE_E_NOREPLY: the operation may have been applied. ONCE_E_UNAVAILABLE, ONCE_E_FULL: it was not.

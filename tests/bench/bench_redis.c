@@ -38,7 +38,7 @@ static double pairs_per_second(asking_t *asking, double *cpu)
 
 /*
  * Arguments of the scripts as a shell can pass them, without a zero byte: the record that a claim leaves, with a key of 21 bytes
- * and a ttl beyond all bounds, and what a completion of it says.
+ * and times beyond all bounds, and what a completion of it says.
  */
 static char claimed[133 + 21 + 1], written[33 + 1], payload[BODY + 70 + 1];
 
@@ -65,8 +65,7 @@ static void prefill(unsigned count)
 
     once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
     for (unsigned i = 0; i < count; i++) {
-        (void)redisAppendCommand(raw,
-                                 "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 %s 30000 0",
+        (void)redisAppendCommand(raw, "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 %s",
                                  sha, i, claimed);
         if (i % 500 == 499 || i + 1 == count) {
             for (unsigned n = 0; n <= i % 500; n++) {
@@ -98,7 +97,7 @@ static void check_completion(const char *sha)
 
 static double run_benchmark(const char *command)
 {
-    char line[4096], last[256] = "";
+    char line[4096], last[4096] = "";
     double rate = 0;
     FILE *out;
 
@@ -124,8 +123,8 @@ static double benchmark_pairs_per_second(unsigned round)
     freeReplyObject(redisCommand(raw, "FLUSHALL"));
     once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
     (void)snprintf(command, sizeof(command),
-                   "EVALSHA %s 1 bench:claimed:%u:__rand_int__:01234567890123456 %s 30000 0", sha,
-                   round, claimed);
+                   "EVALSHA %s 1 bench:claimed:%u:__rand_int__:01234567890123456 %s", sha, round,
+                   claimed);
     claims = run_benchmark(command);
     freeReplyObject(redisCommand(raw, "FLUSHALL"));
     prefill(PAIRS);

@@ -10,6 +10,7 @@
 
 #include <once/once.h>
 
+#include "core/bytes.h"
 #include "raw.h"
 
 static once_t *open_with(const char *options)
@@ -164,6 +165,40 @@ static void missing_replicas_are_missed(void **state)
     (void)once_close(once, 2000);
 }
 
+static int is_done;
+
+static void done(once__op_t *op)
+{
+    is_done = 1;
+}
+
+/* Redis waits for what was written: so who asks again causes a write, although nothing changes. */
+static void an_answer_that_is_repeated_waits_for_replicas_too(void **state)
+{
+    raw_store_t store = raw_open("?prefix=repeated:&wait=1&wait_timeout=50ms");
+    redisContext *raw = raw_connect();
+    once__op_t op = {.kind = ONCE__OP_EVENT, .done = done, .key = "k", .key_len = 1};
+    redisReply *stats;
+
+    op.event.kind = ONCE__CLAIM;
+    op.event.lease_ms = op.event.ttl_ms = 60000;
+    op.event.fingerprint_count = 1;
+    freeReplyObject(raw_call(raw, "CONFIG RESETSTAT"));
+    for (int i = 0; i < 2; i++) {
+        is_done = 0;
+        store.store->vt->submit(store.store, &op);
+        while (!is_done) {
+            raw_turn(&store);
+        }
+        assert_int_equal(op.error, ONCE_E_NOREPLY); /* there are no replicas */
+        stats = raw_call(raw, "INFO commandstats");
+        assert_int_equal(strstr(stats->str, "cmdstat_setrange:") != NULL, i == 1);
+        freeReplyObject(stats);
+    }
+    raw_close(&store);
+    redisFree(raw);
+}
+
 static void what_is_no_record_is_corrupt(void **state)
 {
     raw_store_t raw_store = raw_open("?prefix=once:");
@@ -185,6 +220,134 @@ static void what_is_no_record_is_corrupt(void **state)
     freeReplyObject(raw_call(raw, "DEL %s", key));
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     raw_close(&raw_store);
+    redisFree(raw);
+}
+
+/* ------------------------------------------------------------------------------------------ several of one turn */
+
+#define TOGETHER 20
+
+typedef struct asked {
+    int is_done, error;
+    once_claim_t *claim;
+} asked_t;
+
+static void answered(once_t *once, once_answer_t *answer, void *data)
+{
+    asked_t *asked = data;
+
+    asked->is_done = 1;
+    asked->error = once_answer_error(answer);
+    asked->claim = once_answer_take_claim(answer);
+}
+
+static void await(once_t *once, asked_t *asked, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        while (!asked[i].is_done) {
+            assert_true(once_wait(once, 1000) >= 0);
+        }
+        asked[i].is_done = 0;
+    }
+}
+
+/* The Redis key of the only record with this prefix becomes that of a list. */
+static void spoil(redisContext *raw, const char *prefix)
+{
+    redisReply *keys = raw_call(raw, "KEYS %s???????????????????????????????????????????", prefix);
+
+    assert_int_equal(keys->elements, 1);
+    freeReplyObject(raw_call(raw, "DEL %s", keys->element[0]->str));
+    freeReplyObject(raw_call(raw, "LPUSH %s rubbish", keys->element[0]->str));
+    freeReplyObject(keys);
+}
+
+/* What share a call share nothing else. */
+static void one_that_is_refused_does_not_harm_the_others(void **state)
+{
+    redisContext *raw = raw_connect();
+    once_t *once = open_with("prefix=together:");
+    once_response_t response = ONCE_RESPONSE_INIT;
+    static asked_t asked[TOGETHER];
+    once_claim_t *claim = NULL;
+
+    assert_int_equal(ask(once, "5", &claim), ONCE_RUN);
+    spoil(raw, "together:");
+    for (unsigned i = 0; i < TOGETHER; i++) {
+        once_ask_t question = ONCE_ASK_INIT;
+        char key[8];
+        question.key.data = key;
+        question.key.len = (size_t)snprintf(key, sizeof(key), "%u", i);
+        assert_int_equal(once_begin(once, &question, answered, &asked[i]), ONCE_OK);
+    }
+    await(once, asked, TOGETHER);
+    for (unsigned i = 0; i < TOGETHER; i++) {
+        assert_int_equal(asked[i].error, i == 5 ? ONCE_E_CORRUPT : ONCE_OK);
+        assert_int_equal(asked[i].claim != NULL, i != 5);
+    }
+    asked[5].claim = claim;
+    for (unsigned i = 0; i < TOGETHER; i++) {
+        assert_int_equal(once_complete(asked[i].claim, &response, answered, &asked[i]), ONCE_OK);
+    }
+    await(once, asked, TOGETHER);
+    for (unsigned i = 0; i < TOGETHER; i++) {
+        char key[8];
+        assert_int_equal(asked[i].error, i == 5 ? ONCE_E_CORRUPT : ONCE_OK);
+        (void)snprintf(key, sizeof(key), "%u", i);
+        assert_int_equal(ask(once, key, NULL), i == 5 ? ONCE_E_CORRUPT : ONCE_REPLAY);
+    }
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    redisFree(raw);
+}
+
+/* The time of the last change, of the only record that there is besides that of `but`. */
+static uint64_t changed_besides(redisContext *raw, const char *but)
+{
+    redisReply *keys = raw_call(raw, "KEYS times:???????????????????????????????????????????");
+    redisReply *bytes;
+    uint64_t changed;
+
+    assert_int_equal(keys->elements, 2);
+    bytes = raw_call(raw, "GETRANGE %s 40 47",
+                     keys->element[strcmp(keys->element[0]->str, but) == 0]->str);
+    assert_int_equal(bytes->len, 8);
+    changed = once__get64((const uint8_t *)bytes->str);
+    freeReplyObject(bytes);
+    freeReplyObject(keys);
+    return changed;
+}
+
+/* A record that a clock ahead of its time has changed counts by that time; what is decided after it in the same call does not. */
+static void each_record_has_its_own_time(void **state)
+{
+    redisContext *raw = raw_connect();
+    once_t *once = open_with("prefix=times:");
+    redisReply *keys, *bytes;
+    static asked_t asked[2];
+    uint8_t ahead[8];
+    uint64_t changed;
+
+    assert_int_equal(ask(once, "0", NULL), ONCE_RUN);
+    keys = raw_call(raw, "KEYS times:???????????????????????????????????????????");
+    bytes = raw_call(raw, "GETRANGE %s 40 47", keys->element[0]->str);
+    changed = once__get64((const uint8_t *)bytes->str);
+    once__put64(ahead, changed + 3600000);
+    freeReplyObject(
+        raw_call(raw, "SETRANGE %s 40 %b", keys->element[0]->str, ahead, sizeof(ahead)));
+    for (unsigned i = 0; i < 2; i++) {
+        once_ask_t question = ONCE_ASK_INIT;
+        question.key.data = i == 0 ? "0" : "1";
+        question.key.len = 1;
+        assert_int_equal(once_begin(once, &question, answered, &asked[i]), ONCE_OK);
+    }
+    await(once, asked, 2);
+    assert_in_range(changed_besides(raw, keys->element[0]->str), changed, changed + 1800000);
+    for (unsigned i = 0; i < 2; i++) {
+        once_claim_drop(asked[i].claim);
+    }
+    freeReplyObject(bytes);
+    freeReplyObject(keys);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
 }
 
@@ -216,6 +379,9 @@ int main(void)
         cmocka_unit_test(few_rights_are_enough),
         cmocka_unit_test(missing_replicas_are_missed),
         cmocka_unit_test(what_is_no_record_is_corrupt),
+        cmocka_unit_test(an_answer_that_is_repeated_waits_for_replicas_too),
+        cmocka_unit_test(one_that_is_refused_does_not_harm_the_others),
+        cmocka_unit_test(each_record_has_its_own_time),
         cmocka_unit_test(pending_never_expires_in_redis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -172,6 +172,66 @@ static void no_such_answer_grants_anything(void **state)
     }
 }
 
+/* Two claims share a call; the reply that it gets, what the first is told, and what the second is. */
+static struct {
+    reply_t first;
+    int second;
+} shared[] = {
+    {{"*2\r\n:5\r\n-WRONGTYPE no string\r\n", ONCE_OK}, ONCE_E_CORRUPT},
+    {{"*2\r\n-OOM command not allowed\r\n-WRONGTYPE no string\r\n", ONCE_E_FULL}, ONCE_E_CORRUPT},
+    {{"*2\r\n*3\r\n:-1\r\n:5\r\n$0\r\n\r\n:5\r\n", ONCE_E_CORRUPT}, ONCE_OK},
+    {{"*2\r\n:5\r\n:0\r\n", ONCE_OK}, ONCE_E_UNAVAILABLE},
+    {{"*1\r\n:5\r\n", ONCE_E_UNAVAILABLE}, ONCE_E_UNAVAILABLE}, /* fewer than were asked */
+    {{"*3\r\n:5\r\n:5\r\n:5\r\n", ONCE_E_UNAVAILABLE}, ONCE_E_UNAVAILABLE}, /* more */
+    {{"*3\r\n:1\r\n:5\r\n$0\r\n\r\n", ONCE_E_UNAVAILABLE}, ONCE_E_UNAVAILABLE},
+    {{"*0\r\n", ONCE_E_UNAVAILABLE}, ONCE_E_UNAVAILABLE},
+    {{"$2\r\nab\r\n", ONCE_E_UNAVAILABLE}, ONCE_E_UNAVAILABLE},
+    {{"-ERR\r\n", ONCE_E_IO}, ONCE_E_IO},
+    {{"-NOPERM no\r\n", ONCE_E_CONFIG}, ONCE_E_CONFIG},
+};
+
+#define SHARED (sizeof(shared) / sizeof(shared[0]))
+
+static int answer_two_claims(int fd, const fake_command_t *command, void *data)
+{
+    int code = fake_polite(fd, command, fake_info);
+
+    if (code <= 0) {
+        return code;
+    }
+    /* One by itself is asked again, or given back. */
+    return strcmp(command->argv[2], "2") == 0 ? fake_say(fd, ((const reply_t *)data)->text)
+                                              : fake_say(fd, "+OK\r\n");
+}
+
+static void each_of_two_has_its_own_answer(void **state)
+{
+    static asked_t asked[SHARED * 2];
+    fake_t *fakes[SHARED];
+
+    for (size_t i = 0; i < SHARED; i++) {
+        once_ask_t question = ONCE_ASK_INIT;
+        fakes[i] = fake_start(answer_two_claims, &shared[i].first);
+        /* What waited for the secrets goes newest first. */
+        ask(&asked[2 * i + 1], "redis", fake_port(fakes[i]), SHORT);
+        asked[2 * i] = (asked_t){.once = asked[2 * i + 1].once};
+        question.key.data = "other";
+        question.key.len = 5;
+        assert_int_equal(once_begin(asked[2 * i].once, &question, answered, &asked[2 * i]),
+                         ONCE_OK);
+    }
+    wait_for(asked, SHARED * 2);
+    for (size_t i = 0; i < SHARED; i++) {
+        if (asked[2 * i].error != shared[i].first.error ||
+            asked[2 * i + 1].error != shared[i].second) {
+            fail_msg("\"%.40s\": %s and %s", shared[i].first.text,
+                     once_error_name(asked[2 * i].error), once_error_name(asked[2 * i + 1].error));
+        }
+        (void)once_close(asked[2 * i].once, 0);
+        fake_stop(fakes[i]);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------------- hostile greetings */
 
 typedef struct greeting {
@@ -569,6 +629,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_such_answer_grants_anything),
+        cmocka_unit_test(each_of_two_has_its_own_answer),
         cmocka_unit_test(a_bad_greeting_is_told),
         cmocka_unit_test(a_bad_listing_counts_nothing),
         cmocka_unit_test(the_next_sentinel_is_asked),

@@ -11,9 +11,13 @@
 #define TIME_MAX         ((uint64_t)1 << 50) /* Lua counts in doubles; sums of these are exact */
 #define FINGERPRINT_SIZE 37
 #define WRITE_SIZE       33
+#define GROUPED_MAX                                                                                \
+    16384 /* a larger payload goes alone: others need not wait for it, nor share its fate */
 
-/* Where things are in a record after its envelope (docs/format.md). */
+/* Where things are in a record (docs/format.md). */
 enum {
+    AT_LEASE_UNTIL = 32,
+    AT_CHANGED = 40,
     AT_SECRET = 64,
     AT_MODE = 68,
     AT_KIND = 69,
@@ -55,9 +59,8 @@ void once__redis_add_number(once__redis_command_t *command, uint64_t number)
     once__redis_add_text(command, text);
 }
 
-void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,
-                            const once__redis_shas_t shas, int text, const char *key,
-                            size_t key_len)
+static void add_script_name(once__redis_command_t *command, once__redis_script_t script,
+                            const once__redis_shas_t shas, int text)
 {
     if (text) {
         once__redis_add_text(command, "EVAL");
@@ -66,6 +69,13 @@ void once__redis_add_script(once__redis_command_t *command, once__redis_script_t
         once__redis_add_text(command, "EVALSHA");
         once__redis_add(command, shas[script], ONCE__REDIS_SHA_SIZE - 1);
     }
+}
+
+void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,
+                            const once__redis_shas_t shas, int text, const char *key,
+                            size_t key_len)
+{
+    add_script_name(command, script, shas, text);
     once__redis_add_text(command, "1");
     once__redis_add(command, key, key_len);
 }
@@ -133,8 +143,8 @@ static once__head_t first_head(const once__op_t *op, uint64_t now)
     return step.next;
 }
 
-/* The record as a first claim leaves it; the script fills in the times. */
-static void add_record(once__redis_command_t *command, const once__op_t *op)
+/* The record as a first claim leaves it; the script fills in the times, and finds other things in their places. */
+static void add_record(once__redis_command_t *command, const once__op_t *op, int waits)
 {
     once__record_t record = {.head = first_head(op, 0), .key = op->key, .key_len = op->key_len};
     size_t size = once__record_size(&record);
@@ -142,6 +152,8 @@ static void add_record(once__redis_command_t *command, const once__op_t *op)
 
     memcpy(record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
     once__record_encode(&record, bytes);
+    once__put64(bytes + AT_LEASE_UNTIL, shorter(op->event.lease_ms));
+    once__put64(bytes + AT_CHANGED, waits ? 1 : 0);
     once__redis_add(command, bytes, size);
 }
 
@@ -151,17 +163,18 @@ static void add_claim(once__redis_command_t *command, const once__op_t *op, int 
     size_t others = event->fingerprint_count > 1 ? event->fingerprint_count - 1u : 0;
     uint8_t *bytes;
 
-    add_record(command, op);
-    once__redis_add_number(command, shorter(event->lease_ms));
-    bytes = room(command, 1 + others * FINGERPRINT_SIZE);
-    bytes[0] = waits ? '1' : '0';
+    add_record(command, op, waits);
+    if (others == 0) {
+        return;
+    }
+    bytes = room(command, others * FINGERPRINT_SIZE);
     for (size_t i = 0; i < others; i++) {
-        uint8_t *to = bytes + 1 + i * FINGERPRINT_SIZE;
+        uint8_t *to = bytes + i * FINGERPRINT_SIZE;
         once__put32(to, event->fingerprints[i + 1].secret);
         to[4] = event->fingerprints[i + 1].mode;
         memcpy(to + 5, event->fingerprints[i + 1].mac, sizeof(event->fingerprints[i + 1].mac));
     }
-    once__redis_add(command, bytes, 1 + others * FINGERPRINT_SIZE);
+    once__redis_add(command, bytes, others * FINGERPRINT_SIZE);
 }
 
 /* What write.lua unpacks. */
@@ -191,21 +204,42 @@ void once__redis_add_schema(once__redis_command_t *command)
     once__redis_add(command, schema, sizeof(schema));
 }
 
-void once__redis_command_of(once__redis_command_t *command, const once__op_t *op, const char *key,
-                            size_t key_len, const once__redis_settings_t *settings,
-                            const once__redis_shas_t shas, int text)
+int once__redis_is_groupable(const once__op_t *op)
 {
-    command->argc = 0;
-    command->used = 0;
-    once__redis_add_script(command, script_of(op), shas, text, key, key_len);
+    if (op->kind != ONCE__OP_EVENT) {
+        return 0;
+    }
+    return (op->event.kind == ONCE__CLAIM && op->event.fingerprint_count <= 1) ||
+           (op->event.kind == ONCE__COMPLETE && op->payload.len <= GROUPED_MAX);
+}
+
+static void add_arguments(once__redis_command_t *command, const once__op_t *op, int waits)
+{
     if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM) {
-        add_claim(command, op, settings->wait > 0);
+        add_claim(command, op, waits);
     } else if (op->kind == ONCE__OP_EVENT) {
-        add_write(command, op, settings->wait > 0);
+        add_write(command, op, waits);
     } else if (op->kind != ONCE__OP_GET) {
         /* Secrets. Who comes first brings them, the others are told what is there. */
         once__redis_add_text(command, op->kind == ONCE__OP_SECRETS_SWAP ? op->secrets_old : "");
         once__redis_add_text(command, op->secrets_new);
+    }
+}
+
+void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
+                            const once__redis_settings_t *settings, const once__redis_shas_t shas,
+                            int text)
+{
+    command->argc = 0;
+    command->used = 0;
+    add_script_name(command, script_of(ops[0]), shas, text);
+    once__redis_add_number(command, count);
+    for (unsigned i = 0; i < count; i++) {
+        char *key = room(command, ONCE__REDIS_KEY_SIZE);
+        once__redis_add(command, key, once__redis_key(settings, ops[i], key));
+    }
+    for (unsigned i = 0; i < count; i++) {
+        add_arguments(command, ops[i], settings->wait > 0);
     }
 }
 

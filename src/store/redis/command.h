@@ -10,10 +10,11 @@
 #include "store/redis/settings.h"
 #include "store/store.h"
 
-#define ONCE__REDIS_ARGS_MAX  16
+#define ONCE__REDIS_GROUP_MAX 16 /* operations in one call of a script */
+#define ONCE__REDIS_ARGS_MAX  (3 + 3 * ONCE__REDIS_GROUP_MAX)
 #define ONCE__REDIS_NAME_LEN  43 /* a record id in base64url */
 #define ONCE__REDIS_KEY_SIZE  (ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
-#define ONCE__REDIS_TEXTS_MAX 1024
+#define ONCE__REDIS_TEXTS_MAX (1024 + 544 * ONCE__REDIS_GROUP_MAX)
 
 /* The arguments of one command. `texts` holds those that had to be written. */
 typedef struct once__redis_command {
@@ -40,10 +41,13 @@ size_t once__redis_record_key(const once__redis_settings_t *settings, const uint
 /* Whether one command is all that it takes: not so with scan, stats and reap. */
 int once__redis_is_simple(const once__op_t *op);
 
-/* The command for a simple operation. `text`: the script goes along, because Redis does not know it. */
-void once__redis_command_of(once__redis_command_t *command, const once__op_t *op, const char *key,
-                            size_t key_len, const once__redis_settings_t *settings,
-                            const once__redis_shas_t shas, int text);
+/* Whether it can share a call of its script with others of its kind. Where keys have slots, none can. */
+int once__redis_is_groupable(const once__op_t *op);
+
+/* The command for a simple operation, or for several that can share it. `text`: the script goes along, Redis does not know it. */
+void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
+                            const once__redis_settings_t *settings, const once__redis_shas_t shas,
+                            int text);
 
 /* Begins a call of a script with one key. */
 void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,

@@ -13,6 +13,12 @@
 
 typedef struct once__redis once__redis_t;
 typedef struct once__redis_batch once__redis_batch_t;
+typedef struct once__redis_request once__redis_request_t;
+
+/* Requests of this turn that more of their kind are put to. */
+typedef struct once__redis_groups {
+    once__redis_request_t *completions, *claims;
+} once__redis_groups_t;
 
 /* A server. */
 typedef struct once__redis_node {
@@ -43,6 +49,7 @@ struct once__redis {
     once__redis_shared_t shared;
     once__redis_shas_t shas;
     once__oplist_t queue, answers;
+    unsigned collected; /* submitted since the queue was last empty */
     int is_closing;
 
     once__redis_node_t *nodes[ONCE__REDIS_NODES_MAX];
@@ -67,13 +74,19 @@ struct once__redis {
     uint64_t pass_number;
 };
 
-/* redis.c */
+/* request.c */
 void once__redis_answer(once__redis_t *redis, once__op_t *op, int error);
+void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error); /* it was not sent */
+/* Collects a simple operation, or puts it to those of its kind. */
+void once__redis_send(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
+                      once__redis_groups_t *groups);
+void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups);
+void once__redis_flush(once__redis_t *redis); /* sends what was collected */
 int once__redis_ask(once__redis_node_t *node, once__redis_call_t *call,
                     const once__redis_command_t *command); /* 0, or -1: out of memory */
 
-/* nodes.c: where to send what is about this key. NULL: `*code` is why not, or ONCE_OK: it must wait. */
-once__redis_node_t *once__redis_route(once__redis_t *redis, const char *key, size_t len, int *code);
+/* nodes.c: where to send a simple operation. NULL: `*code` is why not, or ONCE_OK: it must wait. */
+once__redis_node_t *once__redis_route(once__redis_t *redis, const once__op_t *op, int *code);
 /* Server number `i` of those that hold records; NULL and ONCE_E_NOT_FOUND: there are no more. Otherwise as above. */
 once__redis_node_t *once__redis_holder(once__redis_t *redis, unsigned i, int *code);
 /* NULL: out of memory, or too many. */

@@ -1,8 +1,7 @@
 /*
  * One connection to one server, and the calls that are under way on it.
  *
- * Calls are answered in order. What is sent in one turn of the loop is collected and goes out in one write
- * (once__redis_link_flush).
+ * Calls are answered in order. What is sent is collected and goes out in one write (once__redis_link_flush).
  * A connection that was made is greeted before anybody else may use it: who we are, which database, and whether the server is
  * one that records can be given to.
  */

@@ -74,9 +74,11 @@ static once__redis_node_t *master(once__redis_t *redis, int *code)
     return NULL;
 }
 
-once__redis_node_t *once__redis_route(once__redis_t *redis, const char *key, size_t len, int *code)
+once__redis_node_t *once__redis_route(once__redis_t *redis, const once__op_t *op, int *code)
 {
     if (redis->settings.mode == ONCE__REDIS_CLUSTER) {
+        char key[ONCE__REDIS_KEY_SIZE];
+        size_t len = once__redis_key(&redis->settings, op, key);
         return once__redis_cluster_route(redis, once__redis_slot(key, len), code);
     }
     return master(redis, code);

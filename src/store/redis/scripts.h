@@ -1,5 +1,5 @@
 /*
- * The Lua scripts of the redis store: one per operation. Their text is in lua/, and goes into the library at build time.
+ * The Lua scripts of the redis store: one per kind of operation. Their text is in lua/, and goes into the library at build time.
  */
 #ifndef ONCE_STORE_REDIS_SCRIPTS_H
 #define ONCE_STORE_REDIS_SCRIPTS_H

@@ -1,16 +1,17 @@
-local id, lease, waits = sub(asked, 17, 32), tonumber(ARGV[2]), byte(ARGV[3]) == 49
+local id = sub(said, 17, 32)
+waits = waits == 1
 if not r then
   -- It was there and is over.
-  redis.call('SET', key, pack('<c32I8I8I8I8', asked, now + lease, now, 0, now) .. sub(asked, 65))
+  redis.call('SET', key, pack('<c32I8I8I8I8', said, now + lease, now, 0, now) .. sub(said, 65))
   return now
 end
 local print = sub(r, 65, 69) .. sub(r, 73, 104)
-local same = print == sub(asked, 65, 69) .. sub(asked, 73, 104)
-for i = 2, #ARGV[3], 37 do
-  if sub(ARGV[3], i, i + 36) == print then same = true end
+local same = print == sub(said, 65, 69) .. sub(said, 73, 104)
+for i = 1, more and #more or 0, 37 do
+  if sub(more, i, i + 36) == print then same = true end
 end
 local mine, live = claim == id, now < lease_until
-local stricter, taint = byte(asked, 4), state == 1 or state == 4
+local stricter, taint = byte(said, 4), state == 1 or state == 4
 if recover > stricter then stricter = recover end
 if schema > newest then
   outcome = 3
@@ -41,9 +42,9 @@ if not outcome then
   -- Granted again: the next epoch, without payload. The fingerprint, the scope and the key stay.
   flags = flags - flags % 2
   if taint and flags % 4 < 2 then flags = flags + 2 end
-  local lease_stored = unpack('<I4', asked, 13)
+  local lease_stored = unpack('<I4', said, 13)
   local head = pack(envelope, 79, schema, 1, stricter, flags, epoch + 1, lease_stored, id, now + lease, now, 0, created)
-    .. sub(r, 65, 69) .. '\0\0\0' .. sub(r, 73, 120) .. sub(asked, 121, 128)
+    .. sub(r, 65, 69) .. '\0\0\0' .. sub(r, 73, 120) .. sub(said, 121, 128)
   redis.call('SET', key, head .. '\0\0\0\0' .. sub(r, 133, 133 + byte(r, 133)))
   return head
 end

@@ -1,6 +1,6 @@
 -- Another state, with this payload.
 if to then
-  local payload, ttl = ARGV[2], (unpack('<I8', r, 121))
+  local payload, ttl = more, (unpack('<I8', r, 121))
   if to == 4 then
     flags = flags - flags % 2
     if now < lease_until then lease_until = now end

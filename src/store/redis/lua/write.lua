@@ -1,6 +1,6 @@
--- Events of a holder, and settling. ARGV: 1 flags (1: replicas are waited for, 2: force), schema, payload's kind and status, epoch,
--- claim id, lease or ttl (0: the record's); 2 the payload. The event sets `to`, the state that comes of it, or `outcome`.
-local options, _, kind, status, his_epoch, his_claim, ms = unpack('<BBBI2I4c16I8', ARGV[1])
+-- Events of a holder, and settling. `said`: flags (1: replicas are waited for, 2: force), schema, payload's kind and status, epoch,
+-- claim id, lease or ttl (0: the record's). `more`: the payload. The event sets `to`, the state that comes of it, or `outcome`.
+local options, _, kind, status, his_epoch, his_claim, ms = unpack('<BBBI2I4c16I8', said)
 local waits, force = options % 2 == 1, options >= 2
 local newer = r and schema > newest
 local mine = r and claim == his_claim and epoch == his_epoch and not newer

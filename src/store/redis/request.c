@@ -1,0 +1,421 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis/inside.h"
+
+#define HOPS_MAX 8 /* redirections of one operation */
+
+/* An operation under way as a command, or several of one kind that share it. */
+struct once__redis_request {
+    once__redis_call_t call;
+    once__redis_t *redis;
+    once__redis_batch_t *batch;
+    int hops;
+    int is_guest; /* its slot is moving: it was sent where the slot will be, after ASKING */
+    unsigned count;
+    once__op_t *ops[];
+};
+
+typedef once__redis_request_t request_t;
+
+/* Events of one turn on one connection, which all wait until their replicas have them. */
+struct once__redis_batch {
+    once__redis_call_t call; /* WAIT */
+    once__redis_t *redis;
+    unsigned users;
+    int is_broken;
+    once__oplist_t held; /* answered, but not told yet */
+};
+
+static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text);
+
+/* ---------------------------------------------------------------------------------------------------------- answering */
+
+void once__redis_answer(once__redis_t *redis, once__op_t *op, int error)
+{
+    op->error = error;
+    once__oplist_add(&redis->answers, op);
+    once__loop_wake(redis->loop);
+}
+
+static void clear_answer(once__op_t *op)
+{
+    op->error = ONCE_OK;
+    op->outcome = ONCE_NO_OUTCOME;
+    op->now = 0;
+    op->record = NULL;
+    op->records = NULL;
+    op->count = 0;
+    memset(&op->head, 0, sizeof(op->head));
+}
+
+void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error)
+{
+    clear_answer(op);
+    once__redis_answer(redis, op, error);
+}
+
+/* Applied, but not where it must be: as good as not answered. */
+static void take_back(once__op_t *op)
+{
+    free(op->record);
+    clear_answer(op);
+}
+
+/* ---------------------------------------------------------------------------------------------- waiting for replicas */
+
+static void leave_batch(once__redis_batch_t *batch)
+{
+    if (--batch->users == 0) {
+        free(batch);
+    }
+}
+
+static void end_batch(once__redis_batch_t *batch, int is_replicated)
+{
+    once__op_t *op = batch->held.first;
+
+    once__oplist_init(&batch->held);
+    batch->is_broken = !is_replicated;
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        if (!is_replicated) {
+            take_back(op);
+        }
+        once__redis_answer(batch->redis, op, is_replicated ? op->error : ONCE_E_NOREPLY);
+        op = next;
+    }
+    leave_batch(batch);
+}
+
+static void waited(once__redis_call_t *call, const redisReply *reply)
+{
+    once__redis_batch_t *batch =
+        (once__redis_batch_t *)(void *)((char *)call - offsetof(once__redis_batch_t, call));
+
+    end_batch(batch, reply != NULL && reply->type == REDIS_REPLY_INTEGER &&
+                         reply->integer >= (long long)batch->redis->settings.wait);
+}
+
+static once__redis_batch_t *join_batch(once__redis_t *redis, once__redis_node_t *node)
+{
+    if (node->batch == NULL) {
+        node->batch = calloc(1, sizeof(*node->batch));
+        if (node->batch == NULL) {
+            return NULL;
+        }
+        node->batch->redis = redis;
+        node->batch->users = 1;
+        once__oplist_init(&node->batch->held);
+    }
+    node->batch->users++;
+    return node->batch;
+}
+
+static void close_batch(once__redis_t *redis, once__redis_node_t *node)
+{
+    once__redis_batch_t *batch = node->batch;
+    once__redis_command_t command = {.argc = 0};
+
+    node->batch = NULL;
+    if (batch == NULL) {
+        return;
+    }
+    once__redis_add_text(&command, "WAIT");
+    once__redis_add_number(&command, redis->settings.wait);
+    once__redis_add_number(&command, redis->settings.wait_ms);
+    batch->call.done = waited;
+    if (once__redis_link_call(&node->link, &batch->call, command.argc, command.argv,
+                              command.lengths) != 0) {
+        end_batch(batch, 0);
+        once__redis_link_condemn(&node->link);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+
+int once__redis_ask(once__redis_node_t *node, once__redis_call_t *call,
+                    const once__redis_command_t *command)
+{
+    const char *argv[ONCE__REDIS_ARGS_MAX];
+
+    memcpy(argv, command->argv, (size_t)command->argc * sizeof(argv[0]));
+    if (once__redis_link_call(&node->link, call, command->argc, argv, command->lengths) != 0) {
+        return -1;
+    }
+    node->is_dirty = 1;
+    return 0;
+}
+
+static void tell(const request_t *request, once__op_t *op, int error)
+{
+    once__redis_batch_t *batch = request->batch;
+
+    if (batch != NULL && error == ONCE_OK && !batch->is_broken) {
+        op->error = ONCE_OK;
+        once__oplist_add(&batch->held, op);
+        return;
+    }
+    if (batch != NULL && error == ONCE_OK) {
+        take_back(op);
+        error = ONCE_E_NOREPLY;
+    }
+    once__redis_answer(request->redis, op, error);
+}
+
+static void free_request(request_t *request)
+{
+    if (request->batch != NULL) {
+        leave_batch(request->batch);
+    }
+    free(request);
+}
+
+static void finish(request_t *request, int error)
+{
+    for (unsigned i = 0; i < request->count; i++) {
+        tell(request, request->ops[i], error);
+    }
+    free_request(request);
+}
+
+/* The same operation, somewhere else or in another form: it does not belong to its batch any more. */
+static void send_again(request_t *request, once__redis_node_t *node, int text)
+{
+    once__redis_t *redis = request->redis;
+
+    if (request->batch != NULL) {
+        leave_batch(request->batch);
+        request->batch = NULL;
+    }
+    request->hops++;
+    send_op(redis, node, request, text);
+    once__loop_wake(redis->loop);
+}
+
+static void ignore(once__redis_call_t *call, const redisReply *reply)
+{
+    free(call);
+}
+
+static int say_asking(once__redis_node_t *node)
+{
+    once__redis_call_t *call = calloc(1, sizeof(*call));
+    once__redis_command_t command = {.argc = 0};
+
+    if (call == NULL) {
+        return -1;
+    }
+    call->done = ignore;
+    once__redis_add_text(&command, "ASKING");
+    if (once__redis_ask(node, call, &command) != 0) {
+        free(call);
+        return -1;
+    }
+    return 0;
+}
+
+/* The slot is elsewhere, or just moving there. */
+static void follow(request_t *request, const char *text)
+{
+    once__redis_t *redis = request->redis;
+    once__redis_node_t *node;
+
+    if (redis->settings.mode != ONCE__REDIS_CLUSTER) {
+        once__redis_link_complain(request->call.link, "is part of a cluster: redis+cluster://");
+        finish(request, ONCE_E_CONFIG);
+        return;
+    }
+    node = once__redis_redirect(redis, request->call.link, text);
+    redis->map_wanted |= node == NULL;
+    request->is_guest = strncmp(text, "ASK", 3) == 0;
+    if (node == NULL || request->hops >= HOPS_MAX || !once__redis_link_is_ready(&node->link) ||
+        (request->is_guest && say_asking(node) != 0)) {
+        finish(request, ONCE_E_UNAVAILABLE); /* certainly not applied: it comes again */
+        return;
+    }
+    send_again(request, node, 0);
+}
+
+/* The script is not known there: once more, with its text. */
+static void send_script(request_t *request)
+{
+    once__redis_node_t *node = (once__redis_node_t *)request->call.link;
+
+    if (request->hops >= HOPS_MAX || node->link.condemned ||
+        (request->is_guest && say_asking(node) != 0)) {
+        finish(request, ONCE_E_UNAVAILABLE);
+        return;
+    }
+    send_again(request, node, 1);
+}
+
+/* What an operation is told whose command, or part of one, was refused. */
+static int judge_error(const request_t *request, const char *text)
+{
+    once__redis_link_t *link = request->call.link;
+    int code = once__redis_error_of(text);
+
+    if (strncmp(text, "READONLY", 8) == 0 || strncmp(text, "MASTERDOWN", 10) == 0) {
+        once__redis_link_condemn(link); /* the master is another one by now */
+    } else if (strncmp(text, "CLUSTERDOWN", 11) == 0) {
+        request->redis->map_wanted = 1;
+    }
+    if (code == ONCE_E_CONFIG) {
+        once__redis_link_complain(link, text); /* somebody has to do something about it */
+    }
+    return code;
+}
+
+static void take_error(request_t *request, const char *text)
+{
+    if (strncmp(text, "NOSCRIPT", 8) == 0) {
+        send_script(request);
+        return;
+    }
+    if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0) {
+        follow(request, text);
+        return;
+    }
+    finish(request, judge_error(request, text));
+}
+
+static void take_answer(const request_t *request, once__op_t *op, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_ERROR) {
+        tell(request, op, judge_error(request, reply->str));
+        return;
+    }
+    if (once__redis_read(op, reply) != 0) {
+        /* Whatever it was that answered: what became of the operation is not known. */
+        take_back(op);
+        once__redis_link_distrust(request->call.link);
+        tell(request, op, ONCE_E_NOREPLY);
+        return;
+    }
+    once__redis_link_content(request->call.link);
+    tell(request, op, op->error);
+}
+
+static void replied(once__redis_call_t *call, const redisReply *reply)
+{
+    request_t *request = (request_t *)call;
+
+    if (reply == NULL) {
+        finish(request, call->sent ? ONCE_E_NOREPLY : ONCE_E_UNAVAILABLE);
+        return;
+    }
+    if (reply->type == REDIS_REPLY_ERROR) {
+        take_error(request, reply->str);
+        return;
+    }
+    if (request->count > 1 &&
+        (reply->type != REDIS_REPLY_ARRAY || reply->elements != request->count)) {
+        once__redis_link_distrust(call->link);
+        finish(request, ONCE_E_NOREPLY);
+        return;
+    }
+    for (unsigned i = 0; i < request->count; i++) {
+        take_answer(request, request->ops[i], request->count > 1 ? reply->element[i] : reply);
+    }
+    free_request(request);
+}
+
+static int needs_replicas(const once__redis_t *redis, const once__op_t *op)
+{
+    return redis->settings.wait > 0 && op->kind != ONCE__OP_GET;
+}
+
+/* `text`: with the script's text. */
+static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text)
+{
+    once__redis_command_t command;
+
+    for (unsigned i = 0; i < request->count; i++) {
+        clear_answer(request->ops[i]);
+    }
+    if (needs_replicas(redis, request->ops[0])) {
+        request->batch = join_batch(redis, node);
+        if (request->batch == NULL) {
+            finish(request, ONCE_E_UNAVAILABLE);
+            return;
+        }
+    }
+    once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->shas,
+                           text);
+    request->call.done = replied;
+    if (once__redis_ask(node, &request->call, &command) != 0) {
+        finish(request, ONCE_E_UNAVAILABLE);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- groups */
+
+static void send_group(once__redis_t *redis, request_t **group)
+{
+    request_t *request = *group;
+
+    *group = NULL;
+    if (request != NULL) {
+        send_op(redis, (once__redis_node_t *)request->call.link, request, 0);
+    }
+}
+
+/* Completions first: who asks for the key again in the same turn is to find the response. */
+void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups)
+{
+    send_group(redis, &groups->completions);
+    send_group(redis, &groups->claims);
+}
+
+/* A request with this operation: a new one, or one that has others. */
+static request_t *request_for(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
+                              once__redis_groups_t *groups)
+{
+    int is_grouped = redis->settings.mode != ONCE__REDIS_CLUSTER && once__redis_is_groupable(op);
+    request_t **group = op->event.kind == ONCE__CLAIM ? &groups->claims : &groups->completions;
+    request_t *request = is_grouped ? *group : NULL;
+
+    if (request == NULL) {
+        size_t most = is_grouped ? ONCE__REDIS_GROUP_MAX : 1;
+        request = calloc(1, sizeof(*request) + most * sizeof(once__op_t *));
+        if (request == NULL) {
+            return NULL;
+        }
+        request->redis = redis;
+        request->call.link = &node->link;
+        if (is_grouped) {
+            *group = request;
+        }
+    }
+    request->ops[request->count++] = op;
+    return request;
+}
+
+void once__redis_send(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
+                      once__redis_groups_t *groups)
+{
+    request_t *request = request_for(redis, node, op, groups);
+
+    if (request == NULL) {
+        once__redis_refuse(redis, op, ONCE_E_UNAVAILABLE);
+    } else if (request != groups->completions && request != groups->claims) {
+        send_op(redis, node, request, 0);
+    } else if (request->count == ONCE__REDIS_GROUP_MAX) {
+        once__redis_send_groups(redis, groups);
+    }
+}
+
+void once__redis_flush(once__redis_t *redis)
+{
+    for (unsigned i = 0; i < redis->node_count; i++) {
+        once__redis_node_t *node = redis->nodes[i];
+        if (node->batch != NULL) {
+            close_batch(redis, node);
+        }
+        if (node->is_dirty) {
+            node->is_dirty = 0;
+            once__redis_link_flush(&node->link);
+        }
+    }
+}
