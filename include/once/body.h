@@ -41,6 +41,14 @@ ONCE_API void once_body_free(once_body_t *body);
 /* The next bytes; the pieces may be cut anywhere. ONCE_E_NOMEM: the body is unusable from then on and says so at every use. */
 ONCE_API ONCE_MUST_CHECK int once_body_add(once_body_t *body, const void *data, size_t len);
 
+/*
+ * The digests of whole bodies, exact, for once_ask_t: to have them computed ahead, or by another thread. Needs no handle, any
+ * thread may call it. Many together cost less than one by one.
+ */
+#define ONCE_DIGEST_SIZE 32
+ONCE_API void once_digest(const once_slice_t *bodies, size_t count,
+                          uint8_t (*digests)[ONCE_DIGEST_SIZE]);
+
 /* "none", "exact", "json", "multipart" and back; -1 for anything else. */
 ONCE_API const char *once_body_mode_name(once_body_mode_t mode);
 ONCE_API int once_body_mode_parse(const char *text);

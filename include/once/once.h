@@ -206,6 +206,7 @@ typedef struct once_ask {
     once_slice_t target;         /* of the fingerprint: path with query, or the operation's name */
     const once_body_t *body;     /* a streamed body, or NULL and then: */
     once_slice_t bytes;          /* the whole body, exact */
+    const uint8_t *digest;       /* or that of the whole body, by once_digest; NULL: see above */
     const once_policy_t *policy; /* NULL: the handle's */
     /*
      * ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them. Repeat one only when its reply was lost and
@@ -216,19 +217,30 @@ typedef struct once_ask {
 
 #define ONCE_ASK_INIT                                                                              \
     {                                                                                              \
-        sizeof(once_ask_t), {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0, {0, 0}, 0, 0                        \
+        sizeof(once_ask_t), {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0, {0, 0}, 0, 0, 0                     \
     }
 
 /*
  * Asks whether to run. ONCE_OK: `cb` will be called once, from once_dispatch. Any error: nothing was submitted and `cb` will not
  * be called: ONCE_E_KEY (empty or too long), ONCE_E_TOO_BIG (scope, method or target over 64 KiB), ONCE_E_INVALID (no callback,
- * `size` not set, both body and bytes), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED, ONCE_E_FORKED.
+ * `size` not set, more than one of body, bytes and digest), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED, ONCE_E_FORKED.
  * The callback's errors: ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_SECRET, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO,
  * ONCE_E_CLOSED.
  * At ONCE_RUN less than half the lease has passed since the claim was granted.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, once_cb cb,
                                         void *data);
+
+/*
+ * Which of these were completed before? For programs that meet the same operations again and again, like consumers of a broker:
+ * one look at many records, where once_begin makes a claim of each. found[i] becomes 1 where the record is completed with the
+ * fingerprint of asks[i], so that once_begin would answer replay; 0: it is not, or that cannot be told without waiting: ask with
+ * once_begin. Claims nothing, changes nothing, never waits, and calls no callback. Policy and claim id of the asks do not matter.
+ * A local store finds what is durable and in memory; the other stores find nothing.
+ * ONCE_E_INVALID, ONCE_E_KEY, ONCE_E_TOO_BIG (see once_begin, for any of them), ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED.
+ */
+ONCE_API ONCE_MUST_CHECK int once_recall(once_t *once, const once_ask_t *asks, size_t count,
+                                         unsigned char *found);
 
 /* -------------------------------------------------------------------------------------------------------- responses */
 

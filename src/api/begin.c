@@ -371,9 +371,10 @@ static once_slice_t copy_slice(char **to, once_slice_t from)
     return copy;
 }
 
-static int check_ask(const once_t *once, const once_ask_t *ask)
+int once__ask_check(const once_t *once, const once_ask_t *ask)
 {
-    if (ask->size != sizeof(*ask) || (ask->body != NULL && ask->bytes.len > 0)) {
+    if (ask->size != sizeof(*ask) ||
+        (ask->body != NULL) + (ask->bytes.len > 0) + (ask->digest != NULL) > 1) {
         return ONCE_E_INVALID;
     }
     if (ask->key.len == 0 || ask->key.len > ONCE_KEY_MAX) {
@@ -410,16 +411,12 @@ static int fill(begin_t *begin, const once_ask_t *ask)
     } else if (once__random(once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
         return ONCE_E_IO;
     }
-    if (ask->body != NULL) {
-        return once__body_digest(ask->body, &begin->request.body);
-    }
-    once__bytes_digest(ask->bytes, &begin->request.body);
-    return ONCE_OK;
+    return once__ask_digest(ask, &begin->request.body);
 }
 
 static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *data)
 {
-    int code = check_ask(once, ask);
+    int code = once__ask_check(once, ask);
     begin_t *begin;
 
     if (code != ONCE_OK) {

@@ -6,6 +6,9 @@
 
 #include "api/handle.h"
 
+/* Can it be asked? ONCE_OK, or what once_begin answers. */
+int once__ask_check(const once_t *once, const once_ask_t *ask);
+
 /* The secrets have come: starts the asks that waited for them. */
 void once__begin_secrets_ready(once_t *once);
 

@@ -7,6 +7,7 @@
 #include "core/digest.h"
 #include "core/json.h"
 #include "core/multipart.h"
+#include "core/sha256_many.h"
 
 #define JSON_ROOM_FIRST 1024
 
@@ -178,6 +179,25 @@ int once__body_digest(const once_body_t *body, once__digest_t *digest)
     digest->mode = ONCE_BODY_EXACT;
     once__sha256_end(&exact, digest->sum);
     return ONCE_OK;
+}
+
+int once__ask_digest(const once_ask_t *ask, once__digest_t *digest)
+{
+    if (ask->body != NULL) {
+        return once__body_digest(ask->body, digest);
+    }
+    if (ask->digest != NULL) {
+        digest->mode = ONCE_BODY_EXACT;
+        memcpy(digest->sum, ask->digest, sizeof(digest->sum));
+    } else {
+        once__bytes_digest(ask->bytes, digest);
+    }
+    return ONCE_OK;
+}
+
+void once_digest(const once_slice_t *bodies, size_t count, uint8_t (*digests)[ONCE_DIGEST_SIZE])
+{
+    once__sha256_many(bodies, count, digests);
 }
 
 static const char *const mode_names[] = {

@@ -4,7 +4,7 @@
 #ifndef ONCE_CORE_DIGEST_H
 #define ONCE_CORE_DIGEST_H
 
-#include <once/body.h>
+#include <once/once.h>
 
 #include "core/hmac.h"
 
@@ -18,5 +18,8 @@ int once__body_digest(const once_body_t *body, once__digest_t *digest);
 
 /* The digest of a whole body in memory, exact. */
 void once__bytes_digest(once_slice_t bytes, once__digest_t *digest);
+
+/* The digest of what is asked about, in whichever way the body is given. ONCE_E_NOMEM. */
+int once__ask_digest(const once_ask_t *ask, once__digest_t *digest);
 
 #endif

@@ -3,6 +3,11 @@
 #include <string.h>
 
 #include "core/bytes.h"
+#include "core/sha256_many.h"
+
+#define TOGETHER 16
+
+#define FINGERPRINT_PARTS 6
 
 static void mac(const once__hmac_key_t *key, const once_slice_t *parts, size_t count,
                 uint8_t out[ONCE__SHA256_SIZE])
@@ -32,21 +37,126 @@ void once__scope_hash(const once__secrets_t *secrets, once_slice_t scope,
     memcpy(hash, full, ONCE_SCOPE_HASH_SIZE);
 }
 
+static void fingerprint_parts(const once__request_t *request, once_slice_t parts[FINGERPRINT_PARTS])
+{
+    parts[0] = once__slice("fingerprint", 11);
+    parts[1] = once__slice(&request->body.mode, 1);
+    parts[2] = request->scope;
+    parts[3] = request->method;
+    parts[4] = request->target;
+    parts[5] = once__slice(request->body.sum, sizeof(request->body.sum));
+}
+
 unsigned once__fingerprints(const once__secrets_t *secrets, const once__request_t *request,
                             once__fingerprint_t out[ONCE__FINGERPRINTS_MAX])
 {
-    const once_slice_t parts[] = {once__slice("fingerprint", 11),
-                                  once__slice(&request->body.mode, 1),
-                                  request->scope,
-                                  request->method,
-                                  request->target,
-                                  once__slice(request->body.sum, sizeof(request->body.sum))};
+    once_slice_t parts[FINGERPRINT_PARTS];
 
+    fingerprint_parts(request, parts);
     for (unsigned i = 0; i < secrets->count; i++) {
         const once__secret_t *secret = &secrets->fingerprints[secrets->count - 1 - i];
-        mac(&secret->key, parts, 6, out[i].mac);
+        mac(&secret->key, parts, FINGERPRINT_PARTS, out[i].mac);
         out[i].secret = secret->id;
         out[i].mode = request->body.mode;
+    }
+    return secrets->count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- many */
+
+/* The parts as once__hmac_add_parts has them. 0, or -1: they are too long for that. */
+static int write_text(once__text_t *text, const once_slice_t *parts, size_t count, uint8_t *out)
+{
+    size_t len = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].len > ONCE__TEXT_MAX || len + 8 + parts[i].len > ONCE__TEXT_MAX) {
+            return -1;
+        }
+        once__put64(text->bytes + len, parts[i].len);
+        if (parts[i].len > 0) {
+            memcpy(text->bytes + len + 8, parts[i].data, parts[i].len);
+        }
+        len += 8 + parts[i].len;
+    }
+    text->len = len;
+    text->out = out;
+    return 0;
+}
+
+static void identify_ids(const once__secrets_t *secrets, const once__identified_t *many,
+                         size_t count)
+{
+    once__text_t texts[TOGETHER];
+    size_t n = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const once_slice_t parts[] = {once__slice("id", 2), many[i].request.scope, many[i].key};
+        if (write_text(&texts[n], parts, 3, many[i].id) == 0) {
+            n++;
+        } else {
+            mac(&secrets->record, parts, 3, many[i].id);
+        }
+    }
+    once__hmac_many(&secrets->record, texts, n);
+}
+
+static int same_slice(once_slice_t a, once_slice_t b)
+{
+    return a.data == b.data && a.len == b.len;
+}
+
+/* The text of a request that differs from the one before only in the body: everything in front of its sum is the same. */
+static int write_next(once__text_t *text, const once__text_t *before,
+                      const once__request_t *request, const once__request_t *last, uint8_t *out)
+{
+    size_t same = before->len - sizeof(request->body.sum);
+
+    if (!same_slice(request->scope, last->scope) || !same_slice(request->method, last->method) ||
+        !same_slice(request->target, last->target) || request->body.mode != last->body.mode) {
+        return 0;
+    }
+    memcpy(text->bytes, before->bytes, same);
+    memcpy(text->bytes + same, request->body.sum, sizeof(request->body.sum));
+    text->len = before->len;
+    text->out = out;
+    return 1;
+}
+
+/* With one of the secrets; `at` says which of the fingerprints that is. */
+static void identify_bodies(const once__secret_t *secret, unsigned at,
+                            const once__identified_t *many, size_t count)
+{
+    once__text_t texts[TOGETHER];
+    size_t n = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        once__fingerprint_t *out = &many[i].fingerprints[at];
+        once_slice_t parts[FINGERPRINT_PARTS];
+        fingerprint_parts(&many[i].request, parts);
+        if ((n > 0 && n == i &&
+             write_next(&texts[n], &texts[n - 1], &many[i].request, &many[i - 1].request,
+                        out->mac)) ||
+            write_text(&texts[n], parts, FINGERPRINT_PARTS, out->mac) == 0) {
+            n++;
+        } else {
+            mac(&secret->key, parts, FINGERPRINT_PARTS, out->mac);
+        }
+        out->secret = secret->id;
+        out->mode = many[i].request.body.mode;
+    }
+    once__hmac_many(&secret->key, texts, n);
+}
+
+unsigned once__identify_many(const once__secrets_t *secrets, const once__identified_t *many,
+                             size_t count)
+{
+    for (size_t i = 0; i < count; i += TOGETHER) {
+        size_t some = count - i < TOGETHER ? count - i : TOGETHER;
+        identify_ids(secrets, many + i, some);
+        for (unsigned at = 0; at < secrets->count; at++) {
+            identify_bodies(&secrets->fingerprints[secrets->count - 1 - at], at, many + i, some);
+        }
     }
     return secrets->count;
 }

@@ -30,4 +30,16 @@ typedef struct once__request {
 unsigned once__fingerprints(const once__secrets_t *secrets, const once__request_t *request,
                             once__fingerprint_t out[ONCE__FINGERPRINTS_MAX]);
 
+/* One of many: what is asked, and where its id and its fingerprints go. */
+typedef struct once__identified {
+    once__request_t request;
+    once_slice_t key;
+    uint8_t *id;
+    once__fingerprint_t *fingerprints;
+} once__identified_t;
+
+/* once__record_id and once__fingerprints of each, two at a time. Returns how many fingerprints each has. */
+unsigned once__identify_many(const once__secrets_t *secrets, const once__identified_t *many,
+                             size_t count);
+
 #endif

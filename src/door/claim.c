@@ -98,7 +98,7 @@ static int check_ask(const once_ask_t *ask, once_error_t *err)
     if (ask == NULL || ask->size != sizeof(*ask)) {
         return once__fail(err, ONCE_E_INVALID, "the ask was not set up with ONCE_ASK_INIT");
     }
-    if (ask->body != NULL) {
+    if (ask->body != NULL || ask->digest != NULL) {
         return once__fail(err, ONCE_E_UNSUPPORTED, "a streamed body cannot be sent to SQL");
     }
     if (ask->key.len == 0 || ask->key.len > ONCE_KEY_MAX) {

@@ -69,6 +69,13 @@ struct once__op {
     once_stats_t stats;
 };
 
+/* A look at a record: would this claim be told replay? */
+typedef struct once__look {
+    uint8_t id[ONCE_ID_SIZE];
+    once__event_t event; /* a claim */
+    int found;           /* set by the store: surely */
+} once__look_t;
+
 /* What a store is opened with. Valid during open, except `loop`. */
 typedef struct once__store_config {
     const char *path;    /* after the scheme, decoded */
@@ -83,7 +90,9 @@ typedef struct once__store_vt {
     int (*open)(const once__store_config_t *config, once__store_t **store, once_error_t *err);
     void (*submit)(once__store_t *store, once__op_t *op);
     int (*dispatch)(once__store_t *store); /* answers what can be answered; returns how many */
-    void (*close)(once__store_t *store);   /* answers what is left with ONCE_E_CLOSED, then frees */
+    /* Never waits: what it cannot tell at once is not found. NULL: it can tell nothing at once. */
+    void (*recall)(once__store_t *store, once__look_t *looks, size_t count);
+    void (*close)(once__store_t *store); /* answers what is left with ONCE_E_CLOSED, then frees */
     void (*abandon)(
         once__store_t *store); /* after fork: frees memory, touches nothing that is shared */
     const char *(*trouble)(

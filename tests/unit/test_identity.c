@@ -1,5 +1,6 @@
 #include "support/testing.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/bytes.h"
@@ -188,9 +189,47 @@ static void there_is_one_for_each_live_secret_newest_first(void **state)
     assert_memory_not_equal(prints[0].mac, before[0].mac, sizeof(before[0].mac));
 }
 
+#define MANY 41
+
+/* Some with another scope, and with parts that are too long to be put together. */
+static void many_at_a_time_are_the_same_as_each_alone(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    once__fingerprint_t prints[MANY][ONCE__FINGERPRINTS_MAX], alone[ONCE__FINGERPRINTS_MAX];
+    uint8_t ids[MANY][ONCE_ID_SIZE], id[ONCE_ID_SIZE], random[ONCE__SECRET_SIZE] = {0};
+    once__identified_t many[MANY];
+    char keys[MANY][8], target[300];
+
+    once__secrets_rotate(&secrets, random, 2000, UINT64_MAX);
+    memset(target, 't', sizeof(target));
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "key-%zu", i);
+        many[i] = (once__identified_t){make_request(), TEXT(keys[i]), ids[i], prints[i]};
+        many[i].request.body.sum[3] = (uint8_t)i;
+        many[i].request.body.mode = i % 11 == 5 ? ONCE_BODY_JSON : ONCE_BODY_EXACT;
+        many[i].request.scope = i % 7 == 3 ? TEXT("other") : many[0].request.scope;
+        many[i].request.target.len = i % 13 == 6 ? 0 : many[0].request.target.len;
+        if (i % 5 == 4) {
+            many[i].request.target = once__slice(target, sizeof(target));
+        }
+    }
+    assert_int_equal(once__identify_many(&secrets, many, MANY), 2);
+    for (size_t i = 0; i < MANY; i++) {
+        once__record_id(&secrets, many[i].request.scope, many[i].key, id);
+        assert_memory_equal(ids[i], id, sizeof(id));
+        assert_int_equal(once__fingerprints(&secrets, &many[i].request, alone), 2);
+        for (size_t j = 0; j < 2; j++) {
+            assert_memory_equal(prints[i][j].mac, alone[j].mac, sizeof(alone[j].mac));
+            assert_int_equal(prints[i][j].secret, alone[j].secret);
+            assert_int_equal(prints[i][j].mode, alone[j].mode);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_at_a_time_are_the_same_as_each_alone),
         cmocka_unit_test(the_same_scope_and_key_are_the_same_record),
         cmocka_unit_test(parts_do_not_run_into_each_other),
         cmocka_unit_test(scopes_and_keys_are_kept_apart),

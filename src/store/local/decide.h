@@ -26,6 +26,12 @@ int once__records_apply(once__records_t *records, once__op_t *op);
  */
 int once__records_glance(once__records_t *records, once__op_t *op);
 
+/* The same for who only wants to know whether the answer would be replay. 1: surely. */
+int once__records_recall(once__records_t *records, const once__look_t *look);
+
+/* Hints that the record will be read soon. Takes no lock: what it finds there is only good for a hint. */
+void once__records_expect(const once__records_t *records, const uint8_t *id);
+
 /*
  * Moves the pending and unknown records of the oldest segment to ours (or `everything` that still counts), and syncs. ONCE_OK:
  * nothing of that is there any more. ONCE_E_NOT_FOUND: everything would be too much.

@@ -37,6 +37,18 @@ static void answers_ready(once__source_t *source, uint32_t events)
     }
 }
 
+static void begin_glances(once__local_t *local)
+{
+    once__records_t *records = &local->glances;
+
+    records->clock = once__index_now(records->index);
+    once__log_never_wait(records->log, records->clock);
+    if (local->first_segment != once__index_first_segment(records->index)) {
+        local->first_segment = once__index_first_segment(records->index);
+        once__log_forget_readers(records->log);
+    }
+}
+
 /*
  * A replay needs no writer if what it wants is at hand: to hand it over and back costs more than all the rest of it. What can be
  * answered goes to `answers`.
@@ -50,16 +62,33 @@ static void glance(once__local_t *local, once__oplist_t *answers)
     once__oplist_init(&all);
     once__oplist_move(&all, &local->submitted);
     once__local_expect(local, &all);
-    records->clock = once__index_now(records->index);
-    once__log_never_wait(records->log, records->clock);
-    if (local->first_segment != once__index_first_segment(records->index)) {
-        local->first_segment = once__index_first_segment(records->index);
-        once__log_forget_readers(records->log);
-    }
+    begin_glances(local);
     while (op != NULL) {
         once__op_t *next = op->next;
         once__oplist_add(once__records_glance(records, op) ? answers : &local->submitted, op);
         op = next;
+    }
+}
+
+static void local_recall(once__store_t *store, once__look_t *looks, size_t count)
+{
+    once__local_t *local = (once__local_t *)store;
+
+    if (atomic_load(&local->failed) || once__local_is_lost(local)) {
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        once__index_expect_shard(local->glances.index, looks[i].id);
+    }
+    for (size_t i = 0; i < count; i++) {
+        once__index_expect(local->glances.index, looks[i].id);
+    }
+    begin_glances(local);
+    for (size_t i = 0; i < count; i++) {
+        once__records_expect(&local->glances, looks[i].id);
+    }
+    for (size_t i = 0; i < count; i++) {
+        looks[i].found = once__records_recall(&local->glances, &looks[i]);
     }
 }
 
@@ -287,6 +316,7 @@ const once__store_vt_t once__local_store = {
     .open = local_open,
     .submit = local_submit,
     .dispatch = local_dispatch,
+    .recall = local_recall,
     .close = local_close,
     .abandon = local_abandon,
     .trouble = once__local_trouble,

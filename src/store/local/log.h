@@ -88,6 +88,13 @@ int once__log_failed(const once__log_t *log);
  */
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
 
+/* Hints that the frame will be read soon. */
+void once__log_expect(const once__log_t *log, once__place_t place);
+
+/* Only the head of the record `id` that is at `place`. ONCE_E_NOT_FOUND: another one is there; the rest as once__log_read. */
+int once__log_read_head(once__log_t *log, once__place_t place, const uint8_t *id,
+                        once__head_t *head);
+
 /*
  * The bytes at `place`, whatever they are: as many as a frame there would have if its length is right. Memory and errors as above;
  * ONCE_E_CORRUPT: the file ends before.

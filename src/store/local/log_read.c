@@ -328,6 +328,59 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
     return code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code;
 }
 
+void once__log_expect(const once__log_t *log, once__place_t place)
+{
+    const once__reader_t *reader = &log->readers[place.segment % ONCE__READERS];
+
+    if (reader->number == place.segment && place.offset < reader->size) {
+        __builtin_prefetch(reader->map + place.offset);
+        __builtin_prefetch(reader->map + place.offset + 64);
+    }
+}
+
+/* The head of a completed record is in two frames: what the claim said stays true, and the envelope is new. */
+static int read_completed(once__log_t *log, once__place_t place, const once__frame_t *frame,
+                          once__head_t *head)
+{
+    once__place_t at = {place.segment, 0};
+    once__completion_t completion;
+    once__frame_t claim;
+    once__head_t before;
+    int code = once__completion_read(&completion, frame, place.offset);
+
+    if (code == ONCE_OK) {
+        at.offset = completion.claim;
+        code = read_frame(log, ONCE__BUFFER_CLAIM, at, &claim);
+    }
+    if (code == ONCE_OK &&
+        (claim.kind != ONCE__FRAME_RECORD || memcmp(claim.id, frame->id, ONCE_ID_SIZE) != 0)) {
+        code = ONCE_E_CORRUPT;
+    }
+    code = code == ONCE_OK ? once__frame_head(&claim, &before) : code;
+    code = code == ONCE_OK ? once__frame_head(frame, head) : code;
+    if (code == ONCE_OK) {
+        head->fingerprint = before.fingerprint;
+        head->ttl_ms = before.ttl_ms;
+    }
+    return code;
+}
+
+int once__log_read_head(once__log_t *log, once__place_t place, const uint8_t *id,
+                        once__head_t *head)
+{
+    once__frame_t frame;
+    int code = read_frame(log, ONCE__BUFFER_FRAME, place, &frame);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (memcmp(frame.id, id, ONCE_ID_SIZE) != 0) {
+        return ONCE_E_NOT_FOUND;
+    }
+    return frame.kind == ONCE__FRAME_COMPLETION ? read_completed(log, place, &frame, head)
+                                                : once__frame_head(&frame, head);
+}
+
 int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len)
 {
     uint8_t *copy = grow_buffer(log, ONCE__BUFFER_FRAME, PAGE);

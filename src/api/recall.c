@@ -1,0 +1,81 @@
+/*
+ * Looking without asking: once_recall.
+ */
+#include <string.h>
+
+#include "api/begin.h"
+#include "core/identity.h"
+
+#define TOGETHER 64 /* looks whose records the processor fetches at the same time */
+
+static int identify(const once_t *once, const once_ask_t *asks, size_t count, once__look_t *looks)
+{
+    once__identified_t many[TOGETHER];
+    unsigned fingerprints;
+
+    for (size_t i = 0; i < count; i++) {
+        const once_ask_t *ask = &asks[i];
+        int code = once__ask_digest(ask, &many[i].request.body);
+        if (code != ONCE_OK) {
+            return code;
+        }
+        many[i].request.scope = ask->scope;
+        many[i].request.method = ask->method;
+        many[i].request.target = ask->target;
+        many[i].key = ask->key;
+        many[i].id = looks[i].id;
+        many[i].fingerprints = looks[i].event.fingerprints;
+    }
+    fingerprints = once__identify_many(&once->secrets, many, count);
+    for (size_t i = 0; i < count; i++) {
+        looks[i].event.kind = ONCE__CLAIM;
+        looks[i].event.fingerprint_count = (uint8_t)fingerprints;
+    }
+    return ONCE_OK;
+}
+
+static int recall_some(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
+{
+    once__look_t looks[TOGETHER];
+    int code;
+
+    memset(looks, 0, count * sizeof(looks[0]));
+    code = identify(once, asks, count, looks);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    once->store->vt->recall(once->store, looks, count);
+    for (size_t i = 0; i < count; i++) {
+        found[i] = (unsigned char)looks[i].found;
+    }
+    return ONCE_OK;
+}
+
+static int recall_locked(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
+{
+    int code = ONCE_OK;
+
+    for (size_t i = 0; code == ONCE_OK && i < count; i++) {
+        found[i] = 0;
+        code = once__ask_check(once, &asks[i]);
+    }
+    if (!once->secrets_ready || once->store->vt->recall == NULL) {
+        return code; /* the first once_begin brings the secrets */
+    }
+    for (size_t i = 0; code == ONCE_OK && i < count; i += TOGETHER) {
+        code = recall_some(once, asks + i, count - i < TOGETHER ? count - i : TOGETHER, found + i);
+    }
+    return code;
+}
+
+int once_recall(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = asks == NULL || found == NULL ? ONCE_E_INVALID : recall_locked(once, asks, count, found);
+    once__leave(once);
+    return code;
+}

@@ -1,0 +1,186 @@
+/*
+ * once_recall: finds what is completed with the same fingerprint, and nothing else.
+ */
+#include "place.h"
+
+#include "support/testing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <once/once.h>
+
+#include "core/bytes.h"
+
+#define MANY 150
+
+static once_ask_t about(const char *key, const char *body)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+
+    ask.scope = once__slice("tenant", 6);
+    ask.method = once__slice("POST", 4);
+    ask.key = once__slice(key, strlen(key));
+    ask.bytes = once__slice(body, strlen(body));
+    return ask;
+}
+
+static int is_found(once_t *once, const char *key, const char *body)
+{
+    once_ask_t ask = about(key, body);
+    unsigned char found = 9;
+
+    assert_int_equal(once_recall(once, &ask, 1, &found), ONCE_OK);
+    return found;
+}
+
+static once_claim_t *claim(once_t *once, const char *key, const char *body)
+{
+    once_ask_t ask = about(key, body);
+    once_claim_t *taken;
+    once_answer_t *answer;
+
+    assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    taken = once_answer_take_claim(answer);
+    once_answer_free(answer);
+    return taken;
+}
+
+static void finish(once_claim_t *taken, uint64_t retain_ms)
+{
+    once_response_t response = ONCE_RESPONSE_INIT;
+
+    response.body = once__slice("done", 4);
+    response.retain_ms = retain_ms;
+    assert_int_equal(once_complete_sync(taken, &response, NULL), ONCE_OK);
+}
+
+static void purge(once_t *once, const char *key)
+{
+    char token[ONCE_TOKEN_SIZE];
+    uint8_t id[ONCE_ID_SIZE];
+    once_answer_t *answer;
+
+    assert_int_equal(
+        once_record_id_of(once, once__slice("tenant", 6), once__slice(key, strlen(key)), id),
+        ONCE_OK);
+    assert_int_equal(once_get_sync(once, id, &answer), ONCE_OK);
+    once_record_token(once_answer_record(answer), token);
+    once_answer_free(answer);
+    assert_int_equal(once_purge_sync(once, token, 0, NULL), ONCE_OK);
+}
+
+static void only_what_is_completed_is_found(void **state)
+{
+    char base[PLACE_SIZE], path[PLACE_SIZE];
+    once_t *once, *other;
+    once_claim_t *taken;
+
+    place_make(base);
+    place_join(path, base, "store");
+    once = place_open(path, NULL, NULL);
+    assert_false(is_found(once, "k", "body")); /* the secrets are not there yet */
+    taken = claim(once, "k", "body");
+    assert_false(is_found(once, "k", "body"));
+    assert_int_equal(once_release_sync(taken, 500, once__slice("", 0), NULL), ONCE_OK);
+    assert_false(is_found(once, "k", "body"));
+    taken = claim(once, "k", "body");
+    assert_int_equal(once_doubt_sync(taken, NULL), ONCE_OK);
+    assert_false(is_found(once, "k", "body"));
+    finish(claim(once, "l", "body"), 0);
+    assert_true(is_found(once, "l", "body"));
+    assert_false(is_found(once, "l", "another body"));
+    assert_false(is_found(once, "m", "body"));
+    other = place_open(path, NULL, NULL);
+    once_claim_drop(claim(other, "n", "body"));
+    assert_true(is_found(other, "l", "body"));
+    purge(other, "l");
+    assert_false(is_found(once, "l", "body"));
+    assert_int_equal(once_close(other, 0), ONCE_OK);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    place_remove(base);
+}
+
+static void what_has_expired_is_not_found(void **state)
+{
+    char base[PLACE_SIZE], path[PLACE_SIZE];
+    once_t *once;
+    uint8_t id[ONCE_ID_SIZE];
+    once_answer_t *answer;
+
+    place_make(base);
+    place_join(path, base, "store");
+    once = place_open(path, NULL, NULL);
+    finish(claim(once, "k", "body"), 300);
+    assert_int_equal(once_record_id_of(once, once__slice("tenant", 6), once__slice("k", 1), id),
+                     ONCE_OK);
+    while (once_get_sync(once, id, &answer) == ONCE_OK) {
+        once_answer_free(answer);
+    }
+    assert_false(is_found(once, "k", "body"));
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    place_remove(base);
+}
+
+/* More than are looked at together; every third one is there, of which some are asked about with their digest. */
+static void many_are_looked_at_together(void **state)
+{
+    static char keys[MANY][16];
+    uint8_t digests[1][ONCE_DIGEST_SIZE];
+    once_slice_t body = once__slice("body", 4);
+    unsigned char found[MANY];
+    once_ask_t asks[MANY];
+    char base[PLACE_SIZE], path[PLACE_SIZE];
+    once_t *once;
+
+    place_make(base);
+    place_join(path, base, "store");
+    once = place_open(path, NULL, NULL);
+    once_digest(&body, 1, digests);
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "key-%zu", i);
+        if (i % 3 == 0) {
+            finish(claim(once, keys[i], "body"), 0);
+        }
+        asks[i] = about(keys[i], "body");
+        if (i % 6 == 0) {
+            asks[i].bytes.len = 0;
+            asks[i].digest = digests[0];
+        }
+    }
+    assert_int_equal(once_recall(once, asks, MANY, found), ONCE_OK);
+    for (size_t i = 0; i < MANY; i++) {
+        assert_int_equal(found[i], i % 3 == 0);
+    }
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    place_remove(base);
+}
+
+static void wrong_asks_are_refused(void **state)
+{
+    once_t *once;
+    once_ask_t asks[2] = {about("k", "body"), about("", "body")};
+    unsigned char found[2];
+
+    assert_int_equal(once_open("memory:", NULL, &once, NULL), ONCE_OK);
+    assert_int_equal(once_recall(once, asks, 2, found), ONCE_E_KEY);
+    assert_int_equal(once_recall(once, NULL, 1, found), ONCE_E_INVALID);
+    assert_int_equal(once_recall(once, asks, 1, NULL), ONCE_E_INVALID);
+    asks[0].digest = (const uint8_t *)"0123456789abcdef0123456789abcdef";
+    assert_int_equal(once_recall(once, asks, 1, found), ONCE_E_INVALID);
+    assert_int_equal(once_recall(once, asks, 0, found), ONCE_OK);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_what_is_completed_is_found),
+        cmocka_unit_test(what_has_expired_is_not_found),
+        cmocka_unit_test(many_are_looked_at_together),
+        cmocka_unit_test(wrong_asks_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
