@@ -126,19 +126,22 @@ static void find_key(void *data, once_slice_t name, once_slice_t value)
 
 static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
 {
-    amqp_delivery_t *made = malloc(sizeof(*made));
+    amqp_delivery_t *made = malloc(sizeof(*made) + amqp->base.options.prepared_size);
+    once__delivery_t *delivery;
 
     if (made == NULL) {
         amqp_destroy_envelope(envelope);
         disconnect(amqp, "out of memory");
         return;
     }
+    delivery = &made->base.delivery;
     made->base.from = &amqp->base;
     made->envelope = *envelope;
     made->generation = amqp->generation;
     made->base.delivery = (once__delivery_t){
         .payload = once__amqp_slice(envelope->message.body),
         .offset = (int64_t)envelope->delivery_tag,
+        .prepared = made + 1,
     };
     once__amqp_headers(&made->envelope.message, find_key, &made->base.delivery);
     made->newer = NULL;
@@ -150,7 +153,8 @@ static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
     }
     amqp->newest = made;
     amqp->open++;
-    amqp->base.options.deliver(amqp->base.options.data, &made->base.delivery);
+    amqp->base.options.prepare(amqp->base.options.prepare_data, &delivery, 1);
+    amqp->base.options.deliver(amqp->base.options.data, &delivery, 1);
 }
 
 /* What comes that is no delivery. 0: go on. */

@@ -29,7 +29,7 @@ static const char *const settings[][2] = {
     {"enable.auto.offset.store", "false"},
     {"auto.offset.reset", "earliest"},
     {"partition.assignment.strategy", "cooperative-sticky"},
-    {"queued.max.messages.kbytes", "32768"},
+    {"queued.max.messages.kbytes", "16384"},
     {"fetch.wait.max.ms", "100"},
     {"ssl.endpoint.identification.algorithm", "https"},
     {"socket.keepalive.enable", "true"},

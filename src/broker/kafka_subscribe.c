@@ -2,8 +2,7 @@
  * The subscription of Kafka: a member of a consumer group.
  *
  * Offsets are stored by us, up to the first delivery of a partition that is not done, and committed by librdkafka each second, when
- * a partition is given up, and at the end. A partition that was lost keeps its struct until its last delivery has ended, so
- * that a late acknowledgement finds that it is lost, instead of the partition that came back meanwhile.
+ * a partition is given up, and at the end. When many messages come at once, another thread prepares them.
  */
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
@@ -13,36 +12,29 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "broker/headers.h"
 #include "broker/kafka_conf.h"
+#include "broker/kafka_partitions.h"
 #include "broker/kafka_waker.h"
-#include "broker/subscription.h"
+#include "broker/preparer.h"
 
 #define BATCH                                                                                      \
-    128 /* in one turn: so few that what belongs to them stays in the processor's caches */
-#define BEHIND_MAX     100000 /* deliveries behind one that is not done; then the partition is paused */
+    256 /* in one turn: so few that what belongs to them stays in the caches of the processor */
+#define FEW            32   /* messages that are not worth another thread */
 #define CLOSE_TURNS    200  /* of 50 ms */
 #define QUEUE_LOW      1000 /* messages that are few enough not to look whether librdkafka sleeps */
 #define FULL_TURNS_MAX 3    /* turns (one a second) without room, then reading is paused */
-
-typedef struct partition {
-    struct partition *next;
-    int32_t number;
-    int lost, paused;
-    size_t open; /* deliveries that have not ended */
-    once__track_t track;
-} partition_t;
 
 typedef struct kafka {
     once__subscription_t base;
     rd_kafka_t *consumer;
     rd_kafka_queue_t *queue;
-    partition_t *partitions;     /* that are ours */
-    partition_t *last;           /* the one used last */
+    once__partitions_t partitions;
     struct kafka_delivery *idle; /* deliveries that have ended, to be used again */
+    once__preparer_t *preparer;  /* NULL: there is no other thread */
     once__kafka_waker_t *waker;
     size_t queue_peak; /* most messages that waited in librdkafka, since it was last woken */
     unsigned full_turns;
-    int held;             /* reading is paused, because there was no room for long */
     _Atomic int distrust; /* what is wrong with a broker's certificate */
 } kafka_t;
 
@@ -50,116 +42,12 @@ typedef struct kafka_delivery {
     once__delivered_t base;
     struct kafka_delivery *next; /* of the idle ones */
     rd_kafka_message_t *message;
-    partition_t *partition;
+    once__partition_t *partition;
     uint64_t number;
+    once__headers_t headers;
+    int broken; /* it could not be prepared */
+    max_align_t prepared[];
 } kafka_delivery_t;
-
-/* -------------------------------------------------------------------------------------------------------- partitions */
-
-static partition_t *find(kafka_t *kafka, int32_t number)
-{
-    partition_t *at = kafka->last;
-
-    if (at != NULL && at->number == number) {
-        return at;
-    }
-    for (at = kafka->partitions; at != NULL && at->number != number; at = at->next) {
-    }
-    kafka->last = at;
-    return at;
-}
-
-static void free_partition(partition_t *partition)
-{
-    once__track_free(&partition->track);
-    free(partition);
-}
-
-static void add_partition(kafka_t *kafka, int32_t number)
-{
-    partition_t *made = find(kafka, number) == NULL ? calloc(1, sizeof(*made)) : NULL;
-
-    if (made != NULL) {
-        made->number = number;
-        once__track_start(&made->track);
-        made->next = kafka->partitions;
-        kafka->partitions = made;
-    }
-}
-
-static void lose_partition(kafka_t *kafka, int32_t number)
-{
-    partition_t **link = &kafka->partitions;
-
-    while (*link != NULL && (*link)->number != number) {
-        link = &(*link)->next;
-    }
-    if (*link != NULL) {
-        partition_t *partition = *link;
-        *link = partition->next;
-        kafka->last = NULL;
-        partition->lost = 1;
-        if (partition->open == 0) {
-            free_partition(partition);
-        }
-    }
-}
-
-static void pause_or_resume(kafka_t *kafka, partition_t *partition, int pause)
-{
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
-
-    rd_kafka_topic_partition_list_add(list, kafka->base.topic, partition->number);
-    if (pause) {
-        rd_kafka_pause_partitions(kafka->consumer, list);
-    } else {
-        rd_kafka_resume_partitions(kafka->consumer, list);
-    }
-    partition->paused = pause;
-    rd_kafka_topic_partition_list_destroy(list);
-}
-
-/* Which partitions may be read: all but those that are held back by one delivery for long, or all of them. */
-static void regulate(kafka_t *kafka)
-{
-    for (partition_t *p = kafka->partitions; p != NULL; p = p->next) {
-        uint64_t behind = p->track.after - p->track.first;
-        int pause = kafka->held || behind > (p->paused ? BEHIND_MAX / 2 : BEHIND_MAX);
-        if (pause != p->paused) {
-            pause_or_resume(kafka, p, pause);
-        }
-    }
-}
-
-static void store_offsets(kafka_t *kafka)
-{
-    rd_kafka_topic_partition_list_t *list = NULL;
-
-    for (partition_t *p = kafka->partitions; p != NULL; p = p->next) {
-        if (p->track.moved) {
-            if (list == NULL) {
-                list = rd_kafka_topic_partition_list_new(8);
-            }
-            rd_kafka_topic_partition_list_add(list, kafka->base.topic, p->number)->offset =
-                p->track.done_to + 1;
-            p->track.moved = 0;
-        }
-    }
-    if (list != NULL) {
-        rd_kafka_offsets_store(kafka->consumer, list);
-        rd_kafka_topic_partition_list_destroy(list);
-    }
-}
-
-/* librdkafka keeps the pause of a partition that it gives up: when it came back, nobody would know that it is paused. */
-static void forget_pause(kafka_t *kafka, int32_t number)
-{
-    partition_t *partition = find(kafka, number);
-
-    if (partition != NULL && partition->paused) {
-        pause_or_resume(kafka, partition, 0);
-    }
-}
 
 /* Called by librdkafka inside of a turn. It commits what was stored before it gives a partition up; a lost one cannot be. */
 static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
@@ -170,19 +58,19 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
 
     if (event == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
         for (int i = 0; i < list->cnt; i++) {
-            add_partition(kafka, list->elems[i].partition);
+            once__partition_add(&kafka->partitions, list->elems[i].partition);
         }
         error = rd_kafka_incremental_assign(consumer, list);
-        kafka->held = kafka->base.paused = 0;
+        kafka->partitions.held = kafka->base.paused = 0;
         kafka->base.ready = 1;
         once__subscription_say(&kafka->base, 0, "%d partitions of %s were assigned", list->cnt,
                                kafka->base.topic);
     } else {
         int lost = rd_kafka_assignment_lost(consumer);
-        store_offsets(kafka);
+        once__partitions_store(&kafka->partitions);
         for (int i = 0; i < list->cnt; i++) {
-            forget_pause(kafka, list->elems[i].partition);
-            lose_partition(kafka, list->elems[i].partition);
+            once__partition_resume(&kafka->partitions, list->elems[i].partition);
+            once__partition_lose(&kafka->partitions, list->elems[i].partition);
         }
         error = rd_kafka_incremental_unassign(consumer, list);
         once__subscription_say(&kafka->base, lost, "%d partitions of %s were %s", list->cnt,
@@ -198,47 +86,51 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
 static void keep_reading(kafka_t *kafka)
 {
     size_t waiting = kafka->waker != NULL ? rd_kafka_queue_length(kafka->queue) : 0;
-    rd_kafka_topic_partition_list_t *list;
 
     if (waiting >= kafka->queue_peak) {
         kafka->queue_peak = waiting;
-        return;
+    } else if (kafka->queue_peak >= QUEUE_LOW && waiting <= kafka->queue_peak / 2 &&
+               kafka->partitions.first != NULL && once__kafka_waker_idle(kafka->waker)) {
+        kafka->queue_peak = waiting;
+        once__kafka_waker_wake(kafka->waker, once__partitions_list(&kafka->partitions));
     }
-    if (kafka->queue_peak < QUEUE_LOW || waiting > kafka->queue_peak / 2 ||
-        kafka->partitions == NULL || !once__kafka_waker_idle(kafka->waker)) {
-        return;
-    }
-    kafka->queue_peak = waiting;
-    list = rd_kafka_topic_partition_list_new(8);
-    for (const partition_t *p = kafka->partitions; p != NULL; p = p->next) {
-        rd_kafka_topic_partition_list_add(list, kafka->base.topic, p->number);
-    }
-    once__kafka_waker_wake(kafka->waker, list);
 }
 
 /* -------------------------------------------------------------------------------------------------------- deliveries */
+
+static void free_delivery(kafka_delivery_t *delivery)
+{
+    if (delivery != NULL) {
+        once__headers_free(&delivery->headers);
+        free(delivery);
+    }
+}
 
 static kafka_delivery_t *make_delivery(kafka_t *kafka)
 {
     kafka_delivery_t *made = kafka->idle;
 
-    if (made == NULL) {
-        return malloc(sizeof(*made));
+    if (made != NULL) {
+        kafka->idle = made->next;
+        return made;
     }
-    kafka->idle = made->next;
+    made = malloc(sizeof(*made) + kafka->base.options.prepared_size);
+    if (made != NULL) {
+        made->headers = (once__headers_t){NULL, 0, 0};
+    }
     return made;
 }
 
-static void deliver(kafka_t *kafka, rd_kafka_message_t *message)
+/* NULL: it is not ours any more. Out of memory is worse: nothing behind it can be committed, until a restart. */
+static kafka_delivery_t *receive(kafka_t *kafka, rd_kafka_message_t *message)
 {
-    partition_t *partition = find(kafka, message->partition);
+    once__partition_t *partition = once__partition_find(&kafka->partitions, message->partition);
     kafka_delivery_t *made = partition != NULL ? make_delivery(kafka) : NULL;
 
     if (made == NULL || once__track_add(&partition->track, message->offset, &made->number) != 0) {
-        /* Not ours any more. Out of memory is worse: nothing behind it can be committed, until a restart. */
-        free(made);
+        free_delivery(made);
         rd_kafka_message_destroy(message);
-        return;
+        return NULL;
     }
     made->base.from = &kafka->base;
     made->base.delivery = (once__delivery_t){
@@ -246,23 +138,118 @@ static void deliver(kafka_t *kafka, rd_kafka_message_t *message)
         .key = {message->key, message->key_len},
         .partition = message->partition,
         .offset = message->offset,
+        .prepared = made->prepared,
     };
     made->message = message;
     made->partition = partition;
     partition->open++;
-    kafka->base.options.deliver(kafka->base.options.data, &made->base.delivery);
+    return made;
 }
 
-static void take(kafka_t *kafka, rd_kafka_message_t *message)
+/*
+ * librdkafka makes a list of them, with memory for each. It costs much less when the thread that made them gives them back, and
+ * soon. 0, or -1: out of memory.
+ */
+static int copy_headers(kafka_delivery_t *delivery)
 {
-    if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        deliver(kafka, message);
+    rd_kafka_headers_t *list;
+    const char *name;
+    const void *value;
+    size_t len;
+    int bad = 0;
+
+    if (rd_kafka_message_detach_headers(delivery->message, &list) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        return 0;
+    }
+    for (size_t i = 0; !bad && rd_kafka_header_get_all(list, i, &name, &value, &len) ==
+                                   RD_KAFKA_RESP_ERR_NO_ERROR;
+         i++) {
+        bad = once__headers_add(&delivery->headers, (once_slice_t){name, strlen(name)},
+                                (once_slice_t){value, len});
+    }
+    rd_kafka_headers_destroy(list);
+    return bad;
+}
+
+/* Runs in the other thread, or in ours. Without memory for its headers nobody can tell which message it is: it is dropped. */
+static void prepare(void *data, void *const *things, size_t count)
+{
+    const kafka_t *kafka = data;
+    once__delivery_t *deliveries[BATCH];
+
+    for (size_t i = 0; i < count; i++) {
+        kafka_delivery_t *delivery = things[i];
+        delivery->broken = copy_headers(delivery);
+        deliveries[i] = &delivery->base.delivery;
+    }
+    kafka->base.options.prepare(kafka->base.options.prepare_data, deliveries, count);
+}
+
+static void deliver(kafka_t *kafka, void *const *deliveries, size_t count)
+{
+    once__delivery_t *ready[BATCH];
+    size_t fine = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        kafka_delivery_t *delivery = deliveries[i];
+        if (delivery->broken) { /* like in receive */
+            once__delivery_drop(&delivery->base.delivery);
+        } else {
+            __builtin_prefetch(delivery->message);
+            ready[fine++] = &delivery->base.delivery;
+        }
+    }
+    if (fine > 0) {
+        kafka->base.options.deliver(kafka->base.options.data, ready, fine);
+    }
+}
+
+static void prepare_and_deliver(kafka_t *kafka, void **deliveries, size_t count)
+{
+    if (kafka->preparer != NULL && (count > FEW || once__preparer_open(kafka->preparer) > 0)) {
+        once__preparer_give(kafka->preparer, deliveries, count);
         return;
     }
-    if (message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-        once__subscription_say(&kafka->base, 1, "Kafka: %s", rd_kafka_message_errstr(message));
+    prepare(kafka, deliveries, count);
+    deliver(kafka, deliveries, count);
+}
+
+static void take(kafka_t *kafka, rd_kafka_message_t **messages, size_t count)
+{
+    void *deliveries[BATCH];
+    size_t taken = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        rd_kafka_message_t *message = messages[i];
+        if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR && !kafka->base.stopped) {
+            deliveries[taken] = receive(kafka, message);
+            taken += deliveries[taken] != NULL;
+            continue;
+        }
+        if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR &&
+            message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            once__subscription_say(&kafka->base, 1, "Kafka: %s", rd_kafka_message_errstr(message));
+        }
+        rd_kafka_message_destroy(message);
     }
-    rd_kafka_message_destroy(message);
+    prepare_and_deliver(kafka, deliveries, taken);
+}
+
+/* Not more than a batch, so that the other thread gets something to do again. Returns how many. */
+static size_t deliver_prepared(kafka_t *kafka)
+{
+    void *deliveries[BATCH];
+    size_t count =
+        kafka->preparer != NULL ? once__preparer_take(kafka->preparer, deliveries, BATCH) : 0;
+
+    if (!kafka->base.stopped) {
+        deliver(kafka, deliveries, count);
+        return count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        once__delivery_drop(deliveries[i]);
+    }
+    return count;
 }
 
 static void drain_event(kafka_t *kafka)
@@ -274,51 +261,64 @@ static void drain_event(kafka_t *kafka)
     }
 }
 
+/* How many messages may be taken now. What is being prepared will need room, too. */
+static size_t appetite(const kafka_t *kafka, size_t room)
+{
+    size_t preparing = kafka->preparer != NULL ? once__preparer_open(kafka->preparer) : 0;
+
+    if (room <= preparing || preparing + BATCH > ONCE__PREPARER_ROOM) {
+        return 0;
+    }
+    return room - preparing < BATCH ? room - preparing : BATCH;
+}
+
 /*
  * Without room nothing is read, which is the ordinary way to slow a broker down. When that goes on, reading is paused, so that
- * the group can still be served: a member that does not ask is taken for dead.
+ * the group can still be served: a member that does not ask is taken for dead. New messages are taken before those that are
+ * prepared are delivered: then both threads have something to do.
  */
 static int kafka_turn(once__subscription_t *base, size_t room)
 {
     kafka_t *kafka = (kafka_t *)base;
     rd_kafka_message_t *messages[BATCH];
-    size_t want = room < BATCH ? room : BATCH;
-    ssize_t count;
+    size_t want = room != 0 ? appetite(kafka, room) : 1;
+    size_t delivered = 0;
+    ssize_t count = 0;
 
     drain_event(kafka);
-    if (room == 0 && !kafka->held && ++kafka->full_turns < FULL_TURNS_MAX && !base->stopped) {
+    if (room == 0 && !kafka->partitions.held && ++kafka->full_turns < FULL_TURNS_MAX &&
+        !base->stopped) {
         return 0;
     }
-    if ((room == 0) != kafka->held && !base->stopped) {
-        kafka->held = base->paused = room == 0;
-        regulate(kafka);
+    if ((room == 0) != kafka->partitions.held && !base->stopped) {
+        kafka->partitions.held = base->paused = room == 0;
+        once__partitions_regulate(&kafka->partitions);
     }
     kafka->full_turns = 0;
-    count = rd_kafka_consume_batch_queue(kafka->queue, 0, messages, want != 0 ? want : 1);
-    for (ssize_t i = 0; i < count; i++) {
-        if (base->stopped) {
-            rd_kafka_message_destroy(messages[i]);
-        } else {
-            take(kafka, messages[i]);
-        }
+    if (want > 0) {
+        count = rd_kafka_consume_batch_queue(kafka->queue, 0, messages, want);
+        count = count > 0 ? count : 0;
+        take(kafka, messages, (size_t)count);
+        keep_reading(kafka);
     }
-    keep_reading(kafka);
-    return count > 0 && (size_t)count == want;
+    if (room > 0 || base->stopped) {
+        delivered = deliver_prepared(kafka);
+    }
+    /* librdkafka tells only once that it has something: what was left there for want of room is asked for again. */
+    return delivered == BATCH || (want > 0 ? (size_t)count == want : delivered > 0);
 }
 
 static void kafka_end(once__subscription_t *base, once__delivery_t *delivery, int done)
 {
     kafka_delivery_t *ended = (kafka_delivery_t *)delivery;
-    partition_t *partition = ended->partition;
+    once__partition_t *partition = ended->partition;
 
     if (done && !partition->lost) {
         once__track_done(&partition->track, ended->number);
     }
     rd_kafka_message_destroy(ended->message);
-    partition->open--;
-    if (partition->lost && partition->open == 0) {
-        free_partition(partition);
-    }
+    once__headers_clear(&ended->headers);
+    once__partition_ended(partition);
     ended->next = ((kafka_t *)base)->idle;
     ((kafka_t *)base)->idle = ended;
 }
@@ -332,21 +332,7 @@ static void kafka_headers(once__delivery_t *delivery,
                           void (*each)(void *data, once_slice_t name, once_slice_t value),
                           void *data)
 {
-    rd_kafka_headers_t *headers;
-    const char *name;
-    const void *value;
-    size_t len;
-
-    if (rd_kafka_message_headers(((kafka_delivery_t *)delivery)->message, &headers) !=
-        RD_KAFKA_RESP_ERR_NO_ERROR) {
-        return;
-    }
-    for (size_t i = 0;
-         rd_kafka_header_get_all(headers, i, &name, &value, &len) == RD_KAFKA_RESP_ERR_NO_ERROR;
-         i++) {
-        each(data, (once_slice_t){name, strlen(name)},
-             (once_slice_t){value != NULL ? value : "", len});
-    }
+    once__headers_each(&((kafka_delivery_t *)delivery)->headers, each, data);
 }
 
 /* --------------------------------------------------------------------------------------------------------- the group */
@@ -355,36 +341,21 @@ static void kafka_flush(once__subscription_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
-    store_offsets(kafka);
-    regulate(kafka);
+    once__partitions_store(&kafka->partitions);
+    once__partitions_regulate(&kafka->partitions);
 }
 
 static int64_t kafka_lag(once__subscription_t *base)
 {
-    kafka_t *kafka = (kafka_t *)base;
-    int64_t lag = 0, low, high;
-
-    for (partition_t *p = kafka->partitions; p != NULL; p = p->next) {
-        if (rd_kafka_get_watermark_offsets(kafka->consumer, base->topic, p->number, &low, &high) !=
-                RD_KAFKA_RESP_ERR_NO_ERROR ||
-            high < 0) {
-            return -1;
-        }
-        if (p->track.done_to >= 0) {
-            lag += high - (p->track.done_to + 1);
-        } else if (p->track.first != p->track.after) {
-            lag += high - p->track.ring[p->track.first & (p->track.room - 1)].offset;
-        }
-    }
-    return base->ready ? lag : -1;
+    return base->ready ? once__partitions_lag(&((kafka_t *)base)->partitions) : -1;
 }
 
 static void kafka_stop(once__subscription_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
-    kafka->held = 1;
-    regulate(kafka);
+    kafka->partitions.held = 1;
+    once__partitions_regulate(&kafka->partitions);
 }
 
 /* Commits, and leaves the group; does not wait for ever for a broker that is away. */
@@ -408,16 +379,21 @@ static void kafka_close(once__subscription_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
-    store_offsets(kafka);
+    base->stopped = 1;
+    once__preparer_stop(kafka->preparer);
+    while (deliver_prepared(kafka) > 0) {
+    }
+    once__preparer_free(kafka->preparer);
+    once__partitions_store(&kafka->partitions);
     once__kafka_waker_free(kafka->waker);
     leave(kafka);
-    while (kafka->partitions != NULL) {
-        lose_partition(kafka, kafka->partitions->number);
+    while (kafka->partitions.first != NULL) {
+        once__partition_lose(&kafka->partitions, kafka->partitions.first->number);
     }
     while (kafka->idle != NULL) {
         kafka_delivery_t *ended = kafka->idle;
         kafka->idle = ended->next;
-        free(ended);
+        free_delivery(ended);
     }
     rd_kafka_queue_destroy(kafka->queue);
     rd_kafka_destroy_flags(kafka->consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
@@ -476,7 +452,10 @@ static int start(kafka_t *kafka, const once__address_t *address, char *error, si
     rd_kafka_topic_partition_list_add(topics, kafka->base.topic, RD_KAFKA_PARTITION_UA);
     rd_kafka_subscribe(kafka->consumer, topics);
     rd_kafka_topic_partition_list_destroy(topics);
+    kafka->partitions.consumer = kafka->consumer;
+    kafka->partitions.topic = kafka->base.topic;
     kafka->waker = once__kafka_waker_new(kafka->consumer);
+    kafka->preparer = once__preparer_new(prepare, kafka, kafka->base.fd);
     return 0;
 }
 

@@ -21,14 +21,23 @@ typedef struct once__delivery {
     once_slice_t key; /* data NULL: none */
     int32_t partition;
     int64_t offset; /* AMQP: the delivery tag. For people: it is no identity */
+    void *prepared; /* memory for options.prepare */
 } once__delivery_t;
 
-typedef void once__deliver_cb(void *data, once__delivery_t *delivery);
+/* Some of them, in their order. */
+typedef void once__deliver_cb(void *data, once__delivery_t *const *deliveries, size_t count);
+
+/* Called for all before they are delivered, perhaps by another thread: it may only look at them, and fill in `prepared`. */
+typedef void once__prepare_delivery_cb(const void *data, once__delivery_t *const *deliveries,
+                                       size_t count);
 
 typedef struct once__subscription_options {
+    once__prepare_delivery_cb *prepare;
+    const void *prepare_data;
+    size_t prepared_size;
     once__deliver_cb *deliver;
     once__publish_said_cb *said; /* something worth a line in a log; may be NULL */
-    void *data;                  /* for both */
+    void *data;                  /* for these two */
     size_t window;               /* so many deliveries are open at most */
     const char *dead_letters; /* AMQP: a queue that is declared if there is none; NULL: none is */
 } once__subscription_options_t;

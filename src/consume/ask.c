@@ -37,6 +37,7 @@ static void granted(once__item_t *item, once_answer_t *answer)
 static void replayed(once__item_t *item)
 {
     look_further(item->consumer);
+    item->consumer->recall_pause = 0;
     if (item->handled) { /* by us, when the store was away */
         once__metric_count(item->consumer->counters.handled, 1);
         once__say(item, ONCE__LINE_HANDLED);
@@ -117,20 +118,30 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     }
 }
 
+void once__ask_as(const once__consumer_t *consumer, const once__delivery_t *delivery,
+                  once_ask_t *ask)
+{
+    const once__arrival_t *arrival = delivery->prepared;
+
+    *ask = (once_ask_t)ONCE_ASK_INIT;
+    ask->scope = (once_slice_t){consumer->subscriber, strlen(consumer->subscriber)};
+    ask->key = (once_slice_t){arrival->key.text, arrival->key.len};
+    ask->method = (once_slice_t){"message", 7};
+    if (consumer->settings->fingerprint == ONCE_BODY_EXACT) {
+        ask->digest = arrival->digest;
+    }
+}
+
 static int begin(once__item_t *item)
 {
     once__consumer_t *consumer = item->consumer;
-    once_ask_t ask = ONCE_ASK_INIT;
+    once_ask_t ask;
     once_body_t *body = NULL;
     once_slice_t none = {"", 0};
     int error = ONCE_OK;
 
-    ask.scope = (once_slice_t){consumer->subscriber, strlen(consumer->subscriber)};
-    ask.key = (once_slice_t){item->key.text, item->key.len};
-    ask.method = (once_slice_t){"message", 7};
-    if (consumer->settings->fingerprint == ONCE_BODY_EXACT) {
-        ask.bytes = item->delivery->payload;
-    } else {
+    once__ask_as(consumer, item->delivery, &ask);
+    if (ask.digest == NULL) {
         body = once_body_new(consumer->settings->fingerprint, none);
         error = body == NULL ? ONCE_E_NOMEM
                              : once_body_add(body, item->delivery->payload.data,

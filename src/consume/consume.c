@@ -175,7 +175,13 @@ static int check_names(const once__consumer_t *consumer, char *error, size_t siz
 static int open_brokers(once__consumer_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
-    once__subscription_options_t from = {once__item_arrived, said, consumer, set->window, NULL};
+    once__subscription_options_t from = {.prepare = once__arrivals_prepare,
+                                         .prepare_data = consumer,
+                                         .prepared_size = sizeof(once__arrival_t),
+                                         .deliver = once__arrivals,
+                                         .said = said,
+                                         .data = consumer,
+                                         .window = set->window};
     once__publisher_options_t to = {.published = once__buried, .said = said, .data = consumer};
     char *url;
 

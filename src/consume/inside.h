@@ -101,8 +101,10 @@ struct once__consumer {
     once__lane_t **buckets, *free_lanes;
     size_t bucket_mask;
     size_t parked;
-    size_t lookahead; /* claims that are asked for beyond what the handler has room for */
-    int more;         /* the subscription has more */
+    size_t lookahead;      /* claims that are asked for beyond what the handler has room for */
+    unsigned recall_pause; /* so many times it is not worth while to look for duplicates first */
+    unsigned recall_wait;  /* how long that is, when it was not worth while again */
+    int more;              /* the subscription has more */
     int stopping, aborted;
     int store_trouble; /* the last answer of the store was an error */
     uint64_t stop_at;
@@ -111,8 +113,21 @@ struct once__consumer {
 /* So many items of one lane count as messages of the window. */
 size_t once__lane_share(const once__consumer_t *consumer);
 
+/* What is prepared of a delivery. What is needed of every one stands together. */
+typedef struct once__arrival {
+    uint8_t digest[ONCE_DIGEST_SIZE]; /* of the payload, where it is compared exactly */
+    int has_id;
+    once_key_t key;
+    char why[120]; /* it has none */
+} once__arrival_t;
+
+/* arrive.c: deliveries that come, and the duplicates among them that can be told at once */
+void once__arrivals_prepare(const void *consumer, once__delivery_t *const *deliveries,
+                            size_t count);
+void once__arrivals(void *consumer, once__delivery_t *const *deliveries, size_t count);
+
 /* item.c: from the delivery to the acknowledgement */
-void once__item_arrived(void *consumer, once__delivery_t *delivery);
+void once__item_new(once__consumer_t *consumer, once__delivery_t *delivery);
 void once__item_stage(once__item_t *item, once__stage_t stage);
 void once__item_done(once__item_t *item); /* acknowledges */
 void once__item_drop(once__item_t *item); /* does not */
@@ -124,6 +139,8 @@ uint64_t once__item_backoff(const once__item_t *item, unsigned times); /* from 1
 
 /* ask.c: what the record says */
 void once__ask_ready(once__consumer_t *consumer);
+void once__ask_as(const once__consumer_t *consumer, const once__delivery_t *delivery,
+                  once_ask_t *ask);
 
 /* send.c: what the handler says */
 void once__send_granted(once__consumer_t *consumer);
@@ -141,6 +158,7 @@ void once__letter_free(struct once__letter *letter);
 
 /* say.c: the log */
 void once__say(once__item_t *item, once__line_t line);
+void once__say_duplicate(once__consumer_t *consumer, once__delivery_t *delivery);
 void once__say_about(once__consumer_t *consumer, int is_trouble, const char *sentence);
 
 #endif

@@ -208,19 +208,21 @@ static void place(once__item_t *item)
     list_append(&consumer->stages[item->stage], item);
 }
 
-void once__item_arrived(void *data, once__delivery_t *delivery)
+void once__item_new(once__consumer_t *consumer, once__delivery_t *delivery)
 {
-    once__consumer_t *consumer = data;
+    const once__arrival_t *arrival = delivery->prepared;
     once__item_t *item = make_item(consumer);
-    char why[120];
 
     if (item == NULL) { /* not acknowledged: it comes again after a restart */
         once__delivery_drop(delivery);
         return;
     }
     item->delivery = delivery;
-    if (once__identity_of(&consumer->identity, delivery, &item->key, why, sizeof(why)) != 0) {
-        give_up_id(item, why);
+    if (arrival->has_id) {
+        item->key.len = arrival->key.len;
+        memcpy(item->key.text, arrival->key.text, arrival->key.len + 1);
+    } else {
+        give_up_id(item, arrival->why);
     }
     place(item);
     consumer->open++;

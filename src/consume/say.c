@@ -20,15 +20,17 @@ static const struct {
     [ONCE__LINE_UNREACHED] = {ONCE__LOG_WARN, "the handler was not reached"},
 };
 
-void once__say(once__item_t *item, once__line_t line)
+static int is_wanted(once__consumer_t *consumer, once__line_t line)
 {
-    once__consumer_t *consumer = item->consumer;
+    return lines[line].level >= consumer->log->level &&
+           once__counters_may_write(&consumer->counters, line);
+}
+
+static void write_line(const once__item_t *item, once__line_t line)
+{
+    const once__consumer_t *consumer = item->consumer;
     char source[ONCE__LETTER_SOURCE_SIZE];
 
-    if (lines[line].level < consumer->log->level ||
-        !once__counters_may_write(&consumer->counters, line)) {
-        return;
-    }
     once__letter_write_source(source, once__subscription_topic(consumer->source),
                               item->delivery->partition, item->delivery->offset);
     once__log(
@@ -38,6 +40,23 @@ void once__say(once__item_t *item, once__line_t line)
             once__field_slice("key", item->delivery->key), once__field_text("source", source),
             once__field_number("tries", item->tries), once__field_number("status", item->status),
             once__field_text("reason", item->reason), once__field_text("detail", item->detail)));
+}
+
+void once__say(once__item_t *item, once__line_t line)
+{
+    if (is_wanted(item->consumer, line)) {
+        write_line(item, line);
+    }
+}
+
+void once__say_duplicate(once__consumer_t *consumer, once__delivery_t *delivery)
+{
+    const once__arrival_t *arrival = delivery->prepared;
+
+    if (is_wanted(consumer, ONCE__LINE_DUPLICATE)) {
+        once__item_t item = {.consumer = consumer, .delivery = delivery, .key = arrival->key};
+        write_line(&item, ONCE__LINE_DUPLICATE);
+    }
 }
 
 void once__say_about(once__consumer_t *consumer, int is_trouble, const char *sentence)

@@ -134,7 +134,7 @@ static rd_kafka_t *subscribe(char **argv)
                                        {"group.id", argv[3]},
                                        {"auto.offset.reset", "earliest"},
                                        {"fetch.wait.max.ms", "100"},
-                                       {"queued.max.messages.kbytes", "32768"}};
+                                       {"queued.max.messages.kbytes", "16384"}};
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
     rd_kafka_t *consumer;

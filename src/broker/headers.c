@@ -1,0 +1,80 @@
+#include "broker/headers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM_FIRST 256
+#define ROOM_KEEP  4096
+
+typedef struct lengths {
+    uint32_t name, value;
+} lengths_t;
+
+static int reserve(once__headers_t *headers, size_t more)
+{
+    size_t room = headers->room != 0 ? headers->room : ROOM_FIRST;
+    char *bytes;
+
+    while (room < headers->len + more) {
+        room *= 2;
+    }
+    if (room == headers->room) {
+        return 0;
+    }
+    bytes = realloc(headers->bytes, room);
+    if (bytes == NULL) {
+        return -1;
+    }
+    headers->bytes = bytes;
+    headers->room = room;
+    return 0;
+}
+
+int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t value)
+{
+    const lengths_t lengths = {(uint32_t)name.len, (uint32_t)value.len};
+    size_t more = sizeof(lengths) + name.len + value.len;
+    char *at;
+
+    if (name.len > UINT32_MAX || value.len > UINT32_MAX ||
+        (headers->room - headers->len < more && reserve(headers, more) != 0)) {
+        return -1;
+    }
+    at = headers->bytes + headers->len;
+    memcpy(at, &lengths, sizeof(lengths));
+    memcpy(at + sizeof(lengths), name.data, name.len);
+    if (value.len > 0) {
+        memcpy(at + sizeof(lengths) + name.len, value.data, value.len);
+    }
+    headers->len += more;
+    return 0;
+}
+
+void once__headers_each(const once__headers_t *headers,
+                        void (*each)(void *data, once_slice_t name, once_slice_t value), void *data)
+{
+    const char *at = headers->bytes, *end = at + headers->len;
+    lengths_t lengths;
+
+    while (at != end) {
+        memcpy(&lengths, at, sizeof(lengths));
+        at += sizeof(lengths);
+        each(data, (once_slice_t){at, lengths.name},
+             (once_slice_t){at + lengths.name, lengths.value});
+        at += (size_t)lengths.name + lengths.value;
+    }
+}
+
+void once__headers_clear(once__headers_t *headers)
+{
+    headers->len = 0;
+    if (headers->room > ROOM_KEEP) {
+        once__headers_free(headers);
+    }
+}
+
+void once__headers_free(once__headers_t *headers)
+{
+    free(headers->bytes);
+    *headers = (once__headers_t){NULL, 0, 0};
+}
