@@ -203,6 +203,7 @@ static void read_on(once__relay_t *relay, once__chain_t *chain)
 
     if (chain->low != 0 && chain->waiting <= CHAIN_LOW && chain->held_ms == 0) {
         group->pos = chain->low - 1 < group->pos ? chain->low - 1 : group->pos;
+        once__fetch_void(relay, chain->group);
         chain->low = 0;
         relay->excluded--;
         relay->fetch_more = 1;

@@ -80,7 +80,7 @@ struct once__chain {
 typedef struct once__group {
     int owned, giving;
     int64_t pos;             /* read up to there */
-    int64_t asked;           /* pos when the fetch under way was sent */
+    int64_t asked;           /* pos when the fetch under way was sent; or see once__fetch_void */
     int limit;               /* rows that it asks for */
     size_t late, late_bytes; /* of the answer: below `asked` */
     size_t events;           /* in memory */
@@ -175,6 +175,8 @@ uint64_t once__fetch_due(const once__relay_t *relay);
 /* milestones.c */
 void once__fetch_anew(once__relay_t *relay); /* nothing is known of what was read */
 void once__fetch_group_anew(once__relay_t *relay, int16_t group);
+/* The fetch under way leaves out a key that is to be read now: what its answer has above the group's position does not count. */
+void once__fetch_void(once__relay_t *relay, int16_t group);
 void once__milestone_add(once__relay_t *relay, uint64_t xmax);
 /* The newest one at which no transaction from `xid` on had begun; NULL: none is old enough. */
 const once__milestone_t *once__milestone_before(const once__relay_t *relay, uint64_t xid);

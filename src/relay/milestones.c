@@ -7,9 +7,17 @@
 
 #define MILESTONE_MS 200 /* between two */
 
+void once__fetch_void(once__relay_t *relay, int16_t group)
+{
+    if (relay->fetching) {
+        relay->groups[group].asked = INT64_MAX;
+    }
+}
+
 void once__fetch_group_anew(once__relay_t *relay, int16_t group)
 {
     relay->groups[group].pos = 0;
+    once__fetch_void(relay, group);
     for (size_t i = 0; i < relay->milestone_count; i++) {
         relay->milestones[i].pos[group] = 0;
     }

@@ -62,7 +62,7 @@ class ToKafka:
 
 
 class ToRabbitMQ:
-    weight, pace = 1, 0.01  # one event of a key after the other is confirmed, on disk: so much is all that gets through
+    weight, pace = 1, 0
 
     def __init__(self, rabbitmq, name, _):
         self.rabbitmq, self.name, self.url = rabbitmq, name, rabbitmq.url(name)

@@ -2,6 +2,7 @@
 import collections
 import hashlib
 import hmac
+import threading
 import time
 
 import pytest
@@ -105,6 +106,29 @@ def test_a_poison_event_blocks_nobody(database, relay, endpoint):
     assert database.dead()[0][:3] == (bad, "k", 5)
     database.until_empty()
     assert len({r.headers["ce-id"] for r in endpoint.requests}) == 2401
+
+
+def test_a_connection_lost_while_a_key_has_more_than_fits(database, relay, endpoint):
+    """Reading begins anew, without the key that has enough in memory; that one runs out while the answer is under way."""
+    long, other = database.neighbours(2)
+    gates = {long: threading.Event(), other: threading.Event()}
+    endpoint.answer = lambda request: 200 if gates[request.path[1:]].wait(30) else 500
+    relay(endpoint.url("/{key}"), lease="60s")
+    database.run("SELECT count(once.emit('orders', %s, 'placed', '1')) FROM generate_series(1, 900)", long)
+    database.emit(other, 2)
+    until(lambda: len(endpoint.requests) == 2, "one of each key is under way")
+    lock = database.connect()
+    lock.cursor().execute("LOCK TABLE once.outbox IN ACCESS EXCLUSIVE MODE")
+    fetches = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%relay_fetch%%' AND pid <> pg_backend_pid()"
+    database.run("SELECT pg_terminate_backend(pid) " + fetches)
+    until(lambda: database.one(f"SELECT count(*) {fetches} AND wait_event_type = 'Lock' AND state = 'active'"), "it reads anew")
+    gates[long].set()
+    until(lambda: len(endpoint.requests) >= 500, "what was in memory is published")
+    lock.rollback()
+    until(lambda: len(endpoint.requests) >= 901, "the rest of it is")
+    gates[other].set()
+    database.until_empty()
+    assert len({r.headers["ce-id"] for r in endpoint.requests}) == 901
 
 
 def test_timeouts_are_the_events_fault_only_if_others_pass(database, relay, endpoint):
