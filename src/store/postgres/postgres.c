@@ -41,7 +41,7 @@ static int postgres_dispatch(once__store_t *store)
     if (traffic->answers.first == NULL) {
         once__traffic_pump(traffic);
     } else {
-        once__loop_wake(traffic->loop);
+        once__loop_pause(traffic->loop);
     }
     return count;
 }
