@@ -119,9 +119,9 @@ def test_a_connection_lost_while_a_key_has_more_than_fits(database, relay, endpo
     until(lambda: len(endpoint.requests) == 2, "one of each key is under way")
     lock = database.connect()
     lock.cursor().execute("LOCK TABLE once.outbox IN ACCESS EXCLUSIVE MODE")
-    fetches = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%relay_fetch%%' AND pid <> pg_backend_pid()"
-    database.run("SELECT pg_terminate_backend(pid) " + fetches)
-    until(lambda: database.one(f"SELECT count(*) {fetches} AND wait_event_type = 'Lock' AND state = 'active'"), "it reads anew")
+    reads = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%relay_fetch%%' AND pid <> pg_backend_pid()"
+    database.run("SELECT pg_terminate_backend(pid) " + reads)
+    until(lambda: database.one(f"SELECT count(*) {reads} AND wait_event_type = 'Lock' AND state = 'active'"), "it reads anew")
     gates[long].set()
     until(lambda: len(endpoint.requests) >= 500, "what was in memory is published")
     lock.rollback()
