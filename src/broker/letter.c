@@ -43,7 +43,7 @@ int once__letter_read_source(once_slice_t source, char *topic, int32_t *partitio
         return -1;
     }
     *slash = '\0';
-    strcpy(topic, text);
+    memcpy(topic, text, (size_t)(slash - text) + 1);
     *partition = (int32_t)strtol(slash + 1, NULL, 10);
     *offset = strtoll(at + 1, NULL, 10);
     return 0;

@@ -236,5 +236,5 @@ def test_it_ends_when_requests_have(worlds):
             world.ask(bank, "GET", "/health")
     world.stops.go("before-commit", "stop-term")
     assert answer.get().status == 201
-    assert bank.end() == 0
+    assert bank.ended() == 0
     world.audit()

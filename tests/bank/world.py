@@ -109,6 +109,10 @@ class Program:
         if self.process.poll() is None:
             self.thaw()
             self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self):
+        """Its exit code; it was told to end, and is not told again: a leak checker that has stopped it just then hangs at that."""
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
