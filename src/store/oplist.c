@@ -1,5 +1,18 @@
 #include "store/oplist.h"
 
+#include <string.h>
+
+void once__op_clear(once__op_t *op)
+{
+    op->error = ONCE_OK;
+    op->outcome = ONCE_NO_OUTCOME;
+    op->now = 0;
+    op->record = NULL;
+    op->records = NULL;
+    op->count = 0;
+    memset(&op->head, 0, sizeof(op->head));
+}
+
 void once__oplist_init(once__oplist_t *list)
 {
     list->first = NULL;

@@ -6,6 +6,9 @@
 
 #include "store/store.h"
 
+/* Before an operation is applied, or once more: as if nobody had answered it. */
+void once__op_clear(once__op_t *op);
+
 typedef struct once__oplist {
     once__op_t *first, **last;
 } once__oplist_t;

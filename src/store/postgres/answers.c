@@ -89,16 +89,6 @@ static once__record_t *read_record(const once__head_t *head, const PGresult *res
     return once__record_clone(&record);
 }
 
-void once__pg_clear_answer(once__op_t *op)
-{
-    op->outcome = ONCE_NO_OUTCOME;
-    op->now = 0;
-    op->record = NULL;
-    op->records = NULL;
-    op->count = 0;
-    memset(&op->head, 0, sizeof(op->head));
-}
-
 static void read_row(const PGresult *result, int row, once__op_t *op)
 {
     int wants_record;

@@ -27,7 +27,7 @@ static int take(once__pg_batch_t *batch, once__flight_t *flight, once__op_t *op)
         return -1;
     }
     if (op->error != ONCE__PG_UNANSWERED) { /* not one that goes on */
-        once__pg_clear_answer(op);
+        once__op_clear(op);
         op->error = ONCE__PG_UNANSWERED;
     }
     batch->taken++;

@@ -68,7 +68,4 @@ void once__pg_answer_absent(once__op_t *op);
 /* Answers an operation that travelled alone. 1: it goes on and must be sent again. */
 int once__pg_read_single(const PGresult *result, once__op_t *op);
 
-/* Empties what an operation answers. */
-void once__pg_clear_answer(once__op_t *op);
-
 #endif

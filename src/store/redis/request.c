@@ -38,20 +38,9 @@ void once__redis_answer(once__redis_t *redis, once__op_t *op, int error)
     once__loop_wake(redis->loop);
 }
 
-static void clear_answer(once__op_t *op)
-{
-    op->error = ONCE_OK;
-    op->outcome = ONCE_NO_OUTCOME;
-    op->now = 0;
-    op->record = NULL;
-    op->records = NULL;
-    op->count = 0;
-    memset(&op->head, 0, sizeof(op->head));
-}
-
 void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error)
 {
-    clear_answer(op);
+    once__op_clear(op);
     once__redis_answer(redis, op, error);
 }
 
@@ -59,7 +48,7 @@ void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error)
 static void take_back(once__op_t *op)
 {
     free(op->record);
-    clear_answer(op);
+    once__op_clear(op);
 }
 
 /* ---------------------------------------------------------------------------------------------- waiting for replicas */
@@ -332,7 +321,7 @@ static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *r
     once__redis_command_t command;
 
     for (unsigned i = 0; i < request->count; i++) {
-        clear_answer(request->ops[i]);
+        once__op_clear(request->ops[i]);
     }
     if (needs_replicas(redis, request->ops[0])) {
         request->batch = join_batch(redis, node);
