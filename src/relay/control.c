@@ -21,6 +21,18 @@ static const char end_statement[] = "SELECT once.relay_end($1)";
 
 /* ------------------------------------------------------------------------------------------------------------ groups */
 
+void once__groups_read(const char *list, int *has)
+{
+    for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
+        char *end;
+        unsigned long group = strtoul(at, &end, 10);
+        if (group < ONCE__RELAY_GROUPS) {
+            has[group] = 1;
+        }
+        at = *end == ',' ? end + 1 : end;
+    }
+}
+
 static void lose(once__relay_t *relay, int16_t group)
 {
     once__group_drop(relay, group);
@@ -50,14 +62,7 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
     int has[ONCE__RELAY_GROUPS] = {0};
     size_t changed = 0;
 
-    for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
-        char *end;
-        unsigned long group = strtoul(at, &end, 10);
-        if (group < ONCE__RELAY_GROUPS) {
-            has[group] = 1;
-        }
-        at = *end == ',' ? end + 1 : end;
-    }
+    once__groups_read(list, has);
     /*
      * A group that was lost and is ours again, with events of it still under way: one of those that fails is dropped, and would be
      * read again and published behind the others. So it begins when nothing of it is left; the next turn looks again.

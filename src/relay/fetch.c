@@ -151,14 +151,7 @@ static void check_groups(once__relay_t *relay, const char *list)
 {
     int has[ONCE__RELAY_GROUPS] = {0};
 
-    for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
-        char *end;
-        unsigned long group = strtoul(at, &end, 10);
-        if (group < ONCE__RELAY_GROUPS) {
-            has[group] = 1;
-        }
-        at = *end == ',' ? end + 1 : end;
-    }
+    once__groups_read(list, has);
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (wants(relay, i) && !has[i]) {
             once__group_drop(relay, i);

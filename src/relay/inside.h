@@ -191,6 +191,7 @@ void once__event_list_init(once__event_list_t *list);
 void once__event_list_add(once__event_list_t *list, once__event_t *event);
 
 /* control.c */
+void once__groups_read(const char *list, int *has); /* "{1,5}": sets has[1] and has[5] */
 void once__control_turn(once__relay_t *relay);
 uint64_t once__control_due(const once__relay_t *relay);
 
