@@ -3,6 +3,7 @@
  * nothing is free.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,11 +76,49 @@ static void neighbours_join(void **state)
     once__index_close(index);
 }
 
+/* ------------------------------------------------------------------------------------------------- while it grows */
+
+#define GROWTHS 150
+
+typedef struct {
+    once__index_t *index;
+    atomic_int done;
+} grower_t;
+
+static void *grow(void *data)
+{
+    grower_t *grower = data;
+
+    for (int i = 0; i < GROWTHS; i++) {
+        (void)once__pages_take(grower->index, 256);
+    }
+    atomic_store(&grower->done, 1);
+    return NULL;
+}
+
+/* Whoever looks between two growths must never take the index for one that was cut short: he would never use it again. */
+static void it_is_whole_while_it_grows(void **state)
+{
+    char path[] = "/tmp/once-pages-XXXXXX";
+    grower_t grower = {.index = make(path)};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, grow, &grower), 0);
+    while (!atomic_load(&grower.done)) {
+        assert_true(once__index_is_whole(grower.index, -1));
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(ftruncate(grower.index->fd, (off_t)sizeof(once__index_header_t)), 0);
+    assert_false(once__index_is_whole(grower.index, -1));
+    once__index_close(grower.index);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pages_are_nobody_elses),
         cmocka_unit_test(neighbours_join),
+        cmocka_unit_test(it_is_whole_while_it_grows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,10 +259,16 @@ static int is_replaced(const struct stat *st, int directory_fd)
 int once__index_is_whole(const once__index_t *index, int directory_fd)
 {
     struct stat st;
+    uint64_t end;
 
-    return fstat(index->fd, &st) == 0 && !is_replaced(&st, directory_fd) &&
-           (uint64_t)st.st_size >= sizeof(once__index_header_t) &&
-           (uint64_t)st.st_size >= atomic_load(&index->map->end);
+    if (fstat(index->fd, &st) != 0 || is_replaced(&st, directory_fd) ||
+        (uint64_t)st.st_size < sizeof(once__index_header_t)) {
+        return 0;
+    }
+    end = atomic_load(&index->map->end);
+    /* Somebody may have made it grow just now: an end is compared with a size that is younger. */
+    return (uint64_t)st.st_size >= end ||
+           (fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end);
 }
 
 int once__index_mark_used(once__index_t *index)
