@@ -162,9 +162,9 @@ static void report_rate(const settings_t *settings, const player_t *players, con
 
     required = required && goal->rate > 0;
     report(goal->what_rate, required ? goal->rate_text : "reported",
-           !required                  ? VERDICT_NONE
-           : rate >= goal->rate * 0.9 ? VERDICT_OK
-                                      : VERDICT_BELOW,
+           !required            ? VERDICT_NONE
+           : rate >= goal->rate ? VERDICT_OK
+                                : VERDICT_BELOW,
            "%.2f  (%.0f/s; bare %.0f/s)", rate, middle(settings, player->rate),
            middle(settings, players[0].rate));
 }
