@@ -6,8 +6,7 @@
 #include <time.h>
 
 #define TESTS_MAX 256
-#define TRIES                                                                                      \
-    8 /* of a test that claims hundreds of short leases, on a machine that is loaded several times over */
+#define TRIES     8 /* a test may claim hundreds of short leases, on a busy machine */
 
 /* ---------------------------------------------------------------------------------------------------------- the list */
 
