@@ -232,6 +232,48 @@ static void each_of_two_has_its_own_answer(void **state)
     }
 }
 
+/* What looks like one server, and spreads keys over many. */
+static int answer_spread(int fd, const fake_command_t *command, void *data)
+{
+    int code = fake_polite(fd, command, fake_info);
+
+    if (code <= 0) {
+        return code;
+    }
+    if (strcmp(command->argv[2], "1") == 0) {
+        return fake_say(fd, ":5\r\n");
+    }
+    (void)atomic_fetch_add((atomic_uint *)data, 1);
+    return fake_say(fd, "-CROSSSLOT Keys in request don't hash to the same slot\r\n");
+}
+
+static void where_keys_are_spread_each_goes_by_itself(void **state)
+{
+    static const char *const keys[] = {"l", "m", "n", "o"};
+    static atomic_uint refused;
+    fake_t *fake = fake_start(answer_spread, &refused);
+    asked_t asked[5];
+
+    ask(&asked[0], "redis", fake_port(fake), SHORT);
+    for (int i = 0; i < 4; i++) {
+        once_ask_t question = ONCE_ASK_INIT;
+        if (i == 2) {
+            wait_for(asked, 3); /* it is known by now */
+        }
+        asked[i + 1] = (asked_t){.once = asked[0].once};
+        question.key = (once_slice_t){keys[i], 1};
+        assert_int_equal(once_begin(asked[0].once, &question, answered, &asked[i + 1]), ONCE_OK);
+    }
+    wait_for(asked, 5);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(asked[i].error, ONCE_OK);
+        assert_int_equal(asked[i].outcome, ONCE_RUN);
+    }
+    assert_int_equal(atomic_load(&refused), 1);
+    (void)once_close(asked[0].once, 0);
+    fake_stop(fake);
+}
+
 /* ---------------------------------------------------------------------------------------------------- hostile greetings */
 
 typedef struct greeting {
@@ -630,6 +672,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_such_answer_grants_anything),
         cmocka_unit_test(each_of_two_has_its_own_answer),
+        cmocka_unit_test(where_keys_are_spread_each_goes_by_itself),
         cmocka_unit_test(a_bad_greeting_is_told),
         cmocka_unit_test(a_bad_listing_counts_nothing),
         cmocka_unit_test(the_next_sentinel_is_asked),

@@ -51,6 +51,7 @@ struct once__redis {
     once__oplist_t queue, answers;
     unsigned collected; /* submitted since the queue was last empty */
     int is_closing;
+    int is_spread; /* what looks like one server has slots: no two keys in one call */
 
     once__redis_node_t *nodes[ONCE__REDIS_NODES_MAX];
     unsigned node_count;

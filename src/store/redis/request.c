@@ -256,8 +256,26 @@ static int judge_error(const request_t *request, const char *text)
     return code;
 }
 
+/* Something in front of several servers spreads keys over them: nothing was decided, and from now on each goes by itself. */
+static void split(request_t *request)
+{
+    once__redis_t *redis = request->redis;
+    once__redis_groups_t none = {NULL, NULL};
+
+    redis->is_spread = 1;
+    for (unsigned i = 0; i < request->count; i++) {
+        once__redis_send(redis, (once__redis_node_t *)request->call.link, request->ops[i], &none);
+    }
+    free_request(request);
+    once__loop_wake(redis->loop);
+}
+
 static void take_error(request_t *request, const char *text)
 {
+    if (request->count > 1 && strncmp(text, "CROSSSLOT", 9) == 0) {
+        split(request);
+        return;
+    }
     if (strncmp(text, "NOSCRIPT", 8) == 0) {
         send_script(request);
         return;
@@ -361,7 +379,8 @@ void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups)
 static request_t *request_for(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
                               once__redis_groups_t *groups)
 {
-    int is_grouped = redis->settings.mode != ONCE__REDIS_CLUSTER && once__redis_is_groupable(op);
+    int is_grouped = redis->settings.mode != ONCE__REDIS_CLUSTER && !redis->is_spread &&
+                     once__redis_is_groupable(op);
     request_t **group = op->event.kind == ONCE__CLAIM ? &groups->claims : &groups->completions;
     request_t *request = is_grouped ? *group : NULL;
 
