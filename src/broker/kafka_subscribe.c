@@ -20,8 +20,10 @@
 
 #define BATCH                                                                                      \
     256 /* in one turn: so few that what belongs to them stays in the caches of the processor */
-#define FEW            32   /* messages that are not worth another thread */
-#define CLOSE_TURNS    200  /* of 50 ms */
+#define FEW 32 /* messages that are not worth another thread */
+#define TAKEN_BYTES                                                                                \
+    ((size_t)8 << 20)      /* of payloads, in one turn and while they are prepared: about so much */
+#define CLOSE_TURNS    200 /* of 50 ms */
 #define QUEUE_LOW      1000 /* messages that are few enough not to look whether librdkafka sleeps */
 #define FULL_TURNS_MAX 3    /* turns (one a second) without room, then reading is paused */
 
@@ -32,6 +34,8 @@ typedef struct kafka {
     once__partitions_t partitions;
     struct kafka_delivery *idle; /* deliveries that have ended, to be used again */
     once__preparer_t *preparer;  /* NULL: there is no other thread */
+    size_t preparing_bytes;      /* payloads that are there: nobody else counts them */
+    size_t usual_bytes;          /* of a payload, by the last messages */
     once__kafka_waker_t *waker;
     size_t queue_peak; /* most messages that waited in librdkafka, since it was last woken */
     unsigned full_turns;
@@ -204,9 +208,23 @@ static void deliver(kafka_t *kafka, void *const *deliveries, size_t count)
     }
 }
 
+static size_t payload_bytes(void *const *deliveries, size_t count)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        bytes += ((const kafka_delivery_t *)deliveries[i])->base.delivery.payload.len;
+    }
+    return bytes;
+}
+
 static void prepare_and_deliver(kafka_t *kafka, void **deliveries, size_t count)
 {
+    size_t bytes = payload_bytes(deliveries, count);
+
+    kafka->usual_bytes = count > 0 ? bytes / count : kafka->usual_bytes;
     if (kafka->preparer != NULL && (count > FEW || once__preparer_open(kafka->preparer) > 0)) {
+        kafka->preparing_bytes += bytes;
         once__preparer_give(kafka->preparer, deliveries, count);
         return;
     }
@@ -242,6 +260,7 @@ static size_t deliver_prepared(kafka_t *kafka)
     size_t count =
         kafka->preparer != NULL ? once__preparer_take(kafka->preparer, deliveries, BATCH) : 0;
 
+    kafka->preparing_bytes -= payload_bytes(deliveries, count);
     if (!kafka->base.stopped) {
         deliver(kafka, deliveries, count);
         return count;
@@ -261,15 +280,18 @@ static void drain_event(kafka_t *kafka)
     }
 }
 
-/* How many messages may be taken now. What is being prepared will need room, too. */
+/* How many messages may be taken now. What is being prepared will need room, too; and so may a message that comes unasked. */
 static size_t appetite(const kafka_t *kafka, size_t room)
 {
     size_t preparing = kafka->preparer != NULL ? once__preparer_open(kafka->preparer) : 0;
+    size_t most = TAKEN_BYTES / (kafka->usual_bytes + 1) + 1;
 
-    if (room <= preparing || preparing + BATCH > ONCE__PREPARER_ROOM) {
+    if (room <= preparing || preparing + 2 * BATCH > ONCE__PREPARER_ROOM ||
+        kafka->preparing_bytes >= TAKEN_BYTES) {
         return 0;
     }
-    return room - preparing < BATCH ? room - preparing : BATCH;
+    most = most < BATCH ? most : BATCH;
+    return room - preparing < most ? room - preparing : most;
 }
 
 /*

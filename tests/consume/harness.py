@@ -178,6 +178,11 @@ class Consumer:
         """Until it is at least that."""
         return until(lambda: self.metric(name) >= value, lambda: f"{name} >= {value}, it is {self.metric(name)}", patience)
 
+    def most_memory(self):
+        """Bytes that it has had at once, so far."""
+        with open(f"/proc/{self.child.pid}/status") as status:
+            return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
+
     def kill(self):
         self.child.send_signal(signal.SIGKILL)
         self.child.wait()

@@ -129,6 +129,19 @@ def test_a_key_with_very_many_messages_holds_back_nobody_else(kafka, name, handl
     assert [key for key in handler.keys() if key.startswith("hot")] == [f"hot-{i}" for i in range(400)]
 
 
+def test_large_messages_do_not_fill_the_memory(kafka, name, handler, consume):
+    """They wait for a handler that is slow. 64 MiB of payloads is the limit: also for those whose id is still looked for."""
+    kafka.create(name, 1)
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if gate.wait(60) else 500
+    kafka.produce(name, (event(i, key=f"k{i}", pad="x" * 200000) for i in range(1000)))
+    one = consume(kafka.url(name, group=name), "--id", "json:/event_id", "--concurrency", "2")
+    one.wait_metric("waiting", (64 << 20) / 200100)
+    assert one.metric("waiting") < (80 << 20) / 200000
+    assert one.most_memory() < 180 << 20
+    gate.set()
+
+
 def test_concurrency_is_bounded_and_partitions_can_be_strict(kafka, name, handler, consume):
     kafka.create(name, 2)
     barrier = threading.Barrier(2)
