@@ -175,20 +175,24 @@ int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *da
     uint32_t number = once__index_first_segment(index);
     once__segment_info_t *info = once__index_segment(index, number);
     uint64_t gone;
-    int expired, code;
+    int own = number == log->active.number, expired, code;
 
     once__log_forget_readers(log);
     if (log->failed || number >= once__index_end_segment(index) ||
-        !may_go(info, now, number == log->active.number, &expired) ||
+        !may_go(info, now, own, &expired) ||
         (!expired && number == log->kept && atomic_load(&info->current) == log->kept_records) ||
         once__index_mark_used(index) != ONCE_OK) {
         return ONCE_E_NOT_FOUND;
     }
     /* Our own, also an empty one: it would stand in the way of all that are behind it. */
-    if (number == log->active.number && once__log_retire(log) != ONCE_OK) {
+    if (own && once__log_retire(log) != ONCE_OK) {
         return ONCE_E_IO;
     }
     if (atomic_load(&info->state) == ONCE__SEGMENT_ACTIVE && !once__log_seal_dead(log, number)) {
+        return ONCE_E_NOT_FOUND;
+    }
+    /* Once more, now that nobody adds to it: its writer may have done so until this moment, and what he wrote has not expired. */
+    if (!may_go(info, now, own, &expired)) {
         return ONCE_E_NOT_FOUND;
     }
     gone = expired ? (uint64_t)(atomic_load(&info->current) - atomic_load(&info->held)) : 0;
