@@ -338,7 +338,7 @@ int once__directory_open_on(once__directory_t *directory, const char *path,
                           path);
     }
     if (code != ONCE_OK) {
-        once__directory_abandon(directory);
+        once__directory_leave(directory);
     }
     return code;
 }
@@ -352,10 +352,19 @@ void once__directory_abandon(once__directory_t *directory)
     close_fd(&directory->fd);
 }
 
+/* A child that was forked meanwhile has the lock as well, and would keep it for as long as it lives. */
+void once__directory_leave(once__directory_t *directory)
+{
+    if (directory->lock_fd >= 0) {
+        (void)flock(directory->lock_fd, LOCK_UN);
+    }
+    once__directory_abandon(directory);
+}
+
 void once__directory_close(once__directory_t *directory)
 {
     if (flock(directory->lock_fd, LOCK_EX | LOCK_NB) == 0) {
         (void)once__index_mark_clean(directory->index);
     }
-    once__directory_abandon(directory);
+    once__directory_leave(directory);
 }

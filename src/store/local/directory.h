@@ -33,7 +33,10 @@ int once__directory_open_on(once__directory_t *directory, const char *path,
 /* The last one out leaves a clean index. Everything was appended and sealed before. */
 void once__directory_close(once__directory_t *directory);
 
-/* Memory and descriptors only. */
+/* Without a clean end: the index stays as it is. */
+void once__directory_leave(once__directory_t *directory);
+
+/* Memory and descriptors only: in a child of fork(), whose parent goes on with the lock. */
 void once__directory_abandon(once__directory_t *directory);
 
 #endif

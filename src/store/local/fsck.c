@@ -120,7 +120,7 @@ static int check_path(const char *path, const once__disk_t *disk, const once_loc
     code = code == ONCE_OK ? check_and_repair(&check, how->repair) : code;
     add_sizes(&check);
     once__check_free(&check);
-    once__directory_abandon(&directory);
+    once__directory_leave(&directory);
     return code;
 }
 

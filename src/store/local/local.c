@@ -236,7 +236,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     if (code != ONCE_OK) {
         once__log_abandon(local->glances.log);
         once__log_abandon(local->records.log);
-        once__directory_abandon(&local->directory);
+        once__directory_leave(&local->directory);
         if (local->source.fd >= 0) {
             (void)close(local->source.fd);
         }
@@ -286,7 +286,7 @@ static void local_close(once__store_t *store)
     once__log_abandon(local->glances.log);
     if (once__local_is_lost(local)) {
         once__log_abandon(local->records.log);
-        once__directory_abandon(&local->directory);
+        once__directory_leave(&local->directory);
     } else {
         (void)once__log_close(local->records.log);
         once__directory_close(&local->directory);
