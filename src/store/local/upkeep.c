@@ -16,6 +16,19 @@ static int has_records(const once__local_t *local)
     return stats.entries > 0;
 }
 
+static int read_secrets(const once__local_t *local, once__op_t *op)
+{
+    const char *path = local->directory.secrets_path;
+    int code = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
+
+    if (code == ONCE_E_NOT_FOUND && has_records(local)) {
+        /* Once more: somebody may have made them since then, and those records with them. */
+        code = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
+        code = code == ONCE_E_NOT_FOUND ? ONCE_E_SECRET : code;
+    }
+    return code;
+}
+
 void once__local_secrets(once__local_t *local, once__op_t *op)
 {
     const char *path = local->directory.secrets_path;
@@ -24,10 +37,8 @@ void once__local_secrets(once__local_t *local, once__op_t *op)
         op->error = once__secret_file_swap(path, op->secrets_old, op->secrets_new, NULL);
         return;
     }
-    op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
-    if (op->error == ONCE_E_NOT_FOUND && has_records(local)) {
-        op->error = ONCE_E_SECRET;
-    } else if (op->error == ONCE_E_NOT_FOUND) {
+    op->error = read_secrets(local, op);
+    if (op->error == ONCE_E_NOT_FOUND) {
         op->error = once__secret_file_create(path, op->secrets_new, NULL);
         if (op->error == ONCE_OK) {
             op->error = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
