@@ -14,8 +14,8 @@
 typedef struct once__checked {
     uint32_t number;
     int gap;            /* the one before it is missing */
-    int ended;          /* nobody will add to it: all of it was read */
-    int sealed;         /* by its writer */
+    int ended;          /* its writer is gone */
+    int sealed;         /* nobody will add to it: all of it was read */
     int broken;         /* must be written anew */
     int misled;         /* its summary is wrong, and would be believed */
     uint64_t created;   /* 0: not known */

@@ -156,9 +156,11 @@ static void tell_torn(const once__check_t *check, const once__checked_t *segment
 static void end_segment(const once__check_t *check, once__checked_t *segment,
                         const once__image_t *image, const once__piece_t *piece)
 {
+    int known = segment->ended;
+
     segment->sealed = piece->kind == ONCE__PIECE_SEALED;
     segment->ended = segment->sealed || !image->writing;
-    if (piece->kind == ONCE__PIECE_TORN && segment->ended) {
+    if (piece->kind == ONCE__PIECE_TORN && segment->ended && !known) {
         tell_torn(check, segment, piece);
     }
 }
@@ -232,7 +234,7 @@ static int read_header(once__check_t *check, once__checked_t *segment, const onc
 
 static int read_segment(once__check_t *check, once__checked_t *segment)
 {
-    int code, anew = segment->next == 0;
+    int code, anew = segment->next == 0, known = segment->ended;
     once__image_t image;
 
     code = once__image_read(&image, check->directory->segments_fd, segment->number);
@@ -243,14 +245,14 @@ static int read_segment(once__check_t *check, once__checked_t *segment)
     if (code == ONCE_OK) {
         code = read_pieces(check, segment, &image);
         check->done += anew ? image.size : 0;
-        if (code == ONCE_OK && segment->ended) {
+        if (code == ONCE_OK && (segment->sealed || (segment->ended && !known))) {
             once__check_summary(check, segment, &image);
         }
     }
     if (code == ONCE_E_NOT_FOUND) {
         /* Dropped: and so is everything before it. */
         check->first = segment->number + 1;
-        segment->ended = 1;
+        segment->ended = segment->sealed = 1;
         return ONCE_OK;
     }
     if (code == ONCE_E_IO) {
@@ -385,7 +387,8 @@ int once__check_log(once__check_t *check)
     check->report->writing = 0;
     for (size_t i = 0; code == ONCE_OK && i < check->count; i++) {
         once__checked_t *segment = &check->segments[i];
-        if (!segment->ended) {
+        /* What a program that was killed had not written to its file, another one may write there meanwhile, and seal it. */
+        if (!segment->ended || !segment->sealed) {
             code = read_segment(check, segment);
         }
         check->report->writing += !segment->ended;

@@ -26,6 +26,20 @@ static int is_right(const once__summary_t *summary, const once__image_t *image)
     return is;
 }
 
+/* The segment may have been finished since it was read, and its summary made after that. */
+static int is_right_by_now(const once__check_t *check, const once__summary_t *summary,
+                           const once__image_t *image)
+{
+    once__image_t again;
+    int is = is_right(summary, image);
+
+    if (!is && once__image_read(&again, check->directory->segments_fd, image->number) == ONCE_OK) {
+        is = is_right(summary, &again);
+        once__image_free(&again);
+    }
+    return is;
+}
+
 void once__check_summary(const once__check_t *check, once__checked_t *segment,
                          const once__image_t *image)
 {
@@ -37,7 +51,7 @@ void once__check_summary(const once__check_t *check, once__checked_t *segment,
     } else if (code == ONCE_E_CONFLICT) {
         tell(check, segment->number, 1, "is of another segment, or an older one; it is ignored");
     } else if (code == ONCE_OK) {
-        if (!is_right(&summary, image)) {
+        if (!is_right_by_now(check, &summary, image)) {
             segment->misled = 1;
             tell(check, segment->number, 0, "says something else than the segment itself");
         }
