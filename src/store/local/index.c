@@ -99,14 +99,14 @@ static uint32_t sum_up(const once__index_t *index)
 
 int once__index_has_changed(const once__index_t *index)
 {
-    return atomic_load(&index->map->clean) && index->map->sum != sum_up(index);
+    return atomic_load(&index->map->clean) == ONCE__CLEAN && index->map->sum != sum_up(index);
 }
 
 void once__index_free_locks(once__index_t *index)
 {
     once__index_header_t *map = index->map;
 
-    if (!atomic_load(&map->clean)) {
+    if (atomic_load(&map->clean) != ONCE__CLEAN) {
         return;
     }
     init_mutex(&map->grow_lock);
@@ -143,21 +143,45 @@ static int is_inside(const once__index_header_t *map, uint64_t table)
            (uint64_t)once__table_size(table) * sizeof(once__slot_t) <= atomic_load(&map->end) - at;
 }
 
-/* A file that was cut short or overwritten is noticed here; the entries themselves are checked by the frames they lead to. */
-static int is_sound(const once__index_header_t *map, uint64_t file_size)
+/* Has the shard a table? Others may be at work: if it has another one by now, that one counts. */
+static int has_table(const once__index_header_t *map, const once__shard_t *shard)
 {
+    uint64_t table = atomic_load(&shard->table), looked_at;
+
+    do {
+        looked_at = table;
+        if (once__table_size(table) != 0 && is_inside(map, table) && once__pages_hold(map, table)) {
+            return 1;
+        }
+        table = atomic_load(&shard->table);
+    } while (table != looked_at);
+    return 0;
+}
+
+/*
+ * Has the file all that is in use of it? `size` is what it had a moment ago; but others may make it grow, so that only a size that
+ * is younger than the end can tell that something is missing.
+ */
+static int has_all(const once__index_t *index, uint64_t size)
+{
+    uint64_t end = atomic_load(&index->map->end);
+    struct stat st;
+
+    return size >= end || (fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end);
+}
+
+/* A file that was cut short or overwritten is noticed here; the entries themselves are checked by the frames they lead to. */
+static int is_sound(const once__index_t *index, uint64_t file_size)
+{
+    const once__index_header_t *map = index->map;
     uint32_t first = atomic_load(&map->first_segment), next = atomic_load(&map->next_segment);
 
-    if (map->magic != INDEX_MAGIC || map->version != INDEX_VERSION ||
-        atomic_load(&map->end) > file_size || first == 0 || first > next ||
-        next - first > ONCE__RING || next > ONCE__SEGMENT_MAX + 1) {
+    if (map->magic != INDEX_MAGIC || map->version != INDEX_VERSION || !has_all(index, file_size) ||
+        first == 0 || first > next || next - first > ONCE__RING || next > ONCE__SEGMENT_MAX + 1) {
         return 0;
     }
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        const once__shard_t *shard = &map->shards[i];
-        uint64_t table = atomic_load(&shard->table);
-        if (once__table_size(table) == 0 || !is_inside(map, table) ||
-            !once__pages_hold(map, table)) {
+        if (!has_table(map, &map->shards[i])) {
             return 0;
         }
     }
@@ -170,13 +194,13 @@ static int check_old(once__index_t *index, const uint8_t *boot_id)
     struct stat st;
 
     if (fstat(index->fd, &st) != 0 || (uint64_t)st.st_size < sizeof(once__index_header_t) ||
-        !is_sound(map, (uint64_t)st.st_size)) {
+        !is_sound(index, (uint64_t)st.st_size)) {
         return ONCE_E_CORRUPT;
     }
     if (memcmp(map->boot_id, boot_id, ONCE__BOOT_ID_SIZE) == 0) {
         return ONCE_OK;
     }
-    return atomic_load(&map->clean) ? adopt(index, boot_id) : ONCE_E_CORRUPT;
+    return atomic_load(&map->clean) == ONCE__CLEAN ? adopt(index, boot_id) : ONCE_E_CORRUPT;
 }
 
 int once__index_is_current(int directory_fd, const uint8_t boot_id[ONCE__BOOT_ID_SIZE])
@@ -259,28 +283,30 @@ static int is_replaced(const struct stat *st, int directory_fd)
 int once__index_is_whole(const once__index_t *index, int directory_fd)
 {
     struct stat st;
-    uint64_t end;
 
-    if (fstat(index->fd, &st) != 0 || is_replaced(&st, directory_fd) ||
-        (uint64_t)st.st_size < sizeof(once__index_header_t)) {
-        return 0;
-    }
-    end = atomic_load(&index->map->end);
-    /* Somebody may have made it grow just now: an end is compared with a size that is younger. */
-    return (uint64_t)st.st_size >= end ||
-           (fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end);
+    return fstat(index->fd, &st) == 0 && !is_replaced(&st, directory_fd) &&
+           (uint64_t)st.st_size >= sizeof(once__index_header_t) &&
+           has_all(index, (uint64_t)st.st_size);
 }
 
+/*
+ * Whoever finds that somebody has begun does it himself as well: the other one may have been killed before the disk knew, and after
+ * a power failure the end would still be clean.
+ */
 int once__index_mark_used(once__index_t *index)
 {
-    if (index->map->magic == INDEX_MAGIC && !atomic_load(&index->map->clean)) {
+    if (index->map->magic == INDEX_MAGIC && atomic_load(&index->map->clean) == ONCE__IN_USE) {
         return ONCE_OK;
     }
     /* Without its magic an index is none: it comes last. */
-    atomic_store(&index->map->clean, 0);
+    atomic_store(&index->map->clean, ONCE__BEGUN);
     atomic_thread_fence(memory_order_seq_cst);
     index->map->magic = INDEX_MAGIC;
-    return msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) == 0 ? ONCE_OK : ONCE_E_IO;
+    if (msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) != 0) {
+        return ONCE_E_IO;
+    }
+    atomic_store(&index->map->clean, ONCE__IN_USE);
+    return ONCE_OK;
 }
 
 int once__index_mark_clean(once__index_t *index)
@@ -295,7 +321,7 @@ int once__index_mark_clean(once__index_t *index)
     if (msync(index->map, atomic_load(&index->map->end), MS_SYNC) != 0) {
         return ONCE_E_IO;
     }
-    atomic_store(&index->map->clean, 1);
+    atomic_store(&index->map->clean, ONCE__CLEAN);
     return msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) == 0 ? ONCE_OK : ONCE_E_IO;
 }
 

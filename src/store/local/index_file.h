@@ -25,10 +25,16 @@ typedef struct once__shard {
     uint32_t floor; /* a killed process may have left frames in segments up to this one */
 } once__shard_t;
 
+typedef enum once__clean {
+    ONCE__IN_USE, /* and the disk knows it */
+    ONCE__CLEAN,  /* as the last one left it */
+    ONCE__BEGUN,  /* in use; whether the disk knows it, nobody can tell */
+} once__clean_t;
+
 typedef struct once__index_header {
     uint64_t magic;
     uint32_t version;
-    _Atomic uint32_t clean;
+    _Atomic uint32_t clean; /* once__clean_t */
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
     _Atomic int64_t clock_offset;
     _Atomic uint64_t closed_at; /* store time of the last clean end */
