@@ -9,17 +9,18 @@
 #define TRIES   500 /* nobody holds one for five seconds, unless his disk hangs */
 #define WAIT_MS 10
 
-/* 1 or 0. `*died`: its holder was killed. */
-static int is_sound(pthread_mutex_t *lock, int *died)
+/* 1 or 0. */
+static int is_sound(const once__index_t *index, once__shard_t *shard)
 {
+    pthread_mutex_t *lock = &shard->lock;
     int code = pthread_mutex_trylock(lock);
 
     for (int i = 0; code == EBUSY && i < TRIES; i++) {
         (void)poll(NULL, 0, WAIT_MS);
         code = pthread_mutex_trylock(lock);
     }
-    *died = code == EOWNERDEAD;
-    if (*died) {
+    if (code == EOWNERDEAD) { /* as whoever locks it after that, and before anybody else does */
+        shard->floor = once__index_end_segment(index) - 1;
         code = pthread_mutex_consistent(lock);
     }
     return code == 0 && pthread_mutex_unlock(lock) == 0;
@@ -27,16 +28,9 @@ static int is_sound(pthread_mutex_t *lock, int *died)
 
 int once__index_locks_are_sound(once__index_t *index)
 {
-    once__index_header_t *map = index->map;
-    int died;
-
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        once__shard_t *shard = &map->shards[i];
-        if (!is_sound(&shard->lock, &died)) {
+        if (!is_sound(index, &index->map->shards[i])) {
             return 0;
-        }
-        if (died) { /* as whoever locks it after that */
-            shard->floor = once__index_end_segment(index) - 1;
         }
     }
     return 1;
