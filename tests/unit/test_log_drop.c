@@ -224,6 +224,28 @@ static void test_killed_while_dropping(void **state)
     assert_int_equal(store_open_segment(store, 2), -1);
 }
 
+static void spare_half(store_t *store)
+{
+    drop_half(store);
+    (void)renameat(store->segments_fd, "00000001.log", store->segments_fd, "00000001.spare");
+}
+
+/* A file that could come back under its old name is not used again before the disk knows the new one. */
+static void test_killed_before_the_name_was_synced(void **state)
+{
+    store_t *store = *state;
+    once__place_t place;
+    unsigned before;
+
+    assert_int_equal(store_append(store->logs[0], 1, 1000, 0, &place), ONCE_OK);
+    assert_int_equal(once__log_retire(store->logs[0]), ONCE_OK);
+    kill_in(store, spare_half);
+    before = store->directory_syncs;
+    store->fail_sync = 1;
+    assert_int_equal(store_append(store->logs[1], 1, 1000, 0, &place), ONCE_E_IO);
+    assert_true(store->directory_syncs > before);
+}
+
 static void name_half(store_t *store)
 {
     once__segment_header_t header = {.number = 2, .size = SEGMENT};
@@ -278,11 +300,17 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, store_setup, store_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_dropped_and_used_again),          TEST(test_a_spare_with_holes),
-        TEST(test_blocks_are_written_ahead),        TEST(test_an_idle_writer_is_not_in_the_way),
-        TEST(test_the_segment_of_another_stays),    TEST(test_a_spare_that_is_locked),
-        TEST(test_mappings_of_dropped_segments_go), TEST(test_killed_while_dropping),
-        TEST(test_killed_while_starting),           TEST(test_files_that_nobody_finished),
+        TEST(test_dropped_and_used_again),
+        TEST(test_a_spare_with_holes),
+        TEST(test_blocks_are_written_ahead),
+        TEST(test_an_idle_writer_is_not_in_the_way),
+        TEST(test_the_segment_of_another_stays),
+        TEST(test_a_spare_that_is_locked),
+        TEST(test_mappings_of_dropped_segments_go),
+        TEST(test_killed_while_dropping),
+        TEST(test_killed_while_starting),
+        TEST(test_files_that_nobody_finished),
+        TEST(test_killed_before_the_name_was_synced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,7 +140,9 @@ void once__log_lock_segments(once__log_t *log)
     }
     gone = once__index_first_segment(index) - 1;
     once__segment_name(name, gone, "log");
-    if (gone != 0 && unlinkat(log->config.directory_fd, name, 0) == 0) {
+    if (gone != 0) {
+        /* Synced also when it is gone already: it may be a spare, and nobody knows whether the disk has that name by now. */
+        (void)unlinkat(log->config.directory_fd, name, 0);
         (void)once__log_sync_directory(log);
     }
 }
