@@ -72,6 +72,33 @@ def test_rebalance_while_a_handler_runs(kafka, name, handler, consume):
     until(lambda: first.metric("lost_total") == 1, "the message of the lost partition was not acknowledged by the first")
 
 
+def test_members_come_and_go_while_they_have_many_messages(kafka, name, handler, consume):
+    """What a member has in memory, or prepares, when a partition is given up or when it ends is handled by whoever gets it then."""
+    kafka.create(name, 4)
+    kafka.produce(name, [event(i, key=f"k{i % 300}") for i in range(3000)])
+    joined, stopping = threading.Event(), threading.Event()
+
+    def answer(_):
+        count = len(handler.requests)
+        return 204 if (count < 300 or joined.wait(60)) and (count < 900 or stopping.wait(60)) else 500
+
+    handler.answer = answer
+    first = consume(kafka.url(name, group=name, **QUICK))
+    handler.wait(300)
+    second = consume(kafka.url(name, group=name, **QUICK))
+    second.wait_metric("waiting", 500)
+    joined.set()
+    handler.wait(900)
+    first.terminate()
+    first.wait_said("stopping")
+    stopping.set()
+    assert first.child.wait(60) == 0
+    wait_caught_up(kafka, name, name)
+    assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(3000)), "each once"
+    numbers = [int(key[6:]) for key in handler.keys()]
+    assert all(order == sorted(order) for order in ([n for n in numbers if n % 300 == key] for key in range(300)))
+
+
 def test_a_partition_that_was_paused_comes_back_and_goes_on(kafka, name, handler, consume):
     """Without room for long reading is paused. The pause must not outlive the partition: it would come back and stay silent."""
     options = ["--window", "4", "--concurrency", "2", "--lease", "1s"]
