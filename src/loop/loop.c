@@ -186,6 +186,7 @@ void once__loop_leave(once__loop_t *loop)
     assert(loop->inside);
     loop->inside = 0;
     if (loop->woken) {
+        loop->wake_written = 0; /* once more: a host may hear of changes only */
         write_wake(loop);
     }
     arm(loop);

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "loop/loop.h"
@@ -55,6 +56,39 @@ static void a_pause_lasts_until_the_next_dispatch(void **state)
     assert_int_equal(once__loop_run(loop), 1);
     once__loop_leave(loop);
     assert_false(is_readable(loop, 0));
+    once__loop_free(loop);
+}
+
+static void hear(once__source_t *source, uint32_t events)
+{
+}
+
+/* More is ready than one run looks at, so that the wake-up is not among it: a host that is told of changes only hears of it. */
+static void a_pause_is_a_change(void **state)
+{
+    enum { MANY = 80 };
+    once__loop_t *loop = make_loop();
+    once__source_t sources[MANY];
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    int host = epoll_create1(0);
+
+    for (int i = 0; i < MANY; i++) {
+        sources[i].ready = hear;
+        assert_int_equal(once__source_set(loop, &sources[i], eventfd(1, 0), EPOLLIN), 0);
+    }
+    once__loop_wake(loop);
+    assert_int_equal(epoll_ctl(host, EPOLL_CTL_ADD, once__loop_fd(loop), &event), 0);
+    assert_int_equal(epoll_wait(host, &event, 1, 0), 1);
+    assert_int_equal(epoll_wait(host, &event, 1, 0), 0);
+    once__loop_enter(loop);
+    assert_int_equal(once__loop_run(loop), 1);
+    once__loop_pause(loop);
+    once__loop_leave(loop);
+    assert_int_equal(epoll_wait(host, &event, 1, 0), 1);
+    for (int i = 0; i < MANY; i++) {
+        (void)close(sources[i].fd);
+    }
+    (void)close(host);
     once__loop_free(loop);
 }
 
@@ -136,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wake_up_is_seen_outside_and_drained),
         cmocka_unit_test(a_pause_lasts_until_the_next_dispatch),
+        cmocka_unit_test(a_pause_is_a_change),
         cmocka_unit_test(a_timer_makes_the_descriptor_readable),
         cmocka_unit_test(a_source_is_heard_until_it_is_removed),
         cmocka_unit_test(the_real_world_has_time_and_randomness),
