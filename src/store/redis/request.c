@@ -256,15 +256,38 @@ static int judge_error(const request_t *request, const char *text)
     return code;
 }
 
+/* With room for `most` operations. NULL: out of memory. */
+static request_t *new_request(once__redis_t *redis, once__redis_node_t *node, size_t most)
+{
+    request_t *request = calloc(1, sizeof(*request) + most * sizeof(once__op_t *));
+
+    if (request != NULL) {
+        request->redis = redis;
+        request->call.link = &node->link;
+    }
+    return request;
+}
+
+static void send_alone(once__redis_t *redis, once__redis_node_t *node, once__op_t *op)
+{
+    request_t *request = new_request(redis, node, 1);
+
+    if (request == NULL) {
+        once__redis_refuse(redis, op, ONCE_E_UNAVAILABLE);
+        return;
+    }
+    request->ops[request->count++] = op;
+    send_op(redis, node, request, 0);
+}
+
 /* Something in front of several servers spreads keys over them: nothing was decided, and from now on each goes by itself. */
 static void split(request_t *request)
 {
     once__redis_t *redis = request->redis;
-    once__redis_groups_t none = {NULL, NULL};
 
     redis->is_spread = 1;
     for (unsigned i = 0; i < request->count; i++) {
-        once__redis_send(redis, (once__redis_node_t *)request->call.link, request->ops[i], &none);
+        send_alone(redis, (once__redis_node_t *)request->call.link, request->ops[i]);
     }
     free_request(request);
     once__loop_wake(redis->loop);
@@ -375,41 +398,25 @@ void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups)
     send_group(redis, &groups->claims);
 }
 
-/* A request with this operation: a new one, or one that has others. */
-static request_t *request_for(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
-                              once__redis_groups_t *groups)
-{
-    int is_grouped = redis->settings.mode != ONCE__REDIS_CLUSTER && !redis->is_spread &&
-                     once__redis_is_groupable(op);
-    request_t **group = op->event.kind == ONCE__CLAIM ? &groups->claims : &groups->completions;
-    request_t *request = is_grouped ? *group : NULL;
-
-    if (request == NULL) {
-        size_t most = is_grouped ? ONCE__REDIS_GROUP_MAX : 1;
-        request = calloc(1, sizeof(*request) + most * sizeof(once__op_t *));
-        if (request == NULL) {
-            return NULL;
-        }
-        request->redis = redis;
-        request->call.link = &node->link;
-        if (is_grouped) {
-            *group = request;
-        }
-    }
-    request->ops[request->count++] = op;
-    return request;
-}
-
 void once__redis_send(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
                       once__redis_groups_t *groups)
 {
-    request_t *request = request_for(redis, node, op, groups);
+    request_t **group = op->event.kind == ONCE__CLAIM ? &groups->claims : &groups->completions;
 
-    if (request == NULL) {
+    if (redis->settings.mode == ONCE__REDIS_CLUSTER || redis->is_spread ||
+        !once__redis_is_groupable(op)) {
+        send_alone(redis, node, op);
+        return;
+    }
+    if (*group == NULL) {
+        *group = new_request(redis, node, ONCE__REDIS_GROUP_MAX);
+    }
+    if (*group == NULL) {
         once__redis_refuse(redis, op, ONCE_E_UNAVAILABLE);
-    } else if (request != groups->completions && request != groups->claims) {
-        send_op(redis, node, request, 0);
-    } else if (request->count == ONCE__REDIS_GROUP_MAX) {
+        return;
+    }
+    (*group)->ops[(*group)->count++] = op;
+    if ((*group)->count == ONCE__REDIS_GROUP_MAX) {
         once__redis_send_groups(redis, groups);
     }
 }
