@@ -81,11 +81,10 @@ static int carry_shard(once__records_t *records, uint32_t shard, uint32_t segmen
 {
     once__shard_entry_t *entries;
     size_t count;
-    int code = once__index_shard(records->index, shard, &entries, &count);
+    int code = once__index_shard_of(records->index, shard, segment, &entries, &count);
 
     for (size_t i = 0; code == ONCE_OK && i < count; i++) {
-        if (entries[i].entry.place.segment == segment &&
-            (everything || once__is_held(entries[i].entry.state))) {
+        if (everything || once__is_held(entries[i].entry.state)) {
             code = carry_entry(records, shard, &entries[i]);
         }
     }
@@ -102,14 +101,11 @@ static int weigh(once__records_t *records, uint32_t segment, uint64_t *bytes)
     for (uint32_t shard = 0; code == ONCE_OK && shard < ONCE__SHARDS; shard++) {
         once__shard_entry_t *entries;
         size_t count;
-        code = once__index_shard(records->index, shard, &entries, &count);
+        code = once__index_shard_of(records->index, shard, segment, &entries, &count);
         for (size_t i = 0; code == ONCE_OK && i < count; i++) {
             once__place_t place = entries[i].entry.place;
             once__record_t record;
             once__frame_t frame;
-            if (place.segment != segment) {
-                continue;
-            }
             code = once__log_read(records->log, place, &frame);
             if (code == ONCE_E_CORRUPT && once__is_held(entries[i].entry.state)) {
                 code = ONCE_OK; /* hardly anything is left of it */

@@ -341,29 +341,63 @@ static int by_key(const void *a, const void *b)
     return x->key < y->key ? -1 : x->key > y->key;
 }
 
-int once__index_shard(once__index_t *index, uint32_t number, once__shard_entry_t **entries,
-                      size_t *count)
+/* Is it a record, of this segment or (0) of any? */
+static int is_of(const once__index_t *index, uint64_t where, uint32_t segment)
 {
-    once__shard_t *shard = &index->map->shards[number];
-    uint64_t table;
-    once__slot_t *slots;
+    return is_record(where) && is_live(index, where) &&
+           (segment == 0 || (uint32_t)(where >> 40) == segment);
+}
 
-    lock_shard(index, shard);
-    table = atomic_load(&shard->table);
-    slots = table_slots(index, table);
+/* Locked: what there is does not change, but it may become less when a segment is dropped. */
+static int copy_entries(const once__index_t *index, const once__shard_t *shard, uint32_t segment,
+                        once__shard_entry_t **entries, size_t *count)
+{
+    uint64_t table = atomic_load(&shard->table);
+    once__slot_t *slots = table_slots(index, table);
+    uint32_t size = once__table_size(table);
+    size_t most = 0;
+
     *count = 0;
-    *entries = malloc((once__table_size(table) + 1) * sizeof(once__shard_entry_t));
-    for (uint32_t i = 0; i < once__table_size(table) && *entries != NULL; i++) {
+    *entries = NULL;
+    for (uint32_t i = 0; i < size; i++) {
+        most += (size_t)is_of(index, atomic_load(&slots[i].where), segment);
+    }
+    if (most == 0) {
+        return ONCE_OK;
+    }
+    *entries = malloc(most * sizeof(once__shard_entry_t));
+    if (*entries == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < size; i++) {
         uint64_t where = atomic_load(&slots[i].where);
-        if (is_record(where) && is_live(index, where)) {
+        if (is_of(index, where, segment)) {
             once__shard_entry_t found = {atomic_load(&slots[i].key), unpack(where)};
             (*entries)[(*count)++] = found;
         }
     }
-    (void)pthread_mutex_unlock(&shard->lock);
-    if (*entries == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    qsort(*entries, *count, sizeof(once__shard_entry_t), by_key);
     return ONCE_OK;
+}
+
+int once__index_shard_of(once__index_t *index, uint32_t number, uint32_t segment,
+                         once__shard_entry_t **entries, size_t *count)
+{
+    once__shard_t *shard = &index->map->shards[number];
+    int code;
+
+    lock_shard(index, shard);
+    code = copy_entries(index, shard, segment, entries, count);
+    (void)pthread_mutex_unlock(&shard->lock);
+    return code;
+}
+
+int once__index_shard(once__index_t *index, uint32_t number, once__shard_entry_t **entries,
+                      size_t *count)
+{
+    int code = once__index_shard_of(index, number, 0, entries, count);
+
+    if (*count > 0) {
+        qsort(*entries, *count, sizeof(once__shard_entry_t), by_key);
+    }
+    return code;
 }
