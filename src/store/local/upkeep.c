@@ -5,7 +5,8 @@
 #include "store/local/look.h"
 #include "store/secret_file.h"
 
-#define SWEEP_STEP 10000 /* records that a handle looks at when it reaps by itself */
+#define PATIENCE_MS 100   /* for so long others wait while a handle drops segments by itself */
+#define SWEEP_STEP  10000 /* records that a handle looks at when it reaps by itself */
 
 /* Without the secrets that made their ids nobody finds them: with new ones, every key would count as never used. */
 static int has_records(const once__local_t *local)
@@ -68,6 +69,12 @@ void once__local_reap(once__local_t *local, once__op_t *op)
     op->count = 0;
     while (code == ONCE_OK && once__index_first_segment(index) < end) {
         code = once__log_drop(local->records.log, now, carry, &local->records, &op->count);
+        if (code == ONCE_OK && !op->thorough && !local->threadless &&
+            once__index_now(index) - now > PATIENCE_MS) {
+            op->count = op->limit; /* as if that were reached: then it is asked for again soon */
+            op->error = ONCE_OK;
+            return;
+        }
     }
     op->error = code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
     if (once__log_failed(local->records.log) || (op->limit != 0 && op->count >= op->limit)) {
