@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -373,6 +374,23 @@ static void test_a_segment_that_is_finished_meanwhile(void **state)
     assert_int_equal(once_close(once, 1000), ONCE_OK);
 }
 
+/* Whoever looks at a store that is being made finds none, and not one that has lost its segments. */
+static void test_a_store_that_is_being_made(void **state)
+{
+    char url[PLACE_SIZE + 8], file[PLACE_SIZE];
+    int fd;
+
+    (void)snprintf(url, sizeof(url), "local:%s", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    place_join(file, path, "format");
+    fd = open(file, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "once-local 1\n", 13), 13);
+    (void)close(fd);
+    assert_int_equal(once_local_exists(url, NULL), ONCE_E_NOT_FOUND);
+    assert_int_equal(once_close(place_open(path, QUERY, NULL), 1000), ONCE_OK);
+    assert_int_equal(once_local_exists(url, NULL), ONCE_OK);
+}
+
 int main(void)
 {
 #define LOG(name)   cmocka_unit_test_setup_teardown(name, store_setup, store_teardown)
@@ -381,7 +399,7 @@ int main(void)
         LOG(test_what_came_last_is_not_dropped),          LOG(test_used_only_when_the_disk_knows),
         LOG(test_open_while_a_table_is_replaced),         LOG(test_the_floor_comes_before_the_lock),
         PLACE(test_secrets_that_came_meanwhile),          PLACE(test_a_child_keeps_nobody_out),
-        PLACE(test_a_segment_that_is_finished_meanwhile),
+        PLACE(test_a_segment_that_is_finished_meanwhile), PLACE(test_a_store_that_is_being_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

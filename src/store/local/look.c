@@ -171,11 +171,26 @@ int once__directory_has_index(const once__directory_t *directory)
 
 /* ---------------------------------------------------------------------------------------------------------- looking */
 
+static int exists(const once__directory_t *directory, const char *name)
+{
+    struct stat st;
+
+    return fstatat(directory->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Somebody is making it just now, or was killed over that: the format comes first, then segments/, then the rest. */
+static int is_unfinished(const once__directory_t *directory)
+{
+    return once__format_look(directory->fd) == ONCE__FORMAT_NONE ||
+           (!exists(directory, "index") && !exists(directory, "secrets") &&
+            !exists(directory, "segments"));
+}
+
 int once__directory_look(once__directory_t *directory, const char *path, once_error_t *err)
 {
     int code = once__directory_start(directory, path, 0, err);
 
-    if (code == ONCE_OK && once__format_look(directory->fd) == ONCE__FORMAT_NONE) {
+    if (code == ONCE_OK && is_unfinished(directory)) {
         code = once__fail(err, ONCE_E_NOT_FOUND, "local store: there is no store in %.120s", path);
     }
     code = code == ONCE_OK ? once__directory_open_segments(directory, path, err) : code;
