@@ -15,7 +15,7 @@
 
 #include <once/local.h>
 
-#define QUERY "segment=64k&renew=off&reap=off&store_timeout=300ms"
+#define QUERY "segment=64k&renew=off&reap=off&store_timeout=20s"
 
 static struct {
     char base[PLACE_SIZE];
