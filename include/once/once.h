@@ -10,8 +10,8 @@
  *
  * Threads. A handle is used by one thread at a time, and its callbacks run inside once_dispatch (or inside a blocking call)
  * of that thread. With the option `thread=on` the handle runs a thread of its own that dispatches and renews: then every
- * function may be called from any thread, and callbacks run on the handle's thread. A claim, an answer and a record are still used
- * by one thread at a time.
+ * function may be called from any thread, and callbacks run on the handle's thread; once_recall always may. A claim, an answer
+ * and a record are still used by one thread at a time.
  *
  * Loops. once_fd() is one descriptor; when it becomes readable, call once_dispatch(). Level- and edge-triggered hosts both
  * work: dispatch drains. Nothing here blocks except the functions that end in _sync, once_wait, once_close with a timeout, and the
@@ -236,7 +236,8 @@ ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, onc
  * one look at many records, where once_begin makes a claim of each. found[i] becomes 1 where the record is completed with the
  * fingerprint of asks[i], so that once_begin would answer replay; 0: it is not, or that cannot be told without waiting: ask with
  * once_begin. Claims nothing, changes nothing, never waits, and calls no callback. Policy and claim id of the asks do not matter.
- * A local store finds what is durable and in memory; the other stores find nothing.
+ * A local store finds what is durable and in memory; the other stores find nothing. Any thread may call it at any time between
+ * once_open and once_shutdown (or once_close), also for a handle that belongs to another thread.
  * ONCE_E_INVALID, ONCE_E_KEY, ONCE_E_TOO_BIG (see once_begin, for any of them), ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED.
  */
 ONCE_API ONCE_MUST_CHECK int once_recall(once_t *once, const once_ask_t *asks, size_t count,

@@ -118,6 +118,7 @@ static void free_handle(once_t *once)
     once__secrets_wipe(&once->secrets);
     once__seal_keys_wipe(&once->options.seal);
     OPENSSL_cleanse(once->secrets_text, sizeof(once->secrets_text));
+    (void)pthread_rwlock_destroy(&once->secrets_lock);
     free(once);
 }
 
@@ -152,6 +153,7 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
     once->loop = loop;
     once->store = store;
     once->options = *options;
+    (void)pthread_rwlock_init(&once->secrets_lock, NULL);
     code = read_seal_keys(&once->options, err);
     if (code == ONCE_OK) {
         code = once__keyring_open(once, err);

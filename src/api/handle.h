@@ -32,6 +32,8 @@ struct once {
 
     once__secrets_t secrets; /* usable when secrets_ready */
     int secrets_ready;
+    pthread_rwlock_t
+        secrets_lock; /* of these two: who changes them, and readers in other threads */
     int secrets_loading;
     int secrets_error;                          /* why the last load failed; ONCE_OK: it did not */
     char secrets_text[ONCE__SECRETS_TEXT_SIZE]; /* as the store has it */
@@ -53,9 +55,9 @@ struct once {
     unsigned callbacks; /* called so far: the return value of dispatch is a difference of this */
     int depth;          /* inside a callback */
     int in_dispatch;
-    int closing;       /* shutdown began: no new asks */
-    int asks_to_close; /* and those under way are to be told */
-    int ended;         /* close: nothing is submitted any more */
+    _Atomic int closing; /* shutdown began: no new asks */
+    int asks_to_close;   /* and those under way are to be told */
+    int ended;           /* close: nothing is submitted any more */
     once_shutdown_cb shutdown_cb;
     void *shutdown_data;
 

@@ -54,8 +54,10 @@ static int adopt(once_t *once, const char *text, once_error_t *err)
         code = once__fail(err, ONCE_E_SECRET, "the secrets were replaced by others; restore them");
     }
     if (code == ONCE_OK) {
+        (void)pthread_rwlock_wrlock(&once->secrets_lock);
         once->secrets = secrets;
         once->secrets_ready = 1;
+        (void)pthread_rwlock_unlock(&once->secrets_lock);
         memcpy(once->secrets_text, text, strlen(text) + 1);
     }
     once->secrets_error = code;

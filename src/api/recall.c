@@ -1,5 +1,6 @@
 /*
- * Looking without asking: once_recall.
+ * Looking without asking: once_recall. It does not enter the handle, which may belong to another thread: of the handle it reads
+ * only the secrets, which have a lock of their own for that, and what never changes.
  */
 #include <string.h>
 
@@ -34,14 +35,28 @@ static int identify(const once_t *once, const once_ask_t *asks, size_t count, on
     return ONCE_OK;
 }
 
+static int identify_locked(once_t *once, const once_ask_t *asks, size_t count, once__look_t *looks,
+                           int *ready)
+{
+    int code = ONCE_OK;
+
+    (void)pthread_rwlock_rdlock(&once->secrets_lock);
+    *ready = once->secrets_ready; /* the first once_begin brings them */
+    if (*ready) {
+        code = identify(once, asks, count, looks);
+    }
+    (void)pthread_rwlock_unlock(&once->secrets_lock);
+    return code;
+}
+
 static int recall_some(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
 {
     once__look_t looks[TOGETHER];
-    int code;
+    int ready, code;
 
     memset(looks, 0, count * sizeof(looks[0]));
-    code = identify(once, asks, count, looks);
-    if (code != ONCE_OK) {
+    code = identify_locked(once, asks, count, looks, &ready);
+    if (code != ONCE_OK || !ready) {
         return code;
     }
     once->store->vt->recall(once->store, looks, count);
@@ -51,31 +66,25 @@ static int recall_some(once_t *once, const once_ask_t *asks, size_t count, unsig
     return ONCE_OK;
 }
 
-static int recall_locked(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
+int once_recall(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
 {
     int code = ONCE_OK;
 
+    if (once->generation != once__generation()) {
+        return ONCE_E_FORKED;
+    }
+    if (asks == NULL || found == NULL) {
+        return ONCE_E_INVALID;
+    }
     for (size_t i = 0; code == ONCE_OK && i < count; i++) {
         found[i] = 0;
         code = once__ask_check(once, &asks[i]);
     }
-    if (!once->secrets_ready || once->store->vt->recall == NULL) {
-        return code; /* the first once_begin brings the secrets */
+    if (once->store->vt->recall == NULL) {
+        return code;
     }
     for (size_t i = 0; code == ONCE_OK && i < count; i += TOGETHER) {
         code = recall_some(once, asks + i, count - i < TOGETHER ? count - i : TOGETHER, found + i);
     }
-    return code;
-}
-
-int once_recall(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
-{
-    int code = once__enter(once);
-
-    if (code != ONCE_OK) {
-        return code;
-    }
-    code = asks == NULL || found == NULL ? ONCE_E_INVALID : recall_locked(once, asks, count, found);
-    once__leave(once);
     return code;
 }

@@ -6,6 +6,7 @@
 #define ROOM_FIRST 256
 #define ROOM_KEEP  4096
 
+/* In front of each: a name, a zero byte, and a value. */
 typedef struct lengths {
     uint32_t name, value;
 } lengths_t;
@@ -33,7 +34,8 @@ static int reserve(once__headers_t *headers, size_t more)
 int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t value)
 {
     const lengths_t lengths = {(uint32_t)name.len, (uint32_t)value.len};
-    size_t more = sizeof(lengths) + name.len + value.len;
+    size_t more = sizeof(lengths) + name.len + 1 + value.len;
+    const char *text = name.data;
     char *at;
 
     if (name.len > UINT32_MAX || value.len > UINT32_MAX ||
@@ -42,9 +44,15 @@ int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t 
     }
     at = headers->bytes + headers->len;
     memcpy(at, &lengths, sizeof(lengths));
-    memcpy(at + sizeof(lengths), name.data, name.len);
-    if (value.len > 0) {
-        memcpy(at + sizeof(lengths) + name.len, value.data, value.len);
+    at += sizeof(lengths);
+    if (value.data == text + name.len + 1) { /* as librdkafka has them: one piece */
+        memcpy(at, text, name.len + 1 + value.len);
+    } else {
+        memcpy(at, text, name.len);
+        at[name.len] = '\0';
+        if (value.len > 0) {
+            memcpy(at + name.len + 1, value.data, value.len);
+        }
     }
     headers->len += more;
     return 0;
@@ -60,8 +68,8 @@ void once__headers_each(const once__headers_t *headers,
         memcpy(&lengths, at, sizeof(lengths));
         at += sizeof(lengths);
         each(data, (once_slice_t){at, lengths.name},
-             (once_slice_t){at + lengths.name, lengths.value});
-        at += (size_t)lengths.name + lengths.value;
+             (once_slice_t){at + lengths.name + 1, lengths.value});
+        at += (size_t)lengths.name + 1 + lengths.value;
     }
 }
 

@@ -25,6 +25,9 @@ size_t once__preparer_open(const once__preparer_t *preparer);
 
 void once__preparer_give(once__preparer_t *preparer, void *const *things, size_t count);
 
+/* The owner has nothing else to do: he prepares the next of those that the thread has not begun. Returns how many. */
+size_t once__preparer_help(once__preparer_t *preparer);
+
 /* Those that are prepared by now, at most `most`; after the stop: all. Returns how many. */
 size_t once__preparer_take(once__preparer_t *preparer, void **things, size_t most);
 

@@ -27,13 +27,16 @@ typedef struct once__delivery {
 /* Some of them, in their order. */
 typedef void once__deliver_cb(void *data, once__delivery_t *const *deliveries, size_t count);
 
-/* Called for all before they are delivered, perhaps by another thread: it may only look at them, and fill in `prepared`. */
-typedef void once__prepare_delivery_cb(const void *data, once__delivery_t *const *deliveries,
+/*
+ * Called for all before they are delivered, by any thread, and by two at a time, but not after once__subscription_stop: it may only
+ * look at them, and fill in `prepared`.
+ */
+typedef void once__prepare_delivery_cb(void *data, once__delivery_t *const *deliveries,
                                        size_t count);
 
 typedef struct once__subscription_options {
     once__prepare_delivery_cb *prepare;
-    const void *prepare_data;
+    void *prepare_data;
     size_t prepared_size;
     once__deliver_cb *deliver;
     once__publish_said_cb *said; /* something worth a line in a log; may be NULL */
@@ -86,7 +89,7 @@ int once__subscription_ready(const once__subscription_t *subscription);
 /* Is nothing read at the moment, because there was no room for long? */
 int once__subscription_paused(const once__subscription_t *subscription);
 
-/* No more deliveries; what is open can still be ended. */
+/* No more deliveries, and nothing is prepared any more; what is open can still be ended. */
 void once__subscription_stop(once__subscription_t *subscription);
 
 /* Acknowledges what is done, leaves, and frees it. All deliveries are ended by then. NULL is fine. */

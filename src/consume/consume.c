@@ -286,6 +286,9 @@ static void finish(once__consumer_t *consumer, int end)
                         "not everything that ran was finished; it will be delivered again");
     }
     consumer->stopping = 1;
+    if (consumer->source != NULL) {
+        once__subscription_stop(consumer->source); /* no thread of it looks at the store any more */
+    }
     once__publisher_close(consumer->letters);
     consumer->letters = NULL;
     once__handler_free(consumer->handler);

@@ -40,23 +40,25 @@ void once__identity_free(once__identity_t *identity)
 }
 
 /* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
-static int append(once_key_t *key, once_slice_t value, int several)
+static int append(once__id_t *key, once_slice_t value, int several)
 {
     const unsigned char *bytes = value.data;
+    size_t len = key->len;
 
     for (size_t i = 0; i < value.len; i++) {
         unsigned char c = bytes[i];
         int plain = c >= 0x20 && c <= 0x7e && c != '%' && !(several && c == ':');
-        if (key->len + (plain ? 1 : 3) > ONCE_KEY_MAX) {
+        if (len + (plain ? 1 : 3) > ONCE_KEY_MAX) {
             return -1;
         }
         if (plain) {
-            key->text[key->len++] = (char)c;
+            key->text[len++] = (char)c;
         } else {
-            key->len += (size_t)sprintf(key->text + key->len, "%%%02X", (unsigned)c);
+            len += (size_t)sprintf(key->text + len, "%%%02X", (unsigned)c);
         }
     }
-    key->text[key->len] = '\0';
+    key->text[len] = '\0';
+    key->len = len;
     return 0;
 }
 
@@ -91,7 +93,7 @@ static const json_t *follow(const json_t *at, const char *pointer)
     return NULL;
 }
 
-static int add_part(const json_t *value, int several, once_key_t *key)
+static int add_part(const json_t *value, int several, once__id_t *key)
 {
     char number[32];
 
@@ -106,7 +108,7 @@ static int add_part(const json_t *value, int several, once_key_t *key)
     return -1;
 }
 
-static int of_json(const once__identity_t *identity, once__delivery_t *delivery, once_key_t *key,
+static int of_json(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
                    char *why, size_t size)
 {
     json_t *body = json_loadb(delivery->payload.data, delivery->payload.len,
@@ -129,7 +131,7 @@ static int of_json(const once__identity_t *identity, once__delivery_t *delivery,
     return bad ? -1 : 0;
 }
 
-int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once_key_t *key,
+int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
                       char *why, size_t size)
 {
     static const char *const others[] = {"cloudEvents:id", "cloudEvents_id"};

@@ -18,12 +18,18 @@ typedef struct once__identity {
     int is_default;
 } once__identity_t;
 
+/* Like once_key_t, but with the length where the text begins: most are short, and many are looked at. */
+typedef struct once__id {
+    size_t len;
+    char text[ONCE_KEY_TEXT_SIZE];
+} once__id_t;
+
 /* `header:NAME`, `json:/POINTER[+/POINTER...]`, or NULL: the default. 0, or -1 after writing into `error` what is wrong. */
 int once__identity_read(once__identity_t *identity, const char *text, char *error, size_t size);
 void once__identity_free(once__identity_t *identity);
 
 /* 0, or -1 after writing into `why` a sentence without anything of the message in it. */
-int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once_key_t *key,
+int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
                       char *why, size_t size);
 
 #endif

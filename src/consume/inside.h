@@ -62,7 +62,7 @@ struct once__item {
     const char *reason; /* of the dead letter */
     char detail[200];
     struct once__letter *letter;
-    once_key_t key;
+    once__id_t key;
 };
 
 struct once__lane {
@@ -101,10 +101,11 @@ struct once__consumer {
     once__lane_t **buckets, *free_lanes;
     size_t bucket_mask;
     size_t parked;
-    size_t lookahead;      /* claims that are asked for beyond what the handler has room for */
-    unsigned recall_pause; /* so many times it is not worth while to look for duplicates first */
-    unsigned recall_wait;  /* how long that is, when it was not worth while again */
-    int more;              /* the subscription has more */
+    size_t lookahead; /* claims that are asked for beyond what the handler has room for */
+    _Atomic unsigned
+        recall_pause; /* so many times it is not worth while to look for duplicates first */
+    _Atomic unsigned recall_wait; /* how long that is, when it was not worth while again */
+    int more;                     /* the subscription has more */
     int stopping, aborted;
     int store_trouble; /* the last answer of the store was an error */
     uint64_t stop_at;
@@ -115,15 +116,15 @@ size_t once__lane_share(const once__consumer_t *consumer);
 
 /* What is prepared of a delivery. What is needed of every one stands together. */
 typedef struct once__arrival {
+    unsigned char has_id;
+    unsigned char is_duplicate;       /* beyond doubt */
     uint8_t digest[ONCE_DIGEST_SIZE]; /* of the payload, where it is compared exactly */
-    int has_id;
-    once_key_t key;
+    once__id_t key;
     char why[120]; /* it has none */
 } once__arrival_t;
 
 /* arrive.c: deliveries that come, and the duplicates among them that can be told at once */
-void once__arrivals_prepare(const void *consumer, once__delivery_t *const *deliveries,
-                            size_t count);
+void once__arrivals_prepare(void *consumer, once__delivery_t *const *deliveries, size_t count);
 void once__arrivals(void *consumer, once__delivery_t *const *deliveries, size_t count);
 
 /* item.c: from the delivery to the acknowledgement */

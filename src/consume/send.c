@@ -77,7 +77,7 @@ static void pass_on(void *data, once_slice_t name, once_slice_t value)
 }
 
 /* A key that is not plain is sent as the draft has it: a quoted string. */
-static void add_key(once__handler_headers_t *headers, const once_key_t *key)
+static void add_key(once__handler_headers_t *headers, const once__id_t *key)
 {
     char quoted[2 * ONCE_KEY_TEXT_SIZE + 2];
     size_t len = 0;

@@ -1,8 +1,10 @@
 """Messages of Kafka: duplicates, groups, order, rebalances, crashes."""
 import threading
+import time
 
 from harness import Handler, event, until
 
+QUEUED = 150000
 QUICK = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 300}  # a dead member is noticed soon
 
 
@@ -32,6 +34,19 @@ def test_duplicates_are_acknowledged_and_logged_not_delivered(kafka, name, handl
     request = handler.requests[0]
     assert request.headers["Once-Claim"] and request.headers["ce-type"] == "order"
     assert request.headers["Once-Subscriber"] == name and request.headers["Once-Tries"] == "1"
+
+
+def test_reading_goes_on_when_the_queue_was_full(kafka, name, handler, consume):
+    """librdkafka itself looks only once a second whether its full queue has room again."""
+    kafka.create(name, 1)
+    kafka.produce(name, (event(1) for _ in range(QUEUED)))
+    one = consume(kafka.url(name, **{"group": name, "queued.max.messages.kbytes": 250, "fetch.message.max.bytes": 500000}))
+    one.wait_metric("duplicates_total", 1)
+    begun = time.monotonic()
+    one.wait_metric("duplicates_total", QUEUED - 1)
+    took = time.monotonic() - begun
+    assert took < 12, f"{took} s for {QUEUED} duplicates"
+    assert handler.keys() == ["event-1"]
 
 
 def test_two_consumers_in_one_group_and_two_groups(kafka, name, handler, handlers, consume):

@@ -5,6 +5,8 @@
 
 #include "support/testing.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +14,9 @@
 
 #include "core/bytes.h"
 
-#define MANY 150
+#define MANY    150
+#define LOOKERS 6 /* more than can look without waiting for each other */
+#define WRITES  40
 
 static once_ask_t about(const char *key, const char *body)
 {
@@ -157,6 +161,93 @@ static void many_are_looked_at_together(void **state)
     place_remove(base);
 }
 
+typedef struct looker {
+    pthread_t thread;
+    once_t *once;
+    _Atomic int *stop;
+    _Atomic size_t *begun, *finished; /* so many of new-0, new-1, ... */
+    size_t found, bad;
+} looker_t;
+
+static void *look_all_the_time(void *data)
+{
+    looker_t *looker = data;
+    static const char *const fixed[] = {"old", "held", "never"};
+    char keys[WRITES][16];
+    once_ask_t asks[3 + WRITES];
+    unsigned char found[3 + WRITES];
+
+    for (size_t i = 0; i < 3; i++) {
+        asks[i] = about(fixed[i], "body");
+    }
+    for (size_t i = 0; i < WRITES; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "new-%zu", i);
+        asks[3 + i] = about(keys[i], "body");
+    }
+    do {
+        size_t finished = atomic_load(looker->finished);
+        looker->bad += once_recall(looker->once, asks, 3 + WRITES, found) != ONCE_OK;
+        looker->bad += found[1] || found[2];
+        looker->found += found[0];
+        for (size_t i = 0; i < finished; i++) {
+            looker->found += found[3 + i];
+        }
+        for (size_t i = atomic_load(looker->begun); i < WRITES; i++) {
+            looker->bad += found[3 + i];
+        }
+    } while (!atomic_load(looker->stop) || looker->found == 0);
+    return NULL;
+}
+
+/*
+ * The handle belongs to this thread, which goes on writing, and changes the secrets meanwhile. What others look at in the same
+ * moment may not be found; what is not there never is.
+ */
+static void other_threads_look_meanwhile(void **state)
+{
+    char base[PLACE_SIZE], path[PLACE_SIZE], key[16];
+    _Atomic int stop = 0;
+    _Atomic size_t begun = 0, finished = 0;
+    looker_t lookers[LOOKERS];
+    once_claim_t *held;
+    once_t *once;
+
+    place_make(base);
+    place_join(path, base, "store");
+    once = place_open(path, NULL, NULL);
+    finish(claim(once, "old", "body"), 0);
+    held = claim(once, "held", "body");
+    for (size_t i = 0; i < LOOKERS; i++) {
+        lookers[i] =
+            (looker_t){.once = once, .stop = &stop, .begun = &begun, .finished = &finished};
+        assert_int_equal(pthread_create(&lookers[i].thread, NULL, look_all_the_time, &lookers[i]),
+                         0);
+    }
+    for (size_t i = 0; i < WRITES; i++) {
+        snprintf(key, sizeof(key), "new-%zu", i);
+        atomic_fetch_add(&begun, 1);
+        finish(claim(once, key, "body"), 0);
+        atomic_fetch_add(&finished, 1);
+        if (i == WRITES / 2) {
+            assert_int_equal(once_rotate_sync(once, 3600000, NULL), ONCE_OK);
+        }
+    }
+    atomic_store(&stop, 1);
+    for (size_t i = 0; i < LOOKERS; i++) {
+        assert_int_equal(pthread_join(lookers[i].thread, NULL), 0);
+        assert_true(lookers[i].found > 0);
+        assert_int_equal(lookers[i].bad, 0);
+    }
+    assert_true(is_found(once, "old", "body"));
+    for (size_t i = 0; i < WRITES; i++) {
+        snprintf(key, sizeof(key), "new-%zu", i);
+        assert_true(is_found(once, key, "body"));
+    }
+    once_claim_drop(held);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    place_remove(base);
+}
+
 static void wrong_asks_are_refused(void **state)
 {
     once_t *once;
@@ -179,6 +270,7 @@ int main(void)
         cmocka_unit_test(only_what_is_completed_is_found),
         cmocka_unit_test(what_has_expired_is_not_found),
         cmocka_unit_test(many_are_looked_at_together),
+        cmocka_unit_test(other_threads_look_meanwhile),
         cmocka_unit_test(wrong_asks_are_refused),
     };
 

@@ -46,6 +46,13 @@ __attribute__((target("sse4.2"))) static uint32_t by_instruction(uint32_t crc, c
         memcpy(&word, p, 8);
         value = __builtin_ia32_crc32di(value, word);
     }
+    if (len >= 4) {
+        uint32_t word;
+        memcpy(&word, p, 4);
+        value = __builtin_ia32_crc32si((uint32_t)value, word);
+        len -= 4;
+        p += 4;
+    }
     for (; len > 0; len--, p++) {
         value = __builtin_ia32_crc32qi((uint32_t)value, *p);
     }

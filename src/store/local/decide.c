@@ -230,6 +230,20 @@ int once__records_apply(once__records_t *records, once__op_t *op)
 
 /* ---------------------------------------------------------------------------------------------------------- glances */
 
+int once__records_begin_glances(once__records_t *records, uint32_t *first_segment)
+{
+    uint32_t first = once__index_first_segment(records->index), before = *first_segment;
+
+    records->clock = once__index_now(records->index);
+    once__log_never_wait(records->log, records->clock);
+    if (first == before) {
+        return 0;
+    }
+    *first_segment = first;
+    once__log_forget_readers(records->log);
+    return before != 0;
+}
+
 /* The shard is locked. 1: what is there is final, and durable, and in memory. */
 static int load_final(const once__records_t *records, const uint8_t *id, once__current_t *current)
 {

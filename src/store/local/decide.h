@@ -21,6 +21,12 @@ typedef struct once__records {
 int once__records_apply(once__records_t *records, once__op_t *op);
 
 /*
+ * Before some glances. `first_segment` is the oldest one when it was last called, by this log's owner (0: never); 1: older ones
+ * were dropped since, and their mappings given back.
+ */
+int once__records_begin_glances(once__records_t *records, uint32_t *first_segment);
+
+/*
  * Answers a claim of a record that is completed and durable, if nothing has to be waited for: no lock, no disk. 1: answered; 0: it
  * is for once__records_apply. Writes nothing. For another thread than the writer's, with a log of its own that never waits.
  */

@@ -37,18 +37,6 @@ static void answers_ready(once__source_t *source, uint32_t events)
     }
 }
 
-static void begin_glances(once__local_t *local)
-{
-    once__records_t *records = &local->glances;
-
-    records->clock = once__index_now(records->index);
-    once__log_never_wait(records->log, records->clock);
-    if (local->first_segment != once__index_first_segment(records->index)) {
-        local->first_segment = once__index_first_segment(records->index);
-        once__log_forget_readers(records->log);
-    }
-}
-
 /*
  * A replay needs no writer if what it wants is at hand: to hand it over and back costs more than all the rest of it. What can be
  * answered goes to `answers`.
@@ -62,33 +50,13 @@ static void glance(once__local_t *local, once__oplist_t *answers)
     once__oplist_init(&all);
     once__oplist_move(&all, &local->submitted);
     once__local_expect(local, &all);
-    begin_glances(local);
+    if (once__records_begin_glances(records, &local->first_segment)) {
+        once__recallers_forget(local);
+    }
     while (op != NULL) {
         once__op_t *next = op->next;
         once__oplist_add(once__records_glance(records, op) ? answers : &local->submitted, op);
         op = next;
-    }
-}
-
-static void local_recall(once__store_t *store, once__look_t *looks, size_t count)
-{
-    once__local_t *local = (once__local_t *)store;
-
-    if (atomic_load(&local->failed) || once__local_is_lost(local)) {
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        once__index_expect_shard(local->glances.index, looks[i].id);
-    }
-    for (size_t i = 0; i < count; i++) {
-        once__index_expect(local->glances.index, looks[i].id);
-    }
-    begin_glances(local);
-    for (size_t i = 0; i < count; i++) {
-        once__records_expect(&local->glances, looks[i].id);
-    }
-    for (size_t i = 0; i < count; i++) {
-        looks[i].found = once__records_recall(&local->glances, &looks[i]);
     }
 }
 
@@ -146,18 +114,20 @@ static int read_config(const once__store_config_t *config, once__local_t *local,
 
 static int open_log(once__local_t *local, uint64_t segment_size)
 {
-    once__log_config_t config = {.directory_fd = local->directory.segments_fd,
-                                 .index = local->directory.index,
-                                 .disk = &local->disk,
-                                 .segment_size = segment_size};
+    once__log_config_t *config = &local->log_config;
 
-    memcpy(config.boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
-    local->records.log = once__log_open(&config);
+    *config = (once__log_config_t){.directory_fd = local->directory.segments_fd,
+                                   .index = local->directory.index,
+                                   .disk = &local->disk,
+                                   .segment_size = segment_size};
+    memcpy(config->boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    local->records.log = once__log_open(config);
     local->records.index = local->directory.index;
     local->records.rules = &once__rules;
     local->records.directory_fd = local->directory.fd;
     local->glances = local->records;
-    local->glances.log = once__log_open(&config);
+    local->glances.log = once__log_open(config);
+    once__recallers_open(local);
     if (local->records.log == NULL || local->glances.log == NULL) {
         return ONCE_E_NOMEM;
     }
@@ -234,6 +204,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     code = open_log(local, segment_size);
     code = code == ONCE_OK ? open_thread(local) : code;
     if (code != ONCE_OK) {
+        once__recallers_close(local);
         once__log_abandon(local->glances.log);
         once__log_abandon(local->records.log);
         once__directory_leave(&local->directory);
@@ -283,6 +254,7 @@ static void local_close(once__store_t *store)
     /* What the writer had was done; what the host still had was not. */
     (void)once__oplist_finish(&local->answers);
     once__oplist_close(&local->submitted);
+    once__recallers_close(local);
     once__log_abandon(local->glances.log);
     if (once__local_is_lost(local)) {
         once__log_abandon(local->records.log);
@@ -304,6 +276,7 @@ static void local_abandon(once__store_t *store)
     if (local->source.fd >= 0) {
         (void)close(local->source.fd);
     }
+    once__recallers_abandon(local);
     once__log_abandon(local->glances.log);
     once__log_abandon(local->records.log);
     once__directory_abandon(&local->directory);
@@ -316,7 +289,7 @@ const once__store_vt_t once__local_store = {
     .open = local_open,
     .submit = local_submit,
     .dispatch = local_dispatch,
-    .recall = local_recall,
+    .recall = once__local_recall,
     .close = local_close,
     .abandon = local_abandon,
     .trouble = once__local_trouble,

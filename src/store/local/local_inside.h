@@ -1,6 +1,6 @@
 /*
  * The inside of a local store, for those that work on it: local.c (the host's side), writer.c (the thread that decides and
- * commits), upkeep.c (what concerns the store as a whole).
+ * commits), recall.c (looks of any thread), upkeep.c (what concerns the store as a whole).
  */
 #ifndef ONCE_STORE_LOCAL_LOCAL_INSIDE_H
 #define ONCE_STORE_LOCAL_LOCAL_INSIDE_H
@@ -13,6 +13,15 @@
 #include "store/local/summariser.h"
 #include "store/oplist.h"
 
+#define ONCE__RECALLERS 4 /* threads that look without waiting for each other */
+
+/* What a thread needs that looks at records. */
+typedef struct once__recaller {
+    pthread_mutex_t lock;
+    once__records_t records; /* with a log of its own, for reading only; NULL until it is needed */
+    uint32_t first_segment;  /* when it last looked */
+} once__recaller_t;
+
 typedef struct once__local {
     once__store_t base;
     once__loop_t *loop;
@@ -24,8 +33,10 @@ typedef struct once__local {
     once__oplist_t submitted; /* the host's, until dispatch hands it over */
     once__records_t glances;  /* of the host: its own log, for reading only */
     uint32_t first_segment;   /* when it last looked */
-    _Atomic int failed;       /* the log has: nothing is answered any more but that */
-    _Atomic int lost;         /* the index was cut short */
+    once__log_config_t log_config;
+    once__recaller_t recallers[ONCE__RECALLERS];
+    _Atomic int failed; /* the log has: nothing is answered any more but that */
+    _Atomic int lost;   /* the index was cut short */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -48,6 +59,13 @@ void once__local_expect(const once__local_t *local, const once__oplist_t *batch)
 
 /* Without all of its index the store cannot be used any more: not even to close it. 1 or 0. */
 int once__local_is_lost(once__local_t *local);
+
+/* once_recall. Forgetting: the mappings of segments that were dropped. */
+void once__recallers_open(once__local_t *local);
+void once__recallers_forget(once__local_t *local);
+void once__recallers_close(once__local_t *local);
+void once__recallers_abandon(once__local_t *local); /* takes and destroys no lock */
+void once__local_recall(once__store_t *store, once__look_t *looks, size_t count);
 
 /* Operations on the store as a whole, by the writer. */
 void once__local_secrets(once__local_t *local, once__op_t *op);

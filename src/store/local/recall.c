@@ -1,0 +1,101 @@
+/*
+ * Looking at records from any thread: each looks through a log of its own, and the locks of the index do the rest.
+ */
+#include "store/local/local_inside.h"
+
+void once__recallers_open(once__local_t *local)
+{
+    for (size_t i = 0; i < ONCE__RECALLERS; i++) {
+        once__recaller_t *recaller = &local->recallers[i];
+        (void)pthread_mutex_init(&recaller->lock, NULL);
+        recaller->records = local->records;
+        recaller->records.log = NULL; /* opened when it is needed */
+    }
+}
+
+void once__recallers_abandon(once__local_t *local)
+{
+    for (size_t i = 0; i < ONCE__RECALLERS; i++) {
+        once__log_abandon(local->recallers[i].records.log);
+    }
+}
+
+void once__recallers_close(once__local_t *local)
+{
+    once__recallers_abandon(local);
+    for (size_t i = 0; i < ONCE__RECALLERS; i++) {
+        (void)pthread_mutex_destroy(&local->recallers[i].lock);
+    }
+}
+
+/* Locked. Whoever finds all of them busy waits for the first: not long. */
+static once__recaller_t *take(once__local_t *local)
+{
+    for (size_t i = 0; i < ONCE__RECALLERS; i++) {
+        if (pthread_mutex_trylock(&local->recallers[i].lock) == 0) {
+            return &local->recallers[i];
+        }
+    }
+    (void)pthread_mutex_lock(&local->recallers[0].lock);
+    return &local->recallers[0];
+}
+
+/* Those that are in use come to it by themselves. */
+void once__recallers_forget(once__local_t *local)
+{
+    for (size_t i = 0; i < ONCE__RECALLERS; i++) {
+        once__recaller_t *recaller = &local->recallers[i];
+        if (pthread_mutex_trylock(&recaller->lock) == 0) {
+            if (recaller->records.log != NULL) {
+                once__log_forget_readers(recaller->records.log);
+            }
+            (void)pthread_mutex_unlock(&recaller->lock);
+        }
+    }
+}
+
+/* Returns whether segments were dropped since this one looked last. */
+static int look(const once__local_t *local, once__recaller_t *recaller, once__look_t *looks,
+                size_t count)
+{
+    once__records_t *records = &recaller->records;
+    int dropped;
+
+    if (records->log == NULL) {
+        records->log = once__log_open(&local->log_config);
+    }
+    if (records->log == NULL) {
+        return 0; /* and nothing is found */
+    }
+    for (size_t i = 0; i < count; i++) {
+        once__index_expect_shard(records->index, looks[i].id);
+    }
+    for (size_t i = 0; i < count; i++) {
+        once__index_expect(records->index, looks[i].id);
+    }
+    dropped = once__records_begin_glances(records, &recaller->first_segment);
+    for (size_t i = 0; i < count; i++) {
+        once__records_expect(records, looks[i].id);
+    }
+    for (size_t i = 0; i < count; i++) {
+        looks[i].found = once__records_recall(records, &looks[i]);
+    }
+    return dropped;
+}
+
+void once__local_recall(once__store_t *store, once__look_t *looks, size_t count)
+{
+    once__local_t *local = (once__local_t *)store;
+    once__recaller_t *recaller;
+    int dropped;
+
+    if (atomic_load(&local->failed) || once__local_is_lost(local)) {
+        return;
+    }
+    recaller = take(local);
+    dropped = look(local, recaller, looks, count);
+    (void)pthread_mutex_unlock(&recaller->lock);
+    if (dropped) {
+        once__recallers_forget(local);
+    }
+}

@@ -1,0 +1,158 @@
+/*
+ * The owner helps the thread that prepares: everything is prepared once, by whoever does it, and comes back in its order.
+ */
+#include "support/testing.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "broker/preparer.h"
+
+#define ALL   60000
+#define BATCH 256
+
+typedef struct thing {
+    unsigned times; /* that it was prepared */
+    pthread_t by;
+} thing_t;
+
+typedef struct stage {
+    once__preparer_t *preparer;
+    int fd;
+    pthread_t owner;
+    sem_t may;   /* the thread waits for it before it prepares, if `holds` */
+    sem_t began; /* the thread has begun */
+    int holds;
+    thing_t things[ALL];
+} stage_t;
+
+static stage_t stage;
+
+static void prepare(void *data, void *const *things, size_t count)
+{
+    stage_t *on = data;
+
+    if (on->holds && !pthread_equal(pthread_self(), on->owner)) {
+        sem_post(&on->began);
+        sem_wait(&on->may);
+    }
+    for (size_t i = 0; i < count; i++) {
+        thing_t *thing = things[i];
+        thing->times++;
+        thing->by = pthread_self();
+    }
+}
+
+static int begin(void **state)
+{
+    stage = (stage_t){.owner = pthread_self()};
+    stage.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sem_init(&stage.may, 0, 0);
+    sem_init(&stage.began, 0, 0);
+    stage.preparer = once__preparer_new(prepare, &stage, stage.fd);
+    return stage.preparer == NULL;
+}
+
+static int end(void **state)
+{
+    once__preparer_free(stage.preparer);
+    sem_destroy(&stage.may);
+    sem_destroy(&stage.began);
+    return close(stage.fd);
+}
+
+static void give(size_t from, size_t count)
+{
+    void *some[ONCE__PREPARER_ROOM];
+
+    for (size_t i = 0; i < count; i++) {
+        some[i] = &stage.things[from + i];
+    }
+    once__preparer_give(stage.preparer, some, count);
+}
+
+/* Those that are prepared; they must be the next ones. Returns how many. */
+static size_t take(size_t from, size_t most)
+{
+    void *some[ONCE__PREPARER_ROOM];
+    size_t count = once__preparer_take(stage.preparer, some, most);
+
+    assert_true(count <= most);
+    for (size_t i = 0; i < count; i++) {
+        assert_ptr_equal(some[i], &stage.things[from + i]);
+        assert_int_equal(stage.things[from + i].times, 1);
+    }
+    return count;
+}
+
+static void await(void)
+{
+    struct pollfd wanted = {.fd = stage.fd, .events = POLLIN};
+    uint64_t count;
+
+    assert_int_equal(poll(&wanted, 1, 60000), 1);
+    assert_int_equal(read(stage.fd, &count, sizeof(count)), sizeof(count));
+}
+
+static void everything_comes_back_once_and_in_order(void **state)
+{
+    size_t given = 0, taken = 0;
+
+    for (unsigned turn = 0; taken < ALL; turn++) {
+        size_t open = once__preparer_open(stage.preparer), some = turn * 37 % BATCH + 1, got;
+        assert_int_equal(open, given - taken);
+        some = some < ALL - given ? some : ALL - given;
+        if (some > 0 && open + some <= ONCE__PREPARER_ROOM) {
+            give(given, some);
+            given += some;
+        }
+        got = take(taken, turn % 5 == 0 ? 3 : BATCH);
+        taken += got;
+        if (got == 0 && once__preparer_help(stage.preparer) == 0 && given > taken &&
+            (given == ALL || open + BATCH > ONCE__PREPARER_ROOM) && take(taken, 0) == 0) {
+            await(); /* the thread has the rest */
+        }
+    }
+    assert_int_equal(once__preparer_open(stage.preparer), 0);
+}
+
+/* The owner does what the thread has not begun, and gets nothing before the thread is done with what comes first. */
+static void the_owner_helps_and_keeps_the_order(void **state)
+{
+    size_t taken = 0;
+
+    stage.holds = 1;
+    give(0, 2 * BATCH);
+    sem_wait(&stage.began);
+    assert_int_equal(once__preparer_help(stage.preparer), BATCH);
+    assert_int_equal(once__preparer_help(stage.preparer), 0);
+    assert_int_equal(take(0, 2 * BATCH), 0);
+    sem_post(&stage.may);
+    while (taken < 2 * BATCH) {
+        await();
+        taken += take(taken, 2 * BATCH);
+    }
+    assert_false(pthread_equal(stage.things[0].by, stage.owner));
+    assert_true(pthread_equal(stage.things[BATCH].by, stage.owner));
+}
+
+static void nothing_to_stop(void **state)
+{
+    once__preparer_stop(NULL);
+    once__preparer_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(everything_comes_back_once_and_in_order, begin, end),
+        cmocka_unit_test_setup_teardown(the_owner_helps_and_keeps_the_order, begin, end),
+        cmocka_unit_test(nothing_to_stop),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
