@@ -8,7 +8,7 @@
 
 /*
  * Callbacks may take long. Before the first, and whenever so many were told, it is seen to that the server has something to do
- * meanwhile; what they submit is sent when all are told.
+ * meanwhile, and the host looks after what has come in. What they submit themselves is sent when all are told.
  */
 #define ANSWERS_A_TURN 8
 
@@ -26,6 +26,7 @@ static void postgres_submit(once__store_t *store, once__op_t *op)
         memset(&op->cursor, 0, sizeof(op->cursor));
     }
     once__oplist_add(&traffic->queue, op);
+    traffic->prompt += traffic->telling;
     once__loop_wake(traffic->loop);
 }
 
@@ -37,10 +38,13 @@ static int postgres_dispatch(once__store_t *store)
     if (traffic->freed) {
         once__traffic_pump(traffic);
     }
+    traffic->telling = 1;
     count = once__oplist_finish_some(&traffic->answers, ANSWERS_A_TURN);
-    if (traffic->answers.first == NULL) {
+    traffic->telling = 0;
+    if (traffic->answers.first == NULL || traffic->prompt == 0) {
         once__traffic_pump(traffic);
-    } else {
+    }
+    if (traffic->answers.first != NULL) {
         once__loop_pause(traffic->loop);
     }
     return count;

@@ -36,6 +36,7 @@ static void send_batch(once__traffic_t *pg, once__pg_link_t *link, unsigned limi
         return;
     }
     pg->alone -= pg->alone > 0 ? 1 : 0;
+    pg->prompt -= pg->prompt < batch.taken ? pg->prompt : batch.taken;
     timeout_ms = timeout_of(pg, link->sent.first);
     /* The server gives up first: then it is known that nothing was applied. */
     if (once__pg_batch_put(&batch, link, &pg->params, timeout_ms * 3 / 4, pg->level) != 0) {
@@ -85,9 +86,20 @@ static unsigned under_way(const once__traffic_t *pg)
 }
 
 /*
+ * Does the host submit from inside its callbacks, having nothing else to do? Then it and one batch would take turns, and neither
+ * would have anything to do while the disk syncs: two batches are under way. Where answers lead to other work first (a gateway's:
+ * requests that are passed on and responses that come back), that work fills the time, and one large batch costs the server less
+ * than two small ones do in two processes.
+ */
+static int is_prompt(const once__traffic_t *pg)
+{
+    return pg->prompt >= BATCH_LEAST;
+}
+
+/*
  * How many operations are worth a batch now. Nothing waits for others to come; but what comes while a batch is under way collects
- * behind it, and what may yet come of answers that are there travels with what waits. Two batches are enough to have one on the
- * processor while the other one waits for the disk; more of them only get in each other's way, unless they are full.
+ * behind it, and what may yet come of answers that are there travels with what waits. A third batch, or a second one behind which
+ * the host has other things to do, only gets in the others' way, unless it is full.
  */
 static unsigned worth_a_batch(const once__traffic_t *pg)
 {
@@ -96,14 +108,19 @@ static unsigned worth_a_batch(const once__traffic_t *pg)
     if (pg->impatient || (busy == 0 && pg->answers.first == NULL)) {
         return 1;
     }
-    return busy < 2 ? BATCH_LEAST : pg->batch_max;
+    return busy == 0 || (busy == 1 && is_prompt(pg)) ? BATCH_LEAST : pg->batch_max;
 }
 
-/* What waits is shared by two, if both parts are worth it. Returns how much is left. */
+/* Is what waits to be shared by two batches? */
+static int is_for_two(const once__traffic_t *pg, unsigned waiting)
+{
+    return waiting >= 2 * BATCH_LEAST && under_way(pg) == 0 && is_prompt(pg);
+}
+
+/* Returns how much is left. */
 static unsigned send_worthy(once__traffic_t *pg, unsigned waiting)
 {
-    int for_two =
-        waiting >= 2 * BATCH_LEAST && under_way(pg) == 0 && count_links(pg, ONCE__PG_IDLE) > 1;
+    int for_two = is_for_two(pg, waiting) && count_links(pg, ONCE__PG_IDLE) > 1;
     unsigned part = for_two ? (waiting + 1) / 2 : waiting;
 
     part = part < pg->batch_max ? part : pg->batch_max;
@@ -125,8 +142,7 @@ static int is_much(const once__traffic_t *pg, unsigned waiting)
 {
     unsigned idle = count_links(pg, ONCE__PG_IDLE);
 
-    return idle == 0 ? waiting >= worth_a_batch(pg)
-                     : idle == 1 && under_way(pg) == 0 && waiting >= 2 * BATCH_LEAST;
+    return idle == 0 ? waiting >= worth_a_batch(pg) : idle == 1 && is_for_two(pg, waiting);
 }
 
 static void mind_patience(once__traffic_t *pg, unsigned waiting)
@@ -149,6 +165,7 @@ void once__traffic_pump(once__traffic_t *pg)
     int wants_more = waiting > 0 && (is_down(pg) || is_much(pg, waiting));
 
     pg->freed = 0;
+    pg->prompt = pg->prompt < waiting ? pg->prompt : waiting;
     waiting = waiting > 0 ? send_worthy(pg, waiting) : 0;
     mind_patience(pg, waiting);
     if (wants_more && count_links(pg, ONCE__PG_CONNECTING) == 0) {

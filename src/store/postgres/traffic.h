@@ -21,6 +21,8 @@ typedef struct once__traffic {
     once__oplist_t answers;
     unsigned batch_max; /* smaller after the server ran out of locks */
     unsigned alone;     /* so many more are sent one by one: one of them spoils its batch */
+    unsigned telling;   /* callbacks are running */
+    unsigned prompt;    /* so many of those that wait were submitted by them */
     int freed;          /* a batch has ended since the last pump */
     int impatient;      /* what waits has waited too long */
     once__timer_t patience;
