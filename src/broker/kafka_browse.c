@@ -11,6 +11,7 @@
 #include "broker/kafka_conf.h"
 
 #define TIMEOUT_MS 15000
+#define LOOK_MS    200 /* how often we look whether librdkafka has said why nothing comes */
 
 typedef struct browser {
     rd_kafka_t *consumer;
@@ -20,11 +21,18 @@ typedef struct browser {
     int all, enough;
     char *error;
     size_t size;
+    char why[400];        /* what librdkafka said last about its connections */
+    int hopeless;         /* it will not change */
+    _Atomic int distrust; /* what is wrong with a broker's certificate */
 } browser_t;
 
 static int failed(browser_t *browser, rd_kafka_resp_err_t code)
 {
-    snprintf(browser->error, browser->size, "Kafka: %s", rd_kafka_err2str(code));
+    if (browser->why[0] != '\0') {
+        snprintf(browser->error, browser->size, "%s", browser->why);
+    } else {
+        snprintf(browser->error, browser->size, "Kafka: %s", rd_kafka_err2str(code));
+    }
     return -1;
 }
 
@@ -111,14 +119,56 @@ static int browse_partition(browser_t *browser, rd_kafka_topic_partition_t *part
     return code != RD_KAFKA_RESP_ERR_NO_ERROR ? failed(browser, code) : bad;
 }
 
+/* Called by librdkafka inside of a poll. */
+static void said(rd_kafka_t *consumer, int code, const char *reason, void *opaque)
+{
+    browser_t *browser = opaque;
+
+    if (code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || browser->why[0] == '\0') {
+        once__kafka_explain(&browser->distrust, reason, "ssl.ca.location=FILE in the URL",
+                            browser->why, sizeof(browser->why));
+    }
+    browser->hopeless |= code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN ||
+                         code == RD_KAFKA_RESP_ERR__SSL ||
+                         code == RD_KAFKA_RESP_ERR__AUTHENTICATION;
+}
+
+static int verify(rd_kafka_t *consumer, const char *broker, int32_t id, int *x509_error, int depth,
+                  const char *bytes, size_t len, char *error, size_t size, void *opaque)
+{
+    return once__kafka_trusts(&((browser_t *)opaque)->distrust, x509_error);
+}
+
+/* The first thing that is asked of the broker: whether there is one shows here. */
+static rd_kafka_resp_err_t find_topic(browser_t *browser, rd_kafka_topic_t *topic,
+                                      const rd_kafka_metadata_t **metadata)
+{
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR__TIMED_OUT;
+
+    for (int ms = 0; ms < TIMEOUT_MS && !browser->hopeless &&
+                     (code == RD_KAFKA_RESP_ERR__TIMED_OUT || code == RD_KAFKA_RESP_ERR__TRANSPORT);
+         ms += LOOK_MS) {
+        rd_kafka_message_t *message;
+        code = rd_kafka_metadata(browser->consumer, 0, topic, metadata, LOOK_MS);
+        message = code != RD_KAFKA_RESP_ERR_NO_ERROR ? rd_kafka_consumer_poll(browser->consumer, 0)
+                                                     : NULL;
+        if (message != NULL) {
+            rd_kafka_message_destroy(message);
+        }
+    }
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        browser->why[0] = '\0'; /* another broker answered */
+    }
+    return code;
+}
+
 /* The partitions of the topic with their committed offsets. NULL after saying why not. */
 static rd_kafka_topic_partition_list_t *find_partitions(browser_t *browser)
 {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(browser->consumer, browser->topic, NULL);
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
     const rd_kafka_metadata_t *metadata = NULL;
-    rd_kafka_resp_err_t code =
-        rd_kafka_metadata(browser->consumer, 0, topic, &metadata, TIMEOUT_MS);
+    rd_kafka_resp_err_t code = find_topic(browser, topic, &metadata);
 
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
         code = metadata->topics[0].err;
@@ -182,6 +232,9 @@ static int open_consumer(browser_t *browser, const once__address_t *address, con
     rd_kafka_conf_set(conf, "enable.auto.commit", "false", why, sizeof(why));
     rd_kafka_conf_set(conf, "enable.partition.eof", "true", why, sizeof(why));
     rd_kafka_conf_set(conf, "allow.auto.create.topics", "false", why, sizeof(why));
+    rd_kafka_conf_set_opaque(conf, browser);
+    rd_kafka_conf_set_error_cb(conf, said);
+    rd_kafka_conf_set_ssl_cert_verify_cb(conf, verify);
     rd_kafka_conf_set_log_cb(conf, no_log);
     browser->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (browser->consumer == NULL) {
@@ -203,7 +256,12 @@ int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each,
                        char *error, size_t size)
 {
     const char *group = once__address_param(address, "group");
-    browser_t browser = {NULL, address->path, each, data, all, 0, error, size};
+    browser_t browser = {.topic = address->path,
+                         .each = each,
+                         .data = data,
+                         .all = all,
+                         .error = error,
+                         .size = size};
     int code;
 
     if (once__kafka_name_wrong(address->path, 0) != NULL) {
@@ -223,7 +281,7 @@ int once__kafka_browse_one(once__address_t *address, const char *topic, int32_t 
                            int64_t offset, once__browse_cb *each, void *data, char *error,
                            size_t size)
 {
-    browser_t browser = {NULL, topic, each, data, 0, 0, error, size};
+    browser_t browser = {.topic = topic, .each = each, .data = data, .error = error, .size = size};
     rd_kafka_topic_partition_list_t *one;
     int64_t low = 0, high = 0, at = offset;
     rd_kafka_resp_err_t code;

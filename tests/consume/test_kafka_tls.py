@@ -1,4 +1,6 @@
 """`once consume` over TLS: brokers and handlers that prove who they are, and those that do not."""
+import time
+
 import pytest
 from harness import Handler, event, once, until
 from test_kafka import wait_caught_up
@@ -55,6 +57,10 @@ def test_a_broker_that_is_not_as_it_should_be(kafka, certificates, impostor, nam
     assert handler.keys() == [] and kafka.committed(name, name)[0] == -1001
     assert one.stop() == 0
     assert "horse" not in one.last_words() and "wrong@" not in one.last_words()
+    begun = time.monotonic()
+    said = once("dlq", "list", url(kafka, name, **{"port": kafka.tls_port, "certificates": certificates, **bad}), code=3)
+    assert all(word in said for word in words) and "horse" not in said and "wrong@" not in said, said
+    assert time.monotonic() - begun < 10  # and not when it has waited for long enough
     other = consume(url(kafka, name, kafka.tls_port, certificates, group=name))
     other.wait_metric("handled_total", 1)
     wait_caught_up(kafka, name, name)

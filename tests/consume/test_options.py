@@ -1,6 +1,7 @@
 """Values that make no sense are refused at the start, with a sentence that names the option, and never met later."""
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -116,3 +117,11 @@ def test_it_is_refused(arguments, words, tmp_path):
                           timeout=60, env={**os.environ, **store})
     assert words in done.stdout, done.stdout
     assert done.returncode == 2, done.stdout
+
+
+def test_a_kafka_that_is_not_there_is_told_at_once():
+    begun = time.monotonic()
+    done = subprocess.run([ONCE, "dlq", "list", "kafka://127.0.0.1:1/orders.dlq"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert "Connection refused" in done.stdout and done.returncode == 3, done.stdout
+    assert time.monotonic() - begun < 10
