@@ -21,7 +21,8 @@ int once__pg_session_begin(once__pg_link_t *link, once__pg_params_t *params, uin
         once__pg_link_add(link, ONCE__PG_LEVEL);
         once__pg_link_add(link, ONCE__PG_LEVEL);
     }
-    if (code == 0 && ours && link->session.timeout_ms == 0) {
+    /* For good, and not for this batch alone: or all that follow a long one would have to say theirs. */
+    if (code == 0 && ours) {
         link->session.asked_ms = timeout_ms;
         code = once__pg_send_settings(link->conn, params, timeout_ms);
         once__pg_link_add(link, ONCE__PG_SETTINGS);
