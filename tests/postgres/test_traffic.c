@@ -197,6 +197,61 @@ static void a_connection_that_stalls_does_not_hold_others(void **state)
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
 }
 
+/* A connection that knows its statements, and two batches on it, one behind the other, which the server has not seen yet. */
+static once_t *send_two(const char *first, tally_t *tally)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "&connections=1");
+    char key[64];
+
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%.8s-known-%d", first, i);
+        begin_many(gateway, name, 1);
+    }
+    signal_connections(SIGSTOP);
+    begin(gateway, first, tally);
+    for (int i = 1; i < 2 * MANY; i++) {
+        snprintf(key, sizeof(key), "%s-two-%d", first, i);
+        begin(gateway, key, tally);
+        if (i == MANY - 1) {
+            assert_true(once_wait(gateway, 0) >= 0);
+        }
+    }
+    assert_true(once_wait(gateway, 0) >= 0);
+    return gateway;
+}
+
+static void two_batches_are_lost_with_their_connection(void **state)
+{
+    tally_t tally = {0};
+    once_t *gateway = send_two("lost", &tally);
+    double began = now_ms();
+
+    sql_run(owner,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'gateway'");
+    signal_connections(SIGCONT);
+    await(gateway, &tally, 2 * MANY);
+    assert_int_equal(tally.granted, 2 * MANY);
+    assert_true(now_ms() - began < 4000); /* neither is waited for, which would take 5 s */
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
+/* The first of them makes the session forget the statements that the second was sent with. */
+static void a_batch_behind_one_that_fails_its_session(void **state)
+{
+    tally_t tally = {0};
+    once_t *gateway;
+
+    sql_run(owner, "DELETE FROM once.keys WHERE key = 'forget'");
+    note_sessions();
+    gateway = send_two("forget", &tally);
+    signal_connections(SIGCONT);
+    await(gateway, &tally, 2 * MANY);
+    assert_int_equal(tally.granted, 2 * MANY);
+    forget_sessions();
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
 static int set_up(void **state)
 {
     owner = sql_connect(NULL);
@@ -217,6 +272,8 @@ int main(void)
         cmocka_unit_test(statements_are_prepared_where_the_session_is_ours),
         cmocka_unit_test(a_session_that_forgot_is_noticed),
         cmocka_unit_test(a_connection_that_stalls_does_not_hold_others),
+        cmocka_unit_test(two_batches_are_lost_with_their_connection),
+        cmocka_unit_test(a_batch_behind_one_that_fails_its_session),
         cmocka_unit_test(
             nothing_is_left_in_the_sessions_of_a_pool), /* last: the pool keeps its connections */
     };

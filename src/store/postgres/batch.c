@@ -63,7 +63,7 @@ int once__pg_batch_put(const once__pg_batch_t *batch, once__pg_link_t *link,
     int code = once__pg_session_begin(link, params, timeout_ms, level);
 
     if (code == 0 && batch->counts[ONCE__PG_SINGLE] > 0) {
-        code = once__pg_send_single(link->conn, params, link->sent.first);
+        code = once__pg_send_single(link->conn, params, link->trip.sent.first);
         once__pg_link_add(link, ONCE__PG_SINGLE);
     }
     for (once__pg_statement_t which = ONCE__PG_CLAIM; code == 0 && which <= ONCE__PG_GET; which++) {

@@ -45,13 +45,13 @@ static int is_refusal(const char *sqlstate)
 /* What an operation is told whose transaction was rolled back. Events are repeated: they must not be lost. */
 static int error_of(const once__pg_link_t *link, const once__op_t *op)
 {
-    if (strcmp(link->sqlstate, "53100") == 0) {
+    if (strcmp(link->trip.sqlstate, "53100") == 0) {
         return ONCE_E_FULL;
     }
-    if (is_not_installed(link->sqlstate) && op->kind != ONCE__OP_EVENT) {
+    if (is_not_installed(link->trip.sqlstate) && op->kind != ONCE__OP_EVENT) {
         return ONCE_E_CONFIG;
     }
-    return is_refusal(link->sqlstate) ? ONCE_E_INVALID : ONCE_E_UNAVAILABLE;
+    return is_refusal(link->trip.sqlstate) ? ONCE_E_INVALID : ONCE_E_UNAVAILABLE;
 }
 
 static once__op_t *find_flying(void *data, const uint8_t *id)
@@ -65,32 +65,32 @@ void once__traffic_committed(once__traffic_t *pg, once__pg_link_t *link)
 {
     once__op_t *op;
 
-    for (unsigned i = 0; i < link->result_count; i++) {
-        switch (link->statements[i]) {
+    for (unsigned i = 0; i < link->trip.result_count; i++) {
+        switch (link->trip.statements[i]) {
         case ONCE__PG_LEVEL:
         case ONCE__PG_TIMEOUT:
         case ONCE__PG_SETTINGS:
         case ONCE__PG_PREPARE:
             break;
         case ONCE__PG_SINGLE:
-            if (once__pg_read_single(link->results[i], link->sent.first)) {
-                once__oplist_move(&pg->queue, &link->sent); /* there is more of it to do */
+            if (once__pg_read_single(link->trip.results[i], link->trip.sent.first)) {
+                once__oplist_move(&pg->queue, &link->trip.sent); /* there is more of it to do */
                 return;
             }
             break;
         case ONCE__PG_CLAIM:
-            if (once__pg_read_granted(link->results[i], &link->sent)) {
+            if (once__pg_read_granted(link->trip.results[i], &link->trip.sent)) {
                 break;
             }
-            once__pg_read_batch(link->results[i], find_flying, &pg->flight);
+            once__pg_read_batch(link->trip.results[i], find_flying, &pg->flight);
             break;
         default:
-            once__pg_read_batch(link->results[i], find_flying, &pg->flight);
+            once__pg_read_batch(link->trip.results[i], find_flying, &pg->flight);
             break;
         }
     }
-    op = link->sent.first;
-    once__oplist_init(&link->sent);
+    op = link->trip.sent.first;
+    once__oplist_init(&link->trip.sent);
     while (op != NULL) {
         once__op_t *next = op->next;
         once__flight_land(&pg->flight, op);
@@ -114,30 +114,30 @@ unsigned once__traffic_waiting(const once__traffic_t *pg, unsigned enough)
 
 static void send_again(once__traffic_t *pg, once__pg_link_t *link)
 {
-    for (once__op_t *op = link->sent.first; op != NULL; op = op->next) {
+    for (once__op_t *op = link->trip.sent.first; op != NULL; op = op->next) {
         once__flight_land(&pg->flight, op);
     }
-    once__oplist_move(&pg->queue, &link->sent);
+    once__oplist_move(&pg->queue, &link->trip.sent);
 }
 
 void once__traffic_aborted(once__traffic_t *pg, once__pg_link_t *link)
 {
-    once__op_t *op = link->sent.first;
+    once__op_t *op = link->trip.sent.first;
 
     if (once__pg_session_mistaken(link)) {
         send_again(pg, link);
         return;
     }
-    if (is_refusal(link->sqlstate) && op != NULL && op->next != NULL) {
+    if (is_refusal(link->trip.sqlstate) && op != NULL && op->next != NULL) {
         send_again(pg, link); /* each alone: those that are innocent get through */
         pg->alone = once__traffic_waiting(pg, UINT32_MAX);
         return;
     }
     /* Out of shared memory: fewer locks at a time. */
-    if (strcmp(link->sqlstate, "53200") == 0 && pg->batch_max > 8) {
+    if (strcmp(link->trip.sqlstate, "53200") == 0 && pg->batch_max > 8) {
         pg->batch_max /= 2;
     }
-    once__oplist_init(&link->sent);
+    once__oplist_init(&link->trip.sent);
     while (op != NULL) {
         once__op_t *next = op->next;
         once__flight_land(&pg->flight, op);
@@ -145,8 +145,8 @@ void once__traffic_aborted(once__traffic_t *pg, once__pg_link_t *link)
         op = next;
     }
     /* A server that takes no writes any more: look for the one that does. */
-    if (strcmp(link->sqlstate, "25006") == 0 || strncmp(link->sqlstate, "57P", 3) == 0 ||
-        is_class(link->sqlstate, "08")) {
+    if (strcmp(link->trip.sqlstate, "25006") == 0 || strncmp(link->trip.sqlstate, "57P", 3) == 0 ||
+        is_class(link->trip.sqlstate, "08")) {
         once__pg_link_drop(link);
     }
 }

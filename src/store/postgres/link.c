@@ -28,13 +28,35 @@ static void watch(once__pg_link_t *link, uint32_t events)
 
 void once__pg_link_clear(once__pg_link_t *link)
 {
-    for (unsigned i = 0; i < link->result_count; i++) {
-        PQclear(link->results[i]);
-        link->results[i] = NULL;
+    for (unsigned i = 0; i < link->trip.result_count; i++) {
+        PQclear(link->trip.results[i]);
+        link->trip.results[i] = NULL;
     }
-    link->statement_count = link->result_count = 0;
-    link->error = link->fatal = 0;
-    memset(link->sqlstate, 0, sizeof(link->sqlstate));
+    link->trip.statement_count = link->trip.result_count = 0;
+    link->trip.trusting = link->trip.error = link->trip.fatal = 0;
+    memset(link->trip.sqlstate, 0, sizeof(link->trip.sqlstate));
+}
+
+void once__pg_link_swap(once__pg_link_t *link)
+{
+    once__pg_trip_t trip = link->trip;
+    once__oplist_t first, second; /* lists cannot be copied */
+
+    once__oplist_init(&first);
+    once__oplist_init(&second);
+    once__oplist_move(&first, &link->trip.sent);
+    once__oplist_move(&second, &link->behind.sent);
+    link->trip = link->behind;
+    link->behind = trip;
+    once__oplist_init(&link->trip.sent);
+    once__oplist_init(&link->behind.sent);
+    once__oplist_move(&link->trip.sent, &second);
+    once__oplist_move(&link->behind.sent, &first);
+}
+
+static int has_behind(const once__pg_link_t *link)
+{
+    return link->behind.statement_count > 0;
 }
 
 static void disconnect(once__pg_link_t *link)
@@ -58,6 +80,11 @@ void once__pg_link_drop(once__pg_link_t *link)
 
     disconnect(link);
     if (busy) {
+        link->owner->ended(link->owner->data, link, ONCE__PG_LOST);
+    }
+    if (has_behind(link)) {
+        once__pg_link_clear(link);
+        once__pg_link_swap(link);
         link->owner->ended(link->owner->data, link, ONCE__PG_LOST);
     }
 }
@@ -152,7 +179,7 @@ void once__pg_link_connect(once__pg_link_t *link, const char *const *keywords,
 
 void once__pg_link_add(once__pg_link_t *link, once__pg_statement_t statement)
 {
-    link->statements[link->statement_count++] = statement;
+    link->trip.statements[link->trip.statement_count++] = statement;
 }
 
 /* Sends what the socket takes. 0, or -1: the connection is gone. */
@@ -169,11 +196,31 @@ static int flush(once__pg_link_t *link)
 
 void once__pg_link_flush(once__pg_link_t *link, uint64_t timeout_ms)
 {
-    link->state = ONCE__PG_BUSY;
-    once__timer_set(link->loop, &link->timer, once__loop_now(link->loop) + timeout_ms);
+    link->trip.began = once__loop_now(link->loop);
+    link->trip.due = link->trip.began + timeout_ms;
+    if (link->state != ONCE__PG_BUSY) {
+        link->state = ONCE__PG_BUSY;
+        once__timer_set(link->loop, &link->timer, link->trip.due);
+    }
     if (PQpipelineSync(link->conn) != 1 || flush(link) != 0) {
         once__timer_set(link->loop, &link->timer, 0);
     }
+}
+
+int once__pg_link_takes_another(const once__pg_link_t *link, uint64_t patience_ms)
+{
+    if (link->state != ONCE__PG_BUSY || has_behind(link) ||
+        link->session.kind != ONCE__PG_SESSION_OURS ||
+        once__loop_now(link->loop) - link->trip.began > patience_ms) {
+        return 0;
+    }
+    for (unsigned i = 0; i < link->trip.statement_count; i++) {
+        once__pg_statement_t statement = link->trip.statements[i];
+        if (statement < ONCE__PG_CLAIM || statement > ONCE__PG_GET) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static void note_error(once__pg_link_t *link, const PGresult *result)
@@ -181,13 +228,13 @@ static void note_error(once__pg_link_t *link, const PGresult *result)
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 
-    if (!link->error) {
+    if (!link->trip.error) {
         complain(link, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
     }
-    link->error = 1;
-    link->fatal |= severity == NULL || strcmp(severity, "ERROR") != 0;
-    if (link->sqlstate[0] == '\0' && state != NULL && strlen(state) == 5) {
-        memcpy(link->sqlstate, state, 6);
+    link->trip.error = 1;
+    link->trip.fatal |= severity == NULL || strcmp(severity, "ERROR") != 0;
+    if (link->trip.sqlstate[0] == '\0' && state != NULL && strlen(state) == 5) {
+        memcpy(link->trip.sqlstate, state, 6);
     }
 }
 
@@ -200,8 +247,8 @@ static int take_result(once__pg_link_t *link, PGresult *result)
         return 1;
     case PGRES_TUPLES_OK:
     case PGRES_COMMAND_OK:
-        if (link->result_count < link->statement_count) {
-            link->results[link->result_count++] = result;
+        if (link->trip.result_count < link->trip.statement_count) {
+            link->trip.results[link->trip.result_count++] = result;
             return 0;
         }
         break;
@@ -217,7 +264,7 @@ static int take_result(once__pg_link_t *link, PGresult *result)
 
 static void end_batch(once__pg_link_t *link)
 {
-    int whole = !link->error && link->result_count == link->statement_count;
+    int whole = !link->trip.error && link->trip.result_count == link->trip.statement_count;
 
     if (whole) {
         complain(link, "");
@@ -225,6 +272,12 @@ static void end_batch(once__pg_link_t *link)
     once__timer_stop(link->loop, &link->timer);
     link->state = ONCE__PG_IDLE;
     link->owner->ended(link->owner->data, link, whole ? ONCE__PG_COMMITTED : ONCE__PG_ABORTED);
+    if (has_behind(link)) { /* gone, if the connection was given up */
+        once__pg_link_clear(link);
+        once__pg_link_swap(link);
+        link->state = ONCE__PG_BUSY;
+        once__timer_set(link->loop, &link->timer, link->trip.due);
+    }
 }
 
 /* Reads what is there. Between two statements libpq answers NULL; after the sync there is nothing to come. */
@@ -243,7 +296,6 @@ static void read_results(once__pg_link_t *link)
         nothing = 0;
         if (take_result(link, result)) {
             end_batch(link);
-            return;
         }
     }
 }
@@ -262,7 +314,7 @@ static void exchange(once__pg_link_t *link, uint32_t events)
     if (link->conn == NULL) {
         return;
     }
-    if (!good || PQstatus(link->conn) == CONNECTION_BAD || link->fatal ||
+    if (!good || PQstatus(link->conn) == CONNECTION_BAD || link->trip.fatal ||
         (link->state == ONCE__PG_BUSY && flush(link) != 0)) {
         once__pg_link_drop(link);
     }
@@ -305,13 +357,21 @@ int once__pg_link_init(once__pg_link_t *link, once__loop_t *loop, const once__pg
     link->source.ready = ready;
     link->source.fd = -1;
     link->timer.fire = too_late;
-    once__oplist_init(&link->sent);
+    once__oplist_init(&link->trip.sent);
+    once__oplist_init(&link->behind.sent);
     return once__timers_reserve(loop);
+}
+
+static void clear_both(once__pg_link_t *link)
+{
+    once__pg_link_clear(link);
+    once__pg_link_swap(link);
+    once__pg_link_clear(link);
 }
 
 void once__pg_link_free(once__pg_link_t *link)
 {
-    once__pg_link_clear(link);
+    clear_both(link);
     disconnect(link);
     once__timers_release(link->loop);
 }
@@ -321,7 +381,7 @@ void once__pg_link_abandon(once__pg_link_t *link)
     int fd = link->conn != NULL ? PQsocket(link->conn) : -1;
     int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    once__pg_link_clear(link);
+    clear_both(link);
     /* libpq says goodbye to the server when it ends a connection: not over the parent's. */
     if (fd >= 0 && nowhere >= 0 && dup2(nowhere, fd) == fd) {
         PQfinish(link->conn);

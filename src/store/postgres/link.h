@@ -1,5 +1,6 @@
 /*
- * One connection to the server and the batch that is under way on it.
+ * One connection to the server, the batch that is under way on it, and perhaps one that was sent behind it: the server goes on with
+ * that at once, without waiting until this side has noticed the end of the first.
  *
  * A batch is one transaction: statements over arrays, sent together in libpq's pipeline mode and ended by a sync, so that it
  * costs one round trip and one commit. Nothing counts before the sync was answered: only then is it committed.
@@ -40,6 +41,20 @@ typedef struct once__pg_session {
     uint64_t asked_ms;   /* of the batch under way */
 } once__pg_session_t;
 
+/* A batch that was sent. */
+typedef struct once__pg_trip {
+    once__oplist_t sent;
+    unsigned op_count;
+    once__pg_statement_t statements[ONCE__PG_STATEMENTS_MAX];
+    PGresult *results[ONCE__PG_STATEMENTS_MAX];
+    unsigned statement_count, result_count;
+    int trusting; /* it uses what the session remembers */
+    int error;    /* a statement failed */
+    int fatal;    /* and the server ended the session */
+    char sqlstate[6];
+    uint64_t began, due; /* when it was sent, and when it is given up */
+} once__pg_trip_t;
+
 typedef struct once__pg_link once__pg_link_t;
 
 /* What the owner is told; from the loop, never from inside a call. */
@@ -65,13 +80,8 @@ struct once__pg_link {
     unsigned failures;   /* in a row */
     once__pg_session_t session;
 
-    once__oplist_t sent;
-    once__pg_statement_t statements[ONCE__PG_STATEMENTS_MAX];
-    PGresult *results[ONCE__PG_STATEMENTS_MAX];
-    unsigned statement_count, result_count;
-    int error; /* a statement failed */
-    int fatal; /* and the server ended the session */
-    char sqlstate[6];
+    once__pg_trip_t trip;   /* the one whose results come next, or the one that is being filled */
+    once__pg_trip_t behind; /* nothing was sent: empty */
 };
 
 /* Reserves a timer. 0 or -1. */
@@ -91,6 +101,15 @@ void once__pg_link_add(once__pg_link_t *link, once__pg_statement_t statement);
 
 /* Ends the batch and sends it; its end is told within timeout_ms. */
 void once__pg_link_flush(once__pg_link_t *link, uint64_t timeout_ms);
+
+/*
+ * May another batch be sent behind the one under way? Not behind one that changes the session, because that may fail, nor behind
+ * one that has taken longer than patience_ms: it may stand still.
+ */
+int once__pg_link_takes_another(const once__pg_link_t *link, uint64_t patience_ms);
+
+/* While the other one is filled and sent, `trip` is that. The second call ends it. */
+void once__pg_link_swap(once__pg_link_t *link);
 
 /* Gives the connection up; what is under way on it is lost. */
 void once__pg_link_drop(once__pg_link_t *link);

@@ -36,7 +36,7 @@ int once__pg_session_begin(once__pg_link_t *link, once__pg_params_t *params, uin
 int once__pg_session_put(once__pg_link_t *link, once__pg_params_t *params,
                          once__pg_statement_t which, uint32_t count)
 {
-    const once__pg_text_t *text = once__pg_fill(params, which, &link->sent, count);
+    const once__pg_text_t *text = once__pg_fill(params, which, &link->trip.sent, count);
     int code = 0;
 
     if (link->session.kind != ONCE__PG_SESSION_OURS) {
@@ -48,6 +48,7 @@ int once__pg_session_put(once__pg_link_t *link, once__pg_params_t *params,
         once__pg_link_add(link, ONCE__PG_PREPARE);
     }
     once__pg_link_add(link, which);
+    link->trip.trusting = 1;
     return code == 0 ? once__pg_send_prepared(link->conn, text->name, params) : code;
 }
 
@@ -60,19 +61,19 @@ static int is_greeter(const once__pg_link_t *link, const PGresult *result)
 
 void once__pg_session_learn(once__pg_link_t *link, once__pg_end_t end)
 {
-    for (unsigned i = 0; i < link->result_count; i++) {
-        switch (link->statements[i]) {
+    for (unsigned i = 0; i < link->trip.result_count; i++) {
+        switch (link->trip.statements[i]) {
         case ONCE__PG_TIMEOUT:
             if (link->session.kind == ONCE__PG_SESSION_NEW) {
-                link->session.kind = is_greeter(link, link->results[i]) ? ONCE__PG_SESSION_OURS
-                                                                        : ONCE__PG_SESSION_ANY;
+                link->session.kind = is_greeter(link, link->trip.results[i]) ? ONCE__PG_SESSION_OURS
+                                                                             : ONCE__PG_SESSION_ANY;
             }
             break;
         case ONCE__PG_SETTINGS: /* rolled back with what fails; what is prepared stays */
             link->session.timeout_ms = end == ONCE__PG_COMMITTED ? link->session.asked_ms : 0;
             break;
         case ONCE__PG_PREPARE:
-            link->session.prepared |= bit(link->statements[i + 1]);
+            link->session.prepared |= bit(link->trip.statements[i + 1]);
             break;
         default:
             break;
@@ -85,11 +86,11 @@ int once__pg_session_mistaken(once__pg_link_t *link)
     /* No such statement; there is one already; its result has changed. */
     static const char *const states[] = {"26000", "42P05", "0A000"};
 
-    if (link->session.kind != ONCE__PG_SESSION_OURS) {
+    if (!link->trip.trusting) {
         return 0;
     }
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
-        if (strcmp(link->sqlstate, states[i]) == 0) {
+        if (strcmp(link->trip.sqlstate, states[i]) == 0) {
             link->session.kind = ONCE__PG_SESSION_ANY;
             return 1;
         }

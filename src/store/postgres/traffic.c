@@ -31,17 +31,19 @@ static void send_batch(once__traffic_t *pg, once__pg_link_t *link, unsigned limi
     uint64_t timeout_ms;
 
     once__pg_link_clear(link);
-    once__pg_batch_take(&batch, pg->alone > 0 ? 1 : limit, &pg->queue, &pg->flight, &link->sent);
-    if (link->sent.first == NULL) {
+    once__pg_batch_take(&batch, pg->alone > 0 ? 1 : limit, &pg->queue, &pg->flight,
+                        &link->trip.sent);
+    if (link->trip.sent.first == NULL) {
         return;
     }
+    link->trip.op_count = batch.taken;
     pg->alone -= pg->alone > 0 ? 1 : 0;
     pg->prompt -= pg->prompt < batch.taken ? pg->prompt : batch.taken;
-    timeout_ms = timeout_of(pg, link->sent.first);
+    timeout_ms = timeout_of(pg, link->trip.sent.first);
     /* The server gives up first: then it is known that nothing was applied. */
     if (once__pg_batch_put(&batch, link, &pg->params, timeout_ms * 3 / 4, pg->level) != 0) {
         /* Out of memory, or the connection is gone: without its sync, what was sent never happens. */
-        once__traffic_answer_all(pg, &link->sent, ONCE_E_UNAVAILABLE);
+        once__traffic_answer_all(pg, &link->trip.sent, ONCE_E_UNAVAILABLE);
         once__pg_link_drop(link);
         return;
     }
@@ -79,8 +81,9 @@ static unsigned under_way(const once__traffic_t *pg)
     unsigned count = 0;
 
     for (unsigned i = 0; i < pg->link_count; i++) {
-        const once__op_t *op = pg->links[i].sent.first;
+        const once__op_t *op = pg->links[i].trip.sent.first;
         count += op != NULL && once__pg_statement_of(op) != ONCE__PG_SINGLE;
+        count += pg->links[i].behind.sent.first != NULL;
     }
     return count;
 }
@@ -88,8 +91,8 @@ static unsigned under_way(const once__traffic_t *pg)
 /*
  * Does the host submit from inside its callbacks, having nothing else to do? Then it and one batch would take turns, and neither
  * would have anything to do while the disk syncs: two batches are under way. Where answers lead to other work first (a gateway's:
- * requests that are passed on and responses that come back), that work fills the time, and one large batch costs the server less
- * than two small ones do in two processes.
+ * requests that are passed on and responses that come back), that work fills the time, and large batches one behind the other cost
+ * the server less than two small ones do in two processes.
  */
 static int is_prompt(const once__traffic_t *pg)
 {
@@ -117,6 +120,24 @@ static int is_for_two(const once__traffic_t *pg, unsigned waiting)
     return waiting >= 2 * BATCH_LEAST && under_way(pg) == 0 && is_prompt(pg);
 }
 
+/*
+ * The batch under way, if it is the only one, gets another behind it when as many wait as it has: the server goes on at once, and
+ * both stay large. Returns how much is left.
+ */
+static unsigned send_behind(once__traffic_t *pg, unsigned waiting)
+{
+    for (unsigned i = 0; i < pg->link_count && under_way(pg) == 1; i++) {
+        once__pg_link_t *link = &pg->links[i];
+        if (waiting >= link->trip.op_count && once__pg_link_takes_another(link, PATIENCE_MS)) {
+            once__pg_link_swap(link);
+            send_batch(pg, link, pg->batch_max);
+            once__pg_link_swap(link);
+            return once__traffic_waiting(pg, waiting);
+        }
+    }
+    return waiting;
+}
+
 /* Returns how much is left. */
 static unsigned send_worthy(once__traffic_t *pg, unsigned waiting)
 {
@@ -134,7 +155,7 @@ static unsigned send_worthy(once__traffic_t *pg, unsigned waiting)
         send_batch(pg, &pg->links[i], part);
         waiting = once__traffic_waiting(pg, waiting);
     }
-    return waiting;
+    return waiting >= BATCH_LEAST && !is_prompt(pg) ? send_behind(pg, waiting) : waiting;
 }
 
 /* Would another connection have something to do? */
@@ -203,9 +224,9 @@ static void link_failed(void *data, once__pg_link_t *link)
 /* From then on every batch asks for the level that it needs. */
 static void note_level(once__traffic_t *pg, const once__pg_link_t *link)
 {
-    for (unsigned i = 0; i < link->result_count; i++) {
-        if (link->statements[i] == ONCE__PG_TIMEOUT &&
-            !once__pg_is_read_committed(link->results[i])) {
+    for (unsigned i = 0; i < link->trip.result_count; i++) {
+        if (link->trip.statements[i] == ONCE__PG_TIMEOUT &&
+            !once__pg_is_read_committed(link->trip.results[i])) {
             pg->level = 1;
         }
     }
@@ -225,7 +246,7 @@ static void link_ended(void *data, once__pg_link_t *link, once__pg_end_t end)
         once__traffic_aborted(pg, link);
         break;
     case ONCE__PG_LOST:
-        once__traffic_answer_all(pg, &link->sent, ONCE_E_NOREPLY);
+        once__traffic_answer_all(pg, &link->trip.sent, ONCE_E_NOREPLY);
         break;
     }
     once__pg_link_clear(link);
@@ -291,7 +312,8 @@ void once__traffic_close(once__traffic_t *pg)
 {
     (void)once__oplist_finish(&pg->answers);
     for (unsigned i = 0; i < pg->link_count; i++) {
-        once__oplist_close(&pg->links[i].sent);
+        once__oplist_close(&pg->links[i].trip.sent);
+        once__oplist_close(&pg->links[i].behind.sent);
     }
     once__oplist_close(&pg->queue);
     free_links(pg);
