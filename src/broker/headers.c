@@ -61,15 +61,14 @@ int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t 
 void once__headers_each(const once__headers_t *headers,
                         void (*each)(void *data, once_slice_t name, once_slice_t value), void *data)
 {
-    const char *at = headers->bytes, *end = at + headers->len;
     lengths_t lengths;
 
-    while (at != end) {
-        memcpy(&lengths, at, sizeof(lengths));
-        at += sizeof(lengths);
-        each(data, (once_slice_t){at, lengths.name},
-             (once_slice_t){at + lengths.name + 1, lengths.value});
-        at += (size_t)lengths.name + 1 + lengths.value;
+    for (size_t from = 0; from < headers->len;) {
+        const char *name = headers->bytes + from + sizeof(lengths);
+        memcpy(&lengths, headers->bytes + from, sizeof(lengths));
+        each(data, (once_slice_t){name, lengths.name},
+             (once_slice_t){name + lengths.name + 1, lengths.value});
+        from += sizeof(lengths) + lengths.name + 1 + lengths.value;
     }
 }
 
