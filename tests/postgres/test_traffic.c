@@ -156,6 +156,30 @@ static void a_session_that_forgot_is_noticed(void **state)
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
 }
 
+/*
+ * With an error that could as well come of what the session remembers: it is sent once more at once, without that. Then it is
+ * an error like others; the handle tries again a few times, with pauses.
+ */
+static void a_claim_that_fails_is_not_sent_again_without_a_pause(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "&connections=1");
+    tally_t tally = {0};
+
+    begin_many(gateway, "fine", 1);
+    sql_run(owner, "CREATE SEQUENCE asked; GRANT ALL ON asked TO PUBLIC; "
+                   "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                   "PERFORM nextval('public.asked'); RAISE 'no' USING ERRCODE = '0A000'; END $$; "
+                   "CREATE TRIGGER refuse BEFORE INSERT ON once.keys FOR EACH ROW EXECUTE FUNCTION "
+                   "refuse()");
+    begin(gateway, "refused", &tally);
+    await(gateway, &tally, 1);
+    assert_int_equal(tally.granted, 0);
+    assert_string_equal(sql_one(owner, "SELECT last_value BETWEEN 2 AND 100 FROM asked"), "t");
+    sql_run(owner, "DROP TRIGGER refuse ON once.keys; DROP FUNCTION refuse; DROP SEQUENCE asked");
+    begin_many(gateway, "fine-again", 1);
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
 static double now_ms(void)
 {
     struct timespec now;
@@ -271,6 +295,7 @@ int main(void)
         cmocka_unit_test(much_takes_a_second_connection),
         cmocka_unit_test(statements_are_prepared_where_the_session_is_ours),
         cmocka_unit_test(a_session_that_forgot_is_noticed),
+        cmocka_unit_test(a_claim_that_fails_is_not_sent_again_without_a_pause),
         cmocka_unit_test(a_connection_that_stalls_does_not_hold_others),
         cmocka_unit_test(two_batches_are_lost_with_their_connection),
         cmocka_unit_test(a_batch_behind_one_that_fails_its_session),
