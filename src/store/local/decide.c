@@ -147,7 +147,9 @@ static int answer_unsettled(once__op_t *op, const once__step_t *step)
 
 static int apply_event(once__records_t *records, once__op_t *op, const once__current_t *current)
 {
-    uint64_t clock = records->clock != 0 ? records->clock : once__index_now(records->index);
+    /* What is not there may have ended since the batch began: a key's next life never begins before that. */
+    uint64_t clock =
+        records->clock != 0 && current->found ? records->clock : once__index_now(records->index);
     int ours = current->found && once__log_is_ours(records->log, current->entry.place);
     int durable = !current->found || once__log_is_durable(records->log, current->entry.place);
     /* A claim or a renewal that is lost promised nothing: nobody waits for a process that stands still with one. */
