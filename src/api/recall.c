@@ -7,7 +7,21 @@
 #include "api/begin.h"
 #include "core/identity.h"
 
-#define TOGETHER 64 /* looks whose records the processor fetches at the same time */
+#define TOGETHER 128 /* looks at a time: each time the store makes sure of its files */
+
+/* A claim of nobody. Of its fingerprints only those that count are set: zeroing the others would take longer than the rest. */
+static void start_look(once__look_t *look, unsigned fingerprints)
+{
+    once__event_t *event = &look->event;
+
+    event->kind = ONCE__CLAIM;
+    memset(&event->claim, 0, sizeof(event->claim));
+    event->force = 0;
+    event->recover = 0;
+    event->fingerprint_count = (uint8_t)fingerprints;
+    event->lease_ms = event->ttl_ms = 0;
+    look->found = 0;
+}
 
 static int identify(const once_t *once, const once_ask_t *asks, size_t count, once__look_t *looks)
 {
@@ -29,8 +43,7 @@ static int identify(const once_t *once, const once_ask_t *asks, size_t count, on
     }
     fingerprints = once__identify_many(&once->secrets, many, count);
     for (size_t i = 0; i < count; i++) {
-        looks[i].event.kind = ONCE__CLAIM;
-        looks[i].event.fingerprint_count = (uint8_t)fingerprints;
+        start_look(&looks[i], fingerprints);
     }
     return ONCE_OK;
 }
@@ -54,7 +67,6 @@ static int recall_some(once_t *once, const once_ask_t *asks, size_t count, unsig
     once__look_t looks[TOGETHER];
     int ready, code;
 
-    memset(looks, 0, count * sizeof(looks[0]));
     code = identify_locked(once, asks, count, looks, &ready);
     if (code != ONCE_OK || !ready) {
         return code;

@@ -49,7 +49,7 @@ static void learn(once__consumer_t *consumer, int found)
 /* At most TOGETHER. */
 static void recall(once__consumer_t *consumer, once__delivery_t *const *deliveries, size_t count)
 {
-    once_ask_t asks[TOGETHER];
+    once_ask_t asks[TOGETHER], ask = once__ask_in_common(consumer);
     unsigned char found[TOGETHER];
     once__arrival_t *arrivals[TOGETHER];
     size_t asked = 0;
@@ -58,7 +58,8 @@ static void recall(once__consumer_t *consumer, once__delivery_t *const *deliveri
     for (size_t i = 0; i < count; i++) {
         once__arrival_t *arrival = deliveries[i]->prepared;
         if (arrival->has_id) {
-            once__ask_as(consumer, deliveries[i], &asks[asked]);
+            asks[asked] = ask;
+            once__ask_about(consumer, arrival, &asks[asked]);
             arrivals[asked++] = arrival;
         }
     }

@@ -118,15 +118,19 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     }
 }
 
-void once__ask_as(const once__consumer_t *consumer, const once__delivery_t *delivery,
-                  once_ask_t *ask)
+once_ask_t once__ask_in_common(const once__consumer_t *consumer)
 {
-    const once__arrival_t *arrival = delivery->prepared;
+    once_ask_t ask = ONCE_ASK_INIT;
 
-    *ask = (once_ask_t)ONCE_ASK_INIT;
-    ask->scope = (once_slice_t){consumer->subscriber, strlen(consumer->subscriber)};
+    ask.scope = (once_slice_t){consumer->subscriber, strlen(consumer->subscriber)};
+    ask.method = (once_slice_t){"message", 7};
+    return ask;
+}
+
+void once__ask_about(const once__consumer_t *consumer, const once__arrival_t *arrival,
+                     once_ask_t *ask)
+{
     ask->key = (once_slice_t){arrival->key.text, arrival->key.len};
-    ask->method = (once_slice_t){"message", 7};
     if (consumer->settings->fingerprint == ONCE_BODY_EXACT) {
         ask->digest = arrival->digest;
     }
@@ -135,12 +139,12 @@ void once__ask_as(const once__consumer_t *consumer, const once__delivery_t *deli
 static int begin(once__item_t *item)
 {
     once__consumer_t *consumer = item->consumer;
-    once_ask_t ask;
+    once_ask_t ask = once__ask_in_common(consumer);
     once_body_t *body = NULL;
     once_slice_t none = {"", 0};
     int error = ONCE_OK;
 
-    once__ask_as(consumer, item->delivery, &ask);
+    once__ask_about(consumer, item->delivery->prepared, &ask);
     if (ask.digest == NULL) {
         body = once_body_new(consumer->settings->fingerprint, none);
         error = body == NULL ? ONCE_E_NOMEM

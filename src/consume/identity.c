@@ -40,14 +40,56 @@ void once__identity_free(once__identity_t *identity)
 }
 
 /* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
+static int is_plain(unsigned char c, int several)
+{
+    return c >= 0x20 && c <= 0x7e && c != '%' && !(several && c == ':');
+}
+
+#define EACH(byte) (0x0101010101010101u * (byte))
+
+static uint64_t has_zero(uint64_t word)
+{
+    return (word - EACH(1)) & ~word & EACH(0x80);
+}
+
+/* The same of eight at a time; not 0: one of them is not, or looks like that. */
+static uint64_t is_odd(const unsigned char *bytes, int several)
+{
+    uint64_t word;
+
+    memcpy(&word, bytes, sizeof(word));
+    return (word & EACH(0x80)) | ((word - EACH(0x20)) & EACH(0x80)) | has_zero(word ^ EACH(0x7f)) |
+           has_zero(word ^ EACH('%')) | (several ? has_zero(word ^ EACH(':')) : 0);
+}
+
+/* Nearly every one is. */
+static int is_all_plain(const unsigned char *bytes, size_t len, int several)
+{
+    uint64_t odd = 0;
+
+    if (len < sizeof(odd)) {
+        return 0;
+    }
+    for (size_t i = 0; i + sizeof(odd) < len; i += sizeof(odd)) {
+        odd |= is_odd(bytes + i, several);
+    }
+    return (odd | is_odd(bytes + len - sizeof(odd), several)) == 0;
+}
+
 static int append(once__id_t *key, once_slice_t value, int several)
 {
     const unsigned char *bytes = value.data;
     size_t len = key->len;
 
+    if (value.len <= ONCE_KEY_MAX - len && is_all_plain(bytes, value.len, several)) {
+        memcpy(key->text + len, bytes, value.len);
+        key->len = len + value.len;
+        key->text[key->len] = '\0';
+        return 0;
+    }
     for (size_t i = 0; i < value.len; i++) {
         unsigned char c = bytes[i];
-        int plain = c >= 0x20 && c <= 0x7e && c != '%' && !(several && c == ':');
+        int plain = is_plain(c, several);
         if (len + (plain ? 1 : 3) > ONCE_KEY_MAX) {
             return -1;
         }

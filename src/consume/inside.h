@@ -140,8 +140,9 @@ uint64_t once__item_backoff(const once__item_t *item, unsigned times); /* from 1
 
 /* ask.c: what the record says */
 void once__ask_ready(once__consumer_t *consumer);
-void once__ask_as(const once__consumer_t *consumer, const once__delivery_t *delivery,
-                  once_ask_t *ask);
+once_ask_t once__ask_in_common(const once__consumer_t *consumer); /* what all asks have */
+void once__ask_about(const once__consumer_t *consumer, const once__arrival_t *arrival,
+                     once_ask_t *ask); /* and what one of them has */
 
 /* send.c: what the handler says */
 void once__send_granted(once__consumer_t *consumer);

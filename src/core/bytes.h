@@ -14,9 +14,15 @@
 static inline int once__equal(const void *a, const void *b, size_t len)
 {
     const unsigned char *x = a, *y = b;
-    unsigned char different = 0;
+    uint64_t different = 0;
+    for (; len >= 8; len -= 8, x += 8, y += 8) {
+        uint64_t v, w;
+        memcpy(&v, x, 8);
+        memcpy(&w, y, 8);
+        different |= v ^ w;
+    }
     for (size_t i = 0; i < len; i++) {
-        different |= (unsigned char)(x[i] ^ y[i]);
+        different |= (uint64_t)(x[i] ^ y[i]);
     }
     return different == 0;
 }

@@ -131,9 +131,8 @@ void once__envelope_encode(const once__head_t *head, uint8_t *out)
     put_envelope(out, head);
 }
 
-int once__envelope_decode(once__head_t *head, const uint8_t *data)
+int once__envelope_replace(once__head_t *head, const uint8_t *data)
 {
-    memset(head, 0, sizeof(*head));
     if (data[AT_MAGIC] == MAGIC) {
         get_envelope(head, data);
         if (envelope_is_valid(head)) {
@@ -142,6 +141,13 @@ int once__envelope_decode(once__head_t *head, const uint8_t *data)
     }
     memset(head, 0, sizeof(*head));
     return ONCE_E_CORRUPT;
+}
+
+int once__envelope_decode(once__head_t *head, const uint8_t *data)
+{
+    head->ttl_ms = 0;
+    memset(&head->fingerprint, 0, sizeof(head->fingerprint));
+    return once__envelope_replace(head, data);
 }
 
 size_t once__record_size(const once__record_t *record)
@@ -217,19 +223,21 @@ static int get_rest(once__record_t *record, const uint8_t *data, size_t len)
     return 0;
 }
 
+/* What is right is not zeroed before it is filled in: that would take longer than all the rest. */
 int once__record_decode(once__record_t *record, const uint8_t *data, size_t len)
 {
+    if (len >= ONCE__ENVELOPE_SIZE && data[AT_MAGIC] == MAGIC) {
+        get_envelope(&record->head, data);
+        if (envelope_is_valid(&record->head) && record->head.schema > ONCE__SCHEMA) {
+            memset(record, 0, sizeof(*record));
+            get_envelope(&record->head, data);
+            return ONCE_E_NEWER;
+        }
+        if (get_rest(record, data, len) == 0 && is_valid(record)) {
+            memset(record->id, 0, sizeof(record->id));
+            return ONCE_OK;
+        }
+    }
     memset(record, 0, sizeof(*record));
-    if (len < ONCE__ENVELOPE_SIZE || data[AT_MAGIC] != MAGIC) {
-        return ONCE_E_CORRUPT;
-    }
-    get_envelope(&record->head, data);
-    if (envelope_is_valid(&record->head) && record->head.schema > ONCE__SCHEMA) {
-        return ONCE_E_NEWER;
-    }
-    if (get_rest(record, data, len) != 0 || !is_valid(record)) {
-        memset(record, 0, sizeof(*record));
-        return ONCE_E_CORRUPT;
-    }
-    return ONCE_OK;
+    return ONCE_E_CORRUPT;
 }

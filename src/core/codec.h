@@ -30,6 +30,8 @@ int once__record_decode(once__record_t *record, const uint8_t *data, size_t len)
 /* The envelope alone, of ONCE__ENVELOPE_SIZE bytes: what `head` has beyond it is zero. Answers as once__record_decode. */
 void once__envelope_encode(const once__head_t *head, uint8_t *out);
 int once__envelope_decode(once__head_t *head, const uint8_t *data);
+/* The same, but what `head` has beyond it stays. */
+int once__envelope_replace(once__head_t *head, const uint8_t *data);
 
 /*
  * The bytes of a record once it is completed, from those that it had before (`earlier`), a new envelope and a response of

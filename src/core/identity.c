@@ -6,6 +6,7 @@
 #include "core/sha256_many.h"
 
 #define TOGETHER 16
+#define BLOCK    64 /* bytes that are copied at a time: nothing is called for that */
 
 #define FINGERPRINT_PARTS 6
 
@@ -84,6 +85,38 @@ static int write_text(once__text_t *text, const once_slice_t *parts, size_t coun
     return 0;
 }
 
+static int same_slice(once_slice_t a, once_slice_t b)
+{
+    return a.data == b.data && a.len == b.len;
+}
+
+/* A text like the one before as far as `same`, and then these bytes. In whole blocks: there is room behind, and it is quicker. */
+static void write_like(once__text_t *text, const once__text_t *before, size_t same,
+                       once_slice_t rest, uint8_t *out)
+{
+    for (size_t at = 0; at < same; at += BLOCK) {
+        memcpy(text->bytes + at, before->bytes + at, BLOCK);
+    }
+    memcpy(text->bytes + same, rest.data, rest.len);
+    text->len = same + rest.len;
+    text->out = out;
+}
+
+/* The id of a key of the same scope: everything in front of the key is the same, but for its length. */
+static int write_next_id(once__text_t *text, const once__text_t *before,
+                         const once__identified_t *one, const once__identified_t *last)
+{
+    size_t same = before->len - last->key.len;
+
+    if (!same_slice(one->request.scope, last->request.scope) ||
+        one->key.len > ONCE__TEXT_MAX - same) {
+        return 0;
+    }
+    write_like(text, before, same, one->key, one->id);
+    once__put64(text->bytes + same - 8, one->key.len);
+    return 1;
+}
+
 static void identify_ids(const once__secrets_t *secrets, const once__identified_t *many,
                          size_t count)
 {
@@ -92,7 +125,8 @@ static void identify_ids(const once__secrets_t *secrets, const once__identified_
 
     for (size_t i = 0; i < count; i++) {
         const once_slice_t parts[] = {once__slice("id", 2), many[i].request.scope, many[i].key};
-        if (write_text(&texts[n], parts, 3, many[i].id) == 0) {
+        if ((n > 0 && n == i && write_next_id(&texts[n], &texts[n - 1], &many[i], &many[i - 1])) ||
+            write_text(&texts[n], parts, 3, many[i].id) == 0) {
             n++;
         } else {
             mac(&secrets->record, parts, 3, many[i].id);
@@ -101,25 +135,17 @@ static void identify_ids(const once__secrets_t *secrets, const once__identified_
     once__hmac_many(&secrets->record, texts, n);
 }
 
-static int same_slice(once_slice_t a, once_slice_t b)
-{
-    return a.data == b.data && a.len == b.len;
-}
-
 /* The text of a request that differs from the one before only in the body: everything in front of its sum is the same. */
 static int write_next(once__text_t *text, const once__text_t *before,
                       const once__request_t *request, const once__request_t *last, uint8_t *out)
 {
-    size_t same = before->len - sizeof(request->body.sum);
+    once_slice_t sum = once__slice(request->body.sum, sizeof(request->body.sum));
 
     if (!same_slice(request->scope, last->scope) || !same_slice(request->method, last->method) ||
         !same_slice(request->target, last->target) || request->body.mode != last->body.mode) {
         return 0;
     }
-    memcpy(text->bytes, before->bytes, same);
-    memcpy(text->bytes + same, request->body.sum, sizeof(request->body.sum));
-    text->len = before->len;
-    text->out = out;
+    write_like(text, before, before->len - sum.len, sum, out);
     return 1;
 }
 
@@ -133,17 +159,20 @@ static void identify_bodies(const once__secret_t *secret, unsigned at,
     for (size_t i = 0; i < count; i++) {
         once__fingerprint_t *out = &many[i].fingerprints[at];
         once_slice_t parts[FINGERPRINT_PARTS];
+        out->secret = secret->id;
+        out->mode = many[i].request.body.mode;
+        if (n > 0 && n == i &&
+            write_next(&texts[n], &texts[n - 1], &many[i].request, &many[i - 1].request,
+                       out->mac)) {
+            n++;
+            continue;
+        }
         fingerprint_parts(&many[i].request, parts);
-        if ((n > 0 && n == i &&
-             write_next(&texts[n], &texts[n - 1], &many[i].request, &many[i - 1].request,
-                        out->mac)) ||
-            write_text(&texts[n], parts, FINGERPRINT_PARTS, out->mac) == 0) {
+        if (write_text(&texts[n], parts, FINGERPRINT_PARTS, out->mac) == 0) {
             n++;
         } else {
             mac(&secret->key, parts, FINGERPRINT_PARTS, out->mac);
         }
-        out->secret = secret->id;
-        out->mode = many[i].request.body.mode;
     }
     once__hmac_many(&secret->key, texts, n);
 }

@@ -242,28 +242,43 @@ static void apply(once__head_t *next, const once__event_t *event, unsigned effec
     next->changed = now;
 }
 
-void once__step(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
-                uint64_t clock, once__step_t *step)
+/* The row that decides, and from which head: none if what `*from` was has expired. */
+static const once__rule_t *decide(const once__rules_t *rules, const once__head_t **from,
+                                  const once__event_t *event, uint64_t clock, uint64_t *now)
 {
     static const once__head_t none = {.state = ONCE_STATE_NONE};
-    const once__head_t *from = head != NULL ? head : &none;
+    const once__rule_t *rule;
     unsigned guards = 0;
 
+    *from = *from != NULL ? *from : &none;
     /* A clock that went back must not shorten or revive anything. */
-    step->now = clock > from->changed ? clock : from->changed;
-    if (from->state != ONCE_STATE_NONE) {
-        guards = once__guards(from, event, step->now);
+    *now = clock > (*from)->changed ? clock : (*from)->changed;
+    if ((*from)->state != ONCE_STATE_NONE) {
+        guards = once__guards(*from, event, *now);
         if ((guards & ONCE__G_EXPIRED) && !(guards & ONCE__G_NEWER) && event->kind != ONCE__REAP) {
-            from = &none;
+            *from = &none;
             guards = 0;
         }
     }
+    rule = find_rule(rules, event, (*from)->state, guards);
+    assert(rule != NULL);
+    return rule;
+}
 
-    step->rule = find_rule(rules, event, from->state, guards);
-    assert(step->rule != NULL);
+static int changes(const once__rule_t *rule)
+{
+    return rule->to != ONCE__KEEP_STATE || rule->effects != 0;
+}
+
+void once__step(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
+                uint64_t clock, once__step_t *step)
+{
+    const once__head_t *from = head;
+
+    step->rule = decide(rules, &from, event, clock, &step->now);
     step->outcome = step->rule->outcome;
     step->next = *from;
-    step->changed = step->rule->to != ONCE__KEEP_STATE || step->rule->effects != 0;
+    step->changed = changes(step->rule);
     if (!step->changed) {
         return;
     }
@@ -271,6 +286,16 @@ void once__step(const once__rules_t *rules, const once__head_t *head, const once
     if (step->rule->to != ONCE__KEEP_STATE) {
         step->next.state = step->rule->to;
     }
+}
+
+int once__answers(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
+                  uint64_t clock, uint8_t outcome)
+{
+    const once__head_t *from = head;
+    uint64_t now;
+    const once__rule_t *rule = decide(rules, &from, event, clock, &now);
+
+    return rule->outcome == outcome && !changes(rule);
 }
 
 const char *once__event_name(once__event_kind_t kind)

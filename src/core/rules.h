@@ -113,6 +113,10 @@ typedef struct once__step {
 void once__step(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
                 uint64_t clock, once__step_t *step);
 
+/* Would once__step change nothing, and answer this? For who does not need the head that it makes. */
+int once__answers(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
+                  uint64_t clock, uint8_t outcome);
+
 /* The guards that hold: for tests that walk the table. `head` is not NULL. */
 unsigned once__guards(const once__head_t *head, const once__event_t *event, uint64_t now);
 

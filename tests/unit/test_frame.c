@@ -48,6 +48,15 @@ static uint64_t write_at(uint64_t offset, uint64_t watermark, size_t len)
     return offset + once__frame_size(&record);
 }
 
+static int read_two_at(uint64_t one, uint64_t two, const size_t rooms[2])
+{
+    const once__place_t places[2] = {{SEGMENT, one}, {SEGMENT, two}};
+    const uint8_t *const data[2] = {segment + one, segment + two};
+    once__frame_t frames[2];
+
+    return once__frame_read_two(frames, places, data, rooms);
+}
+
 static once__gap_t gap_at(uint64_t offset, uint64_t *next)
 {
     once__place_t place = {SEGMENT, offset};
@@ -375,6 +384,22 @@ static void test_hostile_bytes_cost_little(void **state)
     free(bytes);
 }
 
+/* Valid only if both are, wherever one of them is damaged; and never with fewer bytes than it has. */
+static void test_two_at_a_time(void **state)
+{
+    uint64_t two = write_at(64, 64, 10), end = write_at(two, 64, 77);
+    const size_t all[2] = {two - 64, end - two}, few[2] = {40, end - two};
+    once__frame_t frame;
+
+    assert_int_equal(read_two_at(64, two, all), 1);
+    assert_int_equal(read_two_at(64, two, few), 0);
+    for (uint64_t at = 64; at < end; at++) {
+        segment[at] ^= 0x40;
+        assert_int_equal(read_two_at(64, two, all), read_at(&frame, 64) && read_at(&frame, two));
+        segment[at] ^= 0x40;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +409,7 @@ int main(void)
         cmocka_unit_test_setup(test_removed_and_sealed, clear),
         cmocka_unit_test_setup(test_bytes_of_a_newer_version, clear),
         cmocka_unit_test_setup(test_every_bit_counts, clear),
+        cmocka_unit_test_setup(test_two_at_a_time, clear),
         cmocka_unit_test_setup(test_only_where_it_was_written, clear),
         cmocka_unit_test_setup(test_never_past_its_room, clear),
         cmocka_unit_test_setup(test_clean_end, clear),

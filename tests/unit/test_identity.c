@@ -191,7 +191,7 @@ static void there_is_one_for_each_live_secret_newest_first(void **state)
 
 #define MANY 41
 
-/* Some with another scope, and with parts that are too long to be put together. */
+/* Some with another scope, with keys of other lengths, and with parts that are too long to be put together. */
 static void many_at_a_time_are_the_same_as_each_alone(void **state)
 {
     once__secrets_t secrets = make_secrets();
@@ -211,6 +211,9 @@ static void many_at_a_time_are_the_same_as_each_alone(void **state)
         many[i].request.target.len = i % 13 == 6 ? 0 : many[0].request.target.len;
         if (i % 5 == 4) {
             many[i].request.target = once__slice(target, sizeof(target));
+        }
+        if (i % 9 == 8) {
+            many[i].key = once__slice(target, 206 + i);
         }
     }
     assert_int_equal(once__identify_many(&secrets, many, MANY), 2);

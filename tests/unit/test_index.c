@@ -533,12 +533,57 @@ static void test_clock_never_goes_back(void **state)
     assert_true(once__index_now(place->index) >= now + 3600000);
 }
 
+static int peek(const once__index_t *index, uint64_t n, once__peek_t *peek)
+{
+    uint8_t id[ONCE_ID_SIZE];
+
+    make_id(n, id);
+    return once__index_peek(index, id, peek);
+}
+
+/* What was seen without a lock counts only as long as it is so: the entry, its table, its segment. */
+static void test_a_peek_holds_while_nothing_changes(void **state)
+{
+    once__index_t *index = ((place_t *)*state)->index;
+    once__peek_t seen;
+
+    once__index_add_segment(index, 2, ONCE__SEGMENT_SEALED, 1 << 20, 0);
+    assert_int_equal(peek(index, 1, &seen), 0);
+    set(index, 1, 1, ONCE_STATE_COMPLETED);
+    assert_int_equal(peek(index, 1, &seen), 1);
+    assert_int_equal(seen.entry.state, ONCE_STATE_COMPLETED);
+    assert_int_equal(seen.entry.place.segment, 1);
+    assert_int_equal(seen.entry.place.offset, (1 + 8) * 8);
+    set(index, 2, 1, ONCE_STATE_COMPLETED);
+    assert_int_equal(once__index_peek_holds(index, &seen), 1);
+
+    set(index, 1, 1, ONCE_STATE_PENDING);
+    assert_int_equal(once__index_peek_holds(index, &seen), 0);
+    set(index, 1, 1, ONCE_STATE_COMPLETED);
+    assert_int_equal(once__index_peek_holds(index, &seen), 1);
+    set(index, 1, 1, ONCE_STATE_NONE);
+    assert_int_equal(once__index_peek_holds(index, &seen), 0);
+
+    set(index, 1, 1, ONCE_STATE_COMPLETED);
+    assert_int_equal(peek(index, 1, &seen), 1);
+    for (uint64_t n = 10; n < MANY; n++) { /* until no shard has its first table any more */
+        set(index, n, 2, ONCE_STATE_COMPLETED);
+    }
+    assert_int_equal(once__index_peek_holds(index, &seen), 0);
+    assert_int_equal(peek(index, 1, &seen), 1);
+    assert_int_equal(once__index_peek_holds(index, &seen), 1);
+    once__index_set_first_segment(index, 2);
+    assert_int_equal(once__index_peek_holds(index, &seen), 0);
+    assert_int_equal(peek(index, 1, &seen), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_many),
         TEST(test_ids_that_look_alike),
+        TEST(test_a_peek_holds_while_nothing_changes),
         TEST(test_limits_of_an_entry),
         TEST(test_dropped_segments_are_dead),
         TEST(test_a_busy_index_does_not_grow),

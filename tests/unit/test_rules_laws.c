@@ -77,6 +77,20 @@ static void always(law_t law)
     }
 }
 
+/* For who does not need the head: the same answer, and none that changes something. */
+static void answers_as_it_steps_law(const situation_t *s, const once__step_t *step)
+{
+    for (unsigned outcome = 0; outcome <= ONCE__MINE; outcome++) {
+        assert_int_equal(once__answers(&once__rules, &s->head, &s->event, NOW, (uint8_t)outcome),
+                         !step->changed && step->outcome == outcome);
+    }
+}
+
+static void answers_as_it_steps(void **state)
+{
+    always(answers_as_it_steps_law);
+}
+
 static void only_the_claim_named_writes_law(const situation_t *s, const once__step_t *step)
 {
     int stranger = !s->id_fits || !s->epoch_fits;
@@ -321,6 +335,7 @@ static void rows_and_events_have_names_of_their_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_as_it_steps),
         cmocka_unit_test(only_the_claim_named_writes),
         cmocka_unit_test(completed_stays),
         cmocka_unit_test(hold_is_never_run_again_by_itself),

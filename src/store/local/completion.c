@@ -19,6 +19,13 @@ enum {
 
 static_assert(AT_STATUS + 2 == ONCE__COMPLETION_HEADER, "the header has its size");
 
+uint64_t once__completion_claim(const uint8_t *data, size_t room)
+{
+    return room >= ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER && data[8] == ONCE__FRAME_COMPLETION
+               ? (uint64_t)once__get32(data + ONCE__FRAME_HEADER + AT_CLAIM) * 8
+               : 0;
+}
+
 int once__completion_read(once__completion_t *completion, const once__frame_t *frame,
                           uint64_t offset)
 {

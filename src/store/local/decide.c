@@ -294,37 +294,27 @@ int once__records_glance(once__records_t *records, once__op_t *op)
     return answered;
 }
 
-void once__records_expect(const once__records_t *records, const uint8_t *id)
+int once__records_peek(const once__records_t *records, const uint8_t *id, once__peek_t *peek)
 {
-    once__entry_t entry;
-    uint64_t cursor = 0;
+    int found = once__index_peek(records->index, id, peek);
 
-    if (once__index_find(records->index, id, &cursor, &entry)) {
-        once__log_expect(records->log, entry.place);
+    if (found) {
+        once__log_expect(records->log, peek->entry.place);
     }
+    return found;
 }
 
 /* Only the head is needed: the response stays where it is. */
-int once__records_recall(once__records_t *records, const once__look_t *look)
+int once__records_recall(once__records_t *records, const once__look_t *look,
+                         const once__peek_t *peek)
 {
-    once__entry_t entry;
-    uint64_t cursor = 0;
-    once__step_t step;
-    once__head_t head;
-    int seen;
+    const once__place_t *place = &peek->entry.place;
+    once__record_t record;
 
-    if (!once__index_try_lock(records->index, look->id)) {
-        return 0;
-    }
-    seen = once__index_find(records->index, look->id, &cursor, &entry) &&
-           entry.state == ONCE_STATE_COMPLETED &&
-           entry.place.offset <
-               atomic_load(&once__index_segment(records->index, entry.place.segment)->synced) &&
-           once__log_read_head(records->log, entry.place, look->id, &head) == ONCE_OK;
-    once__index_unlock(records->index, look->id);
-    if (!seen) {
-        return 0;
-    }
-    once__step(records->rules, &head, &look->event, records->clock, &step);
-    return !step.changed && step.outcome == ONCE_REPLAY;
+    return peek->entry.state == ONCE_STATE_COMPLETED &&
+           place->offset <
+               atomic_load(&once__index_segment(records->index, place->segment)->synced) &&
+           once__log_read_head(records->log, *place, look->id, &record) == ONCE_OK &&
+           once__index_peek_holds(records->index, peek) &&
+           once__answers(records->rules, &record.head, &look->event, records->clock, ONCE_REPLAY);
 }

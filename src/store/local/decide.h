@@ -32,11 +32,13 @@ int once__records_begin_glances(once__records_t *records, uint32_t *first_segmen
  */
 int once__records_glance(once__records_t *records, once__op_t *op);
 
-/* The same for who only wants to know whether the answer would be replay. 1: surely. */
-int once__records_recall(once__records_t *records, const once__look_t *look);
-
-/* Hints that the record will be read soon. Takes no lock: what it finds there is only good for a hint. */
-void once__records_expect(const once__records_t *records, const uint8_t *id);
+/*
+ * The same for who only wants to know whether the answer would be replay, in two steps, each for many before the other: what the
+ * index says (1: there may be a record; it will be read soon), and then the record (1: surely). They take no lock.
+ */
+int once__records_peek(const once__records_t *records, const uint8_t *id, once__peek_t *peek);
+int once__records_recall(once__records_t *records, const once__look_t *look,
+                         const once__peek_t *peek);
 
 /*
  * Moves the pending and unknown records of the oldest segment to ours (or `everything` that still counts), and syncs. ONCE_OK:

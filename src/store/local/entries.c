@@ -1,5 +1,5 @@
 /*
- * The entries of the index: where the newest frame of each record is. The shard is locked by whoever calls.
+ * The entries of the index: where the newest frame of each record is. The shard is locked by whoever calls, unless he only peeks.
  */
 #include "store/local/index_file.h"
 
@@ -147,37 +147,85 @@ void once__index_expect_shard(const once__index_t *index, const uint8_t *id)
     __builtin_prefetch(shard_of(index, id), 1);
 }
 
-void once__index_expect(const once__index_t *index, const uint8_t *id)
+/* Where the run of the record begins. */
+static const once__slot_t *first_slot(const once__index_t *index, const uint8_t *id)
 {
     uint64_t table = atomic_load_explicit(&shard_of(index, id)->table, memory_order_relaxed);
 
-    __builtin_prefetch(&table_slots(index, table)[home(key_of(id), once__table_size(table))], 1);
+    return &table_slots(index, table)[home(key_of(id), once__table_size(table))];
+}
+
+void once__index_expect(const once__index_t *index, const uint8_t *id)
+{
+    __builtin_prefetch(first_slot(index, id), 1);
+}
+
+void once__index_expect_shard_to_peek(const once__index_t *index, const uint8_t *id)
+{
+    __builtin_prefetch(&shard_of(index, id)->table);
+}
+
+void once__index_expect_to_peek(const once__index_t *index, const uint8_t *id)
+{
+    __builtin_prefetch(first_slot(index, id));
+}
+
+/* The next slot of a run, from the one that is `*passed` behind its beginning, that has a live entry of the key. NULL: none. */
+static const once__slot_t *find_slot(const once__index_t *index, uint64_t table, uint64_t key,
+                                     uint64_t *passed, uint64_t *where)
+{
+    const once__slot_t *slots = table_slots(index, table);
+    uint32_t size = once__table_size(table);
+    uint64_t at = home(key, size) + *passed;
+
+    for (; *passed < size; (*passed)++, at++) {
+        const once__slot_t *slot = &slots[at < size ? at : at - size];
+        *where = atomic_load_explicit(&slot->where, memory_order_acquire);
+        if (*where == 0) {
+            break;
+        }
+        if (atomic_load_explicit(&slot->key, memory_order_relaxed) == key && is_record(*where) &&
+            is_live(index, *where)) {
+            return slot;
+        }
+    }
+    return NULL;
 }
 
 /* The cursor counts the slots of the run that were passed, plus one. */
 int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cursor,
                      once__entry_t *entry)
 {
-    uint64_t table = atomic_load(&shard_of(index, id)->table);
-    once__slot_t *slots = table_slots(index, table);
-    uint32_t size = once__table_size(table);
-    uint64_t key = key_of(id);
-    uint32_t start = home(key, size);
+    uint64_t table = atomic_load(&shard_of(index, id)->table), passed = *cursor, where;
 
-    for (uint64_t passed = *cursor; passed < size; passed++) {
-        const once__slot_t *slot = &slots[(start + passed) % size];
-        uint64_t where = atomic_load_explicit(&slot->where, memory_order_acquire);
-        if (where == 0) {
-            break;
-        }
-        if (atomic_load_explicit(&slot->key, memory_order_relaxed) == key && is_record(where) &&
-            is_live(index, where)) {
-            *cursor = passed + 1;
-            *entry = unpack(where);
-            return 1;
-        }
+    if (find_slot(index, table, key_of(id), &passed, &where) == NULL) {
+        return 0;
     }
-    return 0;
+    *cursor = passed + 1;
+    *entry = unpack(where);
+    return 1;
+}
+
+int once__index_peek(const once__index_t *index, const uint8_t *id, once__peek_t *peek)
+{
+    uint64_t passed = 0;
+
+    peek->shard = shard_of(index, id);
+    peek->table = atomic_load_explicit(&peek->shard->table, memory_order_acquire);
+    peek->slot = find_slot(index, peek->table, key_of(id), &passed, &peek->where);
+    if (peek->slot == NULL) {
+        return 0;
+    }
+    peek->entry = unpack(peek->where);
+    return 1;
+}
+
+int once__index_peek_holds(const once__index_t *index, const once__peek_t *peek)
+{
+    atomic_thread_fence(memory_order_acquire); /* what was read in between, was read before */
+    return atomic_load_explicit(&peek->slot->where, memory_order_relaxed) == peek->where &&
+           atomic_load_explicit(&peek->shard->table, memory_order_relaxed) == peek->table &&
+           is_live(index, peek->where);
 }
 
 uint32_t once__index_floor(const once__index_t *index, const uint8_t *id)

@@ -60,12 +60,18 @@ uint32_t once__frame_size(const once__record_t *record)
     return padded(ONCE__FRAME_HEADER + (record != NULL ? once__record_size(record) : 0));
 }
 
+/* The first that the checksum of a frame is made of: the segment in four bytes, the offset in eight. */
+static void write_place(uint8_t where[12], once__place_t place)
+{
+    once__put64(where, place.segment | place.offset << 32);
+    once__put32(where + 8, (uint32_t)(place.offset >> 32));
+}
+
 uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t len)
 {
     uint8_t where[12];
 
-    once__put32(where, place.segment);
-    once__put64(where + 4, place.offset);
+    write_place(where, place);
     return once__crc32c(once__crc32c(0, where, sizeof(where)), frame + 8, len - 8);
 }
 
@@ -164,6 +170,16 @@ static size_t plausible_length(const uint8_t *data, size_t room)
     return len;
 }
 
+static void fill_in(once__frame_t *frame, const uint8_t *data, size_t len)
+{
+    frame->kind = data[8];
+    frame->watermark = (uint64_t)once__get32(data + 12) * 8;
+    frame->size = padded(len);
+    frame->id = data + 16;
+    frame->bytes = data + ONCE__FRAME_HEADER;
+    frame->len = len - ONCE__FRAME_HEADER;
+}
+
 int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room)
 {
     size_t len = room < ONCE__FRAME_HEADER ? 0 : plausible_length(data, room);
@@ -171,13 +187,30 @@ int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *d
     if (len == 0 || once__frame_checksum(place, data, len) != once__get32(data + 4)) {
         return 0;
     }
-    frame->kind = data[8];
-    frame->watermark = (uint64_t)once__get32(data + 12) * 8;
-    frame->size = padded(len);
-    frame->id = data + 16;
-    frame->bytes = data + ONCE__FRAME_HEADER;
-    frame->len = len - ONCE__FRAME_HEADER;
+    fill_in(frame, data, len);
     return 1;
+}
+
+int once__frame_read_two(once__frame_t frames[2], const once__place_t places[2],
+                         const uint8_t *const data[2], const size_t rooms[2])
+{
+    const uint8_t *from[2];
+    uint8_t where[2][12];
+    uint32_t sums[2];
+    size_t lens[2];
+
+    for (size_t i = 0; i < 2; i++) {
+        size_t len = rooms[i] < ONCE__FRAME_HEADER ? 0 : plausible_length(data[i], rooms[i]);
+        if (len == 0) {
+            return 0;
+        }
+        fill_in(&frames[i], data[i], len);
+        from[i] = data[i] + 8;
+        lens[i] = len - 8;
+        write_place(where[i], places[i]);
+    }
+    once__crc32c_two(sums, where, from, lens);
+    return sums[0] == once__get32(data[0] + 4) && sums[1] == once__get32(data[1] + 4);
 }
 
 int once__frame_has_record(const once__frame_t *frame)
@@ -196,12 +229,12 @@ int once__frame_head(const once__frame_t *frame, once__head_t *head)
     once__record_t record;
     int code;
 
-    memset(head, 0, sizeof(*head));
     if (frame->kind == ONCE__FRAME_COMPLETION) {
         code = once__envelope_decode(head, frame->bytes);
         return code == ONCE_OK && head->state == ONCE_STATE_COMPLETED ? ONCE_OK : ONCE_E_CORRUPT;
     }
     if (frame->kind != ONCE__FRAME_RECORD) {
+        memset(head, 0, sizeof(*head));
         return ONCE_E_CORRUPT;
     }
     code = once__record_decode(&record, frame->bytes, frame->len);

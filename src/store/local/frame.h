@@ -75,6 +75,10 @@ uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t wa
 /* Is there a valid frame at `place`? `data` begins there and has `room` bytes. Trusts nothing. 1 or 0. */
 int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room);
 
+/* Two of them: 1 if both are valid. */
+int once__frame_read_two(once__frame_t frames[2], const once__place_t places[2],
+                         const uint8_t *const data[2], const size_t rooms[2]);
+
 /* The checksum that a frame of `len` bytes has there. */
 uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t len);
 
@@ -121,6 +125,12 @@ typedef struct once__completion {
 
 /* Behind the header of the frame: envelope, references, status. */
 #define ONCE__COMPLETION_HEADER 74
+
+/*
+ * Where the claim of the completion is that may begin at `data`, with at least `room` bytes; 0: none is there. Nothing is checked:
+ * for who wants to read both at a time.
+ */
+uint64_t once__completion_claim(const uint8_t *data, size_t room);
 
 /* What a frame of this kind says of itself, not yet what it refers to. ONCE_OK or ONCE_E_CORRUPT. */
 int once__completion_read(once__completion_t *completion, const once__frame_t *frame,

@@ -143,6 +143,20 @@ int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cu
                      once__entry_t *entry);
 
 /*
+ * The first of them without a lock. What was read where it points to counts only if it holds afterwards: then the entry was there
+ * all the time, in the table that counts, and so was its segment, whose bytes do not change while it is there.
+ */
+typedef struct once__peek {
+    once__entry_t entry;
+    const struct once__shard *shard;
+    const struct once__slot *slot;
+    uint64_t table, where; /* as they were */
+} once__peek_t;
+
+int once__index_peek(const once__index_t *index, const uint8_t *id, once__peek_t *peek);
+int once__index_peek_holds(const once__index_t *index, const once__peek_t *peek);
+
+/*
  * Frames of this record that the index does not know may be in segments up to this number: of what was removed, or of somebody
  * who was killed. The next frame must not go before it, or a rebuild would take the older one for the newest.
  */
@@ -151,6 +165,9 @@ uint32_t once__index_floor(const once__index_t *index, const uint8_t *id);
 /* Hints that the record will be looked for soon: first where its shard is, then where its entry must be. */
 void once__index_expect_shard(const once__index_t *index, const uint8_t *id);
 void once__index_expect(const once__index_t *index, const uint8_t *id);
+/* The same for who will change nothing there: then two can look without taking it from each other. */
+void once__index_expect_shard_to_peek(const once__index_t *index, const uint8_t *id);
+void once__index_expect_to_peek(const once__index_t *index, const uint8_t *id);
 
 /* Room for one new entry in the record's shard. ONCE_OK, ONCE_E_FULL. Invalidates cursors of this shard. */
 int once__index_make_room(once__index_t *index, const uint8_t *id);

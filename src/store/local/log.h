@@ -88,12 +88,17 @@ int once__log_failed(const once__log_t *log);
  */
 int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
 
-/* Hints that the frame will be read soon. */
-void once__log_expect(const once__log_t *log, once__place_t place);
+/* Hints that the frame will be read soon; and then, if it is a completion, the one that it refers to. */
+void once__log_expect(once__log_t *log, once__place_t place);
+void once__log_expect_claim(once__log_t *log, once__place_t place);
 
-/* Only the head of the record `id` that is at `place`. ONCE_E_NOT_FOUND: another one is there; the rest as once__log_read. */
+/*
+ * Only the head of the record `id` that is at `place`, which is durable; the rest of `record` does not count. It is read where
+ * it stands: if the segment was dropped meanwhile, which the caller has to look for, it may be anything. ONCE_OK;
+ * ONCE_E_NOT_FOUND: another one is there; ONCE_E_UNAVAILABLE: it is not in memory; the rest as once__log_read.
+ */
 int once__log_read_head(once__log_t *log, once__place_t place, const uint8_t *id,
-                        once__head_t *head);
+                        once__record_t *record);
 
 /*
  * The bytes at `place`, whatever they are: as many as a frame there would have if its length is right. Memory and errors as above;

@@ -1,6 +1,6 @@
 /*
  * The inside of a log, for those that work on it: log.c (appending), log_start.c (new segments), log_read.c (everybody's
- * segments), log_drop.c (the end of segments).
+ * segments), log_head.c (heads of records, where they stand), log_drop.c (the end of segments).
  */
 #ifndef ONCE_STORE_LOCAL_LOG_INSIDE_H
 #define ONCE_STORE_LOCAL_LOG_INSIDE_H
@@ -77,6 +77,15 @@ int once__log_write(const once__log_t *log, int fd, const void *bytes, uint64_t 
 /* One sync of a file or of segments/. A failure is final: ONCE_E_IO, and the log has failed. */
 int once__log_sync_fd(once__log_t *log, int fd);
 int once__log_sync_directory(once__log_t *log);
+
+/* Maps a segment for reading, or finds it mapped; another one may lose its mapping for that. */
+int once__log_find_reader(once__log_t *log, uint32_t number, once__reader_t **out);
+
+/*
+ * Is the frame in memory? Otherwise a look into the mapping would wait for the disk, and end in a SIGBUS where the disk
+ * cannot read, or where somebody has cut the file short. So many bytes of it as may be looked at; 0: none.
+ */
+uint64_t once__log_at_hand(const once__log_t *log, once__reader_t *reader, uint64_t offset);
 
 /* Makes a segment of `size` the active one. ONCE_OK, ONCE_E_FULL, ONCE_E_IO. */
 int once__log_start(once__log_t *log, uint64_t size);

@@ -44,8 +44,7 @@ void once__log_forget_readers(once__log_t *log)
     }
 }
 
-/* Maps a segment for reading, or finds it mapped. */
-static int find_reader(once__log_t *log, uint32_t number, once__reader_t **out)
+int once__log_find_reader(once__log_t *log, uint32_t number, once__reader_t **out)
 {
     once__reader_t *reader = &log->readers[number % ONCE__READERS];
     char name[ONCE__SEGMENT_NAME];
@@ -142,22 +141,25 @@ void once__log_never_wait(once__log_t *log, uint64_t now)
     log->never_wait = now;
 }
 
-/*
- * Is the frame in memory? Otherwise a look into the mapping would wait for the disk, and end in a SIGBUS where the disk
- * cannot read, or where somebody has cut the file short. Its length is known only from its first page.
- */
-static int is_at_hand(const once__log_t *log, once__reader_t *reader, uint64_t offset)
+/* How long the frame is, is known only from its first page. */
+uint64_t once__log_at_hand(const once__log_t *log, once__reader_t *reader, uint64_t offset)
 {
-    uint64_t len;
+    uint64_t len, room;
 
-    if (log->config.disk->read != NULL || reader->size - offset < ONCE__FRAME_HEADER) {
-        return 0;
-    }
-    if (!is_resident(log, reader, offset, offset + ONCE__FRAME_HEADER)) {
+    if (log->config.disk->read != NULL || reader->size < ONCE__FRAME_HEADER ||
+        offset > reader->size - ONCE__FRAME_HEADER ||
+        !is_resident(log, reader, offset, offset + ONCE__FRAME_HEADER)) {
         return 0;
     }
     len = once__get32(reader->map + offset);
-    return len > reader->size - offset || is_resident(log, reader, offset, offset + len);
+    room = reader->size - offset;
+    if (len <= ONCE__FRAME_HEADER || len > room) {
+        return ONCE__FRAME_HEADER; /* a whole frame, or none that could be read */
+    }
+    return (offset + len - 1) / PAGE == offset / PAGE ||
+                   is_resident(log, reader, offset, offset + len)
+               ? len
+               : 0;
 }
 
 /*
@@ -257,7 +259,7 @@ static const once__window_t *window_with(const once__log_t *log, once__place_t p
 /* In this order: what is not in the window any more is in the file. */
 static int read_frame(once__log_t *log, unsigned which, once__place_t place, once__frame_t *frame)
 {
-    uint64_t at = 0;
+    uint64_t at = 0, room;
     const once__window_t *window = window_with(log, place, &at);
     once__reader_t *reader;
     int code = ONCE_E_CORRUPT;
@@ -268,16 +270,16 @@ static int read_frame(once__log_t *log, unsigned which, once__place_t place, onc
     if (code != ONCE_E_CORRUPT) {
         return code;
     }
-    code = find_reader(log, place.segment, &reader);
+    code = once__log_find_reader(log, place.segment, &reader);
     if (code != ONCE_OK) {
         return code;
     }
     if (place.offset > reader->size) {
         return ONCE_E_CORRUPT;
     }
-    if (is_at_hand(log, reader, place.offset)) {
-        return copy_frame(log, which, reader->map + place.offset, reader->size - place.offset,
-                          place, frame);
+    room = once__log_at_hand(log, reader, place.offset);
+    if (room > 0) {
+        return copy_frame(log, which, reader->map + place.offset, room, place, frame);
     }
     return log->never_wait != 0 ? ONCE_E_UNAVAILABLE : fetch_frame(log, which, place, frame);
 }
@@ -326,59 +328,6 @@ int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame)
         return ONCE_E_NOT_FOUND;
     }
     return code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code;
-}
-
-void once__log_expect(const once__log_t *log, once__place_t place)
-{
-    const once__reader_t *reader = &log->readers[place.segment % ONCE__READERS];
-
-    if (reader->number == place.segment && place.offset < reader->size) {
-        __builtin_prefetch(reader->map + place.offset);
-        __builtin_prefetch(reader->map + place.offset + 64);
-    }
-}
-
-/* The head of a completed record is in two frames: what the claim said stays true, and the envelope is new. */
-static int read_completed(once__log_t *log, once__place_t place, const once__frame_t *frame,
-                          once__head_t *head)
-{
-    once__place_t at = {place.segment, 0};
-    once__completion_t completion;
-    once__frame_t claim;
-    once__head_t before;
-    int code = once__completion_read(&completion, frame, place.offset);
-
-    if (code == ONCE_OK) {
-        at.offset = completion.claim;
-        code = read_frame(log, ONCE__BUFFER_CLAIM, at, &claim);
-    }
-    if (code == ONCE_OK &&
-        (claim.kind != ONCE__FRAME_RECORD || memcmp(claim.id, frame->id, ONCE_ID_SIZE) != 0)) {
-        code = ONCE_E_CORRUPT;
-    }
-    code = code == ONCE_OK ? once__frame_head(&claim, &before) : code;
-    code = code == ONCE_OK ? once__frame_head(frame, head) : code;
-    if (code == ONCE_OK) {
-        head->fingerprint = before.fingerprint;
-        head->ttl_ms = before.ttl_ms;
-    }
-    return code;
-}
-
-int once__log_read_head(once__log_t *log, once__place_t place, const uint8_t *id,
-                        once__head_t *head)
-{
-    once__frame_t frame;
-    int code = read_frame(log, ONCE__BUFFER_FRAME, place, &frame);
-
-    if (code != ONCE_OK) {
-        return code;
-    }
-    if (memcmp(frame.id, id, ONCE_ID_SIZE) != 0) {
-        return ONCE_E_NOT_FOUND;
-    }
-    return frame.kind == ONCE__FRAME_COMPLETION ? read_completed(log, place, &frame, head)
-                                                : once__frame_head(&frame, head);
 }
 
 int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len)

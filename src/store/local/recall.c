@@ -1,7 +1,9 @@
 /*
- * Looking at records from any thread: each looks through a log of its own, and the locks of the index do the rest.
+ * Looking at records from any thread: each looks through a log of its own, and takes no lock of the index.
  */
 #include "store/local/local_inside.h"
+
+#define TOGETHER 64
 
 void once__recallers_open(once__local_t *local)
 {
@@ -54,6 +56,32 @@ void once__recallers_forget(once__local_t *local)
     }
 }
 
+/*
+ * At most TOGETHER. One step for all of them before the next: the processor fetches what that needs of many records at a time.
+ */
+static void look_at_some(once__records_t *records, once__look_t *looks, size_t count)
+{
+    once__peek_t peeks[TOGETHER];
+    size_t known[TOGETHER], found = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        once__index_expect_shard_to_peek(records->index, looks[i].id);
+    }
+    for (size_t i = 0; i < count; i++) {
+        once__index_expect_to_peek(records->index, looks[i].id);
+    }
+    for (size_t i = 0; i < count; i++) {
+        known[found] = i;
+        found += (size_t)once__records_peek(records, looks[i].id, &peeks[found]);
+    }
+    for (size_t i = 0; i < found; i++) {
+        once__log_expect_claim(records->log, peeks[i].entry.place);
+    }
+    for (size_t i = 0; i < found; i++) {
+        looks[known[i]].found = once__records_recall(records, &looks[known[i]], &peeks[i]);
+    }
+}
+
 /* Returns whether segments were dropped since this one looked last. */
 static int look(const once__local_t *local, once__recaller_t *recaller, once__look_t *looks,
                 size_t count)
@@ -67,18 +95,9 @@ static int look(const once__local_t *local, once__recaller_t *recaller, once__lo
     if (records->log == NULL) {
         return 0; /* and nothing is found */
     }
-    for (size_t i = 0; i < count; i++) {
-        once__index_expect_shard(records->index, looks[i].id);
-    }
-    for (size_t i = 0; i < count; i++) {
-        once__index_expect(records->index, looks[i].id);
-    }
     dropped = once__records_begin_glances(records, &recaller->first_segment);
-    for (size_t i = 0; i < count; i++) {
-        once__records_expect(records, looks[i].id);
-    }
-    for (size_t i = 0; i < count; i++) {
-        looks[i].found = once__records_recall(records, &looks[i]);
+    for (size_t i = 0; i < count; i += TOGETHER) {
+        look_at_some(records, looks + i, count - i < TOGETHER ? count - i : TOGETHER);
     }
     return dropped;
 }
