@@ -155,7 +155,8 @@ static void look(void *data, once_slice_t name, once_slice_t value)
 {
     search_t *search = data;
 
-    if (name.len == search->len && strncasecmp(name.data, search->name, name.len) == 0) {
+    if (name.len == search->len && (memcmp(name.data, search->name, name.len) == 0 ||
+                                    strncasecmp(name.data, search->name, name.len) == 0)) {
         *search->value = value;
         search->found = 1;
     }
