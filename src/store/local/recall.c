@@ -71,8 +71,9 @@ static void look_at_some(once__records_t *records, once__look_t *looks, size_t c
         once__index_expect_to_peek(records->index, looks[i].id);
     }
     for (size_t i = 0; i < count; i++) {
-        known[found] = i;
-        found += (size_t)once__records_peek(records, looks[i].id, &peeks[found]);
+        if (once__records_peek(records, looks[i].id, &peeks[found])) {
+            known[found++] = i;
+        }
     }
     for (size_t i = 0; i < found; i++) {
         once__log_expect_claim(records->log, peeks[i].entry.place);
