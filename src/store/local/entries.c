@@ -223,8 +223,9 @@ int once__index_peek(const once__index_t *index, const uint8_t *id, once__peek_t
 int once__index_peek_holds(const once__index_t *index, const once__peek_t *peek)
 {
     atomic_thread_fence(memory_order_acquire); /* what was read in between, was read before */
-    return atomic_load_explicit(&peek->slot->where, memory_order_relaxed) == peek->where &&
-           atomic_load_explicit(&peek->shard->table, memory_order_relaxed) == peek->table &&
+    /* In this order: in a table that was replaced, and its pages taken again for the same shard, an entry may be there still. */
+    return atomic_load_explicit(&peek->shard->table, memory_order_acquire) == peek->table &&
+           atomic_load_explicit(&peek->slot->where, memory_order_acquire) == peek->where &&
            is_live(index, peek->where);
 }
 
