@@ -27,7 +27,9 @@ static void equal_looks_at_every_byte(void **state)
     for (size_t i = 0; i < 8 * sizeof(a); i++) {
         b[i / 8] ^= (uint8_t)(1 << i % 8);
         assert_false(once__equal(a, b, sizeof(a)));
-        assert_true(once__equal(a, b, i / 8)); /* and at no byte more */
+        for (size_t len = 0; len <= sizeof(a); len++) {
+            assert_int_equal(once__equal(a, b, len), len <= i / 8); /* and at no byte more */
+        }
         b[i / 8] ^= (uint8_t)(1 << i % 8);
     }
 }

@@ -112,6 +112,65 @@ static void what_is_written_is_read_back(void **state)
     }
 }
 
+/* Decoded over other bytes than zeros. */
+static int decode_over(int before, const uint8_t *bytes, size_t len, once__record_t *record)
+{
+    memset(record, before, sizeof(*record));
+    return once__record_decode(record, bytes, len);
+}
+
+static void check_nothing_stays(const uint8_t *bytes, size_t len, int expected)
+{
+    once__record_t zeroed, record;
+    once__head_t head;
+    int code;
+
+    assert_int_equal(decode_over(0, bytes, len, &zeroed), expected);
+    assert_int_equal(decode_over(0xa5, bytes, len, &record), expected);
+    assert_same(&zeroed, &record);
+    assert_memory_equal(zeroed.id, record.id, sizeof(record.id));
+    assert_ptr_equal(zeroed.key, record.key);
+    assert_ptr_equal(zeroed.payload.data, record.payload.data);
+    if (len >= ONCE__ENVELOPE_SIZE) { /* alone it has no fingerprint and no ttl */
+        memset(&head, 0xa5, sizeof(head));
+        memset(&zeroed, 0, sizeof(zeroed));
+        code = once__envelope_decode(&head, bytes);
+        assert_int_equal(once__envelope_decode(&zeroed.head, bytes), code);
+        record = zeroed;
+        record.head = head;
+        assert_same(&zeroed, &record);
+        assert_int_equal(head.ttl_ms, 0);
+    }
+}
+
+/* Whatever the kind of record, and whatever is wrong with it. */
+static void nothing_stays_of_what_was_there_before(void **state)
+{
+    const once__record_t records[] = {
+        make(ONCE_STATE_PENDING, ONCE__PAYLOAD_NONE, 0, ""),
+        make(ONCE_STATE_COMPLETED, ONCE__PAYLOAD_RESPONSE, 201, "a packed response"),
+        make(ONCE_STATE_COMPLETED, ONCE__PAYLOAD_RESPONSE, 204, ""),
+        make(ONCE_STATE_FAILED, ONCE__PAYLOAD_NONE, 0, ""),
+        make(ONCE_STATE_FAILED, ONCE__PAYLOAD_NOTE, 503, "the backend was not there"),
+        make(ONCE_STATE_UNKNOWN, ONCE__PAYLOAD_NOTE, 0, "released"),
+    };
+
+    for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
+        size_t len;
+        uint8_t *bytes = encode(&records[i], &len);
+
+        check_nothing_stays(bytes, len, ONCE_OK);
+        for (size_t cut = 0; cut < len; cut++) {
+            check_nothing_stays(bytes, cut, ONCE_E_CORRUPT);
+        }
+        bytes[1] = ONCE__SCHEMA + 1;
+        check_nothing_stays(bytes, len, ONCE_E_NEWER);
+        bytes[0] ^= 1;
+        check_nothing_stays(bytes, len, ONCE_E_CORRUPT);
+        free(bytes);
+    }
+}
+
 static void the_bytes_are_as_documented(void **state)
 {
     static const char expected[] =
@@ -437,6 +496,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(nothing_stays_of_what_was_there_before),
         cmocka_unit_test(the_bytes_are_as_documented),
         cmocka_unit_test(a_pending_record_is_small),
         cmocka_unit_test(the_id_is_the_stores_business),

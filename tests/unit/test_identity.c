@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "core/identity.h"
+#include "core/sha256_many.h"
 
 #define TEXT(text) once__slice(text, strlen(text))
 
@@ -229,10 +230,110 @@ static void many_at_a_time_are_the_same_as_each_alone(void **state)
     }
 }
 
+#define BATCHES 2000
+#define BATCH   40
+
+static uint64_t next_random(void)
+{
+    static uint64_t value = 88172645463325252u;
+
+    value ^= value << 13;
+    value ^= value >> 7;
+    value ^= value << 17;
+    return value;
+}
+
+/* Around the sizes at which a hash needs one block more, and at which a text is too long for many at a time. */
+static once_slice_t random_slice(size_t least)
+{
+    static const size_t lengths[] = {0,   1,   7,   8,   55,  56,  63,  64,  65,
+                                     119, 120, 127, 128, 129, 183, 184, 213, 214,
+                                     230, 231, 239, 240, 247, 248, 249, 255, 256};
+    static char bytes[3][300];
+    size_t len = next_random() % 2 ? next_random() % 48
+                                   : lengths[next_random() % (sizeof(lengths) / sizeof(*lengths))];
+
+    if (bytes[0][0] == 0) {
+        for (size_t i = 0; i < sizeof(bytes[0]); i++) { /* two of them are alike */
+            bytes[0][i] = bytes[1][i] = (char)(next_random() | 1);
+            bytes[2][i] = (char)next_random();
+        }
+    }
+    return once__slice(bytes[next_random() % 3] + next_random() % 2, len < least ? least : len);
+}
+
+/* Each part of an ask may be that of the one before, or another one of any length. */
+static void make_batch(once__identified_t *many, size_t count)
+{
+    unsigned varied = (unsigned)next_random();
+
+    for (size_t i = 0; i < count; i++) {
+        once__request_t *request = &many[i].request;
+        once_slice_t *parts[] = {&request->scope, &request->method, &request->target};
+        once_slice_t *last[] = {&many[i - (i > 0)].request.scope, &many[i - (i > 0)].request.method,
+                                &many[i - (i > 0)].request.target};
+        for (size_t part = 0; part < 3; part++) {
+            int another = i == 0 || ((varied >> part & 1) && next_random() % 3 == 0);
+            *parts[part] = another ? random_slice(0) : *last[part];
+        }
+        request->body.mode = i > 0 ? many[i - 1].request.body.mode : ONCE_BODY_EXACT;
+        if ((varied >> 3 & 1) && next_random() % 4 == 0) {
+            request->body.mode = (uint8_t)(next_random() % (ONCE_BODY_MULTIPART + 1));
+        }
+        for (size_t byte = 0; byte < sizeof(request->body.sum); byte++) {
+            request->body.sum[byte] = (uint8_t)next_random();
+        }
+        many[i].key = random_slice(1);
+    }
+}
+
+static void check_alone(const once__secrets_t *secrets, const once__identified_t *one)
+{
+    once__fingerprint_t alone[ONCE__FINGERPRINTS_MAX];
+    uint8_t id[ONCE_ID_SIZE];
+    unsigned count = once__fingerprints(secrets, &one->request, alone);
+
+    once__record_id(secrets, one->request.scope, one->key, id);
+    assert_memory_equal(one->id, id, sizeof(id));
+    for (unsigned i = 0; i < count; i++) {
+        assert_memory_equal(one->fingerprints[i].mac, alone[i].mac, sizeof(alone[i].mac));
+        assert_int_equal(one->fingerprints[i].secret, alone[i].secret);
+        assert_int_equal(one->fingerprints[i].mode, alone[i].mode);
+    }
+}
+
+static void any_batch_is_the_same_as_each_alone(void **state)
+{
+    once__secrets_t secrets = make_secrets();
+    once__fingerprint_t prints[BATCH][ONCE__FINGERPRINTS_MAX];
+    uint8_t ids[BATCH][ONCE_ID_SIZE], random[ONCE__SECRET_SIZE] = {0};
+    once__identified_t many[BATCH];
+
+    for (unsigned batch = 0; batch < BATCHES; batch++) {
+        size_t count = next_random() % BATCH + 1;
+        if (batch % (BATCHES / 8) == 100) {
+            random[0]++;
+            once__secrets_rotate(&secrets, random, 2000 + batch, UINT64_MAX);
+        }
+        once__sha256_many_portable(batch % 8 == 0);
+        make_batch(many, count);
+        for (size_t i = 0; i < count; i++) {
+            many[i].id = ids[i];
+            many[i].fingerprints = prints[i];
+        }
+        assert_int_equal(once__identify_many(&secrets, many, count), secrets.count);
+        for (size_t i = 0; i < count; i++) {
+            check_alone(&secrets, &many[i]);
+        }
+    }
+    once__sha256_many_portable(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_at_a_time_are_the_same_as_each_alone),
+        cmocka_unit_test(any_batch_is_the_same_as_each_alone),
         cmocka_unit_test(the_same_scope_and_key_are_the_same_record),
         cmocka_unit_test(parts_do_not_run_into_each_other),
         cmocka_unit_test(scopes_and_keys_are_kept_apart),

@@ -99,11 +99,37 @@ static void macs_are_those_of_each_alone(void **state)
     once__sha256_many_portable(0);
 }
 
+/* A text whose first block is that of a shorter one with what that is padded with: it does not begin as the other ended. */
+static void a_text_like_a_padded_one(void **state)
+{
+    uint8_t macs[2][ONCE__SHA256_SIZE], mac[ONCE__SHA256_SIZE];
+    once__hmac_key_t key;
+    once__hmac_t ctx;
+
+    once__hmac_key_set(&key, (const uint8_t *)"a secret", 8);
+    for (size_t len = 0; len < 56; len++) {
+        once__text_t texts[2] = {{.len = len, .out = macs[0]}, {.len = 64, .out = macs[1]}};
+        memcpy(texts[0].bytes, data[0], len);
+        memcpy(texts[1].bytes, data[0], len);
+        texts[1].bytes[len] = 0x80;
+        texts[1].bytes[62] = (uint8_t)((64 + len) * 8 >> 8);
+        texts[1].bytes[63] = (uint8_t)((64 + len) * 8);
+        once__hmac_many(&key, texts, 2);
+        for (size_t i = 0; i < 2; i++) {
+            once__hmac_init(&ctx, &key);
+            once__hmac_add(&ctx, texts[i].bytes, texts[i].len);
+            once__hmac_end(&ctx, mac);
+            assert_memory_equal(macs[i], mac, sizeof(mac));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_each_alone),
         cmocka_unit_test(macs_are_those_of_each_alone),
+        cmocka_unit_test(a_text_like_a_padded_one),
     };
 
     return cmocka_run_group_tests(tests, fill, NULL);
