@@ -38,17 +38,23 @@ static int is_found(once_t *once, const char *key, const char *body)
     return found;
 }
 
-static once_claim_t *claim(once_t *once, const char *key, const char *body)
+static once_claim_t *claim_as(once_t *once, const once_ask_t *ask)
 {
-    once_ask_t ask = about(key, body);
     once_claim_t *taken;
     once_answer_t *answer;
 
-    assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
+    assert_int_equal(once_begin_sync(once, ask, &answer), ONCE_OK);
     assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
     taken = once_answer_take_claim(answer);
     once_answer_free(answer);
     return taken;
+}
+
+static once_claim_t *claim(once_t *once, const char *key, const char *body)
+{
+    once_ask_t ask = about(key, body);
+
+    return claim_as(once, &ask);
 }
 
 static void finish(once_claim_t *taken, uint64_t retain_ms)
@@ -157,6 +163,97 @@ static void many_are_looked_at_together(void **state)
     for (size_t i = 0; i < MANY; i++) {
         assert_int_equal(found[i], i % 3 == 0);
     }
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    place_remove(base);
+}
+
+#define KINDS 80
+
+/* With and without a body, scopes, methods and targets of several lengths, keys around those at which a hash has a block more. */
+static once_ask_t ask_of_kind(size_t i, const once_body_t *body, const uint8_t *digest)
+{
+    static const size_t lengths[] = {2, 55, 56, 63, 64, 65, 119, 120, 200, 255};
+    static char keys[KINDS][256], long_scope[230], long_target[300];
+    const once_slice_t scopes[] = {once__slice("tenant", 6), once__slice("", 0),
+                                   once__slice(long_scope, sizeof(long_scope))};
+    const once_slice_t targets[] = {once__slice("/a", 2), once__slice("", 0),
+                                    once__slice(long_target, sizeof(long_target))};
+    once_ask_t ask = ONCE_ASK_INIT;
+
+    memset(keys[i], 'k', sizeof(keys[i]));
+    memset(long_scope, 's', sizeof(long_scope));
+    memset(long_target, 't', sizeof(long_target));
+    keys[i][1] = (char)('!' + i);
+    ask.key = once__slice(keys[i], lengths[i % 10]);
+    ask.scope = scopes[i / 5 % 3];
+    ask.method = i / 7 % 2 ? once__slice("POST", 4) : once__slice("PATCH", 5);
+    ask.target = targets[i / 2 % 3];
+    if (i % 4 == 1) {
+        ask.bytes = once__slice("body", 4);
+    }
+    ask.digest = i % 4 == 2 ? digest : NULL;
+    ask.body = i % 4 == 3 ? body : NULL;
+    return ask;
+}
+
+/* None of them is found by what differs in one part from what was asked. */
+static void assert_only_the_same(once_t *once, const once_ask_t *asks)
+{
+    uint8_t digest[ONCE_DIGEST_SIZE] = {1};
+    once_ask_t others[KINDS];
+    unsigned char found[KINDS];
+
+    for (int part = 0; part < 4; part++) {
+        for (size_t i = 0; i < KINDS; i++) {
+            others[i] = asks[i];
+            if (part == 3) {
+                others[i].bytes.len = 0;
+                others[i].body = NULL;
+                others[i].digest = digest;
+            } else {
+                *(part == 0   ? &others[i].scope
+                  : part == 1 ? &others[i].method
+                              : &others[i].target) = once__slice("/other", 6);
+            }
+        }
+        assert_int_equal(once_recall(once, others, KINDS, found), ONCE_OK);
+        for (size_t i = 0; i < KINDS; i++) {
+            assert_int_equal(found[i], 0);
+        }
+    }
+}
+
+/* In one look: as each would be answered alone. Half of them were completed, under two secrets. */
+static void asks_of_all_kinds_are_looked_at_together(void **state)
+{
+    char base[PLACE_SIZE], path[PLACE_SIZE];
+    once_body_t *body = once_body_new(ONCE_BODY_JSON, once__slice("", 0));
+    once_slice_t bytes = once__slice("digested", 8);
+    uint8_t digests[1][ONCE_DIGEST_SIZE];
+    once_ask_t asks[KINDS];
+    unsigned char found[KINDS];
+    once_t *once;
+
+    place_make(base);
+    place_join(path, base, "store");
+    once = place_open(path, NULL, NULL);
+    assert_int_equal(once_body_add(body, "{\"a\": 1}", 8), ONCE_OK);
+    once_digest(&bytes, 1, digests);
+    for (size_t i = 0; i < KINDS; i++) {
+        asks[i] = ask_of_kind(i, body, digests[0]);
+        if (i % 5 % 2 == 0) {
+            finish(claim_as(once, &asks[i]), 0);
+        }
+        if (i == KINDS / 2) {
+            assert_int_equal(once_rotate_sync(once, 3600000, NULL), ONCE_OK);
+        }
+    }
+    assert_int_equal(once_recall(once, asks, KINDS, found), ONCE_OK);
+    for (size_t i = 0; i < KINDS; i++) {
+        assert_int_equal(found[i], i % 5 % 2 == 0);
+    }
+    assert_only_the_same(once, asks);
+    once_body_free(body);
     assert_int_equal(once_close(once, 0), ONCE_OK);
     place_remove(base);
 }
@@ -270,6 +367,7 @@ int main(void)
         cmocka_unit_test(only_what_is_completed_is_found),
         cmocka_unit_test(what_has_expired_is_not_found),
         cmocka_unit_test(many_are_looked_at_together),
+        cmocka_unit_test(asks_of_all_kinds_are_looked_at_together),
         cmocka_unit_test(other_threads_look_meanwhile),
         cmocka_unit_test(wrong_asks_are_refused),
     };
