@@ -72,7 +72,8 @@ def test_no_exchange(database, rabbitmq, relay, name):
     one = relay(url(rabbitmq, name))
     events = [database.emit(f"k{i}", i) for i in range(5)]
     one.until_said("the destination is away")
-    assert database.dead() == [] and one.get("/health")[0] == 503
+    until(lambda: one.get("/health")[0] == 503, "it is said at /health, too")
+    assert database.dead() == []
     rabbitmq.create(name, exchange=name)
     database.until_empty()
     assert sorted(properties.message_id for properties, *_ in rabbitmq.read(name)) == sorted(events)
