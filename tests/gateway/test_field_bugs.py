@@ -86,6 +86,15 @@ def test_1_stale_owner_under_hold(gateway):
     assert one.upstream.count("k") == 1 and two.upstream.total == 0
 
 
+def is_connecting(listener, others):
+    """Does anybody but those knock at this socket's door?"""
+    door = "%04X" % listener.getsockname()[1]
+    known = {"%04X" % sock.getsockname()[1] for sock in others}
+    with open("/proc/net/tcp") as table:
+        lines = [line.split() for line in table][1:]
+    return any(line[3] == "02" and line[2].split(":")[1] == door and line[1].split(":")[1] not in known for line in lines)
+
+
 def test_1_stale_owner_that_has_not_yet_sent_anything(gateway):
     """It stands still while it connects. When it wakes up its claim is somebody else's: not a byte goes out."""
     deaf = socket.socket()
@@ -101,6 +110,7 @@ def test_1_stale_owner_that_has_not_yet_sent_anything(gateway):
     client = one.connect()
     client.start("POST", "/", "k", b"a")
     one.store.wait_state("k", "pending")
+    until(lambda: is_connecting(deaf, filling), "it to connect")
     worker = one.nginx.worker_pids()[0]
     os.kill(worker, signal.SIGSTOP)
     try:
