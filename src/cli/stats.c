@@ -109,6 +109,10 @@ static int run_stats(const once__cli_call_t *call)
 
     if (code == ONCE__CLI_OK) {
         int error = once_stats_sync(once, &answer);
+        /* Whoever opens a new store first makes its secrets: that is not left halfway. */
+        if (error == ONCE_OK) {
+            (void)once__cli_wait_for_secrets(once);
+        }
         code = error == ONCE_OK ? tell(call->settings, once_answer_stats(answer))
                                 : once__cli_store_failed("count the records", error);
     }
