@@ -39,7 +39,6 @@ void once__identity_free(once__identity_t *identity)
     identity->memory = NULL;
 }
 
-/* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
 static int is_plain(unsigned char c, int several)
 {
     return c >= 0x20 && c <= 0x7e && c != '%' && !(several && c == ':');
@@ -52,7 +51,7 @@ static uint64_t has_zero(uint64_t word)
     return (word - EACH(1)) & ~word & EACH(0x80);
 }
 
-/* The same of eight at a time; not 0: one of them is not, or looks like that. */
+/* The same of eight at a time. Not 0: one of them is not plain, or looks like that. */
 static uint64_t is_odd(const unsigned char *bytes, int several)
 {
     uint64_t word;
@@ -62,7 +61,7 @@ static uint64_t is_odd(const unsigned char *bytes, int several)
            has_zero(word ^ EACH('%')) | (several ? has_zero(word ^ EACH(':')) : 0);
 }
 
-/* Nearly every one is. */
+/* 1: all of it is plain, as nearly every id is. 0: look at each byte. */
 static int is_all_plain(const unsigned char *bytes, size_t len, int several)
 {
     uint64_t odd = 0;
@@ -76,6 +75,7 @@ static int is_all_plain(const unsigned char *bytes, size_t len, int several)
     return (odd | is_odd(bytes + len - sizeof(odd), several)) == 0;
 }
 
+/* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
 static int append(once__id_t *key, once_slice_t value, int several)
 {
     const unsigned char *bytes = value.data;
