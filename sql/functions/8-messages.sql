@@ -76,10 +76,19 @@ DECLARE
     v_id uuid := event_id;
     v_record bytea;
     v_cause bytea;
+    v_reserved text;
     held record;
 BEGIN
     IF coalesce(topic, '') = '' OR type IS NULL OR payload IS NULL OR coalesce(jsonb_typeof(headers), 'object') <> 'object' THEN
         PERFORM once.fail('ON004', 'an event needs a topic, a type and a payload; its headers are an object');
+    END IF;
+    IF headers <> '{}' THEN -- a message has one identity: what relays write cannot be said by an event's header
+        SELECT name INTO v_reserved FROM jsonb_object_keys(headers) AS name
+        WHERE name ~* '^((ce|cloudevents|once|webhook)[-_:]|(message[-_]id|idempotency[-_]key)$)' LIMIT 1;
+        IF FOUND THEN
+            PERFORM once.fail('ON004', format('an event cannot have a header %s: that name is reserved for what the relay says'
+                ' (ce-*, cloudEvents:*, once-*, webhook-*, message-id, idempotency-key); leave it out', left(v_reserved, 100)));
+        END IF;
     END IF;
     IF claim IS NOT NULL THEN
         held := once.emitter(claim);

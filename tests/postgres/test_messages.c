@@ -153,6 +153,30 @@ static void wrong_events_have_their_code(void **state)
     assert_string_equal(sql_state(a, "SELECT once.accept('mailer', repeat('x', 1000))"), "00000");
 }
 
+/* An event that passes on the headers of the message that caused it must not take over that message's identity. */
+static void headers_that_are_the_relays_are_refused(void **state)
+{
+    static const char *const reserved[] = {
+        "ce_id",       "CE-ID",           "ce-type",    "cloudEvents:id",    "cloudEvents_id",
+        "once-source", "Once-Signature",  "webhook-id", "Webhook-Signature", "message-id",
+        "Message_Id",  "Idempotency-Key",
+    };
+    static const char *const free_ones[] = {"traceparent", "content-type", "cell",
+                                            "oncer",       "x-message-id", "reply-message-id"};
+
+    for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++) {
+        const char *code = sql_state(
+            a, "SELECT once.emit('t', 'k', 'x', '', '{\"a\": 1, \"%s\": \"y\"}')", reserved[i]);
+        if (strcmp(code, "ON004") != 0) {
+            print_error("%s\n", reserved[i]);
+        }
+        assert_string_equal(code, "ON004");
+    }
+    for (size_t i = 0; i < sizeof(free_ones) / sizeof(free_ones[0]); i++) {
+        sql_run(a, "SELECT once.emit('t', 'k', 'x', '', '{\"%s\": \"y\"}')", free_ones[i]);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ inbox */
 
 static void a_message_is_accepted_once(void **state)
@@ -208,6 +232,7 @@ int main(void)
         cmocka_unit_test(an_id_may_be_given),
         cmocka_unit_test(only_the_completing_transaction_emits_after_it),
         cmocka_unit_test(wrong_events_have_their_code),
+        cmocka_unit_test(headers_that_are_the_relays_are_refused),
         cmocka_unit_test(a_message_is_accepted_once),
         cmocka_unit_test(old_messages_are_forgotten),
     };
