@@ -164,14 +164,78 @@ static void big_power_of_5(big_t *big, unsigned power)
 {
     const uint64_t fifth27 = 7450580596923828125u; /* 5^27, the largest that fits */
 
-    big->limbs[0] = 1;
+    uint64_t rest = 1;
+
+    for (unsigned i = power % 27; i > 0; i--) {
+        rest *= 5;
+    }
+    big->limbs[0] = rest;
     big->count = 1;
     for (; power >= 27; power -= 27) {
         big_multiply(big, fifth27);
     }
-    for (; power > 0; power--) {
-        big_multiply(big, 5);
+}
+
+/* ---------------------------------------------------------------------------------------------- near arithmetic, fast */
+
+/* A number from below: top * 2^exponent, its highest bit set. What was cut off is less than the last bit. */
+typedef struct near {
+    wide_t top;
+    int exponent;
+} near_t;
+
+static near_t near_normal(near_t near)
+{
+    uint64_t high = (uint64_t)(near.top >> 64);
+    int shift = high != 0 ? __builtin_clzll(high) : 64 + __builtin_clzll((uint64_t)near.top);
+
+    return (near_t){near.top << shift, near.exponent - shift};
+}
+
+static near_t near_big(const big_t *big)
+{
+    uint64_t below = big->count > 2 ? big->limbs[big->count - 3] : 0;
+    uint64_t low = big->count > 1 ? big->limbs[big->count - 2] : 0;
+    uint64_t high = big->limbs[big->count - 1];
+    int shift = __builtin_clzll(high);
+    wide_t top = ((wide_t)high << 64 | low) << shift;
+
+    if (shift > 0) {
+        top |= below >> (64 - shift);
     }
+    return (near_t){top, 64 * ((int)big->count - 2) - shift};
+}
+
+/* The product of a near number and an exact one: what is cut off is less than four of its last bits. */
+static near_t near_multiply(near_t near, uint64_t factor)
+{
+    near_t exact = near_normal((near_t){factor, 0});
+    uint64_t f = (uint64_t)(exact.top >> 64);
+    wide_t low = (wide_t)(uint64_t)near.top * f;
+    wide_t high = (wide_t)(uint64_t)(near.top >> 64) * f + (uint64_t)(low >> 64);
+
+    return near_normal((near_t){high, near.exponent + exact.exponent + 128});
+}
+
+/* The sign of left - right; 0 when they are too close to tell. */
+static int near_compare(near_t left, near_t right)
+{
+    if (left.exponent != right.exponent) {
+        /* Also one that was cut down to the end of its binade is at most as large as the other. */
+        int apart = left.exponent - right.exponent;
+        if (apart == 1 || apart == -1) {
+            wide_t larger = apart > 0 ? left.top : right.top;
+            wide_t smaller = apart > 0 ? right.top : left.top;
+            if (larger - ((wide_t)1 << 127) < 8 && ~smaller < 8) {
+                return 0;
+            }
+        }
+        return apart < 0 ? -1 : 1;
+    }
+    if (left.top > right.top) {
+        return left.top - right.top > 8 ? 1 : 0;
+    }
+    return right.top - left.top > 8 ? -1 : 0;
 }
 
 /* ------------------------------------------------------------------------------------------- is it the double's text? */
@@ -185,10 +249,23 @@ typedef struct range {
     int closed;  /* both ends are read as the double, too: its last bit is even */
     int decimal; /* decimals to compare with are t * 10^decimal */
     big_t power; /* 5^|decimal| */
+    near_t near; /* the same, from below */
 } range_t;
 
+/* Nearly always the first 128 bits of both sides tell; then nothing is copied or multiplied out. */
+static int compare_near(const range_t *range, uint64_t t, uint64_t limit)
+{
+    near_t one = {1, 0};
+    near_t left = near_multiply(range->decimal >= 0 ? range->near : near_normal(one), t);
+    near_t right = near_multiply(range->decimal >= 0 ? near_normal(one) : range->near, limit);
+
+    left.exponent += range->decimal;
+    right.exponent += range->binary;
+    return near_compare(left, right);
+}
+
 /* The sign of t * 10^decimal - limit * 2^binary. Neither is 0. */
-static int compare(const range_t *range, uint64_t t, uint64_t limit)
+static int compare_exact(const range_t *range, uint64_t t, uint64_t limit)
 {
     big_t one = {{1}, 1};
     big_t left = range->decimal >= 0 ? range->power : one;
@@ -203,6 +280,13 @@ static int compare(const range_t *range, uint64_t t, uint64_t limit)
         big_shift(&left, (unsigned)-shift);
     }
     return big_compare(&left, &right);
+}
+
+static int compare(const range_t *range, uint64_t t, uint64_t limit)
+{
+    int near = compare_near(range, t, limit);
+
+    return near != 0 ? near : compare_exact(range, t, limit);
 }
 
 /* Would t * 10^decimal be read as the double? */
@@ -229,6 +313,7 @@ static void range_set(range_t *range, double value, int decimal)
     range->closed = mantissa % 2 == 0;
     range->decimal = decimal;
     big_power_of_5(&range->power, (unsigned)abs(decimal));
+    range->near = near_big(&range->power);
 }
 
 /*
@@ -267,26 +352,80 @@ static char *write_exponent(char *out, int exponent)
     return out;
 }
 
-static int lossless_hard(const once__number_t *number)
+/* By the library, without a decimal point, so that the host's locale does not matter. */
+static double nearest(const once__number_t *number, int decimal)
 {
     char text[ONCE__NUMBER_SIZE];
-    int decimal = number->point - number->count;
-    range_t range;
 
-    /* Without a decimal point, so that the host's locale does not matter. */
     memcpy(text, number->digits, number->count);
     *write_exponent(text + number->count, decimal) = '\0';
-    double value = strtod(text, NULL);
+    return strtod(text, NULL);
+}
+
+/*
+ * Among the smallest doubles, all 2^-1074 apart, one that is close can be had cheaply, and nearly always it is the nearest. So
+ * are the numbers whose texts are short and yet hard: 5e-324, 1.5e-323.
+ */
+static double guess(uint64_t t, int decimal)
+{
+    double steps = (double)t * 0.20240225330731063; /* 10^-324 / 2^-1074 */
+
+    for (; decimal < -324; decimal++) {
+        steps /= 10;
+    }
+    return ldexp(steps, -1074);
+}
+
+static int lossless_hard(const once__number_t *number)
+{
+    int decimal = number->point - number->count;
+    double value;
+    uint64_t t = 0;
+    range_t range;
+
+    for (unsigned i = 0; i < number->count; i++) {
+        t = 10 * t + (uint64_t)(number->digits[i] - '0');
+    }
+    if (decimal <= -324 && number->count <= 15) {
+        value = guess(t, decimal);
+        if (value != 0) {
+            range_set(&range, value, decimal);
+            if (inside(&range, t)) {
+                return is_shortest(&range, t, number->count);
+            }
+        }
+    }
+    value = nearest(number, decimal);
     if (value == 0 || isinf(value)) {
         return 0;
     }
     range_set(&range, value, decimal);
-    return is_shortest(&range, strtoull(text, NULL, 10), number->count);
+    return is_shortest(&range, t, number->count);
 }
 
 /*
- * Up to 15 digits, away from the ends of a double's range, different decimals have different doubles: the text of the double
- * is the decimal itself, and nothing needs to be computed. That is nearly every number anybody sends.
+ * Where decimals of that many digits are further apart than doubles are, each has a double of its own, and the text of that
+ * double is the decimal itself: nothing needs to be computed. That is so for 15 digits, and nearly every number anybody sends
+ * has no more. At the small end of the range doubles are 2^-1074 (5e-324) apart below 4e-308, and four times that below 1e-306.
+ */
+static int lossless_easy(const once__number_t *number)
+{
+    static const char top[] = "179769313486231"; /* of the largest double */
+    int decimal = number->point - number->count;
+
+    if (number->count > 15) {
+        return 0;
+    }
+    if (number->point == 309) {
+        return memcmp(number->digits, top, number->count) <= 0;
+    }
+    return number->point >= -306 || decimal >= (number->point <= -308 ? -323 : -322);
+}
+
+/*
+ * Short texts of numbers that are hard would make a document slow: what is easy is not computed, and what is hard takes about
+ * as long for each of its bytes as other numbers do. A bound of hard numbers would be simpler, but the canonical form of a
+ * document must not depend on who computes it.
  */
 int once__number_lossless(const once__number_t *number)
 {
@@ -296,10 +435,7 @@ int once__number_lossless(const once__number_t *number)
     if (number->cut || number->point > 309 || number->point < -323) {
         return 0;
     }
-    if (number->count <= 15 && number->point <= 308 && number->point >= -306) {
-        return 1;
-    }
-    return lossless_hard(number);
+    return lossless_easy(number) || lossless_hard(number);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ writing */

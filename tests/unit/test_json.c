@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <once/body.h>
 
@@ -326,6 +327,68 @@ static void many_members_are_sorted(void **state)
     many_members(31337);
 }
 
+/* A document of the largest size, an array of one value. */
+static size_t repeated(char *document, const char *value)
+{
+    size_t len = strlen(value);
+    char *at = document;
+
+    for (*at++ = '['; (size_t)(at - document) + len + 1 < ONCE_BODY_JSON_MAX; at += len + 1) {
+        memcpy(at, value, len);
+        at[len] = ',';
+    }
+    at[-1] = ']';
+    return (size_t)(at - document);
+}
+
+/* Of this thread alone, the best of some: what else runs on the machine does not count. */
+static double cpu_time(const char *document, size_t len)
+{
+    double best = 1e9;
+
+    for (int i = 0; i < 5; i++) {
+        struct timespec start, end;
+        char *text;
+        size_t text_len;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+        once__json_fault_t fault =
+            once__json_canonical(once__slice(document, len), &text, &text_len);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        assert_int_equal(fault, ONCE__JSON_FINE);
+        free(text);
+        double took =
+            (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) / 1e9;
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+/* A host reads documents of strangers in its loop: nothing that can be written into one may take much longer than the rest. */
+static void no_number_makes_a_document_slow(void **state)
+{
+    static const char *const hard[] = {"1e-320",
+                                       "1e-323",
+                                       "5e-324",
+                                       "1.5e-323",
+                                       "1e308",
+                                       "9007199254740992",
+                                       "0.1234567890123456",
+                                       "2.2250738585072014e-308",
+                                       "1.7976931348623157e308"};
+    char *document = malloc(ONCE_BODY_JSON_MAX);
+    (void)state;
+
+    assert_non_null(document);
+    double plain = cpu_time(document, repeated(document, "1"));
+    for (size_t i = 0; i < sizeof(hard) / sizeof(hard[0]); i++) {
+        double took = cpu_time(document, repeated(document, hard[i]));
+        if (took > 4 * plain) {
+            fail_msg("%s: %.1f ms, %.1f times what ones take", hard[i], took * 1e3, took / plain);
+        }
+    }
+    free(document);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +401,7 @@ int main(void)
         cmocka_unit_test(nesting_ends_at_64),
         cmocka_unit_test(size_ends_at_the_limit),
         cmocka_unit_test(many_members_are_sorted),
+        cmocka_unit_test(no_number_makes_a_document_slow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
