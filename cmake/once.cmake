@@ -10,6 +10,29 @@ if(ONCE_SANITIZE)
   target_link_options(once_flags INTERFACE -fsanitize=${ONCE_SANITIZE})
 endif()
 
+# Hardening, as Debian builds its own packages. Sanitizers bring checks of their own, which the fortified functions would bypass.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported()
+function(once_harden flag) # where the compiler and the architecture have it
+  string(MAKE_C_IDENTIFIER "ONCE_HAS${flag}" has)
+  set(CMAKE_REQUIRED_FLAGS -Werror)
+  check_c_compiler_flag(${flag} ${has})
+  if(${has})
+    target_compile_options(once_flags INTERFACE ${flag})
+  endif()
+endfunction()
+if(NOT ONCE_SANITIZE AND NOT ONCE_FUZZ)
+  once_harden(-fstack-protector-strong)
+  once_harden(-fstack-clash-protection)
+  once_harden(-fcf-protection)             # x86
+  once_harden(-mbranch-protection=standard) # ARM
+  target_compile_options(once_flags INTERFACE $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
+  target_link_options(once_flags INTERFACE -Wl,-z,relro,-z,now)
+endif()
+# No path of the machine that it was built on is in what is installed.
+target_compile_options(once_flags INTERFACE -ffile-prefix-map=${PROJECT_BINARY_DIR}=build -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
