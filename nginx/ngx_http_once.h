@@ -263,6 +263,8 @@ typedef enum {
     NGX_HTTP_ONCE_C_MISSING,
     NGX_HTTP_ONCE_C_INVALID,
     NGX_HTTP_ONCE_C_UNKNOWN,
+    NGX_HTTP_ONCE_C_ERROR,             /* refused: the store did not answer */
+    NGX_HTTP_ONCE_C_PASS,              /* forwarded all the same */
     NGX_HTTP_ONCE_C_LOST,
     NGX_HTTP_ONCE_C_STORE_ERROR,
     NGX_HTTP_ONCE_C_COMPLETED,         /* claims that ended so */

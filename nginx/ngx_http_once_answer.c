@@ -62,12 +62,14 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     if (conf->pass_on_error) {
         ctx->outcome = NGX_HTTP_ONCE_PASS;
+        ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_PASS);
         ctx->phase = NGX_HTTP_ONCE_SENDING;
         ngx_http_once_go_on(r);
         return;
     }
 
     ctx->outcome = NGX_HTTP_ONCE_ERROR;
+    ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_ERROR);
     retry_after = conf->retry_after ? conf->retry_after : 1;
 
     ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,

@@ -27,6 +27,8 @@ static const ngx_http_once_shown_t  ngx_http_once_requests[] = {
     { NGX_HTTP_ONCE_C_MISSING, "missing", "missing" },
     { NGX_HTTP_ONCE_C_INVALID, "invalid", "invalid" },
     { NGX_HTTP_ONCE_C_UNKNOWN, "unknown", "unknown" },
+    { NGX_HTTP_ONCE_C_ERROR, "error", "error" },
+    { NGX_HTTP_ONCE_C_PASS, "pass", "pass" },
     { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
 };
 
@@ -227,6 +229,12 @@ ngx_http_once_print_text(u_char *p, u_char *last,
     for (family = ngx_http_once_families; family->name; family++) {
         p = ngx_http_once_print_family(p, last, table, family);
     }
+
+    p = ngx_http_once_print_head(p, last, "once_build_info",
+                                 "What answers here.", "gauge");
+    p = ngx_slprintf(p, last,
+                     "once_build_info{version=\"%s\",nginx=\"%s\"} 1\n",
+                     once_version(), NGINX_VERSION);
 
     p = ngx_http_once_print_head(p, last, "once_in_flight",
                                  "Operations that run now.", "gauge");

@@ -74,7 +74,7 @@ static void tell_plan(const once__gate_plan_t *plan)
              "(a user of its own is safer)");
     }
     if (plan->has_status) {
-        printf("  status   %s%s/metrics\n",
+        printf("  status   %s%s: /metrics, /health\n",
                plan->status.sockaddr.ss_family == AF_UNIX ? "" : "http://", plan->status.text);
     }
     fflush(stdout);
@@ -126,7 +126,7 @@ static const once__cli_option_t options[] = {
     {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none", offsetof(once__gate_options_t, scope)},
     {"tls-cert", 0, ONCE__CLI_TEXT, "FILE", "TLS and HTTP/2 with this certificate (PEM, with its chain)", offsetof(once__gate_options_t, tls_cert)},
     {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "and this key (PEM)", offsetof(once__gate_options_t, tls_key)},
-    {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "counters there: /metrics, for Prometheus", offsetof(once__gate_options_t, status)},
+    {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "/metrics for Prometheus and /health for load balancers, there", offsetof(once__gate_options_t, status)},
     {"set", 0, ONCE__CLI_LIST, "DIRECTIVE", "a directive for all of it: 'once_wait 5s'. May be repeated", offsetof(once__gate_options_t, set)},
     {"workers", 0, ONCE__CLI_NUMBER, "N", "processes that serve; 1", offsetof(once__gate_options_t, workers)},
     {"nginx", 0, ONCE__CLI_TEXT, "FILE", "the nginx to run", offsetof(once__gate_options_t, nginx)},

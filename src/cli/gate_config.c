@@ -288,11 +288,15 @@ static void write_status(const once__gate_plan_t *plan, FILE *out)
         fputs("\n    server {\n", out);
         write_listen(out, &plan->status, "");
         fputs("        access_log off;\n"
+              "        default_type text/plain;\n"
               "        location = /metrics {\n"
               "            once_status;\n"
               "        }\n"
+              "        location = /health {\n"
+              "            return 200 \"ok\\n\";\n"
+              "        }\n"
               "        location / {\n"
-              "            return 404;\n"
+              "            return 404 \"/metrics, /health\\n\";\n"
               "        }\n"
               "    }\n",
               out);

@@ -103,7 +103,12 @@ static void counters_are_shown(void **state)
     reply = request(port, "/metrics", NULL, NULL);
     assert_int_equal(reply.status, 200);
     assert_has(reply.text, "outcome=\"run\"} 1\n");
+    assert_has(reply.text, "\nonce_build_info{version=");
+    reply = request(port, "/health", NULL, NULL);
+    assert_int_equal(reply.status, 200);
+    assert_has(reply.text, "\r\n\r\nok\n");
     assert_int_equal(request(port, "/payments", "b", PAYMENT).status, 404);
+    assert_has(request(port, "/", NULL, NULL).text, "\r\n\r\n/metrics, /health\n");
     gateway_stop(g, SIGTERM, 0);
     assert_int_equal(executions(g), 1);
 }

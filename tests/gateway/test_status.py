@@ -110,15 +110,29 @@ def test_in_flight_busy_and_waited(gateway):
 
 
 def test_store_errors_are_counted(gateway):
-    gw = gateway(locations=locations("once_store_timeout 300ms;"), disk=True)
+    passed = "location /passed { %s once_store_timeout 300ms; once_on_store_error pass; }" % GUARD
+    gw = gateway(locations=locations("once_store_timeout 300ms;", passed), disk=True)
     gw.nginx.expect("No space|full|cannot be written")
     expect.first(gw.post("before"))
     gw.disk.fill()
     expect.problem(gw.post("k"), "store-unavailable")
+    assert gw.post("k", target="/passed").status == 201
     gw.disk.heal()
     assert read_json(gw)["store_errors"] == 1
     assert read_text(gw)['once_store_errors_total{route="/"}'] == 1
-    assert gw.upstream.total == 1
+    # every guarded request has one outcome: the sum is the number of requests
+    assert counted(gw, "error") == 1 and counted(gw, "run") == 1 and counted(gw, "pass") == 0
+    assert counted(gw, "pass", "/passed") == 1 and counted(gw, "error", "/passed") == 0
+    assert sum(value for name, value in read_text(gw).items() if name.startswith("once_requests_total")) == 3
+    assert gw.upstream.total == 2
+
+
+def test_what_answers_is_named(gateway):
+    gw = gateway(locations=locations())
+    version = gw.request("GET", "/status", headers=[("Accept", "application/json")]).json()["version"]
+    found = [name for name in read_text(gw) if name.startswith("once_build_info")]
+    assert len(found) == 1 and re.fullmatch(r'once_build_info\{version="%s",nginx="\d+\.\d+\.\d+"\}' % re.escape(version), found[0])
+    assert gw.upstream.total == 0
 
 
 def test_histograms(gateway):
