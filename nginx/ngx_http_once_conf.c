@@ -125,9 +125,9 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_msec_value(conf->store_timeout, prev->store_timeout, 5000);
     ngx_conf_merge_str_value(conf->secret_file, prev->secret_file, "");
 
+    /* without NGX_CONF_BITMASK_SET, which is NGX_HTTP_UNKNOWN as well */
     ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
-                                 (NGX_CONF_BITMASK_SET
-                                  |NGX_HTTP_POST|NGX_HTTP_PATCH));
+                                 (NGX_HTTP_POST|NGX_HTTP_PATCH));
     ngx_conf_merge_uint_value(conf->fingerprint, prev->fingerprint,
                               ONCE_BODY_EXACT);
 

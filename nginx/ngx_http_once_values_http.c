@@ -28,7 +28,6 @@ ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     value = cf->args->elts;
-    olcf->methods = NGX_CONF_BITMASK_SET;
 
     for (i = 1; i < cf->args->nelts; i++) {
 

@@ -11,7 +11,7 @@ HOLD = "once_recover hold;"
 
 # ---------------------------------------------------------------------------------------------------------- the rows
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "QUERY", "PURGE", "FOO"])
 def test_method_that_is_not_guarded_passes(gateway, method):
     gw = gateway()
     for count in (1, 2):
