@@ -237,8 +237,11 @@ ngx_http_once_content_handler(ngx_http_request_t *r)
     ctx = ngx_http_once_get_ctx(r);
     before = r->upstream;
 
+    /* nginx clones requests, to update its cache: the copy gets this handler */
+    r->content_handler = ctx->hold->content_handler;
+
     r->aio = 1;
-    rc = ctx->hold->content_handler(r);
+    rc = r->content_handler(r);
     r->aio = 0;
 
     if (rc != NGX_DONE || r->upstream == NULL || r->upstream == before

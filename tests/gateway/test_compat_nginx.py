@@ -1,11 +1,13 @@
 """Beside everything else that nginx does with a response: filters, redirects, mirrors, caches."""
 import gzip
+import itertools
 
 import pytest
 
 from harness import expect
 from harness.gateway import GUARD
 from harness.upstream import answer
+from harness.wait import until
 
 
 # -------------------------------------------------------------------------------------------------------------- filters
@@ -228,6 +230,19 @@ def test_proxy_cache(gateway):
     assert one.body != two.body
     expect.replay(gw.post("k1"), one)
     assert gw.upstream.count("k1") == 1 and gw.upstream.count("k2") == 1
+
+
+def test_cache_that_is_updated_in_the_background(gateway):
+    """nginx clones the request for that, with the handler that it has at that moment; an `if` leaves the clone no other."""
+    gw = gateway("if ($request_method = POST) { set $any 1; } proxy_cache cache; proxy_cache_methods POST; proxy_cache_key one;"
+                 "proxy_cache_use_stale updating; proxy_cache_background_update on; add_header X-Cache $upstream_cache_status;",
+                 http="proxy_cache_path @directory@/cache keys_zone=cache:1m;")
+    gw.upstream.default = answer(200, [("Cache-Control", "max-age=1, stale-while-revalidate=60")])
+    keys = itertools.count()
+    assert gw.post("k").header("X-Cache") == "MISS"
+    until(lambda: gw.post(f"k{next(keys)}").header("X-Cache") == "STALE", "what is cached being stale")
+    gw.upstream.wait_total(2)
+    assert not gw.nginx.log.find("exited on signal")
 
 
 # ----------------------------------------------------------------------------------------------------------- methods
