@@ -264,14 +264,56 @@ ngx_http_once_check_reserved(ngx_conf_t *cf, ngx_str_t *url)
 }
 
 
+/*
+ * A store belongs to its workers: a master of root looks at it with their eyes.
+ * ONCE_E_NOT_FOUND: nobody can tell yet who they are, for `user` does not stand
+ * ahead of the store.
+ */
+
+static int
+ngx_http_once_look_as_worker(ngx_conf_t *cf, ngx_str_t *url,
+    once_error_t *err)
+{
+    int               code;
+    ngx_core_conf_t  *ccf;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
+                                           ngx_core_module);
+
+    if (geteuid() != 0 || ccf->user == 0) {
+        return once_local_exists((char *) url->data, err);
+    }
+
+    if (ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT) {
+        return ONCE_E_NOT_FOUND;
+    }
+
+    if (setegid(ccf->group) == -1 || seteuid(ccf->user) == -1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           "seteuid(%d) failed", ccf->user);
+        code = ONCE_E_IO;
+
+    } else {
+        code = once_local_exists((char *) url->data, err);
+    }
+
+    if (seteuid(0) == -1 || setegid(getgid()) == -1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno, "seteuid(0) failed");
+        return ONCE_E_CONFIG;
+    }
+
+    return code;
+}
+
+
 /* A directory that is missing, locked or damaged is the workers' to tell. */
 
 static int
-ngx_http_once_check_local(ngx_str_t *url, once_error_t *err)
+ngx_http_once_check_local(ngx_conf_t *cf, ngx_str_t *url, once_error_t *err)
 {
     int  code;
 
-    code = once_local_exists((char *) url->data, err);
+    code = ngx_http_once_look_as_worker(cf, url, err);
 
     if (code == ONCE_E_CONFIG || code == ONCE_E_UNSUPPORTED) {
         return code;
@@ -299,7 +341,7 @@ ngx_http_once_check_store_url(ngx_conf_t *cf, ngx_str_t *url)
             return NGX_CONF_ERROR;
         }
 
-        code = ngx_http_once_check_local(url, &err);
+        code = ngx_http_once_check_local(cf, url, &err);
 
     } else {
         code = ngx_http_once_try_open(url, &err);
