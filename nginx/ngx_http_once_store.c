@@ -7,6 +7,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <dirent.h>
+
 
 #define NGX_HTTP_ONCE_REOPEN_MSEC  1000
 #define NGX_HTTP_ONCE_CLOSE_MSEC   2000
@@ -189,6 +191,102 @@ ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
 }
 
 
+/* Cuts an absolute path in two at its last name; NULL: it has none. */
+
+static u_char *
+ngx_http_once_last_name(u_char *path)
+{
+    u_char  *p;
+
+    p = path + ngx_strlen(path);
+
+    while (p > path && p[-1] == '/') {
+        *--p = '\0';
+    }
+
+    while (p > path && p[-1] != '/') {
+        p--;
+    }
+
+    if (p == path || *p == '\0') {
+        return NULL;
+    }
+
+    p[-1] = '\0';
+
+    return p;
+}
+
+
+/* Whether a directory is root's and has nothing in it. */
+
+static ngx_uint_t
+ngx_http_once_is_new(int fd)
+{
+    DIR            *dir;
+    int             copy;
+    ngx_uint_t      n;
+    struct stat     st;
+
+    if (fstat(fd, &st) == -1 || st.st_uid != 0) {
+        return 0;
+    }
+
+    copy = openat(fd, ".", O_RDONLY|O_DIRECTORY|O_CLOEXEC);
+    dir = (copy == -1) ? NULL : fdopendir(copy);
+
+    if (dir == NULL) {
+        if (copy != -1) {
+            (void) close(copy);
+        }
+
+        return 0;
+    }
+
+    for (n = 0; n < 3 && readdir(dir); n++) { /* void */ }
+
+    (void) closedir(dir);
+
+    return n < 3;
+}
+
+
+/*
+ * Whoever may write to the directory above could put something else in place of
+ * what was just made: it is given away only if it still is that.
+ */
+
+static ngx_int_t
+ngx_http_once_make_directory_at(int above, const char *name,
+    ngx_core_conf_t *ccf)
+{
+    int        fd;
+    ngx_int_t  rc;
+
+    if (mkdirat(above, name, 0700) == -1) {
+        return NGX_ERROR;
+    }
+
+    fd = openat(above, name, O_RDONLY|O_DIRECTORY|O_NOFOLLOW|O_CLOEXEC);
+
+    if (fd == -1) {
+        return NGX_ERROR;
+    }
+
+    if (!ngx_http_once_is_new(fd)) {
+        ngx_set_errno(EPERM);
+        rc = NGX_ERROR;
+
+    } else {
+        rc = fchown(fd, ccf->user, ccf->group) == -1 ? NGX_ERROR : NGX_OK;
+    }
+
+    (void) close(fd);
+
+    return rc;
+}
+
+
 /*
  * Workers of another user could not make the directory where root keeps its
  * data. What is there already is left as it is.
@@ -198,7 +296,8 @@ static void
 ngx_http_once_make_directory(ngx_http_once_store_t *store, ngx_cycle_t *cycle,
     ngx_core_conf_t *ccf)
 {
-    u_char  path[NGX_MAX_PATH];
+    int      above;
+    u_char  *name, path[NGX_MAX_PATH];
 
     ngx_http_once_store_path(store, path, sizeof(path));
 
@@ -208,19 +307,24 @@ ngx_http_once_make_directory(ngx_http_once_store_t *store, ngx_cycle_t *cycle,
         return;
     }
 
-    if (ngx_create_dir(path, 0700) == NGX_FILE_ERROR) {
+    name = ngx_http_once_last_name(path);
 
-        if (ngx_errno != NGX_EEXIST) {
-            ngx_log_error(NGX_LOG_ERR, cycle->log, ngx_errno,
-                          ngx_create_dir_n " \"%s\" failed", path);
-        }
+    above = name ? open(name == path + 1 ? "/" : (char *) path,
+                        O_RDONLY|O_DIRECTORY|O_CLOEXEC)
+                 : -1;
 
-        return;
+    if (above == -1
+        || (ngx_http_once_make_directory_at(above, (char *) name, ccf)
+            != NGX_OK
+            && ngx_errno != NGX_EEXIST))
+    {
+        ngx_log_error(NGX_LOG_ERR, cycle->log, ngx_errno,
+                      "once: the directory of \"%V\" cannot be made for its "
+                      "workers", &store->name);
     }
 
-    if (chown((const char *) path, ccf->user, ccf->group) == -1) {
-        ngx_log_error(NGX_LOG_ERR, cycle->log, ngx_errno,
-                      "chown(\"%s\", %d) failed", path, ccf->user);
+    if (above != -1) {
+        (void) close(above);
     }
 }
 

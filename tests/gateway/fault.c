@@ -5,6 +5,7 @@
  *   block   nothing is made durable until the word changes; each call that waits adds a line to the file + ".arrived"
  *   full    nothing can be written: ENOSPC
  *   broken  nothing can be made durable: EIO
+ *   link    a directory "store" that is made is moved away at once; a link to the file + ".target" stands in its place
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -110,4 +112,36 @@ ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
 ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t offset)
 {
     return write_at("pwrite64", fd, bytes, len, offset);
+}
+
+static int is_store(const char *path)
+{
+    size_t len = strlen(path);
+
+    return len >= 5 && strcmp(path + len - 5, "store") == 0;
+}
+
+/* What somebody who may write to the directory above does at the worst moment. */
+int mkdirat(int directory, const char *name, mode_t mode)
+{
+    int (*real)(int, const char *, mode_t);
+    char aside[4096], target[4200];
+    int rc;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "mkdirat");
+    rc = real(directory, name, mode);
+    if (rc == 0 && is_store(name) && says("link")) {
+        (void)snprintf(aside, sizeof(aside), "%s.aside", name);
+        (void)snprintf(target, sizeof(target), "%s.target", control);
+        if (renameat(directory, name, directory, aside) != 0 ||
+            symlinkat(target, directory, name) != 0) {
+            abort();
+        }
+    }
+    return rc;
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return mkdirat(AT_FDCWD, path, mode);
 }

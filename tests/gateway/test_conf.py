@@ -339,6 +339,19 @@ def test_workers_of_another_user(gateway):
     assert gw.upstream.count("k") == 1
 
 
+@pytest.mark.skipif(not environment.ROOT, reason="only root can start workers of another user")
+def test_directory_that_is_replaced_while_it_is_made(prepare):
+    """By somebody who may write to the directory above: root gives nothing away but what it made itself."""
+    gw = prepare(disk=True)
+    subprocess.run(["chmod", "-R", "a+rX", os.path.dirname(gw.directory)], check=True)
+    gw.nginx.write(gw.configuration().replace("user root;", "user www-data;"))
+    target = gw.disk.link()
+    gw.nginx.expect("cannot be opened|cannot be made")
+    gw.start()
+    assert os.path.islink(f"{gw.directory}/store") and os.stat(target).st_uid == 0
+    assert gw.nginx.log.find("cannot be made for its workers")
+
+
 def test_two_stores(gateway):
     """The same key, two servers: nothing in common."""
     gw = gateway(locations="location / { %s } location /b { %s once_store local:@directory@/other?segment=1m; }" % (GUARD, GUARD))

@@ -38,5 +38,11 @@ class Disk:
     def break_down(self):
         self.say("broken")
 
+    def link(self):
+        """From now on a directory "store" that is made is replaced, before anything else happens, by a link to another. The other."""
+        os.mkdir(self.path + ".target")
+        self.say("link")
+        return self.path + ".target"
+
     def heal(self):
         self.say("")
