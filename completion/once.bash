@@ -10,7 +10,7 @@ _once_commands() {
     dlq) echo list replay ;;
     keys) echo list show settle release purge export ;;
     key) echo new derive hash compose check ;;
-    secret) echo rotate ;;
+    secret) echo rotate webhook ;;
     pg) echo install upgrade status ;;
     bench) echo store ;;
     esac
@@ -29,7 +29,7 @@ _once_options() {
         echo --dead-letter --ttl --lease --recover --release --header --content-type --cacert --metrics --log --drain
         ;;
     relay)
-        echo --source --secret-file --cacert --tries --timeout --requests --lease --poll --window --drain --metrics --log
+        echo --source --secret-file --unsigned --cacert --tries --timeout --requests --lease --poll --window --drain --metrics --log
         echo --progress --until-empty
         ;;
     'outbox list') echo --waiting --limit --json ;;

@@ -1,13 +1,18 @@
 #include "broker/http_headers.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
+#include <time.h>
 
 #include "broker/publisher.h"
 
-#define LINE_MAX_LEN  8192 /* of a header; longer ones are left out */
-#define SIGNATURE_MAX 512
+#define LINE_MAX_LEN 8192 /* of a header; longer ones are left out */
+
+typedef struct lines {
+    struct curl_slist *list;
+    int broken; /* out of memory: a request without one of them would be another request */
+} lines_t;
 
 static int is_token(once_slice_t name)
 {
@@ -23,34 +28,34 @@ static int is_token(once_slice_t name)
     return name.len > 0;
 }
 
-/* What describes the request itself is ours to say. */
-static int is_ours(once_slice_t name)
-{
-    static const char *const names[] = {"content-type",
-                                        "content-length",
-                                        "host",
-                                        "transfer-encoding",
-                                        "connection",
-                                        "expect",
-                                        "upgrade",
-                                        "te",
-                                        "trailer",
-                                        "keep-alive",
-                                        "idempotency-key",
-                                        "once-signature",
-                                        "proxy-authorization",
-                                        "proxy-connection"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (name.len == strlen(names[i]) && strncasecmp(name.data, names[i], name.len) == 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
+/* What describes the request itself, says for whom it speaks, or chooses what is done with it, is ours to say. */
+static const char *const ours[] = {
+    "content-type",
+    "content-length",
+    "transfer-encoding",
+    "host",
+    "authorization",
+    "cookie",
+    "cookie2",
+    "connection",
+    "keep-alive",
+    "expect",
+    "upgrade",
+    "http2-settings",
+    "te",
+    "trailer",
+    "proxy-*",
+    "forwarded",
+    "x-forwarded-*",
+    "x-real-ip",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    NULL,
+};
 
 /* Control bytes, and those that are no ASCII, are percent-encoded. */
-static void add_line(struct curl_slist **headers, once_slice_t name, once_slice_t value)
+static void add_line(lines_t *lines, once_slice_t name, once_slice_t value)
 {
     char line[LINE_MAX_LEN];
     const unsigned char *bytes = value.data;
@@ -72,38 +77,59 @@ static void add_line(struct curl_slist **headers, once_slice_t name, once_slice_
         }
     }
     line[len] = '\0';
-    longer = curl_slist_append(*headers, line);
-    *headers = longer != NULL ? longer : *headers;
+    longer = curl_slist_append(lines->list, line);
+    if (longer == NULL) {
+        lines->broken = 1;
+    } else {
+        lines->list = longer;
+    }
 }
 
-static void add_named(struct curl_slist **headers, const char *name, once_slice_t value)
+static void add_named(lines_t *lines, const char *name, once_slice_t value)
 {
-    add_line(headers, (once_slice_t){name, strlen(name)}, value);
+    add_line(lines, (once_slice_t){name, strlen(name)}, value);
 }
 
 static void add_header(void *data, once_slice_t name, once_slice_t value)
 {
-    if (is_token(name) && !is_ours(name)) {
+    if (is_token(name) && !once__header_is_one_of(name, ours)) {
         add_line(data, name, value);
     }
 }
 
+/* With the time of now: of the attempt. The id is the event's, and the same in every attempt. */
+static void add_signature(lines_t *lines, const once__message_t *message,
+                          const once__signer_t *signer)
+{
+    char stamp[24], signature[ONCE__SIGNATURE_SIZE];
+    int64_t now = (int64_t)time(NULL);
+
+    snprintf(stamp, sizeof(stamp), "%" PRId64, now);
+    if (once__sign(signer, message->id, now, message->payload, signature) != 0) {
+        lines->broken = 1;
+        return;
+    }
+    add_named(lines, "webhook-id", message->id);
+    add_named(lines, "webhook-timestamp", (once_slice_t){stamp, strlen(stamp)});
+    add_named(lines, "webhook-signature", (once_slice_t){signature, strlen(signature)});
+}
+
 struct curl_slist *once__http_headers(const once__message_t *message, const once__signer_t *signer)
 {
-    struct curl_slist *headers = NULL;
-    char signature[SIGNATURE_MAX];
+    lines_t lines = {NULL, 0};
 
-    if (signer != NULL && once__sign(signer, message->payload, signature, sizeof(signature)) != 0) {
+    add_named(&lines, "Content-Type", once__message_content_type(message));
+    if (message->id.data != NULL) {
+        add_named(&lines, "Idempotency-Key", message->id);
+    }
+    once__message_headers(message, "ce-", add_header, &lines);
+    add_named(&lines, "Expect", (once_slice_t){"", 0});
+    if (signer != NULL) {
+        add_signature(&lines, message, signer);
+    }
+    if (lines.broken) {
+        curl_slist_free_all(lines.list);
         return NULL;
     }
-    add_named(&headers, "Content-Type", once__message_content_type(message));
-    if (message->id.data != NULL) {
-        add_named(&headers, "Idempotency-Key", message->id);
-    }
-    once__message_headers(message, "ce-", add_header, &headers);
-    add_named(&headers, "Expect", (once_slice_t){"", 0});
-    if (signer != NULL) {
-        add_named(&headers, "Once-Signature", (once_slice_t){signature, strlen(signature)});
-    }
-    return headers;
+    return lines.list;
 }

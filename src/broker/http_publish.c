@@ -1,9 +1,10 @@
 /*
  * The publisher for HTTP endpoints: one POST for each message, with libcurl's multi interface behind one epoll descriptor.
  *
- * Certificates are verified and redirects not followed. What an answer means is in judge().
+ * Certificates are verified, redirects not followed, and no proxy of the environment is asked. What an answer means is in judge().
  */
 #include <curl/curl.h>
+#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,59 @@ static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
     return size * count;
 }
 
+/* ------------------------------------------------------------------------------------------------------------- URLs */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* In place. 0: there was nothing to decode. A zero byte stays as it is written. */
+static int decode(char *text)
+{
+    char *out = text;
+    int changed = 0;
+
+    for (const char *at = text; *at != '\0'; at++) {
+        int high = *at == '%' ? hex_digit(at[1]) : -1, low = high >= 0 ? hex_digit(at[2]) : -1;
+        if (low >= 0 && high + low > 0) {
+            *out++ = (char)(high * 16 + low);
+            at += 2;
+            changed = 1;
+        } else {
+            *out++ = *at;
+        }
+    }
+    *out = '\0';
+    return changed;
+}
+
+/*
+ * Does the path have a segment `.` or `..`, for anybody on the way? Servers decode paths (nginx also `%2F`), some of them twice or
+ * with `\` for `/`, and some cut what is behind `;`.
+ */
+static int climbs(const char *url)
+{
+    char path[URL_MAX];
+
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(url, "?#"), url);
+    while (decode(path)) {
+    }
+    for (const char *at = path;; at++) {
+        size_t dots = strspn(at, ".");
+        if ((dots == 1 || dots == 2) && strchr("/\\;", at[dots]) != NULL) {
+            return 1;
+        }
+        at += strcspn(at, "/\\");
+        if (*at == '\0') {
+            return 0;
+        }
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------------------- sending */
 
 static void set_options(http_t *http, request_t *request, const char *url, once_slice_t body)
@@ -82,6 +136,8 @@ static void set_options(http_t *http, request_t *request, const char *url, once_
     curl_easy_reset(easy);
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.len > 0 ? body.data : "");
@@ -122,6 +178,10 @@ static int http_publish(once__publisher_t *base, const once__message_t *message,
     if (once__template_fill(http->template_text, message, 1, url, sizeof(url)) != 0) {
         return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
                                          "its topic, type or key makes the URL too long");
+    }
+    if (climbs(url)) {
+        return once__publisher_tell_soon(
+            base, tag, ONCE__REFUSED, "its topic, type or key would lead to another path: . or ..");
     }
     curl_slist_free_all(request->headers);
     request->headers = once__http_headers(message, http->signer);
@@ -316,6 +376,8 @@ static const char *url_wrong(const http_t *http)
     if (parsed == NULL || once__template_fill(http->template_text, &example, 1, url, sizeof(url)) ||
         curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
         wrong = "it is no URL of HTTP: http[s]://HOST[:PORT]/TEMPLATE";
+    } else if (climbs(url)) {
+        wrong = "the path of the URL has . or .. in it: write it without";
     }
     curl_url_cleanup(parsed);
     return wrong;
@@ -330,6 +392,17 @@ static int make_template(http_t *http, const once__address_t *address)
                        address->raw_query != NULL ? address->raw_query : "");
 
     return len < URL_MAX && strchr(address->hosts, '{') == NULL ? 0 : -1;
+}
+
+/* The path is often the secret: nothing of it is shown. Two of them can be told apart all the same. */
+static void make_name(http_t *http, const once__address_t *address)
+{
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+
+    SHA256((const unsigned char *)address->raw_path, strlen(address->raw_path), hash);
+    snprintf(http->base.name, sizeof(http->base.name), "%s://%s#%02x%02x%02x%02x", address->scheme,
+             address->hosts, (unsigned)hash[0], (unsigned)hash[1], (unsigned)hash[2],
+             (unsigned)hash[3]);
 }
 
 once__publisher_t *once__http_publisher(const once__address_t *address,
@@ -350,6 +423,7 @@ once__publisher_t *once__http_publisher(const once__address_t *address,
     http->base.ops = &ops;
     http->base.options = *options;
     http->base.key_window = 1;
+    make_name(http, address);
     if (prepare(http) != 0) {
         snprintf(error, size, "libcurl cannot be used");
         http_close(&http->base);

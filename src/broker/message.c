@@ -96,6 +96,35 @@ static once_slice_t slice(const char *text)
     return (once_slice_t){text, strlen(text)};
 }
 
+/* What the publishers say of a message, in any spelling that somebody on the way could take for it: a `_` is a `-` to CGI. */
+static const char *const reserved[] = {
+    "ce-*",      "cloudevents-*", "cloudevents:*",   "once-*",
+    "webhook-*", "message-id",    "idempotency-key", NULL,
+};
+
+static char folded(char c)
+{
+    return (char)(c == '_' ? '-' : c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
+int once__header_is_one_of(once_slice_t name, const char *const *patterns)
+{
+    const char *text = name.data;
+
+    for (; *patterns != NULL; patterns++) {
+        const char *at = *patterns;
+        size_t i = 0;
+        while (i < name.len && *at != '*' && *at == folded(text[i])) {
+            at++;
+            i++;
+        }
+        if (*at == '*' || (*at == '\0' && i == name.len)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void once__message_headers(const once__message_t *message, const char *prefix,
                            void (*each)(void *data, once_slice_t name, once_slice_t value),
                            void *data)
@@ -117,7 +146,10 @@ void once__message_headers(const once__message_t *message, const char *prefix,
         }
     }
     for (size_t i = 0; i < message->header_count; i++) {
-        each(data, message->headers[i].name, message->headers[i].value);
+        once_slice_t own = message->headers[i].name;
+        if (message->id.data == NULL || !once__header_is_one_of(own, reserved)) {
+            each(data, own, message->headers[i].value);
+        }
     }
 }
 

@@ -58,8 +58,10 @@ once__publisher_t *once__publisher_open(const char *url, const once__publisher_o
         return NULL;
     }
     publisher->address = address;
-    snprintf(publisher->name, sizeof(publisher->name), "%s://%s/%s", address.scheme, address.hosts,
-             address.raw_path);
+    if (publisher->name[0] == '\0') {
+        snprintf(publisher->name, sizeof(publisher->name), "%s://%s/%s", address.scheme,
+                 address.hosts, address.raw_path);
+    }
     return publisher;
 }
 

@@ -30,7 +30,7 @@ typedef struct once__pair {
 /*
  * All bytes are borrowed until the verdict. A slice with data NULL is absent. id, type, source and time make the message a
  * CloudEvent in binary mode (ce_id ... in Kafka and AMQP, ce-id ... in HTTP); without an id it is none. The id is also
- * RabbitMQ's message-id and the Idempotency-Key of HTTP.
+ * RabbitMQ's message-id, and the Idempotency-Key and the webhook-id of HTTP.
  */
 typedef struct once__message {
     once_slice_t
@@ -40,7 +40,8 @@ typedef struct once__message {
     once_slice_t id, type, source, time;
     once_slice_t
         cause; /* idempotency key of the request that caused it: the extension `idempotencykey` */
-    const once__pair_t *headers; /* as they are; `content-type` is recognised */
+    const once__pair_t *
+        headers; /* `content-type` is recognised; with an id, those that look like one are left out */
     size_t header_count;
 } once__message_t;
 
@@ -74,7 +75,10 @@ once__publisher_t *once__publisher_open(const char *url, const once__publisher_o
 /* Is it a URL of a publisher? */
 int once__publisher_knows(const char *url);
 
-/* The URL without credentials and query: for logs and for comparing destinations. Lives as long as the publisher. */
+/*
+ * The URL without credentials and query, and for HTTP a hash instead of the path, which is often the secret: for logs and for
+ * comparing destinations. Lives as long as the publisher.
+ */
 const char *once__publisher_name(const once__publisher_t *publisher);
 
 /* How many messages of one key may be under way at once without losing their order: SIZE_MAX: any number. */

@@ -23,7 +23,7 @@ struct once__publisher {
     const once__publisher_ops_t *ops;
     once__publisher_options_t options;
     once__address_t address;
-    char name[256];
+    char name[256]; /* empty when it was opened: scheme, hosts and path of the address */
     size_t key_window;
     size_t pending;
     int fd;
@@ -62,10 +62,16 @@ int once__template_fill(const char *template_text, const once__message_t *messag
 /* What is wrong with a template, NULL: nothing. */
 const char *once__template_wrong(const char *template_text);
 
-/* The headers of a message in order: CloudEvents attributes with the prefix, then the message's own. Calls `each`. */
+/*
+ * The headers of a message in order: CloudEvents attributes with the prefix, then the message's own. Calls `each`. A message that
+ * has an id has no other identity: those of its own headers that look like one are left out.
+ */
 void once__message_headers(const once__message_t *message, const char *prefix,
                            void (*each)(void *data, once_slice_t name, once_slice_t value),
                            void *data);
+
+/* Is the name one of these, which are in lower case, end with NULL, and of which `x-*` is all that begin with `x-`? */
+int once__header_is_one_of(once_slice_t name, const char *const *patterns);
 
 /* The content type: the message's own header, or what the payload looks like. */
 once_slice_t once__message_content_type(const once__message_t *message);

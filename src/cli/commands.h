@@ -34,6 +34,7 @@ extern const once__cli_command_t once__cli_key_hash;
 extern const once__cli_command_t once__cli_key_compose;
 extern const once__cli_command_t once__cli_key_check;
 extern const once__cli_command_t once__cli_secret_rotate;
+extern const once__cli_command_t once__cli_secret_webhook;
 extern const once__cli_command_t once__cli_conformance;
 extern const once__cli_command_t once__cli_bench_store;
 extern const once__cli_command_t once__cli_help;

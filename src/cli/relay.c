@@ -25,7 +25,7 @@
 typedef struct settings {
     const char *source, *metrics, *secret_file, *ca_file, *log;
     once__cli_number_t lease, poll, timeout, drain, tries, window, requests;
-    int until_empty, progress;
+    int until_empty, progress, is_unsigned;
 } settings_t;
 
 static int is_postgres(const char *url)
@@ -56,6 +56,26 @@ static int take_urls(const once__cli_call_t *call, const char **from, const char
     if (*to == NULL || !once__publisher_knows(*to)) {
         return once__cli_usage(call->command, "to where? Give a URL kafka://, amqp://, amqps://, "
                                               "http:// or https://, or set ONCE_TO");
+    }
+    return ONCE__CLI_OK;
+}
+
+/* Whoever gets a webhook needs to know that it is ours: leaving that out is a decision, and not a default. */
+static int check_signing(const once__cli_call_t *call, const char *to)
+{
+    const settings_t *set = call->settings;
+    int is_http = strncmp(to, "http", 4) == 0;
+
+    if (!is_http && (set->secret_file != NULL || set->is_unsigned)) {
+        return once__cli_usage(call->command,
+                               "--secret-file and --unsigned are for webhooks: http[s]://");
+    }
+    if (is_http && (set->secret_file != NULL) == set->is_unsigned) {
+        return once__cli_usage(call->command,
+                               set->is_unsigned
+                                   ? "it is --secret-file FILE or --unsigned, and not both"
+                                   : "webhooks are signed: --secret-file FILE, with what \"once "
+                                     "secret webhook\" prints in it; or --unsigned");
     }
     return ONCE__CLI_OK;
 }
@@ -119,6 +139,7 @@ static int run_relay(const once__cli_call_t *call)
     int code = once__cli_check_values(call);
 
     if (code != ONCE__CLI_OK || (code = take_urls(call, &from, &options.to)) != ONCE__CLI_OK ||
+        (code = check_signing(call, options.to)) != ONCE__CLI_OK ||
         (code = once__cli_check_file(call, "cacert", set->ca_file)) != ONCE__CLI_OK ||
         (code = check(call, &options)) != ONCE__CLI_OK) {
         return code;
@@ -140,8 +161,9 @@ static int run_relay(const once__cli_call_t *call)
 /* clang-format off */
 static const once__cli_option_t options[] = {
     {"source", 0, ONCE__CLI_TEXT, "URI", "ce_source of all messages (urn:once:DATABASE)", offsetof(settings_t, source)},
-    {"secret-file", 0, ONCE__CLI_TEXT, "FILE", "webhooks are signed with what is in it; only its owner may read it",
+    {"secret-file", 0, ONCE__CLI_TEXT, "FILE", "webhooks are signed with the secrets in it; only its owner may read it",
      offsetof(settings_t, secret_file)},
+    {"unsigned", 0, ONCE__CLI_FLAG, NULL, "webhooks are not signed", offsetof(settings_t, is_unsigned)},
     {"cacert", 0, ONCE__CLI_TEXT, "FILE", "certificate authorities for TLS to TO (the system's)",
      offsetof(settings_t, ca_file)},
     {"tries", 0, ONCE__CLI_NUMBER, "N", "an event that failed so often is dead (10)", offsetof(settings_t, tries)},
@@ -172,7 +194,9 @@ const once__cli_command_t once__cli_relay = {
         "  kafka://HOST[:PORT],...[/TEMPLATE][?property=value&...]\n"
         "  amqp[s]://[USER:PASSWORD@]HOST[:PORT][/VHOST]/EXCHANGE[?routing_key=TEMPLATE]\n"
         "  http[s]://HOST[:PORT]/TEMPLATE\n"
-        "A template has {topic}, {type} and {key}.\n\n"
+        "A template has {topic}, {type} and {key}. Webhooks are signed as Standard Webhooks has "
+        "it:\n"
+        "--secret-file holds what once secret webhook prints.\n\n"
         "What once.emit wrote in a committed transaction is published at least once, in the\n"
         "order of each key, with the event id in the message, and then removed. Several\n"
         "relays share the work; one that dies or stops is replaced when its lease is over.\n"

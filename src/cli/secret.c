@@ -1,11 +1,13 @@
 /*
- * once secret rotate: a new secret for fingerprints.
+ * once secret: a new secret for fingerprints (rotate), one for the signatures of webhooks (webhook).
  */
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "broker/signature.h"
 #include "cli/commands.h"
 #include "cli/store.h"
+#include "cli/text.h"
 #include "cli/units.h"
 
 #define KEEP_MS (UINT64_C(48) * 3600 * 1000)
@@ -67,4 +69,30 @@ const once__cli_command_t once__cli_secret_rotate = {
     .options = options,
     .settings_size = sizeof(settings_t),
     .run = run_rotate,
+};
+
+/* ----------------------------------------------------------------------------------------------------------- webhook */
+
+static int run_webhook(const once__cli_call_t *call)
+{
+    char secret[ONCE__SECRET_TEXT_SIZE];
+
+    if (once__secret_new(secret) != 0) {
+        once__cli_say("%s: the system has no random bytes", call->command->name);
+        return ONCE__CLI_STORE;
+    }
+    puts(secret);
+    return ONCE__CLI_OK;
+}
+
+const once__cli_command_t once__cli_secret_webhook = {
+    .name = "secret webhook",
+    .operands = "",
+    .summary = "makes a secret that webhooks are signed with",
+    .details = "Prints whsec_ and the base64 of 32 random bytes, as Standard Webhooks has it. The "
+               "file for\n"
+               "once relay --secret-file must be its owner's alone: (umask 077; once secret "
+               "webhook > FILE).\n",
+    .store = ONCE__CLI_NO_STORE,
+    .run = run_webhook,
 };

@@ -74,6 +74,8 @@ class Relay:
     def __init__(self, url, to, log, *options, lease="2s", poll="200ms", wait=True):
         self.log = str(log)
         self.port = free_port()
+        if to.startswith("http") and not {"--secret-file", "--unsigned"} & set(options):
+            options = (*options, "--unsigned")
         command = [ONCE, "relay", "--lease", lease, "--poll", poll, "--metrics", str(self.port), *options]
         with open(self.log, "wb") as out:
             self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *command], stdin=subprocess.DEVNULL,

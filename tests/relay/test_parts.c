@@ -189,36 +189,138 @@ static void write_secret(char *path, const char *text, mode_t mode)
     close(fd);
 }
 
-static void signatures(void **state)
+/* 24 and 64 bytes, and one byte less and more. */
+#define SECRET_24 "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+#define SECRET_64                                                                                  \
+    "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+"   \
+    "Pw=="
+#define SECRET_23 "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaQ="
+#define SECRET_65                                                                                  \
+    "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+"   \
+    "P0A="
+
+static void secrets_of_webhooks(void **state)
 {
     static const struct {
         const char *text;
         mode_t mode;
-        int good;
-    } cases[] = {{"sixteen bytes ok\n", 0600, 1},
-                 {"sixteen bytes ok\r\n\nanother of sixteen", 0400, 1},
-                 {"sixteen bytes ok\n", 0640, 0},
-                 {"too short\n", 0600, 0},
-                 {"", 0600, 0},
-                 {"1234567890123456\n1234567890123456\n1234567890123456\n1234567890123456\n"
-                  "1234567890123456\n",
-                  0600, 0}};
-    char error[300], header[512];
+        const char *wrong; /* NULL: nothing */
+    } cases[] = {
+        {SECRET_24 "\n", 0600, NULL},
+        {SECRET_64 "\r\n\n" SECRET_24, 0400, NULL},
+        {SECRET_24 "\n", 0640, "chmod 600"},
+        {SECRET_23 "\n", 0600, "line 1"},
+        {SECRET_24 "\n" SECRET_65 "\n", 0600, "line 2"},
+        {"a secret of some length, as it was before\n", 0600, "once secret webhook"},
+        {"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", 0600, "line 1"},
+        {"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLa-w\n", 0600, "line 1"},
+        {"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw=\n", 0600, "line 1"},
+        {"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwA===\n", 0600, "line 1"},
+        {"whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGB==\n", 0600, "line 1"}, /* bits beyond the end */
+        {"whsec_\n", 0600, "line 1"},
+        {"", 0600, "holds no secret"},
+        {SECRET_24 "\n" SECRET_24 "\n" SECRET_24 "\n" SECRET_24 "\n" SECRET_24 "\n", 0600,
+         "more than 4"},
+    };
+    char error[300];
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char path[] = "/tmp/once-secret-XXXXXX";
         once__signer_t *signer;
         write_secret(path, cases[i].text, cases[i].mode);
+        error[0] = '\0';
         signer = once__signer_open(path, error, sizeof(error));
-        assert_int_equal(signer != NULL, cases[i].good);
-        if (signer != NULL) {
-            assert_int_equal(once__sign(signer, slice("body"), header, sizeof(header)), 0);
-            assert_int_equal(strncmp(header, "t=", 2), 0);
-            assert_int_equal(once__sign(signer, slice("body"), header, 20), -1);
+        if (cases[i].wrong == NULL) {
+            assert_non_null(signer);
+        } else {
+            assert_null(signer);
+            assert_non_null(strstr(error, cases[i].wrong));
+            assert_null(strstr(error, "MfKQ9r8G"));
         }
         once__signer_free(signer);
         unlink(path);
     }
+}
+
+/* The example of the specification, and its order of signatures for two secrets. */
+static void signatures(void **state)
+{
+    const once_slice_t id = slice("msg_p5jXN8AQM9LWM0D4loKWxJek"),
+                       body = slice("{\"test\": 2432232314}");
+    static const char first[] = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    char path[] = "/tmp/once-secret-XXXXXX", out[ONCE__SIGNATURE_SIZE], error[300];
+    char secrets[4][ONCE__SECRET_TEXT_SIZE], text[4 * ONCE__SECRET_TEXT_SIZE];
+    once__signer_t *signer;
+    size_t count = 1;
+
+    write_secret(path, SECRET_24 "\n" SECRET_64, 0600);
+    signer = once__signer_open(path, error, sizeof(error));
+    assert_non_null(signer);
+    assert_int_equal(once__sign(signer, id, 1614265330, body, out), 0);
+    assert_int_equal(strncmp(out, first, strlen(first)), 0);
+    assert_int_equal(strncmp(out + strlen(first), " v1,", 4), 0);
+    assert_int_equal(strlen(out), 2 * strlen(first) + 1);
+    once__signer_free(signer);
+    unlink(path);
+
+    for (size_t i = 0; i < 4; i++) { /* those that are made can be read */
+        assert_int_equal(once__secret_new(secrets[i]), 0);
+    }
+    assert_string_not_equal(secrets[0], secrets[1]);
+    snprintf(text, sizeof(text), "%s\n%s\n%s\n%s", secrets[0], secrets[1], secrets[2], secrets[3]);
+    strcpy(path, "/tmp/once-secret-XXXXXX");
+    write_secret(path, text, 0600);
+    signer = once__signer_open(path, error, sizeof(error));
+    assert_non_null(signer);
+    assert_int_equal(once__sign(signer, id, INT64_MAX, (once_slice_t){NULL, 0}, out), 0);
+    for (const char *at = out; (at = strchr(at, ' ')) != NULL; at++) {
+        count++;
+    }
+    assert_int_equal(count, 4);
+    once__signer_free(signer);
+    unlink(path);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- headers */
+
+typedef struct seen {
+    char names[512];
+} seen_t;
+
+static void see(void *data, once_slice_t name, once_slice_t value)
+{
+    seen_t *seen = data;
+    size_t len = strlen(seen->names);
+
+    snprintf(seen->names + len, sizeof(seen->names) - len, "%.*s=%.*s ", (int)name.len,
+             (const char *)name.data, (int)value.len, (const char *)value.data);
+}
+
+static void a_message_has_one_identity(void **state)
+{
+    static const char *const names[] = {"ce_id",          "CE-Type",        "cloudEvents:id",
+                                        "cloudEvents_id", "Once-Id",        "webhook-id",
+                                        "Webhook_Id",     "message-id",     "Message_ID",
+                                        "ce_*x",          "idempotency-key"};
+    static const char *const free_ones[] = {"ce", "cex", "trace", "message-id2", "x-ce-id"};
+    once__pair_t headers[16];
+    once__message_t message = {.id = slice("1"), .type = slice("t"), .headers = headers};
+    seen_t seen = {""};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        headers[message.header_count++] = (once__pair_t){slice(names[i]), slice("forged")};
+    }
+    for (size_t i = 0; i < sizeof(free_ones) / sizeof(free_ones[0]); i++) {
+        headers[message.header_count++] = (once__pair_t){slice(free_ones[i]), slice("v")};
+    }
+    once__message_headers(&message, "ce_", see, &seen);
+    assert_string_equal(seen.names, "ce_specversion=1.0 ce_id=1 ce_type=t ce=v cex=v trace=v "
+                                    "message-id2=v x-ce-id=v ");
+    message.id = (once_slice_t){NULL, 0}; /* a dead letter, or one that is replayed: as it is */
+    message.header_count = 1;
+    seen.names[0] = '\0';
+    once__message_headers(&message, "ce_", see, &seen);
+    assert_string_equal(seen.names, "ce_id=forged ");
 }
 
 /* ------------------------------------------------------------------------------------------------ snapshots, arrays */
@@ -326,7 +428,9 @@ int main(void)
         cmocka_unit_test(addresses),
         cmocka_unit_test(templates),
         cmocka_unit_test(a_password_for_kafka_goes_encrypted),
+        cmocka_unit_test(secrets_of_webhooks),
         cmocka_unit_test(signatures),
+        cmocka_unit_test(a_message_has_one_identity),
         cmocka_unit_test(snapshots),
         cmocka_unit_test(arrays),
         cmocka_unit_test(chains_and_whose_turn_it_is),
