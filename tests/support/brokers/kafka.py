@@ -73,7 +73,7 @@ def fetch(folder):
     pom = os.path.join(folder, "pom.xml")
     shutil.copy(os.path.join(HERE, "kafka-pom.xml"), pom)
     for attempt in (1, 2, 3):
-        run = subprocess.run(["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory=" + folder],
+        run = subprocess.run(["mvn", "-q", "-B", "-C", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory=" + folder],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True)
         if run.returncode == 0 and glob.glob(os.path.join(folder, "kafka_*.jar")):
             open(os.path.join(folder, "complete"), "w").close()
