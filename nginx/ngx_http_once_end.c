@@ -23,6 +23,11 @@ ngx_http_once_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
                                 (int) hold->header_status, hold->said);
     }
 
+    if (hold->acted) {
+        return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
+                                (int) r->headers_out.status, hold->said);
+    }
+
     /* from here on the response is nginx's own */
 
     if (r->upstream) {

@@ -234,6 +234,19 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 /* ---------------------------------------------------------------- the phase */
 
 /*
+ * A handler that may have acted by itself leads on (ngx.exec, for example): it
+ * knows what it does. An error page is not its wish.
+ */
+
+static ngx_uint_t
+ngx_http_once_led_by_handler(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    return hold->acted && !hold->forwarded && !r->error_page
+           && !hold->recursive;
+}
+
+
+/*
  * What an upstream got once goes to no other, unless the first one answered and
  * sent us there.
  */
@@ -255,7 +268,8 @@ ngx_http_once_may_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     if (r->post_action || r->method == NGX_HTTP_GET
         || r->method == NGX_HTTP_HEAD
-        || (r->upstream && r->upstream->headers_in.x_accel_redirect))
+        || (r->upstream && r->upstream->headers_in.x_accel_redirect)
+        || ngx_http_once_led_by_handler(r, ctx->hold))
     {
         return 1;
     }
@@ -280,6 +294,10 @@ ngx_http_once_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     }
 
     ngx_http_once_note_upstream(r, ctx->hold);
+
+    if (ctx->hold->starting) {
+        ngx_http_once_handler_acts(r, ctx->hold);
+    }
 
     if (r->content_handler && !ngx_http_once_may_forward(r, ctx)) {
         return NGX_HTTP_BAD_GATEWAY;

@@ -139,6 +139,7 @@ ngx_http_once_note_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
+    ngx_http_once_note_handler(r, ctx->hold);
     ngx_http_once_strip_own(r, ctx->conf);
     ngx_http_once_note_header(r, ctx);
 

@@ -72,7 +72,10 @@ struct ngx_http_once_hold_s {
     ngx_output_chain_filter_pt   output_filter;
     void                        *output_ctx;
 
-    unsigned                     sent:1;           /* bytes of the request may have reached an upstream */
+    unsigned                     sent:1;           /* bytes of the request may have reached an upstream, or a handler acted */
+    unsigned                     starting:1;       /* the location's handler runs, and has made no upstream yet */
+    unsigned                     acted:1;          /* ... and made none: it is the application */
+    unsigned                     recursive:1;      /* recursive_error_pages, where that handler is */
     unsigned                     forwarded:1;      /* ... and its first byte was not too late */
     unsigned                     late:1;           /* it would have been: nothing was sent */
     unsigned                     broken:1;         /* the response ended early */
@@ -176,6 +179,14 @@ ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
 
 /* Notes what an upstream got and said, before the next one takes its place. */
 void ngx_http_once_note_upstream(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
+
+/* The location's handler runs and has made no upstream: it may do anything itself. */
+void ngx_http_once_handler_acts(ngx_http_request_t *r,
+    ngx_http_once_hold_t *hold);
+
+/* A header has come; it may be that of such a handler. */
+void ngx_http_once_note_handler(ngx_http_request_t *r,
     ngx_http_once_hold_t *hold);
 
 /*

@@ -52,12 +52,13 @@ ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
 
 
 static void
-ngx_http_once_note_headers(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_note_headers(ngx_http_request_t *r, ngx_list_t *headers,
+    ngx_http_once_hold_t *hold)
 {
     ngx_table_elt_t       *h;
     ngx_http_once_walk_t   walk;
 
-    walk.part = &r->upstream->headers_in.headers.part;
+    walk.part = &headers->part;
     walk.i = 0;
 
     while ((h = ngx_http_once_next(&walk)) != NULL) {
@@ -69,6 +70,16 @@ ngx_http_once_note_headers(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
             ngx_http_once_note_retain(r, &h->value, hold);
         }
     }
+}
+
+
+void
+ngx_http_once_handler_acts(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    r->aio = 0;
+    hold->starting = 0;
+    hold->acted = 1;
+    hold->sent = 1;
 }
 
 
@@ -97,7 +108,20 @@ ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 
     hold->header_status = u->headers_in.status_n;
 
-    ngx_http_once_note_headers(r, hold);
+    ngx_http_once_note_headers(r, &u->headers_in.headers, hold);
+}
+
+
+void
+ngx_http_once_note_handler(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    if (hold->starting) {
+        ngx_http_once_handler_acts(r, hold);
+    }
+
+    if (hold->acted && hold->header_status == 0) {
+        ngx_http_once_note_headers(r, &r->headers_out.headers, hold);
+    }
 }
 
 
@@ -225,32 +249,54 @@ ngx_http_once_check_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
  * has been read. Over a connection that was kept alive that may send, fail and
  * go to the next server before the handler returns. r->aio makes the start wait
  * until the upstream has been looked at.
+ *
+ * A handler that makes none is the application itself, a script for example:
+ * what it did, and whom it asked, nobody sees. It counts as sent from its first
+ * step on, and its response is judged as a backend's is. r->aio would make the
+ * copy filter wait as well, for ever: the header that such a handler sends, and
+ * the location that it leads to, take it back.
  */
 
 static ngx_int_t
 ngx_http_once_content_handler(ngx_http_request_t *r)
 {
-    ngx_int_t             rc;
-    ngx_http_once_ctx_t  *ctx;
-    ngx_http_upstream_t  *before;
+    ngx_int_t                  rc;
+    ngx_http_once_ctx_t       *ctx;
+    ngx_http_upstream_t       *before;
+    ngx_http_once_hold_t      *hold;
+    ngx_http_core_loc_conf_t  *clcf;
 
     ctx = ngx_http_once_get_ctx(r);
+    hold = ctx->hold;
     before = r->upstream;
 
     /* nginx clones requests, to update its cache: the copy gets this handler */
-    r->content_handler = ctx->hold->content_handler;
+    r->content_handler = hold->content_handler;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     r->aio = 1;
+    hold->starting = 1;
+    hold->recursive = clcf->recursive_error_pages;
     rc = r->content_handler(r);
-    r->aio = 0;
 
-    if (rc != NGX_DONE || r->upstream == NULL || r->upstream == before
-        || r->upstream->conf == NULL || r->upstream->cleanup)
-    {
+    if (!hold->starting) {
         return rc;
     }
 
-    rc = ngx_http_once_check_upstream(r, ctx->hold);
+    if (r->upstream == before) {
+        ngx_http_once_handler_acts(r, hold);
+        return rc;
+    }
+
+    r->aio = 0;
+    hold->starting = 0;
+
+    if (rc != NGX_DONE || r->upstream->conf == NULL || r->upstream->cleanup) {
+        return rc;
+    }
+
+    rc = ngx_http_once_check_upstream(r, hold);
 
     if (rc != NGX_OK) {
         r->main->count--;    /* taken for the start */

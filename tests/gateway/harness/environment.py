@@ -15,6 +15,7 @@ MODULE = os.path.abspath(os.environ.get("ONCE_MODULE", os.path.join(BUILD, "ngx_
 ONCE = os.path.join(BUILD, "once")
 SANITIZED = os.path.join(BUILD, "nginx-sanitized")  # the packaged nginx with the runtimes that a sanitized module needs
 NGINX = os.environ.get("ONCE_NGINX", SANITIZED if os.path.exists(SANITIZED) else "/usr/sbin/nginx")
+MODULES = "/usr/lib/nginx/modules"  # of nginx's other packages
 LEVEL = os.environ.get("GATEWAY_LOG", "info")
 CI = os.environ.get("CI") == "true"
 ROOT = os.geteuid() == 0

@@ -10,6 +10,7 @@ from .store import Store
 from .upstream import Upstream
 
 HEAD = """\
+{before}
 load_module {module};
 {user}
 worker_processes {workers};
@@ -52,6 +53,11 @@ GUARD = "once on; once_scope $http_x_scope optional; proxy_pass http://backend;"
 next_port = [10000]
 
 
+def load(*names):
+    """load_module lines of packaged modules: in `main` they follow the one of the gateway, in `before` they precede it."""
+    return " ".join(f"load_module {environment.MODULES}/{name}.so;" for name in names)
+
+
 def take_port():
     """On an address of our own nobody else takes ports: counting is enough."""
     next_port[0] += 1
@@ -67,7 +73,7 @@ def make_certificate(directory):
 
 
 class Gateway:
-    def __init__(self, directory, rules="", locations=None, http="", server="", main="", workers=1, store=None, tls=None,
+    def __init__(self, directory, rules="", locations=None, http="", server="", main="", before="", workers=1, store=None, tls=None,
                  upstream=None, guard=GUARD, disk=False):
         """`rules` go into the location / that is guarded; `locations` replaces it as text. @directory@, @upstream@, @address@
         and @port@ in any part become what they are here."""
@@ -77,8 +83,8 @@ class Gateway:
         self.upstream = upstream or Upstream()
         self.store = Store(store or f"local:{self.directory}/store?segment=1m")
         self.tls = tls
-        self.parts = {"rules": rules, "locations": locations, "http": http, "server": server, "main": main, "workers": workers,
-                      "guard": guard}
+        self.parts = {"rules": rules, "locations": locations, "http": http, "server": server, "main": main, "before": before,
+                      "workers": workers, "guard": guard}
         self.disk = Disk(self.directory) if disk else None
         self.nginx = Nginx(self.directory, self.configuration(), workers, self.disk.variables if disk else None)
         self.clients = []
@@ -92,7 +98,7 @@ class Gateway:
         if self.tls:
             tls = TLS.format(address=self.host, port_tls=self.port_tls, certificate=self.tls[0], key=self.tls[1])
         text = HEAD.format(module=environment.MODULE, user="user root;" if environment.ROOT else "", workers=parts["workers"],
-                           directory=self.directory, level=environment.LEVEL, main=parts["main"], store=self.store.url,
+                           directory=self.directory, level=environment.LEVEL, main=parts["main"], before=parts["before"], store=self.store.url,
                            upstream=self.upstream.name, http=parts["http"], server=parts["server"], locations=locations,
                            address=self.host, port=self.port, port2=self.port2, tls=tls)
         for name, value in (("directory", self.directory), ("upstream", self.upstream.name), ("address", self.host),
