@@ -20,7 +20,7 @@
  *   ngx_http_once_collect.c    the headers that are kept
  *   ngx_http_once_reply.c      the store has it, or not: what the client gets
  *   ngx_http_once_replay.c     a stored response as an answer
- *   ngx_http_once_problem.c    errors as application/problem+json
+ *   ngx_http_once_problem.c    errors as application/problem+json; ngx_http_once_explain.c: the page that explains them
  *   ngx_http_once_wait.c       duplicates that wait for the first
  *   ngx_http_once_probe.c      asking the backend what became of a key; .._probe_http.c, .._fetch.c, .._fetch_parse.c: over HTTP
  *   ngx_http_once_variables.c  $once_*; ngx_http_once_json.c: $once_json_NAME
@@ -66,6 +66,7 @@ typedef struct {
 
 typedef struct {
     ngx_uint_t                   guarded;     /* some location of the server is: Once-* of others pass nowhere in it */
+    ngx_str_t                    problems;    /* the path of once_problems; "": none */
 } ngx_http_once_srv_conf_t;
 
 
@@ -110,7 +111,7 @@ typedef struct {
 
     ngx_str_t                    replay_header;    /* "Idempotent-Replayed"; "": off */
     ngx_array_t                 *replay_headers;   /* of ngx_str_t, lower case: replayed although by default not */
-    ngx_str_t                    docs;             /* "": none */
+    ngx_str_t                    docs;             /* "": none; NULL: the server's once_problems */
 
     ngx_http_once_probe_conf_t  *probe;            /* NULL: none */
 
@@ -226,8 +227,25 @@ typedef enum {
     NGX_HTTP_ONCE_P_MISMATCH,          /* 422 */
     NGX_HTTP_ONCE_P_UPSTREAM,          /* 502: the upstream's response ended early; outcome in doubt */
     NGX_HTTP_ONCE_P_STORE,             /* 503, retryable */
-    NGX_HTTP_ONCE_P_TOO_MANY_WAITERS   /* 429, retryable */
+    NGX_HTTP_ONCE_P_TOO_MANY_WAITERS,  /* 429, retryable */
+    NGX_HTTP_ONCE_P_IN_DOUBT,          /* 409, retryable: nobody is at work */
+    NGX_HTTP_ONCE_P_LOST,              /* 502, 504: the upstream got it and said nothing */
+    NGX_HTTP_ONCE_P_NOT_SENT,          /* 502, 504: no upstream got a byte of it */
+    NGX_HTTP_ONCE_P_AUTHORIZE,         /* 503: once_authorize got no answer */
+    NGX_HTTP_ONCE_PROBLEMS
 } ngx_http_once_problem_e;
+
+typedef struct {
+    ngx_uint_t                   status;
+    ngx_uint_t                   retryable;
+    ngx_str_t                    name;             /* its type: urn:once:problem:NAME; and its place in the page of all */
+    ngx_str_t                    kind;             /* the type of the member "error" */
+    ngx_str_t                    title;
+    ngx_str_t                    detail;           /* where the caller has nothing more exact to say */
+} ngx_http_once_problem_t;
+
+const ngx_http_once_problem_t *ngx_http_once_problem_of(
+    ngx_http_once_problem_e code);
 
 /*
  * Sends the problem as the response of r. `detail` (may be empty) never contains a credential, a scope or a body.
@@ -236,6 +254,19 @@ typedef enum {
 ngx_int_t ngx_http_once_send_problem(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e problem,
     ngx_str_t *detail, time_t retry_after);
+
+/* The same with another status: that of the page which it takes the place of. */
+ngx_int_t ngx_http_once_send_problem_as(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e problem,
+    ngx_uint_t status, ngx_str_t *detail, time_t retry_after);
+
+/* The status of a response that is made here, with the words that nginx has none for. */
+void ngx_http_once_set_status(ngx_http_request_t *r, ngx_uint_t status);
+
+/* once_problems: a page that explains them. */
+char *ngx_http_once_problems_page(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+ngx_int_t ngx_http_once_problems_handler(ngx_http_request_t *r);
 
 
 /* ------------------------------------------------------------------- probe */

@@ -160,9 +160,13 @@ ngx_http_once_was_busy(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
     time_t                   retry_after;
+    const once_record_t     *record;
     ngx_http_once_problem_e  problem;
 
-    problem = NGX_HTTP_ONCE_P_IN_FLIGHT;
+    record = once_answer_record(answer);
+
+    problem = record && once_record_state(record) == ONCE_STATE_UNKNOWN
+              ? NGX_HTTP_ONCE_P_IN_DOUBT : NGX_HTTP_ONCE_P_IN_FLIGHT;
 
     switch (ngx_http_once_wait(ctx, answer)) {
 

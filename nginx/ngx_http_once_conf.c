@@ -142,7 +142,6 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_str_value(conf->replay_header, prev->replay_header,
                              "Idempotent-Replayed");
     ngx_conf_merge_ptr_value(conf->replay_headers, prev->replay_headers, NULL);
-    ngx_conf_merge_str_value(conf->docs, prev->docs, "");
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
 }
 
@@ -228,6 +227,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_once_inherit_text(&conf->recover, &prev->recover);
     ngx_http_once_inherit_text(&conf->record, &prev->record);
     ngx_http_once_inherit_text(&conf->release, &prev->release);
+    ngx_http_once_inherit_text(&conf->docs, &prev->docs);
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
@@ -238,7 +238,8 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
      */
 
     if (!conf->on || clcf->name.data == NULL
-        || clcf->handler == ngx_http_once_status_handler)
+        || clcf->handler == ngx_http_once_status_handler
+        || clcf->handler == ngx_http_once_problems_handler)
     {
         return NGX_CONF_OK;
     }

@@ -196,6 +196,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       ngx_http_once_slot(docs),
       &ngx_http_once_docs },
 
+    { ngx_string("once_problems"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_once_problems_page,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_probe"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE123,
       ngx_http_once_set_probe,

@@ -14,7 +14,7 @@ ngx_http_once_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     hold = ctx->hold;
 
-    if (hold->broken) {
+    if (hold->broken || hold->lost) {
         return ONCE_JUDGE_DOUBT;
     }
 

@@ -299,7 +299,16 @@ ngx_http_once_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         ngx_http_once_handler_acts(r, ctx->hold);
     }
 
+    if (ctx->hold->forwarded && ctx->hold->header_status == 0) {
+        /* whatever an error page's own backend says, it says of the page */
+        ctx->hold->lost = 1;
+    }
+
+    ctx->hold->loc_conf = r->loc_conf;
+    ctx->hold->led = (r->err_status != 0);
+
     if (r->content_handler && !ngx_http_once_may_forward(r, ctx)) {
+        ctx->hold->led = 0;
         return NGX_HTTP_BAD_GATEWAY;
     }
 

@@ -105,6 +105,21 @@ ngx_http_once_upgraded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
+/*
+ * A page of nginx's own is for people with a browser, and who called here is a
+ * program: it gets a problem instead, unless the operator has pages for it.
+ */
+
+static ngx_uint_t
+ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    return !hold->live && !hold->led && r->loc_conf == hold->loc_conf
+           && r->err_status == r->headers_out.status
+           && r->err_status >= NGX_HTTP_INTERNAL_SERVER_ERROR
+           && (r->upstream || r->err_status == NGX_HTTP_BAD_GATEWAY);
+}
+
+
 static void
 ngx_http_once_note_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
@@ -123,6 +138,7 @@ ngx_http_once_note_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ngx_http_once_note_upstream(r, hold);
 
     hold->live = u && u->cleanup && !u->header_sent;
+    hold->page = ngx_http_once_is_page(r, hold);
 
     if (u == NULL && r->headers_out.status < NGX_HTTP_SPECIAL_RESPONSE) {
         hold->sent = 1;    /* nginx itself did something */

@@ -6,70 +6,101 @@
 #include "ngx_http_once.h"
 
 
-typedef struct {
-    ngx_uint_t   status;
-    ngx_uint_t   retryable;
-    ngx_str_t    type;
-    ngx_str_t    title;
-    ngx_str_t    detail;     /* where the caller has nothing more exact to say */
-} ngx_http_once_problem_t;
-
-
-/* In the order of ngx_http_once_problem_e. */
+/*
+ * In the order of ngx_http_once_problem_e. `kind` is what Stripe's clients, and
+ * those made after them, look for in the member "error": without that member
+ * some of them take any answer for success.
+ */
 
 static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
 
-    { NGX_HTTP_BAD_REQUEST, 0,
-      ngx_string("urn:once:problem:key-missing"),
+    { NGX_HTTP_BAD_REQUEST, 0, ngx_string("key-missing"),
+      ngx_string("invalid_request_error"),
       ngx_string("Idempotency key is missing"),
       ngx_string("This operation needs an idempotency key. Send a new, unique "
                  "key with each new operation, and the same key with each "
                  "repetition of it.") },
 
-    { NGX_HTTP_BAD_REQUEST, 0,
-      ngx_string("urn:once:problem:key-invalid"),
+    { NGX_HTTP_BAD_REQUEST, 0, ngx_string("key-invalid"),
+      ngx_string("invalid_request_error"),
       ngx_string("Idempotency key is invalid"),
       ngx_string("A key is 1 to 255 visible ASCII characters, sent once.") },
 
-    { NGX_HTTP_BAD_REQUEST, 0,
-      ngx_string("urn:once:problem:scope-missing"),
+    { NGX_HTTP_BAD_REQUEST, 0, ngx_string("scope-missing"),
+      ngx_string("invalid_request_error"),
       ngx_string("Caller is not known"),
       ngx_string("Idempotency keys belong to a caller, and this request does "
                  "not say whose it is.") },
 
-    { NGX_HTTP_CONFLICT, 1,
-      ngx_string("urn:once:problem:in-flight"),
+    { NGX_HTTP_CONFLICT, 1, ngx_string("in-flight"),
+      ngx_string("idempotency_error"),
       ngx_string("A request with this idempotency key is in progress"),
       ngx_string("Send the same request again later to get its response.") },
 
-    { NGX_HTTP_CONFLICT, 0,
-      ngx_string("urn:once:problem:outcome-unknown"),
+    { NGX_HTTP_CONFLICT, 0, ngx_string("outcome-unknown"),
+      ngx_string("idempotency_error"),
       ngx_string("The outcome of this operation is not known"),
       ngx_string("An earlier request with this key may have taken effect. It "
                  "is not repeated until its outcome has been settled.") },
 
-    { 422, 0,
-      ngx_string("urn:once:problem:key-reused"),
+    { 422, 0, ngx_string("key-reused"),
+      ngx_string("idempotency_error"),
       ngx_string("Idempotency key was used for another request"),
       ngx_string("The first request with this key was different. Send a new "
                  "key with a new operation.") },
 
-    { NGX_HTTP_BAD_GATEWAY, 1,
-      ngx_string("urn:once:problem:response-incomplete"),
+    { NGX_HTTP_BAD_GATEWAY, 1, ngx_string("response-incomplete"),
+      ngx_string("api_error"),
       ngx_string("The response was cut off"),
       ngx_string("The operation may have taken effect. Send the same request "
                  "with the same key again to learn its outcome.") },
 
-    { NGX_HTTP_SERVICE_UNAVAILABLE, 1,
-      ngx_string("urn:once:problem:store-unavailable"),
+    { NGX_HTTP_SERVICE_UNAVAILABLE, 1, ngx_string("store-unavailable"),
+      ngx_string("api_error"),
       ngx_string("Idempotency records are not available"),
       ngx_string("Send the same request with the same key again later.") },
 
-    { NGX_HTTP_TOO_MANY_REQUESTS, 1,
-      ngx_string("urn:once:problem:too-many-waiters"),
+    { NGX_HTTP_TOO_MANY_REQUESTS, 1, ngx_string("too-many-waiters"),
+      ngx_string("rate_limit_error"),
       ngx_string("Too many requests wait for the same operation"),
-      ngx_string("Send the same request with the same key again later.") }
+      ngx_string("Send the same request with the same key again later.") },
+
+    { NGX_HTTP_CONFLICT, 1, ngx_string("in-doubt"),
+      ngx_string("idempotency_error"),
+      ngx_string("The outcome of an earlier attempt is not known"),
+      ngx_string("No request with this key is in progress. The response of an "
+                 "earlier one was lost, and it may have taken effect. Send "
+                 "the same request with the same key again after Retry-After: "
+                 "it gets the outcome if that has become known, and otherwise "
+                 "runs the operation again.") },
+
+    { NGX_HTTP_BAD_GATEWAY, 1, ngx_string("response-lost"),
+      ngx_string("api_error"),
+      ngx_string("The response was lost"),
+      ngx_string("The operation may have taken effect. Send the same request "
+                 "with the same key again to learn its outcome.") },
+
+    { NGX_HTTP_BAD_GATEWAY, 1, ngx_string("backend-unavailable"),
+      ngx_string("api_error"),
+      ngx_string("The backend could not be reached"),
+      ngx_string("This request did not reach the backend and had no effect. "
+                 "Send it again with the same key.") },
+
+    { NGX_HTTP_SERVICE_UNAVAILABLE, 1,
+      ngx_string("authorization-unavailable"),
+      ngx_string("api_error"),
+      ngx_string("The caller could not be authorized"),
+      ngx_string("There is an answer for this key, and whether the caller may "
+                 "have it could not be found out. Send the same request with "
+                 "the same key again later.") }
 };
+
+
+const ngx_http_once_problem_t *
+ngx_http_once_problem_of(ngx_http_once_problem_e code)
+{
+    return &ngx_http_once_problems[code];
+}
 
 
 static ngx_int_t
@@ -94,9 +125,51 @@ ngx_http_once_add_header(ngx_http_request_t *r, const char *name,
 }
 
 
+/* To the page that explains it: the place of this problem in it, unless the page was named with a place of its own. */
+
+static ngx_int_t
+ngx_http_once_problem_link(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, const ngx_http_once_problem_t *problem)
+{
+    u_char                    *p;
+    ngx_str_t                  value, docs;
+    ngx_http_once_srv_conf_t  *oscf;
+
+    docs = conf->docs;
+
+    if (docs.data == NULL) {
+        oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
+        docs = oscf->problems;
+    }
+
+    if (docs.len == 0) {
+        return NGX_OK;
+    }
+
+    value.len = sizeof("<#>; rel=\"describedby\"; type=\"text/html\"")
+                + docs.len + problem->name.len;
+    value.data = ngx_pnalloc(r->pool, value.len);
+    if (value.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_sprintf(value.data, "<%V", &docs);
+
+    if (ngx_strlchr(docs.data, docs.data + docs.len, '#') == NULL) {
+        p = ngx_sprintf(p, "#%V", &problem->name);
+    }
+
+    p = ngx_sprintf(p, ">; rel=\"describedby\"; type=\"text/html\"");
+    value.len = p - value.data;
+
+    return ngx_http_once_add_header(r, "Link", &value);
+}
+
+
 static ngx_int_t
 ngx_http_once_problem_headers(ngx_http_request_t *r,
-    ngx_http_once_loc_conf_t *conf, time_t retry_after)
+    ngx_http_once_loc_conf_t *conf, const ngx_http_once_problem_t *problem,
+    time_t retry_after)
 {
     u_char     *p;
     ngx_str_t   value;
@@ -125,27 +198,14 @@ ngx_http_once_problem_headers(ngx_http_request_t *r,
         }
     }
 
-    if (conf->docs.len) {
-        value.len = sizeof("<>; rel=\"describedby\"; type=\"text/html\"") - 1
-                    + conf->docs.len;
-        value.data = ngx_pnalloc(r->pool, value.len);
-        if (value.data == NULL) {
-            return NGX_ERROR;
-        }
-
-        ngx_sprintf(value.data, "<%V>; rel=\"describedby\"; "
-                    "type=\"text/html\"", &conf->docs);
-
-        return ngx_http_once_add_header(r, "Link", &value);
-    }
-
-    return NGX_OK;
+    return ngx_http_once_problem_link(r, conf, problem);
 }
 
 
 static ngx_buf_t *
 ngx_http_once_problem_body(ngx_http_request_t *r,
-    const ngx_http_once_problem_t *problem, const ngx_str_t *detail)
+    const ngx_http_once_problem_t *problem, ngx_uint_t status,
+    const ngx_str_t *detail)
 {
     u_char     *p;
     size_t      escape, len;
@@ -153,21 +213,28 @@ ngx_http_once_problem_body(ngx_http_request_t *r,
 
     escape = (size_t) ngx_escape_json(NULL, detail->data, detail->len);
 
-    len = sizeof("{\"type\":\"\",\"title\":\"\",\"status\":000,"
-                 "\"detail\":\"\",\"retryable\":false}" CRLF)
-          + problem->type.len + problem->title.len + detail->len + escape;
+    len = sizeof("{\"type\":\"urn:once:problem:\",\"title\":\"\","
+                 "\"status\":000,\"detail\":\"\",\"retryable\":false,"
+                 "\"error\":{\"type\":\"\",\"code\":\"\","
+                 "\"message\":\"\"}}" CRLF)
+          + 2 * problem->name.len + problem->title.len + problem->kind.len
+          + 2 * (detail->len + escape);
 
     b = ngx_create_temp_buf(r->pool, len);
     if (b == NULL) {
         return NULL;
     }
 
-    p = ngx_sprintf(b->last, "{\"type\":\"%V\",\"title\":\"%V\",\"status\":%ui,"
-                    "\"detail\":\"", &problem->type, &problem->title,
-                    problem->status);
+    p = ngx_sprintf(b->last, "{\"type\":\"urn:once:problem:%V\","
+                    "\"title\":\"%V\",\"status\":%ui,\"detail\":\"",
+                    &problem->name, &problem->title, status);
     p = (u_char *) ngx_escape_json(p, detail->data, detail->len);
-    b->last = ngx_sprintf(p, "\",\"retryable\":%s}" CRLF,
-                          problem->retryable ? "true" : "false");
+    p = ngx_sprintf(p, "\",\"retryable\":%s,\"error\":{\"type\":\"%V\","
+                    "\"code\":\"%V\",\"message\":\"",
+                    problem->retryable ? "true" : "false", &problem->kind,
+                    &problem->name);
+    p = (u_char *) ngx_escape_json(p, detail->data, detail->len);
+    b->last = ngx_sprintf(p, "\"}}" CRLF);
 
     b->last_buf = (r == r->main) ? 1 : 0;
     b->last_in_chain = 1;
@@ -212,6 +279,17 @@ ngx_http_once_send_problem(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e code,
     ngx_str_t *detail, time_t retry_after)
 {
+    return ngx_http_once_send_problem_as(r, conf, code,
+                                         ngx_http_once_problems[code].status,
+                                         detail, retry_after);
+}
+
+
+ngx_int_t
+ngx_http_once_send_problem_as(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e code,
+    ngx_uint_t status, ngx_str_t *detail, time_t retry_after)
+{
     ngx_int_t                       rc;
     ngx_buf_t                      *b;
     ngx_str_t                       text;
@@ -233,7 +311,7 @@ ngx_http_once_send_problem(ngx_http_request_t *r,
         return rc;
     }
 
-    b = ngx_http_once_problem_body(r, problem, &text);
+    b = ngx_http_once_problem_body(r, problem, status, &text);
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -242,13 +320,15 @@ ngx_http_once_send_problem(ngx_http_request_t *r,
     ngx_http_clean_header(r);
 
     r->err_status = 0;
-    r->headers_out.status = problem->status;
+    ngx_http_once_set_status(r, status);
     r->headers_out.content_length_n = b->last - b->pos;
     ngx_str_set(&r->headers_out.content_type, "application/problem+json");
     r->headers_out.content_type_len = r->headers_out.content_type.len;
     r->headers_out.content_type_lowcase = NULL;
 
-    if (ngx_http_once_problem_headers(r, conf, retry_after) != NGX_OK) {
+    if (ngx_http_once_problem_headers(r, conf, problem, retry_after)
+        != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 

@@ -226,7 +226,7 @@ ngx_http_once_send_stored(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     r->err_status = 0;
     r->allow_ranges = 0;
     r->disable_not_modified = 1;    /* conditions were the first request's */
-    r->headers_out.status = response.status;
+    ngx_http_once_set_status(r, response.status);
 
     if (response.status != NGX_HTTP_NO_CONTENT
         && response.status != NGX_HTTP_NOT_MODIFIED)

@@ -78,6 +78,97 @@ ngx_http_once_send_instead(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+/*
+ * The operation may have been done, and nobody knows: what becomes of the key
+ * is for the policy to say.
+ */
+
+static void
+ngx_http_once_lost_detail(ngx_http_once_loc_conf_t *conf, ngx_str_t *detail)
+{
+    switch (once_policy_recover(conf->policy)) {
+
+    case ONCE_HOLD:
+        ngx_str_set(detail, "The operation may have taken effect, and is not "
+                    "run again until its outcome has been settled. Send the "
+                    "same request with the same key again to learn it, and no "
+                    "new key: that would be a new operation.");
+        break;
+
+    case ONCE_TRANSACTIONAL:
+        ngx_str_set(detail, "The operation may have taken effect. Send the "
+                    "same request with the same key again: it gets the "
+                    "recorded response, or runs the operation if nothing was "
+                    "committed.");
+        break;
+
+    default:
+        ngx_str_set(detail, "The operation may have taken effect. Send the "
+                    "same request with the same key again: it gets the "
+                    "outcome if that has become known, and runs the operation "
+                    "again after Retry-After.");
+    }
+}
+
+
+/* When asking again may tell more; 0: nobody can say. */
+
+static time_t
+ngx_http_once_lost_retry(ngx_http_once_loc_conf_t *conf)
+{
+    if (conf->retry_after) {
+        return conf->retry_after;
+    }
+
+    switch (once_policy_recover(conf->policy)) {
+
+    case ONCE_HOLD:
+        return conf->probe ? 1 : 0;
+
+    case ONCE_TRANSACTIONAL:
+        return 1;
+
+    default:
+        return conf->probe
+               ? 1 : (time_t) ((once_policy_lease_ms(conf->policy) + 999)
+                               / 1000);
+    }
+}
+
+
+/* In place of a response that was cut off, or of a page of nginx's own that says that there is none. */
+
+static void
+ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    time_t                   retry_after;
+    ngx_int_t                rc;
+    ngx_str_t                detail;
+    ngx_uint_t               status;
+    ngx_http_once_problem_e  problem;
+
+    status = ctx->hold->broken ? NGX_HTTP_BAD_GATEWAY : r->headers_out.status;
+
+    if (!ctx->hold->broken && !ctx->hold->sent) {
+        problem = NGX_HTTP_ONCE_P_NOT_SENT;
+        retry_after = ctx->conf->retry_after ? ctx->conf->retry_after : 1;
+        ngx_str_null(&detail);
+
+    } else {
+        problem = ctx->hold->broken ? NGX_HTTP_ONCE_P_UPSTREAM
+                                    : NGX_HTTP_ONCE_P_LOST;
+        retry_after = ngx_http_once_lost_retry(ctx->conf);
+        ngx_http_once_lost_detail(ctx->conf, &detail);
+    }
+
+    ngx_http_once_drop_own(r, ctx);
+
+    rc = ngx_http_once_send_problem_as(r, ctx->conf, problem, status, &detail,
+                                       retry_after);
+    ngx_http_once_finish(r, rc);
+}
+
+
 /* The claim was not ours any more, or the backend had completed it itself: the record is the answer. */
 
 static void
@@ -103,8 +194,14 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return;
     }
 
-    if (state == ONCE_STATE_PENDING) {
-        ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_IN_FLIGHT,
+    if (state == ONCE_STATE_PENDING
+        || (state == ONCE_STATE_UNKNOWN
+            && once_record_recover(record) != ONCE_HOLD))
+    {
+        ngx_http_once_send_instead(r, ctx,
+                                   state == ONCE_STATE_PENDING
+                                   ? NGX_HTTP_ONCE_P_IN_FLIGHT
+                                   : NGX_HTTP_ONCE_P_IN_DOUBT,
                                    ngx_http_once_retry_after(ctx->conf,
                                                              answer));
         return;
@@ -124,7 +221,14 @@ ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     if (ctx->guard->end != NGX_HTTP_ONCE_COMPLETING && !ctx->hold->broken) {
         /* a response that promises nothing */
-        ngx_http_once_send_own(r, ctx);
+
+        if (ctx->hold->page) {
+            ngx_http_once_send_lost(r, ctx);
+
+        } else {
+            ngx_http_once_send_own(r, ctx);
+        }
+
         return;
     }
 
@@ -181,8 +285,10 @@ ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
         return;
     }
 
-    if (ctx->hold->broken) {
-        ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_UPSTREAM, 0);
+    if (ctx->hold->broken
+        || (ctx->hold->page && ctx->guard->end != NGX_HTTP_ONCE_COMPLETING))
+    {
+        ngx_http_once_send_lost(r, ctx);
         return;
     }
 

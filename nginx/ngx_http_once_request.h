@@ -69,6 +69,7 @@ struct ngx_http_once_hold_s {
     ngx_int_t                  (*input_filter)(void *data, ssize_t bytes);
     ngx_event_pipe_input_filter_pt  pipe_filter;
     ngx_http_handler_pt          content_handler;
+    void                       **loc_conf;         /* where it was forwarded last */
     ngx_output_chain_filter_pt   output_filter;
     void                        *output_ctx;
 
@@ -84,6 +85,9 @@ struct ngx_http_once_hold_s {
     unsigned                     stream:1;         /* too large to be held: passes when it is recorded */
     unsigned                     delayed:1;        /* we stopped the writing to the client */
     unsigned                     whole:1;          /* the last byte came */
+    unsigned                     lost:1;           /* an upstream got it and did not answer */
+    unsigned                     led:1;            /* an error page of the operator's led the request to where it is */
+    unsigned                     page:1;           /* the response is one of nginx's own pages, 5xx */
 };
 
 

@@ -272,7 +272,7 @@ def test_problem_links_the_documentation(gateway):
     gw = gateway("once_docs https://example.com/idempotency;")
     response = expect.problem(gw.post(), "key-missing")
     link = response.header("Link")
-    assert link.startswith("<https://example.com/idempotency>") and 'rel="describedby"' in link, link
+    assert link.startswith("<https://example.com/idempotency#key-missing>") and 'rel="describedby"' in link, link
     expect.first(gw.post("k"))
     response = expect.problem(gw.post("k", b"other"), "key-reused")
     assert "describedby" in response.header("Link")

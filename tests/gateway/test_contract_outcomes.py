@@ -71,7 +71,7 @@ def test_doubtful_statuses_under_retry(gateway, status):
     response = expect.unrecorded(gw.post("k"), status)
     assert response.body == b"in between"
     assert gw.store.wait_state("k", "unknown")["policy"] == "retry"
-    expect.problem(gw.post("k"), "in-flight", retry_after=(1, 2))
+    expect.problem(gw.post("k"), "in-doubt", retry_after=(1, 2))
     assert gw.upstream.count("k") == 1
     gw.store.wait_lease_over("k")
     original = expect.first(gw.post("k"))

@@ -126,6 +126,28 @@ def test_backend_that_fails(sdk, gateway, backend, seed):
     assert len(payments.faults) >= 4, payments.faults
 
 
+def test_problems_are_errors(sdk, gateway):
+    """The SDK looks at no status, only for a member "error": without it, 422 and 409 were payments without an id."""
+    payments = Payments(1)
+    payments.choose = lambda: "none"
+    gw = gateway("once_recover hold;")
+    gw.upstream.default = payments.pay
+
+    def pay(key, *amounts):
+        done = subprocess.run(["node", "client.mjs", gw.host, str(gw.port), "once", key, *map(str, amounts)], cwd=sdk,
+                              capture_output=True, text=True, check=True, timeout=100)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    first, again, other = pay("a", 1, 1, 2)
+    assert first["id"] == again["id"] == "pi_1"
+    assert (other["status"], other["code"]) == (422, "key-reused") and other["error"].startswith("StripeIdempotencyError"), other
+    gw.upstream.then(lambda exchange: exchange.reset())
+    lost, unknown = pay("b", 1, 1)
+    assert (lost["status"], lost["code"]) == (502, "response-lost") and lost["error"].startswith("StripeAPIError"), lost
+    assert (unknown["status"], unknown["code"]) == (409, "outcome-unknown"), unknown
+    assert unknown["error"].startswith("StripeIdempotencyError"), unknown
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_network_that_fails(sdk, gateway, seed):
     """Requests and responses that are lost between the client and the gateway; the backend works."""

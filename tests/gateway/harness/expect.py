@@ -66,12 +66,15 @@ STATUS = {
     "key-missing": (400, False), "key-invalid": (400, False), "scope-missing": (400, False),
     "in-flight": (409, True), "outcome-unknown": (409, False), "key-reused": (422, False),
     "response-incomplete": (502, True), "store-unavailable": (503, True), "too-many-waiters": (429, True),
+    "in-doubt": (409, True), "response-lost": (502, True), "backend-unavailable": (502, True),
+    "authorization-unavailable": (503, True),
 }
 
 
-def problem(response, kind, retry_after=None):
+def problem(response, kind, retry_after=None, status=None):
     """An answer of the gateway's own, RFC 9457. `retry_after`: (least, most) seconds; by default: there where it is retryable."""
-    status, retryable = STATUS[kind]
+    usual, retryable = STATUS[kind]
+    status = status or usual
     assert response.status == status, response
     assert response.header("Content-Type") == "application/problem+json", response
     content = response.json()
@@ -79,12 +82,13 @@ def problem(response, kind, retry_after=None):
     assert content["status"] == status, content
     assert content["retryable"] is retryable, content
     assert content["title"] and isinstance(content["title"], str), content
-    assert isinstance(content.get("detail", ""), str), content
+    assert content["detail"] and isinstance(content["detail"], str), content
+    assert content["error"]["code"] == kind and content["error"]["message"] == content["detail"], content
     assert "Idempotent-Replayed" not in response.headers, response
     assert "Idempotency-Expires" not in response.headers, response
     assert response.header("Cache-Control") == "no-store", response
     plain(response)
-    if retryable and status != 502:
+    if retry_after or (retryable and status not in (502, 504)):
         least, most = retry_after or (1, 60)
         assert least <= int(response.header("Retry-After", "-1")) <= most, response
     return response
