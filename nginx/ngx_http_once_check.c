@@ -167,6 +167,16 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                once_recover_name(recover));
     }
 
+    if (recover == ONCE_TRANSACTIONAL
+        && ngx_http_once_store_reads_sealed_only(&conf->store_url))
+    {
+        return ngx_http_once_refuse(cf, "\"once_recover %s\" and a store with "
+               "\"encrypt\" contradict each other: what a backend records by "
+               "SQL is not encrypted, and would not be replayed; add "
+               "encrypt_require=off to the URL, or take encrypt out",
+               once_recover_name(recover));
+    }
+
     return NGX_CONF_OK;
 }
 

@@ -72,6 +72,9 @@ char *ngx_http_once_check_store_url(ngx_conf_t *cf, ngx_str_t *url);
 /* The URL asks for durability=claims-relaxed. */
 ngx_uint_t ngx_http_once_store_relaxed(ngx_str_t *url);
 
+/* It asks for encryption, and does not say encrypt_require=off. */
+ngx_uint_t ngx_http_once_store_reads_sealed_only(ngx_str_t *url);
+
 /*
  * Of a guarded location whose values are merged. Refuses what cannot be guarded or would not be safe, and sets in the
  * upstream modules what must be set. `return` of a location where `once on` was inherited leaves it unguarded: nothing

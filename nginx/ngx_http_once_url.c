@@ -63,8 +63,10 @@ ngx_http_once_decode(ngx_str_t *text, char *out, size_t size)
 }
 
 
-ngx_uint_t
-ngx_http_once_store_relaxed(ngx_str_t *url)
+/* Does a parameter of this name begin with these words? */
+
+static ngx_uint_t
+ngx_http_once_store_says(ngx_str_t *url, const char *wanted, const char *words)
 {
     char       option[32], text[32];
     ngx_str_t  query, name, value;
@@ -76,14 +78,29 @@ ngx_http_once_store_relaxed(ngx_str_t *url)
         ngx_http_once_decode(&name, option, sizeof(option));
         ngx_http_once_decode(&value, text, sizeof(text));
 
-        if (ngx_strcmp(option, "durability") == 0
-            && ngx_strcmp(text, "claims-relaxed") == 0)
+        if (ngx_strcmp(option, wanted) == 0
+            && ngx_strncmp(text, words, ngx_strlen(words)) == 0)
         {
             return 1;
         }
     }
 
     return 0;
+}
+
+
+ngx_uint_t
+ngx_http_once_store_relaxed(ngx_str_t *url)
+{
+    return ngx_http_once_store_says(url, "durability", "claims-relaxed");
+}
+
+
+ngx_uint_t
+ngx_http_once_store_reads_sealed_only(ngx_str_t *url)
+{
+    return ngx_http_once_store_says(url, "encrypt", "file:")
+           && !ngx_http_once_store_says(url, "encrypt_require", "off");
 }
 
 

@@ -118,7 +118,7 @@ static int end(once_claim_t *claim, fate_t fate, int status, once_answer_t **ans
 
     switch (fate) {
     case FATE_SENT:
-        response.status = status >= 100 && status <= 999 ? status : 200;
+        response.status = status >= 200 && status <= 599 ? status : 200;
         return once_complete_sync(claim, &response, answer);
     case FATE_DOUBT:
         return once_doubt_sync(claim, answer);

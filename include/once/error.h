@@ -49,7 +49,10 @@ extern "C" {
     XX(ONCE_E_COMPLETED, -21,                                                                      \
        "this claim is completed already; roll back, and answer from the record")                   \
     XX(ONCE_E_SQL, -22, "the database refused a statement; roll back")                             \
-    XX(ONCE_E_HEADER, -23, "a header of the response has no name, or a line break or NUL in it")
+    XX(ONCE_E_HEADER, -23,                                                                         \
+       "a header of the response has no proper name, or a line break or NUL in it")                \
+    XX(ONCE_E_UNSEALED, -24,                                                                       \
+       "the stored response is not encrypted, and must be; encrypt_require=off reads it")
 
 typedef enum once_code {
 #define ONCE_ERROR_ENUM(name, number, text) name = (number),

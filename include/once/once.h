@@ -84,6 +84,9 @@ ONCE_API void once_options_free(once_options_t *options);
  *   secrets        store  where the secrets live: `store`, or `file:PATH` (created 0600 by whoever comes first)
  *   encrypt        off    `file:PATH`: stored responses are encrypted with AES-256-GCM; the file's lines are
  *                         `ID HEX64`, the last is used for new responses, all of them for reading
+ *   encrypt_require on    with `encrypt`, a stored response that is not encrypted is not read (ONCE_E_UNSEALED): whoever can write to
+ *                         the store could have made it up. off: for as long as there are responses from before, and where
+ *                         backends complete in SQL, which encrypts nothing
  *   compress       1k     responses from this size on are compressed with zstd; off: never
  */
 ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const char *name,
@@ -251,10 +254,11 @@ typedef struct once_header {
 } once_header_t;
 
 typedef struct once_response {
-    size_t size;                  /* sizeof(once_response_t): set by ONCE_RESPONSE_INIT */
-    int status;                   /* 100 to 999 */
-    int body_omitted;             /* the body is not stored: its replay has none */
-    const once_header_t *headers; /* in order; any bytes but CR, LF and NUL; names are not empty */
+    size_t size;      /* sizeof(once_response_t): set by ONCE_RESPONSE_INIT */
+    int status;       /* 200 to 599 */
+    int body_omitted; /* the body is not stored: its replay has none */
+    /* In order; values of any bytes but CR, LF and NUL; names are not empty, without blanks, colons and control characters. */
+    const once_header_t *headers;
     size_t header_count;
     once_slice_t body;
     uint64_t retain_ms; /* kept this long from now; 0: the claim's ttl */
@@ -358,7 +362,7 @@ ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN
 
 /*
  * The stored response of a completed record. `response` points into the record and lives as long as it does.
- * ONCE_E_NOT_FOUND when it has none, ONCE_E_SEALED, ONCE_E_CORRUPT, ONCE_E_NOMEM.
+ * ONCE_E_NOT_FOUND when it has none, ONCE_E_SEALED, ONCE_E_UNSEALED, ONCE_E_CORRUPT, ONCE_E_NOMEM.
  */
 ONCE_API ONCE_MUST_CHECK int once_record_response(const once_record_t *record,
                                                   once_response_t *response);

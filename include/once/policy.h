@@ -79,6 +79,7 @@ ONCE_API once_verdict_t once_verdict_parse(const char *text, size_t len);
  *     the status is in `record`                          record
  *     408, 502, 503, 504; no status (not 100 to 999)     doubt
  *     the rest: other 5xx, 1xx, taken out of `record`    hold: doubt; retry, transactional: release
+ * What is not 200 to 599 cannot be recorded, whoever says that it should be: doubt instead.
  * Anything that ended without a complete response is doubt (or release, when no byte was sent) and is not asked here.
  */
 ONCE_API once_judgement_t once_policy_judge(const once_policy_t *policy, int status,

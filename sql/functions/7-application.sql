@@ -123,8 +123,8 @@ AS $$
 DECLARE
     t record := once.token_read(claim);
 BEGIN
-    IF status NOT BETWEEN 100 AND 999 OR status IS NULL THEN
-        PERFORM once.fail('ON004', 'a status is 100 to 999');
+    IF status NOT BETWEEN 200 AND 599 OR status IS NULL THEN
+        PERFORM once.fail('ON004', 'the status of a response is 200 to 599');
     END IF;
     PERFORM once.demand(once.apply_one(1::smallint, t.id, t.epoch, t.claim, false, 0,
         CASE WHEN retain IS NULL THEN 0 ELSE once.span('retention', retain, '3650 days') END,
@@ -200,14 +200,14 @@ DECLARE
     t record := once.token_read(claim);
     answer once.answer;
 BEGIN
-    IF outcome = 'completed' AND status BETWEEN 100 AND 999 THEN
+    IF outcome = 'completed' AND status BETWEEN 200 AND 599 THEN
         answer := once.apply_one(5::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 1::smallint, status::smallint,
                                  once.pack_response(headers, body));
     ELSIF outcome = 'failed' THEN
         answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 2::smallint,
                                  once.note_status(status), once.note(note));
     ELSE
-        PERFORM once.fail('ON004', 'outcome is completed (with a status of 100 to 999) or failed');
+        PERFORM once.fail('ON004', 'outcome is completed (with a status of 200 to 599) or failed');
     END IF;
     PERFORM once.demand(answer);
 END

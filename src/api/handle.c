@@ -102,6 +102,7 @@ static int read_seal_keys(once_options_t *options, once_error_t *err)
     }
     if (code == ONCE_OK) {
         code = once__seal_keys_parse(&options->seal, text, strlen(text), err);
+        options->seal.plain_too = !options->encrypt_require;
     }
     OPENSSL_cleanse(text, sizeof(text));
     return code;

@@ -14,6 +14,7 @@ void once__options_init(once_options_t *options)
     options->reap_ms = 60000;
     options->compress_from = 1024;
     options->renew = 1;
+    options->encrypt_require = 1;
 }
 
 once_options_t *once_options_new(void)
@@ -133,20 +134,24 @@ int once_options_set(once_options_t *options, const char *name, const char *valu
     if (strcmp(name, "encrypt") == 0) {
         return set_file(name, value, "off", options->encrypt_file, err);
     }
+    if (strcmp(name, "encrypt_require") == 0) {
+        return set_switch(name, value, &options->encrypt_require, err);
+    }
     if (strcmp(name, "compress") == 0) {
         return set_compress(options, value, err);
     }
-    return once__fail(err, ONCE_E_CONFIG,
-                      "\"%.40s\" is not an option; there are ttl, lease, recover, record, release, "
-                      "store_timeout, renew, reap, thread, secrets, encrypt, compress",
-                      name);
+    return once__fail(
+        err, ONCE_E_CONFIG,
+        "\"%.40s\" is not an option; there are ttl, lease, recover, record, release, "
+        "store_timeout, renew, reap, thread, secrets, encrypt, encrypt_require, compress",
+        name);
 }
 
 int once__options_from_url(once_options_t *options, once__url_t *url, once_error_t *err)
 {
-    static const char *const names[] = {"ttl",     "lease",         "recover", "record",
-                                        "release", "store_timeout", "renew",   "reap",
-                                        "thread",  "secrets",       "encrypt", "compress"};
+    static const char *const names[] = {
+        "ttl",  "lease",  "recover", "record",  "release",         "store_timeout", "renew",
+        "reap", "thread", "secrets", "encrypt", "encrypt_require", "compress"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = once__url_take(url, names[i]);

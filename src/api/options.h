@@ -19,6 +19,7 @@ struct once_options {
     int thread;
     char secrets_file[ONCE__PATH_SIZE]; /* empty: in the store */
     char encrypt_file[ONCE__PATH_SIZE]; /* empty: off */
+    int encrypt_require;                /* what is not encrypted is not read */
     once__seal_keys_t seal;             /* read by once_open */
 };
 

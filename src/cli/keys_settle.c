@@ -49,6 +49,10 @@ static int check_settings(const once__cli_command_t *command, const settings_t *
     if (set->completed && !set->status.given) {
         return once__cli_usage(command, "--completed needs the response's status: --status NNN");
     }
+    if (set->completed && (set->status.value < 200 || set->status.value > 599)) {
+        return once__cli_usage(command, "--completed needs a --status of 200 to 599, not %" PRIu64,
+                               set->status.value);
+    }
     if (set->completed && set->note != NULL) {
         return once__cli_usage(command,
                                "--note is for --failed: a completed record has a response");

@@ -40,12 +40,19 @@ static int is_doubtful(int status)
     return status == 408 || status == 502 || status == 503 || status == 504;
 }
 
+/* An answer, if a client could be given it. */
+static once_judgement_t record(int status)
+{
+    return status >= ONCE__ANSWER_MIN && status <= ONCE__ANSWER_MAX ? ONCE_JUDGE_RECORD
+                                                                    : ONCE_JUDGE_DOUBT;
+}
+
 /* The table at once_policy_judge (once/policy.h), row by row. */
 once_judgement_t once_policy_judge(const once_policy_t *policy, int status, once_verdict_t said)
 {
     switch (said) {
     case ONCE_SAID_FINAL:
-        return ONCE_JUDGE_RECORD;
+        return record(status);
     case ONCE_SAID_RETRY:
         return ONCE_JUDGE_RELEASE;
     case ONCE_SAID_UNKNOWN:
@@ -57,7 +64,7 @@ once_judgement_t once_policy_judge(const once_policy_t *policy, int status, once
         return ONCE_JUDGE_RELEASE;
     }
     if (once__statuses_has(&policy->record, status)) {
-        return ONCE_JUDGE_RECORD;
+        return record(status);
     }
     if (is_doubtful(status) || status < ONCE__STATUS_MIN || status > ONCE__STATUS_MAX) {
         return ONCE_JUDGE_DOUBT;

@@ -5,6 +5,7 @@
 
 #include "core/bytes.h"
 #include "core/codec.h"
+#include "core/statuses.h"
 
 /* Flags. Stored: never renumber. */
 enum {
@@ -25,7 +26,7 @@ static_assert(FIELDS_SIZE + SEAL_SIZE + PLAIN_MAX <= ONCE__PAYLOAD_MAX, "a respo
 
 static int status_is_valid(int status)
 {
-    return status >= 100 && status <= 999;
+    return status >= ONCE__ANSWER_MIN && status <= ONCE__ANSWER_MAX;
 }
 
 /* What the tag covers besides the bytes. `fields` are the first FIELDS_SIZE bytes of the payload. */
@@ -49,6 +50,25 @@ static int breaks_out(once_slice_t bytes)
     return has(bytes, '\n') || has(bytes, '\r') || has(bytes, '\0');
 }
 
+/* A name with a colon or a blank in it would be read as another name. */
+static int is_name(once_slice_t name)
+{
+    const uint8_t *bytes = name.data;
+
+    for (size_t i = 0; i < name.len; i++) {
+        if (bytes[i] <= ' ' || bytes[i] == ':' || bytes[i] == 0x7f) {
+            return 0;
+        }
+    }
+    return name.len > 0;
+}
+
+/* As it may be written out, whether it comes from a caller or from a store. */
+static int is_sound(const once_header_t *header)
+{
+    return is_name(header->name) && !breaks_out(header->value);
+}
+
 int once__headers_check(const once_response_t *response, size_t *bytes)
 {
     *bytes = 0;
@@ -61,7 +81,7 @@ int once__headers_check(const once_response_t *response, size_t *bytes)
             header->value.len > ONCE_HEADERS_MAX - *bytes - header->name.len) {
             return ONCE_E_TOO_BIG;
         }
-        if (header->name.len == 0 || breaks_out(header->name) || breaks_out(header->value)) {
+        if (!is_sound(header)) {
             return ONCE_E_HEADER;
         }
         *bytes += header->name.len + header->value.len;
@@ -282,8 +302,8 @@ static int read_plain(once_response_t *response, once_header_t *headers, size_t 
         return ONCE_E_CORRUPT;
     }
     for (size_t i = 0; i < count; i++) {
-        if (take_sized(&rest, &headers[i].name) != 0 || headers[i].name.len == 0 ||
-            take_sized(&rest, &headers[i].value) != 0) {
+        if (take_sized(&rest, &headers[i].name) != 0 || take_sized(&rest, &headers[i].value) != 0 ||
+            !is_sound(&headers[i])) {
             return ONCE_E_CORRUPT;
         }
         total += headers[i].name.len + headers[i].value.len;
@@ -348,6 +368,8 @@ int once__response_unpack(const once__payload_t *payload, const uint8_t id[ONCE_
     out->response.body_omitted = (packed.flags & BODY_OMITTED) != 0;
     if (packed.flags & SEALED) {
         rc = unseal(&packed, payload, id, seal);
+    } else if (seal != NULL && seal->count > 0 && !seal->plain_too) {
+        rc = ONCE_E_UNSEALED; /* whoever can write to the store could have put it there */
     }
     if (rc == ONCE_OK) {
         rc = unpack_plain(&packed, zstd, out);

@@ -23,15 +23,15 @@ typedef struct once__packing {
 } once__packing_t;
 
 /*
- * What a replay would write out as headers: ONCE_E_HEADER for one without a name, or with a line break or NUL in it, because a
- * client would read other headers than were recorded; ONCE_E_TOO_BIG (ONCE_HEADERS_MAX, ONCE_HEADER_COUNT_MAX). Only what is
- * recorded is checked, not what is read: old records stay readable. `*bytes`: of all names and values.
+ * What a replay would write out as headers: ONCE_E_HEADER for one without a name, with a blank, colon or control character in the
+ * name, or a line break or NUL in the value, because a client would read other headers than were recorded; ONCE_E_TOO_BIG
+ * (ONCE_HEADERS_MAX, ONCE_HEADER_COUNT_MAX). What is read is held to the same. `*bytes`: of all names and values.
  */
 int once__headers_check(const once_response_t *response, size_t *bytes);
 
 /*
- * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status outside 100
- * to 999, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, or by the headers),
+ * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status outside 200
+ * to 599, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, or by the headers),
  * ONCE_E_HEADER, ONCE_E_NOMEM. On an error `*data` is NULL.
  */
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
@@ -44,8 +44,9 @@ typedef struct once__unpacked {
 } once__unpacked_t;
 
 /*
- * Trusts nothing of `payload`. ONCE_E_CORRUPT, ONCE_E_SEALED, ONCE_E_NEWER (unknown flags), ONCE_E_NOMEM; then `out` is
- * zeroed. `seal` and `zstd` may be NULL.
+ * Trusts nothing of `payload`. ONCE_E_CORRUPT (also a status or header that could not have been recorded), ONCE_E_SEALED,
+ * ONCE_E_UNSEALED (there are keys, and it was sealed with none), ONCE_E_NEWER (unknown flags), ONCE_E_NOMEM; then `out` is zeroed.
+ * `seal` and `zstd` may be NULL.
  */
 int once__response_unpack(const once__payload_t *payload, const uint8_t id[ONCE_ID_SIZE],
                           const once__seal_keys_t *seal, once__zstd_t *zstd, once__unpacked_t *out);

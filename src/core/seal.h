@@ -19,10 +19,11 @@ typedef struct once__seal_key {
     once__hmac_key_t key;
 } once__seal_key_t;
 
-/* The last one seals, all of them open. count 0: nothing is sealed. */
+/* The last one seals, all of them open. count 0: nothing is sealed, and what is not is read. */
 typedef struct once__seal_keys {
     once__seal_key_t keys[ONCE__SEAL_KEYS_MAX];
     unsigned count;
+    int plain_too; /* what is not sealed is read, too */
 } once__seal_keys_t;
 
 /*

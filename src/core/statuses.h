@@ -11,6 +11,10 @@
 #define ONCE__STATUS_MIN 100
 #define ONCE__STATUS_MAX 999
 
+/* What a record can answer with. An interim status, or one that HTTP does not have, makes a client take the body for headers. */
+#define ONCE__ANSWER_MIN 200
+#define ONCE__ANSWER_MAX 599
+
 /* Bit 0 is ONCE__STATUS_MIN. */
 typedef struct once__statuses {
     uint64_t bits[(ONCE__STATUS_MAX - ONCE__STATUS_MIN) / 64 + 1];

@@ -8,6 +8,7 @@
 #include <once/postgres.h>
 
 #include "core/response.h"
+#include "core/statuses.h"
 #include "core/units.h"
 #include "door/statement.h"
 
@@ -67,8 +68,8 @@ static int check_response(const once_response_t *response, once_error_t *err)
         return once__fail(err, ONCE_E_INVALID,
                           "the response was not set up with ONCE_RESPONSE_INIT");
     }
-    if (response->status < 100 || response->status > 999) {
-        return once__fail(err, ONCE_E_INVALID, "a status is 100 to 999");
+    if (response->status < ONCE__ANSWER_MIN || response->status > ONCE__ANSWER_MAX) {
+        return once__fail(err, ONCE_E_INVALID, "the status of a response is 200 to 599");
     }
     if (response->body_omitted) {
         return once__fail(err, ONCE_E_UNSUPPORTED, "SQL records no response without its body");

@@ -313,6 +313,25 @@ static void stored_responses_are_encrypted_and_keys_rotate(void **state)
     assert_int_equal(once_close(keeper, -1), ONCE_OK);
 }
 
+/* Whoever can write to the store could have put it there: only the operator can say that it is from before. */
+static void with_keys_what_is_not_encrypted_is_not_read(void **state)
+{
+    once_t *keeper = must_open("memory:plain");
+    once_t *once;
+
+    store_answer(keeper, "before");
+    write_file("keys", KEY_1, 0600);
+    (void)snprintf(url, sizeof(url), "memory:plain?encrypt=file:%s", path);
+    once = must_open(url);
+    assert_int_equal(read_answer(once, "before"), ONCE_E_UNSEALED);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    (void)snprintf(url, sizeof(url), "memory:plain?encrypt=file:%s&encrypt_require=off", path);
+    once = must_open(url);
+    assert_int_equal(read_answer(once, "before"), ONCE_OK);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    assert_int_equal(once_close(keeper, -1), ONCE_OK);
+}
+
 static void a_missing_key_file_says_what_to_do(void **state)
 {
     once_error_t err;
@@ -334,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_link_to_the_secrets_is_followed),
         cmocka_unit_test(bad_secrets_files_are_refused),
         cmocka_unit_test(stored_responses_are_encrypted_and_keys_rotate),
+        cmocka_unit_test(with_keys_what_is_not_encrypted_is_not_read),
         cmocka_unit_test(a_missing_key_file_says_what_to_do),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

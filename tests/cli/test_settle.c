@@ -249,6 +249,8 @@ static void mistakes(void **state)
         {"--completed", "--failed", NULL},
         {"--completed", "--status", "99", NULL},
         {"--completed", "--status", "1000", NULL},
+        {"--completed", "--status", "199", NULL},
+        {"--completed", "--status", "600", NULL},
         {"--completed", "--status", "200", "--note", "x", NULL},
         {"--failed", "--header", "A: b", NULL},
         {"--failed", "--body-file", "/dev/null", NULL},

@@ -385,7 +385,7 @@ static void arguments_are_checked_before_anything_is_sent(void **state)
     expect_error(once_pg_release(shop, token, 1000, slice(""), &err), ONCE_E_INVALID, "0 to 999");
     expect_error(once_pg_emit(shop, &event, NULL, &err), ONCE_E_INVALID, "topic");
     response.status = 99;
-    expect_error(once_pg_complete(shop, token, &response, &err), ONCE_E_INVALID, "100 to 999");
+    expect_error(once_pg_complete(shop, token, &response, &err), ONCE_E_INVALID, "200 to 599");
     response.status = 200;
     response.body.data = token;
     response.body.len = ONCE_BODY_STORE_MAX + 1;

@@ -237,6 +237,16 @@ def test_transactional_needs_what_a_transaction_can_reach(prepare):
         check_accepted(prepare, f"once_recover transactional; once_store '{store}';")
 
 
+def test_transactional_with_encryption_reads_what_sql_records(prepare, directory):
+    keys = f"{directory}/keys"
+    with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write("1 " + "5a" * 32 + "\n")
+    url = f"postgres://127.0.0.1/x?encrypt=file:{keys}"
+    check_refused(prepare, ["encrypt", "encrypt_require=off"], f"once_recover transactional; once_store '{url}';")
+    check_accepted(prepare, f"once_recover transactional; once_store '{url}&encrypt_require=off';")
+    check_accepted(prepare, f"once_recover hold; once_store '{url}';")
+
+
 def test_strict_policies_refuse_it_also_when_inherited(prepare):
     check_refused(prepare, "once_on_store_error", "once_recover hold;", http="once_on_store_error pass;")
     check_refused(prepare, "once_fingerprint", "once_fingerprint none;", server="once_recover hold;")

@@ -38,6 +38,9 @@ static const char *const refused[] = {
     "SELECT once.complete(E'CLAIM\\n', 200)",
     "SELECT once.complete('CLAIM', NULL)",
     "SELECT once.complete('CLAIM', 99)",
+    "SELECT once.complete('CLAIM', 100)",
+    "SELECT once.complete('CLAIM', 199)",
+    "SELECT once.complete('CLAIM', 600)",
     "SELECT once.complete('CLAIM', 1000)",
     "SELECT once.complete('CLAIM', 65736)",
     "SELECT once.complete('CLAIM', 200, '5')",
@@ -75,6 +78,8 @@ static const char *const refused_operator[] = {
     "SELECT once.settle('CLAIM', 'maybe')",
     "SELECT once.settle('CLAIM', 'completed')",
     "SELECT once.settle('CLAIM', 'completed', NULL)",
+    "SELECT once.settle('CLAIM', 'completed', 100)",
+    "SELECT once.settle('CLAIM', 'completed', 600)",
     "SELECT once.settle('CLAIM', 'failed', 70000)",
     "SELECT once.purge(NULL)",
 };

@@ -1,9 +1,16 @@
-"""What the clients of a gateway are told while the server is gone."""
+"""What the clients of a gateway are told while the server is gone, and when somebody has written into the table."""
 import os
 import shlex
 import subprocess
+import urllib.parse
 
 CTL = shlex.split(os.environ["ONCE_PG_CTL"])
+
+
+def sql(gw, statement):
+    """As the owner of everything, in the gateway's database."""
+    database = urllib.parse.urlparse(gw.store.url).path.lstrip("/")
+    subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", statement], check=True)
 
 
 def test_gone_is_503_and_heals(gateway):
@@ -18,3 +25,35 @@ def test_gone_is_503_and_heals(gateway):
     again = gw.post("before")
     assert again.status == 201 and again.headers.get("Idempotent-Replayed") == "true"
     gw.nginx.expect("the store did not answer in time")
+
+
+def test_what_could_not_have_been_recorded_is_not_replayed(gateway):
+    gw = gateway()
+    forged = "once.le32(1) || once.le32(1) || 'X'::bytea || once.le32(25) || E'a\\r\\nSet-Cookie: admin=1\\r\\nb'::bytea || 'body'::bytea"
+    for key, change in {
+            "header": f"payload = '\\x0000000000'::bytea || once.le32(length({forged})) || {forged}",
+            "interim": "status = 100",
+            "unheard-of": "status = 600"}.items():
+        assert gw.post(key).status == 201
+        assert gw.post(key).headers.get("Idempotent-Replayed") == "true"
+        sql(gw, f"UPDATE once.keys SET {change} WHERE key = '{key}'")
+        answer = gw.post(key)
+        assert answer.status == 503 and "Set-Cookie" not in answer.headers, key
+        assert gw.upstream.count(key) == 1
+    gw.nginx.expect("a stored response cannot be read: stored bytes are damaged")
+
+
+def test_with_keys_what_is_not_encrypted_is_not_replayed(gateway, directory):
+    before = gateway()
+    assert before.post("k").status == 201
+    keys = f"{directory}/keys"
+    with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write("1 " + "5a" * 32 + "\n")
+    gw = gateway(store=f"{before.store.url}&encrypt=file:{keys}", upstream=before.upstream)
+    assert gw.post("k").status == 503
+    assert gw.post("sealed").status == 201 and gw.post("sealed").status == 201
+    gw.nginx.expect("encrypt_require=off reads it")
+    lenient = gateway(store=f"{gw.store.url}&encrypt_require=off", upstream=before.upstream)
+    for key in ("k", "sealed"):
+        assert lenient.post(key).headers.get("Idempotent-Replayed") == "true"
+        assert before.upstream.count(key) == 1

@@ -63,3 +63,17 @@ def test_passwords_are_not_told(gateway, url):
     assert gw.post("k").status == 503
     gw.nginx.log.wait("store \"redis")
     assert not gw.nginx.log.find("very-secret")
+
+
+def test_with_keys_what_is_not_encrypted_is_not_replayed(gateway, directory):
+    """Whoever can write to the server could otherwise make answers up."""
+    forger = gateway()
+    assert forger.post("k").status == 201
+    keys = f"{directory}/keys"
+    with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+        file.write("1 " + "5a" * 32 + "\n")
+    gw = gateway(store=f"{forger.store.url}&encrypt=file:{keys}", upstream=forger.upstream)
+    assert gw.post("k").status == 503
+    assert gw.post("sealed").status == 201
+    assert gw.post("sealed").headers.get("Idempotent-Replayed") == "true"
+    gw.nginx.expect("encrypt_require=off reads it")
