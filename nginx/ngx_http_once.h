@@ -43,6 +43,7 @@ typedef struct ngx_http_once_route_s      ngx_http_once_route_t;
 typedef struct ngx_http_once_probe_conf_s ngx_http_once_probe_conf_t;
 typedef struct ngx_http_once_hold_s       ngx_http_once_hold_t;
 typedef struct ngx_http_once_waiter_s     ngx_http_once_waiter_t;
+typedef struct ngx_http_once_stored_s     ngx_http_once_stored_t;
 
 
 /* ----------------------------------------------------------- configuration */
@@ -61,6 +62,7 @@ typedef struct {
     ngx_uint_t                   guarded;     /* some location has `once on` */
     ngx_uint_t                   early;       /* some location has once_early_lookup on */
     ngx_uint_t                   status;      /* some location has once_status */
+    size_t                       memory;      /* bytes of bodies that a worker holds for clients */
 } ngx_http_once_main_conf_t;
 
 
@@ -169,7 +171,8 @@ typedef enum {
     NGX_HTTP_ONCE_MISSING,
     NGX_HTTP_ONCE_INVALID,
     NGX_HTTP_ONCE_ERROR,               /* the store did not answer */
-    NGX_HTTP_ONCE_PASS                 /* the store did not answer, once_on_store_error pass */
+    NGX_HTTP_ONCE_PASS,                /* the store did not answer, once_on_store_error pass */
+    NGX_HTTP_ONCE_REFUSED              /* by a limit: once_memory, once_quota, once_unknown_max */
 } ngx_http_once_outcome_e;
 
 
@@ -202,9 +205,14 @@ typedef struct {
     unsigned                     early:1;          /* the early look found a completed record */
     unsigned                     waited:1;
     unsigned                     probed:1;         /* ngx_http_once_probe_first() was NGX_OK once */
+    unsigned                     crowded:1;        /* there was no memory for its body */
 
     ngx_http_once_guard_t       *guard;            /* from the first ask on; NULL: none */
     once_answer_t               *answer;           /* kept: what is sent points into it */
+    ngx_http_once_stored_t      *stored;           /* ... with others that are sent the same */
+    uint64_t                     expires_ms;       /* of its record, when it came */
+    size_t                       memory;           /* taken for the response that is held */
+    size_t                       json;             /* taken for the request's body */
 
     ngx_http_once_hold_t        *hold;             /* ngx_http_once_request.h; NULL until granted */
     ngx_http_once_waiter_t      *waiter;           /* NULL unless it waited */
@@ -232,6 +240,7 @@ typedef enum {
     NGX_HTTP_ONCE_P_LOST,              /* 502, 504: the upstream got it and said nothing */
     NGX_HTTP_ONCE_P_NOT_SENT,          /* 502, 504: no upstream got a byte of it */
     NGX_HTTP_ONCE_P_AUTHORIZE,         /* 503: once_authorize got no answer */
+    NGX_HTTP_ONCE_P_MEMORY,            /* 503, retryable */
     NGX_HTTP_ONCE_PROBLEMS
 } ngx_http_once_problem_e;
 
@@ -303,6 +312,8 @@ typedef enum {
     NGX_HTTP_ONCE_C_DOUBTED,
     NGX_HTTP_ONCE_C_OMITTED,           /* recorded without their body */
     NGX_HTTP_ONCE_C_PROBED,
+    NGX_HTTP_ONCE_C_NO_MEMORY,         /* refused: once_memory */
+    NGX_HTTP_ONCE_C_NO_ROOM,           /* recorded without their body: once_memory */
     NGX_HTTP_ONCE_COUNTERS
 } ngx_http_once_counter_e;
 
@@ -323,6 +334,7 @@ void ngx_http_once_observe(ngx_http_once_route_t *route,
     ngx_http_once_histogram_e histogram, ngx_uint_t usec);
 /* +1, -1. What a killed worker had in flight is not counted: each process counts in its own row. */
 void ngx_http_once_in_flight(ngx_http_once_route_t *route, ngx_int_t change);
+void ngx_http_once_memory_in_use(size_t bytes);
 void ngx_http_once_metrics_join(ngx_cycle_t *cycle);         /* init_process */
 void ngx_http_once_metrics_leave(void);                      /* exit_process */
 
@@ -349,6 +361,7 @@ ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r,
 ngx_uint_t ngx_http_once_early_replay(ngx_http_request_t *r);
 
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
+char *ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf);
 void *ngx_http_once_create_srv_conf(ngx_conf_t *cf);
 void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);

@@ -30,6 +30,18 @@ ngx_http_once_refuse_request(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+ngx_int_t
+ngx_http_once_refuse_crowded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ctx->outcome = NGX_HTTP_ONCE_REFUSED;
+    ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_NO_MEMORY);
+
+    return ngx_http_once_refuse_request(r, ctx, NGX_HTTP_ONCE_P_MEMORY, NULL,
+                                        ctx->conf->retry_after
+                                        ? ctx->conf->retry_after : 1);
+}
+
+
 void
 ngx_http_once_go_on(ngx_http_request_t *r)
 {
@@ -99,8 +111,7 @@ ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ctx->epoch = once_claim_epoch(ctx->guard->claim);
     ctx->phase = NGX_HTTP_ONCE_GRANTED;
 
-    once_body_free(ctx->body);
-    ctx->body = NULL;
+    ngx_http_once_body_drop(ctx);
 
     if (ngx_http_once_add_claim(r, ctx) != NGX_OK) {
         ngx_http_once_finish(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
@@ -115,10 +126,15 @@ static void
 ngx_http_once_replayed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
+    ngx_http_once_body_drop(ctx);
+
+    if (ngx_http_once_keep_answer(ctx, answer) != NGX_OK) {
+        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx));
+        return;
+    }
+
     ctx->outcome = NGX_HTTP_ONCE_REPLAY;
     ctx->phase = NGX_HTTP_ONCE_ANSWERED;
-    ctx->answer = answer;
-    once_answer_keep(answer);
 
     ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REPLAY);
 

@@ -11,15 +11,47 @@
 static ngx_http_request_body_filter_pt  ngx_http_next_request_body_filter;
 
 
+/* A JSON document is kept until it is whole. */
+
+static void
+ngx_http_once_take_json(ngx_http_once_ctx_t *ctx, size_t len)
+{
+    if (ctx->conf->fingerprint != ONCE_BODY_JSON
+        || ctx->json + len > ONCE_BODY_JSON_MAX)
+    {
+        return;
+    }
+
+    if (ngx_http_once_memory_take(len) == NGX_OK) {
+        ctx->json += len;
+        return;
+    }
+
+    ngx_http_once_body_drop(ctx);
+    ctx->crowded = 1;
+}
+
+
+void
+ngx_http_once_body_drop(ngx_http_once_ctx_t *ctx)
+{
+    once_body_free(ctx->body);
+    ctx->body = NULL;
+    ngx_http_once_memory_give(&ctx->json);
+}
+
+
 static ngx_int_t
-ngx_http_once_add_bytes(ngx_http_request_t *r, once_body_t *body,
+ngx_http_once_add_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     u_char *data, size_t len)
 {
-    if (len == 0) {
+    if (len == 0 || ctx->body == NULL) {
         return NGX_OK;
     }
 
-    if (once_body_add(body, data, len) != ONCE_OK) {
+    ngx_http_once_take_json(ctx, len);
+
+    if (ctx->body && once_body_add(ctx->body, data, len) != ONCE_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "once: out of memory while the request body is read");
         return NGX_ERROR;
@@ -37,11 +69,11 @@ ngx_http_once_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_once_module);
 
-    if (ctx && ctx->phase == NGX_HTTP_ONCE_READING && ctx->body) {
+    if (ctx && ctx->phase == NGX_HTTP_ONCE_READING) {
 
         for (cl = in; cl; cl = cl->next) {
 
-            if (ngx_http_once_add_bytes(r, ctx->body, cl->buf->pos,
+            if (ngx_http_once_add_bytes(r, ctx, cl->buf->pos,
                                         cl->buf->last - cl->buf->pos)
                 != NGX_OK)
             {
@@ -55,7 +87,8 @@ ngx_http_once_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
 
 static ngx_int_t
-ngx_http_once_add_file(ngx_http_request_t *r, once_body_t *body, ngx_buf_t *b)
+ngx_http_once_add_file(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_buf_t *b)
 {
     off_t    offset;
     size_t   size;
@@ -71,7 +104,7 @@ ngx_http_once_add_file(ngx_http_request_t *r, once_body_t *body, ngx_buf_t *b)
             return NGX_ERROR;
         }
 
-        if (ngx_http_once_add_bytes(r, body, data, n) != NGX_OK) {
+        if (ngx_http_once_add_bytes(r, ctx, data, n) != NGX_OK) {
             return NGX_ERROR;
         }
     }
@@ -81,7 +114,7 @@ ngx_http_once_add_file(ngx_http_request_t *r, once_body_t *body, ngx_buf_t *b)
 
 
 ngx_int_t
-ngx_http_once_body_of(ngx_http_request_t *r, once_body_t *body)
+ngx_http_once_body_of(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_int_t     rc;
     ngx_buf_t    *b;
@@ -95,10 +128,10 @@ ngx_http_once_body_of(ngx_http_request_t *r, once_body_t *body)
         b = cl->buf;
 
         if (ngx_buf_in_memory(b)) {
-            rc = ngx_http_once_add_bytes(r, body, b->pos, b->last - b->pos);
+            rc = ngx_http_once_add_bytes(r, ctx, b->pos, b->last - b->pos);
 
         } else if (b->in_file) {
-            rc = ngx_http_once_add_file(r, body, b);
+            rc = ngx_http_once_add_file(r, ctx, b);
 
         } else {
             rc = NGX_OK;

@@ -34,6 +34,19 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
 }
 
 
+char *
+ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf)
+{
+    ngx_http_once_main_conf_t *omcf = conf;
+
+    if (omcf->memory == 0) {
+        omcf->memory = 128 * 1024 * 1024;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
 void *
 ngx_http_once_create_srv_conf(ngx_conf_t *cf)
 {

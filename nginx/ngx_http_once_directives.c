@@ -154,6 +154,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       0,
       NULL },
 
+    { ngx_string("once_memory"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_once_set_memory,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_retry_after"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_once_set_retry_after,

@@ -90,6 +90,23 @@ ngx_http_once_end(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 /* ------------------------------------------------------------ what is held */
 
+/* Twice: as it is held, and as it is written to the store. */
+
+static ngx_int_t
+ngx_http_once_take_room(ngx_http_once_ctx_t *ctx, size_t bytes)
+{
+    if (ngx_http_once_memory_take(2 * bytes) != NGX_OK) {
+        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_NO_ROOM);
+        return NGX_DECLINED;
+    }
+
+    ctx->memory += bytes;
+    ctx->guard->memory += bytes;
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_once_grow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     size_t need)
@@ -112,6 +129,10 @@ ngx_http_once_grow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     size = ngx_min(ngx_max(size, need),
                    ngx_max(ctx->conf->store_body, need));
+
+    if (ngx_http_once_take_room(ctx, size - hold->size) != NGX_OK) {
+        return NGX_DECLINED;
+    }
 
     data = ngx_pnalloc(r->pool, size);
     if (data == NULL) {
@@ -163,6 +184,7 @@ ngx_http_once_hold_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_chain_t *in, ngx_chain_t **rest)
 {
     size_t                 size;
+    ngx_int_t              rc;
     ngx_buf_t             *b;
     ngx_chain_t           *cl;
     ngx_http_once_hold_t  *hold;
@@ -180,8 +202,11 @@ ngx_http_once_hold_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
         if (size && !hold->broken) {
 
-            if (ngx_http_once_grow(r, ctx, hold->len + size) != NGX_OK) {
-                return NGX_ERROR;
+            rc = ngx_http_once_grow(r, ctx, hold->len + size);
+
+            if (rc != NGX_OK) {
+                *rest = cl;
+                return rc;
             }
 
             ngx_memcpy(hold->data + hold->len, b->pos, size);

@@ -67,6 +67,7 @@ ngx_http_once_guard_unref(ngx_http_once_guard_t *guard)
     }
 
     ngx_queue_remove(&guard->queue);
+    ngx_http_once_memory_give(&guard->memory);
     ngx_free(guard);
     ngx_http_once_allow_exit();
 }
@@ -317,6 +318,7 @@ ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
     guard = data;
 
     ngx_http_once_count_end(guard, answer);
+    ngx_http_once_memory_give(&guard->memory);
     ngx_http_once_guard_stop(guard);
 
     if (guard->end == NGX_HTTP_ONCE_DOUBTING && !ngx_http_once_process_ends) {
@@ -387,11 +389,7 @@ ngx_http_once_guards_end(void)
             continue;
         }
 
-        if (ctx->answer) {
-            once_answer_free(ctx->answer);
-            ctx->answer = NULL;
-        }
-
+        ngx_http_once_drop_answer(ctx);
         ctx->guard = NULL;
         ngx_http_once_guard_leave(guard);
     }

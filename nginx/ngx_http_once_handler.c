@@ -18,15 +18,14 @@ ngx_http_once_cleanup(void *data)
 
     ngx_http_once_wait_leave(ctx);
 
-    if (ctx->answer) {
-        once_answer_free(ctx->answer);
-    }
+    ngx_http_once_drop_answer(ctx);
 
     if (ctx->guard) {
         ngx_http_once_guard_leave(ctx->guard);
     }
 
-    once_body_free(ctx->body);
+    ngx_http_once_body_drop(ctx);
+    ngx_http_once_memory_give(&ctx->memory);
 }
 
 
@@ -173,6 +172,11 @@ ngx_http_once_body_read(ngx_http_request_t *r)
     ctx = ngx_http_once_get_ctx(r);
     ctx->phase = NGX_HTTP_ONCE_ASKING;
 
+    if (ctx->crowded) {
+        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx));
+        return;
+    }
+
     /* a key in the body is known only now */
 
     rc = ngx_http_once_check_key(r, ctx);
@@ -204,7 +208,7 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ctx->body = once_body_new(ctx->conf->fingerprint, type);
 
     if (ctx->body == NULL
-        || ngx_http_once_body_of(r, ctx->body) != NGX_OK)
+        || ngx_http_once_body_of(r, ctx) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

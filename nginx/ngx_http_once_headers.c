@@ -383,16 +383,13 @@ ngx_http_once_date(u_char *p, time_t when)
 /* How long the answer is kept, as a date. */
 
 ngx_int_t
-ngx_http_once_add_expires(ngx_http_request_t *r, const once_record_t *record)
+ngx_http_once_add_expires(ngx_http_request_t *r, uint64_t msec)
 {
     u_char      *p;
-    uint64_t     msec;
     ngx_str_t    value;
     ngx_time_t  *now;
 
     ngx_str_t    name = ngx_string("Idempotency-Expires");
-
-    msec = record ? once_record_expires_ms(record) : 0;
 
     if (msec == 0) {
         return NGX_OK;

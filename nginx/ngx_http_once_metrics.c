@@ -203,6 +203,7 @@ ngx_http_once_metrics_join(ngx_cycle_t *cycle)
 
         if (ngx_atomic_cmp_set(&row->pid, pid, (ngx_atomic_uint_t) ngx_pid)) {
             ngx_memzero(row->in_flight, sizeof(row->in_flight));
+            row->memory = 0;
             ngx_http_once_row = row;
             return;
         }
@@ -262,6 +263,36 @@ ngx_http_once_in_flight(ngx_http_once_route_t *route, ngx_int_t change)
     if (route && route->slot && ngx_http_once_row) {
         ngx_http_once_row->in_flight[route->index] += (int32_t) change;
     }
+}
+
+
+void
+ngx_http_once_memory_in_use(size_t bytes)
+{
+    if (ngx_http_once_row) {
+        ngx_http_once_row->memory = bytes;
+    }
+}
+
+
+size_t
+ngx_http_once_memory_of(ngx_http_once_table_t *table)
+{
+    size_t                sum;
+    ngx_uint_t            i;
+    ngx_http_once_row_t  *row;
+
+    sum = 0;
+
+    for (i = 0; i < NGX_HTTP_ONCE_PROCESSES; i++) {
+        row = &table->row[i];
+
+        if (row->memory && ngx_http_once_process_lives(row->pid)) {
+            sum += row->memory;
+        }
+    }
+
+    return sum;
 }
 
 

@@ -33,6 +33,7 @@ typedef struct {
 /* What one process has in flight, by route. Counts only while `pid` lives. */
 typedef struct {
     ngx_atomic_t                 pid;              /* 0: free */
+    size_t                       memory;           /* once_memory: in use */
     int32_t                      in_flight[NGX_HTTP_ONCE_ROUTES];
 } ngx_http_once_row_t;
 
@@ -56,6 +57,9 @@ extern const ngx_uint_t  ngx_http_once_bucket_usec[NGX_HTTP_ONCE_BUCKETS];
 
 /* Of the running cycle; NULL where nothing is counted. */
 ngx_http_once_table_t *ngx_http_once_table(ngx_http_once_main_conf_t *omcf);
+
+/* Over all processes that live. */
+size_t ngx_http_once_memory_of(ngx_http_once_table_t *table);
 
 /* Over all processes that live. Never negative. */
 ngx_uint_t ngx_http_once_in_flight_of(ngx_http_once_table_t *table,

@@ -25,7 +25,7 @@ static ngx_http_module_t  ngx_http_once_module_ctx = {
     ngx_http_once_init,                    /* postconfiguration */
 
     ngx_http_once_create_main_conf,        /* create main configuration */
-    NULL,                                  /* init main configuration */
+    ngx_http_once_init_main_conf,          /* init main configuration */
 
     ngx_http_once_create_srv_conf,         /* create server configuration */
     NULL,                                  /* merge server configuration */

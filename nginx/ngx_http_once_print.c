@@ -60,6 +60,18 @@ static const ngx_http_once_shown_t  ngx_http_once_omitted[] = {
 };
 
 
+static const ngx_http_once_shown_t  ngx_http_once_no_room[] = {
+    { NGX_HTTP_ONCE_C_NO_ROOM, NULL, "memory_omitted" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_refused[] = {
+    { NGX_HTTP_ONCE_C_NO_MEMORY, "memory", "refused_memory" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
 static const ngx_http_once_shown_t  ngx_http_once_probed[] = {
     { NGX_HTTP_ONCE_C_PROBED, NULL, "probes" },
     { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
@@ -77,6 +89,10 @@ static const ngx_http_once_family_t  ngx_http_once_families[] = {
       NULL, ngx_http_once_store_errors },
     { "once_bodies_omitted_total", "Responses recorded without their body.",
       NULL, ngx_http_once_omitted },
+    { "once_memory_omitted_total", "Responses recorded without their body "
+      "because once_memory was used up.", NULL, ngx_http_once_no_room },
+    { "once_refused_total", "Requests refused by a limit of the gateway.",
+      "reason", ngx_http_once_refused },
     { "once_probes_total", "Probes sent to backends.", NULL,
       ngx_http_once_probed },
     { NULL, NULL, NULL, NULL }
@@ -246,6 +262,12 @@ ngx_http_once_print_text(u_char *p, u_char *last,
                          ngx_http_once_in_flight_of(table, i));
     }
 
+    p = ngx_http_once_print_head(p, last, "once_memory_bytes",
+                                 "Bodies that workers hold for clients.",
+                                 "gauge");
+    p = ngx_slprintf(p, last, "once_memory_bytes %uz\n",
+                     ngx_http_once_memory_of(table));
+
     for (i = 0; i < NGX_HTTP_ONCE_HISTOGRAMS; i++) {
         p = ngx_http_once_print_histogram(p, last, table, i);
     }
@@ -288,8 +310,9 @@ ngx_http_once_print_json(u_char *p, u_char *last,
     const ngx_http_once_shown_t   *shown;
     const ngx_http_once_family_t  *family;
 
-    p = ngx_slprintf(p, last, "{\"version\":\"%s\",\"routes\":[",
-                     once_version());
+    p = ngx_slprintf(p, last, "{\"version\":\"%s\",\"memory_bytes\":%uz,"
+                     "\"routes\":[", once_version(),
+                     ngx_http_once_memory_of(table));
 
     for (i = 0; i < table->used; i++) {
         slot = &table->slot[i];

@@ -92,7 +92,12 @@ static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
       ngx_string("The caller could not be authorized"),
       ngx_string("There is an answer for this key, and whether the caller may "
                  "have it could not be found out. Send the same request with "
-                 "the same key again later.") }
+                 "the same key again later.") },
+
+    { NGX_HTTP_SERVICE_UNAVAILABLE, 1, ngx_string("out-of-memory"),
+      ngx_string("api_error"),
+      ngx_string("The gateway holds as many bodies as it may"),
+      ngx_string("Send the same request with the same key again later.") }
 };
 
 

@@ -175,6 +175,7 @@ static void
 ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
+    ngx_int_t             kept;
     once_state_t          state;
     const once_record_t  *record;
 
@@ -186,11 +187,12 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     if (state == ONCE_STATE_COMPLETED) {
-        ctx->answer = answer;
-        once_answer_keep(answer);
+        kept = ngx_http_once_keep_answer(ctx, answer);
 
         ngx_http_once_drop_own(r, ctx);
-        ngx_http_once_finish(r, ngx_http_once_send_stored(r, ctx, 0));
+        ngx_http_once_finish(r, kept == NGX_OK
+                                ? ngx_http_once_send_stored(r, ctx, 0)
+                                : ngx_http_once_refuse_crowded(r, ctx));
         return;
     }
 
@@ -265,9 +267,11 @@ ngx_http_once_tell_apart(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 void
 ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 {
-    ngx_http_request_t  *r;
+    ngx_http_request_t   *r;
+    const once_record_t  *record;
 
     r = ctx->request;
+    record = once_answer_record(answer);
 
     if (ctx->phase != NGX_HTTP_ONCE_RECORDING) {
         return;
@@ -293,7 +297,9 @@ ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     }
 
     if (ctx->guard->end == NGX_HTTP_ONCE_COMPLETING) {
-        (void) ngx_http_once_add_expires(r, once_answer_record(answer));
+        (void) ngx_http_once_add_expires(r, record
+                                            ? once_record_expires_ms(record)
+                                            : 0);
         ngx_http_once_tell_apart(r, ctx);
     }
 

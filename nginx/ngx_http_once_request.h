@@ -42,6 +42,7 @@ struct ngx_http_once_guard_s {
 
     ngx_queue_t                  call;             /* of its store's calls */
     uint64_t                     called_usec;      /* when the call that is under way was made */
+    size_t                       memory;           /* taken for the response while it is written to the store */
 
     unsigned                     calling:1;        /* and somebody waits for its answer */
     unsigned                     running:1;        /* granted, and its end is not known yet */
@@ -121,6 +122,10 @@ ngx_int_t ngx_http_once_refuse_request(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, ngx_http_once_problem_e problem,
     ngx_str_t *detail, time_t retry_after);
 
+/* There is no memory left for what would have to be kept for this request: nothing has been done. */
+ngx_int_t ngx_http_once_refuse_crowded(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
 /* The store failed while it was asked. */
 void ngx_http_once_store_failed(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, int code);
@@ -135,7 +140,11 @@ time_t ngx_http_once_retry_after(ngx_http_once_loc_conf_t *conf,
 /* ---------------------------------------------------------------- ..._body.c */
 
 /* Bytes that did not come through the filter, because somebody else had read the body before. */
-ngx_int_t ngx_http_once_body_of(ngx_http_request_t *r, once_body_t *body);
+ngx_int_t ngx_http_once_body_of(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* What was computed of the body is not needed any more. */
+void ngx_http_once_body_drop(ngx_http_once_ctx_t *ctx);
 
 
 /* ------------------------------------------------------------- ..._headers.c */
@@ -164,8 +173,8 @@ ngx_uint_t ngx_http_once_named(ngx_table_elt_t *h, const char *name,
 
 ngx_table_elt_t *ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name,
     ngx_str_t *value);
-ngx_int_t ngx_http_once_add_expires(ngx_http_request_t *r,
-    const once_record_t *record);
+/* 0 ms: never, and there is no header. */
+ngx_int_t ngx_http_once_add_expires(ngx_http_request_t *r, uint64_t msec);
 
 
 /* ------------------------------------------------------------- ..._collect.c */
@@ -264,7 +273,7 @@ once_judgement_t ngx_http_once_judge(ngx_http_request_t *r,
 /* Ends the claim as the response means. NGX_ERROR: could not be done. */
 ngx_int_t ngx_http_once_end(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx);
 
-/* Copies what came in. NGX_OK; NGX_DECLINED: from *rest on it is too much; NGX_ERROR. */
+/* Copies what came in. NGX_OK; NGX_DECLINED: from *rest on it is too much, for once_store_body or once_memory; NGX_ERROR. */
 ngx_int_t ngx_http_once_hold_bytes(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, ngx_chain_t *in, ngx_chain_t **rest);
 
@@ -282,6 +291,23 @@ void ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx,
 /* The store failed to take it in time. */
 void ngx_http_once_hold_failed(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, int code);
+
+
+/* -------------------------------------------------------------- ..._memory.c */
+
+void ngx_http_once_memory_open(ngx_cycle_t *cycle);    /* of the worker */
+
+/* NGX_DECLINED: once_memory is used up, and the log says so. */
+ngx_int_t ngx_http_once_memory_take(size_t bytes);
+void ngx_http_once_memory_give(size_t *bytes);    /* and sets it to 0 */
+
+/*
+ * Keeps an answer with a response for as long as the request lives: ctx->answer, which may be another one of the same record that
+ * others are sent. NGX_OK; NGX_DECLINED: once_memory is used up; NGX_ERROR.
+ */
+ngx_int_t ngx_http_once_keep_answer(ngx_http_once_ctx_t *ctx,
+    once_answer_t *answer);
+void ngx_http_once_drop_answer(ngx_http_once_ctx_t *ctx);
 
 
 /* -------------------------------------------------------------- ..._replay.c */

@@ -362,6 +362,37 @@ ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* Twice the largest response: whatever there is can be replayed and recorded. */
+
+char *
+ngx_http_once_set_memory(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_main_conf_t *omcf = conf;
+
+    off_t       size;
+    ngx_str_t  *value;
+
+    if (omcf->memory) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    size = ngx_parse_offset(&value[1]);
+
+    if (size == NGX_ERROR
+        || size < (off_t) 2 * (ONCE_BODY_STORE_MAX + ONCE_HEADERS_MAX))
+    {
+        return ngx_http_once_bad(cf, &value[1], "it must be a size of at "
+                                 "least 33m, which holds the largest response "
+                                 "that can be recorded");
+    }
+
+    omcf->memory = (size_t) size;
+
+    return NGX_CONF_OK;
+}
+
+
 char *
 ngx_http_once_set_retry_after(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

@@ -1,6 +1,7 @@
 /*
  * What callers see of an answer and of a record.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/claim.h"
@@ -189,6 +190,17 @@ void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE])
     once__token_write(out, record->data.id, &record->data.head.claim);
 }
 
+/* What was unpacked elsewhere is not kept packed besides: a body may be large, and a slow reader may keep an answer for long. */
+static void drop_packed(const once_record_t *record)
+{
+    if (record->unpacked->in_place || record->owned == NULL || *record->owned == NULL ||
+        record->data.key == (*record->owned)->key) {
+        return;
+    }
+    free(*record->owned);
+    *record->owned = NULL;
+}
+
 int once_record_response(const once_record_t *record, once_response_t *response)
 {
     int code = ONCE_OK;
@@ -199,6 +211,9 @@ int once_record_response(const once_record_t *record, once_response_t *response)
     if (record->unpacked->memory == NULL) {
         code = once__response_unpack(&record->data.payload, record->data.id, record->seal,
                                      record->zstd, record->unpacked);
+        if (code == ONCE_OK) {
+            drop_packed(record);
+        }
     }
     if (code == ONCE_OK) {
         *response = record->unpacked->response;

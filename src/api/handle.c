@@ -324,7 +324,7 @@ static void abandon(once_t *once)
         once__job_t *next = job->next;
         free(job->op.record);
         free(job->payload);
-        free(job->answer.record.owned);
+        free(job->answer.owned);
         once__pool_give(&once->pool, job);
         job = next;
     }

@@ -144,8 +144,12 @@ void once__job_answer_record(once__job_t *job)
         return;
     }
     if (op->record != NULL) {
-        record->owned = op->record;
+        job->answer.owned = op->record;
+        record->owned = &job->answer.owned;
         record->data = *op->record;
+        if (op->key != NULL && op->key_len == record->data.key_len) {
+            record->data.key = op->key; /* then `owned` is needed for the payload alone */
+        }
         job->op.record = NULL;
     } else {
         memcpy(record->data.id, op->id, ONCE_ID_SIZE);
@@ -258,6 +262,6 @@ void once__job_unref(once__job_t *job)
         return;
     }
     once__unpacked_free(&job->answer.unpacked);
-    free(job->answer.record.owned);
+    free(job->answer.owned);
     once__pool_give(&job->once->pool, job);
 }

@@ -18,8 +18,8 @@
 typedef struct once__job once__job_t;
 
 struct once_record {
-    once__record_t data;   /* points into `owned`, or into the job */
-    once__record_t *owned; /* freed with the answer */
+    once__record_t data;    /* points into what `owned` names, or into the job */
+    once__record_t **owned; /* of the answer; NULL: none */
     uint64_t now;
     const once__seal_keys_t *seal;
     once__zstd_t *zstd;
@@ -32,6 +32,8 @@ struct once_answer {
     once_outcome_t outcome;
     int has_record;
     once_record_t record;
+    once__record_t
+        *owned; /* what the store gave; NULL: nothing, or its response was unpacked elsewhere */
     once__unpacked_t unpacked;
     once_claim_t *claim; /* not yet taken */
     uint64_t count;

@@ -318,35 +318,45 @@ static int read_plain(once_response_t *response, once_header_t *headers, size_t 
     return ONCE_OK;
 }
 
-/* The plain form in memory of its own, headers found in it. */
-static int unpack_plain(const packed_t *packed, once__zstd_t *zstd, once__unpacked_t *out)
+/* How many headers there may be: what is plain already tells, and read_plain refuses more than that. */
+static size_t header_room(const packed_t *packed)
 {
     size_t room = (packed->plain_len - PLAIN_MIN) / HEADER_MIN;
-    once_header_t *headers;
-    uint8_t *plain;
-    int rc = ONCE_OK;
 
-    room = room < ONCE_HEADER_COUNT_MAX ? room : ONCE_HEADER_COUNT_MAX;
-    if (packed->flags & COMPRESSED
-            ? !once__zstd_holds(packed->bytes, packed->len, packed->plain_len)
-            : packed->len != packed->plain_len) {
-        return ONCE_E_CORRUPT;
-    }
-    /* What is plain already tells how many there are; read_plain refuses more than that. */
     if (!(packed->flags & COMPRESSED) && once__get32(packed->bytes) < room) {
         room = once__get32(packed->bytes);
     }
-    headers = malloc(room * sizeof(*headers) + packed->plain_len);
+    return room < ONCE_HEADER_COUNT_MAX ? room : ONCE_HEADER_COUNT_MAX;
+}
+
+/* Headers and body are found where the plain form stands; only what is compressed gets memory for it. */
+static int unpack_plain(packed_t *packed, once__zstd_t *zstd, once__unpacked_t *out)
+{
+    int compressed = (packed->flags & COMPRESSED) != 0;
+    const uint8_t *plain = packed->bytes;
+    once_header_t *headers;
+    size_t room;
+    int rc = ONCE_OK;
+
+    if (compressed ? !once__zstd_holds(packed->bytes, packed->len, packed->plain_len)
+                   : packed->len != packed->plain_len) {
+        return ONCE_E_CORRUPT;
+    }
+    room = header_room(packed);
+    headers = malloc((room + 1) * sizeof(*headers) + (compressed ? packed->plain_len : 0));
     if (headers == NULL) {
         return ONCE_E_NOMEM;
     }
     out->memory = headers;
-    plain = (uint8_t *)(headers + room);
-    if (packed->flags & COMPRESSED) {
-        rc = once__zstd_unpack(zstd, plain, packed->plain_len, packed->bytes, packed->len);
+    if (compressed) {
+        uint8_t *unpacked = (uint8_t *)(headers + room + 1);
+        rc = once__zstd_unpack(zstd, unpacked, packed->plain_len, packed->bytes, packed->len);
+        plain = unpacked;
     } else {
-        memcpy(plain, packed->bytes, packed->plain_len);
+        out->unsealed = packed->unsealed;
+        packed->unsealed = NULL;
     }
+    out->in_place = !compressed && out->unsealed == NULL;
     if (rc == ONCE_OK) {
         rc = read_plain(&out->response, headers, room, once__slice(plain, packed->plain_len));
     }
@@ -384,5 +394,6 @@ int once__response_unpack(const once__payload_t *payload, const uint8_t id[ONCE_
 void once__unpacked_free(once__unpacked_t *unpacked)
 {
     free(unpacked->memory);
+    free(unpacked->unsealed);
     memset(unpacked, 0, sizeof(*unpacked));
 }

@@ -37,10 +37,12 @@ int once__headers_check(const once_response_t *response, size_t *bytes);
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
                         const once__packing_t *packing, uint8_t **data, size_t *len);
 
-/* An unpacked response: one allocation that `response` points into. */
+/* An unpacked response. A body is not copied where it stands in the payload as it is: then that must live as long. */
 typedef struct once__unpacked {
     once_response_t response;
-    void *memory;
+    void *memory;   /* the headers, and what was compressed; never NULL */
+    void *unsealed; /* what was sealed, and not compressed besides */
+    int in_place;   /* `response` points into the payload */
 } once__unpacked_t;
 
 /*

@@ -122,6 +122,15 @@ def test_on_or_off(prepare):
     check_refused(prepare, "once", guard="once maybe; once_scope none; proxy_pass http://backend;")
 
 
+def test_memory_is_a_worker_s(prepare):
+    check_accepted(prepare, http="once_memory 33m;")
+    check_accepted(prepare, http="once_memory 2g;")
+    check_refused(prepare, "at least 33m", http="once_memory 32m;")
+    check_refused(prepare, "at least 33m", http="once_memory much;")
+    check_refused(prepare, "duplicate", http="once_memory 64m; once_memory 64m;")
+    check_refused(prepare, "not allowed here", "once_memory 64m;")
+
+
 TWICE = ["once on;", "once_store memory:;", "once_scope none;", "once_key X;", "once_require on;", "once_methods POST;",
          "once_ttl 1h;", "once_lease 5s;", "once_recover hold;", "once_record all;", "once_release none;", "once_wait 1s;",
          "once_store_body 1k;", "once_retry_after 5;", "once_early_lookup on;", "once_on_store_error fail;",

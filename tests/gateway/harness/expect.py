@@ -67,7 +67,7 @@ STATUS = {
     "in-flight": (409, True), "outcome-unknown": (409, False), "key-reused": (422, False),
     "response-incomplete": (502, True), "store-unavailable": (503, True), "too-many-waiters": (429, True),
     "in-doubt": (409, True), "response-lost": (502, True), "backend-unavailable": (502, True),
-    "authorization-unavailable": (503, True),
+    "authorization-unavailable": (503, True), "out-of-memory": (503, True),
 }
 
 

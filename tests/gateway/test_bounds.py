@@ -1,0 +1,102 @@
+"""What a client can make a gateway hold is bounded: memory (once_memory)."""
+import os
+import re
+import socket
+
+import pytest
+
+from harness import expect
+from harness.gateway import GUARD
+from harness.upstream import answer
+from harness.wait import until
+
+STATUS = "location = /status { once_status; }"
+MIB = 1 << 20
+
+
+def rss(gw):
+    """Of the one worker."""
+    with open(f"/proc/{gw.nginx.worker_pids()[0]}/status") as status:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) << 10
+
+
+def measured(gw, name, route="/", **labels):
+    """A sample of /status; several labels in the order of the text."""
+    wanted = ",".join([f'route="{route}"'] * bool(route) + [f'{label}="{value}"' for label, value in labels.items()])
+    wanted = name + ("{%s}" % wanted if wanted else "")
+    lines = [line for line in gw.request("GET", "/status").body.decode().splitlines() if line.startswith(wanted + " ")]
+    assert len(lines) == 1, (wanted, lines)
+    return float(lines[0].split()[-1])
+
+
+def slow_reader(gw, key):
+    """Asks, and reads nothing of the response but that it begins."""
+    client = gw.connect()
+    client.start("POST", "/", key, b'{"amount":1}')
+    assert client.sock.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 201"
+    return client
+
+
+# ---------------------------------------------------------------------------------------------------------------- memory
+
+@pytest.mark.weighs
+def test_readers_of_one_response_share_it(gateway):
+    """One copy for all of them, and no more."""
+    gw = gateway("once_store_body 16m; send_timeout 300s;")
+    body = os.urandom(12 * MIB)
+    gw.upstream.default = answer(201, body=body)
+    original = expect.first(gw.post("k"))
+    expect.replay(gw.post("k"), original)
+    before = rss(gw)
+    readers = [slow_reader(gw, "k") for _ in range(20)]
+    assert rss(gw) - before < 40 * MIB
+    for client in readers[:3]:
+        expect.replay(client.finish(), original)
+
+
+def test_memory_is_limited(gateway):
+    """What does not fit is not lost: a first response passes and is recorded without its body, a replay is told to come later."""
+    gw = gateway(locations="location / { %s once_store_body 16m; send_timeout 300s; } %s" % (GUARD, STATUS), http="once_memory 33m;")
+    gw.upstream.default = answer(201, body=bytes(range(256)) * (12 * MIB // 256))
+    for key in ("k1", "k2", "k3"):
+        expect.first(gw.post(key))
+    until(lambda: measured(gw, "once_memory_bytes", None) == 0, "nothing to be held")
+    readers = [slow_reader(gw, key) for key in ("k1", "k2", "k1", "k2")]
+    assert 24 * MIB <= measured(gw, "once_memory_bytes", None) < 25 * MIB
+
+    expect.problem(gw.post("k3"), "out-of-memory")
+    assert measured(gw, "once_refused_total", reason="memory") == 1
+    passed = expect.first(gw.post("k4"))
+    assert len(passed.body) == 12 * MIB
+    replayed = gw.post("k4")
+    assert replayed.status == 201 and replayed.header("Once-Body") == "omitted" and replayed.body == b"", replayed
+    assert measured(gw, "once_memory_omitted_total") == 1
+    gw.upstream.default = answer(201)
+    expect.once(lambda: gw.post("small"))
+
+    for reader in readers:
+        reader.reset()
+    until(lambda: measured(gw, "once_memory_bytes", None) == 0, "the memory to be given back")
+    assert len(gw.post("k3").body) == 12 * MIB
+    assert [gw.upstream.count(key) for key in ("k1", "k2", "k3", "k4")] == [1, 1, 1, 1]
+
+
+def test_json_bodies_count(gateway):
+    """A document is kept until it is whole: also those who never finish it hold no more than the limit."""
+    gw = gateway(locations="location / { %s once_fingerprint json; } %s" % (GUARD, STATUS), http="once_memory 33m;")
+    document = b'"' + b"x" * (MIB - 2) + b'"'
+    clients = []
+    for number in range(33):
+        clients.append(gw.connect())
+        clients[-1].begin("POST", "/", f"k{number}", document, [("Content-Type", "application/json")])
+        clients[-1].send(document[:-1])
+    until(lambda: measured(gw, "once_memory_bytes", None) == 33 * (MIB - 1), "all documents to be there but for their ends")
+    late = gw.post("late", document, headers=[("Content-Type", "application/json")])
+    expect.problem(late, "out-of-memory")
+    assert gw.store.state("late") is None
+    clients.pop().reset()
+    until(lambda: measured(gw, "once_memory_bytes", None) == 32 * (MIB - 1), "one of them to be forgotten")
+    expect.once(lambda: gw.post("late", document, headers=[("Content-Type", "application/json")]))
+    clients[0].send(document[-1:])
+    assert clients[0].finish().status == 201
+    assert gw.upstream.total == 2
