@@ -1,6 +1,9 @@
 -- Version 1 of the schema: the tables. A version is applied once and never edited after its release; functions are not in
 -- here, they are made anew by every install and upgrade (functions/*.sql). docs/postgres.md explains the choices.
 
+-- As in every file here: what other roles have in other schemas must not become part of the tables (CVE-2018-1058).
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE TABLE once.versions (
     version integer PRIMARY KEY,
     applied timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -73,7 +76,8 @@ CREATE TABLE once.outbox (
     id uuid NOT NULL,
     -- What is in one group is published by one relay at a time. Events without a key have no order.
     grp smallint NOT NULL GENERATED ALWAYS AS
-        ((coalesce(hashtextextended(key, 0), uuid_hash_extended(id, 0)) & 63)::smallint) STORED,
+        ((coalesce(pg_catalog.hashtextextended(key, 0::bigint), pg_catalog.uuid_hash_extended(id, 0::bigint))
+          OPERATOR(pg_catalog.&) 63::bigint)::smallint) STORED,
     topic text NOT NULL,
     key text,
     type text NOT NULL,

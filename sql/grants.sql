@@ -1,3 +1,5 @@
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- By need. Nobody but the owner touches a table; functions that are not named here are for other functions.
 REVOKE ALL ON ALL TABLES IN SCHEMA once FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA once FROM PUBLIC;

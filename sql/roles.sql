@@ -1,3 +1,5 @@
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Three roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
 DO $$
 DECLARE

@@ -1,7 +1,9 @@
 -- The secrets of the installation: text for the gateways, keys for HMAC in SQL.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE OR REPLACE FUNCTION once.pad(secret bytea, with_byte integer) RETURNS bytea
-LANGUAGE plpgsql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     padded bytea := secret || decode(repeat('00', 64 - length(secret)), 'hex');
@@ -14,7 +16,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.secrets_keep(p_text text) RETURNS void
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     DELETE FROM once.secret_pads;
@@ -30,7 +32,7 @@ $$;
 
 -- The text; p_new becomes it when there is none yet. NULL: there are records, but the secrets that made their ids are gone.
 CREATE OR REPLACE FUNCTION once.store_secrets_load(p_new text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     found_text text;
@@ -52,7 +54,7 @@ $$;
 
 -- p_new replaces the text if it still is p_old. Returns the text as it is then.
 CREATE OR REPLACE FUNCTION once.store_secrets_swap(p_old text, p_new text) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE once.secrets s SET text = p_new WHERE s.text = p_old;
@@ -65,7 +67,7 @@ $$;
 
 -- HMAC-SHA-256 with a secret of the installation.
 CREATE OR REPLACE FUNCTION once.hmac(p_name text, p_id bigint, p_data bytea) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     pads once.secret_pads;
@@ -80,19 +82,19 @@ $$;
 
 -- The id of (scope, key), as in docs/format.md: the one that the gateways compute.
 CREATE OR REPLACE FUNCTION once.record_id(p_scope text, p_key text) RETURNS bytea
-LANGUAGE sql STABLE SET search_path = once, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT once.hmac('record', 0, once.part('id') || once.part(convert_to(p_scope, 'UTF8'))
                                   || once.part(convert_to(p_key, 'UTF8')))
 $$;
 
 CREATE OR REPLACE FUNCTION once.scope_hash(p_scope text) RETURNS bytea
-LANGUAGE sql STABLE SET search_path = once, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT substr(once.hmac('record', 0, once.part('scope') || once.part(convert_to(p_scope, 'UTF8'))), 1, 16) $$;
 
 -- The fingerprint under each live secret, the newest first, one after the other. Mode 1: the exact body.
 CREATE OR REPLACE FUNCTION once.fingerprints(p_scope text, p_method text, p_target text, p_body bytea) RETURNS bytea
-LANGUAGE sql STABLE SET search_path = once, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT string_agg(once.le32(s.id::integer) || E'\\x01'::bytea || once.hmac('fingerprint', s.id,
                once.part('fingerprint') || once.part(E'\\x01') || once.part(convert_to(p_scope, 'UTF8'))

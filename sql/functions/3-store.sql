@@ -8,6 +8,8 @@
 -- The planner is told to go by the primary key, whatever it knows about the table: plans are made once per session, often
 -- while the table is empty.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- The rows of the table that begin with "claim", from the second on; the first is that there is no record. Two digits: the
 -- outcome (32 is mine), and the deed: 0 nothing, 1 a new record in its place, 2 grant, 3 grant after a doubt or a lease that
 -- ran out, 4 unknown by lease.
@@ -15,24 +17,22 @@ CREATE OR REPLACE FUNCTION once.judge_claim(newer boolean, same boolean, mine bo
     flags smallint, lease_until bigint, expires bigint, now bigint)
 RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT CASE
-        WHEN newer                                               THEN 30  -- newer version: busy
-        WHEN state IN (2, 3) AND expires <> 0 AND now >= expires THEN 11  -- expired, as if there were none: run
-        WHEN NOT same                                            THEN 40  -- mismatch
-        WHEN state = 3 AND mine                                  THEN 80  -- released claim again: lost
-        WHEN state = 3                                           THEN 12  -- failed: run
-        WHEN state = 1 AND mine                                  THEN 10  -- same claim again: run
-        WHEN state = 1 AND now < lease_until                     THEN 30  -- lease live: busy
-        WHEN state = 1 AND hold                                  THEN 54  -- lease over, hold: unknown
-        WHEN state = 1                                           THEN 13  -- lease over: run
-        WHEN state = 4 AND mine AND flags & 1 <> 0               THEN 320 -- unknown by lease: mine
-        WHEN state = 4 AND (mine OR hold)                        THEN 50  -- unknown
-        WHEN state = 4 AND now < lease_until                     THEN 30  -- lease live: busy
-        WHEN state = 4                                           THEN 13  -- lease over: run
-        ELSE                                                          20  -- completed: replay
-        END
-$$;
+RETURN CASE
+    WHEN newer                                               THEN 30  -- newer version: busy
+    WHEN state IN (2, 3) AND expires <> 0 AND now >= expires THEN 11  -- expired, as if there were none: run
+    WHEN NOT same                                            THEN 40  -- mismatch
+    WHEN state = 3 AND mine                                  THEN 80  -- released claim again: lost
+    WHEN state = 3                                           THEN 12  -- failed: run
+    WHEN state = 1 AND mine                                  THEN 10  -- same claim again: run
+    WHEN state = 1 AND now < lease_until                     THEN 30  -- lease live: busy
+    WHEN state = 1 AND hold                                  THEN 54  -- lease over, hold: unknown
+    WHEN state = 1                                           THEN 13  -- lease over: run
+    WHEN state = 4 AND mine AND flags & 1 <> 0               THEN 320 -- unknown by lease: mine
+    WHEN state = 4 AND (mine OR hold)                        THEN 50  -- unknown
+    WHEN state = 4 AND now < lease_until                     THEN 30  -- lease live: busy
+    WHEN state = 4                                           THEN 13  -- lease over: run
+    ELSE                                                          20  -- completed: replay
+    END;
 
 -- First what is new is inserted. If that is all, one row without an id says so: all are granted, as they were asked for, at `now`.
 -- If not, all are judged; those that were just inserted are the same claim again. What changes nothing is answered from what is
@@ -41,7 +41,7 @@ CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_c
     p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[])
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s'
 AS $$
 #variable_conflict use_column
@@ -138,7 +138,7 @@ CREATE OR REPLACE FUNCTION once.store_apply(p_schema smallint, p_id bytea[], p_e
     p_payload bytea[])
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '3s'
 AS $$
 #variable_conflict use_column
@@ -265,7 +265,7 @@ $$;
 
 -- Waits for whoever has the record, and takes it for the rest of the transaction: for those who call in one of their own.
 CREATE OR REPLACE FUNCTION once.take(p_id bytea) RETURNS void
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(once.lock_of(p_id));
@@ -276,7 +276,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.apply_one(p_event smallint, p_id bytea, p_epoch integer, p_claim bytea, p_force boolean,
     p_lease_ms bigint, p_ttl_ms bigint, p_kind smallint, p_status smallint, p_payload bytea)
 RETURNS once.answer
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     answer once.answer;

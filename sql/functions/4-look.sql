@@ -1,9 +1,11 @@
 -- Looking at records.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- The records with these ids; what is expired is not there. Committed state: a lock does not matter.
 CREATE OR REPLACE FUNCTION once.store_get(p_id bytea[]) RETURNS SETOF once.answer
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -24,7 +26,7 @@ CREATE OR REPLACE FUNCTION once.store_scan(p_after bytea, p_limit bigint, p_stat
     p_older_ms bigint, p_younger_ms bigint, p_scope bytea)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -57,7 +59,7 @@ $$;
 -- Counts; reads the whole table. `bytes` is what the rows take, without the room between them.
 CREATE OR REPLACE FUNCTION once.stats(OUT pending bigint, OUT completed bigint, OUT failed bigint, OUT unknown bigint,
     OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint, OUT now bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_clock bigint := once.now_ms();

@@ -1,12 +1,14 @@
 -- Removing what is over: page by page through the table, in its physical order. No index is needed for it, so that none has
 -- to be kept up to date by every completion (docs/decisions/postgres-expiry.md).
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- From page p_from on: removes at most p_limit records, looks for at most p_budget_ms (NULL: as long as it takes).
 -- next_block: where to go on; NULL: the end was reached.
 CREATE OR REPLACE FUNCTION once.sweep(p_from bigint, p_limit bigint, p_budget_ms integer,
     OUT removed bigint, OUT next_block bigint)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -48,7 +50,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.sweep_inbox(p_from bigint, p_limit bigint, p_budget_ms integer,
     OUT removed bigint, OUT next_block bigint)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = once, pg_temp SET enable_seqscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -86,7 +88,7 @@ $$;
 
 -- A little of it, where the last call stopped; 0 when somebody else is at it. For gateways, pg_cron, and any scheduler.
 CREATE OR REPLACE FUNCTION once.reap(p_limit bigint DEFAULT 10000, p_budget_ms integer DEFAULT 200) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_removed bigint;

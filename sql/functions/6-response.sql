@@ -1,8 +1,10 @@
 -- Responses as payloads (docs/format.md, "A stored response"), plain: neither compressed nor sealed.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Headers are an array of [name, value] pairs, in order, or an object.
 CREATE OR REPLACE FUNCTION once.header_pairs(p_headers jsonb, OUT name text, OUT value text) RETURNS SETOF record
-LANGUAGE sql IMMUTABLE
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT h.item ->> 0, h.item ->> 1
     FROM jsonb_array_elements(CASE jsonb_typeof(p_headers) WHEN 'array' THEN p_headers ELSE '[]' END)
@@ -13,7 +15,7 @@ AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION once.pack_response(p_headers jsonb, p_body bytea) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     headers bytea := ''::bytea;
@@ -45,7 +47,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.text_of(p_bytes bytea) RETURNS text
-LANGUAGE plpgsql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN convert_from(p_bytes, 'UTF8');
@@ -55,7 +57,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.unpack_response(p_payload bytea, OUT stored text, OUT headers jsonb, OUT body bytea)
-LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     flags integer := get_byte(p_payload, 0);

@@ -1,11 +1,13 @@
 -- For applications, in their own transactions. The effect and its record commit together, or not at all.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE OR REPLACE FUNCTION once.token(p_id bytea, p_epoch integer, p_claim bytea) RETURNS text
 LANGUAGE sql IMMUTABLE
-AS $$ SELECT rtrim(translate(encode(p_id || once.le32(p_epoch) || p_claim, 'base64'), E'+/\n', '-_'), '=') $$;
+RETURN rtrim(translate(encode(p_id || once.le32(p_epoch) || p_claim, 'base64'), E'+/\n', '-_'), '=');
 
 CREATE OR REPLACE FUNCTION once.token_read(p_token text, OUT id bytea, OUT epoch integer, OUT claim bytea)
-LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     raw bytea;
@@ -21,7 +23,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.recover_of(p_recover text) RETURNS smallint
-LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     n integer := array_position(ARRAY['retry', 'transactional', 'hold'], p_recover) - 1;
@@ -34,7 +36,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.told(p_answer once.answer) RETURNS once.claimed
-LANGUAGE plpgsql IMMUTABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     told once.claimed;
@@ -64,7 +66,7 @@ CREATE OR REPLACE FUNCTION once.claim(scope text, key text, method text DEFAULT 
     body bytea DEFAULT '', recover text DEFAULT 'transactional', lease interval DEFAULT '30 seconds',
     ttl interval DEFAULT '24 hours', wait boolean DEFAULT true, claim_id uuid DEFAULT gen_random_uuid())
 RETURNS once.claimed
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_key bytea := convert_to(key, 'UTF8');
@@ -100,7 +102,7 @@ $$;
 
 -- What every write of an application does with an answer that is not `done`.
 CREATE OR REPLACE FUNCTION once.demand(p_answer once.answer) RETURNS void
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     CASE p_answer.outcome
@@ -118,7 +120,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.complete(claim text, status integer, headers jsonb DEFAULT '[]', body bytea DEFAULT '',
     retain interval DEFAULT NULL)
 RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
@@ -133,12 +135,12 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.note(p_note text) RETURNS bytea
-LANGUAGE sql STABLE SET search_path = once, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT substr(convert_to(coalesce(p_note, ''), 'UTF8'), 1, 200) $$;
 
 -- The status that stands beside a note. 0: there was none.
 CREATE OR REPLACE FUNCTION once.note_status(p_status integer) RETURNS smallint
-LANGUAGE plpgsql STABLE SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF coalesce(p_status, 0) <> 0 AND p_status NOT BETWEEN 100 AND 999 THEN
@@ -150,12 +152,12 @@ $$;
 
 -- A lease that was given, or 0: the record's own.
 CREATE OR REPLACE FUNCTION once.lease_or_own(p_lease interval) RETURNS bigint
-LANGUAGE sql STABLE SET search_path = once, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT CASE WHEN p_lease IS NULL THEN 0 ELSE once.span('lease', p_lease, '24 hours') END $$;
 
 -- It certainly did not take effect, or may be repeated. May be repeated itself.
 CREATE OR REPLACE FUNCTION once.release(claim text, status integer DEFAULT 0, note text DEFAULT '') RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
@@ -167,7 +169,7 @@ $$;
 
 -- Nobody knows.
 CREATE OR REPLACE FUNCTION once.doubt(claim text, lease interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
@@ -179,7 +181,7 @@ $$;
 
 -- Still at it. Also tells a worker that is no longer the holder: it fails.
 CREATE OR REPLACE FUNCTION once.renew(claim text, lease interval DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
@@ -194,7 +196,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.settle(claim text, outcome text, status integer DEFAULT 0, headers jsonb DEFAULT '[]',
     body bytea DEFAULT '', note text DEFAULT '', force boolean DEFAULT false)
 RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
@@ -215,7 +217,7 @@ $$;
 
 -- Removes a record: the key counts as never used.
 CREATE OR REPLACE FUNCTION once.purge(claim text, force boolean DEFAULT false) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
@@ -227,12 +229,12 @@ $$;
 
 -- Looks at a record without asking to run. No row: there is none.
 CREATE OR REPLACE FUNCTION once.get(scope text, key text) RETURNS SETOF once.records
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT r.* FROM once.records r WHERE r.id = once.record_id($1, $2) $$;
 
 -- Locks the record of a claim that holds, until the transaction ends. The record's `created`.
 CREATE OR REPLACE FUNCTION once.hold(p_token text, OUT id bytea, OUT created bigint)
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -252,7 +254,7 @@ $$;
 
 -- Multi-step work: where it got to, and what is needed to go on from there. In the transaction of the step itself.
 CREATE OR REPLACE FUNCTION once.checkpoint(claim text, name text, state jsonb DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     held record := once.hold(claim);
@@ -267,7 +269,7 @@ $$;
 
 -- The last checkpoint of this record, by whichever claim of it. No row: begin at the beginning.
 CREATE OR REPLACE FUNCTION once.resume(claim text) RETURNS TABLE (name text, state jsonb, at timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     held record := once.hold(claim);
@@ -278,7 +280,7 @@ $$;
 
 -- One at a time for a natural key (an account, an order), until the transaction ends.
 CREATE OR REPLACE FUNCTION once.lock(natural_key text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF natural_key IS NULL THEN

@@ -1,7 +1,9 @@
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- A key for one step of a larger operation, to be sent to a third party: the same for every attempt, another one for every record and
 -- step, and for a later life of the same key. A claim that was overtaken gets none.
 CREATE OR REPLACE FUNCTION once.derive(claim text, step text) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);

@@ -1,7 +1,9 @@
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- The response that this very claim recorded: for a backend that repeated its transaction, or got its request twice, and was
 -- refused with ON002. No row: this claim recorded none. What came of a claim that was taken over is not told.
 CREATE OR REPLACE FUNCTION once.recorded(claim text) RETURNS SETOF once.claimed
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);

@@ -1,11 +1,13 @@
 -- Messages out and in, in the transaction that they belong to.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- The id of an event that belongs to a record: by the operation and how far it got, not by the attempt, so that whoever repeats a
 -- step emits the same events again (docs/decisions/event-ids.md). A UUID of version 8.
 CREATE OR REPLACE FUNCTION once.event_id(p_record bytea, p_created bigint, p_checkpoint text, p_number integer, p_topic text,
     p_key text, p_type text)
 RETURNS uuid
-LANGUAGE sql STABLE SET search_path = once, pg_temp
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT encode(set_byte(set_byte(hash, 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid
     FROM (SELECT substr(sha256(once.part('event') || once.part(p_record) || once.part(int8send(p_created))
@@ -16,7 +18,7 @@ $$;
 
 -- Which event of this transaction it is: 0, 1, 2. A savepoint that is rolled back takes its numbers along.
 CREATE OR REPLACE FUNCTION once.event_number() RETURNS integer
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     number integer := coalesce(nullif(current_setting('once.events', true), ''), '0');
@@ -28,7 +30,7 @@ $$;
 
 -- Did this very transaction write the row? Only for rows that it sees: what is in progress and visible is its own.
 CREATE OR REPLACE FUNCTION once.is_ours(p_xmin xid, p_changed bigint) RETURNS boolean
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     current bigint := pg_current_xact_id()::text;
@@ -45,7 +47,7 @@ $$;
 
 -- The record that a claim may emit events for: it holds, or this very transaction has completed it.
 CREATE OR REPLACE FUNCTION once.emitter(p_token text, OUT id bytea, OUT created bigint, OUT cause bytea)
-LANGUAGE plpgsql SET search_path = once, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -70,7 +72,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.emit(topic text, key text, type text, payload bytea, headers jsonb DEFAULT '{}',
     claim text DEFAULT NULL, event_id uuid DEFAULT NULL)
 RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_id uuid := event_id;
@@ -107,7 +109,7 @@ $$;
 
 -- Is this message new to the subscriber? Waits for another transaction that is handling it. False: it was handled.
 CREATE OR REPLACE FUNCTION once.accept(subscriber text, message_id text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF coalesce(octet_length(subscriber), 0) NOT BETWEEN 1 AND 1000

@@ -1,9 +1,11 @@
 -- The outbox as relays see it. docs/relay.md says how work is shared and why no event can be skipped.
 
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- Tells relays that are asleep that there is something to do, when this transaction commits. Notifying makes commits wait for
 -- each other, so it is left out while relays are awake: they look again without being told.
 CREATE OR REPLACE FUNCTION once.outbox_wake() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM once.relays WHERE asleep AND seen + 3 * lease > clock_timestamp()) THEN
@@ -16,7 +18,7 @@ $$;
 -- `rival`: another live relay publishes this outbox to somewhere else; then nothing is taken.
 CREATE OR REPLACE FUNCTION once.relay_turn(p_relay uuid, p_name text, p_destination text, p_lease_ms bigint, p_asleep boolean,
     p_give smallint[], OUT groups smallint[], OUT relays integer, OUT share integer, OUT rival text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -51,7 +53,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION once.relay_end(p_relay uuid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE once.outbox_groups SET owner = NULL WHERE owner = p_relay;
@@ -73,7 +75,7 @@ CREATE OR REPLACE FUNCTION once.relay_fetch(p_relay uuid, p_groups smallint[], p
 RETURNS TABLE (grp smallint, seq bigint, place tid, id uuid, at timestamptz, topic text, key text, type text,
     payload bytea, headers text, cause bytea)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
@@ -119,7 +121,7 @@ $$;
 CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[], p_ids uuid[])
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
@@ -142,7 +144,7 @@ $$;
 -- Gives an event up. False: it was not there.
 CREATE OR REPLACE FUNCTION once.relay_dead(p_group smallint, p_seq bigint, p_id uuid, p_tries integer,
     p_reason text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     WITH gone AS (
@@ -158,7 +160,7 @@ $$;
 -- `oldest`: of the first event of each group, which is near enough.
 CREATE OR REPLACE FUNCTION once.outbox_lag(OUT events bigint, OUT oldest timestamptz, OUT dead bigint, OUT server timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
-SET search_path = once, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 BEGIN
     SELECT coalesce(sum(CASE WHEN c.counted < 200 THEN c.counted
@@ -176,7 +178,7 @@ $$;
 -- For people: dead events, or (p_waiting) those that wait to be published, oldest first. p_id: the beginning of an id.
 CREATE OR REPLACE FUNCTION once.outbox_list(p_waiting boolean, p_id text, p_limit bigint)
 RETURNS TABLE (id uuid, age_ms bigint, dead_ms bigint, topic text, key text, type text, bytes bigint, tries integer, reason text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -194,7 +196,7 @@ $$;
 
 -- Dead events to be published after all, behind everything that waits; with the ids that they have. NULL: all of them.
 CREATE OR REPLACE FUNCTION once.outbox_retry(p_ids uuid[]) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_count bigint;
@@ -212,7 +214,7 @@ $$;
 
 -- Dead events that nobody shall ever get. NULL: all of them.
 CREATE OR REPLACE FUNCTION once.outbox_drop(p_ids uuid[]) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = once, pg_temp
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     WITH gone AS (DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING 1)
     SELECT count(*) FROM gone

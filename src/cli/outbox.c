@@ -51,7 +51,7 @@ static PGresult *list(PGconn *conn, int waiting, const char *id, uint64_t limit)
     const char *values[] = {waiting ? "t" : "f", id, limit > 0 ? number : NULL};
 
     snprintf(number, sizeof(number), "%" PRIu64, limit < INT64_MAX ? limit : INT64_MAX);
-    return ask(conn, "SELECT * FROM once.outbox_list($1, lower($2), $3)", 3, values);
+    return ask(conn, "SELECT * FROM once.outbox_list($1, pg_catalog.lower($2), $3)", 3, values);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- list */
@@ -267,13 +267,13 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
 
 static int run_retry(const once__cli_call_t *call)
 {
-    return run_change(call, "SELECT once.outbox_retry($1::uuid[])", NULL,
+    return run_change(call, "SELECT once.outbox_retry($1::pg_catalog.uuid[])", NULL,
                       "events wait to be published again");
 }
 
 static int run_drop(const once__cli_call_t *call)
 {
-    return run_change(call, "SELECT once.outbox_drop($1::uuid[])",
+    return run_change(call, "SELECT once.outbox_drop($1::pg_catalog.uuid[])",
                       "These events will never be published. Drop them?", "events dropped");
 }
 

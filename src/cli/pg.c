@@ -203,6 +203,11 @@ int once__pg_run(PGconn *conn, const char *what, const char *statements)
     return good ? 0 : -1;
 }
 
+int once__pg_begin(PGconn *conn)
+{
+    return once__pg_run(conn, "cannot begin", "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp");
+}
+
 char *once__pg_ask(PGconn *conn, const char *query)
 {
     PGresult *result = PQexec(conn, query);

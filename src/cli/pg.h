@@ -37,6 +37,19 @@ int once__pg_connect(const char *url, PGconn **conn);
 /* Says the first line of the server's or libpq's last complaint, with `what` before it. conn may be NULL. */
 void once__pg_complain(PGconn *conn, const char *what);
 
+/*
+ * Begins a transaction in which names are found in pg_catalog alone: the connection's search_path may lead to what other roles
+ * have made. For the transaction, and not the session, which may be a pooler's. 0 or -1, after saying why.
+ */
+int once__pg_begin(PGconn *conn);
+
+/*
+ * ONCE__CLI_REFUSED, after saying so, when the schema or something in it is another role's, or calls what another role has made.
+ * In a transaction of once__pg_begin.
+ */
+int once__pg_check_objects(PGconn *conn);
+int once__pg_check_code(PGconn *conn);
+
 /* Runs statements; says what went wrong, with `what` before it. 0 or -1. */
 int once__pg_run(PGconn *conn, const char *what, const char *statements);
 

@@ -63,20 +63,24 @@ static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have)
 
 static int begin(PGconn *conn)
 {
-    return once__pg_run(
-        conn, "cannot begin",
-        "BEGIN; SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '10s'; "
-        "SET LOCAL check_function_bodies = off; "
-        "SELECT pg_advisory_xact_lock(hashtextextended('once.install', 0))");
+    return once__pg_begin(conn) == 0 &&
+                   once__pg_run(
+                       conn, "cannot begin",
+                       "SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '10s'; "
+                       "SET LOCAL check_function_bodies = off; SELECT "
+                       "pg_advisory_xact_lock(hashtextextended('once.install', 0::bigint))") == 0
+               ? 0
+               : -1;
 }
 
 /* The whole change. `upgrade`: there must be something to upgrade. */
 static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade)
 {
-    int have = once__pg_version(conn);
+    int code = once__pg_check_objects(conn);
+    int have = code == ONCE__CLI_OK ? once__pg_version(conn) : -1;
 
     if (have < 0) {
-        return ONCE__CLI_STORE;
+        return code != ONCE__CLI_OK ? code : ONCE__CLI_STORE;
     }
     if (have > sql->newest) {
         once__cli_say("the schema has version %d, this program knows %d: use a newer once", have,
@@ -93,8 +97,12 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade)
         return ONCE__CLI_REFUSED;
     }
     if ((have == 0 && once__pg_run(conn, "cannot make the schema", "CREATE SCHEMA once") != 0) ||
-        apply_files(conn, sql, have) != 0 || once__pg_run(conn, "cannot commit", "COMMIT") != 0) {
+        apply_files(conn, sql, have) != 0) {
         return ONCE__CLI_STORE;
+    }
+    code = once__pg_check_code(conn);
+    if (code != ONCE__CLI_OK || once__pg_run(conn, "cannot commit", "COMMIT") != 0) {
+        return code != ONCE__CLI_OK ? code : ONCE__CLI_STORE;
     }
     if (have == sql->newest) {
         printf("version %d was there; functions and grants are as this program has them\n", have);
@@ -108,8 +116,10 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade)
 
 static int schedule(PGconn *conn)
 {
-    char *there = once__pg_ask(
-        conn, "SELECT count(*) FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'");
+    char *there = once__pg_begin(conn) == 0
+                      ? once__pg_ask(conn, "SELECT count(*) FROM pg_extension "
+                                           "WHERE extname = 'pg_cron'")
+                      : NULL;
     int code = ONCE__CLI_OK;
 
     if (there == NULL) {
@@ -117,9 +127,9 @@ static int schedule(PGconn *conn)
     }
     if (strcmp(there, "0") == 0) {
         puts("pg_cron is not in this database: gateways remove what expires by themselves");
-    } else if (once__pg_run(
-                   conn, "cannot schedule",
-                   "SELECT cron.schedule('once-reap', '* * * * *', 'SELECT once.reap()')") == 0) {
+    } else if (once__pg_run(conn, "cannot schedule",
+                            "SELECT cron.schedule('once-reap'::text, '* * * * *'::text, "
+                            "'SELECT once.reap()'::text); COMMIT") == 0) {
         puts("scheduled: pg_cron removes what expires, every minute");
     } else {
         code = ONCE__CLI_STORE;
@@ -131,7 +141,8 @@ static int schedule(PGconn *conn)
 /* For administrators who want to read it first, and to apply it by their own means. */
 static int print_all(const once__pg_sql_t *sql)
 {
-    puts("BEGIN;\nSET LOCAL check_function_bodies = off;\nCREATE SCHEMA once;");
+    puts("BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n"
+         "SET LOCAL check_function_bodies = off;\nCREATE SCHEMA once;");
     for (size_t i = 0; i < sql->count; i++) {
         int version = once__pg_file_version(sql->files[i].name);
         if (version > 0) {

@@ -92,7 +92,7 @@ static int run_status(const once__cli_call_t *call)
     if (code != ONCE__CLI_OK) {
         return code;
     }
-    have = once__pg_version(conn);
+    have = once__pg_begin(conn) == 0 ? once__pg_version(conn) : -1;
     if (have < 0) {
         code = ONCE__CLI_STORE;
     } else if (have == 0) {

@@ -22,20 +22,29 @@ struct once_pg_answer {
 
 enum { OUTCOME, CLAIM, EPOCH, RETRY_AFTER, STATUS, STORED, BODY, NAME, VALUE };
 
-/* One row for each header; the first has everything else. */
+/*
+ * One row for each header; the first has everything else. The connection is the application's, and so is its search_path: nothing
+ * here is found by it (door/statement.h).
+ */
 #define COLUMNS                                                                                    \
-    "SELECT c.outcome, c.claim, c.epoch::int8, "                                                   \
-    "ceil(extract(epoch FROM c.retry_after) * 1000)::int8, c.status::int8, c.stored, "             \
-    "CASE WHEN h.n IS NULL OR h.n = 1 THEN c.body END, h.name, h.value FROM "
+    "SELECT c.outcome, c.claim, c.epoch::bigint, "                                                 \
+    "pg_catalog.ceil(extract(epoch FROM c.retry_after) OPERATOR(pg_catalog.*) 1000::numeric)"      \
+    "::bigint, c.status::bigint, c.stored, "                                                       \
+    "CASE WHEN h.n IS NULL OR h.n OPERATOR(pg_catalog.=) 1::bigint THEN c.body END, "              \
+    "h.name, h.value FROM "
 #define HEADERS                                                                                    \
-    " AS c LEFT JOIN LATERAL (SELECT convert_to(e.item ->> 0, 'UTF8') AS name, "                   \
-    "convert_to(e.item ->> 1, 'UTF8') AS value, e.n FROM jsonb_array_elements(c.headers) "         \
-    "WITH ORDINALITY AS e (item, n)) AS h ON true ORDER BY h.n"
+    " AS c LEFT JOIN LATERAL ("                                                                    \
+    "SELECT pg_catalog.convert_to(e.item OPERATOR(pg_catalog.->>) 0, 'UTF8') AS name, "            \
+    "pg_catalog.convert_to(e.item OPERATOR(pg_catalog.->>) 1, 'UTF8') AS value, e.n "              \
+    "FROM pg_catalog.jsonb_array_elements(c.headers) WITH ORDINALITY AS e (item, n)"               \
+    ") AS h ON true ORDER BY h.n"
 
 static const char claim_text[] =
     COLUMNS "once.claim(scope => $1, key => $2, method => $3, target => $4, body => $5, "
-            "recover => $6, lease => make_interval(secs => $7), ttl => make_interval(secs => $8), "
-            "wait => $9 = 0, claim_id => coalesce($10, gen_random_uuid()))" HEADERS;
+            "recover => $6, lease => pg_catalog.make_interval(secs => $7), "
+            "ttl => pg_catalog.make_interval(secs => $8), "
+            "wait => $9 OPERATOR(pg_catalog.=) 0::bigint, "
+            "claim_id => coalesce($10, pg_catalog.gen_random_uuid()))" HEADERS;
 static const char recorded_text[] = COLUMNS "once.recorded(claim => $1)" HEADERS;
 
 static uint64_t number_at(const PGresult *rows, int column)

@@ -109,8 +109,9 @@ int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *res
     once__param_bytes(&params, response->body);
     once__param_seconds(&params, response->retain_ms);
     code = once__statement(conn,
-                           "SELECT once.complete(claim => $1, status => $2::int4, headers => "
-                           "$3::jsonb, body => $4, retain => make_interval(secs => $5))",
+                           "SELECT once.complete(claim => $1, status => $2::integer, headers => "
+                           "$3::pg_catalog.jsonb, body => $4, "
+                           "retain => pg_catalog.make_interval(secs => $5))",
                            &params, 1, NULL, err);
     free(headers);
     return code;
@@ -131,7 +132,8 @@ int once_pg_release(PGconn *conn, const char *claim, int status, once_slice_t no
     once__param_text(&params, claim);
     once__param_number(&params, status);
     once__param_slice(&params, note);
-    return once__statement(conn, "SELECT once.release(claim => $1, status => $2::int4, note => $3)",
+    return once__statement(conn,
+                           "SELECT once.release(claim => $1, status => $2::integer, note => $3)",
                            &params, 1, NULL, err);
 }
 
@@ -151,12 +153,14 @@ static int with_lease(PGconn *conn, const char *text, const char *claim, uint64_
 
 int once_pg_doubt(PGconn *conn, const char *claim, uint64_t lease_ms, once_error_t *err)
 {
-    return with_lease(conn, "SELECT once.doubt(claim => $1, lease => make_interval(secs => $2))",
-                      claim, lease_ms, err);
+    return with_lease(
+        conn, "SELECT once.doubt(claim => $1, lease => pg_catalog.make_interval(secs => $2))",
+        claim, lease_ms, err);
 }
 
 int once_pg_renew(PGconn *conn, const char *claim, uint64_t lease_ms, once_error_t *err)
 {
-    return with_lease(conn, "SELECT once.renew(claim => $1, lease => make_interval(secs => $2))",
-                      claim, lease_ms, err);
+    return with_lease(
+        conn, "SELECT once.renew(claim => $1, lease => pg_catalog.make_interval(secs => $2))",
+        claim, lease_ms, err);
 }

@@ -37,7 +37,8 @@ int once_pg_emit(PGconn *conn, const once_pg_event_t *event, char id[ONCE_UUID_S
     once__param_text(&params, event->claim);
     code = once__statement(conn,
                            "SELECT once.emit(topic => $1, key => $2, type => $3, payload => $4, "
-                           "headers => coalesce($5::jsonb, '{}'), claim => $6)::text",
+                           "headers => coalesce($5::pg_catalog.jsonb, '{}'), claim => $6)"
+                           "::pg_catalog.text",
                            &params, 1, &rows, err);
     if (code != ONCE_OK) {
         return code;

@@ -24,9 +24,9 @@ int once_pg_checkpoint(PGconn *conn, const char *claim, const char *name, const 
     once__param_text(&params, claim);
     once__param_text(&params, name);
     once__param_text(&params, state);
-    return once__statement(conn,
-                           "SELECT once.checkpoint(claim => $1, name => $2, state => $3::jsonb)",
-                           &params, 1, NULL, err);
+    return once__statement(
+        conn, "SELECT once.checkpoint(claim => $1, name => $2, state => $3::pg_catalog.jsonb)",
+        &params, 1, NULL, err);
 }
 
 /* One piece of memory: the step, its name, its state. */
@@ -59,8 +59,9 @@ int once_pg_resume(PGconn *conn, const char *claim, once_pg_step_t **step, once_
         return code;
     }
     once__param_text(&params, claim);
-    code = once__statement(conn, "SELECT name, state::text FROM once.resume(claim => $1)", &params,
-                           0, &rows, err);
+    code =
+        once__statement(conn, "SELECT name, state::pg_catalog.text FROM once.resume(claim => $1)",
+                        &params, 0, &rows, err);
     if (code != ONCE_OK) {
         return code;
     }

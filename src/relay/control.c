@@ -15,8 +15,10 @@
 
 static const char turn_statement[] =
     "SELECT groups, relays, share, rival FROM once.relay_turn($1, $2, $3, $4, $5, $6::smallint[])";
-static const char lag_statement[] = "SELECT events, (extract(epoch FROM coalesce(server - oldest, "
-                                    "'0')) * 1000)::bigint, dead FROM once.outbox_lag()";
+static const char lag_statement[] = "SELECT events, (extract(epoch FROM coalesce("
+                                    "server OPERATOR(pg_catalog.-) oldest, '0')) "
+                                    "OPERATOR(pg_catalog.*) 1000::numeric)::bigint, dead "
+                                    "FROM once.outbox_lag()";
 static const char end_statement[] = "SELECT once.relay_end($1)";
 
 /* ------------------------------------------------------------------------------------------------------------ groups */

@@ -25,7 +25,8 @@
 
 static const char statement[] =
     "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
-    "$5::bigint[], $6::bigint[], $7::xid8[], $8::pg_snapshot, $9, $10::smallint[], $11::text[])";
+    "$5::bigint[], $6::bigint[], $7::pg_catalog.xid8[], $8::pg_catalog.pg_snapshot, $9, "
+    "$10::smallint[], $11::pg_catalog.text[])";
 
 /* --------------------------------------------------------------------------------------------------------- the question */
 

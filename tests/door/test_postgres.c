@@ -440,6 +440,45 @@ static void errors_of_the_server(void **state)
     assert_string_equal(effects("doomed"), "0");
 }
 
+/* Strangers have a function, an operator and a type for every name of the system, and the search_path leads to them. */
+static void no_call_goes_by_the_search_path(void **state)
+{
+    once_pg_event_t event = ONCE_PG_EVENT_INIT;
+    PGconn *lured = sql_connect("shop");
+    once_pg_answer_t *answer;
+    once_pg_step_t *step;
+    once_key_t key;
+    int is_new = 0;
+
+    assert_int_equal(system("psql -X -q -f " ONCE_TEST_DECOYS), 0);
+    sql_run(lured, "SET search_path = public, pg_catalog");
+    assert_string_equal(sql_state(lured, "SELECT lower('A')"), "P0001");
+    sql_run(lured, "BEGIN");
+    answer = claim(lured, "lured", 0);
+    event.topic = "payments";
+    event.type = "made";
+    event.payload = slice("{}");
+    event.headers = "{\"a\": \"b\"}";
+    event.claim = once_pg_token(answer);
+    assert_int_equal(once_pg_lock(lured, "account-1", &err), ONCE_OK);
+    assert_int_equal(once_pg_accept(lured, "shop", "m-1", &is_new, &err), ONCE_OK);
+    assert_int_equal(once_pg_emit(lured, &event, NULL, &err), ONCE_OK);
+    assert_int_equal(once_pg_renew(lured, event.claim, 60000, &err), ONCE_OK);
+    assert_int_equal(once_pg_checkpoint(lured, event.claim, "a", "{\"b\": 1}", &err), ONCE_OK);
+    assert_int_equal(once_pg_resume(lured, event.claim, &step, &err), ONCE_OK);
+    assert_string_equal(step->state, "{\"b\": 1}");
+    once_pg_step_free(step);
+    assert_int_equal(once_pg_derive(lured, event.claim, "transfer", &key, &err), ONCE_OK);
+    assert_int_equal(once_pg_doubt(lured, event.claim, 1000, &err), ONCE_OK);
+    assert_int_equal(complete(lured, event.claim, "paid"), ONCE_OK);
+    sql_run(lured, "COMMIT");
+    once_pg_answer_free(answer);
+    answer = claim(lured, "lured", 0);
+    expect_response(answer, "paid");
+    once_pg_answer_free(answer);
+    PQfinish(lured);
+}
+
 static int set_up(void **state)
 {
     once_t *gateway;
@@ -484,6 +523,7 @@ int main(void)
         cmocka_unit_test(arguments_are_checked_before_anything_is_sent),
         cmocka_unit_test(large_bodies_with_every_byte),
         cmocka_unit_test(errors_of_the_server),
+        cmocka_unit_test(no_call_goes_by_the_search_path),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

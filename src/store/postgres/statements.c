@@ -187,17 +187,19 @@ static int send_with_timeout(PGconn *conn, once__pg_params_t *params, const char
 int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
 {
     return send_with_timeout(conn, params,
-                             "SELECT set_config('statement_timeout', $1, true), "
-                             "current_setting('transaction_isolation'), pg_backend_pid()",
+                             "SELECT pg_catalog.set_config('statement_timeout', $1, true), "
+                             "pg_catalog.current_setting('transaction_isolation'), "
+                             "pg_catalog.pg_backend_pid()",
                              timeout_ms);
 }
 
 int once__pg_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
 {
-    return send_with_timeout(conn, params,
-                             "SELECT set_config('statement_timeout', $1, false), "
-                             "set_config('default_transaction_isolation', 'read committed', false)",
-                             timeout_ms);
+    return send_with_timeout(
+        conn, params,
+        "SELECT pg_catalog.set_config('statement_timeout', $1, false), "
+        "pg_catalog.set_config('default_transaction_isolation', 'read committed', false)",
+        timeout_ms);
 }
 
 /*
