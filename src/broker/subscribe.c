@@ -144,32 +144,6 @@ void once__delivery_headers(once__delivery_t *delivery,
     delivered(delivery)->from->ops->headers(delivery, each, data);
 }
 
-typedef struct search {
-    const char *name;
-    size_t len;
-    once_slice_t *value;
-    int found;
-} search_t;
-
-static void look(void *data, once_slice_t name, once_slice_t value)
-{
-    search_t *search = data;
-
-    if (name.len == search->len && (memcmp(name.data, search->name, name.len) == 0 ||
-                                    strncasecmp(name.data, search->name, name.len) == 0)) {
-        *search->value = value;
-        search->found = 1;
-    }
-}
-
-int once__delivery_header(once__delivery_t *delivery, const char *name, once_slice_t *value)
-{
-    search_t search = {name, strlen(name), value, 0};
-
-    once__delivery_headers(delivery, look, &search);
-    return search.found;
-}
-
 void once__subscription_say(once__subscription_t *subscription, int is_trouble, const char *format,
                             ...)
 {

@@ -101,9 +101,6 @@ void once__delivery_drop(once__delivery_t *delivery);
 /* Is it no longer ours to acknowledge? */
 int once__delivery_lost(const once__delivery_t *delivery);
 
-/* The last header of that name, in any case; 0: there is none. */
-int once__delivery_header(once__delivery_t *delivery, const char *name, once_slice_t *value);
-
 /* All headers: calls `each` in order. */
 void once__delivery_headers(once__delivery_t *delivery,
                             void (*each)(void *data, once_slice_t name, once_slice_t value),

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 int once__identity_read(once__identity_t *identity, const char *text, char *error, size_t size)
 {
@@ -173,29 +174,63 @@ static int of_json(const once__identity_t *identity, once__delivery_t *delivery,
     return bad ? -1 : 0;
 }
 
-int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
-                      char *why, size_t size)
-{
-    static const char *const others[] = {"cloudEvents:id", "cloudEvents_id"};
-    once_slice_t value = {NULL, 0};
-    int found;
+typedef struct search {
+    const char *names[4]; /* NULL behind the last */
+    once_slice_t value;
+    int found, differs;
+} search_t;
 
-    key->len = 0;
-    key->text[0] = '\0';
-    if (identity->header == NULL) {
-        return of_json(identity, delivery, key, why, size);
+static void look(void *data, once_slice_t name, once_slice_t value)
+{
+    search_t *search = data;
+    size_t i = 0;
+
+    while (search->names[i] != NULL && (strlen(search->names[i]) != name.len ||
+                                        strncasecmp(search->names[i], name.data, name.len) != 0)) {
+        i++;
     }
-    found = once__delivery_header(delivery, identity->header, &value);
-    for (size_t i = 0; !found && identity->is_default && i < 2; i++) {
-        found = once__delivery_header(delivery, others[i], &value);
+    if (search->names[i] == NULL) {
+        return;
     }
-    if (!found || value.len == 0) {
+    search->differs |= search->found &&
+                       (value.len != search->value.len ||
+                        (value.len > 0 && memcmp(value.data, search->value.data, value.len) != 0));
+    search->value = value;
+    search->found = 1;
+}
+
+/* A message that says two ids is none of both: whoever added the second one would choose which record it meets. */
+static int of_header(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
+                     char *why, size_t size)
+{
+    search_t search = {.names = {identity->header}};
+
+    if (identity->is_default) { /* CloudEvents over AMQP */
+        search.names[1] = "cloudEvents:id";
+        search.names[2] = "cloudEvents_id";
+    }
+    once__delivery_headers(delivery, look, &search);
+    if (!search.found || search.value.len == 0) {
         snprintf(why, size, "the message has no header %.60s", identity->header);
         return -1;
     }
-    if (append(key, value, 0) != 0) {
+    if (search.differs) {
+        snprintf(why, size, "the message has more than one header %.60s, with different ids",
+                 identity->header);
+        return -1;
+    }
+    if (append(key, search.value, 0) != 0) {
         snprintf(why, size, "the header %.60s is too long for an id", identity->header);
         return -1;
     }
     return 0;
+}
+
+int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
+                      char *why, size_t size)
+{
+    key->len = 0;
+    key->text[0] = '\0';
+    return identity->header == NULL ? of_json(identity, delivery, key, why, size)
+                                    : of_header(identity, delivery, key, why, size);
 }

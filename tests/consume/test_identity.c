@@ -10,14 +10,20 @@
 
 #define LONGEST 40
 
-static once_slice_t header; /* that all messages have */
+static once__pair_t headers[4]; /* that all messages have */
+static size_t header_count;
 
-int __wrap_once__delivery_header(once__delivery_t *delivery, const char *name, once_slice_t *value);
+void __wrap_once__delivery_headers(once__delivery_t *delivery,
+                                   void (*each)(void *data, once_slice_t name, once_slice_t value),
+                                   void *data);
 
-int __wrap_once__delivery_header(once__delivery_t *delivery, const char *name, once_slice_t *value)
+void __wrap_once__delivery_headers(once__delivery_t *delivery,
+                                   void (*each)(void *data, once_slice_t name, once_slice_t value),
+                                   void *data)
 {
-    *value = header;
-    return 1;
+    for (size_t i = 0; i < header_count; i++) {
+        each(data, headers[i].name, headers[i].value);
+    }
 }
 
 static once__identity_t identity(const char *text)
@@ -50,7 +56,8 @@ static void check_header(const once__identity_t *by_header, const unsigned char 
     once__id_t id;
     int code;
 
-    header = (once_slice_t){bytes, len};
+    headers[0] = (once__pair_t){{"id", 2}, {bytes, len}};
+    header_count = 1;
     code = once__identity_of(by_header, &delivery, &id, why, sizeof(why));
     assert_int_equal(code == 0, len > 0 && expected_len <= ONCE_KEY_MAX);
     if (code == 0) {
@@ -128,12 +135,59 @@ static void parts_are_kept_apart(void **state)
     once__identity_free(&by_parts);
 }
 
+static int id_of(const char *by, const char *const *pairs, char *text)
+{
+    once__identity_t by_header = identity(by);
+    once__delivery_t delivery = {.partition = 0};
+    char why[100];
+    once__id_t id;
+    int code;
+
+    for (header_count = 0; pairs[2 * header_count] != NULL; header_count++) {
+        const char *name = pairs[2 * header_count], *value = pairs[2 * header_count + 1];
+        headers[header_count] = (once__pair_t){{name, strlen(name)}, {value, strlen(value)}};
+    }
+    code = once__identity_of(&by_header, &delivery, &id, why, sizeof(why));
+    strcpy(text, code == 0 ? id.text : why);
+    once__identity_free(&by_header);
+    return code;
+}
+
+/* Whoever adds a header to a message must not choose which message it is. */
+static void one_header_says_the_id(void **state)
+{
+    static const struct {
+        const char *by, *pairs[9], *id; /* NULL: it has none */
+    } cases[] = {
+        {NULL, {"a", "x", "ce_id", "1"}, "1"},
+        {NULL, {"CE_ID", "1", "ce_id", "1"}, "1"},
+        {NULL, {"ce_id", "1", "ce_id", "2"}, NULL},
+        {NULL, {"ce_id", "1", "Ce_Id", "2"}, NULL},
+        {NULL, {"ce_id", "1", "ce_id", ""}, NULL},
+        {NULL, {"cloudEvents:id", "1"}, "1"},
+        {NULL, {"ce_id", "1", "cloudEvents_id", "2"}, NULL},
+        {NULL, {"ce-id", "1"}, NULL},
+        {"header:id", {"id", "1", "ce_id", "2"}, "1"},
+        {"header:id", {"id", "1", "id", "2"}, NULL},
+    };
+    char text[ONCE_KEY_TEXT_SIZE];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int code = id_of(cases[i].by, cases[i].pairs, text);
+        assert_int_equal(code, cases[i].id != NULL ? 0 : -1);
+        if (code == 0) {
+            assert_string_equal(text, cases[i].id);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_at_every_place),
         cmocka_unit_test(as_long_as_a_key),
         cmocka_unit_test(parts_are_kept_apart),
+        cmocka_unit_test(one_header_says_the_id),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
