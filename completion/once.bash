@@ -36,7 +36,7 @@ _once_options() {
     'outbox retry') echo --all ;;
     'outbox drop') echo --all --yes ;;
     'dlq list') echo --limit --all --json ;;
-    'dlq replay') echo --to --id --all ;;
+    'dlq replay') echo --to --any --id --all ;;
     'keys list') echo "$filter --wide --json" ;;
     'keys show') echo "$target --headers --body --force --json" ;;
     'keys settle') echo "$target --claim --completed --status --header --body-file --failed --note --force --yes" ;;

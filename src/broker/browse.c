@@ -4,7 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "broker/amqp_open.h"
 #include "broker/browser.h"
+#include "broker/letter.h"
 #include "broker/subscription.h"
 
 int once__browse(const char *url, int all, once__browse_cb *each, void *data, char *error,
@@ -51,6 +53,25 @@ char *once__browse_publish_url(const char *url)
     }
     once__address_free(&address);
     return made;
+}
+
+int once__browse_name(const char *url, char *name, char *error, size_t size)
+{
+    once__address_t address;
+    once__amqp_place_t place;
+    int code = once__address_read(&address, url, error, size);
+
+    if (code == 0 && strncmp(address.scheme, "amqp", 4) == 0) {
+        code = once__amqp_place_read(&address, &place, error, size);
+        snprintf(name, ONCE__LETTER_TOPIC_SIZE, "%s", code == 0 ? place.queue : "");
+    } else if (code == 0 && strlen(address.path) < ONCE__LETTER_TOPIC_SIZE) {
+        snprintf(name, ONCE__LETTER_TOPIC_SIZE, "%s", address.path);
+    } else if (code == 0) {
+        snprintf(error, size, "the name of the topic is too long");
+        code = -1;
+    }
+    once__address_free(&address);
+    return code;
 }
 
 void once__browsed_add(void *data, once_slice_t name, once_slice_t value)

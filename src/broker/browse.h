@@ -46,6 +46,9 @@ int once__browse_one(const char *url, const char *topic, int32_t partition, int6
 /* A URL for once__publisher_open: to the topic, or the queue, that a message's `topic` names, at the same broker. Malloc'd. */
 char *once__browse_publish_url(const char *url);
 
+/* The name of the topic or queue that the URL names, of ONCE__LETTER_TOPIC_SIZE bytes. 0, or -1 after writing why not. */
+int once__browse_name(const char *url, char *name, char *error, size_t size);
+
 /* The header of that name; data NULL: there is none. */
 once_slice_t once__browsed_header(const once__browsed_t *message, const char *name);
 

@@ -20,12 +20,14 @@
 typedef struct settings {
     const char *to;
     once__cli_list_t ids;
-    int all;
+    int all, any;
 } settings_t;
 
 typedef struct replay {
     const settings_t *set;
     const char *url;
+    char own
+        [ONCE__LETTER_TOPIC_SIZE]; /* whose dead letters these are, by their topic's name; "": nobody knows */
     once__publisher_t *publisher;
     char topic[ONCE__LETTER_TOPIC_SIZE]; /* where the message that is under way goes */
     once__choice_t original; /* what became of the message of a letter without a payload */
@@ -60,18 +62,41 @@ static int is_chosen(const settings_t *set, const once__browsed_t *message)
     return set->ids.count == 0;
 }
 
-/* Where it came from, unless the user says another place. */
-static int find_topic(const settings_t *set, const once__browsed_t *message, char *topic)
+/*
+ * A letter says where its message came from, and whoever may write letters may say anything: with the rights of the one who
+ * replays, messages would be copied from and to other topics. So it has to be the topic that the letters belong to.
+ */
+static int is_believed(const replay_t *replay, const char *topic)
 {
+    const char *to = replay->set->to;
+
+    return replay->set->any || strcmp(topic, replay->own) == 0 ||
+           (to != NULL && strcmp(topic, to) == 0);
+}
+
+/* Where the message of a letter is published. ONCE__CLI_OK, or another code after saying why not. */
+static int find_topic(replay_t *replay, const once__browsed_t *message)
+{
+    int has_payload = once__browsed_header(message, ONCE__LETTER_BYTES).data == NULL;
+    char from[ONCE__LETTER_TOPIC_SIZE];
     int32_t partition;
     int64_t offset;
+    int known = once__letter_read_source(once__browsed_header(message, ONCE__LETTER_SOURCE), from,
+                                         &partition, &offset) == 0;
 
-    if (set->to != NULL) {
-        snprintf(topic, ONCE__LETTER_TOPIC_SIZE, "%s", set->to);
-        return 0;
+    if (replay->set->to == NULL && !known) {
+        once__cli_say("dlq replay: a message does not say where it came from; --to NAME does");
+        return ONCE__CLI_USAGE;
     }
-    return once__letter_read_source(once__browsed_header(message, ONCE__LETTER_SOURCE), topic,
-                                    &partition, &offset);
+    if (known && (replay->set->to == NULL || !has_payload) && !is_believed(replay, from)) {
+        once__cli_say("dlq replay: a letter says that its message came from %s, which is not the "
+                      "topic of these letters: it stays. --any believes it%s",
+                      from, has_payload ? ", --to NAME publishes it there" : "");
+        return ONCE__CLI_REFUSED;
+    }
+    snprintf(replay->topic, sizeof(replay->topic), "%s",
+             replay->set->to != NULL ? replay->set->to : from);
+    return ONCE__CLI_OK;
 }
 
 /* Until the broker has confirmed it. */
@@ -151,18 +176,42 @@ static once__choice_t replay_original(replay_t *replay, const once__browsed_t *l
 static once__choice_t replay_one(void *data, const once__browsed_t *message)
 {
     replay_t *replay = data;
+    int code;
 
     if (!is_chosen(replay->set, message)) {
         return ONCE__LEAVE;
     }
-    if (find_topic(replay->set, message, replay->topic) != 0) {
-        once__cli_say("dlq replay: a message does not say where it came from; --to NAME does");
-        replay->code = ONCE__CLI_USAGE;
-        return ONCE__ENOUGH;
+    code = find_topic(replay, message);
+    if (code != ONCE__CLI_OK) {
+        replay->code = code;
+        return code == ONCE__CLI_USAGE ? ONCE__ENOUGH : ONCE__LEAVE;
     }
     return once__browsed_header(message, ONCE__LETTER_BYTES).data != NULL
                ? replay_original(replay, message)
                : send(replay, message);
+}
+
+/* The letters of NAME are in NAME.dlq; of others nobody knows whose they are. */
+static int find_own(const once__cli_call_t *call, replay_t *replay)
+{
+    char error[400];
+    size_t len;
+
+    if (once__browse_name(replay->url, replay->own, error, sizeof(error)) != 0) {
+        return once__cli_usage(call->command, "%s", error);
+    }
+    len = strlen(replay->own);
+    if (len > 4 && strcmp(replay->own + len - 4, ".dlq") == 0) {
+        replay->own[len - 4] = '\0';
+        return ONCE__CLI_OK;
+    }
+    replay->own[0] = '\0';
+    if (replay->set->to == NULL && !replay->set->any) {
+        return once__cli_usage(
+            call->command, "only of NAME.dlq it is known whose letters are there: say --to NAME, "
+                           "or --any for wherever each says that it came from");
+    }
+    return ONCE__CLI_OK;
 }
 
 static int run_replay(const once__cli_call_t *call)
@@ -187,6 +236,11 @@ static int run_replay(const once__cli_call_t *call)
     if (replay.publisher == NULL) {
         return once__cli_usage(call->command, "%s", error);
     }
+    replay.code = find_own(call, &replay);
+    if (replay.code != ONCE__CLI_OK) {
+        once__publisher_close(replay.publisher);
+        return replay.code;
+    }
     if (once__browse(call->operands[0], set->all, replay_one, &replay, error, sizeof(error)) != 0) {
         once__cli_say("dlq replay: %s", error);
         replay.code = ONCE__CLI_STORE;
@@ -198,7 +252,8 @@ static int run_replay(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"to", 0, ONCE__CLI_TEXT, "NAME", "topic or queue; where not given, that where each came from", offsetof(settings_t, to)},
+    {"to", 0, ONCE__CLI_TEXT, "NAME", "topic or queue; where not given, NAME for letters of NAME.dlq", offsetof(settings_t, to)},
+    {"any", 0, ONCE__CLI_FLAG, NULL, "wherever a letter says that its message came from", offsetof(settings_t, any)},
     {"id", 0, ONCE__CLI_LIST, "ID", "only that event. May be repeated", offsetof(settings_t, ids)},
     {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those that were replayed", offsetof(settings_t, all)},
     {0},
@@ -215,7 +270,8 @@ const once__cli_command_t once__cli_dlq_replay = {
         "it, and taken out when the broker confirmed that; with Kafka the offset of the group\n"
         "once-dlq moves on instead. A record that was released is claimed anew; an id that is\n"
         "used with another payload stays a mismatch. The message of a letter without a payload is\n"
-        "fetched from where it came from.\n",
+        "fetched from where it came from. A letter that says that it came from another topic than\n"
+        "the one that these letters belong to (orders for orders.dlq) stays, unless --any.\n",
     .store = ONCE__CLI_NO_STORE,
     .operands_min = 1,
     .operands_max = 1,

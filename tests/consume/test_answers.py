@@ -118,6 +118,33 @@ def test_dead_letters_and_their_replay(kafka, name, handler, consume):
     assert sorted(handler.keys()[8:]) == ["forbidden", "moved", "rejected"]
 
 
+def test_a_letter_cannot_choose_another_topic(kafka, name):
+    """Whoever may write letters has not the rights of the one who replays: neither another topic's messages are fetched, nor is anything
+    published to it."""
+    letters_of, secret, other = name + ".dlq", name + ".secret", name + ".other"
+    for topic in (name, letters_of, secret, other):
+        kafka.create(topic, 1)
+    kafka.produce(secret, [{"value": b"salaries", "headers": {"ce_id": "s"}}])
+    kafka.produce(letters_of, [
+        {"value": b"forged", "headers": {"ce_id": "1", "once-id": "1", "once-source": f"{other}/0@0"}},
+        {"value": b"", "headers": {"ce_id": "2", "once-id": "2", "once-source": f"{secret}/0@0", "once-bytes": "8"}},
+        {"value": b"right", "headers": {"ce_id": "3", "once-id": "3", "once-source": f"{name}/0@0"}}])
+    url = kafka.url(letters_of)
+
+    def values(topic):
+        return [message.value() for message in kafka.read(topic)]
+
+    said = once("dlq", "replay", url, code=5)
+    assert said.count("not the topic of these letters") == 2 and other in said and "replayed 1\n" in said
+    assert values(name) == [b"right"] and values(other) == []
+    said = once("dlq", "replay", url, "--id", "2", "--to", name, code=5)  # --to says where to, and not from where
+    assert "not the topic of these letters" in said and values(name) == [b"right"]
+    assert "replayed 1\n" in once("dlq", "replay", url, "--id", "1", "--to", name)
+    assert "replayed 2\n" in once("dlq", "replay", url, "--all", "--any", "--id", "1", "--id", "2")
+    assert values(name) == [b"right", b"forged"] and values(other) == [b"forged"]
+    assert values(secret) == [b"salaries", b"salaries"]
+
+
 def test_large_messages_and_many_headers_can_be_dead_letters(kafka, name, handler, consume):
     """Kafka takes more by default (1048588 bytes) than librdkafka's producers send (1000000)."""
     kafka.create(name, 1)
