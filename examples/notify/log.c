@@ -44,7 +44,8 @@ void log_line(const char *level, const char *what, const char *format, ...)
     va_list args;
 
     stamp(at, sizeof(at));
-    line = json_pack("{s:s, s:s, s:s}", "at", at, "level", level, "what", what);
+    line = json_pack("{s:s, s:s, s:s, s:s}", "time", at, "level", level, "program", "notify",
+                     "message", what);
     va_start(args, format);
     more = json_vpack_ex(NULL, 0, format, args);
     va_end(args);

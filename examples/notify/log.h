@@ -6,7 +6,7 @@
 #define EXAMPLES_NOTIFY_LOG_H
 
 #define LOG_INFO    "info"
-#define LOG_WARNING "warning"
+#define LOG_WARNING "warn"
 #define LOG_ERROR   "error"
 
 /* `format` and what follows are those of jansson's json_pack, and make an object: its members are added to the line. */

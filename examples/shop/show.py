@@ -105,7 +105,7 @@ class Show:
         if self.policy == "retry":
             return len(self.notifier.mail.mails) >= 3
         with open(self.notifier.service.log, encoding="utf-8", errors="replace") as log:
-            return '"what":"held"' in log.read()
+            return '"message":"held"' in log.read()
 
     def honest_about_mail(self):
         mails = self.notifier.mail.mails

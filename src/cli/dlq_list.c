@@ -103,6 +103,9 @@ static int run_list(const once__cli_call_t *call)
         once__cli_say("dlq list: %s", error);
         listing.code = ONCE__CLI_STORE;
     }
+    if (listing.code != ONCE__CLI_OK && listing.seen == 0) {
+        return listing.code; /* no head of a table above nothing */
+    }
     if (!set->json && once__cli_table_print(&listing.table) != 0) {
         once__cli_say("out of memory");
         listing.code = ONCE__CLI_STORE;

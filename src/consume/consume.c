@@ -95,7 +95,8 @@ static void on_second(void *data)
         once__subscription_turn(consumer->source, 0);
     }
     if (!consumer->stopping) {
-        once__metric_set(counters->lag, once__subscription_lag(consumer->source));
+        int64_t lag = once__subscription_lag(consumer->source);
+        once__metric_set(counters->lag, lag >= 0 ? lag : ONCE__METRIC_UNKNOWN);
     }
     consumer->more = 1; /* both may have taken the only sign that there is something */
     once__metrics_health(counters->metrics,

@@ -31,8 +31,8 @@ int once__counters_start(once__counters_t *c)
     if (m == NULL) {
         return -1;
     }
-    c->lag = once__metrics_add(m, ONCE__GAUGE, "once_consume_lag",
-                               "Messages that are not done; -1: not known.", NULL, 1);
+    c->lag = once__metrics_add(m, ONCE__GAUGE, "once_consume_lag", "Messages that are not done.",
+                               NULL, 1);
     c->handled = once__metrics_add(m, ONCE__COUNTER, "once_consume_handled_total",
                                    "Messages that the handler completed.", NULL, 1);
     c->duplicates = once__metrics_add(m, ONCE__COUNTER, "once_consume_duplicates_total",
@@ -62,7 +62,7 @@ int once__counters_start(once__counters_t *c)
     c->seconds =
         once__metrics_add_histogram(m, "once_consume_handler_seconds", "How long the handler took.",
                                     bounds, sizeof(bounds) / sizeof(bounds[0]), 1e-6);
-    once__metric_set(c->lag, -1);
+    once__metric_set(c->lag, ONCE__METRIC_UNKNOWN);
     return 0;
 }
 

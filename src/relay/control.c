@@ -167,9 +167,10 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
     once__metric_set(relay->m_relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
     if (changed > 0) {
         relay->fetch_more = 1;
-        once__log(&relay->log, ONCE__LOG_INFO, before == 0 ? "publishing" : "groups changed hands",
-                  ONCE__FIELDS(once__field_number("groups", (int64_t)relay->owned),
-                               once__field_text("relays", PQgetvalue(result, 0, 1))));
+        once__log(
+            &relay->log, ONCE__LOG_INFO, before == 0 ? "publishing" : "groups changed hands",
+            ONCE__FIELDS(once__field_number("groups", (int64_t)relay->owned),
+                         once__field_number("relays", strtol(PQgetvalue(result, 0, 1), NULL, 10))));
     }
 }
 

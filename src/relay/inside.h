@@ -143,7 +143,7 @@ struct once__relay {
     uint64_t stop_by_ms;
     int64_t clock_ahead_us; /* of the server */
     int64_t lag_events, lag_ms, dead_events, empty_seen;
-    uint64_t published, progress_ms, progress_published, lag_published;
+    uint64_t published, started_ms, progress_ms, progress_published, lag_published;
 
     once__metrics_t *metrics;
     once__metric_t *m_published, *m_retries, *m_dead, *m_lag_events, *m_lag_seconds, *m_in_flight,
@@ -208,6 +208,7 @@ int once__event_read(once__event_t *event, const PGresult *result,
 /* report.c */
 int once__report_start(once__relay_t *relay);
 void once__report_turn(once__relay_t *relay);
+void once__report_end(const once__relay_t *relay); /* the last word of --progress */
 void once__report_said(void *data, int is_trouble, const char *sentence);
 void once__report_database(once__relay_t *relay,
                            const PGresult *result); /* of a statement that failed */

@@ -84,7 +84,7 @@ static once__relay_end_t begin(once__relay_t *relay)
     relay->now_ms = clock_ms();
     relay->fetch_wait_ms = 1;
     relay->share = 128;
-    relay->progress_ms = relay->idle_since_ms = relay->now_ms;
+    relay->started_ms = relay->progress_ms = relay->idle_since_ms = relay->now_ms;
     make_names(relay);
     if (make_id(relay->id) != 0 || once__chains_start(relay) != 0 ||
         once__report_start(relay) != 0) {
@@ -236,6 +236,7 @@ once__relay_end_t once__relay_run(const once__relay_options_t *options, char *er
                       once__field_text("relay", relay->id), once__field_text("name", relay->name),
                       once__field_text("destination", once__publisher_name(relay->publisher))));
         loop(relay, signals);
+        once__report_end(relay);
     }
     end(relay);
     result = relay->end;

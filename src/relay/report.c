@@ -101,6 +101,13 @@ void once__report_published(once__relay_t *relay, const once__event_t *event)
     }
 }
 
+/* One line that changes where it is read by people, a line each time elsewhere. */
+static void end_line(int is_last)
+{
+    fputs(!isatty(STDERR_FILENO) ? "\n" : is_last ? "\033[K\n" : "\033[K\r", stderr);
+    fflush(stderr);
+}
+
 static void tell_progress(once__relay_t *relay)
 {
     uint64_t rate = (relay->published - relay->progress_published) * 1000 /
@@ -108,16 +115,25 @@ static void tell_progress(once__relay_t *relay)
     int64_t left = relay->lag_events - (int64_t)(relay->published - relay->lag_published);
 
     left = left > 0 ? left : 0;
-    fprintf(stderr, "\r%" PRIu64 " published, %" PRIu64 "/s, %" PRId64 " waiting", relay->published,
+    if (left == 0 && rate == 0) {
+        fputs(isatty(STDERR_FILENO) ? "\033[K" : "", stderr);
+        return;
+    }
+    fprintf(stderr, "%" PRIu64 " published, %" PRIu64 "/s, %" PRId64 " waiting", relay->published,
             rate, left);
     if (rate > 0 && left > 0) {
         fprintf(stderr, ", %" PRIu64 " s to go", (uint64_t)left / rate + 1);
     }
-    fputs("\033[K", stderr);
-    if (left == 0 && rate == 0) {
-        fputs("\r\033[K", stderr);
+    end_line(0);
+}
+
+void once__report_end(const once__relay_t *relay)
+{
+    if (relay->options->progress) {
+        fprintf(stderr, "%" PRIu64 " published in %" PRIu64 " s", relay->published,
+                (relay->now_ms - relay->started_ms + 500) / 1000);
+        end_line(1);
     }
-    fflush(stderr);
 }
 
 void once__report_turn(once__relay_t *relay)

@@ -100,14 +100,15 @@ static void put_member(line_t *line, const once__field_t *field)
 {
     char number[32];
 
+    if (!field->is_number && field->text.data == NULL) {
+        return;
+    }
     put_text(line, ",\"");
     put_text(line, field->name);
     put_text(line, "\":");
     if (field->is_number) {
         snprintf(number, sizeof(number), "%" PRId64, field->number);
         put_text(line, number);
-    } else if (field->text.data == NULL) {
-        put_text(line, "null");
     } else {
         put_string(line, field->text);
     }

@@ -29,12 +29,12 @@ typedef struct once__field {
     const char *name; /* NULL ends a list */
     int is_number;
     int64_t number;
-    once_slice_t text; /* data NULL: null */
+    once_slice_t text; /* data NULL: the member is left out */
 } once__field_t;
 
 #define ONCE__FIELDS(...) ((const once__field_t[]){__VA_ARGS__, {0}})
 
-once__field_t once__field_text(const char *name, const char *text); /* NULL: null */
+once__field_t once__field_text(const char *name, const char *text); /* NULL: left out */
 once__field_t once__field_slice(const char *name, once_slice_t text);
 once__field_t once__field_number(const char *name, int64_t number);
 

@@ -169,6 +169,9 @@ char *once__metrics_text(once__metrics_t *metrics)
         return NULL;
     }
     for (const once__metric_t *metric = metrics->first; metric != NULL; metric = metric->next) {
+        if (once__metric_value(metric) == ONCE__METRIC_UNKNOWN) {
+            continue;
+        }
         if (strcmp(before, metric->name) != 0) {
             fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
                     type_of(metric));
@@ -224,7 +227,12 @@ char *once__metrics_json(once__metrics_t *metrics)
             fprintf(out, "%" PRIu64 ",", count);
         }
         write_name(out, metric, metric->bound_count > 0 ? "_sum" : "");
-        fprintf(out, "%.15g%s", value, metric->next != NULL ? "," : "");
+        if (once__metric_value(metric) == ONCE__METRIC_UNKNOWN) {
+            fputs("null", out);
+        } else {
+            fprintf(out, "%.15g", value);
+        }
+        fputs(metric->next != NULL ? "," : "", out);
     }
     fputs("}\n", out);
     if (fclose(out) != 0) {

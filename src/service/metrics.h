@@ -14,6 +14,9 @@
 typedef struct once__metrics once__metrics_t;
 typedef struct once__metric once__metric_t;
 
+#define ONCE__METRIC_UNKNOWN                                                                       \
+    INT64_MIN /* the gauge is left out until there is a value; in JSON it is null */
+
 typedef enum once__metric_kind {
     ONCE__COUNTER,
     ONCE__GAUGE,
@@ -40,7 +43,8 @@ once__metric_t *once__metrics_add_histogram(once__metrics_t *metrics, const char
                                             double unit);
 
 void once__metric_count(once__metric_t *metric, uint64_t more);
-void once__metric_set(once__metric_t *metric, int64_t value);
+void once__metric_set(once__metric_t *metric,
+                      int64_t value); /* of a gauge also ONCE__METRIC_UNKNOWN */
 int64_t once__metric_value(const once__metric_t *metric);
 void once__metric_observe(once__metric_t *metric, int64_t value);
 

@@ -19,6 +19,11 @@ def wait_caught_up(kafka, group, topic):
           lambda: f"committed {kafka.committed(group, topic)} of {kafka.ends(topic)}")
 
 
+def test_a_lag_that_nobody_knows_is_no_number(consume):
+    one = consume("kafka://127.0.0.1:1/orders?group=g")
+    assert "once_consume_lag" not in until(one.metrics, "it serves")
+
+
 def test_duplicates_are_acknowledged_and_logged_not_delivered(kafka, name, handler, consume):
     kafka.create(name, 3)
     kafka.produce(name, [event(i, key=f"k{i % 5}") for i in range(20)] * 3)

@@ -131,4 +131,5 @@ def test_a_kafka_that_is_not_there_is_told_at_once():
     done = subprocess.run([ONCE, "dlq", "list", "kafka://127.0.0.1:1/orders.dlq"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
     assert "Connection refused" in done.stdout and done.returncode == 3, done.stdout
+    assert done.stdout.startswith("once: ") and done.stdout.count("\n") == 1, "no head of a table above it"
     assert time.monotonic() - begun < 10

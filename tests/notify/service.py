@@ -61,7 +61,7 @@ class Notify:
 
     def log(self, what):
         """The lines about it, once the program's output has been read so far."""
-        return [line for line in map(json.loads, list(self.lines)) if line["what"] == what]
+        return [line for line in map(json.loads, list(self.lines)) if line["message"] == what]
 
     def wait_log(self, what, count=1):
         return until(lambda: len(self.log(what)) >= count and self.log(what), f"{count} log lines that say {what}: {self.lines}")

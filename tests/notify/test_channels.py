@@ -32,6 +32,7 @@ def test_a_duplicate_is_acknowledged_and_logged(notify, world):
     assert world.counts() == (1, 1, 1) and len(world.sms.requests) == 1
     for line in service.wait_log("duplicate", 3):
         assert (line["event"], line["key"], line["type"]) == ("e-1", "e-1", "transfer.completed")
+        assert list(line)[:4] == ["time", "level", "program", "message"], "as the log of once relay and once consume"
 
 
 def test_duplicates_at_the_same_time_are_one_message(notify, world):

@@ -1,9 +1,11 @@
 """The relay with a real Kafka: what is in a message, order, nothing skipped, sharing, taking over, brokers that go away."""
+import os
 import re
 import signal
+import subprocess
 import threading
 
-from harness import check_order, headers, once, until
+from harness import ONCE, check_order, headers, once, until
 
 
 def ids(messages):
@@ -27,6 +29,8 @@ def test_a_message(database, kafka, relay, name):
     assert found[other].key() is None and found[other].value() == b"\x00\xff"
     assert [value for header, value in found[other].headers() if header == "content-type"] == [b"image/png"]
     line = until(lambda: [l for l in one.said("published") if l["event"] == event], "the log has the event")[0]
+    assert one.said("publishing")[0]["relays"] == 1, "a number"
+    assert [line for line in one.lines() if None in line.values()] == [], "what there is not is left out"
     assert line["key"] == "order-7" and line["topic"] == name and "total" not in "".join(one.text())
 
 
@@ -303,10 +307,28 @@ def test_it_ends_when_empty(database, kafka, relay, name):
 
 
 def test_progress(database, kafka, relay, name):
+    """How far it is, while it works; at the end a line that is true."""
     kafka.create(name)
     one = relay(kafka.url("{topic}"), "--progress")
     database.emit_many(10, 300, topic=name)
-    until(lambda: re.search(r"300 published, [0-9]+/s, 0 waiting", "\n".join(one.text())), "it tells how far it is")
+    until(lambda: re.search(r"^300 published, [0-9]+/s, 0 waiting$", "\n".join(one.text()), re.M), "it tells how far it is")
+    assert one.stop() == 0
+    with open(one.log, encoding="utf-8") as log:
+        assert re.search(r"\n300 published in [0-9]+ s\n", log.read())
+    database.emit_many(10, 20, topic=name)
+    leader, follower = os.openpty()
+    with subprocess.Popen([ONCE, "relay", "--progress", "--until-empty", database.url, kafka.url("{topic}")], stderr=follower,
+                          stdout=subprocess.DEVNULL) as child:
+        assert child.wait(60) == 0
+    os.close(follower)
+    shown = b""
+    try:
+        while more := os.read(leader, 65536):
+            shown += more
+    except OSError:  # all of it was read
+        pass
+    os.close(leader)
+    assert re.search(rb"20 published in [0-9]+ s\x1b\[K\r\n$", shown)
 
 
 def test_what_cannot_be(database, relay):

@@ -57,7 +57,7 @@ static void a_line_is_json_whatever_is_in_it(void **state)
     assert_string_equal(json_string_value(json_object_get(line, "key")),
                         "a\"\\\n\x01\xef\xbf\xbd\xc3\xa4");
     assert_int_equal(json_integer_value(json_object_get(line, "n")), -5);
-    assert_true(json_is_null(json_object_get(line, "none")));
+    assert_null(json_object_get(line, "none"));
     assert_string_equal(json_string_value(json_object_get(line, "level")), "warn");
     json_decref(line);
     memset(longer, '\x02', sizeof(longer));
@@ -77,6 +77,7 @@ static void metrics_as_text_and_json(void **state)
     once__metrics_t *metrics = once__metrics_new();
     once__metric_t *a = once__metrics_add(metrics, ONCE__COUNTER, "a_total", "A.", "k=\"x\"", 1);
     once__metric_t *b = once__metrics_add(metrics, ONCE__GAUGE, "b_seconds", "B.", NULL, 0.001);
+    once__metric_t *d = once__metrics_add(metrics, ONCE__GAUGE, "d", "D.", NULL, 1);
     once__metric_t *c = once__metrics_add_histogram(metrics, "c", "C.", bounds, 2, 1);
     char *text, *json;
     char error[200];
@@ -84,6 +85,7 @@ static void metrics_as_text_and_json(void **state)
 
     once__metric_count(a, 3);
     once__metric_set(b, 1500);
+    once__metric_set(d, ONCE__METRIC_UNKNOWN);
     once__metric_observe(c, 10);
     once__metric_observe(c, 11);
     once__metric_observe(c, 1000);
@@ -93,8 +95,11 @@ static void metrics_as_text_and_json(void **state)
     assert_non_null(strstr(
         text,
         "c_bucket{le=\"10\"} 1\nc_bucket{le=\"100\"} 2\nc_bucket{le=\"+Inf\"} 3\nc_sum 1021\n"));
+    assert_null(strstr(text, "\nd ")); /* nobody knows: it is no number */
+    assert_null(strstr(text, "TYPE d"));
     json = once__metrics_json(metrics);
     parsed = json_loads(json, 0, NULL);
+    assert_true(json_is_null(json_object_get(parsed, "d")));
     assert_int_equal(json_integer_value(json_object_get(parsed, "a_total{k=\"x\"}")), 3);
     json_decref(parsed);
     free(text);
