@@ -119,8 +119,8 @@ def test_dead_letters_and_their_replay(kafka, name, handler, consume):
 
 
 def test_a_letter_cannot_choose_another_topic(kafka, name):
-    """Whoever may write letters has not the rights of the one who replays: neither another topic's messages are fetched, nor is anything
-    published to it."""
+    """Whoever may write letters has not the rights of the one who replays: neither another topic's messages are fetched, nor is
+    anything published to it."""
     letters_of, secret, other = name + ".dlq", name + ".secret", name + ".other"
     for topic in (name, letters_of, secret, other):
         kafka.create(topic, 1)

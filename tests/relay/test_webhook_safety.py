@@ -1,5 +1,5 @@
-"""Webhooks and those who would like to be one: signatures as stock libraries verify them, headers and paths that events cannot choose,
-and what nobody gets to see."""
+"""Webhooks and those who would like to be one: signatures as stock libraries verify them, headers and paths that events cannot
+choose, and what nobody gets to see."""
 import json
 import os
 import re
@@ -112,8 +112,9 @@ def test_nothing_is_unsigned_by_default(database, relay, endpoint):
 def test_an_event_cannot_speak_for_the_relay(database, relay, endpoint, secrets):
     """Credentials, identity and signature are the relay's: not even those of a row that an older once.emit let pass."""
     forged = ["Authorization", "cookie", "Proxy-Authorization", "ce-id", "ce_id", "CE_TYPE", "Once-Signature", "once-claim",
-              "webhook-id", "Webhook_Id", "webhook-signature", "webhook-timestamp", "Idempotency-Key", "idempotency_key", "Host", "Content-Length",
-              "Transfer-Encoding", "Connection", "X-Forwarded-For", "Forwarded", "X-HTTP-Method-Override", "cloudEvents:id"]
+              "webhook-id", "Webhook_Id", "webhook-signature", "webhook-timestamp", "Idempotency-Key",
+              "idempotency_key", "Host", "Content-Length", "Transfer-Encoding", "Connection", "X-Forwarded-For",
+              "Forwarded", "X-HTTP-Method-Override", "cloudEvents:id"]
     relay(endpoint.url().replace("//", "//hook:s3cret@"), "--secret-file", secrets[1])
     event = database.one("INSERT INTO once.outbox (id, topic, key, type, payload, headers) VALUES"
                          " (gen_random_uuid(), 'orders', 'k', 'placed', '{}', %s) RETURNING id::text",
