@@ -13,21 +13,29 @@ BEGIN
         FROM (VALUES
             ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
                                        'lock', 'emit', 'accept', 'get', 'recorded', 'derive']),
-            ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_secrets_load',
+            ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_list', 'store_secrets_load',
                                    'store_secrets_swap', 'stats', 'reap', 'sweep', 'settle', 'purge', 'get']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
-                                 'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop'])
+                                 'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop']),
+            -- Looks, and sees neither secrets nor responses nor claims.
+            ('once_monitor', ARRAY['version', 'stats', 'store_list', 'get', 'outbox_lag']),
+            -- Decides what is unknown: settles and purges. Gets no secrets, so that it claims nothing.
+            ('once_operator', ARRAY['version', 'stats', 'store_list', 'store_scan', 'store_get', 'store_apply', 'settle', 'purge',
+                                    'get', 'outbox_lag'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role
         JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = ANY (needs.names)
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', given.function, given.rolname);
     END LOOP;
-    FOR given IN SELECT rolname FROM pg_roles WHERE rolname IN ('once_gateway', 'once_application', 'once_relay') LOOP
+    FOR given IN
+        SELECT rolname FROM pg_roles
+        WHERE rolname IN ('once_gateway', 'once_application', 'once_relay', 'once_monitor', 'once_operator')
+    LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA once TO %I', given.rolname);
+        IF given.rolname IN ('once_gateway', 'once_monitor', 'once_operator') THEN
+            EXECUTE format('GRANT SELECT ON once.records TO %I', given.rolname);
+        END IF;
     END LOOP;
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'once_gateway') THEN
-        GRANT SELECT ON once.records TO once_gateway;
-    END IF;
 END
 $$;

@@ -1,11 +1,11 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Three roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
+-- Roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
 DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['once_gateway', 'once_application', 'once_relay'] LOOP
+    FOREACH wanted IN ARRAY ARRAY['once_gateway', 'once_application', 'once_relay', 'once_monitor', 'once_operator'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = wanted) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);

@@ -56,6 +56,17 @@ BEGIN
 END
 $$;
 
+-- The same for those who look and no more: without claims, fingerprints and payloads.
+CREATE OR REPLACE FUNCTION once.store_list(p_after bytea, p_limit bigint, p_states integer, p_stuck boolean,
+    p_older_ms bigint, p_younger_ms bigint, p_scope bytea)
+RETURNS SETOF once.answer
+LANGUAGE sql STABLE SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
+           0::smallint, status, decode(repeat('00', 16), 'hex'), decode(repeat('00', 37), 'hex'), scope, key, NULL::bytea
+    FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)
+$$;
+
 -- Counts; reads the whole table. `bytes` is what the rows take, without the room between them.
 CREATE OR REPLACE FUNCTION once.stats(OUT pending bigint, OUT completed bigint, OUT failed bigint, OUT unknown bigint,
     OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint, OUT now bigint)

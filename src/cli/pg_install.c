@@ -230,9 +230,9 @@ const once__cli_command_t once__cli_pg_install = {
     .summary = "makes the schema `once` in a PostgreSQL database",
     .details =
         "Plain SQL in one transaction: no extension, no superuser; the user needs CREATE on the\n"
-        "database, and CREATEROLE for the roles once_gateway, once_application and once_relay, "
-        "which\n"
-        "are then granted to the users that gateways, applications and relays connect as. May be\n"
+        "database, and CREATEROLE for the roles once_gateway, once_application, once_relay,\n"
+        "once_monitor and once_operator, which are then granted to the users that need them. May "
+        "be\n"
         "repeated.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = install_options,

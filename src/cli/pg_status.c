@@ -24,7 +24,7 @@ static const char query[] =
     "UNION ALL SELECT 'roles', (SELECT coalesce(string_agg(rolname, ' ' ORDER BY rolname), 'none') "
     "FROM pg_roles "
     "                           WHERE rolname IN ('once_gateway', 'once_application', "
-    "'once_relay')) "
+    "'once_relay', 'once_monitor', 'once_operator')) "
     "UNION ALL SELECT 'secrets', CASE WHEN EXISTS (SELECT FROM once.secrets) THEN 'present' ELSE "
     "'none yet' END "
     "UNION ALL SELECT 'records', (SELECT greatest(n_live_tup, 0)::text FROM pg_stat_all_tables "

@@ -1,6 +1,7 @@
 #include "cli/store.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include <once/local.h>
 
@@ -47,7 +48,12 @@ int once__cli_store_failed(const char *what, int error)
     if (opened != NULL && (error == ONCE_E_CONFIG || error == ONCE_E_UNAVAILABLE)) {
         (void)once_trouble(opened, trouble, sizeof(trouble));
     }
-    if (trouble[0] != '\0') {
+    if (strstr(trouble, "permission denied") != NULL) {
+        once__cli_say(
+            "cannot %s: %s; GRANT this user one of the roles once_monitor (stats, keys list), "
+            "once_operator (also keys show, settle, purge) and once_gateway",
+            what, trouble);
+    } else if (trouble[0] != '\0') {
         once__cli_say("cannot %s: %s; the server: %s", what, once_error_text(error), trouble);
     } else if (help != NULL) {
         once__cli_say("cannot %s: %s; %s", what, once_error_text(error), help);

@@ -52,6 +52,7 @@ struct once__op {
     once__cursor_t cursor;       /* scan: where to go on, and then where it ended */
     uint64_t limit;              /* scan: records per step; reap: at most so many, 0 all */
     int thorough;                /* reap: somebody asked for it, it may cost something */
+    int bare;                    /* scan, set by the store: no more than heads and keys */
     const char *secrets_new;     /* terminated */
     const char *secrets_old;
     char *secrets; /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */

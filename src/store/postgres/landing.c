@@ -133,6 +133,13 @@ void once__traffic_aborted(once__traffic_t *pg, once__pg_link_t *link)
         pg->alone = once__traffic_waiting(pg, UINT32_MAX);
         return;
     }
+    /* A once_monitor may see less, which is enough for a list. */
+    if (op != NULL && op->kind == ONCE__OP_SCAN && !op->bare &&
+        strcmp(link->trip.sqlstate, "42501") == 0) {
+        op->bare = 1;
+        send_again(pg, link);
+        return;
+    }
     /* Out of shared memory: fewer locks at a time. */
     if (strcmp(link->trip.sqlstate, "53200") == 0 && pg->batch_max > 8) {
         pg->batch_max /= 2;

@@ -233,7 +233,10 @@ static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), filter->scope_hash,
                  filter->scope_hash_len);
     return once__pg_send(
-        conn, "SELECT " COLUMNS " FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)", params);
+        conn,
+        op->bare ? "SELECT " COLUMNS " FROM once.store_list($1, $2, $3, $4, $5, $6, $7)"
+                 : "SELECT " COLUMNS " FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)",
+        params);
 }
 
 static uint64_t reap_limit(const once__op_t *op)
