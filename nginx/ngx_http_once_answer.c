@@ -106,6 +106,9 @@ ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     ngx_http_once_guard_grant(ctx->guard, answer);
 
+    /* what reads the body later, SSI for example, is asked when the response is recorded */
+    r->preserve_body = 1;
+
     ctx->hold->http_version = r->http_version;
     ctx->outcome = NGX_HTTP_ONCE_RUN;
     ctx->epoch = once_claim_epoch(ctx->guard->claim);

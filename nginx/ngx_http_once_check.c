@@ -221,9 +221,6 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                    "\"non_idempotent\" would send a request twice: take "
                    "non_idempotent out", name);
         }
-
-        /* a client that hangs up undoes nothing */
-        ucf->ignore_client_abort = 1;
     }
 
     return NGX_CONF_OK;

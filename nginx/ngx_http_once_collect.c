@@ -141,13 +141,96 @@ ngx_http_once_collect_modified(ngx_http_request_t *r, once_header_t *header)
 }
 
 
+/* The host by which nginx calls itself in a redirect, as its header filter has it. */
+
+static ngx_int_t
+ngx_http_once_redirect_host(ngx_http_request_t *r,
+    ngx_http_core_loc_conf_t *clcf, ngx_str_t *host)
+{
+    ngx_http_core_srv_conf_t  *cscf;
+
+    if (clcf->server_name_in_redirect) {
+        cscf = ngx_http_get_module_srv_conf(r, ngx_http_core_module);
+        *host = cscf->server_name;
+        return NGX_OK;
+    }
+
+    if (r->headers_in.server.len) {
+        *host = r->headers_in.server;
+        return NGX_OK;
+    }
+
+    host->len = NGX_SOCKADDR_STRLEN;
+    host->data = ngx_pnalloc(r->pool, NGX_SOCKADDR_STRLEN);
+
+    if (host->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_connection_local_sockaddr(r->connection, host, 0);
+}
+
+
+ngx_int_t
+ngx_http_once_make_location(ngx_http_request_t *r)
+{
+    u_char                    *p;
+    in_port_t                  port;
+    ngx_str_t                  host;
+    ngx_uint_t                 tls;
+    ngx_table_elt_t           *h;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    h = r->headers_out.location;
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (h == NULL || h->value.len == 0 || h->value.data[0] != '/'
+        || !clcf->absolute_redirect)
+    {
+        return NGX_OK;
+    }
+
+    if (ngx_http_once_redirect_host(r, clcf, &host) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    tls = 0;
+#if (NGX_HTTP_SSL)
+    tls = (r->connection->ssl != NULL);
+#endif
+
+    port = ngx_inet_get_port(r->connection->local_sockaddr);
+
+    if (!clcf->port_in_redirect || port == (tls ? 443 : 80)) {
+        port = 0;
+    }
+
+    p = ngx_pnalloc(r->pool, sizeof("https://:65535") - 1 + host.len
+                             + h->value.len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    host.len = ngx_sprintf(p, "http%s://%V", tls ? "s" : "", &host) - p;
+
+    if (port) {
+        host.len = ngx_sprintf(p + host.len, ":%ui", (ngx_uint_t) port) - p;
+    }
+
+    h->value.len = ngx_sprintf(p + host.len, "%V", &h->value) - p;
+    h->value.data = p;
+
+    return NGX_OK;
+}
+
+
 static ngx_uint_t
 ngx_http_once_count_headers(ngx_http_request_t *r)
 {
     ngx_uint_t        n;
     ngx_list_part_t  *part;
 
-    n = 2;    /* those that are kept outside of the list */
+    n = 3;    /* those that are kept outside of the list */
 
     for (part = &r->headers_out.headers.part; part; part = part->next) {
         n += part->nelts;
@@ -222,7 +305,11 @@ ngx_http_once_collect_headers(ngx_http_request_t *r,
 
     n = 0;
 
+    /* of a 204 that is its own, nginx does not send the type */
+
     if (r->headers_out.content_type.len
+        && (r->headers_out.status != NGX_HTTP_NO_CONTENT
+            || r->headers_out.status_line.len)
         && ngx_http_once_collect_type(r, &headers[n++]) != NGX_OK)
     {
         return NGX_ERROR;
@@ -233,6 +320,12 @@ ngx_http_once_collect_headers(ngx_http_request_t *r,
         && ngx_http_once_collect_modified(r, &headers[n++]) != NGX_OK)
     {
         return NGX_ERROR;
+    }
+
+    if (r->headers_out.override_charset) {
+        ngx_http_once_set_header(&headers[n++], "X-Accel-Charset", 15,
+                                 r->headers_out.override_charset->data,
+                                 r->headers_out.override_charset->len);
     }
 
     walk.part = &r->headers_out.headers.part;

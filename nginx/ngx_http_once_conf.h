@@ -77,9 +77,8 @@ ngx_uint_t ngx_http_once_store_relaxed(ngx_str_t *url);
 ngx_uint_t ngx_http_once_store_reads_sealed_only(ngx_str_t *url);
 
 /*
- * Of a guarded location whose values are merged. Refuses what cannot be guarded or would not be safe, and sets in the
- * upstream modules what must be set. `return` of a location where `once on` was inherited leaves it unguarded: nothing
- * runs there.
+ * Of a guarded location whose values are merged. Refuses what cannot be guarded or would not be safe. `return` of a
+ * location where `once on` was inherited leaves it unguarded: nothing runs there.
  */
 char *ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf);
 ngx_uint_t ngx_http_once_returns(ngx_conf_t *cf);

@@ -163,14 +163,10 @@ ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return ngx_http_once_upgraded(r, ctx);
     }
 
-    /* the whole response is the answer, and a relative Location stays so */
+    r->allow_ranges = 0;    /* the whole response is the answer */
 
-    r->allow_ranges = 0;
-
-    if (r->headers_out.location && r->headers_out.location->value.len
-        && r->headers_out.location->value.data[0] == '/')
-    {
-        r->headers_out.location = NULL;
+    if (ngx_http_once_make_location(r) != NGX_OK) {
+        return NGX_ERROR;
     }
 
     ctx->phase = NGX_HTTP_ONCE_HOLDING;

@@ -8,24 +8,30 @@
 typedef struct {
     ngx_str_t   name;
     ngx_uint_t  offset;
+    ngx_uint_t  many;        /* there may be several of them */
 } ngx_http_once_known_t;
 
 
 /* Headers that nginx's own filters look at through a pointer. */
 static const ngx_http_once_known_t  ngx_http_once_known[] = {
     { ngx_string("content-encoding"),
-      offsetof(ngx_http_headers_out_t, content_encoding) },
+      offsetof(ngx_http_headers_out_t, content_encoding), 0 },
     { ngx_string("content-range"),
-      offsetof(ngx_http_headers_out_t, content_range) },
+      offsetof(ngx_http_headers_out_t, content_range), 0 },
+    { ngx_string("accept-ranges"),
+      offsetof(ngx_http_headers_out_t, accept_ranges), 0 },
     { ngx_string("last-modified"),
-      offsetof(ngx_http_headers_out_t, last_modified) },
-    { ngx_string("etag"), offsetof(ngx_http_headers_out_t, etag) },
-    { ngx_string("expires"), offsetof(ngx_http_headers_out_t, expires) },
+      offsetof(ngx_http_headers_out_t, last_modified), 0 },
+    { ngx_string("etag"), offsetof(ngx_http_headers_out_t, etag), 0 },
+    { ngx_string("expires"), offsetof(ngx_http_headers_out_t, expires), 0 },
+    { ngx_string("cache-control"),
+      offsetof(ngx_http_headers_out_t, cache_control), 1 },
+    { ngx_string("link"), offsetof(ngx_http_headers_out_t, link), 1 },
     { ngx_string("www-authenticate"),
-      offsetof(ngx_http_headers_out_t, www_authenticate) },
-    { ngx_string("server"), offsetof(ngx_http_headers_out_t, server) },
-    { ngx_string("date"), offsetof(ngx_http_headers_out_t, date) },
-    { ngx_null_string, 0 }
+      offsetof(ngx_http_headers_out_t, www_authenticate), 0 },
+    { ngx_string("server"), offsetof(ngx_http_headers_out_t, server), 0 },
+    { ngx_string("date"), offsetof(ngx_http_headers_out_t, date), 0 },
+    { ngx_null_string, 0, 0 }
 };
 
 
@@ -38,28 +44,110 @@ ngx_http_once_is_name(const once_slice_t *name, const char *text, size_t len)
 }
 
 
-/* As it came: its parameters stay where they are. */
+/*
+ * As it came: its parameters stay where they are. What filters see is what an
+ * upstream's header makes them see: the charset, and the type ahead of it.
+ */
 
 static void
 ngx_http_once_set_type(ngx_http_request_t *r, const once_slice_t *value)
 {
-    u_char  *p, *data;
+    u_char  *p, *type, *data, *last;
 
     data = (u_char *) value->data;
-    p = ngx_strlchr(data, data + value->len, ';');
+    last = data + value->len;
 
     r->headers_out.content_type.data = data;
     r->headers_out.content_type.len = value->len;
     r->headers_out.content_type_len = value->len;
     r->headers_out.content_type_lowcase = NULL;
 
-    if (p) {
-        while (p > data && p[-1] == ' ') {
-            p--;
+    for (p = data; (type = ngx_strlchr(p, last, ';')) != NULL; /* void */ ) {
+
+        for (p = type + 1; p < last && *p == ' '; p++) { /* void */ }
+
+        if (last - p < 8 || ngx_strncasecmp(p, (u_char *) "charset=", 8) != 0)
+        {
+            continue;
         }
 
-        r->headers_out.content_type_len = p - data;
+        r->headers_out.content_type_len = type - data;
+
+        p += (p + 8 < last && p[8] == '"') ? 9 : 8;
+        last -= (p < last && last[-1] == '"') ? 1 : 0;
+
+        r->headers_out.charset.data = p;
+        r->headers_out.charset.len = last - p;
+
+        return;
     }
+}
+
+
+/* The client does not see it: a backend's word to nginx, of which a filter takes note. */
+
+static ngx_int_t
+ngx_http_once_override_charset(ngx_http_request_t *r, ngx_str_t *value)
+{
+    ngx_str_t  *charset;
+
+    charset = ngx_palloc(r->pool, sizeof(ngx_str_t));
+    if (charset == NULL) {
+        return NGX_ERROR;
+    }
+
+    *charset = *value;
+    r->headers_out.override_charset = charset;
+
+    return NGX_OK;
+}
+
+
+/* Puts a header where nginx's filters look for it. */
+
+static ngx_int_t
+ngx_http_once_make_known(ngx_http_request_t *r, ngx_table_elt_t *h,
+    const ngx_http_once_known_t *known)
+{
+    ngx_table_elt_t  **place;
+#if (nginx_version < 1023000)
+    ngx_array_t       *list;
+#endif
+
+    place = (ngx_table_elt_t **) ((char *) &r->headers_out + known->offset);
+
+    if (!known->many) {
+        *place = h;
+        return NGX_OK;
+    }
+
+#if (nginx_version >= 1023000)
+
+    while (*place) {
+        place = &(*place)->next;
+    }
+
+#else
+
+    list = (ngx_array_t *) ((char *) &r->headers_out + known->offset);
+
+    if (list->elts == NULL
+        && ngx_array_init(list, r->pool, 2, sizeof(ngx_table_elt_t *))
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    place = ngx_array_push(list);
+    if (place == NULL) {
+        return NGX_ERROR;
+    }
+
+#endif
+
+    *place = h;
+
+    return NGX_OK;
 }
 
 
@@ -67,7 +155,7 @@ static ngx_int_t
 ngx_http_once_put_header(ngx_http_request_t *r, const once_header_t *header)
 {
     ngx_str_t                     name, value;
-    ngx_table_elt_t              *h, **place;
+    ngx_table_elt_t              *h;
     const ngx_http_once_known_t  *known;
 
     if (ngx_http_once_is_name(&header->name, "content-type", 12)) {
@@ -80,6 +168,10 @@ ngx_http_once_put_header(ngx_http_request_t *r, const once_header_t *header)
     value.data = (u_char *) header->value.data;
     value.len = header->value.len;
 
+    if (ngx_http_once_is_name(&header->name, "x-accel-charset", 15)) {
+        return ngx_http_once_override_charset(r, &value);
+    }
+
     h = ngx_http_once_push_header(&r->headers_out.headers, &name, &value);
     if (h == NULL) {
         return NGX_ERROR;
@@ -88,12 +180,16 @@ ngx_http_once_put_header(ngx_http_request_t *r, const once_header_t *header)
     for (known = ngx_http_once_known; known->name.len; known++) {
 
         if (ngx_http_once_is_name(&header->name, (char *) known->name.data,
-                                  known->name.len))
+                                  known->name.len)
+            && ngx_http_once_make_known(r, h, known) != NGX_OK)
         {
-            place = (ngx_table_elt_t **) ((char *) &r->headers_out
-                                          + known->offset);
-            *place = h;
+            return NGX_ERROR;
         }
+    }
+
+    if (h == r->headers_out.last_modified) {
+        r->headers_out.last_modified_time = ngx_parse_http_time(value.data,
+                                                                value.len);
     }
 
     return NGX_OK;
@@ -232,6 +328,11 @@ ngx_http_once_send_stored(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         && response.status != NGX_HTTP_NOT_MODIFIED)
     {
         r->headers_out.content_length_n = response.body.len;
+    }
+
+    if (response.status == NGX_HTTP_NO_CONTENT) {
+        /* else nginx takes it for its own and leaves out what it was sent with */
+        ngx_str_set(&r->headers_out.status_line, "204 No Content");
     }
 
     if (ngx_http_once_put_headers(r, ctx, &response) != NGX_OK

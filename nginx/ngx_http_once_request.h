@@ -183,6 +183,9 @@ ngx_int_t ngx_http_once_add_expires(ngx_http_request_t *r, uint64_t msec);
 ngx_int_t ngx_http_once_collect_headers(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, once_response_t *response);
 
+/* Makes a Location that nginx is to complete what the client gets, so that it is what is stored. */
+ngx_int_t ngx_http_once_make_location(ngx_http_request_t *r);
+
 /* Whether a header of this name may be stored and replayed. */
 ngx_uint_t ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf,
     u_char *name, size_t len);

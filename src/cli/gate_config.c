@@ -128,7 +128,6 @@ static void write_proxy(const once__gate_plan_t *plan, FILE *out)
           "    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
           "    proxy_set_header X-Forwarded-Host $once_host;\n"
           "    proxy_set_header X-Forwarded-Proto $scheme;\n"
-          "    proxy_ignore_client_abort on;  # a client that hangs up undoes nothing\n"
           "    proxy_next_upstream error;     # of several addresses, and only before a byte was "
           "sent\n"
           "    proxy_connect_timeout 5s;\n"

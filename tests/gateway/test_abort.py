@@ -22,6 +22,25 @@ def check_recorded(gw, key="k", body=b"a"):
 
 # ------------------------------------------------------------------------------------------------ the client goes away
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_client_of_a_request_that_is_not_guarded(gateway, method):
+    """In a guarded location, but without a key that it would need: nginx hangs up on the backend, as it does without the module."""
+    gw, gate, gone = gateway("once_require off;"), Gate(), Gate()
+
+    def script(exchange):
+        gate.pass_through()
+        exchange.wait_gone()
+        gone.pass_through()
+
+    gw.upstream.default = script
+    with gw.connect() as client:
+        client.start(method, "/")
+        gate.wait_arrival()
+        gate.open()
+    gone.wait_arrival()
+    gone.open()
+
+
 @leaving
 @pytest.mark.parametrize("sent", [0, 10, 70_000])
 def test_client_gone_while_its_body_is_read(gateway, way, sent):
