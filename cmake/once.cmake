@@ -27,7 +27,8 @@ if(NOT ONCE_SANITIZE AND NOT ONCE_FUZZ)
   once_harden(-fstack-clash-protection)
   once_harden(-fcf-protection)             # x86
   once_harden(-mbranch-protection=standard) # ARM
-  target_compile_options(once_flags INTERFACE $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
+  set(optimised $<NOT:$<CONFIG:Debug>>) # fortified functions need that
+  target_compile_options(once_flags INTERFACE $<${optimised}:-U_FORTIFY_SOURCE> $<${optimised}:-D_FORTIFY_SOURCE=2>)
   target_link_options(once_flags INTERFACE -Wl,-z,relro,-z,now)
 endif()
 # No path of the machine that it was built on is in what is installed.

@@ -21,8 +21,8 @@ _once_options() {
     local target='--scope --scope-file --key'
     case $1 in
     gate)
-        echo --upstream --listen --store --route --scope --tls-cert --tls-key --status --set --workers --nginx --module
-        echo --print-config
+        echo --upstream --upstream-ca --listen --store --route --scope --tls-cert --tls-key --status --set --workers --user
+        echo --socket-mode --nginx --module --print-config
         ;;
     consume)
         echo --to --store --subscriber --id --fingerprint --order --concurrency --window --timeout --tries --backoff --backoff-max
@@ -66,7 +66,8 @@ _once_takes_value() {
     --older | --younger | --scope | --scope-hash | --limit | --key | --claim | --status | --header | --note | --max-stuck | \
         --count | --parent | --step | --principal | --action | --bucket | --at | --keep | --filter | --threads | --processes | \
         --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --listen | --store | --route | \
-        --set | --workers | --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | \
+        --set | --workers | --user | --socket-mode | \
+        --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | \
         --timeout | --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | \
         --content-type | --metrics | --log | --drain | \
         --source | --requests | --poll) return 0 ;;
@@ -88,7 +89,8 @@ _once() {
         fi
     elif [ "$COMP_CWORD" = 2 ] && [ -n "$(_once_commands "$first")" ]; then
         words="$(_once_commands "$first") --help"
-    elif [[ $previous == --*-file || $previous =~ ^--(tls-.*|nginx|module|cacert)$ || ($first == backup && $current != -*) ]]; then
+    elif [[ $previous == --*-file || $previous =~ ^--(tls-.*|upstream-ca|nginx|module|cacert)$ ||
+        ($first == backup && $current != -*) ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
     elif [ "$previous" = --state ]; then

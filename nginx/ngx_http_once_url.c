@@ -6,6 +6,8 @@
 
 #include <once/local.h>
 
+#include <sys/prctl.h>
+
 
 /* The next `name=value` of a query; 0: no more. */
 
@@ -291,7 +293,8 @@ static int
 ngx_http_once_look_as_worker(ngx_conf_t *cf, ngx_str_t *url,
     once_error_t *err)
 {
-    int               code;
+    int               code, ends;
+    pid_t             parent;
     ngx_core_conf_t  *ccf;
 
     ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
@@ -305,6 +308,12 @@ ngx_http_once_look_as_worker(ngx_conf_t *cf, ngx_str_t *url,
         return ONCE_E_NOT_FOUND;
     }
 
+    /* the system forgets whose end ends the master when its user changes */
+
+    parent = getppid();
+    ends = 0;
+    (void) prctl(PR_GET_PDEATHSIG, &ends);
+
     if (setegid(ccf->group) == -1 || seteuid(ccf->user) == -1) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
                            "seteuid(%d) failed", ccf->user);
@@ -317,6 +326,14 @@ ngx_http_once_look_as_worker(ngx_conf_t *cf, ngx_str_t *url,
     if (seteuid(0) == -1 || setegid(getgid()) == -1) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno, "seteuid(0) failed");
         return ONCE_E_CONFIG;
+    }
+
+    if (ends) {
+        (void) prctl(PR_SET_PDEATHSIG, ends);
+
+        if (getppid() != parent) {
+            (void) raise(ends);
+        }
     }
 
     return code;

@@ -38,6 +38,47 @@ static int check_addresses(const once__gate_plan_t *plan)
     return code;
 }
 
+/* What becomes of an operation whose answer got lost is the first thing to know about a gate. */
+static void tell_policy(const char *policy)
+{
+    static const char *const meanings[][2] = {
+        {"retry", "an operation whose answer got lost runs again, and may take effect twice"},
+        {"hold", "an operation whose answer got lost never runs again; somebody settles it"},
+        {"transactional", "the backend's transaction decides; nothing takes effect twice"},
+    };
+
+    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+        if (strcmp(policy, meanings[i][0]) == 0) {
+            printf("           recover=%s: %s\n", policy, meanings[i][1]);
+        }
+    }
+}
+
+static void tell_routes(const once__gate_plan_t *plan)
+{
+    if (plan->route_count == 0) {
+        puts("  guarded  POST and PATCH of every path");
+        tell_policy(once__gate_policy(plan, NULL));
+    }
+    for (size_t i = 0; i < plan->route_count; i++) {
+        printf("  guarded  %s %s%s\n", plan->routes[i].methods,
+               once__cli_shown(plan->routes[i].path).text, plan->routes[i].exact ? "" : "...");
+        tell_policy(once__gate_policy(plan, &plan->routes[i]));
+    }
+}
+
+static void tell_scope(const once__gate_plan_t *plan)
+{
+    printf("  scope    %s%s\n", plan->scope.told,
+           plan->scope.optional ? " where there is one; requests without it share one key space"
+                                : "");
+    if (plan->scope_is_default) {
+        puts("           (a request without it gets 400: --scope names another identity, or none. "
+             "If tokens\n"
+             "           rotate, name a stable one)");
+    }
+}
+
 static void tell_plan(const once__gate_plan_t *plan)
 {
     const char *scheme = plan->tls_cert[0] != '\0' ? "https" : "http";
@@ -48,20 +89,11 @@ static void tell_plan(const once__gate_plan_t *plan)
         printf("once gate: %s%s%s -> %s\n", is_unix ? "" : scheme, is_unix ? "" : "://",
                plan->listen[i].text, plan->upstream.text);
     }
-    if (plan->route_count == 0) {
-        puts("  guarded  POST and PATCH of every path");
+    if (!once__gate_upstream_answers(&plan->upstream)) {
+        puts("  backend  does not answer yet: requests get 502 until it does");
     }
-    for (size_t i = 0; i < plan->route_count; i++) {
-        printf("  guarded  %s %s%s\n", plan->routes[i].methods,
-               once__cli_shown(plan->routes[i].path).text, plan->routes[i].exact ? "" : "...");
-    }
-    printf("  scope    %s%s\n", plan->scope.told,
-           plan->scope.optional ? " where there is one; keys without it are common to all clients"
-                                : "");
-    if (plan->scope_is_default) {
-        puts("           (a token that changes makes its keys new ones: --scope names what is "
-             "stable)");
-    }
+    tell_routes(plan);
+    tell_scope(plan);
     /* Of a local store nothing is secret; of others once__cli_shown hides what may be. */
     once__cli_escape(store, sizeof(store), once__cli_slice(plan->store));
     printf("  store    %s\n",
@@ -69,15 +101,31 @@ static void tell_plan(const once__gate_plan_t *plan)
     if (strncmp(plan->store, "memory:", 7) == 0) {
         puts("           (forgotten when the gate ends or is reloaded)");
     }
-    if (geteuid() == 0) {
-        puts("  user     root, as it was started: nginx serves requests as root, too "
-             "(a user of its own is safer)");
+    if (plan->user[0] != '\0') {
+        printf("  user     %s\n", plan->user);
     }
     if (plan->has_status) {
         printf("  status   %s%s: /metrics, /health\n",
                plan->status.sockaddr.ss_family == AF_UNIX ? "" : "http://", plan->status.text);
     }
     fflush(stdout);
+}
+
+/* The store is opened as those who will use it. */
+static int try_store(const once__gate_plan_t *plan)
+{
+    int made = once__gate_make_store(plan);
+    int code = once__gate_as_user(plan, check_store);
+
+    if (code == ONCE__CLI_STORE && plan->user[0] != '\0' && plan->folder[0] != '\0') {
+        once__cli_say("requests are served as %s, who must be able to reach and write the store: "
+                      "for example --store local:/var/lib/once",
+                      plan->user);
+    }
+    if (code != ONCE__CLI_OK && made) {
+        rmdir(plan->folder);
+    }
+    return code;
 }
 
 static int serve(const once__gate_options_t *gate, once__gate_plan_t *plan)
@@ -88,7 +136,7 @@ static int serve(const once__gate_options_t *gate, once__gate_plan_t *plan)
         code = check_addresses(plan);
     }
     if (code == ONCE__CLI_OK) {
-        code = check_store(plan);
+        code = try_store(plan);
     }
     if (code == ONCE__CLI_OK) {
         tell_plan(plan);
@@ -119,16 +167,19 @@ static int run_gate(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"upstream", 0, ONCE__CLI_TEXT, "URL", "the backend: http://HOST[:PORT], https://..., http://unix:/PATH", offsetof(once__gate_options_t, upstream)},
+    {"upstream", 0, ONCE__CLI_TEXT, "URL", "the backend: http://HOST[:PORT], https://..., http://unix:/PATH, PORT", offsetof(once__gate_options_t, upstream)},
     {"listen", 0, ONCE__CLI_LIST, "ADDRESS", "where to listen; 127.0.0.1:8080. May be repeated", offsetof(once__gate_options_t, listen)},
     {"store", 0, ONCE__CLI_TEXT, "URL", "ONCE_STORE, or local:./once-data", offsetof(once__gate_options_t, store)},
     {"route", 0, ONCE__CLI_LIST, "ROUTE", "guard this only: 'METHODS PATH [NAME=VALUE]...'. May be repeated", offsetof(once__gate_options_t, route)},
-    {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none", offsetof(once__gate_options_t, scope)},
+    {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none. Needed where others can connect", offsetof(once__gate_options_t, scope)},
+    {"upstream-ca", 0, ONCE__CLI_TEXT, "FILE", "check an https:// backend's certificate with these (PEM); those of the system", offsetof(once__gate_options_t, upstream_ca)},
     {"tls-cert", 0, ONCE__CLI_TEXT, "FILE", "TLS and HTTP/2 with this certificate (PEM, with its chain)", offsetof(once__gate_options_t, tls_cert)},
     {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "and this key (PEM)", offsetof(once__gate_options_t, tls_key)},
     {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "/metrics for Prometheus and /health for load balancers, there", offsetof(once__gate_options_t, status)},
     {"set", 0, ONCE__CLI_LIST, "DIRECTIVE", "a directive for all of it: 'once_wait 5s'. May be repeated", offsetof(once__gate_options_t, set)},
     {"workers", 0, ONCE__CLI_NUMBER, "N", "processes that serve; 1", offsetof(once__gate_options_t, workers)},
+    {"user", 0, ONCE__CLI_TEXT, "NAME", "whom the processes that serve belong to, where root starts it; once", offsetof(once__gate_options_t, user)},
+    {"socket-mode", 0, ONCE__CLI_TEXT, "MODE", "who may connect to unix: sockets; 0600", offsetof(once__gate_options_t, socket_mode)},
     {"nginx", 0, ONCE__CLI_TEXT, "FILE", "the nginx to run", offsetof(once__gate_options_t, nginx)},
     {"module", 0, ONCE__CLI_TEXT, "FILE", "the module to load: ngx_http_once_module.so", offsetof(once__gate_options_t, module)},
     {"print-config", 0, ONCE__CLI_FLAG, NULL, "prints the configuration for nginx, and ends", offsetof(once__gate_options_t, print_config)},
@@ -144,9 +195,10 @@ const once__cli_command_t once__cli_gate = {
         "    once gate --upstream http://127.0.0.1:3000 --route 'POST /payments recover=hold'\n"
         "\n"
         "Runs nginx with the module in front of a backend, in the foreground, with the log on\n"
-        "standard output. Without --route every POST and PATCH is guarded. PATH is a prefix or,\n"
-        "with $ behind it, exact; the longest wins. NAME is a directive of the module without\n"
-        "\"once_\": ttl, lease, recover, record, release, wait, require, key, fingerprint, ...;\n"
+        "standard output. Without --route every POST and PATCH is guarded. PATH matches as a\n"
+        "prefix; end it with $ for an exact match; the longest wins. NAME is a directive of the\n"
+        "module without \"once_\": ttl, lease, recover, record, release, wait, require, key, "
+        "fingerprint, ...;\n"
         "and scope. INT and QUIT let requests end first, TERM does not wait, HUP reads\n"
         "certificates again.\n",
     .store = ONCE__CLI_NO_STORE,

@@ -1,9 +1,9 @@
 /*
  * once gate: an nginx with the module, configured from a command line.
  *
- * A plan is everything that the command line says, checked (gate_plan.c): gate_address.c and gate_route.c read its parts,
- * gate_find.c looks for the programs, gate_config.c writes it as a configuration, gate_folder.c makes a directory for that,
- * gate_nginx.c starts nginx there, and gate_run.c stays with it until it ends.
+ * A plan is everything that the command line says, checked (gate_plan.c): gate_address.c, gate_upstream.c, gate_route.c and
+ * gate_user.c read its parts, gate_find.c looks for the programs, gate_config.c writes it as a configuration, gate_folder.c
+ * makes a directory for that, gate_nginx.c starts nginx there, and gate_run.c stays with it until it ends.
  */
 #ifndef ONCE_CLI_GATE_H
 #define ONCE_CLI_GATE_H
@@ -33,11 +33,18 @@ typedef struct once__gate_address {
 int once__gate_read_address(const once__cli_command_t *command, const char *option,
                             const char *text, once__gate_address_t *address);
 
+/* Parts of addresses: 1 to 65535 (0 or -1); a path that nginx takes for nothing else. */
+int once__gate_read_port(const char *text, uint16_t *port);
+int once__gate_is_plain_path(const char *path);
+
 /* Can somebody listen there? Says why not. A socket file that nobody listens on any more is removed. */
 int once__gate_check_address(const once__gate_address_t *address);
 
 /* Does somebody accept connections there? */
 int once__gate_answers(const once__gate_address_t *address);
+
+/* Only programs of this machine reach it: a loopback address, or a socket of the file system. */
+int once__gate_is_local(const once__gate_address_t *address);
 
 /* Where requests go. */
 typedef struct once__gate_upstream {
@@ -47,9 +54,12 @@ typedef struct once__gate_upstream {
     char text[320];   /* for people: the URL without anything secret */
 } once__gate_upstream_t;
 
-/* Reads "http://HOST[:PORT]", "https://HOST[:PORT]" or "http://unix:PATH"; the host must be known. */
+/* Reads "http://HOST[:PORT]", "https://HOST[:PORT]", "http://unix:PATH", "HOST:PORT" or "PORT"; the host must be known. */
 int once__gate_read_upstream(const once__cli_command_t *command, const char *url,
                              once__gate_upstream_t *upstream);
+
+/* Does the backend accept connections now? */
+int once__gate_upstream_answers(const once__gate_upstream_t *upstream);
 
 /* Words of a text: borrowed from `memory`, a copy of it. */
 typedef struct once__gate_words {
@@ -101,6 +111,9 @@ typedef struct once__gate_options {
     const char *tls_cert;
     const char *tls_key;
     const char *status;
+    const char *upstream_ca;
+    const char *user;
+    const char *socket_mode;
     once__cli_list_t set;
     once__cli_number_t workers;
     const char *nginx;
@@ -124,11 +137,22 @@ typedef struct once__gate_plan {
     char store[ONCE__GATE_PATH_SIZE]; /* the URL; a local path in it is absolute */
     char tls_cert[ONCE__GATE_PATH_SIZE];
     char tls_key[ONCE__GATE_PATH_SIZE]; /* both "": no TLS */
+    char upstream_ca[ONCE__GATE_PATH_SIZE];
+    char folder
+        [ONCE__GATE_PATH_SIZE]; /* of a local store; "": another store, or a path that only the library can decode */
+    char user[64]; /* whom the processes that serve belong to; "": who started the gate */
+    char group[64];
+    uid_t uid;
+    gid_t gid;
+    mode_t socket_mode;
     char nginx[ONCE__GATE_PATH_SIZE];
     char module[ONCE__GATE_PATH_SIZE];
     unsigned connections; /* of a worker */
     int http2_directive; /* HTTP/2 is a directive of its own, not a parameter of listen: since 1.25.1 */
 } once__gate_plan_t;
+
+/* What happens to an operation of this route (NULL: of every path) when its outcome is not known. */
+const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_route_t *route);
 
 /* Zeroed before; freed also after an error. Looks for the module, not yet for nginx. */
 int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,
@@ -142,6 +166,26 @@ int once__gate_find_module(const char *option, char path[ONCE__GATE_PATH_SIZE]);
 
 /* An absolute path for a file that must be readable. `what` is for the message. */
 int once__gate_find_file(const char *what, const char *name, char path[ONCE__GATE_PATH_SIZE]);
+
+/*
+ * The certificates that a backend's is checked with: the option's, those of SSL_CERT_FILE, or the first of these files that is
+ * there. The list ends with NULL.
+ */
+int once__gate_find_trusted(const char *option, const char *const *places,
+                            char path[ONCE__GATE_PATH_SIZE]);
+
+/* Whom the workers belong to. Root must say it, unless the configuration is only printed. */
+int once__gate_read_user(const once__cli_command_t *command, const once__gate_options_t *gate,
+                         once__gate_plan_t *plan);
+
+/* As the workers' user, in a process of its own where that is another one. Returns what `work` returns. */
+int once__gate_as_user(const once__gate_plan_t *plan, int (*work)(const once__gate_plan_t *plan));
+
+/* The directory of a local store that is not there yet, for the workers' user. Is it new? */
+int once__gate_make_store(const once__gate_plan_t *plan);
+
+/* nginx gives sockets of the file system to everybody: this one to whom the plan says. */
+void once__gate_keep_private(const once__gate_plan_t *plan, const once__gate_address_t *address);
 
 /* The version of an nginx: 1022001 is 1.22.1; 0: it could not be found out. */
 unsigned once__gate_version(const char *nginx);

@@ -1,9 +1,8 @@
 /*
- * once gate: where it listens, and where it sends requests to.
+ * once gate: where it listens.
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -18,9 +17,7 @@
 #include "cli/text.h"
 #include "cli/units.h"
 
-#define HOST_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
-
-static int read_port(const char *text, uint16_t *port)
+int once__gate_read_port(const char *text, uint16_t *port)
 {
     uint64_t number;
 
@@ -31,8 +28,7 @@ static int read_port(const char *text, uint16_t *port)
     return 0;
 }
 
-/* Nothing that ends a path in a configuration, or that nginx would take for a variable or options behind it. */
-static int is_plain_path(const char *path)
+int once__gate_is_plain_path(const char *path)
 {
     for (const char *at = path; *at != '\0'; at++) {
         if ((unsigned char)*at < 0x20 || *at == 0x7f || *at == ':' || *at == '$') {
@@ -46,7 +42,7 @@ static int read_unix(const char *path, once__gate_address_t *address)
 {
     struct sockaddr_un *un = (struct sockaddr_un *)&address->sockaddr;
 
-    if (!is_plain_path(path) || strlen(path) >= sizeof(un->sun_path) ||
+    if (!once__gate_is_plain_path(path) || strlen(path) >= sizeof(un->sun_path) ||
         strlen(path) + sizeof("unix:") > sizeof(address->text)) {
         return -1;
     }
@@ -97,9 +93,9 @@ static int read_host_and_port(const char *text, once__gate_address_t *address)
     uint16_t port;
 
     if (colon == NULL) {
-        return read_port(text, &port) == 0 ? read_ipv4("127.0.0.1", port, address) : -1;
+        return once__gate_read_port(text, &port) == 0 ? read_ipv4("127.0.0.1", port, address) : -1;
     }
-    if (len >= sizeof(host) || read_port(colon + 1, &port) != 0) {
+    if (len >= sizeof(host) || once__gate_read_port(colon + 1, &port) != 0) {
         return -1;
     }
     memcpy(host, text, len);
@@ -137,6 +133,17 @@ int once__gate_read_address(const once__cli_command_t *command, const char *opti
                            option, once__cli_shown(text).text);
 }
 
+int once__gate_is_local(const once__gate_address_t *address)
+{
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&address->sockaddr;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&address->sockaddr;
+
+    if (address->sockaddr.ss_family == AF_INET) {
+        return ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return address->sockaddr.ss_family == AF_UNIX || IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
 int once__gate_answers(const once__gate_address_t *address)
 {
     const struct timeval patience = {0, 200000}; /* a filter may swallow it */
@@ -172,12 +179,12 @@ static const char *why_not(const once__gate_address_t *address, int error)
         return strerror(error);
     }
     if (un->sun_family == AF_UNIX && lstat(un->sun_path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
-        return "there is a file that is no socket; choose another path, or remove it";
+        return "there is a file that is not a socket; choose another path, or remove it";
     }
     if (!once__gate_answers(address)) {
-        return "it is in use, if only by an outgoing connection; choose another address";
+        return "it is already in use, if only by an outgoing connection; choose another address";
     }
-    return "another program does; choose another address";
+    return "it is already in use by another program; choose another address";
 }
 
 int once__gate_check_address(const once__gate_address_t *address)
@@ -205,108 +212,4 @@ int once__gate_check_address(const once__gate_address_t *address)
         close(fd);
     }
     return code;
-}
-
-static int bad_upstream(const once__cli_command_t *command, const char *why)
-{
-    return once__cli_usage(command,
-                           "--upstream: %s; it is http://HOST[:PORT], https://HOST[:PORT] or "
-                           "http://unix:/PATH",
-                           why);
-}
-
-/* Splits HOST[:PORT]; an IPv6 address is in brackets, and stays in them. */
-static const char *split_host(once__gate_upstream_t *upstream, const char *text, uint16_t *port)
-{
-    size_t len = text[0] == '[' ? strcspn(text, "]") + 1 : strcspn(text, ":");
-    struct in6_addr ignored;
-    char plain[64];
-
-    if (len == 0 || len >= sizeof(upstream->host) || len > strlen(text)) {
-        return "there is no host in it";
-    }
-    memcpy(upstream->host, text, len);
-    upstream->host[len] = '\0';
-    if (text[0] == '[') {
-        snprintf(plain, sizeof(plain), "%.*s", (int)len - 2, text + 1);
-        if (inet_pton(AF_INET6, plain, &ignored) != 1) {
-            return "that is no IPv6 address";
-        }
-    } else if (strspn(upstream->host, HOST_CHARACTERS) != len) {
-        return "a host name has letters, digits, dots and dashes";
-    }
-    if (text[len] != '\0' && (text[len] != ':' || read_port(text + len + 1, port) != 0)) {
-        return "a port is a number from 1 to 65535";
-    }
-    return NULL;
-}
-
-static int is_known(const char *host)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    char plain[256];
-    int code;
-
-    snprintf(plain, sizeof(plain), "%s", host[0] == '[' ? host + 1 : host);
-    plain[strcspn(plain, "]")] = '\0';
-    code = getaddrinfo(plain, NULL, &hints, &found);
-    if (code == 0) {
-        freeaddrinfo(found);
-        return 1;
-    }
-    once__cli_say("cannot find the upstream's host %s: %s", host, gai_strerror(code));
-    return 0;
-}
-
-static int read_upstream_host(const once__cli_command_t *command, const char *text,
-                              once__gate_upstream_t *upstream)
-{
-    uint16_t port = upstream->tls ? 443 : 80;
-    char rest[512];
-    size_t len = strcspn(text, "/?#");
-    const char *wrong;
-
-    if (strchr(text, '@') != NULL) {
-        return bad_upstream(command, "a user name or password cannot be used");
-    }
-    if (text[len] != '\0' && strcmp(text + len, "/") != 0) {
-        return bad_upstream(command, "requests keep their own path, so it cannot have one");
-    }
-    if (len >= sizeof(rest)) {
-        return bad_upstream(command, "it is too long");
-    }
-    memcpy(rest, text, len);
-    rest[len] = '\0';
-    wrong = split_host(upstream, rest, &port);
-    if (wrong != NULL) {
-        return bad_upstream(command, wrong);
-    }
-    snprintf(upstream->server, sizeof(upstream->server), "%s:%u", upstream->host, port);
-    snprintf(upstream->text, sizeof(upstream->text), "%s://%s", upstream->tls ? "https" : "http",
-             upstream->server);
-    return is_known(upstream->host) ? ONCE__CLI_OK : ONCE__CLI_STORE;
-}
-
-int once__gate_read_upstream(const once__cli_command_t *command, const char *url,
-                             once__gate_upstream_t *upstream)
-{
-    memset(upstream, 0, sizeof(*upstream));
-    if (strncmp(url, "http://unix:", 12) == 0) {
-        if (!is_plain_path(url + 12) || strlen(url + 12) > 100) {
-            return bad_upstream(command, "the path of a socket begins with / and has no colon");
-        }
-        snprintf(upstream->server, sizeof(upstream->server), "%s", url + 7);
-        snprintf(upstream->host, sizeof(upstream->host), "localhost");
-        snprintf(upstream->text, sizeof(upstream->text), "%s", url + 7);
-        return ONCE__CLI_OK;
-    }
-    if (strncmp(url, "https://", 8) == 0) {
-        upstream->tls = 1;
-        return read_upstream_host(command, url + 8, upstream);
-    }
-    if (strncmp(url, "http://", 7) == 0) {
-        return read_upstream_host(command, url + 7, upstream);
-    }
-    return bad_upstream(command, "it is no HTTP URL");
 }

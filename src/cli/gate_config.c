@@ -4,15 +4,9 @@
  * Defaults are written at the level http, what --set says at the level server, and what a route says in its location: the nearer
  * one wins, as always in nginx.
  */
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/gate.h"
-
-/* Where Debian, Fedora and Alpine keep the certificates that everybody trusts. */
-static const char *const trusted[] = {"/etc/ssl/certs/ca-certificates.crt",
-                                      "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
 
 /* In quotes only these two end or change a word. */
 static void write_word(FILE *out, const char *word, size_t len)
@@ -83,8 +77,11 @@ static void write_head(const once__gate_plan_t *plan, FILE *out)
           "error_log stderr warn;\n",
           out);
     fprintf(out, "worker_processes %u;\n", plan->workers);
-    if (geteuid() == 0) {
-        fputs("user root root; # as it was started: the store is this user's\n", out);
+    if (plan->user[0] != '\0') {
+        fputs("user", out);
+        write_word(out, plan->user, strlen(plan->user));
+        write_word(out, plan->group, strlen(plan->group));
+        fputs(";\n", out);
     }
     write_directive(out, "", "load_module", plan->module);
     write_environment(plan, out);
@@ -139,16 +136,10 @@ static void write_proxy(const once__gate_plan_t *plan, FILE *out)
     }
     fputs("    proxy_ssl_server_name on;\n", out);
     write_directive(out, "    ", "proxy_ssl_name", plan->upstream.host);
-    for (size_t i = 0; i < sizeof(trusted) / sizeof(trusted[0]); i++) {
-        if (access(trusted[i], R_OK) == 0) {
-            fprintf(out,
-                    "    proxy_ssl_trusted_certificate %s;\n"
-                    "    proxy_ssl_verify on;\n"
-                    "    proxy_ssl_verify_depth 5;\n",
-                    trusted[i]);
-            return;
-        }
-    }
+    write_directive(out, "    ", "proxy_ssl_trusted_certificate", plan->upstream_ca);
+    fputs("    proxy_ssl_verify on;\n"
+          "    proxy_ssl_verify_depth 5;\n",
+          out);
 }
 
 static void write_defaults(const once__gate_plan_t *plan, FILE *out)

@@ -28,6 +28,24 @@ int once__gate_find_file(const char *what, const char *name, char path[ONCE__GAT
     return ONCE__CLI_OK;
 }
 
+int once__gate_find_trusted(const char *option, const char *const *places,
+                            char path[ONCE__GATE_PATH_SIZE])
+{
+    const char *variable = getenv("SSL_CERT_FILE"); /* as in every program that uses OpenSSL */
+
+    if (option != NULL || (variable != NULL && variable[0] != '\0')) {
+        return once__gate_find_file("the certificates", option != NULL ? option : variable, path);
+    }
+    for (; *places != NULL; places++) {
+        if (access(*places, R_OK) == 0) {
+            return once__gate_find_file("the certificates", *places, path);
+        }
+    }
+    once__cli_say("there are no certificates to check the upstream's with: install them (Debian: "
+                  "apt install ca-certificates), or name a file with --upstream-ca");
+    return ONCE__CLI_STORE;
+}
+
 /* Looks for the program in folders separated by colons. */
 static int find_in(const char *folders, const char *program, char path[ONCE__GATE_PATH_SIZE])
 {

@@ -47,7 +47,7 @@ static int is_left_behind(int fd)
 {
     struct stat st;
 
-    return fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 0777) == 0700 &&
+    return fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 0767) == 0700 &&
            flock(fd, LOCK_EX | LOCK_NB) == 0 &&
            fstatat(fd, CONFIG, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
@@ -89,6 +89,13 @@ static int take_folder(once__gate_nginx_t *nginx, const char *top)
     nginx->lock = open(nginx->folder, OPEN_MODE);
     if (nginx->lock < 0 || flock(nginx->lock, LOCK_EX) != 0) {
         once__cli_say("cannot lock %s: %s", nginx->folder, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    /* Workers of another user pass through it to their temporary files; the configuration stays out of their sight. */
+    if (nginx->plan->user[0] != '\0' &&
+        (fchown(nginx->lock, (uid_t)-1, nginx->plan->gid) != 0 || fchmod(nginx->lock, 0710) != 0)) {
+        once__cli_say("cannot open %s to %s: %s", nginx->folder, nginx->plan->user,
+                      strerror(errno));
         return ONCE__CLI_STORE;
     }
     return ONCE__CLI_OK;

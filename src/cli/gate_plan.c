@@ -84,11 +84,78 @@ static int read_routes(const once__cli_command_t *command, const once__gate_opti
     if (code == ONCE__CLI_OK) {
         code = check_routes(command, plan);
     }
-    if (code == ONCE__CLI_OK) {
-        plan->scope_is_default = gate->scope == NULL;
-        code = once__gate_read_scope(
-            command, gate->scope != NULL ? gate->scope : "header:Authorization,optional",
-            &plan->scope);
+    return code;
+}
+
+/* Does a guarded request depend on --scope? */
+static int needs_scope(const once__gate_plan_t *plan)
+{
+    int needs = plan->route_count == 0;
+
+    for (size_t i = 0; i < plan->route_count; i++) {
+        needs |= !plan->routes[i].has_scope;
+    }
+    return needs;
+}
+
+/*
+ * Whose key it is has no default that is right everywhere: too narrow (a token that changes) runs an operation twice, too wide
+ * shows a response to others. On this machine's own addresses, where it is tried out, it is a safe one: nobody without
+ * Authorization, and nobody else's.
+ */
+static int read_scope(const once__cli_command_t *command, const once__gate_options_t *gate,
+                      once__gate_plan_t *plan)
+{
+    plan->scope_is_default = gate->scope == NULL && needs_scope(plan);
+    for (size_t i = 0; plan->scope_is_default && i < plan->listen_count; i++) {
+        if (!once__gate_is_local(&plan->listen[i])) {
+            return once__cli_usage(
+                command,
+                "--listen %s is open to other machines, and needs --scope: whose key it is. Name "
+                "a header or cookie that your backend verifies (--scope header:X-Api-Key, --scope "
+                "cookie:session), or write --scope none if all clients may see each other's "
+                "responses",
+                plan->listen[i].text);
+        }
+    }
+    return once__gate_read_scope(
+        command, gate->scope != NULL ? gate->scope : "header:Authorization", &plan->scope);
+}
+
+/* Who may connect to sockets of the file system. */
+static int read_socket_mode(const once__cli_command_t *command, const once__gate_options_t *gate,
+                            once__gate_plan_t *plan)
+{
+    const char *text = gate->socket_mode != NULL ? gate->socket_mode : "0600";
+    size_t len = strspn(text, "01234567");
+
+    plan->socket_mode = (mode_t)strtoul(text, NULL, 8);
+    if (len < 3 || len > 4 || text[len] != '\0' || plan->socket_mode > 0777) {
+        return once__cli_usage(command, "--socket-mode is such as 0660, not \"%s\"",
+                               once__cli_shown(text).text);
+    }
+    return ONCE__CLI_OK;
+}
+
+/* A backend that is not checked could be anybody: whoever it is would get every caller's credentials. */
+static int read_trusted(const once__cli_command_t *command, const once__gate_options_t *gate,
+                        once__gate_plan_t *plan)
+{
+    /* Where Debian, Fedora and Alpine keep the certificates that everybody trusts. */
+    static const char *const places[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                         "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
+                                         NULL};
+    int code;
+
+    if (!plan->upstream.tls) {
+        return gate->upstream_ca == NULL
+                   ? ONCE__CLI_OK
+                   : once__cli_usage(command, "--upstream-ca is for an upstream with https://");
+    }
+    code = once__gate_find_trusted(gate->upstream_ca, places, plan->upstream_ca);
+    if (code == ONCE__CLI_OK && strchr(plan->upstream_ca, '$') != NULL) {
+        code =
+            once__cli_usage(command, "nginx takes a $ in the name of a certificate for a variable");
     }
     return code;
 }
@@ -115,9 +182,32 @@ static int read_tls(const once__cli_command_t *command, const once__gate_options
     return code;
 }
 
-static const char *stricter(const char *policy, const char *otherwise)
+const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_route_t *route)
 {
-    return strcmp(policy, "hold") == 0 || strcmp(policy, "transactional") == 0 ? policy : otherwise;
+    const char *policy = "retry";
+
+    for (size_t i = 0; i < plan->directive_count; i++) {
+        const once__gate_words_t *words = &plan->directives[i];
+        if (words->count == 2 && strcmp(words->list[0], "once_recover") == 0) {
+            policy = words->list[1];
+        }
+    }
+    for (size_t i = 2; route != NULL && i < route->words.count; i++) {
+        const char *name = route->words.list[i]; /* its value stands behind it */
+        policy = strcmp(name, "recover") == 0 ? name + strlen(name) + 1 : policy;
+    }
+    return policy;
+}
+
+/* The directory itself, without options behind it. What is encoded is left to the library, which then also makes it. */
+static void keep_folder(once__gate_plan_t *plan, const char *above, const char *url)
+{
+    size_t len = strcspn(url, "?");
+
+    if (strncmp(url, "local:", 6) == 0 && len > 6 && memchr(url, '%', len) == NULL) {
+        snprintf(plan->folder, sizeof(plan->folder), "%s%s%.*s", above, above[0] != '\0' ? "/" : "",
+                 (int)len - 6, url + 6);
+    }
 }
 
 /* nginx may be run from elsewhere: a relative path becomes an absolute one, its odd characters encoded as in every URL. */
@@ -136,6 +226,7 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
     }
     if (strncmp(url, "local:", 6) != 0 || url[6] == '/' || url[6] == '\0') {
         snprintf(plan->store, sizeof(plan->store), "%s", url);
+        keep_folder(plan, "", url);
         return ONCE__CLI_OK;
     }
     if (getcwd(folder, sizeof(folder)) == NULL) {
@@ -148,32 +239,28 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
         int plain = byte > 0x20 && byte < 0x7f && strchr("%?&#\"\\$", byte) == NULL;
         used += (size_t)snprintf(plan->store + used, 4, plain ? "%c" : "%%%02X", byte);
     }
+    keep_folder(plan, folder, url);
     url += strncmp(url + 6, "./", 2) == 0 ? 8 : 6;
     snprintf(plan->store + used, sizeof(plan->store) - used, "/%s", url);
     return ONCE__CLI_OK;
 }
 
 /* Policies that promise never to run twice need a store that remembers. nginx would refuse it, too, but by other names. */
-static int check_memory(const once__cli_command_t *command, const once__gate_plan_t *plan)
+static int check_memory(const once__cli_command_t *command, const once__gate_options_t *gate,
+                        once__gate_plan_t *plan)
 {
-    const char *policy = NULL;
+    const char *policy = "retry";
 
     if (strncmp(plan->store, "memory:", 7) != 0) {
         return ONCE__CLI_OK;
     }
-    for (size_t i = 0; i < plan->route_count; i++) {
-        for (size_t k = 2; k < plan->routes[i].words.count; k++) {
-            const char *name = plan->routes[i].words.list[k]; /* its value stands behind it */
-            policy = strcmp(name, "recover") == 0 ? stricter(name + 8, policy) : policy;
-        }
+    if (plan->route_count == 0) {
+        policy = once__gate_policy(plan, NULL);
     }
-    for (size_t i = 0; i < plan->directive_count; i++) {
-        const once__gate_words_t *words = &plan->directives[i];
-        if (words->count == 2 && strcmp(words->list[0], "once_recover") == 0) {
-            policy = stricter(words->list[1], policy);
-        }
+    for (size_t i = 0; strcmp(policy, "retry") == 0 && i < plan->route_count; i++) {
+        policy = once__gate_policy(plan, &plan->routes[i]);
     }
-    if (policy == NULL) {
+    if (strcmp(policy, "retry") == 0) {
         return ONCE__CLI_OK;
     }
     return once__cli_usage(command,
@@ -215,32 +302,29 @@ static void allow_connections(once__gate_plan_t *plan)
     }
 }
 
+static int read_upstream(const once__cli_command_t *command, const once__gate_options_t *gate,
+                         once__gate_plan_t *plan)
+{
+    return once__gate_read_upstream(command, gate->upstream, &plan->upstream);
+}
+
 int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,
                          once__gate_plan_t *plan)
 {
-    int code;
+    static int (*const steps[])(const once__cli_command_t *, const once__gate_options_t *,
+                                once__gate_plan_t *) = {
+        read_addresses, read_socket_mode, read_routes,          read_scope,
+        read_store,     check_memory,     read_workers,         read_upstream,
+        read_trusted,   read_tls,         once__gate_read_user,
+    };
+    int code = ONCE__CLI_OK;
 
     if (gate->upstream == NULL) {
-        return once__cli_usage(command, "where is the backend? --upstream http://127.0.0.1:3000");
+        return once__cli_usage(command,
+                               "--upstream is missing: the backend, such as http://127.0.0.1:3000");
     }
-    code = read_addresses(command, gate, plan);
-    if (code == ONCE__CLI_OK) {
-        code = read_routes(command, gate, plan);
-    }
-    if (code == ONCE__CLI_OK) {
-        code = read_store(command, gate, plan);
-    }
-    if (code == ONCE__CLI_OK) {
-        code = check_memory(command, plan);
-    }
-    if (code == ONCE__CLI_OK) {
-        code = read_workers(command, gate, plan);
-    }
-    if (code == ONCE__CLI_OK) {
-        code = once__gate_read_upstream(command, gate->upstream, &plan->upstream);
-    }
-    if (code == ONCE__CLI_OK) {
-        code = read_tls(command, gate, plan);
+    for (size_t i = 0; code == ONCE__CLI_OK && i < sizeof(steps) / sizeof(steps[0]); i++) {
+        code = steps[i](command, gate, plan);
     }
     if (code == ONCE__CLI_OK) {
         code = once__gate_find_module(gate->module, plan->module);

@@ -156,7 +156,7 @@ int once__gate_read_scope(const once__cli_command_t *command, const char *text,
     scope->optional = comma != NULL;
     if (strcmp(text, "none") == 0) {
         snprintf(scope->value, sizeof(scope->value), "none");
-        snprintf(scope->told, sizeof(scope->told), "none: keys are common to all clients");
+        snprintf(scope->told, sizeof(scope->told), "none: all clients share one key space");
         return ONCE__CLI_OK;
     }
     if (comma != NULL && strcmp(comma, ",optional") != 0) {

@@ -88,11 +88,17 @@ static void take_signal(gate_run_t *run)
 
 static void look(gate_run_t *run)
 {
+    const once__gate_plan_t *plan = run->nginx.plan;
+
     run->looks++;
-    for (size_t i = 0; i < run->nginx.plan->listen_count; i++) {
-        if (!once__gate_answers(&run->nginx.plan->listen[i])) {
+    for (size_t i = 0; i < plan->listen_count; i++) {
+        if (!once__gate_answers(&plan->listen[i])) {
             return;
         }
+    }
+    once__gate_keep_private(plan, &plan->status);
+    for (size_t i = 0; i < plan->listen_count; i++) {
+        once__gate_keep_private(plan, &plan->listen[i]);
     }
     run->ready = 1;
     puts("once gate: ready");

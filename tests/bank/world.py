@@ -223,7 +223,7 @@ class World:
                         "--upstream", f"http://{self.host}:{bank.port}", "--listen", f"{self.host}:{port}",
                         "--store", self.url("gateway"), "--set", "once_store_timeout 3s", "--scope", "header:Bank-Customer",
                         "--route", f"POST /transfers {route}", "--route", f"POST /payouts {route}",
-                        "--workers", str(workers)], "once gate: ready")
+                        "--workers", str(workers), *(["--user", "postgres"] if os.geteuid() == 0 else [])], "once gate: ready")
         gate.port, gate.bank, gate.kind = port, bank, "gate"
         self.programs.append(gate)
         return gate

@@ -123,7 +123,8 @@ void gateway_make(gateway_t *gateway)
     gateway->port = free_port();
     snprintf(gateway->listen, sizeof(gateway->listen), "127.0.0.1:%d", gateway->port);
     snprintf(gateway->scratch, sizeof(gateway->scratch), "%s/tmp", gateway->place.top);
-    assert_int_equal(mkdir(gateway->scratch, 0700), 0);
+    assert_int_equal(mkdir(gateway->scratch, 0711), 0);
+    assert_int_equal(chmod(gateway->place.top, 0711), 0); /* root's workers are another user's */
 }
 
 void gateway_start(gateway_t *gateway, const char *first, ...)
@@ -134,6 +135,10 @@ void gateway_start(gateway_t *gateway, const char *first, ...)
     size_t count = 12;
     va_list rest;
 
+    if (geteuid() == 0) {
+        arguments[count++] = "--user";
+        arguments[count++] = WORKERS;
+    }
     va_start(rest, first);
     for (const char *at = first; at != NULL; at = va_arg(rest, const char *)) {
         assert_true(count < 63);
@@ -191,22 +196,30 @@ int without_gateway(void **state)
     return 0;
 }
 
-int request_send(int port, const char *target, const char *key, const char *body)
+int raw_send(int port, const char *text)
 {
     struct sockaddr_in address = local_address(port);
-    char text[2048];
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+    return fd;
+}
+
+int request_send(int port, const char *target, const char *key, const char *body)
+{
+    char text[4096];
     int len =
         snprintf(text, sizeof(text),
-                 "%s %s HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n%s%s%s"
+                 "%s %s HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n"
+                 "Authorization: Bearer alice\r\n%s%s%s"
                  "Content-Length: %zu\r\n\r\n%s",
                  body != NULL ? "POST" : "GET", target, key != NULL ? "Idempotency-Key: " : "",
                  key != NULL ? key : "", key != NULL ? "\r\n" : "", body != NULL ? strlen(body) : 0,
                  body != NULL ? body : "");
 
-    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(send(fd, text, (size_t)len, MSG_NOSIGNAL), len);
-    return fd;
+    assert_true(len < (int)sizeof(text));
+    return raw_send(port, text);
 }
 
 reply_t request_receive(int fd)

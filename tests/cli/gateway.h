@@ -9,6 +9,8 @@
 #include "harness.h"
 #include "local.h"
 
+#define WORKERS "nobody" /* who serves where root runs the tests */
+
 /* A program whose output is read. */
 typedef struct process {
     pid_t pid; /* 0: has been waited for */
@@ -56,9 +58,10 @@ typedef struct reply {
     char text[8192];
 } reply_t;
 
-/* Sends a request over a connection of its own, with this key (NULL: none) and body (NULL: GET). */
+/* Sends a request of alice's over a connection of its own, with this key (NULL: none) and body (NULL: GET). */
 reply_t request(int port, const char *target, const char *key, const char *body);
 /* The same in two halves. */
+int raw_send(int port, const char *text);
 int request_send(int port, const char *target, const char *key, const char *body);
 reply_t request_receive(int fd);
 /* Does somebody listen there? */

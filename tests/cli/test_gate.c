@@ -2,8 +2,10 @@
  * The command line of `once gate`: what is refused, and what configuration comes of the rest. No nginx is run here.
  */
 #include "harness.h"
+#include "cli/gate.h"
 #include "local.h"
 
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +22,11 @@ typedef struct mistake {
 } mistake_t;
 
 static const mistake_t mistakes[] = {
-    {{"--upstream", "127.0.0.1:3000"}, "it is no HTTP URL"},
-    {{"--upstream", "ftp://127.0.0.1"}, "it is no HTTP URL"},
-    {{"--upstream", ""}, "it is no HTTP URL"},
+    {{"--upstream", "127.0.0.1"}, "\"127.0.0.1\" is not an HTTP URL; expected http://HOST"},
+    {{"--upstream", "127.0.0.1:0"}, "is not an HTTP URL"},
+    {{"--upstream", "70000"}, "is not an HTTP URL"},
+    {{"--upstream", "ftp://127.0.0.1"}, "is not an HTTP URL"},
+    {{"--upstream", ""}, "is not an HTTP URL"},
     {{"--upstream", "http://"}, "there is no host in it"},
     {{"--upstream", "http://:3000"}, "there is no host in it"},
     {{"--upstream", "http://127.0.0.1:0"}, "a port is a number"},
@@ -32,7 +36,7 @@ static const mistake_t mistakes[] = {
     {{"--upstream", "http://127.0.0.1:3000?x"}, "requests keep their own path"},
     {{"--upstream", "http://me:secret@127.0.0.1"}, "a user name or password"},
     {{"--upstream", "http://[::1"}, "no host"},
-    {{"--upstream", "http://[::g]:80"}, "no IPv6 address"},
+    {{"--upstream", "http://[::g]:80"}, "not an IPv6 address"},
     {{"--upstream", "http://a b"}, "a host name has"},
     {{"--upstream", "http://$host"}, "a host name has"},
     {{"--upstream", "http://unix:relative"}, "the path of a socket"},
@@ -47,6 +51,14 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--status", "x"}, "--status needs an address"},
     {{UPSTREAM, "--status", "127.0.0.1:8080"}, "--status needs an address of its own"},
     {{UPSTREAM, "--listen", "*:81", "--status", "0.0.0.0:81"}, "requests come to 0.0.0.0:81"},
+    {{UPSTREAM, "--listen", "*:8080"}, "--listen 0.0.0.0:8080 is open to other machines"},
+    {{UPSTREAM, "--listen", "10.0.0.5:8080"}, "--scope header:X-Api-Key"},
+    {{UPSTREAM, "--listen", "[::]:8080"}, "or write --scope none"},
+    {{UPSTREAM, "--listen", "*:81", "--route", "POST /a"}, "needs --scope: whose key it is"},
+    {{UPSTREAM, "--socket-mode", "0999"}, "--socket-mode is such as 0660"},
+    {{UPSTREAM, "--socket-mode", "66"}, "--socket-mode is such as 0660"},
+    {{UPSTREAM, "--socket-mode", "4777"}, "--socket-mode is such as 0660"},
+    {{UPSTREAM, "--upstream-ca", "/dev/null"}, "--upstream-ca is for an upstream with https://"},
     {{UPSTREAM, "--scope", ""}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "header:"}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "header:X_Y"}, "a scope is header:NAME"},
@@ -91,7 +103,7 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--tls-cert", "/dev/null"}, "needed together"},
     {{UPSTREAM, "--tls-key", "/dev/null"}, "needed together"},
     {{UPSTREAM, "extra"}, "one operand too many"},
-    {{"--print-config"}, "where is the backend?"},
+    {{"--print-config"}, "--upstream is missing"},
 };
 
 static run_t print_config(const char *const a[6])
@@ -116,10 +128,18 @@ static void every_mistake_is_told(void **state)
     }
 }
 
+/* Who may serve: this user, and where that is root, somebody else. */
+static const char *workers(void)
+{
+    return geteuid() == 0 ? "nobody" : getpwuid(geteuid())->pw_name;
+}
+
 static void what_is_not_there_is_told(void **state)
 {
-    run_t module = run("gate", UPSTREAM, "--module", "/nonexistent/m.so", NULL);
-    run_t nginx = run("gate", UPSTREAM, MODULE, "--nginx", "/nonexistent/nginx", NULL);
+    run_t module =
+        run("gate", UPSTREAM, "--module", "/nonexistent/m.so", "--user", workers(), NULL);
+    run_t nginx =
+        run("gate", UPSTREAM, MODULE, "--nginx", "/nonexistent/nginx", "--user", workers(), NULL);
     run_t cert = run("gate", UPSTREAM, MODULE, "--tls-cert", "/nonexistent/c", "--tls-key",
                      "/nonexistent/k", NULL);
     run_t host = run("gate", "--upstream", "http://no..host", MODULE, NULL);
@@ -146,7 +166,7 @@ static void without_routes_everything_is_guarded(void **state)
     assert_string_equal(r.err, "");
     assert_has(r.out, "listen \"127.0.0.1:8080\";\n");
     assert_has(r.out, "server \"127.0.0.1:3000\";\n");
-    assert_has(r.out, "once_scope $http_authorization optional;\n");
+    assert_has(r.out, "once_scope $http_authorization;\n");
     assert_has(r.out,
                "location / {\n            once on;\n            proxy_pass http://once_upstream;");
     assert_lacks(r.out,
@@ -195,12 +215,13 @@ static void routes_become_locations(void **state)
 
 static void everything_else_has_its_place(void **state)
 {
-    run_t r = run("gate", "--print-config", MODULE, "--upstream", "https://localhost", "--nginx",
-                  "/bin/true", "--listen", "*:80", "--listen", "[::1]:81", "--listen",
-                  "unix:/run/g.sock", "--listen", "82", "--status", "localhost:9090", "--scope",
-                  "header:X-Tenant", "--set", "once_wait 5s;", "--set", "add_header X-A 'b c'",
-                  "--workers", "3", "--store", "local:/var/lib/once?segment=1m", "--tls-cert",
-                  "/dev/null", "--tls-key", "/dev/zero", NULL);
+    run_t r =
+        run("gate", "--print-config", MODULE, "--upstream", "https://localhost", "--upstream-ca",
+            "/dev/null", "--nginx", "/bin/true", "--listen", "*:80", "--listen", "[::1]:81",
+            "--listen", "unix:/run/g.sock", "--listen", "82", "--status", "localhost:9090",
+            "--scope", "header:X-Tenant", "--set", "once_wait 5s;", "--set", "add_header X-A 'b c'",
+            "--workers", "3", "--store", "local:/var/lib/once?segment=1m", "--tls-cert",
+            "/dev/null", "--tls-key", "/dev/zero", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "listen \"0.0.0.0:80\" ssl http2;\n");
@@ -220,6 +241,73 @@ static void everything_else_has_its_place(void **state)
     assert_has(r.out, "proxy_pass https://once_upstream;\n");
     assert_has(r.out, "once_status;\n");
     run_free(&r);
+}
+
+/* What is reached from this machine only needs no --scope, nor do routes that each have one. */
+static void where_a_scope_is_needed(void **state)
+{
+    static const char *const fine[][6] = {
+        {UPSTREAM, "--listen", "127.0.0.2:81"},
+        {UPSTREAM, "--listen", "[::1]:81"},
+        {UPSTREAM, "--listen", "unix:/run/g.sock"},
+        {UPSTREAM, "--listen", "*:81", "--scope", "none"},
+        {UPSTREAM, "--listen", "*:81", "--route", "POST /a scope=cookie:sid"},
+        {"--upstream", "3000"},
+        {"--upstream", "localhost:3000"},
+        {"--upstream", "[::1]:3000"},
+    };
+
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        run_t r = print_config(fine[i]);
+        assert_run(r, ONCE__CLI_OK);
+        assert_lacks(r.out, "optional");
+        run_free(&r);
+    }
+}
+
+static void backends_may_be_written_short(void **state)
+{
+    run_t port = run("gate", "--print-config", MODULE, "--upstream", "3000", NULL);
+    run_t host = run("gate", "--print-config", MODULE, "--upstream", "localhost:81", NULL);
+
+    assert_run(port, ONCE__CLI_OK);
+    assert_has(port.out, "server \"127.0.0.1:3000\";\n");
+    assert_run(host, ONCE__CLI_OK);
+    assert_has(host.out, "server \"localhost:81\";\n");
+    run_free(&port);
+    run_free(&host);
+}
+
+/* A backend of https:// is checked, or nothing is started: it gets every caller's credentials. */
+static void certificates_are_checked_or_nothing_starts(void **state)
+{
+    static const char *const none[] = {"/nonexistent/a.crt", "/nonexistent/b.crt", NULL};
+    static const char *const some[] = {"/nonexistent/a.crt", "/dev/null", NULL};
+    char path[ONCE__GATE_PATH_SIZE];
+    run_t named, missing, variable;
+
+    unsetenv("SSL_CERT_FILE");
+    named = run("gate", "--print-config", MODULE, "--upstream", "https://localhost",
+                "--upstream-ca", "/dev/null", NULL);
+    assert_run(named, ONCE__CLI_OK);
+    assert_has(named.out, "proxy_ssl_trusted_certificate \"/dev/null\";\n");
+    assert_has(named.out, "proxy_ssl_verify on;\n");
+    missing = run("gate", "--print-config", MODULE, "--upstream", "https://localhost",
+                  "--upstream-ca", "/nonexistent/ca.crt", NULL);
+    assert_run(missing, ONCE__CLI_STORE);
+    assert_has(missing.err, "cannot read the certificates /nonexistent/ca.crt: No such file");
+    setenv("SSL_CERT_FILE", "/nonexistent/variable.crt", 1);
+    variable = run("gate", "--print-config", MODULE, "--upstream", "https://localhost", NULL);
+    assert_run(variable, ONCE__CLI_STORE);
+    assert_has(variable.err, "cannot read the certificates /nonexistent/variable.crt");
+    assert_string_equal(variable.out, "");
+    unsetenv("SSL_CERT_FILE");
+    assert_int_equal(once__gate_find_trusted(NULL, none, path), ONCE__CLI_STORE);
+    assert_int_equal(once__gate_find_trusted(NULL, some, path), ONCE__CLI_OK);
+    assert_string_equal(path, "/dev/null");
+    run_free(&named);
+    run_free(&missing);
+    run_free(&variable);
 }
 
 /* Since 1.25.1 HTTP/2 is a directive. */
@@ -295,6 +383,9 @@ int main(void)
         cmocka_unit_test(without_routes_everything_is_guarded),
         cmocka_unit_test(routes_become_locations),
         cmocka_unit_test(everything_else_has_its_place),
+        cmocka_unit_test(where_a_scope_is_needed),
+        cmocka_unit_test(backends_may_be_written_short),
+        cmocka_unit_test(certificates_are_checked_or_nothing_starts),
         cmocka_unit_test(newer_versions_of_nginx),
         cmocka_unit_test(a_relative_store_becomes_absolute),
     };

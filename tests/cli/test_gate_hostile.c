@@ -173,8 +173,8 @@ static void what_is_printed_can_be_kept(void **state)
     assert_int_equal(system(make_cert), 0);
     r = run(
         "gate", "--print-config", "--module", MODULE, "--upstream", "https://localhost:4430",
-        "--listen", g->listen, "--store", g->place.url, "--tls-cert", cert, "--tls-key", key,
-        "--scope", "header:X-Tenant,optional", "--workers", "2", "--route",
+        "--upstream-ca", cert, "--listen", g->listen, "--store", g->place.url, "--tls-cert", cert,
+        "--tls-key", key, "--scope", "header:X-Tenant,optional", "--workers", "2", "--route",
         "POST,PATCH,PUT,DELETE /a ttl=48h lease=20s recover=hold record=2xx,4xx release=429 "
         "wait=5s,max=4 require=off key=X-Key,strict fingerprint=json store_body=64k retry_after=3 "
         "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "

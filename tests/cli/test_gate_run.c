@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,18 @@
 
 #define PAYMENT "{\"amount\": 4200}"
 
+/* What a command prints. */
+static const char *output_of(const char *command)
+{
+    static char text[4096];
+    FILE *pipe = popen(command, "r");
+
+    assert_non_null(pipe);
+    text[fread(text, 1, sizeof(text) - 1, pipe)] = '\0';
+    pclose(pipe);
+    return text;
+}
+
 static void first_replay_mismatch(void **state)
 {
     gateway_t *g = *state;
@@ -24,7 +37,10 @@ static void first_replay_mismatch(void **state)
     gateway_start(g, NULL, NULL);
     process_expect(&g->gate, "once gate: ready\n");
     assert_has(g->gate.text, "guarded  POST and PATCH of every path\n");
-    assert_has(g->gate.text, "scope    the header Authorization where there is one");
+    assert_has(g->gate.text, "scope    the header Authorization\n");
+    assert_has(g->gate.text, "           (a request without it gets 400: --scope names another");
+    assert_has(g->gate.text, "recover=retry: an operation whose answer got lost runs again");
+    assert_lacks(g->gate.text, "does not answer yet");
     assert_has(g->gate.text, g->place.store);
     first = request(g->port, "/payments", "order-1", PAYMENT);
     again = request(g->port, "/payments", "\"order-1\"", PAYMENT);
@@ -75,8 +91,8 @@ static void routes_guard_what_they_name(void **state)
     gateway_start(g, "--route", "POST /payments$ ttl=48h recover=hold wait=2s", "--route",
                   "POST,PATCH /orders require=off", "--set", "once_lease 20s", NULL);
     process_expect(&g->gate, "once gate: ready\n");
-    assert_has(g->gate.text, "guarded  POST /payments\n");
-    assert_has(g->gate.text, "guarded  POST,PATCH /orders...\n");
+    assert_has(g->gate.text, "guarded  POST /payments\n           recover=hold: ");
+    assert_has(g->gate.text, "guarded  POST,PATCH /orders...\n           recover=retry: ");
     assert_int_equal(request(g->port, "/payments", NULL, PAYMENT).status, 400);
     assert_int_equal(request(g->port, "/payments?x=1", NULL, PAYMENT).status, 400);
     assert_int_equal(request(g->port, "/payments/1", NULL, PAYMENT).status,
@@ -136,9 +152,9 @@ static void a_taken_address_is_told(void **state)
     process_expect(&g->gate, "once gate: ready\n");
     gateway_start(&other, NULL, NULL);
     assert_int_equal(process_wait(&other.gate), ONCE__CLI_STORE);
-    assert_has(other.gate.text, "another program does; choose another address");
+    assert_has(other.gate.text, "it is already in use by another program");
     assert_has(other.gate.text, g->listen);
-    assert_lacks(other.gate.text, "ready");
+    assert_lacks(other.gate.text, "once gate: ready");
     assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
     gateway_stop(g, SIGTERM, 0);
 }
@@ -153,7 +169,7 @@ static void a_file_in_place_of_a_socket_is_told_and_left(void **state)
     write_text(path, "precious");
     gateway_start(g, NULL, NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
-    assert_has(g->gate.text, "there is a file that is no socket");
+    assert_has(g->gate.text, "there is a file that is not a socket");
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, 8);
 }
@@ -169,27 +185,148 @@ static void an_address_in_use_without_a_listener_is_told(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     gateway_start(g, NULL, NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
-    assert_has(g->gate.text, "it is in use, if only by an outgoing connection");
+    assert_has(g->gate.text, "it is already in use, if only by an outgoing connection");
     close(fd);
 }
 
-/* Workers of root are nothing to be silent about. */
-static void root_is_told(void **state)
+/* The user ids of the processes that serve: the children of nginx's master, which is the gate's child. */
+static int uid_of_worker(const gateway_t *g)
+{
+    char command[256];
+    int uid = -1;
+
+    snprintf(command, sizeof(command),
+             "awk '/^Uid:/ { print $2 == $3 && $3 == $4 && $4 == $5 ? $2 : -2 }' "
+             "/proc/$(pgrep -P $(pgrep -P %d -x nginx) -x nginx)/status",
+             (int)g->gate.pid);
+    assert_int_equal(sscanf(output_of(command), "%d", &uid), 1);
+    return uid;
+}
+
+/* What parses the requests of strangers is not root's, nor is the store. */
+static void workers_are_not_root(void **state)
 {
     gateway_t *g = *state;
+    const struct passwd *expected = geteuid() == 0 ? getpwnam(WORKERS) : getpwuid(geteuid());
+    struct stat st;
+
+    assert_non_null(expected);
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(strstr(g->gate.text, "  user     " WORKERS "\n") != NULL, geteuid() == 0);
+    assert_int_equal(uid_of_worker(g), expected->pw_uid);
+    assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
+    assert_int_equal(stat(g->place.store, &st), 0);
+    assert_int_equal(st.st_uid, expected->pw_uid);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(stat(inside(&g->place, "segments"), &st), 0);
+    assert_int_equal(st.st_uid, expected->pw_uid);
+    gateway_stop(g, SIGTERM, 0);
+}
+
+/* A body that does not fit into memory is written to nginx's directory by the workers. */
+static void workers_reach_their_directory(void **state)
+{
+    gateway_t *g = *state;
+    char body[1500];
+
+    memset(body, ' ', sizeof(body));
+    memcpy(body, PAYMENT, strlen(PAYMENT));
+    body[sizeof(body) - 1] = '\0';
+    gateway_start(g, "--set", "client_body_in_file_only clean", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(request(g->port, "/payments", "a", body).status, 201);
+    gateway_stop(g, SIGTERM, 0);
+}
+
+/* Where root's workers are nobody's that it knows, root must say whose. */
+static void root_must_name_a_user(void **state)
+{
+    gateway_t *g = *state;
+    int root = geteuid() == 0;
+
+    gateway_start(g, "--user", "root", NULL);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
+    assert_has(g->gate.text, root ? "they must not be root's" : "only root can serve as another");
+    gateway_start(g, "--user", "no-such-account", NULL);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
+    assert_has(g->gate.text, "there is no account \"no-such-account\"");
+    if (root && getpwnam("once") == NULL) {
+        run_t r = run("gate", "--upstream", g->upstream, "--listen", g->listen, "--store",
+                      g->place.url, "--module", MODULE, "--nginx", NGINX, NULL);
+        assert_run(r, ONCE__CLI_USAGE);
+        assert_has(r.err, "started by root, it needs an account");
+        assert_has(r.err, "--user NAME");
+        run_free(&r);
+    }
+}
+
+/* A store that its workers cannot reach is told before anything is served, and nothing is left of it. */
+static void a_store_that_workers_cannot_reach_is_told(void **state)
+{
+    gateway_t *g = *state;
+    struct stat st;
+
+    if (geteuid() != 0) {
+        return; /* then there is one user only */
+    }
+    assert_int_equal(chmod(g->place.top, 0700), 0);
+    gateway_start(g, NULL, NULL);
+    assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
+    assert_has(g->gate.text, "cannot open the store: ");
+    assert_has(g->gate.text, "requests are served as " WORKERS ", who must be able to reach");
+    assert_int_not_equal(stat(g->place.store, &st), 0);
+}
+
+/* Nobody else's key can be read, probed or blocked by a caller without credentials, or with others. */
+static void strangers_have_keys_of_their_own(void **state)
+{
+    gateway_t *g = *state;
+    static const char *const strangers[] = {
+        "POST /payments HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n"
+        "Idempotency-Key: order-1\r\nContent-Length: 16\r\n\r\n" PAYMENT,
+        "POST /payments HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n"
+        "Authorization: Bearer mallory\r\n"
+        "Idempotency-Key: order-1\r\nContent-Length: 16\r\n\r\n" PAYMENT,
+        "POST /payments HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n"
+        "Idempotency-Key: order-2\r\nContent-Length: 2\r\n\r\n{}",
+    };
+    static const int expected[] = {400, 201, 400};
 
     gateway_start(g, NULL, NULL);
     process_expect(&g->gate, "once gate: ready\n");
-    assert_int_equal(strstr(g->gate.text, "user     root") != NULL, geteuid() == 0);
+    assert_int_equal(request(g->port, "/payments", "order-1", PAYMENT).status, 201);
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+        reply_t reply = request_receive(raw_send(g->port, strangers[i]));
+        assert_int_equal(reply.status, expected[i]);
+        assert_lacks(reply.text, "pay_1");
+        assert_lacks(reply.text, "Idempotent-Replayed");
+    }
+    assert_int_equal(request(g->port, "/payments", "order-2", PAYMENT).status, 201);
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 3);
+}
+
+/* A backend that is down is a 502 for every client: whoever starts the gate learns it first. */
+static void a_backend_that_is_down_is_told(void **state)
+{
+    gateway_t *g = *state;
+
+    gateway_start(g, "--upstream", "127.0.0.1:1", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_has(g->gate.text, "  backend  does not answer yet: requests get 502 until it does\n");
     gateway_stop(g, SIGTERM, 0);
 }
 
 /* Where no store can be, the URL is wrong. */
 static void a_store_that_cannot_be_opened_is_told(void **state)
 {
-    static const char *const urls[] = {"local:/dev/null", "local:/no/such/place",
-                                       "nowhere:", "local:", "local:/tmp/x?segmant=1m"};
     gateway_t *g = *state;
+    char misspelt[320];
+    const char *const urls[] = {"local:/dev/null", "local:/no/such/place",
+                                "nowhere:", "local:", misspelt};
+
+    snprintf(misspelt, sizeof(misspelt), "%s?segmant=1m", g->place.url);
 
     for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
         gateway_start(g, "--store", urls[i], NULL);
@@ -251,8 +388,10 @@ static void sockets_of_the_file_system(void **state)
     snprintf(g->listen, sizeof(g->listen), "unix:%s/s", g->place.top);
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", g->listen + 5);
     for (int i = 0; i < 2; i++) { /* the second finds what the first, killed, has left */
-        gateway_start(g, NULL, NULL);
+        gateway_start(g, "--socket-mode", i == 0 ? "0600" : "0660", NULL);
         process_expect(&g->gate, "once gate: ready\n");
+        assert_int_equal(stat(address.sun_path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, i == 0 ? 0600 : 0660);
         fd = socket(AF_UNIX, SOCK_STREAM, 0);
         assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
         assert_int_equal(write(fd, "GET /executions HTTP/1.0\r\n\r\n", 28), 28);
@@ -284,25 +423,14 @@ static void make_certificate(const gateway_t *g, const char *name)
     assert_int_equal(system(command), 0);
 }
 
-/* What a command prints. */
-static const char *output_of(const char *command)
-{
-    static char text[4096];
-    FILE *pipe = popen(command, "r");
-
-    assert_non_null(pipe);
-    text[fread(text, 1, sizeof(text) - 1, pipe)] = '\0';
-    pclose(pipe);
-    return text;
-}
-
 static const char *pay_with_curl(const gateway_t *g, const char *version)
 {
     char command[512];
 
     snprintf(command, sizeof(command),
              "curl -sk --max-time 20 -w '%%{http_code} HTTP/%%{http_version}' %s "
-             "-H 'Idempotency-Key: a' -d '{\"amount\": 1}' https://127.0.0.1:%d/payments",
+             "-H 'Idempotency-Key: a' -H 'Authorization: Bearer alice' -d '{\"amount\": 1}' "
+             "https://127.0.0.1:%d/payments",
              version, g->port);
     return output_of(command);
 }
@@ -341,6 +469,34 @@ static void tls(void **state)
     assert_int_equal(executions(g), 1);
 }
 
+/* A backend whose certificate nobody vouches for gets no request, and no credential. */
+static void the_certificate_of_the_backend_is_checked(void **state)
+{
+    gateway_t *g = *state;
+    gateway_t front = *g;
+    char cert[128], key[128], upstream[64];
+
+    make_certificate(g, "localhost");
+    snprintf(cert, sizeof(cert), "%s/cert.pem", g->place.top);
+    snprintf(key, sizeof(key), "%s/key.pem", g->place.top);
+    gateway_start(g, "--tls-cert", cert, "--tls-key", key, "--store", "memory:", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    snprintf(upstream, sizeof(upstream), "https://localhost:%d", g->port);
+    for (int trusted = 0; trusted < 2; trusted++) {
+        front.port = free_port();
+        snprintf(front.listen, sizeof(front.listen), "127.0.0.1:%d", front.port);
+        gateway_start(&front, "--upstream", upstream, trusted ? "--upstream-ca" : NULL, cert, NULL);
+        process_expect(&front.gate, "once gate: ready\n");
+        assert_int_equal(request(front.port, "/payments", trusted ? "b" : "a", PAYMENT).status,
+                         trusted ? 201 : 502);
+        kill(front.gate.pid, SIGTERM);
+        assert_int_equal(process_wait(&front.gate), 0);
+        assert_int_equal(strstr(front.gate.text, "certificate verify error") != NULL, !trusted);
+        assert_int_equal(executions(g), trusted);
+    }
+    gateway_stop(g, SIGTERM, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,13 +508,19 @@ int main(void)
         WITH_GATEWAY(a_taken_address_is_told),
         WITH_GATEWAY(a_file_in_place_of_a_socket_is_told_and_left),
         WITH_GATEWAY(an_address_in_use_without_a_listener_is_told),
-        WITH_GATEWAY(root_is_told),
+        WITH_GATEWAY(workers_are_not_root),
+        WITH_GATEWAY(workers_reach_their_directory),
+        WITH_GATEWAY(root_must_name_a_user),
+        WITH_GATEWAY(a_store_that_workers_cannot_reach_is_told),
+        WITH_GATEWAY(strangers_have_keys_of_their_own),
+        WITH_GATEWAY(a_backend_that_is_down_is_told),
         WITH_GATEWAY(a_store_that_cannot_be_opened_is_told),
         WITH_GATEWAY(a_store_that_does_not_answer_is_told),
         WITH_GATEWAY(what_nginx_refuses_is_told),
         WITH_GATEWAY(a_wrong_module_is_told),
         WITH_GATEWAY(sockets_of_the_file_system),
         WITH_GATEWAY(tls),
+        WITH_GATEWAY(the_certificate_of_the_backend_is_checked),
     };
     unsetenv("ONCE_STORE");
     signal(SIGPIPE, SIG_IGN);

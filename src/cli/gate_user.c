@@ -1,0 +1,163 @@
+/*
+ * once gate: whom the processes that serve requests belong to, and what is theirs.
+ *
+ * They parse what strangers send, so they are not root's. The master of nginx stays root where root starts it: it opens ports
+ * below 1024 and reads keys that nobody else may read.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/gate.h"
+#include "cli/text.h"
+
+#define ACCOUNT "once" /* used where root names no other, and the machine has it */
+
+static int take_account(const once__cli_command_t *command, const struct passwd *account,
+                        once__gate_plan_t *plan)
+{
+    const struct group *group;
+
+    if (account->pw_uid == 0) {
+        return once__cli_usage(command, "--user: the processes that serve requests parse what "
+                                        "strangers send; they must not be root's");
+    }
+    plan->uid = account->pw_uid;
+    plan->gid = account->pw_gid;
+    group = getgrgid(account->pw_gid);
+    if (group == NULL || strlen(group->gr_name) >= sizeof(plan->group) ||
+        strlen(account->pw_name) >= sizeof(plan->user)) {
+        return once__cli_usage(command, "--user: the account's group has no name");
+    }
+    snprintf(plan->user, sizeof(plan->user), "%s", account->pw_name);
+    snprintf(plan->group, sizeof(plan->group), "%s", group->gr_name);
+    return ONCE__CLI_OK;
+}
+
+int once__gate_read_user(const once__cli_command_t *command, const once__gate_options_t *gate,
+                         once__gate_plan_t *plan)
+{
+    const struct passwd *account;
+
+    if (gate->user == NULL && geteuid() != 0) {
+        return ONCE__CLI_OK;
+    }
+    account = getpwnam(gate->user != NULL ? gate->user : ACCOUNT);
+    if (account != NULL && geteuid() != 0) {
+        return account->pw_uid == geteuid()
+                   ? ONCE__CLI_OK
+                   : once__cli_usage(command, "--user: only root can serve as another user");
+    }
+    if (account != NULL) {
+        return take_account(command, account, plan);
+    }
+    if (gate->user != NULL) {
+        return once__cli_usage(command, "--user: there is no account \"%s\"",
+                               once__cli_shown(gate->user).text);
+    }
+    if (gate->print_config) {
+        return ONCE__CLI_OK;
+    }
+    return once__cli_usage(command, "started by root, it needs an account for the processes that "
+                                    "serve requests: --user NAME, or make one for it: "
+                                    "useradd --system " ACCOUNT);
+}
+
+int once__gate_as_user(const once__gate_plan_t *plan, int (*work)(const once__gate_plan_t *plan))
+{
+    int status = 0;
+    pid_t pid;
+
+    if (plan->user[0] == '\0') {
+        return work(plan);
+    }
+    fflush(stdout);
+    fflush(stderr);
+    pid = fork();
+    if (pid == 0) {
+        int code = ONCE__CLI_STORE;
+        if (initgroups(plan->user, plan->gid) != 0 || setgid(plan->gid) != 0 ||
+            setuid(plan->uid) != 0) {
+            once__cli_say("cannot become %s: %s", plan->user, strerror(errno));
+        } else {
+            code = work(plan);
+        }
+        fflush(stderr);
+        _exit(code);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (pid < 0 || !WIFEXITED(status)) {
+        once__cli_say("cannot look at the store as %s", plan->user);
+        return ONCE__CLI_STORE;
+    }
+    return WEXITSTATUS(status);
+}
+
+/* By descriptors: whoever may write beside it cannot put something else in its place meanwhile. */
+int once__gate_make_store(const once__gate_plan_t *plan)
+{
+    char parent[ONCE__GATE_PATH_SIZE];
+    char *name;
+    int above, fd = -1, made;
+
+    if (plan->user[0] == '\0' || plan->folder[0] == '\0') {
+        return 0;
+    }
+    snprintf(parent, sizeof(parent), "%s", plan->folder);
+    while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/') {
+        parent[strlen(parent) - 1] = '\0';
+    }
+    name = strrchr(parent, '/');
+    if (name == NULL || name[1] == '\0') {
+        return 0;
+    }
+    *name++ = '\0';
+    above = open(parent[0] != '\0' ? parent : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    made = above >= 0 && mkdirat(above, name, 0700) == 0;
+    if (made) {
+        fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    if (made && (fd < 0 || fchown(fd, plan->uid, plan->gid) != 0)) {
+        once__cli_say("cannot give %s to %s: %s", plan->folder, plan->user, strerror(errno));
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (above >= 0) {
+        close(above);
+    }
+    return made;
+}
+
+void once__gate_keep_private(const once__gate_plan_t *plan, const once__gate_address_t *address)
+{
+    const struct sockaddr_un *un = (const struct sockaddr_un *)&address->sockaddr;
+    char same[64];
+    struct stat st;
+    int fd;
+
+    if (un->sun_family != AF_UNIX) {
+        return;
+    }
+    fd = open(un->sun_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) &&
+        (st.st_mode & 0777) != plan->socket_mode) {
+        snprintf(same, sizeof(same), "/proc/self/fd/%d", fd);
+        if ((plan->user[0] != '\0' && chown(same, plan->uid, plan->gid) != 0) ||
+            chmod(same, plan->socket_mode) != 0) {
+            once__cli_say("cannot make %s private: %s", address->text, strerror(errno));
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
