@@ -59,8 +59,12 @@ typedef struct {
     ngx_array_t                  stores;      /* of ngx_http_once_store_t * */
     ngx_array_t                  routes;      /* of ngx_http_once_route_t * */
     ngx_shm_zone_t              *metrics;     /* made when any location uses once */
+    ngx_shm_zone_t              *quotas;      /* ... has once_quota */
+    ngx_shm_zone_t              *unknown;     /* ... has once_unknown_max */
     ngx_uint_t                   guarded;     /* some location has `once on` */
     ngx_uint_t                   early;       /* some location has once_early_lookup on */
+    ngx_uint_t                   has_quota;   /* some guarded location has once_quota */
+    ngx_uint_t                   has_unknown; /* ... once_unknown_max */
     ngx_uint_t                   status;      /* some location has once_status */
     size_t                       memory;      /* bytes of bodies that a worker holds for clients */
 } ngx_http_once_main_conf_t;
@@ -108,6 +112,9 @@ typedef struct {
 
     size_t                       store_body;       /* 0: `off` */
     ngx_int_t                    retry_after;      /* seconds; 0: `auto` */
+    ngx_uint_t                   quota;            /* new records of a scope in quota_period; 0: any number */
+    ngx_msec_t                   quota_period;
+    ngx_uint_t                   unknown_max;      /* unknown records of the route; 0: any number */
     ngx_flag_t                   early_lookup;
     ngx_flag_t                   pass_on_error;    /* once_on_store_error pass */
 
@@ -211,6 +218,8 @@ typedef struct {
     once_answer_t               *answer;           /* kept: what is sent points into it */
     ngx_http_once_stored_t      *stored;           /* ... with others that are sent the same */
     uint64_t                     expires_ms;       /* of its record, when it came */
+    ngx_uint_t                   refusal;          /* ngx_http_once_problem_e, if its key turns out to be new */
+    time_t                       refusal_after;
     size_t                       memory;           /* taken for the response that is held */
     size_t                       json;             /* taken for the request's body */
 
@@ -241,6 +250,8 @@ typedef enum {
     NGX_HTTP_ONCE_P_NOT_SENT,          /* 502, 504: no upstream got a byte of it */
     NGX_HTTP_ONCE_P_AUTHORIZE,         /* 503: once_authorize got no answer */
     NGX_HTTP_ONCE_P_MEMORY,            /* 503, retryable */
+    NGX_HTTP_ONCE_P_QUOTA,             /* 429, retryable */
+    NGX_HTTP_ONCE_P_MANY_UNKNOWN,      /* 503, retryable */
     NGX_HTTP_ONCE_PROBLEMS
 } ngx_http_once_problem_e;
 
@@ -313,6 +324,8 @@ typedef enum {
     NGX_HTTP_ONCE_C_OMITTED,           /* recorded without their body */
     NGX_HTTP_ONCE_C_PROBED,
     NGX_HTTP_ONCE_C_NO_MEMORY,         /* refused: once_memory */
+    NGX_HTTP_ONCE_C_OVER_QUOTA,        /* refused: once_quota */
+    NGX_HTTP_ONCE_C_MANY_UNKNOWN,      /* refused: once_unknown_max */
     NGX_HTTP_ONCE_C_NO_ROOM,           /* recorded without their body: once_memory */
     NGX_HTTP_ONCE_COUNTERS
 } ngx_http_once_counter_e;
@@ -332,6 +345,16 @@ void ngx_http_once_count(ngx_http_once_route_t *route,
     ngx_http_once_counter_e counter);
 void ngx_http_once_observe(ngx_http_once_route_t *route,
     ngx_http_once_histogram_e histogram, ngx_uint_t usec);
+/* Records of a route that are known to be unknown, and how many may be; max 0: not counted. */
+ngx_uint_t ngx_http_once_unknown_of(ngx_http_once_main_conf_t *omcf,
+    ngx_uint_t index, ngx_uint_t *max);
+
+/* The shared zones of limits; postconfiguration. */
+ngx_int_t ngx_http_once_quota_init(ngx_conf_t *cf,
+    ngx_http_once_main_conf_t *omcf);
+ngx_int_t ngx_http_once_unknown_init(ngx_conf_t *cf,
+    ngx_http_once_main_conf_t *omcf);
+
 /* +1, -1. What a killed worker had in flight is not counted: each process counts in its own row. */
 void ngx_http_once_in_flight(ngx_http_once_route_t *route, ngx_int_t change);
 void ngx_http_once_memory_in_use(size_t bytes);

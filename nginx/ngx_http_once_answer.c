@@ -284,6 +284,8 @@ ngx_http_once_asked(once_t *once, once_answer_t *answer, void *data)
 
     ngx_http_once_observe(guard->conf->route, NGX_HTTP_ONCE_H_CLAIM,
                           ngx_http_once_guard_returned(guard));
+    ngx_http_once_quota_asked(guard, answer);
+    ngx_http_once_unknown_note(guard->conf, answer);
 
     if (ctx) {
         r = ctx->request;

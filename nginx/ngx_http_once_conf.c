@@ -85,6 +85,9 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     conf->wait_max = NGX_CONF_UNSET_UINT;
     conf->store_body = NGX_CONF_UNSET_SIZE;
     conf->retry_after = NGX_CONF_UNSET;
+    conf->quota = NGX_CONF_UNSET_UINT;
+    conf->quota_period = NGX_CONF_UNSET_MSEC;
+    conf->unknown_max = NGX_CONF_UNSET_UINT;
     conf->early_lookup = NGX_CONF_UNSET;
     conf->pass_on_error = NGX_CONF_UNSET;
     conf->replay_headers = NGX_CONF_UNSET_PTR;
@@ -149,6 +152,9 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
 
     ngx_conf_merge_size_value(conf->store_body, prev->store_body, 1024 * 1024);
     ngx_conf_merge_value(conf->retry_after, prev->retry_after, 0);
+    ngx_conf_merge_uint_value(conf->quota, prev->quota, 0);
+    ngx_conf_merge_msec_value(conf->quota_period, prev->quota_period, 0);
+    ngx_conf_merge_uint_value(conf->unknown_max, prev->unknown_max, 0);
     ngx_conf_merge_value(conf->early_lookup, prev->early_lookup, 0);
     ngx_conf_merge_value(conf->pass_on_error, prev->pass_on_error, 0);
 
@@ -211,6 +217,8 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
     omcf->guarded = 1;
     omcf->early |= conf->early_lookup;
+    omcf->has_quota |= conf->quota != 0;
+    omcf->has_unknown |= conf->unknown_max != 0;
 
     oscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_once_module);
     oscf->guarded = 1;

@@ -34,6 +34,9 @@ char *ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_unknown_max(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_once_set_memory(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_retry_after(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

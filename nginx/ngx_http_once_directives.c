@@ -161,6 +161,20 @@ ngx_command_t  ngx_http_once_commands[] = {
       0,
       NULL },
 
+    { ngx_string("once_quota"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_quota,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_unknown_max"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_unknown_max,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_retry_after"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_once_set_retry_after,

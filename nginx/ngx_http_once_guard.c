@@ -318,6 +318,7 @@ ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
     guard = data;
 
     ngx_http_once_count_end(guard, answer);
+    ngx_http_once_unknown_note(guard->conf, answer);
     ngx_http_once_memory_give(&guard->memory);
     ngx_http_once_guard_stop(guard);
 

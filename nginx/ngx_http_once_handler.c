@@ -114,6 +114,7 @@ ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
         return;
     }
 
+    ngx_http_once_quota_asked(ctx->guard, NULL);
     ngx_http_once_wait_over(ctx);
     ngx_http_once_store_failed(r, ctx, code);
 }
@@ -134,7 +135,7 @@ ngx_http_once_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
 
-    ngx_http_once_ask(ctx);
+    ngx_http_once_admit(ctx);
 }
 
 

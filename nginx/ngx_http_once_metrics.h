@@ -67,9 +67,9 @@ ngx_uint_t ngx_http_once_in_flight_of(ngx_http_once_table_t *table,
 
 /* Give the end of what they wrote; what does not fit is left out. */
 u_char *ngx_http_once_print_text(u_char *p, u_char *last,
-    ngx_http_once_table_t *table);
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table);
 u_char *ngx_http_once_print_json(u_char *p, u_char *last,
-    ngx_http_once_table_t *table);
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table);
 
 
 #endif

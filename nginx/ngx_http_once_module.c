@@ -84,7 +84,11 @@ ngx_http_once_init(ngx_conf_t *cf)
         return omcf->status ? ngx_http_once_metrics_init(cf) : NGX_OK;
     }
 
-    if (ngx_http_once_metrics_init(cf) != NGX_OK) {
+    if (ngx_http_once_metrics_init(cf) != NGX_OK
+        || (omcf->has_quota && ngx_http_once_quota_init(cf, omcf) != NGX_OK)
+        || (omcf->has_unknown
+            && ngx_http_once_unknown_init(cf, omcf) != NGX_OK))
+    {
         return NGX_ERROR;
     }
 

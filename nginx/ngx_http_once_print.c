@@ -68,6 +68,8 @@ static const ngx_http_once_shown_t  ngx_http_once_no_room[] = {
 
 static const ngx_http_once_shown_t  ngx_http_once_refused[] = {
     { NGX_HTTP_ONCE_C_NO_MEMORY, "memory", "refused_memory" },
+    { NGX_HTTP_ONCE_C_OVER_QUOTA, "quota", "refused_quota" },
+    { NGX_HTTP_ONCE_C_MANY_UNKNOWN, "unknown", "refused_unknown" },
     { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
 };
 
@@ -235,9 +237,39 @@ ngx_http_once_print_histogram(u_char *p, u_char *last,
 }
 
 
+/* Only where they are counted. */
+
+static u_char *
+ngx_http_once_print_unknown(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
+{
+    ngx_uint_t  i, max, count;
+
+    if (omcf->unknown == NULL) {
+        return p;
+    }
+
+    p = ngx_http_once_print_head(p, last, "once_unknown_records",
+                                 "Unknown records that the gateway knows of.",
+                                 "gauge");
+
+    for (i = 0; i < table->used; i++) {
+        count = ngx_http_once_unknown_of(omcf, i, &max);
+
+        if (max) {
+            p = ngx_slprintf(p, last, "once_unknown_records{route=\"");
+            p = ngx_http_once_print_name(p, last, &table->slot[i]);
+            p = ngx_slprintf(p, last, "\"} %ui\n", count);
+        }
+    }
+
+    return p;
+}
+
+
 u_char *
 ngx_http_once_print_text(u_char *p, u_char *last,
-    ngx_http_once_table_t *table)
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
 {
     ngx_uint_t                     i;
     const ngx_http_once_family_t  *family;
@@ -261,6 +293,8 @@ ngx_http_once_print_text(u_char *p, u_char *last,
         p = ngx_slprintf(p, last, "\"} %ui\n",
                          ngx_http_once_in_flight_of(table, i));
     }
+
+    p = ngx_http_once_print_unknown(p, last, omcf, table);
 
     p = ngx_http_once_print_head(p, last, "once_memory_bytes",
                                  "Bodies that workers hold for clients.",
@@ -303,9 +337,9 @@ ngx_http_once_print_json_histogram(u_char *p, u_char *last,
 
 u_char *
 ngx_http_once_print_json(u_char *p, u_char *last,
-    ngx_http_once_table_t *table)
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
 {
-    ngx_uint_t                     i, n;
+    ngx_uint_t                     i, n, max;
     ngx_http_once_slot_t          *slot;
     const ngx_http_once_shown_t   *shown;
     const ngx_http_once_family_t  *family;
@@ -328,8 +362,10 @@ ngx_http_once_print_json(u_char *p, u_char *last,
             }
         }
 
-        p = ngx_slprintf(p, last, ",\"in_flight\":%ui",
-                         ngx_http_once_in_flight_of(table, i));
+        p = ngx_slprintf(p, last, ",\"in_flight\":%ui,"
+                         "\"unknown_records\":%ui",
+                         ngx_http_once_in_flight_of(table, i),
+                         ngx_http_once_unknown_of(omcf, i, &max));
 
         for (n = 0; n < NGX_HTTP_ONCE_HISTOGRAMS; n++) {
             p = ngx_http_once_print_json_histogram(p, last,

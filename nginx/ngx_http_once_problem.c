@@ -97,7 +97,21 @@ static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
     { NGX_HTTP_SERVICE_UNAVAILABLE, 1, ngx_string("out-of-memory"),
       ngx_string("api_error"),
       ngx_string("The gateway holds as many bodies as it may"),
-      ngx_string("Send the same request with the same key again later.") }
+      ngx_string("Send the same request with the same key again later.") },
+
+    { NGX_HTTP_TOO_MANY_REQUESTS, 1, ngx_string("quota-exceeded"),
+      ngx_string("rate_limit_error"),
+      ngx_string("Too many new idempotency keys"),
+      ngx_string("This caller has used as many new keys as it may for now. "
+                 "Nothing was done. Send the same request again later; keys "
+                 "that were used before are answered.") },
+
+    { NGX_HTTP_SERVICE_UNAVAILABLE, 1, ngx_string("too-many-unknown"),
+      ngx_string("api_error"),
+      ngx_string("Too many operations with an unknown outcome"),
+      ngx_string("New operations wait until the outcome of earlier ones has "
+                 "been settled. Nothing was done. Send the same request again "
+                 "later; keys that were used before are answered.") }
 };
 
 

@@ -44,7 +44,11 @@ struct ngx_http_once_guard_s {
     uint64_t                     called_usec;      /* when the call that is under way was made */
     size_t                       memory;           /* taken for the response while it is written to the store */
 
+    uint64_t                     quota_tag;        /* its bucket */
+    uint32_t                     quota_set;
+
     unsigned                     calling:1;        /* and somebody waits for its answer */
+    unsigned                     reserved:1;       /* taken from the bucket, and not known yet whether it is a new record */
     unsigned                     running:1;        /* granted, and its end is not known yet */
 };
 
@@ -294,6 +298,33 @@ void ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx,
 /* The store failed to take it in time. */
 void ngx_http_once_hold_failed(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, int code);
+
+
+/* --------------------------------------------------------------- ..._admit.c */
+
+/* Asks the store, unless a limit on new keys is reached and the key is one. */
+void ngx_http_once_admit(ngx_http_once_ctx_t *ctx);
+
+
+/* --------------------------------------------------------------- ..._quota.c */
+
+/* NGX_OK: a place is reserved, or there is no quota; NGX_DECLINED: in `retry_after` seconds there will be one. */
+ngx_int_t ngx_http_once_quota_take(ngx_http_once_ctx_t *ctx,
+    time_t *retry_after);
+
+/* The ask was answered (NULL: it could not be made): the place is used, or given back. */
+void ngx_http_once_quota_asked(ngx_http_once_guard_t *guard,
+    once_answer_t *answer);
+
+
+/* ------------------------------------------------------------- ..._unknown.c */
+
+/* Whether the route has as many unknown records as it may. */
+ngx_uint_t ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf);
+
+/* An answer tells in which state a record is. */
+void ngx_http_once_unknown_note(ngx_http_once_loc_conf_t *conf,
+    once_answer_t *answer);
 
 
 /* -------------------------------------------------------------- ..._memory.c */

@@ -53,6 +53,7 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
     ngx_uint_t                  json;
     ngx_chain_t                 out;
     ngx_http_once_table_t      *table;
+    ngx_http_once_main_conf_t  *omcf;
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return NGX_HTTP_NOT_ALLOWED;
@@ -63,8 +64,9 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
         return rc;
     }
 
-    table = ngx_http_once_table(ngx_http_get_module_main_conf(r,
-                                                       ngx_http_once_module));
+    omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
+    table = ngx_http_once_table(omcf);
+
     if (table == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -77,8 +79,8 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    b->last = json ? ngx_http_once_print_json(b->last, b->end, table)
-                   : ngx_http_once_print_text(b->last, b->end, table);
+    b->last = json ? ngx_http_once_print_json(b->last, b->end, omcf, table)
+                   : ngx_http_once_print_text(b->last, b->end, omcf, table);
     b->last_buf = (r == r->main) ? 1 : 0;
     b->last_in_chain = 1;
 

@@ -362,6 +362,86 @@ ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* NUMBER/TIME */
+
+char *
+ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    u_char     *slash, *last;
+    ngx_int_t   n, msec;
+    ngx_str_t  *value, text;
+
+    if (olcf->quota != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->quota = 0;
+        olcf->quota_period = 0;
+        return NGX_CONF_OK;
+    }
+
+    last = value[1].data + value[1].len;
+    slash = ngx_strlchr(value[1].data, last, '/');
+    n = NGX_ERROR;
+    msec = NGX_ERROR;
+
+    if (slash) {
+        n = ngx_atoi(value[1].data, slash - value[1].data);
+        text.data = slash + 1;
+        text.len = last - text.data;
+        msec = ngx_parse_time(&text, 0);
+    }
+
+    if (n < 1 || n > 1000000 || msec < 1000 || msec > 31 * 86400000LL) {
+        return ngx_http_once_bad(cf, &value[1], "it must be NUMBER/TIME such "
+                                 "as 1000/1h, up to 1000000 new records of a "
+                                 "scope in 1s to 31d, or off");
+    }
+
+    olcf->quota = n;
+    olcf->quota_period = msec;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_unknown_max(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t   n;
+    ngx_str_t  *value;
+
+    if (olcf->unknown_max != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->unknown_max = 0;
+        return NGX_CONF_OK;
+    }
+
+    n = ngx_atoi(value[1].data, value[1].len);
+
+    if (n < 1 || n > 10000) {
+        return ngx_http_once_bad(cf, &value[1], "it must be a number from 1 "
+                                 "to 10000, or off");
+    }
+
+    olcf->unknown_max = n;
+
+    return NGX_CONF_OK;
+}
+
+
 /* Twice the largest response: whatever there is can be replayed and recorded. */
 
 char *

@@ -19,24 +19,16 @@
 
 /* What a route may set: the module's directives without "once_". */
 static const char *const settings[] = {
-    "once_docs",
-    "once_early_lookup",
-    "once_fingerprint",
-    "once_key",
-    "once_lease",
-    "once_name",
-    "once_on_store_error",
-    "once_probe",
-    "once_record",
-    "once_recover",
-    "once_release",
-    "once_replay_header",
-    "once_replay_headers",
-    "once_require",
-    "once_retry_after",
-    "once_store_body",
-    "once_ttl",
-    "once_wait",
+    "once_docs",           "once_early_lookup",
+    "once_fingerprint",    "once_key",
+    "once_lease",          "once_name",
+    "once_on_store_error", "once_probe",
+    "once_quota",          "once_record",
+    "once_recover",        "once_release",
+    "once_replay_header",  "once_replay_headers",
+    "once_require",        "once_retry_after",
+    "once_store_body",     "once_ttl",
+    "once_unknown_max",    "once_wait",
 };
 
 #define SETTING_COUNT (sizeof(settings) / sizeof(settings[0]))

@@ -179,7 +179,7 @@ static void what_is_printed_can_be_kept(void **state)
         "wait=5s,max=4 require=off key=X-Key,strict fingerprint=json store_body=64k retry_after=3 "
         "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "
         "docs=https://example.com/a,b probe=http://127.0.0.1:3000/outcome,timeout=2s name=a "
-        "early_lookup=on scope=none",
+        "early_lookup=on scope=none quota=100/1h unknown_max=50",
         "--set", "client_max_body_size 1g", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(judge(g, r.out), "test is successful");

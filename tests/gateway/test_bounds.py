@@ -1,4 +1,5 @@
-"""What a client can make a gateway hold is bounded: memory (once_memory)."""
+"""What a client can make a gateway hold is bounded: memory (once_memory), new records (once_quota), unknown ones
+(once_unknown_max)."""
 import os
 import re
 import socket
@@ -8,7 +9,7 @@ import pytest
 from harness import expect
 from harness.gateway import GUARD
 from harness.upstream import answer
-from harness.wait import until
+from harness.wait import all_at_once, until
 
 STATUS = "location = /status { once_status; }"
 MIB = 1 << 20
@@ -100,3 +101,92 @@ def test_json_bodies_count(gateway):
     clients[0].send(document[-1:])
     assert clients[0].finish().status == 201
     assert gw.upstream.total == 2
+
+
+# ----------------------------------------------------------------------------------------------------------------- quota
+
+def test_a_scope_makes_no_more_records_than_its_quota(gateway):
+    gw = gateway(locations="location / { %s } location /other { %s } location /free { %s once_quota off; } %s"
+                 % (GUARD, GUARD, GUARD, STATUS), http="once_quota 3/1h;", workers=2)
+    originals = {key: expect.first(gw.post(key, scope="a")) for key in ("k1", "k2")}
+    gw.upstream.then(answer(429))
+    assert gw.post("k3", scope="a").status == 429
+    gw.store.wait_state("k3", "failed")
+
+    refused = expect.problem(gw.post("k4", scope="a"), "quota-exceeded", retry_after=(1100, 1200))
+    assert "k4" not in refused.body.decode()
+    expect.problem(gw.post("k4", target="/other", scope="a"), "quota-exceeded", retry_after=(1100, 1200))
+    assert gw.store.state("k4") is None
+    for key, original in originals.items():
+        expect.replay(gw.post(key, scope="a"), original)
+    expect.problem(gw.post("k1", b"other", scope="a"), "key-reused")
+    expect.first(gw.post("k3", scope="a"))
+    expect.first(gw.post("k1", scope="b"))
+    expect.first(gw.post("k4", target="/free", scope="a"))
+
+    gw.nginx.reload()
+    expect.problem(gw.post("k5", scope="a"), "quota-exceeded", retry_after=(1100, 1200))
+    assert measured(gw, "once_refused_total", reason="quota") == 2
+    assert measured(gw, "once_refused_total", "/other", reason="quota") == 1
+
+
+def test_replays_take_nothing_of_the_quota(gateway):
+    gw = gateway("once_quota 2/1h;")
+    original = expect.first(gw.post("k"))
+    for _ in range(5):
+        expect.replay(gw.post("k"), original)
+        expect.problem(gw.post("k", b"other"), "key-reused")
+    expect.first(gw.post("k2"))
+    expect.problem(gw.post("k3"), "quota-exceeded", retry_after=(1, 1800))
+
+
+def test_the_quota_holds_when_all_come_at_once(gateway):
+    gw = gateway("once_quota 5/1h;", workers=2)
+    answers = all_at_once([lambda key=f"k{number}": gw.post(key) for number in range(30)])
+    assert [response.status for response in answers].count(201) == 5
+    for response in answers:
+        assert response.status in (201, 429, 503), response  # 503: a worker that cannot look up keys yet
+    assert gw.upstream.total == 5 and len(gw.store.records()) == 5
+
+
+# --------------------------------------------------------------------------------------------------------------- unknown
+
+def test_unknown_records_are_limited(gateway):
+    """Those that are there are answered as always; new ones wait until one is settled, wherever that happens."""
+    gw = gateway(locations="location / { %s once_recover hold; once_unknown_max 2; } location /other { %s once_recover hold; } %s"
+                 % (GUARD, GUARD, STATUS), workers=2)
+    original = expect.first(gw.post("done"))
+    for key in ("u1", "u2"):
+        gw.upstream.then(lambda exchange: exchange.reset())
+        assert gw.post(key).status == 502
+        gw.store.wait_state(key, "unknown")
+    until(lambda: measured(gw, "once_unknown_records") == 2, "both to be counted")
+
+    expect.problem(gw.post("new"), "too-many-unknown")
+    gw.nginx.reload()
+    expect.problem(gw.post("new"), "too-many-unknown")
+    assert gw.store.state("new") is None
+    assert measured(gw, "once_refused_total", reason="unknown") == 2
+    expect.replay(gw.post("done"), original)
+    expect.problem(gw.post("u1"), "outcome-unknown")
+    expect.first(gw.post("new", target="/other"))
+
+    gw.store.settle_failed("u1", "--force")
+    until(lambda: gw.post("new2").status == 201, "the gateway to notice that one was settled")
+    assert measured(gw, "once_unknown_records") == 1
+    gw.store.settle_completed("u2", 201, b"settled", "--force")
+    assert gw.post("u2").body == b"settled"
+    assert measured(gw, "once_unknown_records") == 0
+    assert gw.upstream.count("u1") == gw.upstream.count("u2") == 1
+
+
+def test_unknown_records_of_before_are_counted_when_they_are_met(gateway):
+    rules = "location / { %s once_recover hold; once_unknown_max 1; } %s" % (GUARD, STATUS)
+    gw = gateway(locations=rules)
+    gw.upstream.then(lambda exchange: exchange.reset())
+    gw.post("u")
+    gw.store.wait_state("u", "unknown")
+    gw.nginx.quit()
+    gw.start()
+    expect.problem(gw.post("u"), "outcome-unknown")
+    expect.problem(gw.post("new"), "too-many-unknown")

@@ -230,6 +230,23 @@ def once_replay_headers(gw):
     assert gw.upstream.count("k") == 1
 
 
+@row("once_quota 1/1h;")
+def once_quota(gw):
+    expect.first(gw.post("k"))
+    expect.problem(gw.post("k2"), "quota-exceeded", retry_after=(3000, 3600))
+    assert gw.upstream.total == 1
+
+
+@row("once_unknown_max 1;", rules="once_recover hold;")
+def once_unknown_max(gw):
+    gw.upstream.then(lambda exchange: exchange.reset())
+    gw.post("u")
+    gw.store.wait_state("u", "unknown")
+    expect.problem(gw.post("u"), "outcome-unknown")
+    expect.problem(gw.post("k"), "too-many-unknown")
+    assert gw.upstream.total == 1
+
+
 @row("once_docs https://example.com/keys;")
 def once_docs(gw):
     response = expect.problem(gw.post(), "key-missing")

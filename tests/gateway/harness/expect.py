@@ -68,6 +68,7 @@ STATUS = {
     "response-incomplete": (502, True), "store-unavailable": (503, True), "too-many-waiters": (429, True),
     "in-doubt": (409, True), "response-lost": (502, True), "backend-unavailable": (502, True),
     "authorization-unavailable": (503, True), "out-of-memory": (503, True),
+    "quota-exceeded": (429, True), "too-many-unknown": (503, True),
 }
 
 

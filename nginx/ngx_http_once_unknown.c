@@ -1,0 +1,399 @@
+/*
+ * once_unknown_max: how many records of a route may be unknown at a time. Under
+ * hold each of them waits for somebody to settle it, and none expires: new keys
+ * are refused before there are more than anybody can look through.
+ *
+ * The gateway lists the ids of those that it saw become unknown, in memory that
+ * all workers share and that a reload keeps, and strikes out those that it sees
+ * in another state. What is settled elsewhere it notices by looking: some of the
+ * list at a time, while requests come in.
+ */
+#include "ngx_http_once_metrics.h"
+#include "ngx_http_once_request.h"
+
+
+#define NGX_HTTP_ONCE_LIST_SIZE     (8 * 1024 * 1024)
+#define NGX_HTTP_ONCE_SWEEP         32
+#define NGX_HTTP_ONCE_SWEEP_USEC    10000000
+#define NGX_HTTP_ONCE_REFUSED_USEC  1000000
+
+
+/* An unknown record. */
+typedef struct {
+    ngx_rbtree_node_t            node;             /* its key: the first bytes of the id, which is a keyed hash */
+    ngx_queue_t                  queue;            /* of its route */
+    uint32_t                     route;
+    uint32_t                     store;            /* a hash of its name */
+    u_char                       id[ONCE_ID_SIZE];
+} ngx_http_once_doubt_t;
+
+
+typedef struct {
+    ngx_queue_t                  doubts;           /* the next to be looked at first */
+    ngx_atomic_t                 count;
+    ngx_atomic_t                 swept;            /* when, in microseconds */
+    ngx_uint_t                   max;              /* for the metrics */
+} ngx_http_once_doubts_t;
+
+
+typedef struct {
+    ngx_rbtree_t                 tree;
+    ngx_rbtree_node_t            sentinel;
+    ngx_http_once_doubts_t       route[NGX_HTTP_ONCE_ROUTES];
+} ngx_http_once_list_t;
+
+
+/* A look at one of them. */
+typedef struct {
+    ngx_http_once_loc_conf_t    *conf;
+    u_char                       id[ONCE_ID_SIZE];
+} ngx_http_once_sight_t;
+
+
+static ngx_str_t  ngx_http_once_list_name = ngx_string("once_unknown");
+
+
+/* ------------------------------------------------------------------ the zone */
+
+static ngx_http_once_list_t *
+ngx_http_once_list_new(ngx_slab_pool_t *pool)
+{
+    ngx_uint_t             i;
+    ngx_http_once_list_t  *list;
+
+    list = ngx_slab_calloc(pool, sizeof(ngx_http_once_list_t));
+    if (list == NULL) {
+        return NULL;
+    }
+
+    ngx_rbtree_init(&list->tree, &list->sentinel, ngx_rbtree_insert_value);
+
+    for (i = 0; i < NGX_HTTP_ONCE_ROUTES; i++) {
+        ngx_queue_init(&list->route[i].doubts);
+    }
+
+    return list;
+}
+
+
+static ngx_int_t
+ngx_http_once_list_init_zone(ngx_shm_zone_t *zone, void *old)
+{
+    ngx_slab_pool_t  *pool;
+
+    pool = (ngx_slab_pool_t *) zone->shm.addr;
+
+    if (pool->data == NULL) {
+        pool->data = ngx_http_once_list_new(pool);
+        pool->log_nomem = 0;
+    }
+
+    return pool->data ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_once_unknown_init(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf)
+{
+    ngx_shm_zone_t  *zone;
+
+    zone = ngx_shared_memory_add(cf, &ngx_http_once_list_name,
+                                 NGX_HTTP_ONCE_LIST_SIZE,
+                                 &ngx_http_once_module);
+    if (zone == NULL) {
+        return NGX_ERROR;
+    }
+
+    zone->init = ngx_http_once_list_init_zone;
+    zone->data = omcf;
+    omcf->unknown = zone;
+
+    return NGX_OK;
+}
+
+
+static ngx_slab_pool_t *
+ngx_http_once_list_pool(ngx_http_once_main_conf_t *omcf)
+{
+    return (ngx_slab_pool_t *) omcf->unknown->shm.addr;
+}
+
+
+static ngx_http_once_doubts_t *
+ngx_http_once_doubts(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
+{
+    ngx_http_once_list_t  *list;
+
+    list = pool->data;
+
+    return &list->route[conf->route->index];
+}
+
+
+ngx_uint_t
+ngx_http_once_unknown_of(ngx_http_once_main_conf_t *omcf, ngx_uint_t index,
+    ngx_uint_t *max)
+{
+    ngx_http_once_list_t  *list;
+
+    if (omcf->unknown == NULL) {
+        *max = 0;
+        return 0;
+    }
+
+    list = ngx_http_once_list_pool(omcf)->data;
+    *max = list->route[index].max;
+
+    return list->route[index].count;
+}
+
+
+/* ------------------------------------------------------------------ the list */
+
+static ngx_http_once_doubt_t *
+ngx_http_once_doubt_find(ngx_http_once_list_t *list, const u_char *id)
+{
+    ngx_rbtree_key_t    key;
+    ngx_rbtree_node_t  *node;
+
+    ngx_memcpy(&key, id, sizeof(key));
+    node = list->tree.root;
+
+    while (node != &list->sentinel) {
+
+        if (key == node->key) {
+            return (ngx_http_once_doubt_t *) node;
+        }
+
+        node = (key < node->key) ? node->left : node->right;
+    }
+
+    return NULL;
+}
+
+
+static void
+ngx_http_once_doubt_add(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf,
+    const u_char *id)
+{
+    ngx_http_once_list_t    *list;
+    ngx_http_once_doubt_t   *doubt;
+    ngx_http_once_doubts_t  *doubts;
+
+    list = pool->data;
+
+    if (ngx_http_once_doubt_find(list, id)) {
+        return;
+    }
+
+    doubt = ngx_slab_calloc_locked(pool, sizeof(ngx_http_once_doubt_t));
+
+    if (doubt == NULL) {
+        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
+                      "once: there are more unknown records than the gateway "
+                      "can list: settle them");
+        return;
+    }
+
+    doubts = ngx_http_once_doubts(pool, conf);
+
+    ngx_memcpy(&doubt->node.key, id, sizeof(ngx_rbtree_key_t));
+    ngx_memcpy(doubt->id, id, ONCE_ID_SIZE);
+    doubt->route = conf->route->index;
+    doubt->store = ngx_crc32_long(conf->store->name.data,
+                                  conf->store->name.len);
+
+    ngx_rbtree_insert(&list->tree, &doubt->node);
+    ngx_queue_insert_tail(&doubts->doubts, &doubt->queue);
+    doubts->count++;
+}
+
+
+static void
+ngx_http_once_doubt_remove(ngx_slab_pool_t *pool, const u_char *id)
+{
+    ngx_http_once_list_t   *list;
+    ngx_http_once_doubt_t  *doubt;
+
+    list = pool->data;
+    doubt = ngx_http_once_doubt_find(list, id);
+
+    if (doubt == NULL) {
+        return;
+    }
+
+    list->route[doubt->route].count--;
+    ngx_queue_remove(&doubt->queue);
+    ngx_rbtree_delete(&list->tree, &doubt->node);
+    ngx_slab_free_locked(pool, doubt);
+}
+
+
+/* `record` may be NULL: then there is none. */
+
+static void
+ngx_http_once_unknown_seen(ngx_http_once_loc_conf_t *conf, const u_char *id,
+    const once_record_t *record)
+{
+    ngx_uint_t                  unknown;
+    ngx_slab_pool_t            *pool;
+    ngx_http_once_main_conf_t  *omcf;
+
+    omcf = ngx_http_cycle_get_module_main_conf(ngx_cycle,
+                                               ngx_http_once_module);
+    pool = ngx_http_once_list_pool(omcf);
+    unknown = record && once_record_state(record) == ONCE_STATE_UNKNOWN
+              && once_record_recover(record) == ONCE_HOLD;
+
+    if (!unknown && ngx_http_once_doubts(pool, conf)->count == 0) {
+        return;
+    }
+
+    ngx_shmtx_lock(&pool->mutex);
+
+    if (unknown) {
+        ngx_http_once_doubt_add(pool, conf, id);
+
+    } else {
+        ngx_http_once_doubt_remove(pool, id);
+    }
+
+    ngx_shmtx_unlock(&pool->mutex);
+}
+
+
+void
+ngx_http_once_unknown_note(ngx_http_once_loc_conf_t *conf,
+    once_answer_t *answer)
+{
+    const once_record_t  *record;
+
+    record = once_answer_record(answer);
+
+    if (conf->unknown_max && record && once_answer_error(answer) == ONCE_OK) {
+        ngx_http_once_unknown_seen(conf, once_record_id(record), record);
+    }
+}
+
+
+/* --------------------------------------------------------------- the looking */
+
+static void
+ngx_http_once_sighted(once_t *once, once_answer_t *answer, void *data)
+{
+    ngx_http_once_sight_t *sight = data;
+
+    if (once_answer_error(answer) == ONCE_OK
+        || once_answer_error(answer) == ONCE_E_NOT_FOUND)
+    {
+        ngx_http_once_unknown_seen(sight->conf, sight->id,
+                                   once_answer_record(answer));
+    }
+
+    ngx_free(sight);
+    ngx_http_once_allow_exit();
+}
+
+
+static void
+ngx_http_once_look_at(ngx_http_once_loc_conf_t *conf, const u_char *id)
+{
+    ngx_http_once_sight_t  *sight;
+
+    sight = ngx_alloc(sizeof(ngx_http_once_sight_t), ngx_cycle->log);
+    if (sight == NULL) {
+        return;
+    }
+
+    sight->conf = conf;
+    ngx_memcpy(sight->id, id, ONCE_ID_SIZE);
+
+    if (once_get(conf->store->once, id, ngx_http_once_sighted, sight)
+        != ONCE_OK)
+    {
+        ngx_free(sight);
+        return;
+    }
+
+    ngx_http_once_hold_exit();
+}
+
+
+/* Those that were looked at go to the end of the list. */
+
+static void
+ngx_http_once_sweep(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
+{
+    u_char                   ids[NGX_HTTP_ONCE_SWEEP][ONCE_ID_SIZE];
+    uint32_t                 store;
+    ngx_uint_t               i, n, count;
+    ngx_queue_t             *q;
+    ngx_http_once_doubt_t   *doubt;
+    ngx_http_once_doubts_t  *doubts;
+
+    n = 0;
+    store = ngx_crc32_long(conf->store->name.data, conf->store->name.len);
+    doubts = ngx_http_once_doubts(pool, conf);
+
+    ngx_shmtx_lock(&pool->mutex);
+
+    count = ngx_min(doubts->count, NGX_HTTP_ONCE_SWEEP);
+
+    for (i = 0; i < count; i++) {
+        q = ngx_queue_head(&doubts->doubts);
+        doubt = ngx_queue_data(q, ngx_http_once_doubt_t, queue);
+
+        if (doubt->store == store) {
+            ngx_memcpy(ids[n++], doubt->id, ONCE_ID_SIZE);
+        }
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&doubts->doubts, q);
+    }
+
+    ngx_shmtx_unlock(&pool->mutex);
+
+    for (i = 0; i < n; i++) {
+        ngx_http_once_look_at(conf, ids[i]);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf)
+{
+    uint64_t                    now, pause;
+    ngx_uint_t                  full;
+    ngx_slab_pool_t            *pool;
+    ngx_atomic_uint_t           swept;
+    ngx_http_once_doubts_t     *doubts;
+    ngx_http_once_main_conf_t  *omcf;
+
+    if (conf->unknown_max == 0) {
+        return 0;
+    }
+
+    omcf = ngx_http_cycle_get_module_main_conf(ngx_cycle,
+                                               ngx_http_once_module);
+    pool = ngx_http_once_list_pool(omcf);
+    doubts = ngx_http_once_doubts(pool, conf);
+
+    doubts->max = conf->unknown_max;
+    full = doubts->count >= conf->unknown_max;
+
+    if (doubts->count == 0) {
+        return 0;
+    }
+
+    now = ngx_http_once_usec();
+    pause = full ? NGX_HTTP_ONCE_REFUSED_USEC : NGX_HTTP_ONCE_SWEEP_USEC;
+    swept = doubts->swept;
+
+    if (now - swept >= pause
+        && ngx_atomic_cmp_set(&doubts->swept, swept, (ngx_atomic_uint_t) now))
+    {
+        ngx_http_once_sweep(pool, conf);
+    }
+
+    return full;
+}
