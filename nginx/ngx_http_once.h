@@ -6,6 +6,7 @@
  *   ngx_http_once_conf.c       configuration: create, merge
  *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
  *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
+ *   ngx_http_once_refused.c    post_read, rewrite, preaccess: how far a request came before an error page led it on
  *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req
  *   ngx_http_once_handler.c    precontent: the context, the body, the ask
  *   ngx_http_once_identify.c   the key and the scope
@@ -73,6 +74,7 @@ typedef struct {
 typedef struct {
     ngx_uint_t                   guarded;     /* some location of the server is: Once-* of others pass nowhere in it */
     ngx_str_t                    problems;    /* the path of once_problems; "": none */
+    ngx_array_t                 *pages;       /* named locations that error pages lead to; NULL: none (..._refused.c) */
 } ngx_http_once_srv_conf_t;
 
 
@@ -367,7 +369,10 @@ ngx_int_t ngx_http_once_status_handler(ngx_http_request_t *r);
 
 /* ------------------------------------------- phases, filters and variables */
 
-ngx_int_t ngx_http_once_early_handler(ngx_http_request_t *r);     /* NGX_HTTP_PREACCESS_PHASE */
+ngx_int_t ngx_http_once_received(ngx_http_request_t *r);          /* NGX_HTTP_POST_READ_PHASE */
+ngx_int_t ngx_http_once_arrived(ngx_http_request_t *r);           /* NGX_HTTP_REWRITE_PHASE */
+ngx_int_t ngx_http_once_entered(ngx_http_request_t *r);           /* NGX_HTTP_PREACCESS_PHASE */
+ngx_int_t ngx_http_once_early_handler(ngx_http_request_t *r);     /* NGX_HTTP_PREACCESS_PHASE, behind it */
 ngx_int_t ngx_http_once_handler(ngx_http_request_t *r);           /* NGX_HTTP_PRECONTENT_PHASE */
 void ngx_http_once_body_filter_init(void);                        /* request body filter */
 void ngx_http_once_hold_filter_init(void);                        /* header and body filters */

@@ -243,6 +243,10 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_once_merge_groups(prev, conf);
     ngx_http_once_merge_values(prev, conf);
 
+    if (ngx_http_once_add_pages(cf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
     ngx_http_once_inherit_text(&conf->ttl, &prev->ttl);
     ngx_http_once_inherit_text(&conf->lease, &prev->lease);
     ngx_http_once_inherit_text(&conf->recover, &prev->recover);

@@ -79,6 +79,9 @@ ngx_uint_t ngx_http_once_store_relaxed(ngx_str_t *url);
 /* It asks for encryption, and does not say encrypt_require=off. */
 ngx_uint_t ngx_http_once_store_reads_sealed_only(ngx_str_t *url);
 
+/* Of any location whose values are merged: notes where its error pages lead to. */
+ngx_int_t ngx_http_once_add_pages(ngx_conf_t *cf);
+
 /*
  * Of a guarded location whose values are merged. Refuses what cannot be guarded or would not be safe. `return` of a
  * location where `once on` was inherited leaves it unguarded: nothing runs there.

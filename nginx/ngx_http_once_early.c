@@ -39,7 +39,7 @@ typedef struct {
 } ngx_http_once_early_t;
 
 
-static void *
+void *
 ngx_http_once_find_cleanup(ngx_pool_t *pool, ngx_pool_cleanup_pt handler)
 {
     ngx_pool_cleanup_t  *cln;
@@ -54,7 +54,7 @@ ngx_http_once_find_cleanup(ngx_pool_t *pool, ngx_pool_cleanup_pt handler)
 }
 
 
-static void *
+void *
 ngx_http_once_add_cleanup(ngx_pool_t *pool, ngx_pool_cleanup_pt handler,
     size_t size)
 {
@@ -315,7 +315,8 @@ ngx_http_once_early_handler(ngx_http_request_t *r)
     conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
 
     if (!conf->enable || !conf->early_lookup || r != r->main
-        || !(conf->methods & r->method) || conf->store->once == NULL)
+        || !(conf->methods & r->method) || conf->store->once == NULL
+        || ngx_http_once_was_refused(r))
     {
         return NGX_DECLINED;
     }

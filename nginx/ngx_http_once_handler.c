@@ -3,8 +3,9 @@
  * the ask. What the answer leads to is in ngx_http_once_answer.c.
  *
  * Runs in precontent: whoever may not pass the access phase has been refused by
- * then and neither claims a key nor gets a stored answer. The handler is entered
- * again when the phases go on; the context says where the request stands.
+ * then and neither claims a key nor gets a stored answer, wherever an error page
+ * may lead (ngx_http_once_refused.c). The handler is entered again when the
+ * phases go on; the context says where the request stands.
  */
 #include "ngx_http_once_request.h"
 
@@ -347,13 +348,24 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    if (ngx_http_once_strip_request(r) != NGX_OK) {
+    /* a request that could not be read reaches a location by error pages only */
+
+    if (r->internal && ngx_http_once_strip_request(r) != NGX_OK) {
         return NGX_ERROR;
     }
+
+    ngx_http_once_passed_access(r);
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
 
     if (!conf->enable || !(r->method & conf->methods)) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_once_was_refused(r)) {
+        ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                      "once: refused, and led on by an error page: not "
+                      "guarded");
         return NGX_DECLINED;
     }
 

@@ -3,8 +3,9 @@
  *
  * Order within a phase and between filters is that of registration, reversed.
  * The module's place in nginx's list (HTTP_AUX_FILTER) makes it run ahead of
- * limit_req in preaccess, ahead of try_files and mirror in precontent, and
- * gives it responses before add_header, gzip and chunked.
+ * the rewrite module and limit_req in their phases, ahead of try_files and
+ * mirror in precontent, and gives it responses before add_header, gzip and
+ * chunked.
  */
 #include "ngx_http_once.h"
 
@@ -100,9 +101,18 @@ ngx_http_once_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    if (ngx_http_once_add_phase(cf, NGX_HTTP_PRECONTENT_PHASE,
-                                ngx_http_once_handler)
-        != NGX_OK)
+    if (ngx_http_once_add_phase(cf, NGX_HTTP_POST_READ_PHASE,
+                                ngx_http_once_received)
+        != NGX_OK
+        || ngx_http_once_add_phase(cf, NGX_HTTP_REWRITE_PHASE,
+                                   ngx_http_once_arrived)
+           != NGX_OK
+        || ngx_http_once_add_phase(cf, NGX_HTTP_PREACCESS_PHASE,
+                                   ngx_http_once_entered)
+           != NGX_OK
+        || ngx_http_once_add_phase(cf, NGX_HTTP_PRECONTENT_PHASE,
+                                   ngx_http_once_handler)
+           != NGX_OK)
     {
         return NGX_ERROR;
     }

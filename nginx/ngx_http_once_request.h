@@ -96,6 +96,24 @@ struct ngx_http_once_hold_s {
 };
 
 
+/* --------------------------------------------------------------- ..._early.c */
+
+/* What a module keeps in a pool is found by the handler of its cleanup; NULL: not there; when added: out of memory. */
+void *ngx_http_once_find_cleanup(ngx_pool_t *pool,
+    ngx_pool_cleanup_pt handler);
+void *ngx_http_once_add_cleanup(ngx_pool_t *pool,
+    ngx_pool_cleanup_pt handler, size_t size);
+
+
+/* ------------------------------------------------------------- ..._refused.c */
+
+/* The access phase of the location where a request is has let it pass. */
+void ngx_http_once_passed_access(ngx_http_request_t *r);
+
+/* An error page led it here, or to where it came from, before it was let in anywhere: it is not asked for. */
+ngx_uint_t ngx_http_once_was_refused(ngx_http_request_t *r);
+
+
 /* ------------------------------------------------------------ ..._identify.c */
 
 /*

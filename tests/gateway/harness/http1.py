@@ -21,13 +21,13 @@ def fields_of(host, key, body, headers, chunked=False):
 
 
 class Connection:
-    def __init__(self, address, tls=None, patience=PATIENCE):
+    def __init__(self, address, tls=None, patience=PATIENCE, source=None):
         if isinstance(address, str):
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(patience)
             self.sock.connect(address)
         else:
-            self.sock = socket.create_connection(address, patience)
+            self.sock = socket.create_connection(address, patience, (source, 0) if source else None)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
             context = ssl.create_default_context(cafile=tls)

@@ -1,0 +1,317 @@
+/*
+ * Requests that were refused before anything was asked for them, and that an
+ * error page leads on: `error_page 401 = @login`. A named location keeps the
+ * method and may be guarded, mostly because `once on` stands in its server.
+ * Such a request is neither asked, replayed nor recorded, there and wherever it
+ * goes from there: nobody has let it in.
+ *
+ * nginx itself remembers nothing of it: r->error_page is not set where
+ * recursive_error_pages is on, r->err_status not where `=` stands. So a mark
+ * says how far a request came in the location before, and the configuration
+ * which statuses lead to the one where it is now. A request that another module
+ * sends elsewhere, or that `return 418` does, is on its way and not refused.
+ */
+#include "ngx_http_once_conf.h"
+#include "ngx_http_once_request.h"
+
+
+/* A named location that an error page leads to. */
+typedef struct {
+    ngx_str_t                    name;             /* "": any, it is made of variables */
+    ngx_uint_t                   refuses;          /* with a status that means a refusal in any phase */
+} ngx_http_once_page_t;
+
+
+/* Of a main request, in a cleanup of its pool. */
+typedef struct {
+    unsigned                     entered:1;        /* preaccess of the location where it is */
+    unsigned                     passed:1;         /* its access phase */
+    unsigned                     refused:1;
+} ngx_http_once_mark_t;
+
+
+/* ----------------------------------------------------------- configuration */
+
+/*
+ * What `return` in the rewrite phase is used with to refuse, and what nginx and
+ * others refuse with before preaccess. Every other status there is a way to go
+ * to a named location.
+ */
+
+static ngx_uint_t
+ngx_http_once_is_refusal(ngx_int_t status)
+{
+    switch (status) {
+
+    case NGX_HTTP_BAD_REQUEST:
+    case NGX_HTTP_UNAUTHORIZED:
+    case NGX_HTTP_FORBIDDEN:
+    case 407:                              /* proxy authentication required */
+    case NGX_HTTP_REQUEST_TIME_OUT:
+    case NGX_HTTP_LENGTH_REQUIRED:
+    case NGX_HTTP_REQUEST_ENTITY_TOO_LARGE:
+    case NGX_HTTP_REQUEST_URI_TOO_LARGE:
+    case NGX_HTTP_MISDIRECTED_REQUEST:
+    case NGX_HTTP_TOO_MANY_REQUESTS:
+    case 431:                              /* request header fields too large */
+    case 451:                              /* unavailable for legal reasons */
+    case NGX_HTTP_REQUEST_HEADER_TOO_LARGE:
+    case NGX_HTTPS_CERT_ERROR:
+    case NGX_HTTPS_NO_CERT:
+    case NGX_HTTP_TO_HTTPS:
+    case NGX_HTTP_INTERNAL_SERVER_ERROR:
+    case NGX_HTTP_NOT_IMPLEMENTED:
+    case NGX_HTTP_SERVICE_UNAVAILABLE:
+        return 1;
+
+    default:
+        return 0;
+    }
+}
+
+
+static ngx_http_once_page_t *
+ngx_http_once_add_page(ngx_conf_t *cf, ngx_http_once_srv_conf_t *oscf,
+    ngx_str_t *name)
+{
+    ngx_uint_t             i;
+    ngx_http_once_page_t  *page;
+
+    if (oscf->pages == NULL) {
+        oscf->pages = ngx_array_create(cf->pool, 4,
+                                       sizeof(ngx_http_once_page_t));
+        if (oscf->pages == NULL) {
+            return NULL;
+        }
+    }
+
+    page = oscf->pages->elts;
+
+    for (i = 0; i < oscf->pages->nelts; i++) {
+
+        if (page[i].name.len == name->len
+            && ngx_memcmp(page[i].name.data, name->data, name->len) == 0)
+        {
+            return &page[i];
+        }
+    }
+
+    page = ngx_array_push(oscf->pages);
+    if (page == NULL) {
+        return NULL;
+    }
+
+    page->name = *name;
+    page->refuses = 0;
+
+    return page;
+}
+
+
+ngx_int_t
+ngx_http_once_add_pages(ngx_conf_t *cf)
+{
+    ngx_str_t                  name;
+    ngx_uint_t                 i;
+    ngx_http_err_page_t       *err;
+    ngx_http_once_page_t      *page;
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_once_srv_conf_t  *oscf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    oscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_once_module);
+
+    if (clcf->error_pages == NULL) {
+        return NGX_OK;
+    }
+
+    err = clcf->error_pages->elts;
+
+    for (i = 0; i < clcf->error_pages->nelts; i++) {
+
+        ngx_str_set(&name, "");
+
+        if (err[i].value.lengths == NULL) {
+            name = err[i].value.value;
+
+            if (name.len == 0 || name.data[0] != '@') {
+                /* makes a GET of it, which is never guarded */
+                continue;
+            }
+        }
+
+        page = ngx_http_once_add_page(cf, oscf, &name);
+        if (page == NULL) {
+            return NGX_ERROR;
+        }
+
+        page->refuses |= ngx_http_once_is_refusal(err[i].status);
+    }
+
+    return NGX_OK;
+}
+
+
+/* ---------------------------------------------------------------- the mark */
+
+static void
+ngx_http_once_mark_cleanup(void *data)
+{
+}
+
+
+static ngx_http_once_mark_t *
+ngx_http_once_mark(ngx_http_request_t *r)
+{
+    ngx_http_once_srv_conf_t  *oscf;
+
+    oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
+
+    return oscf->pages
+           ? ngx_http_once_find_cleanup(r->pool, ngx_http_once_mark_cleanup)
+           : NULL;
+}
+
+
+static ngx_http_once_mark_t *
+ngx_http_once_add_mark(ngx_http_request_t *r)
+{
+    return ngx_http_once_add_cleanup(r->pool, ngx_http_once_mark_cleanup,
+                                     sizeof(ngx_http_once_mark_t));
+}
+
+
+/* The first phase of all, which every request passes whose header could be read. */
+
+ngx_int_t
+ngx_http_once_received(ngx_http_request_t *r)
+{
+    ngx_http_once_srv_conf_t  *oscf;
+
+    oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
+
+    if (!oscf->guarded) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_once_strip_request(r) != NGX_OK
+        || (oscf->pages && ngx_http_once_add_mark(r) == NULL))
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_uint_t
+ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_srv_conf_t *oscf,
+    ngx_uint_t entered)
+{
+    ngx_uint_t                 i;
+    ngx_http_once_page_t      *page;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    page = oscf->pages->elts;
+
+    for (i = 0; i < oscf->pages->nelts; i++) {
+
+        if ((page[i].name.len == 0
+             || (page[i].name.len == clcf->name.len
+                 && ngx_memcmp(page[i].name.data, clcf->name.data,
+                               clcf->name.len) == 0))
+            && (entered || page[i].refuses))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* Ahead of the rewrite module's: this is the location that the request was led to, whatever becomes of it there. */
+
+ngx_int_t
+ngx_http_once_arrived(ngx_http_request_t *r)
+{
+    ngx_http_once_mark_t      *mark;
+    ngx_http_core_loc_conf_t  *clcf;
+    ngx_http_once_srv_conf_t  *oscf;
+
+    oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
+
+    if (!oscf->guarded || oscf->pages == NULL || r != r->main) {
+        return NGX_DECLINED;
+    }
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+    mark = ngx_http_once_mark(r);
+
+    if (mark == NULL) {
+        /* its header was not even read to the end */
+
+        mark = ngx_http_once_add_mark(r);
+        if (mark == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        mark->refused = 1;
+    }
+
+    if (clcf->named && !mark->passed
+        && ngx_http_once_is_page(r, oscf, mark->entered))
+    {
+        mark->refused = 1;
+    }
+
+    mark->entered = 0;
+    mark->passed = 0;
+
+    return NGX_DECLINED;
+}
+
+
+ngx_int_t
+ngx_http_once_entered(ngx_http_request_t *r)
+{
+    ngx_http_once_mark_t  *mark;
+
+    mark = (r == r->main) ? ngx_http_once_mark(r) : NULL;
+
+    if (mark) {
+        mark->entered = 1;
+    }
+
+    return NGX_DECLINED;
+}
+
+
+void
+ngx_http_once_passed_access(ngx_http_request_t *r)
+{
+    ngx_http_once_mark_t  *mark;
+
+    mark = ngx_http_once_mark(r);
+
+    if (mark) {
+        mark->passed = 1;
+    }
+}
+
+
+ngx_uint_t
+ngx_http_once_was_refused(ngx_http_request_t *r)
+{
+    ngx_http_once_mark_t  *mark;
+
+    if (r->headers_in.headers.last == NULL) {
+        /* not even begun to be read */
+        return 1;
+    }
+
+    mark = ngx_http_once_mark(r);
+
+    return mark && mark->refused;
+}
