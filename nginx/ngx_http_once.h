@@ -213,6 +213,7 @@ typedef struct {
     unsigned                     has_age:1;
     unsigned                     early:1;          /* the early look found a completed record */
     unsigned                     waited:1;
+    unsigned                     inside:1;         /* called by the request's own events: nginx runs what is posted */
     unsigned                     probed:1;         /* ngx_http_once_probe_first() was NGX_OK once */
     unsigned                     crowded:1;        /* there was no memory for its body */
 

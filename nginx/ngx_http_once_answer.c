@@ -7,15 +7,43 @@
 
 /* --------------------------------------------------------------- going on */
 
+/*
+ * What nginx posted is run by whoever handles the event. In an event of the
+ * request's own that is nginx, and only when all who use the request have
+ * returned: a client that is gone makes it post the end of the request.
+ */
+
+static ngx_uint_t
+ngx_http_once_runs_posted(ngx_http_request_t *r)
+{
+    ngx_uint_t            inside;
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_once_get_ctx(r);
+    inside = ctx && ctx->inside;
+
+    if (inside) {
+        ctx->inside = 0;
+    }
+
+    return !inside;
+}
+
+
 void
 ngx_http_once_finish(ngx_http_request_t *r, ngx_int_t rc)
 {
+    ngx_uint_t         run;
     ngx_connection_t  *c;
 
     c = r->connection;
+    run = ngx_http_once_runs_posted(r);
 
     ngx_http_finalize_request(r, rc);
-    ngx_http_run_posted_requests(c);
+
+    if (run) {
+        ngx_http_run_posted_requests(c);
+    }
 }
 
 
@@ -45,15 +73,20 @@ ngx_http_once_refuse_crowded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 void
 ngx_http_once_go_on(ngx_http_request_t *r)
 {
+    ngx_uint_t         run;
     ngx_connection_t  *c;
 
     c = r->connection;
+    run = ngx_http_once_runs_posted(r);
 
     r->read_event_handler = ngx_http_block_reading;
     r->write_event_handler = ngx_http_core_run_phases;
 
     ngx_http_core_run_phases(r);
-    ngx_http_run_posted_requests(c);
+
+    if (run) {
+        ngx_http_run_posted_requests(c);
+    }
 }
 
 

@@ -111,6 +111,7 @@ ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
                 : ONCE_E_UNAVAILABLE;
 
     if (code == ONCE_OK) {
+        ctx->inside = 0;
         ngx_http_once_guard_called(ctx->guard);
         return;
     }
@@ -173,6 +174,7 @@ ngx_http_once_body_read(ngx_http_request_t *r)
 
     ctx = ngx_http_once_get_ctx(r);
     ctx->phase = NGX_HTTP_ONCE_ASKING;
+    ctx->inside = 1;
 
     if (ctx->crowded) {
         ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx));

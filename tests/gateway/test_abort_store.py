@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from harness import environment, expect
+from harness.message import head
 from harness.wait import until
 
 HOLD = "once_recover hold;"
@@ -191,3 +192,20 @@ def test_store_on_a_full_file_system(gateway, directory):
         gw.nginx.quit()
     finally:
         subprocess.run(["umount", "-l", place], check=False)
+
+
+@pytest.mark.parametrize("rules", ["proxy_pass http://backend;", "once_on_store_error pass;",
+                                   "once_key $once_json_none; once_require off;"])
+def test_client_is_gone_when_the_store_cannot_be_asked(prepare, rules):
+    """All happens in the event that brought the request: its end must wait until everybody has let go of it. The first answer is
+    met by a reset, and the next one cannot be written."""
+    gw = prepare(guard="once on; once_scope none;" + rules, store="local:/proc/nowhere/store")
+    gw.nginx.expect("cannot be opened")
+    gw.start()
+    one = head("POST / HTTP/1.1", [("Host", "g"), ("Idempotency-Key", "a"), ("Content-Length", "3")]) + b"one"
+    for _ in range(5):
+        client = gw.connect()
+        client.send(one * 8)
+        client.close()
+    gw.nginx.log.wait("Broken pipe|reset by peer")
+    assert gw.post("k").status == (503 if "proxy_pass" in rules else 404)
