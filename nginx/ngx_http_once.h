@@ -7,7 +7,7 @@
  *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
  *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
  *   ngx_http_once_refused.c    post_read, rewrite, preaccess: how far a request came before an error page led it on
- *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req
+ *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req; ngx_http_once_credit.c: how often
  *   ngx_http_once_handler.c    precontent: the context, the body, the ask
  *   ngx_http_once_identify.c   the key and the scope
  *   ngx_http_once_answer.c     what each outcome of an ask leads to
@@ -211,7 +211,6 @@ typedef struct {
     uint32_t                     epoch;            /* 0: none */
     uint64_t                     age_ms;           /* of the record; of a replay */
     unsigned                     has_age:1;
-    unsigned                     early:1;          /* the early look found a completed record */
     unsigned                     waited:1;
     unsigned                     inside:1;         /* called by the request's own events: nginx runs what is posted */
     unsigned                     probed:1;         /* ngx_http_once_probe_first() was NGX_OK once */
@@ -386,7 +385,7 @@ ngx_int_t ngx_http_once_add_variables(ngx_conf_t *cf);            /* preconfigur
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
 
-/* The early look found a completed record of this scope and key. */
+/* The early look found a completed record of this scope and key, and there is credit for it. */
 ngx_uint_t ngx_http_once_early_replay(ngx_http_request_t *r);
 
 void *ngx_http_once_create_main_conf(ngx_conf_t *cf);

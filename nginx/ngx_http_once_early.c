@@ -5,8 +5,9 @@
  * the access phase, by the handler, which asks again.
  *
  * The caller is not known to be who he says he is at that time. What a guessed
- * scope and key can gain is a request that limit_req does not count, and how
- * many looks there are is bounded for each connection.
+ * scope and key can gain is a request that limit_req does not count: those that
+ * turn out to be no replays are bounded for each record and each address
+ * (ngx_http_once_credit.c), and how many looks there are for each connection.
  */
 #include "ngx_http_once_request.h"
 
@@ -35,6 +36,9 @@ typedef struct {
     ngx_http_once_looks_t       *looks;
     ngx_http_once_look_t        *look;             /* NULL: over */
     ngx_event_t                  timer;            /* a store may hang */
+    ngx_http_request_t          *request;
+    ngx_http_once_credit_t       credit;
+    u_char                       id[ONCE_ID_SIZE];
     ngx_uint_t                   replay;
 } ngx_http_once_early_t;
 
@@ -158,10 +162,22 @@ ngx_http_once_early_leave(ngx_http_once_early_t *early)
 }
 
 
+/* The request ends. It was not counted: had it been a replay? */
+
 static void
 ngx_http_once_early_cleanup(void *data)
 {
-    ngx_http_once_early_leave(data);
+    ngx_http_once_early_t *early = data;
+
+    ngx_http_once_ctx_t  *ctx;
+
+    ngx_http_once_early_leave(early);
+
+    ctx = ngx_http_get_module_ctx(early->request, ngx_http_once_module);
+
+    if (ctx && ctx->outcome == NGX_HTTP_ONCE_REPLAY) {
+        ngx_http_once_credit_give(&early->credit);
+    }
 }
 
 
@@ -213,7 +229,8 @@ ngx_http_once_early_done(once_t *once, once_answer_t *answer, void *data)
 
     early = ngx_http_once_find_cleanup(r->pool, ngx_http_once_early_cleanup);
     early->replay = record
-                    && once_record_state(record) == ONCE_STATE_COMPLETED;
+                    && once_record_state(record) == ONCE_STATE_COMPLETED
+                    && ngx_http_once_credit_take(r, early->id, &early->credit);
 
     ngx_http_once_early_leave(early);
     ngx_free(look);
@@ -308,7 +325,6 @@ ngx_http_once_early_ask(ngx_http_request_t *r, ngx_http_once_early_t *early,
 ngx_int_t
 ngx_http_once_early_handler(ngx_http_request_t *r)
 {
-    u_char                     id[ONCE_ID_SIZE];
     ngx_http_once_early_t     *early;
     ngx_http_once_loc_conf_t  *conf;
 
@@ -333,7 +349,9 @@ ngx_http_once_early_handler(ngx_http_request_t *r)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (ngx_http_once_early_id(r, conf, id) != NGX_OK) {
+    early->request = r;
+
+    if (ngx_http_once_early_id(r, conf, early->id) != NGX_OK) {
         return NGX_DECLINED;
     }
 
@@ -342,7 +360,7 @@ ngx_http_once_early_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    if (ngx_http_once_early_ask(r, early, conf, id) != NGX_OK) {
+    if (ngx_http_once_early_ask(r, early, conf, early->id) != NGX_OK) {
         early->looks->running--;
         return NGX_DECLINED;
     }

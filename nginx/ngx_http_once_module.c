@@ -7,7 +7,7 @@
  * mirror in precontent, and gives it responses before add_header, gzip and
  * chunked.
  */
-#include "ngx_http_once.h"
+#include "ngx_http_once_request.h"
 
 #include <sys/prctl.h>
 
@@ -94,9 +94,10 @@ ngx_http_once_init(ngx_conf_t *cf)
     }
 
     if (omcf->early
-        && ngx_http_once_add_phase(cf, NGX_HTTP_PREACCESS_PHASE,
-                                   ngx_http_once_early_handler)
-           != NGX_OK)
+        && (ngx_http_once_credit_init(cf) != NGX_OK
+            || ngx_http_once_add_phase(cf, NGX_HTTP_PREACCESS_PHASE,
+                                       ngx_http_once_early_handler)
+               != NGX_OK))
     {
         return NGX_ERROR;
     }

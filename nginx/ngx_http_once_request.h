@@ -105,6 +105,23 @@ void *ngx_http_once_add_cleanup(ngx_pool_t *pool,
     ngx_pool_cleanup_pt handler, size_t size);
 
 
+/* -------------------------------------------------------------- ..._credit.c */
+
+#define NGX_HTTP_ONCE_CREDIT_KINDS  2
+
+/* Where a request's credit was taken from; NULL: from nowhere. */
+typedef struct {
+    ngx_atomic_t                *account[NGX_HTTP_ONCE_CREDIT_KINDS];
+} ngx_http_once_credit_t;
+
+ngx_int_t ngx_http_once_credit_init(ngx_conf_t *cf);         /* the shared zone; postconfiguration */
+
+/* 0: there is none left. */
+ngx_uint_t ngx_http_once_credit_take(ngx_http_request_t *r, const u_char *id,
+    ngx_http_once_credit_t *credit);
+void ngx_http_once_credit_give(ngx_http_once_credit_t *credit);
+
+
 /* ------------------------------------------------------------- ..._refused.c */
 
 /* The access phase of the location where a request is has let it pass. */
@@ -152,7 +169,7 @@ ngx_int_t ngx_http_once_refuse_crowded(ngx_http_request_t *r,
 void ngx_http_once_store_failed(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, int code);
 
-/* Ends the request of an event that is not its own. */
+/* Ends the request, in an event of its own or of others. */
 void ngx_http_once_finish(ngx_http_request_t *r, ngx_int_t rc);
 
 time_t ngx_http_once_retry_after(ngx_http_once_loc_conf_t *conf,

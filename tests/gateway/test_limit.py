@@ -226,3 +226,41 @@ def test_satisfy_any(gateway, passwords):
     assert gw.post("k", b"a").status == 401
     expect.replay(gw.post("k", b"a", headers=[basic("bob", "builder")]), original)
     assert gw.upstream.count("k") == 1
+
+
+# ------------------------------------------------------------------------------------ what passes the limit on a false promise
+
+def test_passwords_cannot_be_tried_past_the_limit(gateway, passwords):
+    """Who knows a user's key is not counted, before anybody knows who that is: a few times, and then he is."""
+    gw = gateway(guard="once on; once_scope $remote_user; proxy_pass http://backend; auth_basic r; auth_basic_user_file %s; %s"
+                 % (passwords, LIMITED), http=ZONE)
+    alice = [basic("alice", "wonder")]
+    original = expect.first(gw.post("k", b"a", headers=alice))
+    check_exhausted(gw, headers=alice)
+    for _ in range(40):
+        expect.replay(gw.post("k", b"a", headers=alice), original)  # a true replay costs nothing
+    answers = [gw.post("k", b"a", headers=[basic("alice", f"guess{number}")]).status for number in range(30)]
+    assert answers[:8] == [401] * 8 and answers.count(401) < 15 and answers[-1] == 429, answers
+    assert gw.upstream.total == 1
+
+
+@pytest.mark.parametrize("protocol", ["h1", "h2"])
+def test_other_requests_under_a_known_key_count(gateway, protocol):
+    gw = gateway(LIMITED, http=ZONE)
+    expect.first(gw.post("k", b"a"))
+    client = gw.connect() if protocol == "h1" else gw.connect2()
+    answers = [client.request("POST", "/", "k", b"b").status for _ in range(30)]
+    assert answers[:8] == [422] * 8 and answers.count(422) < 15 and answers[-1] == 429, answers
+    assert gw.upstream.total == 1
+
+
+def test_many_known_keys_are_no_way_past_the_limit(gateway):
+    """Each has an account of its own, but the address has only one."""
+    gw = gateway(LIMITED, http='map $once_limit_key $caller { "" ""; default $http_x_limit; }'
+                 + ZONE.replace("$once_limit_key", "$caller"), workers=2)
+    limited = [("X-Limit", "1")]
+    for number in range(120):
+        expect.first(gw.post(f"k{number}", b"a"))
+    gw.post("exhausted", b"a", headers=limited)
+    answers = [gw.post(f"k{number}", b"b", headers=limited).status for number in range(120)]
+    assert answers.count(422) >= 32 and answers.count(429) >= 1, answers
