@@ -356,7 +356,7 @@ static int run_bench(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"pairs", 0, ONCE__CLI_NUMBER, "N", "so many claims and completions (100000; with --seconds: no end)",
+    {"pairs", 0, ONCE__CLI_NUMBER, "N", "N claims and completions (100000; with --seconds: no end)",
      offsetof(settings_t, pairs)},
     {"inflight", 0, ONCE__CLI_NUMBER, "N", "at the same time (64)", offsetof(settings_t, inflight)},
     {"value-size", 0, ONCE__CLI_SIZE, "SIZE", "bytes of the stored response (256)", offsetof(settings_t, value_size)},

@@ -30,7 +30,10 @@ static int take_url(once__cli_call_t *call)
         return 0;
     }
     if (call->operand_count > call->command->operands_max) {
-        return once__cli_usage(call->command, "\"%s\" is not a store URL, which is SCHEME:...",
+        return once__cli_usage(call->command,
+                               "\"%s\" is not a store URL, which is SCHEME:...; did you mean "
+                               "local:%s?",
+                               once__cli_shown(call->operands[0]).text,
                                once__cli_shown(call->operands[0]).text);
     }
     return once__cli_usage(call->command, "which store? Give its URL, or set ONCE_STORE");
@@ -130,7 +133,7 @@ int once_cli_main(int argc, char **argv)
     int code;
 
     if (argc < 2) {
-        return once__cli_usage(NULL, "which command?");
+        return once__cli_help_short();
     }
     code = dispatch(argc, argv);
     /* A full disk behind the output must not look like success. */

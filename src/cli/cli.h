@@ -58,6 +58,7 @@ int once_cli_main(int argc, char **argv);
 
 /* The help of everything, of a group ("keys"), or of one command; on standard output. */
 void once__cli_help_all(void);
+int once__cli_help_short(void); /* the usage, on standard error; returns ONCE__CLI_USAGE */
 void once__cli_help_group(const char *group);
 void once__cli_help_command(const once__cli_command_t *command);
 

@@ -34,6 +34,7 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_conformance,
     &once__cli_bench_store,
     &once__cli_help,
+    &once__cli_version,
 };
 /* clang-format on */
 

@@ -38,5 +38,6 @@ extern const once__cli_command_t once__cli_secret_webhook;
 extern const once__cli_command_t once__cli_conformance;
 extern const once__cli_command_t once__cli_bench_store;
 extern const once__cli_command_t once__cli_help;
+extern const once__cli_command_t once__cli_version;
 
 #endif

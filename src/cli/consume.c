@@ -274,7 +274,7 @@ static const once__cli_option_t options[] = {
     {"subscriber", 0, ONCE__CLI_TEXT, "NAME", "whose records they are; the group, or the queue", offsetof(settings_t, subscriber)},
     {"id", 0, ONCE__CLI_TEXT, "WHERE", "header:NAME, json:/NAME or json:/NAME+/NAME (header:ce_id)", offsetof(settings_t, id)},
     {"fingerprint", 0, ONCE__CLI_TEXT, "HOW", "payloads are compared: exact, json, none (exact)", offsetof(settings_t, fingerprint)},
-    {"order", 0, ONCE__CLI_TEXT, "HOW", "what follows each other: key, partition, none (key)", offsetof(settings_t, order)},
+    {"order", 0, ONCE__CLI_TEXT, "HOW", "keep the order per key, per partition, or not at all: key, partition, none (key)", offsetof(settings_t, order)},
     {"concurrency", 0, ONCE__CLI_NUMBER, "N", "requests under way at most (16)", offsetof(settings_t, concurrency)},
     {"window", 0, ONCE__CLI_NUMBER, "N", "messages in memory, those of one key up to an eighth (4096)", offsetof(settings_t, window)},
     {"timeout", 0, ONCE__CLI_DURATION, "TIME", "of one request (30s)", offsetof(settings_t, timeout)},

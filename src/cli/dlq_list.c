@@ -115,7 +115,7 @@ static int run_list(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most so many (1000; 0: all)", offsetof(settings_t, limit)},
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N messages (1000; 0: no limit)", offsetof(settings_t, limit)},
     {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those that were replayed", offsetof(settings_t, all)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines", offsetof(settings_t, json)},
     {0},

@@ -33,7 +33,7 @@ typedef struct once__cli_filter {
     ONCE__CLI_SCOPE_OPTIONS((base) + offsetof(once__cli_filter_t, scope)),                                             \
     {"scope-hash", 0, ONCE__CLI_TEXT, "HEX", "of scopes whose keyed hash begins so",                                   \
      (base) + offsetof(once__cli_filter_t, scope_hash)},                                                               \
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most so many (0: all)", (base) + offsetof(once__cli_filter_t, limit)}
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N records (0: no limit)", (base) + offsetof(once__cli_filter_t, limit)}
 /* clang-format on */
 
 /* A filter for the store. `filter` points into itself: do not copy it. */

@@ -1,6 +1,7 @@
 /*
  * From words to a command.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -91,14 +92,28 @@ static int unknown_second(const char *group, const char *word)
                            once__cli_shown(word).text, group, nearest.best_len, nearest.best);
 }
 
+static int missing_second(const char *group)
+{
+    char names[128] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < once__cli_command_count; i++) {
+        const char *rest = after_first(once__cli_commands[i], group);
+        if (rest != NULL && *rest == ' ' && len < sizeof(names)) {
+            len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", len > 0 ? ", " : "",
+                                    rest + 1);
+        }
+    }
+    return once__cli_usage(NULL, "%s: which of its commands? %s", group, names);
+}
+
 int once__cli_unknown_command(const char *const *words, size_t count)
 {
     if (!once__cli_is_group(words[0])) {
         return unknown_first(words[0]);
     }
     if (count < 2) {
-        return once__cli_usage(NULL, "\"%s\" needs one more word; see once help %s", words[0],
-                               words[0]);
+        return missing_second(words[0]);
     }
     return unknown_second(words[0], words[1]);
 }

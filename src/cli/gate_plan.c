@@ -221,6 +221,11 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
     if (url == NULL || url[0] == '\0') {
         url = "local:./once-data";
     }
+    if (strchr(url, ':') == NULL) {
+        return once__cli_usage(command,
+                               "--store: \"%s\" is not a store URL; did you mean local:%s?",
+                               once__cli_shown(url).text, once__cli_shown(url).text);
+    }
     if (strlen(url) > ONCE__GATE_WORD_MAX) {
         return once__cli_usage(command, "the store's URL is too long");
     }

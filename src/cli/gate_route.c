@@ -161,6 +161,11 @@ int once__gate_read_scope(const once__cli_command_t *command, const char *text,
         code = variable_of(scope, "cookie_", text + 7, len - 7, LOWER UPPER DIGITS "_");
         snprintf(scope->told, sizeof(scope->told), "the cookie %.*s", (int)len - 7, text + 7);
     }
+    if (code != 0 && len > 0 && strspn(text, LOWER UPPER DIGITS "-") == len) {
+        return once__cli_usage(
+            command, "a scope is header:NAME, cookie:NAME or none; did you mean header:%s?",
+            once__cli_shown(text).text);
+    }
     if (code != 0) {
         return once__cli_usage(command,
                                "a scope is header:NAME, cookie:NAME (\",optional\" may follow) or "
@@ -242,7 +247,8 @@ static int check_policy(const once__cli_command_t *command, const char *text, co
 static int unknown_setting(const once__cli_command_t *command, const char *text, const char *name)
 {
     once__cli_nearest_t nearest;
-    char why[160];
+    char why[400];
+    int len = snprintf(why, sizeof(why), "there is no \"%s\"; ", once__cli_shown(name).text);
 
     once__cli_nearest_start(&nearest, name);
     for (size_t i = 0; i < SETTING_COUNT; i++) {
@@ -250,10 +256,14 @@ static int unknown_setting(const once__cli_command_t *command, const char *text,
         once__cli_nearest_try(&nearest, known, strlen(known));
     }
     if (nearest.best != NULL) {
-        snprintf(why, sizeof(why), "there is no \"%s\"; did you mean %.*s?",
-                 once__cli_shown(name).text, nearest.best_len, nearest.best);
-    } else {
-        snprintf(why, sizeof(why), "there is no \"%s\"", once__cli_shown(name).text);
+        snprintf(why + len, sizeof(why) - (size_t)len, "did you mean %.*s?", nearest.best_len,
+                 nearest.best);
+        return bad_route(command, text, why);
+    }
+    len += snprintf(why + len, sizeof(why) - (size_t)len, "there are scope");
+    for (size_t i = 0; i < SETTING_COUNT && len < (int)sizeof(why); i++) {
+        len +=
+            snprintf(why + len, sizeof(why) - (size_t)len, ", %s", settings[i] + strlen("once_"));
     }
     return bad_route(command, text, why);
 }

@@ -5,23 +5,55 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <once/once.h>
+
 #include "cli/commands.h"
 #include "cli/text.h"
+
+#define USAGE "usage: once COMMAND [OPTION]... [URL] [OPERAND]...\n"
+
+/* Commands by what somebody is about to do: first words, in the order of the help. */
+static const struct {
+    const char *title;
+    const char *words[6];
+} sections[] = {
+    {"serve", {"gate", "relay", "consume"}},
+    {"look and settle", {"keys", "stats", "outbox", "dlq"}},
+    {"keep a store well", {"reap", "fsck", "backup", "secret", "pg"}},
+    {"make keys", {"key"}},
+    {"learn and test", {"demo", "bench", "conformance", "help", "version"}},
+};
 
 static void line(const char *name, const char *text)
 {
     printf("  %-16s %s\n", name, text);
 }
 
+static void help_word(const char *word)
+{
+    size_t len = strlen(word);
+
+    for (size_t i = 0; i < once__cli_command_count; i++) {
+        const once__cli_command_t *command = once__cli_commands[i];
+        if (strncmp(command->name, word, len) == 0 &&
+            (command->name[len] == '\0' || command->name[len] == ' ')) {
+            line(command->name, command->summary);
+        }
+    }
+}
+
 void once__cli_help_all(void)
 {
     puts("once makes an operation take effect exactly once.\n"
-         "\n"
-         "usage: once COMMAND [OPTION]... [URL] [OPERAND]...\n"
-         "\n"
-         "commands:");
-    for (size_t i = 0; i < once__cli_command_count; i++) {
-        line(once__cli_commands[i]->name, once__cli_commands[i]->summary);
+         "\n" USAGE "\n"
+         "  once demo                                       what it does, in two seconds\n"
+         "  once gate --upstream http://127.0.0.1:3000      in front of a backend\n"
+         "  once keys list local:./once-data --stuck        what waits for a decision");
+    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
+        printf("\n%s:\n", sections[i].title);
+        for (size_t k = 0; k < 6 && sections[i].words[k] != NULL; k++) {
+            help_word(sections[i].words[k]);
+        }
     }
     puts(
         "\n"
@@ -29,7 +61,22 @@ void once__cli_help_all(void)
         "where built in, local:PATH, redis://..., postgres://... Options of the handle may follow\n"
         "it: ?store_timeout=30s. Where it is left out, the variable ONCE_STORE is used.\n"
         "\n"
-        "once COMMAND --help tells more, once --version which version this is.");
+        "once COMMAND --help tells more, once version which version this is.");
+}
+
+int once__cli_help_short(void)
+{
+    fputs(USAGE "\n"
+                "  once demo        shows what it does, in two seconds\n"
+                "  once gate        runs the gateway in front of a backend\n"
+                "  once relay       publishes the events of an outbox\n"
+                "  once consume     hands messages to a handler, each once\n"
+                "  once keys list   lists what a store remembers\n"
+                "  once stats       counts it\n"
+                "\n"
+                "\"once help\" lists all commands, \"once COMMAND --help\" tells about one.\n",
+          stderr);
+    return ONCE__CLI_USAGE;
 }
 
 void once__cli_help_group(const char *group)
@@ -115,6 +162,19 @@ static int run_help(const once__cli_call_t *call)
     }
     return once__cli_unknown_command(call->operands, call->operand_count);
 }
+
+static int run_version(const once__cli_call_t *call)
+{
+    printf("once %s\n", once_version());
+    return ONCE__CLI_OK;
+}
+
+const once__cli_command_t once__cli_version = {
+    .name = "version",
+    .operands = "",
+    .summary = "prints the version",
+    .run = run_version,
+};
 
 const once__cli_command_t once__cli_help = {
     .name = "help",

@@ -67,7 +67,7 @@ static int run_new(const once__cli_call_t *call)
 static const once__cli_option_t new_options[] = {
     {"v7", 0, ONCE__CLI_FLAG, NULL, "time-ordered (version 7) instead of random (version 4)",
      offsetof(new_settings_t, v7)},
-    {"count", 'n', ONCE__CLI_NUMBER, "N", "so many", offsetof(new_settings_t, count)},
+    {"count", 'n', ONCE__CLI_NUMBER, "N", "N keys (1)", offsetof(new_settings_t, count)},
     {0},
 };
 

@@ -121,9 +121,10 @@ static void print_meaning(const verdict_t *verdict)
     if (verdict->completed) {
         printf(
             "\nSettling it as completed means: it took effect. Every later request with this key "
-            "is answered\nwith status %d, %zu headers and a body of %s, as long as the record is "
+            "is answered\nwith status %d, %zu header%s and a body of %s, as long as the record is "
             "kept.\n",
             verdict->response.status, verdict->response.header_count,
+            verdict->response.header_count == 1 ? "" : "s",
             once__cli_size(verdict->response.body.len).text);
     } else {
         puts("\nSettling it as failed means: it has not happened and no longer can. The next "

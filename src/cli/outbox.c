@@ -280,7 +280,7 @@ static int run_drop(const once__cli_call_t *call)
 /* clang-format off */
 static const once__cli_option_t list_options[] = {
     {"waiting", 0, ONCE__CLI_FLAG, NULL, "those that wait to be published, not the dead ones", offsetof(settings_t, waiting)},
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most so many (1000); 0: all", offsetof(settings_t, limit)},
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N events (1000); 0: no limit", offsetof(settings_t, limit)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines: one object for each event", offsetof(settings_t, json)},
     {0},
 };

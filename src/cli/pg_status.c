@@ -74,7 +74,9 @@ static int print_all(PGconn *conn, int json)
         code = print_json(result);
     } else {
         for (int i = 0; i < PQntuples(result); i++) {
-            printf("%-12s %s\n", PQgetvalue(result, i, 0), PQgetvalue(result, i, 1));
+            const char *name = PQgetvalue(result, i, 0);
+            int estimated = strcmp(name, "records") == 0 || strcmp(name, "dead_rows") == 0;
+            printf("%-12s %s%s\n", name, estimated ? "about " : "", PQgetvalue(result, i, 1));
         }
     }
     PQclear(result);

@@ -33,7 +33,7 @@ static int run_reap(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most so many (0: all)", offsetof(settings_t, limit)},
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N records (0: no limit)", offsetof(settings_t, limit)},
     {0},
 };
 /* clang-format on */

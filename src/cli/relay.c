@@ -166,7 +166,7 @@ static const once__cli_option_t options[] = {
     {"unsigned", 0, ONCE__CLI_FLAG, NULL, "webhooks are not signed", offsetof(settings_t, is_unsigned)},
     {"cacert", 0, ONCE__CLI_TEXT, "FILE", "certificate authorities for TLS to TO (the system's)",
      offsetof(settings_t, ca_file)},
-    {"tries", 0, ONCE__CLI_NUMBER, "N", "an event that failed so often is dead (10)", offsetof(settings_t, tries)},
+    {"tries", 0, ONCE__CLI_NUMBER, "N", "give up an event after N failed attempts (10)", offsetof(settings_t, tries)},
     {"timeout", 0, ONCE__CLI_DURATION, "TIME", "for one attempt, HTTP and AMQP (30s)", offsetof(settings_t, timeout)},
     {"requests", 0, ONCE__CLI_NUMBER, "N", "HTTP requests at once (16)", offsetof(settings_t, requests)},
     {"lease", 0, ONCE__CLI_DURATION, "TIME", "after so long without a sign of life others take over (10s)",
@@ -188,7 +188,7 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_relay = {
     .name = "relay",
     .operands = "[FROM] [TO]",
-    .summary = "publishes the events of an outbox, for certain and in order",
+    .summary = "publishes the events of an outbox at least once, in order per key",
     .details =
         "FROM is postgres://... or ONCE_STORE, TO is one of these or ONCE_TO:\n"
         "  kafka://HOST[:PORT],...[/TEMPLATE][?property=value&...]\n"

@@ -56,9 +56,15 @@ static void completed_with_a_response(void **state)
             path, "--yes", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "unknown");
+    assert_has(r.out, "with status 201, 2 headers and a body of 9 B");
     assert_has(r.out, "settled: the record is now completed");
     run_free(&r);
     unlink(path);
+    make_unknown(*state, "shop", "one", "hold");
+    r = run("keys", "settle", URL, OF("one"), "--completed", "--status", "200", "--header", "A: b",
+            "--yes", NULL);
+    assert_has(r.out, "with status 200, 1 header and a body of 0 B");
+    run_free(&r);
 
     answer = read_record(*state, "shop", "paid");
     assert_int_equal(once_record_response(once_answer_record(answer), &response), ONCE_OK);

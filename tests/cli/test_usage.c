@@ -10,6 +10,9 @@ static void nothing_asked_is_an_error(void **state)
 
     assert_run(r, ONCE__CLI_USAGE);
     assert_string_equal(r.out, "");
+    assert_has(r.err, "usage: once COMMAND");
+    assert_has(r.err, "  once gate  ");
+    assert_has(r.err, "  once demo  ");
     assert_has(r.err, "once help");
     run_free(&r);
 }
@@ -17,11 +20,18 @@ static void nothing_asked_is_an_error(void **state)
 static void version_and_help(void **state)
 {
     run_t version = run("--version", NULL);
+    run_t command = run("version", NULL);
     run_t help = run("--help", NULL);
     run_t same = run("help", NULL);
 
     assert_run(version, ONCE__CLI_OK);
     assert_string_equal(version.out, "once 0.1.0\n");
+    assert_run(command, ONCE__CLI_OK);
+    assert_string_equal(command.out, version.out);
+    run_free(&command);
+    assert_has(help.out, "\nserve:\n  gate  ");
+    assert_has(help.out, "\nlook and settle:\n  keys list  ");
+    assert_has(help.out, "  once gate --upstream http://127.0.0.1:3000  ");
     assert_run(help, ONCE__CLI_OK);
     assert_run(same, ONCE__CLI_OK);
     assert_string_equal(help.out, same.out);
@@ -97,7 +107,7 @@ typedef struct mistake {
 } mistake_t;
 
 static const mistake_t mistakes[] = {
-    {{"keys"}, "needs one more word"},
+    {{"keys"}, "keys: which of its commands? list, show, settle"},
     {{"keys", "lst"}, "did you mean \"keys list\"?"},
     {{"kyes", "list"}, "did you mean \"keys\"?"},
     {{"statz"}, "did you mean \"stats\"?"},
@@ -115,6 +125,7 @@ static const mistake_t mistakes[] = {
     {{"stats", "memory:", "extra"}, "\"extra\" is one operand too many"},
     {{"stats"}, "which store?"},
     {{"stats", "abc"}, "\"abc\" is not a store URL"},
+    {{"stats", "./data"}, "did you mean local:./data?"},
     {{"stats", "nowhere:"}, "cannot open the store"},
     {{"keys", "list", "memory:", "--older", "1y"}, "needs a duration such as"},
     {{"keys", "list", "memory:", "--state", "done"}, "--state needs a list of pending"},
