@@ -11,6 +11,7 @@
  *   ngx_http_once_handler.c    precontent: the context, the body, the ask
  *   ngx_http_once_identify.c   the key and the scope
  *   ngx_http_once_answer.c     what each outcome of an ask leads to
+ *   ngx_http_once_authorize.c  may the caller have it? asked before anything but run is told
  *   ngx_http_once_body.c       the request body's fingerprint, computed while it streams
  *   ngx_http_once_headers.c    headers to the backend and from it
  *   ngx_http_once_upstream.c   what an upstream got and said; clients that hang up meanwhile
@@ -45,6 +46,7 @@ typedef struct ngx_http_once_probe_conf_s ngx_http_once_probe_conf_t;
 typedef struct ngx_http_once_hold_s       ngx_http_once_hold_t;
 typedef struct ngx_http_once_waiter_s     ngx_http_once_waiter_t;
 typedef struct ngx_http_once_stored_s     ngx_http_once_stored_t;
+typedef struct ngx_http_once_authorize_s  ngx_http_once_authorize_t;
 
 
 /* ----------------------------------------------------------- configuration */
@@ -125,6 +127,7 @@ typedef struct {
     ngx_str_t                    docs;             /* "": none; NULL: the server's once_problems */
 
     ngx_http_once_probe_conf_t  *probe;            /* NULL: none */
+    ngx_str_t                    authorize;        /* the URI that says whether a caller may have an answer; "": none */
 
     ngx_msec_t                   latency;          /* of the worker: how long operations take lately; 0: not known */
 
@@ -181,7 +184,8 @@ typedef enum {
     NGX_HTTP_ONCE_INVALID,
     NGX_HTTP_ONCE_ERROR,               /* the store did not answer */
     NGX_HTTP_ONCE_PASS,                /* the store did not answer, once_on_store_error pass */
-    NGX_HTTP_ONCE_REFUSED              /* by a limit: once_memory, once_quota, once_unknown_max */
+    NGX_HTTP_ONCE_REFUSED,             /* by a limit: once_memory, once_quota, once_unknown_max */
+    NGX_HTTP_ONCE_DENIED               /* once_authorize says that the caller may not have the answer */
 } ngx_http_once_outcome_e;
 
 
@@ -189,6 +193,7 @@ typedef enum {
     NGX_HTTP_ONCE_START = 0,
     NGX_HTTP_ONCE_READING,             /* the request body */
     NGX_HTTP_ONCE_ASKING,              /* the store */
+    NGX_HTTP_ONCE_AUTHORIZING,         /* once_authorize: may the caller have what the store says? */
     NGX_HTTP_ONCE_WAITING,             /* for another request with the same key */
     NGX_HTTP_ONCE_GRANTED,             /* forwarded, or about to be */
     NGX_HTTP_ONCE_HOLDING,             /* the response comes in */
@@ -215,6 +220,7 @@ typedef struct {
     unsigned                     inside:1;         /* called by the request's own events: nginx runs what is posted */
     unsigned                     probed:1;         /* ngx_http_once_probe_first() was NGX_OK once */
     unsigned                     crowded:1;        /* there was no memory for its body */
+    unsigned                     authorized:1;     /* once_authorize said yes, and it has not waited since */
 
     ngx_http_once_guard_t       *guard;            /* from the first ask on; NULL: none */
     once_answer_t               *answer;           /* kept: what is sent points into it */
@@ -227,6 +233,7 @@ typedef struct {
 
     ngx_http_once_hold_t        *hold;             /* ngx_http_once_request.h; NULL until granted */
     ngx_http_once_waiter_t      *waiter;           /* NULL unless it waited */
+    ngx_http_once_authorize_t   *authorize;        /* NULL: not asked now */
 } ngx_http_once_ctx_t;
 
 /* NULL where there is none; finds it again after an internal redirect. */
@@ -318,6 +325,7 @@ typedef enum {
     NGX_HTTP_ONCE_C_UNKNOWN,
     NGX_HTTP_ONCE_C_ERROR,             /* refused: the store did not answer */
     NGX_HTTP_ONCE_C_PASS,              /* forwarded all the same */
+    NGX_HTTP_ONCE_C_DENIED,
     NGX_HTTP_ONCE_C_LOST,
     NGX_HTTP_ONCE_C_STORE_ERROR,
     NGX_HTTP_ONCE_C_COMPLETED,         /* claims that ended so */
@@ -384,6 +392,9 @@ ngx_int_t ngx_http_once_add_variables(ngx_conf_t *cf);            /* preconfigur
  */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+
+/* A header of this name describes one message on one connection. */
+ngx_uint_t ngx_http_once_is_framing(u_char *name, size_t len);
 
 /* The early look found a completed record of this scope and key, and there is credit for it. */
 ngx_uint_t ngx_http_once_early_replay(ngx_http_request_t *r);

@@ -223,6 +223,7 @@ ngx_http_once_was_busy(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     switch (ngx_http_once_wait(ctx, answer)) {
 
     case NGX_OK:
+        ctx->authorized = 0;
         return;
 
     case NGX_BUSY:
@@ -255,6 +256,10 @@ ngx_http_once_answered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         ctx->epoch = once_record_epoch(record);
         ctx->age_ms = once_record_age_ms(record);
         ctx->has_age = 1;
+    }
+
+    if (ngx_http_once_authorize(ctx, answer) == NGX_OK) {
+        return;
     }
 
     /* under retry, an unknown record is busy until its lease is over */

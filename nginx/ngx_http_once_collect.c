@@ -43,6 +43,13 @@ ngx_http_once_listed(const ngx_str_t *names, u_char *name, size_t len)
 
 
 ngx_uint_t
+ngx_http_once_is_framing(u_char *name, size_t len)
+{
+    return ngx_http_once_listed(ngx_http_once_never, name, len);
+}
+
+
+ngx_uint_t
 ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
     size_t len)
 {
@@ -51,7 +58,7 @@ ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
 
     /* the gateway's own are made anew */
 
-    if (ngx_http_once_listed(ngx_http_once_never, name, len)
+    if (ngx_http_once_is_framing(name, len)
         || ngx_http_once_is_own(conf, name, len))
     {
         return 0;

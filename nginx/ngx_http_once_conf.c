@@ -253,6 +253,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_once_inherit_text(&conf->record, &prev->record);
     ngx_http_once_inherit_text(&conf->release, &prev->release);
     ngx_http_once_inherit_text(&conf->docs, &prev->docs);
+    ngx_http_once_inherit_text(&conf->authorize, &prev->authorize);
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 

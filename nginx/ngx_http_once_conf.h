@@ -62,6 +62,7 @@ ngx_uint_t ngx_http_once_is(ngx_str_t *value, const char *word);
 ngx_uint_t ngx_http_once_is_token(ngx_str_t *value);
 ngx_uint_t ngx_http_once_is_plain(ngx_str_t *value);
 ngx_uint_t ngx_http_once_is_given(ngx_str_t *value);
+ngx_uint_t ngx_http_once_is_path(ngx_str_t *value);    /* of a location, without variables */
 
 /* NULL: it names what is wrong. */
 ngx_http_complex_value_t *ngx_http_once_compile(ngx_conf_t *cf,

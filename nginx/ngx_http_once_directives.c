@@ -25,6 +25,14 @@ static ngx_http_once_text_t  ngx_http_once_replay_header = {
 };
 
 
+static ngx_http_once_text_t  ngx_http_once_authorize_uri = {
+    ngx_http_once_is_path,
+    "it must be the path of a location, such as /authorize, without "
+    "variables; or off",
+    0
+};
+
+
 static ngx_http_once_text_t  ngx_http_once_docs = {
     ngx_http_once_is_plain,
     "it must be the URL of a page that explains the errors, without spaces "
@@ -97,6 +105,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
+
+    { ngx_string("once_authorize"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_text,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      ngx_http_once_slot(authorize),
+      &ngx_http_once_authorize_uri },
 
     { ngx_string("once_fingerprint"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,

@@ -58,7 +58,7 @@ ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
 
 /* To a CGI, - and _ are the same. */
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_is_named_as(ngx_table_elt_t *h, ngx_str_t *name)
 {
     u_char      c;
@@ -212,7 +212,7 @@ ngx_http_once_strip_request(ngx_http_request_t *r)
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_once_add_request_header(ngx_http_request_t *r, const char *name,
     const char *lowcase, u_char *data, size_t len)
 {

@@ -423,10 +423,13 @@ ngx_http_once_pass_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 static ngx_int_t
 ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 {
+    ngx_int_t             rc;
     ngx_http_once_ctx_t  *ctx;
 
     if (r != r->main) {
-        return ngx_http_next_body_filter(r, in);
+        rc = ngx_http_once_authorize_body(r, in);
+
+        return rc == NGX_DECLINED ? ngx_http_next_body_filter(r, in) : rc;
     }
 
     ctx = ngx_http_once_get_ctx(r);

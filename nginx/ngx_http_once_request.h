@@ -176,6 +176,20 @@ time_t ngx_http_once_retry_after(ngx_http_once_loc_conf_t *conf,
     once_answer_t *answer);
 
 
+/* ----------------------------------------------------------- ..._authorize.c */
+
+/*
+ * NGX_OK: once_authorize is asked first, and then the store again, or the caller is refused; NGX_DECLINED: there is nothing
+ * to ask.
+ */
+ngx_int_t ngx_http_once_authorize(ngx_http_once_ctx_t *ctx,
+    once_answer_t *answer);
+
+/* Keeps the body of its subrequest. NGX_DECLINED: it is another's. */
+ngx_int_t ngx_http_once_authorize_body(ngx_http_request_t *sr,
+    ngx_chain_t *in);
+
+
 /* ---------------------------------------------------------------- ..._body.c */
 
 /* Bytes that did not come through the filter, because somebody else had read the body before. */
@@ -190,6 +204,8 @@ void ngx_http_once_body_drop(ngx_http_once_ctx_t *ctx);
 
 /* Takes Once-* out of what a client sent: the names are the gateway's. */
 ngx_int_t ngx_http_once_strip_request(ngx_http_request_t *r);
+ngx_int_t ngx_http_once_add_request_header(ngx_http_request_t *r,
+    const char *name, const char *lowcase, u_char *data, size_t len);
 ngx_int_t ngx_http_once_add_claim(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
 
@@ -209,6 +225,9 @@ void ngx_http_once_strip_own(ngx_http_request_t *r,
 ngx_table_elt_t *ngx_http_once_next(ngx_http_once_walk_t *walk);
 ngx_uint_t ngx_http_once_named(ngx_table_elt_t *h, const char *name,
     size_t len);
+
+/* As to a CGI, for which - and _ are the same. The name is in small letters. */
+ngx_uint_t ngx_http_once_is_named_as(ngx_table_elt_t *h, ngx_str_t *name);
 
 ngx_table_elt_t *ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name,
     ngx_str_t *value);

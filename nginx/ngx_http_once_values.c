@@ -164,6 +164,25 @@ ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 ngx_uint_t
+ngx_http_once_is_path(ngx_str_t *value)
+{
+    ngx_uint_t  i;
+
+    if (value->len == 0 || value->data[0] != '/') {
+        return 0;
+    }
+
+    for (i = 0; i < value->len; i++) {
+        if (value->data[i] <= ' ' || ngx_strchr("?#$\x7f", value->data[i])) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+ngx_uint_t
 ngx_http_once_is_given(ngx_str_t *value)
 {
     return value->len != 0;

@@ -170,28 +170,6 @@ ngx_http_once_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* What describes this connection or this message cannot be replayed. */
-
-static ngx_uint_t
-ngx_http_once_is_framing(ngx_str_t *name)
-{
-    ngx_uint_t  i;
-
-    static const char *const  names[] = {
-        "connection", "keep-alive", "proxy-connection", "te", "trailer",
-        "transfer-encoding", "upgrade", "content-length", NULL
-    };
-
-    for (i = 0; names[i]; i++) {
-        if (ngx_http_once_is(name, names[i])) {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
 char *
 ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf)
@@ -223,7 +201,7 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
         ngx_strlow(value[i].data, value[i].data, value[i].len);
 
         if (!ngx_http_once_is_token(&value[i])
-            || ngx_http_once_is_framing(&value[i]))
+            || ngx_http_once_is_framing(value[i].data, value[i].len))
         {
             return ngx_http_once_bad(cf, &value[i], "it must be the name of "
                                      "a response header that may be sent "

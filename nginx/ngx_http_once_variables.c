@@ -18,7 +18,8 @@ static ngx_str_t  ngx_http_once_outcomes[] = {
     ngx_string("invalid"),
     ngx_string("error"),
     ngx_string("pass"),
-    ngx_string("refused")
+    ngx_string("refused"),
+    ngx_string("denied")
 };
 
 

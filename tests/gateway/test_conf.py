@@ -52,7 +52,7 @@ GOOD = [
     "once_on_store_error fail;", "once_on_store_error pass;",
     "once_replay_header X-Again;", "once_replay_header off;",
     "once_replay_headers Set-Cookie;", "once_replay_headers Set-Cookie Date;", "once_replay_headers none;",
-    "once_docs https://example.com/keys;", "once_docs off;",
+    "once_docs https://example.com/keys;", "once_docs off;", "once_authorize /authorize;", "once_authorize off;",
     "once_probe http://127.0.0.1:9/outcome;", "once_probe http://unix:/run/x.sock:/outcome;", "once_probe off;",
     "once_probe http://127.0.0.1:9/outcome timeout=500ms;", "once_probe http://127.0.0.1:9/outcome timeout=2s size=64k;",
 ]
@@ -118,6 +118,11 @@ BAD = {
     "once_replay_headers 'X Y';": "x y",
     "once_docs 'https://example.com/a b';": "a b",
     "once_docs 'https://example.com/\"';": "once_docs",
+    "once_authorize http://example.com/;": "http://example.com/",
+    "once_authorize '/a b';": "/a b",
+    "once_authorize $uri;": "$uri",
+    "once_authorize /a?b;": "/a?b",
+    "once_authorize '';": "once_authorize",
     "once_probe nonsense;": "nonsense",
     "once_probe https://example.com/;": "https",
     "once_probe ftp://example.com/;": "ftp",
@@ -146,7 +151,7 @@ def test_memory_is_a_worker_s(prepare):
 TWICE = ["once on;", "once_store memory:;", "once_scope none;", "once_key X;", "once_require on;", "once_methods POST;",
          "once_ttl 1h;", "once_lease 5s;", "once_recover hold;", "once_record all;", "once_release none;", "once_wait 1s;",
          "once_quota 1/1h;", "once_unknown_max 1;", "once_store_body 1k;", "once_retry_after 5;", "once_early_lookup on;", "once_on_store_error fail;",
-         "once_replay_header X;", "once_replay_headers X;", "once_docs https://x;", "once_probe http://127.0.0.1:9/;",
+         "once_replay_header X;", "once_replay_headers X;", "once_docs https://x;", "once_authorize /a;", "once_probe http://127.0.0.1:9/;",
          "once_fingerprint exact;", "once_store_timeout 1s;", "once_secret_file s;", "once_name n;"]
 
 

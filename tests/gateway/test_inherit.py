@@ -247,6 +247,15 @@ def once_unknown_max(gw):
     assert gw.upstream.total == 1
 
 
+@row("once_authorize /authorize;")
+def once_authorize(gw):
+    gw.upstream.on("/authorize", lambda exchange: exchange.respond(403 if exchange.request.headers.get("X-Scope") else 204))
+    expect.once(lambda: gw.post("k"))
+    expect.first(gw.post("k", scope="bob"))
+    assert gw.post("k", scope="bob").status == 403
+    assert gw.upstream.total == 4  # two that ran, two questions
+
+
 @row("once_docs https://example.com/keys;")
 def once_docs(gw):
     response = expect.problem(gw.post(), "key-missing")

@@ -19,8 +19,8 @@ class Leaver:
             if sent:
                 self.client.send_data(self.number, body[:sent], end=False)
 
-    def start(self, key, body=b"a", target="/"):
-        self.number = self.client.start("POST", target, key, body)
+    def start(self, key, body=b"a", target="/", headers=()):
+        self.number = self.client.start("POST", target, key, body, headers)
 
     def read_some(self, size):
         """Until that much of the response's body is here, or a little more."""
