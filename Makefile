@@ -6,30 +6,38 @@ PREFIX ?= /usr/local
 export BUILD
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run run-bank run-shop test check bench soak install clean
+.PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop test check bench soak install uninstall clean
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
-deps: ## install the Debian packages that are missing
+deps: ## install the Debian packages that are missing: for everything
+deps-build: # and only what a command needs
+deps-run:   FOR = run
+deps-bank:  FOR = run bank
+deps-shop:  FOR = run shop $(filter kafka,$(BROKER))
+deps:       FOR = test
+deps deps-build deps-run deps-bank deps-shop:
 ifndef NO_DEPS
-	@scripts/deps
+	@scripts/deps build $(FOR)
 endif
 
-build: deps ## build/once, build/libonce.a, build/libonce.so, build/ngx_http_once_module.so
+build: deps-build ## build/once, build/libonce.a, build/libonce.so, build/ngx_http_once_module.so
 	@scripts/build $(BUILD) --product
-	@echo built: $(wildcard $(addprefix $(BUILD)/,once libonce.a libonce.so ngx_http_once_module.so))
+	@cd $(BUILD) && for file in once libonce.a libonce.so ngx_http_once_module.so; do \
+	    [ ! -e $$file ] || printf 'built: %-40s %s\n' "$(BUILD)/$$file" "$$(du -h -L --apparent-size $$file | cut -f 1)"; \
+	done
 
-run: deps ## a backend behind the gate, and what to type to see it work (PORT=8080)
+run: deps-run ## a backend behind the gate, and what to type to see it work (PORT=8080)
 	@scripts/build $(BUILD) --product example_payments
 	@scripts/run
 
-run-bank: deps ## a bank on a PostgreSQL of its own behind the gate, and what to type to see it work (PORT=8080)
+run-bank: deps-bank ## a bank on a PostgreSQL of its own behind the gate, and what to type to see it work (PORT=8080)
 	@scripts/build $(BUILD) --product example_bank
 	@scripts/run-bank
 
-run-shop: deps ## bank, relay, broker, consumers and notify: a purchase from end to end (BROKER=kafka, MAIL=hold)
+run-shop: deps-shop ## bank, relay, broker, consumers and notify: a purchase from end to end (BROKER=kafka, MAIL=hold)
 	@scripts/build $(BUILD) --product example_bank example_notify
 	@scripts/run-shop
 
@@ -48,6 +56,9 @@ soak: deps ## simulation, model check, crashes, campaigns and fuzzing for SOAK_S
 install: build ## install below DESTDIR and PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi # so that programs find libonce.so at once
+
+uninstall: ## remove what install installed, below the same DESTDIR and PREFIX
+	@scripts/uninstall $(BUILD) $(PREFIX)
 
 clean: ## remove the build directory
 	@rm -rf $(BUILD)

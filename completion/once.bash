@@ -4,7 +4,8 @@
 _once_commands() {
     case $1 in
     '')
-        echo gate consume dlq relay outbox demo keys stats reap fsck backup pg key secret conformance bench help version --help --version
+        echo gate consume dlq relay outbox demo keys stats reap fsck backup pg key secret conformance bench help version
+        echo --help --version
         ;;
     outbox) echo list retry drop ;;
     dlq) echo list replay ;;
