@@ -142,6 +142,21 @@ static void write_proxy(const once__gate_plan_t *plan, FILE *out)
           out);
 }
 
+static void write_words(const once__gate_words_t *words, FILE *out)
+{
+    fprintf(out, "%s", words->list[0]);
+    for (size_t i = 1; i < words->count; i++) {
+        write_word(out, words->list[i], strlen(words->list[i]));
+    }
+    fputs(";\n", out);
+}
+
+/* Of a worker, not of a server: it may stand in http alone. */
+static int is_of_http(const once__gate_words_t *words)
+{
+    return strcmp(words->list[0], "once_memory") == 0;
+}
+
 static void write_defaults(const once__gate_plan_t *plan, FILE *out)
 {
     fputs(
@@ -156,7 +171,7 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
         "epoch=$once_epoch';\n"
         "    access_log /dev/stdout once;\n"
         "    server_tokens off;\n"
-        "    client_max_body_size 32m;\n"
+        "    client_max_body_size 1m;\n"
         "\n",
         out);
     write_maps(out);
@@ -164,6 +179,12 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
     fputs("\n", out);
     write_directive(out, "    ", "once_store", plan->store);
     write_scope(out, "    ", &plan->scope);
+    for (size_t i = 0; i < plan->directive_count; i++) {
+        if (is_of_http(&plan->directives[i])) {
+            fputs("    ", out);
+            write_words(&plan->directives[i], out);
+        }
+    }
 }
 
 /* Directives of several words. Of the others a comma may be part. */
@@ -255,11 +276,10 @@ static void write_server(const once__gate_plan_t *plan, FILE *out)
     }
     for (size_t i = 0; i < plan->directive_count; i++) {
         const once__gate_words_t *words = &plan->directives[i];
-        fprintf(out, "        %s", words->list[0]);
-        for (size_t j = 1; j < words->count; j++) {
-            write_word(out, words->list[j], strlen(words->list[j]));
+        if (!is_of_http(words)) {
+            fputs("        ", out);
+            write_words(words, out);
         }
-        fputs(";\n", out);
     }
     for (size_t i = 0; i < plan->route_count; i++) {
         write_route(plan, &plan->routes[i], out);

@@ -101,13 +101,66 @@ static int take_folder(once__gate_nginx_t *nginx, const char *top)
     return ONCE__CLI_OK;
 }
 
+/* Nobody but root can put another directory in its place, or in that of one above it. */
+static int is_roots(const char *path)
+{
+    char above[ONCE__GATE_PATH_SIZE];
+    struct stat st;
+    size_t len = strlen(path);
+
+    while (len > 0 && len < sizeof(above)) {
+        snprintf(above, len + 1, "%s", path);
+        if (lstat(above, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != 0 ||
+            ((st.st_mode & 022) != 0 && (st.st_mode & S_ISVTX) == 0)) {
+            return 0;
+        }
+        while (len > 0 && path[--len] != '/') {
+        }
+    }
+    return len == 0;
+}
+
+/* Beside the store, unless others could replace it there: root's nginx reads its configuration again, and gives directories away. */
+static int is_beside(const once__gate_plan_t *plan, char top[ONCE__GATE_PATH_SIZE])
+{
+    char *slash;
+
+    if (plan->folder[0] == '\0' || realpath(plan->folder, top) == NULL) {
+        return 0;
+    }
+    if (plan->user[0] != '\0') {
+        slash = strrchr(top, '/');
+        slash[slash == top] = '\0';
+        if (!is_roots(top)) {
+            return 0;
+        }
+    }
+    return access(top, W_OK | X_OK) == 0;
+}
+
+/*
+ * Bodies of requests are written there before anybody knows who sent them, and /tmp may be memory: so on the disk of the store,
+ * or where files may be large.
+ */
+static void choose_top(const once__gate_plan_t *plan, char top[ONCE__GATE_PATH_SIZE])
+{
+    const char *named = getenv("TMPDIR");
+
+    if (named != NULL && named[0] == '/') {
+        snprintf(top, ONCE__GATE_PATH_SIZE, "%s", named);
+    } else if (!is_beside(plan, top)) {
+        snprintf(top, ONCE__GATE_PATH_SIZE, "%s",
+                 access("/var/tmp", W_OK | X_OK) == 0 ? "/var/tmp" : "/tmp");
+    }
+}
+
 int once__gate_make_folder(once__gate_nginx_t *nginx)
 {
-    const char *top = getenv("TMPDIR");
+    char top[ONCE__GATE_PATH_SIZE];
     FILE *out = NULL;
     int fd;
 
-    top = top != NULL && top[0] == '/' ? top : "/tmp";
+    choose_top(nginx->plan, top);
     sweep(top);
     if (take_folder(nginx, top) != ONCE__CLI_OK) {
         return ONCE__CLI_STORE;

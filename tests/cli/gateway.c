@@ -145,7 +145,9 @@ void gateway_start(gateway_t *gateway, const char *first, ...)
         arguments[count++] = at;
     }
     va_end(rest);
-    setenv("TMPDIR", gateway->scratch, 1);
+    if (!gateway->no_tmpdir) {
+        setenv("TMPDIR", gateway->scratch, 1);
+    }
     process_start(&gateway->gate, arguments);
     unsetenv("TMPDIR");
 }

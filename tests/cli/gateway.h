@@ -35,6 +35,7 @@ typedef struct gateway {
     int port;
     char listen[128];
     char scratch[96]; /* TMPDIR of the gate */
+    int no_tmpdir;    /* without it */
 } gateway_t;
 
 /* A test whose state is a gateway_t with a backend; the gate is started by the test. */

@@ -4,6 +4,7 @@
 #include "gateway.h"
 
 #include <arpa/inet.h>
+#include <glob.h>
 #include <netinet/in.h>
 #include <pwd.h>
 #include <signal.h>
@@ -497,6 +498,69 @@ static void the_certificate_of_the_backend_is_checked(void **state)
     gateway_stop(g, SIGTERM, 0);
 }
 
+/* How many files there are of this name, in which * stands for anything; those of the store's directory and beside it. */
+static size_t count_beside(const gateway_t *g, const char *name)
+{
+    char pattern[512];
+    glob_t found;
+    size_t count;
+
+    snprintf(pattern, sizeof(pattern), "{%s,%s}/%s", g->place.top, g->place.store, name);
+    (void)glob(pattern, GLOB_BRACE, NULL, &found);
+    count = found.gl_pathc;
+    globfree(&found);
+    return count;
+}
+
+/* The head of a request of alice's with a body of this length; the connection. */
+static int announce(const gateway_t *g, const char *length)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text),
+             "POST /payments HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer alice\r\n"
+             "Idempotency-Key: large\r\nExpect: 100-continue\r\nContent-Length: %s\r\n\r\n",
+             length);
+    return raw_send(g->port, text);
+}
+
+static void begins_with(int fd, const char *line)
+{
+    char text[64] = "";
+
+    assert_int_equal(recv(fd, text, strlen(line), MSG_WAITALL), strlen(line));
+    assert_string_equal(text, line);
+}
+
+/* Bodies of those who are not known yet fill neither the memory behind /tmp nor a disk. */
+static void bodies_are_bounded_and_beside_the_store(void **state)
+{
+    gateway_t *g = *state;
+    int fd;
+
+    g->no_tmpdir = 1;
+    gateway_start(g, "--set", "once_memory 64m", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(count_beside(g, "once-gate-*/nginx.conf"), 1);
+    assert_int_equal(count_beside(g, "once-gate-*/body"), 1);
+    fd = announce(g, "1048576");
+    begins_with(fd, "HTTP/1.1 100");
+    close(fd);
+    fd = announce(g, "1048577");
+    begins_with(fd, "HTTP/1.1 413");
+    close(fd);
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(count_beside(g, "once-gate-*"), 0);
+
+    gateway_start(g, "--set", "client_max_body_size 2m", NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    fd = announce(g, "1048577");
+    begins_with(fd, "HTTP/1.1 100");
+    close(fd);
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +572,7 @@ int main(void)
         WITH_GATEWAY(a_taken_address_is_told),
         WITH_GATEWAY(a_file_in_place_of_a_socket_is_told_and_left),
         WITH_GATEWAY(an_address_in_use_without_a_listener_is_told),
+        WITH_GATEWAY(bodies_are_bounded_and_beside_the_store),
         WITH_GATEWAY(workers_are_not_root),
         WITH_GATEWAY(workers_reach_their_directory),
         WITH_GATEWAY(root_must_name_a_user),
