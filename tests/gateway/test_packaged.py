@@ -44,6 +44,13 @@ def write(path, text):
         file.write(text)
 
 
+def alive(pid):
+    try:
+        return "\nState:\tZ" not in read(f"/proc/{pid}/status")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Service:
     """What systemd does with the unit, in a directory instead of /etc, /run and /var."""
 
@@ -113,7 +120,7 @@ class Service:
         os.kill(old, signal.SIGUSR2)
         until(lambda: self.master() not in (None, old) and self.master(".oldbin") == old, "a new master beside the old one")
         os.kill(old, signal.SIGQUIT)
-        until(lambda: not os.path.exists(f"/proc/{old}") or "\nState:\tZ" in read(f"/proc/{old}/status"), "the old master being gone")
+        until(lambda: not alive(old), "the old master being gone")
 
     def post(self, key):
         with http1.Connection(self.address) as client:

@@ -1,5 +1,5 @@
-"""Requests that nginx refused, and that an error page leads to a guarded location: no stored answer, no claim, no record. Everything
-that is led on for other reasons is guarded as always."""
+"""Requests that nginx refused, and that an error page leads to a guarded location: no stored answer, no claim, no record.
+Everything that is led on for other reasons is guarded as always."""
 import itertools
 
 import pytest
@@ -67,13 +67,17 @@ TARGETS = """
 """
 
 
+def authenticate(exchange):
+    exchange.respond(int(exchange.request.headers.get("X-Token", "403")), body=b"")
+
+
 class World:
     """One gateway for all combinations: a location for each."""
 
     def __init__(self, directory):
         self.pages, self.authenticator = Upstream(), Upstream()
         self.pages.default = answer(200, body=PAGE)
-        self.authenticator.default = lambda exchange: exchange.respond(int(exchange.request.headers.get("X-Token", "403")), body=b"")
+        self.authenticator.default = authenticate
         with open(f"{directory}/passwords", "w", encoding="ascii") as file:
             file.write("alice:{PLAIN}wonder\n")
         http = f"""
@@ -201,7 +205,8 @@ def test_let_in_and_refused_where_it_was_led(gateway, recursive):
 def test_limit_conn(gateway, backend, recursive):
     pages, gate = backend(), Gate()
     pages.default = answer(200, body=PAGE)
-    gw = gateway(http="limit_conn_zone $server_port zone=conn:1m;", server=f"recursive_error_pages {recursive}; {GUARD}", locations="""
+    gw = gateway(http="limit_conn_zone $server_port zone=conn:1m;",
+                 server=f"recursive_error_pages {recursive}; {GUARD}", locations="""
         location / { limit_conn conn 1; error_page 503 =200 @busy; proxy_pass http://backend; }
         location @busy { proxy_pass http://%s; }
     """ % pages.name)

@@ -39,7 +39,8 @@ class Disk:
         self.say("broken")
 
     def link(self):
-        """From now on a directory "store" that is made is replaced, before anything else happens, by a link to another. The other."""
+        """From now on a directory "store" that is made is replaced, before anything else happens, by a link to another one,
+        which is returned."""
         os.mkdir(self.path + ".target")
         self.say("link")
         return self.path + ".target"
