@@ -2,7 +2,7 @@
  * ngx_http_once_module: what its files share. docs/gateway.md tells the story; the files, in the order a request meets them:
  *
  *   ngx_http_once_module.c     the module, its directives, phases and filters put into their places
- *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c, .._values_http.c, .._probe_conf.c read their values
+ *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c, .._values_http.c, .._parts.c, .._probe_conf.c read their values
  *   ngx_http_once_conf.c       configuration: create, merge
  *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
  *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
@@ -58,6 +58,14 @@ typedef enum {
 } ngx_http_once_require_e;
 
 
+/* A value of several: of a scope, or of what a fingerprint adds. */
+typedef struct {
+    ngx_http_complex_value_t    *value;
+    ngx_str_t                    told;        /* what it is, for people: "the header X-Api-Key" */
+    ngx_uint_t                   credential;  /* it contains $http_authorization */
+} ngx_http_once_part_t;
+
+
 typedef struct {
     ngx_array_t                  stores;      /* of ngx_http_once_store_t * */
     ngx_array_t                  routes;      /* of ngx_http_once_route_t * */
@@ -98,11 +106,13 @@ typedef struct {
     ngx_http_complex_value_t    *key_value;
     ngx_flag_t                   key_strict;
 
-    ngx_http_complex_value_t    *scope;            /* NULL with scope_set: `none` */
+    ngx_array_t                 *scope;            /* of ngx_http_once_part_t; NULL with scope_set: `none` */
     ngx_flag_t                   scope_set;
     ngx_flag_t                   scope_optional;
+    ngx_uint_t                   secrets_apart;    /* from the store: a file has them */
 
     ngx_uint_t                   fingerprint;      /* once_body_mode_t */
+    ngx_array_t                 *fingerprint_parts; /* of ngx_http_once_part_t; NULL: none */
 
     ngx_str_t                    ttl;              /* parts of the policy as text, inherited one by one */
     ngx_str_t                    lease;
@@ -212,6 +222,7 @@ typedef struct {
 
     once_key_t                   key;
     ngx_str_t                    scope;
+    ngx_str_t                    target;           /* of the fingerprint */
     once_body_t                 *body;
     uint32_t                     epoch;            /* 0: none */
     uint64_t                     age_ms;           /* of the record; of a replay */
@@ -392,6 +403,9 @@ ngx_int_t ngx_http_once_add_variables(ngx_conf_t *cf);            /* preconfigur
  */
 ngx_int_t ngx_http_once_json_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data);
+
+/* Of the name of a variable. */
+ngx_uint_t ngx_http_once_is_word(u_char c);
 
 /* A header of this name describes one message on one connection. */
 ngx_uint_t ngx_http_once_is_framing(u_char *name, size_t len);

@@ -120,6 +120,11 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
         conf->scope_optional = prev->scope_optional;
     }
 
+    if (conf->fingerprint == NGX_CONF_UNSET_UINT) {
+        conf->fingerprint = prev->fingerprint;
+        conf->fingerprint_parts = prev->fingerprint_parts;
+    }
+
     ngx_conf_merge_uint_value(conf->require, prev->require,
                               NGX_HTTP_ONCE_REQUIRE_ON);
     ngx_conf_merge_str_value(conf->key_header, prev->key_header,
@@ -197,6 +202,10 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
                "\"once_scope $remote_user\", or \"once_scope none\" if all "
                "callers share one scope", NULL);
     }
+
+    conf->secrets_apart = conf->secret_file.len
+                          || ngx_strstr(conf->store_url.data,
+                                        "secrets=file:") != NULL;
 
     if (ngx_http_once_make_policy(cf, conf) != NGX_OK) {
         return NGX_CONF_ERROR;

@@ -1,7 +1,7 @@
 /*
  * What the files of the configuration share: ngx_http_once_directives.c (the
  * table), ngx_http_once_values.c, ngx_http_once_values_http.c and
- * ngx_http_once_probe_conf.c (reading values), ngx_http_once_conf.c (create and
+ * ngx_http_once_parts.c, ngx_http_once_probe_conf.c (reading values), ngx_http_once_conf.c (create and
  * merge), ngx_http_once_check.c and ngx_http_once_url.c (refusing).
  */
 #ifndef NGX_HTTP_ONCE_CONF_H

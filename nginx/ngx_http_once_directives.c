@@ -100,7 +100,7 @@ ngx_command_t  ngx_http_once_commands[] = {
       NULL },
 
     { ngx_string("once_scope"),
-      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE12,
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
       ngx_http_once_set_scope,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
@@ -114,7 +114,7 @@ ngx_command_t  ngx_http_once_commands[] = {
       &ngx_http_once_authorize_uri },
 
     { ngx_string("once_fingerprint"),
-      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
       ngx_http_once_set_fingerprint,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,

@@ -102,8 +102,8 @@ ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
     ask.key.len = ctx->key.len;
     ask.method.data = r->method_name.data;
     ask.method.len = r->method_name.len;
-    ask.target.data = r->unparsed_uri.data;
-    ask.target.len = r->unparsed_uri.len;
+    ask.target.data = ctx->target.data;
+    ask.target.len = ctx->target.len;
     ask.body = ctx->body;
     ask.policy = ctx->conf->policy;
 
@@ -127,7 +127,7 @@ ngx_http_once_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ctx->guard = ngx_http_once_guard_new(ctx);
 
-    if (ctx->guard == NULL) {
+    if (ctx->guard == NULL || ngx_http_once_target(r, ctx) != NGX_OK) {
         ngx_http_once_finish(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }

@@ -38,7 +38,7 @@ ngx_http_once_header_values(ngx_http_request_t *r, ngx_str_t *name,
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_is_word(u_char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
@@ -211,6 +211,152 @@ ngx_http_once_read_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+static ngx_str_t *
+ngx_http_once_evaluate_parts(ngx_http_request_t *r, ngx_array_t *parts)
+{
+    ngx_str_t             *texts;
+    ngx_uint_t             i;
+    ngx_http_once_part_t  *part;
+
+    part = parts->elts;
+
+    texts = ngx_palloc(r->pool, parts->nelts * sizeof(ngx_str_t));
+    if (texts == NULL) {
+        return NULL;
+    }
+
+    for (i = 0; i < parts->nelts; i++) {
+        if (ngx_http_once_evaluate(r, part[i].value, &texts[i]) != NGX_OK) {
+            return NULL;
+        }
+    }
+
+    return texts;
+}
+
+
+/*
+ * Puts texts behind `joined`, each with its length in front. A zero byte, which
+ * no header and no URI can have, keeps what is joined from what is not.
+ */
+
+static ngx_int_t
+ngx_http_once_join_parts(ngx_http_request_t *r, ngx_str_t *joined,
+    ngx_str_t *texts, ngx_uint_t count)
+{
+    u_char      *p, *data;
+    size_t       len;
+    ngx_uint_t   i;
+
+    len = joined->len + 1;
+
+    for (i = 0; i < count; i++) {
+        len += NGX_SIZE_T_LEN + 1 + texts[i].len;
+    }
+
+    data = ngx_pnalloc(r->pool, len);
+    if (data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(data, joined->data, joined->len);
+    *p++ = '\0';
+
+    for (i = 0; i < count; i++) {
+        p = ngx_sprintf(p, "%uz:%V", texts[i].len, &texts[i]);
+    }
+
+    joined->data = data;
+    joined->len = p - data;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_scope_detail(ngx_http_request_t *r, ngx_str_t *told,
+    ngx_str_t *detail)
+{
+    u_char  *p;
+
+    static const char  text[] = "Idempotency keys belong to a caller, and "
+                                "this request does not say whose it is: %V is "
+                                "missing.";
+
+    p = ngx_pnalloc(r->pool, sizeof(text) + told->len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    detail->data = p;
+    detail->len = ngx_sprintf(p, text, told) - p;
+
+    return NGX_ABORT;
+}
+
+
+/*
+ * A password would be in the scope's hash. Whoever gets hold of the store, with
+ * the secret in it, could try passwords against it as fast as hashes are made.
+ */
+
+static ngx_uint_t
+ngx_http_once_is_password(ngx_http_request_t *r, ngx_http_once_part_t *part)
+{
+    ngx_table_elt_t  *h;
+
+    h = r->headers_in.authorization;
+
+    return part->credential && h && h->value.len >= 6
+           && ngx_strncasecmp(h->value.data, (u_char *) "Basic ", 6) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_str_t *detail)
+{
+    ngx_str_t             *texts;
+    ngx_uint_t             i;
+    ngx_array_t           *parts;
+    ngx_http_once_part_t  *part;
+
+    parts = ctx->conf->scope;
+    part = parts->elts;
+
+    texts = ngx_http_once_evaluate_parts(r, parts);
+    if (texts == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < parts->nelts; i++) {
+
+        if (!ctx->conf->secrets_apart
+            && ngx_http_once_is_password(r, &part[i]))
+        {
+            ngx_str_set(detail, "The header Authorization has a password in "
+                        "it (Basic), which this gateway does not take for a "
+                        "scope: its operator can keep the secrets outside of "
+                        "the store, or scope by the name of the user.");
+            return NGX_ABORT;
+        }
+
+        if (texts[i].len == 0 && !ctx->conf->scope_optional) {
+            return ngx_http_once_scope_detail(r, &part[i].told, detail);
+        }
+    }
+
+    if (parts->nelts == 1) {
+        ctx->scope = texts[0];
+        return NGX_OK;
+    }
+
+    ngx_str_null(&ctx->scope);
+
+    return ngx_http_once_join_parts(r, &ctx->scope, texts, parts->nelts);
+}
+
+
 ngx_int_t
 ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_http_once_problem_e *problem, ngx_str_t *detail)
@@ -234,17 +380,36 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return NGX_OK;
     }
 
-    if (ngx_http_once_evaluate(r, ctx->conf->scope, &ctx->scope) != NGX_OK) {
-        return NGX_ERROR;
-    }
+    rc = ngx_http_once_read_scope(r, ctx, detail);
 
-    if (ctx->scope.len == 0 && !ctx->conf->scope_optional) {
+    if (rc == NGX_ABORT) {
         ctx->outcome = NGX_HTTP_ONCE_INVALID;
         ctx->key.len = 0;
         *problem = NGX_HTTP_ONCE_P_SCOPE_MISSING;
-
-        return NGX_ABORT;
     }
 
-    return NGX_OK;
+    return rc;
+}
+
+
+ngx_int_t
+ngx_http_once_target(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_str_t     *texts;
+    ngx_array_t   *parts;
+
+    parts = ctx->conf->fingerprint_parts;
+    ctx->target = r->unparsed_uri;
+
+    if (parts == NULL) {
+        return NGX_OK;
+    }
+
+    texts = ngx_http_once_evaluate_parts(r, parts);
+
+    if (texts == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_once_join_parts(r, &ctx->target, texts, parts->nelts);
 }

@@ -142,6 +142,11 @@ ngx_int_t ngx_http_once_identify(ngx_http_request_t *r,
     ngx_str_t *detail);
 
 
+/* Fills in the target of the fingerprint: path with query, and what once_fingerprint adds. */
+ngx_int_t ngx_http_once_target(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+
 /* ------------------------------------------------------------- ..._handler.c */
 
 /* Asks the store; the answer comes by itself. Also to ask again, after a wait. */

@@ -129,48 +129,6 @@ ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 char *
-ngx_http_once_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->scope_set != NGX_CONF_UNSET) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->scope_set = 1;
-    olcf->scope_optional = 0;
-
-    if (cf->args->nelts == 3) {
-        if (!ngx_http_once_is(&value[2], "optional")) {
-            return ngx_http_once_bad(cf, &value[2],
-                                     "only optional may follow the scope");
-        }
-
-        olcf->scope_optional = 1;
-    }
-
-    if (ngx_http_once_is(&value[1], "none")) {
-        olcf->scope = NULL;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_http_script_variables_count(&value[1]) == 0) {
-        return ngx_http_once_bad(cf, &value[1], "it must contain a variable "
-                                 "that tells callers apart, such as "
-                                 "$remote_user or $ssl_client_s_dn; write "
-                                 "none if all callers share one scope");
-    }
-
-    olcf->scope = ngx_http_once_compile(cf, &value[1]);
-
-    return olcf->scope ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-char *
 ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf)
 {
@@ -215,32 +173,6 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
 
         *name = value[i];
     }
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    int         mode;
-    ngx_str_t  *value;
-
-    if (olcf->fingerprint != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    mode = once_body_mode_parse((char *) value[1].data);
-
-    if (mode < 0) {
-        return ngx_http_once_bad(cf, &value[1], "it must be exact, json, "
-                                 "multipart or none");
-    }
-
-    olcf->fingerprint = (ngx_uint_t) mode;
 
     return NGX_CONF_OK;
 }
