@@ -190,9 +190,16 @@ void once__job_tell(once__job_t *job, int error, once_outcome_t outcome)
     }
 }
 
+static int gives_up(const once_t *once)
+{
+    const once__store_vt_t *vt = once->store->vt;
+
+    return !once->options.insist && vt->is_away != NULL && vt->is_away(once->store);
+}
+
 void once__job_reply_plain(once__job_t *job)
 {
-    if (once__is_transient(job->op.error)) {
+    if (once__is_transient(job->op.error) && !gives_up(job->once)) {
         if (job->told) {
             once__job_end(job);
         } else {

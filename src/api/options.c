@@ -13,6 +13,7 @@ void once__options_init(once_options_t *options)
     options->store_timeout_ms = 5000;
     options->reap_ms = 60000;
     options->compress_from = 1024;
+    options->insist = 1;
     options->renew = 1;
     options->encrypt_require = 1;
 }
@@ -119,6 +120,9 @@ int once_options_set(once_options_t *options, const char *name, const char *valu
     if (strcmp(name, "store_timeout") == 0) {
         return set_duration(name, value, &options->store_timeout_ms, err);
     }
+    if (strcmp(name, "insist") == 0) {
+        return set_switch(name, value, &options->insist, err);
+    }
     if (strcmp(name, "renew") == 0) {
         return set_switch(name, value, &options->renew, err);
     }
@@ -143,15 +147,15 @@ int once_options_set(once_options_t *options, const char *name, const char *valu
     return once__fail(
         err, ONCE_E_CONFIG,
         "\"%.40s\" is not an option; there are ttl, lease, recover, record, release, "
-        "store_timeout, renew, reap, thread, secrets, encrypt, encrypt_require, compress",
+        "store_timeout, insist, renew, reap, thread, secrets, encrypt, encrypt_require, compress",
         name);
 }
 
 int once__options_from_url(once_options_t *options, once__url_t *url, once_error_t *err)
 {
     static const char *const names[] = {
-        "ttl",  "lease",  "recover", "record",  "release",         "store_timeout", "renew",
-        "reap", "thread", "secrets", "encrypt", "encrypt_require", "compress"};
+        "ttl",   "lease", "recover", "record",  "release", "store_timeout",   "insist",
+        "renew", "reap",  "thread",  "secrets", "encrypt", "encrypt_require", "compress"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = once__url_take(url, names[i]);

@@ -15,6 +15,7 @@ struct once_options {
     uint64_t store_timeout_ms;
     uint64_t reap_ms;       /* 0: off */
     uint64_t compress_from; /* UINT64_MAX: off */
+    int insist;
     int renew;
     int thread;
     char secrets_file[ONCE__PATH_SIZE]; /* empty: in the store */

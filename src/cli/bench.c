@@ -335,7 +335,7 @@ static int run_bench(const once__cli_call_t *call)
     int code = check_settings(call, call->settings);
     bench_t *bench;
 
-    if (code != ONCE__CLI_OK) {
+    if (code != ONCE__CLI_OK || (code = once__cli_reach(call->url)) != ONCE__CLI_OK) {
         return code;
     }
     bench = calloc(1, sizeof(*bench)); /* the histogram is too large for a stack */

@@ -55,6 +55,10 @@ static int run_conformance(const once__cli_call_t *call)
     if (set->threads.value > 64 || set->processes.value > 32) {
         return once__cli_usage(call->command, "at most 64 threads and 32 processes");
     }
+    code = once__cli_reach(url);
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
     options.filter = set->filter;
     options.threads = (unsigned)set->threads.value;
     options.processes = (unsigned)set->processes.value;

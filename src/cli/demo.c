@@ -334,8 +334,12 @@ static int run_demo(const once__cli_call_t *call)
 {
     static const char *const settings[] = {"lease", LEASE, "recover", "transactional", NULL};
     demo_t demo = {0};
-    int code = once__cli_open_url(call->url != NULL ? call->url : "memory:", settings, &demo.once);
+    const char *url = call->url != NULL ? call->url : "memory:";
+    int code = once__cli_reach(url);
 
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_open_url(url, settings, &demo.once);
+    }
     if (code == ONCE__CLI_OK) {
         demo.error = prepare(&demo);
         tell_retries(&demo);

@@ -94,10 +94,10 @@ static void tell_plan(const once__gate_plan_t *plan)
     }
     tell_routes(plan);
     tell_scope(plan);
-    /* Of a local store nothing is secret; of others once__cli_shown hides what may be. */
+    /* Of a local store nothing is secret; of others once__cli_shown_url hides what may be. */
     once__cli_escape(store, sizeof(store), once__cli_slice(plan->store));
     printf("  store    %s\n",
-           strncmp(plan->store, "local:", 6) == 0 ? store : once__cli_shown(plan->store).text);
+           strncmp(plan->store, "local:", 6) == 0 ? store : once__cli_shown_url(plan->store).text);
     if (strncmp(plan->store, "memory:", 7) == 0) {
         puts("           (forgotten when the gate ends or is reloaded)");
     }

@@ -8,6 +8,7 @@
 #include "cli/file.h"
 #include "cli/pg_sql.h"
 #include "cli/text.h"
+#include "pq/tls.h"
 
 #define SQL_MAX (1 << 20)
 
@@ -170,6 +171,8 @@ void once__pg_complain(PGconn *conn, const char *what)
 
 int once__pg_connect(const char *url, PGconn **conn)
 {
+    const char *keywords[] = {"dbname", NULL, NULL, NULL}, *values[] = {NULL, NULL, NULL, NULL};
+    once__pq_tls_t tls;
     char *text;
 
     *conn = NULL;
@@ -178,10 +181,18 @@ int once__pg_connect(const char *url, PGconn **conn)
         return ONCE__CLI_USAGE;
     }
     text = once__pg_libpq_url(url);
-    *conn = text != NULL ? PQconnectdb(text) : NULL;
+    if (text == NULL) {
+        once__pg_complain(NULL, "cannot connect");
+        return ONCE__CLI_STORE;
+    }
+    values[0] = text;
+    once__pq_tls_add(&tls, keywords, values);
+    *conn = PQconnectdbParams(keywords, values, 1);
     free(text);
     if (*conn == NULL || PQstatus(*conn) != CONNECTION_OK) {
-        once__pg_complain(*conn, "cannot connect");
+        const char *why = *conn != NULL ? PQerrorMessage(*conn) : "out of memory";
+        once__cli_say("cannot connect: %.*s%s", (int)strcspn(why, "\n"), why,
+                      once__pq_tls_advice(&tls, why));
         PQfinish(*conn);
         *conn = NULL;
         return ONCE__CLI_STORE;

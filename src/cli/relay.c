@@ -135,7 +135,7 @@ static int run_relay(const once__cli_call_t *call)
     };
     const char *from;
     char *libpq_url;
-    char error[400] = "";
+    char error[600] = "";
     int code = once__cli_check_values(call);
 
     if (code != ONCE__CLI_OK || (code = take_urls(call, &from, &options.to)) != ONCE__CLI_OK ||

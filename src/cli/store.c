@@ -39,11 +39,12 @@ static const char *advice(int error)
 
 /* The store of this run: what it says about itself is more than an error's number. */
 static once_t *opened;
+static int is_waited_for; /* longer than for its first answer */
 
 int once__cli_store_failed(const char *what, int error)
 {
     const char *help = advice(error);
-    char trouble[200] = "";
+    char trouble[500] = "";
 
     if (opened != NULL && (error == ONCE_E_CONFIG || error == ONCE_E_UNAVAILABLE)) {
         (void)once_trouble(opened, trouble, sizeof(trouble));
@@ -53,6 +54,8 @@ int once__cli_store_failed(const char *what, int error)
             "cannot %s: %s; GRANT this user one of the roles once_monitor (stats, keys list), "
             "once_operator (also keys show, settle, purge) and once_gateway",
             what, trouble);
+    } else if (trouble[0] != '\0' && error == ONCE_E_UNAVAILABLE && !is_waited_for) {
+        once__cli_say("cannot %s: the store cannot be reached: %s", what, trouble);
     } else if (trouble[0] != '\0') {
         once__cli_say("cannot %s: %s; the server: %s", what, once_error_text(error), trouble);
     } else if (help != NULL) {
@@ -77,6 +80,10 @@ int once__cli_tell_damaged(const once_answer_t *answer, int code)
                   damaged);
     return code == ONCE__CLI_OK ? ONCE__CLI_STORE : code;
 }
+
+/* A person waits for it; whoever wants to wait for the store says how long. */
+static const char *const settings_of_commands[] = {"insist", "off", NULL};
+static const char *const none[] = {NULL};
 
 static int set_options(once_options_t *options, const char *const *settings, once_error_t *err)
 {
@@ -114,7 +121,6 @@ int once__cli_open_url(const char *url, const char *const *settings, once_t **on
 /* Opening a local store makes it where there is none: a mistyped path must not look like an empty store. */
 int once__cli_open(const once__cli_call_t *call, once_t **once)
 {
-    static const char *const none[] = {NULL};
     once_error_t err = {0};
 
     *once = NULL;
@@ -122,7 +128,29 @@ int once__cli_open(const once__cli_call_t *call, once_t **once)
         once__cli_say("cannot open the store: %s", err.text);
         return ONCE__CLI_STORE;
     }
-    return once__cli_open_url(call->url, none, once);
+    is_waited_for = strstr(call->url, "store_timeout=") != NULL;
+    return once__cli_open_url(call->url, is_waited_for ? none : settings_of_commands, once);
+}
+
+int once__cli_reach(const char *url)
+{
+    static const uint8_t nobody[ONCE_ID_SIZE];
+    int error = ONCE_OK, code = ONCE__CLI_OK;
+    once_t *once;
+
+    is_waited_for = strstr(url, "://") == NULL || strstr(url, "store_timeout=") != NULL;
+    if (is_waited_for) {
+        return ONCE__CLI_OK;
+    }
+    code = once__cli_open_url(url, settings_of_commands, &once);
+    if (code == ONCE__CLI_OK) {
+        error = once_get_sync(once, nobody, NULL);
+    }
+    if (error == ONCE_E_UNAVAILABLE) {
+        code = once__cli_store_failed("begin", error);
+    }
+    once__cli_close(once);
+    return code;
 }
 
 void once__cli_close(once_t *once)

@@ -17,6 +17,9 @@ int once__cli_open(const once__cli_call_t *call, once_t **once);
 /* The same for a URL, made where there is none, and with these options: name, value, name, value, ..., NULL. */
 int once__cli_open_url(const char *url, const char *const *settings, once_t **once);
 
+/* Is the server of this URL there at all? Says so if not; for commands whose own handles would go on trying. */
+int once__cli_reach(const char *url);
+
 /*
  * A handle loads the secrets by itself; ids, scope hashes and rotation are possible only after that. ONCE_OK when they are
  * there, else why they are not.

@@ -74,6 +74,42 @@ once__cli_shown_t once__cli_shown(const char *argument)
     return shown;
 }
 
+/* A parameter that names the host, with `?` or `&` before it. */
+static const char *host_of(const char *query)
+{
+    while (query != NULL && strncmp(query + 1, "host=", 5) != 0) {
+        query = strchr(query + 1, '&');
+    }
+    return query;
+}
+
+once__cli_shown_t once__cli_shown_url(const char *url)
+{
+    const char *begin = strstr(url, "://"), *end, *at, *host;
+    once__cli_shown_t shown = {{0}};
+    char plain[sizeof(shown.text)];
+    size_t scheme;
+
+    if (begin == NULL) {
+        return once__cli_shown(url);
+    }
+    begin += 3;
+    scheme = (size_t)(begin - url);
+    /* Credentials end with the last @ before the path, and may contain anything else. */
+    at = memrchr(begin, '@', strcspn(begin, "/"));
+    begin = at != NULL ? at + 1 : begin;
+    end = begin + strcspn(begin, "?#");
+    if (memchr(begin, '@', (size_t)(end - begin)) != NULL) {
+        return once__cli_shown(url); /* a password that is not encoded: who knows where it ends */
+    }
+    host = host_of(strchr(end, '?'));
+    snprintf(plain, sizeof(plain), "%.*s%.*s%s%.*s", (int)scheme, url, (int)(end - begin), begin,
+             host != NULL ? "?" : "", host != NULL ? (int)strcspn(host + 1, "&") : 0,
+             host != NULL ? host + 1 : "");
+    once__cli_escape(shown.text, sizeof(shown.text), once__cli_slice(plain));
+    return shown;
+}
+
 void once__cli_hex(char *out, const uint8_t *bytes, size_t len)
 {
     for (size_t i = 0; i < len; i++) {

@@ -25,6 +25,9 @@ typedef struct once__cli_shown {
 /* An argument for an error message: escaped, shortened, and of a URL the scheme only, because it may hold a password. */
 once__cli_shown_t once__cli_shown(const char *argument);
 
+/* A store's URL: its scheme, hosts and database. Neither credentials nor parameters. */
+once__cli_shown_t once__cli_shown_url(const char *url);
+
 /* Lower-case hex and its terminator. */
 void once__cli_hex(char *out, const uint8_t *bytes, size_t len);
 

@@ -302,8 +302,19 @@ static int wants_lag(const once__relay_t *relay)
            (relay->options->until_empty && relay->empty_seen >= 2);
 }
 
+/* A server that cannot be trusted at the beginning: no waiting heals that, either. */
+static void check_trust(once__relay_t *relay)
+{
+    const once__link_t *link = &relay->control;
+
+    if (link->connected == 0 && once__pq_tls_advice(&link->tls, link->trouble)[0] != '\0') {
+        stop_with(relay, ONCE__RELAY_UNUSABLE, link->trouble);
+    }
+}
+
 void once__control_turn(once__relay_t *relay)
 {
+    check_trust(relay);
     check_lease(relay);
     choose_sleep(relay);
     if (relay->watch.state == ONCE__LINK_IDLE && !relay->stopping && wants_lag(relay)) {

@@ -138,6 +138,7 @@ struct once__relay {
     uint64_t mark_retry_ms; /* after a statement that failed */
 
     int away, probing;
+    int told_away; /* of the database */
     uint64_t away_until_ms, away_backoff_ms;
     int stopping;
     uint64_t stop_by_ms;

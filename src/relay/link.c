@@ -19,7 +19,9 @@ void once__link_init(once__link_t *link, const char *url, const char *greeting,
 /* libpq's sentences have several lines; a log has one. */
 static void note_trouble(once__link_t *link, const char *text)
 {
-    snprintf(link->trouble, sizeof(link->trouble), "%s", text);
+    snprintf(link->trouble, sizeof(link->trouble), "%.*s%s",
+             (int)(strlen(text) - (text[0] != '\0' && text[strlen(text) - 1] == '\n')), text,
+             once__pq_tls_advice(&link->tls, text));
     for (char *at = link->trouble; *at != '\0'; at++) {
         if (*at == '\n') {
             *at = at[1] == '\0' ? '\0' : ' ';
@@ -60,9 +62,11 @@ static void ignore_notice(void *data, const PGresult *result)
 
 static void connect_now(once__link_t *link, uint64_t now_ms)
 {
-    const char *const keywords[] = {"dbname", "application_name", "target_session_attrs", NULL};
-    const char *const values[] = {link->url, "once relay", "read-write", NULL};
+    const char *keywords[] = {"dbname", "application_name", "target_session_attrs", NULL, NULL,
+                              NULL};
+    const char *values[] = {link->url, "once relay", "read-write", NULL, NULL, NULL};
 
+    once__pq_tls_add(&link->tls, keywords, values);
     link->conn = PQconnectStartParams(keywords, values, 1);
     link->state = ONCE__LINK_CONNECTING;
     link->polling = PGRES_POLLING_WRITING;

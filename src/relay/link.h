@@ -8,6 +8,8 @@
 #include <poll.h>
 #include <stdint.h>
 
+#include "pq/tls.h"
+
 typedef enum once__link_state {
     ONCE__LINK_DOWN,
     ONCE__LINK_CONNECTING,
@@ -32,8 +34,9 @@ typedef struct once__link {
     unsigned long connected; /* how often */
     once__link_cb *answer;
     void *data;
-    PGresult *result;  /* the last one of the statement under way */
-    char trouble[300]; /* why it is down */
+    PGresult *result;   /* the last one of the statement under way */
+    char trouble[600];  /* why it is down */
+    once__pq_tls_t tls; /* what is added to the URL */
 } once__link_t;
 
 void once__link_init(once__link_t *link, const char *url, const char *greeting,

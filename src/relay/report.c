@@ -145,8 +145,11 @@ void once__report_turn(once__relay_t *relay)
     if (relay->away) {
         once__metric_set(relay->m_destination, 0);
     }
-    if (up != (int)once__metric_value(relay->m_database)) {
+    /* It may be away from the start. */
+    if (up != (int)once__metric_value(relay->m_database) ||
+        (!up && !relay->told_away && relay->control.trouble[0] != '\0')) {
         once__metric_set(relay->m_database, up);
+        relay->told_away = !up;
         once__log(&relay->log, up ? ONCE__LOG_INFO : ONCE__LOG_WARN,
                   up ? "the database answers" : "the database is away",
                   ONCE__FIELDS(once__field_text("reason", up ? NULL : relay->control.trouble)));

@@ -99,6 +99,8 @@ typedef struct once__store_vt {
     const char *(*trouble)(
         const once__store_t
             *store); /* what is wrong, for people; empty: nothing. NULL: never told */
+    /* Everybody there is was tried, and nobody could be reached so far. NULL: it is never away. */
+    int (*is_away)(const once__store_t *store);
 } once__store_vt_t;
 
 struct once__store {

@@ -132,6 +132,40 @@ static void rotation(void **state)
     once_close(once, 0);
 }
 
+/* Nobody waits five seconds for what is known at once. Where somebody wants to wait, the URL says so. */
+static void a_store_that_is_away(void **state)
+{
+    static const char *const urls[][2] = {
+        {"postgres://127.0.0.1:1/x", "cannot be reached: connection to server at \"127.0.0.1\", "
+                                     "port 1 failed: Connection refused"},
+        {"postgres://once.invalid/x",
+         "cannot be reached: could not translate host name \"once.invalid\""},
+        {"redis://127.0.0.1:1",
+         "cannot be reached: 127.0.0.1:1: no connection: Connection refused"},
+        {"redis://once.invalid",
+         "cannot be reached: once.invalid:6379: no connection: there is no such host"},
+        {"redis+sentinel://127.0.0.1:1,127.0.0.1:2/m", "cannot be reached: 127.0.0.1:"},
+        {"redis+cluster://127.0.0.1:1", "cannot be reached: 127.0.0.1:1: no connection"},
+        {"postgres://127.0.0.1:1/x?store_timeout=20ms",
+         "did not answer in time; the server: connection"},
+    };
+
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        run_t r = run("stats", urls[i][0], NULL);
+        assert_run(r, ONCE__CLI_STORE);
+        assert_has(r.err, urls[i][1]);
+        run_free(&r);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const commands[][2] = {
+            {"keys", "list"}, {"bench", "store"}, {"conformance", "--stop"}};
+        run_t r = run(commands[i][0], commands[i][1], "postgres://127.0.0.1:1/x", NULL);
+        assert_run(r, ONCE__CLI_STORE);
+        assert_has(r.err, "the store cannot be reached: connection to server");
+        run_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +173,7 @@ int main(void)
         cmocka_unit_test(too_many_stuck),
         cmocka_unit_test(expired_ones_are_reaped),
         cmocka_unit_test(rotation),
+        cmocka_unit_test(a_store_that_is_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

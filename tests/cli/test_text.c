@@ -57,6 +57,26 @@ static void shown_arguments(void **state)
     assert_true(strlen(once__cli_shown(longer).text) < 72);
 }
 
+static void shown_urls(void **state)
+{
+    static const char *const urls[][2] = {
+        {"memory:x", "memory:x"},
+        {"postgres://u:secret@db:5432/app?sslmode=require", "postgres://db:5432/app"},
+        {"postgres://u:se?cr@et@a,b:5433/app", "postgres://a,b:5433/app"},
+        {"postgres:///app?user=u&password=secret&host=/run/pg&port=1",
+         "postgres:///app?host=/run/pg"},
+        {"redis://:secret@h:1/2?prefix=x", "redis://h:1/2"},
+        {"redis+sentinel://a:1,b:2/m", "redis+sentinel://a:1,b:2/m"},
+        /* a password that should have been encoded */
+        {"postgres://u:se/cret@db/app", "postgres://..."},
+        {"redis://u:s/e@c@h", "redis://..."},
+    };
+
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        assert_string_equal(once__cli_shown_url(urls[i][0]).text, urls[i][1]);
+    }
+}
+
 static void hex_and_base64(void **state)
 {
     uint8_t bytes[2];
@@ -181,9 +201,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(escaping),        cmocka_unit_test(cutting),
-        cmocka_unit_test(shown_arguments), cmocka_unit_test(hex_and_base64),
-        cmocka_unit_test(reading_units),   cmocka_unit_test(writing_units),
-        cmocka_unit_test(nearest_words),   cmocka_unit_test(percentiles),
+        cmocka_unit_test(shown_arguments), cmocka_unit_test(shown_urls),
+        cmocka_unit_test(hex_and_base64),  cmocka_unit_test(reading_units),
+        cmocka_unit_test(writing_units),   cmocka_unit_test(nearest_words),
+        cmocka_unit_test(percentiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

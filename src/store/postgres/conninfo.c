@@ -125,6 +125,7 @@ int once__conninfo_read(once__conninfo_t *info, once__url_t *url, once_error_t *
         once__conninfo_free(info);
         return once__fail(err, code, "%s", once_error_text(code));
     }
+    once__pq_tls_add(&info->tls, info->keywords, info->values);
     return ONCE_OK;
 }
 

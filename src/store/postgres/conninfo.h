@@ -1,19 +1,21 @@
 /*
- * What libpq is told about the server: the URL with all of libpq's parameters.
+ * What libpq is told about the server: the URL with all of libpq's parameters, and TLS where nobody said anything about it.
  */
 #ifndef ONCE_STORE_POSTGRES_CONNINFO_H
 #define ONCE_STORE_POSTGRES_CONNINFO_H
 
 #include "core/url.h"
+#include "pq/tls.h"
 
 #define ONCE__CONNINFO_MAX (ONCE__URL_PARAMS_MAX + 8)
 
 /* Arrays for PQconnectStartParams, ended by NULL. */
 typedef struct once__conninfo {
-    const char *keywords[ONCE__CONNINFO_MAX + 1];
-    const char *values[ONCE__CONNINFO_MAX + 1];
+    const char *keywords[ONCE__CONNINFO_MAX + 3];
+    const char *values[ONCE__CONNINFO_MAX + 3];
     char *memory[ONCE__CONNINFO_MAX];
     unsigned count;
+    once__pq_tls_t tls; /* what was added to the URL */
 } once__conninfo_t;
 
 /* Takes libpq's parameters from the URL. ONCE_E_CONFIG says what is wrong, without showing a password; ONCE_E_NOMEM. */

@@ -1,6 +1,7 @@
 #include "store/postgres/link.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -90,13 +91,12 @@ void once__pg_link_drop(once__pg_link_t *link)
 }
 
 /* Keeps the first line of a complaint. */
-static void complain(const once__pg_link_t *link, const char *text)
+static void complain(const once__pg_link_t *link, const char *text, const char *advice)
 {
     size_t len = text != NULL ? strcspn(text, "\n") : 0;
 
-    len = len < ONCE__PG_TROUBLE_SIZE ? len : ONCE__PG_TROUBLE_SIZE - 1;
-    memcpy(link->owner->trouble, text != NULL ? text : "", len);
-    link->owner->trouble[len] = '\0';
+    snprintf(link->owner->trouble, ONCE__PG_TROUBLE_SIZE, "%.*s%s", (int)len,
+             text != NULL ? text : "", advice);
 }
 
 /* ----------------------------------------------------------------------------------------------------- connecting */
@@ -107,9 +107,11 @@ static void connect_failed(once__pg_link_t *link)
     uint8_t jitter = 0;
     const once__env_t *env = once__loop_env(link->loop);
 
-    complain(link, link->conn != NULL && PQstatus(link->conn) == CONNECTION_BAD
-                       ? PQerrorMessage(link->conn)
-                       : "no connection in time");
+    const char *why = link->conn != NULL && PQstatus(link->conn) == CONNECTION_BAD
+                          ? PQerrorMessage(link->conn)
+                          : "no connection in time";
+
+    complain(link, why, once__pq_tls_advice(link->owner->tls, why));
     disconnect(link);
     for (unsigned i = 0; i < link->failures && pause < PAUSE_MAX_MS; i++) {
         pause *= 2;
@@ -229,7 +231,7 @@ static void note_error(once__pg_link_t *link, const PGresult *result)
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
 
     if (!link->trip.error) {
-        complain(link, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
+        complain(link, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), "");
     }
     link->trip.error = 1;
     link->trip.fatal |= severity == NULL || strcmp(severity, "ERROR") != 0;
@@ -267,7 +269,7 @@ static void end_batch(once__pg_link_t *link)
     int whole = !link->trip.error && link->trip.result_count == link->trip.statement_count;
 
     if (whole) {
-        complain(link, "");
+        complain(link, "", "");
     }
     once__timer_stop(link->loop, &link->timer);
     link->state = ONCE__PG_IDLE;

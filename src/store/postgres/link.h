@@ -8,10 +8,11 @@
 #ifndef ONCE_STORE_POSTGRES_LINK_H
 #define ONCE_STORE_POSTGRES_LINK_H
 
+#include "pq/tls.h"
 #include "store/postgres/statements.h"
 
 #define ONCE__PG_STATEMENTS_MAX 10
-#define ONCE__PG_TROUBLE_SIZE   200
+#define ONCE__PG_TROUBLE_SIZE   500
 
 typedef enum once__pg_link_state {
     ONCE__PG_DOWN,
@@ -65,6 +66,7 @@ typedef struct once__pg_owner {
     void *data;
     char *
         trouble; /* ONCE__PG_TROUBLE_SIZE bytes: the server's or libpq's last complaint; empty when all is well */
+    const once__pq_tls_t *tls; /* what was added to the URL */
 } once__pg_owner_t;
 
 struct once__pg_link {

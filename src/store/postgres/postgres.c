@@ -98,6 +98,13 @@ static const char *postgres_trouble(const once__store_t *store)
     return ((const postgres_t *)store)->traffic.trouble;
 }
 
+static int postgres_is_away(const once__store_t *store)
+{
+    const once__traffic_t *traffic = &((const postgres_t *)store)->traffic;
+
+    return traffic->refused && !traffic->met;
+}
+
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
     .shared = 1,
@@ -107,6 +114,7 @@ const once__store_vt_t once__postgres_store = {
     .close = postgres_close,
     .abandon = postgres_abandon,
     .trouble = postgres_trouble,
+    .is_away = postgres_is_away,
 };
 
 const once__store_vt_t once__postgresql_store = {
@@ -118,4 +126,5 @@ const once__store_vt_t once__postgresql_store = {
     .close = postgres_close,
     .abandon = postgres_abandon,
     .trouble = postgres_trouble,
+    .is_away = postgres_is_away,
 };

@@ -209,6 +209,7 @@ static void lose_patience(once__timer_t *timer)
 
 static void link_connected(void *data, once__pg_link_t *link)
 {
+    ((once__traffic_t *)data)->met = 1;
     once__traffic_pump(data);
 }
 
@@ -216,6 +217,7 @@ static void link_failed(void *data, once__pg_link_t *link)
 {
     once__traffic_t *pg = data;
 
+    pg->refused = 1;
     if (is_down(pg)) {
         once__traffic_answer_all(pg, &pg->queue, ONCE_E_UNAVAILABLE);
     }
@@ -293,7 +295,8 @@ int once__traffic_open(once__traffic_t *pg, const once__store_config_t *config, 
     pg->loop = config->loop;
     pg->timeout_ms = config->timeout_ms;
     pg->batch_max = BATCH_MAX;
-    pg->owner = (once__pg_owner_t){link_connected, link_failed, link_ended, pg, pg->trouble};
+    pg->owner = (once__pg_owner_t){link_connected, link_failed,      link_ended, pg,
+                                   pg->trouble,    &pg->conninfo.tls};
     once__oplist_init(&pg->queue);
     once__oplist_init(&pg->answers);
     pg->patience.fire = lose_patience;

@@ -26,7 +26,9 @@ typedef struct once__traffic {
     int freed;          /* a batch has ended since the last pump */
     int impatient;      /* what waits has waited too long */
     once__timer_t patience;
-    int level; /* the server's default isolation is not READ COMMITTED */
+    int refused; /* a connection could not be made */
+    int met;     /* one was */
+    int level;   /* the server's default isolation is not READ COMMITTED */
     once__flight_t flight;
     once__pg_params_t params;
     char trouble[ONCE__PG_TROUBLE_SIZE];

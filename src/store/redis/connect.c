@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -93,11 +94,13 @@ void once__redis_link_connected(once__redis_link_t *link)
     socklen_t size = sizeof(error);
 
     if (getsockopt(link->source.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+        link->connect_error = error != 0 ? error : errno;
         once__redis_link_hang_up(link);
         link->address = link->address->ai_next;
         once__redis_link_try(link);
         return;
     }
+    link->shared->met = 1;
     (void)setsockopt(link->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)setsockopt(link->source.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     link->reader = new_reader(link);
@@ -125,6 +128,7 @@ void once__redis_link_try(once__redis_link_t *link)
         const struct addrinfo *a = link->address;
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) {
+            link->connect_error = errno;
             continue;
         }
         link->source.fd = fd;
@@ -133,9 +137,13 @@ void once__redis_link_try(once__redis_link_t *link)
             once__redis_link_watch(link, EPOLLOUT);
             return;
         }
+        link->connect_error = errno;
         once__redis_link_hang_up(link);
     }
-    once__redis_link_trouble(link, "no connection", "");
+    link->shared->refused++;
+    once__redis_link_trouble(link, "no connection: ",
+                             link->connect_error != 0 ? strerror(link->connect_error)
+                                                      : "there is no such host");
     once__redis_link_fail(link, ONCE_E_UNAVAILABLE);
 }
 
@@ -145,6 +153,7 @@ void once__redis_link_resolved(once__redis_link_t *link)
 
     once__redis_link_hang_up(link);
     link->addresses = link->address = found;
+    link->connect_error = 0;
     once__redis_link_try(link);
 }
 

@@ -48,6 +48,8 @@ typedef struct once__redis_shared {
     void *data;
     char trouble[ONCE__REDIS_TROUBLE_SIZE]; /* the last refusal, in words; empty: none */
     int is_complaint;                       /* it is about a command, not about a connection */
+    unsigned refused;                       /* connections that were never made */
+    int met;                                /* one was */
     uint64_t max_bytes;                     /* the server's bound of memory, of any of them */
 } once__redis_shared_t;
 
@@ -61,6 +63,7 @@ struct once__redis_link {
     uint32_t events;
     once__resolve_t *resolve;
     struct addrinfo *addresses, *address;
+    int connect_error; /* errno of the last of them; 0: there is no such host */
     SSL *ssl;
     redisReader *reader;
     redisReplyObjectFunctions makers; /* the reader's, with bounds */

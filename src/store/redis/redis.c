@@ -208,6 +208,13 @@ static const char *redis_trouble(const once__store_t *store)
     return ((const once__redis_t *)store)->shared.trouble;
 }
 
+static int redis_is_away(const once__store_t *store)
+{
+    const once__redis_t *redis = (const once__redis_t *)store;
+
+    return !redis->shared.met && redis->shared.refused >= redis->settings.host_count;
+}
+
 #define STORE(name, text)                                                                          \
     static int name##_open(const once__store_config_t *config, once__store_t **store,              \
                            once_error_t *err)                                                      \
@@ -223,6 +230,7 @@ static const char *redis_trouble(const once__store_t *store)
         .close = redis_close,                                                                      \
         .abandon = redis_abandon,                                                                  \
         .trouble = redis_trouble,                                                                  \
+        .is_away = redis_is_away,                                                                  \
     };
 
 STORE(redis, "redis")
