@@ -421,6 +421,7 @@ char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 extern ngx_command_t  ngx_http_once_commands[];
 
 extern ngx_module_t   ngx_http_once_module;
+extern ngx_module_t   ngx_http_copy_filter_module;    /* nginx's own */
 
 
 #endif

@@ -142,6 +142,12 @@ ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     /* what reads the body later, SSI for example, is asked when the response is recorded */
     r->preserve_body = 1;
 
+    /* conditions are about what is stored somewhere: nginx must not make a 304 or 412 of what is recorded */
+    r->headers_in.if_match = NULL;
+    r->headers_in.if_none_match = NULL;
+    r->headers_in.if_modified_since = NULL;
+    r->headers_in.if_unmodified_since = NULL;
+
     ctx->hold->http_version = r->http_version;
     ctx->outcome = NGX_HTTP_ONCE_RUN;
     ctx->epoch = once_claim_epoch(ctx->guard->claim);

@@ -21,6 +21,7 @@ typedef struct {
 
 /* Functions of directives. Each refuses a second time in the same block. */
 
+char *ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_store_timeout(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

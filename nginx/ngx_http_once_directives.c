@@ -45,7 +45,7 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_FLAG,
-      ngx_conf_set_flag_slot,
+      ngx_http_once_set_on,
       NGX_HTTP_LOC_CONF_OFFSET,
       ngx_http_once_slot(on),
       NULL },

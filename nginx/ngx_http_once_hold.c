@@ -299,6 +299,90 @@ ngx_http_once_overflow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+static off_t
+ngx_http_once_consume(ngx_chain_t *in)
+{
+    off_t         size;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    size = 0;
+
+    for (cl = in; cl; cl = cl->next) {
+        b = cl->buf;
+        size += ngx_buf_size(b);
+        b->pos = b->last;
+
+        if (b->in_file) {
+            b->file_pos = b->file_last;
+        }
+    }
+
+    return size;
+}
+
+
+/*
+ * A subrequest of the location's handler. Scripts take what it says for
+ * themselves; if it is to be part of the response (echo_location), it would
+ * overtake the header, which is held. Nothing is written meanwhile, and what
+ * was to be written shows that this response cannot be held together.
+ */
+
+static ngx_int_t
+ngx_http_once_part(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_chain_t *in)
+{
+    ngx_int_t          rc;
+    ngx_uint_t         delayed;
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    delayed = c->write->delayed;
+    c->write->delayed = 1;
+
+    rc = ngx_http_next_body_filter(r, in);
+
+    c->write->delayed = delayed;
+
+    if (r->main->out == NULL) {
+        return rc;
+    }
+
+    if (ngx_http_once_consume(r->main->out) && !ctx->hold->broken) {
+        ngx_log_error(NGX_LOG_ERR, c->log, 0,
+                      "once: a subrequest writes into the response of a "
+                      "guarded location, which cannot be recorded");
+        ctx->hold->broken = 1;
+    }
+
+    r->main->out = NULL;
+    c->buffered &= ~NGX_HTTP_WRITE_BUFFERED;
+
+    return rc == NGX_AGAIN ? NGX_OK : rc;
+}
+
+
+/* The last byte of the response came ahead of parts of it: nothing that could be sent would be whole. */
+
+static ngx_uint_t
+ngx_http_once_is_apart(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+{
+    if (!hold->acted || !hold->whole
+        || (r->postponed == NULL && r == r->connection->data))
+    {
+        return 0;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                  "once: subrequests write into the response of a guarded "
+                  "location side by side, which cannot be recorded");
+
+    return 1;
+}
+
+
 static ngx_int_t
 ngx_http_once_hold_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_chain_t *in)
@@ -315,7 +399,7 @@ ngx_http_once_hold_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return ngx_http_once_overflow(r, ctx, rest);
     }
 
-    if (rc != NGX_OK) {
+    if (rc != NGX_OK || ngx_http_once_is_apart(r, hold)) {
         return NGX_ERROR;
     }
 
@@ -327,7 +411,8 @@ ngx_http_once_hold_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     if (hold->whole
-        || (hold->broken && !(hold->live && r->upstream->cleanup)))
+        || (hold->broken && !(hold->live && r->upstream->cleanup)
+            && !(hold->acted && !hold->live)))
     {
         return ngx_http_once_end_and_wait(r, ctx);
     }
@@ -429,13 +514,27 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     if (r != r->main) {
         rc = ngx_http_once_authorize_body(r, in);
 
-        return rc == NGX_DECLINED ? ngx_http_next_body_filter(r, in) : rc;
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
     }
 
-    ctx = ngx_http_once_get_ctx(r);
+    ctx = ngx_http_once_get_ctx(r->main);
 
     if (ctx == NULL || ctx->hold == NULL) {
         return ngx_http_next_body_filter(r, in);
+    }
+
+    if (r != r->main) {
+        return ctx->hold->acted && (ctx->phase == NGX_HTTP_ONCE_HOLDING
+                                    || ctx->phase == NGX_HTTP_ONCE_RECORDING)
+               ? ngx_http_once_part(r, ctx, in)
+               : ngx_http_next_body_filter(r, in);
+    }
+
+    if (ctx->hold->dropped) {
+        (void) ngx_http_once_consume(in);
+        return NGX_OK;
     }
 
     switch (ctx->phase) {

@@ -5,7 +5,8 @@
  * The module's place in nginx's list (HTTP_AUX_FILTER) makes it run ahead of
  * the rewrite module and limit_req in their phases, ahead of try_files and
  * mirror in precontent, and gives it responses before add_header, gzip and
- * chunked.
+ * chunked; `once on` moves it behind modules of that kind that were loaded later,
+ * so that it gets responses before their filters do.
  */
 #include "ngx_http_once_request.h"
 

@@ -4,9 +4,6 @@
 #include "ngx_http_once_request.h"
 
 
-extern ngx_module_t  ngx_http_copy_filter_module;
-
-
 static void
 ngx_http_once_stop_waiting(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
@@ -16,6 +13,20 @@ ngx_http_once_stop_waiting(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         ctx->hold->delayed = 0;
         r->connection->write->delayed = 0;
     }
+}
+
+
+/*
+ * The location's handler has sent its response and goes on: a script that does
+ * the rest of its work behind the client's back. It will finalize the request
+ * itself; until then nobody else sends anything.
+ */
+
+static ngx_uint_t
+ngx_http_once_handler_goes_on(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    return ctx->hold->acted && !(r->upstream && r->upstream->cleanup)
+           && r->http_state != NGX_HTTP_WRITING_REQUEST_STATE;
 }
 
 
@@ -35,6 +46,9 @@ ngx_http_once_send_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         /* the upstream may have nothing to send for a while */
         (void) ngx_http_output_filter(r, NULL);
         ngx_http_once_heed_abort(r);
+
+    } else if (ngx_http_once_handler_goes_on(r, ctx)) {
+        (void) ngx_http_output_filter(r, NULL);
     }
 
     r->write_event_handler(r);
@@ -64,7 +78,34 @@ ngx_http_once_drop_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ngx_http_set_ctx(r, NULL, ngx_http_copy_filter_module);
     r->buffered &= ~NGX_HTTP_COPY_BUFFERED;
 
-    r->write_event_handler = ngx_http_request_empty_handler;
+    if (!ngx_http_once_handler_goes_on(r, ctx)) {
+        r->write_event_handler = ngx_http_request_empty_handler;
+    }
+}
+
+
+/* Another response has been made. */
+
+static void
+ngx_http_once_made_instead(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_int_t rc)
+{
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    if (!ngx_http_once_handler_goes_on(r, ctx)) {
+        ngx_http_once_finish(r, rc);
+        return;
+    }
+
+    ctx->hold->dropped = 1;
+
+    if (rc == NGX_ERROR || rc > NGX_OK) {
+        c->error = 1;
+    }
+
+    ngx_http_run_posted_requests(c);
 }
 
 
@@ -72,9 +113,12 @@ static void
 ngx_http_once_send_instead(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_http_once_problem_e problem, time_t retry_after)
 {
+    ngx_int_t  rc;
+
     ngx_http_once_drop_own(r, ctx);
-    ngx_http_once_finish(r, ngx_http_once_send_problem(r, ctx->conf, problem,
-                                                       NULL, retry_after));
+
+    rc = ngx_http_once_send_problem(r, ctx->conf, problem, NULL, retry_after);
+    ngx_http_once_made_instead(r, ctx, rc);
 }
 
 
@@ -165,7 +209,7 @@ ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     rc = ngx_http_once_send_problem_as(r, ctx->conf, problem, status, &detail,
                                        retry_after);
-    ngx_http_once_finish(r, rc);
+    ngx_http_once_made_instead(r, ctx, rc);
 }
 
 
@@ -190,9 +234,10 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         kept = ngx_http_once_keep_answer(ctx, answer);
 
         ngx_http_once_drop_own(r, ctx);
-        ngx_http_once_finish(r, kept == NGX_OK
-                                ? ngx_http_once_send_stored(r, ctx, 0)
-                                : ngx_http_once_refuse_crowded(r, ctx));
+        ngx_http_once_made_instead(r, ctx,
+                                   kept == NGX_OK
+                                   ? ngx_http_once_send_stored(r, ctx, 0)
+                                   : ngx_http_once_refuse_crowded(r, ctx));
         return;
     }
 

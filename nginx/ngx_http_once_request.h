@@ -81,6 +81,7 @@ struct ngx_http_once_hold_s {
     unsigned                     sent:1;           /* bytes of the request may have reached an upstream, or a handler acted */
     unsigned                     starting:1;       /* the location's handler runs, and has made no upstream yet */
     unsigned                     acted:1;          /* ... and made none: it is the application */
+    unsigned                     dropped:1;        /* ... and what it sends from here on is nobody's */
     unsigned                     recursive:1;      /* recursive_error_pages, where that handler is */
     unsigned                     forwarded:1;      /* ... and its first byte was not too late */
     unsigned                     late:1;           /* it would have been: nothing was sent */

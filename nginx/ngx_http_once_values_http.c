@@ -14,6 +14,54 @@ static ngx_conf_bitmask_t  ngx_http_once_methods[] = {
 };
 
 
+/*
+ * Filters take their places in the order of the modules, the last one on top.
+ * Those of modules that are loaded behind this one would change a response
+ * before it is recorded, and its replay once more. So this one becomes the last
+ * ahead of the copy filter, above which bodies may still be in files. Nobody
+ * goes through the list while a directive is read; it is made anew with each
+ * configuration.
+ */
+
+static void
+ngx_http_once_come_last(ngx_conf_t *cf)
+{
+    ngx_uint_t      i, own, copy;
+    ngx_module_t  **modules;
+
+    modules = cf->cycle->modules;
+    own = copy = NGX_CONF_UNSET_UINT;
+
+    for (i = 0; modules[i]; i++) {
+
+        if (modules[i] == &ngx_http_once_module) {
+            own = i;
+
+        } else if (modules[i] == &ngx_http_copy_filter_module) {
+            copy = i;
+        }
+    }
+
+    if (own == NGX_CONF_UNSET_UINT || copy == NGX_CONF_UNSET_UINT) {
+        return;
+    }
+
+    for (i = own; i + 1 < copy; i++) {
+        modules[i] = modules[i + 1];
+        modules[i + 1] = &ngx_http_once_module;
+    }
+}
+
+
+char *
+ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_come_last(cf);
+
+    return ngx_conf_set_flag_slot(cf, cmd, conf);
+}
+
+
 char *
 ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

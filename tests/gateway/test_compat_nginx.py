@@ -1,6 +1,7 @@
 """Beside everything else that nginx does with a response: filters, redirects, mirrors, caches."""
 import gzip
 import itertools
+import os
 
 import pytest
 
@@ -185,6 +186,21 @@ def test_x_accel_redirect(gateway, directory):
     replayed = gw.post("k")
     assert (replayed.status, replayed.body) == (200, b"receipt " * 1000)
     assert replayed.header("Idempotent-Replayed") == "true"
+    assert gw.upstream.count("k") == 1
+
+
+@pytest.mark.parametrize("header, value", [("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"), ("If-None-Match", "*"),
+                                           ("If-Match", '"other"'), ("If-Unmodified-Since", "Sun, 06 Nov 1994 08:49:36 GMT")])
+def test_conditions_do_not_change_what_is_recorded(gateway, directory, header, value):
+    """nginx would judge them by the file that it sends; the backend sees them."""
+    with open(f"{directory}/receipt.txt", "wb") as file:
+        file.write(b"receipt")
+    os.utime(f"{directory}/receipt.txt", (784111777, 784111777))
+    gw = gateway(server="location /files/ { internal; alias %s/; }" % directory)
+    gw.upstream.default = answer(200, [("X-Accel-Redirect", "/files/receipt.txt")], b"")
+    original = expect.first(gw.post("k", headers=[(header, value)]), 200)
+    assert original.body == b"receipt" and gw.upstream.last().headers.get(header) == value
+    expect.replay(gw.post("k", headers=[(header, value)]), original)
     assert gw.upstream.count("k") == 1
 
 

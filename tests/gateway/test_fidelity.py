@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from harness.gateway import LUA, LUA_HTTP
 from harness.upstream import answer
 
 # ------------------------------------------------------------------------------------------------------- what is compared
@@ -170,6 +171,22 @@ def test_filters(both):
         for ask in ASKS:
             comparison.look(f"/none/{kind}", ask)
             comparison.look(f"/all/{kind}", ask, protocol="h2")
+    comparison.close()
+
+
+@pytest.mark.parametrize("place", ["before", "main"])
+def test_filters_of_other_modules(both, place):
+    """What is recorded is the backend's response, whether those modules are loaded ahead of this one or behind it."""
+    comparison = Comparison(both, **{place: LUA}, http=LUA_HTTP, locations="""
+        location /lua { once on; once_scope none; proxy_pass http://backend; expires 1h;
+            header_filter_by_lua_block { ngx.header.content_length = nil; ngx.header.x_own = (ngx.header.x_own or "") .. "+" }
+            body_filter_by_lua_block { ngx.arg[1] = ngx.arg[1]:gsub("line", "lineline") } }
+        location /type { once on; once_scope none; proxy_pass http://backend; charset utf-8;
+            header_filter_by_lua_block { ngx.header.content_type = "text/plain; charset=koi8-r" } }""")
+    comparison.guarded.upstream.default = answer(200, [("Content-Type", "text/html"), ("X-Own", "1")], TEXT)
+    for target in ("/lua", "/type"):
+        comparison.look(target)
+        comparison.look(target, protocol="h2")
     comparison.close()
 
 

@@ -2,13 +2,11 @@
 import pytest
 
 from harness import expect
-from harness.gateway import load
+from harness.gateway import LUA, LUA_HTTP, load
 from harness.upstream import answer, refusing_address, slow
 from harness.wait import Gate
 
-SCRIPTS = load("ndk_http_module", "ngx_http_lua_module")
 GUARD = "once on; once_scope none;"
-LUA = 'lua_package_path "/usr/share/lua/5.1/?.lua;;"; lua_shared_dict runs 1m; lua_socket_log_errors off;'
 
 
 def lua(name, code, more=""):
@@ -34,7 +32,7 @@ ANSWERS = {
 
 def test_scripts_are_answered_and_replayed(gateway):
     count = 'local run = ngx.shared.runs:incr(ngx.var.uri, 1, 0); '
-    gw = gateway(http=LUA, main=SCRIPTS, locations="location /effect { internal; proxy_pass http://backend; }"
+    gw = gateway(http=LUA_HTTP, main=LUA, locations="location /effect { internal; proxy_pass http://backend; }"
                  + "".join(lua(name, count + code) for name, (_, code) in ANSWERS.items()))
     for name, (status, _) in ANSWERS.items():
         for protocol in ("h1", "h2"):
@@ -48,7 +46,7 @@ def test_scripts_are_answered_and_replayed(gateway):
 
 def test_scripts_with_responses_that_are_not_held(gateway):
     """Recorded without their body, and passed on as they come."""
-    gw = gateway(http=LUA, main=SCRIPTS, locations=lua("large", """
+    gw = gateway(http=LUA_HTTP, main=LUA, locations=lua("large", """
         for i = 1, 200 do ngx.print(string.rep(string.char(65 + i % 26), 1000)); ngx.flush(true) end""", "once_store_body 64k;"))
     original = gw.post("k", target="/large")
     assert original.status == 200
@@ -57,10 +55,46 @@ def test_scripts_with_responses_that_are_not_held(gateway):
     assert (replayed.status, replayed.body, replayed.header("Once-Body")) == (200, b"", "omitted")
 
 
+def test_scripts_that_go_on_after_their_response(gateway):
+    """The client has its answer, recorded, while the script does the rest of its work."""
+    gw, gate = gateway(http=LUA_HTTP, main=LUA, locations="location /effect { internal; proxy_pass http://backend; }" + lua("script", """
+        ngx.say("done"); ngx.eof(); ngx.location.capture("/effect", {method = ngx.HTTP_POST})""")), Gate()
+    gw.upstream.then(slow(gate))
+    with gw.connect() as client:
+        original = expect.first(client.request("POST", "/script", "k", b"a"), 200)
+        gate.wait_arrival()
+        expect.replay(gw.post("k", b"a", "/script"), original)
+        gate.open()
+        expect.replay(client.request("POST", "/script", "k", b"a"), original)  # its connection is still in step
+    assert (original.body, gw.upstream.count("k")) == (b"done\n", 1)
+
+
+@pytest.mark.parametrize("rest", ["", 'ngx.print("more"); '], ids=["held", "stream"])
+def test_scripts_that_go_on_when_the_store_has_failed(gateway, rest):
+    """The client gets another response than the script's; whatever that still says is nobody's."""
+    first, second = Gate(), Gate()
+    gw = gateway(http=LUA_HTTP + "once_recover hold; once_store_timeout 300ms; once_store_body 4k;", main=LUA, disk=True,
+                 locations="location ~ ^/(one|two) { internal; proxy_pass http://backend; }" + lua("script", """
+        ngx.location.capture("/one"); ngx.print(string.rep("x", %d)); %s; ngx.location.capture("/two"); %s
+        """ % (8192 if rest else 10, "ngx.flush()" if rest else "ngx.eof()", rest)))
+    gw.upstream.then(slow(first), slow(second))
+    with gw.connect() as client:
+        client.start("POST", "/script", "k", b"a")
+        first.wait_arrival()
+        gw.disk.block()
+        first.open()
+        expect.problem(client.finish(), "store-unavailable")
+        gw.disk.heal()
+        second.wait_arrival()
+        second.open()
+        gw.store.wait_state("k", "completed")
+        assert client.request("POST", "/script", "k", b"a").header("Idempotent-Replayed") == "true"
+    assert gw.upstream.count("k") == 2
+
+
 def test_echo(gateway):
-    """A handler in C, which has one more way: subrequests that write into the response. They cannot be held."""
+    """A handler in C."""
     gw = gateway(main=load("ngx_http_echo_module"), locations="""
-        location /part { internal; echo part; }
         location /echo { %s echo "one"; echo_flush; echo "two"; }
         location /slow { %s echo "one"; echo_sleep 0.01; echo "two"; }""" % (GUARD, GUARD))
     for target in ("/echo", "/slow"):
@@ -70,13 +104,32 @@ def test_echo(gateway):
             expect.replay(client.request("POST", target, target, b"a"), original)
 
 
+def test_subrequests_that_write_into_the_response(gateway):
+    """Their bytes would come ahead of the header, which is held. They are not sent, and what was done is unknown."""
+    gw = gateway(main=load("ngx_http_echo_module"), http="once_recover hold;", locations="""
+        location /part { internal; echo part; }
+        location /large { internal; proxy_pass http://backend; }
+        location /one { %s echo "one"; echo_location /part; echo "two"; }
+        location /more { %s echo_location /large; echo_location /part; echo_sleep 0.01; }
+        location /async { %s echo "one"; echo_location_async /large; echo "two"; }""" % (GUARD, GUARD, GUARD))
+    gw.upstream.default = answer(200, body=b"l" * 100_000)
+    for target in ("/one", "/more"):
+        expect.problem(gw.post(f"{target}-1", target=target), "response-incomplete")
+        expect.problem(gw.connect2().request("POST", target, f"{target}-2", b"a"), "response-incomplete")
+        assert gw.store.state(f"{target}-1") == gw.store.state(f"{target}-2") == "unknown"
+    with gw.connect() as client:
+        client.start("POST", "/async", "k", b"a")
+        assert client.wait_closed() == b""
+    gw.store.wait_state("k", "unknown")
+
+
 # -------------------------------------------------------------------------------------------------------- they have acted
 
 @pytest.fixture
 def actor(gateway):
     """A gateway whose scripts ask the backend by themselves, under `hold`."""
     def start(*scripts, **options):
-        return gateway(http=LUA + "once_recover hold; once_lease 2s;" + options.pop("http", ""), main=SCRIPTS, locations="""
+        return gateway(http=LUA_HTTP + "once_recover hold; once_lease 2s;", main=LUA, locations="""
             location /effect { internal; proxy_pass http://backend; proxy_set_header Connection ""; }
             location @app { proxy_pass http://backend; }""" + "".join(scripts), **options)
     return start

@@ -58,6 +58,10 @@ def load(*names):
     return " ".join(f"load_module {environment.MODULES}/{name}.so;" for name in names)
 
 
+LUA = load("ndk_http_module", "ngx_http_lua_module")
+LUA_HTTP = 'lua_package_path "/usr/share/lua/5.1/?.lua;;"; lua_shared_dict runs 1m; lua_socket_log_errors off;'
+
+
 def take_port():
     """On an address of our own nobody else takes ports: counting is enough."""
     next_port[0] += 1
