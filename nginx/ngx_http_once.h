@@ -2,7 +2,8 @@
  * ngx_http_once_module: what its files share. docs/gateway.md tells the story; the files, in the order a request meets them:
  *
  *   ngx_http_once_module.c     the module, its directives, phases and filters put into their places
- *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c, .._values_http.c, .._parts.c, .._probe_conf.c read their values
+ *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c, .._values_http.c, .._parts.c, .._probe_conf.c
+ *                              read their values
  *   ngx_http_once_conf.c       configuration: create, merge
  *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
  *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
@@ -10,6 +11,8 @@
  *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req; ngx_http_once_credit.c: how often
  *   ngx_http_once_handler.c    precontent: the context, the body, the ask
  *   ngx_http_once_identify.c   the key and the scope
+ *   ngx_http_once_admit.c      limits on new keys; ngx_http_once_quota.c: of a scope (ngx_http_once_bucket.h: how it is decided);
+ *                              ngx_http_once_unknown.c: unknown records of a route
  *   ngx_http_once_answer.c     what each outcome of an ask leads to
  *   ngx_http_once_authorize.c  may the caller have it? asked before anything but run is told
  *   ngx_http_once_body.c       the request body's fingerprint, computed while it streams
@@ -22,6 +25,7 @@
  *   ngx_http_once_collect.c    the headers that are kept
  *   ngx_http_once_reply.c      the store has it, or not: what the client gets
  *   ngx_http_once_replay.c     a stored response as an answer
+ *   ngx_http_once_memory.c     what a worker holds for its clients: one copy of a stored response, and no more than it may
  *   ngx_http_once_problem.c    errors as application/problem+json; ngx_http_once_explain.c: the page that explains them
  *   ngx_http_once_wait.c       duplicates that wait for the first
  *   ngx_http_once_probe.c      asking the backend what became of a key; .._probe_http.c, .._fetch.c, .._fetch_parse.c: over HTTP
@@ -78,6 +82,7 @@ typedef struct {
     ngx_uint_t                   has_unknown; /* ... once_unknown_max */
     ngx_uint_t                   status;      /* some location has once_status */
     size_t                       memory;      /* bytes of bodies that a worker holds for clients */
+    size_t                       bodies;      /* ... of requests in files; 0: any number */
 } ngx_http_once_main_conf_t;
 
 
@@ -194,7 +199,7 @@ typedef enum {
     NGX_HTTP_ONCE_INVALID,
     NGX_HTTP_ONCE_ERROR,               /* the store did not answer */
     NGX_HTTP_ONCE_PASS,                /* the store did not answer, once_on_store_error pass */
-    NGX_HTTP_ONCE_REFUSED,             /* by a limit: once_memory, once_quota, once_unknown_max */
+    NGX_HTTP_ONCE_REFUSED,             /* by a limit: once_memory, once_bodies, once_quota, once_unknown_max */
     NGX_HTTP_ONCE_DENIED               /* once_authorize says that the caller may not have the answer */
 } ngx_http_once_outcome_e;
 
@@ -241,6 +246,7 @@ typedef struct {
     time_t                       refusal_after;
     size_t                       memory;           /* taken for the response that is held */
     size_t                       json;             /* taken for the request's body */
+    size_t                       file;             /* ... as it lies in a file */
 
     ngx_http_once_hold_t        *hold;             /* ngx_http_once_request.h; NULL until granted */
     ngx_http_once_waiter_t      *waiter;           /* NULL unless it waited */
@@ -345,6 +351,7 @@ typedef enum {
     NGX_HTTP_ONCE_C_OMITTED,           /* recorded without their body */
     NGX_HTTP_ONCE_C_PROBED,
     NGX_HTTP_ONCE_C_NO_MEMORY,         /* refused: once_memory */
+    NGX_HTTP_ONCE_C_NO_FILE,           /* refused: once_bodies */
     NGX_HTTP_ONCE_C_OVER_QUOTA,        /* refused: once_quota */
     NGX_HTTP_ONCE_C_MANY_UNKNOWN,      /* refused: once_unknown_max */
     NGX_HTTP_ONCE_C_NO_ROOM,           /* recorded without their body: once_memory */

@@ -59,10 +59,11 @@ ngx_http_once_refuse_request(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
 
 ngx_int_t
-ngx_http_once_refuse_crowded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_refuse_crowded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_http_once_counter_e counter)
 {
     ctx->outcome = NGX_HTTP_ONCE_REFUSED;
-    ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_NO_MEMORY);
+    ngx_http_once_count(ctx->conf->route, counter);
 
     return ngx_http_once_refuse_request(r, ctx, NGX_HTTP_ONCE_P_MEMORY, NULL,
                                         ctx->conf->retry_after
@@ -171,7 +172,8 @@ ngx_http_once_replayed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_http_once_body_drop(ctx);
 
     if (ngx_http_once_keep_answer(ctx, answer) != NGX_OK) {
-        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx));
+        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx,
+                                NGX_HTTP_ONCE_C_NO_MEMORY));
         return;
     }
 

@@ -11,6 +11,62 @@
 static ngx_http_request_body_filter_pt  ngx_http_next_request_body_filter;
 
 
+/* Of this worker. */
+static size_t  ngx_http_once_in_files;
+
+
+static ngx_int_t
+ngx_http_once_body_take(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    off_t bytes)
+{
+    ngx_http_once_main_conf_t  *omcf;
+
+    omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
+
+    if (omcf->bodies == 0) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_once_in_files > omcf->bodies
+        || bytes > (off_t) (omcf->bodies - ngx_http_once_in_files))
+    {
+        return NGX_DECLINED;
+    }
+
+    ngx_http_once_in_files += (size_t) bytes;
+    ctx->file += (size_t) bytes;
+
+    return NGX_OK;
+}
+
+
+/* By what is announced: nothing of a body that is refused has to be read. What fits a buffer lies in no file. */
+
+ngx_int_t
+ngx_http_once_body_room(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (r->headers_in.content_length_n
+        <= (off_t) clcf->client_body_buffer_size)
+    {
+        return NGX_OK;
+    }
+
+    return ngx_http_once_body_take(r, ctx, r->headers_in.content_length_n);
+}
+
+
+void
+ngx_http_once_body_gone(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_in_files -= ctx->file;
+    ctx->file = 0;
+}
+
+
 /* A JSON document is kept until it is whole. */
 
 static void
@@ -72,6 +128,17 @@ ngx_http_once_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
     if (ctx && ctx->phase == NGX_HTTP_ONCE_READING) {
 
         for (cl = in; cl; cl = cl->next) {
+
+            if (r->headers_in.chunked
+                && ngx_http_once_body_take(r, ctx,
+                                           cl->buf->last - cl->buf->pos)
+                   != NGX_OK)
+            {
+                ctx->outcome = NGX_HTTP_ONCE_REFUSED;
+                ngx_http_once_count(ctx->conf->route,
+                                    NGX_HTTP_ONCE_C_NO_FILE);
+                return NGX_HTTP_SERVICE_UNAVAILABLE;
+            }
 
             if (ngx_http_once_add_bytes(r, ctx, cl->buf->pos,
                                         cl->buf->last - cl->buf->pos)

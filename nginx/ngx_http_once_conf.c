@@ -20,6 +20,8 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
+    conf->bodies = NGX_CONF_UNSET_SIZE;
+
     if (ngx_array_init(&conf->stores, cf->pool, 4,
                        sizeof(ngx_http_once_store_t *))
         != NGX_OK
@@ -42,6 +44,8 @@ ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf)
     if (omcf->memory == 0) {
         omcf->memory = 128 * 1024 * 1024;
     }
+
+    ngx_conf_init_size_value(omcf->bodies, 0);
 
     return NGX_CONF_OK;
 }

@@ -38,6 +38,7 @@ char *ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_unknown_max(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_once_set_bodies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_memory(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_retry_after(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);

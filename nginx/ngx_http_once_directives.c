@@ -169,6 +169,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       0,
       NULL },
 
+    { ngx_string("once_bodies"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_once_set_bodies,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_memory"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_once_set_memory,

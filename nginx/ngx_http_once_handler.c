@@ -26,6 +26,7 @@ ngx_http_once_cleanup(void *data)
     }
 
     ngx_http_once_body_drop(ctx);
+    ngx_http_once_body_gone(ctx);
     ngx_http_once_memory_give(&ctx->memory);
 }
 
@@ -177,7 +178,8 @@ ngx_http_once_body_read(ngx_http_request_t *r)
     ctx->inside = 1;
 
     if (ctx->crowded) {
-        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx));
+        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx,
+                                NGX_HTTP_ONCE_C_NO_MEMORY));
         return;
     }
 
@@ -203,6 +205,12 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_int_t     rc;
     once_slice_t  type = { NULL, 0 };
+
+    if (ngx_http_once_body_room(r, ctx) != NGX_OK) {
+        ngx_http_finalize_request(r, ngx_http_once_refuse_crowded(r, ctx,
+                                                  NGX_HTTP_ONCE_C_NO_FILE));
+        return NGX_DONE;
+    }
 
     if (r->headers_in.content_type) {
         type.data = r->headers_in.content_type->value.data;

@@ -69,6 +69,7 @@ static const ngx_http_once_shown_t  ngx_http_once_no_room[] = {
 
 static const ngx_http_once_shown_t  ngx_http_once_refused[] = {
     { NGX_HTTP_ONCE_C_NO_MEMORY, "memory", "refused_memory" },
+    { NGX_HTTP_ONCE_C_NO_FILE, "bodies", "refused_bodies" },
     { NGX_HTTP_ONCE_C_OVER_QUOTA, "quota", "refused_quota" },
     { NGX_HTTP_ONCE_C_MANY_UNKNOWN, "unknown", "refused_unknown" },
     { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }

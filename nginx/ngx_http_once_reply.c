@@ -237,7 +237,8 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         ngx_http_once_made_instead(r, ctx,
                                    kept == NGX_OK
                                    ? ngx_http_once_send_stored(r, ctx, 0)
-                                   : ngx_http_once_refuse_crowded(r, ctx));
+                                   : ngx_http_once_refuse_crowded(r, ctx,
+                                NGX_HTTP_ONCE_C_NO_MEMORY));
         return;
     }
 

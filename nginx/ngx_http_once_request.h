@@ -169,7 +169,7 @@ ngx_int_t ngx_http_once_refuse_request(ngx_http_request_t *r,
 
 /* There is no memory left for what would have to be kept for this request: nothing has been done. */
 ngx_int_t ngx_http_once_refuse_crowded(ngx_http_request_t *r,
-    ngx_http_once_ctx_t *ctx);
+    ngx_http_once_ctx_t *ctx, ngx_http_once_counter_e counter);
 
 /* The store failed while it was asked. */
 void ngx_http_once_store_failed(ngx_http_request_t *r,
@@ -201,6 +201,11 @@ ngx_int_t ngx_http_once_authorize_body(ngx_http_request_t *sr,
 /* Bytes that did not come through the filter, because somebody else had read the body before. */
 ngx_int_t ngx_http_once_body_of(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
+
+/* NGX_DECLINED: there are as many bytes of bodies in files as there may be. */
+ngx_int_t ngx_http_once_body_room(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+void ngx_http_once_body_gone(ngx_http_once_ctx_t *ctx);
 
 /* What was computed of the body is not needed any more. */
 void ngx_http_once_body_drop(ngx_http_once_ctx_t *ctx);

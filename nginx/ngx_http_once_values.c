@@ -461,6 +461,38 @@ ngx_http_once_set_unknown_max(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+char *
+ngx_http_once_set_bodies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_main_conf_t *omcf = conf;
+
+    off_t       size;
+    ngx_str_t  *value;
+
+    if (omcf->bodies != NGX_CONF_UNSET_SIZE) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        omcf->bodies = 0;
+        return NGX_CONF_OK;
+    }
+
+    size = ngx_parse_offset(&value[1]);
+
+    if (size <= 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must be a size such as "
+                                 "1g, or off");
+    }
+
+    omcf->bodies = (size_t) size;
+
+    return NGX_CONF_OK;
+}
+
+
 /* Twice the largest response: whatever there is can be replayed and recorded. */
 
 char *

@@ -154,7 +154,17 @@ static void write_words(const once__gate_words_t *words, FILE *out)
 /* Of a worker, not of a server: it may stand in http alone. */
 static int is_of_http(const once__gate_words_t *words)
 {
-    return strcmp(words->list[0], "once_memory") == 0;
+    return strcmp(words->list[0], "once_memory") == 0 || strcmp(words->list[0], "once_bodies") == 0;
+}
+
+static int is_set(const once__gate_plan_t *plan, const char *name)
+{
+    for (size_t i = 0; i < plan->directive_count; i++) {
+        if (strcmp(plan->directives[i].list[0], name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static void write_defaults(const once__gate_plan_t *plan, FILE *out)
@@ -179,6 +189,9 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
     fputs("\n", out);
     write_directive(out, "    ", "once_store", plan->store);
     write_scope(out, "    ", &plan->scope);
+    if (!is_set(plan, "once_bodies")) {
+        fputs("    once_bodies 1g;                # of requests, in files, for each worker\n", out);
+    }
     for (size_t i = 0; i < plan->directive_count; i++) {
         if (is_of_http(&plan->directives[i])) {
             fputs("    ", out);

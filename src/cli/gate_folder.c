@@ -120,7 +120,7 @@ static int is_roots(const char *path)
     return len == 0;
 }
 
-/* Beside the store, unless others could replace it there: root's nginx reads its configuration again, and gives directories away. */
+/* Beside the store, unless others could replace it: root's nginx reads its configuration again, and gives away directories. */
 static int is_beside(const once__gate_plan_t *plan, char top[ONCE__GATE_PATH_SIZE])
 {
     char *slash;

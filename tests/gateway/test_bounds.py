@@ -1,5 +1,5 @@
-"""What a client can make a gateway hold is bounded: memory (once_memory), new records (once_quota), unknown ones
-(once_unknown_max)."""
+"""What a client can make a gateway hold is bounded: memory (once_memory), files (once_bodies), new records (once_quota),
+unknown ones (once_unknown_max)."""
 import os
 import re
 import socket
@@ -57,7 +57,8 @@ def test_readers_of_one_response_share_it(gateway):
 
 def test_memory_is_limited(gateway):
     """What does not fit is not lost: a first response passes and is recorded without its body, a replay is told to come later."""
-    gw = gateway(locations="location / { %s once_store_body 16m; send_timeout 300s; } %s" % (GUARD, STATUS), http="once_memory 33m;")
+    gw = gateway(locations="location / { %s once_store_body 16m; send_timeout 300s; } %s" % (GUARD, STATUS),
+                 http="once_memory 33m;")
     gw.upstream.default = answer(201, body=bytes(range(256)) * (12 * MIB // 256))
     for key in ("k1", "k2", "k3"):
         expect.first(gw.post(key))
@@ -101,6 +102,27 @@ def test_json_bodies_count(gateway):
     clients[0].send(document[-1:])
     assert clients[0].finish().status == 201
     assert gw.upstream.total == 2
+
+
+def test_bodies_in_files_are_limited(gateway):
+    """By what is announced; those that lie in no file are none of them."""
+    gw = gateway(locations="location / { %s } %s" % (GUARD, STATUS), http="once_bodies 1m;")
+    held = gw.connect()
+    held.begin("POST", "/", "held", b"x" * 700_000)
+    held.send(b"x" * 100_000)
+    until(lambda: gw.post("probe", b"x" * 400_000).status == 503, "the first to be counted")
+    expect.problem(gw.post("large", b"x" * 400_000), "out-of-memory")
+    assert gw.post("chunked", b"x" * 400_000, chunked=True, piece=50_000).status == 503
+    assert gw.store.state("large") is None and gw.store.state("chunked") is None
+    expect.once(lambda: gw.post("small"))
+    expect.once(lambda: gw.post("fits", b"x" * 300_000))
+    expect.once(lambda: gw.post("fits too", b"x" * 300_000, chunked=True, piece=50_000))
+    assert measured(gw, "once_refused_total", reason="bodies") >= 3
+    held.send(b"x" * 600_000)
+    assert held.finish().status == 201
+    held.close()
+    expect.once(lambda: gw.post("large", b"x" * 1_000_000))
+    assert gw.upstream.count("large") == gw.upstream.count("held") == 1
 
 
 # ----------------------------------------------------------------------------------------------------------------- quota

@@ -150,6 +150,11 @@ def test_memory_is_a_worker_s(prepare):
     check_refused(prepare, "at least 33m", http="once_memory much;")
     check_refused(prepare, "duplicate", http="once_memory 64m; once_memory 64m;")
     check_refused(prepare, "not allowed here", "once_memory 64m;")
+    check_accepted(prepare, http="once_bodies 2g;")
+    check_accepted(prepare, http="once_bodies off;")
+    check_refused(prepare, "a size such as 1g", http="once_bodies 0;")
+    check_refused(prepare, "a size such as 1g", http="once_bodies all;")
+    check_refused(prepare, "duplicate", http="once_bodies off; once_bodies off;")
 
 
 TWICE = ["once on;", "once_store memory:;", "once_scope none;", "once_key X;", "once_require on;", "once_methods POST;",
