@@ -124,6 +124,7 @@ typedef struct {
     ngx_str_t                    recover;
     ngx_str_t                    record;
     ngx_str_t                    release;
+    ngx_str_t                    release_ttl;
     once_policy_t               *policy;           /* made of them when merged; freed with the cycle */
 
     ngx_msec_t                   wait;             /* 0: duplicates get 409 at once */

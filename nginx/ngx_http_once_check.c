@@ -193,6 +193,14 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (once_policy_release_ttl_ms(conf->policy)
+        < 2 * once_policy_lease_ms(conf->policy))
+    {
+        return ngx_http_once_refuse(cf, "\"once_release_ttl\" must be at least "
+               "twice \"once_lease\": a copy of a request's claim that comes "
+               "late would be taken for a new one", NULL);
+    }
+
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     if (clcf->send_timeout <= conf->store_timeout) {

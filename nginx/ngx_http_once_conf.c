@@ -74,7 +74,8 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
      *     conf->enable = 0;
      *     conf->methods = 0;
      *     conf->name, store_url, secret_file, key_header, ttl, lease,
-     *     recover, record, release, replay_header, docs = { 0, NULL };
+     *     recover, record, release, release_ttl, replay_header, docs =
+     *     { 0, NULL };
      *     conf->store, policy, route = NULL;
      */
 
@@ -265,6 +266,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_once_inherit_text(&conf->recover, &prev->recover);
     ngx_http_once_inherit_text(&conf->record, &prev->record);
     ngx_http_once_inherit_text(&conf->release, &prev->release);
+    ngx_http_once_inherit_text(&conf->release_ttl, &prev->release_ttl);
     ngx_http_once_inherit_text(&conf->docs, &prev->docs);
     ngx_http_once_inherit_text(&conf->authorize, &prev->authorize);
 
@@ -316,7 +318,8 @@ ngx_http_once_make_policy(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         { "lease", &conf->lease },
         { "recover", &conf->recover },
         { "record", &conf->record },
-        { "release", &conf->release }
+        { "release", &conf->release },
+        { "release_ttl", &conf->release_ttl }
     };
 
     cln = ngx_pool_cleanup_add(cf->pool, 0);

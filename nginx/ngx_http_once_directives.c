@@ -155,6 +155,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       ngx_http_once_slot(release),
       NULL },
 
+    { ngx_string("once_release_ttl"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_policy,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      ngx_http_once_slot(release_ttl),
+      NULL },
+
     { ngx_string("once_wait"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE12,
       ngx_http_once_set_wait,

@@ -31,11 +31,11 @@ ngx_http_once_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     /* from here on the response is nginx's own */
 
     if (r->upstream) {
-        return hold->sent ? ONCE_JUDGE_DOUBT : ONCE_JUDGE_RELEASE;
+        return hold->sent ? ONCE_JUDGE_DOUBT : ONCE_JUDGE_EARLY;
     }
 
     if (r->headers_out.status >= NGX_HTTP_SPECIAL_RESPONSE) {
-        return ONCE_JUDGE_RELEASE;
+        return hold->sent ? ONCE_JUDGE_RELEASE : ONCE_JUDGE_EARLY;
     }
 
     return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
@@ -78,9 +78,13 @@ ngx_http_once_end(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     case ONCE_JUDGE_RELEASE:
         return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
+                                           "answered as not done", 0);
+
+    case ONCE_JUDGE_EARLY:
+        return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
                                            ctx->hold->sent
-                                           ? "answered as not done"
-                                           : "nothing was sent");
+                                           ? "refused before any effect"
+                                           : "nothing was sent", 1);
 
     default:
         return ngx_http_once_guard_doubt(ctx->guard);

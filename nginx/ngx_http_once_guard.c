@@ -245,7 +245,7 @@ ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
 
 ngx_int_t
 ngx_http_once_guard_release(ngx_http_once_guard_t *guard, ngx_uint_t status,
-    const char *note)
+    const char *note, ngx_uint_t early)
 {
     int           code;
     once_slice_t  text;
@@ -253,8 +253,8 @@ ngx_http_once_guard_release(ngx_http_once_guard_t *guard, ngx_uint_t status,
     text.data = note;
     text.len = ngx_strlen(note);
 
-    code = once_release(guard->claim, (int) status, text, ngx_http_once_ended,
-                        guard);
+    code = (early ? once_release_early : once_release)
+           (guard->claim, (int) status, text, ngx_http_once_ended, guard);
 
     return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_RELEASING);
 }
@@ -356,7 +356,8 @@ ngx_http_once_guard_abandon(ngx_http_once_guard_t *guard)
         (void) ngx_http_once_guard_doubt(guard);
 
     } else {
-        (void) ngx_http_once_guard_release(guard, 0, "nothing was sent");
+        (void) ngx_http_once_guard_release(guard, 0, "nothing was sent",
+                                            1);
     }
 }
 

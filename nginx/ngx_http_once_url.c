@@ -251,7 +251,8 @@ ngx_http_once_check_reserved(ngx_conf_t *cf, ngx_str_t *url)
     ngx_uint_t  i;
 
     static const char *const  directives[] = {
-        "ttl", "lease", "recover", "record", "release", "store_timeout", NULL
+        "ttl", "lease", "recover", "record", "release", "release_ttl",
+        "store_timeout", NULL
     };
 
     ngx_http_once_query(url, &query);

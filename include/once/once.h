@@ -75,7 +75,7 @@ ONCE_API void once_options_free(once_options_t *options);
 
 /*
  * Sets one option. ONCE_E_CONFIG names it and says what was expected, ONCE_E_INVALID is for NULL; nothing changes then.
- *   ttl, lease, recover, record, release   the default policy (once/policy.h)
+ *   ttl, lease, recover, record, release, release_ttl   the default policy (once/policy.h)
  *   store_timeout  5s     how long a store that does not answer is tried again, from its first failure on, before a callback is
  *                         told ONCE_E_UNAVAILABLE; the work on it goes on by itself
  *   insist         on     off: a store that cannot even be reached is not tried again before it answered for the first time, and the
@@ -187,7 +187,7 @@ ONCE_API const once_record_t *once_answer_record(const once_answer_t *answer);
 
 /*
  * With ONCE_RUN: the claim. Taking it makes it yours until you give it to once_complete, once_release, once_doubt or
- * once_claim_drop. A claim nobody takes is released when the callback returns. NULL at every other outcome, or when taken.
+ * once_claim_drop. A claim nobody takes is released early when the callback returns. NULL at every other outcome, or when taken.
  */
 ONCE_API once_claim_t *once_answer_take_claim(once_answer_t *answer);
 
@@ -276,20 +276,25 @@ typedef struct once_response {
 /*
  * The end of a claim. Each takes the claim over when it returns ONCE_OK: the pointer is then gone for the caller. On an error
  * (ONCE_E_INVALID, ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_CLOSED, ONCE_E_FORKED) the claim is still the
- * caller's. All three are repeated until the store has them, and the claim is renewed meanwhile. When that takes longer than
+ * caller's. All of them are repeated until the store has them, and the claim is renewed meanwhile. When that takes longer than
  * store_timeout the callback is told ONCE_E_UNAVAILABLE, ONCE_E_FULL or ONCE_E_NEWER, and the work goes on without it.
  * ONCE_E_CORRUPT and ONCE_E_UNSUPPORTED are final: the store will never take it. `cb` may be NULL.
  *
  * complete: the operation took effect, this is its response. Outcomes done, already, lost. ONCE_E_HEADER: a gateway writes the
  *           headers out as they are, and a line break would let a value make headers of its own.
- * release:  it certainly did not take effect, or may be repeated: the key can be claimed again. `status` (or 0) and `note`
- *           (at most ONCE_NOTE_MAX bytes, longer is cut; no personal data) are kept for people.
+ * release:  it may be repeated: the key can be claimed again, for the same request. `status` (or 0) and `note` (at most
+ *           ONCE_NOTE_MAX bytes, longer is cut; no personal data) are kept for people.
+ * release_early: the same, and it ended before any effect: nothing was sent, or it was refused before it could do anything. The
+ *           record is kept for the policy's release_ttl and not for the ttl; then the key is free, for any request. Where an earlier
+ *           claim of the record may have taken effect it is as release. Say it only if it is true: `hold` depends on it.
  * doubt:    nobody knows.
  */
 ONCE_API ONCE_MUST_CHECK int once_complete(once_claim_t *claim, const once_response_t *response,
                                            once_cb cb, void *data);
 ONCE_API ONCE_MUST_CHECK int once_release(once_claim_t *claim, int status, once_slice_t note,
                                           once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_release_early(once_claim_t *claim, int status, once_slice_t note,
+                                                once_cb cb, void *data);
 ONCE_API ONCE_MUST_CHECK int once_doubt(once_claim_t *claim, once_cb cb, void *data);
 
 /*
@@ -465,7 +470,7 @@ ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb
  * once_answer_free). They return the answer's error, or why nothing was submitted; `*answer` is NULL on every error.
  * A blocked caller does not dispatch, so nothing is renewed while it works: choose a lease that covers the work, call
  * once_renew_sync in between, or open with `thread=on`. ONCE_E_REENTRANT inside a callback of the same handle.
- * once_complete_sync, once_release_sync and once_doubt_sync take the claim over unless they return ONCE_E_INVALID,
+ * once_complete_sync, once_release_sync, once_release_early_sync and once_doubt_sync take the claim over unless they return ONCE_E_INVALID,
  * ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be NULL where
  * only the code matters.
  */
@@ -475,6 +480,8 @@ ONCE_API ONCE_MUST_CHECK int
 once_complete_sync(once_claim_t *claim, const once_response_t *response, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_release_sync(once_claim_t *claim, int status, once_slice_t note,
                                                once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_release_early_sync(once_claim_t *claim, int status,
+                                                     once_slice_t note, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_doubt_sync(once_claim_t *claim, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_renew_sync(once_claim_t *claim, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE],

@@ -26,8 +26,9 @@ typedef enum once_recover {
 /* What to do with a response of the operation. */
 typedef enum once_judgement {
     ONCE_JUDGE_RECORD = 1,  /* it is the answer: complete */
-    ONCE_JUDGE_RELEASE = 2, /* no effect, or retryable: release */
+    ONCE_JUDGE_RELEASE = 2, /* retryable, and may have had an effect: release */
     ONCE_JUDGE_DOUBT = 3,   /* nobody knows: doubt */
+    ONCE_JUDGE_EARLY = 4,   /* refused before any effect: release_early */
 } once_judgement_t;
 
 /* What the backend said in `Once-Outcome`. */
@@ -53,6 +54,8 @@ ONCE_API void once_policy_free(once_policy_t *policy);
  *   record   2xx,3xx,4xx               statuses that are an answer: NNN, NNN-NNN, Nxx, or `all` (also 5xx); `!` before
  *                                      an item takes it out again: 4xx,!404
  *   release  401,403,407,421,425,429   statuses sent before any effect; `none` empties the list
+ *   release_ttl  twice the lease       how long a key stays bound that was refused before any effect: 1s to 3650d. Never shorter
+ *                                      than twice the lease, never longer than ttl
  * Statuses in `release` go before `record`; 408, 502, 503 and 504 are doubt unless `release` or an explicit `record` item
  * (the number itself, a range, `5xx` or `all`; not `4xx`) lists them.
  */
@@ -65,6 +68,7 @@ ONCE_API ONCE_MUST_CHECK int once_policy_parse(once_policy_t *policy, const char
 
 ONCE_API uint64_t once_policy_ttl_ms(const once_policy_t *policy);
 ONCE_API uint64_t once_policy_lease_ms(const once_policy_t *policy);
+ONCE_API uint64_t once_policy_release_ttl_ms(const once_policy_t *policy);
 ONCE_API once_recover_t once_policy_recover(const once_policy_t *policy);
 
 /* `final`, `retry`, `unknown` (any case, spaces around removed); everything else says nothing. */
@@ -75,12 +79,12 @@ ONCE_API once_verdict_t once_verdict_parse(const char *text, size_t len);
  *     the backend said final                             record
  *     the backend said retry                             release
  *     the backend said unknown                           doubt
- *     the status is in `release`                         release
+ *     the status is in `release`                         early
  *     the status is in `record`                          record
  *     408, 502, 503, 504; no status (not 100 to 999)     doubt
  *     the rest: other 5xx, 1xx, taken out of `record`    hold: doubt; retry, transactional: release
  * What is not 200 to 599 cannot be recorded, whoever says that it should be: doubt instead.
- * Anything that ended without a complete response is doubt (or release, when no byte was sent) and is not asked here.
+ * Anything that ended without a complete response is doubt (or early, when no byte was sent) and is not asked here.
  */
 ONCE_API once_judgement_t once_policy_judge(const once_policy_t *policy, int status,
                                             once_verdict_t said);

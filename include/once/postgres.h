@@ -101,9 +101,15 @@ ONCE_API ONCE_MUST_CHECK int once_pg_recorded(struct pg_conn *conn, const char *
 ONCE_API ONCE_MUST_CHECK int once_pg_complete(struct pg_conn *conn, const char *claim,
                                               const once_response_t *response, once_error_t *err);
 
-/* It did not take effect: the key can be claimed again. `status` (or 0) and `note` are for people. May be repeated. */
+/*
+ * It may be repeated: the key can be claimed again. `status` (or 0) and `note` are for people. May be repeated. early: it ended
+ * before any effect; the key is bound for two leases only and not for the ttl (once_release_early in once/once.h).
+ */
 ONCE_API ONCE_MUST_CHECK int once_pg_release(struct pg_conn *conn, const char *claim, int status,
                                              once_slice_t note, once_error_t *err);
+ONCE_API ONCE_MUST_CHECK int once_pg_release_early(struct pg_conn *conn, const char *claim,
+                                                   int status, once_slice_t note,
+                                                   once_error_t *err);
 
 /* Nobody knows. `lease_ms` 0: the claim's. May be repeated. */
 ONCE_API ONCE_MUST_CHECK int once_pg_doubt(struct pg_conn *conn, const char *claim,

@@ -11,8 +11,8 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- The rows of the table that begin with "claim", from the second on; the first is that there is no record. Two digits: the
--- outcome (32 is mine), and the deed: 0 nothing, 1 a new record in its place, 2 grant, 3 grant after a doubt or a lease that
--- ran out, 4 unknown by lease.
+-- outcome (32 is mine), and the deed: 0 nothing, 1 a new record in its place, 2 grant after a release, 3 grant after a doubt or a
+-- lease that ran out, 4 unknown by lease.
 CREATE OR REPLACE FUNCTION once.judge_claim(newer boolean, same boolean, mine boolean, hold boolean, state smallint,
     flags smallint, lease_until bigint, expires bigint, now bigint)
 RETURNS integer
@@ -98,7 +98,9 @@ BEGIN
             changed = j.now,
             created = CASE deed WHEN 1 THEN j.now ELSE k.created END,
             state = CASE deed WHEN 4 THEN 4 ELSE 1 END,
-            flags = CASE deed WHEN 1 THEN 0 WHEN 2 THEN k.flags & ~1 WHEN 3 THEN (k.flags | 2) & ~1 ELSE k.flags | 1 END,
+            -- Released and not kept for less than its ttl: it may have taken effect before that.
+            flags = CASE deed WHEN 1 THEN 0 WHEN 3 THEN (k.flags | 2) & ~1 WHEN 4 THEN k.flags | 1
+                    ELSE k.flags & ~1 | CASE WHEN k.expires <> 0 AND k.expires < k.changed + k.ttl_ms THEN 0 ELSE 4 END END,
             recover = CASE deed WHEN 1 THEN j.a_recover WHEN 4 THEN k.recover ELSE greatest(k.recover, j.a_recover) END,
             epoch = CASE deed WHEN 1 THEN 1 WHEN 4 THEN k.epoch ELSE k.epoch + 1 END,
             schema = CASE deed WHEN 1 THEN 1 ELSE k.schema END,
@@ -132,7 +134,8 @@ END
 $$;
 
 -- Everything else that can happen to a record. p_event: 1 complete, 2 release, 3 doubt, 4 renew, 5 settle completed, 6 settle
--- failed, 8 purge. A lease or ttl of 0 means the record's own. Plain completions come first; the first answer of an id counts.
+-- failed, 8 purge. A lease or ttl of 0 means the record's own; the ttl of a release: how long to remember what ended before any
+-- effect, 0: it may have had one. Plain completions come first; the first answer of an id counts.
 CREATE OR REPLACE FUNCTION once.store_apply(p_schema smallint, p_id bytea[], p_event smallint[], p_epoch integer[],
     p_claim bytea[], p_force boolean[], p_lease_ms bigint[], p_ttl_ms bigint[], p_kind smallint[], p_status smallint[],
     p_payload bytea[])
@@ -223,8 +226,12 @@ BEGIN
                 WHEN 4 THEN j.now + coalesce(nullif(j.a_lease_ms, 0), k.lease_ms)
                 WHEN 5 THEN greatest(k.lease_until, j.now + coalesce(nullif(j.a_lease_ms, 0), k.lease_ms))
                 ELSE k.lease_until END,
-            ttl_ms = CASE WHEN j.deed <= 2 AND j.a_ttl_ms <> 0 THEN j.a_ttl_ms ELSE k.ttl_ms END,
-            expires = CASE WHEN j.deed <= 2 THEN j.now + coalesce(nullif(j.a_ttl_ms, 0), k.ttl_ms) ELSE k.expires END,
+            ttl_ms = CASE WHEN j.deed <= 2 AND j.event <> 2 AND j.a_ttl_ms <> 0 THEN j.a_ttl_ms ELSE k.ttl_ms END,
+            expires = CASE
+                WHEN j.deed > 2 THEN k.expires
+                WHEN j.event <> 2 THEN j.now + coalesce(nullif(j.a_ttl_ms, 0), k.ttl_ms)
+                WHEN j.a_ttl_ms <> 0 AND k.flags & 4 = 0 THEN j.now + least(greatest(j.a_ttl_ms, 2 * k.lease_ms), k.ttl_ms)
+                ELSE j.now + k.ttl_ms END,
             kind = CASE WHEN j.deed <= 3 THEN j.a_kind ELSE k.kind END,
             status = CASE WHEN j.deed <= 3 THEN j.a_status ELSE k.status END,
             payload = CASE WHEN j.deed <= 3 THEN j.a_payload ELSE k.payload END

@@ -155,15 +155,18 @@ CREATE OR REPLACE FUNCTION once.lease_or_own(p_lease interval) RETURNS bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT CASE WHEN p_lease IS NULL THEN 0 ELSE once.span('lease', p_lease, '24 hours') END $$;
 
--- It certainly did not take effect, or may be repeated. May be repeated itself.
-CREATE OR REPLACE FUNCTION once.release(claim text, status integer DEFAULT 0, note text DEFAULT '') RETURNS void
+-- It certainly did not take effect, or may be repeated. May be repeated itself. early: it ended before any effect, so that the key
+-- need not be bound for long.
+DROP FUNCTION IF EXISTS once.release(text, integer, text); -- of earlier versions; a call would fit both
+CREATE OR REPLACE FUNCTION once.release(claim text, status integer DEFAULT 0, note text DEFAULT '', early boolean DEFAULT false)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once.token_read(claim);
 BEGIN
-    PERFORM once.demand(once.apply_one(2::smallint, t.id, t.epoch, t.claim, false, 0, 0, 2::smallint, once.note_status(status),
-        once.note(note)));
+    PERFORM once.demand(once.apply_one(2::smallint, t.id, t.epoch, t.claim, false, 0, CASE WHEN early THEN 1 ELSE 0 END,
+        2::smallint, once.note_status(status), once.note(note)));
 END
 $$;
 

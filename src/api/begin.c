@@ -40,7 +40,7 @@ typedef struct begin {
     once_claim_t *claim;
     once__request_t request;
     uint8_t recover;
-    uint64_t lease_ms, ttl_ms;
+    uint64_t lease_ms, ttl_ms, release_ttl_ms;
     uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
     char text[]; /* copies: key, scope, method, target */
 } begin_t;
@@ -123,6 +123,7 @@ static void submit_release(begin_t *begin)
     op->kind = ONCE__OP_EVENT;
     op->event.kind = ONCE__RELEASE;
     op->event.claim = claim;
+    op->event.ttl_ms = begin->release_ttl_ms; /* nothing was run */
     begin->phase = RELEASING;
     once__job_submit(&begin->job);
 }
@@ -142,6 +143,7 @@ static void tell_run(begin_t *begin)
 {
     once__job_t *job = &begin->job;
 
+    begin->claim->release_ttl_ms = begin->release_ttl_ms;
     once__claim_granted(begin->claim, job->op.id, &job->op.head, begin->lease_ms, begin->sent_ms);
     job->answer.claim = begin->claim;
     begin->claim = NULL;
@@ -402,6 +404,7 @@ static int fill(begin_t *begin, const once_ask_t *ask)
     begin->recover = (uint8_t)once_policy_recover(policy);
     begin->lease_ms = once_policy_lease_ms(policy);
     begin->ttl_ms = once_policy_ttl_ms(policy);
+    begin->release_ttl_ms = once_policy_release_ttl_ms(policy);
     begin->claim = once__claim_new(once);
     if (begin->claim == NULL) {
         return ONCE_E_NOMEM;

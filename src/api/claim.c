@@ -155,7 +155,7 @@ void once__claim_give_back(once_claim_t *claim)
 {
     static const char note[] = "not taken by the caller";
 
-    if (once_release(claim, 0, once__slice(note, sizeof(note) - 1), NULL, NULL) != ONCE_OK) {
+    if (once_release_early(claim, 0, once__slice(note, sizeof(note) - 1), NULL, NULL) != ONCE_OK) {
         once_claim_drop(claim);
     }
 }
@@ -230,6 +230,7 @@ int once_claim_adopt(once_t *once, const char *token, uint64_t lease_ms, once_cl
         memcpy(claim->id, id, ONCE_ID_SIZE);
         claim->ref = ref;
         claim->lease_ms = lease_ms != 0 ? lease_ms : once_policy_lease_ms(&once->options.policy);
+        claim->release_ttl_ms = once_policy_release_ttl_ms(&once->options.policy);
         claim->alive = 1;
         *out = claim;
     }

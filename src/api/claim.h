@@ -18,6 +18,7 @@ struct once_claim {
     uint64_t created; /* of the record that it is a claim of; 0: not known */
     uint8_t recover;  /* the stricter of the asker's policy and the record's */
     uint64_t lease_ms;
+    uint64_t release_ttl_ms; /* how long a release before any effect is remembered */
     int alive;
     int renewing; /* by itself */
     int ended;    /* given to a write that has its answer: nothing more to renew */

@@ -94,7 +94,8 @@ int once_complete(once_claim_t *claim, const once_response_t *response, once_cb 
     return code;
 }
 
-int once_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+static int release(once_claim_t *claim, int status, once_slice_t note, uint64_t ttl_ms, once_cb cb,
+                   void *data)
 {
     once_t *once = claim->once;
     once__payload_t payload;
@@ -106,13 +107,23 @@ int once_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb,
     }
     code = once__pack_note(status, note, &payload, &memory);
     if (code == ONCE_OK) {
-        code = finish(claim, ONCE__RELEASE, &payload, memory, 0, cb, data);
+        code = finish(claim, ONCE__RELEASE, &payload, memory, ttl_ms, cb, data);
     }
     if (code != ONCE_OK) {
         free(memory);
     }
     once__leave(once);
     return code;
+}
+
+int once_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+{
+    return release(claim, status, note, 0, cb, data);
+}
+
+int once_release_early(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+{
+    return release(claim, status, note, claim->release_ttl_ms, cb, data);
 }
 
 int once_doubt(once_claim_t *claim, once_cb cb, void *data)

@@ -98,7 +98,8 @@ static int set_compress(once_options_t *options, const char *value, once_error_t
 
 static int is_policy(const char *name)
 {
-    static const char *const names[] = {"ttl", "lease", "recover", "record", "release"};
+    static const char *const names[] = {"ttl",    "lease",   "recover",
+                                        "record", "release", "release_ttl"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(name, names[i]) == 0) {
@@ -147,6 +148,7 @@ int once_options_set(once_options_t *options, const char *name, const char *valu
     return once__fail(
         err, ONCE_E_CONFIG,
         "\"%.40s\" is not an option; there are ttl, lease, recover, record, release, "
+        "release_ttl, "
         "store_timeout, insist, renew, reap, thread, secrets, encrypt, encrypt_require, compress",
         name);
 }
@@ -154,8 +156,9 @@ int once_options_set(once_options_t *options, const char *name, const char *valu
 int once__options_from_url(once_options_t *options, once__url_t *url, once_error_t *err)
 {
     static const char *const names[] = {
-        "ttl",   "lease", "recover", "record",  "release", "store_timeout",   "insist",
-        "renew", "reap",  "thread",  "secrets", "encrypt", "encrypt_require", "compress"};
+        "ttl",         "lease",         "recover", "record",          "release",
+        "release_ttl", "store_timeout", "insist",  "renew",           "reap",
+        "thread",      "secrets",       "encrypt", "encrypt_require", "compress"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = once__url_take(url, names[i]);

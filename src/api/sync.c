@@ -87,6 +87,12 @@ int once_release_sync(once_claim_t *claim, int status, once_slice_t note, once_a
     BLOCKING(claim->once, answer, once_release(claim, status, note, arrived, &waiter));
 }
 
+int once_release_early_sync(once_claim_t *claim, int status, once_slice_t note,
+                            once_answer_t **answer)
+{
+    BLOCKING(claim->once, answer, once_release_early(claim, status, note, arrived, &waiter));
+}
+
 int once_doubt_sync(once_claim_t *claim, once_answer_t **answer)
 {
     BLOCKING(claim->once, answer, once_doubt(claim, arrived, &waiter));

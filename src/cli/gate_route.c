@@ -19,16 +19,27 @@
 
 /* What a route may set: the module's directives without "once_". */
 static const char *const settings[] = {
-    "once_docs",           "once_early_lookup",
-    "once_fingerprint",    "once_key",
-    "once_lease",          "once_name",
-    "once_on_store_error", "once_probe",
-    "once_quota",          "once_record",
-    "once_recover",        "once_release",
-    "once_replay_header",  "once_replay_headers",
-    "once_require",        "once_retry_after",
-    "once_store_body",     "once_ttl",
-    "once_unknown_max",    "once_wait",
+    "once_docs",
+    "once_early_lookup",
+    "once_fingerprint",
+    "once_key",
+    "once_lease",
+    "once_name",
+    "once_on_store_error",
+    "once_probe",
+    "once_quota",
+    "once_record",
+    "once_recover",
+    "once_release",
+    "once_release_ttl",
+    "once_replay_header",
+    "once_replay_headers",
+    "once_require",
+    "once_retry_after",
+    "once_store_body",
+    "once_ttl",
+    "once_unknown_max",
+    "once_wait",
 };
 
 #define SETTING_COUNT (sizeof(settings) / sizeof(settings[0]))
@@ -228,7 +239,8 @@ static const char *check_path(once__gate_route_t *route, char *path)
 static int check_policy(const once__cli_command_t *command, const char *text, const char *name,
                         const char *value)
 {
-    static const char *const parts[] = {"ttl", "lease", "recover", "record", "release"};
+    static const char *const parts[] = {"ttl",    "lease",   "recover",
+                                        "record", "release", "release_ttl"};
     once_error_t err = {0};
     int code = ONCE__CLI_OK;
 

@@ -126,6 +126,107 @@ static void failed_is_forgotten(once__test_t *t)
     CHECK_EQ(ONCE_RETRY, once_record_recover(once__peer_record(b)));
 }
 
+/* The claim is granted and released before any effect; how long the record is kept from then on. */
+static uint64_t refused_for(once__test_t *t, once__peer_t *peer, const once__asked_t *asked)
+{
+    EXPECT(ONCE_RUN, once__peer_begin(peer, asked));
+    EXPECT(ONCE_OK, once__peer_get(peer, asked));
+    CHECK_EQ(0, once_record_status(peer->record));
+    EXPECT(ONCE_DONE, once__peer_release_early(peer));
+    EXPECT(ONCE_OK, once__peer_get(peer, asked));
+    CHECK_STATE(ONCE_STATE_FAILED, peer);
+    CHECK_EQ(401, once_record_status(peer->record));
+    return once_record_expires_ms(peer->record) + once_record_idle_ms(peer->record);
+}
+
+/* What ended before any effect binds its key for two leases, or for what the policy says within its bounds. */
+static void refused_is_brief(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .policy = LONG "ttl=1d"};
+    once__asked_t other = {.key = "k", .bytes = {"other", 5}};
+    once__asked_t longer = {.key = "longer", .policy = LONG "ttl=1d release_ttl=1h"};
+    once__asked_t least = {.key = "least", .policy = LONG "ttl=1d release_ttl=1s"};
+    once__asked_t most = {.key = "most", .policy = LONG "ttl=1m"};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    CHECK(near(refused_for(t, a, &ask), 1200000));
+    EXPECT(ONCE_DONE, once__peer_release_early(a)); /* its reply may have been lost */
+    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &other));
+    /* And again, however often: nothing has happened so far. */
+    CHECK(near(refused_for(t, b, &ask), 1200000));
+    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_LOST, once__peer_release_early(a));
+    EXPECT(ONCE_OK, once__peer_get(a, &ask));
+    CHECK_STATE(ONCE_STATE_PENDING, a);
+    EXPECT(ONCE_DONE, once__peer_release_early(b));
+    CHECK(near(refused_for(t, a, &ask), 1200000));
+    CHECK(near(refused_for(t, a, &longer), 3600000));
+    CHECK(near(refused_for(t, a, &least), 1200000));
+    CHECK(near(refused_for(t, a, &most), 60000));
+}
+
+/* Not where an earlier claim was released or settled otherwise: that one may have taken effect. */
+static void refused_after_failure(once__test_t *t)
+{
+    once__asked_t ask = {.key = "released", .policy = LONG "ttl=1d"};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_DONE, once__peer_release(a, 500, ""));
+    CHECK(near(refused_for(t, b, &ask), 86400000));
+    CHECK(near(refused_for(t, a, &ask), 86400000));
+    /* A claim that is unknown when it is given back is no other than a pending one. */
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_DONE, once__peer_release_early(a));
+    EXPECT(ONCE_OK, once__peer_get(b, &ask));
+    CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 86400000));
+
+    ask.key = "settled";
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, NULL, 1));
+    CHECK(near(refused_for(t, b, &ask), 86400000));
+
+    ask.key = "doubted";
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_DONE, once__peer_release_early(a));
+    EXPECT(ONCE_OK, once__peer_get(b, &ask));
+    CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 1200000));
+}
+
+/* After a lease that ran out the record stays unknown, whatever the next one says of itself. */
+static void refused_after_lapse(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .policy = SHORT "ttl=1d"};
+    once__asked_t later = {.key = "k", .policy = LONG "ttl=1d"};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    once__test_wait(t, SHORT_MS);
+    EXPECT(ONCE_RUN, once__peer_begin(b, &later));
+    EXPECT(ONCE_DONE, once__peer_release_early(b));
+    EXPECT(ONCE_OK, once__peer_get(b, &ask));
+    CHECK_STATE(ONCE_STATE_UNKNOWN, b);
+    CHECK_EQ(0, once_record_expires_ms(b->record));
+}
+
+static void refused_is_forgotten(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .policy = SHORT "recover=hold ttl=1d"};
+    once__asked_t other = {.key = "k", .bytes = {"other", 5}};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+
+    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_DONE, once__peer_release_early(a));
+    once__peer_wait_gone(b, &ask);
+    EXPECT(ONCE_LOST, once__peer_release_early(a));
+    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    CHECK_EQ(1, once__peer_epoch(b));
+    CHECK_EQ(ONCE_RETRY, once_record_recover(once__peer_record(b)));
+}
+
 /* The new record has the old one's epoch: the claim id must be compared. */
 static void stale_after_expiry(once__test_t *t)
 {
@@ -320,6 +421,12 @@ const once__case_t once__expiry_cases[] = {
      completed_is_forgotten},
     {"expiry-of-failed", "the same after a release; the old policy is forgotten, too",
      failed_is_forgotten},
+    {"release-early-is-brief", "what ended before any effect binds its key for two leases",
+     refused_is_brief},
+    {"release-early-after-failure", "for the ttl where an earlier claim may have acted",
+     refused_after_failure},
+    {"release-early-after-lapse", "and stays unknown where its lease ran out", refused_after_lapse},
+    {"expiry-of-early", "two leases later the key is free for anything", refused_is_forgotten},
     {"expiry-stale-claim-is-lost", "a claim of the old epoch 1 cannot touch the new epoch 1",
      stale_after_expiry},
     {"expiry-never-under-hold", "pending and unknown stay until somebody settles them",

@@ -283,6 +283,14 @@ int once__peer_release(once__peer_t *peer, int status, const char *note)
     return told(peer, code, answer);
 }
 
+int once__peer_release_early(once__peer_t *peer)
+{
+    once_answer_t *answer = NULL;
+    int code = once_release_early_sync(give_claim(peer), 401, once__text("who are you"), &answer);
+
+    return told(peer, code, answer);
+}
+
 int once__peer_doubt(once__peer_t *peer)
 {
     once_answer_t *answer = NULL;

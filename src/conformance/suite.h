@@ -132,6 +132,7 @@ int once__peer_get(once__peer_t *peer,
 /* These use the peer's claim, or adopt it again from the peer's token when it was ended or dropped. */
 int once__peer_complete(once__peer_t *peer, const once_response_t *response); /* NULL: 201 "done" */
 int once__peer_release(once__peer_t *peer, int status, const char *note);
+int once__peer_release_early(once__peer_t *peer);
 int once__peer_doubt(once__peer_t *peer);
 int once__peer_renew(once__peer_t *peer);
 

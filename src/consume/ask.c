@@ -30,7 +30,7 @@ static void granted(once__item_t *item, once_answer_t *answer)
     consumer->lookahead /= 2;
     once__item_stage(item, ONCE__GRANTED);
     if (consumer->stopping || once__delivery_lost(item->delivery)) {
-        once__end_release(item, ONCE__NEXT_DROP);
+        once__end_release_early(item, ONCE__NEXT_DROP);
     }
 }
 

@@ -70,7 +70,7 @@ static void stop(once__consumer_t *consumer)
     drop_all(consumer, ONCE__PAUSED);
     drop_all(consumer, ONCE__PARKED);
     while (consumer->stages[ONCE__GRANTED].first != NULL) {
-        once__end_release(consumer->stages[ONCE__GRANTED].first, ONCE__NEXT_DROP);
+        once__end_release_early(consumer->stages[ONCE__GRANTED].first, ONCE__NEXT_DROP);
     }
 }
 

@@ -97,6 +97,14 @@ void once__end_release(once__item_t *item, once__next_t then)
     check(item, once_release(item->claim, item->status, note, written, item));
 }
 
+void once__end_release_early(once__item_t *item, once__next_t then)
+{
+    once_slice_t note = {item->detail, strlen(item->detail)};
+
+    begin_end(item, then);
+    check(item, once_release_early(item->claim, item->status, note, written, item));
+}
+
 void once__end_doubt(once__item_t *item, once__next_t then)
 {
     begin_end(item, then);

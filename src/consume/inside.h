@@ -150,6 +150,7 @@ void once__send_granted(once__consumer_t *consumer);
 /* end.c: the end of a claim */
 void once__end_complete(once__item_t *item);
 void once__end_release(once__item_t *item, once__next_t then);
+void once__end_release_early(once__item_t *item, once__next_t then); /* before any effect */
 void once__end_doubt(once__item_t *item, once__next_t then);
 
 /* bury.c: dead letters */

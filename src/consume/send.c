@@ -171,6 +171,9 @@ static void by_judgement(once__item_t *item, int status, once_verdict_t said)
     case ONCE_JUDGE_RELEASE:
         once__end_release(item, try_again(item));
         break;
+    case ONCE_JUDGE_EARLY:
+        once__end_release_early(item, try_again(item));
+        break;
     default:
         in_doubt(item);
         break;
@@ -201,7 +204,7 @@ static void replied(void *data, const once__reply_t *reply)
     if (status == 0 && !reply->sent) {
         item->tries--;
         once__say(item, ONCE__LINE_UNREACHED);
-        once__end_release(item, ONCE__NEXT_PAUSE);
+        once__end_release_early(item, ONCE__NEXT_PAUSE);
     } else if (status == 0) {
         in_doubt(item);
     } else if (reply->said != ONCE_SAID_NOTHING || status < 300 || status >= 500 || status == 408) {
@@ -219,7 +222,8 @@ static void send_one(once__item_t *item)
     once__consumer_t *consumer = item->consumer;
 
     if (once__delivery_lost(item->delivery) || !once_claim_alive(item->claim)) {
-        once__end_release(item, ONCE__NEXT_PAUSE); /* then it is dropped, or asked about again */
+        once__end_release_early(item,
+                                ONCE__NEXT_PAUSE); /* then it is dropped, or asked about again */
         return;
     }
     once__item_stage(item, ONCE__RUNNING);
@@ -230,7 +234,7 @@ static void send_one(once__item_t *item)
     if (once__handler_post(consumer->handler, make_headers(item), item->delivery->payload, replied,
                            item) != 0) {
         item->tries--;
-        once__end_release(item, ONCE__NEXT_PAUSE);
+        once__end_release_early(item, ONCE__NEXT_PAUSE);
     }
 }
 

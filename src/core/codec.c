@@ -5,7 +5,7 @@
 #include "core/bytes.h"
 
 #define MAGIC     0x4f
-#define FLAGS     (ONCE__BY_LEASE | ONCE__TAINTED)
+#define FLAGS     (ONCE__BY_LEASE | ONCE__TAINTED | ONCE__TOUCHED)
 #define REST_SIZE 69 /* of schema 1, before key and payload */
 
 /* Where things are in the envelope. Frozen. */

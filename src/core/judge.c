@@ -61,7 +61,7 @@ once_judgement_t once_policy_judge(const once_policy_t *policy, int status, once
         break;
     }
     if (once__statuses_has(&policy->release, status)) {
-        return ONCE_JUDGE_RELEASE;
+        return ONCE_JUDGE_EARLY;
     }
     if (once__statuses_has(&policy->record, status)) {
         return record(status);

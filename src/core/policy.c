@@ -61,12 +61,18 @@ static int set_release(once_policy_t *policy, const char *value, once_error_t *e
     return once__statuses_parse(&policy->release, value, ONCE__RELEASE_LIST, err);
 }
 
+static int set_release_ttl(once_policy_t *policy, const char *value, once_error_t *err)
+{
+    return set_duration(&policy->release_ttl_ms, "release_ttl", value, ONCE__TTL_MIN_MS,
+                        ONCE__TTL_MAX_MS, "1s to 3650d", err);
+}
+
 static const struct part {
     const char *name;
     int (*set)(once_policy_t *policy, const char *value, once_error_t *err);
 } parts[] = {
     {"ttl", set_ttl},       {"lease", set_lease},     {"recover", set_recover},
-    {"record", set_record}, {"release", set_release},
+    {"record", set_record}, {"release", set_release}, {"release_ttl", set_release_ttl},
 };
 
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
@@ -84,10 +90,10 @@ static size_t find_part(const char *name, size_t len)
 
 static int no_such_part(const char *name, size_t len, once_error_t *err)
 {
-    return once__fail(
-        err, ONCE_E_CONFIG,
-        "\"%.*s\" is not a part of a policy; use ttl, lease, recover, record or release",
-        len < 60 ? (int)len : 60, name);
+    return once__fail(err, ONCE_E_CONFIG,
+                      "\"%.*s\" is not a part of a policy; use ttl, lease, recover, record, "
+                      "release or release_ttl",
+                      len < 60 ? (int)len : 60, name);
 }
 
 /* Each setter changes its part only when all of the value is right. */
@@ -189,6 +195,11 @@ uint64_t once_policy_ttl_ms(const once_policy_t *policy)
 uint64_t once_policy_lease_ms(const once_policy_t *policy)
 {
     return policy->lease_ms;
+}
+
+uint64_t once_policy_release_ttl_ms(const once_policy_t *policy)
+{
+    return policy->release_ttl_ms != 0 ? policy->release_ttl_ms : 2 * policy->lease_ms;
 }
 
 once_recover_t once_policy_recover(const once_policy_t *policy)

@@ -16,6 +16,7 @@
 struct once_policy {
     uint64_t ttl_ms;
     uint64_t lease_ms;
+    uint64_t release_ttl_ms; /* 0: twice the lease */
     once_recover_t recover;
     once__statuses_t record;
     once__statuses_t release;

@@ -16,6 +16,7 @@
 enum {
     ONCE__BY_LEASE = 1, /* unknown because the lease ran out, not because the holder said so */
     ONCE__TAINTED = 2,  /* an earlier epoch ended in doubt or by lease */
+    ONCE__TOUCHED = 4,  /* an earlier epoch was released, and may have taken effect before that */
 };
 
 typedef struct once__fingerprint {

@@ -28,10 +28,15 @@
 #define NEWER     ONCE__G_NEWER
 #define EXPIRED   ONCE__G_EXPIRED
 #define ABANDONED ONCE__G_ABANDONED
+#define EARLY     ONCE__G_EARLY
+#define BRIEF     ONCE__G_BRIEF
+#define TOUCHED   ONCE__G_TOUCHED
 
 #define GRANT   (ONCE__E_GRANT | ONCE__E_NOT_BY_LEASE | ONCE__E_DROP_PAYLOAD)
 #define TAINT   ONCE__E_TAINT
+#define TOUCH   ONCE__E_TOUCH
 #define FINISH  (ONCE__E_PAYLOAD | ONCE__E_RETAIN | ONCE__E_CLEAN)
+#define BRIEFLY (ONCE__E_PAYLOAD | ONCE__E_BRIEFLY | ONCE__E_CLEAN)
 #define ENDED   (ONCE__E_PAYLOAD | ONCE__E_END_LEASE | ONCE__E_NOT_BY_LEASE)
 #define DOUBTED (ONCE__E_DOUBT_LEASE | ONCE__E_NOT_BY_LEASE)
 
@@ -42,7 +47,8 @@ static const once__rule_t rows[] = {
     {"claim: other fingerprint",     ONCE__CLAIM,            P|C|F|U,   0,               SAME,   STAY,         0,                   ONCE_MISMATCH},
     {"claim: new",                   ONCE__CLAIM,            N,         0,               0,      TO_PENDING,   GRANT,               ONCE_RUN},
     {"claim: released claim again",  ONCE__CLAIM,            F,         MINE,            0,      STAY,         0,                   ONCE_LOST},
-    {"claim: failed",                ONCE__CLAIM,            F,         0,               0,      TO_PENDING,   GRANT,               ONCE_RUN},
+    {"claim: refused before",        ONCE__CLAIM,            F,         BRIEF,           0,      TO_PENDING,   GRANT,               ONCE_RUN},
+    {"claim: failed",                ONCE__CLAIM,            F,         0,               0,      TO_PENDING,   GRANT|TOUCH,         ONCE_RUN},
     {"claim: same claim again",      ONCE__CLAIM,            P,         MINE,            0,      STAY,         0,                   ONCE_RUN},
     {"claim: lease live",            ONCE__CLAIM,            P,         LIVE,            0,      STAY,         0,                   ONCE_BUSY},
     {"claim: lease over, hold",      ONCE__CLAIM,            P,         HOLD,            0,      TO_UNKNOWN,   ONCE__E_BY_LEASE,    ONCE_UNKNOWN},
@@ -61,6 +67,7 @@ static const once__rule_t rows[] = {
 
     {"release: newer version",       ONCE__RELEASE,          P|C|F|U,   NEWER,           0,      STAY,         0,                   ONCE_BUSY},
     {"release: earlier doubt",       ONCE__RELEASE,          P|U,       MINE|TAINTED,    0,      TO_UNKNOWN,   ENDED,               ONCE_DONE},
+    {"release: before any effect",   ONCE__RELEASE,          P|U,       MINE|EARLY,      TOUCHED, TO_FAILED,   BRIEFLY,             ONCE_DONE},
     {"release",                      ONCE__RELEASE,          P|U,       MINE,            0,      TO_FAILED,    FINISH,              ONCE_DONE},
     {"release: again",               ONCE__RELEASE,          F,         MINE,            0,      STAY,         0,                   ONCE_DONE},
     {"release: completed",           ONCE__RELEASE,          C,         MINE,            0,      STAY,         0,                   ONCE_ALREADY},
@@ -149,6 +156,16 @@ static int is_ended(uint8_t state)
     return state == ONCE_STATE_COMPLETED || state == ONCE_STATE_FAILED;
 }
 
+/*
+ * Was it released before any effect? Its ttl says what it would have been kept for otherwise; so no version of once that does
+ * not know of this leaves a record that looks like it.
+ */
+static int is_brief(const once__head_t *head)
+{
+    return head->state == ONCE_STATE_FAILED && head->expires != 0 &&
+           head->expires < after(head->changed, head->ttl_ms);
+}
+
 unsigned once__guards(const once__head_t *head, const once__event_t *event, uint64_t now)
 {
     uint8_t recover = head->recover;
@@ -163,6 +180,9 @@ unsigned once__guards(const once__head_t *head, const once__event_t *event, uint
     guards |= recover == ONCE_HOLD ? ONCE__G_HOLD : 0;
     guards |= head->flags & ONCE__BY_LEASE ? ONCE__G_BY_LEASE : 0;
     guards |= head->flags & ONCE__TAINTED ? ONCE__G_TAINTED : 0;
+    guards |= head->flags & ONCE__TOUCHED ? ONCE__G_TOUCHED : 0;
+    guards |= is_brief(head) ? ONCE__G_BRIEF : 0;
+    guards |= event->kind == ONCE__RELEASE && event->ttl_ms != 0 ? ONCE__G_EARLY : 0;
     guards |= event->force ? ONCE__G_FORCE : 0;
     guards |= head->schema > ONCE__SCHEMA ? ONCE__G_NEWER : 0;
     if (is_ended(head->state)) {
@@ -186,7 +206,7 @@ static const once__rule_t *find_rule(const once__rules_t *rules, const once__eve
     return NULL;
 }
 
-static void grant(once__head_t *next, const once__event_t *event, uint64_t now, int taint)
+static void grant(once__head_t *next, const once__event_t *event, uint64_t now, unsigned effects)
 {
     if (next->state == ONCE_STATE_NONE) {
         memset(next, 0, sizeof(*next));
@@ -196,9 +216,8 @@ static void grant(once__head_t *next, const once__event_t *event, uint64_t now, 
             next->fingerprint = event->fingerprints[0];
         }
     }
-    if (taint) {
-        next->flags |= ONCE__TAINTED;
-    }
+    next->flags |= effects & ONCE__E_TAINT ? ONCE__TAINTED : 0;
+    next->flags |= effects & ONCE__E_TOUCH ? ONCE__TOUCHED : 0;
     next->recover = stricter(next->recover, event->recover);
     next->claim.epoch++;
     memcpy(next->claim.id, event->claim.id, ONCE_CLAIM_ID_SIZE);
@@ -208,13 +227,23 @@ static void grant(once__head_t *next, const once__event_t *event, uint64_t now, 
     next->expires = 0;
 }
 
+/* Long enough for every copy of the claim to arrive and be told `lost`: two leases. No longer than its ttl. */
+static uint64_t brief_ms(const once__head_t *head, const once__event_t *event)
+{
+    uint64_t leases = after(head->lease_ms, head->lease_ms);
+    uint64_t ms = event->ttl_ms > leases ? event->ttl_ms : leases;
+
+    return ms < head->ttl_ms ? ms : head->ttl_ms;
+}
+
 static void apply(once__head_t *next, const once__event_t *event, unsigned effects, uint64_t now)
 {
     uint64_t lease_ms = event->lease_ms != 0 ? event->lease_ms : next->lease_ms;
-    uint64_t ttl_ms = event->ttl_ms != 0 ? event->ttl_ms : next->ttl_ms;
+    int own_ttl = event->ttl_ms == 0 || event->kind == ONCE__RELEASE;
+    uint64_t ttl_ms = own_ttl ? next->ttl_ms : event->ttl_ms;
 
     if (effects & ONCE__E_GRANT) {
-        grant(next, event, now, effects & ONCE__E_TAINT);
+        grant(next, event, now, effects);
     }
     if (effects & ONCE__E_EXTEND) {
         uint64_t until = after(now, lease_ms);
@@ -238,6 +267,9 @@ static void apply(once__head_t *next, const once__event_t *event, unsigned effec
     if (effects & ONCE__E_RETAIN) {
         next->ttl_ms = ttl_ms;
         next->expires = after(now, ttl_ms);
+    }
+    if (effects & ONCE__E_BRIEFLY) {
+        next->expires = after(now, brief_ms(next, event));
     }
     next->changed = now;
 }

@@ -38,7 +38,8 @@ typedef struct once__event {
     uint8_t recover;         /* claim */
     uint8_t fingerprint_count;
     uint64_t lease_ms; /* claim, doubt, renew; 0 with the latter two: the record's */
-    uint64_t ttl_ms;   /* claim; complete, settle: 0 means the record's */
+    uint64_t ttl_ms; /* claim; complete, settle: 0 means the record's. Release: it ended before any
+                          effect, to be remembered this long; 0: it may have had one */
     /* claim: the same request under each live secret */
     once__fingerprint_t fingerprints[ONCE__FINGERPRINTS_MAX];
 } once__event_t;
@@ -55,6 +56,10 @@ enum {
     ONCE__G_NEWER = 1 << 7,     /* written by a newer version */
     ONCE__G_EXPIRED = 1 << 8,   /* completed or failed, and the ttl is over */
     ONCE__G_ABANDONED = 1 << 9, /* pending or unknown, untouched for a retention after its lease */
+    ONCE__G_EARLY = 1 << 10,    /* release: it ended before any effect */
+    ONCE__G_BRIEF = 1 << 11,    /* failed, and kept for less than its ttl: it ended so */
+    ONCE__G_TOUCHED = 1 << 12,  /* flag of the record */
+    ONCE__G_END = 1 << 13,
 };
 
 /* Effects: what a row does to the head besides the state. */
@@ -70,6 +75,9 @@ enum {
     ONCE__E_RETAIN = 1 << 8,        /* expires = now + ttl */
     ONCE__E_PAYLOAD = 1 << 9,       /* the event's payload replaces the record's */
     ONCE__E_DROP_PAYLOAD = 1 << 10, /* the record has no payload any more */
+    ONCE__E_TOUCH = 1 << 11,        /* the epoch that ended here may have taken effect */
+    ONCE__E_BRIEFLY = 1 << 12,      /* expires = now + what the release asks for, within bounds */
+    ONCE__E_END = 1 << 13,
 };
 
 #define ONCE__ANY_STATE                                                                            \

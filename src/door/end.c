@@ -117,8 +117,8 @@ int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *res
     return code;
 }
 
-int once_pg_release(PGconn *conn, const char *claim, int status, once_slice_t note,
-                    once_error_t *err)
+static int release(PGconn *conn, const char *claim, int status, once_slice_t note,
+                   const char *statement, once_error_t *err)
 {
     once__params_t params = {0};
     int code = once__demand_claim(claim, err);
@@ -132,9 +132,22 @@ int once_pg_release(PGconn *conn, const char *claim, int status, once_slice_t no
     once__param_text(&params, claim);
     once__param_number(&params, status);
     once__param_slice(&params, note);
-    return once__statement(conn,
-                           "SELECT once.release(claim => $1, status => $2::integer, note => $3)",
-                           &params, 1, NULL, err);
+    return once__statement(conn, statement, &params, 1, NULL, err);
+}
+
+int once_pg_release(PGconn *conn, const char *claim, int status, once_slice_t note,
+                    once_error_t *err)
+{
+    return release(conn, claim, status, note,
+                   "SELECT once.release(claim => $1, status => $2::integer, note => $3)", err);
+}
+
+int once_pg_release_early(PGconn *conn, const char *claim, int status, once_slice_t note,
+                          once_error_t *err)
+{
+    return release(
+        conn, claim, status, note,
+        "SELECT once.release(claim => $1, status => $2::integer, note => $3, early => true)", err);
 }
 
 static int with_lease(PGconn *conn, const char *text, const char *claim, uint64_t lease_ms,

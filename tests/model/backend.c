@@ -67,14 +67,15 @@ static void plain_answers(model_t *model, const model_world_t *world, unsigned c
         says(model, world, claim, MODEL_SAYS_4XX, MODEL_COMPLETING, MODEL_4XX);
     }
     if (can(model, MODEL_5XX)) {
-        says(model, world, claim, MODEL_SAYS_5XX, hold ? MODEL_DOUBTING : MODEL_RELEASING, 0);
+        says(model, world, claim, MODEL_SAYS_5XX, hold ? MODEL_DOUBTING : MODEL_RELEASING,
+             MODEL_NOTE);
     }
     if (acted ? can(model, MODEL_DIRTY_401) : can(model, MODEL_401 | MODEL_DIRTY_401)) {
         says(model, world, claim, MODEL_SAYS_401, MODEL_RELEASING, 0);
     }
     /* Under hold a backend that asks for a release has not acted: part of the promise. */
     if (can(model, MODEL_ASKED) && !(hold && acted)) {
-        says(model, world, claim, MODEL_SAYS_RETRY, MODEL_RELEASING, 0);
+        says(model, world, claim, MODEL_SAYS_RETRY, MODEL_RELEASING, MODEL_NOTE);
     }
 }
 
@@ -139,8 +140,11 @@ static void sql_moves(model_t *model, const model_world_t *world, unsigned claim
     }
     /* The answer to a transaction that may still run: whether it is released or doubted must not matter. */
     if (can(model, MODEL_5XX)) {
-        says(model, world, claim, MODEL_SAYS_5XX, MODEL_RELEASING, 0);
+        says(model, world, claim, MODEL_SAYS_5XX, MODEL_RELEASING, MODEL_NOTE);
         says(model, world, claim, MODEL_SAYS_5XX_DOUBT, MODEL_DOUBTING, 0);
+    }
+    if (can(model, MODEL_401)) {
+        says(model, world, claim, MODEL_SAYS_401, MODEL_RELEASING, 0);
     }
 }
 

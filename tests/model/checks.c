@@ -126,7 +126,11 @@ static void check_own_write(model_t *model, const model_step_t *step)
     case ONCE__RELEASE:
         must(model, is->payload == step->payload, "I4-release-without-its-note");
         if (is->state == ONCE_STATE_FAILED) {
+            int touched =
+                (step->before->loose & model_peers(step->before, step->before->life)) != 0;
             must(model, !(step->before->doubtful & others), "F7a-failed-hides-earlier-doubt");
+            must(model, !is->brief || (step->early && !touched), "I12-forgotten-too-early");
+            must(model, is->brief || !step->early || touched, "I12-bound-though-nothing-happened");
         } else {
             must(model, is->state == ONCE_STATE_UNKNOWN && is->lease != MODEL_LIVE,
                  "I5-released-is-not-claimable");
@@ -291,6 +295,7 @@ static void check_record(model_t *model, const model_record_t *record)
     must(model, !(record->flags & ONCE__BY_LEASE) || record->state == ONCE_STATE_UNKNOWN,
          "I6-by-lease-but-not-unknown");
     must(model, is_open(record) || record->flags == 0, "F7a-ended-but-tainted");
+    must(model, !record->brief || record->state == ONCE_STATE_FAILED, "I12-brief-but-not-failed");
     must(model, record->state != ONCE_STATE_PENDING || record->payload == 0,
          "I4-pending-with-a-response");
 }

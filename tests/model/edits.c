@@ -17,6 +17,7 @@ typedef struct unseen {
 static const unseen_t unseen[] = {
     /* Only unknown records are by lease: there is nothing to clear. */
     {"claim: new", MUTANT_DROP_EFFECT, ONCE__E_NOT_BY_LEASE},
+    {"claim: refused before", MUTANT_DROP_EFFECT, ONCE__E_NOT_BY_LEASE},
     {"claim: failed", MUTANT_DROP_EFFECT, ONCE__E_NOT_BY_LEASE},
     {"claim: lease over", MUTANT_DROP_EFFECT, ONCE__E_NOT_BY_LEASE},
     {"doubt", MUTANT_DROP_EFFECT, ONCE__E_NOT_BY_LEASE},
@@ -28,6 +29,10 @@ static const unseen_t unseen[] = {
     {"release: earlier doubt", MUTANT_ADD_FROM, 1 << ONCE_STATE_FAILED},
     {"doubt: unknown by lease", MUTANT_ADD_FROM, 1 << ONCE_STATE_COMPLETED},
     {"doubt: unknown by lease", MUTANT_ADD_FROM, 1 << ONCE_STATE_FAILED},
+    /* Only failed records are kept briefly. */
+    {"claim: refused before", MUTANT_ADD_FROM, 1 << ONCE_STATE_PENDING},
+    {"claim: refused before", MUTANT_ADD_FROM, 1 << ONCE_STATE_COMPLETED},
+    {"claim: refused before", MUTANT_ADD_FROM, 1 << ONCE_STATE_UNKNOWN},
     /* Only they expire, and only the others are abandoned. */
     {"reap: expired", MUTANT_ADD_FROM, 1 << ONCE_STATE_PENDING},
     {"reap: expired", MUTANT_ADD_FROM, 1 << ONCE_STATE_UNKNOWN},
@@ -71,7 +76,7 @@ static int compare(const once__rules_t *edited, unsigned event)
     int same = 1;
 
     for (unsigned state = ONCE_STATE_NONE; state <= ONCE_STATE_UNKNOWN; state++) {
-        unsigned combinations = state == ONCE_STATE_NONE ? 1 : ONCE__G_ABANDONED << 1;
+        unsigned combinations = state == ONCE_STATE_NONE ? 1 : ONCE__G_END;
         for (unsigned guards = 0; guards < combinations; guards++) {
             const once__rule_t *is = decide(edited, event, state, guards);
             const once__rule_t *was = decide(&once__rules, event, state, guards);
@@ -148,7 +153,7 @@ static void try_row(tally_t *tally, size_t at)
 
     try_value(tally, at, MUTANT_DROP_ROW, 0, "drop the row");
     try_swap(tally, at);
-    for (unsigned bit = 1; bit <= ONCE__G_ABANDONED; bit <<= 1) {
+    for (unsigned bit = 1; bit < ONCE__G_END; bit <<= 1) {
         if (rule->need & bit) {
             try_value(tally, at, MUTANT_DROP_NEED, bit, "drop the need");
         }
@@ -156,7 +161,7 @@ static void try_row(tally_t *tally, size_t at)
             try_value(tally, at, MUTANT_DROP_FORBID, bit, "drop the forbid");
         }
     }
-    for (unsigned bit = 1; bit <= ONCE__E_DROP_PAYLOAD; bit <<= 1) {
+    for (unsigned bit = 1; bit < ONCE__E_END; bit <<= 1) {
         if (rule->effects & bit) {
             try_value(tally, at, MUTANT_DROP_EFFECT, bit, "drop the effect");
         }

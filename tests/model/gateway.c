@@ -69,15 +69,22 @@ static void idle_moves(model_t *model, const model_world_t *world, unsigned who)
     }
 }
 
+/* Releases are early unless the backend may have acted: `answer` is MODEL_NOTE then. */
 static void begin_write(const model_t *model, model_world_t *world, model_slot_t *slot,
                         unsigned phase, unsigned answer)
 {
     static const once__event_kind_t kinds[] = {[MODEL_COMPLETING] = ONCE__COMPLETE,
                                                [MODEL_RELEASING] = ONCE__RELEASE,
                                                [MODEL_DOUBTING] = ONCE__DOUBT};
+    int loose = answer == MODEL_NOTE && !(model->behaviour & MUTANT_ALWAYS_EARLY);
+
     slot->phase = (uint8_t)phase;
     slot->answer = (uint8_t)answer;
     slot->flags &= MODEL_ANEW;
+    if (phase == MODEL_RELEASING) {
+        slot->answer = loose ? MODEL_NOTE : MODEL_EARLY_NOTE;
+        answer = loose ? 0 : 4;
+    }
     note_sent(model, world, kinds[phase], slot->claim, answer);
 }
 
@@ -214,7 +221,7 @@ static void writing_moves(model_t *model, const model_world_t *world, unsigned w
                                                [MODEL_DOUBTING] = ONCE__DOUBT};
     const model_slot_t *slot = &world->slots[who];
     once__event_kind_t kind = kinds[slot->phase];
-    uint8_t answer = kind == ONCE__COMPLETE ? slot->answer : MODEL_NOTE;
+    uint8_t answer = kind == ONCE__DOUBT ? MODEL_NOTE : slot->answer;
     uint8_t payload = (uint8_t)(slot->claim << 3 | answer);
 
     for (int lost = 0; lost <= can(model, MODEL_LOSE); lost++) {
@@ -231,7 +238,7 @@ static void writing_moves(model_t *model, const model_world_t *world, unsigned w
     }
     if ((model->behaviour & MUTANT_FAILED_WRITE_RELEASES) && kind == ONCE__COMPLETE) {
         model_world_t next = *world;
-        begin_write(model, &next, &next.slots[who], MODEL_RELEASING, 0);
+        begin_write(model, &next, &next.slots[who], MODEL_RELEASING, MODEL_NOTE);
         model_emit(model, &next,
                    &(model_move_t){.act = MODEL_SENDS_NOTHING,
                                    .who = (uint8_t)who,
@@ -318,8 +325,12 @@ static void late_moves(model_t *model, const model_world_t *world)
             model_world_t next = *world;
             model_move_t move = {
                 .act = MODEL_LATE_COPY, .claim = (uint8_t)claim, .kind = (uint8_t)kind};
-            uint8_t answer = kind == ONCE__COMPLETE ? world->sent[claim] >> 5 : MODEL_NOTE;
-            uint8_t payload = (uint8_t)(claim << 3 | answer);
+            uint8_t answer = world->sent[claim] >> 5;
+            uint8_t payload;
+            if (kind != ONCE__COMPLETE) {
+                answer = kind == ONCE__RELEASE && (answer & 4) ? MODEL_EARLY_NOTE : MODEL_NOTE;
+            }
+            payload = (uint8_t)(claim << 3 | (kind == ONCE__COMPLETE ? answer & 3 : answer));
             if (may_arrive(model, world, kind, claim)) {
                 move.epoch = world->epoch[claim];
                 move.outcome = model_deliver(model, &next, (once__event_kind_t)kind, claim,

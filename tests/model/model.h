@@ -44,8 +44,8 @@ enum {
 /* Leases as the rules see them. */
 enum { MODEL_OVER, MODEL_LIVE, MODEL_LONG_OVER };
 
-/* Who wrote a response. A payload is claim << 3 | one of these. */
-enum { MODEL_2XX = 1, MODEL_4XX, MODEL_TX, MODEL_OPERATOR, MODEL_NOTE };
+/* Who wrote a response. A payload is claim << 3 | one of these. The last: a release that says "before any effect". */
+enum { MODEL_2XX = 1, MODEL_4XX, MODEL_TX, MODEL_OPERATOR, MODEL_NOTE, MODEL_EARLY_NOTE };
 
 /* What an operator has found out. */
 enum { MODEL_NOT_LOOKED, MODEL_HAPPENED, MODEL_NEVER, MODEL_FORGET };
@@ -54,6 +54,7 @@ typedef struct model_record {
     uint8_t state, recover, flags;
     uint8_t claim, epoch;
     uint8_t lease, expired;
+    uint8_t brief; /* failed, and kept for less than its ttl */
     uint8_t fingerprint, payload;
 } model_record_t;
 
@@ -74,7 +75,8 @@ typedef struct model_world {
     uint8_t policy[MODEL_CLAIMS + 1];
     uint8_t epoch[MODEL_CLAIMS + 1]; /* as the claim's holder was told; 0: it was not */
     uint8_t job[MODEL_CLAIMS + 1];
-    uint8_t sent[MODEL_CLAIMS + 1];  /* bits 1 << event: copies may arrive; the answer << 5 */
+    uint8_t sent[MODEL_CLAIMS + 1];  /* bits 1 << event: copies may arrive; the answer << 5 of a
+                                        completion, 4 << 5: the release is early */
     uint8_t other;                   /* mask: asks with the other fingerprint */
     uint8_t life;                    /* of the record; 0: never existed */
     uint8_t lives[MODEL_CLAIMS + 1]; /* in which life the claim was granted; 0: never */
@@ -82,6 +84,7 @@ typedef struct model_world {
     uint8_t acted;                   /* mask: took effect */
     uint8_t held;                    /* mask: granted while the record's policy was hold */
     uint8_t doubtful;                /* mask: superseded after doubt or by lease */
+    uint8_t loose;                   /* mask: released or settled, not "before any effect" */
     uint8_t excused;                 /* mask of lives: retry allows a second effect */
     uint8_t told;                    /* the answer that clients were given in the present life */
     uint8_t torn; /* removed before its time: the next record continues its life */
@@ -117,6 +120,9 @@ enum {
     MODEL_HASTY = 1 << 21,        /* the operator says "never" when it is "not yet" */
     MODEL_EARLY = 1 << 22,        /* he judges under a live lease, and settles when it is over */
     MODEL_BY_ASKER = 1 << 23,     /* responses are judged by the asker's policy alone */
+    MODEL_OLD_COPIES = 1 << 24,   /* copies of claims arrive after more than two leases */
+
+    MODEL_BRIEF = 1 << 25, /* failed records that are kept briefly are forgotten */
 };
 
 typedef struct model_scenario {
@@ -239,7 +245,7 @@ typedef struct model_step {
     const model_world_t *after;
     once__event_kind_t kind;
     unsigned claim, epoch;
-    int force;
+    int force, early;
     uint8_t payload, outcome;
     int changed;
 } model_step_t;

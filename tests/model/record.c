@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LEASE_MS = 10, TTL_MS = 100 };
+enum { LEASE_MS = 10, TTL_MS = 100, BRIEF_MS = 2 * LEASE_MS };
 
 static void put_id(uint8_t id[ONCE_CLAIM_ID_SIZE], unsigned claim)
 {
@@ -23,9 +23,10 @@ int model_exists(const model_world_t *world)
     return world->record.state != ONCE_STATE_NONE && !world->record.expired;
 }
 
+/* What was kept briefly is forgotten before its time: whatever was done under it was done for the same key. */
 int model_lives(const model_world_t *world)
 {
-    return model_exists(world) || world->torn;
+    return model_exists(world) || world->torn || world->record.brief;
 }
 
 void model_head(const model_world_t *world, once__head_t *head)
@@ -48,7 +49,8 @@ void model_head(const model_world_t *world, once__head_t *head)
         head->lease_until = MODEL_NOW - TTL_MS;
     }
     if (is_ended(record->state)) {
-        head->expires = record->expired ? MODEL_NOW : MODEL_NOW + TTL_MS;
+        head->changed = MODEL_NOW;
+        head->expires = MODEL_NOW + (record->expired ? 0 : record->brief ? BRIEF_MS : TTL_MS);
     }
     head->fingerprint.secret = 1;
     head->fingerprint.mac[0] = record->fingerprint;
@@ -88,6 +90,7 @@ static void take_head(model_record_t *record, const once__head_t *head)
     record->claim = head->claim.id[0];
     record->epoch = (uint8_t)head->claim.epoch;
     record->fingerprint = head->fingerprint.mac[0];
+    record->brief = head->state == ONCE_STATE_FAILED && head->expires < MODEL_NOW + TTL_MS;
     if (head->lease_until > MODEL_NOW) {
         record->lease = MODEL_LIVE;
     } else if (MODEL_NOW >= head->lease_until + head->ttl_ms) {
@@ -126,6 +129,7 @@ static void remember_grant(model_world_t *world, const model_world_t *before, un
     world->torn = 0;
     if (world->lives[claim] != world->life) {
         world->doubtful &= (uint8_t)~bit;
+        world->loose &= (uint8_t)~bit;
         world->acted &= (uint8_t)~bit;
     }
     world->lives[claim] = world->life;
@@ -145,9 +149,33 @@ static void remember_removal(model_world_t *world, const model_world_t *before,
     int open = was->state == ONCE_STATE_PENDING || was->state == ONCE_STATE_UNKNOWN;
     int purged = kind == ONCE__PURGE && was->claim == claim && (!open || before->look_force);
 
-    world->torn = !was->expired && !purged;
+    world->torn = (!was->expired || was->brief) && !purged;
     world->doubtful &= (uint8_t)~model_peers(world, world->life);
+    world->loose &= (uint8_t)~model_peers(world, world->life);
     model_forget_copies(world);
+}
+
+/* Every record that ends has its ttl; a release before any effect may have two leases instead. */
+static void check_ttl(model_t *model, const once__step_t *step, int early)
+{
+    uint64_t kept = step->next.expires - MODEL_NOW;
+
+    if (is_ended(step->next.state) && step->changed && kept != TTL_MS &&
+        !(early && step->next.state == ONCE_STATE_FAILED && kept == BRIEF_MS)) {
+        model_break(model, "I8-ended-without-a-ttl");
+    }
+}
+
+/* That what was done under the claim is not known to be nothing. */
+static void remember_release(model_world_t *world, once__event_kind_t kind, unsigned claim,
+                             int early)
+{
+    if (kind == ONCE__SETTLE_FAILED) {
+        world->doubtful &= (uint8_t)~model_peers(world, world->life);
+    }
+    if (!early) {
+        world->loose |= model_bit(claim);
+    }
 }
 
 uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t kind, unsigned claim,
@@ -157,9 +185,11 @@ uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t k
     once__head_t head;
     once__event_t event;
     once__step_t step;
+    int early = kind == ONCE__RELEASE && (payload & 7) == MODEL_EARLY_NOTE;
 
     model_head(world, &head);
     model_event(world, kind, claim, epoch, &event);
+    event.ttl_ms = kind != ONCE__RELEASE ? event.ttl_ms : early ? BRIEF_MS : 0;
     once__step(model->rules, &head, &event, MODEL_NOW, &step);
     if (model->fired != NULL) {
         model->fired[step.rule - model->rules->rows] = 1;
@@ -170,14 +200,12 @@ uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t k
             world->record.payload = step.rule->effects & ONCE__E_PAYLOAD ? payload : 0;
         }
     }
-    if (is_ended(step.next.state) && step.changed && step.next.expires != MODEL_NOW + TTL_MS) {
-        model_break(model, "I8-ended-without-a-ttl");
-    }
+    check_ttl(model, &step, early);
     if (kind == ONCE__CLAIM && step.outcome == ONCE_RUN && step.changed) {
         remember_grant(world, &before, claim);
     }
-    if (kind == ONCE__SETTLE_FAILED && step.outcome == ONCE_DONE) {
-        world->doubtful &= (uint8_t)~model_peers(world, world->life);
+    if ((kind == ONCE__RELEASE || kind == ONCE__SETTLE_FAILED) && step.changed) {
+        remember_release(world, kind, claim, early);
     }
     if (before.record.state != ONCE_STATE_NONE && world->record.state == ONCE_STATE_NONE) {
         remember_removal(world, &before, kind, claim);
@@ -194,6 +222,7 @@ uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t k
                    .epoch = epoch,
                    .force = event.force,
                    .payload = payload,
+                   .early = early,
                    .outcome = step.outcome,
                    .changed = memcmp(&before.record, &world->record, sizeof(before.record)) != 0,
                });

@@ -78,6 +78,20 @@ const model_scenario_t model_scenarios[] = {
      .policies = RETRY | HOLD, .slots = 3, .ids = 3, .losses = 1, .crashes = 1, .can = MODEL_LAPSE | MODEL_CONNECT,
      .deep_ids = 3, .deep_can = MODEL_5XX | MODEL_LOSE},
 
+    {.name = "retry-brief", .what = "plain door, retry, two fingerprints, what was refused before any effect is soon forgotten",
+     .policies = RETRY, .fingerprints = 2, .slots = 2, .ids = 3, .losses = 1,
+     .can = MODEL_LAPSE | MODEL_5XX | MODEL_401 | MODEL_CONNECT | MODEL_BRIEF,
+     .deep_can = MODEL_ASKED | MODEL_LOSE},
+    {.name = "hold-brief", .what = "the same under hold, lost replies, clients that give up, a crash",
+     .policies = HOLD, .slots = 2, .ids = 3, .losses = 1, .crashes = 1,
+     .can = MODEL_LOSE | MODEL_LAPSE | MODEL_GIVING_UP | MODEL_401 | MODEL_CONNECT | MODEL_BRIEF | MODEL_LATE_WRITES | MODEL_LATE_OWN},
+    {.name = "mixed-brief", .what = "the same, askers with retry and hold, two fingerprints",
+     .policies = RETRY | HOLD, .fingerprints = 2, .slots = 2, .ids = 3,
+     .can = MODEL_LAPSE | MODEL_5XX | MODEL_401 | MODEL_ASKED | MODEL_BRIEF},
+    {.name = "sql-brief", .what = "transactional door, a 401 while the transaction may still run, lost COMMIT replies",
+     .door = MODEL_SQL, .policies = RETRY, .fingerprints = 2, .slots = 2, .ids = 3, .losses = 1,
+     .can = MODEL_LAPSE | MODEL_5XX | MODEL_401 | MODEL_CONNECT | MODEL_REPEAT_TX | MODEL_BRIEF},
+
     /* What the contract takes for granted, taken away: each must break. */
     {.name = "untrue-401", .what = "a status listed as before any effect follows one", .breaks = "I2-double-effect",
      .policies = HOLD, .slots = 2, .ids = 3, .can = MODEL_LAPSE | MODEL_DIRTY_401},
@@ -93,6 +107,8 @@ const model_scenario_t model_scenarios[] = {
     {.name = "judged-by-asker", .what = "a gateway judges a 5xx by its own retry though the record says hold",
      .breaks = "I2-double-effect",
      .policies = RETRY | HOLD, .slots = 2, .ids = 3, .can = MODEL_LAPSE | ANSWERS | MODEL_BY_ASKER},
+    {.name = "old-copy", .what = "a copy of a claim arrives more than two leases after its release", .breaks = "I6-unknown-but-never-forwarded",
+     .policies = HOLD, .slots = 2, .ids = 3, .losses = 1, .can = MODEL_LAPSE | MODEL_401 | LATE | MODEL_BRIEF | MODEL_OLD_COPIES},
     {.name = "late-claim", .what = "a copy of a claim arrives after its request has ended", .breaks = "I6-unknown-but-never-forwarded",
      .policies = HOLD, .slots = 2, .ids = 3, .losses = 1, .can = MODEL_LAPSE | MODEL_401 | LATE},
 };

@@ -50,6 +50,9 @@ static once__event_t event_of(once__event_kind_t kind, int claim)
 {
     once__event_t event = {.kind = kind, .lease_ms = LEASE_MS, .ttl_ms = TTL_MS};
 
+    if (kind == ONCE__RELEASE) {
+        event.ttl_ms = 0;
+    }
     event.claim.id[0] = (uint8_t)claim;
     return event;
 }
@@ -76,6 +79,22 @@ uint8_t script_write(script_t *script, once__event_kind_t kind, int claim, uint3
     return play(script, &event);
 }
 
+uint8_t script_refuse(script_t *script, int claim, uint32_t epoch)
+{
+    once__event_t event = event_of(ONCE__RELEASE, claim);
+
+    event.claim.epoch = epoch;
+    event.ttl_ms = 1;
+    return play(script, &event);
+}
+
+uint8_t script_fail(script_t *script, int claim, uint32_t epoch)
+{
+    return script->behaviour & MUTANT_ALWAYS_EARLY
+               ? script_refuse(script, claim, epoch)
+               : script_write(script, ONCE__RELEASE, claim, epoch);
+}
+
 void script_effect(script_t *script, int fingerprint)
 {
     script->effects++;
@@ -96,6 +115,11 @@ uint8_t script_transaction(script_t *script, int claim, uint32_t epoch)
 void script_lease_over(script_t *script)
 {
     script->clock = script->head.lease_until;
+}
+
+void script_two_leases_over(script_t *script)
+{
+    script->clock += 2 * LEASE_MS;
 }
 
 void script_ttl_over(script_t *script)

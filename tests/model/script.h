@@ -34,12 +34,17 @@ uint8_t script_claim(script_t *script, int claim, once_recover_t recover, int fi
 /* The gateway's writes; settle by name of the claim that was judged. */
 uint8_t script_write(script_t *script, once__event_kind_t kind, int claim, uint32_t epoch);
 
+/* Releases: before any effect (a 401), and of a complete 5xx, which a mutant may take for one. */
+uint8_t script_refuse(script_t *script, int claim, uint32_t epoch);
+uint8_t script_fail(script_t *script, int claim, uint32_t epoch);
+
 /* Plain door: the backend acts. Transactional door: its transaction calls once.complete, and commits or rolls back. */
 void script_effect(script_t *script, int fingerprint);
 uint8_t script_transaction(script_t *script, int claim, uint32_t epoch);
 
 /* Time. */
 void script_lease_over(script_t *script);
+void script_two_leases_over(script_t *script); /* from now on */
 void script_ttl_over(script_t *script); /* of a completed or failed record; it is reaped, too */
 uint8_t script_retention_passes(script_t *script); /* after the lease; the answer of the reaping */
 

@@ -22,11 +22,15 @@ static const word_t guards[] = {
     {ONCE__G_FORCE, "force"},
     {ONCE__G_EXPIRED, "ttl over"},
     {ONCE__G_ABANDONED, "abandoned"},
+    {ONCE__G_EARLY, "before any effect"},
+    {ONCE__G_BRIEF, "kept briefly"},
+    {ONCE__G_TOUCHED, "touched"},
 };
 
 static const word_t effects[] = {
     {ONCE__E_GRANT, "grant"},
     {ONCE__E_TAINT, "taint"},
+    {ONCE__E_TOUCH, "touch"},
     {ONCE__E_EXTEND, "extend the lease"},
     {ONCE__E_DOUBT_LEASE, "new lease"},
     {ONCE__E_END_LEASE, "end the lease"},
@@ -34,6 +38,7 @@ static const word_t effects[] = {
     {ONCE__E_NOT_BY_LEASE, "clear by lease"},
     {ONCE__E_CLEAN, "clear the flags"},
     {ONCE__E_RETAIN, "start the ttl"},
+    {ONCE__E_BRIEFLY, "keep it briefly"},
     {ONCE__E_PAYLOAD, "store the payload"},
     {ONCE__E_DROP_PAYLOAD, "drop the payload"},
 };

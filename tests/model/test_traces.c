@@ -10,7 +10,8 @@ int main(void)
         cmocka_unit_test(trace_l10),    cmocka_unit_test(trace_f7a), cmocka_unit_test(trace_m7),
         cmocka_unit_test(trace_l13),    cmocka_unit_test(trace_l15), cmocka_unit_test(trace_l4_i6),
         cmocka_unit_test(trace_l12),    cmocka_unit_test(trace_f4b), cmocka_unit_test(trace_l4_i7),
-        cmocka_unit_test(trace_l4_i7b),
+        cmocka_unit_test(trace_l4_i7b), cmocka_unit_test(trace_b1),  cmocka_unit_test(trace_b2),
+        cmocka_unit_test(trace_b3),     cmocka_unit_test(trace_b4),  cmocka_unit_test(trace_b5),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,8 @@ static void print_time(FILE *out, const model_move_t *move)
                 move->claim);
         break;
     case MODEL_TTL_OVER:
-        fprintf(out, "ttl over: %s record", once_state_name((once_state_t)move->kind));
+        fprintf(out, "%s over: %s record", move->detail ? "two leases" : "ttl",
+                once_state_name((once_state_t)move->kind));
         break;
     case MODEL_REAPED:
         fprintf(out, "reap of the %s record -> %s", once_state_name((once_state_t)move->kind),

@@ -74,13 +74,17 @@ static void pass_time(model_t *model, const model_world_t *world)
         next.record.lease = MODEL_LONG_OVER;
         model_forget_copies(&next);
         model_emit(model, &next, &move);
-    } else if (model_exists(world) && !is_open(record) && can(model, MODEL_TTL)) {
+    } else if (model_exists(world) && !is_open(record) &&
+               can(model, record->brief ? MODEL_TTL | MODEL_BRIEF : MODEL_TTL)) {
         move.act = MODEL_TTL_OVER;
+        move.detail = record->brief;
         next.record.expired = 1;
-        model_forget_copies(&next);
+        if (!record->brief || !can(model, MODEL_OLD_COPIES)) {
+            model_forget_copies(&next);
+        }
         model_emit(model, &next, &move);
     }
-    if (record->state != ONCE_STATE_NONE && can(model, MODEL_TTL | MODEL_ABANDON)) {
+    if (record->state != ONCE_STATE_NONE && can(model, MODEL_TTL | MODEL_ABANDON | MODEL_BRIEF)) {
         reap(model, world);
     }
 }

@@ -92,6 +92,120 @@ void trace_l15(void **state)
     }
 }
 
+/* ------------------------------------------------------------- refused before any effect (I9, I12) */
+
+/* A stranger's 401 binds the key for two leases, not for a day; until then another payload is a mismatch. */
+void trace_b1(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    script_claim(&s, CLAIM_A, ONCE_HOLD, 1);
+    assert_int_equal(script_refuse(&s, CLAIM_A, 1), ONCE_DONE);
+    assert_row(&s, "release: before any effect");
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_MISMATCH);
+    assert_int_equal(script_claim(&s, CLAIM_A, ONCE_HOLD, 1), ONCE_LOST); /* a late copy */
+    script_two_leases_over(&s);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_RUN);
+    assert_row(&s, "claim: new");
+    script_begin_mutant(&s, "never-briefly");
+    script_claim(&s, CLAIM_A, ONCE_HOLD, 1);
+    script_refuse(&s, CLAIM_A, 1);
+    script_two_leases_over(&s);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_MISMATCH);
+}
+
+/* However often: each is as harmless as the first. */
+void trace_b2(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    script_claim(&s, CLAIM_A, ONCE_RETRY, 1);
+    script_refuse(&s, CLAIM_A, 1);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RETRY, 1), ONCE_RUN);
+    assert_row(&s, "claim: refused before");
+    script_refuse(&s, CLAIM_B, 2);
+    script_two_leases_over(&s);
+    assert_int_equal(script_claim(&s, CLAIM_C, ONCE_RETRY, 0), ONCE_RUN);
+}
+
+/* Two leases later somebody asks for something else; if that runs, both act. */
+static int play_other_payload(script_t *s)
+{
+    script_two_leases_over(s);
+    if (script_claim(s, CLAIM_C, ONCE_RETRY, 1) == ONCE_RUN) {
+        script_effect(s, 1);
+    }
+    return s->payloads;
+}
+
+/* The tempting shortcut: a 5xx is a release, so it is forgotten as soon. It may have come after the effect. */
+static int play_b3(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_effect(s, 0);
+    assert_int_equal(script_fail(s, CLAIM_A, 1), ONCE_DONE);
+    return play_other_payload(s);
+}
+
+void trace_b3(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_b3(&s), 1);
+    script_begin_mutant(&s, "every-release-early");
+    assert_int_equal(play_b3(&s), 3);
+    script_begin_mutant(&s, "always-briefly");
+    assert_int_equal(play_b3(&s), 3);
+}
+
+/* The same with a 401 after the 5xx: the second claim did nothing, the first may have. */
+static int play_b4(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_effect(s, 0);
+    script_fail(s, CLAIM_A, 1);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_refuse(s, CLAIM_B, 2), ONCE_DONE);
+    return play_other_payload(s);
+}
+
+/* And after a lease that ran out: the record is tainted. */
+static int play_b5(script_t *s)
+{
+    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_effect(s, 0);
+    script_lease_over(s);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_refuse(s, CLAIM_B, 2), ONCE_DONE);
+    return play_other_payload(s);
+}
+
+void trace_b4(void **state)
+{
+    static const char *const broken[] = {"touched-briefly", "no-touch"};
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_b4(&s), 1);
+    for (int i = 0; i < 2; i++) {
+        script_begin_mutant(&s, broken[i]);
+        assert_int_equal(play_b4(&s), 3);
+    }
+}
+
+void trace_b5(void **state)
+{
+    script_t s;
+
+    script_begin(&s);
+    assert_int_equal(play_b5(&s), 1);
+    script_begin_mutant(&s, "tainted-briefly");
+    assert_int_equal(play_b5(&s), 3);
+}
+
 /* -------------------------------------------------------------------- lost replies (I6, I7, I7b) */
 
 /* Returns what the owner, whose reply was lost, is told when it repeats its claim. */

@@ -79,10 +79,12 @@ static void forget(model_world_t *world)
             world->policy[claim] = world->epoch[claim] = 0;
             world->forwarded &= (uint8_t)~bit;
         }
-        if (!at_large && !(life_goes_on && ((world->acted | world->doubtful) & bit))) {
+        if (!at_large &&
+            !(life_goes_on && ((world->acted | world->doubtful | world->loose) & bit))) {
             world->lives[claim] = 0;
             world->acted &= (uint8_t)~bit;
             world->doubtful &= (uint8_t)~bit;
+            world->loose &= (uint8_t)~bit;
             world->other &= (uint8_t)~bit;
         }
         if (world->lives[claim] == 0) {

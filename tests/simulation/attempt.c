@@ -29,9 +29,9 @@ static void judge(attempt_t *attempt)
     once_judgement_t judgement =
         own ? once_policy_judge(attempt->policy, status, said)
             : once_claim_judge(attempt->claim, attempt->policy, status, said);
-    int reason = attempt->response.said == ONCE_SAID_RETRY ? REASON_ASKED
-                 : attempt->response.status >= 500         ? REASON_5XX
-                                                           : REASON_BEFORE_EFFECT;
+    int reason = judgement == ONCE_JUDGE_EARLY ? REASON_BEFORE_EFFECT
+                 : said == ONCE_SAID_RETRY     ? REASON_ASKED
+                                               : REASON_5XX;
 
     if (judgement == ONCE_JUDGE_RECORD) {
         if (world_is_broken(attempt->world, BROKEN_EARLY_ANSWER)) {
@@ -40,7 +40,7 @@ static void judge(attempt_t *attempt)
             request_answer(attempt->request, ANSWER_RECORDED, &attempt->response);
         }
         attempt_end(attempt, COMPLETES, REASON_NONE);
-    } else if (judgement == ONCE_JUDGE_RELEASE) {
+    } else if (judgement == ONCE_JUDGE_RELEASE || judgement == ONCE_JUDGE_EARLY) {
         attempt_end(attempt, RELEASES, reason);
     } else {
         attempt_end(attempt, DOUBTS, REASON_NONE);

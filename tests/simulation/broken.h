@@ -42,6 +42,8 @@ enum {
     BROKEN_OLD_INDEX = 1 << 24,   /* the index of another boot is believed */
     BROKEN_OLD_LEASES = 1 << 25,  /* so are its leases */
     BROKEN_SUMMARIES = 1 << 26,   /* summaries of segments leave out a record */
+
+    BROKEN_ALWAYS_EARLY = 1 << 27, /* gateway: every release says "before any effect" */
 };
 
 typedef struct broken {

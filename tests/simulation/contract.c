@@ -63,6 +63,10 @@ static void check_write_harm(const sight_t *s)
                s->after.head.state == ONCE_STATE_FAILED) {
         VIOLATE(s, HIDDEN, "release of epoch %u: an earlier one ended in doubt or by lease",
                 s->event->claim.epoch);
+    } else if (s->after.head.state == ONCE_STATE_FAILED && s->key->life->effects > 0 &&
+               s->event->kind == ONCE__RELEASE &&
+               s->after.head.expires < s->now + s->after.head.ttl_ms) {
+        VIOLATE(s, TWO, "it took effect, and its key is soon free for another body");
     }
 }
 
@@ -130,9 +134,20 @@ static int claim_means_it(const sight_t *s)
     }
 }
 
+/* How long it is kept: two leases or what was asked for, if nothing that may have taken effect was released. */
+static uint64_t release_ttl(const sight_t *s)
+{
+    uint64_t ms = 2 * s->before.head.lease_ms, ttl = s->before.head.ttl_ms;
+
+    ms = s->event->ttl_ms > ms ? s->event->ttl_ms : ms;
+    return s->event->ttl_ms == 0 || s->key->life->touched || ttl < ms ? ttl : ms;
+}
+
 static int is_ended(const sight_t *s, once_state_t state)
 {
-    uint64_t ttl = s->event->ttl_ms != 0 ? s->event->ttl_ms : s->before.head.ttl_ms;
+    uint64_t ttl = s->event->kind == ONCE__RELEASE ? release_ttl(s)
+                   : s->event->ttl_ms != 0         ? s->event->ttl_ms
+                                                   : s->before.head.ttl_ms;
 
     return s->changed && sight_is_open(s->state) && s->after.head.state == state &&
            s->after.head.expires == s->now + ttl && s->after.head.flags == 0;

@@ -24,6 +24,8 @@
     XX(ERRORS, 1, "answers: 503")                                                                  \
     XX(COMPLETED, 1, "records completed by their claim")                                           \
     XX(RELEASED, 1, "claims released")                                                             \
+    XX(RELEASED_EARLY, 1, "claims released before any effect")                                     \
+    XX(RELEASED_TOUCHED, 1, "the same, after a release that was not")                              \
     XX(RELEASED_TAINTED, 1, "releases after an earlier doubt")                                     \
     XX(DOUBTED, 1, "claims doubted")                                                               \
     XX(RENEWED, 1, "leases extended")                                                              \

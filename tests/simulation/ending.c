@@ -121,6 +121,15 @@ static void on_ended(once_answer_t *told, void *data)
     }
 }
 
+static int release(const attempt_t *attempt, int reason, call_t *call)
+{
+    int early = reason == REASON_NOT_SENT || reason == REASON_BEFORE_EFFECT ||
+                world_is_broken(attempt->world, BROKEN_ALWAYS_EARLY);
+
+    return (early ? once_release_early : once_release)(attempt->claim, attempt->response.status,
+                                                       once__slice("released", 8), call_back, call);
+}
+
 void attempt_end(attempt_t *attempt, ending_t ending, int reason)
 {
     call_t *call = call_new(attempt->process, "end of a claim", on_ended, attempt);
@@ -142,8 +151,7 @@ void attempt_end(attempt_t *attempt, ending_t ending, int reason)
         code = once_complete(attempt->claim, &response, call_back, call);
         break;
     case RELEASES:
-        code = once_release(attempt->claim, attempt->response.status, once__slice("released", 8),
-                            call_back, call);
+        code = release(attempt, reason, call);
         break;
     case DOUBTS:
         code = once_doubt(attempt->claim, call_back, call);

@@ -42,6 +42,7 @@ struct life {
     int variant;           /* of the body */
     int completed;
     int tainted; /* a grant ended in doubt or by lease, and nobody settled it */
+    int touched; /* a grant was released, not "before any effect", or settled */
     unsigned effects;
     response_t response; /* as recorded */
     grant_t *grants;     /* newest first */

@@ -30,6 +30,7 @@ static unsigned behaviour_of(const mutant_t *mutant)
 {
     return (mutant->behaviour & MUTANT_IDEMPOTENT_SQL ? BROKEN_SQL_IDEMPOTENT : 0u) |
            (mutant->behaviour & MUTANT_OWN_ANSWER ? BROKEN_OWN_ANSWER : 0u) |
+           (mutant->behaviour & MUTANT_ALWAYS_EARLY ? BROKEN_ALWAYS_EARLY : 0u) |
            (mutant->behaviour & MUTANT_FAILED_WRITE_RELEASES ? BROKEN_ERROR_RELEASES : 0u);
 }
 

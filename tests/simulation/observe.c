@@ -117,7 +117,11 @@ static void note_done(const sight_t *s)
         note_response(s);
         break;
     case ONCE__RELEASE:
-        world_count(s->world, life->tainted ? COUNT_RELEASED_TAINTED : COUNT_RELEASED);
+        world_count(s->world, life->tainted           ? COUNT_RELEASED_TAINTED
+                              : s->event->ttl_ms == 0 ? COUNT_RELEASED
+                              : life->touched         ? COUNT_RELEASED_TOUCHED
+                                                      : COUNT_RELEASED_EARLY);
+        life->touched |= s->event->ttl_ms == 0;
         break;
     case ONCE__DOUBT:
         world_count(s->world, COUNT_DOUBTED);
@@ -134,6 +138,7 @@ static void note_done(const sight_t *s)
     case ONCE__SETTLE_FAILED:
         world_count(s->world, COUNT_SETTLED_FAILED);
         life->tainted = 0;
+        life->touched = 1;
         break;
     case ONCE__PURGE:
         world_count(s->world, sight_is_open(s->state) ? COUNT_PURGE_FORCED : COUNT_PURGED);

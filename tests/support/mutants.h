@@ -15,6 +15,7 @@ enum {
     MUTANT_OWN_ANSWER = 1 << 1, /* a gateway whose complete was `lost` sends its own response */
     MUTANT_FAILED_WRITE_RELEASES = 1
                                    << 2, /* a complete without a reply is given up with a release */
+    MUTANT_ALWAYS_EARLY = 1 << 3, /* every release says "before any effect", that of a 5xx too */
 };
 
 typedef enum mutant_op {

@@ -8,7 +8,7 @@
 #include "core/bytes.h"
 
 #define HOUR      ((int64_t)3600 * 1000)
-#define CASES_MAX 200000
+#define CASES_MAX 300000
 
 static struct {
     situation_t *cases;
@@ -97,6 +97,9 @@ static void add_writes(const once__head_t *before)
             s->op.event.force = i / 3 % 2;
             s->op.event.lease_ms = i / 6 % 2 ? 12345 : 0;
             s->op.event.ttl_ms = i / 6 % 2 ? 654321 : 0;
+            if (kinds[k] == ONCE__RELEASE && i / 6 % 2) { /* below and above its bounds, too */
+                s->op.event.ttl_ms = i / 3 % 2 ? 1 : i % 3 == 0 ? 654321 : 2000000;
+            }
             give_payload(s);
         }
     }
@@ -125,16 +128,19 @@ static void add_events(const once__head_t *before)
 static void add_times(once__head_t head)
 {
     static const int64_t leases[] = {-HOUR, 10 * HOUR, 5 * HOUR, 5 * HOUR - HOUR / 3};
-    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR, 5 * HOUR};
+    static const int64_t expiries[] = {0, -HOUR / 2, 20 * HOUR, 0, 5 * HOUR};
     int is_ended = head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED;
 
     for (int back = 0; back < 2; back++) {
-        int lease_count = back && !is_ended ? 4 : 2, expiry_count = !is_ended ? 1 : back ? 4 : 3;
+        int lease_count = back && !is_ended ? 4 : 2, expiry_count = !is_ended ? 1 : back ? 5 : 4;
         for (int i = 0; i < 2 * lease_count * expiry_count; i++) {
             head.changed = at(back ? 5 * HOUR : -2 * HOUR);
             head.ttl_ms = (uint64_t)(i % 2 ? HOUR / 3 : 30 * 24 * HOUR);
             head.lease_until = at(leases[i / 2 % lease_count]);
             head.expires = i / 2 / lease_count == 0 ? 0 : at(expiries[i / 2 / lease_count]);
+            if (i / 2 / lease_count == 3) { /* exactly its ttl: nothing that is kept briefly */
+                head.expires = head.changed + head.ttl_ms;
+            }
             add_events(&head);
         }
     }
@@ -145,7 +151,7 @@ static void add_all(void)
     const once__head_t none = {.state = ONCE_STATE_NONE};
 
     add_events(&none);
-    for (int i = 0; i < 2 * 4 * 3 * 4; i++) {
+    for (int i = 0; i < 2 * 4 * 3 * 8; i++) {
         once__head_t head = {.schema = (uint8_t)(1 + i % 2),
                              .state = (uint8_t)(1 + i / 2 % 4),
                              .recover = (uint8_t)(i / 8 % 3),
@@ -156,6 +162,12 @@ static void add_all(void)
                              .fingerprint = first_print};
         memcpy(head.claim.id, mine, sizeof(mine));
         if ((head.flags & ONCE__BY_LEASE) && head.state != ONCE_STATE_UNKNOWN) {
+            continue;
+        }
+        /* Only pending and unknown records are touched, and only a release looks at it. */
+        if ((head.flags & ONCE__TOUCHED) &&
+            (head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED ||
+             head.recover == ONCE_TRANSACTIONAL)) {
             continue;
         }
         add_times(head);

@@ -6,6 +6,7 @@
 
 #define RECORD  ONCE_JUDGE_RECORD
 #define RELEASE ONCE_JUDGE_RELEASE
+#define EARLY   ONCE_JUDGE_EARLY
 #define DOUBT   ONCE_JUDGE_DOUBT
 
 typedef struct expected {
@@ -36,21 +37,21 @@ static void assert_judged(const char *parts, const expected_t *rows, size_t coun
 static void by_default(void **state)
 {
     static const expected_t rows[] = {
-        {100, RELEASE, RELEASE, DOUBT},   {101, RELEASE, RELEASE, DOUBT},
-        {199, RELEASE, RELEASE, DOUBT},   {200, RECORD, RECORD, RECORD},
-        {201, RECORD, RECORD, RECORD},    {204, RECORD, RECORD, RECORD},
-        {299, RECORD, RECORD, RECORD},    {302, RECORD, RECORD, RECORD},
-        {400, RECORD, RECORD, RECORD},    {401, RELEASE, RELEASE, RELEASE},
-        {402, RECORD, RECORD, RECORD},    {403, RELEASE, RELEASE, RELEASE},
-        {404, RECORD, RECORD, RECORD},    {407, RELEASE, RELEASE, RELEASE},
-        {408, DOUBT, DOUBT, DOUBT},       {409, RECORD, RECORD, RECORD},
-        {421, RELEASE, RELEASE, RELEASE}, {422, RECORD, RECORD, RECORD},
-        {425, RELEASE, RELEASE, RELEASE}, {429, RELEASE, RELEASE, RELEASE},
-        {499, RECORD, RECORD, RECORD},    {500, RELEASE, RELEASE, DOUBT},
-        {501, RELEASE, RELEASE, DOUBT},   {502, DOUBT, DOUBT, DOUBT},
-        {503, DOUBT, DOUBT, DOUBT},       {504, DOUBT, DOUBT, DOUBT},
-        {505, RELEASE, RELEASE, DOUBT},   {599, RELEASE, RELEASE, DOUBT},
-        {600, RELEASE, RELEASE, DOUBT},   {999, RELEASE, RELEASE, DOUBT},
+        {100, RELEASE, RELEASE, DOUBT}, {101, RELEASE, RELEASE, DOUBT},
+        {199, RELEASE, RELEASE, DOUBT}, {200, RECORD, RECORD, RECORD},
+        {201, RECORD, RECORD, RECORD},  {204, RECORD, RECORD, RECORD},
+        {299, RECORD, RECORD, RECORD},  {302, RECORD, RECORD, RECORD},
+        {400, RECORD, RECORD, RECORD},  {401, EARLY, EARLY, EARLY},
+        {402, RECORD, RECORD, RECORD},  {403, EARLY, EARLY, EARLY},
+        {404, RECORD, RECORD, RECORD},  {407, EARLY, EARLY, EARLY},
+        {408, DOUBT, DOUBT, DOUBT},     {409, RECORD, RECORD, RECORD},
+        {421, EARLY, EARLY, EARLY},     {422, RECORD, RECORD, RECORD},
+        {425, EARLY, EARLY, EARLY},     {429, EARLY, EARLY, EARLY},
+        {499, RECORD, RECORD, RECORD},  {500, RELEASE, RELEASE, DOUBT},
+        {501, RELEASE, RELEASE, DOUBT}, {502, DOUBT, DOUBT, DOUBT},
+        {503, DOUBT, DOUBT, DOUBT},     {504, DOUBT, DOUBT, DOUBT},
+        {505, RELEASE, RELEASE, DOUBT}, {599, RELEASE, RELEASE, DOUBT},
+        {600, RELEASE, RELEASE, DOUBT}, {999, RELEASE, RELEASE, DOUBT},
     };
     ASSERT_JUDGED("", rows);
 }
@@ -81,8 +82,8 @@ static void what_is_no_answer_is_not_recorded(void **state)
 static void release_goes_before_record(void **state)
 {
     static const expected_t rows[] = {
-        {409, RELEASE, RELEASE, RELEASE},
-        {503, RELEASE, RELEASE, RELEASE},
+        {409, EARLY, EARLY, EARLY},
+        {503, EARLY, EARLY, EARLY},
         {401, RECORD, RECORD, RECORD}, /* the list was replaced */
     };
     ASSERT_JUDGED("release=409,503 record=4xx,409,503", rows);
@@ -101,10 +102,9 @@ static void an_empty_release_list_records_all_4xx(void **state)
 static void doubtful_statuses_are_recorded_when_meant(void **state)
 {
     static const expected_t all[] = {
-        {408, RECORD, RECORD, RECORD},    {500, RECORD, RECORD, RECORD},
-        {502, RECORD, RECORD, RECORD},    {503, RECORD, RECORD, RECORD},
-        {504, RECORD, RECORD, RECORD},    {599, RECORD, RECORD, RECORD},
-        {401, RELEASE, RELEASE, RELEASE},
+        {408, RECORD, RECORD, RECORD}, {500, RECORD, RECORD, RECORD}, {502, RECORD, RECORD, RECORD},
+        {503, RECORD, RECORD, RECORD}, {504, RECORD, RECORD, RECORD}, {599, RECORD, RECORD, RECORD},
+        {401, EARLY, EARLY, EARLY},
     };
     static const expected_t some[] = {
         {408, RECORD, RECORD, RECORD},

@@ -16,6 +16,11 @@ static void the_defaults_are_as_documented(void **state)
     assert_int_equal(once_policy_ttl_ms(policy), 24 * 3600 * 1000);
     assert_int_equal(once_policy_lease_ms(policy), 30 * 1000);
     assert_int_equal(once_policy_recover(policy), ONCE_RETRY);
+    assert_int_equal(once_policy_release_ttl_ms(policy), 60 * 1000);
+    assert_int_equal(set(policy, "lease", "5s"), ONCE_OK);
+    assert_int_equal(once_policy_release_ttl_ms(policy), 10 * 1000);
+    assert_int_equal(set(policy, "release_ttl", "5m"), ONCE_OK);
+    assert_int_equal(once_policy_release_ttl_ms(policy), 300 * 1000);
     once_policy_free(policy);
 }
 
@@ -56,6 +61,10 @@ static void durations_have_ranges(void **state)
         const char *name, *value;
         int ok;
     } cases[] = {
+        {"release_ttl", "999ms", 0},
+        {"release_ttl", "1s", 1},
+        {"release_ttl", "3650d", 1},
+        {"release_ttl", "3651d", 0},
         {"ttl", "1s", 1},
         {"ttl", "1", 1},
         {"ttl", "999ms", 0},
@@ -188,7 +197,8 @@ static void errors_name_the_part_and_the_remedy(void **state)
         {"release", "all", "release: \"all\" is not a status; use NNN, NNN-NNN, Nxx or none"},
         {"release", "401,none", "release: \"none\" is not a status; use NNN, NNN-NNN, Nxx or none"},
         {"retain", "1h",
-         "\"retain\" is not a part of a policy; use ttl, lease, recover, record or release"},
+         "\"retain\" is not a part of a policy; use ttl, lease, recover, record, release "
+         "or release_ttl"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

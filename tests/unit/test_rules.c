@@ -31,6 +31,9 @@ enum {
     EXPIRED = 1 << 9,
     LONG_OVER = 1 << 10, /* a retention after the lease */
     TRANSACTIONAL = 1 << 11,
+    EARLY = 1 << 12, /* the release says: before any effect */
+    BRIEF = 1 << 13, /* the record was released so */
+    TOUCHED = 1 << 14,
 };
 
 /* What is left behind. Otherwise: nothing was changed. */
@@ -44,6 +47,8 @@ enum {
     STAINED = 1 << 6,  /* flag tainted */
     RETAINED = 1 << 7, /* expires a ttl from now */
     GONE = 1 << 8,
+    SOILED = 1 << 9,   /* flag touched */
+    BRIEFLY = 1 << 10, /* expires two leases from now */
 };
 
 typedef struct cell {
@@ -61,8 +66,11 @@ static const cell_t cells[] = {
     {"claim: new", ONCE__CLAIM, N, 0, ONCE_RUN, P, GRANT | CLEAN},
     {"claim: new", ONCE__CLAIM, C, EXPIRED, ONCE_RUN, P, GRANT | CLEAN},
     {"claim: new", ONCE__CLAIM, F, EXPIRED | OTHER, ONCE_RUN, P, GRANT | CLEAN},
-    {"claim: failed", ONCE__CLAIM, F, 0, ONCE_RUN, P, GRANT | CLEAN},
-    {"claim: failed", ONCE__CLAIM, F, HOLD, ONCE_RUN, P, GRANT | CLEAN},
+    {"claim: failed", ONCE__CLAIM, F, 0, ONCE_RUN, P, GRANT | SOILED},
+    {"claim: failed", ONCE__CLAIM, F, HOLD, ONCE_RUN, P, GRANT | SOILED},
+    {"claim: refused before", ONCE__CLAIM, F, BRIEF, ONCE_RUN, P, GRANT | CLEAN},
+    {"claim: refused before", ONCE__CLAIM, F, BRIEF | HOLD, ONCE_RUN, P, GRANT | CLEAN},
+    {"claim: new", ONCE__CLAIM, F, BRIEF | EXPIRED | OTHER, ONCE_RUN, P, GRANT | CLEAN},
     {"claim: released claim again", ONCE__CLAIM, F, MINE, ONCE_LOST, F, 0},
     /* pending: the same claim again -> unchanged, run */
     {"claim: same claim again", ONCE__CLAIM, P, MINE | LIVE, ONCE_RUN, P, 0},
@@ -92,6 +100,7 @@ static const cell_t cells[] = {
     {"claim: other fingerprint", ONCE__CLAIM, P, OTHER | LIVE, ONCE_MISMATCH, P, 0},
     {"claim: other fingerprint", ONCE__CLAIM, P, OTHER | MINE | LIVE, ONCE_MISMATCH, P, 0},
     {"claim: other fingerprint", ONCE__CLAIM, F, OTHER, ONCE_MISMATCH, F, 0},
+    {"claim: other fingerprint", ONCE__CLAIM, F, OTHER | BRIEF, ONCE_MISMATCH, F, 0},
     {"claim: other fingerprint", ONCE__CLAIM, U, OTHER | HOLD, ONCE_MISMATCH, U, 0},
     {"claim: other fingerprint", ONCE__CLAIM, C, OTHER, ONCE_MISMATCH, C, 0},
     {"claim: newer version", ONCE__CLAIM, F, NEWER, ONCE_BUSY, F, 0},
@@ -112,6 +121,11 @@ static const cell_t cells[] = {
     {"release", ONCE__RELEASE, U, MINE | BY_LEASE, ONCE_DONE, F, CLEAN | RETAINED},
     {"release: earlier doubt", ONCE__RELEASE, P, MINE | LIVE | TAINTED, ONCE_DONE, U, ENDED | STAINED},
     {"release: earlier doubt", ONCE__RELEASE, U, MINE | BY_LEASE | TAINTED, ONCE_DONE, U, ENDED | STAINED},
+    {"release: earlier doubt", ONCE__RELEASE, P, MINE | TAINTED | EARLY, ONCE_DONE, U, ENDED | STAINED},
+    {"release: before any effect", ONCE__RELEASE, P, MINE | LIVE | EARLY, ONCE_DONE, F, CLEAN | BRIEFLY},
+    {"release: before any effect", ONCE__RELEASE, U, MINE | BY_LEASE | EARLY | HOLD, ONCE_DONE, F, CLEAN | BRIEFLY},
+    {"release", ONCE__RELEASE, P, MINE | LIVE | EARLY | TOUCHED, ONCE_DONE, F, CLEAN | RETAINED},
+    {"release: again", ONCE__RELEASE, F, MINE | EARLY, ONCE_DONE, F, 0},
     {"release: again", ONCE__RELEASE, F, MINE, ONCE_DONE, F, 0},
     {"release: completed", ONCE__RELEASE, C, MINE, ONCE_ALREADY, C, 0},
     {"release: stale", ONCE__RELEASE, F, 0, ONCE_LOST, F, 0},
@@ -186,12 +200,15 @@ static once__head_t head_of(const cell_t *cell)
                                                  : ONCE_RETRY;
     head.flags |= cell->given & BY_LEASE ? ONCE__BY_LEASE : 0;
     head.flags |= cell->given & TAINTED ? ONCE__TAINTED : 0;
+    head.flags |= cell->given & TOUCHED ? ONCE__TOUCHED : 0;
     head.lease_ms = LEASE;
     head.ttl_ms = TTL;
     head.lease_until = cell->given & LIVE ? NOW + SHORT : cell->given & LONG_OVER ? NOW - TTL : NOW;
     head.changed = NOW - LEASE;
     if (cell->from == C || cell->from == F) {
-        head.expires = cell->given & EXPIRED ? NOW : NOW + SHORT;
+        uint64_t kept = cell->given & BRIEF ? 2 * LEASE : TTL;
+        head.changed = cell->given & EXPIRED ? NOW - kept : NOW - LEASE;
+        head.expires = head.changed + kept;
     }
     head.fingerprint.secret = 3;
     return head;
@@ -205,6 +222,9 @@ static once__event_t event_of(const cell_t *cell)
     event.claim.id[0] = cell->given & MINE ? 1 : 2;
     event.claim.epoch = cell->given & MINE ? 7 : 6;
     event.force = (cell->given & FORCE) != 0;
+    if (cell->event == ONCE__RELEASE) {
+        event.ttl_ms = cell->given & EARLY ? SHORT : 0;
+    }
     event.recover = cell->given & ASK_HOLD ? ONCE_HOLD : ONCE_RETRY;
     event.fingerprints[0].secret = 3;
     event.fingerprints[0].mac[0] = (cell->given & OTHER) != 0;
@@ -216,7 +236,8 @@ static void check_next(const cell_t *cell, const once__head_t *was, const once__
                        const once__head_t *is)
 {
     uint8_t flags = (uint8_t)((cell->then & NOTED ? ONCE__BY_LEASE : 0) |
-                              (cell->then & STAINED ? ONCE__TAINTED : 0));
+                              (cell->then & STAINED ? ONCE__TAINTED : 0) |
+                              (cell->then & SOILED ? ONCE__TOUCHED : 0));
     int fresh = cell->from == N || (cell->given & EXPIRED);
 
     if (cell->then & GRANT) {
@@ -241,11 +262,15 @@ static void check_next(const cell_t *cell, const once__head_t *was, const once__
     if (cell->then & KEPT) {
         assert_int_equal(is->lease_until, was->lease_until);
     }
-    if (cell->then & (CLEAN | NOTED | STAINED)) {
+    if (cell->then & (CLEAN | NOTED | STAINED | SOILED)) {
         assert_int_equal(is->flags, flags);
     }
     if (cell->then & RETAINED) {
         assert_int_equal(is->expires, NOW + TTL);
+    }
+    if (cell->then & BRIEFLY) {
+        assert_int_equal(is->expires, NOW + 2 * LEASE);
+        assert_int_equal(is->ttl_ms, TTL);
     }
     assert_int_equal(is->changed, NOW);
 }
@@ -271,6 +296,36 @@ static void each_cell_decides_as_the_contract_says(void **state)
     }
 }
 
+/* As long as was asked for, but at least two leases, and never longer than its ttl. */
+static void brief_has_bounds(void **state)
+{
+    static const struct {
+        uint64_t asked, lease, ttl, kept;
+    } cases[] = {
+        {1, LEASE, TTL, 2 * LEASE},
+        {2 * LEASE, LEASE, TTL, 2 * LEASE},
+        {2 * LEASE + 1, LEASE, TTL, 2 * LEASE + 1},
+        {TTL, LEASE, TTL, TTL},
+        {TTL + 1, LEASE, TTL, TTL},
+        {1, LEASE, LEASE, LEASE},
+        {1, UINT64_MAX, TTL, TTL},
+        {UINT64_MAX, LEASE, UINT64_MAX, UINT64_MAX - NOW},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cell_t cell = {.event = ONCE__RELEASE, .from = P, .given = MINE | EARLY};
+        once__head_t head = head_of(&cell);
+        once__event_t event = event_of(&cell);
+        once__step_t step;
+        head.lease_ms = cases[i].lease;
+        head.ttl_ms = cases[i].ttl;
+        event.ttl_ms = cases[i].asked;
+        once__step(&once__rules, &head, &event, NOW, &step);
+        assert_int_equal(step.next.expires - NOW, cases[i].kept);
+        assert_int_equal(step.next.ttl_ms, cases[i].ttl);
+    }
+}
+
 static void each_row_has_a_cell(void **state)
 {
     for (size_t i = 0; i < once__rules.count; i++) {
@@ -288,6 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_cell_decides_as_the_contract_says),
+        cmocka_unit_test(brief_has_bounds),
         cmocka_unit_test(each_row_has_a_cell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,8 @@ if not outcome then
   -- Granted again: the next epoch, without payload. The fingerprint, the scope and the key stay.
   flags = flags - flags % 2
   if taint and flags % 4 < 2 then flags = flags + 2 end
+  -- Released, and not kept for less than its ttl: it may have taken effect before that.
+  if state == 3 and flags % 8 < 4 and not (expires ~= 0 and expires < changed + unpack('<I8', r, 121)) then flags = flags + 4 end
   local lease_stored = unpack('<I4', said, 13)
   local head = pack(envelope, 79, schema, 1, stricter, flags, epoch + 1, lease_stored, id, now + lease, now, 0, created)
     .. sub(r, 65, 69) .. '\0\0\0' .. sub(r, 73, 120) .. sub(said, 121, 128)

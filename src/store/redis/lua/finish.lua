@@ -7,7 +7,7 @@ if to then
   else
     if ms ~= 0 then ttl = ms end
     flags = 0
-    expires = now + ttl
+    expires = now + (brief and brief < ttl and brief or ttl)
   end
   local head = pack('<BBBBBxxxI4I4c16I8I8I8I8c5BI2c48I8', 79, schema, to, recover, flags, epoch, lease_ms, claim, lease_until, now,
     expires, created, sub(r, 65, 69), kind, status, sub(r, 73, 120), ttl)
