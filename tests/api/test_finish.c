@@ -3,8 +3,10 @@
  */
 #include "support/testing.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "api/claim.h"
 #include "core/bytes.h"
 #include "support/world.h"
 
@@ -274,9 +276,70 @@ static void an_adopted_claim_finishes_what_another_began(void **state)
     world_free(&world);
 }
 
+static void take_stats(once_t *once, once_answer_t *answer, void *data)
+{
+    *(once_stats_t *)data = *once_answer_stats(answer);
+}
+
+static uint64_t count_records(world_t *world, once_t *once)
+{
+    once_stats_t stats;
+
+    assert_int_equal(once_stats(once, take_stats, &stats), ONCE_OK);
+    world_run(world, once);
+    return stats.pending + stats.completed + stats.failed + stats.unknown + stats.expired;
+}
+
+/* Requests that nobody was let in for leave nothing behind: neither after two leases, nor because a claim was never taken. */
+static void what_was_refused_does_not_fill_the_store(void **state)
+{
+    enum { STRANGERS = 4000 };
+    world_t world;
+    once_t *once;
+
+    world_init(&world);
+    once = world_open(&world, "reap=1m&lease=30s&ttl=1d");
+    for (int i = 0; i < STRANGERS; i++) {
+        char key[16];
+        seen_t seen = {.calls = 0};
+        (void)snprintf(key, sizeof(key), "%d", i);
+        assert_int_equal(world_ask(once, key, NULL, NULL, &seen), ONCE_OK);
+        world_run(&world, once);
+        assert_int_equal(once_release_early(seen.claim, 401, once__slice("", 0), NULL, NULL),
+                         ONCE_OK);
+    }
+    world_run(&world, once);
+    assert_int_equal(world_record(&world, once, "7")->head.state, ONCE_STATE_FAILED);
+    assert_int_equal(count_records(&world, once), STRANGERS);
+    world_pass(&world, once, 120000);
+    assert_int_equal(count_records(&world, once), 0);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    world_free(&world);
+}
+
+/* The library gives back what nobody will run: that binds the key no longer either. */
+static void a_claim_that_nobody_takes_is_released_early(void **state)
+{
+    world_t world;
+    seen_t seen = {.calls = 0};
+    once_t *once;
+
+    world_init(&world);
+    once = world_open(&world, "lease=30s&ttl=1d");
+    assert_int_equal(world_ask(once, "k", "lease=10s release_ttl=5m", NULL, &seen), ONCE_OK);
+    world_run(&world, once);
+    once__claim_give_back(seen.claim);
+    world_run(&world, once);
+    assert_int_equal(world_record(&world, once, "k")->head.expires, world.wall_ms + 300000);
+    assert_int_equal(once_close(once, -1), ONCE_OK);
+    world_free(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_refused_does_not_fill_the_store),
+        cmocka_unit_test(a_claim_that_nobody_takes_is_released_early),
         cmocka_unit_test(completion_survives_an_outage_and_its_caller),
         cmocka_unit_test(a_failed_completion_write_never_releases),
         cmocka_unit_test(a_lost_reply_to_a_completion_is_already),

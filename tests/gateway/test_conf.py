@@ -44,6 +44,7 @@ GOOD = [
     "once_recover retry;", "once_recover hold;",
     "once_record all;", "once_record 2xx;", "once_record 2xx,3xx,4xx,!404;", "once_record 2xx 400-410 422;", "once_record 200;",
     "once_release none;", "once_release 401,403;", "once_release 401 503;",
+    "once_release_ttl 60s;", "once_release_ttl 5m;", "once_release_ttl 1s; once_lease 500ms;", "once_ttl 1s; once_release_ttl 1h;",
     "once_wait off;", "once_wait 5s;", "once_wait 500ms max=100;",
     "once_store_body off;", "once_store_body 1;", "once_store_body 64k;", "once_store_body 16m;",
     "once_quota 1/1s;", "once_quota 1000/1h;", "once_quota 1000000/31d;", "once_quota off;",
@@ -94,6 +95,9 @@ BAD = {
     "once_record 6xx0;": "6xx0",
     "once_record none;": "none",
     "once_release 4040;": "4040",
+    "once_release_ttl soon;": "release_ttl",
+    "once_release_ttl 59s;": ["once_release_ttl", "twice", "once_lease"],
+    "once_release_ttl 5m; once_lease 151s;": ["once_release_ttl", "twice", "once_lease"],
     "once_wait 5parsecs;": "5parsecs",
     "once_wait 0;": "once_wait",
     "once_wait 5s max=0;": "max=0",
@@ -158,7 +162,8 @@ def test_memory_is_a_worker_s(prepare):
 
 
 TWICE = ["once on;", "once_store memory:;", "once_scope none;", "once_key X;", "once_require on;", "once_methods POST;",
-         "once_ttl 1h;", "once_lease 5s;", "once_recover hold;", "once_record all;", "once_release none;", "once_wait 1s;",
+         "once_ttl 1h;", "once_lease 5s;", "once_recover hold;", "once_record all;", "once_release none;", "once_release_ttl 2m;",
+         "once_wait 1s;",
          "once_quota 1/1h;", "once_unknown_max 1;", "once_store_body 1k;", "once_retry_after 5;", "once_early_lookup on;", "once_on_store_error fail;",
          "once_replay_header X;", "once_replay_headers X;", "once_docs https://x;", "once_authorize /a;", "once_probe http://127.0.0.1:9/;",
          "once_fingerprint exact;", "once_store_timeout 1s;", "once_secret_file s;", "once_name n;"]

@@ -3,6 +3,7 @@ import pytest
 
 from harness import expect
 from harness.upstream import answer, refusing_address
+from harness.wait import until
 
 HOLD = "once_recover hold;"
 
@@ -29,6 +30,39 @@ def test_released_statuses(gateway, status, recover):
     original = expect.first(gw.post("k"))
     expect.replay(gw.post("k"), original)
     assert gw.upstream.count("k") == 2
+
+
+def test_what_was_refused_before_any_effect_is_bound_briefly(gateway):
+    """Two leases, not a day: a stranger's 401 neither keeps a key from its owner nor fills the store."""
+    gw = gateway()
+    for status in (401, 429):
+        gw.upstream.then(answer(status))
+        expect.unrecorded(gw.post(f"refused-{status}", b"the stranger's"), status)
+        assert gw.store.wait_state(f"refused-{status}", "failed")["expires_ms"] <= 60_000
+        expect.problem(gw.post(f"refused-{status}", b"the owner's"), "key-reused")  # until then
+    # However often, as long as nothing else came between.
+    gw.upstream.then(answer(401))
+    expect.unrecorded(gw.post("refused-401", b"the stranger's"), 401)
+    assert gw.store.wait_state("refused-401", "failed")["expires_ms"] <= 60_000
+    # An effect may have come before these: what was asked stays bound.
+    gw.upstream.then(answer(500))
+    assert gw.post("failed").status == 500
+    gw.upstream.then(answer(200, [("Once-Outcome", "retry")]))
+    assert gw.post("asked").status == 200
+    for key in ("failed", "asked"):
+        assert gw.store.wait_state(key, "failed")["expires_ms"] > 23 * 3600_000
+        gw.upstream.then(answer(401))
+        expect.unrecorded(gw.post(key), 401)
+        assert gw.store.wait_state(key, "failed")["expires_ms"] > 23 * 3600_000
+
+
+def test_the_owner_gets_the_key_after_two_leases(gateway):
+    gw = gateway("once_lease 300ms; once_recover hold;")
+    gw.upstream.then(answer(401))
+    expect.unrecorded(gw.post("order-9", b"the stranger's"), 401)
+    until(lambda: gw.post("order-9", b"alice's").status == 201, "the key being free")
+    expect.replay(gw.post("order-9", b"alice's"), gw.post("order-9", b"alice's"))
+    assert gw.upstream.count("order-9") == 2
 
 
 def test_once_release_lists_others(gateway):
@@ -169,7 +203,7 @@ def test_connection_refused_releases(gateway, recover):
     gw = gateway(f"once_recover {recover}; proxy_pass http://$http_x_to;", guard="once on; once_scope none;")
     response = gw.post("k", headers=[("X-To", refusing)])
     expect.unrecorded(response, 502)
-    gw.store.wait_state("k", "failed")
+    assert gw.store.wait_state("k", "failed")["expires_ms"] <= 60_000  # two leases
     original = expect.first(gw.post("k", headers=[("X-To", gw.upstream.name)]))
     expect.replay(gw.post("k", headers=[("X-To", refusing)]), original)
     assert gw.upstream.count("k") == 1

@@ -172,6 +172,13 @@ def once_release(gw):
     assert gw.upstream.count("k") == 2
 
 
+@row("once_release_ttl 1h;")
+def once_release_ttl(gw):
+    gw.upstream.then(lambda exchange: exchange.respond(401))
+    expect.unrecorded(gw.post("k"), 401)
+    assert 3000_000 < gw.store.wait_state("k", "failed")["expires_ms"] <= 3600_000
+
+
 @row("once_wait 20s max=1;")
 def once_wait(gw):
     with in_flight(gw) as (gate, client), gw.connect() as waiter:
