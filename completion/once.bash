@@ -22,7 +22,7 @@ _once_options() {
     local target='--scope --scope-file --key'
     case $1 in
     gate)
-        echo --upstream --upstream-ca --listen --store --route --scope --tls-cert --tls-key --status --set --workers --user
+        echo --upstream --upstream-ca --auth --listen --store --route --scope --tls-cert --tls-key --status --set --workers --user
         echo --socket-mode --nginx --module --print-config
         ;;
     consume)
@@ -66,7 +66,7 @@ _once_takes_value() {
     case $1 in
     --older | --younger | --scope | --scope-hash | --limit | --key | --claim | --status | --header | --note | --max-stuck | \
         --count | --parent | --step | --principal | --action | --bucket | --at | --keep | --filter | --threads | --processes | \
-        --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --listen | --store | --route | \
+        --seed | --pairs | --inflight | --value-size | --seconds | --upstream | --auth | --listen | --store | --route | \
         --set | --workers | --user | --socket-mode | \
         --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | \
         --timeout | --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | \

@@ -351,7 +351,7 @@ ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return NGX_OK;
     }
 
-    ngx_str_null(&ctx->scope);
+    ngx_str_set(&ctx->scope, "");
 
     return ngx_http_once_join_parts(r, &ctx->scope, texts, parts->nelts);
 }

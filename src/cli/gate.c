@@ -94,6 +94,10 @@ static void tell_plan(const once__gate_plan_t *plan)
     }
     tell_routes(plan);
     tell_scope(plan);
+    if (plan->auth.given) {
+        printf("  auth     %s%s, before a stored answer is told\n",
+               plan->auth.own ? plan->auth.server.text : plan->upstream.text, plan->auth.path);
+    }
     /* Of a local store nothing is secret; of others once__cli_shown_url hides what may be. */
     once__cli_escape(store, sizeof(store), once__cli_slice(plan->store));
     printf("  store    %s\n",
@@ -173,6 +177,7 @@ static const once__cli_option_t options[] = {
     {"route", 0, ONCE__CLI_LIST, "ROUTE", "guard this only: 'METHODS PATH [NAME=VALUE]...'. May be repeated", offsetof(once__gate_options_t, route)},
     {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none. Needed where others can connect", offsetof(once__gate_options_t, scope)},
     {"upstream-ca", 0, ONCE__CLI_TEXT, "FILE", "check an https:// backend's certificate with these (PEM); those of the system", offsetof(once__gate_options_t, upstream_ca)},
+    {"auth", 0, ONCE__CLI_TEXT, "URL", "ask there before a stored answer is told: 2xx, or its answer instead", offsetof(once__gate_options_t, auth)},
     {"tls-cert", 0, ONCE__CLI_TEXT, "FILE", "TLS and HTTP/2 with this certificate (PEM, with its chain)", offsetof(once__gate_options_t, tls_cert)},
     {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "and this key (PEM)", offsetof(once__gate_options_t, tls_key)},
     {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "/metrics for Prometheus and /health for load balancers, there", offsetof(once__gate_options_t, status)},

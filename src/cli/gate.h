@@ -55,8 +55,18 @@ typedef struct once__gate_upstream {
 } once__gate_upstream_t;
 
 /* Reads "http://HOST[:PORT]", "https://HOST[:PORT]", "http://unix:PATH", "HOST:PORT" or "PORT"; the host must be known. */
-int once__gate_read_upstream(const once__cli_command_t *command, const char *url,
-                             once__gate_upstream_t *upstream);
+int once__gate_read_upstream(const once__cli_command_t *command, const char *option,
+                             const char *url, once__gate_upstream_t *upstream);
+
+#define ONCE__GATE_AUTH_PATH 512
+
+/* What says whether a caller may have a stored answer. */
+typedef struct once__gate_auth {
+    int given;
+    int own;                         /* a server of its own; 0: a path of the upstream */
+    once__gate_upstream_t server;    /* if so */
+    char path[ONCE__GATE_AUTH_PATH]; /* with a query, if any */
+} once__gate_auth_t;
 
 /* Does the backend accept connections now? */
 int once__gate_upstream_answers(const once__gate_upstream_t *upstream);
@@ -112,6 +122,7 @@ typedef struct once__gate_options {
     const char *tls_key;
     const char *status;
     const char *upstream_ca;
+    const char *auth;
     const char *user;
     const char *socket_mode;
     once__cli_list_t set;
@@ -138,6 +149,7 @@ typedef struct once__gate_plan {
     char tls_cert[ONCE__GATE_PATH_SIZE];
     char tls_key[ONCE__GATE_PATH_SIZE]; /* both "": no TLS */
     char upstream_ca[ONCE__GATE_PATH_SIZE];
+    once__gate_auth_t auth;
     char folder
         [ONCE__GATE_PATH_SIZE]; /* of a local store; "": another store, or a path that only the library can decode */
     char user[64]; /* whom the processes that serve belong to; "": who started the gate */
@@ -153,6 +165,10 @@ typedef struct once__gate_plan {
 
 /* What happens to an operation of this route (NULL: of every path) when its outcome is not known. */
 const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_route_t *route);
+
+/* Reads --auth: "http://HOST[:PORT]/PATH", "https://...", or "/PATH" of the upstream. */
+int once__gate_read_auth(const once__cli_command_t *command, const once__gate_options_t *gate,
+                         once__gate_plan_t *plan);
 
 /* Zeroed before; freed also after an error. Looks for the module, not yet for nginx. */
 int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,

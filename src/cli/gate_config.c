@@ -4,9 +4,14 @@
  * Defaults are written at the level http, what --set says at the level server, and what a route says in its location: the nearer
  * one wins, as always in nginx.
  */
+#include <ctype.h>
 #include <string.h>
 
 #include "cli/gate.h"
+
+/* Paths of the gate's own. Of the first, clients see nothing. */
+#define AUTH_PATH     "/once/authorize"
+#define PROBLEMS_PATH "/once/problems"
 
 /* In quotes only these two end or change a word. */
 static void write_word(FILE *out, const char *word, size_t len)
@@ -28,13 +33,31 @@ static void write_directive(FILE *out, const char *indent, const char *name, con
     fputs(";\n", out);
 }
 
+/* header:NAME, as in a scope, is the variable with its value. Anything else is a word. */
+static void write_item(FILE *out, const char *item, size_t len)
+{
+    char variable[128];
+    size_t used = strlen("$http_");
+
+    if (len <= 7 || len > 100 || strncmp(item, "header:", 7) != 0) {
+        write_word(out, item, len);
+        return;
+    }
+    snprintf(variable, sizeof(variable), "$http_%.*s", (int)len - 7, item + 7);
+    for (; variable[used] != '\0'; used++) {
+        variable[used] =
+            (char)(variable[used] == '-' ? '_' : tolower((unsigned char)variable[used]));
+    }
+    write_word(out, variable, used);
+}
+
 /* A list with commas as a word each. */
 static void write_list(FILE *out, const char *list)
 {
     for (const char *at = list;;) {
         size_t len = strcspn(at, ",");
         if (len > 0) {
-            write_word(out, at, len);
+            write_item(out, at, len);
         }
         if (at[len] == '\0') {
             return;
@@ -131,11 +154,18 @@ static void write_proxy(const once__gate_plan_t *plan, FILE *out)
           "    proxy_send_timeout 60s;\n"
           "    proxy_read_timeout 120s;       # when it is over, the outcome is unknown\n",
           out);
-    if (!plan->upstream.tls) {
+    if (plan->auth.own) {
+        fputs("    upstream once_auth {\n        server", out);
+        write_word(out, plan->auth.server.server, strlen(plan->auth.server.server));
+        fputs(";\n    }\n", out);
+    }
+    if (!plan->upstream.tls && !plan->auth.server.tls) {
         return;
     }
     fputs("    proxy_ssl_server_name on;\n", out);
-    write_directive(out, "    ", "proxy_ssl_name", plan->upstream.host);
+    if (plan->upstream.tls) {
+        write_directive(out, "    ", "proxy_ssl_name", plan->upstream.host);
+    }
     write_directive(out, "    ", "proxy_ssl_trusted_certificate", plan->upstream_ca);
     fputs("    proxy_ssl_verify on;\n"
           "    proxy_ssl_verify_depth 5;\n",
@@ -192,6 +222,9 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
     if (!is_set(plan, "once_bodies")) {
         fputs("    once_bodies 1g;                # of requests, in files, for each worker\n", out);
     }
+    if (plan->auth.given) {
+        fputs("    once_authorize " AUTH_PATH ";\n", out);
+    }
     for (size_t i = 0; i < plan->directive_count; i++) {
         if (is_of_http(&plan->directives[i])) {
             fputs("    ", out);
@@ -203,8 +236,8 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
 /* Directives of several words. Of the others a comma may be part. */
 static int takes_list(const char *name)
 {
-    static const char *const lists[] = {"key",     "probe",          "record",
-                                        "release", "replay_headers", "wait"};
+    static const char *const lists[] = {"fingerprint",    "key", "probe", "record", "release",
+                                        "replay_headers", "wait"};
 
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         if (strcmp(name, lists[i]) == 0) {
@@ -253,6 +286,42 @@ static void write_route(const once__gate_plan_t *plan, const once__gate_route_t 
     write_pass(plan, out);
 }
 
+static int has_usual_port(const once__gate_upstream_t *server)
+{
+    return strcmp(strrchr(server->server, ':'), server->tls ? ":443" : ":80") == 0;
+}
+
+/* Its own Host and name: the service may be one of many at its address. No client gets here. */
+static void write_auth(const once__gate_plan_t *plan, FILE *out)
+{
+    const once__gate_upstream_t *server = plan->auth.own ? &plan->auth.server : &plan->upstream;
+    char url[ONCE__GATE_AUTH_PATH + 64];
+
+    if (!plan->auth.given) {
+        return;
+    }
+    fputs("        location = " AUTH_PATH " {\n"
+          "            internal;\n"
+          "            proxy_read_timeout 10s;\n",
+          out);
+    if (plan->auth.own) {
+        write_directive(out, "            ", "proxy_set_header Host",
+                        has_usual_port(server) ? server->host : server->server);
+        fputs("            proxy_set_header Connection close;\n"
+              "            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n"
+              "            proxy_set_header X-Forwarded-Host $once_host;\n"
+              "            proxy_set_header X-Forwarded-Proto $scheme;\n",
+              out);
+    }
+    if (server->tls) {
+        write_directive(out, "            ", "proxy_ssl_name", server->host);
+    }
+    snprintf(url, sizeof(url), "%s://%s%s", server->tls ? "https" : "http",
+             plan->auth.own ? "once_auth" : "once_upstream", plan->auth.path);
+    write_directive(out, "            ", "proxy_pass", url);
+    fputs("        }\n", out);
+}
+
 static int has_root(const once__gate_plan_t *plan)
 {
     for (size_t i = 0; i < plan->route_count; i++) {
@@ -297,6 +366,8 @@ static void write_server(const once__gate_plan_t *plan, FILE *out)
     for (size_t i = 0; i < plan->route_count; i++) {
         write_route(plan, &plan->routes[i], out);
     }
+    write_auth(plan, out);
+    fputs("        location = " PROBLEMS_PATH " {\n            once_problems;\n        }\n", out);
     if (!has_root(plan)) {
         fprintf(out, "        location / {\n%s",
                 plan->route_count == 0 ? "            once on;\n" : "");

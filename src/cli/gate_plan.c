@@ -147,10 +147,12 @@ static int read_trusted(const once__cli_command_t *command, const once__gate_opt
                                          NULL};
     int code;
 
-    if (!plan->upstream.tls) {
+    if (!plan->upstream.tls && !plan->auth.server.tls) {
         return gate->upstream_ca == NULL
                    ? ONCE__CLI_OK
-                   : once__cli_usage(command, "--upstream-ca is for an upstream with https://");
+                   : once__cli_usage(
+                         command,
+                         "--upstream-ca is for an upstream with https:// (or such an --auth)");
     }
     code = once__gate_find_trusted(gate->upstream_ca, places, plan->upstream_ca);
     if (code == ONCE__CLI_OK && strchr(plan->upstream_ca, '$') != NULL) {
@@ -310,7 +312,7 @@ static void allow_connections(once__gate_plan_t *plan)
 static int read_upstream(const once__cli_command_t *command, const once__gate_options_t *gate,
                          once__gate_plan_t *plan)
 {
-    return once__gate_read_upstream(command, gate->upstream, &plan->upstream);
+    return once__gate_read_upstream(command, "upstream", gate->upstream, &plan->upstream);
 }
 
 int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,
@@ -318,9 +320,9 @@ int once__gate_read_plan(const once__cli_command_t *command, const once__gate_op
 {
     static int (*const steps[])(const once__cli_command_t *, const once__gate_options_t *,
                                 once__gate_plan_t *) = {
-        read_addresses, read_socket_mode, read_routes,          read_scope,
-        read_store,     check_memory,     read_workers,         read_upstream,
-        read_trusted,   read_tls,         once__gate_read_user,
+        read_addresses,       read_socket_mode, read_routes,  read_scope,
+        read_store,           check_memory,     read_workers, read_upstream,
+        once__gate_read_auth, read_trusted,     read_tls,     once__gate_read_user,
     };
     int code = ONCE__CLI_OK;
 

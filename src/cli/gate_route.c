@@ -334,6 +334,7 @@ static const char *check_directive(const char *name)
 {
     static const char *const owned[][2] = {
         {"once", "--route says what is guarded"},
+        {"once_authorize", "--auth names what is asked"},
         {"once_methods", "--route says which methods are guarded"},
         {"once_scope", "--scope says whose key it is, scope= in a route does so for that route"},
         {"once_store", "--store names the store"},

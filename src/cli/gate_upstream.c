@@ -13,12 +13,12 @@
 
 #define HOST_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
-static int bad_upstream(const once__cli_command_t *command, const char *why)
+static int bad_upstream(const once__cli_command_t *command, const char *option, const char *why)
 {
     return once__cli_usage(command,
-                           "--upstream: %s; expected http://HOST[:PORT], https://HOST[:PORT], "
+                           "--%s: %s; expected http://HOST[:PORT], https://HOST[:PORT], "
                            "http://unix:/PATH, or a port of this machine",
-                           why);
+                           option, why);
 }
 
 /* Splits HOST[:PORT]; an IPv6 address is in brackets, and stays in them. */
@@ -68,7 +68,7 @@ static int is_known(const char *host)
         freeaddrinfo(found);
         return 1;
     }
-    once__cli_say("cannot find the upstream's host %s: %s", host, gai_strerror(code));
+    once__cli_say("cannot find the host %s: %s", host, gai_strerror(code));
     return 0;
 }
 
@@ -96,8 +96,8 @@ int once__gate_upstream_answers(const once__gate_upstream_t *upstream)
     return answers;
 }
 
-static int read_upstream_host(const once__cli_command_t *command, const char *text,
-                              once__gate_upstream_t *upstream)
+static int read_upstream_host(const once__cli_command_t *command, const char *option,
+                              const char *text, once__gate_upstream_t *upstream)
 {
     uint16_t port = upstream->tls ? 443 : 80;
     char rest[512];
@@ -105,19 +105,19 @@ static int read_upstream_host(const once__cli_command_t *command, const char *te
     const char *wrong;
 
     if (strchr(text, '@') != NULL) {
-        return bad_upstream(command, "a user name or password cannot be used");
+        return bad_upstream(command, option, "a user name or password cannot be used");
     }
     if (text[len] != '\0' && strcmp(text + len, "/") != 0) {
-        return bad_upstream(command, "requests keep their own path, so it cannot have one");
+        return bad_upstream(command, option, "requests keep their own path, so it cannot have one");
     }
     if (len >= sizeof(rest)) {
-        return bad_upstream(command, "it is too long");
+        return bad_upstream(command, option, "it is too long");
     }
     memcpy(rest, text, len);
     rest[len] = '\0';
     wrong = split_host(upstream, rest, &port);
     if (wrong != NULL) {
-        return bad_upstream(command, wrong);
+        return bad_upstream(command, option, wrong);
     }
     snprintf(upstream->server, sizeof(upstream->server), "%s:%u", upstream->host, port);
     snprintf(upstream->text, sizeof(upstream->text), "%s://%s", upstream->tls ? "https" : "http",
@@ -125,8 +125,8 @@ static int read_upstream_host(const once__cli_command_t *command, const char *te
     return is_known(upstream->host) ? ONCE__CLI_OK : ONCE__CLI_STORE;
 }
 
-int once__gate_read_upstream(const once__cli_command_t *command, const char *url,
-                             once__gate_upstream_t *upstream)
+int once__gate_read_upstream(const once__cli_command_t *command, const char *option,
+                             const char *url, once__gate_upstream_t *upstream)
 {
     char local[32], wrong[128];
     const char *colon;
@@ -135,7 +135,8 @@ int once__gate_read_upstream(const once__cli_command_t *command, const char *url
     memset(upstream, 0, sizeof(*upstream));
     if (strncmp(url, "http://unix:", 12) == 0) {
         if (!once__gate_is_plain_path(url + 12) || strlen(url + 12) > 100) {
-            return bad_upstream(command, "the path of a socket begins with / and has no colon");
+            return bad_upstream(command, option,
+                                "the path of a socket begins with / and has no colon");
         }
         snprintf(upstream->server, sizeof(upstream->server), "%s", url + 7);
         snprintf(upstream->host, sizeof(upstream->host), "localhost");
@@ -144,20 +145,20 @@ int once__gate_read_upstream(const once__cli_command_t *command, const char *url
     }
     if (strncmp(url, "https://", 8) == 0) {
         upstream->tls = 1;
-        return read_upstream_host(command, url + 8, upstream);
+        return read_upstream_host(command, option, url + 8, upstream);
     }
     if (strncmp(url, "http://", 7) == 0) {
-        return read_upstream_host(command, url + 7, upstream);
+        return read_upstream_host(command, option, url + 7, upstream);
     }
     if (once__gate_read_port(url, &port) == 0) {
         snprintf(local, sizeof(local), "127.0.0.1:%u", port);
-        return read_upstream_host(command, local, upstream);
+        return read_upstream_host(command, option, local, upstream);
     }
     colon = strrchr(url, ':');
     if (strstr(url, "//") == NULL && colon != NULL && colon > url &&
         once__gate_read_port(colon + 1, &port) == 0) {
-        return read_upstream_host(command, url, upstream);
+        return read_upstream_host(command, option, url, upstream);
     }
     snprintf(wrong, sizeof(wrong), "\"%s\" is not an HTTP URL", once__cli_shown(url).text);
-    return bad_upstream(command, wrong);
+    return bad_upstream(command, option, wrong);
 }

@@ -59,6 +59,16 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--socket-mode", "66"}, "--socket-mode is such as 0660"},
     {{UPSTREAM, "--socket-mode", "4777"}, "--socket-mode is such as 0660"},
     {{UPSTREAM, "--upstream-ca", "/dev/null"}, "--upstream-ca is for an upstream with https://"},
+    {{UPSTREAM, "--auth", ""}, "--auth: it is empty"},
+    {{UPSTREAM, "--auth", "http://localhost"}, "--auth: there is no path in it"},
+    {{UPSTREAM, "--auth", "localhost/me"}, "--auth: there is no path in it"},
+    {{UPSTREAM, "--auth", "ftp://localhost/me"}, "is not an HTTP URL"},
+    {{UPSTREAM, "--auth", "http://a b/me"}, "--auth: a host name has"},
+    {{UPSTREAM, "--auth", "http://u:p@localhost/me"}, "--auth: a user name or password"},
+    {{UPSTREAM, "--auth", "http://unix:/run/x/me"}, "--auth: a socket of the file system"},
+    {{UPSTREAM, "--auth", "/me$uri"}, "--auth: its path has characters"},
+    {{UPSTREAM, "--auth", "/me; return 200"}, "--auth: its path has characters"},
+    {{UPSTREAM, "--set", "once_authorize /x"}, "--auth names what is asked"},
     {{UPSTREAM, "--scope", ""}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "header:"}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "header:X_Y"}, "a scope is header:NAME"},
@@ -155,7 +165,7 @@ static void what_is_not_there_is_told(void **state)
     assert_run(cert, ONCE__CLI_STORE);
     assert_has(cert.err, "cannot read the certificate /nonexistent/c");
     assert_run(host, ONCE__CLI_STORE);
-    assert_has(host.err, "cannot find the upstream's host no..host");
+    assert_has(host.err, "cannot find the host no..host");
     run_free(&module);
     run_free(&nginx);
     run_free(&cert);
@@ -205,6 +215,9 @@ static void routes_become_locations(void **state)
                       "            once_replay_headers \"ETag\" \"Set-Cookie\";\n"
                       "            once_key \"$once_json_id\";\n"
                       "            proxy_pass http://once_upstream;\n"
+                      "        }\n"
+                      "        location = /once/problems {\n"
+                      "            once_problems;\n"
                       "        }\n"
                       "        location / {\n"
                       "            proxy_pass http://once_upstream;\n"
@@ -267,6 +280,40 @@ static void where_a_scope_is_needed(void **state)
         assert_lacks(r.out, "optional");
         run_free(&r);
     }
+}
+
+/* A service of its own is asked by its own name, and is checked like a backend; a path is the backend's. */
+static void what_is_asked_before_a_stored_answer(void **state)
+{
+    run_t none = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
+    run_t path = run("gate", "--print-config", MODULE, UPSTREAM, "--auth", "/me?x=1", NULL);
+    run_t own = run("gate", "--print-config", MODULE, UPSTREAM, "--auth",
+                    "https://localhost:444/check", "--upstream-ca", "/dev/null", NULL);
+    run_t usual =
+        run("gate", "--print-config", MODULE, UPSTREAM, "--auth", "http://localhost/check", NULL);
+
+    assert_run(none, ONCE__CLI_OK);
+    assert_lacks(none.out, "once_authorize");
+    assert_has(none.out, "location = /once/problems {\n            once_problems;\n        }\n");
+    assert_run(path, ONCE__CLI_OK);
+    assert_has(path.out, "    once_authorize /once/authorize;\n");
+    assert_has(path.out, "            internal;\n");
+    assert_has(path.out, "proxy_pass \"http://once_upstream/me?x=1\";\n");
+    assert_lacks(path.out, "once_auth {");
+    assert_run(own, ONCE__CLI_OK);
+    assert_has(own.out, "upstream once_auth {\n        server \"localhost:444\";\n");
+    assert_has(own.out, "            proxy_set_header Host \"localhost:444\";\n");
+    assert_has(own.out, "            proxy_ssl_name \"localhost\";\n");
+    assert_has(own.out, "    proxy_ssl_trusted_certificate \"/dev/null\";\n");
+    assert_has(own.out, "    proxy_ssl_verify on;\n");
+    assert_lacks(own.out, "\n    proxy_ssl_name");
+    assert_run(usual, ONCE__CLI_OK);
+    assert_has(usual.out, "            proxy_set_header Host \"localhost\";\n");
+    assert_lacks(usual.out, "proxy_ssl");
+    run_free(&none);
+    run_free(&path);
+    run_free(&own);
+    run_free(&usual);
 }
 
 static void backends_may_be_written_short(void **state)
@@ -388,6 +435,7 @@ int main(void)
         cmocka_unit_test(routes_become_locations),
         cmocka_unit_test(everything_else_has_its_place),
         cmocka_unit_test(where_a_scope_is_needed),
+        cmocka_unit_test(what_is_asked_before_a_stored_answer),
         cmocka_unit_test(backends_may_be_written_short),
         cmocka_unit_test(certificates_are_checked_or_nothing_starts),
         cmocka_unit_test(newer_versions_of_nginx),

@@ -171,16 +171,17 @@ static void what_is_printed_can_be_kept(void **state)
              "-days 2 -keyout '%s' -out '%s' 2>/dev/null",
              key, cert);
     assert_int_equal(system(make_cert), 0);
-    r = run(
-        "gate", "--print-config", "--module", MODULE, "--upstream", "https://localhost:4430",
-        "--upstream-ca", cert, "--listen", g->listen, "--store", g->place.url, "--tls-cert", cert,
-        "--tls-key", key, "--scope", "header:X-Tenant,optional", "--workers", "2", "--route",
-        "POST,PATCH,PUT,DELETE /a ttl=48h lease=20s recover=hold record=2xx,4xx release=429 "
-        "wait=5s,max=4 require=off key=X-Key,strict fingerprint=json store_body=64k retry_after=3 "
-        "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "
-        "docs=https://example.com/a,b probe=http://127.0.0.1:3000/outcome,timeout=2s name=a "
-        "early_lookup=on scope=none quota=100/1h unknown_max=50",
-        "--set", "client_max_body_size 1g", NULL);
+    r = run("gate", "--print-config", "--module", MODULE, "--upstream", "https://localhost:4430",
+            "--upstream-ca", cert, "--listen", g->listen, "--store", g->place.url, "--tls-cert",
+            cert, "--tls-key", key, "--scope", "header:X-Tenant,optional", "--workers", "2",
+            "--route",
+            "POST,PATCH,PUT,DELETE /a ttl=48h lease=20s recover=hold record=2xx,4xx release=429 "
+            "wait=5s,max=4 require=off key=X-Key,strict fingerprint=json,header:X-Account "
+            "store_body=64k retry_after=3 "
+            "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "
+            "docs=https://example.com/a,b probe=http://127.0.0.1:3000/outcome,timeout=2s name=a "
+            "early_lookup=on scope=none quota=100/1h unknown_max=50",
+            "--auth", "https://localhost:4431/me", "--set", "client_max_body_size 1g", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(judge(g, r.out), "test is successful");
     run_free(&r);

@@ -503,6 +503,31 @@ static void the_certificate_of_the_backend_is_checked(void **state)
     gateway_stop(g, SIGTERM, 0);
 }
 
+/* The backend answers GET /executions to everybody and knows no /me: a stored answer goes where the one says yes, and not the other. */
+static void a_stored_answer_is_for_those_who_may_have_it(void **state)
+{
+    static const char *const asked[] = {"/executions", "/me"};
+    gateway_t *g = *state;
+    reply_t told;
+
+    for (int refused = 0; refused < 2; refused++) {
+        gateway_start(g, "--auth", asked[refused], NULL);
+        process_expect(&g->gate, "before a stored answer is told\n");
+        process_expect(&g->gate, "once gate: ready\n");
+        if (!refused) {
+            assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
+        }
+        told = request(g->port, "/payments", "a", PAYMENT);
+        assert_int_equal(told.status, refused ? 404 : 201);
+        assert_int_equal(strstr(told.text, "Idempotent-Replayed") != NULL, !refused);
+        assert_has(request(g->port, "/payments", NULL, PAYMENT).text,
+                   "Link: </once/problems#key-missing>; rel=\"describedby\"");
+        kill(g->gate.pid, SIGTERM);
+        assert_int_equal(process_wait(&g->gate), 0);
+    }
+    assert_int_equal(executions(g), 1);
+}
+
 /* How many files there are of this name, in which * stands for anything; those of the store's directory and beside it. */
 static size_t count_beside(const gateway_t *g, const char *name)
 {
@@ -590,6 +615,7 @@ int main(void)
         WITH_GATEWAY(a_wrong_module_is_told),
         WITH_GATEWAY(sockets_of_the_file_system),
         WITH_GATEWAY(tls),
+        WITH_GATEWAY(a_stored_answer_is_for_those_who_may_have_it),
         WITH_GATEWAY(the_certificate_of_the_backend_is_checked),
     };
     unsetenv("ONCE_STORE");
