@@ -211,6 +211,36 @@ static void a_repeated_transaction_is_refused_and_reads_its_response(void **stat
     assert_string_equal(effects("twice"), "1");
 }
 
+/* How long the record of a key is kept since its last change, in leases. */
+static const char *kept(const char *key)
+{
+    return sql_one(owner,
+                   "SELECT CASE expires - changed WHEN ttl_ms THEN 'ttl' ELSE "
+                   "((expires - changed)::numeric / lease_ms)::integer::text END "
+                   "FROM once.keys WHERE key = '%s'",
+                   key);
+}
+
+/* What ended before any effect binds its key briefly; not after a release that may have come later. */
+static void an_early_release_is_brief(void **state)
+{
+    char token[ONCE_TOKEN_SIZE];
+
+    for (int i = 0; i < 2; i++) {
+        claimed("early", token);
+        assert_int_equal(once_pg_release_early(shop, token, 401, slice("no"), &err), ONCE_OK);
+        assert_int_equal(once_pg_release_early(shop, token, 401, slice("no"), &err), ONCE_OK);
+        assert_string_equal(kept("early"), "2");
+    }
+    claimed("early", token);
+    assert_int_equal(once_pg_release(shop, token, 500, slice(""), &err), ONCE_OK);
+    assert_string_equal(kept("early"), "ttl");
+    claimed("early", token);
+    assert_int_equal(once_pg_release_early(shop, token, 401, slice(""), &err), ONCE_OK);
+    assert_string_equal(kept("early"), "ttl");
+    expect_error(once_pg_release_early(shop, token, 1000, slice(""), &err), ONCE_E_INVALID, "999");
+}
+
 static void a_zombie_is_refused(void **state)
 {
     char token[ONCE_TOKEN_SIZE], taken[ONCE_TOKEN_SIZE];
@@ -514,6 +544,7 @@ int main(void)
         cmocka_unit_test(rolled_back_is_as_if_never_asked),
         cmocka_unit_test(the_other_outcomes),
         cmocka_unit_test(a_repeated_transaction_is_refused_and_reads_its_response),
+        cmocka_unit_test(an_early_release_is_brief),
         cmocka_unit_test(a_zombie_is_refused),
         cmocka_unit_test(renew_and_doubt),
         cmocka_unit_test(steps_are_resumed_by_the_next_claim),

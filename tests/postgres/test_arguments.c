@@ -129,7 +129,7 @@ static void missing_choices_have_defaults(void **state)
 
     sql_run(shop, "SELECT once.renew('%s', NULL)", token);
     sql_run(shop, "SELECT once.doubt('%s', NULL)", token);
-    sql_run(shop, "SELECT once.release('%s', NULL, NULL)", token);
+    sql_run(shop, "SELECT once.release('%s', NULL, NULL, NULL)", token);
     assert_string_equal(sql_state(owner, "SELECT once.purge('%s', NULL)", token), "00000");
     token = sql_one(shop, "SELECT claim FROM once.claim('shop', 'choices')");
     assert_string_equal(sql_state(owner, "SELECT once.purge('%s', NULL)", token), "ON006");
