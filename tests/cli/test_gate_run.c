@@ -503,7 +503,7 @@ static void the_certificate_of_the_backend_is_checked(void **state)
     gateway_stop(g, SIGTERM, 0);
 }
 
-/* The backend answers GET /executions to everybody and knows no /me: a stored answer goes where the one says yes, and not the other. */
+/* The backend answers GET /executions to everybody and knows no /me: the one says yes, the other no. */
 static void a_stored_answer_is_for_those_who_may_have_it(void **state)
 {
     static const char *const asked[] = {"/executions", "/me"};

@@ -18,7 +18,7 @@ recovering = pytest.mark.parametrize("recover", ["retry", "hold"])
 # ----------------------------------------------------------------------------------------------------- upstream fails
 
 def check_doubt(gw, recover, response, status=502):
-    """Nobody knows whether it happened, and nobody pretends to. The client learns what to do, which a page of nginx's does not say."""
+    """Nobody knows whether it happened, and nobody pretends to. The client is told what to do: no page of nginx's says that."""
     content = response.json()
     assert content["type"].split(":")[-1] in ("response-lost", "response-incomplete"), content
     expect.problem(response, content["type"].split(":")[-1], status=status, retry_after=(1, 1) if recover == "retry" else None)

@@ -210,6 +210,25 @@ def test_answered_by_nginx_itself(gateway):
     assert gw.upstream.total == 2
 
 
+def test_api_keys_in_a_map(gateway):
+    """As docs/gateway.md has it: what is not in the map is refused before the key is looked at, also when it is taken out later."""
+    known = "map $http_x_api_key $api_client { %s }"
+    gw = gateway(guard='if ($api_client = "") { return 401; } once on; once_scope $api_client; proxy_pass http://backend;',
+                 http=known % '"4f0c" "shop-7"; "77aa" "shop-7";')
+
+    def post(key):
+        return gw.post("k", headers=[("X-Api-Key", key)])
+
+    original = expect.first(post("4f0c"))
+    expect.replay(post("77aa"), original)  # another key of the same caller
+    assert post("other").status == 401 and gw.post("k").status == 401
+    gw.reconfigure(http=known % '"77aa" "shop-7";')
+    gw.nginx.reload()
+    assert post("4f0c").status == 401
+    expect.replay(post("77aa"), original)
+    assert gw.upstream.total == 1
+
+
 @pytest.mark.parametrize("abort", ["on", "off"])
 @pytest.mark.parametrize("way", WAYS)
 def test_client_that_leaves_meanwhile(gateway, backend, way, abort):

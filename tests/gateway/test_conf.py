@@ -163,10 +163,10 @@ def test_memory_is_a_worker_s(prepare):
 
 TWICE = ["once on;", "once_store memory:;", "once_scope none;", "once_key X;", "once_require on;", "once_methods POST;",
          "once_ttl 1h;", "once_lease 5s;", "once_recover hold;", "once_record all;", "once_release none;", "once_release_ttl 2m;",
-         "once_wait 1s;",
-         "once_quota 1/1h;", "once_unknown_max 1;", "once_store_body 1k;", "once_retry_after 5;", "once_early_lookup on;", "once_on_store_error fail;",
-         "once_replay_header X;", "once_replay_headers X;", "once_docs https://x;", "once_authorize /a;", "once_probe http://127.0.0.1:9/;",
-         "once_fingerprint exact;", "once_store_timeout 1s;", "once_secret_file s;", "once_name n;"]
+         "once_wait 1s;", "once_quota 1/1h;", "once_unknown_max 1;", "once_store_body 1k;", "once_retry_after 5;",
+         "once_early_lookup on;", "once_on_store_error fail;", "once_replay_header X;", "once_replay_headers X;",
+         "once_docs https://x;", "once_authorize /a;", "once_probe http://127.0.0.1:9/;", "once_fingerprint exact;",
+         "once_store_timeout 1s;", "once_secret_file s;", "once_name n;"]
 
 
 @pytest.mark.parametrize("directive", TWICE)
