@@ -60,7 +60,8 @@ FILTERS = {
     "expires": "expires 1h;",
     "expires_modified": "expires modified 1h;",
     "expires_epoch": "expires epoch;",
-    "add_header": "add_header Cache-Control public; add_header Last-Modified ''; add_header X-Own 3 always; add_header Vary Origin;",
+    "add_header": "add_header Cache-Control public; add_header X-Own 3 always; add_header Vary Origin;",
+    "add_nothing": "add_header Last-Modified '';",
     "add_trailer": "add_trailer X-Sum 1 always;",
     "ranges": "proxy_force_ranges on;",
     "redirect": "proxy_redirect http://backend/ /shop/; proxy_redirect ~^/orders /bills;",
@@ -129,7 +130,8 @@ def shown(response, port, also=()):
 class Comparison:
     def __init__(self, both, **parts):
         self.guarded, self.plain = both(**parts)
-        self.clients = {"h1": (self.guarded.connect(), self.plain.connect()), "h2": (self.guarded.connect2(), self.plain.connect2())}
+        self.clients = {"h1": (self.guarded.connect(), self.plain.connect()),
+                        "h2": (self.guarded.connect2(), self.plain.connect2())}
         self.differences, self.count = [], 0
 
     def look(self, target, headers=(), hidden=(), body=b"a", protocol="h1"):

@@ -57,8 +57,9 @@ def test_scripts_with_responses_that_are_not_held(gateway):
 
 def test_scripts_that_go_on_after_their_response(gateway):
     """The client has its answer, recorded, while the script does the rest of its work."""
-    gw, gate = gateway(http=LUA_HTTP, main=LUA, locations="location /effect { internal; proxy_pass http://backend; }" + lua("script", """
-        ngx.say("done"); ngx.eof(); ngx.location.capture("/effect", {method = ngx.HTTP_POST})""")), Gate()
+    gw = gateway(http=LUA_HTTP, main=LUA, locations="location /effect { internal; proxy_pass http://backend; }" + lua("script", """
+        ngx.say("done"); ngx.eof(); ngx.location.capture("/effect", {method = ngx.HTTP_POST})"""))
+    gate = Gate()
     gw.upstream.then(slow(gate))
     with gw.connect() as client:
         original = expect.first(client.request("POST", "/script", "k", b"a"), 200)
@@ -137,7 +138,8 @@ def actor(gateway):
 
 CAPTURE = 'local done = ngx.location.capture("/effect", {method = ngx.HTTP_POST}); '
 SOCKET = """local sock, host, port = ngx.socket.tcp(), ("@upstream@"):match("(.*):(.*)"); assert(sock:connect(host, tonumber(port)))
-    assert(sock:send("POST /effect HTTP/1.0\\r\\nIdempotency-Key: " .. ngx.var.http_idempotency_key .. "\\r\\nContent-Length: 0\\r\\n\\r\\n"))
+    assert(sock:send("POST /effect HTTP/1.0\\r\\nContent-Length: 0\\r\\nIdempotency-Key: " .. ngx.var.http_idempotency_key))
+    assert(sock:send("\\r\\n\\r\\n"))
     assert(sock:receive("*l")) """
 
 
