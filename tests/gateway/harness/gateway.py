@@ -103,7 +103,8 @@ class Gateway:
             tls = TLS.format(address=self.host, port_tls=self.port_tls, certificate=self.tls[0], key=self.tls[1])
         text = HEAD.format(module=environment.MODULE, user="user root;" if environment.ROOT else "", workers=parts["workers"],
                            directory=self.directory, level=environment.LEVEL, main=parts["main"], before=parts["before"],
-                           store=self.store.url, upstream=self.upstream.name, http=parts["http"], server=parts["server"], locations=locations,
+                           store=self.store.url, upstream=self.upstream.name, http=parts["http"], server=parts["server"],
+                           locations=locations,
                            address=self.host, port=self.port, port2=self.port2, tls=tls)
         for name, value in (("directory", self.directory), ("upstream", self.upstream.name), ("address", self.host),
                             ("port", str(self.port))):
