@@ -86,8 +86,8 @@ ONCE_API void once_options_free(once_options_t *options);
  *   secrets        store  where the secrets live: `store`, or `file:PATH` (created 0600 by whoever comes first)
  *   encrypt        off    `file:PATH`: stored responses are encrypted with AES-256-GCM; the file's lines are
  *                         `ID HEX64`, the last is used for new responses, all of them for reading
- *   encrypt_require on    with `encrypt`, a stored response that is not encrypted is not read (ONCE_E_UNSEALED): whoever can write to
- *                         the store could have made it up. off: for as long as there are responses from before, and where
+ *   encrypt_require on    with `encrypt`, a stored response that is not encrypted is not read (ONCE_E_UNSEALED): whoever can
+ *                         write to the store could have made it up. off: for as long as there are responses from before, and where
  *                         backends complete in SQL, which encrypts nothing
  *   compress       1k     responses from this size on are compressed with zstd; off: never
  */
@@ -285,8 +285,8 @@ typedef struct once_response {
  * release:  it may be repeated: the key can be claimed again, for the same request. `status` (or 0) and `note` (at most
  *           ONCE_NOTE_MAX bytes, longer is cut; no personal data) are kept for people.
  * release_early: the same, and it ended before any effect: nothing was sent, or it was refused before it could do anything. The
- *           record is kept for the policy's release_ttl and not for the ttl; then the key is free, for any request. Where an earlier
- *           claim of the record may have taken effect it is as release. Say it only if it is true: `hold` depends on it.
+ *           record is kept for the policy's release_ttl and not for the ttl; then the key is free, for any request. Where an
+ *           earlier claim of the record may have taken effect it is as release. Say it only if it is true: `hold` depends on it.
  * doubt:    nobody knows.
  */
 ONCE_API ONCE_MUST_CHECK int once_complete(once_claim_t *claim, const once_response_t *response,
@@ -470,9 +470,9 @@ ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb
  * once_answer_free). They return the answer's error, or why nothing was submitted; `*answer` is NULL on every error.
  * A blocked caller does not dispatch, so nothing is renewed while it works: choose a lease that covers the work, call
  * once_renew_sync in between, or open with `thread=on`. ONCE_E_REENTRANT inside a callback of the same handle.
- * once_complete_sync, once_release_sync, once_release_early_sync and once_doubt_sync take the claim over unless they return ONCE_E_INVALID,
- * ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be NULL where
- * only the code matters.
+ * once_complete_sync, once_release_sync, once_release_early_sync and once_doubt_sync take the claim over unless they return
+ * ONCE_E_INVALID, ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be
+ * NULL where only the code matters.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin_sync(once_t *once, const once_ask_t *ask,
                                              once_answer_t **answer);

@@ -29,7 +29,8 @@ def test_gone_is_503_and_heals(gateway):
 
 def test_what_could_not_have_been_recorded_is_not_replayed(gateway):
     gw = gateway()
-    forged = "once.le32(1) || once.le32(1) || 'X'::bytea || once.le32(25) || E'a\\r\\nSet-Cookie: admin=1\\r\\nb'::bytea || 'body'::bytea"
+    forged = ("once.le32(1) || once.le32(1) || 'X'::bytea || once.le32(25) || E'a\\r\\nSet-Cookie: admin=1\\r\\nb'::bytea"
+              " || 'body'::bytea")
     for key, change in {
             "header": f"payload = '\\x0000000000'::bytea || once.le32(length({forged})) || {forged}",
             "interim": "status = 100",
