@@ -381,6 +381,7 @@ ngx_uint_t ngx_http_once_unknown_of(ngx_http_once_main_conf_t *omcf,
 /* The shared zones of limits; postconfiguration. */
 ngx_int_t ngx_http_once_quota_init(ngx_conf_t *cf,
     ngx_http_once_main_conf_t *omcf);
+void ngx_http_once_unknown_add(ngx_http_once_loc_conf_t *conf);    /* a guarded location */
 ngx_int_t ngx_http_once_unknown_init(ngx_conf_t *cf,
     ngx_http_once_main_conf_t *omcf);
 

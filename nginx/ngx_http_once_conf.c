@@ -232,6 +232,7 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     omcf->guarded = 1;
     omcf->early |= conf->early_lookup;
     omcf->has_quota |= conf->quota != 0;
+    ngx_http_once_unknown_add(conf);
     omcf->has_unknown |= conf->unknown_max != 0;
 
     oscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_once_module);

@@ -50,6 +50,7 @@ struct ngx_http_once_route_s {
     ngx_str_t                    name;
     ngx_uint_t                   index;            /* of its slot */
     ngx_http_once_slot_t        *slot;             /* set when the zone is there */
+    ngx_uint_t                   unknown_max;      /* of its locations, the largest; 0: none has any */
 };
 
 

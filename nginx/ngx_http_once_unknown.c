@@ -79,8 +79,13 @@ ngx_http_once_list_new(ngx_slab_pool_t *pool)
 static ngx_int_t
 ngx_http_once_list_init_zone(ngx_shm_zone_t *zone, void *old)
 {
-    ngx_slab_pool_t  *pool;
+    ngx_uint_t                   i;
+    ngx_slab_pool_t             *pool;
+    ngx_http_once_list_t        *list;
+    ngx_http_once_route_t      **routes;
+    ngx_http_once_main_conf_t   *omcf;
 
+    omcf = zone->data;
     pool = (ngx_slab_pool_t *) zone->shm.addr;
 
     if (pool->data == NULL) {
@@ -88,7 +93,33 @@ ngx_http_once_list_init_zone(ngx_shm_zone_t *zone, void *old)
         pool->log_nomem = 0;
     }
 
-    return pool->data ? NGX_OK : NGX_ERROR;
+    list = pool->data;
+
+    if (list == NULL) {
+        return NGX_ERROR;
+    }
+
+    /* the zone of the metrics is older, and has given routes their numbers */
+
+    for (i = 0; i < NGX_HTTP_ONCE_ROUTES; i++) {
+        list->route[i].max = 0;
+    }
+
+    routes = omcf->routes.elts;
+
+    for (i = 0; i < omcf->routes.nelts; i++) {
+        list->route[routes[i]->index].max = routes[i]->unknown_max;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_once_unknown_add(ngx_http_once_loc_conf_t *conf)
+{
+    conf->route->unknown_max = ngx_max(conf->route->unknown_max,
+                                       conf->unknown_max);
 }
 
 
@@ -378,7 +409,6 @@ ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf)
     pool = ngx_http_once_list_pool(omcf);
     doubts = ngx_http_once_doubts(pool, conf);
 
-    doubts->max = conf->unknown_max;
     full = doubts->count >= conf->unknown_max;
 
     if (doubts->count == 0) {

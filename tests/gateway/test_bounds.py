@@ -177,6 +177,7 @@ def test_unknown_records_are_limited(gateway):
     """Those that are there are answered as always; new ones wait until one is settled, wherever that happens."""
     gw = gateway(locations="location / { %s once_recover hold; once_unknown_max 2; } location /other { %s once_recover hold; } %s"
                  % (GUARD, GUARD, STATUS), workers=2)
+    assert measured(gw, "once_unknown_records") == 0
     original = expect.first(gw.post("done"))
     for key in ("u1", "u2"):
         gw.upstream.then(lambda exchange: exchange.reset())
