@@ -47,7 +47,7 @@ _once_options() {
     stats) echo --max-stuck --json ;;
     reap) echo --limit ;;
     fsck) echo --repair --json ;;
-    'pg install') echo --cron --print --sql ;;
+    'pg install') echo --cron --no-secrets --print --sql ;;
     'pg upgrade') echo --cron --sql ;;
     'pg status') echo --json ;;
     'key new') echo --v7 --count ;;

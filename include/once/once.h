@@ -78,8 +78,8 @@ ONCE_API void once_options_free(once_options_t *options);
  *   ttl, lease, recover, record, release, release_ttl   the default policy (once/policy.h)
  *   store_timeout  5s     how long a store that does not answer is tried again, from its first failure on, before a callback is
  *                         told ONCE_E_UNAVAILABLE; the work on it goes on by itself
- *   insist         on     off: a store that cannot even be reached is not tried again before it answered for the first time, and the
- *                         callback is told ONCE_E_UNAVAILABLE at once; for programs that somebody waits for
+ *   insist         on     off: a store that cannot even be reached is not tried again before it answered for the first time, and
+ *                         the callback is told ONCE_E_UNAVAILABLE at once; for programs that somebody waits for
  *   renew          on     claims are renewed every third of their lease while the handle is dispatched; off: by the caller
  *   reap           1m     how often expired records are removed by this handle; off: never
  *   thread         off    on: a thread of the handle's own dispatches (see Threads above)

@@ -64,3 +64,45 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = code, MESSAGE = 'once: ' || said;
 END
 $$;
+
+CREATE OR REPLACE FUNCTION once.fail(code text, said text, hint text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = code, MESSAGE = 'once: ' || said, HINT = hint;
+END
+$$;
+
+-- The bytes of a body or payload, of whichever type it is. Drivers send strings without a type: those are text, not bytea's escape
+-- syntax, in which a backslash means something else (docs/decisions/transactional-door.md).
+CREATE OR REPLACE FUNCTION once.bytes_of(given bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN given;
+
+CREATE OR REPLACE FUNCTION once.bytes_of(given text) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF left(given, 2) = E'\\x' AND given ~ E'^\\\\x([0-9A-Fa-f][0-9A-Fa-f])+$' THEN -- so bytes are written in SQL: which is meant?
+        PERFORM once.fail('ON004', 'a string that looks like bytes in hexadecimal digits',
+            'Cast it: ...::bytea for the bytes, convert_to(..., ''UTF8'') for the string itself.');
+    END IF;
+    RETURN convert_to(given, 'UTF8');
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.bytes_of(given jsonb) RETURNS bytea
+LANGUAGE sql STABLE
+RETURN convert_to(given::text, 'UTF8');
+
+CREATE OR REPLACE FUNCTION once.bytes_of(given json) RETURNS bytea
+LANGUAGE sql STABLE
+RETURN convert_to(given::text, 'UTF8');
+
+CREATE OR REPLACE FUNCTION once.bytes_of(given anyelement) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM once.fail('ON004', format('a body or payload is text, json, jsonb or bytea, not %s', pg_typeof(given)));
+END
+$$;

@@ -74,7 +74,9 @@ DECLARE
 BEGIN
     SELECT * INTO pads FROM once.secret_pads s WHERE s.name = p_name AND s.id = p_id;
     IF pads.name IS NULL THEN
-        PERFORM once.fail('ON005', 'there are no secrets in this database; open it once with the gateway or the once program');
+        PERFORM once.fail('ON005', 'there are no secrets in this database',
+            'Open it once with the gateway or the program once, which makes them. Where they are in a file (secrets=file:PATH), records'
+            ' cannot be found from SQL.');
     END IF;
     RETURN sha256(pads.outer_pad || sha256(pads.inner_pad || p_data));
 END

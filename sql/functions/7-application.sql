@@ -13,7 +13,8 @@ DECLARE
     raw bytea;
 BEGIN
     IF p_token IS NULL OR p_token !~ '^[A-Za-z0-9_-]{70}$' THEN
-        PERFORM once.fail('ON004', 'this is not a claim');
+        PERFORM once.fail('ON004', 'this is not a claim',
+            'A claim is the request''s header Once-Claim, or comes from once.claim. Does the request come through the gateway?');
     END IF;
     raw := decode(translate(p_token, '-_', '+/') || '==', 'base64');
     id := substr(raw, 1, 32);
@@ -63,7 +64,7 @@ $$;
 -- Asks whether to run. The claim belongs to this transaction: it is there for others when it commits, and was never there
 -- when it does not. Waits for another transaction that has the key, and is then told its outcome; wait => false: busy.
 CREATE OR REPLACE FUNCTION once.claim(scope text, key text, method text DEFAULT '', target text DEFAULT '',
-    body bytea DEFAULT '', recover text DEFAULT 'transactional', lease interval DEFAULT '30 seconds',
+    body anycompatible DEFAULT ''::text, recover text DEFAULT 'transactional', lease interval DEFAULT '30 seconds',
     ttl interval DEFAULT '24 hours', wait boolean DEFAULT true, claim_id uuid DEFAULT gen_random_uuid())
 RETURNS once.claimed
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -86,7 +87,7 @@ BEGIN
         PERFORM once.take(v_id);
     END IF;
     SELECT * INTO answer FROM once.store_claim(1::smallint, ARRAY[v_id], ARRAY[uuid_send(claim_id)], ARRAY[v_recover],
-        ARRAY[v_lease_ms], ARRAY[v_ttl_ms], ARRAY[once.fingerprints(scope, method, target, body)],
+        ARRAY[v_lease_ms], ARRAY[v_ttl_ms], ARRAY[once.fingerprints(scope, method, target, once.bytes_of(body))],
         ARRAY[once.scope_hash(scope)], ARRAY[v_key]);
     IF answer.outcome IS NULL THEN
         RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL)::once.claimed;
@@ -117,8 +118,8 @@ $$;
 
 -- Records the response. Not idempotent, on purpose: a transaction that is repeated after a lost COMMIT reply, or a request
 -- that was delivered twice, must not act twice; it fails here and rolls back.
-CREATE OR REPLACE FUNCTION once.complete(claim text, status integer, headers jsonb DEFAULT '[]', body bytea DEFAULT '',
-    retain interval DEFAULT NULL)
+CREATE OR REPLACE FUNCTION once.complete(claim text, status integer, headers jsonb DEFAULT '[]',
+    body anycompatible DEFAULT ''::text, retain interval DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -130,7 +131,18 @@ BEGIN
     END IF;
     PERFORM once.demand(once.apply_one(1::smallint, t.id, t.epoch, t.claim, false, 0,
         CASE WHEN retain IS NULL THEN 0 ELSE once.span('retention', retain, '3650 days') END,
-        1::smallint, status::smallint, once.pack_response(headers, body)));
+        1::smallint, status::smallint, once.pack_response(headers, once.bytes_of(body))));
+END
+$$;
+
+-- The same with headers as a driver sends them, which knows strings only.
+CREATE OR REPLACE FUNCTION once.complete(claim text, status integer, headers text, body anycompatible DEFAULT ''::text,
+    retain interval DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM once.complete(claim, status, headers::jsonb, once.bytes_of(body), retain);
 END
 $$;
 
@@ -197,7 +209,7 @@ $$;
 -- Decides a record that is unknown, or pending with its lease over. p_outcome: completed (with this response), or failed (it
 -- has not happened and no longer can).
 CREATE OR REPLACE FUNCTION once.settle(claim text, outcome text, status integer DEFAULT 0, headers jsonb DEFAULT '[]',
-    body bytea DEFAULT '', note text DEFAULT '', force boolean DEFAULT false)
+    body anycompatible DEFAULT ''::text, note text DEFAULT '', force boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -207,7 +219,7 @@ DECLARE
 BEGIN
     IF outcome = 'completed' AND status BETWEEN 200 AND 599 THEN
         answer := once.apply_one(5::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 1::smallint, status::smallint,
-                                 once.pack_response(headers, body));
+                                 once.pack_response(headers, once.bytes_of(body)));
     ELSIF outcome = 'failed' THEN
         answer := once.apply_one(6::smallint, t.id, t.epoch, t.claim, coalesce(force, false), 0, 0, 2::smallint,
                                  once.note_status(status), once.note(note));
@@ -215,6 +227,16 @@ BEGIN
         PERFORM once.fail('ON004', 'outcome is completed (with a status of 200 to 599) or failed');
     END IF;
     PERFORM once.demand(answer);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.settle(claim text, outcome text, status integer, headers text,
+    body anycompatible DEFAULT ''::text, note text DEFAULT '', force boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM once.settle(claim, outcome, status, headers::jsonb, once.bytes_of(body), note, force);
 END
 $$;
 
@@ -267,6 +289,14 @@ BEGIN
     END IF;
     INSERT INTO once.checkpoints AS c (id, created, name, state) VALUES (held.id, held.created, $2, $3)
     ON CONFLICT (id) DO UPDATE SET created = excluded.created, name = excluded.name, state = excluded.state, at = excluded.at;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.checkpoint(claim text, name text, state text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM once.checkpoint(claim, name, state::jsonb);
 END
 $$;
 

@@ -69,7 +69,7 @@ $$;
 
 -- Writes an event that is published if and only if this transaction commits. Returns its id, which a consumer gives to accept:
 -- event_id if given; with a claim, the same in every attempt; otherwise a random one. With a claim that no longer holds it fails.
-CREATE OR REPLACE FUNCTION once.emit(topic text, key text, type text, payload bytea, headers jsonb DEFAULT '{}',
+CREATE OR REPLACE FUNCTION once.emit(topic text, key text, type text, payload anycompatible, headers jsonb DEFAULT '{}',
     claim text DEFAULT NULL, event_id uuid DEFAULT NULL)
 RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -101,9 +101,20 @@ BEGIN
     END IF;
     v_id := coalesce(v_id, gen_random_uuid());
     INSERT INTO once.outbox (id, topic, key, type, payload, headers, record, cause)
-    VALUES (v_id, $1, $2, $3, $4, coalesce($5, '{}'), v_record, v_cause);
+    VALUES (v_id, $1, $2, $3, once.bytes_of($4), coalesce($5, '{}'), v_record, v_cause);
     PERFORM once.outbox_wake();
     RETURN v_id;
+END
+$$;
+
+-- The same with headers as a driver sends them, which knows strings only.
+CREATE OR REPLACE FUNCTION once.emit(topic text, key text, type text, payload anycompatible, headers text,
+    claim text DEFAULT NULL, event_id uuid DEFAULT NULL)
+RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN once.emit(topic, key, type, once.bytes_of(payload), headers::jsonb, claim, event_id);
 END
 $$;
 

@@ -20,6 +20,7 @@ typedef struct settings {
     const char *sql;
     int cron;
     int print;
+    int no_secrets;
 } settings_t;
 
 /* ------------------------------------------------------------------------------------------------------------ applying */
@@ -34,9 +35,11 @@ static int apply_version(PGconn *conn, const char *name, const char *text)
     return once__pg_run(conn, name, text) == 0 && once__pg_run(conn, name, insert) == 0 ? 0 : -1;
 }
 
-static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have)
+/* Of a new installation the secrets, too: not of one that is there, whose secrets may be in a file. */
+static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have, int no_secrets)
 {
-    static const char *const last[] = {"roles.sql", "grants.sql"};
+    static const char *const last[] = {"roles.sql", "grants.sql", "secrets.sql"};
+    size_t count = have == 0 && !no_secrets ? 3 : 2;
 
     for (size_t i = 0; i < sql->count; i++) {
         int version = once__pg_file_version(sql->files[i].name);
@@ -50,7 +53,7 @@ static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have)
             return -1;
         }
     }
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < count; n++) {
         for (size_t i = 0; i < sql->count; i++) {
             if (strcmp(sql->files[i].name, last[n]) == 0 &&
                 once__pg_run(conn, last[n], sql->files[i].text) != 0) {
@@ -74,7 +77,7 @@ static int begin(PGconn *conn)
 }
 
 /* The whole change. `upgrade`: there must be something to upgrade. */
-static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade)
+static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade, int no_secrets)
 {
     int code = once__pg_check_objects(conn);
     int have = code == ONCE__CLI_OK ? once__pg_version(conn) : -1;
@@ -97,7 +100,7 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade)
         return ONCE__CLI_REFUSED;
     }
     if ((have == 0 && once__pg_run(conn, "cannot make the schema", "CREATE SCHEMA once") != 0) ||
-        apply_files(conn, sql, have) != 0) {
+        apply_files(conn, sql, have, no_secrets) != 0) {
         return ONCE__CLI_STORE;
     }
     code = once__pg_check_code(conn);
@@ -139,10 +142,11 @@ static int schedule(PGconn *conn)
 }
 
 /* For administrators who want to read it first, and to apply it by their own means. */
-static int print_all(const once__pg_sql_t *sql)
+static int print_all(const once__pg_sql_t *sql, int no_secrets)
 {
     puts("BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n"
-         "SET LOCAL check_function_bodies = off;\nCREATE SCHEMA once;");
+         "SET LOCAL client_min_messages = warning;\nSET LOCAL check_function_bodies = off;\n"
+         "CREATE SCHEMA once;");
     for (size_t i = 0; i < sql->count; i++) {
         int version = once__pg_file_version(sql->files[i].name);
         if (version > 0) {
@@ -150,12 +154,13 @@ static int print_all(const once__pg_sql_t *sql)
                    sql->files[i].name, sql->files[i].text, version, once_version());
         }
     }
-    for (int pass = 0; pass < 3; pass++) {
+    for (int pass = 0; pass < (no_secrets ? 3 : 4); pass++) {
         for (size_t i = 0; i < sql->count; i++) {
             const char *name = sql->files[i].name;
             int when = strncmp(name, "functions/", 10) == 0 ? 0
                        : strcmp(name, "roles.sql") == 0     ? 1
-                                                            : 2;
+                       : strcmp(name, "grants.sql") == 0    ? 2
+                                                            : 3;
             if (once__pg_file_version(name) == 0 && when == pass) {
                 printf("-- %s\n%s\n", name, sql->files[i].text);
             }
@@ -178,7 +183,7 @@ static int install(const once__cli_call_t *call, const once__pg_sql_t *sql, int 
         once__cli_say("the server is older than PostgreSQL 14");
         code = ONCE__CLI_REFUSED;
     } else {
-        code = begin(conn) == 0 ? change(conn, sql, upgrade) : ONCE__CLI_STORE;
+        code = begin(conn) == 0 ? change(conn, sql, upgrade, set->no_secrets) : ONCE__CLI_STORE;
     }
     if (code == ONCE__CLI_OK && set->cron) {
         code = schedule(conn);
@@ -194,7 +199,7 @@ static int run(const once__cli_call_t *call, int upgrade)
     int code = once__pg_sql_load(&sql, set->sql);
 
     if (code == ONCE__CLI_OK) {
-        code = set->print ? print_all(&sql) : install(call, &sql, upgrade);
+        code = set->print ? print_all(&sql, set->no_secrets) : install(call, &sql, upgrade);
     }
     once__pg_sql_free(&sql);
     return code;
@@ -213,6 +218,8 @@ static int run_upgrade(const once__cli_call_t *call)
 /* clang-format off */
 static const once__cli_option_t install_options[] = {
     {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove what expires, where it exists", offsetof(settings_t, cron)},
+    {"no-secrets", 0, ONCE__CLI_FLAG, NULL, "make no secrets: programs have them in a file (secrets=file:PATH)",
+     offsetof(settings_t, no_secrets)},
     {"print", 0, ONCE__CLI_FLAG, NULL, "write the SQL instead of applying it", offsetof(settings_t, print)},
     {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply these files instead of those built in", offsetof(settings_t, sql)},
     {0},

@@ -1,6 +1,6 @@
 /*
- * Whose is the schema? Its functions run with the rights of the role that installs them: on tables, or by way of functions, that are
- * another role's, that role would have those rights.
+ * Whose is the schema? Its functions run with the rights of the role that installs them: on tables, or by way of functions, that
+ * are another role's, that role would have those rights.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /*
  * One statement on a connection that is somebody else's: its parameters, its result, and what its error means.
  *
- * In a statement every name is qualified (OPERATOR(pg_catalog.*), pg_catalog.jsonb; keywords such as bigint are) and every literal has
- * its type: other roles may have functions of the same name, which fit better, in the schemas of the connection's search_path.
+ * In a statement every name is qualified (OPERATOR(pg_catalog.*), pg_catalog.jsonb; keywords such as bigint are) and every literal
+ * has its type: other roles may have functions of the same name, which fit better, in the schemas of the connection's search_path.
  */
 #ifndef ONCE_DOOR_STATEMENT_H
 #define ONCE_DOOR_STATEMENT_H

@@ -1,5 +1,5 @@
 /*
- * Is the server that libpq connects to the one that is meant? libpq does not ask unless it is told to (`sslmode=prefer`). Secrets and
+ * Is the server that libpq connects to the one that is meant? By default libpq does not ask (`sslmode=prefer`). Secrets and
  * responses travel there: beyond this machine the certificate is checked, unless somebody decided otherwise.
  */
 #ifndef ONCE_PQ_TLS_H
@@ -14,9 +14,9 @@ typedef struct once__pq_tls {
 } once__pq_tls_t;
 
 /*
- * Adds it to the parameters of PQconnectStartParams (with `dbname` expanded), which end with NULL and have room for two more. Nothing when
- * all hosts are this machine, or when an sslmode stands among them, in the environment or in a service file (where `prefer` counts
- * as nothing said, because libpq does not tell it from its own default). Connects to nothing.
+ * Adds it to the parameters of PQconnectStartParams (with `dbname` expanded), which end with NULL and have room for two more.
+ * Nothing when all hosts are this machine, or when an sslmode stands among them, in the environment or in a service file (where
+ * `prefer` counts as nothing said, because libpq does not tell it from its own default). Connects to nothing.
  */
 void once__pq_tls_add(once__pq_tls_t *tls, const char **keywords, const char **values);
 

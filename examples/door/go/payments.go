@@ -54,7 +54,7 @@ func transaction(db *sql.DB, claim, key string, asked payment) (status int, body
 	status, told, err := pay(tx, claim, key, asked)
 	if err == nil {
 		body, _ = json.Marshal(told)
-		_, err = tx.Exec(`SELECT once.complete($1, $2, '{"Content-Type": "application/json"}', $3)`, claim, status, body)
+		_, err = tx.Exec(`SELECT once.complete($1, $2, '{"Content-Type": "application/json"}', $3)`, claim, status, string(body))
 	}
 	if err == nil {
 		return status, body, tx.Commit()

@@ -36,7 +36,7 @@ async function transaction(claim, key, asked) {
   try {
     await db.query('BEGIN');
     const [status, told] = await pay(db, claim, key, asked);
-    const body = Buffer.from(JSON.stringify(told));
+    const body = JSON.stringify(told);
     await db.query('SELECT once.complete($1, $2, $3, $4)', [claim, status, HEADERS, body]);
     await db.query('COMMIT');
     return [status, body];
