@@ -1,5 +1,5 @@
--- Functions that were here before and would stand in the way of those that take their place: with both, a string would fit neither
--- better. Programs that call them find the new ones, which take what they took.
+-- Functions that were here before and would stand in the way of those that take their place: a call would fit both. Programs that
+-- call them find the new ones, which take what they took.
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
@@ -7,3 +7,4 @@ DROP FUNCTION IF EXISTS once.claim(text, text, text, text, bytea, text, interval
 DROP FUNCTION IF EXISTS once.complete(text, integer, jsonb, bytea, interval);
 DROP FUNCTION IF EXISTS once.settle(text, text, integer, jsonb, bytea, text, boolean);
 DROP FUNCTION IF EXISTS once.emit(text, text, text, bytea, jsonb, text, uuid);
+DROP FUNCTION IF EXISTS once.release(text, integer, text);

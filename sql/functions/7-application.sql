@@ -169,7 +169,6 @@ AS $$ SELECT CASE WHEN p_lease IS NULL THEN 0 ELSE once.span('lease', p_lease, '
 
 -- It certainly did not take effect, or may be repeated. May be repeated itself. early: it ended before any effect, so that the key
 -- need not be bound for long.
-DROP FUNCTION IF EXISTS once.release(text, integer, text); -- of earlier versions; a call would fit both
 CREATE OR REPLACE FUNCTION once.release(claim text, status integer DEFAULT 0, note text DEFAULT '', early boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
