@@ -120,7 +120,7 @@ static PQconninfoOption *resolve(const char *const *keywords, const char *const 
     PGconn *conn;
     size_t n = 0;
 
-    for (; keywords[n] != NULL && n < PARAMS_MAX; n++) {
+    for (; n < PARAMS_MAX && keywords[n] != NULL; n++) {
         names[n] = keywords[n];
         texts[n] = values[n];
     }
