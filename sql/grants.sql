@@ -14,13 +14,13 @@ BEGIN
             ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
                                        'lock', 'emit', 'accept', 'get', 'recorded', 'derive']),
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_list', 'store_secrets_load',
-                                   'store_secrets_swap', 'stats', 'reap', 'sweep', 'settle', 'purge', 'get']),
+                                   'store_secrets_swap', 'stats', 'size', 'reap', 'sweep', 'settle', 'purge', 'get']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
                                  'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop']),
             -- Looks, and sees neither secrets nor responses nor claims.
-            ('once_monitor', ARRAY['version', 'stats', 'store_list', 'get', 'outbox_lag']),
+            ('once_monitor', ARRAY['version', 'stats', 'size', 'store_list', 'get', 'outbox_lag']),
             -- Decides what is unknown: settles and purges. Gets no secrets, so that it claims nothing.
-            ('once_operator', ARRAY['version', 'stats', 'store_list', 'store_scan', 'store_get', 'store_apply', 'settle', 'purge',
+            ('once_operator', ARRAY['version', 'stats', 'size', 'store_list', 'store_scan', 'store_get', 'store_apply', 'settle', 'purge',
                                     'get', 'outbox_lag'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role

@@ -98,8 +98,8 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
  * Opens a store: `memory:` (private to the handle), `memory:NAME` (shared by all handles of the process that use the name),
  * and, where built in, `local:PATH`, `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://`, `postgres://`. Options may
  * also stand in the URL: `memory:?max_records=1000&ttl=1h` (percent-encoded); they win over `options`. `options` may be NULL.
- *   memory:  max_records  1000000   claims of new keys beyond it answer ONCE_E_FULL
- *            max_bytes    1g        the same for keys and responses
+ *   all:     max_records            claims of new keys beyond it answer ONCE_E_FULL; what is known goes on (docs/stores.md#bounds).
+ *            max_bytes              the same for what is stored. memory: has 1000000 and 1g, the others have no bound by default
  *   local:   segment      64m       size of a full-grown file of the log: 64k to 1g
  *            durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
  *   postgres:// connections 4       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is told
@@ -453,6 +453,17 @@ typedef struct once_stats_data {
 ONCE_API ONCE_MUST_CHECK int once_stats(once_t *once, once_cb cb, void *data);
 ONCE_API const once_stats_t *
 once_answer_stats(const once_answer_t *answer); /* NULL: no such answer */
+
+/*
+ * How full the store is, as far as the handle knows it at this moment: it does not wait. A postgres:// or redis:// store is
+ * looked at only while it has bounds and claims are made, every few seconds; until then, and without bounds, all of it is 0.
+ */
+typedef struct once_usage_data {
+    uint64_t records, max_records; /* a bound of 0: none */
+    uint64_t bytes, max_bytes;
+} once_usage_t;
+
+ONCE_API ONCE_MUST_CHECK int once_usage(once_t *once, once_usage_t *usage);
 
 /*
  * Starts a new fingerprint secret. Earlier ones stay readable; those replaced longer than `keep_ms` ago are forgotten (choose

@@ -88,6 +88,35 @@ BEGIN
 END
 $$;
 
+-- About how many records there are and how much they take, at little cost however many they are: a small table is counted. Of a
+-- large one PostgreSQL's own statistics say how many rows live (and, after a crash that lost them, how many there were), and some
+-- pages how large a row is. Neither grows by the room that removed rows leave, which new ones are written to.
+CREATE OR REPLACE FUNCTION once.size(OUT records bigint, OUT bytes bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+DECLARE
+    v_table CONSTANT oid := 'once.keys'::regclass;
+    v_pages bigint := pg_relation_size(v_table) / current_setting('block_size')::bigint;
+    v_exact CONSTANT bigint := 1024;
+    v_sample CONSTANT bigint := 64;
+    v_row numeric;
+BEGIN
+    IF v_pages <= v_exact THEN
+        SELECT count(*), coalesce(sum(200 + octet_length(key) + coalesce(octet_length(payload), 0)), 0)
+        INTO records, bytes FROM once.keys;
+        RETURN;
+    END IF;
+    SELECT avg(200 + octet_length(key) + coalesce(octet_length(payload), 0)) INTO v_row
+    FROM once.keys TABLESAMPLE SYSTEM (100.0 * v_sample / v_pages);
+    SELECT pg_stat_get_live_tuples(v_table)
+           + CASE WHEN coalesce(pg_stat_get_last_vacuum_time(v_table), pg_stat_get_last_autovacuum_time(v_table),
+                                pg_stat_get_last_analyze_time(v_table), pg_stat_get_last_autoanalyze_time(v_table)) IS NULL
+                  THEN greatest(c.reltuples, 0) ELSE 0 END::bigint
+    INTO records FROM pg_class c WHERE c.oid = v_table;
+    bytes := records * coalesce(v_row, 500);
+END
+$$;
+
 -- Records for people.
 CREATE OR REPLACE VIEW once.records AS
 SELECT id, encode(scope, 'hex') AS scope_hash, convert_from(key, 'LATIN1') AS key,

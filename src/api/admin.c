@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/bound.h"
 #include "api/job.h"
 #include "api/payload.h"
 #include "core/bytes.h"
@@ -32,7 +33,14 @@ int once_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *dat
 
 static void stats_reply(once__job_t *job)
 {
-    job->answer.stats = job->op.stats;
+    const once__limits_t *limits = &job->once->store->limits;
+    once_stats_t *stats = &job->op.stats;
+
+    stats->max_records = limits->max_records != 0 ? limits->max_records : stats->max_records;
+    if (limits->max_bytes != 0 && (stats->max_bytes == 0 || limits->max_bytes < stats->max_bytes)) {
+        stats->max_bytes = limits->max_bytes; /* a server may have one of its own */
+    }
+    job->answer.stats = *stats;
     job->answer.has_stats = job->op.error == ONCE_OK;
     once__job_reply_plain(job);
 }
@@ -48,6 +56,7 @@ int once_stats(once_t *once, once_cb cb, void *data)
     job = once__job_new(once, sizeof(*job), cb, data);
     if (job != NULL) {
         job->op.kind = ONCE__OP_STATS;
+        job->op.thorough = 1;
         job->reply = stats_reply;
         once__job_submit(job);
     } else {
@@ -55,6 +64,23 @@ int once_stats(once_t *once, once_cb cb, void *data)
     }
     once__leave(once);
     return code;
+}
+
+int once_usage(once_t *once, once_usage_t *usage)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    memset(usage, 0, sizeof(*usage));
+    if (once->store->vt->usage != NULL) {
+        once->store->vt->usage(once->store, usage);
+    } else {
+        once__bound_usage(once, usage);
+    }
+    once__leave(once);
+    return ONCE_OK;
 }
 
 /* What was lost was our own try's reply, not the race. */

@@ -10,12 +10,14 @@
  *                                       may have been judged; renewing it would bring a judged claim back to life
  *   it was released behind our back     somebody settled what he took for a dead claim: claim anew
  *   a secret that we do not know        somebody rotated: load the secrets again and ask once more
+ *   the store is at its bound           look first: only what is there is claimed
  */
 #include "api/begin.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/bound.h"
 #include "api/claim.h"
 #include "api/job.h"
 #include "api/keyring.h"
@@ -25,6 +27,7 @@
 typedef enum phase {
     PARKED,  /* waits for the secrets */
     FAILING, /* the secrets cannot be had: is being told */
+    SEEKING, /* no room for another record: is there one of this key? */
     CLAIMING,
     LOOKING, /* gave up: was it granted? Only looks: asking could take over somebody else's claim */
     RELEASING, /* gives a claim back that nobody will run */
@@ -80,6 +83,13 @@ static void hash_scope(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE
     memcpy(hash, once->last_scope_hash, ONCE_SCOPE_HASH_SIZE);
 }
 
+static void submit_claim(begin_t *begin)
+{
+    prepare_claim(begin);
+    begin->sent_ms = once__loop_now(begin->job.once->loop);
+    once__job_submit(&begin->job);
+}
+
 static void start(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
@@ -87,9 +97,13 @@ static void start(begin_t *begin)
 
     once__record_id(secrets, begin->request.scope, once__slice(op->key, op->key_len), op->id);
     hash_scope(begin->job.once, begin->request.scope, op->scope_hash);
-    prepare_claim(begin);
-    begin->sent_ms = once__loop_now(begin->job.once->loop);
-    once__job_submit(&begin->job);
+    if (once__bound_check(begin->job.once) == ONCE_OK) {
+        submit_claim(begin);
+    } else {
+        op->kind = ONCE__OP_GET;
+        begin->phase = SEEKING;
+        once__job_submit(&begin->job);
+    }
 }
 
 static void park(begin_t *begin)
@@ -187,6 +201,9 @@ static void claim_answered(begin_t *begin)
 
     switch (job->op.outcome) {
     case ONCE_RUN:
+        if (job->op.head.claim.epoch == 1) {
+            once__bound_made(job->once, 1, 0);
+        }
         granted(begin);
         return;
     case ONCE__MINE:
@@ -230,6 +247,23 @@ static void claim_failed(begin_t *begin)
     }
 }
 
+/* A record that goes before it is claimed makes room for the one that takes its place. */
+static void seek_answered(begin_t *begin)
+{
+    int error = begin->job.op.error;
+
+    error = error == ONCE_E_NOT_FOUND ? once__bound_check(begin->job.once) : error;
+    if (begin->giving_up) {
+        once__job_end(&begin->job);
+    } else if (error == ONCE_OK) {
+        submit_claim(begin);
+    } else if (once__is_transient(error)) {
+        (void)once__job_pause(&begin->job);
+    } else {
+        tell_error(begin, error);
+    }
+}
+
 /* The record as it is, or that there is none. */
 static void look_answered(begin_t *begin)
 {
@@ -268,7 +302,9 @@ static void begin_reply(once__job_t *job)
         }
         return;
     }
-    if (begin->phase == LOOKING) {
+    if (begin->phase == SEEKING) {
+        seek_answered(begin);
+    } else if (begin->phase == LOOKING) {
         look_answered(begin);
     } else if (job->op.error != ONCE_OK) {
         write_failed(begin);
@@ -287,7 +323,8 @@ static void give_up(begin_t *begin, int error)
     if (begin->job.submitted) {
         return; /* its reply decides */
     }
-    if (begin->phase == PARKED || (begin->phase == CLAIMING && !begin->maybe_granted)) {
+    if (begin->phase == PARKED || begin->phase == SEEKING ||
+        (begin->phase == CLAIMING && !begin->maybe_granted)) {
         once__job_end(&begin->job);
     } else if (begin->phase == CLAIMING) {
         prepare_look(begin);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/bound.h"
 #include "api/claim.h"
 #include "api/job.h"
 #include "api/payload.h"
@@ -33,6 +34,7 @@ static void finish_reply(once__job_t *job)
     if (job->op.error != ONCE_OK && job->op.error != ONCE_E_CORRUPT) {
         job->op.error = ONCE_E_UNSUPPORTED;
     }
+    once__bound_made(job->once, 0, job->op.payload.len);
     once__claim_stop(job->claim);
     once__claim_forget_later_life(job->claim, &job->op);
     once__job_reply_plain(job);

@@ -22,11 +22,22 @@
 
 struct once__job;
 
+/* How full the store is (bound.h). */
+typedef struct once__bound {
+    uint64_t records, bytes;                         /* when it was last looked */
+    uint64_t made_records, made_bytes;               /* of this handle, perhaps not among them */
+    uint64_t made_records_before, made_bytes_before; /* when the look under way began */
+    uint64_t looked_at;                              /* when the last one began; 0: never */
+    int error;                                       /* why it fails; ONCE_OK: it does not */
+    int is_known, is_looking;
+} once__bound_t;
+
 struct once {
     unsigned generation; /* of the process: another one means that we are in a child */
     once__loop_t *loop;
     once__store_t *store;
     once_options_t options;
+    once__bound_t bound;
     once__zstd_t zstd;
     once__pool_t pool; /* of jobs and claims */
 

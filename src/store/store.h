@@ -15,6 +15,7 @@
 #include "core/rules.h"
 #include "core/secrets.h"
 #include "loop/loop.h"
+#include "store/limits.h"
 
 typedef struct once__store once__store_t;
 typedef struct once__op once__op_t;
@@ -24,7 +25,7 @@ typedef enum once__op_kind {
     ONCE__OP_GET,   /* one record */
     ONCE__OP_SCAN,  /* the next records after a cursor */
     ONCE__OP_REAP,  /* remove what expired or was abandoned */
-    ONCE__OP_STATS, /* counts */
+    ONCE__OP_STATS, /* counts; not `thorough`: no more than `count` records and stats.bytes, at little cost */
     ONCE__OP_SECRETS_LOAD, /* the secrets text; `secrets_new` becomes it when there is none yet */
     ONCE__OP_SECRETS_SWAP, /* `secrets_new` replaces it if it still is `secrets_old`; else ONCE_E_CONFLICT */
 } once__op_kind_t;
@@ -51,7 +52,7 @@ struct once__op {
     const once_filter_t *filter; /* scan; its `limit` is not the store's business */
     once__cursor_t cursor;       /* scan: where to go on, and then where it ended */
     uint64_t limit;              /* scan: records per step; reap: at most so many, 0 all */
-    int thorough;                /* reap: somebody asked for it, it may cost something */
+    int thorough;                /* reap, stats: somebody asked for it, it may cost something */
     int bare;                    /* scan, set by the store: no more than heads and keys */
     const char *secrets_new;     /* terminated */
     const char *secrets_old;
@@ -65,7 +66,7 @@ struct once__op {
     once__record_t
         *record; /* a copy: with get, and whenever an event leaves a record that has a payload */
     once__record_t **records; /* scan: `count` copies */
-    uint64_t count;           /* scan, reap */
+    uint64_t count;           /* scan, reap, stats */
     uint64_t damaged;         /* scan: met in this step, cannot be read, not among `records` */
     once_stats_t stats;
 };
@@ -93,6 +94,8 @@ typedef struct once__store_vt {
     int (*dispatch)(once__store_t *store); /* answers what can be answered; returns how many */
     /* Never waits: what it cannot tell at once is not found. NULL: it can tell nothing at once. */
     void (*recall)(once__store_t *store, once__look_t *looks, size_t count);
+    /* How large it is, and may become, without waiting. NULL: that must be asked for (ONCE__OP_STATS). */
+    void (*usage)(once__store_t *store, once_usage_t *usage);
     void (*close)(once__store_t *store); /* answers what is left with ONCE_E_CLOSED, then frees */
     void (*abandon)(
         once__store_t *store); /* after fork: frees memory, touches nothing that is shared */
@@ -105,6 +108,8 @@ typedef struct once__store_vt {
 
 struct once__store {
     const once__store_vt_t *vt;
+    /* Limits that the api layer keeps, by asking for the size from time to time. Those that a store keeps itself are not here. */
+    once__limits_t limits;
 };
 
 /* The stores that are built in, by the URL's scheme. NULL: none. */

@@ -203,7 +203,7 @@ static const once__store_vt_t door_vt = {
 
 broken_t *broken_new(const once__rules_t *rules, broken_fault_t fault)
 {
-    static const once__table_limits_t limits = {1000000, (uint64_t)1 << 30};
+    static const once__limits_t limits = {1000000, (uint64_t)1 << 30};
     broken_t *broken = calloc(1, sizeof(*broken));
 
     if (broken == NULL) {

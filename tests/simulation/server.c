@@ -5,7 +5,7 @@
 
 void server_open(world_t *world)
 {
-    static const once__table_limits_t limits = {1000, 1 << 20};
+    static const once__limits_t limits = {1000, 1 << 20};
 
     world->table = once__table_new(world->broken->rules, &limits);
     assert(world->table != NULL);

@@ -142,7 +142,7 @@ static int get_random(void *data, void *out, size_t len)
 
 void world_init(world_t *world)
 {
-    static const once__table_limits_t limits = {100000, (uint64_t)1 << 30};
+    static const once__limits_t limits = {100000, (uint64_t)1 << 30};
 
     memset(world, 0, sizeof(*world));
     world->monotonic_ms = 1000;

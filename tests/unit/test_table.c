@@ -45,7 +45,7 @@ static void finish(once__table_t *table, once__op_t *op, size_t len, uint64_t no
 
 static void many_records_come_and_go(void **state)
 {
-    static const once__table_limits_t limits = {100000, (uint64_t)1 << 30};
+    static const once__limits_t limits = {100000, (uint64_t)1 << 30};
     once__table_t *table = once__table_new(&once__rules, &limits);
     uint8_t id[ONCE_ID_SIZE];
     once__op_t op;
@@ -75,7 +75,7 @@ static void many_records_come_and_go(void **state)
 
 static void a_full_table_says_so_and_heals(void **state)
 {
-    static const once__table_limits_t limits = {10, (uint64_t)1 << 30};
+    static const once__limits_t limits = {10, (uint64_t)1 << 30};
     once__table_t *table = once__table_new(&once__rules, &limits);
     once__op_t op;
 
@@ -96,7 +96,7 @@ static void a_full_table_says_so_and_heals(void **state)
 
 static void bytes_are_bounded_too(void **state)
 {
-    static const once__table_limits_t limits = {1000, 120000};
+    static const once__limits_t limits = {1000, 120000};
     once__table_t *table = once__table_new(&once__rules, &limits);
     once__op_t op, other;
 
@@ -121,7 +121,7 @@ static void bytes_are_bounded_too(void **state)
 /* Making room for a late completion must not remove the very record that is being completed. */
 static void a_record_being_written_is_not_reaped(void **state)
 {
-    static const once__table_limits_t limits = {1000, 1500};
+    static const once__limits_t limits = {1000, 1500};
     once__table_t *table = once__table_new(&once__rules, &limits);
     uint8_t id[ONCE_ID_SIZE];
     once__op_t op;
@@ -136,7 +136,7 @@ static void a_record_being_written_is_not_reaped(void **state)
 
 static void answers_are_copies(void **state)
 {
-    static const once__table_limits_t limits = {1000, (uint64_t)1 << 30};
+    static const once__limits_t limits = {1000, (uint64_t)1 << 30};
     once__table_t *table = once__table_new(&once__rules, &limits);
     once__op_t op, purge;
 
@@ -158,7 +158,7 @@ static void answers_are_copies(void **state)
 
 static void a_swap_of_secrets_is_recognised_when_it_is_repeated(void **state)
 {
-    static const once__table_limits_t limits = {10, 10000};
+    static const once__limits_t limits = {10, 10000};
     once__table_t *table = once__table_new(&once__rules, &limits);
     char text[ONCE__SECRETS_TEXT_SIZE];
     once__op_t op = {.kind = ONCE__OP_SECRETS_LOAD, .secrets_new = "one", .secrets = text};

@@ -98,6 +98,46 @@ int once__records_publish(const once__records_t *records, const uint8_t *id,
     return ONCE_OK;
 }
 
+/* ----------------------------------------------------------------------------------------------------------- limits */
+
+#define COUNTED_A_MS                                                                               \
+    256 /* segments: more of them are counted less often, unless new keys wait for it */
+
+static int is_full(const once__records_t *records)
+{
+    const once__limits_t *limits = &records->limits;
+
+    return (limits->max_records != 0 && records->room == 0) ||
+           (limits->max_bytes != 0 &&
+            records->bytes + once__log_least(records->log) > limits->max_bytes);
+}
+
+void once__records_count(once__records_t *records)
+{
+    const once__limits_t *limits = &records->limits;
+    const once__index_t *index = records->index;
+    uint32_t segments = once__index_end_segment(index) - once__index_first_segment(index);
+    uint64_t count;
+
+    if ((limits->max_records == 0 && limits->max_bytes == 0) ||
+        (records->clock - records->counted_at <= segments / COUNTED_A_MS && !is_full(records))) {
+        return;
+    }
+    once__index_usage(index, &count, &records->bytes);
+    records->counted_at = records->clock;
+    records->room = count < limits->max_records ? limits->max_records - count : 0;
+}
+
+/* A new record may fill the file that we have, unless others' changes have gone beyond the limit already: what is left is theirs. */
+static int has_room(const once__records_t *records, const once__record_t *record)
+{
+    const once__limits_t *limits = &records->limits;
+
+    return !is_full(records) ||
+           ((limits->max_records == 0 || records->room > 0) &&
+            records->bytes <= limits->max_bytes && once__log_fits(records->log, record));
+}
+
 /* ----------------------------------------------------------------------------------------------------------- events */
 
 /* The record after the step: what it was, with what the step and the operation change. */
@@ -170,11 +210,14 @@ static int apply_event(once__records_t *records, once__op_t *op, const once__cur
     }
     if (step.changed) {
         once__record_t next = next_record(op, current, &step);
-        op->error = once__records_publish(records, op->id, current,
-                                          step.next.state == ONCE_STATE_NONE ? NULL : &next);
+        op->error = !current->found && !has_room(records, &next)
+                        ? ONCE_E_FULL
+                        : once__records_publish(records, op->id, current,
+                                                step.next.state == ONCE_STATE_NONE ? NULL : &next);
         if (op->error != ONCE_OK) {
             return 0; /* nothing was written that a sync could concern */
         }
+        records->room -= !current->found && records->room > 0;
         if (op->outcome != ONCE_DONE && op->outcome != ONCE_RUN) {
             answer_record(op, &next);
         }

@@ -15,7 +15,14 @@ typedef struct once__records {
     uint64_t clock;       /* of the batch; 0: each operation looks */
     uint32_t sweep_shard; /* where the next sweep begins */
     int relaxed_claims;   /* run is answered without waiting for the sync */
+    once__limits_t limits;
+    uint64_t counted_at; /* by the clock: when the next two were counted */
+    uint64_t room;       /* for so many more records */
+    uint64_t bytes;      /* of the log */
 } once__records_t;
+
+/* Before a batch, whose clock is set: how far is the store from its limits? */
+void once__records_count(once__records_t *records);
 
 /* Answers a record event or a get (op->error and so on). Returns whether the answer must wait for the next sync. */
 int once__records_apply(once__records_t *records, once__op_t *op);

@@ -467,6 +467,21 @@ void once__index_stats(const once__index_t *index, once__index_stats_t *stats)
     stats->damaged = atomic_load(&index->map->damaged);
 }
 
+/* Not `entries`: those of segments that were dropped are among them for a while. */
+void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes)
+{
+    uint32_t end = once__index_end_segment(index);
+
+    *records = 0;
+    *bytes = 0;
+    for (uint32_t number = once__index_first_segment(index); number < end; number++) {
+        const once__segment_info_t *info = once__index_segment(index, number);
+        int64_t current = atomic_load_explicit(&info->current, memory_order_relaxed);
+        *records += current > 0 ? (uint64_t)current : 0;
+        *bytes += info->size;
+    }
+}
+
 uint32_t once__index_oldest_active(const once__index_t *index)
 {
     once__index_header_t *map = index->map;

@@ -129,6 +129,9 @@ void once__index_set_first_segment(once__index_t *index, uint32_t number);
 void once__index_count_damage(once__index_t *index);
 void once__index_stats(const once__index_t *index, once__index_stats_t *stats);
 
+/* Records that there are, and bytes of the files of the log. Costs a look at each segment: takes no lock, asks no disk. */
+void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes);
+
 /* ---- one record: lock its shard, look, perhaps set, unlock ---- */
 
 void once__index_lock(once__index_t *index, const uint8_t *id);

@@ -92,6 +92,7 @@ static int read_config(const once__store_config_t *config, once__local_t *local,
 {
     const char *size = once__url_take(config->url, "segment");
     const char *durability = once__url_take(config->url, "durability");
+    int code;
 
     *segment_size = SEGMENT_SIZE;
     if (config->path[0] == '\0') {
@@ -108,8 +109,16 @@ static int read_config(const once__store_config_t *config, once__local_t *local,
         return once__fail(err, ONCE_E_CONFIG,
                           "durability: \"%.40s\" is neither full nor claims-relaxed", durability);
     }
+    code = once__limits_take(&local->records.limits, config->url, err);
+    if (code == ONCE_OK && local->records.limits.max_bytes != 0 &&
+        local->records.limits.max_bytes < once__log_first_size(*segment_size)) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "max_bytes: less than the first file of the log has, which is %llu; give "
+                          "more, or a smaller segment",
+                          (unsigned long long)once__log_first_size(*segment_size));
+    }
     local->records.relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0;
-    return ONCE_OK;
+    return code;
 }
 
 static int open_log(once__local_t *local, uint64_t segment_size)
@@ -119,7 +128,8 @@ static int open_log(once__local_t *local, uint64_t segment_size)
     *config = (once__log_config_t){.directory_fd = local->directory.segments_fd,
                                    .index = local->directory.index,
                                    .disk = &local->disk,
-                                   .segment_size = segment_size};
+                                   .segment_size = segment_size,
+                                   .max_bytes = local->records.limits.max_bytes};
     memcpy(config->boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
     local->records.log = once__log_open(config);
     local->records.index = local->directory.index;
@@ -229,6 +239,18 @@ static int local_open(const once__store_config_t *config, once__store_t **store,
     return once__local_open(config, &once__real_disk, store, err);
 }
 
+static void local_usage(once__store_t *store, once_usage_t *usage)
+{
+    once__local_t *local = (once__local_t *)store;
+    const once__limits_t *limits = &local->records.limits;
+
+    if (!once__local_is_lost(local)) {
+        once__index_usage(local->records.index, &usage->records, &usage->bytes);
+    }
+    usage->max_records = limits->max_records;
+    usage->max_bytes = limits->max_bytes;
+}
+
 static void stop_thread(once__local_t *local)
 {
     (void)pthread_mutex_lock(&local->lock);
@@ -290,6 +312,7 @@ const once__store_vt_t once__local_store = {
     .submit = local_submit,
     .dispatch = local_dispatch,
     .recall = once__local_recall,
+    .usage = local_usage,
     .close = local_close,
     .abandon = local_abandon,
     .trouble = once__local_trouble,

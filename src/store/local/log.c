@@ -111,13 +111,18 @@ int once__log_write(const once__log_t *log, int fd, const void *bytes, uint64_t 
     return 0;
 }
 
+uint64_t once__log_first_size(uint64_t segment_size)
+{
+    return FIRST_SIZE < segment_size ? FIRST_SIZE : segment_size;
+}
+
 once__log_t *once__log_open(const once__log_config_t *config)
 {
     once__log_t *log = calloc(1, sizeof(*log));
 
     if (log != NULL) {
         log->config = *config;
-        log->next_size = FIRST_SIZE < config->segment_size ? FIRST_SIZE : config->segment_size;
+        log->next_size = once__log_first_size(config->segment_size);
     }
     return log;
 }
@@ -303,11 +308,28 @@ static uint64_t grown(const once__log_t *log)
     return size < log->config.segment_size ? size : log->config.segment_size;
 }
 
+uint64_t once__log_least(const once__log_t *log)
+{
+    return once__log_first_size(log->config.segment_size);
+}
+
+/* Where the log would go beyond its limit, it does so in small steps. */
+static uint64_t within_limit(const once__log_t *log, uint64_t next)
+{
+    uint64_t records, bytes;
+
+    if (log->config.max_bytes == 0) {
+        return next;
+    }
+    once__index_usage(log->config.index, &records, &bytes);
+    return bytes + next <= log->config.max_bytes ? next : once__log_least(log);
+}
+
 /* Starts a new segment with room for `size`. The old one is synced with the next sync. */
 static int roll(once__log_t *log, uint64_t size, int was_full)
 {
     uint64_t next = was_full ? grown(log) : log->next_size;
-    uint64_t want = next;
+    uint64_t want = within_limit(log, next);
     int code;
 
     while (want < size + ONCE__SEGMENT_HEADER + ONCE__SEAL_ROOM) {
@@ -430,6 +452,14 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
         code = end_frame(log, frame, size, record != NULL ? &record->head : NULL);
     }
     return code;
+}
+
+int once__log_fits(const once__log_t *log, const once__record_t *record)
+{
+    const once__segment_t *active = &log->active;
+
+    return active->number != 0 &&
+           active->tail + once__frame_size(record) + ONCE__SEAL_ROOM <= active->size;
 }
 
 /* Will a frame of this size and the one at `claim` be in the same segment? */

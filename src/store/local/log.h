@@ -42,8 +42,12 @@ typedef struct once__log_config {
     once__index_t *index;
     const once__disk_t *disk;
     uint64_t segment_size; /* of a full-grown segment */
+    uint64_t max_bytes;    /* segments are small where larger ones would go beyond it; 0: any size */
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
 } once__log_config_t;
+
+/* The size of a process's first segment, where a full-grown one has `segment_size`. */
+uint64_t once__log_first_size(uint64_t segment_size);
 
 once__log_t *once__log_open(const once__log_config_t *config); /* NULL: out of memory */
 /* Seals our segment and frees. ONCE_OK, or why it could not be sealed. */
@@ -64,6 +68,10 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
  */
 int once__log_complete(once__log_t *log, const once__record_t *record, once__place_t claim,
                        uint32_t not_before, once__place_t *place);
+
+/* Would a frame for `record` still go into the segment that we have? And how small the next one may be. */
+int once__log_fits(const once__log_t *log, const once__record_t *record);
+uint64_t once__log_least(const once__log_t *log);
 
 /* Appends a frame that was read (its record has this head) once more, byte by byte. Errors as append. */
 int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,

@@ -92,17 +92,6 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     op->cursor.end = shard >= ONCE__SHARDS;
 }
 
-static uint64_t count_bytes(const once__records_t *records)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t n = once__index_first_segment(records->index);
-         n < once__index_end_segment(records->index); n++) {
-        bytes += once__index_segment(records->index, n)->size;
-    }
-    return bytes;
-}
-
 void once__records_stats(once__records_t *records, once__op_t *op)
 {
     op->error = ONCE_OK;
@@ -124,5 +113,7 @@ void once__records_stats(once__records_t *records, once__op_t *op)
         }
         free(entries);
     }
-    op->stats.bytes = count_bytes(records);
+    once__index_usage(records->index, &op->count, &op->stats.bytes);
+    op->stats.max_records = records->limits.max_records;
+    op->stats.max_bytes = records->limits.max_bytes;
 }

@@ -105,6 +105,7 @@ static void decide_batch(once__local_t *local, once__oplist_t *batch, once__opli
     }
     once__local_expect(local, batch);
     local->records.clock = once__index_now(local->records.index);
+    once__records_count(&local->records);
     while (op != NULL) {
         once__op_t *next = op->next;
         if (once__log_failed(local->records.log)) {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/units.h"
-#include "core/url.h"
 #include "store/memory/table.h"
 #include "store/oplist.h"
 
@@ -53,7 +52,7 @@ static shared_t *find_shared(const char *name)
     return shared;
 }
 
-static shared_t *make_shared(const char *name, const once__table_limits_t *limits)
+static shared_t *make_shared(const char *name, const once__limits_t *limits)
 {
     shared_t *shared = calloc(1, sizeof(*shared));
 
@@ -74,7 +73,7 @@ static shared_t *make_shared(const char *name, const once__table_limits_t *limit
     return shared;
 }
 
-static shared_t *join_shared(const char *name, const once__table_limits_t *limits)
+static shared_t *join_shared(const char *name, const once__limits_t *limits)
 {
     static pthread_once_t prepared = PTHREAD_ONCE_INIT;
     shared_t *shared;
@@ -111,31 +110,10 @@ static void leave_shared(shared_t *shared)
     (void)pthread_mutex_unlock(&all_lock);
 }
 
-static int read_limits(once__url_t *url, once__table_limits_t *limits, once_error_t *err)
-{
-    const char *records = once__url_take(url, "max_records");
-    const char *bytes = once__url_take(url, "max_bytes");
-
-    limits->max_records = DEFAULT_MAX_RECORDS;
-    limits->max_bytes = DEFAULT_MAX_BYTES;
-    if (records != NULL &&
-        (once__number_parse(records, strlen(records), &limits->max_records) != 0 ||
-         limits->max_records == 0 || limits->max_records > UINT32_MAX / 4)) {
-        return once__fail(err, ONCE_E_CONFIG,
-                          "max_records: \"%.40s\" is not a number from 1 to 1073741823", records);
-    }
-    if (bytes != NULL &&
-        (once__size_parse(bytes, &limits->max_bytes) != 0 || limits->max_bytes == 0)) {
-        return once__fail(err, ONCE_E_CONFIG,
-                          "max_bytes: \"%.40s\" is not a size; use 512, 64k, 16m or 1g", bytes);
-    }
-    return ONCE_OK;
-}
-
 static int memory_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
 {
-    once__table_limits_t limits;
-    int code = read_limits(config->url, &limits, err);
+    once__limits_t limits = {DEFAULT_MAX_RECORDS, DEFAULT_MAX_BYTES};
+    int code = once__limits_take(&limits, config->url, err);
     memory_t *memory;
 
     if (code != ONCE_OK) {
@@ -183,6 +161,15 @@ static int memory_dispatch(once__store_t *store)
     return once__oplist_finish(&batch);
 }
 
+static void memory_usage(once__store_t *store, once_usage_t *usage)
+{
+    memory_t *memory = (memory_t *)store;
+
+    (void)pthread_mutex_lock(&memory->shared->lock);
+    once__table_usage(memory->shared->table, usage);
+    (void)pthread_mutex_unlock(&memory->shared->lock);
+}
+
 static void memory_close(once__store_t *store)
 {
     memory_t *memory = (memory_t *)store;
@@ -204,6 +191,7 @@ const once__store_vt_t once__memory_store = {
     .open = memory_open,
     .submit = memory_submit,
     .dispatch = memory_dispatch,
+    .usage = memory_usage,
     .close = memory_close,
     .abandon = memory_abandon,
 };

@@ -28,7 +28,7 @@ typedef struct entry {
 
 struct once__table {
     const once__rules_t *rules;
-    once__table_limits_t limits;
+    once__limits_t limits;
     entry_t **pages;
     uint32_t page_count, page_room;
     uint32_t used_slots; /* slots that were ever used */
@@ -481,6 +481,14 @@ void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
     }
 }
 
+void once__table_usage(const once__table_t *table, once_usage_t *usage)
+{
+    *usage = (once_usage_t){.records = table->count,
+                            .max_records = table->limits.max_records,
+                            .bytes = table->bytes,
+                            .max_bytes = table->limits.max_bytes};
+}
+
 const once__record_t *once__table_peek(const once__table_t *table, const uint8_t id[ONCE_ID_SIZE])
 {
     const entry_t *entry = find(table, id);
@@ -488,7 +496,7 @@ const once__record_t *once__table_peek(const once__table_t *table, const uint8_t
     return entry != NULL ? &entry->record : NULL;
 }
 
-once__table_t *once__table_new(const once__rules_t *rules, const once__table_limits_t *limits)
+once__table_t *once__table_new(const once__rules_t *rules, const once__limits_t *limits)
 {
     once__table_t *table = calloc(1, sizeof(*table));
 

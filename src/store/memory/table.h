@@ -11,17 +11,18 @@
 
 typedef struct once__table once__table_t;
 
-typedef struct once__table_limits {
-    uint64_t max_records;
-    uint64_t max_bytes; /* of records, keys and payloads */
-} once__table_limits_t;
-
-/* `rules` are once__rules everywhere but in tests. NULL when out of memory. */
-once__table_t *once__table_new(const once__rules_t *rules, const once__table_limits_t *limits);
+/*
+ * `rules` are once__rules everywhere but in tests. Both limits count, for records with their keys and payloads. NULL when out of
+ * memory.
+ */
+once__table_t *once__table_new(const once__rules_t *rules, const once__limits_t *limits);
 void once__table_free(once__table_t *table);
 
 /* Answers the operation at the time `clock`. Does not call done. */
 void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock);
+
+/* How many records there are, how much they take, and the limits of both. */
+void once__table_usage(const once__table_t *table, once_usage_t *usage);
 
 /* The record, or NULL; valid until the next apply. For tests. */
 const once__record_t *once__table_peek(const once__table_t *table, const uint8_t id[ONCE_ID_SIZE]);

@@ -244,6 +244,12 @@ static void read_stats(const PGresult *result, once__op_t *op)
     once_stats_t *stats = &op->stats;
 
     memset(stats, 0, sizeof(*stats));
+    op->error = ONCE_OK;
+    if (!op->thorough) {
+        op->count = (uint64_t)once__pg_int(result, 0, 0);
+        stats->bytes = (uint64_t)once__pg_int(result, 0, 1);
+        return;
+    }
     stats->pending = (uint64_t)once__pg_int(result, 0, 0);
     stats->completed = (uint64_t)once__pg_int(result, 0, 1);
     stats->failed = (uint64_t)once__pg_int(result, 0, 2);
@@ -253,7 +259,6 @@ static void read_stats(const PGresult *result, once__op_t *op)
     stats->oldest_ms = (uint64_t)once__pg_int(result, 0, 6);
     stats->bytes = (uint64_t)once__pg_int(result, 0, 7);
     op->now = time_at(result, 0, 8);
-    op->error = ONCE_OK;
 }
 
 static void read_secrets(const PGresult *result, once__op_t *op)

@@ -60,7 +60,8 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
     pg->base.vt = vt;
-    code = once__traffic_open(&pg->traffic, config, err);
+    code = once__limits_take(&pg->base.limits, config->url, err);
+    code = code == ONCE_OK ? once__traffic_open(&pg->traffic, config, err) : code;
     if (code != ONCE_OK) {
         free(pg);
         return code;

@@ -269,8 +269,9 @@ int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op
         return send_reap(conn, params, op);
     case ONCE__OP_STATS:
         return once__pg_send(conn,
-                             "SELECT pending, completed, failed, unknown, stuck, expired, "
-                             "oldest_ms, bytes, now FROM once.stats()",
+                             op->thorough ? "SELECT pending, completed, failed, unknown, stuck, "
+                                            "expired, oldest_ms, bytes, now FROM once.stats()"
+                                          : "SELECT records, bytes FROM once.size()",
                              params);
     case ONCE__OP_SECRETS_LOAD:
         once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->secrets_new,

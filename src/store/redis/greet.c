@@ -91,6 +91,19 @@ int once__redis_judge_info(const char *info, const once__redis_settings_t *setti
     return judge_eviction(info, settings, trouble);
 }
 
+void once__redis_add_size(const char *info, unsigned database, uint64_t *keys, uint64_t *bytes)
+{
+    char name[16];
+    const char *found;
+
+    (void)snprintf(name, sizeof(name), "db%u", database);
+    found = find_line(info, name);
+    if (found != NULL && strncmp(found, "keys=", 5) == 0) {
+        *keys += strtoull(found + 5, NULL, 10);
+    }
+    *bytes += line_number(info, "used_memory");
+}
+
 /* ----------------------------------------------------------------------------------------------------------- greeting */
 
 static int begins(const redisReply *reply, const char *text)

@@ -16,4 +16,7 @@ void once__redis_link_greeted(once__redis_link_t *link, int code);
 int once__redis_judge_info(const char *info, const once__redis_settings_t *settings,
                            char trouble[ONCE__REDIS_TROUBLE_SIZE], uint64_t *max_bytes);
 
+/* What INFO says about its size: adds the keys of the database, and the memory that the whole server uses. For tests, too. */
+void once__redis_add_size(const char *info, unsigned database, uint64_t *keys, uint64_t *bytes);
+
 #endif

@@ -189,6 +189,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
         once__redis_script_sha((once__redis_script_t)i, redis->shas[i]);
     }
     code = once__redis_settings_read(&redis->settings, config->url, config->timeout_ms, err);
+    code = code == ONCE_OK ? once__limits_take(&redis->base.limits, config->url, err) : code;
     if (code == ONCE_OK && redis->settings.tls) {
         code = once__tls_context(&redis->shared.tls, &redis->settings, err);
     }

@@ -437,10 +437,16 @@ static void info_read(once__redis_call_t *call, const redisReply *reply)
     walk_t *walk = ((step_t *)call)->walk;
     once__redis_shared_t *shared = &walk->redis->shared;
     char trouble[ONCE__REDIS_TROUBLE_SIZE];
+    int is_info = reply != NULL && reply->type == REDIS_REPLY_STRING;
 
-    if (reply != NULL && reply->type == REDIS_REPLY_STRING &&
-        once__redis_judge_info(reply->str, shared->settings, trouble, &shared->max_bytes) !=
-            ONCE_OK) {
+    if (is_info && walk->op->kind == ONCE__OP_STATS) {
+        once__redis_add_size(reply->str, shared->settings->database, &walk->op->count,
+                             &walk->op->stats.bytes);
+    } else if (walk->op->kind == ONCE__OP_STATS) {
+        walk->error = ONCE_E_UNAVAILABLE;
+    }
+    if (is_info && once__redis_judge_info(reply->str, shared->settings, trouble,
+                                          &shared->max_bytes) != ONCE_OK) {
         once__redis_link_condemn(call->link);
     }
     free(call);
@@ -544,6 +550,12 @@ static void begin_page(walk_t *walk)
         return;
     }
     walk->pass->used_at = once__loop_now(redis->loop);
+    if (op->kind == ONCE__OP_STATS && !op->thorough) {
+        if (send_info(walk) != 0) {
+            end_walk(walk, ONCE_E_UNAVAILABLE);
+        }
+        return;
+    }
     write_pattern(redis->settings.prefix, pattern);
     once__redis_add_text(&command, "SCAN");
     once__redis_add_number(&command, walk->pass->position);
