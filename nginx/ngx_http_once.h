@@ -167,6 +167,7 @@ struct ngx_http_once_store_s {
     ngx_event_t                  overdue;          /* looks at the oldest */
     char                         trouble[200];     /* what the log was told of it; empty: nothing, or that it is over */
     ngx_msec_t                   told;             /* when */
+    ngx_msec_t                   full_told;        /* when the log was told that it is full */
 
     unsigned                     refused:1;        /* set by the master: workers do not open it */
 };
@@ -180,6 +181,9 @@ ngx_int_t ngx_http_once_stores_prepare(ngx_cycle_t *cycle);
 
 ngx_int_t ngx_http_once_stores_open(ngx_cycle_t *cycle);     /* init_process */
 void ngx_http_once_stores_close(ngx_cycle_t *cycle);         /* exit_process: bounded, claims that never ran are released */
+
+/* Tells the log that a new key found no room, and what to do. Not for each of many. */
+void ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log);
 
 /* Keeps a worker that is asked to quit alive while operations on stores or guards are pending. */
 void ngx_http_once_hold_exit(void);
@@ -355,6 +359,7 @@ typedef enum {
     NGX_HTTP_ONCE_C_NO_FILE,           /* refused: once_bodies */
     NGX_HTTP_ONCE_C_OVER_QUOTA,        /* refused: once_quota */
     NGX_HTTP_ONCE_C_MANY_UNKNOWN,      /* refused: once_unknown_max */
+    NGX_HTTP_ONCE_C_FULL,              /* refused: the store has no room for another record */
     NGX_HTTP_ONCE_C_NO_ROOM,           /* recorded without their body: once_memory */
     NGX_HTTP_ONCE_COUNTERS
 } ngx_http_once_counter_e;

@@ -100,9 +100,14 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     conf = ctx->conf;
 
-    ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                  "once: store \"%V\" did not answer: %s", &conf->store->name,
-                  once_error_text(code));
+    if (code == ONCE_E_FULL) {
+        ngx_http_once_store_full(conf->store, r->connection->log);
+
+    } else {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "once: store \"%V\" did not answer: %s",
+                      &conf->store->name, once_error_text(code));
+    }
 
     ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_STORE_ERROR);
 
@@ -116,6 +121,11 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     ctx->outcome = NGX_HTTP_ONCE_ERROR;
     ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_ERROR);
+
+    if (code == ONCE_E_FULL) {
+        ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_FULL);
+    }
+
     retry_after = conf->retry_after ? conf->retry_after : 1;
 
     ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,

@@ -72,6 +72,7 @@ static const ngx_http_once_shown_t  ngx_http_once_refused[] = {
     { NGX_HTTP_ONCE_C_NO_FILE, "bodies", "refused_bodies" },
     { NGX_HTTP_ONCE_C_OVER_QUOTA, "quota", "refused_quota" },
     { NGX_HTTP_ONCE_C_MANY_UNKNOWN, "unknown", "refused_unknown" },
+    { NGX_HTTP_ONCE_C_FULL, "full", "refused_full" },
     { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
 };
 
@@ -118,13 +119,13 @@ static const struct {
 /* Backslash and quote, as both formats want it; control bytes are dropped. */
 
 static u_char *
-ngx_http_once_print_name(u_char *p, u_char *last, ngx_http_once_slot_t *slot)
+ngx_http_once_print_escaped(u_char *p, u_char *last, u_char *name, size_t len)
 {
-    u_char      c;
-    ngx_uint_t  i;
+    u_char  c;
+    size_t  i;
 
-    for (i = 0; i < slot->len && p < last; i++) {
-        c = slot->name[i];
+    for (i = 0; i < len && p < last; i++) {
+        c = name[i];
 
         if (c < 0x20 || c == 0x7f) {
             continue;
@@ -134,6 +135,13 @@ ngx_http_once_print_name(u_char *p, u_char *last, ngx_http_once_slot_t *slot)
     }
 
     return p;
+}
+
+
+static u_char *
+ngx_http_once_print_name(u_char *p, u_char *last, ngx_http_once_slot_t *slot)
+{
+    return ngx_http_once_print_escaped(p, last, slot->name, slot->len);
 }
 
 
@@ -269,6 +277,126 @@ ngx_http_once_print_unknown(u_char *p, u_char *last,
 }
 
 
+static const struct {
+    const char  *name;
+    const char  *help;
+    size_t       offset;
+} ngx_http_once_sizes[] = {
+    { "records", "Records of the store.", offsetof(once_usage_t, records) },
+    { "max_records", "Records at which it refuses new keys; 0: any number.",
+      offsetof(once_usage_t, max_records) },
+    { "bytes", "What they take.", offsetof(once_usage_t, bytes) },
+    { "max_bytes", "Bytes at which it refuses new keys; 0: any number.",
+      offsetof(once_usage_t, max_bytes) }
+};
+
+
+#define NGX_HTTP_ONCE_SIZES                                                   \
+    (sizeof(ngx_http_once_sizes) / sizeof(ngx_http_once_sizes[0]))
+
+
+/*
+ * The next store from i on whose size this worker knows; NULL: no more. One that
+ * is opened in several ways has one name, and is shown once.
+ */
+
+static ngx_http_once_store_t *
+ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
+    once_usage_t *usage)
+{
+    ngx_uint_t               n;
+    ngx_http_once_store_t  **stores;
+
+    stores = omcf->stores.elts;
+
+    for ( /* void */ ; *i < omcf->stores.nelts; (*i)++) {
+
+        for (n = 0; n < *i; n++) {
+            if (stores[n]->name.len == stores[*i]->name.len
+                && ngx_memcmp(stores[n]->name.data, stores[*i]->name.data,
+                              stores[n]->name.len) == 0)
+            {
+                break;
+            }
+        }
+
+        if (n == *i && stores[n]->once
+            && once_usage(stores[n]->once, usage) == ONCE_OK
+            && (usage->bytes || usage->max_records || usage->max_bytes))
+        {
+            (*i)++;
+            return stores[n];
+        }
+    }
+
+    return NULL;
+}
+
+
+static u_char *
+ngx_http_once_print_stores(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf)
+{
+    char                    name[sizeof("once_store_max_records")];
+    ngx_uint_t              i, n;
+    once_usage_t            usage;
+    ngx_http_once_store_t  *store;
+
+    for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
+        *ngx_snprintf((u_char *) name, sizeof(name) - 1, "once_store_%s",
+                      ngx_http_once_sizes[n].name) = '\0';
+
+        p = ngx_http_once_print_head(p, last, name,
+                                     ngx_http_once_sizes[n].help, "gauge");
+        i = 0;
+
+        while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
+            p = ngx_slprintf(p, last, "%s{store=\"", name);
+            p = ngx_http_once_print_escaped(p, last, store->name.data,
+                                            store->name.len);
+            p = ngx_slprintf(p, last, "\"} %uL\n",
+                             *(uint64_t *) ((u_char *) &usage
+                                            + ngx_http_once_sizes[n].offset));
+        }
+    }
+
+    return p;
+}
+
+
+static u_char *
+ngx_http_once_print_json_stores(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf)
+{
+    ngx_uint_t              i, n, first;
+    once_usage_t            usage;
+    ngx_http_once_store_t  *store;
+
+    p = ngx_slprintf(p, last, "\"stores\":[");
+    first = 1;
+    i = 0;
+
+    while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
+        p = ngx_slprintf(p, last, "%s{\"store\":\"", first ? "" : ",");
+        p = ngx_http_once_print_escaped(p, last, store->name.data,
+                                        store->name.len);
+        p = ngx_slprintf(p, last, "\"");
+        first = 0;
+
+        for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
+            p = ngx_slprintf(p, last, ",\"%s\":%uL",
+                             ngx_http_once_sizes[n].name,
+                             *(uint64_t *) ((u_char *) &usage
+                                            + ngx_http_once_sizes[n].offset));
+        }
+
+        p = ngx_slprintf(p, last, "}");
+    }
+
+    return ngx_slprintf(p, last, "],");
+}
+
+
 u_char *
 ngx_http_once_print_text(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
@@ -297,6 +425,7 @@ ngx_http_once_print_text(u_char *p, u_char *last,
     }
 
     p = ngx_http_once_print_unknown(p, last, omcf, table);
+    p = ngx_http_once_print_stores(p, last, omcf);
 
     p = ngx_http_once_print_head(p, last, "once_memory_bytes",
                                  "Bodies that workers hold for clients.",
@@ -346,9 +475,10 @@ ngx_http_once_print_json(u_char *p, u_char *last,
     const ngx_http_once_shown_t   *shown;
     const ngx_http_once_family_t  *family;
 
-    p = ngx_slprintf(p, last, "{\"version\":\"%s\",\"memory_bytes\":%uz,"
-                     "\"routes\":[", once_version(),
-                     ngx_http_once_memory_of(table));
+    p = ngx_slprintf(p, last, "{\"version\":\"%s\",\"memory_bytes\":%uz,",
+                     once_version(), ngx_http_once_memory_of(table));
+    p = ngx_http_once_print_json_stores(p, last, omcf);
+    p = ngx_slprintf(p, last, "\"routes\":[");
 
     for (i = 0; i < table->used; i++) {
         slot = &table->slot[i];

@@ -7,6 +7,7 @@
 
 /* Both formats: a route takes at most this, with every number at its longest. */
 #define NGX_HTTP_ONCE_ROUTE_TEXT  24576
+#define NGX_HTTP_ONCE_STORE_TEXT  512      /* beside its name */
 
 
 static ngx_uint_t
@@ -50,9 +51,10 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
     size_t                      size;
     ngx_int_t                   rc;
     ngx_buf_t                  *b;
-    ngx_uint_t                  json;
+    ngx_uint_t                  i, json;
     ngx_chain_t                 out;
     ngx_http_once_table_t      *table;
+    ngx_http_once_store_t     **stores;
     ngx_http_once_main_conf_t  *omcf;
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
@@ -72,7 +74,14 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
     }
 
     json = ngx_http_once_wants_json(r);
-    size = 4096 + table->used * NGX_HTTP_ONCE_ROUTE_TEXT;
+    size = 4096 + table->used * NGX_HTTP_ONCE_ROUTE_TEXT
+           + omcf->stores.nelts * NGX_HTTP_ONCE_STORE_TEXT;
+
+    stores = omcf->stores.elts;
+
+    for (i = 0; i < omcf->stores.nelts; i++) {
+        size += 8 * stores[i]->name.len;
+    }
 
     b = ngx_create_temp_buf(r->pool, size);
     if (b == NULL) {

@@ -409,6 +409,42 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
 }
 
 
+void
+ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log)
+{
+    once_usage_t  usage;
+
+    if (store->full_told
+        && ngx_current_msec - store->full_told < NGX_HTTP_ONCE_TROUBLE_MSEC)
+    {
+        return;
+    }
+
+    store->full_told = ngx_current_msec;
+
+    if (once_usage(store->once, &usage) != ONCE_OK) {
+        ngx_memzero(&usage, sizeof(once_usage_t));
+    }
+
+    if (usage.max_records == 0 && usage.max_bytes == 0) {
+        ngx_log_error(NGX_LOG_ERR, log, 0,
+                      "once: store \"%V\" is full: new keys are refused until "
+                      "there is room on its disk or in its memory; see "
+                      "\"once stats\"", &store->name);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_ERR, log, 0,
+                  "once: store \"%V\" is full: it has %uL records "
+                  "(max_records=%uL; 0: any number) in %uL bytes "
+                  "(max_bytes=%uL); new keys are refused until records "
+                  "expire. Raise the bound if the disk allows it; if not all "
+                  "of them are wanted, see once_quota and once_ttl",
+                  &store->name, usage.records, usage.max_records, usage.bytes,
+                  usage.max_bytes);
+}
+
+
 static void
 ngx_http_once_store_handler(ngx_event_t *ev)
 {

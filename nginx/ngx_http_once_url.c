@@ -107,49 +107,25 @@ ngx_http_once_store_reads_sealed_only(ngx_str_t *url)
 
 
 static int
-ngx_http_once_check_segment(char *text, once_error_t *err)
-{
-    off_t      size;
-    ngx_str_t  value;
-
-    value.data = (u_char *) text;
-    value.len = ngx_strlen(text);
-    size = ngx_parse_offset(&value);
-
-    if (size < 64 * 1024 || size > 1024 * 1024 * 1024 || size % 4096) {
-        ngx_sprintf((u_char *) err->text,
-                    "segment is a size from 64k to 1g in steps of 4k%Z");
-        return ONCE_E_CONFIG;
-    }
-
-    return ONCE_OK;
-}
-
-
-static int
 ngx_http_once_check_param(once_options_t *options, ngx_str_t *name,
     ngx_str_t *value, once_error_t *err)
 {
-    char  option[64], text[1024];
+    char        option[64], text[1024];
+    ngx_uint_t  i;
+
+    /* checked by once_local_check() */
+
+    static const char *const  own[] = {
+        "segment", "durability", "max_records", "max_bytes", NULL
+    };
 
     ngx_http_once_decode(name, option, sizeof(option));
     ngx_http_once_decode(value, text, sizeof(text));
 
-    if (ngx_strcmp(option, "segment") == 0) {
-        return ngx_http_once_check_segment(text, err);
-    }
-
-    if (ngx_strcmp(option, "durability") == 0) {
-
-        if (ngx_strcmp(text, "full") == 0
-            || ngx_strcmp(text, "claims-relaxed") == 0)
-        {
+    for (i = 0; own[i]; i++) {
+        if (ngx_strcmp(option, own[i]) == 0) {
             return ONCE_OK;
         }
-
-        ngx_sprintf((u_char *) err->text,
-                    "durability is full or claims-relaxed%Z");
-        return ONCE_E_CONFIG;
     }
 
     return once_options_set(options, option, text, err);
@@ -170,7 +146,7 @@ ngx_http_once_check_params(ngx_str_t *url, once_error_t *err)
         return ONCE_E_NOMEM;
     }
 
-    code = ONCE_OK;
+    code = once_local_check((char *) url->data, err);
     ngx_http_once_query(url, &query);
 
     while (code == ONCE_OK

@@ -25,6 +25,12 @@ static void count(const char *name, uint64_t number, const char *meaning)
     printf("%-10s %10" PRIu64 "%s%s\n", name, number, meaning[0] != '\0' ? "  " : "", meaning);
 }
 
+/* How full it is, behind the bound. */
+static void print_part(uint64_t is, uint64_t max)
+{
+    printf(" (%.*f %%)", is < max / 10 ? 1 : 0, 100.0 * (double)is / (double)max);
+}
+
 static void print_text(const once_stats_t *stats)
 {
     count("pending", stats->pending, "");
@@ -38,10 +44,12 @@ static void print_text(const once_stats_t *stats)
     printf("%-10s %10" PRIu64, "records", live(stats));
     if (stats->max_records != 0) {
         printf("  of %" PRIu64 " at most", stats->max_records);
+        print_part(live(stats) + stats->expired, stats->max_records);
     }
     printf("\n%-10s %10s", "size", once__cli_size(stats->bytes).text);
     if (stats->max_bytes != 0) {
         printf("  of %s at most", once__cli_size(stats->max_bytes).text);
+        print_part(stats->bytes, stats->max_bytes);
     }
     puts("");
     if (stats->segments + stats->index_bytes > 0) {

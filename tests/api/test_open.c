@@ -70,6 +70,16 @@ static void bad_urls_and_options_are_named(void **state)
         {"memory:?max_records=0", ONCE_E_CONFIG, "max_records"},
         {"memory:?max_records=-1", ONCE_E_CONFIG, "max_records"},
         {"memory:?max_bytes=lots", ONCE_E_CONFIG, "max_bytes"},
+        {"local:/nowhere/once?max_records=0", ONCE_E_CONFIG, "a number from 1 to"},
+        {"local:/nowhere/once?max_records=9999999999", ONCE_E_CONFIG, "a number from 1 to"},
+        {"local:/nowhere/once?max_bytes=0", ONCE_E_CONFIG, "is not a size"},
+        {"local:/nowhere/once?max_bytes=-5m", ONCE_E_CONFIG, "is not a size"},
+        {"local:/nowhere/once?max_bytes=1023k", ONCE_E_CONFIG, "which takes 1024k; raise it"},
+        {"local:/nowhere/once?segment=64k&max_bytes=63k", ONCE_E_CONFIG, "which takes 64k"},
+        {"postgres://nowhere/d?max_records=-1", ONCE_E_CONFIG, "a number from 1 to"},
+        {"postgres://nowhere/d?max_bytes=99999999999g", ONCE_E_CONFIG, "is not a size"},
+        {"redis://nowhere?max_records=many", ONCE_E_CONFIG, "a number from 1 to"},
+        {"redis+cluster://nowhere?max_bytes=0", ONCE_E_CONFIG, "is not a size"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -8,8 +8,8 @@ import pytest
 
 from harness import expect
 from harness.gateway import GUARD
-from harness.upstream import answer
-from harness.wait import all_at_once, until
+from harness.upstream import answer, slow
+from harness.wait import Gate, all_at_once, until
 
 STATUS = "location = /status { once_status; }"
 MIB = 1 << 20
@@ -213,3 +213,72 @@ def test_unknown_records_of_before_are_counted_when_they_are_met(gateway):
     gw.start()
     expect.problem(gw.post("u"), "outcome-unknown")
     expect.problem(gw.post("new"), "too-many-unknown")
+
+
+# ----------------------------------------------------------------------------------------------------------------- store
+
+def fill(gw, keys, size=100):
+    """Until the store takes no more; the original responses by key."""
+    originals = {}
+    for key in keys:
+        gw.upstream.then(answer(201, body=os.urandom(size)))
+        response = gw.post(key)
+        if response.status == 503:
+            expect.problem(response, "store-unavailable")
+            return originals
+        originals[key] = expect.first(response)
+    raise AssertionError(f"there is room for all of {len(originals)}")
+
+
+def in_store(gw, name):
+    """A gauge of the one store."""
+    lines = [line for line in gw.request("GET", "/status").body.decode().splitlines() if line.startswith(f"once_store_{name}{{")]
+    assert len(lines) == 1 and 'store="local:' in lines[0], lines
+    return int(lines[0].split()[-1])
+
+
+def test_a_store_at_its_bound_refuses_new_keys_only(gateway, directory):
+    """max_records, over all workers: what is known is answered, what runs is recorded, and what is purged makes room."""
+    gw = gateway(locations="location / { %s once_recover hold; } %s" % (GUARD, STATUS), workers=2,
+                 store=f"local:{directory}/store?segment=1m&max_records=10")
+    gw.nginx.expect("is full")
+    gate = Gate()
+    with gw.connect() as client:
+        gw.upstream.then(slow(gate))
+        client.start("POST", "/", "running", b"a")
+        gate.wait_arrival()
+        originals = fill(gw, [f"k{number}" for number in range(20)])
+        assert len(originals) == 9
+        gate.open()
+        originals["running"] = expect.first(client.finish())
+    asked = gw.upstream.total
+    for key, original in originals.items():
+        expect.replay(gw.post(*([key, b"a"] if key == "running" else [key])), original)
+    expect.problem(gw.post("new"), "store-unavailable")
+    assert gw.upstream.total == asked
+    assert measured(gw, "once_refused_total", reason="full") == 2
+    assert [in_store(gw, name) for name in ("records", "max_records", "max_bytes")] == [10, 10, 0]
+    assert in_store(gw, "bytes") >= MIB
+    gw.nginx.log.wait("is full: it has 10 records .max_records=10.*once_quota")
+
+    gw.store.run("keys", "purge", "--yes", gw.store.url, gw.store.record("k0")["id"])
+    expect.once(lambda: gw.post("new"))
+    expect.problem(gw.post("another"), "store-unavailable")
+    stats = gw.store.stats()
+    assert (stats["records"], stats["max_records"]) == (10, 10)
+    assert "of 10 at most (100 %)" in gw.store.run("stats", gw.store.url).stdout.decode()
+
+
+def test_the_log_of_a_store_is_bounded(gateway, directory):
+    """max_bytes: a flood of new keys takes no more of the disk. What is purged is given back when the reaper comes by."""
+    gw = gateway(store=f"local:{directory}/store?segment=64k&max_bytes=512k&reap=100ms")
+    gw.nginx.expect("is full")
+    originals = fill(gw, (f"k{number}" for number in range(1000)), 10000)
+    assert len(originals) > 10
+    segments = os.path.join(str(directory), "store", "segments")
+    assert sum(os.stat(os.path.join(segments, name)).st_size for name in os.listdir(segments)
+               if name.endswith(".log")) <= 640 << 10
+    for key, original in originals.items():
+        expect.replay(gw.post(key), original)
+    gw.store.run("keys", "purge", "--all", "--yes", gw.store.url)
+    until(lambda: gw.post("later").status == 201, "the files of what was purged to go")

@@ -12,12 +12,8 @@
 #include <unistd.h>
 
 #include "core/units.h"
-#include "core/url.h"
+#include "store/local/settings.h"
 #include "store/local/thread.h"
-
-#define SEGMENT_SIZE     ((uint64_t)64 << 20)
-#define SEGMENT_SIZE_MIN ((uint64_t)64 << 10)
-#define SEGMENT_SIZE_MAX ((uint64_t)1 << 30)
 
 /* ------------------------------------------------------------------------------------------------------------- host */
 
@@ -87,53 +83,21 @@ static int local_dispatch(once__store_t *store)
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
 
-static int read_config(const once__store_config_t *config, once__local_t *local,
-                       uint64_t *segment_size, once_error_t *err)
-{
-    const char *size = once__url_take(config->url, "segment");
-    const char *durability = once__url_take(config->url, "durability");
-    int code;
-
-    *segment_size = SEGMENT_SIZE;
-    if (config->path[0] == '\0') {
-        return once__fail(err, ONCE_E_CONFIG, "local store: name a directory: local:PATH");
-    }
-    if (size != NULL &&
-        (once__size_parse(size, segment_size) != 0 || *segment_size < SEGMENT_SIZE_MIN ||
-         *segment_size > SEGMENT_SIZE_MAX || *segment_size % 4096 != 0)) {
-        return once__fail(err, ONCE_E_CONFIG,
-                          "segment: \"%.40s\" is not a size from 64k to 1g in steps of 4k", size);
-    }
-    if (durability != NULL && strcmp(durability, "full") != 0 &&
-        strcmp(durability, "claims-relaxed") != 0) {
-        return once__fail(err, ONCE_E_CONFIG,
-                          "durability: \"%.40s\" is neither full nor claims-relaxed", durability);
-    }
-    code = once__limits_take(&local->records.limits, config->url, err);
-    if (code == ONCE_OK && local->records.limits.max_bytes != 0 &&
-        local->records.limits.max_bytes < once__log_first_size(*segment_size)) {
-        return once__fail(err, ONCE_E_CONFIG,
-                          "max_bytes: less than the first file of the log has, which is %llu; give "
-                          "more, or a smaller segment",
-                          (unsigned long long)once__log_first_size(*segment_size));
-    }
-    local->records.relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0;
-    return code;
-}
-
-static int open_log(once__local_t *local, uint64_t segment_size)
+static int open_log(once__local_t *local, const once__local_settings_t *settings)
 {
     once__log_config_t *config = &local->log_config;
 
     *config = (once__log_config_t){.directory_fd = local->directory.segments_fd,
                                    .index = local->directory.index,
                                    .disk = &local->disk,
-                                   .segment_size = segment_size,
-                                   .max_bytes = local->records.limits.max_bytes};
+                                   .segment_size = settings->segment_size,
+                                   .max_bytes = settings->limits.max_bytes};
     memcpy(config->boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
     local->records.log = once__log_open(config);
     local->records.index = local->directory.index;
     local->records.rules = &once__rules;
+    local->records.limits = settings->limits;
+    local->records.relaxed_claims = settings->relaxed_claims;
     local->records.directory_fd = local->directory.fd;
     local->glances = local->records;
     local->glances.log = once__log_open(config);
@@ -193,7 +157,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
                      once__store_t **store, once_error_t *err)
 {
     once__local_t *local = calloc(1, sizeof(*local));
-    uint64_t segment_size;
+    once__local_settings_t settings;
     int code;
 
     if (local == NULL) {
@@ -203,7 +167,9 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     local->loop = config->loop;
     local->disk = *disk;
     local->source.fd = -1;
-    code = read_config(config, local, &segment_size, err);
+    code = config->path[0] != '\0'
+               ? once__local_settings_take(&settings, config->url, err)
+               : once__fail(err, ONCE_E_CONFIG, "local store: name a directory: local:PATH");
     if (code == ONCE_OK) {
         code = once__directory_open_on(&local->directory, config->path, &local->disk, err);
     }
@@ -211,7 +177,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
         free(local);
         return code;
     }
-    code = open_log(local, segment_size);
+    code = open_log(local, &settings);
     code = code == ONCE_OK ? open_thread(local) : code;
     if (code != ONCE_OK) {
         once__recallers_close(local);

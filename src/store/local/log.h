@@ -42,7 +42,7 @@ typedef struct once__log_config {
     once__index_t *index;
     const once__disk_t *disk;
     uint64_t segment_size; /* of a full-grown segment */
-    uint64_t max_bytes;    /* segments are small where larger ones would go beyond it; 0: any size */
+    uint64_t max_bytes; /* segments are small where larger ones would go beyond it; 0: any size */
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
 } once__log_config_t;
 

@@ -1,0 +1,61 @@
+#include "store/local/settings.h"
+
+#include <string.h>
+
+#include "core/units.h"
+#include "store/local/fsck.h"
+#include "store/local/log.h"
+
+#define SEGMENT_SIZE     ((uint64_t)64 << 20)
+#define SEGMENT_SIZE_MIN ((uint64_t)64 << 10)
+#define SEGMENT_SIZE_MAX ((uint64_t)1 << 30)
+
+static int take_limits(once__local_settings_t *settings, once__url_t *url, once_error_t *err)
+{
+    once__limits_t *limits = &settings->limits;
+    uint64_t least = once__log_first_size(settings->segment_size);
+    int code = once__limits_take(limits, url, err);
+
+    if (code == ONCE_OK && limits->max_bytes != 0 && limits->max_bytes < least) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "max_bytes: there would be no room for the first file of the log, which "
+                          "takes %lluk; raise it, or make \"segment\" smaller",
+                          (unsigned long long)least >> 10);
+    }
+    return code;
+}
+
+int once__local_settings_take(once__local_settings_t *settings, once__url_t *url, once_error_t *err)
+{
+    const char *size = once__url_take(url, "segment");
+    const char *durability = once__url_take(url, "durability");
+    uint64_t *segment_size = &settings->segment_size;
+
+    *settings = (once__local_settings_t){.segment_size = SEGMENT_SIZE};
+    if (size != NULL &&
+        (once__size_parse(size, segment_size) != 0 || *segment_size < SEGMENT_SIZE_MIN ||
+         *segment_size > SEGMENT_SIZE_MAX || *segment_size % 4096 != 0)) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "segment: \"%.40s\" is not a size from 64k to 1g in steps of 4k", size);
+    }
+    if (durability != NULL && strcmp(durability, "full") != 0 &&
+        strcmp(durability, "claims-relaxed") != 0) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "durability: \"%.40s\" is neither full nor claims-relaxed", durability);
+    }
+    settings->relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0;
+    return take_limits(settings, url, err);
+}
+
+int once_local_check(const char *url, once_error_t *err)
+{
+    once__local_settings_t settings;
+    once__url_t parsed;
+    int code = once__local_url(&parsed, url, err);
+
+    if (code == ONCE_OK) {
+        code = once__local_settings_take(&settings, &parsed, err);
+        once__url_free(&parsed);
+    }
+    return code;
+}
