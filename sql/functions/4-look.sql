@@ -89,8 +89,8 @@ END
 $$;
 
 -- About how many records there are and how much they take, at little cost however many they are: a small table is counted. Of a
--- large one PostgreSQL's own statistics say how many rows live (and, after a crash that lost them, how many there were), and some
--- pages how large a row is. Neither grows by the room that removed rows leave, which new ones are written to.
+-- large one PostgreSQL's own statistics say how many rows live (after a crash, which loses them, how many the last vacuum left), and
+-- some pages how large a row is. Neither grows by the room that removed rows leave, which new ones are written to.
 CREATE OR REPLACE FUNCTION once.size(OUT records bigint, OUT bytes bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
@@ -108,10 +108,10 @@ BEGIN
     END IF;
     SELECT avg(200 + octet_length(key) + coalesce(octet_length(payload), 0)) INTO v_row
     FROM once.keys TABLESAMPLE SYSTEM (100.0 * v_sample / v_pages);
-    SELECT pg_stat_get_live_tuples(v_table)
-           + CASE WHEN coalesce(pg_stat_get_last_vacuum_time(v_table), pg_stat_get_last_autovacuum_time(v_table),
-                                pg_stat_get_last_analyze_time(v_table), pg_stat_get_last_autoanalyze_time(v_table)) IS NULL
-                  THEN greatest(c.reltuples, 0) ELSE 0 END::bigint
+    SELECT greatest(pg_stat_get_live_tuples(v_table),
+                    CASE WHEN coalesce(pg_stat_get_last_vacuum_time(v_table), pg_stat_get_last_autovacuum_time(v_table),
+                                       pg_stat_get_last_analyze_time(v_table), pg_stat_get_last_autoanalyze_time(v_table)) IS NULL
+                         THEN c.reltuples::bigint END)
     INTO records FROM pg_class c WHERE c.oid = v_table;
     bytes := records * coalesce(v_row, 500);
 END

@@ -3,6 +3,7 @@
  */
 #include "sql.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static PGconn *a, *b;
@@ -236,6 +237,31 @@ static void callers_cannot_redirect_functions(void **state)
     PQfinish(shop);
 }
 
+static long size_of(const char *column)
+{
+    /* What this session did is in the statistics when it is told. */
+    sql_run(a, "SELECT pg_stat_force_next_flush()");
+    return atol(sql_one(a, "SELECT %s FROM once.size()", column));
+}
+
+/* Those of a large table are not counted: it says about how many, also when most are gone and their room is still there. */
+static void the_size_of_many_records_is_estimated(void **state)
+{
+    sql_run(a, "INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, "
+               "epoch, schema, state, recover, flags, kind, status, id, claim, fingerprint, scope, "
+               "key, payload) SELECT 1, 1, 1, 1, 0, 1, 1, 1, 2, 0, 0, 1, 200, "
+               "decode('feed' || repeat(md5(n::text), 2), 'hex'), '', '', '', 'many', "
+               "decode(repeat('ab', 496), 'hex') FROM generate_series(1, 20000) AS n");
+    assert_true(atol(sql_one(a, "SELECT pg_relation_size('once.keys') / 8192")) > 1024);
+    assert_in_range(size_of("records"), 19000, 21000);
+    assert_in_range(size_of("bytes"), 19000 * 600L, 21000 * 750L);
+    sql_run(a, "DELETE FROM once.keys WHERE key = 'many' AND get_byte(id, 2) >= 16");
+    assert_true(atol(sql_one(a, "SELECT pg_relation_size('once.keys') / 8192")) > 1024);
+    assert_in_range(size_of("records"), 500, 3000);
+    assert_in_range(size_of("bytes"), 500 * 400L, 3000 * 750L);
+    sql_run(a, "DELETE FROM once.keys WHERE key = 'many'");
+}
+
 static int set_up(void **state)
 {
     a = sql_connect(NULL);
@@ -270,6 +296,7 @@ int main(void)
         cmocka_unit_test(a_natural_key_is_locked_until_the_end),
         cmocka_unit_test(roles_have_what_they_need),
         cmocka_unit_test(callers_cannot_redirect_functions),
+        cmocka_unit_test(the_size_of_many_records_is_estimated),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

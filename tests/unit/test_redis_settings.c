@@ -185,6 +185,22 @@ static void servers_are_judged(void **state)
         ONCE_OK);
 }
 
+static void sizes_are_added_up(void **state)
+{
+    static const char info[] = "# Memory\r\nused_memory:1500\r\nused_memory_rss:9\r\n"
+                               "# Keyspace\r\ndb0:keys=7,expires=5\r\ndb12:keys=30,expires=0\r\n";
+    uint64_t keys = 100, bytes = 1000;
+
+    once__redis_add_size(info, 12, &keys, &bytes);
+    assert_int_equal(keys, 130);
+    assert_int_equal(bytes, 2500);
+    once__redis_add_size(info, 1, &keys, &bytes); /* empty ones are not told */
+    assert_int_equal(keys, 130);
+    once__redis_add_size("db0:keys\r\nused_memory:x\r\n", 0, &keys, &bytes);
+    assert_int_equal(keys, 130);
+    assert_int_equal(bytes, 4000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +209,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(keys_have_slots),
         cmocka_unit_test(servers_are_judged),
+        cmocka_unit_test(sizes_are_added_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
