@@ -34,6 +34,21 @@ int once__cli_scope_read(const once__cli_command_t *command, const once__cli_sco
     return code;
 }
 
+/* The store answers, but keeps its secrets from this user: a once_monitor or once_operator. */
+static int failed(once_t *once, const char *what, int error)
+{
+    char trouble[2];
+
+    if (error != ONCE_E_CONFIG || once_trouble(once, trouble, sizeof(trouble)) > 0) {
+        return once__cli_store_failed(what, error);
+    }
+    once__cli_say(
+        "cannot %s: that takes the store's secrets, which this user may not read; take the "
+        "record's id from \"once keys list\", or be a once_gateway",
+        what);
+    return ONCE__CLI_STORE;
+}
+
 int once__cli_scope_hash(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
 {
     int error = once__cli_wait_for_secrets(once);
@@ -41,7 +56,7 @@ int once__cli_scope_hash(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCO
     if (error == ONCE_OK) {
         error = once_scope_hash_of(once, scope, hash);
     }
-    return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("find the scope", error);
+    return error == ONCE_OK ? ONCE__CLI_OK : failed(once, "find the scope", error);
 }
 
 int once__cli_id_of(once_t *once, once_slice_t scope, const char *key, uint8_t id[ONCE_ID_SIZE])
@@ -51,5 +66,5 @@ int once__cli_id_of(once_t *once, once_slice_t scope, const char *key, uint8_t i
     if (error == ONCE_OK) {
         error = once_record_id_of(once, scope, once__cli_slice(key), id);
     }
-    return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("find the key", error);
+    return error == ONCE_OK ? ONCE__CLI_OK : failed(once, "find the key", error);
 }
