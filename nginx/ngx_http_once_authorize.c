@@ -434,6 +434,9 @@ ngx_http_once_authorize_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return NGX_ERROR;
     }
 
+    /* an error page, a login form for example, would say 200 in place of the refusal */
+    sr->error_page = 1;
+
     auth->subrequest = sr;
     ctx->authorize = auth;
     ctx->phase = NGX_HTTP_ONCE_AUTHORIZING;

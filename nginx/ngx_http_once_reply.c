@@ -213,7 +213,26 @@ ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
-/* The claim was not ours any more, or the backend had completed it itself: the record is the answer. */
+/*
+ * The record is the answer where the backend completed it itself, and where an
+ * operation was done whose claim was not ours any more. A caller whom the
+ * backend refused, or said nothing to, is not told what others were: it may ask
+ * again.
+ */
+
+static ngx_uint_t
+ngx_http_once_record_answers(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
+{
+    if (once_answer_outcome(answer) != ONCE_LOST) {
+        return once_answer_outcome(answer) != ONCE_DONE;
+    }
+
+    ctx->outcome = NGX_HTTP_ONCE_LOST;
+
+    return ctx->guard->end == NGX_HTTP_ONCE_COMPLETING;
+}
+
+
 
 static void
 ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
@@ -226,8 +245,14 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     record = once_answer_record(answer);
     state = record ? once_record_state(record) : ONCE_STATE_NONE;
 
-    if (once_answer_outcome(answer) == ONCE_LOST) {
-        ctx->outcome = NGX_HTTP_ONCE_LOST;
+    if (once_answer_outcome(answer) == ONCE_LOST
+        && state == ONCE_STATE_COMPLETED && ctx->conf->authorize.len)
+    {
+        /* another caller's answer, and nobody was asked: the next request is */
+        ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_IN_FLIGHT,
+                                   ctx->conf->retry_after
+                                   ? ctx->conf->retry_after : 1);
+        return;
     }
 
     if (state == ONCE_STATE_COMPLETED) {
@@ -330,7 +355,7 @@ ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
         return;
     }
 
-    if (once_answer_outcome(answer) != ONCE_DONE) {
+    if (ngx_http_once_record_answers(ctx, answer)) {
         ngx_http_once_send_recorded(r, ctx, answer);
         return;
     }

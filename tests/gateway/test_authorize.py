@@ -1,4 +1,6 @@
 """once_authorize: a stored answer is for callers who may have it now. The backend here knows credentials, and revokes them."""
+import os
+import signal
 import threading
 
 import pytest
@@ -210,6 +212,37 @@ def test_answered_by_nginx_itself(gateway):
     assert gw.upstream.total == 2
 
 
+PAGES = {"named": "error_page 401 = @login;", "uri": "error_page 401 = /login;", "status": "error_page 401 =200 /login;",
+         "recursive": "recursive_error_pages on; error_page 401 = @login;"}
+
+
+@both
+def test_error_page_makes_no_yes_of_a_no(gateway, backend, protocol):
+    """A login form is a 200. Where it stands in the server, it counts in the location that is asked, too."""
+    service = backend()
+    places = {f"/{name}/{who}": page for name, page in PAGES.items() for who in ("nginx", "service")}
+    server = "location @login { return 200 form; } location = /login { return 200 form; }"
+    for place, page in places.items():
+        says = "proxy_intercept_errors on; proxy_pass http://%s;" % service.name
+        if place.endswith("nginx"):
+            says = "if ($http_x_key = alice) { return 204; } return 401;"
+        server += "location = %s { internal; %s %s }" % (place, page, says)
+        server += "location = /pay%s { once on; once_scope none; once_authorize %s; proxy_pass http://backend; }" % (place, place)
+    gw = gateway(server=server)
+    service.default = lambda exchange: exchange.respond(200 if exchange.request.headers.get("X-Key") == "alice" else 401)
+
+    def post(place, caller):
+        client = gw.connect() if protocol == "h1" else gw.connect2()
+        return client.request("POST", "/pay" + place, place, b"a", [("X-Key", caller)])
+
+    for place in places:
+        original = expect.first(post(place, "alice"))
+        expect.replay(post(place, "alice"), original)
+        response = post(place, "mallory")
+        assert response.status == 401 and b"execution" not in response.body, (place, response)
+        assert "Idempotent-Replayed" not in response.headers, (place, response)
+
+
 def test_api_keys_in_a_map(gateway):
     """As docs/gateway.md has it: what is not in the map is refused before the key is looked at, also when it is taken out later."""
     known = "map $http_x_api_key $api_client { %s }"
@@ -256,3 +289,31 @@ def test_reload_meanwhile(gateway, backend):
     gate.open()
     expect.replay(client.finish(), original)
     quitting.join()
+
+
+@pytest.mark.parametrize("authorize", ["off", "/authorize"])
+def test_claim_that_was_taken_over_is_no_way_in(gateway, backend, authorize):
+    """A worker that stood still for a lease: its caller was refused, or nobody asked for it. It gets nothing of what another got."""
+    rules = f"once_recover retry; once_lease 1s; once_scope none; once_authorize {authorize};"
+    guard = "once on; proxy_pass http://backend;"
+    server = "location = /authorize { internal; return 204; }"
+    one = gateway(rules, guard=guard, server=server)
+    two = gateway(rules, guard=guard, server=server, store=one.store.url, upstream=one.upstream)
+    for status in (401, 404):
+        key, gate, client = str(status), Gate(), one.connect()
+        one.upstream.then(lambda exchange: (gate.pass_through(), exchange.respond(status, body=b"none of yours")))
+        client.start("POST", "/", key, b"a")
+        gate.wait_arrival()
+        (worker,) = one.nginx.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        until(lambda: two.post(key, b"a").status == 201, "the other gateway took over")
+        gate.open()
+        os.kill(worker, signal.SIGCONT)
+        response = client.finish()
+        if status == 401:
+            assert response.status == 401 and response.body == b"none of yours", response
+        elif authorize == "off":
+            assert response.status == 201, response  # the backend let this caller in, and the record is what counts
+        else:
+            expect.problem(response, "in-flight")
+        assert one.post(key, b"a").header("Idempotent-Replayed") == "true"
