@@ -348,6 +348,7 @@ typedef enum {
     NGX_HTTP_ONCE_C_ERROR,             /* refused: the store did not answer */
     NGX_HTTP_ONCE_C_PASS,              /* forwarded all the same */
     NGX_HTTP_ONCE_C_DENIED,
+    NGX_HTTP_ONCE_C_REFUSED,           /* by a limit; the reasons are counted below */
     NGX_HTTP_ONCE_C_LOST,
     NGX_HTTP_ONCE_C_STORE_ERROR,
     NGX_HTTP_ONCE_C_COMPLETED,         /* claims that ended so */

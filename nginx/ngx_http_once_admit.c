@@ -11,6 +11,7 @@ ngx_http_once_refuse_new(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ctx->outcome = NGX_HTTP_ONCE_REFUSED;
 
+    ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REFUSED);
     ngx_http_once_count(ctx->conf->route,
                         ctx->refusal == NGX_HTTP_ONCE_P_QUOTA
                         ? NGX_HTTP_ONCE_C_OVER_QUOTA

@@ -62,6 +62,10 @@ ngx_int_t
 ngx_http_once_refuse_crowded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_http_once_counter_e counter)
 {
+    if (ctx->outcome == NGX_HTTP_ONCE_NONE) {    /* else it has been counted as what it was */
+        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REFUSED);
+    }
+
     ctx->outcome = NGX_HTTP_ONCE_REFUSED;
     ngx_http_once_count(ctx->conf->route, counter);
 

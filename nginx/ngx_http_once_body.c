@@ -136,6 +136,8 @@ ngx_http_once_request_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             {
                 ctx->outcome = NGX_HTTP_ONCE_REFUSED;
                 ngx_http_once_count(ctx->conf->route,
+                                    NGX_HTTP_ONCE_C_REFUSED);
+                ngx_http_once_count(ctx->conf->route,
                                     NGX_HTTP_ONCE_C_NO_FILE);
                 return NGX_HTTP_SERVICE_UNAVAILABLE;
             }

@@ -30,6 +30,7 @@ static const ngx_http_once_shown_t  ngx_http_once_requests[] = {
     { NGX_HTTP_ONCE_C_ERROR, "error", "error" },
     { NGX_HTTP_ONCE_C_PASS, "pass", "pass" },
     { NGX_HTTP_ONCE_C_DENIED, "denied", "denied" },
+    { NGX_HTTP_ONCE_C_REFUSED, "refused", "refused" },
     { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
 };
 

@@ -67,7 +67,7 @@ def test_memory_is_limited(gateway):
     assert 24 * MIB <= measured(gw, "once_memory_bytes", None) < 25 * MIB
 
     expect.problem(gw.post("k3"), "out-of-memory")
-    assert measured(gw, "once_refused_total", reason="memory") == 1
+    assert measured(gw, "once_refused_total", reason="memory") == measured(gw, "once_requests_total", outcome="refused") == 1
     passed = expect.first(gw.post("k4"))
     assert len(passed.body) == 12 * MIB
     replayed = gw.post("k4")
@@ -117,7 +117,7 @@ def test_bodies_in_files_are_limited(gateway):
     expect.once(lambda: gw.post("small"))
     expect.once(lambda: gw.post("fits", b"x" * 300_000))
     expect.once(lambda: gw.post("fits too", b"x" * 300_000, chunked=True, piece=50_000))
-    assert measured(gw, "once_refused_total", reason="bodies") >= 3
+    assert measured(gw, "once_refused_total", reason="bodies") == measured(gw, "once_requests_total", outcome="refused") >= 3
     held.send(b"x" * 600_000)
     assert held.finish().status == 201
     held.close()
@@ -148,7 +148,7 @@ def test_a_scope_makes_no_more_records_than_its_quota(gateway):
 
     gw.nginx.reload()
     expect.problem(gw.post("k5", scope="a"), "quota-exceeded", retry_after=(1100, 1200))
-    assert measured(gw, "once_refused_total", reason="quota") == 2
+    assert measured(gw, "once_refused_total", reason="quota") == measured(gw, "once_requests_total", outcome="refused") == 2
     assert measured(gw, "once_refused_total", "/other", reason="quota") == 1
 
 
