@@ -79,8 +79,10 @@ static int print_all(PGconn *conn, int json)
     } else {
         for (int i = 0; i < PQntuples(result); i++) {
             const char *name = PQgetvalue(result, i, 0);
-            int estimated = strcmp(name, "records") == 0 || strcmp(name, "dead_rows") == 0;
-            printf("%-12s %s%s\n", name, estimated ? "about " : "", PQgetvalue(result, i, 1));
+            int uncounted = strcmp(name, "records_about") == 0;
+            int estimated = uncounted || strcmp(name, "dead_rows") == 0;
+            printf("%-12s %s%s\n", uncounted ? "records" : name, estimated ? "about " : "",
+                   PQgetvalue(result, i, 1));
         }
     }
     PQclear(result);
