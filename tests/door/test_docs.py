@@ -1,4 +1,4 @@
-"""docs/transactional.md, "Ten minutes": the commands as they stand there, in one shell. Only ports are others, and root names a user."""
+"""docs/transactional.md, "Ten minutes": the commands as they are there, in one shell. Only ports differ, and root names a user."""
 import os
 import re
 import signal
