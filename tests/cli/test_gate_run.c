@@ -343,6 +343,27 @@ static void a_store_that_cannot_be_opened_is_told(void **state)
     }
 }
 
+/* At a bound of the store new keys are refused, and no others. */
+static void a_store_has_bounds(void **state)
+{
+    gateway_t *g = *state;
+    char url[320];
+    reply_t reply;
+
+    snprintf(url, sizeof(url), "%s?max_records=2&max_bytes=64m", g->place.url);
+    gateway_start(g, "--store", url, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);
+    assert_int_equal(request(g->port, "/payments", "b", PAYMENT).status, 201);
+    reply = request(g->port, "/payments", "c", PAYMENT);
+    assert_int_equal(reply.status, 503);
+    assert_has(reply.text, "urn:once:problem:store-unavailable");
+    assert_has(request(g->port, "/payments", "a", PAYMENT).text, "Idempotent-Replayed");
+    process_expect(&g->gate, "is full: it has 2 records (max_records=2");
+    gateway_stop(g, SIGTERM, 0);
+    assert_int_equal(executions(g), 2);
+}
+
 static void a_store_that_does_not_answer_is_told(void **state)
 {
     gateway_t *g = *state;
@@ -610,6 +631,7 @@ int main(void)
         WITH_GATEWAY(strangers_have_keys_of_their_own),
         WITH_GATEWAY(a_backend_that_is_down_is_told),
         WITH_GATEWAY(a_store_that_cannot_be_opened_is_told),
+        WITH_GATEWAY(a_store_has_bounds),
         WITH_GATEWAY(a_store_that_does_not_answer_is_told),
         WITH_GATEWAY(what_nginx_refuses_is_told),
         WITH_GATEWAY(a_wrong_module_is_told),

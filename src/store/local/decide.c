@@ -128,7 +128,7 @@ void once__records_count(once__records_t *records)
     records->room = count < limits->max_records ? limits->max_records - count : 0;
 }
 
-/* A new record may fill the file that we have, unless others' changes have gone beyond the limit already: what is left is theirs. */
+/* A new record may fill the file that we have, unless changes of others are beyond the limit already: what is left is theirs. */
 static int has_room(const once__records_t *records, const once__record_t *record)
 {
     const once__limits_t *limits = &records->limits;

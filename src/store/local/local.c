@@ -157,7 +157,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
                      once__store_t **store, once_error_t *err)
 {
     once__local_t *local = calloc(1, sizeof(*local));
-    once__local_settings_t settings;
+    once__local_settings_t settings = {0};
     int code;
 
     if (local == NULL) {
