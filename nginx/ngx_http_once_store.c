@@ -389,7 +389,7 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
     }
 
     if (ngx_strcmp(text, store->trouble) == 0
-        || (store->told
+        || (text[0] && store->told
             && ngx_current_msec - store->told < NGX_HTTP_ONCE_TROUBLE_MSEC))
     {
         return;
@@ -400,7 +400,7 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
                       &store->name, text);
 
     } else {
-        ngx_log_error(NGX_LOG_NOTICE, log, 0,
+        ngx_log_error(NGX_LOG_WARN, log, 0,
                       "once: store \"%V\" is well again", &store->name);
     }
 
