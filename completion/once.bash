@@ -30,8 +30,8 @@ _once_options() {
         echo --dead-letter --ttl --lease --recover --release --header --content-type --cacert --metrics --log --drain
         ;;
     relay)
-        echo --source --secret-file --unsigned --cacert --tries --timeout --requests --lease --poll --window --drain --metrics --log
-        echo --progress --until-empty
+        echo --source --secret-file --unsigned --cacert --tries --give-up --timeout --requests --lease --poll --window --drain --metrics
+        echo --log --progress --until-empty
         ;;
     'outbox list') echo --waiting --limit --json ;;
     'outbox retry') echo --all ;;
@@ -71,7 +71,7 @@ _once_takes_value() {
         --to | --subscriber | --id | --fingerprint | --order | --concurrency | --window | \
         --timeout | --tries | --backoff | --backoff-max | --dead-letter | --ttl | --lease | --recover | --release | \
         --content-type | --metrics | --log | --drain | \
-        --source | --requests | --poll) return 0 ;;
+        --source | --requests | --poll | --give-up) return 0 ;;
     esac
     return 1
 }

@@ -59,7 +59,7 @@ static int amqp_publish(once__publisher_t *base, const once__message_t *message,
     once__amqp_t *amqp = (once__amqp_t *)base;
     once__amqp_job_t *job;
 
-    if (base->pending >= WINDOW) {
+    if (base->pending >= base->most) {
         return -1;
     }
     job = calloc(1, sizeof(*job));
@@ -234,6 +234,8 @@ once__publisher_t *once__amqp_publisher(const once__address_t *address,
     params = &amqp->base.address;
     amqp->routing_key = once__address_param(params, "routing_key");
     amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
+    amqp->base.most = WINDOW;
+    amqp->base.target = amqp->routing_key;
     read_tls(&amqp->tls, params, options->ca_file);
     wrong = once__template_wrong(amqp->routing_key);
     if (wrong == NULL && once__address_unknown(params) != NULL) {

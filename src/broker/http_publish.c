@@ -423,6 +423,8 @@ once__publisher_t *once__http_publisher(const once__address_t *address,
     http->base.ops = &ops;
     http->base.options = *options;
     http->base.key_window = 1;
+    http->base.most = options->connections;
+    http->base.target = http->template_text;
     make_name(http, address);
     if (prepare(http) != 0) {
         snprintf(error, size, "libcurl cannot be used");

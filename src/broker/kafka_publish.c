@@ -355,9 +355,10 @@ once__publisher_t *once__kafka_publisher(const once__address_t *address,
     }
     kafka->base.ops = &ops;
     kafka->base.options = *options;
-    kafka->base.key_window = SIZE_MAX;
+    kafka->base.key_window = kafka->base.most = SIZE_MAX;
     kafka->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     kafka->template_text = address->path[0] != '\0' ? address->path : "{topic}";
+    kafka->base.target = kafka->template_text;
     if (kafka->base.fd < 0 || start(kafka, address, error, size) != 0) {
         if (kafka->base.fd >= 0) {
             close(kafka->base.fd);

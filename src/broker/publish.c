@@ -75,6 +75,25 @@ size_t once__publisher_key_window(const once__publisher_t *publisher)
     return publisher->key_window;
 }
 
+size_t once__publisher_target(const once__publisher_t *publisher, const once__message_t *message,
+                              char *out, size_t size)
+{
+    if (once__template_fill(publisher->target, message, 0, out, size) != 0) {
+        out[0] = '\0';
+    }
+    return strlen(out);
+}
+
+size_t once__publisher_most(const once__publisher_t *publisher)
+{
+    return publisher->most;
+}
+
+size_t once__publisher_room(const once__publisher_t *publisher)
+{
+    return publisher->most > publisher->pending ? publisher->most - publisher->pending : 0;
+}
+
 int once__publish(once__publisher_t *publisher, const once__message_t *message, void *tag)
 {
     return publisher->ops->publish(publisher, message, tag);

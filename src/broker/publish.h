@@ -84,6 +84,17 @@ const char *once__publisher_name(const once__publisher_t *publisher);
 /* How many messages of one key may be under way at once without losing their order: SIZE_MAX: any number. */
 size_t once__publisher_key_window(const once__publisher_t *publisher);
 
+/*
+ * Where a message goes: the URL, the topic or the routing key that the template gives. One of them can fail while others do not. Not
+ * for logs: the path of a webhook is often its secret. Returns the length; what is too long to be sent anywhere is "".
+ */
+size_t once__publisher_target(const once__publisher_t *publisher, const once__message_t *message,
+                              char *out, size_t size);
+
+/* How many messages it may have under way at once, and how many more it takes now. SIZE_MAX and near: any number. */
+size_t once__publisher_most(const once__publisher_t *publisher);
+size_t once__publisher_room(const once__publisher_t *publisher);
+
 /* 0: taken, there will be a verdict. -1: not now, nothing was done; after a verdict there is room again. */
 int once__publish(once__publisher_t *publisher, const once__message_t *message, void *tag);
 

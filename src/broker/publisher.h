@@ -24,6 +24,9 @@ struct once__publisher {
     once__publisher_options_t options;
     once__address_t address;
     char name[256]; /* empty when it was opened: scheme, hosts and path of the address */
+    const char
+        *target; /* template of what tells its destinations apart; of the publisher's memory */
+    size_t most; /* messages under way at once; SIZE_MAX: any number */
     size_t key_window;
     size_t pending;
     int fd;

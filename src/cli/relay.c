@@ -18,13 +18,14 @@
 #define POLL_MS    500
 #define DRAIN_MS   10000
 #define TIMEOUT_MS 30000
+#define GIVE_UP_MS 86400000
 #define TRIES      10
 #define WINDOW     50000
 #define REQUESTS   16
 
 typedef struct settings {
     const char *source, *metrics, *secret_file, *ca_file, *log;
-    once__cli_number_t lease, poll, timeout, drain, tries, window, requests;
+    once__cli_number_t lease, poll, timeout, give_up, drain, tries, window, requests;
     int until_empty, progress, is_unsigned;
 } settings_t;
 
@@ -125,6 +126,7 @@ static int run_relay(const once__cli_call_t *call)
         .lease_ms = value_of(&set->lease, LEASE_MS),
         .poll_ms = value_of(&set->poll, POLL_MS),
         .timeout_ms = value_of(&set->timeout, TIMEOUT_MS),
+        .give_up_ms = value_of(&set->give_up, GIVE_UP_MS),
         .drain_ms = value_of(&set->drain, DRAIN_MS),
         .tries = (unsigned)value_of(&set->tries, TRIES),
         .window = (unsigned)value_of(&set->window, WINDOW),
@@ -167,6 +169,8 @@ static const once__cli_option_t options[] = {
     {"cacert", 0, ONCE__CLI_TEXT, "FILE", "certificate authorities for TLS to TO (the system's)",
      offsetof(settings_t, ca_file)},
     {"tries", 0, ONCE__CLI_NUMBER, "N", "give up an event after N failed attempts (10)", offsetof(settings_t, tries)},
+    {"give-up", 0, ONCE__CLI_DURATION, "TIME", "or when its destination took nothing for so long (24h)",
+     offsetof(settings_t, give_up)},
     {"timeout", 0, ONCE__CLI_DURATION, "TIME", "for one attempt, HTTP and AMQP (30s)", offsetof(settings_t, timeout)},
     {"requests", 0, ONCE__CLI_NUMBER, "N", "HTTP requests at once (16)", offsetof(settings_t, requests)},
     {"lease", 0, ONCE__CLI_DURATION, "TIME", "after so long without a sign of life others take over (10s)",

@@ -2,19 +2,20 @@
  * Events in memory, in the order of their keys.
  *
  * A chain is ready when its first event may be sent: the publisher allows more of this key under way, and the chain is not held
- * after a failure. A chain that has too many events waiting leaves the rest in the database, so that other keys of its group
- * go on; it is read again when it is nearly through.
+ * after a failure. It then stands in line at the lane (lanes.c) of that event. A chain that has too many events waiting leaves the
+ * rest in the database, so that others go on; it is read again when it is nearly through. Of one that fails again and again
+ * only the first event stays in memory, and of one that waits for a sick destination perhaps nothing.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "relay/inside.h"
 
-#define CHAIN_MAX    512 /* events that wait in one chain; the rest stays in the database */
-#define CHAIN_LOW    64  /* so few: read on */
-#define EXCLUDED_MAX 64  /* chains with events left in the database */
+#define CHAIN_MAX 512 /* events that wait in one chain; the rest stays in the database */
+#define CHAIN_LOW 64  /* so few: read on */
+#define LEFT_PART 4   /* chains with events left in the database: so many windows of them */
 
-static uint32_t hash_bytes(const char *bytes, size_t len, uint32_t hash)
+uint32_t once__hash_bytes(const char *bytes, size_t len, uint32_t hash)
 {
     for (size_t i = 0; i < len; i++) {
         hash = (hash ^ (unsigned char)bytes[i]) * 16777619U;
@@ -39,8 +40,12 @@ int once__chains_start(once__relay_t *relay)
     relay->table_mask = size - 1;
     relay->chain_table = calloc(size, sizeof(void *));
     relay->event_table = calloc(size, sizeof(void *));
-    relay->ready_end = &relay->ready_first;
-    return relay->chain_table != NULL && relay->event_table != NULL ? 0 : -1;
+    relay->lane_table = calloc(size, sizeof(void *));
+    relay->ring_end = &relay->ring_first;
+    relay->held.end = &relay->held.first;
+    return relay->chain_table != NULL && relay->event_table != NULL && relay->lane_table != NULL
+               ? 0
+               : -1;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- queues */
@@ -52,65 +57,90 @@ static int may_send(const once__relay_t *relay, const once__chain_t *chain)
     return chain->first != NULL && chain->held_ms == 0 && chain->sent < window;
 }
 
-static void enqueue(once__chain_t **at, once__chain_t *chain)
+/* `at`: its beginning, or its end. */
+void once__chain_enqueue(once__chain_queue_t *queue, once__chain_t **at, once__chain_t *chain)
 {
-    chain->queued = 1;
+    chain->queue = queue;
     chain->queue_at = at;
     chain->queue_next = *at;
     if (*at != NULL) {
         (*at)->queue_at = &chain->queue_next;
+    } else {
+        queue->end = &chain->queue_next;
     }
     *at = chain;
 }
 
 /* Chains can be many, and all of a group's may go at once: nothing is searched. */
-static void unqueue(once__relay_t *relay, once__chain_t *chain)
+void once__chain_unqueue(once__chain_t *chain)
 {
     *chain->queue_at = chain->queue_next;
     if (chain->queue_next != NULL) {
         chain->queue_next->queue_at = chain->queue_at;
-    } else if (relay->ready_end == &chain->queue_next) {
-        relay->ready_end = chain->queue_at;
+    } else {
+        chain->queue->end = chain->queue_at;
     }
-    chain->queued = 0;
+    chain->queue = NULL;
 }
 
 void once__chain_ready(once__relay_t *relay, once__chain_t *chain)
 {
-    if (!chain->queued && may_send(relay, chain)) {
-        enqueue(relay->ready_end, chain);
-        relay->ready_end = &chain->queue_next;
+    once__lane_t *lane = chain->first != NULL ? chain->first->lane : NULL;
+
+    if (chain->queue != NULL || !may_send(relay, chain) ||
+        (once__lane_parks(relay, lane) && once__chain_park(relay, chain))) {
+        return;
     }
+    once__chain_enqueue(&lane->ready, lane->ready.end, chain);
+    once__lane_rings(relay, lane, 0);
 }
 
 void once__chain_first(once__relay_t *relay, once__chain_t *chain)
 {
-    if (!chain->queued) {
-        enqueue(&relay->ready_first, chain);
-        relay->ready_end = chain->queue_next == NULL ? &chain->queue_next : relay->ready_end;
+    if (chain->queue == NULL) {
+        once__lane_t *lane = chain->first->lane;
+        once__chain_enqueue(&lane->ready, &lane->ready.first, chain);
+        once__lane_rings(relay, lane, 1);
     }
 }
 
-once__chain_t *once__chain_next(once__relay_t *relay)
+/* The next chain of a lane. Events of another lane may have come before those for which it stood in line here. */
+static once__chain_t *take_ready(once__relay_t *relay, once__lane_t *lane)
 {
     once__chain_t *chain;
 
-    while ((chain = relay->ready_first) != NULL) {
-        unqueue(relay, chain);
-        if (may_send(relay, chain)) {
+    while ((chain = lane->ready.first) != NULL) {
+        once__chain_unqueue(chain);
+        if (may_send(relay, chain) && chain->first->lane == lane) {
             return chain;
         }
+        once__chain_ready(relay, chain);
     }
     return NULL;
 }
 
+once__chain_t *once__chain_next(once__relay_t *relay)
+{
+    once__chain_t *chain = NULL;
+    once__lane_t *lane;
+
+    while (chain == NULL && (lane = once__lane_turn(relay)) != NULL) {
+        chain = take_ready(relay, lane);
+        if (lane->ready.first != NULL) {
+            once__lane_rings(relay, lane, 0);
+        }
+        once__lane_release(relay, lane);
+    }
+    return chain;
+}
+
 void once__chain_hold(once__relay_t *relay, once__chain_t *chain, uint64_t until_ms)
 {
-    if (chain->queued) {
-        unqueue(relay, chain);
+    if (chain->queue != NULL) {
+        once__chain_unqueue(chain);
     }
     chain->held_ms = until_ms > 0 ? until_ms : 1;
-    enqueue(&relay->held, chain);
+    once__chain_enqueue(&relay->held, &relay->held.first, chain);
 }
 
 uint64_t once__chains_wake(once__relay_t *relay)
@@ -118,13 +148,13 @@ uint64_t once__chains_wake(once__relay_t *relay)
     uint64_t soonest = UINT64_MAX;
     once__chain_t *next;
 
-    for (once__chain_t *chain = relay->held; chain != NULL; chain = next) {
+    for (once__chain_t *chain = relay->held.first; chain != NULL; chain = next) {
         next = chain->queue_next;
         if (chain->held_ms > relay->now_ms) {
             soonest = chain->held_ms < soonest ? chain->held_ms : soonest;
             continue;
         }
-        unqueue(relay, chain);
+        once__chain_unqueue(chain);
         chain->held_ms = 0;
         once__chain_ready(relay, chain);
     }
@@ -148,7 +178,7 @@ static once__chain_t *find_chain(const once__relay_t *relay, const once__event_t
 static once__chain_t *chain_for(once__relay_t *relay, const once__event_t *event)
 {
     size_t len = event->key.data != NULL ? event->key.len : 0;
-    uint32_t hash = hash_bytes(event->key.data, len, 2166136261U ^ (uint32_t)event->group);
+    uint32_t hash = once__hash_bytes(event->key.data, len, 2166136261U ^ (uint32_t)event->group);
     once__chain_t *chain = event->key.data != NULL ? find_chain(relay, event, hash) : NULL;
 
     if (chain != NULL) {
@@ -185,10 +215,12 @@ static void free_chain(once__relay_t *relay, once__chain_t *chain)
     if (chain->hashed) {
         *at = chain->hash_next;
     }
-    if (chain->queued) {
-        unqueue(relay, chain);
+    if (chain->queue != NULL) {
+        once__lane_t *lane = chain->queue->lane;
+        once__chain_unqueue(chain);
+        once__lane_release(relay, lane);
     }
-    relay->excluded -= chain->low != 0;
+    relay->left -= chain->low != 0;
     *(chain->prev != NULL ? &chain->prev->next : &relay->all) = chain->next;
     if (chain->next != NULL) {
         chain->next->prev = chain->prev;
@@ -197,16 +229,20 @@ static void free_chain(once__relay_t *relay, once__chain_t *chain)
 }
 
 /* What was left in the database is read again: the group goes back to where it begins. */
+static void read_back(once__relay_t *relay, once__chain_t *chain)
+{
+    once__fetch_back(relay, chain->group, chain->low);
+    chain->low = 0;
+    relay->left--;
+}
+
+/* Not while it would only wait in memory: its key or its destination fails. */
 static void read_on(once__relay_t *relay, once__chain_t *chain)
 {
-    once__group_t *group = &relay->groups[chain->group];
-
-    if (chain->low != 0 && chain->waiting <= CHAIN_LOW && chain->held_ms == 0) {
-        group->pos = chain->low - 1 < group->pos ? chain->low - 1 : group->pos;
-        once__fetch_void(relay, chain->group);
-        chain->low = 0;
-        relay->excluded--;
-        relay->fetch_more = 1;
+    if (chain->low != 0 && chain->waiting <= CHAIN_LOW && chain->held_ms == 0 &&
+        chain->backoff == 0 && chain->parked == NULL &&
+        (chain->first == NULL || !chain->first->lane->is_open)) {
+        read_back(relay, chain);
     }
 }
 
@@ -249,6 +285,7 @@ void once__chain_sent(once__relay_t *relay, once__chain_t *chain)
     relay->sent++;
     event->state = ONCE__EVENT_SENT;
     event->published_before = relay->published;
+    once__lane_sent(relay, event);
     read_on(relay, chain);
 }
 
@@ -259,23 +296,129 @@ static size_t chain_max(const once__relay_t *relay, const once__chain_t *chain)
                                                                                : SIZE_MAX;
 }
 
+static int may_leave(const once__relay_t *relay, const once__chain_t *chain)
+{
+    return chain->low != 0 || relay->left < LEFT_PART * (size_t)relay->options->window;
+}
+
 static void leave_in_database(once__relay_t *relay, once__chain_t *chain, int64_t seq)
 {
-    relay->excluded += chain->low == 0;
+    relay->left += chain->low == 0;
     chain->low = chain->low == 0 || seq < chain->low ? seq : chain->low;
 }
 
-int once__chain_add(once__relay_t *relay, once__event_t *event)
+/* Until the lane takes events again. */
+static void stand_at(once__lane_t *lane, once__chain_t *chain)
 {
-    once__chain_t *chain = chain_for(relay, event);
+    if (chain->queue != NULL) {
+        once__chain_unqueue(chain);
+    }
+    chain->held_ms = 0;
+    chain->parked = lane;
+    once__chain_enqueue(&lane->parked, lane->parked.end, chain);
+}
+
+/* 1: the event was left in the database. */
+static int is_left(once__relay_t *relay, once__chain_t *chain, const once__event_t *event)
+{
+    int is_empty = chain->waiting + chain->sent == 0;
+    const once__lane_t *lane = is_empty               ? event->lane
+                               : chain->first != NULL ? chain->first->lane
+                                                      : NULL;
+
+    if (chain->low != 0) {
+        leave_in_database(relay, chain, event->seq);
+        return 1;
+    }
+    if (!may_leave(relay, chain) ||
+        (is_empty ? !once__lane_parks(relay, lane)
+                  : chain->waiting < chain_max(relay, chain) && (lane == NULL || !lane->is_open))) {
+        return 0;
+    }
+    leave_in_database(relay, chain, event->seq);
+    if (is_empty) {
+        stand_at(event->lane, chain);
+    }
+    return 1;
+}
+
+/* Drops events that wait, from `event` on: they are read again. */
+static void drop_from(once__relay_t *relay, once__chain_t *chain, once__event_t **at)
+{
+    once__event_t *event = *at;
+
+    if (event != NULL) {
+        leave_in_database(relay, chain, event->seq);
+    }
+    *at = NULL;
+    chain->last = NULL;
+    for (once__event_t *left = chain->first; left != NULL; left = left->next) {
+        chain->last = left;
+    }
+    chain->known++; /* keeps it */
+    while (event != NULL) {
+        once__event_t *after = event->next;
+        chain->waiting--;
+        once__event_forget(relay, event);
+        event = after;
+    }
+    chain->known--;
+}
+
+void once__chain_trim(once__relay_t *relay, once__chain_t *chain)
+{
+    if (chain->first != NULL && may_leave(relay, chain)) {
+        drop_from(relay, chain, &chain->first->next);
+    }
+}
+
+int once__chain_park(once__relay_t *relay, once__chain_t *chain)
+{
+    once__lane_t *lane = chain->first->lane;
+
+    if (chain->sent > 0 || !may_leave(relay, chain)) {
+        return 0;
+    }
+    if (!chain->hashed) {
+        once__event_t *event = chain->first;
+        if (!once__lane_leave(lane, event)) {
+            return 0;
+        }
+        chain->first = chain->last = NULL;
+        chain->waiting = 0;
+        once__event_forget(relay, event);
+        return 1;
+    }
+    stand_at(lane, chain);
+    drop_from(relay, chain, &chain->first);
+    return 1;
+}
+
+void once__chain_unpark(once__relay_t *relay, once__chain_t *chain)
+{
+    once__chain_unqueue(chain);
+    chain->parked = NULL;
+    chain->backoff = 0;
+    read_back(relay, chain);
+    if (chain->known == 0) {
+        free_chain(relay, chain);
+    }
+}
+
+static int add(once__relay_t *relay, once__event_t *event)
+{
+    once__chain_t *chain;
     size_t slot = event_slot(relay, event->seq);
 
+    if (event->key.data == NULL && once__lane_parks(relay, event->lane) &&
+        once__lane_leave(event->lane, event)) {
+        return 1;
+    }
+    chain = chain_for(relay, event);
     if (chain == NULL) {
         return -1;
     }
-    if (chain->low != 0 ||
-        (chain->waiting >= chain_max(relay, chain) && relay->excluded < EXCLUDED_MAX)) {
-        leave_in_database(relay, chain, event->seq);
+    if (chain->hashed && is_left(relay, chain, event)) {
         return 1;
     }
     event->chain = chain;
@@ -284,16 +427,35 @@ int once__chain_add(once__relay_t *relay, once__event_t *event)
     relay->event_table[slot] = event;
     relay->groups[event->group].events++;
     relay->events++;
+    event->lane->events++;
     relay->bytes += event->payload.len;
     insert_waiting(chain, event);
     once__chain_ready(relay, chain);
     return 0;
 }
 
-void once__chain_back(once__relay_t *relay, once__event_t *event)
+int once__chain_add(once__relay_t *relay, once__event_t *event)
+{
+    int added = -1;
+
+    event->lane = once__lane_for(relay, event);
+    if (event->lane != NULL) {
+        added = add(relay, event);
+        once__lane_release(relay, event->lane);
+    }
+    return added;
+}
+
+void once__chain_over(once__relay_t *relay, once__event_t *event)
 {
     event->chain->sent--;
+    event->lane->sent--;
     relay->sent--;
+}
+
+void once__chain_back(once__relay_t *relay, once__event_t *event)
+{
+    once__chain_over(relay, event);
     insert_waiting(event->chain, event);
 }
 
@@ -318,6 +480,8 @@ void once__event_forget(once__relay_t *relay, once__event_t *event)
     relay->groups[event->group].events--;
     relay->events--;
     relay->bytes -= event->payload.len;
+    event->lane->events--;
+    once__lane_release(relay, event->lane);
     json_decref(event->json);
     free(event->pairs);
     free(event->reason);
@@ -339,10 +503,16 @@ void once__group_drop(once__relay_t *relay, int16_t group)
         if (chain->group != group) {
             continue;
         }
-        relay->excluded -= chain->low != 0;
+        relay->left -= chain->low != 0;
         chain->low = 0;
         chain->known++; /* keeps it until the end of the loop */
-        chain->first = NULL;
+        if (chain->queue != NULL && chain->queue->lane != NULL) {
+            once__lane_t *lane = chain->queue->lane;
+            once__chain_unqueue(chain);
+            chain->parked = NULL;
+            once__lane_release(relay, lane);
+        }
+        chain->first = chain->last = NULL;
         chain->waiting = 0;
         while (event != NULL) {
             once__event_t *after = event->next;
@@ -366,6 +536,14 @@ void once__chains_end(once__relay_t *relay)
             once__event_forget(relay, relay->event_table[i]);
         }
     }
+    for (size_t i = 0; relay->lane_table != NULL && i <= relay->table_mask; i++) {
+        for (once__lane_t *next, *lane = relay->lane_table[i]; lane != NULL; lane = next) {
+            next = lane->hash_next;
+            free(lane->keyless);
+            free(lane);
+        }
+    }
     free(relay->chain_table);
     free(relay->event_table);
+    free(relay->lane_table);
 }

@@ -15,13 +15,14 @@
 #include "relay/snapshot.h"
 
 /* With one statement about so many: while they are published, the next ones are read. */
-#define FETCH_ROWS  10000
-#define BYTES_MAX   (64U << 20) /* of payloads in memory */
-#define BYTES_MIN   (64U << 10) /* asked for of each group, whatever there is */
-#define LIMIT_MIN   16
-#define LATE_MAX    256 /* as in once.relay_fetch */
-#define WAIT_MIN_MS 2   /* between fetches that find nothing: doubled up to poll_ms */
-#define AWAKE_MS    20  /* or to this while nobody notifies us */
+#define FETCH_ROWS   10000
+#define BYTES_MAX    (64U << 20) /* of payloads in memory */
+#define BYTES_MIN    (64U << 10) /* asked for of each group, whatever there is */
+#define LIMIT_MIN    16
+#define EXCLUDED_MAX 64  /* keys that the server is asked to leave out */
+#define LATE_MAX     256 /* as in once.relay_fetch */
+#define WAIT_MIN_MS  2   /* between fetches that find nothing: doubled up to poll_ms */
+#define AWAKE_MS     20  /* or to this while nobody notifies us */
 
 static const char statement[] =
     "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
@@ -89,14 +90,16 @@ static void put_groups(once__relay_t *relay, const once__milestone_t *young,
     }
 }
 
+/* Keys with events left in the database: the server leaves out some of them, and the rest is dropped when it comes. */
 static void put_excluded(once__relay_t *relay, once__array_t *groups, once__array_t *keys)
 {
-    const once__chain_t *chain = relay->excluded > 0 ? relay->all : NULL;
+    const once__chain_t *chain = relay->left > 0 ? relay->all : NULL;
 
     once__array_text(groups);
     once__array_text(keys);
-    for (; chain != NULL; chain = chain->next) {
+    for (int count = 0; chain != NULL && count < EXCLUDED_MAX; chain = chain->next) {
         if (chain->low != 0) {
+            count++;
             once__array_text_number(groups, chain->group);
             once__array_text_string(keys, chain->key, chain->key_len);
         }
@@ -232,7 +235,9 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
             added = -1;
         } else if (is_wanted(relay, event)) {
             event->batch = batch;
+            batch->refs++;
             added = once__chain_add(relay, event);
+            batch->refs -= added != 0;
         }
         failed |= added < 0;
         if (event->group >= 0 && event->group < ONCE__RELAY_GROUPS) {
@@ -241,12 +246,10 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
             reached[event->group] =
                 event->seq > reached[event->group] ? event->seq : reached[event->group];
         }
-        if (added == 0) {
-            batch->refs++;
-            continue;
+        if (added != 0) {
+            json_decref(event->json);
+            free(event->pairs);
         }
-        json_decref(event->json);
-        free(event->pairs);
     }
     move_on(relay, reached);
     adapt_share(relay, counts, rows - 1);
@@ -331,7 +334,7 @@ static void take_answer(void *data, PGresult *result)
 
 /* ----------------------------------------------------------------------------------------------------------- when */
 
-static int has_room(const once__relay_t *relay)
+int once__fetch_has_room(const once__relay_t *relay)
 {
     size_t spare =
         relay->options->window / 4 < FETCH_ROWS ? relay->options->window / 4 : FETCH_ROWS;
@@ -342,7 +345,7 @@ static int has_room(const once__relay_t *relay)
 void once__fetch_turn(once__relay_t *relay)
 {
     if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
-        relay->stopping || relay->now_ms >= relay->lease_over_ms || !has_room(relay)) {
+        relay->stopping || relay->now_ms >= relay->lease_over_ms || !once__fetch_has_room(relay)) {
         return;
     }
     if (relay->fetch_connection != relay->fetch.connected) {
@@ -356,7 +359,7 @@ void once__fetch_turn(once__relay_t *relay)
 uint64_t once__fetch_due(const once__relay_t *relay)
 {
     if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
-        relay->stopping || !has_room(relay)) {
+        relay->stopping || !once__fetch_has_room(relay)) {
         return UINT64_MAX;
     }
     return relay->fetch_due_ms;

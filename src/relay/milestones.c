@@ -14,6 +14,15 @@ void once__fetch_void(once__relay_t *relay, int16_t group)
     }
 }
 
+void once__fetch_back(once__relay_t *relay, int16_t group, int64_t low)
+{
+    once__group_t *back = &relay->groups[group];
+
+    back->pos = low - 1 < back->pos ? low - 1 : back->pos;
+    once__fetch_void(relay, group);
+    relay->fetch_more = 1;
+}
+
 void once__fetch_group_anew(once__relay_t *relay, int16_t group)
 {
     relay->groups[group].pos = 0;

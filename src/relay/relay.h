@@ -18,7 +18,9 @@ typedef struct once__relay_options {
     const char *ca_file;     /* TLS: NULL: the system's authorities */
     uint64_t lease_ms;
     uint64_t poll_ms;
-    uint64_t timeout_ms;  /* of one attempt, HTTP and AMQP */
+    uint64_t timeout_ms; /* of one attempt, HTTP and AMQP */
+    uint64_t
+        give_up_ms; /* a destination that took nothing for so long: events of that age are dead */
     uint64_t drain_ms;    /* how long what is under way is waited for at the end */
     unsigned tries;       /* an event that failed so often is dead */
     unsigned window;      /* events in memory */

@@ -47,6 +47,16 @@ int once__report_start(once__relay_t *relay)
     relay->m_destination = once__metrics_add(
         metrics, ONCE__GAUGE, "once_relay_destination_up",
         "1: the destination takes events, or nothing is known against it.", NULL, 1);
+    relay->m_well = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_destinations",
+                                      "URLs, topics or queues with events in this relay's memory.",
+                                      "state=\"well\"", 1);
+    relay->m_held = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_destinations",
+                                      "URLs, topics or queues with events in this relay's memory.",
+                                      "state=\"held\"", 1);
+    relay->m_left = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_left_keys",
+                                      "Keys whose events are left in the database for now: they "
+                                      "have many, or something of theirs fails.",
+                                      NULL, 1);
     relay->m_delay = once__metrics_add_histogram(metrics, "once_relay_delay_seconds",
                                                  "From emit to the destination's confirmation.",
                                                  bounds, sizeof(bounds) / sizeof(bounds[0]), 0.001);
@@ -85,16 +95,21 @@ void once__report_event(once__relay_t *relay, once__log_level_t level, const cha
                   once__field_number("tries", event->tries), once__field_text("reason", reason)));
 }
 
-void once__report_published(once__relay_t *relay, const once__event_t *event)
+int64_t once__event_age_us(const once__relay_t *relay, const once__event_t *event)
 {
     struct timespec now;
-    int64_t age_us;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000 +
+           relay->clock_ahead_us - event->at_us;
+}
+
+void once__report_published(once__relay_t *relay, const once__event_t *event)
+{
+    int64_t age_us = once__event_age_us(relay, event);
 
     once__metric_count(relay->m_published, 1);
     once__metric_set(relay->m_destination, 1);
-    clock_gettime(CLOCK_REALTIME, &now);
-    age_us = (int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000 +
-             relay->clock_ahead_us - event->at_us;
     once__metric_observe(relay->m_delay, age_us > 0 ? age_us / 1000 : 0);
     if (relay->log.level == ONCE__LOG_DEBUG) {
         once__report_event(relay, ONCE__LOG_DEBUG, "published", event, NULL);
@@ -142,6 +157,9 @@ void once__report_turn(once__relay_t *relay)
 
     once__metric_set(relay->m_in_flight, (int64_t)relay->sent);
     once__metric_set(relay->m_groups, (int64_t)relay->owned);
+    once__metric_set(relay->m_well, (int64_t)(relay->lane_count - relay->open_count));
+    once__metric_set(relay->m_held, (int64_t)relay->open_count);
+    once__metric_set(relay->m_left, (int64_t)relay->left);
     if (relay->away) {
         once__metric_set(relay->m_destination, 0);
     }

@@ -3,9 +3,11 @@
  *
  *   published   removed from the outbox
  *   away        nobody is at fault: everything waits, one event at a time asks whether it is over
- *   later       this key waits; it counts as a try if others were published meanwhile
+ *   later       this key waits; it counts as a try if others were published meanwhile, unless the destination is held (lanes.c)
  *   failed      this key waits; it counts as a try, and after the last one the event is dead
  *   refused     dead
+ *
+ * Whatever it is: when a destination took nothing for --give-up, events of that age that fail are dead.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,12 +20,7 @@
 #define HOLD_MIN_MS  100
 #define HOLD_MAX_MS  60000
 #define LATER_MAX_MS 3600000 /* of what the other side asks for */
-
-/* Between three quarters and all of it: relays that failed together do not come back together. */
-static uint64_t jitter(uint64_t ms)
-{
-    return ms - (uint64_t)random() % (ms / 4 + 1);
-}
+#define TRIM_AFTER   3 /* failures of a key in a row: what is behind it stays in the database */
 
 /* ---------------------------------------------------------------------------------------------------------- verdicts */
 
@@ -39,8 +36,7 @@ static void published(once__relay_t *relay, once__event_t *event)
     relay->published++;
     chain->confirmed = event->seq > chain->confirmed ? event->seq : chain->confirmed;
     chain->backoff = 0;
-    chain->sent--;
-    relay->sent--;
+    once__chain_over(relay, event);
     chain->careful = chain->careful && chain->first != NULL && chain->first->tries > 0;
     once__report_published(relay, event);
     once__marks_add(relay, event);
@@ -49,11 +45,19 @@ static void published(once__relay_t *relay, once__event_t *event)
 
 static void give_up(once__relay_t *relay, once__event_t *event, const char *reason)
 {
-    event->chain->sent--;
-    relay->sent--;
+    once__chain_over(relay, event);
     event->chain->backoff = 0;
     once__marks_give_up(relay, event, reason);
     once__chain_ready(relay, event->chain);
+}
+
+/* The event may be left to the database in the end: nothing of it is touched after that. */
+static void wait_in_line(once__relay_t *relay, once__event_t *event)
+{
+    once__chain_t *chain = event->chain;
+
+    once__chain_back(relay, event);
+    once__chain_ready(relay, chain);
 }
 
 static void went_away(once__relay_t *relay, once__event_t *event, const char *reason,
@@ -61,9 +65,8 @@ static void went_away(once__relay_t *relay, once__event_t *event, const char *re
 {
     uint64_t wait;
 
-    once__chain_back(relay, event);
-    once__chain_ready(relay, event->chain);
     if (relay->away && relay->now_ms < relay->away_until_ms) {
+        wait_in_line(relay, event);
         return; /* sent together with one that told us already */
     }
     wait = relay->away_backoff_ms == 0 ? AWAY_MIN_MS : 2 * relay->away_backoff_ms;
@@ -73,8 +76,9 @@ static void went_away(once__relay_t *relay, once__event_t *event, const char *re
         once__report_event(relay, ONCE__LOG_WARN, "the destination is away", event, reason);
     }
     relay->away = 1;
-    wait = after_ms > wait ? after_ms : jitter(wait);
+    wait = after_ms > wait ? after_ms : once__jitter(wait);
     relay->away_until_ms = relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS);
+    wait_in_line(relay, event);
 }
 
 static void try_again(once__relay_t *relay, once__event_t *event, const char *reason,
@@ -83,14 +87,33 @@ static void try_again(once__relay_t *relay, once__event_t *event, const char *re
     once__chain_t *chain = event->chain;
     uint64_t wait = HOLD_MIN_MS << (chain->backoff < 12 ? chain->backoff : 12);
 
-    wait = jitter(wait > HOLD_MAX_MS ? HOLD_MAX_MS : wait);
+    wait = once__jitter(wait > HOLD_MAX_MS ? HOLD_MAX_MS : wait);
     wait = after_ms > wait ? after_ms : wait;
     chain->backoff++;
     chain->careful = 1;
     once__metric_count(relay->m_retries, 1);
     once__report_event(relay, ONCE__LOG_WARN, "event failed, will be tried again", event, reason);
+    if (event->lane->is_open) { /* all of its keys wait together */
+        wait_in_line(relay, event);
+        return;
+    }
     once__chain_back(relay, event);
     once__chain_hold(relay, chain, relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS));
+    if (chain->backoff >= TRIM_AFTER) {
+        once__chain_trim(relay, chain);
+    }
+}
+
+/* Nothing was taken for so long: whatever the reason, somebody has to look at it. The next one is tried at once. */
+static void is_over(once__relay_t *relay, once__event_t *event, const char *reason)
+{
+    char why[300];
+
+    snprintf(why, sizeof(why), "%s (and its destination took nothing for longer than --give-up)",
+             reason);
+    event->tries++;
+    event->lane->until_ms = relay->now_ms;
+    give_up(relay, event, why);
 }
 
 static void failed(once__relay_t *relay, once__event_t *event, const char *reason,
@@ -118,8 +141,7 @@ static int abandoned(once__relay_t *relay, once__event_t *event)
     if (group->owned && !group->giving && !relay->stopping) {
         return 0;
     }
-    event->chain->sent--;
-    relay->sent--;
+    once__chain_over(relay, event);
     once__event_forget(relay, event);
     return 1;
 }
@@ -131,6 +153,7 @@ void once__send_verdict(void *data, void *tag, once__verdict_t verdict, const ch
     once__event_t *event = tag;
 
     relay->probing = 0;
+    once__lane_verdict(relay, event, verdict, reason, retry_after_ms);
     if (verdict != ONCE__PUBLISHED && verdict != ONCE__REFUSED && abandoned(relay, event)) {
         return;
     }
@@ -142,7 +165,9 @@ void once__send_verdict(void *data, void *tag, once__verdict_t verdict, const ch
         went_away(relay, event, reason, retry_after_ms);
         break;
     case ONCE__LATER:
-        if (relay->published > event->published_before) {
+        if (once__lane_is_over(relay, event)) {
+            is_over(relay, event, reason);
+        } else if (!event->lane->is_open && relay->published > event->published_before) {
             failed(relay, event, reason, retry_after_ms);
         } else {
             try_again(relay, event, reason, retry_after_ms);
@@ -192,6 +217,7 @@ static int overtaken(once__relay_t *relay, once__chain_t *chain)
         return 0;
     }
     once__chain_sent(relay, chain);
+    once__lane_verdict(relay, event, ONCE__REFUSED, "", 0);
     give_up(relay, event, "it failed, and a later event of its key is published already");
     return 1;
 }
@@ -209,6 +235,7 @@ void once__send_turn(once__relay_t *relay)
     once__chain_t *chain;
 
     (void)once__chains_wake(relay);
+    (void)once__lanes_wake(relay);
     while (may_send(relay) && (chain = once__chain_next(relay)) != NULL) {
         if (overtaken(relay, chain)) {
             continue;
@@ -224,15 +251,14 @@ void once__send_turn(once__relay_t *relay)
     once__publisher_push(relay->publisher);
 }
 
-uint64_t once__send_due(const once__relay_t *relay)
+uint64_t once__send_due(once__relay_t *relay)
 {
-    uint64_t due = UINT64_MAX;
+    uint64_t due = once__lanes_wake(relay);
 
-    for (const once__chain_t *chain = relay->held; chain != NULL; chain = chain->queue_next) {
+    for (const once__chain_t *chain = relay->held.first; chain != NULL; chain = chain->queue_next) {
         due = chain->held_ms < due ? chain->held_ms : due;
     }
-    if (relay->away && !relay->probing && relay->ready_first != NULL &&
-        relay->away_until_ms < due) {
+    if (relay->away && !relay->probing && relay->ring_first != NULL && relay->away_until_ms < due) {
         due = relay->away_until_ms;
     }
     return due;

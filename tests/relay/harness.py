@@ -1,9 +1,12 @@
 """A database with an outbox, and relays as processes."""
+import datetime
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -15,6 +18,8 @@ from brokers import free_port  # noqa: E402
 
 ONCE = os.path.join(os.environ["ONCE_BUILD"], "once")
 PATIENCE = 60
+SICK_KEYS, SICK_EACH = 1000, 45  # beside which others are measured
+WELL = 40
 
 
 def until(condition, what, patience=PATIENCE):
@@ -155,3 +160,30 @@ def in_order(pairs):
 
 def check_order(messages):
     return in_order([(m.key(), headers(m)["ce_id"], int(m.value())) for m in messages])
+
+
+class Delays:
+    """Events to the topic `well`, one after the other: from once.emit to the endpoint, by the events' own time."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def note(self, event, emitted):
+        at = datetime.datetime.strptime(emitted, "%Y-%m-%dT%H:%M:%S.%f%z").timestamp()
+        self.seen.setdefault(event, time.time() - at)
+
+    def measure(self, database, what, look=lambda: None, bound=10):
+        """`look()` notes those that came, where nobody else does."""
+        ids = []
+        for i in range(WELL):
+            ids.append(database.emit(f"well{i}", i, topic="well"))
+            until(lambda: look() or len(self.seen) >= len(ids) - 3, f"well ones go on beside {what}")
+        until(lambda: look() or len(self.seen) >= WELL, f"the well ones are published beside {what}")
+        median, most = statistics.median(self.seen.values()), max(self.seen.values())
+        print(f"\n{what}: median {median * 1000:.0f} ms, most {most * 1000:.0f} ms of {WELL}")
+        assert set(self.seen) == set(ids) and median < bound  # it was for ever
+
+
+def emit_sick(database, keys=SICK_KEYS, each=SICK_EACH):
+    database.run("SELECT count(once.emit('sick', 'sick' || i %% %s, 'placed', '1')) FROM generate_series(0, %s) AS i",
+                 keys, keys * each - 1)

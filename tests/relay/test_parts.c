@@ -418,8 +418,8 @@ static void chains_and_whose_turn_it_is(void **state)
     assert_int_equal(relay->events, 4);
     once__group_drop(relay, 0);
     assert_int_equal(relay->events, 0);
-    assert_null(relay->ready_first);
-    assert_ptr_equal(relay->ready_end, &relay->ready_first);
+    assert_null(relay->ring_first);
+    assert_int_equal(relay->lane_count, 0);
     once__chains_end(relay);
     once__publisher_close(relay->publisher);
     free(relay);

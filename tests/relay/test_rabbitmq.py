@@ -4,7 +4,7 @@ import socket
 import threading
 
 import pytest
-from harness import in_order, once, until
+from harness import Delays, emit_sick, in_order, once, until
 
 LONG = os.environ.get("RELAY_SECONDS")
 
@@ -65,6 +65,22 @@ def test_a_queue_that_is_full(database, rabbitmq, relay, name):
 
     until(take, "all three come through")
     assert found == events and database.dead() == []
+
+
+def test_a_full_queue_delays_no_other(database, rabbitmq, relay, name):
+    rabbitmq.create(name + "-sick", exchange=name, routing_key="sick", **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    rabbitmq.create(name, exchange=name, routing_key="well")
+    relay(url(rabbitmq, name))
+    emit_sick(database)
+    until(lambda: rabbitmq.count(name + "-sick")[0] == 1, "it is full")
+    delays = Delays()
+
+    def look():
+        for properties, *_ in rabbitmq.read(name):
+            delays.note(properties.message_id, properties.headers["ce_time"])
+
+    delays.measure(database, "a full queue", look)
+    assert database.dead() == []
 
 
 def test_no_exchange(database, rabbitmq, relay, name):
