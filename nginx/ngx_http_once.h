@@ -204,7 +204,7 @@ typedef enum {
     NGX_HTTP_ONCE_INVALID,
     NGX_HTTP_ONCE_ERROR,               /* the store did not answer */
     NGX_HTTP_ONCE_PASS,                /* the store did not answer, once_on_store_error pass */
-    NGX_HTTP_ONCE_REFUSED,             /* by a limit: once_memory, once_bodies, once_quota, once_unknown_max */
+    NGX_HTTP_ONCE_REFUSED,             /* by a limit: once_memory, once_bodies, once_quota, once_unknown_max, a full store */
     NGX_HTTP_ONCE_DENIED               /* once_authorize says that the caller may not have the answer */
 } ngx_http_once_outcome_e;
 

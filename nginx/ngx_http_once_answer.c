@@ -111,9 +111,8 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                       "once: store \"%V\" did not answer: %s",
                       &conf->store->name, once_error_text(code));
+        ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_STORE_ERROR);
     }
-
-    ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_STORE_ERROR);
 
     if (conf->pass_on_error) {
         ctx->outcome = NGX_HTTP_ONCE_PASS;
@@ -123,11 +122,14 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return;
     }
 
-    ctx->outcome = NGX_HTTP_ONCE_ERROR;
-    ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_ERROR);
-
     if (code == ONCE_E_FULL) {
+        ctx->outcome = NGX_HTTP_ONCE_REFUSED;
+        ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_REFUSED);
         ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_FULL);
+
+    } else {
+        ctx->outcome = NGX_HTTP_ONCE_ERROR;
+        ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_ERROR);
     }
 
     retry_after = conf->retry_after ? conf->retry_after : 1;

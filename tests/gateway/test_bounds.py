@@ -257,6 +257,8 @@ def test_a_store_at_its_bound_refuses_new_keys_only(gateway, directory):
     expect.problem(gw.post("new"), "store-unavailable")
     assert gw.upstream.total == asked
     assert measured(gw, "once_refused_total", reason="full") == 2
+    assert measured(gw, "once_requests_total", outcome="refused") == 2
+    assert measured(gw, "once_store_errors_total") == 0
     assert [in_store(gw, name) for name in ("records", "max_records", "max_bytes")] == [10, 10, 0]
     assert in_store(gw, "bytes") >= MIB
     gw.nginx.log.wait("is full: it has 10 records .max_records=10.*once_quota")
