@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,21 +19,47 @@
 #define NAME      "once-gate-"
 #define CONFIG    "nginx.conf"
 #define OPEN_MODE (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+#define DEPTH     8 /* nginx makes temporary files three levels down at most */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+/*
+ * By descriptors, and through no link: the directories of temporary files belong to the user of the workers, who could put a link in
+ * the place of one while root looks through them.
+ */
+static void remove_inside(int fd, unsigned depth)
 {
-    return remove(path);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *entry;
+
+    if (folder == NULL && fd >= 0) {
+        close(fd);
+    }
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || unlinkat(fd, name, 0) == 0 ||
+            depth == 0) {
+            continue;
+        }
+        remove_inside(openat(fd, name, OPEN_MODE | O_CLOEXEC), depth - 1);
+        unlinkat(fd, name, AT_REMOVEDIR);
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
 }
 
-static void remove_tree(const char *folder)
+/* `fd` is open on it, and stays so; -1: nothing is in it yet. */
+static void remove_tree(int fd, const char *folder)
 {
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (fd >= 0) {
+        remove_inside(openat(fd, ".", OPEN_MODE | O_CLOEXEC), DEPTH);
+    }
+    rmdir(folder);
 }
 
 void once__gate_remove_folder(once__gate_nginx_t *nginx)
 {
     if (nginx->folder[0] != '\0') {
-        remove_tree(nginx->folder);
+        remove_tree(nginx->lock, nginx->folder);
     }
     if (nginx->lock >= 0) {
         close(nginx->lock);
@@ -66,7 +91,7 @@ static void sweep(const char *top)
         }
         fd = open(path, OPEN_MODE | O_CLOEXEC);
         if (fd >= 0 && is_left_behind(fd)) {
-            remove_tree(path);
+            remove_tree(fd, path);
         }
         if (fd >= 0) {
             close(fd);

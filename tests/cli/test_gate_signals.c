@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAYMENT "{\"amount\": 4200}"
@@ -156,6 +157,63 @@ static void directories_in_use_stay(void **state)
     assert_int_equal(count_names(g->scratch), 3);
 }
 
+#define PAIRS 16
+#define FILES 100
+
+static void make_files(const char *path)
+{
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (int i = 0; i < FILES; i++) {
+        char name[200];
+        snprintf(name, sizeof(name), "%s/%d", path, i);
+        write_text(name, "");
+    }
+}
+
+/* What a worker that was taken over could do: directories become links to another's, and directories again. */
+static pid_t exchange_for_ever(const char *folder)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    for (int i = 0; pid == 0; i = (i + 1) % PAIRS) {
+        char name[160], link[160];
+        snprintf(name, sizeof(name), "%s/body%d", folder, i);
+        snprintf(link, sizeof(link), "%s/link%d", folder, i);
+        renameat2(AT_FDCWD, name, AT_FDCWD, link, RENAME_EXCHANGE);
+    }
+    return pid;
+}
+
+/* Temporary files lie in directories of the workers' user, and root may be the one that removes them: it goes through no link. */
+static void nothing_else_is_removed(void **state)
+{
+    gateway_t *g = *state;
+    char left[128], path[160], victim[128];
+    pid_t pid;
+
+    snprintf(victim, sizeof(victim), "%s/victim", g->place.top);
+    make_files(victim);
+    snprintf(left, sizeof(left), "%s/once-gate-left", g->scratch);
+    assert_int_equal(mkdir(left, 0700), 0);
+    snprintf(path, sizeof(path), "%s/nginx.conf", left);
+    write_text(path, "of a gate that was killed");
+    for (int i = 0; i < PAIRS; i++) {
+        snprintf(path, sizeof(path), "%s/body%d", left, i);
+        make_files(path);
+        snprintf(path, sizeof(path), "%s/link%d", left, i);
+        assert_int_equal(symlink(victim, path), 0);
+    }
+    pid = exchange_for_ever(left);
+    gateway_start(g, NULL, NULL);
+    process_expect(&g->gate, "once gate: ready\n");
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(count_names(victim), FILES);
+    kill(g->gate.pid, SIGTERM);
+    assert_int_equal(process_wait(&g->gate), 0);
+}
+
 static pid_t master_of(const gateway_t *g)
 {
     char pattern[128];
@@ -247,6 +305,8 @@ int main(void)
         WITH_GATEWAY(reloading_keeps_serving),
         WITH_GATEWAY(a_killed_gate_takes_nginx_along),
         WITH_GATEWAY(directories_in_use_stay),
+        WITH_GATEWAY(nothing_else_is_removed),
+        WITH_GATEWAY(nothing_else_is_removed),
         WITH_GATEWAY(a_killed_nginx_ends_the_gate),
         WITH_GATEWAY(workers_end_when_all_above_are_killed),
     };
