@@ -293,7 +293,7 @@ def test_reload_meanwhile(gateway, backend):
 
 @pytest.mark.parametrize("authorize", ["off", "/authorize"])
 def test_claim_that_was_taken_over_is_no_way_in(gateway, backend, authorize):
-    """A worker that stood still for a lease: its caller was refused, or nobody asked for it. It gets nothing of what another got."""
+    """A worker that stood still for a lease: its caller was refused, or nobody asked for it. It gets nothing of another's."""
     rules = f"once_recover retry; once_lease 1s; once_scope none; once_authorize {authorize};"
     guard = "once on; proxy_pass http://backend;"
     server = "location = /authorize { internal; return 204; }"
