@@ -62,7 +62,9 @@ END
 $$;
 
 -- What there is to publish in some groups, as the caller's statement sees it (the function is STABLE). The first row has
--- grp -1, the snapshot as its topic, the server's time, and as its key the groups that the relay has. Others are left out.
+-- grp -1, the snapshot as its topic, the server's time, as its key the groups that the relay has (others are left out), and as
+-- its type what no other server has, and this one no longer after a crash: snapshots and numbers of one mean nothing to the other, and
+-- behind a pool nobody else tells. Values of headers are strings, as PostgreSQL writes them.
 -- For each group:
 -- - rows up to p_pos that the previous snapshot (p_prev) did not see: their transactions ended since. They are above p_low,
 --   or, when one of the transactions p_old ended, above p_low_old. 256 of them, as many as fit in p_bytes, but at least one:
@@ -89,9 +91,12 @@ BEGIN
         v_low := p_low_old;
     END IF;
     RETURN QUERY SELECT -1::smallint, 0::bigint, NULL::tid, NULL::uuid, clock_timestamp(), v_now::text, v_mine::text,
-        NULL::text, NULL::bytea, NULL::text, NULL::bytea;
+        (SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM b.stats_reset)) FROM pg_stat_bgwriter b),
+        NULL::bytea, NULL::text, NULL::bytea;
     RETURN QUERY
-    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
+    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload,
+        (SELECT coalesce(jsonb_object_agg(h.key, coalesce(h.value, 'null')), '{}')::text
+         FROM jsonb_each_text(CASE WHEN jsonb_typeof(o.headers) = 'object' THEN o.headers ELSE '{}' END) AS h), o.cause
     FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
     CROSS JOIN LATERAL (
         SELECT l.ctid, l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS total
@@ -101,7 +106,9 @@ BEGIN
     ) AS o
     WHERE w.low < w.pos AND w.grp = ANY (v_mine) AND o.total - octet_length(o.payload) <= p_bytes;
     RETURN QUERY
-    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload, o.headers::text, o.cause
+    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload,
+        (SELECT coalesce(jsonb_object_agg(h.key, coalesce(h.value, 'null')), '{}')::text
+         FROM jsonb_each_text(CASE WHEN jsonb_typeof(o.headers) = 'object' THEN o.headers ELSE '{}' END) AS h), o.cause
     FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)
     CROSS JOIN LATERAL (
         SELECT f.ctid, f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.seq ROWS UNBOUNDED PRECEDING) AS total

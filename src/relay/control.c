@@ -109,7 +109,7 @@ static void give_back(once__relay_t *relay, size_t share)
 
 /* -------------------------------------------------------------------------------------------------------------- turns */
 
-static void stop_with(once__relay_t *relay, once__relay_end_t end, const char *why)
+void once__control_stop(once__relay_t *relay, once__relay_end_t end, const char *why)
 {
     snprintf(relay->error, relay->error_size, "%s", why);
     relay->end = end;
@@ -137,7 +137,7 @@ static void turn_failed(once__relay_t *relay, const PGresult *result)
         snprintf(why, sizeof(why),
                  "the outbox cannot be used: %s (once pg install or upgrade, role once_relay)",
                  PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
-        stop_with(relay, ONCE__RELAY_UNUSABLE, why);
+        once__control_stop(relay, ONCE__RELAY_UNUSABLE, why);
         return;
     }
     once__report_database(relay, result);
@@ -153,7 +153,7 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
         snprintf(why, sizeof(why),
                  "another relay publishes this outbox to %s: one outbox has one destination",
                  PQgetvalue(result, 0, 3));
-        stop_with(relay, ONCE__RELAY_RIVAL, why);
+        once__control_stop(relay, ONCE__RELAY_RIVAL, why);
         return;
     }
     relay->lease_over_ms = relay->turn_sent_ms + relay->options->lease_ms;
@@ -308,7 +308,7 @@ static void check_trust(once__relay_t *relay)
     const once__link_t *link = &relay->control;
 
     if (link->connected == 0 && once__pq_tls_advice(&link->tls, link->trouble)[0] != '\0') {
-        stop_with(relay, ONCE__RELAY_UNUSABLE, link->trouble);
+        once__control_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
     }
 }
 
@@ -319,6 +319,10 @@ void once__control_turn(once__relay_t *relay)
     choose_sleep(relay);
     if (relay->watch.state == ONCE__LINK_IDLE && !relay->stopping && wants_lag(relay)) {
         send_lag(relay);
+    }
+    if (relay->stopping && relay->owned == 0 && relay->sent == 0 && once__marks_empty(relay) &&
+        relay->control.state < ONCE__LINK_IDLE) {
+        relay->stop_by_ms = 0; /* nothing is ours, and nobody to tell it to */
     }
     if (relay->control.state != ONCE__LINK_IDLE) {
         return;

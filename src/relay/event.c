@@ -51,59 +51,27 @@ static void write_time(char *out, size_t size, int64_t at_us)
     snprintf(out, size, "%s.%06ldZ", text, us);
 }
 
-/* Strings as they are, everything else as JSON. Returns malloc'd text, or NULL for a string. */
-static char *json_value(const json_t *value, once_slice_t *slice)
-{
-    char *text = NULL;
-
-    if (json_is_string(value)) {
-        *slice = (once_slice_t){json_string_value(value), json_string_length(value)};
-    } else {
-        text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-        *slice = (once_slice_t){text, text != NULL ? strlen(text) : 0};
-    }
-    return text;
-}
-
-/* Values that are no strings are put into the object as strings: then it owns all memory. */
+/* The server made strings of all values; there is no JSON of the application's in it. Slices point into the object. */
 static int read_headers(once__event_t *event, const char *text, size_t len)
 {
     const char *name;
     json_t *value;
-    void *safe;
-    size_t i = 0;
 
     if (len <= 2) {
         return 0;
     }
     event->json = json_loadb(text, len, 0, NULL);
-    if (event->json == NULL) { /* a number that has more than 64 bits */
-        event->json = json_loadb(text, len, JSON_DECODE_INT_AS_REAL, NULL);
-    }
-    if (!json_is_object(event->json)) {
-        return 0; /* an array or a number has no names */
-    }
     event->pairs = calloc(json_object_size(event->json) + 1, sizeof(event->pairs[0]));
-    if (event->pairs == NULL) {
+    if (event->json == NULL || event->pairs == NULL) {
         return -1;
-    }
-    json_object_foreach_safe(event->json, safe, name, value)
-    {
-        once_slice_t slice;
-        char *made = json_value(value, &slice);
-        if (made != NULL && json_object_set_new(event->json, name, json_string(made)) != 0) {
-            free(made);
-            return -1;
-        }
-        free(made);
     }
     json_object_foreach(event->json, name, value)
     {
-        event->pairs[i].name = (once_slice_t){name, strlen(name)};
-        (void)json_value(value, &event->pairs[i].value);
-        i++;
+        event->pairs[event->pair_count++] = (once__pair_t){
+            .name = {name, strlen(name)},
+            .value = {json_string_value(value), json_string_length(value)},
+        };
     }
-    event->pair_count = i;
     return 0;
 }
 

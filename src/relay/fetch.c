@@ -263,6 +263,24 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
     }
 }
 
+/* Another server, or one that came back from a backup or a crash, behind a connection that goes on: a pool's. */
+static int is_another(once__relay_t *relay, const PGresult *result)
+{
+    const char *server = PQgetvalue(result, 0, 7);
+    int changed = strcmp(relay->server, server) != 0 ||
+                  (relay->snapshot != NULL && once__snapshot_xmax(PQgetvalue(result, 0, 5)) <
+                                                  once__snapshot_xmax(relay->snapshot));
+
+    if (changed) {
+        if (relay->server[0] != '\0') {
+            once__log(&relay->log, ONCE__LOG_WARN,
+                      "another server answers, or an earlier state of it: all is read anew", NULL);
+        }
+        snprintf(relay->server, sizeof(relay->server), "%s", server);
+    }
+    return changed && relay->snapshot != NULL;
+}
+
 static int keep_snapshot(once__relay_t *relay, PGresult *result)
 {
     size_t len = (size_t)PQgetlength(result, 0, 5);
@@ -314,11 +332,19 @@ static void take_answer(void *data, PGresult *result)
     if (result != NULL && rows == 0) {
         once__report_database(relay, result);
     }
+    if (rows > 0 && PQgetlength(result, 0, 7) == 0) {
+        once__control_stop(relay, ONCE__RELAY_UNUSABLE,
+                           "the outbox cannot be used: its functions are older than this program "
+                           "(once pg upgrade)");
+    }
     if (batch != NULL) {
         batch->events = calloc((size_t)rows, sizeof(batch->events[0]));
     }
-    if (batch == NULL || batch->events == NULL || keep_snapshot(relay, result) != 0) {
+    if (batch == NULL || batch->events == NULL || is_another(relay, result) ||
+        keep_snapshot(relay, result) != 0) {
         once__fetch_anew(relay); /* whatever was missed is read again */
+        relay->fetch_due_ms = batch != NULL ? relay->now_ms : relay->fetch_due_ms;
+        free(batch != NULL ? batch->events : NULL);
         free(batch);
         PQclear(result);
         return;

@@ -160,7 +160,8 @@ struct once__relay {
     uint64_t rounds, room_ms;
     uint64_t bytes;
 
-    char *snapshot; /* of the last fetch; NULL: none */
+    char *snapshot;  /* of the last fetch; NULL: none */
+    char server[80]; /* that answered it */
     once__milestone_t milestones[ONCE__RELAY_MILESTONES];
     size_t milestone_count;
     uint64_t milestone_ms;
@@ -176,7 +177,7 @@ struct once__relay {
     uint64_t mark_retry_ms; /* after a statement that failed */
 
     int away, probing;
-    int told_away; /* of the database */
+    uint64_t tell_away_ms, away_told_ms; /* of the database */
     uint64_t away_until_ms, away_backoff_ms;
     int stopping;
     uint64_t stop_by_ms;
@@ -261,6 +262,7 @@ void once__event_list_add(once__event_list_t *list, once__event_t *event);
 
 /* control.c */
 void once__groups_read(const char *list, int *has); /* "{1,5}": sets has[1] and has[5] */
+void once__control_stop(once__relay_t *relay, once__relay_end_t end, const char *why);
 void once__control_turn(once__relay_t *relay);
 uint64_t once__control_due(const once__relay_t *relay);
 

@@ -10,6 +10,10 @@
 #include "relay/inside.h"
 
 #define PROGRESS_MS 1000
+#define SILENT_MS   10000 /* a statement that takes so long */
+/* Between two lines that say that the database is away. */
+#define AGAIN_MIN_MS 5000
+#define AGAIN_MAX_MS 600000
 
 int once__report_start(once__relay_t *relay)
 {
@@ -151,9 +155,35 @@ void once__report_end(const once__relay_t *relay)
     }
 }
 
+/* A pool takes a statement and waits for a server. */
+static int is_silent(const once__relay_t *relay)
+{
+    return relay->control.state == ONCE__LINK_BUSY &&
+           relay->now_ms - relay->turn_sent_ms >= SILENT_MS;
+}
+
+/* It may be away from the start. While it is, that is told again, less and less often. */
+static void tell_database(once__relay_t *relay, int up, const char *trouble)
+{
+    int changed = up != (int)once__metric_value(relay->m_database);
+
+    if (!changed && (up || trouble[0] == '\0' || relay->now_ms < relay->tell_away_ms)) {
+        return;
+    }
+    relay->away_told_ms =
+        changed || relay->away_told_ms == 0 ? AGAIN_MIN_MS : 2 * relay->away_told_ms;
+    relay->away_told_ms = relay->away_told_ms < AGAIN_MAX_MS ? relay->away_told_ms : AGAIN_MAX_MS;
+    relay->tell_away_ms = relay->now_ms + relay->away_told_ms;
+    once__metric_set(relay->m_database, up);
+    once__log(&relay->log, up ? ONCE__LOG_INFO : ONCE__LOG_WARN,
+              up ? "the database answers" : "the database is away",
+              ONCE__FIELDS(once__field_text("reason", up ? NULL : trouble)));
+}
+
 void once__report_turn(once__relay_t *relay)
 {
-    int up = relay->control.state >= ONCE__LINK_IDLE;
+    const char *silent = is_silent(relay) ? "it is connected, and does not answer" : NULL;
+    int up = relay->control.state >= ONCE__LINK_IDLE && silent == NULL;
 
     once__metric_set(relay->m_in_flight, (int64_t)relay->sent);
     once__metric_set(relay->m_groups, (int64_t)relay->owned);
@@ -163,15 +193,7 @@ void once__report_turn(once__relay_t *relay)
     if (relay->away) {
         once__metric_set(relay->m_destination, 0);
     }
-    /* It may be away from the start. */
-    if (up != (int)once__metric_value(relay->m_database) ||
-        (!up && !relay->told_away && relay->control.trouble[0] != '\0')) {
-        once__metric_set(relay->m_database, up);
-        relay->told_away = !up;
-        once__log(&relay->log, up ? ONCE__LOG_INFO : ONCE__LOG_WARN,
-                  up ? "the database answers" : "the database is away",
-                  ONCE__FIELDS(once__field_text("reason", up ? NULL : relay->control.trouble)));
-    }
+    tell_database(relay, up, silent != NULL ? silent : relay->control.trouble);
     once__metrics_health(relay->metrics,
                          up && !relay->away && relay->now_ms < relay->lease_over_ms);
     if (relay->options->progress && relay->now_ms - relay->progress_ms >= PROGRESS_MS) {
