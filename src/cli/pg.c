@@ -171,7 +171,8 @@ void once__pg_complain(PGconn *conn, const char *what)
 
 int once__pg_connect(const char *url, PGconn **conn)
 {
-    const char *keywords[] = {"dbname", NULL, NULL, NULL}, *values[] = {NULL, NULL, NULL, NULL};
+    const char *keywords[] = {"dbname", "client_encoding", NULL, NULL, NULL},
+               *values[] = {NULL, "UTF8", NULL, NULL, NULL};
     once__pq_tls_t tls;
     char *text;
 

@@ -6,6 +6,7 @@
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
 #define CONNECT_MS     10000
+#define OPTIONS_MAX    2048
 
 void once__link_init(once__link_t *link, const char *url, const char *greeting,
                      uint64_t patience_ms)
@@ -60,12 +61,46 @@ static void ignore_notice(void *data, const PGresult *result)
 {
 }
 
+static const char *option_of(const PQconninfoOption *options, const char *keyword)
+{
+    for (; options != NULL && options->keyword != NULL; options++) {
+        if (strcmp(options->keyword, keyword) == 0 && options->val != NULL) {
+            return options->val;
+        }
+    }
+    return NULL;
+}
+
+/*
+ * Each statement of a relay is a transaction of its own, for which READ COMMITTED is right. Where the database's default is SERIALIZABLE,
+ * the relay's reads and writes would else make transactions of the application fail. 0, or -1: it does not fit.
+ */
+static int own_options(const char *url, char *out, size_t size)
+{
+    PQconninfoOption *given = PQconninfoParse(url, NULL), *defaults = PQconndefaults();
+    const char *before = option_of(given, "options");
+    int len;
+
+    before = before != NULL ? before : option_of(defaults, "options");
+    len = snprintf(out, size, "%s -c default_transaction_isolation=read\\ committed",
+                   before != NULL ? before : "");
+    PQconninfoFree(given);
+    PQconninfoFree(defaults);
+    return len >= 0 && (size_t)len < size ? 0 : -1;
+}
+
 static void connect_now(once__link_t *link, uint64_t now_ms)
 {
-    const char *keywords[] = {"dbname", "application_name", "target_session_attrs", NULL, NULL,
-                              NULL};
-    const char *values[] = {link->url, "once relay", "read-write", NULL, NULL, NULL};
+    const char *keywords[] = {
+        "dbname", "application_name", "target_session_attrs", "client_encoding", NULL, NULL, NULL,
+        NULL};
+    const char *values[] = {link->url, "once relay", "read-write", "UTF8", NULL, NULL, NULL, NULL};
+    char options[OPTIONS_MAX];
 
+    if (!link->is_pooled && own_options(link->url, options, sizeof(options)) == 0) {
+        keywords[4] = "options";
+        values[4] = options;
+    }
     once__pq_tls_add(&link->tls, keywords, values);
     link->conn = PQconnectStartParams(keywords, values, 1);
     link->state = ONCE__LINK_CONNECTING;
@@ -99,6 +134,11 @@ static void go_on_connecting(once__link_t *link, uint64_t now_ms)
     link->polling = PQconnectPoll(link->conn);
     if (link->polling == PGRES_POLLING_OK) {
         connected(link, now_ms);
+    } else if (link->polling == PGRES_POLLING_FAILED && !link->is_pooled &&
+               strstr(PQerrorMessage(link->conn), "unsupported startup parameter") != NULL) {
+        link->is_pooled = 1; /* PgBouncer: without options, then */
+        PQfinish(link->conn);
+        connect_now(link, now_ms);
     } else if (link->polling == PGRES_POLLING_FAILED) {
         lose(link, now_ms, PQerrorMessage(link->conn));
     }

@@ -27,6 +27,7 @@ typedef struct once__link {
     PGconn *conn;
     once__link_state_t state;
     PostgresPollingStatusType polling;
+    int is_pooled;     /* the other side takes no options */
     uint64_t retry_ms; /* when to connect again */
     uint64_t backoff_ms;
     uint64_t deadline_ms;    /* of what is under way */

@@ -121,6 +121,8 @@ int once__conninfo_read(once__conninfo_t *info, once__url_t *url, once_error_t *
     code = code == ONCE_OK ? add(info, "target_session_attrs", "read-write") : code;
     code = code == ONCE_OK ? add(info, "dbname", url->raw) : code;
     code = code == ONCE_OK ? add_given(info, url) : code;
+    /* Whatever the URL, the environment or the database says: texts are UTF-8 here. */
+    code = code == ONCE_OK ? add(info, "client_encoding", "UTF8") : code;
     if (code != ONCE_OK) {
         once__conninfo_free(info);
         return once__fail(err, code, "%s", once_error_text(code));
