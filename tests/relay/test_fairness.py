@@ -60,7 +60,7 @@ def test_order_and_nothing_lost_while_destinations_come_and_go(database, relay, 
         return 200
 
     endpoint.answer = answer
-    relay(endpoint.url("/{topic}"), "--window", "640")
+    one = relay(endpoint.url("/{topic}"), "--window", "640")
     for turn in range(6):
         sick.clear()
         sick.update(random.sample(["a", "b", "c"], 2) if turn < 5 else [])
@@ -77,7 +77,7 @@ def test_order_and_nothing_lost_while_destinations_come_and_go(database, relay, 
             assert int(number) > last.get(key, -1), f"{key}: {number} comes after {last[key]}"
             last[key] = int(number)
         seen.add(event)
-    assert len(seen) == 2400 and database.dead() == []
+    assert len(seen) == 2400 and database.dead() == [] and one.stop() == 0
 
 
 def test_events_die_of_time_when_nothing_is_taken(database, relay, endpoint):
