@@ -30,8 +30,8 @@ _once_options() {
         echo --dead-letter --ttl --lease --recover --release --header --content-type --cacert --metrics --log --drain
         ;;
     relay)
-        echo --source --secret-file --unsigned --cacert --tries --give-up --timeout --requests --lease --poll --window --drain --metrics
-        echo --log --progress --until-empty
+        echo --source --secret-file --unsigned --cacert --tries --give-up --timeout --requests --lease --poll --window --drain
+        echo --metrics --log --progress --until-empty
         ;;
     'outbox list') echo --waiting --limit --json ;;
     'outbox retry') echo --all ;;

@@ -85,8 +85,8 @@ const char *once__publisher_name(const once__publisher_t *publisher);
 size_t once__publisher_key_window(const once__publisher_t *publisher);
 
 /*
- * Where a message goes: the URL, the topic or the routing key that the template gives. One of them can fail while others do not. Not
- * for logs: the path of a webhook is often its secret. Returns the length; what is too long to be sent anywhere is "".
+ * Where a message goes: the URL, the topic or the routing key that the template gives. One of them can fail while others do not.
+ * Not for logs: the path of a webhook is often its secret. Returns the length; what is too long to be sent anywhere is "".
  */
 size_t once__publisher_target(const once__publisher_t *publisher, const once__message_t *message,
                               char *out, size_t size);

@@ -22,8 +22,8 @@
 #define DEPTH     8 /* nginx makes temporary files three levels down at most */
 
 /*
- * By descriptors, and through no link: the directories of temporary files belong to the user of the workers, who could put a link in
- * the place of one while root looks through them.
+ * By descriptors, and through no link: the directories of temporary files belong to the user of the workers, who could put a link
+ * in the place of one while root looks through them.
  */
 static void remove_inside(int fd, unsigned depth)
 {

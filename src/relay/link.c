@@ -72,8 +72,8 @@ static const char *option_of(const PQconninfoOption *options, const char *keywor
 }
 
 /*
- * Each statement of a relay is a transaction of its own, for which READ COMMITTED is right. Where the database's default is SERIALIZABLE,
- * the relay's reads and writes would else make transactions of the application fail. 0, or -1: it does not fit.
+ * Each statement of a relay is a transaction of its own, for which READ COMMITTED is right. Where the database's default is
+ * SERIALIZABLE, the relay's reads and writes would else make transactions of the application fail. 0, or -1: it does not fit.
  */
 static int own_options(const char *url, char *out, size_t size)
 {
