@@ -5,7 +5,8 @@
  * - They send in turns, and none takes more of what the publisher can have under way than three times what it leaves free.
  * - When several keys in a row failed and nothing was taken meanwhile, the lane is opened, as one says of a circuit: it gets one
  *   event at a time (a probe), after pauses that grow. Chains of its events stand in line. Beyond a few of them they are parked:
- *   their events stay in the database, and the group is read again from there when the lane takes events, or needs more for its probes.
+ *   their events stay in the database, and the group is read again from there when the lane takes events, or needs more for its
+ *   probes.
  * - When there is no room in memory, lanes that take nothing are opened without waiting for their failures.
  */
 #include <stdlib.h>
