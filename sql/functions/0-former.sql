@@ -8,3 +8,5 @@ DROP FUNCTION IF EXISTS once.complete(text, integer, jsonb, bytea, interval);
 DROP FUNCTION IF EXISTS once.settle(text, text, integer, jsonb, bytea, text, boolean);
 DROP FUNCTION IF EXISTS once.emit(text, text, text, bytea, jsonb, text, uuid);
 DROP FUNCTION IF EXISTS once.release(text, integer, text);
+DROP FUNCTION IF EXISTS once.emitter(text);
+DROP FUNCTION IF EXISTS once.event_number();

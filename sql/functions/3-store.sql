@@ -216,6 +216,8 @@ BEGIN
         DELETE FROM once.keys k USING judged j WHERE k.id = j.id AND j.deed = 6
     ), left_over AS (
         DELETE FROM once.checkpoints c USING judged j WHERE c.id = j.id AND j.deed = 6
+    ), events AS (
+        DELETE FROM once.emitted e USING judged j WHERE e.record = j.id AND j.deed = 6
     ), changed AS (
         UPDATE once.keys k SET
             changed = j.now,

@@ -30,6 +30,8 @@ BEGIN
             FOR UPDATE OF k SKIP LOCKED
         ), points AS (
             DELETE FROM once.checkpoints c USING over o WHERE c.id = o.id
+        ), events AS (
+            DELETE FROM once.emitted e USING over o WHERE e.record = o.id
         ), gone AS (
             DELETE FROM once.keys k WHERE k.ctid = ANY (ARRAY(SELECT place FROM over)) RETURNING 1
         )
@@ -47,6 +49,25 @@ BEGIN
 END
 $$;
 
+-- NULL: nobody can tell; then nothing is forgotten.
+CREATE OR REPLACE FUNCTION once.inbox_retention() RETURNS interval
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_value text := (SELECT value FROM once.settings WHERE name = 'inbox_retention');
+BEGIN
+    IF v_value::interval > '0' THEN
+        RETURN v_value::interval;
+    END IF;
+    RAISE data_exception;
+EXCEPTION WHEN data_exception THEN
+    RAISE WARNING USING MESSAGE = format('once: inbox_retention in once.settings is no span of time (%L): no message is forgotten',
+                                         v_value),
+        HINT = 'UPDATE once.settings SET value = ''7 days'' WHERE name = ''inbox_retention''';
+    RETURN NULL;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION once.sweep_inbox(p_from bigint, p_limit bigint, p_budget_ms integer,
     OUT removed bigint, OUT next_block bigint)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -55,7 +76,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once.now_ms();
-    v_before timestamptz := clock_timestamp() - (SELECT value::interval FROM once.settings WHERE name = 'inbox_retention');
+    v_before timestamptz := clock_timestamp() - once.inbox_retention();
     v_blocks bigint := pg_relation_size('once.inbox') / current_setting('block_size')::bigint;
     v_step CONSTANT bigint := 64;
     v_count bigint;

@@ -132,6 +132,7 @@ BEGIN
     PERFORM once.demand(once.apply_one(1::smallint, t.id, t.epoch, t.claim, false, 0,
         CASE WHEN retain IS NULL THEN 0 ELSE once.span('retention', retain, '3650 days') END,
         1::smallint, status::smallint, once.pack_response(headers, once.bytes_of(body))));
+    DELETE FROM once.emitted e WHERE e.record = t.id; -- nobody will emit for it any more
 END
 $$;
 

@@ -211,8 +211,8 @@ BEGIN
     WITH gone AS (
         DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING d.*
     )
-    INSERT INTO once.outbox (at, id, topic, key, type, payload, headers, record, cause)
-    SELECT at, id, topic, key, type, payload, headers, record, cause FROM gone ORDER BY number;
+    INSERT INTO once.outbox (at, id, grp, topic, key, type, payload, headers, record, cause)
+    SELECT at, id, once.group_of(key, id), topic, key, type, payload, headers, record, cause FROM gone ORDER BY number;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     PERFORM once.outbox_wake();
     RETURN v_count;

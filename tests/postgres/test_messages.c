@@ -83,6 +83,129 @@ static void every_step_has_its_own_events(void **state)
     assert_string_equal(emit("step", token), second); /* the same step again */
 }
 
+/* A claim whose lease is over at once, by which the next one takes over. */
+static const char *short_claim_of(const char *key)
+{
+    const char *token = sql_one(
+        a, "SELECT claim FROM once.claim('shop', '%s', recover => 'retry', lease => '1 ms')", key);
+
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    return token;
+}
+
+static const char *emit_line(const char *token, int line)
+{
+    return sql_one(a, "SELECT once.emit('lines', '7', 'line', '%d', '{}', '%s')", line, token);
+}
+
+/* A loop over line items that commits each: three events, not one of which two are dropped as repetitions. */
+static void events_in_transactions_of_their_own_are_several(void **state)
+{
+    const char *ids[3], *token = short_claim_of("lines");
+
+    for (int i = 0; i < 3; i++) {
+        ids[i] = emit_line(token, i);
+        assert_string_equal(sql_one(a, "SELECT once.accept('warehouse', '%s')", ids[i]), "t");
+    }
+    for (int i = 0; i < 3; i++) { /* the same claim says the same again */
+        assert_string_equal(emit_line(token, i), ids[i]);
+    }
+    token = claim_of(
+        "lines"); /* the next one: all of it, with payloads that may differ (a time, say) */
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(emit_line(token, 10 + i), ids[i]);
+    }
+    assert_string_equal(sql_one(a, "SELECT once.accept('warehouse', '%s')", emit_line(token, 13)),
+                        "t"); /* a fourth one */
+}
+
+/* Also those of the same payload, if they were in one transaction; its COMMIT was not seen. */
+static void a_committed_transaction_that_is_repeated_emits_the_same_events(void **state)
+{
+    const char *token = claim_of("unseen"), *ids[2][3];
+
+    for (int attempt = 0; attempt < 2; attempt++) {
+        sql_run(a, "BEGIN");
+        for (int i = 0; i < 3; i++) {
+            ids[attempt][i] = emit_line(token, i / 2);
+        }
+        sql_run(a, "COMMIT");
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(ids[0][i], ids[1][i]);
+        assert_string_not_equal(ids[0][i], ids[0][(i + 1) % 3]);
+    }
+}
+
+/* Another order of what is not alike changes nothing, nor does an event of another claim in between. */
+static void other_events_do_not_matter(void **state)
+{
+    const char *token = short_claim_of("beside"), *next, *other = claim_of("other"), *made, *paid;
+
+    sql_run(a, "BEGIN");
+    made = emit("made", token);
+    paid = emit("paid", token);
+    sql_run(a, "COMMIT");
+    next = claim_of("beside");
+    sql_run(a, "BEGIN");
+    (void)emit("made", other);
+    assert_string_equal(emit("paid", next), paid);
+    assert_string_equal(emit("made", next), made);
+    sql_run(a, "COMMIT");
+}
+
+/* Its snapshot does not show what the claim emitted meanwhile. */
+static void an_old_snapshot_does_not_give_an_id_twice(void **state)
+{
+    const char *token = claim_of("snapshot");
+
+    sql_run(b, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM once.keys LIMIT 1");
+    (void)emit_line(token, 1);
+    assert_string_equal(
+        sql_state(b, "SELECT once.emit('lines', '7', 'line', '2', '{}', '%s')", token), "40001");
+    sql_run(b, "ROLLBACK");
+}
+
+static const char *remembered(const char *key)
+{
+    return sql_one(a,
+                   "SELECT count(*) FROM once.emitted WHERE record = (SELECT id FROM "
+                   "once.keys WHERE key = '%s')",
+                   key);
+}
+
+/* What was emitted is remembered for as long as the claim can emit. */
+static void what_was_emitted_is_forgotten_with_the_claim(void **state)
+{
+    const char *token = claim_of("forgotten"), *ids[3];
+
+    ids[0] = emit_line(token, 1);
+    assert_string_equal(remembered("forgotten"), "1");
+    sql_run(a, "BEGIN");
+    sql_run(a, "SELECT once.complete('%s', 200, retain => '1 ms')", token);
+    ids[1] = emit_line(token, 1); /* the transaction that completes may go on: these are others */
+    ids[2] = emit_line(token, 1);
+    sql_run(a, "COMMIT");
+    for (int i = 0; i < 3; i++) {
+        assert_string_not_equal(ids[i], ids[(i + 1) % 3]);
+    }
+    assert_string_equal(remembered("forgotten"), "0");
+
+    token = claim_of("purged");
+    (void)emit_line(token, 1);
+    sql_run(a, "SELECT once.purge('%s', true)", token);
+    token = sql_one(a, "SELECT claim FROM once.claim('shop', 'swept', ttl => '1 ms')");
+    (void)emit_line(token, 1);
+    sql_run(a, "SELECT once.release('%s')", token);
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    sql_run(a, "SELECT once.reap()");
+    assert_string_equal(
+        sql_one(a, "SELECT count(*) FROM once.emitted e WHERE NOT EXISTS (SELECT FROM once.keys k "
+                   "WHERE k.id = e.record)"),
+        "0");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.keys WHERE key = 'swept'"), "0");
+}
+
 /* A later life of the key is another operation: its events must not be taken for repetitions. */
 static void a_later_life_has_other_events(void **state)
 {
@@ -205,6 +328,36 @@ static void old_messages_are_forgotten(void **state)
                         "1");
 }
 
+/* Messages cannot be forgotten by a wrong span, or all at once; records are, all the same. */
+static void a_wrong_retention_stops_nothing_else(void **state)
+{
+    sql_run(a, "ALTER TABLE once.settings DROP CONSTRAINT IF EXISTS inbox_retention");
+    sql_run(a, "SELECT once.complete(claim, 200, retain => '1 ms') FROM "
+               "once.claim('shop', 'wrong retention')");
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    sql_run(a, "UPDATE once.settings SET value = 'a week' WHERE name = 'inbox_retention'");
+    assert_string_equal(sql_state(a, "SELECT once.reap()"), "00000");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.keys WHERE key = 'wrong retention'"),
+                        "0");
+    sql_run(a, "UPDATE once.settings SET value = '-7 days' WHERE name = 'inbox_retention'");
+    sql_run(a, "SELECT once.reap()");
+    assert_string_equal(sql_one(a, "SELECT count(*) FROM once.inbox WHERE subscriber = 'printer'"),
+                        "1");
+    sql_run(a, "UPDATE once.settings SET value = '7 days' WHERE name = 'inbox_retention'");
+}
+
+static void a_wrong_retention_is_refused(void **state)
+{
+    static const char *const wrong[] = {"a week", "-7 days", "0"};
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_string_not_equal(
+            sql_state(a, "UPDATE once.settings SET value = '%s' WHERE name = 'inbox_retention'",
+                      wrong[i]),
+            "00000");
+    }
+}
+
 static int set_up(void **state)
 {
     a = sql_connect(NULL);
@@ -227,6 +380,11 @@ int main(void)
         cmocka_unit_test(a_repeated_transaction_emits_the_same_events),
         cmocka_unit_test(the_next_claim_emits_the_same_event),
         cmocka_unit_test(every_step_has_its_own_events),
+        cmocka_unit_test(events_in_transactions_of_their_own_are_several),
+        cmocka_unit_test(a_committed_transaction_that_is_repeated_emits_the_same_events),
+        cmocka_unit_test(other_events_do_not_matter),
+        cmocka_unit_test(an_old_snapshot_does_not_give_an_id_twice),
+        cmocka_unit_test(what_was_emitted_is_forgotten_with_the_claim),
         cmocka_unit_test(a_later_life_has_other_events),
         cmocka_unit_test(a_savepoint_takes_its_numbers_along),
         cmocka_unit_test(an_id_may_be_given),
@@ -235,6 +393,8 @@ int main(void)
         cmocka_unit_test(headers_that_are_the_relays_are_refused),
         cmocka_unit_test(a_message_is_accepted_once),
         cmocka_unit_test(old_messages_are_forgotten),
+        cmocka_unit_test(a_wrong_retention_is_refused),
+        cmocka_unit_test(a_wrong_retention_stops_nothing_else),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
