@@ -61,6 +61,24 @@ BEGIN
 END
 $$;
 
+-- Each claim takes an entry of the server's lock table until its transaction ends. When that is full, every transaction of the server
+-- fails that locks anything: the one that is about to fill it fails before.
+CREATE OR REPLACE FUNCTION once.count_claim() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_count bigint := coalesce(nullif(current_setting('once.claims', true), ''), '0')::bigint + 1;
+    v_most bigint := current_setting('max_locks_per_transaction')::bigint
+        * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint) * 3 / 4;
+BEGIN
+    IF v_count > v_most THEN
+        PERFORM once.fail('53200', format('this transaction has %s claims, which take three quarters of the server''s lock table',
+            v_most), 'Commit in between, or raise max_locks_per_transaction.');
+    END IF;
+    PERFORM set_config('once.claims', v_count::text, true);
+END
+$$;
+
 -- Asks whether to run. The claim belongs to this transaction: it is there for others when it commits, and was never there
 -- when it does not. Waits for another transaction that has the key, and is then told its outcome; wait => false: busy.
 CREATE OR REPLACE FUNCTION once.claim(scope text, key text, method text DEFAULT '', target text DEFAULT '',
@@ -83,6 +101,7 @@ BEGIN
         PERFORM once.fail('ON004', 'no argument may be null');
     END IF;
     v_id := once.record_id(scope, key);
+    PERFORM once.count_claim();
     IF wait THEN
         PERFORM once.take(v_id);
     END IF;

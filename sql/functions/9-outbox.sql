@@ -3,12 +3,14 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- Tells relays that are asleep that there is something to do, when this transaction commits. Notifying makes commits wait for
--- each other, so it is left out while relays are awake: they look again without being told.
+-- each other, so it is left out while relays are awake: they look again without being told. And PREPARE TRANSACTION refuses a transaction
+-- that has notified: with once.notify = off nobody is told, and relays find it when they look by themselves.
 CREATE OR REPLACE FUNCTION once.outbox_wake() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF EXISTS (SELECT FROM once.relays WHERE asleep AND seen + 3 * lease > clock_timestamp()) THEN
+    IF coalesce(nullif(current_setting('once.notify', true), ''), 'on')::boolean
+       AND EXISTS (SELECT FROM once.relays WHERE asleep AND seen + 3 * lease > clock_timestamp()) THEN
         PERFORM pg_notify('once_outbox', '');
     END IF;
 END

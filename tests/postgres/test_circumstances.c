@@ -260,6 +260,51 @@ static void a_prepared_transaction_holds_its_record(void **state)
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
 }
 
+/* A relay that sleeps is notified, and what has notified cannot be prepared; once.notify is the way out. */
+static void a_transaction_that_emits_can_be_prepared_beside_a_relay(void **state)
+{
+    sql_run(owner, "SELECT once.relay_turn('00000000-0000-4000-8000-000000000001', 'asleep', "
+                   "'nowhere', 60000, true, '{}')");
+    sql_run(owner, "BEGIN; SELECT once.emit('t', 'k', 'x', 'told')");
+    assert_string_equal(sql_state(owner, "PREPARE TRANSACTION 'told'"), "0A000");
+    sql_run(owner, "BEGIN; SET LOCAL once.notify = off; SELECT once.emit('t', 'k', 'x', 'local')");
+    sql_run(owner, "PREPARE TRANSACTION 'local'");
+    sql_run(owner, "COMMIT PREPARED 'local'");
+    sql_run(owner,
+            "BEGIN; SELECT once.emit('t', 'k', 'x', 'told')"); /* it ended with its transaction */
+    assert_string_equal(sql_state(owner, "PREPARE TRANSACTION 'told'"), "0A000");
+    sql_run(owner, "ALTER ROLE owner SET once.notify = off");
+    PQreset(owner);
+    sql_run(owner, "BEGIN; SELECT once.emit('t', 'k', 'x', 'role')");
+    sql_run(owner, "PREPARE TRANSACTION 'role'");
+    sql_run(owner, "COMMIT PREPARED 'role'");
+    sql_run(owner, "ALTER ROLE owner RESET once.notify");
+    PQreset(owner);
+    assert_string_equal(sql_one(other, "SELECT string_agg(convert_from(payload, 'UTF8'), ' ' "
+                                       "ORDER BY seq) FROM once.outbox"),
+                        "local role");
+    sql_run(owner, "SELECT once.relay_end('00000000-0000-4000-8000-000000000001'); "
+                   "TRUNCATE once.outbox");
+}
+
+/* A lock for each: one transaction must not leave none for the others. */
+static void one_transaction_does_not_fill_the_lock_table(void **state)
+{
+    const char *most = sql_one(owner, "SELECT current_setting('max_locks_per_transaction')::int * "
+                                      "(current_setting('max_connections')::int + 2) * 3 / 4");
+
+    sql_run(owner, "BEGIN");
+    assert_string_equal(sql_one(owner,
+                                "SELECT count(c.claim) FROM generate_series(1, %s) AS n, "
+                                "once.claim('shop', 'lock ' || n) AS c",
+                                most),
+                        most);
+    sql_run(other, "SELECT once.complete(claim, 200) FROM once.claim('shop', 'beside locks')");
+    assert_string_equal(sql_state(owner, "SELECT once.claim('shop', 'one lock more')"), "53200");
+    sql_run(owner, "ROLLBACK");
+    sql_run(owner, "SELECT once.claim('shop', 'one lock more')");
+}
+
 /* Its snapshot is older than what others committed since: it must fail, whatever it believes to see. */
 static void an_old_snapshot_grants_nothing(const char *level)
 {
@@ -344,6 +389,8 @@ int main(void)
         cmocka_unit_test(a_server_without_writes_is_told),
         cmocka_unit_test(a_savepoint_that_is_rolled_back_completes_nothing),
         cmocka_unit_test(a_prepared_transaction_holds_its_record),
+        cmocka_unit_test(a_transaction_that_emits_can_be_prepared_beside_a_relay),
+        cmocka_unit_test(one_transaction_does_not_fill_the_lock_table),
         cmocka_unit_test(stricter_levels_fail_instead_of_acting_twice),
         cmocka_unit_test(strange_settings_change_nothing),
     };
