@@ -176,13 +176,15 @@ static pid_t exchange_for_ever(const char *folder)
     pid_t pid = fork();
 
     assert_true(pid >= 0);
-    for (int i = 0; pid == 0; i = (i + 1) % PAIRS) {
+    if (pid != 0) {
+        return pid;
+    }
+    for (int i = 0;; i = (i + 1) % PAIRS) {
         char name[160], link[160];
         snprintf(name, sizeof(name), "%s/body%d", folder, i);
         snprintf(link, sizeof(link), "%s/link%d", folder, i);
         renameat2(AT_FDCWD, name, AT_FDCWD, link, RENAME_EXCHANGE);
     }
-    return pid;
 }
 
 /* Temporary files lie in directories of the workers' user, and root may be the one that removes them: it goes through no link. */
