@@ -300,6 +300,42 @@ static void one_that_is_refused_does_not_harm_the_others(void **state)
     redisFree(raw);
 }
 
+/* Of what is stored no byte is believed: what cannot be is no reason to run again. */
+static void damaged_envelopes_are_granted_to_nobody(void **state)
+{
+    static const struct {
+        int at;
+        uint8_t bytes[1];
+    } damages[] = {
+        {0, {0}}, {1, {0}}, {2, {0}}, {2, {5}}, {2, {0x82}}, {2, {255}},
+        {2, {1}}, {2, {3}}, {2, {4}}, {3, {3}}, {8, {0}},
+    };
+    redisContext *raw = raw_connect();
+    once_t *once = open_with("prefix=damaged:");
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_claim_t *claim = NULL;
+    redisReply *keys, *whole;
+
+    assert_int_equal(ask(once, "k", &claim), ONCE_RUN);
+    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    keys = raw_call(raw, "KEYS damaged:???????????????????????????????????????????");
+    assert_int_equal(keys->elements, 1);
+    whole = raw_call(raw, "GET %s", keys->element[0]->str);
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+        const char *key = keys->element[0]->str;
+        freeReplyObject(raw_call(raw, "SET %s %b", key, whole->str, whole->len));
+        freeReplyObject(
+            raw_call(raw, "SETRANGE %s %d %b", key, damages[i].at, damages[i].bytes, (size_t)1));
+        assert_int_equal(ask(once, "k", NULL), ONCE_E_CORRUPT);
+    }
+    freeReplyObject(raw_call(raw, "SET %s %b", keys->element[0]->str, whole->str, whole->len));
+    assert_int_equal(ask(once, "k", NULL), ONCE_REPLAY);
+    freeReplyObject(whole);
+    freeReplyObject(keys);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    redisFree(raw);
+}
+
 /* The time of the last change, of the only record that there is besides that of `but`. */
 static uint64_t changed_besides(redisContext *raw, const char *but)
 {
@@ -379,6 +415,7 @@ int main(void)
         cmocka_unit_test(few_rights_are_enough),
         cmocka_unit_test(missing_replicas_are_missed),
         cmocka_unit_test(what_is_no_record_is_corrupt),
+        cmocka_unit_test(damaged_envelopes_are_granted_to_nobody),
         cmocka_unit_test(an_answer_that_is_repeated_waits_for_replicas_too),
         cmocka_unit_test(one_that_is_refused_does_not_harm_the_others),
         cmocka_unit_test(each_record_has_its_own_time),

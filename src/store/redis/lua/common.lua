@@ -4,7 +4,9 @@ local magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until,
 if r then
   if #r < 64 then return {-1, now, ''} end
   magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created = unpack(envelope, r)
-  if magic ~= 79 or (schema <= newest and #r < 133) then return {-1, now, ''} end
+  -- Whatever is none of the states would be granted again.
+  if magic ~= 79 or schema < 1 or state < 1 or state > 4 or recover > 2 or epoch < 1 then return {-1, now, ''} end
+  if schema <= newest and (#r < 133 or (byte(r, 70) == 1) ~= (state == 2)) then return {-1, now, ''} end
   -- A clock that went back must not shorten or revive anything.
   if changed > now then now = changed end
   -- What is over counts as none, whether or not Redis has removed it yet.
