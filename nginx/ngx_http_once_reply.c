@@ -214,10 +214,9 @@ ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 /*
- * The record is the answer where the backend completed it itself, and where an
- * operation was done whose claim was not ours any more. A caller whom the
- * backend refused, or said nothing to, is not told what others were: it may ask
- * again.
+ * The record is the answer where the backend completed it itself, and where the
+ * claim was not ours any more. A caller whom the backend refused gets the
+ * refusal: what the record holds is the answer to somebody else.
  */
 
 static ngx_uint_t
@@ -229,9 +228,8 @@ ngx_http_once_record_answers(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 
     ctx->outcome = NGX_HTTP_ONCE_LOST;
 
-    return ctx->guard->end == NGX_HTTP_ONCE_COMPLETING;
+    return ctx->guard->end != NGX_HTTP_ONCE_RELEASING;
 }
-
 
 
 static void
