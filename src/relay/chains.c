@@ -74,6 +74,9 @@ void once__chain_enqueue(once__chain_queue_t *queue, once__chain_t **at, once__c
 /* Chains can be many, and all of a group's may go at once: nothing is searched. */
 void once__chain_unqueue(once__chain_t *chain)
 {
+    if (chain->queue == NULL) {
+        return;
+    }
     *chain->queue_at = chain->queue_next;
     if (chain->queue_next != NULL) {
         chain->queue_next->queue_at = chain->queue_at;
@@ -136,9 +139,7 @@ once__chain_t *once__chain_next(once__relay_t *relay)
 
 void once__chain_hold(once__relay_t *relay, once__chain_t *chain, uint64_t until_ms)
 {
-    if (chain->queue != NULL) {
-        once__chain_unqueue(chain);
-    }
+    once__chain_unqueue(chain);
     chain->held_ms = until_ms > 0 ? until_ms : 1;
     once__chain_enqueue(&relay->held, &relay->held.first, chain);
 }
@@ -310,9 +311,7 @@ static void leave_in_database(once__relay_t *relay, once__chain_t *chain, int64_
 /* Until the lane takes events again. */
 static void stand_at(once__lane_t *lane, once__chain_t *chain)
 {
-    if (chain->queue != NULL) {
-        once__chain_unqueue(chain);
-    }
+    once__chain_unqueue(chain);
     chain->held_ms = 0;
     chain->parked = lane;
     once__chain_enqueue(&lane->parked, lane->parked.end, chain);

@@ -212,7 +212,7 @@ void once__chain_trim(once__relay_t *relay, once__chain_t *chain); /* to its fir
 int once__chain_park(once__relay_t *relay, once__chain_t *chain);
 void once__chain_unpark(once__relay_t *relay, once__chain_t *chain);
 void once__chain_enqueue(once__chain_queue_t *queue, once__chain_t **at, once__chain_t *chain);
-void once__chain_unqueue(once__chain_t *chain);
+void once__chain_unqueue(once__chain_t *chain); /* if it stands in one */
 uint32_t once__hash_bytes(const char *bytes, size_t len, uint32_t hash);
 void once__event_forget(once__relay_t *relay, once__event_t *event);
 void once__group_drop(once__relay_t *relay, int16_t group); /* events that wait; read again later */
