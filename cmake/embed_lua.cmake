@@ -1,7 +1,8 @@
 # Writes a C file that holds the Lua scripts of the redis store: cmake -DROOT=DIR -DOUT=FILE.c -P embed_lua.cmake
 # A script is made of parts. There are many claims and completions: their scripts decide several in one call. What ends or keeps
 # a claim also runs when Redis is out of memory (allow-oom): only new claims are refused then.
-set(claim_parts begin each first common claim answer all)
+set(claim_parts begin secret each first common claim answer all)
+set(claim_apart_parts begin each first common claim answer all)
 set(complete_parts begin each read common write complete finish answer all)
 set(reap_parts begin one read common reap)
 set(purge_parts begin one read common purge answer)
@@ -15,9 +16,9 @@ set(get_parts get)
 set(swap_parts swap)
 set(texts "")
 set(table "")
-foreach(name claim complete release doubt renew settle_completed settle_failed purge reap get swap)
+foreach(name claim claim_apart complete release doubt renew settle_completed settle_failed purge reap get swap)
   set(bytes "")
-  if(NOT name MATCHES "^(claim|get|swap)$")
+  if(NOT name MATCHES "^(claim|claim_apart|get|swap)$")
     string(HEX "#!lua flags=allow-oom\n" hex)
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
   endif()

@@ -101,6 +101,10 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 {
     time_t                     retry_after;
     ngx_http_once_loc_conf_t  *conf;
+    static ngx_str_t           secrets = ngx_string(
+        "The secrets of the idempotency records are missing, or not those of "
+        "this server. Its operator has to put that right. Send the same "
+        "request with the same key again later.");
 
     conf = ctx->conf;
 
@@ -135,7 +139,9 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     retry_after = conf->retry_after ? conf->retry_after : 1;
 
     ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,
-                                NGX_HTTP_ONCE_P_STORE, NULL, retry_after));
+                                NGX_HTTP_ONCE_P_STORE,
+                                code == ONCE_E_SECRET ? &secrets : NULL,
+                                retry_after));
 }
 
 

@@ -38,7 +38,7 @@ extern "C" {
     XX(ONCE_E_FORKED, -11, "the handle belongs to the parent process; open one after fork")        \
     XX(ONCE_E_CLOSED, -12, "the handle is shutting down")                                          \
     XX(ONCE_E_REENTRANT, -13, "a blocking call inside a callback of the same handle")              \
-    XX(ONCE_E_SECRET, -14, "the secrets are missing, unreadable or malformed")                     \
+    XX(ONCE_E_SECRET, -14, "the secrets are missing, not the store's, or malformed")               \
     XX(ONCE_E_SEALED, -15, "the stored response cannot be decrypted: key missing or data changed") \
     XX(ONCE_E_NOT_FOUND, -16, "no such record")                                                    \
     XX(ONCE_E_IO, -17, "an input or output operation failed")                                      \

@@ -10,3 +10,5 @@ DROP FUNCTION IF EXISTS once.emit(text, text, text, bytea, jsonb, text, uuid);
 DROP FUNCTION IF EXISTS once.release(text, integer, text);
 DROP FUNCTION IF EXISTS once.emitter(text);
 DROP FUNCTION IF EXISTS once.event_number();
+DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[]);
+DROP FUNCTION IF EXISTS once.store_secrets_load(text);

@@ -15,6 +15,7 @@ BEGIN
 END
 $$;
 
+-- `mark` tells the record secret from any other, and nothing about it (src/core/secrets.h): a claim of a gateway names its own.
 CREATE OR REPLACE FUNCTION once.secrets_keep(p_text text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -27,11 +28,18 @@ BEGIN
         FROM (SELECT line, decode(substring(line FROM '[0-9a-f]{64}$'), 'hex') AS secret
               FROM regexp_split_to_table(p_text, E'\n') AS line
               WHERE line ~ '^(record|fingerprint) .*[0-9a-f]{64}$') AS secrets;
+    INSERT INTO once.secret_pads
+        SELECT 'mark', 0, substr(sha256(s.outer_pad || sha256(s.inner_pad || once.part('mark'))), 1, 16), ''
+        FROM once.secret_pads s WHERE s.name = 'record';
 END
 $$;
 
--- The text; p_new becomes it when there is none yet. NULL: there are records, but the secrets that made their ids are gone.
-CREATE OR REPLACE FUNCTION once.store_secrets_load(p_new text) RETURNS text
+-- Of secrets that are there from before marks were.
+SELECT once.secrets_keep(s.text) FROM once.secrets s WHERE NOT EXISTS (SELECT FROM once.secret_pads p WHERE p.name = 'mark');
+
+-- The text; p_new becomes it when there is none yet. NULL: there are records, but the secrets that made their ids are gone. Whoever
+-- brings just these back, which p_mark tells, may.
+CREATE OR REPLACE FUNCTION once.store_secrets_load(p_new text, p_mark bytea DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -39,7 +47,8 @@ DECLARE
 BEGIN
     SELECT s.text INTO found_text FROM once.secrets s;
     IF found_text IS NULL THEN
-        IF EXISTS (SELECT FROM once.keys) THEN
+        IF EXISTS (SELECT FROM once.keys) AND p_mark IS DISTINCT FROM
+           coalesce((SELECT p.inner_pad FROM once.secret_pads p WHERE p.name = 'mark'), ''::bytea) THEN
             RETURN NULL;
         END IF;
         INSERT INTO once.secrets (text) VALUES (p_new) ON CONFLICT DO NOTHING;

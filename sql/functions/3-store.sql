@@ -34,11 +34,14 @@ RETURN CASE
     ELSE                                                          20  -- completed: replay
     END;
 
+-- p_mark is that of the caller's record secret. With another than the store's, the same key has another id, and would run under both:
+-- one row without an id, whose outcome is 33, says that nothing was done. None: the ids were made here, or the secrets are in a file.
 -- First what is new is inserted. If that is all, one row without an id says so: all are granted, as they were asked for, at `now`.
 -- If not, all are judged; those that were just inserted are the same claim again. What changes nothing is answered from what is
 -- there, without a lock: a replay is a read.
 CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_claim bytea[], p_recover smallint[],
-    p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[])
+    p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[],
+    p_mark bytea DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -50,6 +53,12 @@ DECLARE
     v_made bigint;
     v_all once.answer;
 BEGIN
+    IF p_mark <> '' AND p_mark <> ALL (ARRAY(SELECT s.inner_pad FROM once.secret_pads s WHERE s.name = 'mark')) THEN
+        v_all.outcome := 33;
+        v_all.now := v_clock;
+        RETURN NEXT v_all;
+        RETURN;
+    END IF;
     INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
                            id, claim, fingerprint, scope, key)
     SELECT v_clock, v_clock, v_clock + p_lease_ms[a.n], p_lease_ms[a.n], 0, p_ttl_ms[a.n], 1, 1, 1, p_recover[a.n], 0,

@@ -11,6 +11,8 @@
  *   it was released behind our back     somebody settled what he took for a dead claim: claim anew
  *   a secret that we do not know        somebody rotated: load the secrets again and ask once more
  *   the store is at its bound           look first: only what is there is claimed
+ *   the store's secrets are not ours    it lost them: load the secrets, which gives it ours if it still has none, and ask once more.
+ *                                       If it has others by now, this key has another id under them: refuse, or it runs twice
  */
 #include "api/begin.h"
 
@@ -23,6 +25,8 @@
 #include "api/keyring.h"
 #include "core/bytes.h"
 #include "core/identity.h"
+
+#define REFUSALS_MAX 3 /* a store that loses its secrets again and again */
 
 typedef enum phase {
     PARKED,  /* waits for the secrets */
@@ -39,6 +43,7 @@ typedef struct begin {
     int giving_up;     /* the caller has his answer: only find out and release */
     int maybe_granted; /* a reply was lost */
     int reloaded;      /* the secrets, because of an id that we did not know */
+    unsigned refusals; /* because the store has other secrets than ours */
     uint64_t sent_ms;  /* when this claim id was sent first, or renewed */
     once_claim_t *claim;
     once__request_t request;
@@ -52,7 +57,7 @@ typedef struct begin {
 static void prepare_claim(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
-    const once__secrets_t *secrets = &begin->job.once->secrets;
+    const once_t *once = begin->job.once;
 
     free(op->record); /* of a write that came back lost */
     op->record = NULL;
@@ -63,8 +68,9 @@ static void prepare_claim(begin_t *begin)
     op->event.lease_ms = begin->lease_ms;
     op->event.ttl_ms = begin->ttl_ms;
     memcpy(op->event.claim.id, begin->claim_id, ONCE_CLAIM_ID_SIZE);
+    op->mark = once->options.secrets_file[0] == '\0' ? once->secrets_mark : NULL;
     op->event.fingerprint_count =
-        (uint8_t)once__fingerprints(secrets, &begin->request, op->event.fingerprints);
+        (uint8_t)once__fingerprints(&once->secrets, &begin->request, op->event.fingerprints);
     begin->phase = CLAIMING;
     begin->maybe_granted = 0;
 }
@@ -85,8 +91,13 @@ static void hash_scope(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE
 
 static void submit_claim(begin_t *begin)
 {
+    int maybe_granted = begin->maybe_granted; /* asked again with the same claim id */
+
     prepare_claim(begin);
-    begin->sent_ms = once__loop_now(begin->job.once->loop);
+    begin->maybe_granted = maybe_granted;
+    if (!maybe_granted) {
+        begin->sent_ms = once__loop_now(begin->job.once->loop);
+    }
     once__job_submit(&begin->job);
 }
 
@@ -97,7 +108,7 @@ static void start(begin_t *begin)
 
     once__record_id(secrets, begin->request.scope, once__slice(op->key, op->key_len), op->id);
     hash_scope(begin->job.once, begin->request.scope, op->scope_hash);
-    if (once__bound_check(begin->job.once) == ONCE_OK) {
+    if (begin->maybe_granted || once__bound_check(begin->job.once) == ONCE_OK) {
         submit_claim(begin);
     } else {
         op->kind = ONCE__OP_GET;
@@ -137,6 +148,7 @@ static void submit_release(begin_t *begin)
     op->kind = ONCE__OP_EVENT;
     op->event.kind = ONCE__RELEASE;
     op->event.claim = claim;
+    op->mark = NULL;
     op->event.ttl_ms = begin->release_ttl_ms; /* nothing was run */
     begin->phase = RELEASING;
     once__job_submit(&begin->job);
@@ -179,19 +191,31 @@ static void granted(begin_t *begin)
     submit_release(begin);
 }
 
-/* A rotation by somebody else: his secrets, then the same question again. */
+/* The secrets cannot be had. What was granted before that came out is given back. */
+static void fail(begin_t *begin, int error)
+{
+    if (!begin->maybe_granted) {
+        tell_error(begin, error);
+        return;
+    }
+    once__job_tell(&begin->job, error, ONCE_NO_OUTCOME);
+    begin->giving_up = 1;
+    prepare_look(begin);
+    once__job_submit(&begin->job);
+}
+
+/* A rotation by somebody else, or a store that has lost its secrets: load them, then the same question again. */
 static void ask_again_with_new_secrets(begin_t *begin)
 {
     once__job_t *job = &begin->job;
     int code;
 
-    begin->reloaded = 1;
     free(job->op.record);
     job->op.record = NULL;
     park(begin);
     code = once__keyring_reload(job->once);
     if (code != ONCE_OK) {
-        tell_error(begin, code);
+        fail(begin, code);
     }
 }
 
@@ -218,6 +242,7 @@ static void claim_answered(begin_t *begin)
     case ONCE_MISMATCH:
         if (!begin->giving_up && !begin->reloaded &&
             !once__fingerprint_known(&job->op.head, &job->op.event)) {
+            begin->reloaded = 1;
             ask_again_with_new_secrets(begin);
             return;
         }
@@ -234,8 +259,14 @@ static void claim_failed(begin_t *begin)
 {
     int error = begin->job.op.error;
 
-    begin->maybe_granted |= error == ONCE_E_NOREPLY;
-    if (once__is_hopeless(error) || (!once__is_transient(error) && !begin->maybe_granted)) {
+    /* Where the store cannot compare and grant in one step, it may have been granted. */
+    begin->maybe_granted |= error == ONCE_E_NOREPLY || error == ONCE_E_SECRET;
+    if (error == ONCE_E_SECRET && !begin->giving_up && begin->refusals < REFUSALS_MAX) {
+        begin->refusals++;
+        ask_again_with_new_secrets(begin);
+    } else if (error == ONCE_E_SECRET && !begin->giving_up) {
+        fail(begin, error);
+    } else if (once__is_hopeless(error) || (!once__is_transient(error) && !begin->maybe_granted)) {
         tell_error(begin, error);
     } else if (begin->giving_up && !begin->maybe_granted) {
         once__job_end(&begin->job);
@@ -323,9 +354,12 @@ static void give_up(begin_t *begin, int error)
     if (begin->job.submitted) {
         return; /* its reply decides */
     }
-    if (begin->phase == PARKED || begin->phase == SEEKING ||
-        (begin->phase == CLAIMING && !begin->maybe_granted)) {
+    if (begin->phase == SEEKING ||
+        ((begin->phase == PARKED || begin->phase == CLAIMING) && !begin->maybe_granted)) {
         once__job_end(&begin->job);
+    } else if (begin->phase == PARKED) {
+        prepare_look(begin);
+        once__job_submit(&begin->job);
     } else if (begin->phase == CLAIMING) {
         prepare_look(begin);
     }
@@ -365,7 +399,7 @@ void once__begin_secrets_failed(once_t *once, int error)
     job = once->jobs;
     while (job != NULL) {
         if (job->reply == begin_reply && ((begin_t *)job)->phase == FAILING) {
-            tell_error((begin_t *)job, error);
+            fail((begin_t *)job, error);
             job = once->jobs;
         } else {
             job = job->next;
@@ -476,7 +510,7 @@ static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *d
         once__job_end(&begin->job);
         return code;
     }
-    if (once->secrets_ready) {
+    if (once->secrets_ready && !once->secrets_foreign) {
         start(begin);
     } else {
         park(begin);

@@ -77,6 +77,9 @@ size_t once_trouble(once_t *once, char *text, size_t size)
     if (once->store->vt->trouble != NULL) {
         trouble = once->store->vt->trouble(once->store);
     }
+    if (trouble[0] == '\0') {
+        trouble = once__keyring_trouble(once);
+    }
     len = strlen(trouble) < size ? strlen(trouble) : size - 1;
     memcpy(text, trouble, len);
     text[len] = '\0';

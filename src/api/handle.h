@@ -48,6 +48,8 @@ struct once {
     int secrets_loading;
     int secrets_error;                          /* why the last load failed; ONCE_OK: it did not */
     char secrets_text[ONCE__SECRETS_TEXT_SIZE]; /* as the store has it */
+    uint8_t secrets_mark[ONCE__MARK_SIZE];      /* goes with every claim */
+    int secrets_foreign; /* the store has others than ours: nothing is asked before that is over */
 
     struct once__job *jobs; /* all jobs that are not finished, newest first */
     unsigned job_count;     /* of those that a graceful end waits for */

@@ -19,6 +19,7 @@ typedef struct keyring_job {
     char proposed[ONCE__SECRETS_TEXT_SIZE];
     char replaced[ONCE__SECRETS_TEXT_SIZE];
     char answer[ONCE__SECRETS_TEXT_SIZE];
+    uint8_t mark[ONCE__MARK_SIZE]; /* of what we propose */
 } keyring_job_t;
 
 static void keyring_job_ended(once__job_t *job)
@@ -38,6 +39,7 @@ static keyring_job_t *keyring_job_new(once_t *once, once__op_kind_t kind, once_c
         keyring->job.op.secrets_new = keyring->proposed;
         keyring->job.op.secrets_old = keyring->replaced;
         keyring->job.op.secrets = keyring->answer;
+        keyring->job.op.mark = keyring->mark;
     }
     return keyring;
 }
@@ -52,11 +54,14 @@ static int adopt(once_t *once, const char *text, once_error_t *err)
     if (code == ONCE_OK && once->secrets_ready &&
         !once__equal(secrets.record_bytes, once->secrets.record_bytes, ONCE__SECRET_SIZE)) {
         code = once__fail(err, ONCE_E_SECRET, "the secrets were replaced by others; restore them");
+        once->secrets_foreign = 1;
     }
     if (code == ONCE_OK) {
         (void)pthread_rwlock_wrlock(&once->secrets_lock);
         once->secrets = secrets;
+        once__secrets_mark(&secrets, once->secrets_mark);
         once->secrets_ready = 1;
+        once->secrets_foreign = 0;
         (void)pthread_rwlock_unlock(&once->secrets_lock);
         memcpy(once->secrets_text, text, strlen(text) + 1);
     }
@@ -65,7 +70,18 @@ static int adopt(once_t *once, const char *text, once_error_t *err)
     return code;
 }
 
-static int propose(once_t *once, char text[ONCE__SECRETS_TEXT_SIZE])
+const char *once__keyring_trouble(const once_t *once)
+{
+    if (once->secrets_error != ONCE_E_SECRET) {
+        return "";
+    }
+    return once->secrets_foreign
+               ? "the store has other secrets than this program, or none: nothing is run. Restore "
+                 "those it had, or restart this program if its records are gone"
+               : "the store has no secrets that can be used: restore them";
+}
+
+static int propose(once_t *once, char text[ONCE__SECRETS_TEXT_SIZE], uint8_t *mark)
 {
     const once__env_t *env = once__loop_env(once->loop);
     uint8_t random[2 * ONCE__SECRET_SIZE];
@@ -76,6 +92,7 @@ static int propose(once_t *once, char text[ONCE__SECRETS_TEXT_SIZE])
     }
     once__secrets_make(&fresh, random, env->wall_ms(env->data));
     (void)once__secrets_format(&fresh, text);
+    once__secrets_mark(&fresh, mark);
     once__secrets_wipe(&fresh);
     OPENSSL_cleanse(random, sizeof(random));
     return ONCE_OK;
@@ -97,6 +114,9 @@ static void load_reply(once__job_t *job)
     once->secrets_error = code;
     if (code == ONCE_OK) {
         code = adopt(once, keyring->answer, NULL);
+    } else if (code == ONCE_E_SECRET) {
+        once->secrets_foreign =
+            once->secrets_ready; /* it would have taken ours back if it had had them */
     }
     once__job_end(job);
     if (code == ONCE_OK) {
@@ -114,11 +134,12 @@ static int load_from_store(once_t *once)
     if (keyring == NULL) {
         return once__no_job(once);
     }
-    /* A store that has lost its secrets gets them back from whoever still knows them. */
+    /* A store that has lost its secrets gets them back from whoever still knows them, unless it has others by now. */
     if (once->secrets_ready) {
         memcpy(keyring->proposed, once->secrets_text, sizeof(keyring->proposed));
+        memcpy(keyring->mark, once->secrets_mark, sizeof(keyring->mark));
     } else {
-        code = propose(once, keyring->proposed);
+        code = propose(once, keyring->proposed, keyring->mark);
     }
     /* Nobody waits for it: a graceful end does not, and there is nobody to tell. */
     keyring->job.counted = 0;
@@ -139,10 +160,11 @@ static int load_from_file(once_t *once, once_error_t *err)
 {
     const char *path = once->options.secrets_file;
     char text[ONCE__SECRETS_TEXT_SIZE];
+    uint8_t mark[ONCE__MARK_SIZE];
     int code = once__secret_file_read(path, text, sizeof(text), err);
 
     if (code == ONCE_E_NOT_FOUND && !once->secrets_ready) {
-        code = propose(once, text);
+        code = propose(once, text, mark);
         if (code == ONCE_OK) {
             code = once__secret_file_create(path, text, err);
         }
@@ -293,6 +315,7 @@ static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
     }
     keyring->new_id = once__secrets_rotate(&next, random, env->wall_ms(env->data), keep_ms);
     (void)once__secrets_format(&next, keyring->proposed); /* unchanged when all ids are used up */
+    once__secrets_mark(&next, keyring->mark);
     memcpy(keyring->replaced, once->secrets_text, sizeof(keyring->replaced));
     once__secrets_wipe(&next);
     OPENSSL_cleanse(random, sizeof(random));

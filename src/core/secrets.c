@@ -246,6 +246,18 @@ uint32_t once__secrets_rotate(once__secrets_t *secrets, const uint8_t *random, u
     return id;
 }
 
+void once__secrets_mark(const once__secrets_t *secrets, uint8_t mark[ONCE__MARK_SIZE])
+{
+    const once_slice_t part = once__slice("mark", 4);
+    uint8_t full[ONCE__SHA256_SIZE];
+    once__hmac_t ctx;
+
+    once__hmac_init(&ctx, &secrets->record);
+    once__hmac_add_parts(&ctx, &part, 1);
+    once__hmac_end(&ctx, full);
+    memcpy(mark, full, ONCE__MARK_SIZE);
+}
+
 void once__secrets_wipe(once__secrets_t *secrets)
 {
     OPENSSL_cleanse(secrets, sizeof(*secrets));

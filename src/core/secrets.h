@@ -16,6 +16,7 @@
 
 #define ONCE__SECRET_SIZE       32
 #define ONCE__SECRETS_TEXT_SIZE 1024 /* holds any secrets text and its terminator */
+#define ONCE__MARK_SIZE         16
 
 typedef struct once__secret {
     uint32_t id;
@@ -48,6 +49,12 @@ uint32_t once__secrets_rotate(once__secrets_t *secrets, const uint8_t *random, u
  */
 size_t once__secrets_format(const once__secrets_t *secrets, char text[ONCE__SECRETS_TEXT_SIZE]);
 int once__secrets_parse(once__secrets_t *secrets, const char *text, size_t len, once_error_t *err);
+
+/*
+ * The mark of the record secret: tells it from any other, and nothing about it. Handles that work on the same records have the same,
+ * however often the fingerprint secrets rotate. SQL computes it as well (once.secrets_keep).
+ */
+void once__secrets_mark(const once__secrets_t *secrets, uint8_t mark[ONCE__MARK_SIZE]);
 
 void once__secrets_wipe(once__secrets_t *secrets);
 

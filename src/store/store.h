@@ -6,6 +6,8 @@
  *    one turn travel together; those of a long turn may begin to before it ends.
  *  - `done` is called exactly once for every submit, from the store's dispatch (or from close, with ONCE_E_CLOSED).
  *  - every record event is decided by once__step (or its mirror), in one atomic step; two claims never both get run.
+ *  - a claim that names a mark is granted only while the store's secrets have it (secrets.h): else ONCE_E_SECRET, as often as it
+ *    is asked. Two handles whose ids differ for the same key must never both be granted it.
  *  - ONCE_E_NOREPLY: the operation may have been applied. ONCE_E_UNAVAILABLE, ONCE_E_FULL: it was not.
  *  - what an answer points to is the operation owner's: `record` and `records` are freed with free().
  */
@@ -26,7 +28,7 @@ typedef enum once__op_kind {
     ONCE__OP_SCAN,  /* the next records after a cursor */
     ONCE__OP_REAP,  /* remove what expired or was abandoned */
     ONCE__OP_STATS, /* counts; not `thorough`: no more than `count` records and stats.bytes, at little cost */
-    ONCE__OP_SECRETS_LOAD, /* the secrets text; `secrets_new` becomes it when there is none yet */
+    ONCE__OP_SECRETS_LOAD, /* the secrets text; `secrets_new`, whose mark is `mark`, becomes it when there is none */
     ONCE__OP_SECRETS_SWAP, /* `secrets_new` replaces it if it still is `secrets_old`; else ONCE_E_CONFLICT */
 } once__op_kind_t;
 
@@ -54,6 +56,7 @@ struct once__op {
     uint64_t limit;              /* scan: records per step; reap: at most so many, 0 all */
     int thorough;                /* reap, stats: somebody asked for it, it may cost something */
     int bare;                    /* scan, set by the store: no more than heads and keys */
+    const uint8_t *mark;         /* claim, load: of the record secret; NULL: is not compared */
     const char *secrets_new;     /* terminated */
     const char *secrets_old;
     char *secrets; /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */

@@ -63,7 +63,7 @@ static void prefill(unsigned count)
 {
     char sha[ONCE__REDIS_SHA_SIZE];
 
-    once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
+    once__redis_script_sha(ONCE__REDIS_CLAIM_APART, sha);
     for (unsigned i = 0; i < count; i++) {
         (void)redisAppendCommand(raw, "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 %s",
                                  sha, i, claimed);
@@ -121,10 +121,12 @@ static double benchmark_pairs_per_second(unsigned round)
     double claims, completions;
 
     freeReplyObject(redisCommand(raw, "FLUSHALL"));
+    freeReplyObject(redisCommand(raw, "SET bench:mark 0123456789012345"));
     once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
     (void)snprintf(command, sizeof(command),
-                   "EVALSHA %s 1 bench:claimed:%u:__rand_int__:01234567890123456 %s", sha, round,
-                   claimed);
+                   "EVALSHA %s 2 bench:claimed:%u:__rand_int__:01234567890123456 bench:mark %s "
+                   "0123456789012345",
+                   sha, round, claimed);
     claims = run_benchmark(command);
     freeReplyObject(redisCommand(raw, "FLUSHALL"));
     prefill(PAIRS);

@@ -46,6 +46,46 @@ def test_what_could_not_have_been_recorded_is_not_replayed(gateway):
     gw.nginx.expect("a stored response cannot be read: stored bytes are damaged")
 
 
+def refused(answer):
+    return answer.status == 503 and "secrets" in answer.json()["detail"]
+
+
+def test_a_schema_made_anew_has_other_secrets(gateway):
+    """A gateway from before has other ids for the same keys: it must not run what one from after runs as well."""
+    old = gateway("once_recover hold;", workers=2)
+    old.nginx.expect("secrets")
+    assert old.post("before").status == 201
+    sql(old, "DROP SCHEMA once CASCADE")
+    database = urllib.parse.urlparse(old.store.url).path
+    old.store.run("pg", "install", os.environ["ONCE_PG_URL"].replace("/postgres?", f"{database}?"))
+    new = gateway("once_recover hold;", store=old.store.url, upstream=old.upstream)
+    for i in range(8):
+        first, second = (old, new) if i % 2 else (new, old)
+        answers = {first: first.post(f"new {i}"), second: second.post(f"new {i}")}
+        assert refused(answers[old]) and answers[new].status == 201, i
+        assert old.upstream.count(f"new {i}") == 1, i
+    old.nginx.log.wait("has other secrets than this program")
+    old.nginx.wait_worker_gone(*old.nginx.reload())
+    assert old.post("new 0").headers.get("Idempotent-Replayed") == "true"
+
+
+def test_secrets_that_were_deleted_come_back_from_whoever_knows_them(gateway):
+    old = gateway()
+    done = old.post("before")
+    sql(old, "CREATE TABLE kept AS SELECT * FROM once.secrets; DELETE FROM once.secrets")
+    new = gateway(store=old.store.url, upstream=old.upstream)
+    new.nginx.expect("secrets")
+    assert refused(new.post("before"))  # there are records: with new ones nobody would find them
+    sql(old, "DELETE FROM once.secret_pads WHERE name = 'mark'")
+    old.nginx.expect("secrets")
+    assert refused(old.post("other"))  # the database does not say which ones it had
+    sql(old, "INSERT INTO once.secrets SELECT * FROM kept; SELECT once.secrets_keep(s.text) FROM once.secrets s")
+    for gw in old, new:
+        assert gw.post("before").body == done.body
+        assert gw.post("other").status == 201
+    assert old.upstream.count("other") == 1
+
+
 def test_with_keys_what_is_not_encrypted_is_not_replayed(gateway, directory):
     before = gateway()
     assert before.post("k").status == 201

@@ -74,6 +74,7 @@ static int is_command(const fake_command_t *command, const char *name)
 
 int fake_polite(int fd, const fake_command_t *command, const char *info)
 {
+    static _Thread_local char mark[16]; /* of the secrets that came over this connection */
     const char *key = command->argc > 3 ? command->argv[3] : "";
 
     if (is_command(command, "INFO")) {
@@ -86,10 +87,14 @@ int fake_polite(int fd, const fake_command_t *command, const char *info)
     if (is_command(command, "PING")) {
         return fake_say(fd, "+PONG\r\n");
     }
-    /* The secrets: those that the caller brings. */
-    if (is_command(command, "EVALSHA") && command->argc == 6 && strlen(key) >= 7 &&
-        strcmp(key + strlen(key) - 7, "secrets") == 0) {
-        return fake_say_string(fd, command->argv[5], command->lengths[5]);
+    /* The secrets: those that the caller brings. And what tells them from others. */
+    if (is_command(command, "EVALSHA") && command->argc == 8 && strlen(key) >= 7 &&
+        strcmp(key + strlen(key) - 7, "secrets") == 0 && command->lengths[7] == sizeof(mark)) {
+        memcpy(mark, command->argv[7], sizeof(mark));
+        return fake_say_string(fd, command->argv[6], command->lengths[6]);
+    }
+    if (is_command(command, "GET") && strstr(command->argv[1], "mark{") != NULL) {
+        return fake_say_string(fd, mark, sizeof(mark));
     }
     return 1;
 }

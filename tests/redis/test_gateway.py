@@ -55,6 +55,23 @@ def test_gone_is_503_and_heals(gateway):
     gw.nginx.expect(f"{PORT}: no connection")
 
 
+def test_secrets_alone_are_not_made_anew(pair, gateway):
+    """The records are there: with other secrets nobody would find them. Whoever knows the secrets puts them back."""
+    old = pair[0]
+    done = old.post("before")
+    assert done.status == 201
+    prefix = old.store.url.rpartition("prefix=")[2]
+    redis("DEL", f"{prefix}secrets")
+    new = gateway("once_recover hold;", store=old.store.url, upstream=old.upstream)
+    new.nginx.expect("secrets")
+    refused = new.post("before")
+    assert refused.status == 503 and "secrets" in refused.json()["detail"]
+    new.nginx.log.wait("the store has no secrets that can be used")
+    redis("DEL", f"{prefix}mark{{{prefix}secrets}}")
+    assert old.post("more").status == 201
+    assert new.post("before").body == done.body
+
+
 @pytest.mark.parametrize("url", ["redis://user:very-secret@127.0.0.1:1/0",
                                  "redis+sentinel://u:very-secret@127.0.0.1:1/name?sentinel_password=very-secret"])
 def test_passwords_are_not_told(gateway, url):

@@ -199,8 +199,8 @@ static int answer_two_claims(int fd, const fake_command_t *command, void *data)
     if (code <= 0) {
         return code;
     }
-    /* One by itself is asked again, or given back. */
-    return strcmp(command->argv[2], "2") == 0 ? fake_say(fd, ((const reply_t *)data)->text)
+    /* One by itself is asked again, or given back. The last key is that of the secrets' mark. */
+    return strcmp(command->argv[2], "3") == 0 ? fake_say(fd, ((const reply_t *)data)->text)
                                               : fake_say(fd, "+OK\r\n");
 }
 

@@ -25,6 +25,7 @@ message_t *message_new(link_t *link, once__op_t *op)
     *copy = *op;
     copy->key = copy_bytes(world, op->key, op->key_len);
     copy->payload.data = copy_bytes(world, op->payload.data, op->payload.len);
+    copy->mark = op->mark != NULL ? copy_bytes(world, op->mark, ONCE__MARK_SIZE) : NULL;
     if (op->kind == ONCE__OP_SCAN) {
         message->filter = *op->filter;
         copy->filter = &message->filter;

@@ -6,6 +6,7 @@
 #define ONCE_STORE_LOCAL_LOCAL_INSIDE_H
 
 #include <pthread.h>
+#include <sys/stat.h>
 
 #include "store/local/decide.h"
 #include "store/local/directory.h"
@@ -21,6 +22,14 @@ typedef struct once__recaller {
     once__records_t records; /* with a log of its own, for reading only; NULL until it is needed */
     uint32_t first_segment;  /* when it last looked */
 } once__recaller_t;
+
+/* What is known about the secrets of the directory, and of which file. */
+typedef struct once__local_mark {
+    struct stat file;
+    int is_there;                   /* the file was read */
+    uint8_t bytes[ONCE__MARK_SIZE]; /* of the last that was read */
+    int fits;                       /* in this batch: -1 not looked at yet */
+} once__local_mark_t;
 
 typedef struct once__local {
     once__store_t base;
@@ -44,6 +53,7 @@ typedef struct once__local {
     once__oplist_t answers; /* for the host */
     int stop;
 
+    once__local_mark_t mark; /* the writer's */
     once__summariser_t summariser;
     char trouble[128]; /* when it was opened */
 
@@ -69,6 +79,9 @@ void once__local_recall(once__store_t *store, once__look_t *looks, size_t count)
 
 /* Operations on the store as a whole, by the writer. */
 void once__local_secrets(once__local_t *local, once__op_t *op);
+
+/* Is the directory still where it was, and are its secrets those with the claim's mark? Looked at once for a batch. */
+int once__local_fits(once__local_t *local, const once__op_t *op);
 void once__local_reap(once__local_t *local, once__op_t *op);
 void once__local_stats(once__local_t *local, once__op_t *op);
 

@@ -30,6 +30,12 @@ static int apply(once__local_t *local, once__op_t *op)
 {
     switch (op->kind) {
     case ONCE__OP_EVENT:
+        if (op->event.kind == ONCE__CLAIM && !once__local_fits(local, op)) {
+            once__op_clear(op);
+            op->error = ONCE_E_SECRET;
+            return 0;
+        }
+        return once__records_apply(&local->records, op);
     case ONCE__OP_GET:
         return once__records_apply(&local->records, op);
     case ONCE__OP_SCAN:
@@ -104,6 +110,7 @@ static void decide_batch(once__local_t *local, once__oplist_t *batch, once__opli
         return;
     }
     once__local_expect(local, batch);
+    local->mark.fits = -1;
     local->records.clock = once__index_now(local->records.index);
     once__records_count(&local->records);
     while (op != NULL) {

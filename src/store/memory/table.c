@@ -40,6 +40,7 @@ struct once__table {
         none_expires_before; /* nothing can be reaped earlier: spares a full table the search */
     const entry_t *pinned;   /* being written: not to be reaped now */
     char *secrets;
+    uint8_t mark[ONCE__MARK_SIZE]; /* of these */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ slots */
@@ -441,6 +442,9 @@ static void apply_secrets(once__table_t *table, once__op_t *op)
         }
         free(table->secrets);
         table->secrets = copy;
+        if (op->mark != NULL) {
+            memcpy(table->mark, op->mark, ONCE__MARK_SIZE);
+        }
     } else if (op->kind == ONCE__OP_SECRETS_SWAP &&
                (table->secrets == NULL || strcmp(table->secrets, op->secrets_new) != 0)) {
         op->error = ONCE_E_CONFLICT;
@@ -459,6 +463,10 @@ void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
     memset(&op->head, 0, sizeof(op->head));
     switch (op->kind) {
     case ONCE__OP_EVENT:
+        if (op->mark != NULL && memcmp(op->mark, table->mark, ONCE__MARK_SIZE) != 0) {
+            op->error = ONCE_E_SECRET;
+            break;
+        }
         apply_event(table, op, clock);
         break;
     case ONCE__OP_GET:

@@ -30,6 +30,8 @@ enum {
     COLUMN_COUNT
 };
 
+#define OTHER_SECRETS 33 /* an outcome: the store's are not the caller's, and nothing was done */
+
 static uint64_t time_at(const PGresult *result, int row, int column)
 {
     int64_t ms = once__pg_int(result, row, column);
@@ -155,7 +157,12 @@ int once__pg_read_granted(const PGresult *result, once__oplist_t *list)
         return 0;
     }
     for (once__op_t *op = list->first; op != NULL; op = op->next) {
-        if (once__pg_statement_of(op) == ONCE__PG_CLAIM) {
+        if (once__pg_statement_of(op) != ONCE__PG_CLAIM) {
+            continue;
+        }
+        if (once__pg_int(result, 0, AT_OUTCOME) == OTHER_SECRETS) {
+            op->error = ONCE_E_SECRET;
+        } else {
             answer_granted(op, time_at(result, 0, AT_NOW));
         }
     }

@@ -137,22 +137,37 @@ static const struct {
     once__pg_text_t text;
     const array_t *arrays;
     size_t count;
-    int with_schema;
+    int with_schema, with_mark;
 } batches[] = {
     [ONCE__PG_CLAIM] = {{"SELECT " COLUMNS
-                         " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+                         " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
                          "once_claim"},
                         claim_arrays,
                         sizeof(claim_arrays) / sizeof(claim_arrays[0]),
+                        1,
                         1},
     [ONCE__PG_APPLY] = {{"SELECT " COLUMNS
                          " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
                          "once_apply"},
                         apply_arrays,
                         sizeof(apply_arrays) / sizeof(apply_arrays[0]),
-                        1},
-    [ONCE__PG_GET] = {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_get"}, get_arrays, 1, 0},
+                        1,
+                        0},
+    [ONCE__PG_GET] =
+        {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_get"}, get_arrays, 1, 0, 0},
 };
+
+/* All claims of a handle have the same. */
+static void put_mark(once__pg_params_t *params, const once__oplist_t *list)
+{
+    const once__op_t *op = list->first;
+
+    while (op != NULL && once__pg_statement_of(op) != ONCE__PG_CLAIM) {
+        op = op->next;
+    }
+    once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), op != NULL ? op->mark : NULL,
+                 op != NULL && op->mark != NULL ? ONCE__MARK_SIZE : 0);
+}
 
 const once__pg_text_t *once__pg_fill(once__pg_params_t *params, once__pg_statement_t which,
                                      const once__oplist_t *list, uint32_t count)
@@ -169,6 +184,9 @@ const once__pg_text_t *once__pg_fill(once__pg_params_t *params, once__pg_stateme
                 array->put(value, op);
             }
         }
+    }
+    if (batches[which].with_mark) {
+        put_mark(params, list);
     }
     return &batches[which].text;
 }
@@ -276,7 +294,8 @@ int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op
     case ONCE__OP_SECRETS_LOAD:
         once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->secrets_new,
                      strlen(op->secrets_new));
-        return once__pg_send(conn, "SELECT once.store_secrets_load($1)", params);
+        once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), op->mark, ONCE__MARK_SIZE);
+        return once__pg_send(conn, "SELECT once.store_secrets_load($1, $2)", params);
     case ONCE__OP_SECRETS_SWAP:
         once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->secrets_old,
                      strlen(op->secrets_old));

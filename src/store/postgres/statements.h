@@ -56,7 +56,7 @@ int once__pg_is_read_committed(const PGresult *result);
 /* Which of the server's processes answered it? */
 int once__pg_backend(const PGresult *result);
 
-/* Does the result say that every claim of the batch is granted, with a new record? Then they are answered. */
+/* Does the result say one thing for every claim of the batch: granted, with a new record, or refused? Then they are answered. */
 int once__pg_read_granted(const PGresult *result, once__oplist_t *list);
 
 /* Answers the operations that a batch's result names. */

@@ -99,6 +99,13 @@ size_t once__redis_key(const once__redis_settings_t *settings, const once__op_t 
     return once__redis_record_key(settings, op->id, key);
 }
 
+/* In the slot of the secrets, also where the prefix says which slot that is. */
+size_t once__redis_mark_key(const once__redis_settings_t *settings, char key[ONCE__REDIS_MARK_SIZE])
+{
+    return (size_t)snprintf(key, ONCE__REDIS_MARK_SIZE, "%smark{%ssecrets}", settings->prefix,
+                            settings->prefix);
+}
+
 /* --------------------------------------------------------------------------------------------------------- operations */
 
 int once__redis_is_simple(const once__op_t *op)
@@ -106,10 +113,17 @@ int once__redis_is_simple(const once__op_t *op)
     return op->kind != ONCE__OP_SCAN && op->kind != ONCE__OP_STATS && op->kind != ONCE__OP_REAP;
 }
 
-static once__redis_script_t script_of(const once__op_t *op)
+/* Whether the script itself compares the secrets' mark. Claims that do not share their server with it cannot. */
+static int compares(const once__op_t *op, int apart)
+{
+    return op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM && op->mark != NULL &&
+           !apart;
+}
+
+static once__redis_script_t script_of(const once__op_t *op, int apart)
 {
     static const once__redis_script_t scripts[ONCE__EVENT_COUNT] = {
-        [ONCE__CLAIM] = ONCE__REDIS_CLAIM,
+        [ONCE__CLAIM] = ONCE__REDIS_CLAIM_APART,
         [ONCE__COMPLETE] = ONCE__REDIS_COMPLETE,
         [ONCE__RELEASE] = ONCE__REDIS_RELEASE,
         [ONCE__DOUBT] = ONCE__REDIS_DOUBT,
@@ -120,6 +134,9 @@ static once__redis_script_t script_of(const once__op_t *op)
         [ONCE__PURGE] = ONCE__REDIS_PURGE,
     };
 
+    if (compares(op, apart)) {
+        return ONCE__REDIS_CLAIM;
+    }
     if (op->kind == ONCE__OP_EVENT) {
         return scripts[op->event.kind];
     }
@@ -228,18 +245,28 @@ static void add_arguments(once__redis_command_t *command, const once__op_t *op, 
 
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
                             const once__redis_settings_t *settings, const once__redis_shas_t shas,
-                            int text)
+                            int text, int apart)
 {
+    int marked = compares(ops[0], apart) || ops[0]->kind == ONCE__OP_SECRETS_LOAD ||
+                 ops[0]->kind == ONCE__OP_SECRETS_SWAP;
+
     command->argc = 0;
     command->used = 0;
-    add_script_name(command, script_of(ops[0]), shas, text);
-    once__redis_add_number(command, count);
+    add_script_name(command, script_of(ops[0], apart), shas, text);
+    once__redis_add_number(command, count + (marked ? 1 : 0));
     for (unsigned i = 0; i < count; i++) {
         char *key = room(command, ONCE__REDIS_KEY_SIZE);
         once__redis_add(command, key, once__redis_key(settings, ops[i], key));
     }
+    if (marked) {
+        char *key = room(command, ONCE__REDIS_MARK_SIZE);
+        once__redis_add(command, key, once__redis_mark_key(settings, key));
+    }
     for (unsigned i = 0; i < count; i++) {
         add_arguments(command, ops[i], settings->wait > 0);
+    }
+    if (marked) {
+        once__redis_add(command, ops[0]->mark, ONCE__MARK_SIZE);
     }
 }
 
@@ -263,6 +290,7 @@ int once__redis_error_of(const char *text)
         {"MOVED", ONCE_E_UNAVAILABLE},
         {"ASK", ONCE_E_UNAVAILABLE},
         {"NOSCRIPT", ONCE_E_UNAVAILABLE},
+        {"SECRET", ONCE_E_SECRET},
         {"NOPERM", ONCE_E_CONFIG},
         {"NOAUTH", ONCE_E_CONFIG},
         {"WRONGTYPE", ONCE_E_CORRUPT},

@@ -11,10 +11,11 @@
 #include "store/store.h"
 
 #define ONCE__REDIS_GROUP_MAX 16 /* operations in one call of a script */
-#define ONCE__REDIS_ARGS_MAX  (3 + 3 * ONCE__REDIS_GROUP_MAX)
+#define ONCE__REDIS_ARGS_MAX  (5 + 3 * ONCE__REDIS_GROUP_MAX)
 #define ONCE__REDIS_NAME_LEN  43 /* a record id in base64url */
 #define ONCE__REDIS_KEY_SIZE  (ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
-#define ONCE__REDIS_TEXTS_MAX (1024 + 544 * ONCE__REDIS_GROUP_MAX)
+#define ONCE__REDIS_MARK_SIZE (2 * ONCE__REDIS_PREFIX_MAX + 16)
+#define ONCE__REDIS_TEXTS_MAX (1024 + ONCE__REDIS_MARK_SIZE + 544 * ONCE__REDIS_GROUP_MAX)
 
 /* The arguments of one command. `texts` holds those that had to be written. */
 typedef struct once__redis_command {
@@ -38,16 +39,24 @@ size_t once__redis_key(const once__redis_settings_t *settings, const once__op_t 
 size_t once__redis_record_key(const once__redis_settings_t *settings, const uint8_t *id,
                               char key[ONCE__REDIS_KEY_SIZE]);
 
+/* The Redis key of the mark of the record secret. Returns its length. */
+size_t once__redis_mark_key(const once__redis_settings_t *settings,
+                            char key[ONCE__REDIS_MARK_SIZE]);
+
 /* Whether one command is all that it takes: not so with scan, stats and reap. */
 int once__redis_is_simple(const once__op_t *op);
 
 /* Whether it can share a call of its script with others of its kind. Where keys have slots, none can. */
 int once__redis_is_groupable(const once__op_t *op);
 
-/* The command for a simple operation, or for several that can share it. `text`: the script goes along, Redis does not know it. */
+/*
+ * The command for a simple operation, or for several that can share it.
+ * `text`: the script goes along, Redis does not know it. `apart`: keys have slots, and the mark of the secrets has another one than
+ * a claim: whether they fit is found out elsewhere.
+ */
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
                             const once__redis_settings_t *settings, const once__redis_shas_t shas,
-                            int text);
+                            int text, int apart);
 
 /* Begins a call of a script with one key. */
 void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,

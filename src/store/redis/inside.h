@@ -13,6 +13,7 @@
 
 typedef struct once__redis once__redis_t;
 typedef struct once__redis_batch once__redis_batch_t;
+typedef struct once__redis_check once__redis_check_t;
 typedef struct once__redis_request once__redis_request_t;
 
 /* Requests of this turn that more of their kind are put to. */
@@ -51,7 +52,8 @@ struct once__redis {
     once__oplist_t queue, answers;
     unsigned collected; /* submitted since the queue was last empty */
     int is_closing;
-    int is_spread; /* what looks like one server has slots: no two keys in one call */
+    once__redis_check_t *check; /* of this turn's claims: are the secrets ours? */
+    int is_spread;              /* what looks like one server has slots: no two keys in one call */
 
     once__redis_node_t *nodes[ONCE__REDIS_NODES_MAX];
     unsigned node_count;
@@ -82,6 +84,7 @@ void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error); /* it 
 void once__redis_send(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
                       once__redis_groups_t *groups);
 void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups);
+void once__redis_end_turn(once__redis_t *redis);
 void once__redis_flush(once__redis_t *redis); /* sends what was collected */
 int once__redis_ask(once__redis_node_t *node, once__redis_call_t *call,
                     const once__redis_command_t *command); /* 0, or -1: out of memory */

@@ -128,6 +128,7 @@ static void redis_close(once__store_t *store)
 
     redis->is_closing = 1;
     (void)once__oplist_finish(&redis->answers);
+    once__redis_end_turn(redis);
     for (unsigned i = 0; i < redis->node_count; i++) {
         once__redis_link_free(&redis->nodes[i]->link);
     }
@@ -149,6 +150,20 @@ static void redis_abandon(once__store_t *store)
         free(redis->sentinels[i]);
     }
     free_store(redis);
+}
+
+/* Where keys have slots, a script may only see what is in one of them. */
+static int check_prefix(const once__redis_settings_t *settings, once_error_t *err)
+{
+    const once__op_t secrets = {.kind = ONCE__OP_SECRETS_LOAD};
+    char key[ONCE__REDIS_KEY_SIZE], mark[ONCE__REDIS_MARK_SIZE];
+    size_t len = once__redis_key(settings, &secrets, key);
+    size_t mark_len = once__redis_mark_key(settings, mark);
+
+    return once__redis_slot(key, len) == once__redis_slot(mark, mark_len)
+               ? ONCE_OK
+               : once__fail(err, ONCE_E_CONFIG,
+                            "prefix: a { needs its }, with something between them, and a } its {");
 }
 
 /* Links and timers for what the URL names. */
@@ -190,6 +205,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     }
     code = once__redis_settings_read(&redis->settings, config->url, config->timeout_ms, err);
     code = code == ONCE_OK ? once__limits_take(&redis->base.limits, config->url, err) : code;
+    code = code == ONCE_OK ? check_prefix(&redis->settings, err) : code;
     if (code == ONCE_OK && redis->settings.tls) {
         code = once__tls_context(&redis->shared.tls, &redis->settings, err);
     }

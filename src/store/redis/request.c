@@ -10,7 +10,9 @@ struct once__redis_request {
     once__redis_call_t call;
     once__redis_t *redis;
     once__redis_batch_t *batch;
+    once__redis_check_t *check;
     int hops;
+    int is_apart; /* its keys may have a slot of their own */
     int is_guest; /* its slot is moving: it was sent where the slot will be, after ASKING */
     unsigned count;
     once__op_t *ops[];
@@ -22,12 +24,29 @@ typedef once__redis_request_t request_t;
 struct once__redis_batch {
     once__redis_call_t call; /* WAIT */
     once__redis_t *redis;
+    once__redis_check_t *check; /* of the claims among them */
     unsigned users;
     int is_broken;
     once__oplist_t held; /* answered, but not told yet */
 };
 
+/*
+ * Where keys have slots, the server that decides a claim does not know the store's secrets. Beside the claims of a turn their mark is
+ * asked for where it is, and no claim is told before they are known to be ours.
+ */
+struct once__redis_check {
+    once__redis_call_t call; /* GET */
+    once__redis_t *redis;
+    unsigned users;
+    int hops;
+    int is_answered;
+    int code; /* what claims are told that were granted, refused or replayed */
+    uint8_t mark[ONCE__MARK_SIZE];
+    once__oplist_t held; /* answered, but not told yet */
+};
+
 static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text);
+static int say_asking(once__redis_node_t *node);
 
 /* ---------------------------------------------------------------------------------------------------------- answering */
 
@@ -51,11 +70,144 @@ static void take_back(once__op_t *op)
     once__op_clear(op);
 }
 
+/* --------------------------------------------------------------------------------------- the secrets, where keys have slots */
+
+static int is_checked(const once__op_t *op)
+{
+    return op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM && op->mark != NULL;
+}
+
+static void leave_check(once__redis_check_t *check)
+{
+    if (check != NULL && --check->users == 0) {
+        free(check);
+    }
+}
+
+/* Tells an operation, or keeps it until the secrets are known to be its own. */
+static void pass(once__redis_t *redis, once__redis_check_t *check, once__op_t *op, int error)
+{
+    if (check == NULL || error != ONCE_OK || !is_checked(op)) {
+        once__redis_answer(redis, op, error);
+    } else if (!check->is_answered) {
+        op->error = ONCE_OK;
+        once__oplist_add(&check->held, op);
+    } else {
+        if (check->code != ONCE_OK) {
+            take_back(op);
+        }
+        once__redis_answer(redis, op, check->code);
+    }
+}
+
+static void end_check(once__redis_check_t *check, int code)
+{
+    once__op_t *op = check->held.first;
+
+    once__oplist_init(&check->held);
+    check->is_answered = 1;
+    check->code = code;
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        pass(check->redis, check, op, ONCE_OK);
+        op = next;
+    }
+    leave_check(check);
+}
+
+static void checked(once__redis_call_t *call, const redisReply *reply);
+
+static int ask_check(once__redis_check_t *check, once__redis_node_t *node)
+{
+    once__redis_command_t command = {.argc = 0};
+    char key[ONCE__REDIS_MARK_SIZE];
+
+    once__redis_add_text(&command, "GET");
+    once__redis_add(&command, key, once__redis_mark_key(&check->redis->settings, key));
+    check->call.done = checked;
+    return once__redis_ask(node, &check->call, &command);
+}
+
+/* The slot of the secrets is elsewhere. 1: it is asked for there. */
+static int follow_check(once__redis_check_t *check, const char *text)
+{
+    once__redis_t *redis = check->redis;
+    once__redis_node_t *node = NULL;
+
+    if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0) {
+        node = once__redis_redirect(redis, check->call.link, text);
+    }
+    redis->map_wanted |= node == NULL;
+    if (node == NULL || ++check->hops > HOPS_MAX || !once__redis_link_is_ready(&node->link) ||
+        (text[0] == 'A' && say_asking(node) != 0) || ask_check(check, node) != 0) {
+        return 0;
+    }
+    once__loop_wake(redis->loop);
+    return 1;
+}
+
+static void checked(once__redis_call_t *call, const redisReply *reply)
+{
+    once__redis_check_t *check =
+        (once__redis_check_t *)(void *)((char *)call - offsetof(once__redis_check_t, call));
+
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR && follow_check(check, reply->str)) {
+        return;
+    }
+    if (reply == NULL || (reply->type != REDIS_REPLY_STRING && reply->type != REDIS_REPLY_NIL)) {
+        end_check(check, ONCE_E_NOREPLY);
+    } else {
+        end_check(check, reply->type == REDIS_REPLY_STRING && reply->len == ONCE__MARK_SIZE &&
+                                 memcmp(reply->str, check->mark, ONCE__MARK_SIZE) == 0
+                             ? ONCE_OK
+                             : ONCE_E_SECRET);
+    }
+}
+
+/* This turn's. NULL: it cannot be asked. `near` is the server that the claim goes to. */
+static once__redis_check_t *join_check(once__redis_t *redis, once__redis_node_t *near,
+                                       const once__op_t *op)
+{
+    once__redis_node_t *node = near;
+    char key[ONCE__REDIS_MARK_SIZE];
+    int code;
+
+    if (redis->check == NULL) {
+        once__redis_check_t *check = calloc(1, sizeof(*check));
+        if (redis->settings.mode == ONCE__REDIS_CLUSTER) {
+            size_t len = once__redis_mark_key(&redis->settings, key);
+            node = once__redis_cluster_route(redis, once__redis_slot(key, len), &code);
+        }
+        if (check == NULL || node == NULL) {
+            free(check);
+            return NULL;
+        }
+        check->redis = redis;
+        check->users = 2; /* the turn, and the question */
+        memcpy(check->mark, op->mark, ONCE__MARK_SIZE);
+        once__oplist_init(&check->held);
+        if (ask_check(check, node) != 0) {
+            free(check);
+            return NULL;
+        }
+        redis->check = check;
+    }
+    redis->check->users++;
+    return redis->check;
+}
+
+void once__redis_end_turn(once__redis_t *redis)
+{
+    leave_check(redis->check);
+    redis->check = NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------- waiting for replicas */
 
 static void leave_batch(once__redis_batch_t *batch)
 {
     if (--batch->users == 0) {
+        leave_check(batch->check);
         free(batch);
     }
 }
@@ -71,7 +223,7 @@ static void end_batch(once__redis_batch_t *batch, int is_replicated)
         if (!is_replicated) {
             take_back(op);
         }
-        once__redis_answer(batch->redis, op, is_replicated ? op->error : ONCE_E_NOREPLY);
+        pass(batch->redis, batch->check, op, is_replicated ? op->error : ONCE_E_NOREPLY);
         op = next;
     }
     leave_batch(batch);
@@ -149,7 +301,7 @@ static void tell(const request_t *request, once__op_t *op, int error)
         take_back(op);
         error = ONCE_E_NOREPLY;
     }
-    once__redis_answer(request->redis, op, error);
+    pass(request->redis, request->check, op, error);
 }
 
 static void free_request(request_t *request)
@@ -157,6 +309,7 @@ static void free_request(request_t *request)
     if (request->batch != NULL) {
         leave_batch(request->batch);
     }
+    leave_check(request->check);
     free(request);
 }
 
@@ -177,6 +330,8 @@ static void send_again(request_t *request, once__redis_node_t *node, int text)
         leave_batch(request->batch);
         request->batch = NULL;
     }
+    leave_check(request->check);
+    request->check = NULL;
     request->hops++;
     send_op(redis, node, request, text);
     once__loop_wake(redis->loop);
@@ -295,7 +450,7 @@ static void split(request_t *request)
 
 static void take_error(request_t *request, const char *text)
 {
-    if (request->count > 1 && strncmp(text, "CROSSSLOT", 9) == 0) {
+    if (!request->is_apart && strncmp(text, "CROSSSLOT", 9) == 0) {
         split(request);
         return;
     }
@@ -356,6 +511,28 @@ static int needs_replicas(const once__redis_t *redis, const once__op_t *op)
     return redis->settings.wait > 0 && op->kind != ONCE__OP_GET;
 }
 
+/* A store that loses its secrets between their question and the claim has lost the claim as well. 0, or -1: cannot be asked. */
+static int join(once__redis_t *redis, once__redis_node_t *node, request_t *request)
+{
+    const once__op_t *op = request->ops[0];
+
+    if (request->is_apart && is_checked(op)) {
+        request->check = join_check(redis, node, op);
+        if (request->check == NULL) {
+            return -1;
+        }
+    }
+    if (!needs_replicas(redis, op)) {
+        return 0;
+    }
+    request->batch = join_batch(redis, node);
+    if (request->batch != NULL && request->batch->check == NULL && request->check != NULL) {
+        request->batch->check = request->check;
+        request->check->users++;
+    }
+    return request->batch != NULL ? 0 : -1;
+}
+
 /* `text`: with the script's text. */
 static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text)
 {
@@ -364,15 +541,13 @@ static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *r
     for (unsigned i = 0; i < request->count; i++) {
         once__op_clear(request->ops[i]);
     }
-    if (needs_replicas(redis, request->ops[0])) {
-        request->batch = join_batch(redis, node);
-        if (request->batch == NULL) {
-            finish(request, ONCE_E_UNAVAILABLE);
-            return;
-        }
+    request->is_apart = redis->settings.mode == ONCE__REDIS_CLUSTER || redis->is_spread;
+    if (join(redis, node, request) != 0) {
+        finish(request, ONCE_E_UNAVAILABLE);
+        return;
     }
     once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->shas,
-                           text);
+                           text, request->is_apart);
     request->call.done = replied;
     if (once__redis_ask(node, &request->call, &command) != 0) {
         finish(request, ONCE_E_UNAVAILABLE);
@@ -423,6 +598,7 @@ void once__redis_send(once__redis_t *redis, once__redis_node_t *node, once__op_t
 
 void once__redis_flush(once__redis_t *redis)
 {
+    once__redis_end_turn(redis);
     for (unsigned i = 0; i < redis->node_count; i++) {
         once__redis_node_t *node = redis->nodes[i];
         if (node->batch != NULL) {

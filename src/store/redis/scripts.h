@@ -8,6 +8,7 @@
 
 typedef enum once__redis_script {
     ONCE__REDIS_CLAIM,
+    ONCE__REDIS_CLAIM_APART, /* where the mark of the secrets is elsewhere, or not compared */
     ONCE__REDIS_COMPLETE,
     ONCE__REDIS_RELEASE,
     ONCE__REDIS_DOUBT,
