@@ -97,8 +97,10 @@ BEGIN
         NULL::bytea, NULL::text, NULL::bytea;
     RETURN QUERY
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload,
-        (SELECT coalesce(jsonb_object_agg(h.key, coalesce(h.value, 'null')), '{}')::text
-         FROM jsonb_each_text(CASE WHEN jsonb_typeof(o.headers) = 'object' THEN o.headers ELSE '{}' END) AS h), o.cause
+        CASE WHEN o.headers = '{}' OR jsonb_typeof(o.headers) <> 'object' THEN '{}'
+             WHEN NOT jsonb_path_exists(o.headers, 'strict $.* ? (@.type() != "string")') THEN o.headers::text
+             ELSE (SELECT jsonb_object_agg(h.key, coalesce(h.value, 'null'))::text FROM jsonb_each_text(o.headers) AS h) END,
+        o.cause
     FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
     CROSS JOIN LATERAL (
         SELECT l.ctid, l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS total
@@ -109,8 +111,10 @@ BEGIN
     WHERE w.low < w.pos AND w.grp = ANY (v_mine) AND o.total - octet_length(o.payload) <= p_bytes;
     RETURN QUERY
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload,
-        (SELECT coalesce(jsonb_object_agg(h.key, coalesce(h.value, 'null')), '{}')::text
-         FROM jsonb_each_text(CASE WHEN jsonb_typeof(o.headers) = 'object' THEN o.headers ELSE '{}' END) AS h), o.cause
+        CASE WHEN o.headers = '{}' OR jsonb_typeof(o.headers) <> 'object' THEN '{}'
+             WHEN NOT jsonb_path_exists(o.headers, 'strict $.* ? (@.type() != "string")') THEN o.headers::text
+             ELSE (SELECT jsonb_object_agg(h.key, coalesce(h.value, 'null'))::text FROM jsonb_each_text(o.headers) AS h) END,
+        o.cause
     FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)
     CROSS JOIN LATERAL (
         SELECT f.ctid, f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.seq ROWS UNBOUNDED PRECEDING) AS total

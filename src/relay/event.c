@@ -67,10 +67,12 @@ static int read_headers(once__event_t *event, const char *text, size_t len)
     }
     json_object_foreach(event->json, name, value)
     {
-        event->pairs[event->pair_count++] = (once__pair_t){
-            .name = {name, strlen(name)},
-            .value = {json_string_value(value), json_string_length(value)},
-        };
+        if (json_is_string(value)) {
+            event->pairs[event->pair_count++] = (once__pair_t){
+                .name = {name, strlen(name)},
+                .value = {json_string_value(value), json_string_length(value)},
+            };
+        }
     }
     return 0;
 }

@@ -18,13 +18,14 @@ def test_headers_as_postgresql_has_them(database, relay, endpoint):
     database.run("SELECT once.emit('orders', 'k', 'placed', convert_to('1', 'UTF8'), %s::jsonb)", given)
     database.run("SELECT once.emit('orders', 'k', 'placed', convert_to('2', 'UTF8'), %s::jsonb)",
                  f'{{"deep": {"[" * NESTED}{"]" * NESTED}, "traceparent": "00-3-4-01"}}')
+    database.run("SELECT once.emit('orders', 'k', 'placed', convert_to('3', 'UTF8'), '{\"only\": [\"x\"]}')")
     database.until_empty()
-    first, second = (request.headers for request in endpoint.requests)
+    first, second, third = (request.headers for request in endpoint.requests)
     assert first["a"] == "5" and first["price"] == "1.10" and first["big"] == "12345678901234567890123"
     assert first["huge"] == "1" + "0" * 400 and first["yes"] == "true" and first["none"] == "null"
     assert json.loads(first["list"]) == [1, "x"] and first["quote"] == 'a"b'
     assert first["traceparent"] == "00-1-2-01" and first["Content-Type"] == "text/plain"
-    assert second["traceparent"] == "00-3-4-01"
+    assert second["traceparent"] == "00-3-4-01" and third["only"] == '["x"]'
 
 
 def check_names(database, endpoint):
