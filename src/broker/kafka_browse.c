@@ -230,7 +230,6 @@ static int open_consumer(browser_t *browser, const once__address_t *address, con
         return -1;
     }
     rd_kafka_conf_set(conf, "enable.auto.commit", "false", why, sizeof(why));
-    rd_kafka_conf_set(conf, "enable.partition.eof", "true", why, sizeof(why));
     rd_kafka_conf_set(conf, "allow.auto.create.topics", "false", why, sizeof(why));
     rd_kafka_conf_set_opaque(conf, browser);
     rd_kafka_conf_set_error_cb(conf, said);

@@ -31,6 +31,8 @@ static const char *const settings[][2] = {
     {"partition.assignment.strategy", "cooperative-sticky"},
     {"queued.max.messages.kbytes", "16384"},
     {"fetch.wait.max.ms", "100"},
+    {"enable.partition.eof", "true"},                /* what is read to its end has no lag */
+    {"topic.metadata.refresh.interval.ms", "10000"}, /* partitions that are added */
     {"ssl.endpoint.identification.algorithm", "https"},
     {"socket.keepalive.enable", "true"},
     {"reconnect.backoff.max.ms", "2000"},

@@ -30,6 +30,7 @@ void once__partition_add(once__partitions_t *all, int32_t number)
 
     if (made != NULL) {
         made->number = number;
+        made->unsure = 1;
         once__track_start(&made->track);
         made->next = all->first;
         all->first = made;
@@ -77,6 +78,24 @@ void once__partition_resume(once__partitions_t *all, int32_t number)
     }
 }
 
+void once__partition_reads(once__partition_t *partition, int64_t offset)
+{
+    if (offset < partition->position) {
+        partition->unsure = 1;
+        partition->end = 0;
+    }
+    partition->position = offset + 1;
+}
+
+void once__partition_ends(once__partitions_t *all, int32_t number, int64_t offset)
+{
+    once__partition_t *partition = once__partition_find(all, number);
+
+    if (partition != NULL) {
+        partition->end = offset;
+    }
+}
+
 void once__partition_ended(once__partition_t *partition)
 {
     partition->open--;
@@ -96,24 +115,47 @@ void once__partitions_regulate(once__partitions_t *all)
     }
 }
 
+static rd_kafka_topic_partition_list_t *add_done(rd_kafka_topic_partition_list_t *list,
+                                                 const once__partitions_t *all,
+                                                 const once__partition_t *partition)
+{
+    list = list != NULL ? list : rd_kafka_topic_partition_list_new(8);
+    rd_kafka_topic_partition_list_add(list, all->topic, partition->number)->offset =
+        partition->track.done_to + 1;
+    return list;
+}
+
+/* librdkafka commits by itself what is greater than what it knows to be committed; the first one is committed as it is. */
 void once__partitions_store(once__partitions_t *all)
 {
-    rd_kafka_topic_partition_list_t *list = NULL;
+    rd_kafka_topic_partition_list_t *list = NULL, *first = NULL;
 
     for (once__partition_t *p = all->first; p != NULL; p = p->next) {
         if (p->track.moved) {
-            if (list == NULL) {
-                list = rd_kafka_topic_partition_list_new(8);
-            }
-            rd_kafka_topic_partition_list_add(list, all->topic, p->number)->offset =
-                p->track.done_to + 1;
-            p->track.moved = 0;
+            list = add_done(list, all, p);
+            first = p->unsure ? add_done(first, all, p) : first;
+            p->track.moved = p->unsure = 0;
         }
     }
     if (list != NULL) {
         rd_kafka_offsets_store(all->consumer, list);
         rd_kafka_topic_partition_list_destroy(list);
     }
+    if (first != NULL) {
+        rd_kafka_commit(all->consumer, first, 1);
+        rd_kafka_topic_partition_list_destroy(first);
+    }
+}
+
+/* Up to where nothing is left to do. Behind the last message there may be records that are none: of transactions. */
+static int64_t done_before(const once__partition_t *partition)
+{
+    const once__track_t *track = &partition->track;
+
+    if (track->first != track->after) {
+        return track->ring[track->first & (track->room - 1)].offset;
+    }
+    return track->done_to + 1 > partition->end ? track->done_to + 1 : partition->end;
 }
 
 int64_t once__partitions_lag(once__partitions_t *all)
@@ -126,10 +168,8 @@ int64_t once__partitions_lag(once__partitions_t *all)
             high < 0) {
             return -1;
         }
-        if (p->track.done_to >= 0) {
-            lag += high - (p->track.done_to + 1);
-        } else if (p->track.first != p->track.after) {
-            lag += high - p->track.ring[p->track.first & (p->track.room - 1)].offset;
+        if (p->position > 0 || p->end > 0) { /* it was read from */
+            lag += high > done_before(p) ? high - done_before(p) : 0;
         }
     }
     return lag;

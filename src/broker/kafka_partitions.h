@@ -15,7 +15,11 @@ typedef struct once__partition {
     struct once__partition *next;
     int32_t number;
     int lost, paused;
-    size_t open; /* deliveries that have not ended */
+    int unsure;       /* the group may have an offset behind ours: librdkafka would not commit it */
+    size_t open;      /* deliveries that have not ended */
+    int64_t position; /* offset behind the last one read */
+    int64_t
+        end; /* offset up to which there was nothing more to read: behind control records, too */
     once__track_t track;
 } once__partition_t;
 
@@ -33,6 +37,11 @@ void once__partition_add(once__partitions_t *all, int32_t number);
 /* librdkafka keeps the pause of a partition that it gives up: when it came back, nobody would know that it is paused. */
 void once__partition_resume(once__partitions_t *all, int32_t number);
 void once__partition_lose(once__partitions_t *all, int32_t number);
+
+/* This offset was read. One that was behind: the topic was made anew, or offsets were reset. */
+void once__partition_reads(once__partition_t *partition, int64_t offset);
+/* Everything before this offset was read. */
+void once__partition_ends(once__partitions_t *all, int32_t number, int64_t offset);
 
 /* A delivery of it has ended. */
 void once__partition_ended(once__partition_t *partition);

@@ -134,6 +134,9 @@ static kafka_delivery_t *receive(kafka_t *kafka, rd_kafka_message_t *message)
     once__partition_t *partition = once__partition_find(&kafka->partitions, message->partition);
     kafka_delivery_t *made = partition != NULL ? make_delivery(kafka) : NULL;
 
+    if (partition != NULL) {
+        once__partition_reads(partition, message->offset);
+    }
     if (made == NULL || once__track_add(&partition->track, message->offset, &made->number) != 0) {
         free_delivery(made);
         rd_kafka_message_destroy(message);
@@ -288,8 +291,9 @@ static void take(kafka_t *kafka, rd_kafka_message_t **messages, size_t count)
             taken += deliveries[taken] != NULL;
             continue;
         }
-        if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR &&
-            message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            once__partition_ends(&kafka->partitions, message->partition, message->offset);
+        } else if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
             once__subscription_say(&kafka->base, 1, "Kafka: %s", rd_kafka_message_errstr(message));
         }
         rd_kafka_message_destroy(message);

@@ -19,6 +19,10 @@ def wait_caught_up(kafka, group, topic):
           lambda: f"committed {kafka.committed(group, topic)} of {kafka.ends(topic)}")
 
 
+def lag(one):
+    return one.metrics().get("once_consume_lag")  # None: not known yet
+
+
 def test_a_lag_that_nobody_knows_is_no_number(consume):
     one = consume("kafka://127.0.0.1:1/orders?group=g")
     assert "once_consume_lag" not in until(one.metrics, "it serves")
@@ -34,11 +38,49 @@ def test_duplicates_are_acknowledged_and_logged_not_delivered(kafka, name, handl
     assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(20))
     line = one.said("duplicate: ")[0]
     assert line["id"].startswith("event-") and line["key"].startswith("k") and name in line["source"]
-    until(lambda: one.metrics()["once_consume_lag"] == 0, "the lag is 0")
+    until(lambda: lag(one) == 0, "the lag is 0")
     assert one.stop() == 0
     request = handler.requests[0]
     assert request.headers["Once-Claim"] and request.headers["ce-type"] == "order"
     assert request.headers["Once-Subscriber"] == name and request.headers["Once-Tries"] == "1"
+
+
+def test_transactions_leave_no_lag(kafka, name, handler, consume):
+    """Their ends are records in the partition that nobody can handle, and so is what was aborted."""
+    kafka.create(name, 2)
+    kafka.transact(name, [dict(event(i), partition=i % 2) for i in range(10)])
+    one = consume(kafka.url(name, group=name))
+    one.wait_metric("handled_total", 10)
+    until(lambda: lag(one) == 0, lambda: f"lag {lag(one)} of what is done")
+    kafka.transact(name, [dict(event(i), partition=i % 2) for i in range(10, 20)], commit=False)
+    kafka.transact(name, [dict(event(20), partition=0)])
+    one.wait_metric("handled_total", 11)
+    until(lambda: lag(one) == 0, lambda: f"lag {lag(one)} of what was aborted")
+    gate = threading.Event()
+    handler.answer = lambda request: 204 if gate.wait(60) else 500
+    kafka.transact(name, [dict(event(i), partition=0) for i in range(30, 33)])
+    until(lambda: (lag(one) or 0) >= 3, "what is not done is behind")
+    gate.set()
+    until(lambda: lag(one) == 0, "and when it is done, no more")
+    assert len(handler.keys()) == 14
+
+
+def test_a_topic_made_anew_is_committed_and_partitions_that_are_added_are_read(kafka, name, handler, consume):
+    """Offsets begin at 0 again: librdkafka by itself commits none that is smaller than the last one it has committed."""
+    kafka.create(name, 1)
+    kafka.produce(name, [event(i) for i in range(10)])
+    one = consume(kafka.url(name, group=name))
+    one.wait_metric("handled_total", 10)
+    wait_caught_up(kafka, name, name)
+    kafka.remove(name)
+    kafka.create(name, 1)
+    kafka.produce(name, [event(i) for i in range(10, 13)])
+    one.wait_metric("handled_total", 13)
+    wait_caught_up(kafka, name, name)
+    kafka.extend(name, 2)
+    until(lambda: len(kafka.ends(name)) == 2, "it has two partitions")
+    kafka.produce(name, [dict(event(13), partition=1)])
+    one.wait_metric("handled_total", 14)
 
 
 def test_reading_goes_on_when_the_queue_was_full(kafka, name, handler, consume):

@@ -158,6 +158,31 @@ class Kafka:
             time.sleep(0.02)
         raise AssertionError(f"topic {topic} has no leaders")
 
+    def remove(self, topic):
+        """Until nobody finds it any more."""
+        admin = self.admin()
+        admin.delete_topics([topic])[topic].result(PATIENCE)
+        end = time.monotonic() + PATIENCE
+        while topic in admin.list_topics(timeout=10).topics:
+            assert time.monotonic() < end, f"topic {topic} is still there"
+            time.sleep(0.02)
+
+    def extend(self, topic, partitions):
+        from confluent_kafka.admin import NewPartitions
+        admin = self.admin()  # ends with its last reference
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE)
+
+    def transact(self, topic, messages, commit=True):
+        """Messages in a transaction of Kafka's, whose end is a record of its own in each partition."""
+        from confluent_kafka import Producer
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": topic, "log_level": 0})
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        for message in messages:
+            producer.produce(topic, **message)
+        producer.flush(PATIENCE)
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE)
+
     def produce(self, topic, messages, **settings):
         """Messages are dicts: value, and optionally key, headers, partition. Returns when the broker has all of them."""
         from confluent_kafka import Producer
