@@ -11,8 +11,8 @@
  *   it was released behind our back     somebody settled what he took for a dead claim: claim anew
  *   a secret that we do not know        somebody rotated: load the secrets again and ask once more
  *   the store is at its bound           look first: only what is there is claimed
- *   the store's secrets are not ours    it lost them: load the secrets, which gives it ours if it still has none, and ask once more.
- *                                       If it has others by now, this key has another id under them: refuse, or it runs twice
+ *   the store's secrets are not ours    it lost them: load the secrets, which gives it ours if it has none, and ask once more.
+ *                                       If it has others by now, the key has another id: refuse, or it runs twice
  */
 #include "api/begin.h"
 

@@ -6,8 +6,8 @@
  *    one turn travel together; those of a long turn may begin to before it ends.
  *  - `done` is called exactly once for every submit, from the store's dispatch (or from close, with ONCE_E_CLOSED).
  *  - every record event is decided by once__step (or its mirror), in one atomic step; two claims never both get run.
- *  - a claim that names a mark is granted only while the store's secrets have it (secrets.h): else ONCE_E_SECRET, as often as it
- *    is asked. Two handles whose ids differ for the same key must never both be granted it.
+ *  - a claim that names a mark is granted only while the store's secrets have it (secrets.h): else ONCE_E_SECRET. Two handles
+ *    whose ids differ for the same key must never both be granted it.
  *  - ONCE_E_NOREPLY: the operation may have been applied. ONCE_E_UNAVAILABLE, ONCE_E_FULL: it was not.
  *  - what an answer points to is the operation owner's: `record` and `records` are freed with free().
  */

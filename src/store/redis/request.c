@@ -31,8 +31,8 @@ struct once__redis_batch {
 };
 
 /*
- * Where keys have slots, the server that decides a claim does not know the store's secrets. Beside the claims of a turn their mark is
- * asked for where it is, and no claim is told before they are known to be ours.
+ * Where keys have slots, the server that decides a claim does not know the store's secrets. Beside the claims of a turn their
+ * mark is asked for where it is, and no claim is told before they are known to be ours.
  */
 struct once__redis_check {
     once__redis_call_t call; /* GET */
@@ -70,7 +70,7 @@ static void take_back(once__op_t *op)
     once__op_clear(op);
 }
 
-/* --------------------------------------------------------------------------------------- the secrets, where keys have slots */
+/* ---------------------------------------------------------------------------------- the secrets, where keys have slots */
 
 static int is_checked(const once__op_t *op)
 {
@@ -511,7 +511,7 @@ static int needs_replicas(const once__redis_t *redis, const once__op_t *op)
     return redis->settings.wait > 0 && op->kind != ONCE__OP_GET;
 }
 
-/* A store that loses its secrets between their question and the claim has lost the claim as well. 0, or -1: cannot be asked. */
+/* A store that loses its secrets between their question and the claim has lost the claim as well. 0, or -1: not asked. */
 static int join(once__redis_t *redis, once__redis_node_t *node, request_t *request)
 {
     const once__op_t *op = request->ops[0];
