@@ -52,7 +52,7 @@ def refused(answer):
 
 def test_a_schema_made_anew_has_other_secrets(gateway):
     """A gateway from before has other ids for the same keys: it must not run what one from after runs as well."""
-    old = gateway("once_recover hold;", workers=2)
+    old = gateway("once_recover hold;")
     old.nginx.expect("secrets")
     assert old.post("before").status == 201
     sql(old, "DROP SCHEMA once CASCADE")
