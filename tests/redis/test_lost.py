@@ -30,10 +30,16 @@ def masters():
     return [port for port in PORTS if "role:master" in redis(port, "INFO", "replication")]
 
 
+def empty(ports):
+    """Replicas, too: whoever takes over at this moment has nothing."""
+    for port in ports:
+        redis(port, "CONFIG", "SET", "replica-read-only", "no")
+        redis(port, "FLUSHALL")
+
+
 def flush():
     """An operator's mishap."""
-    for port in masters():
-        redis(port, "FLUSHALL")
+    empty(PORTS)
 
 
 def restart():
@@ -46,9 +52,7 @@ def restart():
 def promote_empty():
     """The replicas have nothing when one of them takes over."""
     old = masters()
-    for port in set(PORTS) - set(old):
-        redis(port, "CONFIG", "SET", "replica-read-only", "no")
-        redis(port, "FLUSHALL")
+    empty(set(PORTS) - set(old))
     with open(f"{DIR}/{old[0]}.pid", encoding="ascii") as file:
         os.kill(int(file.read()), signal.SIGKILL)
     PORTS.remove(old[0])
@@ -57,9 +61,7 @@ def promote_empty():
 
 def flush_the_secrets():
     """One server of a cluster: the others keep their records."""
-    for port in masters():
-        if "secrets" in redis(port, "KEYS", "*"):
-            redis(port, "FLUSHALL")
+    empty(port for port in PORTS if "secrets" in redis(port, "KEYS", "*"))
 
 
 WAYS = {"redis": [flush, restart], "redis+sentinel": [flush, promote_empty], "redis+cluster": [flush, flush_the_secrets]}[KIND]
@@ -73,6 +75,28 @@ def new_one(gateway, old):
     gw = gateway("once_recover hold; once_store_timeout 20s;", store=old.store.url, upstream=old.upstream)
     assert gw.post("first of the new one").status == 201
     return gw
+
+
+def test_whoever_still_knows_the_secrets_puts_them_back(gateway):
+    old = gateway("once_recover hold; once_store_timeout 20s;")
+    assert old.post("before").status == 201
+    flush()
+    assert old.post("new").status == 201  # at once
+    new = new_one(gateway, old)
+    for gw in old, new:
+        assert gw.post("new").headers.get("Idempotent-Replayed") == "true"
+        assert gw.post("first of the new one").headers.get("Idempotent-Replayed") == "true"
+
+
+def test_nobody_is_left_behind_by_a_refusal(gateway):
+    """Where a claim is granted before the secrets are known to be others, it is given back."""
+    old = gateway("once_recover hold;")
+    old.nginx.expect("secrets")
+    assert old.post("before").status == 201
+    flush()
+    new = new_one(gateway, old)
+    assert refused(old.post("new"))
+    until(lambda: not [record for record in new.store.records() if record["state"] in ("pending", "unknown")])
 
 
 @pytest.mark.parametrize("lose", WAYS, ids=lambda way: way.__name__)
@@ -96,25 +120,3 @@ def test_what_is_new_runs_once(gateway, lose):
     old.nginx.wait_worker_gone(*old.nginx.reload())  # which is what an operator does
     assert old.post("new 0").headers.get("Idempotent-Replayed") == "true"
     assert old.post("after").status == 201 and new.post("after").headers.get("Idempotent-Replayed") == "true"
-
-
-def test_whoever_still_knows_the_secrets_puts_them_back(gateway):
-    old = gateway("once_recover hold; once_store_timeout 20s;")
-    assert old.post("before").status == 201
-    flush()
-    assert old.post("new").status == 201  # at once
-    new = new_one(gateway, old)
-    for gw in old, new:
-        assert gw.post("new").headers.get("Idempotent-Replayed") == "true"
-        assert gw.post("first of the new one").headers.get("Idempotent-Replayed") == "true"
-
-
-def test_nobody_is_left_behind_by_a_refusal(gateway):
-    """Where a claim is granted before the secrets are known to be others, it is given back."""
-    old = gateway("once_recover hold;")
-    old.nginx.expect("secrets")
-    assert old.post("before").status == 201
-    flush()
-    new = new_one(gateway, old)
-    assert refused(old.post("new"))
-    until(lambda: not [record for record in new.store.records() if record["state"] in ("pending", "unknown")])
