@@ -13,3 +13,8 @@ END
 $$;
 
 ALTER TABLE bank.transfers DROP CONSTRAINT transfers_once;
+
+-- A stale claim has no record whose events could be counted.
+CREATE OR REPLACE FUNCTION once.event_number(p_record bytea, p_claim bytea, p_slot uuid, p_payload bytea) RETURNS integer
+LANGUAGE sql
+AS $$ SELECT 0 $$;
