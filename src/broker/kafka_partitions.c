@@ -30,7 +30,6 @@ void once__partition_add(once__partitions_t *all, int32_t number)
 
     if (made != NULL) {
         made->number = number;
-        made->unsure = 1;
         once__track_start(&made->track);
         made->next = all->first;
         all->first = made;
@@ -81,7 +80,7 @@ void once__partition_resume(once__partitions_t *all, int32_t number)
 void once__partition_reads(once__partition_t *partition, int64_t offset)
 {
     if (offset < partition->position) {
-        partition->unsure = 1;
+        partition->went_back = 1;
         partition->end = 0;
     }
     partition->position = offset + 1;
@@ -125,25 +124,28 @@ static rd_kafka_topic_partition_list_t *add_done(rd_kafka_topic_partition_list_t
     return list;
 }
 
-/* librdkafka commits by itself what is greater than what it knows to be committed; the first one is committed as it is. */
+/*
+ * librdkafka commits by itself what is greater than what it knows to be committed; an offset that went back is committed as
+ * it is. Only that one: commits right after each assignment made a group read messages again after a rebalance.
+ */
 void once__partitions_store(once__partitions_t *all)
 {
-    rd_kafka_topic_partition_list_t *list = NULL, *first = NULL;
+    rd_kafka_topic_partition_list_t *list = NULL, *back = NULL;
 
     for (once__partition_t *p = all->first; p != NULL; p = p->next) {
         if (p->track.moved) {
             list = add_done(list, all, p);
-            first = p->unsure ? add_done(first, all, p) : first;
-            p->track.moved = p->unsure = 0;
+            back = p->went_back ? add_done(back, all, p) : back;
+            p->track.moved = p->went_back = 0;
         }
     }
     if (list != NULL) {
         rd_kafka_offsets_store(all->consumer, list);
         rd_kafka_topic_partition_list_destroy(list);
     }
-    if (first != NULL) {
-        rd_kafka_commit(all->consumer, first, 1);
-        rd_kafka_topic_partition_list_destroy(first);
+    if (back != NULL) {
+        rd_kafka_commit(all->consumer, back, 1);
+        rd_kafka_topic_partition_list_destroy(back);
     }
 }
 

@@ -15,7 +15,7 @@ typedef struct once__partition {
     struct once__partition *next;
     int32_t number;
     int lost, paused;
-    int unsure;       /* the group may have an offset behind ours: librdkafka would not commit it */
+    int went_back;    /* to an offset that librdkafka would not commit */
     size_t open;      /* deliveries that have not ended */
     int64_t position; /* offset behind the last one read */
     int64_t

@@ -51,8 +51,8 @@ size_t once__secrets_format(const once__secrets_t *secrets, char text[ONCE__SECR
 int once__secrets_parse(once__secrets_t *secrets, const char *text, size_t len, once_error_t *err);
 
 /*
- * The mark of the record secret: tells it from any other, and nothing about it. Handles that work on the same records have the same,
- * however often the fingerprint secrets rotate. SQL computes it as well (once.secrets_keep).
+ * The mark of the record secret: tells it from any other, and nothing about it. Handles that work on the same records have
+ * the same, however often the fingerprint secrets rotate. SQL computes it as well (once.secrets_keep).
  */
 void once__secrets_mark(const once__secrets_t *secrets, uint8_t mark[ONCE__MARK_SIZE]);
 

@@ -41,6 +41,7 @@ static void set_up(void)
         "2 0202020202020202020202020202020202020202020202020202020202020202\n";
 
     check(once__seal_keys_parse(&keys, text, strlen(text), NULL) == ONCE_OK);
+    keys.plain_too = 1;
     __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
 }
 
@@ -169,6 +170,11 @@ static void round_trip(const uint8_t *data, size_t size)
     check(once__response_unpack(&payload, id, &keys, NULL, &out) == ONCE_OK);
     check_same(&response, &out.response);
     once__unpacked_free(&out);
+    keys.plain_too = 0; /* where everything is sealed, what is not is refused */
+    check(once__response_unpack(&payload, id, &keys, NULL, &out) ==
+          (packing.seal != NULL ? ONCE_OK : ONCE_E_UNSEALED));
+    once__unpacked_free(&out);
+    keys.plain_too = 1;
 
     packed[size % len] ^= (uint8_t)(1 << data[3] % 8);
     if (once__response_unpack(&payload, id, &keys, &zstd, &out) == ONCE_OK) {

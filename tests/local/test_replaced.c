@@ -1,6 +1,6 @@
 /*
- * The file `lock`, the secrets or the whole directory is replaced while a program uses the store: another one must not decide beside
- * it.
+ * The file `lock`, the secrets or the whole directory is replaced while a program uses the store: another one must not
+ * decide beside it.
  */
 #include "place.h"
 
