@@ -212,7 +212,7 @@ def test_store_unreachable_fails_closed(gateway, directory):
     assert gw.upstream.total == 0
     expect.unrecorded(gw.request("GET", "/"), 201)
     assert gw.upstream.total == 1
-    assert gw.nginx.log.find(r"\[crit\]"), "the reason is not in the log"
+    gw.nginx.log.wait(r"\[crit\]")
     store.heal()
     original = until(lambda: (response := gw.post("k")).status == 201 and response, "the store to be opened")
     expect.replay(gw.post("k"), original)

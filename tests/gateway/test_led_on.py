@@ -122,4 +122,4 @@ def test_grpc_is_refused_before_anything_is_sent(gateway, address):
         assert response.status == 502, response
         assert gw.store.state("k") == "failed"  # given back: it may be tried again
     assert gw.upstream.total == 0
-    assert gw.nginx.log.find("grpc_pass")
+    gw.nginx.log.wait("grpc_pass")
