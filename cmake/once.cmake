@@ -4,7 +4,7 @@ target_compile_definitions(once_flags INTERFACE _GNU_SOURCE OPENSSL_API_COMPAT=0
 target_compile_options(once_flags INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
   -Wwrite-strings -Wvla -Wformat=2 -Wcast-qual -Wundef -Wno-unused-parameter)
-target_include_directories(once_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(once_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR}/src)
 if(ONCE_SANITIZE)
   target_compile_options(once_flags INTERFACE -fsanitize=${ONCE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(once_flags INTERFACE -fsanitize=${ONCE_SANITIZE})

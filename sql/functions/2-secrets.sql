@@ -15,7 +15,7 @@ BEGIN
 END
 $$;
 
--- `mark` tells the record secret from any other, and nothing about it (src/core/secrets.h): a claim of a gateway names its own.
+-- `mark` tells the record secret from any other, and nothing about it (lib/core/secrets.h): a claim of a gateway names its own.
 CREATE OR REPLACE FUNCTION once.secrets_keep(p_text text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,4 +1,4 @@
--- The rules of the record (src/core/rules.c) over arrays: what a gateway's loop turn collected, in one statement.
+-- The rules of the record (lib/core/rules.c) over arrays: what a gateway's loop turn collected, in one statement.
 --
 -- Nothing here waits for anybody. An existing row that somebody else has locked is skipped; a row is inserted only after its
 -- advisory lock was taken without waiting. What was skipped is not in the answer: busy, for now.

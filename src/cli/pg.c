@@ -8,7 +8,7 @@
 #include "cli/file.h"
 #include "cli/pg_sql.h"
 #include "cli/text.h"
-#include "pq/tls.h"
+#include "pg/tls.h"
 
 #define SQL_MAX (1 << 20)
 

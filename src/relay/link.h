@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <stdint.h>
 
-#include "pq/tls.h"
+#include "pg/tls.h"
 
 typedef enum once__link_state {
     ONCE__LINK_DOWN,

@@ -33,9 +33,9 @@ static void *failing_realloc(void *memory, size_t size)
 #define calloc  failing_calloc
 #define malloc  failing_malloc
 #define realloc failing_realloc
-#include "../../src/core/body.c"
-#include "../../src/core/json_io.c"
-#include "../../src/core/json.c"
+#include "../../lib/core/body.c"
+#include "../../lib/core/json_io.c"
+#include "../../lib/core/json.c"
 #undef calloc
 #undef malloc
 #undef realloc

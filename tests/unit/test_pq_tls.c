@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pq/tls.h"
+#include "pg/tls.h"
 
 /* The sslmode that is added for a URL; "": none. */
 static const char *added(const char *url)

@@ -6,7 +6,7 @@
 #include <once/postgres.h>
 
 #include "core/units.h"
-#include "door/statement.h"
+#include "pg/door_statement.h"
 
 static int check_event(const once_pg_event_t *event, once_error_t *err)
 {

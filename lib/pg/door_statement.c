@@ -1,4 +1,4 @@
-#include "door/statement.h"
+#include "pg/door_statement.h"
 
 #include <inttypes.h>
 #include <limits.h>

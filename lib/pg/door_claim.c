@@ -7,7 +7,7 @@
 #include <once/postgres.h>
 
 #include "core/units.h"
-#include "door/statement.h"
+#include "pg/door_statement.h"
 
 struct once_pg_answer {
     once_outcome_t outcome;
@@ -24,7 +24,7 @@ enum { OUTCOME, CLAIM, EPOCH, RETRY_AFTER, STATUS, STORED, BODY, NAME, VALUE };
 
 /*
  * One row for each header; the first has everything else. The connection is the application's, and so is its search_path: nothing
- * here is found by it (door/statement.h).
+ * here is found by it (pg/door_statement.h).
  */
 #define COLUMNS                                                                                    \
     "SELECT c.outcome, c.claim, c.epoch::bigint, "                                                 \

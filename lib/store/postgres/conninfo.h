@@ -5,7 +5,7 @@
 #define ONCE_STORE_POSTGRES_CONNINFO_H
 
 #include "core/url.h"
-#include "pq/tls.h"
+#include "pg/tls.h"
 
 #define ONCE__CONNINFO_MAX (ONCE__URL_PARAMS_MAX + 8)
 

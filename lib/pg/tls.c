@@ -1,4 +1,4 @@
-#include "pq/tls.h"
+#include "pg/tls.h"
 
 #include <arpa/inet.h>
 #include <libpq-fe.h>

@@ -8,7 +8,7 @@
 #ifndef ONCE_STORE_POSTGRES_LINK_H
 #define ONCE_STORE_POSTGRES_LINK_H
 
-#include "pq/tls.h"
+#include "pg/tls.h"
 #include "store/postgres/statements.h"
 
 #define ONCE__PG_STATEMENTS_MAX 10
