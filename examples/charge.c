@@ -42,13 +42,13 @@ static int handle_request(once_t *once, const char *key, const char *body, char 
         return 503;
     }
     switch (once_answer_outcome(answer)) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         claim = once_answer_take_claim(answer);
         charge_card(1999);
         response.status = 201;
         response.body = text("{\"charge\":\"ch_1\",\"amount\":\"19.99\"}");
-        code = once_complete_sync(claim, &response, &done);
-        if (code == ONCE_OK && once_answer_outcome(done) == ONCE_DONE) {
+        code = once_claim_complete_sync(claim, &response, &done);
+        if (code == ONCE_OK && once_answer_outcome(done) == ONCE_OUTCOME_DONE) {
             (void)snprintf(out, size, "%.*s", (int)response.body.len,
                            (const char *)response.body.data);
         } else {
@@ -60,12 +60,12 @@ static int handle_request(once_t *once, const char *key, const char *body, char 
         }
         once_answer_free(done);
         break;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         code = once_record_response(once_answer_record(answer), &response);
         (void)snprintf(out, size, "%.*s (replayed)", (int)response.body.len,
                        (const char *)response.body.data);
         break;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         response.status = 422;
         (void)snprintf(out, size, "this key was used for another request");
         break;

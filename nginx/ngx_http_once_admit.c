@@ -106,7 +106,7 @@ ngx_http_once_admit(ngx_http_once_ctx_t *ctx)
     code = once_record_id_of(once, scope, key, id);
 
     if (code == ONCE_OK) {
-        code = once_get(once, id, ngx_http_once_looked, ctx->guard);
+        code = once_record_get(once, id, ngx_http_once_looked, ctx->guard);
     }
 
     if (code == ONCE_OK) {

@@ -295,14 +295,14 @@ ngx_http_once_answered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     /* under retry, an unknown record is busy until its lease is over */
 
     if (record && once_record_state(record) == ONCE_STATE_UNKNOWN
-        && (once_answer_outcome(answer) == ONCE_UNKNOWN
-            || once_answer_outcome(answer) == ONCE_BUSY)
+        && (once_answer_outcome(answer) == ONCE_OUTCOME_UNKNOWN
+            || once_answer_outcome(answer) == ONCE_OUTCOME_BUSY)
         && ngx_http_once_probe_first(ctx, answer) == NGX_OK)
     {
         return;
     }
 
-    if (once_answer_outcome(answer) == ONCE_BUSY) {
+    if (once_answer_outcome(answer) == ONCE_OUTCOME_BUSY) {
         ngx_http_once_was_busy(r, ctx, answer);
         return;
     }
@@ -311,23 +311,23 @@ ngx_http_once_answered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     switch (once_answer_outcome(answer)) {
 
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         ctx->has_age = 0;
         ngx_http_once_granted(r, ctx, answer);
         return;
 
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         ngx_http_once_replayed(r, ctx, answer);
         return;
 
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         ctx->outcome = NGX_HTTP_ONCE_MISMATCH;
         ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_MISMATCH);
         ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,
                                     NGX_HTTP_ONCE_P_MISMATCH, NULL, 0));
         return;
 
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         ctx->outcome = NGX_HTTP_ONCE_UNKNOWN;
         ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_UNKNOWN);
         ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,

@@ -454,8 +454,8 @@ ngx_http_once_authorize(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     ngx_http_request_t  *r;
 
     if (ctx->conf->authorize.len == 0
-        || once_answer_outcome(answer) == ONCE_RUN || ctx->authorized
-        || (once_answer_outcome(answer) == ONCE_BUSY && ctx->waiter))
+        || once_answer_outcome(answer) == ONCE_OUTCOME_RUN || ctx->authorized
+        || (once_answer_outcome(answer) == ONCE_OUTCOME_BUSY && ctx->waiter))
     {
         return NGX_DECLINED;
     }
@@ -463,7 +463,7 @@ ngx_http_once_authorize(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     r = ctx->request;
     c = r->connection;
 
-    if (once_answer_outcome(answer) != ONCE_BUSY) {
+    if (once_answer_outcome(answer) != ONCE_OUTCOME_BUSY) {
         /* the others need not wait for what becomes of this caller */
         ngx_http_once_wait_over(ctx);
     }

@@ -125,7 +125,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 
     recover = once_policy_recover(conf->policy);
 
-    if (recover == ONCE_RETRY) {
+    if (recover == ONCE_RECOVER_RETRY) {
         return NGX_CONF_OK;
     }
 
@@ -158,7 +158,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                once_recover_name(recover));
     }
 
-    if (recover == ONCE_TRANSACTIONAL
+    if (recover == ONCE_RECOVER_TRANSACTIONAL
         && ngx_strncmp(conf->store_url.data, "postgres", 8) != 0)
     {
         return ngx_http_once_refuse(cf, "\"once_recover %s\" needs a store "
@@ -167,7 +167,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                once_recover_name(recover));
     }
 
-    if (recover == ONCE_TRANSACTIONAL
+    if (recover == ONCE_RECOVER_TRANSACTIONAL
         && ngx_http_once_store_reads_sealed_only(&conf->store_url))
     {
         return ngx_http_once_refuse(cf, "\"once_recover %s\" and a store with "

@@ -303,7 +303,7 @@ ngx_http_once_early_ask(ngx_http_request_t *r, ngx_http_once_early_t *early,
 
     look->request = r;
 
-    if (once_get(conf->store->once, id, ngx_http_once_early_done, look)
+    if (once_record_get(conf->store->once, id, ngx_http_once_early_done, look)
         != ONCE_OK)
     {
         ngx_free(look);

@@ -216,7 +216,7 @@ ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
 {
     int  code;
 
-    code = once_complete(guard->claim, response, ngx_http_once_ended, guard);
+    code = once_claim_complete(guard->claim, response, ngx_http_once_ended, guard);
 
     if (code == ONCE_E_TOO_BIG || code == ONCE_E_HEADER
         || code == ONCE_E_INVALID)
@@ -231,7 +231,7 @@ ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
         response->body.len = 0;
         response->body_omitted = 1;
 
-        code = once_complete(guard->claim, response, ngx_http_once_ended,
+        code = once_claim_complete(guard->claim, response, ngx_http_once_ended,
                              guard);
     }
 
@@ -253,7 +253,7 @@ ngx_http_once_guard_release(ngx_http_once_guard_t *guard, ngx_uint_t status,
     text.data = note;
     text.len = ngx_strlen(note);
 
-    code = (early ? once_release_early : once_release)
+    code = (early ? once_claim_release_early : once_claim_release)
            (guard->claim, (int) status, text, ngx_http_once_ended, guard);
 
     return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_RELEASING);
@@ -265,7 +265,7 @@ ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard)
 {
     int  code;
 
-    code = once_doubt(guard->claim, ngx_http_once_ended, guard);
+    code = once_claim_doubt(guard->claim, ngx_http_once_ended, guard);
 
     return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_DOUBTING);
 }
@@ -291,11 +291,11 @@ ngx_http_once_count_end(ngx_http_once_guard_t *guard, once_answer_t *answer)
 
     switch (once_answer_outcome(answer)) {
 
-    case ONCE_LOST:
+    case ONCE_OUTCOME_LOST:
         ngx_http_once_count(route, NGX_HTTP_ONCE_C_LOST);
         break;
 
-    case ONCE_ALREADY:
+    case ONCE_OUTCOME_ALREADY:
         ngx_http_once_count(route, NGX_HTTP_ONCE_C_COMPLETED);
         break;
 

@@ -322,7 +322,7 @@ ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
         }
 
         if (n == *i && stores[n]->once
-            && once_usage(stores[n]->once, usage) == ONCE_OK
+            && once_store_usage(stores[n]->once, usage) == ONCE_OK
             && (usage->bytes || usage->max_records || usage->max_bytes))
         {
             (*i)++;

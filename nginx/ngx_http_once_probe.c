@@ -322,7 +322,7 @@ ngx_http_once_probe_start(ngx_event_t *ev)
     probe->resting = 0;
 
     if (probe->conf->store->once == NULL
-        || once_get(probe->conf->store->once, probe->id,
+        || once_record_get(probe->conf->store->once, probe->id,
                     ngx_http_once_probe_looked, probe)
            != ONCE_OK)
     {
@@ -413,7 +413,7 @@ ngx_http_once_probe_settled(once_t *once, once_answer_t *answer, void *data)
     ngx_http_once_probe_called(probe);
     ngx_http_once_unknown_note(probe->conf, answer);
 
-    if (once_answer_outcome(answer) == ONCE_DONE) {
+    if (once_answer_outcome(answer) == ONCE_OUTCOME_DONE) {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,
                       "once_probe: settled a record of route \"%V\"",
                       &probe->conf->route->name);
@@ -454,7 +454,7 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
 
     /* forced: after doubt the lease goes on, but nobody holds the claim */
 
-    code = once_settle(probe->conf->store->once, probe->token,
+    code = once_record_settle(probe->conf->store->once, probe->token,
                        said == ONCE_SAID_FINAL ? &response : NULL, 0, note, 1,
                        ngx_http_once_probe_settled, probe);
 

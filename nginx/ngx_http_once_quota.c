@@ -192,7 +192,7 @@ ngx_http_once_quota_asked(ngx_http_once_guard_t *guard, once_answer_t *answer)
     guard->reserved = 0;
     record = answer ? once_answer_record(answer) : NULL;
 
-    if (record && once_answer_outcome(answer) == ONCE_RUN
+    if (record && once_answer_outcome(answer) == ONCE_OUTCOME_RUN
         && once_record_epoch(record) == 1)
     {
         return;

@@ -132,14 +132,14 @@ ngx_http_once_lost_detail(ngx_http_once_loc_conf_t *conf, ngx_str_t *detail)
 {
     switch (once_policy_recover(conf->policy)) {
 
-    case ONCE_HOLD:
+    case ONCE_RECOVER_HOLD:
         ngx_str_set(detail, "The operation may have taken effect, and is not "
                     "run again until its outcome has been settled. Send the "
                     "same request with the same key again to learn it, and no "
                     "new key: that would be a new operation.");
         break;
 
-    case ONCE_TRANSACTIONAL:
+    case ONCE_RECOVER_TRANSACTIONAL:
         ngx_str_set(detail, "The operation may have taken effect. Send the "
                     "same request with the same key again: it gets the "
                     "recorded response, or runs the operation if nothing was "
@@ -166,10 +166,10 @@ ngx_http_once_lost_retry(ngx_http_once_loc_conf_t *conf)
 
     switch (once_policy_recover(conf->policy)) {
 
-    case ONCE_HOLD:
+    case ONCE_RECOVER_HOLD:
         return conf->probe ? 1 : 0;
 
-    case ONCE_TRANSACTIONAL:
+    case ONCE_RECOVER_TRANSACTIONAL:
         return 1;
 
     default:
@@ -222,8 +222,8 @@ ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_uint_t
 ngx_http_once_record_answers(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 {
-    if (once_answer_outcome(answer) != ONCE_LOST) {
-        return once_answer_outcome(answer) != ONCE_DONE;
+    if (once_answer_outcome(answer) != ONCE_OUTCOME_LOST) {
+        return once_answer_outcome(answer) != ONCE_OUTCOME_DONE;
     }
 
     ctx->outcome = NGX_HTTP_ONCE_LOST;
@@ -243,7 +243,7 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     record = once_answer_record(answer);
     state = record ? once_record_state(record) : ONCE_STATE_NONE;
 
-    if (once_answer_outcome(answer) == ONCE_LOST
+    if (once_answer_outcome(answer) == ONCE_OUTCOME_LOST
         && state == ONCE_STATE_COMPLETED && ctx->conf->authorize.len)
     {
         /* another caller's answer, and nobody was asked: the next request is */
@@ -267,7 +267,7 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     if (state == ONCE_STATE_PENDING
         || (state == ONCE_STATE_UNKNOWN
-            && once_record_recover(record) != ONCE_HOLD))
+            && once_record_recover(record) != ONCE_RECOVER_HOLD))
     {
         ngx_http_once_send_instead(r, ctx,
                                    state == ONCE_STATE_PENDING
@@ -319,7 +319,7 @@ ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 static void
 ngx_http_once_tell_apart(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    if (once_policy_recover(ctx->conf->policy) != ONCE_TRANSACTIONAL
+    if (once_policy_recover(ctx->conf->policy) != ONCE_RECOVER_TRANSACTIONAL
         || r->headers_out.status >= NGX_HTTP_BAD_REQUEST)
     {
         return;

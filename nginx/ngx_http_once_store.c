@@ -384,7 +384,7 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
 {
     char  text[sizeof(store->trouble)];
 
-    if (once_trouble(store->once, text, sizeof(text)) == 0) {
+    if (once_store_trouble(store->once, text, sizeof(text)) == 0) {
         text[0] = '\0';
     }
 
@@ -422,7 +422,7 @@ ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log)
 
     store->full_told = ngx_current_msec;
 
-    if (once_usage(store->once, &usage) != ONCE_OK) {
+    if (once_store_usage(store->once, &usage) != ONCE_OK) {
         ngx_memzero(&usage, sizeof(once_usage_t));
     }
 

@@ -274,7 +274,7 @@ ngx_http_once_unknown_seen(ngx_http_once_loc_conf_t *conf, const u_char *id,
                                                ngx_http_once_module);
     pool = ngx_http_once_list_pool(omcf);
     unknown = record && once_record_state(record) == ONCE_STATE_UNKNOWN
-              && once_record_recover(record) == ONCE_HOLD;
+              && once_record_recover(record) == ONCE_RECOVER_HOLD;
 
     if (!unknown && ngx_http_once_doubts(pool, conf)->count == 0) {
         return;
@@ -339,7 +339,7 @@ ngx_http_once_look_at(ngx_http_once_loc_conf_t *conf, const u_char *id)
     sight->conf = conf;
     ngx_memcpy(sight->id, id, ONCE_ID_SIZE);
 
-    if (once_get(conf->store->once, id, ngx_http_once_sighted, sight)
+    if (once_record_get(conf->store->once, id, ngx_http_once_sighted, sight)
         != ONCE_OK)
     {
         ngx_free(sight);

@@ -60,13 +60,13 @@ static void tell_busy(uint64_t after_ms, answer_t *answer)
 static void not_run(const once_pg_answer_t *told, answer_t *answer)
 {
     switch (once_pg_outcome(told)) {
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         replay(told, answer);
         break;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         answer_problem(answer, 422, "key-reused", "this key was used for another request");
         break;
-    case ONCE_BUSY:
+    case ONCE_OUTCOME_BUSY:
         tell_busy(once_pg_retry_after_ms(told), answer);
         break;
     default:

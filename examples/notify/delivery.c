@@ -109,7 +109,7 @@ static void end_claim(batch_t *batch, notification_t *n, fate_t fate, long statu
     const once_policy_t *policy = batch->service->records.policies[n->channel];
     outcome_t outcome = outcomes[fate];
 
-    if (fate == FATE_DOUBT && once_policy_recover(policy) == ONCE_HOLD) {
+    if (fate == FATE_DOUBT && once_policy_recover(policy) == ONCE_RECOVER_HOLD) {
         outcome = OUTCOME_HELD;
     }
     if (records_end(&batch->service->records, n->claim, fate, (int)status, &n->after_ms) != 0) {

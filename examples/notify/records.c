@@ -75,14 +75,14 @@ static verdict_t read_answer(once_answer_t *answer, once_claim_t **claim, uint64
 {
     *after_ms = once_answer_retry_after_ms(answer);
     switch (once_answer_outcome(answer)) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         *claim = once_answer_take_claim(answer);
         return VERDICT_SEND;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         return VERDICT_DUPLICATE;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         return VERDICT_MISMATCH;
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         return VERDICT_HELD;
     default:
         return VERDICT_BUSY;
@@ -119,11 +119,11 @@ static int end(once_claim_t *claim, fate_t fate, int status, once_answer_t **ans
     switch (fate) {
     case FATE_SENT:
         response.status = status >= 200 && status <= 599 ? status : 200;
-        return once_complete_sync(claim, &response, answer);
+        return once_claim_complete_sync(claim, &response, answer);
     case FATE_DOUBT:
-        return once_doubt_sync(claim, answer);
+        return once_claim_doubt_sync(claim, answer);
     default:
-        return once_release_sync(claim, status, slice("not delivered"), answer);
+        return once_claim_release_sync(claim, status, slice("not delivered"), answer);
     }
 }
 
@@ -132,7 +132,7 @@ int records_end(records_t *records, once_claim_t *claim, fate_t fate, int status
 {
     once_answer_t *answer = NULL;
     int code = end(claim, fate, status, &answer);
-    once_outcome_t outcome = code == ONCE_OK ? once_answer_outcome(answer) : ONCE_NO_OUTCOME;
+    once_outcome_t outcome = code == ONCE_OK ? once_answer_outcome(answer) : ONCE_OUTCOME_NONE;
 
     *after_ms = 0;
     if (code == ONCE_E_INVALID || code == ONCE_E_TOO_BIG || code == ONCE_E_NOMEM ||
@@ -143,5 +143,5 @@ int records_end(records_t *records, once_claim_t *claim, fate_t fate, int status
         *after_ms = once_record_lease_ms(once_answer_record(answer));
     }
     once_answer_free(answer);
-    return outcome == ONCE_DONE || outcome == ONCE_ALREADY ? 0 : -1;
+    return outcome == ONCE_OUTCOME_DONE || outcome == ONCE_OUTCOME_ALREADY ? 0 : -1;
 }

@@ -2,7 +2,7 @@
  * once/once.h - libonce: an operation takes effect exactly once.
  *
  * The idea in five lines: ask with a scope, a key and what is to be done (once_begin). The answer is one of
- *     run       you hold the claim: do the work, then once_complete / once_release / once_doubt
+ *     run       you hold the claim: do the work, then once_claim_complete / once_claim_release / once_claim_doubt
  *     replay    it was done before: here is the recorded response
  *     busy      somebody is doing it now
  *     mismatch  the key was used for something else
@@ -14,7 +14,8 @@
  * and a record are still used by one thread at a time.
  *
  * Loops. once_fd() is one descriptor; when it becomes readable, call once_dispatch(). Level- and edge-triggered hosts both
- * work: dispatch drains. Nothing here blocks except the functions that end in _sync, once_wait, once_close with a timeout, and the
+ * work: dispatch drains. Nothing here blocks except the functions that end in _sync, once_wait, once_close with a timeout,
+ * and the
  * reading and writing of small files where secrets or keys are in files (once_open, a rotation in once_dispatch).
  *
  * Fork. A handle belongs to the process that opened it. After fork() every call on it in the child answers ONCE_E_FORKED and
@@ -78,7 +79,8 @@ ONCE_API void once_options_free(once_options_t *options);
  *   ttl, lease, recover, record, release, release_ttl   the default policy (once/policy.h)
  *   store_timeout  5s     how long a store that does not answer is tried again, from its first failure on, before a callback is
  *                         told ONCE_E_UNAVAILABLE; the work on it goes on by itself
- *   insist         on     off: a store that cannot even be reached is not tried again before it answered for the first time, and
+ * insist         on     off: a store that cannot even be reached is not tried again before it answered for the first time,
+ * and
  *                         the callback is told ONCE_E_UNAVAILABLE at once; for programs that somebody waits for
  *   renew          on     claims are renewed every third of their lease while the handle is dispatched; off: by the caller
  *   reap           1m     how often expired records are removed by this handle; off: never
@@ -87,7 +89,7 @@ ONCE_API void once_options_free(once_options_t *options);
  *   encrypt        off    `file:PATH`: stored responses are encrypted with AES-256-GCM; the file's lines are
  *                         `ID HEX64`, the last is used for new responses, all of them for reading
  *   encrypt_require on    with `encrypt`, a stored response that is not encrypted is not read (ONCE_E_UNSEALED): whoever can
- *                         write to the store could have made it up. off: for as long as there are responses from before, and where
+ * write to the store could have made it up. off: for as long as there are responses from before, and where
  *                         backends complete in SQL, which encrypts nothing
  *   compress       1k     responses from this size on are compressed with zstd; off: never
  */
@@ -96,19 +98,25 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
 
 /*
  * Opens a store: `memory:` (private to the handle), `memory:NAME` (shared by all handles of the process that use the name),
- * and, where built in, `local:PATH`, `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://`, `postgres://`. Options may
+ * and, where built in, `local:PATH`, `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://`, `postgres://`. Options
+ * may
  * also stand in the URL: `memory:?max_records=1000&ttl=1h` (percent-encoded); they win over `options`. `options` may be NULL.
- *   all:     max_records            claims of new keys beyond it answer ONCE_E_FULL; what is known goes on (docs/stores.md#bounds).
- *            max_bytes              the same for what is stored. memory: has 1000000 and 1g, the others have no bound by default
+ * all:     max_records            claims of new keys beyond it answer ONCE_E_FULL; what is known goes on
+ * (docs/stores.md#bounds).
+ * max_bytes              the same for what is stored. memory: has 1000000 and 1g, the others have no bound by default
  *   local:   segment      64m       size of a full-grown file of the log: 64k to 1g
- *            durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
- *   postgres:// connections 4       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is told
+ * durability   full      or `claims-relaxed`: `run` is answered before the claim is on the disk (docs/local-store.md)
+ * postgres:// connections 4       to the server, 1 to 8; and every parameter of libpq (docs/postgres.md). A callback that is
+ * told
  *                                  ONCE_E_CONFIG: the schema is not installed, or the user may not use it
- *   redis://    prefix   once:      of all keys; wait, tls, ca, ... (docs/stores.md). A callback that is told ONCE_E_CONFIG: the
- *                                  server must not be used, once_trouble says why
- * Does not wait for the store: what is asked before it is reachable waits, at most store_timeout. A local store is opened at once,
+ * redis://    prefix   once:      of all keys; wait, tls, ca, ... (docs/stores.md). A callback that is told ONCE_E_CONFIG:
+ * the
+ *                                  server must not be used, once_store_trouble says why
+ * Does not wait for the store: what is asked before it is reachable waits, at most store_timeout. A local store is opened at
+ * once,
  * and made where there is none.
- * Errors: ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_SECRET, ONCE_E_NOMEM, ONCE_E_IO; of a local store also ONCE_E_CORRUPT (a part
+ * Errors: ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_SECRET, ONCE_E_NOMEM, ONCE_E_IO; of a local store also ONCE_E_CORRUPT (a
+ * part
  * is missing or damaged), ONCE_E_NEWER, ONCE_E_FULL, ONCE_E_CONFLICT (others use it, and its index cannot be used).
  */
 ONCE_API ONCE_MUST_CHECK int once_open(const char *url, const once_options_t *options,
@@ -119,10 +127,11 @@ ONCE_API int once_fd(const once_t *once);
 
 /*
  * Why the store cannot be used at the moment, in words: what a server refused, or how it must not be set up; of a local store,
- * that some of it was found damaged when it was opened. Empty when there is nothing to tell. Written to `text`, cut to `size` bytes
+ * that some of it was found damaged when it was opened. Empty when there is nothing to tell. Written to `text`, cut to `size`
+ * bytes
  * with the terminator; no credential is in it. Returns its length.
  */
-ONCE_API size_t once_trouble(once_t *once, char *text, size_t size);
+ONCE_API size_t once_store_trouble(once_t *once, char *text, size_t size);
 
 /* Does whatever is due and calls callbacks; never waits. Returns how many callbacks it called, or a negative error. */
 ONCE_API int once_dispatch(once_t *once);
@@ -154,18 +163,21 @@ ONCE_API int once_close(once_t *once, int timeout_ms);
 /* --------------------------------------------------------------------------------------------------------- answers */
 
 typedef enum once_outcome {
-    ONCE_NO_OUTCOME = 0, /* there was an error: see once_answer_error */
+    ONCE_OUTCOME_NONE = 0, /* there was an error: see once_answer_error */
     /* of an ask */
-    ONCE_RUN = 1,
-    ONCE_REPLAY = 2,
-    ONCE_BUSY = 3,
-    ONCE_MISMATCH = 4,
-    ONCE_UNKNOWN = 5,
+    ONCE_OUTCOME_RUN = 1,
+    ONCE_OUTCOME_REPLAY = 2,
+    ONCE_OUTCOME_BUSY = 3,
+    ONCE_OUTCOME_MISMATCH = 4,
+    ONCE_OUTCOME_UNKNOWN = 5,
     /* of a write */
-    ONCE_DONE = 6,    /* it is as you asked, now or already from an earlier try */
-    ONCE_ALREADY = 7, /* this claim completed the record before: here is the stored response */
-    ONCE_LOST = 8, /* the claim is no longer yours: answer from the record, never with your own */
-    ONCE_REFUSED = 9, /* settle, purge: the record moved on, is completed, or its lease is live */
+    ONCE_OUTCOME_DONE = 6, /* it is as you asked, now or already from an earlier try */
+    ONCE_OUTCOME_ALREADY =
+        7, /* this claim completed the record before: here is the stored response */
+    ONCE_OUTCOME_LOST =
+        8, /* the claim is no longer yours: answer from the record, never with your own */
+    ONCE_OUTCOME_REFUSED =
+        9, /* settle, purge: the record moved on, is completed, or its lease is live */
 } once_outcome_t;
 
 /* "run", "replay", ... Static strings. */
@@ -180,14 +192,17 @@ ONCE_API once_outcome_t once_answer_outcome(const once_answer_t *answer);
 /*
  * The record as it is after the call; NULL when there is none: errors, records that do not exist, and a claim that was lost
  * because its record was forgotten, whatever the key was used for since. Lives with the answer. After a write that is done, and
- * of a busy record, only state, epoch, policy, lease and times are known; key, scope hash and response come with replay, already,
- * lost, once_get and once_scan.
+ * of a busy record, only state, epoch, policy, lease and times are known; key, scope hash and response come with replay,
+ * already,
+ * lost, once_record_get and once_record_scan.
  */
 ONCE_API const once_record_t *once_answer_record(const once_answer_t *answer);
 
 /*
- * With ONCE_RUN: the claim. Taking it makes it yours until you give it to once_complete, once_release, once_doubt or
- * once_claim_drop. A claim nobody takes is released early when the callback returns. NULL at every other outcome, or when taken.
+ * With ONCE_OUTCOME_RUN: the claim. Taking it makes it yours until you give it to once_claim_complete, once_claim_release,
+ * once_claim_doubt or
+ * once_claim_drop. A claim nobody takes is released early when the callback returns. NULL at every other outcome, or when
+ * taken.
  */
 ONCE_API once_claim_t *once_answer_take_claim(once_answer_t *answer);
 
@@ -215,7 +230,7 @@ typedef struct once_ask {
     const once_policy_t *policy; /* NULL: the handle's */
     /*
      * ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them. Repeat one only when its reply was lost and
-     * nothing was run under it; one that was released answers ONCE_LOST.
+     * nothing was run under it; one that was released answers ONCE_OUTCOME_LOST.
      */
     const uint8_t *claim_id;
 } once_ask_t;
@@ -226,12 +241,14 @@ typedef struct once_ask {
     }
 
 /*
- * Asks whether to run. ONCE_OK: `cb` will be called once, from once_dispatch. Any error: nothing was submitted and `cb` will not
+ * Asks whether to run. ONCE_OK: `cb` will be called once, from once_dispatch. Any error: nothing was submitted and `cb` will
+ * not
  * be called: ONCE_E_KEY (empty or too long), ONCE_E_TOO_BIG (scope, method or target over 64 KiB), ONCE_E_INVALID (no callback,
- * `size` not set, more than one of body, bytes and digest), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED, ONCE_E_FORKED.
+ * `size` not set, more than one of body, bytes and digest), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED,
+ * ONCE_E_FORKED.
  * The callback's errors: ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_SECRET, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO,
  * ONCE_E_CLOSED.
- * At ONCE_RUN less than half the lease has passed since the claim was granted.
+ * At ONCE_OUTCOME_RUN less than half the lease has passed since the claim was granted.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, once_cb cb,
                                         void *data);
@@ -239,8 +256,10 @@ ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, onc
 /*
  * Which of these were completed before? For programs that meet the same operations again and again, like consumers of a broker:
  * one look at many records, where once_begin makes a claim of each. found[i] becomes 1 where the record is completed with the
- * fingerprint of asks[i], so that once_begin would answer replay; 0: it is not, or that cannot be told without waiting: ask with
- * once_begin. Claims nothing, changes nothing, never waits, and calls no callback. Policy and claim id of the asks do not matter.
+ * fingerprint of asks[i], so that once_begin would answer replay; 0: it is not, or that cannot be told without waiting: ask
+ * with
+ * once_begin. Claims nothing, changes nothing, never waits, and calls no callback. Policy and claim id of the asks do not
+ * matter.
  * A local store finds what is durable and in memory; the other stores find nothing. Any thread may call it at any time between
  * once_open and once_shutdown (or once_close), also for a handle that belongs to another thread.
  * ONCE_E_INVALID, ONCE_E_KEY, ONCE_E_TOO_BIG (see once_begin, for any of them), ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED.
@@ -286,26 +305,27 @@ typedef struct once_response {
  *           ONCE_NOTE_MAX bytes, longer is cut; no personal data) are kept for people.
  * release_early: the same, and it ended before any effect: nothing was sent, or it was refused before it could do anything. The
  *           record is kept for the policy's release_ttl and not for the ttl; then the key is free, for any request. Where an
- *           earlier claim of the record may have taken effect it is as release. Say it only if it is true: `hold` depends on it.
+ * earlier claim of the record may have taken effect it is as release. Say it only if it is true: `hold` depends on it.
  * doubt:    nobody knows.
  */
-ONCE_API ONCE_MUST_CHECK int once_complete(once_claim_t *claim, const once_response_t *response,
-                                           once_cb cb, void *data);
-ONCE_API ONCE_MUST_CHECK int once_release(once_claim_t *claim, int status, once_slice_t note,
-                                          once_cb cb, void *data);
-ONCE_API ONCE_MUST_CHECK int once_release_early(once_claim_t *claim, int status, once_slice_t note,
+ONCE_API ONCE_MUST_CHECK int
+once_claim_complete(once_claim_t *claim, const once_response_t *response, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_claim_release(once_claim_t *claim, int status, once_slice_t note,
                                                 once_cb cb, void *data);
-ONCE_API ONCE_MUST_CHECK int once_doubt(once_claim_t *claim, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_claim_release_early(once_claim_t *claim, int status,
+                                                      once_slice_t note, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_claim_doubt(once_claim_t *claim, once_cb cb, void *data);
 
 /*
  * Extends the lease now, whatever the option `renew` says. The claim stays the caller's. `cb` may be NULL.
  *
  * This and every call below returns ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED, and ONCE_E_INVALID for a token, filter or
- * response that is none, and once_settle ONCE_E_HEADER and ONCE_E_TOO_BIG as once_complete; then nothing was submitted. Their
+ * response that is none, and once_record_settle ONCE_E_HEADER and ONCE_E_TOO_BIG as once_claim_complete; then nothing was
+ * submitted. Their
  * callbacks can be told ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO, ONCE_E_NOMEM and
  * ONCE_E_CLOSED.
  */
-ONCE_API ONCE_MUST_CHECK int once_renew(once_claim_t *claim, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_claim_renew(once_claim_t *claim, once_cb cb, void *data);
 
 /* Forgets the claim without telling the store: as if this process had died. It runs out by its lease. */
 ONCE_API void once_claim_drop(once_claim_t *claim);
@@ -326,7 +346,8 @@ ONCE_API int once_claim_alive(const once_claim_t *claim);
 ONCE_API void once_claim_token(const once_claim_t *claim, char out[ONCE_TOKEN_SIZE]);
 
 /*
- * A claim from its text: for the program that finishes what another began. It is not renewed until once_renew is called on it.
+ * A claim from its text: for the program that finishes what another began. It is not renewed until once_claim_renew is called
+ * on it.
  * Whether it still holds is known only when it is used. `lease_ms` is what a renewal or doubt will ask for; 0: the handle's.
  * ONCE_E_INVALID when the text is not a claim.
  */
@@ -364,7 +385,7 @@ ONCE_API uint64_t once_record_lease_ms(const once_record_t *record);
 ONCE_API uint64_t once_record_expires_ms(const once_record_t *record);
 /* What its key and response take in the store. */
 ONCE_API uint64_t once_record_bytes(const once_record_t *record);
-/* The claim that it is under, as text: for once_settle and once_purge. */
+/* The claim that it is under, as text: for once_record_settle and once_record_purge. */
 ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE]);
 
 /*
@@ -381,24 +402,26 @@ ONCE_API ONCE_MUST_CHECK int once_scope_hash_of(once_t *once, once_slice_t scope
                                                 uint8_t hash[ONCE_SCOPE_HASH_SIZE]);
 
 /* Reads one record. ONCE_E_NOT_FOUND when there is none. */
-ONCE_API ONCE_MUST_CHECK int once_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb,
-                                      void *data);
+ONCE_API ONCE_MUST_CHECK int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE],
+                                             once_cb cb, void *data);
 
 /*
  * Settles a record: `response` given: it completed with it; NULL: it has not happened and no longer can (`status` and `note`
- * as in once_release). `token` names the claim that was judged (once_record_token of the record that was looked at). Refused
+ * as in once_claim_release). `token` names the claim that was judged (once_record_token of the record that was looked at).
+ * Refused
  * when the record moved on or is completed, and while the lease is live, unless `force`.
  */
-ONCE_API ONCE_MUST_CHECK int once_settle(once_t *once, const char *token,
-                                         const once_response_t *response, int status,
-                                         once_slice_t note, int force, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_record_settle(once_t *once, const char *token,
+                                                const once_response_t *response, int status,
+                                                once_slice_t note, int force, once_cb cb,
+                                                void *data);
 
 /*
  * Removes a record: the key counts as never used. A completed or failed one is removed as it is; a pending or unknown one
  * only with `force`. In every case the record must still be the one that `token` names, else it is refused.
  */
-ONCE_API ONCE_MUST_CHECK int once_purge(once_t *once, const char *token, int force, once_cb cb,
-                                        void *data);
+ONCE_API ONCE_MUST_CHECK int once_record_purge(once_t *once, const char *token, int force,
+                                               once_cb cb, void *data);
 
 typedef struct once_filter {
     size_t size;               /* sizeof(once_filter_t): set by ONCE_FILTER_INIT */
@@ -421,19 +444,20 @@ typedef int (*once_scan_cb)(once_t *once, const once_record_t *record, void *dat
 
 /*
  * Shows every record that existed during the whole scan and passes the filter, in no order; one that comes or goes meanwhile
- * may be shown or not; none is shown twice. Works in steps and holds nothing up. `done` is called at the end. Records that cannot
+ * may be shown or not; none is shown twice. Works in steps and holds nothing up. `done` is called at the end. Records that
+ * cannot
  * be read are not shown, but counted: whoever needs all of them asks once_answer_damaged.
  */
-ONCE_API ONCE_MUST_CHECK int once_scan(once_t *once, const once_filter_t *filter, once_scan_cb each,
-                                       once_cb done, void *data);
+ONCE_API ONCE_MUST_CHECK int once_record_scan(once_t *once, const once_filter_t *filter,
+                                              once_scan_cb each, once_cb done, void *data);
 /* Scan: records that were met and cannot be read, whether they would pass the filter or not. */
 ONCE_API uint64_t once_answer_damaged(const once_answer_t *answer);
 
 /* Removes expired records, at most `limit` of them (0: all). The answer's count tells how many. */
-ONCE_API ONCE_MUST_CHECK int once_reap(once_t *once, uint64_t limit, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_store_reap(once_t *once, uint64_t limit, once_cb cb, void *data);
 ONCE_API uint64_t once_answer_count(const once_answer_t *answer);
 
-typedef struct once_stats_data {
+typedef struct once_stats {
     uint64_t pending, completed, failed, unknown;
     uint64_t stuck;       /* pending with the lease over, and unknown */
     uint64_t expired;     /* not yet removed; counted in none of the above */
@@ -450,7 +474,7 @@ typedef struct once_stats_data {
     uint64_t summary_bytes; /* of the summaries of the files of the log, beside them */
 } once_stats_t;
 
-ONCE_API ONCE_MUST_CHECK int once_stats(once_t *once, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_store_stats(once_t *once, once_cb cb, void *data);
 ONCE_API const once_stats_t *
 once_answer_stats(const once_answer_t *answer); /* NULL: no such answer */
 
@@ -458,21 +482,23 @@ once_answer_stats(const once_answer_t *answer); /* NULL: no such answer */
  * How full the store is, as far as the handle knows it at this moment: it does not wait. A postgres:// or redis:// store is
  * looked at only while it has bounds and claims are made, every few seconds; until then, and without bounds, all of it is 0.
  */
-typedef struct once_usage_data {
+typedef struct once_usage {
     uint64_t records, max_records; /* a bound of 0: none */
     uint64_t bytes, max_bytes;
 } once_usage_t;
 
-ONCE_API ONCE_MUST_CHECK int once_usage(once_t *once, once_usage_t *usage);
+ONCE_API ONCE_MUST_CHECK int once_store_usage(once_t *once, once_usage_t *usage);
 
 /*
  * Starts a new fingerprint secret. Earlier ones stay readable; those replaced longer than `keep_ms` ago are forgotten (choose
  * at least the longest ttl and a minute, which is how long other handles may take to notice: a record whose secret is forgotten
  * answers mismatch). The answer's count is the new secret's id.
  * ONCE_E_UNSUPPORTED when the secrets are in a file that this process cannot write, ONCE_E_CONFLICT when another rotation won,
- * ONCE_E_FULL when four secrets would have to be kept, which is the most, ONCE_E_UNAVAILABLE while the secrets are not there yet.
+ * ONCE_E_FULL when four secrets would have to be kept, which is the most, ONCE_E_UNAVAILABLE while the secrets are not there
+ * yet.
  */
-ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_secret_rotate(once_t *once, uint64_t keep_ms, once_cb cb,
+                                                void *data);
 
 /* ----------------------------------------------------------------------------------------------------- blocking calls */
 
@@ -480,34 +506,40 @@ ONCE_API ONCE_MUST_CHECK int once_rotate(once_t *once, uint64_t keep_ms, once_cb
  * The same calls over the same path for programs without a loop: each submits, waits and gives the answer (free it with
  * once_answer_free). They return the answer's error, or why nothing was submitted; `*answer` is NULL on every error.
  * A blocked caller does not dispatch, so nothing is renewed while it works: choose a lease that covers the work, call
- * once_renew_sync in between, or open with `thread=on`. ONCE_E_REENTRANT inside a callback of the same handle.
- * once_complete_sync, once_release_sync, once_release_early_sync and once_doubt_sync take the claim over unless they return
+ * once_claim_renew_sync in between, or open with `thread=on`. ONCE_E_REENTRANT inside a callback of the same handle.
+ * once_claim_complete_sync, once_claim_release_sync, once_claim_release_early_sync and once_claim_doubt_sync take the claim
+ * over unless they return
  * ONCE_E_INVALID, ONCE_E_HEADER, ONCE_E_TOO_BIG, ONCE_E_NOMEM, ONCE_E_IO, ONCE_E_FORKED or ONCE_E_REENTRANT. `answer` may be
  * NULL where only the code matters.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin_sync(once_t *once, const once_ask_t *ask,
                                              once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int
-once_complete_sync(once_claim_t *claim, const once_response_t *response, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_release_sync(once_claim_t *claim, int status, once_slice_t note,
-                                               once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_release_early_sync(once_claim_t *claim, int status,
+ONCE_API ONCE_MUST_CHECK int once_claim_complete_sync(once_claim_t *claim,
+                                                      const once_response_t *response,
+                                                      once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_claim_release_sync(once_claim_t *claim, int status,
                                                      once_slice_t note, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_doubt_sync(once_claim_t *claim, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_renew_sync(once_claim_t *claim, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE],
-                                           once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_settle_sync(once_t *once, const char *token,
-                                              const once_response_t *response, int status,
-                                              once_slice_t note, int force, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_purge_sync(once_t *once, const char *token, int force,
-                                             once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_scan_sync(once_t *once, const once_filter_t *filter,
-                                            once_scan_cb each, void *data, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_reap_sync(once_t *once, uint64_t limit, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_stats_sync(once_t *once, once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_rotate_sync(once_t *once, uint64_t keep_ms,
-                                              once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_claim_release_early_sync(once_claim_t *claim, int status,
+                                                           once_slice_t note,
+                                                           once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_claim_doubt_sync(once_claim_t *claim, once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_claim_renew_sync(once_claim_t *claim, once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_record_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE],
+                                                  once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_record_settle_sync(once_t *once, const char *token,
+                                                     const once_response_t *response, int status,
+                                                     once_slice_t note, int force,
+                                                     once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_record_purge_sync(once_t *once, const char *token, int force,
+                                                    once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_record_scan_sync(once_t *once, const once_filter_t *filter,
+                                                   once_scan_cb each, void *data,
+                                                   once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_store_reap_sync(once_t *once, uint64_t limit,
+                                                  once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_store_stats_sync(once_t *once, once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_secret_rotate_sync(once_t *once, uint64_t keep_ms,
+                                                     once_answer_t **answer);
 
 #ifdef __cplusplus
 }

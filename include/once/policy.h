@@ -18,9 +18,10 @@ extern "C" {
  * of an asker differ, the stricter (greater) one decides.
  */
 typedef enum once_recover {
-    ONCE_RETRY = 0,         /* may run again after doubt or when the lease is over */
-    ONCE_TRANSACTIONAL = 1, /* as retry; the backend completes it inside its own transaction */
-    ONCE_HOLD = 2,          /* never runs again until somebody settles it */
+    ONCE_RECOVER_RETRY = 0, /* may run again after doubt or when the lease is over */
+    ONCE_RECOVER_TRANSACTIONAL =
+        1,                 /* as retry; the backend completes it inside its own transaction */
+    ONCE_RECOVER_HOLD = 2, /* never runs again until somebody settles it */
 } once_recover_t;
 
 /* What to do with a response of the operation. */

@@ -9,12 +9,14 @@
  *     anything that fails: ROLLBACK, and nothing happened
  * Without the gateway: once_pg_claim first, in the same transaction; go on with `run`, answer with what it tells otherwise.
  *
- * Each function is one statement on the caller's own connection, in the transaction that is open there; each waits for the server.
+ * Each function is one statement on the caller's own connection, in the transaction that is open there; each waits for the
+ * server.
  * They call the SQL functions of the schema `once` (docs/postgres.md), which every other language calls by itself. No handle is
  * needed, nothing is kept between calls, and a connection is used by one thread at a time, as always. libpq's header is not
  * needed to include this one: a PGconn is a struct pg_conn.
  *
- * Errors. After any error of the server the transaction can only be rolled back. `err` holds the SQLSTATE and the server's words,
+ * Errors. After any error of the server the transaction can only be rolled back. `err` holds the SQLSTATE and the server's
+ * words,
  * never a value. The ones to know, besides those of once/error.h that speak for themselves:
  *     ONCE_E_STALE        ON001: the claim was taken over, released or settled. Roll back; the gateway answers from the record
  *     ONCE_E_COMPLETED    ON002: this very claim is completed. The transaction was repeated after a lost COMMIT reply, or the
@@ -67,16 +69,20 @@ ONCE_API ONCE_MUST_CHECK int once_pg_claim(struct pg_conn *conn, const once_ask_
                                            unsigned flags, once_pg_answer_t **answer,
                                            once_error_t *err);
 
-/* ONCE_RUN, ONCE_REPLAY, ONCE_BUSY, ONCE_MISMATCH, ONCE_UNKNOWN; ONCE_LOST only when a claim id is used again. */
+/*
+ * ONCE_OUTCOME_RUN, ONCE_OUTCOME_REPLAY, ONCE_OUTCOME_BUSY, ONCE_OUTCOME_MISMATCH, ONCE_OUTCOME_UNKNOWN; ONCE_OUTCOME_LOST
+ * only when a claim id is used again.
+ */
 ONCE_API once_outcome_t once_pg_outcome(const once_pg_answer_t *answer);
-/* With ONCE_RUN: the claim as text, for the functions below. Else "". Lives with the answer. */
+/* With ONCE_OUTCOME_RUN: the claim as text, for the functions below. Else "". Lives with the answer. */
 ONCE_API const char *once_pg_token(const once_pg_answer_t *answer);
 ONCE_API uint32_t once_pg_epoch(const once_pg_answer_t *answer);
 /* Busy: when asking again makes sense, in milliseconds. Else 0. */
 ONCE_API uint64_t once_pg_retry_after_ms(const once_pg_answer_t *answer);
 
 /*
- * With ONCE_REPLAY: the recorded response; it points into the answer and lives as long. ONCE_E_NOT_FOUND at other outcomes;
+ * With ONCE_OUTCOME_REPLAY: the recorded response; it points into the answer and lives as long. ONCE_E_NOT_FOUND at other
+ * outcomes;
  * ONCE_E_SEALED for one that a gateway compressed or encrypted: status is set, headers and body are empty.
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_response(const once_pg_answer_t *answer,
@@ -85,7 +91,8 @@ ONCE_API ONCE_MUST_CHECK int once_pg_response(const once_pg_answer_t *answer,
 ONCE_API void once_pg_answer_free(once_pg_answer_t *answer); /* NULL is fine */
 
 /*
- * The response that this claim recorded, as a replay: for those who were told ONCE_E_COMPLETED. ONCE_E_NOT_FOUND: this claim has
+ * The response that this claim recorded, as a replay: for those who were told ONCE_E_COMPLETED. ONCE_E_NOT_FOUND: this claim
+ * has
  * recorded none, or it is forgotten. Not in the transaction that failed: roll it back first.
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_recorded(struct pg_conn *conn, const char *claim,
@@ -95,7 +102,7 @@ ONCE_API ONCE_MUST_CHECK int once_pg_recorded(struct pg_conn *conn, const char *
 
 /*
  * Records the response. Succeeds at most once for a claim, on purpose. Header names must be tokens of HTTP, values text in
- * the connection's encoding without control characters (ONCE_E_HEADER, or ON004). `retain_ms` as in once_complete;
+ * the connection's encoding without control characters (ONCE_E_HEADER, or ON004). `retain_ms` as in once_claim_complete;
  * `body_omitted` is ONCE_E_UNSUPPORTED. ONCE_E_TOO_BIG: over the limits of once/once.h.
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_complete(struct pg_conn *conn, const char *claim,
@@ -103,7 +110,7 @@ ONCE_API ONCE_MUST_CHECK int once_pg_complete(struct pg_conn *conn, const char *
 
 /*
  * It may be repeated: the key can be claimed again. `status` (or 0) and `note` are for people. May be repeated. early: it ended
- * before any effect; the key is bound for two leases only and not for the ttl (once_release_early in once/once.h).
+ * before any effect; the key is bound for two leases only and not for the ttl (once_claim_release_early in once/once.h).
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_release(struct pg_conn *conn, const char *claim, int status,
                                              once_slice_t note, once_error_t *err);
@@ -138,7 +145,8 @@ typedef struct once_pg_step {
 } once_pg_step_t;
 
 /*
- * The last checkpoint of this record, by whichever of its claims; `*step` is NULL: begin at the beginning. Fails for a claim that
+ * The last checkpoint of this record, by whichever of its claims; `*step` is NULL: begin at the beginning. Fails for a claim
+ * that
  * does not hold, and keeps one that does from being taken over until the transaction ends. Free the step.
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_resume(struct pg_conn *conn, const char *claim,
@@ -154,7 +162,8 @@ ONCE_API ONCE_MUST_CHECK int once_pg_lock(struct pg_conn *conn, const char *natu
                                           once_error_t *err);
 
 /*
- * A key for a step that a third party does: the same for every attempt, another one for every record and step, and for a later life
+ * A key for a step that a third party does: the same for every attempt, another one for every record and step, and for a
+ * later life
  * of the same key. It reveals nothing. ONCE_E_STALE for a claim that was overtaken.
  */
 ONCE_API ONCE_MUST_CHECK int once_pg_derive(struct pg_conn *conn, const char *claim,

@@ -11,7 +11,7 @@
 #include "core/identity.h"
 #include "core/token.h"
 
-int once_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *data)
+int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *data)
 {
     once__job_t *job;
     int code = once__enter(once);
@@ -45,7 +45,7 @@ static void stats_reply(once__job_t *job)
     once__job_reply_plain(job);
 }
 
-int once_stats(once_t *once, once_cb cb, void *data)
+int once_store_stats(once_t *once, once_cb cb, void *data)
 {
     once__job_t *job;
     int code = once__enter(once);
@@ -66,7 +66,7 @@ int once_stats(once_t *once, once_cb cb, void *data)
     return code;
 }
 
-int once_usage(once_t *once, once_usage_t *usage)
+int once_store_usage(once_t *once, once_usage_t *usage)
 {
     int code = once__enter(once);
 
@@ -90,14 +90,14 @@ static void admin_reply(once__job_t *job)
 
     if (op->error == ONCE_OK && job->reply_lost) {
         const once__record_t *record = op->record;
-        if (op->event.kind == ONCE__PURGE && op->outcome == ONCE_REFUSED &&
+        if (op->event.kind == ONCE__PURGE && op->outcome == ONCE_OUTCOME_REFUSED &&
             op->head.state == ONCE_STATE_NONE) {
-            op->outcome = ONCE_DONE;
+            op->outcome = ONCE_OUTCOME_DONE;
         }
-        if (op->event.kind == ONCE__SETTLE_COMPLETED && op->outcome == ONCE_ALREADY &&
+        if (op->event.kind == ONCE__SETTLE_COMPLETED && op->outcome == ONCE_OUTCOME_ALREADY &&
             record != NULL && record->payload.len == op->payload.len &&
             once__equal(record->payload.data, op->payload.data, op->payload.len)) {
-            op->outcome = ONCE_DONE;
+            op->outcome = ONCE_OUTCOME_DONE;
         }
     }
     once__job_reply_plain(job);
@@ -150,8 +150,8 @@ static int settle_locked(once_t *once, const char *token, const once_response_t 
     return code;
 }
 
-int once_settle(once_t *once, const char *token, const once_response_t *response, int status,
-                once_slice_t note, int force, once_cb cb, void *data)
+int once_record_settle(once_t *once, const char *token, const once_response_t *response, int status,
+                       once_slice_t note, int force, once_cb cb, void *data)
 {
     int code = once__enter(once);
 
@@ -163,7 +163,7 @@ int once_settle(once_t *once, const char *token, const once_response_t *response
     return code;
 }
 
-int once_purge(once_t *once, const char *token, int force, once_cb cb, void *data)
+int once_record_purge(once_t *once, const char *token, int force, once_cb cb, void *data)
 {
     static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
     once__event_t event = {.kind = ONCE__PURGE, .force = force};

@@ -53,7 +53,7 @@ uint64_t once_answer_retry_after_ms(const once_answer_t *answer)
 {
     uint64_t left;
 
-    if (answer->outcome != ONCE_BUSY || !answer->has_record) {
+    if (answer->outcome != ONCE_OUTCOME_BUSY || !answer->has_record) {
         return 0;
     }
     left = once_record_lease_ms(&answer->record);

@@ -125,7 +125,7 @@ static void park(begin_t *begin)
 
 static void tell_error(begin_t *begin, int error)
 {
-    once__job_tell(&begin->job, error, ONCE_NO_OUTCOME);
+    once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
     once__job_end(&begin->job);
 }
 
@@ -174,7 +174,7 @@ static void tell_run(begin_t *begin)
     job->answer.claim = begin->claim;
     begin->claim = NULL;
     once__job_answer_record(job);
-    once__job_tell(job, ONCE_OK, ONCE_RUN);
+    once__job_tell(job, ONCE_OK, ONCE_OUTCOME_RUN);
     once__job_end(&begin->job);
 }
 
@@ -198,7 +198,7 @@ static void fail(begin_t *begin, int error)
         tell_error(begin, error);
         return;
     }
-    once__job_tell(&begin->job, error, ONCE_NO_OUTCOME);
+    once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
     begin->giving_up = 1;
     prepare_look(begin);
     once__job_submit(&begin->job);
@@ -224,7 +224,7 @@ static void claim_answered(begin_t *begin)
     once__job_t *job = &begin->job;
 
     switch (job->op.outcome) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         if (job->op.head.claim.epoch == 1) {
             once__bound_made(job->once, 1, 0);
         }
@@ -233,13 +233,13 @@ static void claim_answered(begin_t *begin)
     case ONCE__MINE:
         submit_release(begin);
         return;
-    case ONCE_LOST:
+    case ONCE_OUTCOME_LOST:
         if (begin->maybe_granted && !begin->giving_up) {
             claim_anew(begin);
             return;
         }
         break;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         if (!begin->giving_up && !begin->reloaded &&
             !once__fingerprint_known(&job->op.head, &job->op.event)) {
             begin->reloaded = 1;
@@ -349,7 +349,7 @@ static void begin_reply(once__job_t *job)
 /* The caller will not wait any longer (or must not: the handle is closing). */
 static void give_up(begin_t *begin, int error)
 {
-    once__job_tell(&begin->job, error, ONCE_NO_OUTCOME);
+    once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
     begin->giving_up = 1;
     if (begin->job.submitted) {
         return; /* its reply decides */

@@ -38,7 +38,8 @@ static void renew_done(once__op_t *op)
     claim->submitted = 0;
     free(op->record);
     op->record = NULL;
-    if (op->error == ONCE_OK && (op->outcome == ONCE_LOST || op->outcome == ONCE_ALREADY)) {
+    if (op->error == ONCE_OK &&
+        (op->outcome == ONCE_OUTCOME_LOST || op->outcome == ONCE_OUTCOME_ALREADY)) {
         claim->alive = 0;
         claim->renewing = 0;
     }
@@ -144,7 +145,8 @@ static int is_later_life(const once_claim_t *claim, const once__head_t *head)
 
 void once__claim_forget_later_life(const once_claim_t *claim, once__op_t *op)
 {
-    if (op->error == ONCE_OK && op->outcome == ONCE_LOST && is_later_life(claim, &op->head)) {
+    if (op->error == ONCE_OK && op->outcome == ONCE_OUTCOME_LOST &&
+        is_later_life(claim, &op->head)) {
         memset(&op->head, 0, sizeof(op->head));
         free(op->record);
         op->record = NULL;
@@ -155,7 +157,8 @@ void once__claim_give_back(once_claim_t *claim)
 {
     static const char note[] = "not taken by the caller";
 
-    if (once_release_early(claim, 0, once__slice(note, sizeof(note) - 1), NULL, NULL) != ONCE_OK) {
+    if (once_claim_release_early(claim, 0, once__slice(note, sizeof(note) - 1), NULL, NULL) !=
+        ONCE_OK) {
         once_claim_drop(claim);
     }
 }
@@ -240,7 +243,7 @@ int once_claim_adopt(once_t *once, const char *token, uint64_t lease_ms, once_cl
 
 static void renew_reply(once__job_t *job)
 {
-    if (job->op.error == ONCE_OK && job->op.outcome == ONCE_DONE) {
+    if (job->op.error == ONCE_OK && job->op.outcome == ONCE_OUTCOME_DONE) {
         job->claim->alive = 1;
         once__claim_start_renewing(job->claim, once__loop_now(job->once->loop));
     } else if (job->op.error == ONCE_OK) {
@@ -250,7 +253,7 @@ static void renew_reply(once__job_t *job)
     once__job_reply_plain(job);
 }
 
-int once_renew(once_claim_t *claim, once_cb cb, void *data)
+int once_claim_renew(once_claim_t *claim, once_cb cb, void *data)
 {
     once_t *once = claim->once;
     once__job_t *job;

@@ -45,7 +45,7 @@ static void finish_deadline(once__job_t *job)
     int error = job->op.error == ONCE_E_FULL || job->op.error == ONCE_E_NEWER ? job->op.error
                                                                               : ONCE_E_UNAVAILABLE;
 
-    once__job_tell(job, error, ONCE_NO_OUTCOME);
+    once__job_tell(job, error, ONCE_OUTCOME_NONE);
 }
 
 /* Takes `payload` over when it succeeds. */
@@ -75,7 +75,8 @@ static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payl
 
 /* ------------------------------------------------------------------------------------------------------ public face */
 
-int once_complete(once_claim_t *claim, const once_response_t *response, once_cb cb, void *data)
+int once_claim_complete(once_claim_t *claim, const once_response_t *response, once_cb cb,
+                        void *data)
 {
     once_t *once = claim->once;
     once__payload_t payload;
@@ -118,17 +119,18 @@ static int release(once_claim_t *claim, int status, once_slice_t note, uint64_t 
     return code;
 }
 
-int once_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+int once_claim_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
 {
     return release(claim, status, note, 0, cb, data);
 }
 
-int once_release_early(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+int once_claim_release_early(once_claim_t *claim, int status, once_slice_t note, once_cb cb,
+                             void *data)
 {
     return release(claim, status, note, claim->release_ttl_ms, cb, data);
 }
 
-int once_doubt(once_claim_t *claim, once_cb cb, void *data)
+int once_claim_doubt(once_claim_t *claim, once_cb cb, void *data)
 {
     static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
     once_t *once = claim->once;

@@ -66,7 +66,7 @@ int once_fd(const once_t *once)
     return once__loop_fd(once->loop);
 }
 
-size_t once_trouble(once_t *once, char *text, size_t size)
+size_t once_store_trouble(once_t *once, char *text, size_t size)
 {
     const char *trouble = "";
     size_t len;

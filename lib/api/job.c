@@ -176,7 +176,7 @@ void once__job_tell(once__job_t *job, int error, once_outcome_t outcome)
     job->told = 1;
     once__timer_stop(once->loop, &job->deadline_timer);
     job->answer.error = error;
-    job->answer.outcome = error == ONCE_OK ? outcome : ONCE_NO_OUTCOME;
+    job->answer.outcome = error == ONCE_OK ? outcome : ONCE_OUTCOME_NONE;
     if (job->cb != NULL) {
         once->callbacks++;
         once->depth++;
@@ -213,7 +213,7 @@ void once__job_reply_plain(once__job_t *job)
     }
     /* "Busy" is how the rules refuse to touch what a newer version wrote. */
     if (job->op.error == ONCE_OK && job->op.kind == ONCE__OP_EVENT &&
-        job->op.outcome == ONCE_BUSY) {
+        job->op.outcome == ONCE_OUTCOME_BUSY) {
         job->op.error = ONCE_E_NEWER;
     }
     once__job_tell(job, job->op.error, (once_outcome_t)job->op.outcome);
@@ -222,7 +222,7 @@ void once__job_reply_plain(once__job_t *job)
 
 void once__job_deadline_plain(once__job_t *job)
 {
-    once__job_tell(job, ONCE_E_UNAVAILABLE, ONCE_NO_OUTCOME);
+    once__job_tell(job, ONCE_E_UNAVAILABLE, ONCE_OUTCOME_NONE);
     if (!job->submitted) {
         once__job_end(job);
     }
@@ -258,7 +258,7 @@ void once__job_end(once__job_t *job)
 
 void once__job_kill(once__job_t *job)
 {
-    once__job_tell(job, ONCE_E_CLOSED, ONCE_NO_OUTCOME);
+    once__job_tell(job, ONCE_E_CLOSED, ONCE_OUTCOME_NONE);
     once__job_end(job);
 }
 

@@ -248,7 +248,7 @@ static void rotated(keyring_job_t *keyring, int code)
         (void)once__keyring_reload(job->once);
     }
     job->answer.count = keyring->new_id;
-    once__job_tell(job, code, ONCE_DONE);
+    once__job_tell(job, code, ONCE_OUTCOME_DONE);
     once__job_end(job);
 }
 
@@ -329,7 +329,7 @@ static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
     return ONCE_OK;
 }
 
-int once_rotate(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
+int once_secret_rotate(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
 {
     int code = once__enter(once);
 

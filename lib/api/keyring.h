@@ -1,5 +1,5 @@
 /*
- * The handle's secrets: loaded from the store or a file, created by whoever comes first, rotated by once_rotate.
+ * The handle's secrets: loaded from the store or a file, created by whoever comes first, rotated by once_secret_rotate.
  */
 #ifndef ONCE_API_KEYRING_H
 #define ONCE_API_KEYRING_H

@@ -74,7 +74,7 @@ void once__reap_stop(once_t *once)
     }
 }
 
-int once_reap(once_t *once, uint64_t limit, once_cb cb, void *data)
+int once_store_reap(once_t *once, uint64_t limit, once_cb cb, void *data)
 {
     int code = once__enter(once);
 

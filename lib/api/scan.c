@@ -73,7 +73,7 @@ static void scan_reply(once__job_t *job)
     }
     job->answer.count = scan->shown;
     job->answer.damaged = scan->damaged;
-    once__job_tell(job, ONCE_OK, ONCE_DONE);
+    once__job_tell(job, ONCE_OK, ONCE_OUTCOME_DONE);
     once__job_end(job);
 }
 
@@ -105,8 +105,8 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_scan_cb e
     return ONCE_OK;
 }
 
-int once_scan(once_t *once, const once_filter_t *filter, once_scan_cb each, once_cb done,
-              void *data)
+int once_record_scan(once_t *once, const once_filter_t *filter, once_scan_cb each, once_cb done,
+                     void *data)
 {
     static const once_filter_t all = ONCE_FILTER_INIT;
     int code = once__enter(once);

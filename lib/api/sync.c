@@ -77,62 +77,64 @@ int once_begin_sync(once_t *once, const once_ask_t *ask, once_answer_t **answer)
     BLOCKING(once, answer, once_begin(once, ask, arrived, &waiter));
 }
 
-int once_complete_sync(once_claim_t *claim, const once_response_t *response, once_answer_t **answer)
+int once_claim_complete_sync(once_claim_t *claim, const once_response_t *response,
+                             once_answer_t **answer)
 {
-    BLOCKING(claim->once, answer, once_complete(claim, response, arrived, &waiter));
+    BLOCKING(claim->once, answer, once_claim_complete(claim, response, arrived, &waiter));
 }
 
-int once_release_sync(once_claim_t *claim, int status, once_slice_t note, once_answer_t **answer)
-{
-    BLOCKING(claim->once, answer, once_release(claim, status, note, arrived, &waiter));
-}
-
-int once_release_early_sync(once_claim_t *claim, int status, once_slice_t note,
+int once_claim_release_sync(once_claim_t *claim, int status, once_slice_t note,
                             once_answer_t **answer)
 {
-    BLOCKING(claim->once, answer, once_release_early(claim, status, note, arrived, &waiter));
+    BLOCKING(claim->once, answer, once_claim_release(claim, status, note, arrived, &waiter));
 }
 
-int once_doubt_sync(once_claim_t *claim, once_answer_t **answer)
+int once_claim_release_early_sync(once_claim_t *claim, int status, once_slice_t note,
+                                  once_answer_t **answer)
 {
-    BLOCKING(claim->once, answer, once_doubt(claim, arrived, &waiter));
+    BLOCKING(claim->once, answer, once_claim_release_early(claim, status, note, arrived, &waiter));
 }
 
-int once_renew_sync(once_claim_t *claim, once_answer_t **answer)
+int once_claim_doubt_sync(once_claim_t *claim, once_answer_t **answer)
 {
-    BLOCKING(claim->once, answer, once_renew(claim, arrived, &waiter));
+    BLOCKING(claim->once, answer, once_claim_doubt(claim, arrived, &waiter));
 }
 
-int once_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_answer_t **answer)
+int once_claim_renew_sync(once_claim_t *claim, once_answer_t **answer)
 {
-    BLOCKING(once, answer, once_get(once, id, arrived, &waiter));
+    BLOCKING(claim->once, answer, once_claim_renew(claim, arrived, &waiter));
 }
 
-int once_settle_sync(once_t *once, const char *token, const once_response_t *response, int status,
-                     once_slice_t note, int force, once_answer_t **answer)
+int once_record_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_answer_t **answer)
+{
+    BLOCKING(once, answer, once_record_get(once, id, arrived, &waiter));
+}
+
+int once_record_settle_sync(once_t *once, const char *token, const once_response_t *response,
+                            int status, once_slice_t note, int force, once_answer_t **answer)
 {
     BLOCKING(once, answer,
-             once_settle(once, token, response, status, note, force, arrived, &waiter));
+             once_record_settle(once, token, response, status, note, force, arrived, &waiter));
 }
 
-int once_purge_sync(once_t *once, const char *token, int force, once_answer_t **answer)
+int once_record_purge_sync(once_t *once, const char *token, int force, once_answer_t **answer)
 {
-    BLOCKING(once, answer, once_purge(once, token, force, arrived, &waiter));
+    BLOCKING(once, answer, once_record_purge(once, token, force, arrived, &waiter));
 }
 
-int once_reap_sync(once_t *once, uint64_t limit, once_answer_t **answer)
+int once_store_reap_sync(once_t *once, uint64_t limit, once_answer_t **answer)
 {
-    BLOCKING(once, answer, once_reap(once, limit, arrived, &waiter));
+    BLOCKING(once, answer, once_store_reap(once, limit, arrived, &waiter));
 }
 
-int once_stats_sync(once_t *once, once_answer_t **answer)
+int once_store_stats_sync(once_t *once, once_answer_t **answer)
 {
-    BLOCKING(once, answer, once_stats(once, arrived, &waiter));
+    BLOCKING(once, answer, once_store_stats(once, arrived, &waiter));
 }
 
-int once_rotate_sync(once_t *once, uint64_t keep_ms, once_answer_t **answer)
+int once_secret_rotate_sync(once_t *once, uint64_t keep_ms, once_answer_t **answer)
 {
-    BLOCKING(once, answer, once_rotate(once, keep_ms, arrived, &waiter));
+    BLOCKING(once, answer, once_secret_rotate(once, keep_ms, arrived, &waiter));
 }
 
 /* A scan has one `data` for both of its callbacks: this one carries the caller's along. */
@@ -156,8 +158,8 @@ static void scan_arrived(once_t *once, once_answer_t *answer, void *data)
     arrived(once, answer, &scan->waiter);
 }
 
-int once_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each, void *data,
-                   once_answer_t **answer)
+int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each, void *data,
+                          once_answer_t **answer)
 {
     scan_waiter_t scan = {{0, NULL}, each, data};
     int code = enter_blocking(once);
@@ -172,6 +174,6 @@ int once_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each,
         }
         return code;
     }
-    return await(once, once_scan(once, filter, scan_each, scan_arrived, &scan), &scan.waiter,
+    return await(once, once_record_scan(once, filter, scan_each, scan_arrived, &scan), &scan.waiter,
                  answer);
 }

@@ -49,7 +49,7 @@ static_assert(ONCE_KEY_MAX <= UINT8_MAX, "a key's length fits its field");
 static int envelope_is_valid(const once__head_t *head)
 {
     return head->schema >= 1 && head->state >= ONCE_STATE_PENDING &&
-           head->state <= ONCE_STATE_UNKNOWN && head->recover <= ONCE_HOLD &&
+           head->state <= ONCE_STATE_UNKNOWN && head->recover <= ONCE_RECOVER_HOLD &&
            head->claim.epoch >= 1;
 }
 

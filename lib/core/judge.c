@@ -69,5 +69,5 @@ once_judgement_t once_policy_judge(const once_policy_t *policy, int status, once
     if (is_doubtful(status) || status < ONCE__STATUS_MIN || status > ONCE__STATUS_MAX) {
         return ONCE_JUDGE_DOUBT;
     }
-    return policy->recover == ONCE_HOLD ? ONCE_JUDGE_DOUBT : ONCE_JUDGE_RELEASE;
+    return policy->recover == ONCE_RECOVER_HOLD ? ONCE_JUDGE_DOUBT : ONCE_JUDGE_RELEASE;
 }

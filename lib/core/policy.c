@@ -41,7 +41,7 @@ static int set_lease(once_policy_t *policy, const char *value, once_error_t *err
 
 static int set_recover(once_policy_t *policy, const char *value, once_error_t *err)
 {
-    for (int i = ONCE_RETRY; i <= ONCE_HOLD; i++) {
+    for (int i = ONCE_RECOVER_RETRY; i <= ONCE_RECOVER_HOLD; i++) {
         if (strcmp(value, once_recover_name((once_recover_t)i)) == 0) {
             policy->recover = (once_recover_t)i;
             return ONCE_OK;
@@ -154,7 +154,7 @@ void once__policy_init(once_policy_t *policy)
     memset(policy, 0, sizeof(*policy));
     policy->ttl_ms = TTL_DEFAULT_MS;
     policy->lease_ms = LEASE_DEFAULT_MS;
-    policy->recover = ONCE_RETRY;
+    policy->recover = ONCE_RECOVER_RETRY;
     once__statuses_change(&policy->record, 200, 499, 1);
     once__statuses_change(&policy->record, 408, 408, 0);
     for (size_t i = 0; i < sizeof(released) / sizeof(released[0]); i++) {
@@ -210,11 +210,11 @@ once_recover_t once_policy_recover(const once_policy_t *policy)
 const char *once_recover_name(once_recover_t recover)
 {
     switch (recover) {
-    case ONCE_RETRY:
+    case ONCE_RECOVER_RETRY:
         return "retry";
-    case ONCE_TRANSACTIONAL:
+    case ONCE_RECOVER_TRANSACTIONAL:
         return "transactional";
-    case ONCE_HOLD:
+    case ONCE_RECOVER_HOLD:
         return "hold";
     }
     return "?";

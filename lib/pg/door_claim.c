@@ -67,13 +67,13 @@ static once_slice_t slice_at(const PGresult *rows, int row, int column)
 
 static once_outcome_t outcome_of(const char *name)
 {
-    for (int i = ONCE_RUN; i <= ONCE_REFUSED; i++) {
+    for (int i = ONCE_OUTCOME_RUN; i <= ONCE_OUTCOME_REFUSED; i++) {
         if (strcmp(name, once_outcome_name((once_outcome_t)i)) == 0) {
             return (once_outcome_t)i;
         }
     }
     /* `mine`: this claim id had the record when its lease ran out. It was never run, and must not be now. */
-    return ONCE_LOST;
+    return ONCE_OUTCOME_LOST;
 }
 
 /* Takes the rows over. */
@@ -135,7 +135,7 @@ int once_pg_claim(PGconn *conn, const once_ask_t *ask, unsigned flags, once_pg_a
     once__param_slice(&params, ask->target);
     once__param_bytes(&params, ask->bytes);
     once__param_text(&params, once_recover_name(policy != NULL ? once_policy_recover(policy)
-                                                               : ONCE_TRANSACTIONAL));
+                                                               : ONCE_RECOVER_TRANSACTIONAL));
     once__param_seconds(&params, policy != NULL ? once_policy_lease_ms(policy) : 30000);
     once__param_seconds(&params, policy != NULL ? once_policy_ttl_ms(policy) : 24ull * 3600 * 1000);
     once__param_number(&params, (flags & ONCE_PG_NOWAIT) != 0);
@@ -166,7 +166,7 @@ once_outcome_t once_pg_outcome(const once_pg_answer_t *answer)
 
 const char *once_pg_token(const once_pg_answer_t *answer)
 {
-    return answer->outcome == ONCE_RUN ? PQgetvalue(answer->rows, 0, CLAIM) : "";
+    return answer->outcome == ONCE_OUTCOME_RUN ? PQgetvalue(answer->rows, 0, CLAIM) : "";
 }
 
 uint32_t once_pg_epoch(const once_pg_answer_t *answer)
@@ -184,7 +184,7 @@ int once_pg_response(const once_pg_answer_t *answer, once_response_t *response)
     const once_response_t none = ONCE_RESPONSE_INIT;
 
     *response = none;
-    if (answer->outcome != ONCE_REPLAY) {
+    if (answer->outcome != ONCE_OUTCOME_REPLAY) {
         return ONCE_E_NOT_FOUND;
     }
     response->status = answer->status;

@@ -5,7 +5,7 @@
 void once__op_clear(once__op_t *op)
 {
     op->error = ONCE_OK;
-    op->outcome = ONCE_NO_OUTCOME;
+    op->outcome = ONCE_OUTCOME_NONE;
     op->now = 0;
     op->record = NULL;
     op->records = NULL;

@@ -96,7 +96,7 @@ static void on_complete(once_t *once, once_answer_t *answer, void *data)
     slot_t *slot = data;
     int error = once_answer_error(answer);
 
-    if (error != ONCE_OK || once_answer_outcome(answer) != ONCE_DONE) {
+    if (error != ONCE_OK || once_answer_outcome(answer) != ONCE_OUTCOME_DONE) {
         slot_failed(slot, error != ONCE_OK ? error : ONCE_E_CONFLICT);
         return;
     }
@@ -118,7 +118,7 @@ static void on_begin(once_t *once, once_answer_t *answer, void *data)
         slot_failed(slot, error != ONCE_OK ? error : ONCE_E_CONFLICT);
         return;
     }
-    error = once_complete(claim, &slot->bench->response, on_complete, slot);
+    error = once_claim_complete(claim, &slot->bench->response, on_complete, slot);
     if (error != ONCE_OK) {
         once_claim_drop(claim);
         slot_failed(slot, error);

@@ -161,8 +161,8 @@ static int check_store(const once__cli_call_t *call, const once_policy_t *policy
 {
     const char *url = store_url(call->settings);
 
-    if (once_policy_recover(policy) == ONCE_TRANSACTIONAL && strncmp(url, "postgres://", 11) != 0 &&
-        strncmp(url, "postgresql://", 13) != 0) {
+    if (once_policy_recover(policy) == ONCE_RECOVER_TRANSACTIONAL &&
+        strncmp(url, "postgres://", 11) != 0 && strncmp(url, "postgresql://", 13) != 0) {
         return once__cli_usage(call->command,
                                "--recover transactional needs a store that the handler's "
                                "transaction can reach: postgres://");

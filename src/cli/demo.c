@@ -84,7 +84,7 @@ static once_answer_t *ask(demo_t *demo, const request_t *request, const once_pol
 static void check_outcome(demo_t *demo, const once_answer_t *answer, once_outcome_t expected,
                           const char *meaning)
 {
-    once_outcome_t outcome = answer != NULL ? once_answer_outcome(answer) : ONCE_NO_OUTCOME;
+    once_outcome_t outcome = answer != NULL ? once_answer_outcome(answer) : ONCE_OUTCOME_NONE;
 
     if (demo->error != ONCE_OK) {
         return;
@@ -104,7 +104,7 @@ static once_claim_t *ask_to_run(demo_t *demo, const request_t *request, const on
     once_answer_t *answer = ask(demo, request, policy);
     once_claim_t *claim = NULL;
 
-    check_outcome(demo, answer, ONCE_RUN, meaning);
+    check_outcome(demo, answer, ONCE_OUTCOME_RUN, meaning);
     if (answer != NULL) {
         claim = once_answer_take_claim(answer);
     }
@@ -132,7 +132,8 @@ static void expect_replay(demo_t *demo, const request_t *request, const once_pol
     const once_record_t *record = answer != NULL ? once_answer_record(answer) : NULL;
     int same = 0;
 
-    check_outcome(demo, answer, ONCE_REPLAY, "it was done before, this is what was answered then");
+    check_outcome(demo, answer, ONCE_OUTCOME_REPLAY,
+                  "it was done before, this is what was answered then");
     if (record != NULL && once_record_response(record, &response) == ONCE_OK) {
         char text[64];
         once__cli_escape(text, sizeof(text), response.body);
@@ -166,7 +167,7 @@ static void complete(demo_t *demo, once_claim_t *claim, const char *body, once_o
         return;
     }
     printf("  %-9s complete with 201 %s\n", "told", body);
-    demo->error = once_complete_sync(claim, &response, &answer);
+    demo->error = once_claim_complete_sync(claim, &response, &answer);
     check_outcome(demo, answer, expected, meaning);
     once_answer_free(answer);
 }
@@ -182,7 +183,7 @@ static once_answer_t *read_record(demo_t *demo, const request_t *request)
                                         once__cli_slice(request->key), id);
     }
     if (demo->error == ONCE_OK) {
-        demo->error = once_get_sync(demo->once, id, &answer);
+        demo->error = once_record_get_sync(demo->once, id, &answer);
     }
     return answer;
 }
@@ -213,13 +214,13 @@ static void tell_retries(demo_t *demo)
 
     chapter(demo, "1. A shop charges a card. The order's key goes with the request.");
     claim = ask_to_run(demo, &order_1, NULL, 1, "nobody did this before, the claim is yours");
-    complete(demo, claim, charge_1, ONCE_DONE, "recorded");
+    complete(demo, claim, charge_1, ONCE_OUTCOME_DONE, "recorded");
 
     chapter(demo, "2. The answer got lost on its way. The client sends the same request again.");
     expect_replay(demo, &order_1, NULL, charge_1);
 
     chapter(demo, "3. A bug uses the key of that order for another amount.");
-    ask_and_expect(demo, &order_1_changed, NULL, ONCE_MISMATCH,
+    ask_and_expect(demo, &order_1_changed, NULL, ONCE_OUTCOME_MISMATCH,
                    "this key belongs to something else");
 }
 
@@ -231,7 +232,8 @@ static void tell_takeover(demo_t *demo)
 
     chapter(demo, "4. A double click: a seat is being booked when the same request comes again.");
     claim = ask_to_run(demo, &booking, NULL, 1, "nobody did this before, the claim is yours");
-    ask_and_expect(demo, &booking, NULL, ONCE_BUSY, "somebody is doing it, ask again later");
+    ask_and_expect(demo, &booking, NULL, ONCE_OUTCOME_BUSY,
+                   "somebody is doing it, ask again later");
 
     chapter(
         demo,
@@ -242,14 +244,14 @@ static void tell_takeover(demo_t *demo)
     }
     wait_for_lease(demo, &booking);
     claim = ask_to_run(demo, &booking, NULL, 2, "its holder is gone, the claim is yours, epoch 2");
-    complete(demo, claim, booking_done, ONCE_DONE, "recorded");
+    complete(demo, claim, booking_done, ONCE_OUTCOME_DONE, "recorded");
 
     chapter(demo,
             "6. It was not dead, only slow. Now it wants to commit, and its booking with it.");
     if (demo->error == ONCE_OK && once_claim_adopt(demo->once, token, 0, &slow) != ONCE_OK) {
         wrong(demo, "a claim");
     }
-    complete(demo, slow, booking_late, ONCE_LOST,
+    complete(demo, slow, booking_late, ONCE_OUTCOME_LOST,
              "epoch 1 is over, so its transaction is rolled back");
     expect_replay(demo, &booking, NULL, booking_done);
 }
@@ -263,8 +265,8 @@ static void doubt(demo_t *demo, once_claim_t *claim)
         return;
     }
     line(demo, "told", "doubt: the bank did not answer in time");
-    demo->error = once_doubt_sync(claim, &answer);
-    check_outcome(demo, answer, ONCE_DONE, "from now on nobody knows");
+    demo->error = once_claim_doubt_sync(claim, &answer);
+    check_outcome(demo, answer, ONCE_OUTCOME_DONE, "from now on nobody knows");
     once_answer_free(answer);
 }
 
@@ -278,9 +280,9 @@ static void settle(demo_t *demo)
     if (read != NULL) {
         printf("  %-9s settle: it took effect, with 201 %s\n", "told", transfer_done);
         once_record_token(once_answer_record(read), token);
-        demo->error =
-            once_settle_sync(demo->once, token, &response, 0, once__cli_slice(""), 0, &answer);
-        check_outcome(demo, answer, ONCE_DONE, "recorded");
+        demo->error = once_record_settle_sync(demo->once, token, &response, 0, once__cli_slice(""),
+                                              0, &answer);
+        check_outcome(demo, answer, ONCE_OUTCOME_DONE, "recorded");
     }
     once_answer_free(answer);
     once_answer_free(read);
@@ -294,7 +296,7 @@ static void tell_unknown(demo_t *demo)
     claim =
         ask_to_run(demo, &transfer_1, demo->hold, 1, "nobody did this before, the claim is yours");
     doubt(demo, claim);
-    ask_and_expect(demo, &transfer_1, demo->hold, ONCE_UNKNOWN,
+    ask_and_expect(demo, &transfer_1, demo->hold, ONCE_OUTCOME_UNKNOWN,
                    "it may have been done, so it is not done again");
 
     chapter(demo, "8. A person asks the bank and settles the record: the transfer was made.");

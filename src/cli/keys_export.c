@@ -83,7 +83,7 @@ static int run_export(const once__cli_call_t *call)
         code = once__cli_filter(call->command, &set->filter, once, &chosen);
     }
     if (code == ONCE__CLI_OK) {
-        int error = once_scan_sync(once, &chosen.filter, each, &export, &answer);
+        int error = once_record_scan_sync(once, &chosen.filter, each, &export, &answer);
         code = once__cli_tell_damaged(answer, tell(&export));
         if (error != ONCE_OK) {
             code = once__cli_store_failed("read all records; the output is incomplete", error);

@@ -242,7 +242,7 @@ static int run_list(const once__cli_call_t *call)
         /* One more than is shown: whether there are more must be told. */
         chosen.filter.limit =
             listing.limit != 0 && listing.limit < UINT64_MAX ? listing.limit + 1 : 0;
-        error = once_scan_sync(once, &chosen.filter, each, &listing, &answer);
+        error = once_record_scan_sync(once, &chosen.filter, each, &listing, &answer);
         code = error == ONCE_OK ? once__cli_tell_damaged(answer, print_result(&listing))
                                 : once__cli_store_failed("list the records", error);
     }

@@ -79,8 +79,8 @@ static int purge(once_t *once, const settings_t *set, const heap_t *heap)
 
     for (size_t i = 0; i < heap->count; i++) {
         once_answer_t *answer = NULL;
-        int error = once_purge_sync(once, heap->tokens[i].text, set->force, &answer);
-        if (error == ONCE_OK && once_answer_outcome(answer) != ONCE_DONE) {
+        int error = once_record_purge_sync(once, heap->tokens[i].text, set->force, &answer);
+        if (error == ONCE_OK && once_answer_outcome(answer) != ONCE_OUTCOME_DONE) {
             kept++;
         }
         once_answer_free(answer);
@@ -151,7 +151,7 @@ static int find_many(const once__cli_call_t *call, once_t *once, const settings_
     if (code != ONCE__CLI_OK) {
         return code;
     }
-    error = once_scan_sync(once, &chosen.filter, each, heap, NULL);
+    error = once_record_scan_sync(once, &chosen.filter, each, heap, NULL);
     if (error == ONCE_OK && heap->broken) {
         error = ONCE_E_NOMEM;
     }

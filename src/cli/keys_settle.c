@@ -139,14 +139,14 @@ static int tell(const once_answer_t *answer)
     const once_record_t *record = once_answer_record(answer);
 
     switch (once_answer_outcome(answer)) {
-    case ONCE_DONE:
+    case ONCE_OUTCOME_DONE:
         printf("\nsettled: the record is now %s\n",
                record != NULL ? once_state_name(once_record_state(record)) : "settled");
         return ONCE__CLI_OK;
-    case ONCE_ALREADY:
+    case ONCE_OUTCOME_ALREADY:
         once__cli_say("refused: its holder completed it meanwhile; nothing was changed");
         return ONCE__CLI_REFUSED;
-    case ONCE_BUSY:
+    case ONCE_OUTCOME_BUSY:
         return once__cli_store_failed("settle the record", ONCE_E_NEWER);
     default:
         once__cli_say("refused: the record moved on while it was judged; nothing was changed. Look "
@@ -177,9 +177,9 @@ static int settle(const once__cli_command_t *command, const settings_t *set, onc
         return code;
     }
     once_record_token(record, token);
-    code = once_settle_sync(once, token, verdict->completed ? &verdict->response : NULL,
-                            verdict->completed ? 0 : verdict->status, verdict->note, set->force,
-                            &answer);
+    code = once_record_settle_sync(once, token, verdict->completed ? &verdict->response : NULL,
+                                   verdict->completed ? 0 : verdict->status, verdict->note,
+                                   set->force, &answer);
     code = code == ONCE_OK ? tell(answer) : once__cli_store_failed("settle the record", code);
     once_answer_free(answer);
     return code;

@@ -56,7 +56,7 @@ static void print_advice(const once_record_t *record)
     puts("  it took effect                             once keys settle --completed --status NNN "
          "...");
     puts("  it has not happened and no longer can      once keys release ...");
-    if (once_record_recover(record) != ONCE_HOLD) {
+    if (once_record_recover(record) != ONCE_RECOVER_HOLD) {
         puts("Else nothing has to be done: the next request with this key runs it again.");
     }
 }

@@ -19,7 +19,7 @@ static int run_reap(const once__cli_call_t *call)
     int code = once__cli_open(call, &once);
 
     if (code == ONCE__CLI_OK) {
-        int error = once_reap_sync(once, set->limit.value, &answer);
+        int error = once_store_reap_sync(once, set->limit.value, &answer);
         if (error == ONCE_OK) {
             printf("removed %" PRIu64 "\n", once_answer_count(answer));
         } else {

@@ -39,7 +39,7 @@ static int failed(once_t *once, const char *what, int error)
 {
     char trouble[2];
 
-    if (error != ONCE_E_CONFIG || once_trouble(once, trouble, sizeof(trouble)) > 0) {
+    if (error != ONCE_E_CONFIG || once_store_trouble(once, trouble, sizeof(trouble)) > 0) {
         return once__cli_store_failed(what, error);
     }
     once__cli_say(

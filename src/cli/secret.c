@@ -27,7 +27,7 @@ static int run_rotate(const once__cli_call_t *call)
     if (code == ONCE__CLI_OK) {
         int error = once__cli_wait_for_secrets(once);
         if (error == ONCE_OK) {
-            error = once_rotate_sync(once, keep_ms, &answer);
+            error = once_secret_rotate_sync(once, keep_ms, &answer);
         }
         if (error == ONCE_OK) {
             printf("new fingerprints are made with secret %" PRIu64

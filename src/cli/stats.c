@@ -116,7 +116,7 @@ static int run_stats(const once__cli_call_t *call)
     int code = once__cli_open(call, &once);
 
     if (code == ONCE__CLI_OK) {
-        int error = once_stats_sync(once, &answer);
+        int error = once_store_stats_sync(once, &answer);
         /* Whoever opens a new store first makes its secrets: that is not left halfway. */
         if (error == ONCE_OK) {
             (void)once__cli_wait_for_secrets(once);

@@ -47,7 +47,7 @@ int once__cli_store_failed(const char *what, int error)
     char trouble[500] = "";
 
     if (opened != NULL && (error == ONCE_E_CONFIG || error == ONCE_E_UNAVAILABLE)) {
-        (void)once_trouble(opened, trouble, sizeof(trouble));
+        (void)once_store_trouble(opened, trouble, sizeof(trouble));
     }
     if (strstr(trouble, "permission denied") != NULL) {
         once__cli_say(
@@ -144,7 +144,7 @@ int once__cli_reach(const char *url)
     }
     code = once__cli_open_url(url, settings_of_commands, &once);
     if (code == ONCE__CLI_OK) {
-        error = once_get_sync(once, nobody, NULL);
+        error = once_record_get_sync(once, nobody, NULL);
     }
     if (error == ONCE_E_UNAVAILABLE) {
         code = once__cli_store_failed("begin", error);
@@ -173,7 +173,7 @@ int once__cli_wait_for_secrets(once_t *once)
     if (code != ONCE_E_UNAVAILABLE) {
         return code;
     }
-    code = once_get_sync(once, nobody, NULL);
+    code = once_record_get_sync(once, nobody, NULL);
     if (code != ONCE_OK && code != ONCE_E_NOT_FOUND) {
         return code;
     }

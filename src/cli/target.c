@@ -34,7 +34,7 @@ static int find_prefix(once_t *once, const char *prefix, uint8_t id[ONCE_ID_SIZE
 {
     const once_filter_t all = ONCE_FILTER_INIT;
     search_t search = {prefix, strlen(prefix), 0, {0}};
-    int code = once_scan_sync(once, &all, compare, &search, NULL);
+    int code = once_record_scan_sync(once, &all, compare, &search, NULL);
 
     if (code != ONCE_OK) {
         return once__cli_store_failed("search the records", code);
@@ -131,7 +131,7 @@ int once__cli_target_read(const once__cli_command_t *command, const once__cli_ta
     if (code != ONCE__CLI_OK) {
         return code;
     }
-    error = once_get_sync(once, id, answer);
+    error = once_record_get_sync(once, id, answer);
     if (error != ONCE_OK) {
         return once__cli_store_failed("read the record", error);
     }

@@ -19,12 +19,12 @@ static void failed_completion(once__test_t *t)
     once_response_t wrong = once__response(42, "no such status");
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_E_INVALID, once_complete_sync(a->claim, &wrong, NULL));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_E_INVALID, once_claim_complete_sync(a->claim, &wrong, NULL));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, b);
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
 }
 
 /*
@@ -36,14 +36,14 @@ static void stale_owner(once__test_t *t)
     once_response_t stale = once__response(200, "stale"), fresh = once__response(200, "fresh");
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &brief));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &brief));
     once__peer_wait_lease(b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_LOST, once__peer_complete(a, &stale));
-    EXPECT(ONCE_BUSY, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(b, &fresh));
-    EXPECT(ONCE_LOST, once__peer_complete(a, &stale));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &stale));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, &fresh));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &stale));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     SAME_RESPONSE(&fresh, a);
 }
 
@@ -63,11 +63,11 @@ static void ask_each(once__test_t *t, unsigned number, void *data)
         int outcome;
         (void)snprintf(key, sizeof(key), "%u", i);
         outcome = once__peer_begin(peer, &ask);
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             CHECK_EQ(2, once__peer_epoch(peer));
             atomic_fetch_add(&granted[i], 1);
         } else {
-            EXPECT(ONCE_BUSY, outcome);
+            EXPECT(ONCE_OUTCOME_BUSY, outcome);
         }
     }
 }
@@ -82,7 +82,7 @@ static void old_read(once__test_t *t)
         char key[16];
         once__asked_t ask = {.key = key, .policy = SHORT};
         (void)snprintf(key, sizeof(key), "%u", i);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         once__peer_drop(a);
     }
     once__peer_wait_lease(a, &last);
@@ -104,14 +104,14 @@ static void no_deadline(once__test_t *t)
 
     for (unsigned i = 0; i < 4; i++) {
         once__asked_t ask = {.key = policies[i], .policy = policies[i]};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         EXPECT(ONCE_OK, once__peer_get(b, &ask));
         CHECK(once_record_lease_ms(b->record) > 0);
-        EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
-        EXPECT(ONCE_DONE, once__peer_doubt(a));
+        EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
         EXPECT(ONCE_OK, once__peer_get(b, &ask));
         CHECK(once_record_lease_ms(b->record) > 0);
-        EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
     }
 }
 
@@ -125,12 +125,12 @@ static void mutated_input(once__test_t *t)
     once__asked_t intact = {.key = "before"}, changed = {.key = "behind"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     memcpy(key, "behind", 6);
     memset(body, 'x', sizeof(body) - 1);
     memset(target, 'x', sizeof(target) - 1);
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &intact));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &intact));
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(b, &changed));
 }
 
@@ -162,16 +162,16 @@ static void remove_or_ask(once__test_t *t, unsigned number, void *data)
     }
     for (unsigned i = 0; i < 150; i++) {
         int outcome = once__peer_begin(peer, &ask);
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             CHECK(peer->claim != NULL);
             atomic_fetch_add(&vanishing->granted, 1);
-            EXPECT(ONCE_DONE, once__peer_complete(peer, NULL));
+            EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
             atomic_fetch_add(&vanishing->completed, 1);
-        } else if (outcome == ONCE_REPLAY) {
+        } else if (outcome == ONCE_OUTCOME_REPLAY) {
             once_response_t done = once__response(201, "done");
             SAME_RESPONSE(&done, peer);
         } else {
-            EXPECT(ONCE_BUSY, outcome);
+            EXPECT(ONCE_OUTCOME_BUSY, outcome);
         }
     }
     atomic_fetch_sub(&vanishing->working, 1);
@@ -196,10 +196,10 @@ static void marker_outlives_response(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     response.retain_ms = 40;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
     once__peer_wait_gone(b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(1, once__peer_epoch(b));
 }
 
@@ -213,14 +213,14 @@ static void same_body(once__test_t *t)
     once_response_t response = once__response(200, "of a, 1");
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &one));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &two));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &three));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &one));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &two));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &three));
     EXPECT(ONCE_OK, once__peer_get(a, &one));
     once_record_token(a->record, a->token);
-    EXPECT(ONCE_DONE, once__peer_complete(once__peer_as(a, a->token), &response));
-    EXPECT(ONCE_BUSY, once__peer_begin(a, &two));
-    EXPECT(ONCE_BUSY, once__peer_begin(a, &three));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(once__peer_as(a, a->token), &response));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &two));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &three));
 }
 
 /*
@@ -231,9 +231,9 @@ static void mismatch_in_progress(once__test_t *t)
     once__asked_t ask = {.key = "k"}, other = {.key = "k", .bytes = {"other", 5}};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &other));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
 }
 
 const once__case_t once__bug_cases[] = {

@@ -31,10 +31,10 @@ static void rush_in(once__test_t *t, unsigned number, void *data)
         int outcome;
         (void)snprintf(key, sizeof(key), "%u", i);
         outcome = once__peer_begin(peer, &ask);
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             atomic_fetch_add(&rush->granted[i], 1);
         } else {
-            EXPECT(ONCE_BUSY, outcome);
+            EXPECT(ONCE_OUTCOME_BUSY, outcome);
             CHECK(once_answer_retry_after_ms(peer->answer) >= 1);
         }
     }
@@ -71,17 +71,17 @@ static void same_fingerprint_owns(once__test_t *t)
     once__asked_t ask = {.key = "k"}, brief = {.key = "brief", .policy = SHORT};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
     CHECK(once_answer_take_claim(b->answer) == NULL);
     /* Not even for the same handle: it is the claim that counts. */
-    EXPECT(ONCE_BUSY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &ask));
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &brief));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &brief));
     once__peer_wait_lease(b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &brief));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &brief));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(a, 0, ""));
 }
 
 /*
@@ -96,14 +96,14 @@ static void raw_header(once__test_t *t)
 
     EXPECT(ONCE_OK, once_key_parse(&raw, 1, 0, &one, NULL));
     EXPECT(ONCE_OK, once_key_parse(&quoted, 1, 0, &two, NULL));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &other));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
     EXPECT(ONCE_OK, once__peer_get(b, &other));
     CHECK_STATE(ONCE_STATE_FAILED, b);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &other));
     CHECK_EQ(2, once__peer_epoch(b));
-    EXPECT(ONCE_DONE, once__peer_purge(b, NULL, 1));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(b, NULL, 1));
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(a, &ask));
 }
 
@@ -121,9 +121,9 @@ static void done_is_visible(once__test_t *t)
         once_response_t response = once__response(201, key);
         (void)snprintf(key, sizeof(key), "%u", i);
         response.body = once__text(key);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-        EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+        EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
         SAME_RESPONSE(&response, b);
     }
 }
@@ -140,19 +140,19 @@ static void large_response(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     response.body = (once_slice_t){bytes, 5 << 20};
-    EXPECT(ONCE_RUN, once__peer_begin(a, &large));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &large));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &large));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &large));
     SAME_RESPONSE(&response, b);
 
     response.body.len = ONCE_BODY_STORE_MAX + 1;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &over));
-    EXPECT(ONCE_E_TOO_BIG, once_complete_sync(a->claim, &response, NULL));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &over));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &over));
+    EXPECT(ONCE_E_TOO_BIG, once_claim_complete_sync(a->claim, &response, NULL));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &over));
     response.body.len = 0;
     response.body_omitted = 1;
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &over));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &over));
     SAME_RESPONSE(&response, b);
 }
 
@@ -167,14 +167,14 @@ static void cross_tenant(once__test_t *t)
     once_response_t public = once__response(200, "the account of tenant 2");
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ours));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &secret));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ours));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &secret));
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(a, &theirs));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &theirs));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &public));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ours));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &theirs));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &public));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ours));
     SAME_RESPONSE(&secret, a);
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &theirs));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &theirs));
     SAME_RESPONSE(&public, a);
 }
 
@@ -192,10 +192,10 @@ static void empty_hash(once__test_t *t)
         once__asked_t ask = {.key = key};
         (void)snprintf(key, sizeof(key), "%u", i);
         ask.bytes = once__text(bodies[i]);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         for (unsigned j = 0; j < COUNT; j++) {
             ask.bytes = once__text(bodies[j]);
-            EXPECT(i == j ? ONCE_BUSY : ONCE_MISMATCH, once__peer_begin(a, &ask));
+            EXPECT(i == j ? ONCE_OUTCOME_BUSY : ONCE_OUTCOME_MISMATCH, once__peer_begin(a, &ask));
         }
     }
 }
@@ -213,20 +213,20 @@ static void garbage(once__test_t *t)
     once_answer_t *answer = NULL;
     uint64_t removed;
 
-    EXPECT(ONCE_OK, once_reap_sync(a->once, 0, NULL));
+    EXPECT(ONCE_OK, once_store_reap_sync(a->once, 0, NULL));
     response.retain_ms = 40;
     for (unsigned i = 0; i < RECORDS; i++) {
         char key[16];
         once__asked_t ask = {.key = key};
         (void)snprintf(key, sizeof(key), "%u", i);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
     }
     if (!once__test_counts_expired(t)) {
         once__test_not_applicable(t, "others may be removing expired records, too");
     }
     once__peer_wait_gone(a, &last);
-    EXPECT(ONCE_OK, once_reap_sync(a->once, 0, &answer));
+    EXPECT(ONCE_OK, once_store_reap_sync(a->once, 0, &answer));
     removed = once_answer_count(answer);
     once_answer_free(answer);
     CHECK_EQ(RECORDS, removed);
@@ -254,10 +254,10 @@ static void derived_keys(once__test_t *t)
            once_key_deterministic(principal, action, payload, 7199999, 3600000, &soon, NULL));
     EXPECT(ONCE_OK,
            once_key_deterministic(principal, action, payload, 7200000, 3600000, &later, NULL));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &first));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &repeat));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &second));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &first));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &repeat));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &second));
 }
 
 const once__case_t once__bug_more_cases[] = {

@@ -32,7 +32,7 @@ static void new_key(once__test_t *t)
     once_slice_t key;
 
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(b, &ask));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
     CHECK_EQ(1, once__peer_epoch(a));
     CHECK_EQ(1, once_claim_epoch(a->claim));
@@ -41,7 +41,7 @@ static void new_key(once__test_t *t)
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, b);
     CHECK_EQ(1, once__peer_epoch(b));
-    CHECK_EQ(ONCE_TRANSACTIONAL, once_record_recover(b->record));
+    CHECK_EQ(ONCE_RECOVER_TRANSACTIONAL, once_record_recover(b->record));
     CHECK(once_record_lease_ms(b->record) > 0);
     CHECK(once_record_lease_ms(b->record) <= 600000);
     CHECK_EQ(0, once_record_expires_ms(b->record));
@@ -63,12 +63,12 @@ static void same_claim_again(once__test_t *t)
         ask.policy = with_lease(policy, LONG, every_policy[i]);
 
         new_id(t, id);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         memcpy(first, a->token, sizeof(first));
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         CHECK(strcmp(first, a->token) == 0);
         /* The process that asked may have been replaced by another one. */
-        EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
         CHECK(strcmp(first, b->token) == 0);
         CHECK_EQ(1, once__peer_epoch(b));
     }
@@ -81,9 +81,9 @@ static void same_claim_after_its_lease(once__test_t *t)
     once__peer_t *a = once__peer_open(t, "");
 
     new_id(t, id);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_wait_lease(a, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     CHECK_EQ(1, once__peer_epoch(a));
     CHECK_STATE(ONCE_STATE_PENDING, a);
 }
@@ -97,14 +97,14 @@ static void busy(once__test_t *t)
         once__asked_t ask = {.key = every_policy[i],
                              .policy = with_lease(policy, LONG, every_policy[i])};
 
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        STAYS(ONCE_BUSY, once__peer_begin(b, &ask), a, &ask);
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        STAYS(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask), a, &ask);
         CHECK(once_answer_retry_after_ms(b->answer) >= 1);
         CHECK(once_answer_retry_after_ms(b->answer) <= 600000);
         CHECK(once_answer_take_claim(b->answer) == NULL);
         CHECK_STATE(ONCE_STATE_PENDING, b);
         CHECK_EQ(1, once__peer_epoch(b));
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
     }
 }
 
@@ -117,15 +117,15 @@ static void lease_over(once__test_t *t)
         once__asked_t ask = {.key = every_policy[i],
                              .policy = with_lease(brief, SHORT, every_policy[i])};
 
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         once__peer_wait_lease(b, &ask);
         CHECK_STATE(ONCE_STATE_PENDING, b);
         ask.policy = with_lease(policy, LONG, every_policy[i]);
-        EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
         CHECK_STATE(ONCE_STATE_PENDING, b);
         CHECK_EQ(2, once__peer_epoch(b));
         CHECK(strcmp(a->token, b->token) != 0);
-        EXPECT(ONCE_BUSY, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &ask));
     }
 }
 
@@ -134,14 +134,14 @@ static void lease_over_hold(once__test_t *t)
     once__asked_t ask = {.key = "k", .policy = SHORT "recover=hold"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_wait_lease(b, &ask);
     CHECK_STATE(ONCE_STATE_PENDING, b);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK_EQ(1, once__peer_epoch(b));
     CHECK(once_answer_take_claim(b->answer) == NULL);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK_EQ(1, once__peer_epoch(b));
@@ -156,18 +156,18 @@ static void mine(once__test_t *t)
     char stale[ONCE_TOKEN_SIZE];
 
     new_id(t, id);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
     memcpy(stale, a->token, sizeof(stale));
     once__peer_wait_lease(b, &own);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &other));
     own.policy = LONG "recover=hold";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
     CHECK_STATE(ONCE_STATE_PENDING, a);
     CHECK_EQ(2, once__peer_epoch(a));
     CHECK(strcmp(stale, a->token) != 0);
     CHECK(memcmp(once_record_claim_id(a->record), id, sizeof(id)) != 0);
-    EXPECT(ONCE_LOST, once__peer_complete(once__peer_as(b, stale), NULL));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(once__peer_as(b, stale), NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
 static void doubted_claim_again(once__test_t *t)
@@ -181,11 +181,11 @@ static void doubted_claim_again(once__test_t *t)
         ask.policy = with_lease(policy, SHORT, every_policy[i]);
 
         new_id(t, id);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_doubt(a));
-        EXPECT(ONCE_UNKNOWN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+        EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(a, &ask));
         once__peer_wait_lease(a, &ask);
-        EXPECT(ONCE_UNKNOWN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(a, &ask));
         CHECK_EQ(1, once__peer_epoch(a));
         CHECK_STATE(ONCE_STATE_UNKNOWN, a);
     }
@@ -200,9 +200,9 @@ static void unknown_busy(once__test_t *t)
         once__asked_t ask = {.key = every_policy[i],
                              .policy = with_lease(policy, LONG, every_policy[i])};
 
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_doubt(a));
-        EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+        EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
         CHECK_STATE(ONCE_STATE_UNKNOWN, b);
         CHECK(once_answer_retry_after_ms(b->answer) >= 1);
     }
@@ -217,12 +217,12 @@ static void unknown_lease_over(once__test_t *t)
         once__asked_t ask = {.key = every_policy[i],
                              .policy = with_lease(brief, SHORT, every_policy[i])};
 
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_doubt(a));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
         once__peer_wait_lease(b, &ask);
         CHECK_STATE(ONCE_STATE_UNKNOWN, b);
         ask.policy = with_lease(policy, LONG, every_policy[i]);
-        EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
         CHECK_STATE(ONCE_STATE_PENDING, b);
         CHECK_EQ(2, once__peer_epoch(b));
     }
@@ -233,11 +233,11 @@ static void unknown_hold(once__test_t *t)
     once__asked_t ask = {.key = "k", .policy = SHORT "recover=hold"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK_EQ(1, once__peer_epoch(b));
 }
@@ -248,14 +248,14 @@ static void failed(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     for (uint32_t epoch = 1; epoch <= 5; epoch++) {
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         CHECK_EQ(epoch, once__peer_epoch(a));
         EXPECT(ONCE_OK, once__peer_get(b, &ask));
         CHECK_STATE(ONCE_STATE_PENDING, b);
         CHECK_EQ(0, once_record_status(b->record));
         CHECK_EQ(0, once_record_note(b->record).len);
         CHECK_EQ(0, once_record_expires_ms(b->record));
-        EXPECT(ONCE_DONE, once__peer_release(a, 503, "no room"));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "no room"));
         EXPECT(ONCE_OK, once__peer_get(b, &ask));
         CHECK_STATE(ONCE_STATE_FAILED, b);
     }
@@ -268,9 +268,9 @@ static void released_claim_again(once__test_t *t)
     once__peer_t *a = once__peer_open(t, "");
 
     new_id(t, id);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_begin(a, &ask));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_FAILED, a);
     CHECK_EQ(1, once__peer_epoch(a));
@@ -290,16 +290,16 @@ static void completed(once__test_t *t)
         other.claim_id = NULL;
 
         new_id(t, id);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &own));
-        EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
         for (int n = 0; n < 3; n++) {
-            EXPECT(ONCE_REPLAY, once__peer_begin(b, &other));
+            EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &other));
             SAME_RESPONSE(&response, b);
             CHECK_STATE(ONCE_STATE_COMPLETED, b);
             CHECK_EQ(1, once__peer_epoch(b));
         }
         /* The holder's own repeated question is answered in the same way. */
-        EXPECT(ONCE_REPLAY, once__peer_begin(a, &own));
+        EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &own));
         SAME_RESPONSE(&response, a);
     }
 }
@@ -312,23 +312,23 @@ static void stricter_policy(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     /* The asker's hold wins over the record's retry, */
-    EXPECT(ONCE_RUN, once__peer_begin(a, &retry));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &retry));
     once__peer_wait_lease(b, &retry);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &hold));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &hold));
     /* and the record's hold over the asker's retry. */
     retry.key = hold.key = "2";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &hold));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &hold));
     once__peer_wait_lease(b, &hold);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &retry));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &retry));
     /* A record never becomes less strict. */
     retry.key = "3";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &transactional));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &retry));
-    CHECK_EQ(ONCE_TRANSACTIONAL, once_record_recover(once__peer_record(a)));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &transactional));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &retry));
+    CHECK_EQ(ONCE_RECOVER_TRANSACTIONAL, once_record_recover(once__peer_record(a)));
     once__peer_wait_lease(b, &retry);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &transactional));
-    CHECK_EQ(ONCE_TRANSACTIONAL, once_record_recover(once__peer_record(b)));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &transactional));
+    CHECK_EQ(ONCE_RECOVER_TRANSACTIONAL, once_record_recover(once__peer_record(b)));
 }
 
 const once__case_t once__claim_cases[] = {

@@ -221,7 +221,7 @@ static int open_keeper(const once__run_t *run, once_t **keeper)
     int code = once__run_open(run, "store_timeout=5s", keeper, &err);
 
     if (code == ONCE_OK) {
-        code = once_get_sync(*keeper, nobody, &answer);
+        code = once_record_get_sync(*keeper, nobody, &answer);
         if (code == ONCE_OK) {
             once_answer_free(answer);
         }

@@ -8,9 +8,9 @@ static void take_over(once__test_t *t, once__peer_t *first, once__peer_t *second
 {
     once__asked_t brief = {.key = key, .policy = SHORT}, ask = {.key = key};
 
-    EXPECT(ONCE_RUN, once__peer_begin(first, &brief));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(first, &brief));
     once__peer_wait_lease(second, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(second, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(second, &ask));
     CHECK_EQ(2, once__peer_epoch(second));
 }
 
@@ -19,9 +19,9 @@ static void let_run_out(once__test_t *t, once__peer_t *holder, once__peer_t *oth
 {
     once__asked_t ask = {.key = key, .policy = SHORT "recover=hold"};
 
-    EXPECT(ONCE_RUN, once__peer_begin(holder, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(holder, &ask));
     once__peer_wait_lease(other, &ask);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(other, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(other, &ask));
 }
 
 /* ------------------------------------------------------------------------------------------------------------- doubt */
@@ -32,20 +32,20 @@ static void doubt(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     uint64_t lease;
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_drop(a); /* adopted again, the claim asks for a long lease */
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     lease = once_record_lease_ms(b->record);
     CHECK(lease > 60);
     CHECK_EQ(0, once_record_expires_ms(b->record));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
 
     /* Again is done, and starts no new lease. */
     once__test_wait(t, 3);
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK(once_record_lease_ms(b->record) < lease);
@@ -58,16 +58,16 @@ static void doubt_unknown_by_lease(once__test_t *t)
     once__asked_t other = {.key = "k", .policy = SHORT "recover=hold"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &other));
     once__peer_drop(a);
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK(once_record_lease_ms(b->record) > 0);
     /* Something was sent after all: the holder must not run it again. */
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(a, &ask));
     CHECK_EQ(1, once__peer_epoch(a));
 }
 
@@ -77,19 +77,19 @@ static void doubt_ended(once__test_t *t)
     once_response_t response = once__response(200, "kept");
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_ALREADY, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_doubt(a));
     SAME_RESPONSE(&response, a);
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     SAME_RESPONSE(&response, b);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &other));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_doubt(a));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &other));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &other));
     CHECK_EQ(2, once__peer_epoch(b));
-    EXPECT(ONCE_LOST, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_doubt(a));
     EXPECT(ONCE_OK, once__peer_get(a, &other));
     CHECK_STATE(ONCE_STATE_PENDING, a);
 }
@@ -103,16 +103,16 @@ static void renew(once__test_t *t)
 
     for (unsigned i = 0; i < 2; i++) {
         once__asked_t ask = {.key = policies[i], .policy = policies[i]};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         once__peer_drop(a);
-        EXPECT(ONCE_DONE, once__peer_renew(a));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
         CHECK(once_claim_alive(a->claim));
         EXPECT(ONCE_OK, once__peer_get(b, &ask));
         CHECK_STATE(ONCE_STATE_PENDING, b);
         CHECK(once_record_lease_ms(b->record) > 60);
         once__test_wait(t, 70);
-        EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
     }
 }
 
@@ -121,11 +121,11 @@ static void renew_after_lease(once__test_t *t)
     once__asked_t ask = {.key = "k", .policy = SHORT};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_wait_lease(b, &ask);
     once__peer_drop(a);
-    EXPECT(ONCE_DONE, once__peer_renew(a));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
     CHECK_EQ(1, once__peer_epoch(b));
 }
 
@@ -134,17 +134,17 @@ static void renew_unknown(once__test_t *t)
     once__asked_t ask = {.key = "doubt", .policy = SHORT};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_DONE, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
 
     let_run_out(t, a, b, "lease");
     ask.key = "lease";
     once__peer_drop(a);
-    EXPECT(ONCE_DONE, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK(once_record_lease_ms(b->record) > 0);
@@ -156,9 +156,9 @@ static void renew_never_shortens(once__test_t *t)
     once__peer_t *a = once__peer_open(t, "");
     once_claim_t *claim = NULL;
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OK, once_claim_adopt(a->once, a->token, 10, &claim));
-    EXPECT(ONCE_OK, once_renew_sync(claim, NULL));
+    EXPECT(ONCE_OK, once_claim_renew_sync(claim, NULL));
     once_claim_drop(claim);
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK(once_record_lease_ms(a->record) > 10);
@@ -169,23 +169,23 @@ static void renew_ended(once__test_t *t)
     once__asked_t ask = {.key = "completed"}, other = {.key = "failed"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_ALREADY, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_renew(a));
     CHECK(!once_claim_alive(a->claim));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     once__peer_drop(a);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &other));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &other));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(a));
     once__peer_drop(a);
 
     take_over(t, a, b, "k");
-    EXPECT(ONCE_LOST, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(a));
     CHECK(!once_claim_alive(a->claim));
-    EXPECT(ONCE_DONE, once__peer_complete(b, NULL));
-    EXPECT(ONCE_LOST, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(a));
 }
 
 /* A renewal by a claim that lost must not keep the record from others. */
@@ -195,13 +195,13 @@ static void renew_stale_extends_nothing(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     uint64_t lease;
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     lease = once_record_lease_ms(b->record);
     once__peer_drop(a);
-    EXPECT(ONCE_LOST, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(a));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK(once_record_lease_ms(b->record) <= lease);
 }

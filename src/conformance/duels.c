@@ -30,7 +30,7 @@ static duels_t *new_duels(once__test_t *t, const char *policy)
     for (unsigned i = 0; i < DUELS; i++) {
         char name[16];
         once__asked_t ask = {.key = key_name(name, i), .policy = policy};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         memcpy(duels->tokens[i], a->token, ONCE_TOKEN_SIZE);
     }
     once__peer_close(a);
@@ -63,18 +63,18 @@ static void complete_against_settle(once__test_t *t)
     once__test_run_threads(t, 2, complete_or_settle, duels);
     a = once__peer_open(t, "");
     for (unsigned i = 0; i < DUELS; i++) {
-        int holder_won = duels->holder[i] == ONCE_DONE;
+        int holder_won = duels->holder[i] == ONCE_OUTCOME_DONE;
         once_response_t kept = once__response(200, holder_won ? "by the holder" : "by the settler");
         char name[16];
         once__asked_t ask = {.key = key_name(name, i)};
 
         EXPECT(ONCE_OK, once__peer_get(a, &ask));
-        EXPECT(holder_won ? ONCE_ALREADY : ONCE_DONE, duels->settler[i]);
+        EXPECT(holder_won ? ONCE_OUTCOME_ALREADY : ONCE_OUTCOME_DONE, duels->settler[i]);
         if (i % 2 == 0 || holder_won) {
-            EXPECT(holder_won ? ONCE_DONE : ONCE_ALREADY, duels->holder[i]);
+            EXPECT(holder_won ? ONCE_OUTCOME_DONE : ONCE_OUTCOME_ALREADY, duels->holder[i]);
             SAME_RESPONSE(&kept, a);
         } else {
-            EXPECT(ONCE_LOST, duels->holder[i]);
+            EXPECT(ONCE_OUTCOME_LOST, duels->holder[i]);
             CHECK_STATE(ONCE_STATE_FAILED, a);
         }
     }
@@ -97,11 +97,11 @@ static void hold_on_or_take_over(once__test_t *t, unsigned number, void *data)
             continue;
         }
         outcome = once__peer_begin(peer, &ask);
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             CHECK_EQ(2, once__peer_epoch(peer));
             atomic_fetch_add(&duels->granted[i], 1);
-        } else if (outcome != ONCE_BUSY) {
-            EXPECT(ONCE_REPLAY, outcome);
+        } else if (outcome != ONCE_OUTCOME_BUSY) {
+            EXPECT(ONCE_OUTCOME_REPLAY, outcome);
         }
     }
 }
@@ -121,7 +121,7 @@ static void holder_against_takeover(once__test_t *t)
     for (unsigned i = 0; i < DUELS; i++) {
         unsigned granted = atomic_load(&duels->granted[i]);
         CHECK(granted <= 1);
-        EXPECT(granted == 1 ? ONCE_LOST : ONCE_DONE, duels->holder[i]);
+        EXPECT(granted == 1 ? ONCE_OUTCOME_LOST : ONCE_OUTCOME_DONE, duels->holder[i]);
     }
 }
 

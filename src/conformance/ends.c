@@ -10,9 +10,9 @@ static void take_over(once__test_t *t, once__peer_t *first, once__peer_t *second
 {
     once__asked_t brief = {.key = key, .policy = SHORT}, ask = {.key = key};
 
-    EXPECT(ONCE_RUN, once__peer_begin(first, &brief));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(first, &brief));
     once__peer_wait_lease(second, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(second, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(second, &ask));
     CHECK_EQ(2, once__peer_epoch(second));
 }
 
@@ -21,9 +21,9 @@ static void let_run_out(once__test_t *t, once__peer_t *holder, once__peer_t *oth
 {
     once__asked_t ask = {.key = key, .policy = SHORT "recover=hold"};
 
-    EXPECT(ONCE_RUN, once__peer_begin(holder, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(holder, &ask));
     once__peer_wait_lease(other, &ask);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(other, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(other, &ask));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- complete */
@@ -34,8 +34,8 @@ static void complete(once__test_t *t)
     once_response_t response = once__response(201, "paid");
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
     CHECK_STATE(ONCE_STATE_COMPLETED, a);
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_COMPLETED, b);
@@ -50,13 +50,13 @@ static void complete_again(once__test_t *t)
     once_response_t first = once__response(201, "first"), second = once__response(500, "second");
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &first));
-    EXPECT(ONCE_ALREADY, once__peer_complete(a, &second));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &first));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_complete(a, &second));
     SAME_RESPONSE(&first, a);
-    EXPECT(ONCE_ALREADY, once__peer_complete(once__peer_as(b, a->token), &second));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_complete(once__peer_as(b, a->token), &second));
     SAME_RESPONSE(&first, b);
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     SAME_RESPONSE(&first, b);
 }
 
@@ -67,10 +67,10 @@ static void complete_after_doubt(once__test_t *t)
 
     for (unsigned i = 0; i < 2; i++) {
         once__asked_t ask = {.key = policies[i], .policy = policies[i]};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_doubt(a));
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-        EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     }
 }
 
@@ -80,8 +80,8 @@ static void complete_unknown_by_lease(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     let_run_out(t, a, b, "k");
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
 }
 
 static void complete_after_lease(once__test_t *t)
@@ -91,10 +91,10 @@ static void complete_after_lease(once__test_t *t)
 
     for (unsigned i = 0; i < 2; i++) {
         once__asked_t ask = {.key = policies[i], .policy = policies[i]};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         once__peer_wait_lease(b, &ask);
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-        EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
         CHECK_EQ(1, once__peer_epoch(b));
     }
 }
@@ -106,13 +106,13 @@ static void stale_complete(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     take_over(t, a, b, "k");
-    EXPECT(ONCE_LOST, once__peer_complete(a, &stale));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &stale));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
     CHECK_EQ(2, once__peer_epoch(a));
-    EXPECT(ONCE_DONE, once__peer_complete(b, &mine));
-    EXPECT(ONCE_LOST, once__peer_complete(a, &stale));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, &mine));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &stale));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     SAME_RESPONSE(&mine, a);
 }
 
@@ -121,9 +121,9 @@ static void complete_failed(once__test_t *t)
     once__asked_t ask = {.key = "k"};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_FAILED, a);
 }
@@ -133,12 +133,12 @@ static void end_nothing(once__test_t *t)
     once__asked_t ask = {.key = "k"};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_purge(a, NULL, 1));
-    EXPECT(ONCE_LOST, once__peer_renew(a));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(a, NULL, 1));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_doubt(a));
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(a, &ask));
 }
 
@@ -150,20 +150,20 @@ static void epoch_is_compared(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     char stale[ONCE_TOKEN_SIZE];
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
     memcpy(stale, a->token, sizeof(stale));
     once__peer_wait_lease(b, &own);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
-    EXPECT(ONCE_DONE, once__peer_settle(b, NULL, NULL, 1));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, NULL, NULL, 1));
     own.policy = LONG;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
     CHECK_EQ(3, once__peer_epoch(a));
-    EXPECT(ONCE_LOST, once__peer_renew(once__peer_as(b, stale)));
-    EXPECT(ONCE_LOST, once__peer_doubt(b));
-    EXPECT(ONCE_LOST, once__peer_release(b, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_complete(b, NULL));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_LOST, once__peer_complete(once__peer_as(b, stale), NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(once__peer_as(b, stale)));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_doubt(b));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(b, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(once__peer_as(b, stale), NULL));
 }
 
 /* ----------------------------------------------------------------------------------------------------------- release */
@@ -176,8 +176,8 @@ static void release(once__test_t *t)
     char text[300];
     once_slice_t kept;
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 402, note));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 402, note));
     CHECK_STATE(ONCE_STATE_FAILED, a);
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_FAILED, b);
@@ -191,8 +191,8 @@ static void release(once__test_t *t)
     memset(text, 'n', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     ask.key = "long note";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, text));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, text));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_EQ(ONCE_NOTE_MAX, once_record_note(b->record).len);
     CHECK_EQ(0, once_record_status(b->record));
@@ -203,9 +203,9 @@ static void release_again(once__test_t *t)
     once__asked_t ask = {.key = "k"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 402, "first"));
-    EXPECT(ONCE_DONE, once__peer_release(a, 500, "second"));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 402, "first"));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 500, "second"));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_FAILED, b);
     CHECK_EQ(402, once_record_status(b->record));
@@ -219,15 +219,15 @@ static void release_completed(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     take_over(t, b, a, "tainted");
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_ALREADY, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_release(a, 0, ""));
     SAME_RESPONSE(&response, a);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_ALREADY, once__peer_release(a, 500, "late"));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_release(a, 500, "late"));
     SAME_RESPONSE(&response, a);
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     SAME_RESPONSE(&response, b);
 }
 
@@ -238,20 +238,20 @@ static void release_stale(once__test_t *t)
     char stale[ONCE_TOKEN_SIZE];
 
     take_over(t, a, b, "k");
-    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(a, 0, ""));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
     CHECK_EQ(2, once__peer_epoch(a));
     CHECK(once_record_lease_ms(a->record) > 0);
-    EXPECT(ONCE_DONE, once__peer_complete(b, NULL));
-    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(a, 0, ""));
 
     /* The same where no earlier claim is in doubt. */
-    EXPECT(ONCE_RUN, once__peer_begin(a, &clean));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &clean));
     memcpy(stale, a->token, sizeof(stale));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &clean));
-    EXPECT(ONCE_LOST, once__peer_release(once__peer_as(a, stale), 0, ""));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &clean));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(once__peer_as(a, stale), 0, ""));
     EXPECT(ONCE_OK, once__peer_get(a, &clean));
     CHECK_STATE(ONCE_STATE_PENDING, a);
 }
@@ -261,38 +261,38 @@ static void release_unknown(once__test_t *t)
     once__asked_t ask = {.key = "doubt", .policy = LONG "recover=hold"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, "it was not sent"));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, "it was not sent"));
     CHECK_STATE(ONCE_STATE_FAILED, a);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
 
     let_run_out(t, a, b, "lease");
     ask.key = "lease";
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
     CHECK_STATE(ONCE_STATE_FAILED, a);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(2, once__peer_epoch(b));
 }
 
 static void check_released_in_doubt(once__test_t *t, once__peer_t *a, once__peer_t *b,
                                     once__asked_t *ask)
 {
-    EXPECT(ONCE_DONE, once__peer_release(b, 503, "no room"));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 503, "no room"));
     EXPECT(ONCE_OK, once__peer_get(a, ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
     CHECK_EQ(0, once_record_lease_ms(a->record));
     CHECK_EQ(503, once_record_status(a->record));
     CHECK_EQ(7, once_record_note(a->record).len);
     ask->policy = LONG "recover=hold";
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(a, ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(a, ask));
     ask->policy = LONG "recover=retry";
-    EXPECT(ONCE_RUN, once__peer_begin(a, ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, ask));
     CHECK_EQ(3, once__peer_epoch(a));
     EXPECT(ONCE_OK, once__peer_get(a, ask));
     CHECK_EQ(0, once_record_status(a->record));
     CHECK_EQ(0, once_record_note(a->record).len);
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
     EXPECT(ONCE_OK, once__peer_get(a, ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
 }
@@ -311,10 +311,10 @@ static void release_after_doubt(once__test_t *t)
     once__asked_t brief = {.key = "k", .policy = SHORT}, ask = {.key = "k"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &brief));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &brief));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     check_released_in_doubt(t, a, b, &ask);
 }
 
@@ -327,16 +327,16 @@ static void release_lapsed_twice(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     own.claim_id = id;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &brief));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &brief));
     once__peer_wait_lease(b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &own));
     once__peer_wait_lease(a, &brief);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(a, &hold));
-    EXPECT(ONCE_DONE, once__peer_release(b, 0, ""));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(a, &hold));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 0, ""));
     EXPECT(ONCE_OK, once__peer_get(a, &brief));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
     /* It is no longer the holder's to run anew. */
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &own));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &own));
     CHECK_EQ(2, once__peer_epoch(b));
 }
 

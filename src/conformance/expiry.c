@@ -11,8 +11,8 @@ static void complete_for_a_moment(once__test_t *t, once__peer_t *peer, const onc
     once_response_t response = once__response(200, "soon forgotten");
 
     response.retain_ms = 40;
-    EXPECT(ONCE_RUN, once__peer_begin(peer, asked));
-    EXPECT(ONCE_DONE, once__peer_complete(peer, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, asked));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, &response));
 }
 
 static uint64_t reap(once__test_t *t, once__peer_t *peer, uint64_t limit)
@@ -20,7 +20,7 @@ static uint64_t reap(once__test_t *t, once__peer_t *peer, uint64_t limit)
     once_answer_t *answer = NULL;
     uint64_t count;
 
-    EXPECT(ONCE_OK, once_reap_sync(peer->once, limit, &answer));
+    EXPECT(ONCE_OK, once_store_reap_sync(peer->once, limit, &answer));
     count = once_answer_count(answer);
     once_answer_free(answer);
     return count;
@@ -31,7 +31,7 @@ static uint64_t expired_now(once__test_t *t, once__peer_t *peer)
     once_answer_t *answer = NULL;
     uint64_t count;
 
-    EXPECT(ONCE_OK, once_stats_sync(peer->once, &answer));
+    EXPECT(ONCE_OK, once_store_stats_sync(peer->once, &answer));
     CHECK(once_answer_stats(answer) != NULL);
     count = once_answer_stats(answer)->expired;
     once_answer_free(answer);
@@ -48,17 +48,17 @@ static void announced(once__test_t *t)
     once__asked_t ask = {.key = "completed", .policy = LONG "ttl=1h"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__test_wait(t, 5);
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     /* Counted from completion, not from the claim. */
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 3600000));
     CHECK(once_record_age_ms(b->record) >= once_record_idle_ms(b->record) + 3);
 
     ask.key = "failed";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 3600000));
 }
@@ -70,22 +70,22 @@ static void overridden(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     response.retain_ms = 7200000;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 7200000));
 
     ask.key = "shorter";
     response.retain_ms = 1800000;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 1800000));
 
     ask.key = "settled";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, &response, 1));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, &response, 1));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 1800000));
 }
 
@@ -96,18 +96,18 @@ static void completed_is_forgotten(once__test_t *t)
 
     complete_for_a_moment(t, a, &ask);
     once__peer_wait_gone(b, &ask);
-    EXPECT(ONCE_REFUSED, once__peer_purge(b, a->token, 1));
-    EXPECT(ONCE_REFUSED, once__peer_settle(b, a->token, NULL, 1));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_purge(b, a->token, 1));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_settle(b, a->token, NULL, 1));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(b, &ask));
     /* The key is free for anything. */
-    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &other));
     CHECK_EQ(1, once__peer_epoch(b));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
     CHECK_EQ(0, once_record_status(a->record));
     CHECK_EQ(0, once_record_expires_ms(a->record));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(a, &ask));
 }
 
 static void failed_is_forgotten(once__test_t *t)
@@ -116,23 +116,23 @@ static void failed_is_forgotten(once__test_t *t)
     once__asked_t other = {.key = "k", .bytes = {"other", 5}};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
     once__peer_wait_gone(b, &ask);
     (void)reap(t, b, 0);
     CHECK(!once__test_exclusive(t) || expired_now(t, b) == 0);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &other));
     CHECK_EQ(1, once__peer_epoch(b));
-    CHECK_EQ(ONCE_RETRY, once_record_recover(once__peer_record(b)));
+    CHECK_EQ(ONCE_RECOVER_RETRY, once_record_recover(once__peer_record(b)));
 }
 
 /* The claim is granted and released before any effect; how long the record is kept from then on. */
 static uint64_t refused_for(once__test_t *t, once__peer_t *peer, const once__asked_t *asked)
 {
-    EXPECT(ONCE_RUN, once__peer_begin(peer, asked));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, asked));
     EXPECT(ONCE_OK, once__peer_get(peer, asked));
     CHECK_EQ(0, once_record_status(peer->record));
-    EXPECT(ONCE_DONE, once__peer_release_early(peer));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(peer));
     EXPECT(ONCE_OK, once__peer_get(peer, asked));
     CHECK_STATE(ONCE_STATE_FAILED, peer);
     CHECK_EQ(401, once_record_status(peer->record));
@@ -150,16 +150,16 @@ static void refused_is_brief(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     CHECK(near(refused_for(t, a, &ask), 1200000));
-    EXPECT(ONCE_DONE, once__peer_release_early(a)); /* its reply may have been lost */
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(a)); /* its reply may have been lost */
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &other));
     /* And again, however often: nothing has happened so far. */
     CHECK(near(refused_for(t, b, &ask), 1200000));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_LOST, once__peer_release_early(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release_early(a));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
-    EXPECT(ONCE_DONE, once__peer_release_early(b));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(b));
     CHECK(near(refused_for(t, a, &ask), 1200000));
     CHECK(near(refused_for(t, a, &longer), 3600000));
     CHECK(near(refused_for(t, a, &least), 1200000));
@@ -172,26 +172,26 @@ static void refused_after_failure(once__test_t *t)
     once__asked_t ask = {.key = "released", .policy = LONG "ttl=1d"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 500, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 500, ""));
     CHECK(near(refused_for(t, b, &ask), 86400000));
     CHECK(near(refused_for(t, a, &ask), 86400000));
     /* A claim that is unknown when it is given back is no other than a pending one. */
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
-    EXPECT(ONCE_DONE, once__peer_release_early(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(a));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 86400000));
 
     ask.key = "settled";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, NULL, 1));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, NULL, 1));
     CHECK(near(refused_for(t, b, &ask), 86400000));
 
     ask.key = "doubted";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
-    EXPECT(ONCE_DONE, once__peer_release_early(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(a));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK(near(once_record_expires_ms(b->record) + once_record_idle_ms(b->record), 1200000));
 }
@@ -203,10 +203,10 @@ static void refused_after_lapse(once__test_t *t)
     once__asked_t later = {.key = "k", .policy = LONG "ttl=1d"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__test_wait(t, SHORT_MS);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &later));
-    EXPECT(ONCE_DONE, once__peer_release_early(b));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &later));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(b));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, b);
     CHECK_EQ(0, once_record_expires_ms(b->record));
@@ -218,13 +218,13 @@ static void refused_is_forgotten(once__test_t *t)
     once__asked_t other = {.key = "k", .bytes = {"other", 5}};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release_early(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release_early(a));
     once__peer_wait_gone(b, &ask);
-    EXPECT(ONCE_LOST, once__peer_release_early(a));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release_early(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &other));
     CHECK_EQ(1, once__peer_epoch(b));
-    CHECK_EQ(ONCE_RETRY, once_record_recover(once__peer_record(b)));
+    CHECK_EQ(ONCE_RECOVER_RETRY, once_record_recover(once__peer_record(b)));
 }
 
 /* The new record has the old one's epoch: the claim id must be compared. */
@@ -236,19 +236,19 @@ static void stale_after_expiry(once__test_t *t)
 
     complete_for_a_moment(t, a, &ask);
     once__peer_wait_gone(b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(1, once__peer_epoch(b));
-    EXPECT(ONCE_LOST, once__peer_renew(a));
-    EXPECT(ONCE_LOST, once__peer_doubt(a));
-    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REFUSED, once__peer_settle(a, NULL, NULL, 1));
-    EXPECT(ONCE_REFUSED, once__peer_purge(a, NULL, 1));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_settle(a, NULL, NULL, 1));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_purge(a, NULL, 1));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
-    EXPECT(ONCE_DONE, once__peer_complete(b, &response));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, &response));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     SAME_RESPONSE(&response, a);
 }
 
@@ -258,9 +258,9 @@ static void hold_is_kept(once__test_t *t)
     once__asked_t unknown = {.key = "unknown", .policy = SHORT "recover=hold ttl=1s"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &pending));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &unknown));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &pending));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &unknown));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &pending);
     once__peer_wait_lease(b, &unknown);
     once__test_wait(t, 1100);
@@ -268,10 +268,10 @@ static void hold_is_kept(once__test_t *t)
     EXPECT(ONCE_OK, once__peer_get(b, &pending));
     CHECK_STATE(ONCE_STATE_PENDING, b);
     CHECK_EQ(0, once_record_expires_ms(b->record));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &pending));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &unknown));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &pending));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &unknown));
     /* Settled, it is forgotten like any other. */
-    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, NULL, 0));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, NULL, 0));
     EXPECT(ONCE_OK, once__peer_get(b, &unknown));
     CHECK(once_record_expires_ms(b->record) > 0);
 }
@@ -295,13 +295,13 @@ static void abandoned_is_reaped(once__test_t *t)
     once__asked_t unknown = {.key = "unknown", .policy = SHORT "ttl=1s"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(b, &pending));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &unknown));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &pending));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &unknown));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     reap_until_gone(t, a, &pending);
     reap_until_gone(t, a, &unknown);
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_LOST, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(b, NULL));
 }
 
 /* A retention has to pass after the lease: not merely the lease. */
@@ -314,16 +314,16 @@ static void reap_keeps(once__test_t *t)
     const once__asked_t *const all[] = {&live, &doubted, &completed, &failed, &over, &unknown};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &completed));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &failed));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &doubted));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &unknown));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &over));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &live));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &completed));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &failed));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &doubted));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &unknown));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &over));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &live));
     once__peer_wait_lease(a, &over);
     once__peer_wait_lease(a, &unknown);
     (void)reap(t, a, 0);
@@ -374,7 +374,7 @@ static void reap_beside_hold(once__test_t *t)
     if (!once__test_exclusive(t)) {
         once__test_not_applicable(t, "others use the store: its expired records cannot be counted");
     }
-    EXPECT(ONCE_RUN, once__peer_begin(a, &kept));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &kept));
     once__peer_wait_lease(a, &kept);
     once__test_wait(t, 1100);
     complete_for_a_moment(t, a, &ask);

@@ -36,7 +36,7 @@ once__facts_t once__peer_facts(once__peer_t *peer, const once__asked_t *asked)
     if (code == ONCE_E_NOT_FOUND) {
         return facts;
     }
-    once__test_expect(peer->test, __FILE__, __LINE__, "once_get_sync", ONCE_OK, code);
+    once__test_expect(peer->test, __FILE__, __LINE__, "once_record_get_sync", ONCE_OK, code);
     record = once__peer_record(peer);
     facts.state = once_record_state(record);
     facts.recover = once_record_recover(record);

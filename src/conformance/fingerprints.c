@@ -11,7 +11,7 @@ static void check_mismatch(once__test_t *t, once__peer_t *peer, const once__aske
     once__asked_t other = *asked;
 
     other.bytes = once__text("{\"amount\":11}");
-    STAYS(ONCE_MISMATCH, once__peer_begin(peer, &other), peer, asked);
+    STAYS(ONCE_OUTCOME_MISMATCH, once__peer_begin(peer, &other), peer, asked);
 }
 
 static void in_every_state(once__test_t *t)
@@ -23,20 +23,20 @@ static void in_every_state(once__test_t *t)
         once__asked_t ask = {.policy = policies[i]};
 
         ask.key = i == 0 ? "pending" : "pending, hold";
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         once__peer_wait_lease(b, &ask);
         check_mismatch(t, b, &ask);
 
         ask.key = i == 0 ? "unknown" : "unknown, hold";
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_doubt(a));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
         check_mismatch(t, b, &ask);
         once__peer_wait_lease(b, &ask);
         check_mismatch(t, b, &ask);
 
         ask.key = i == 0 ? "completed" : "completed, hold";
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
         check_mismatch(t, b, &ask);
     }
 }
@@ -47,13 +47,13 @@ static void before_busy(once__test_t *t)
     once__asked_t ask = {.key = "pending", .claim_id = id};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     check_mismatch(t, b, &ask); /* also for the holder itself: the claim id is the same */
     ask.claim_id = NULL;
     check_mismatch(t, b, &ask);
     ask.key = "unknown";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     check_mismatch(t, b, &ask);
 }
 
@@ -62,16 +62,16 @@ static void failed_keeps_it(once__test_t *t)
     once__asked_t ask = {.key = "released"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
     check_mismatch(t, b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(2, once__peer_epoch(b));
     check_mismatch(t, a, &ask);
 
     ask.key = "settled";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, NULL, 1));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, NULL, 1));
     check_mismatch(t, b, &ask);
 }
 
@@ -87,15 +87,15 @@ static void every_part_counts(once__test_t *t)
     body.bytes = once__text("Body");
     longer.bytes = once__text("body ");
     none.bytes = once__text("");
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &method));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &target));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &query));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &body));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &longer));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &none));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &method));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &target));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &query));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &body));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &longer));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &none));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
 }
 
 /* The parts are not simply joined: what moves from one to the next makes another request. */
@@ -109,9 +109,9 @@ static void parts_do_not_run_together(once__test_t *t)
     moved.bytes = once__text("bc");
     method.method = "POST/a";
     method.target = "b";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(a, &moved));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(a, &method));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(a, &moved));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(a, &method));
 }
 
 /* ------------------------------------------------------------------------------------------------------------- bodies */
@@ -149,9 +149,9 @@ static void streamed_is_whole(once__test_t *t)
     once__asked_t whole = {.key = "k", .bytes = {"the whole body", 14}};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &whole));
-    EXPECT(ONCE_BUSY, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "the whole body"));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "the whole bodies"));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &whole));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "the whole body"));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "the whole bodies"));
 }
 
 static void body_modes(once__test_t *t)
@@ -166,19 +166,22 @@ static void body_modes(once__test_t *t)
     static const char type_two[] = "multipart/form-data; boundary=yy";
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, begin_with(t, a, "none", ONCE_BODY_NONE, "", "a"));
-    EXPECT(ONCE_BUSY, begin_with(t, a, "none", ONCE_BODY_NONE, "", "b"));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "none", ONCE_BODY_NONE, "", "a"));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "none", ONCE_BODY_NONE, "", "b"));
 
-    EXPECT(ONCE_RUN, begin_with(t, a, "json", ONCE_BODY_JSON, "", "{\"a\":1,\"b\":[2.0]}"));
-    EXPECT(ONCE_BUSY, begin_with(t, a, "json", ONCE_BODY_JSON, "", "{ \"b\": [2], \"a\": 1e0 }"));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "json", ONCE_BODY_JSON, "", "{\"a\":1,\"b\":[3]}"));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "json", ONCE_BODY_JSON, "", "{\"a\":1,\"b\":[2.0]}"));
+    EXPECT(ONCE_OUTCOME_BUSY,
+           begin_with(t, a, "json", ONCE_BODY_JSON, "", "{ \"b\": [2], \"a\": 1e0 }"));
+    EXPECT(ONCE_OUTCOME_MISMATCH,
+           begin_with(t, a, "json", ONCE_BODY_JSON, "", "{\"a\":1,\"b\":[3]}"));
 
-    EXPECT(ONCE_RUN, begin_with(t, a, "exact", ONCE_BODY_EXACT, "", "{\"a\":1,\"b\":2}"));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "exact", ONCE_BODY_EXACT, "", "{\"b\":2,\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "exact", ONCE_BODY_EXACT, "", "{\"a\":1,\"b\":2}"));
+    EXPECT(ONCE_OUTCOME_MISMATCH,
+           begin_with(t, a, "exact", ONCE_BODY_EXACT, "", "{\"b\":2,\"a\":1}"));
 
-    EXPECT(ONCE_RUN, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_one, one));
-    EXPECT(ONCE_BUSY, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_two, two));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_one, other));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_one, one));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_two, two));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_one, other));
 }
 
 /* The mode is a part of the fingerprint: an operator who changes it must not make two requests the same. */
@@ -186,13 +189,13 @@ static void modes_do_not_mix(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "{\"a\":1}"));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "k", ONCE_BODY_JSON, "", "{\"a\":1}"));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "k", ONCE_BODY_NONE, "", "{\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "{\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_JSON, "", "{\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_NONE, "", "{\"a\":1}"));
     /* What is not JSON counts byte for byte, in both modes. */
-    EXPECT(ONCE_RUN, begin_with(t, a, "not json", ONCE_BODY_JSON, "", "{\"a\":"));
-    EXPECT(ONCE_BUSY, begin_with(t, a, "not json", ONCE_BODY_EXACT, "", "{\"a\":"));
-    EXPECT(ONCE_MISMATCH, begin_with(t, a, "not json", ONCE_BODY_JSON, "", "{\"a\": "));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "not json", ONCE_BODY_JSON, "", "{\"a\":"));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "not json", ONCE_BODY_EXACT, "", "{\"a\":"));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "not json", ONCE_BODY_JSON, "", "{\"a\": "));
 }
 
 /* ---------------------------------------------------------------------------------------------------- scopes and keys */
@@ -204,17 +207,17 @@ static void scopes(once__test_t *t)
     once_response_t response = once__response(200, "ours alone");
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ours));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &theirs));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ours));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &theirs));
     CHECK_EQ(1, once__peer_epoch(b));
     CHECK(memcmp(once_record_id(a->record), once_record_id(b->record), ONCE_ID_SIZE) != 0);
-    EXPECT(ONCE_DONE, once__peer_release(b, 0, ""));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ours));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 0, ""));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ours));
     SAME_RESPONSE(&response, a);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ab_c));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &a_bc));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ab_c));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &a_bc));
 }
 
 static void other_key(once__test_t *t)
@@ -222,8 +225,8 @@ static void other_key(once__test_t *t)
     once__asked_t one = {.key = "1"}, two = {.key = "2"};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &one));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &two));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &one));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &two));
     CHECK_EQ(1, once__peer_epoch(a));
 }
 
@@ -238,10 +241,10 @@ static void long_keys(once__test_t *t)
     one[ONCE_KEY_MAX] = one[ONCE_KEY_MAX + 1] = '\0';
     memcpy(two, one, sizeof(two));
     two[ONCE_KEY_MAX - 1] = 'K';
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &other));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &other));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     kept = once_record_key(b->record);
     CHECK(kept.len == ONCE_KEY_MAX && memcmp(kept.data, one, ONCE_KEY_MAX) == 0);
 
@@ -262,7 +265,7 @@ static void odd_keys(once__test_t *t)
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         once__asked_t ask = {.key = keys[i]};
         once_slice_t kept;
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         EXPECT(ONCE_OK, once__peer_get(b, &ask));
         kept = once_record_key(b->record);
         CHECK(kept.len == strlen(keys[i]) && memcmp(kept.data, keys[i], kept.len) == 0);

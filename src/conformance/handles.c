@@ -26,14 +26,14 @@ static void renewed_while_held(once__test_t *t)
     needs_real_time(t);
     a = once__peer_open(t, "thread=on renew=on");
     b = once__peer_open(t, "");
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     for (int i = 0; i < 3; i++) {
         once__test_wait(t, 500);
-        EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
+        EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
         CHECK_EQ(1, once__peer_epoch(b));
     }
     CHECK(once_claim_alive(a->claim));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
 /* Dead is noticed: a dropped claim is not renewed. */
@@ -45,10 +45,10 @@ static void dropped_runs_out(once__test_t *t)
     needs_real_time(t);
     a = once__peer_open(t, "thread=on renew=on");
     b = once__peer_open(t, "");
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_drop(a);
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(2, once__peer_epoch(b));
 }
 
@@ -61,8 +61,8 @@ static void loss_is_noticed(once__test_t *t)
     needs_real_time(t);
     a = once__peer_open(t, "thread=on renew=on");
     b = once__peer_open(t, "");
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, NULL, 1));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, NULL, 1));
     for (int i = 0; i < 600 && once_claim_alive(a->claim); i++) {
         once__test_wait(t, 100);
     }
@@ -98,7 +98,7 @@ static void hear(once_t *once, once_answer_t *answer, void *data)
     heard->calls++;
     heard->error = once_answer_error(answer);
     heard->outcomes[once_answer_outcome(answer) & 15]++;
-    if (heard->take && once_answer_outcome(answer) == ONCE_RUN) {
+    if (heard->take && once_answer_outcome(answer) == ONCE_OUTCOME_RUN) {
         heard->claim = once_answer_take_claim(answer);
     }
 }
@@ -126,9 +126,9 @@ static void untaken_is_released(once__test_t *t)
     ask = make_ask(scope, "k");
     EXPECT(ONCE_OK, once_begin(a->once, &ask, hear, &heard));
     wait_until(t, a, &heard.calls, 1);
-    CHECK_EQ(1, heard.outcomes[ONCE_RUN]);
+    CHECK_EQ(1, heard.outcomes[ONCE_OUTCOME_RUN]);
     once__peer_close(a); /* what was submitted is done before it is gone */
-    EXPECT(ONCE_RUN, once__peer_begin(b, &asked));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &asked));
     CHECK_EQ(2, once__peer_epoch(b));
 }
 
@@ -139,13 +139,13 @@ static void closing_finishes_writes(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     heard_t heard = {0};
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &asked));
-    EXPECT(ONCE_OK, once_complete(a->claim, &response, hear, &heard));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &asked));
+    EXPECT(ONCE_OK, once_claim_complete(a->claim, &response, hear, &heard));
     a->claim = NULL;
     once__peer_close(a);
     CHECK_EQ(1, heard.calls);
-    CHECK_EQ(1, heard.outcomes[ONCE_DONE]);
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &asked));
+    CHECK_EQ(1, heard.outcomes[ONCE_OUTCOME_DONE]);
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &asked));
     SAME_RESPONSE(&response, b);
 }
 
@@ -155,9 +155,9 @@ static void closing_keeps_claims(once__test_t *t)
     once__asked_t asked = {.key = "k"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &asked));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &asked));
     once__peer_close(a);
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &asked));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &asked));
     CHECK_STATE(ONCE_STATE_PENDING, b);
 }
 
@@ -184,18 +184,18 @@ static void one_turn(once__test_t *t)
     }
     for (unsigned i = 0; i < KEYS; i++) {
         wait_until(t, a, &heard[i].calls, ASKS);
-        CHECK_EQ(1, heard[i].outcomes[ONCE_RUN]);
-        CHECK_EQ(ASKS - 1, heard[i].outcomes[ONCE_BUSY]);
-        EXPECT(ONCE_OK, once_complete(heard[i].claim, &response, hear, &ended));
+        CHECK_EQ(1, heard[i].outcomes[ONCE_OUTCOME_RUN]);
+        CHECK_EQ(ASKS - 1, heard[i].outcomes[ONCE_OUTCOME_BUSY]);
+        EXPECT(ONCE_OK, once_claim_complete(heard[i].claim, &response, hear, &ended));
     }
     wait_until(t, a, &ended.calls, KEYS);
-    CHECK_EQ(KEYS, ended.outcomes[ONCE_DONE]);
+    CHECK_EQ(KEYS, ended.outcomes[ONCE_OUTCOME_DONE]);
     for (unsigned i = 0; i < KEYS; i++) {
         (void)snprintf(key, sizeof(key), "%u", i);
         asked.key = key;
-        EXPECT(ONCE_REPLAY, once__peer_begin(a, &asked));
+        EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &asked));
         once_record_token(a->record, token);
-        EXPECT(ONCE_DONE, once__peer_purge(a, token, 0));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(a, token, 0));
     }
 }
 
@@ -212,21 +212,21 @@ static void forked(once__test_t *t)
 
     once__peer_scope(t, &asked, scope);
     ask = make_ask(scope, "in the child");
-    EXPECT(ONCE_RUN, once__peer_begin(a, &asked));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &asked));
     pid = (int)fork();
     CHECK(pid >= 0);
     if (pid == 0) {
         once_response_t response = once__response(200, "by the child");
         once_answer_t *answer = NULL;
         int wrong = once_begin_sync(a->once, &ask, &answer) != ONCE_E_FORKED ||
-                    once_complete_sync(a->claim, &response, NULL) != ONCE_E_FORKED ||
+                    once_claim_complete_sync(a->claim, &response, NULL) != ONCE_E_FORKED ||
                     once_wait(a->once, 0) != ONCE_E_FORKED;
         _exit(wrong);
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &asked));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &asked));
 }
 
 const once__case_t once__handle_cases[] = {

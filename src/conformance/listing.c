@@ -56,7 +56,7 @@ static unsigned scan(once__test_t *t, once__peer_t *peer, const once_filter_t *f
     once_answer_t *answer = NULL;
 
     seen->count = 0;
-    EXPECT(ONCE_OK, once_scan_sync(peer->once, filter, note_record, seen, &answer));
+    EXPECT(ONCE_OK, once_record_scan_sync(peer->once, filter, note_record, seen, &answer));
     CHECK_EQ(seen->count, once_answer_count(answer));
     once_answer_free(answer);
     CHECK(seen->count <= SEEN_MAX);
@@ -80,14 +80,14 @@ static void make_one_of_each(once__test_t *t, once__peer_t *peer)
     once__asked_t failed = {.key = "failed"}, unknown = {.key = "unknown"};
     once__asked_t stuck = {.key = "stuck", .policy = SHORT "recover=hold"};
 
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &completed));
-    EXPECT(ONCE_DONE, once__peer_complete(peer, NULL));
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &failed));
-    EXPECT(ONCE_DONE, once__peer_release(peer, 0, ""));
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &unknown));
-    EXPECT(ONCE_DONE, once__peer_doubt(peer));
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &stuck));
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &pending));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &completed));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &failed));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(peer, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &unknown));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(peer));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &stuck));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &pending));
     once__peer_wait_lease(peer, &stuck);
 }
 
@@ -98,7 +98,7 @@ static void get(once__test_t *t)
     uint8_t id[ONCE_ID_SIZE], hash[ONCE_SCOPE_HASH_SIZE];
     char scope[ONCE__SCOPE_SIZE];
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__test_wait(t, 5);
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     once__peer_scope(t, &ask, scope);
@@ -107,7 +107,7 @@ static void get(once__test_t *t)
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     CHECK(memcmp(id, once_record_id(b->record), sizeof(id)) == 0);
     CHECK(memcmp(hash, once_record_scope_hash(b->record), sizeof(hash)) == 0);
-    CHECK_EQ(ONCE_HOLD, once_record_recover(b->record));
+    CHECK_EQ(ONCE_RECOVER_HOLD, once_record_recover(b->record));
     CHECK(once_record_age_ms(b->record) >= 3);
     CHECK(once_record_idle_ms(b->record) <= once_record_age_ms(b->record));
     CHECK(once_record_bytes(b->record) >= 1);
@@ -122,7 +122,7 @@ static void scan_scope(once__test_t *t)
     uint8_t hash[ONCE_SCOPE_HASH_SIZE], nobody[ONCE_SCOPE_HASH_SIZE];
     seen_t *seen = new_seen(t);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &other));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &other));
     make_one_of_each(t, a);
     scope_hash(t, b, NULL, hash);
     scope_hash(t, b, "nobody's", nobody);
@@ -180,9 +180,9 @@ static void scan_age(once__test_t *t)
     uint64_t old_age, young_age;
     seen_t *seen = new_seen(t);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &old));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &old));
     once__test_wait(t, 20);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &young));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &young));
     scope_hash(t, a, NULL, hash);
     filter.scope_hash = hash;
     filter.scope_hash_len = sizeof(hash);
@@ -215,7 +215,7 @@ static void scan_ends(once__test_t *t)
         char key[16];
         once__asked_t ask = {.key = key};
         (void)snprintf(key, sizeof(key), "%u", i);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     }
     scope_hash(t, a, NULL, hash);
     filter.scope_hash = hash;
@@ -242,8 +242,8 @@ static void scan_expired(once__test_t *t)
     seen_t *seen = new_seen(t);
 
     response.retain_ms = 40;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
     once__peer_wait_gone(a, &ask);
     scope_hash(t, a, NULL, hash);
     filter.scope_hash = hash;
@@ -273,10 +273,10 @@ static void write_or_scan(once__test_t *t, unsigned number, void *data)
             char key[32];
             once__asked_t ask = {.key = key};
             (void)snprintf(key, sizeof(key), "coming %u.%u", number, i);
-            EXPECT(ONCE_RUN, once__peer_begin(peer, &ask));
-            EXPECT(ONCE_DONE, once__peer_complete(peer, NULL));
+            EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
+            EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
             if (i % 2 == 0) {
-                EXPECT(ONCE_DONE, once__peer_purge(peer, NULL, 0));
+                EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(peer, NULL, 0));
             }
         }
         atomic_fetch_sub(&bustle->writers, 1);
@@ -310,8 +310,8 @@ static void scan_while_writing(once__test_t *t)
         char key[32];
         once__asked_t ask = {.key = key};
         (void)snprintf(key, sizeof(key), "staying %u", i);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
     }
     once__test_run_threads(t, 3, write_or_scan, &bustle);
 }
@@ -323,7 +323,7 @@ static once_stats_t stats_of(once__test_t *t, once__peer_t *peer)
     once_answer_t *answer = NULL;
     once_stats_t stats;
 
-    EXPECT(ONCE_OK, once_stats_sync(peer->once, &answer));
+    EXPECT(ONCE_OK, once_store_stats_sync(peer->once, &answer));
     CHECK(once_answer_stats(answer) != NULL);
     stats = *once_answer_stats(answer);
     once_answer_free(answer);
@@ -339,8 +339,8 @@ static void stats(once__test_t *t)
 
     make_one_of_each(t, a);
     response.retain_ms = 40;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &gone));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &gone));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
     once__peer_wait_gone(a, &gone);
     EXPECT(ONCE_OK, once__peer_get(a, &oldest));
     after = stats_of(t, a);

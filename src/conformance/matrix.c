@@ -97,16 +97,16 @@ static expected_t after_deed_on_decided(const once__situation_t *s, unsigned dee
     switch (deed) {
     case PURGE:
     case FORCE_PURGE:
-        return becomes(ONCE_DONE, ONCE_STATE_NONE);
+        return becomes(ONCE_OUTCOME_DONE, ONCE_STATE_NONE);
     case RELEASE:
     case FAIL_IT:
     case FORCE_FAIL:
-        return stays(s, failed ? ONCE_DONE : ONCE_ALREADY);
+        return stays(s, failed ? ONCE_OUTCOME_DONE : ONCE_OUTCOME_ALREADY);
     case SETTLE:
     case FORCE_SETTLE:
-        return stays(s, failed ? ONCE_REFUSED : ONCE_ALREADY);
+        return stays(s, failed ? ONCE_OUTCOME_REFUSED : ONCE_OUTCOME_ALREADY);
     default:
-        return stays(s, failed ? ONCE_LOST : ONCE_ALREADY);
+        return stays(s, failed ? ONCE_OUTCOME_LOST : ONCE_OUTCOME_ALREADY);
     }
 }
 
@@ -119,25 +119,28 @@ static expected_t after_deed(const once__situation_t *s, unsigned deed)
     }
     switch (deed) {
     case RENEW:
-        return becomes(ONCE_DONE, once__situation_state(s));
+        return becomes(ONCE_OUTCOME_DONE, once__situation_state(s));
     case COMPLETE:
-        return becomes(ONCE_DONE, ONCE_STATE_COMPLETED);
+        return becomes(ONCE_OUTCOME_DONE, ONCE_STATE_COMPLETED);
     case RELEASE:
-        return becomes(ONCE_DONE, s->tainted ? ONCE_STATE_UNKNOWN : ONCE_STATE_FAILED);
+        return becomes(ONCE_OUTCOME_DONE, s->tainted ? ONCE_STATE_UNKNOWN : ONCE_STATE_FAILED);
     case DOUBT:
-        return doubted ? stays(s, ONCE_DONE) : becomes(ONCE_DONE, ONCE_STATE_UNKNOWN);
+        return doubted ? stays(s, ONCE_OUTCOME_DONE)
+                       : becomes(ONCE_OUTCOME_DONE, ONCE_STATE_UNKNOWN);
     case SETTLE:
-        return s->live ? stays(s, ONCE_REFUSED) : becomes(ONCE_DONE, ONCE_STATE_COMPLETED);
+        return s->live ? stays(s, ONCE_OUTCOME_REFUSED)
+                       : becomes(ONCE_OUTCOME_DONE, ONCE_STATE_COMPLETED);
     case FORCE_SETTLE:
-        return becomes(ONCE_DONE, ONCE_STATE_COMPLETED);
+        return becomes(ONCE_OUTCOME_DONE, ONCE_STATE_COMPLETED);
     case FAIL_IT:
-        return s->live ? stays(s, ONCE_REFUSED) : becomes(ONCE_DONE, ONCE_STATE_FAILED);
+        return s->live ? stays(s, ONCE_OUTCOME_REFUSED)
+                       : becomes(ONCE_OUTCOME_DONE, ONCE_STATE_FAILED);
     case FORCE_FAIL:
-        return becomes(ONCE_DONE, ONCE_STATE_FAILED);
+        return becomes(ONCE_OUTCOME_DONE, ONCE_STATE_FAILED);
     case PURGE:
-        return stays(s, ONCE_REFUSED);
+        return stays(s, ONCE_OUTCOME_REFUSED);
     default:
-        return becomes(ONCE_DONE, ONCE_STATE_NONE);
+        return becomes(ONCE_OUTCOME_DONE, ONCE_STATE_NONE);
     }
 }
 
@@ -210,7 +213,7 @@ static once_recover_t asker_policy(const once__situation_t *s)
 
 static int is_hold(const once__situation_t *s)
 {
-    return s->policy == ONCE_HOLD || asker_policy(s) == ONCE_HOLD;
+    return s->policy == ONCE_RECOVER_HOLD || asker_policy(s) == ONCE_RECOVER_HOLD;
 }
 
 /* The lapsed claim repeated: released, and claimed anew unless an earlier epoch is in doubt. */
@@ -218,41 +221,41 @@ static expected_t after_own_ask(const once__situation_t *s)
 {
     switch (s->made) {
     case ONCE__PENDING:
-        return stays(s, ONCE_RUN);
+        return stays(s, ONCE_OUTCOME_RUN);
     case ONCE__LAPSED:
-        return s->tainted && is_hold(s) ? becomes(ONCE_UNKNOWN, ONCE_STATE_UNKNOWN)
-                                        : becomes(ONCE_RUN, ONCE_STATE_PENDING);
+        return s->tainted && is_hold(s) ? becomes(ONCE_OUTCOME_UNKNOWN, ONCE_STATE_UNKNOWN)
+                                        : becomes(ONCE_OUTCOME_RUN, ONCE_STATE_PENDING);
     case ONCE__COMPLETED:
-        return stays(s, ONCE_REPLAY);
+        return stays(s, ONCE_OUTCOME_REPLAY);
     case ONCE__FAILED:
-        return stays(s, ONCE_LOST);
+        return stays(s, ONCE_OUTCOME_LOST);
     default:
-        return stays(s, ONCE_UNKNOWN);
+        return stays(s, ONCE_OUTCOME_UNKNOWN);
     }
 }
 
 static expected_t after_ask(const once__situation_t *s)
 {
     if (asks_other_request(s)) {
-        return stays(s, ONCE_MISMATCH);
+        return stays(s, ONCE_OUTCOME_MISMATCH);
     }
     if (asks_own_id(s)) {
         return after_own_ask(s);
     }
     if (s->made == ONCE__COMPLETED) {
-        return stays(s, ONCE_REPLAY);
+        return stays(s, ONCE_OUTCOME_REPLAY);
     }
     if (s->made == ONCE__FAILED) {
-        return becomes(ONCE_RUN, ONCE_STATE_PENDING);
+        return becomes(ONCE_OUTCOME_RUN, ONCE_STATE_PENDING);
     }
     if (s->made != ONCE__PENDING && is_hold(s)) {
-        return stays(s, ONCE_UNKNOWN);
+        return stays(s, ONCE_OUTCOME_UNKNOWN);
     }
     if (s->live) {
-        return stays(s, ONCE_BUSY);
+        return stays(s, ONCE_OUTCOME_BUSY);
     }
-    return is_hold(s) ? becomes(ONCE_UNKNOWN, ONCE_STATE_UNKNOWN)
-                      : becomes(ONCE_RUN, ONCE_STATE_PENDING);
+    return is_hold(s) ? becomes(ONCE_OUTCOME_UNKNOWN, ONCE_STATE_UNKNOWN)
+                      : becomes(ONCE_OUTCOME_RUN, ONCE_STATE_PENDING);
 }
 
 static void check_grant(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
@@ -260,9 +263,9 @@ static void check_grant(once__test_t *t, once__peer_t *watcher, const once__situ
 {
     once__asked_t ask = {.key = s->key};
     once__facts_t after = once__peer_facts(watcher, &ask);
-    once_recover_t stricter = is_hold(s)                ? ONCE_HOLD
-                              : s->policy == ONCE_RETRY ? asker_policy(s)
-                                                        : s->policy;
+    once_recover_t stricter = is_hold(s)                        ? ONCE_RECOVER_HOLD
+                              : s->policy == ONCE_RECOVER_RETRY ? asker_policy(s)
+                                                                : s->policy;
 
     if (after.epoch != before->epoch + 1 || after.recover != stricter || after.status != 0 ||
         after.expires_ms != 0 || after.lease_ms == 0) {
@@ -291,7 +294,7 @@ static void every_ask(once__test_t *t)
         got = once__peer_begin(a, &ask);
         check_expected(t, b, s, asks_own_id(s) ? "its own claim" : "another's claim", got, &want,
                        &before);
-        if (want.outcome == ONCE_RUN && want.changes) {
+        if (want.outcome == ONCE_OUTCOME_RUN && want.changes) {
             check_grant(t, b, s, &before);
             CHECK(strcmp(a->token, before.token) != 0);
         }
@@ -334,7 +337,7 @@ static void every_two_steps(once__test_t *t)
         if (once__situation_is_decided(&s)) {
             continue;
         }
-        EXPECT(ONCE_DONE, do_deed(a, &s, first));
+        EXPECT(ONCE_OUTCOME_DONE, do_deed(a, &s, first));
         before = once__peer_facts(b, &ask);
         ask.claim_id = s.claim_id;
         got = releases ? do_deed(a, &s, RELEASE) : once__peer_begin(a, &ask);

@@ -215,7 +215,7 @@ int once__peer_begin(once__peer_t *peer, const once__asked_t *asked)
         code = told(peer, code, answer);
     }
     once_policy_free(policy);
-    if (code == ONCE_RUN) {
+    if (code == ONCE_OUTCOME_RUN) {
         take_claim(peer);
     }
     return code;
@@ -246,7 +246,7 @@ int once__peer_get(once__peer_t *peer, const once__asked_t *asked)
     leave_if_over(peer->test);
     code = record_id(peer, asked, id);
     MUST(peer->test, code, "once_record_id_of");
-    code = once_get_sync(peer->once, id, &answer);
+    code = once_record_get_sync(peer->once, id, &answer);
     code = told(peer, code, answer);
     return code < 0 ? code : ONCE_OK;
 }
@@ -270,7 +270,8 @@ int once__peer_complete(once__peer_t *peer, const once_response_t *response)
 {
     once_response_t done = once__response(201, "done");
     once_answer_t *answer = NULL;
-    int code = once_complete_sync(give_claim(peer), response != NULL ? response : &done, &answer);
+    int code =
+        once_claim_complete_sync(give_claim(peer), response != NULL ? response : &done, &answer);
 
     return told(peer, code, answer);
 }
@@ -278,7 +279,7 @@ int once__peer_complete(once__peer_t *peer, const once_response_t *response)
 int once__peer_release(once__peer_t *peer, int status, const char *note)
 {
     once_answer_t *answer = NULL;
-    int code = once_release_sync(give_claim(peer), status, once__text(note), &answer);
+    int code = once_claim_release_sync(give_claim(peer), status, once__text(note), &answer);
 
     return told(peer, code, answer);
 }
@@ -286,7 +287,8 @@ int once__peer_release(once__peer_t *peer, int status, const char *note)
 int once__peer_release_early(once__peer_t *peer)
 {
     once_answer_t *answer = NULL;
-    int code = once_release_early_sync(give_claim(peer), 401, once__text("who are you"), &answer);
+    int code =
+        once_claim_release_early_sync(give_claim(peer), 401, once__text("who are you"), &answer);
 
     return told(peer, code, answer);
 }
@@ -294,7 +296,7 @@ int once__peer_release_early(once__peer_t *peer)
 int once__peer_doubt(once__peer_t *peer)
 {
     once_answer_t *answer = NULL;
-    int code = once_doubt_sync(give_claim(peer), &answer);
+    int code = once_claim_doubt_sync(give_claim(peer), &answer);
 
     return told(peer, code, answer);
 }
@@ -305,7 +307,7 @@ int once__peer_renew(once__peer_t *peer)
     int code;
 
     peer->claim = give_claim(peer);
-    code = once_renew_sync(peer->claim, &answer);
+    code = once_claim_renew_sync(peer->claim, &answer);
     return told(peer, code, answer);
 }
 
@@ -329,8 +331,8 @@ int once__peer_settle(once__peer_t *peer, const char *token, const once_response
                       int force)
 {
     once_answer_t *answer = NULL;
-    int code = once_settle_sync(peer->once, token != NULL ? token : peer->token, response, 0,
-                                once__text("settled by the test"), force, &answer);
+    int code = once_record_settle_sync(peer->once, token != NULL ? token : peer->token, response, 0,
+                                       once__text("settled by the test"), force, &answer);
 
     return told(peer, code, answer);
 }
@@ -338,7 +340,8 @@ int once__peer_settle(once__peer_t *peer, const char *token, const once_response
 int once__peer_purge(once__peer_t *peer, const char *token, int force)
 {
     once_answer_t *answer = NULL;
-    int code = once_purge_sync(peer->once, token != NULL ? token : peer->token, force, &answer);
+    int code =
+        once_record_purge_sync(peer->once, token != NULL ? token : peer->token, force, &answer);
 
     return told(peer, code, answer);
 }

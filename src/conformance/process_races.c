@@ -24,8 +24,8 @@ static void write_one(once__test_t *t, once__process_t *self, unsigned number)
     once_response_t response = once__response(201, "from another process");
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
     self->told[TOLD_EFFECTS] = 1;
 }
 
@@ -41,9 +41,9 @@ static void shared_store(once__test_t *t)
     once__process_end(t, &child);
     CHECK_EQ(1, child.told[TOLD_EFFECTS]);
     a = once__peer_open(t, "");
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     SAME_RESPONSE(&response, a);
-    EXPECT(ONCE_MISMATCH, once__peer_begin(a, &other));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(a, &other));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- races */
@@ -62,10 +62,10 @@ static void work(once__test_t *t, once__process_t *self, unsigned number, const 
         int outcome = once__peer_begin(peer, &ask);
         uint64_t fate = mortal ? once__test_random(&random) % 6 : 5;
 
-        if (outcome == ONCE_BUSY) {
+        if (outcome == ONCE_OUTCOME_BUSY) {
             once__test_wait(t, 10);
-        } else if (outcome != ONCE_RUN) {
-            EXPECT(ONCE_REPLAY, outcome);
+        } else if (outcome != ONCE_OUTCOME_RUN) {
+            EXPECT(ONCE_OUTCOME_REPLAY, outcome);
             key++;
         } else if (fate == 0) {
             self->told[TOLD_GRANTS]++;
@@ -74,10 +74,10 @@ static void work(once__test_t *t, once__process_t *self, unsigned number, const 
             self->told[TOLD_GRANTS]++;
             once__test_wait(t, fate == 1 ? 70 : 0);
             outcome = once__peer_complete(peer, NULL);
-            self->told[TOLD_EFFECTS] += outcome == ONCE_DONE;
-            self->told[TOLD_TOTAL] += outcome == ONCE_DONE ? key + 1 : 0;
-            if (outcome != ONCE_DONE) {
-                EXPECT(ONCE_LOST, outcome);
+            self->told[TOLD_EFFECTS] += outcome == ONCE_OUTCOME_DONE;
+            self->told[TOLD_TOTAL] += outcome == ONCE_OUTCOME_DONE ? key + 1 : 0;
+            if (outcome != ONCE_OUTCOME_DONE) {
+                EXPECT(ONCE_OUTCOME_LOST, outcome);
             }
         }
     }
@@ -125,10 +125,10 @@ static uint64_t sum_epochs(once__test_t *t)
     for (unsigned key = 0; key < KEYS; key++) {
         char name[16], token[ONCE_TOKEN_SIZE];
         once__asked_t ask = {.key = key_name(name, key)};
-        EXPECT(ONCE_REPLAY, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
         epochs += once__peer_epoch(a);
         once_record_token(a->record, token);
-        EXPECT(ONCE_DONE, once__peer_purge(a, token, 0));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(a, token, 0));
     }
     return epochs;
 }
@@ -164,7 +164,7 @@ static void claim_and_pause(once__test_t *t, once__process_t *self, unsigned num
                          .policy = number == 0 ? SHORT "recover=retry" : SHORT "recover=hold"};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__process_pause(t, self);
 }
 
@@ -186,11 +186,11 @@ static void killed(once__test_t *t)
     a = once__peer_open(t, "");
     once__peer_wait_lease(a, &retry);
     once__peer_wait_lease(a, &hold);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &retry));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &retry));
     CHECK_EQ(2, once__peer_epoch(a));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(a, &hold));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(a, &hold));
     once_record_token(once__peer_record(a), a->token);
-    EXPECT(ONCE_DONE, once__peer_purge(a, NULL, 1));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(a, NULL, 1));
 }
 
 static void write_for_ever(once__test_t *t, once__process_t *self, unsigned number)
@@ -202,9 +202,9 @@ static void write_for_ever(once__test_t *t, once__process_t *self, unsigned numb
         char name[32];
         once__asked_t ask = {.key = name};
         (void)snprintf(name, sizeof(name), "doomed %u.%u", number, i);
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-        EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-        EXPECT(ONCE_DONE, once__peer_purge(a, NULL, 0));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_purge(a, NULL, 0));
     }
 }
 

@@ -80,14 +80,14 @@ static void run_every_key(once__test_t *t, unsigned number, void *data)
         once__asked_t ask = {.key = key_name(name, key), .policy = race->policy};
         int outcome = once__peer_begin(peer, &ask);
 
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             once_response_t response = once__response(200, name);
             count_grant(t, race, key, once__peer_epoch(peer));
-            EXPECT(ONCE_DONE, once__peer_complete(peer, &response));
+            EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, &response));
             count_effect(race, key);
-        } else if (outcome != ONCE_BUSY) {
+        } else if (outcome != ONCE_OUTCOME_BUSY) {
             once_response_t response = once__response(200, name);
-            EXPECT(ONCE_REPLAY, outcome);
+            EXPECT(ONCE_OUTCOME_REPLAY, outcome);
             SAME_RESPONSE(&response, peer);
         }
     }
@@ -136,11 +136,11 @@ static void run_and_release(once__test_t *t, unsigned number, void *data)
         once__asked_t ask = {.key = key_name(name, key)};
         int outcome = once__peer_begin(peer, &ask);
 
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             count_grant(t, race, key, once__peer_epoch(peer));
-            EXPECT(ONCE_DONE, once__peer_release(peer, 0, ""));
+            EXPECT(ONCE_OUTCOME_DONE, once__peer_release(peer, 0, ""));
         } else {
-            EXPECT(ONCE_BUSY, outcome);
+            EXPECT(ONCE_OUTCOME_BUSY, outcome);
         }
     }
 }
@@ -155,7 +155,7 @@ static void releases(once__test_t *t)
     for (unsigned key = 0; key < RELEASED_KEYS; key++) {
         char name[16];
         once__asked_t ask = {.key = key_name(name, key)};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         CHECK_EQ(grants_of(race, key) + 1, once__peer_epoch(a));
     }
 }
@@ -180,10 +180,10 @@ static void act(once__test_t *t, race_t *race, once__peer_t *peer, unsigned key,
         break;
     }
     outcome = once__peer_complete(peer, NULL);
-    if (outcome == ONCE_DONE) {
+    if (outcome == ONCE_OUTCOME_DONE) {
         count_effect(race, key);
     } else {
-        EXPECT(ONCE_LOST, outcome);
+        EXPECT(ONCE_OUTCOME_LOST, outcome);
     }
 }
 
@@ -198,14 +198,15 @@ static void run_mortally(once__test_t *t, unsigned number, void *data)
         once__asked_t ask = {.key = key_name(name, key), .policy = race->policy};
         int outcome = once__peer_begin(peer, &ask);
 
-        if (outcome == ONCE_RUN) {
+        if (outcome == ONCE_OUTCOME_RUN) {
             count_grant(t, race, key, once__peer_epoch(peer));
             act(t, race, peer, key, &random);
-        } else if (outcome == ONCE_BUSY) {
+        } else if (outcome == ONCE_OUTCOME_BUSY) {
             once__test_wait(t, 10);
         } else {
-            EXPECT(strstr(race->policy, "hold") != NULL && outcome == ONCE_UNKNOWN ? ONCE_UNKNOWN
-                                                                                   : ONCE_REPLAY,
+            EXPECT(strstr(race->policy, "hold") != NULL && outcome == ONCE_OUTCOME_UNKNOWN
+                       ? ONCE_OUTCOME_UNKNOWN
+                       : ONCE_OUTCOME_REPLAY,
                    outcome);
             key++;
         }
@@ -259,10 +260,10 @@ static void repeat_claim(once__test_t *t, unsigned number, void *data)
     for (unsigned i = 0; i < 20; i++) {
         once__asked_t ask = {.key = "k", .claim_id = (i + number) % 2 == 0 ? id : NULL};
         if (ask.claim_id != NULL) {
-            EXPECT(ONCE_RUN, once__peer_begin(peer, &ask));
+            EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
             CHECK(*token == '\0' || strcmp(token, peer->token) == 0);
         } else {
-            EXPECT(ONCE_BUSY, once__peer_begin(peer, &ask));
+            EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(peer, &ask));
         }
     }
 }
@@ -273,10 +274,10 @@ static void same_claim(once__test_t *t)
     once__peer_t *a = once__peer_open(t, "");
     once__asked_t ask = {.key = "k", .claim_id = (const uint8_t *)"one for them al"};
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     memcpy(token, a->token, sizeof(token));
     once__test_run_threads(t, once__test_threads(t), repeat_claim, token);
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
 const once__case_t once__race_cases[] = {

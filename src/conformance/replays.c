@@ -13,13 +13,13 @@ static void round_trip(once__test_t *t, const char *key, const once_response_t *
     once__asked_t ask = {.key = key};
     once__peer_t *a = once__peer_open(t, write_options), *b = once__peer_open(t, read_options);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, response));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, response));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
     SAME_RESPONSE(response, b);
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     SAME_RESPONSE(response, b);
-    EXPECT(ONCE_ALREADY, once__peer_complete(once__peer_as(b, a->token), NULL));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_complete(once__peer_as(b, a->token), NULL));
     SAME_RESPONSE(response, b);
     once__peer_close(a);
     once__peer_close(b);
@@ -85,13 +85,13 @@ static void statuses(once__test_t *t)
         (void)snprintf(key, sizeof(key), "%d", values[i]);
         round_trip(t, key, &response, "", "");
     }
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         once_response_t response = once__response(wrong[i], "body");
-        EXPECT(ONCE_E_INVALID, once_complete_sync(a->claim, &response, NULL));
+        EXPECT(ONCE_E_INVALID, once_claim_complete_sync(a->claim, &response, NULL));
     }
     /* A refused completion leaves the claim where it was. */
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
 /* A gateway writes headers out as they were recorded: a line break would let a value make headers of its own. */
@@ -113,16 +113,16 @@ static void broken_headers(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     response.header_count = 1;
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         response.headers = &broken[i];
-        EXPECT(ONCE_E_HEADER, once_complete_sync(a->claim, &response, NULL));
+        EXPECT(ONCE_E_HEADER, once_claim_complete_sync(a->claim, &response, NULL));
         EXPECT(ONCE_E_HEADER,
-               once_settle_sync(b->once, a->token, &response, 0, once__text(""), 1, NULL));
+               once_record_settle_sync(b->once, a->token, &response, 0, once__text(""), 1, NULL));
     }
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
 }
 
 static void many_headers(once__test_t *t)
@@ -194,16 +194,16 @@ static void too_big(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     char *bytes = once__test_alloc(t, ONCE_BODY_STORE_MAX + 1);
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     response.body = (once_slice_t){bytes, ONCE_BODY_STORE_MAX + 1};
-    EXPECT(ONCE_E_TOO_BIG, once_complete_sync(a->claim, &response, NULL));
+    EXPECT(ONCE_E_TOO_BIG, once_claim_complete_sync(a->claim, &response, NULL));
     response.body.len = 0;
     header.value = (once_slice_t){bytes, ONCE_HEADERS_MAX + 1};
     response.headers = &header;
     response.header_count = 1;
-    EXPECT(ONCE_E_TOO_BIG, once_complete_sync(a->claim, &response, NULL));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_E_TOO_BIG, once_claim_complete_sync(a->claim, &response, NULL));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
 const once__case_t once__replay_cases[] = {

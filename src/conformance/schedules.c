@@ -12,7 +12,7 @@ static const uint8_t own_id[ONCE_CLAIM_ID_SIZE] = "a reply was los";
 static void claim_and_lapse(once__test_t *t, once__peer_t *peer, once__peer_t *other,
                             const once__asked_t *asked)
 {
-    EXPECT(ONCE_RUN, once__peer_begin(peer, asked));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, asked));
     once__peer_wait_lease(other, asked);
 }
 
@@ -25,18 +25,18 @@ static void zombie_after_expiry(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, ""),
                  *c = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &brief));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &brief));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(2, once__peer_epoch(b));
     response.retain_ms = 40;
-    EXPECT(ONCE_DONE, once__peer_complete(b, &response));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, &response));
     once__peer_wait_gone(b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(c, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(c, &ask));
     CHECK_EQ(1, once__peer_epoch(c));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_DONE, once__peer_complete(c, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(c, NULL));
 }
 
 /* M7: the same, and the zombie releases: the new claim must not be freed for a third one. */
@@ -47,14 +47,14 @@ static void zombie_releases(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     response.retain_ms = 40;
-    EXPECT(ONCE_DONE, once__peer_complete(b, &response));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, &response));
     once__peer_wait_gone(b, &ask);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(1, once__peer_epoch(b));
-    EXPECT(ONCE_LOST, once__peer_release(a, 0, ""));
-    EXPECT(ONCE_BUSY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_release(a, 0, ""));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &ask));
 }
 
 /* L6: under hold the pending record must outlive its retention: forgetting it would run it again. */
@@ -65,9 +65,9 @@ static void pending_outlives_ttl(once__test_t *t)
 
     claim_and_lapse(t, a, b, &ask);
     once__test_wait(t, 1200);
-    EXPECT(ONCE_OK, once_reap_sync(b->once, 0, NULL));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OK, once_store_reap_sync(b->once, 0, NULL));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
 /* L4: the reply to a claim is lost and somebody else finds the lease over: nothing was run, so nothing stays unknown. */
@@ -78,12 +78,12 @@ static void lost_claim_reply(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &own);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &other));
     own.policy = LONG "recover=hold";
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
     CHECK_EQ(2, once__peer_epoch(a));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &other));
 }
 
 /* L12: a claim that is repeated because its reply was lost must not be told that it is busy with itself. */
@@ -92,8 +92,8 @@ static void own_claim_busy(once__test_t *t)
     once__asked_t own = {.key = "k", .claim_id = own_id, .policy = LONG "recover=hold"};
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
     CHECK_EQ(1, once__peer_epoch(a));
 }
 
@@ -106,14 +106,14 @@ static void revived_epoch(once__test_t *t)
     char judged[ONCE_TOKEN_SIZE];
 
     claim_and_lapse(t, a, b, &own);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &other));
     once_record_token(once__peer_record(b), judged);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &own));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &own));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &own);
-    EXPECT(ONCE_REFUSED, once__peer_settle(b, judged, NULL, 0));
-    EXPECT(ONCE_REFUSED, once__peer_settle(b, judged, NULL, 1));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_settle(b, judged, NULL, 0));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_settle(b, judged, NULL, 1));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &other));
 }
 
 /* L7: settled as failed while the holder is still at work: what it records afterwards must not count. */
@@ -122,14 +122,14 @@ static void settled_too_early(once__test_t *t)
     once__asked_t ask = {.key = "k", .policy = SHORT "recover=hold"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_DONE, once__peer_settle(b, a->token, NULL, 0));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, NULL, 0));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(2, once__peer_epoch(b));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
 }
 
 /* L8: a verdict whose reply was lost is repeated: it must not hit the next epoch. */
@@ -139,16 +139,16 @@ static void repeated_settle(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     char judged[ONCE_TOKEN_SIZE];
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     memcpy(judged, a->token, sizeof(judged));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_DONE, once__peer_settle(b, judged, NULL, 0));
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, judged, NULL, 0));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_wait_lease(b, &ask);
-    EXPECT(ONCE_REFUSED, once__peer_settle(b, judged, NULL, 0));
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_settle(b, judged, NULL, 0));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
     CHECK_EQ(2, once__peer_epoch(b));
 }
 
@@ -160,11 +160,11 @@ static void answer_from_the_record(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_LOST, once__peer_complete(a, &first));
-    EXPECT(ONCE_BUSY, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(b, &second));
-    EXPECT(ONCE_REPLAY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &first));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, &second));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     SAME_RESPONSE(&second, a);
 }
 
@@ -176,10 +176,10 @@ static void two_payloads(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(b, 0, ""));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &other));
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 0, ""));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     CHECK_EQ(3, once__peer_epoch(b));
 }
 
@@ -190,8 +190,8 @@ static void failed_hides_doubt(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(b, 0, "could not connect"));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 0, "could not connect"));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
 }
@@ -203,9 +203,9 @@ static void lost_complete_reply(once__test_t *t)
     once_response_t response = once__response(402, "no funds");
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, &response));
-    EXPECT(ONCE_ALREADY, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_complete(a, &response));
     SAME_RESPONSE(&response, a);
 }
 
@@ -216,9 +216,9 @@ static void known_outcome_refused(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &ask);
-    EXPECT(ONCE_UNKNOWN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(a, NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
 }
 
 /* L17: the gateway gives up and doubts; the backend's transaction, with the same claim, commits. */
@@ -227,10 +227,10 @@ static void doubted_by_another(once__test_t *t)
     once__asked_t ask = {.key = "k", .policy = LONG "recover=hold"};
     once__peer_t *gateway = once__peer_open(t, ""), *backend = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(gateway, &ask));
-    EXPECT(ONCE_DONE, once__peer_doubt(gateway));
-    EXPECT(ONCE_DONE, once__peer_complete(once__peer_as(backend, gateway->token), NULL));
-    EXPECT(ONCE_REPLAY, once__peer_begin(gateway, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(gateway, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(gateway));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(once__peer_as(backend, gateway->token), NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(gateway, &ask));
 }
 
 /* M2: the same the other way round: the doubt comes after the commit, and must not undo it. */
@@ -240,12 +240,13 @@ static void doubt_after_commit(once__test_t *t)
     once_response_t response = once__response(200, "committed");
     once__peer_t *gateway = once__peer_open(t, ""), *backend = once__peer_open(t, "");
 
-    EXPECT(ONCE_RUN, once__peer_begin(gateway, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(once__peer_as(backend, gateway->token), &response));
-    EXPECT(ONCE_ALREADY, once__peer_doubt(gateway));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(gateway, &ask));
+    EXPECT(ONCE_OUTCOME_DONE,
+           once__peer_complete(once__peer_as(backend, gateway->token), &response));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_doubt(gateway));
     SAME_RESPONSE(&response, gateway);
-    EXPECT(ONCE_ALREADY, once__peer_release(gateway, 504, "timeout"));
-    EXPECT(ONCE_REPLAY, once__peer_begin(backend, &ask));
+    EXPECT(ONCE_OUTCOME_ALREADY, once__peer_release(gateway, 504, "timeout"));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(backend, &ask));
     SAME_RESPONSE(&response, backend);
 }
 
@@ -257,12 +258,12 @@ static void stale_changes_nothing(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     claim_and_lapse(t, a, b, &brief);
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_LOST, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     CHECK_STATE(ONCE_STATE_PENDING, a);
     CHECK_EQ(2, once__peer_epoch(a));
-    EXPECT(ONCE_DONE, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, NULL));
 }
 
 const once__case_t once__schedule_cases[] = {

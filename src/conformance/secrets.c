@@ -17,7 +17,7 @@ static int rotate_keeping(once__peer_t *peer, uint64_t keep_ms, uint64_t *id)
 
     (void)once__peer_get(peer, &ask); /* the secrets are there when it has answered */
     for (int i = 0; i < 100 && code == ONCE_E_CONFLICT; i++) {
-        code = once_rotate_sync(peer->once, keep_ms, &answer);
+        code = once_secret_rotate_sync(peer->once, keep_ms, &answer);
         if (code == ONCE_E_CONFLICT) {
             (void)once_wait(peer->once, 100);
         }
@@ -51,7 +51,7 @@ static void take_the_store(once__test_t *t, once__peer_t *peer)
     if (!once__test_exclusive(t)) {
         once__test_not_applicable(t, "others use the store: its secrets are not ours to rotate");
     }
-    EXPECT(ONCE_OK, once_stats_sync(peer->once, &answer));
+    EXPECT(ONCE_OK, once_store_stats_sync(peer->once, &answer));
     stats = once_answer_stats(answer);
     records = stats->pending + stats->completed + stats->failed + stats->unknown;
     once_answer_free(answer);
@@ -70,17 +70,17 @@ static void check_both(once__test_t *t, once__peer_t *peer, const char *key)
 {
     once__asked_t ask = {.key = key}, other = {.key = key, .bytes = {"other", 5}};
 
-    EXPECT(ONCE_MISMATCH, once__peer_begin(peer, &other));
-    EXPECT(ONCE_REPLAY, once__peer_begin(peer, &ask));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(peer, &other));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(peer, &other));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(peer, &ask));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(peer, &other));
 }
 
 static void complete_key(once__test_t *t, once__peer_t *peer, const char *key)
 {
     once__asked_t ask = {.key = key};
 
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &ask));
-    EXPECT(ONCE_DONE, once__peer_complete(peer, NULL));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
 }
 
 static void old_records(once__test_t *t)
@@ -133,10 +133,10 @@ static void second_handle_mismatch(once__test_t *t)
     complete_key(t, b, "warm");
     (void)rotate(t, a);
     complete_key(t, a, "new");
-    EXPECT(ONCE_RUN, once__peer_begin(a, &pending));
-    EXPECT(ONCE_MISMATCH, once__peer_begin(b, &other));
-    EXPECT(ONCE_REPLAY, once__peer_begin(b, &ask));
-    EXPECT(ONCE_BUSY, once__peer_begin(b, &pending));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &pending));
+    EXPECT(ONCE_OUTCOME_MISMATCH, once__peer_begin(b, &other));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &pending));
 }
 
 /* What an old handle makes under the old secret is understood by those who have the new one. */
@@ -150,10 +150,10 @@ static void old_handle_makes_new_records(once__test_t *t)
     (void)rotate(t, a);
     complete_key(t, b, "made by the old");
     check_both(t, a, "made by the old");
-    EXPECT(ONCE_RUN, once__peer_begin(b, &ask));
-    EXPECT(ONCE_DONE, once__peer_release(b, 0, ""));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 0, ""));
     (void)rotate(t, a);
-    EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     CHECK_EQ(2, once__peer_epoch(a));
 }
 
@@ -203,11 +203,11 @@ static void ask_or_rotate(once__test_t *t, unsigned number, void *data)
         int outcome;
         (void)snprintf(key, sizeof(key), "%u", round % KEYS);
         outcome = once__peer_begin(peer, &ask);
-        if (outcome == ONCE_RUN) {
-            EXPECT(ONCE_DONE, once__peer_complete(peer, NULL));
+        if (outcome == ONCE_OUTCOME_RUN) {
+            EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
             atomic_fetch_add(&traffic->completed, 1);
-        } else if (outcome != ONCE_BUSY && outcome != ONCE_REPLAY) {
-            EXPECT(ONCE_REPLAY, outcome);
+        } else if (outcome != ONCE_OUTCOME_BUSY && outcome != ONCE_OUTCOME_REPLAY) {
+            EXPECT(ONCE_OUTCOME_REPLAY, outcome);
         }
         round++;
     } while (atomic_load(&traffic->rotating) || round < KEYS);

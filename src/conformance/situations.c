@@ -46,7 +46,7 @@ once__asked_t once__situation_ask(const once__situation_t *situation, const char
 /* Under hold nobody is granted after a lapse, so no such record has an earlier epoch that lapsed. */
 static int can_be(const once__situation_t *s)
 {
-    if (s->tainted && s->policy == ONCE_HOLD) {
+    if (s->tainted && s->policy == ONCE_RECOVER_HOLD) {
         return 0;
     }
     if (s->made == ONCE__REVOKED) {
@@ -78,7 +78,7 @@ static void begin_lapsing(once__test_t *t, once__peer_t *peer, const once__situa
     char policy[64];
     once__asked_t ask = once__situation_ask(s, SHORT, s->policy, policy);
 
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
 }
 
 static void wait_lapsed(once__peer_t *peer, const once__situation_t *s)
@@ -110,7 +110,7 @@ static uint32_t begin_one(once__test_t *t, once__peer_t *peer, const once__situa
     once__asked_t ask = once__situation_ask(s, s->live ? LONG : SHORT, s->policy, policy);
 
     ask.claim_id = s->claim_id;
-    EXPECT(ONCE_RUN, once__peer_begin(peer, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
     return once__peer_epoch(peer);
 }
 
@@ -119,26 +119,26 @@ static void claim_one(once__test_t *t, once__peer_t *peer, once__situation_t *s)
     CHECK_EQ(s->tainted ? 2 : 1, begin_one(t, peer, s));
     memcpy(s->token, peer->token, sizeof(s->token));
     if (s->made == ONCE__DOUBTED) {
-        EXPECT(ONCE_DONE, once__peer_doubt(peer));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(peer));
     } else if (s->made == ONCE__COMPLETED) {
-        EXPECT(ONCE_DONE, once__peer_complete(peer, NULL));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
     } else if (s->made == ONCE__REVOKED || (s->made == ONCE__FAILED && !s->tainted)) {
-        EXPECT(ONCE_DONE, once__peer_release(peer, 503, "released"));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_release(peer, 503, "released"));
     } else if (s->made == ONCE__FAILED) {
-        EXPECT(ONCE_DONE, once__peer_settle(peer, NULL, NULL, 1));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(peer, NULL, NULL, 1));
     }
 }
 
 static void finish_one(once__test_t *t, once__peer_t *peer, const once__situation_t *s)
 {
     char policy[64];
-    once__asked_t hold = once__situation_ask(s, LONG, ONCE_HOLD, policy);
+    once__asked_t hold = once__situation_ask(s, LONG, ONCE_RECOVER_HOLD, policy);
 
     if (!s->live && !once__situation_is_decided(s)) {
         once__peer_wait_lease(peer, &hold);
     }
     if (s->made == ONCE__LAPSED) {
-        EXPECT(ONCE_UNKNOWN, once__peer_begin(peer, &hold));
+        EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(peer, &hold));
     }
     EXPECT(ONCE_OK, once__peer_get(peer, &hold));
     if (once__peer_state(peer) != once__situation_state(s)) {

@@ -31,20 +31,20 @@ static void make(once__test_t *t, once__peer_t *holder, once__peer_t *other, mad
     once__asked_t ask = {.key = names[made], .policy = ends_by_itself(made) ? SHORT : LONG};
     once__asked_t hold = {.key = names[made], .policy = LONG "recover=hold"};
 
-    EXPECT(ONCE_RUN, once__peer_begin(holder, &ask));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(holder, &ask));
     CHECK_EQ(2, once__peer_epoch(holder));
     if (made == DOUBTED || made == DOUBTED_LEASE_OVER) {
-        EXPECT(ONCE_DONE, once__peer_doubt(holder));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(holder));
     } else if (made == COMPLETED) {
-        EXPECT(ONCE_DONE, once__peer_complete(holder, NULL));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(holder, NULL));
     } else if (made == FAILED) {
-        EXPECT(ONCE_DONE, once__peer_settle(holder, NULL, NULL, 1));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(holder, NULL, NULL, 1));
     }
     if (ends_by_itself(made)) {
         once__peer_wait_lease(other, &ask);
     }
     if (made == UNKNOWN_BY_LEASE) {
-        EXPECT(ONCE_UNKNOWN, once__peer_begin(other, &hold));
+        EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(other, &hold));
     }
 }
 
@@ -83,7 +83,7 @@ static void try_everything(once__test_t *t, once__peer_t *peer, const char *toke
 
     for (unsigned deed = 0; deed < 10; deed++) {
         once__facts_t before = once__peer_facts(peer, &ask);
-        int want = deed < 4 ? ONCE_LOST : ONCE_REFUSED;
+        int want = deed < 4 ? ONCE_OUTCOME_LOST : ONCE_OUTCOME_REFUSED;
         int got = try_stale(peer, token, deed);
 
         if (got != want) {
@@ -103,9 +103,9 @@ static void after_release(once__test_t *t)
         once__asked_t ask = {.key = names[made]};
         char stale[ONCE_TOKEN_SIZE];
 
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         memcpy(stale, a->token, sizeof(stale));
-        EXPECT(ONCE_DONE, once__peer_release(a, 0, ""));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 0, ""));
         make(t, b, a, (made_t)made);
         try_everything(t, a, stale, (made_t)made);
     }
@@ -119,7 +119,7 @@ static void after_lapse(once__test_t *t)
 
     for (unsigned made = 0; made < MADE_COUNT; made++) {
         once__asked_t ask = {.key = names[made], .policy = SHORT};
-        EXPECT(ONCE_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
         memcpy(stale[made], a->token, ONCE_TOKEN_SIZE);
     }
     for (unsigned made = 0; made < MADE_COUNT; made++) {

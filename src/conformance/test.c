@@ -184,12 +184,12 @@ static void remove_records(const once__test_t *t)
     for (size_t i = 0; i < t->made_count; i++) {
         once_answer_t *answer = NULL;
         char token[ONCE_TOKEN_SIZE];
-        if (once_get_sync(once, t->made[i], &answer) != ONCE_OK) {
+        if (once_record_get_sync(once, t->made[i], &answer) != ONCE_OK) {
             continue;
         }
         once_record_token(once_answer_record(answer), token);
         once_answer_free(answer);
-        if (once_purge_sync(once, token, 1, NULL) != ONCE_OK) {
+        if (once_record_purge_sync(once, token, 1, NULL) != ONCE_OK) {
             break;
         }
     }

@@ -16,7 +16,8 @@
 
 static void look_further(once__consumer_t *consumer)
 {
-    if (consumer->lookahead < LOOKAHEAD_MAX && once_policy_recover(consumer->policy) != ONCE_HOLD) {
+    if (consumer->lookahead < LOOKAHEAD_MAX &&
+        once_policy_recover(consumer->policy) != ONCE_RECOVER_HOLD) {
         consumer->lookahead += 4;
     }
 }
@@ -89,27 +90,27 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
 
     if (once_answer_error(answer) == ONCE_OK) {
         item->consumer->store_trouble = 0;
-        if (item->parked && once_answer_outcome(answer) != ONCE_UNKNOWN) {
+        if (item->parked && once_answer_outcome(answer) != ONCE_OUTCOME_UNKNOWN) {
             item->parked = 0;
             item->consumer->parked--;
         }
     }
     switch (once_answer_outcome(answer)) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         granted(item, answer);
         break;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         replayed(item);
         break;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         item->reason = ONCE__MISMATCH_REASON;
         strcpy(item->detail, "the id was used with another payload");
         once__bury(item);
         break;
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         parked(item);
         break;
-    case ONCE_BUSY:
+    case ONCE_OUTCOME_BUSY:
         busy(item, once_answer_retry_after_ms(answer));
         break;
     default:

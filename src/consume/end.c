@@ -37,10 +37,11 @@ static void written(once_t *once, once_answer_t *answer, void *data)
     once__item_t *item = data;
     once_outcome_t outcome = once_answer_outcome(answer);
 
-    if (once_answer_error(answer) == ONCE_OK && (outcome == ONCE_DONE || outcome == ONCE_ALREADY)) {
+    if (once_answer_error(answer) == ONCE_OK &&
+        (outcome == ONCE_OUTCOME_DONE || outcome == ONCE_OUTCOME_ALREADY)) {
         item->consumer->store_trouble = 0;
         if (outcome ==
-            ONCE_ALREADY) { /* the backend completed it in its transaction, whatever it answered */
+            ONCE_OUTCOME_ALREADY) { /* the backend completed it in its transaction, whatever it answered */
             item->then = ONCE__NEXT_DONE;
             item->reason = NULL;
         }
@@ -86,7 +87,7 @@ void once__end_complete(once__item_t *item)
     response.status = item->status;
     response.body_omitted = 1;
     begin_end(item, ONCE__NEXT_DONE);
-    check(item, once_complete(item->claim, &response, written, item));
+    check(item, once_claim_complete(item->claim, &response, written, item));
 }
 
 void once__end_release(once__item_t *item, once__next_t then)
@@ -94,7 +95,7 @@ void once__end_release(once__item_t *item, once__next_t then)
     once_slice_t note = {item->detail, strlen(item->detail)};
 
     begin_end(item, then);
-    check(item, once_release(item->claim, item->status, note, written, item));
+    check(item, once_claim_release(item->claim, item->status, note, written, item));
 }
 
 void once__end_release_early(once__item_t *item, once__next_t then)
@@ -102,11 +103,11 @@ void once__end_release_early(once__item_t *item, once__next_t then)
     once_slice_t note = {item->detail, strlen(item->detail)};
 
     begin_end(item, then);
-    check(item, once_release_early(item->claim, item->status, note, written, item));
+    check(item, once_claim_release_early(item->claim, item->status, note, written, item));
 }
 
 void once__end_doubt(once__item_t *item, once__next_t then)
 {
     begin_end(item, then);
-    check(item, once_doubt(item->claim, written, item));
+    check(item, once_claim_doubt(item->claim, written, item));
 }

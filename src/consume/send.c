@@ -156,7 +156,8 @@ static void in_doubt(once__item_t *item)
 
     once__metric_count(item->consumer->counters.doubts, 1);
     once__say(item, ONCE__LINE_DOUBT);
-    if (once_policy_recover(item->consumer->policy) != ONCE_HOLD) { /* there it will be parked */
+    if (once_policy_recover(item->consumer->policy) !=
+        ONCE_RECOVER_HOLD) { /* there it will be parked */
         next = try_again(item);
     }
     once__end_doubt(item, next);

@@ -28,7 +28,7 @@ static once_t *open_with_record(world_t *world, int complete, char token[ONCE_TO
     world_run(world, once);
     once_claim_token(seen.claim, token);
     if (complete) {
-        assert_int_equal(once_complete(seen.claim, &response, NULL, NULL), ONCE_OK);
+        assert_int_equal(once_claim_complete(seen.claim, &response, NULL, NULL), ONCE_OK);
     } else {
         once_claim_drop(seen.claim);
     }
@@ -46,12 +46,12 @@ static void a_purge_whose_reply_was_lost_is_done(void **state)
 
     world.plan = lose_one_reply;
     world.plan_data = &left;
-    assert_int_equal(once_purge(once, token, 0, seen_cb, &seen), ONCE_OK);
+    assert_int_equal(once_record_purge(once, token, 0, seen_cb, &seen), ONCE_OK);
     world_pass(&world, once, 900);
-    assert_int_equal(seen.outcome, ONCE_DONE);
-    assert_int_equal(once_purge(once, token, 0, seen_cb, &again), ONCE_OK);
+    assert_int_equal(seen.outcome, ONCE_OUTCOME_DONE);
+    assert_int_equal(once_record_purge(once, token, 0, seen_cb, &again), ONCE_OK);
     world_pass(&world, once, 100);
-    assert_int_equal(again.outcome, ONCE_REFUSED); /* that one had nothing to purge */
+    assert_int_equal(again.outcome, ONCE_OUTCOME_REFUSED); /* that one had nothing to purge */
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);
 }
@@ -67,14 +67,15 @@ static void a_settlement_whose_reply_was_lost_is_done(void **state)
 
     world.plan = lose_one_reply;
     world.plan_data = &left;
-    assert_int_equal(once_settle(once, token, &mine, 0, once__slice("", 0), 0, seen_cb, &seen),
-                     ONCE_OK);
+    assert_int_equal(
+        once_record_settle(once, token, &mine, 0, once__slice("", 0), 0, seen_cb, &seen), ONCE_OK);
     world_pass(&world, once, 900);
-    assert_int_equal(seen.outcome, ONCE_DONE);
-    assert_int_equal(once_settle(once, token, &other, 0, once__slice("", 0), 0, seen_cb, &again),
-                     ONCE_OK);
+    assert_int_equal(seen.outcome, ONCE_OUTCOME_DONE);
+    assert_int_equal(
+        once_record_settle(once, token, &other, 0, once__slice("", 0), 0, seen_cb, &again),
+        ONCE_OK);
     world_pass(&world, once, 100);
-    assert_int_equal(again.outcome, ONCE_ALREADY);
+    assert_int_equal(again.outcome, ONCE_OUTCOME_ALREADY);
     assert_string_equal(again.body, "settled");
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);
@@ -121,7 +122,7 @@ static void a_scan_that_was_told_is_not_shown_anything_more(void **state)
 
     world.plan = first_scan_away;
     world.plan_data = &left;
-    assert_int_equal(once_scan(once, NULL, count_each, scan_done, &scanned), ONCE_OK);
+    assert_int_equal(once_record_scan(once, NULL, count_each, scan_done, &scanned), ONCE_OK);
     world_run(&world, once);
     world.hang = 1;
     world_pass(&world, once, 2000);
@@ -154,7 +155,7 @@ static void a_long_scan_survives_a_hiccup(void **state)
     }
     world.plan = first_scan_away;
     world.plan_data = &left;
-    assert_int_equal(once_scan(once, NULL, count_each, scan_done, &scanned), ONCE_OK);
+    assert_int_equal(once_record_scan(once, NULL, count_each, scan_done, &scanned), ONCE_OK);
     world_pass(&world, once, 50);
     for (int i = 0; i < 100 && !scanned.done; i++) {
         world.hang = 1;
@@ -184,9 +185,9 @@ static void a_kept_answer_outlives_its_callback(void **state)
     uint8_t id[ONCE_ID_SIZE];
 
     assert_int_equal(once_record_id_of(once, once__slice("", 0), once__slice("k", 1), id), ONCE_OK);
-    assert_int_equal(once_get(once, id, kept, &answer), ONCE_OK);
+    assert_int_equal(once_record_get(once, id, kept, &answer), ONCE_OK);
     world_run(&world, once);
-    assert_int_equal(once_purge(once, token, 0, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_record_purge(once, token, 0, NULL, NULL), ONCE_OK);
     world_run(&world, once);
     assert_int_equal(once_record_response(once_answer_record(answer), &response), ONCE_OK);
     assert_memory_equal(response.body.data, "made", 4);

@@ -47,7 +47,7 @@ static void a_lost_reply_is_asked_for_again_with_the_same_claim(void **state)
     world_pass(&world, once, 1000);
     assert_int_equal(left, 0);
     assert_int_equal(seen.calls, 1);
-    assert_int_equal(seen.outcome, ONCE_RUN);
+    assert_int_equal(seen.outcome, ONCE_OUTCOME_RUN);
     assert_int_equal(seen.epoch, 1);
     once_claim_drop(seen.claim);
     assert_int_equal(once_close(once, 0), ONCE_OK);
@@ -116,7 +116,7 @@ static void asks_before_the_secrets_are_there_wait_for_them(void **state)
     assert_int_equal(world_ask(once, "b", NULL, NULL, &late), ONCE_OK);
     world.plan = NULL;
     world_pass(&world, once, 1500);
-    assert_int_equal(late.outcome, ONCE_RUN);
+    assert_int_equal(late.outcome, ONCE_OUTCOME_RUN);
     once_claim_drop(late.claim);
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);
@@ -143,7 +143,7 @@ static void a_grant_that_comes_late_is_given_back_and_asked_for_anew(void **stat
     world_pass(&world, once, 800);
     world.hang = 0;
     world_pass(&world, once, 200);
-    assert_int_equal(seen.outcome, ONCE_RUN);
+    assert_int_equal(seen.outcome, ONCE_OUTCOME_RUN);
     assert_int_equal(seen.epoch, 2);
     assert_true(world_record(&world, once, "k")->head.lease_until > world.wall_ms + 500);
     once_claim_drop(seen.claim);
@@ -170,9 +170,9 @@ static void an_own_claim_that_went_unknown_is_released_and_claimed_anew(void **s
     world.wall_ms += 2000; /* only the store's clock: the first one's next try is not due yet */
     assert_int_equal(world_ask(second, "k", "recover=hold lease=1s", NULL, &other), ONCE_OK);
     world_run(&world, second);
-    assert_int_equal(other.outcome, ONCE_UNKNOWN);
+    assert_int_equal(other.outcome, ONCE_OUTCOME_UNKNOWN);
     world_pass(&world, first, 400);
-    assert_int_equal(mine.outcome, ONCE_RUN);
+    assert_int_equal(mine.outcome, ONCE_OUTCOME_RUN);
     assert_int_equal(mine.epoch, 2);
     once_claim_drop(mine.claim);
     assert_int_equal(once_close(first, 0), ONCE_OK);
@@ -206,11 +206,11 @@ static void a_grant_is_not_forgotten_because_of_a_later_error(void **state)
     world.plan_data = &step;
     assert_int_equal(world_ask(once, "k", HOLD, NULL, &seen), ONCE_OK);
     world_pass(&world, once, 1500);
-    assert_int_equal(seen.outcome, ONCE_RUN);
-    assert_int_equal(once_release(seen.claim, 0, once__slice("", 0), NULL, NULL), ONCE_OK);
+    assert_int_equal(seen.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(once_claim_release(seen.claim, 0, once__slice("", 0), NULL, NULL), ONCE_OK);
     assert_int_equal(world_ask(once, "k", HOLD, NULL, &again), ONCE_OK);
     world_pass(&world, once, 100);
-    assert_int_equal(again.outcome, ONCE_RUN);
+    assert_int_equal(again.outcome, ONCE_OUTCOME_RUN);
     once_claim_drop(again.claim);
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);

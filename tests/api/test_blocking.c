@@ -41,7 +41,7 @@ static void complete(once_claim_t *claim, const char *body)
     once_response_t response = ONCE_RESPONSE_INIT;
 
     response.body = once__slice(body, strlen(body));
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
 }
 
 static void run_then_replay(void **state)
@@ -50,11 +50,11 @@ static void run_then_replay(void **state)
     once_answer_t *answer = ask(once, "k");
     once_response_t response;
 
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     complete(once_answer_take_claim(answer), "hello");
     once_answer_free(answer);
     answer = ask(once, "k");
-    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_REPLAY);
     assert_int_equal(once_record_response(once_answer_record(answer), &response), ONCE_OK);
     assert_int_equal(response.body.len, 5);
     assert_memory_equal(response.body.data, "hello", 5);
@@ -69,7 +69,7 @@ static void an_answer_freed_with_its_claim_releases_it(void **state)
 
     once_answer_free(answer);
     answer = ask(once, "k");
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     assert_int_equal(once_record_epoch(once_answer_record(answer)), 2);
     once_answer_free(answer);
     assert_int_equal(once_close(once, -1), ONCE_OK);
@@ -79,7 +79,7 @@ static void block_inside(once_t *once, once_answer_t *answer, void *data)
 {
     once_answer_t *stats;
 
-    *(int *)data = once_stats_sync(once, &stats);
+    *(int *)data = once_store_stats_sync(once, &stats);
 }
 
 static void blocking_inside_a_callback_is_refused(void **state)
@@ -87,7 +87,7 @@ static void blocking_inside_a_callback_is_refused(void **state)
     once_t *once = open_store("memory:");
     int code = 1;
 
-    assert_int_equal(once_stats(once, block_inside, &code), ONCE_OK);
+    assert_int_equal(once_store_stats(once, block_inside, &code), ONCE_OK);
     while (code == 1) {
         assert_true(once_wait(once, -1) >= 0);
     }
@@ -112,8 +112,8 @@ static void the_descriptor_serves_level_and_edge_triggered_hosts(void **state)
 
         assert_int_equal(epoll_ctl(host, EPOLL_CTL_ADD, once_fd(once), &event), 0);
         for (int i = 0; i < 100; i++) {
-            assert_int_equal(once_stats(once, count_call, &calls), ONCE_OK);
-            assert_int_equal(once_stats(once, count_call, &calls), ONCE_OK);
+            assert_int_equal(once_store_stats(once, count_call, &calls), ONCE_OK);
+            assert_int_equal(once_store_stats(once, count_call, &calls), ONCE_OK);
             while (calls < 2 * i + 2) {
                 assert_int_equal(epoll_wait(host, &event, 1, 5000), 1);
                 assert_true(once_dispatch(once) >= 0);
@@ -181,7 +181,7 @@ static void the_thread_renews_for_a_busy_holder(void **state)
     for (int i = 0; i < 12; i++) {
         (void)poll(NULL, 0, 100); /* the work: longer than the lease in all */
         theirs = ask(other, "k");
-        assert_int_equal(once_answer_outcome(theirs), ONCE_BUSY);
+        assert_int_equal(once_answer_outcome(theirs), ONCE_OUTCOME_BUSY);
         assert_true(once_answer_retry_after_ms(theirs) >= 1);
         once_answer_free(theirs);
     }
@@ -198,11 +198,12 @@ static void closing_with_a_thread_waits_for_completions(void **state)
     once_response_t response = ONCE_RESPONSE_INIT;
     once_answer_t *answer = ask(once, "k");
 
-    assert_int_equal(once_complete(once_answer_take_claim(answer), &response, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete(once_answer_take_claim(answer), &response, NULL, NULL),
+                     ONCE_OK);
     once_answer_free(answer);
     assert_int_equal(once_close(once, -1), ONCE_OK);
     answer = ask(other, "k");
-    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_REPLAY);
     once_answer_free(answer);
     assert_int_equal(once_close(other, -1), ONCE_OK);
 }

@@ -35,7 +35,7 @@ static once_t *open_with_claim(world_t *world, const char *policy, seen_t *seen)
     once = world_open(world, "store_timeout=2s");
     assert_int_equal(world_ask(once, "k", policy, NULL, seen), ONCE_OK);
     world_run(world, once);
-    assert_int_equal(seen->outcome, ONCE_RUN);
+    assert_int_equal(seen->outcome, ONCE_OUTCOME_RUN);
     return once;
 }
 
@@ -47,7 +47,7 @@ static void completion_survives_an_outage_and_its_caller(void **state)
     once_t *once = open_with_claim(&world, "lease=3s", &seen);
 
     world.plan = all_away;
-    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
     world_pass(&world, once, 2500);
     assert_int_equal(done.calls, 1);
     assert_int_equal(done.error, ONCE_E_UNAVAILABLE);
@@ -58,7 +58,7 @@ static void completion_survives_an_outage_and_its_caller(void **state)
     assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_COMPLETED);
     assert_int_equal(world_ask(once, "k", NULL, NULL, &again), ONCE_OK);
     world_run(&world, once);
-    assert_int_equal(again.outcome, ONCE_REPLAY);
+    assert_int_equal(again.outcome, ONCE_OUTCOME_REPLAY);
     assert_string_equal(again.body, "made");
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);
@@ -75,7 +75,7 @@ static void a_failed_completion_write_never_releases(void **state)
 
     world_run(&world, second);
     world.plan = writes_find_it_full;
-    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
     for (int i = 0; i < 20; i++) {
         world_pass(&world, once, 500);
         assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_PENDING);
@@ -84,7 +84,7 @@ static void a_failed_completion_write_never_releases(void **state)
     world.plan = NULL;
     assert_int_equal(world_ask(second, "k", "lease=3s", NULL, &other), ONCE_OK);
     world_run(&world, second);
-    assert_int_equal(other.outcome, ONCE_BUSY); /* renewed all the time */
+    assert_int_equal(other.outcome, ONCE_OUTCOME_BUSY); /* renewed all the time */
     world_pass(&world, once, 2000);
     assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_COMPLETED);
     assert_int_equal(once_close(once, 0), ONCE_OK);
@@ -102,10 +102,10 @@ static void a_lost_reply_to_a_completion_is_already(void **state)
 
     world.plan = lose_first;
     world.plan_data = &left;
-    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
     world_pass(&world, once, 1000);
     assert_int_equal(done.calls, 1);
-    assert_int_equal(done.outcome, ONCE_ALREADY);
+    assert_int_equal(done.outcome, ONCE_OUTCOME_ALREADY);
     assert_string_equal(done.body, "made");
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);
@@ -123,16 +123,16 @@ static void a_lost_claim_is_answered_from_the_record(void **state)
     world.wall_ms += 5000;
     assert_int_equal(world_ask(second, "k", "lease=1s", NULL, &taken), ONCE_OK);
     world_run(&world, second);
-    assert_int_equal(taken.outcome, ONCE_RUN);
+    assert_int_equal(taken.outcome, ONCE_OUTCOME_RUN);
     assert_int_equal(taken.epoch, 2);
-    assert_int_equal(once_complete(taken.claim, &theirs, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete(taken.claim, &theirs, NULL, NULL), ONCE_OK);
     world_run(&world, second);
     assert_int_equal(once_claim_alive(seen.claim), 1);
     world_pass(&world, once, 400); /* the next renewal finds out */
     assert_int_equal(once_claim_alive(seen.claim), 0);
-    assert_int_equal(once_complete(seen.claim, &mine, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &mine, seen_cb, &done), ONCE_OK);
     world_run(&world, once);
-    assert_int_equal(done.outcome, ONCE_LOST);
+    assert_int_equal(done.outcome, ONCE_OUTCOME_LOST);
     assert_int_equal(done.state, ONCE_STATE_COMPLETED);
     assert_string_equal(done.body, "theirs");
     assert_int_equal(once_close(once, 0), ONCE_OK);
@@ -150,10 +150,10 @@ static void a_held_claim_is_renewed_every_third_of_its_lease(void **state)
         world_pass(&world, once, 1000);
         assert_true(world_record(&world, once, "k")->head.lease_until >= world.wall_ms + 1990);
     }
-    assert_int_equal(once_release(seen.claim, 429, once__slice("slow down", 9), seen_cb, &done),
-                     ONCE_OK);
+    assert_int_equal(
+        once_claim_release(seen.claim, 429, once__slice("slow down", 9), seen_cb, &done), ONCE_OK);
     world_run(&world, once);
-    assert_int_equal(done.outcome, ONCE_DONE);
+    assert_int_equal(done.outcome, ONCE_OUTCOME_DONE);
     assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_FAILED);
     assert_int_equal(world_record(&world, once, "k")->payload.status, 429);
     assert_memory_equal(world_record(&world, once, "k")->payload.data, "slow down", 9);
@@ -173,10 +173,10 @@ static void a_release_goes_without_its_note_when_there_is_no_room(void **state)
     once_t *once = open_with_claim(&world, NULL, &seen);
 
     world.plan = notes_find_it_full;
-    assert_int_equal(once_release(seen.claim, 429, once__slice("slow down", 9), seen_cb, &done),
-                     ONCE_OK);
+    assert_int_equal(
+        once_claim_release(seen.claim, 429, once__slice("slow down", 9), seen_cb, &done), ONCE_OK);
     world_pass(&world, once, 1000);
-    assert_int_equal(done.outcome, ONCE_DONE);
+    assert_int_equal(done.outcome, ONCE_OUTCOME_DONE);
     assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_FAILED);
     assert_int_equal(once_close(once, 0), ONCE_OK);
     world_free(&world);
@@ -196,21 +196,21 @@ static void a_lost_claim_is_not_shown_a_later_life(void **state)
 
     once_claim_token(seen.claim, token);
     world.wall_ms += 5000; /* only the store's clock: no renewal is due */
-    assert_int_equal(once_reap(second, 0, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_store_reap(second, 0, NULL, NULL), ONCE_OK);
     world_run(&world, second);
     assert_null(world_record(&world, once, "k"));
     assert_int_equal(world_ask(second, "k", NULL, NULL, &other), ONCE_OK);
     world_run(&world, second);
-    assert_int_equal(once_complete(other.claim, &theirs, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete(other.claim, &theirs, NULL, NULL), ONCE_OK);
     world_run(&world, second);
     assert_int_equal(once_claim_adopt(once, token, 0, &adopted), ONCE_OK);
-    assert_int_equal(once_renew(seen.claim, seen_cb, &renewed), ONCE_OK);
-    assert_int_equal(once_complete(adopted, &theirs, seen_cb, &by_token), ONCE_OK);
-    assert_int_equal(once_complete(seen.claim, &theirs, seen_cb, &mine), ONCE_OK);
+    assert_int_equal(once_claim_renew(seen.claim, seen_cb, &renewed), ONCE_OK);
+    assert_int_equal(once_claim_complete(adopted, &theirs, seen_cb, &by_token), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &theirs, seen_cb, &mine), ONCE_OK);
     world_run(&world, once);
-    assert_int_equal(renewed.outcome, ONCE_LOST);
-    assert_int_equal(mine.outcome, ONCE_LOST);
-    assert_int_equal(by_token.outcome, ONCE_LOST);
+    assert_int_equal(renewed.outcome, ONCE_OUTCOME_LOST);
+    assert_int_equal(mine.outcome, ONCE_OUTCOME_LOST);
+    assert_int_equal(by_token.outcome, ONCE_OUTCOME_LOST);
     assert_int_equal(renewed.state + mine.state + by_token.state, ONCE_STATE_NONE);
     assert_int_equal(once_close(once, 0), ONCE_OK);
     assert_int_equal(once_close(second, 0), ONCE_OK);
@@ -237,13 +237,14 @@ static void bad_ends_leave_the_claim_with_the_caller(void **state)
     seen_t seen;
     once_t *once = open_with_claim(&world, NULL, &seen);
 
-    assert_int_equal(once_complete(seen.claim, &response, NULL, NULL), ONCE_E_INVALID);
-    assert_int_equal(once_complete(seen.claim, NULL, NULL, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_claim_complete(seen.claim, &response, NULL, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_claim_complete(seen.claim, NULL, NULL, NULL), ONCE_E_INVALID);
     response.status = 200;
     response.body.len = ONCE_BODY_STORE_MAX + 1;
-    assert_int_equal(once_complete(seen.claim, &response, NULL, NULL), ONCE_E_TOO_BIG);
-    assert_int_equal(once_release(seen.claim, 12, once__slice("", 0), NULL, NULL), ONCE_E_INVALID);
-    assert_int_equal(once_doubt(seen.claim, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &response, NULL, NULL), ONCE_E_TOO_BIG);
+    assert_int_equal(once_claim_release(seen.claim, 12, once__slice("", 0), NULL, NULL),
+                     ONCE_E_INVALID);
+    assert_int_equal(once_claim_doubt(seen.claim, NULL, NULL), ONCE_OK);
     world_run(&world, once);
     assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_UNKNOWN);
     assert_int_equal(once_close(once, 0), ONCE_OK);
@@ -263,13 +264,13 @@ static void an_adopted_claim_finishes_what_another_began(void **state)
     once_claim_token(seen.claim, token);
     assert_int_equal(once_claim_adopt(backend, "nonsense", 0, &adopted), ONCE_E_INVALID);
     assert_int_equal(once_claim_adopt(backend, token, 0, &adopted), ONCE_OK);
-    assert_int_equal(once_complete(adopted, &response, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(adopted, &response, seen_cb, &done), ONCE_OK);
     world_run(&world, backend);
-    assert_int_equal(done.outcome, ONCE_DONE);
+    assert_int_equal(done.outcome, ONCE_OUTCOME_DONE);
     memset(&done, 0, sizeof(done));
-    assert_int_equal(once_doubt(seen.claim, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_doubt(seen.claim, seen_cb, &done), ONCE_OK);
     world_run(&world, once);
-    assert_int_equal(done.outcome, ONCE_ALREADY);
+    assert_int_equal(done.outcome, ONCE_OUTCOME_ALREADY);
     assert_string_equal(done.body, "made");
     assert_int_equal(once_close(once, 0), ONCE_OK);
     assert_int_equal(once_close(backend, 0), ONCE_OK);
@@ -285,7 +286,7 @@ static uint64_t count_records(world_t *world, once_t *once)
 {
     once_stats_t stats;
 
-    assert_int_equal(once_stats(once, take_stats, &stats), ONCE_OK);
+    assert_int_equal(once_store_stats(once, take_stats, &stats), ONCE_OK);
     world_run(world, once);
     return stats.pending + stats.completed + stats.failed + stats.unknown + stats.expired;
 }
@@ -305,7 +306,7 @@ static void what_was_refused_does_not_fill_the_store(void **state)
         (void)snprintf(key, sizeof(key), "%d", i);
         assert_int_equal(world_ask(once, key, NULL, NULL, &seen), ONCE_OK);
         world_run(&world, once);
-        assert_int_equal(once_release_early(seen.claim, 401, once__slice("", 0), NULL, NULL),
+        assert_int_equal(once_claim_release_early(seen.claim, 401, once__slice("", 0), NULL, NULL),
                          ONCE_OK);
     }
     world_run(&world, once);

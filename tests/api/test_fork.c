@@ -31,7 +31,7 @@ static int child_opens_its_own(void)
     ask.key.len = 1;
     if (once_open("memory:shared", NULL, &once, NULL) != ONCE_OK ||
         once_begin_sync(once, &ask, &answer) != ONCE_OK ||
-        once_answer_outcome(answer) != ONCE_RUN) {
+        once_answer_outcome(answer) != ONCE_OUTCOME_RUN) {
         return 3;
     }
     once_answer_free(answer);
@@ -53,17 +53,17 @@ static int child_is_refused(once_t *once, once_claim_t *claim)
     ask.key.len = 1;
     if (once_begin(once, &ask, never, &called) != ONCE_E_FORKED ||
         once_begin_sync(once, &ask, &answer) != ONCE_E_FORKED ||
-        once_complete(claim, &response, never, &called) != ONCE_E_FORKED ||
-        once_renew(claim, never, &called) != ONCE_E_FORKED ||
-        once_get(once, id, never, &called) != ONCE_E_FORKED ||
-        once_release(claim, 0, note, never, &called) != ONCE_E_FORKED ||
-        once_doubt(claim, never, &called) != ONCE_E_FORKED ||
-        once_settle(once, "x", NULL, 0, note, 0, never, &called) != ONCE_E_FORKED ||
-        once_purge(once, "x", 0, never, &called) != ONCE_E_FORKED ||
-        once_scan(once, NULL, never_each, never, &called) != ONCE_E_FORKED ||
-        once_stats(once, never, &called) != ONCE_E_FORKED ||
-        once_reap(once, 0, never, &called) != ONCE_E_FORKED ||
-        once_rotate(once, 0, never, &called) != ONCE_E_FORKED ||
+        once_claim_complete(claim, &response, never, &called) != ONCE_E_FORKED ||
+        once_claim_renew(claim, never, &called) != ONCE_E_FORKED ||
+        once_record_get(once, id, never, &called) != ONCE_E_FORKED ||
+        once_claim_release(claim, 0, note, never, &called) != ONCE_E_FORKED ||
+        once_claim_doubt(claim, never, &called) != ONCE_E_FORKED ||
+        once_record_settle(once, "x", NULL, 0, note, 0, never, &called) != ONCE_E_FORKED ||
+        once_record_purge(once, "x", 0, never, &called) != ONCE_E_FORKED ||
+        once_record_scan(once, NULL, never_each, never, &called) != ONCE_E_FORKED ||
+        once_store_stats(once, never, &called) != ONCE_E_FORKED ||
+        once_store_reap(once, 0, never, &called) != ONCE_E_FORKED ||
+        once_secret_rotate(once, 0, never, &called) != ONCE_E_FORKED ||
         once_claim_adopt(once, "x", 0, &adopted) != ONCE_E_FORKED ||
         once_record_id_of(once, note, note, id) != ONCE_E_FORKED ||
         once_scope_hash_of(once, note, id) != ONCE_E_FORKED || once_claim_alive(claim) ||
@@ -100,8 +100,8 @@ static void check(const char *url)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     /* The parent goes on as if nothing had been. */
-    assert_int_equal(once_complete_sync(claim, &response, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_DONE);
+    assert_int_equal(once_claim_complete_sync(claim, &response, &answer), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_DONE);
     once_answer_free(answer);
     assert_int_equal(once_close(once, -1), ONCE_OK);
 }

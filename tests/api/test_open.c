@@ -139,7 +139,7 @@ static void a_secrets_file_is_made_private_and_used_again(void **state)
     id_of(once, first);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(once_rotate_sync(once, 3600000, &answer), ONCE_OK);
+    assert_int_equal(once_secret_rotate_sync(once, 3600000, &answer), ONCE_OK);
     assert_int_equal(once_answer_count(answer), 2);
     once_answer_free(answer);
     assert_int_equal(stat(path, &st), 0);
@@ -159,9 +159,9 @@ static void a_second_rotation_of_the_same_file_meets_the_first(void **state)
     (void)snprintf(url, sizeof(url), "memory:?secrets=file:%s/both", directory);
     one = must_open(url);
     two = must_open(url);
-    assert_int_equal(once_rotate_sync(one, 3600000, NULL), ONCE_OK);
-    assert_int_equal(once_rotate_sync(two, 3600000, &answer), ONCE_E_CONFLICT);
-    assert_int_equal(once_rotate_sync(two, 3600000, &answer),
+    assert_int_equal(once_secret_rotate_sync(one, 3600000, NULL), ONCE_OK);
+    assert_int_equal(once_secret_rotate_sync(two, 3600000, &answer), ONCE_E_CONFLICT);
+    assert_int_equal(once_secret_rotate_sync(two, 3600000, &answer),
                      ONCE_OK); /* it has read the file again */
     assert_int_equal(once_answer_count(answer), 3);
     once_answer_free(answer);
@@ -178,12 +178,12 @@ static once_outcome_t outcome_of(once_t *once, const char *key, int *code)
     ask.key = once__slice(key, strlen(key));
     *code = once_begin_sync(once, &ask, &answer);
     if (*code != ONCE_OK) {
-        return ONCE_NO_OUTCOME;
+        return ONCE_OUTCOME_NONE;
     }
     outcome = once_answer_outcome(answer);
-    if (outcome == ONCE_RUN) {
+    if (outcome == ONCE_OUTCOME_RUN) {
         once_response_t response = ONCE_RESPONSE_INIT;
-        assert_int_equal(once_complete_sync(once_answer_take_claim(answer), &response, NULL),
+        assert_int_equal(once_claim_complete_sync(once_answer_take_claim(answer), &response, NULL),
                          ONCE_OK);
     }
     once_answer_free(answer);
@@ -200,14 +200,14 @@ static void a_secrets_file_that_vanishes_is_not_made_anew(void **state)
     (void)snprintf(url, sizeof(url), "memory:vanishes?secrets=file:%s", path);
     one = must_open(url);
     two = must_open(url);
-    assert_int_equal(outcome_of(one, "old", &code), ONCE_RUN);
-    assert_int_equal(once_rotate_sync(one, 3600000, NULL), ONCE_OK);
-    assert_int_equal(outcome_of(one, "pay", &code), ONCE_RUN);
+    assert_int_equal(outcome_of(one, "old", &code), ONCE_OUTCOME_RUN);
+    assert_int_equal(once_secret_rotate_sync(one, 3600000, NULL), ONCE_OK);
+    assert_int_equal(outcome_of(one, "pay", &code), ONCE_OUTCOME_RUN);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(outcome_of(two, "pay", &code), ONCE_NO_OUTCOME);
+    assert_int_equal(outcome_of(two, "pay", &code), ONCE_OUTCOME_NONE);
     assert_int_equal(code, ONCE_E_SECRET);
-    assert_int_equal(outcome_of(two, "old", &code), ONCE_REPLAY);
-    assert_int_equal(outcome_of(one, "pay", &code), ONCE_REPLAY);
+    assert_int_equal(outcome_of(two, "old", &code), ONCE_OUTCOME_REPLAY);
+    assert_int_equal(outcome_of(one, "pay", &code), ONCE_OUTCOME_REPLAY);
     assert_int_equal(access(path, F_OK), -1);
     assert_int_equal(once_close(one, -1), ONCE_OK);
     assert_int_equal(once_close(two, -1), ONCE_OK);
@@ -226,10 +226,10 @@ static void a_link_to_the_secrets_is_followed(void **state)
     one = must_open(url);
     assert_int_equal(symlink("linked", name), 0);
     two = must_open(link_url);
-    assert_int_equal(once_rotate_sync(two, 3600000, NULL), ONCE_OK);
-    assert_int_equal(outcome_of(two, "k", &code), ONCE_RUN);
-    assert_int_equal(outcome_of(one, "k", &code), ONCE_REPLAY);
-    assert_int_equal(once_rotate_sync(one, 3600000, &answer), ONCE_OK);
+    assert_int_equal(once_secret_rotate_sync(two, 3600000, NULL), ONCE_OK);
+    assert_int_equal(outcome_of(two, "k", &code), ONCE_OUTCOME_RUN);
+    assert_int_equal(outcome_of(one, "k", &code), ONCE_OUTCOME_REPLAY);
+    assert_int_equal(once_secret_rotate_sync(one, 3600000, &answer), ONCE_OK);
     assert_int_equal(once_answer_count(answer), 3);
     once_answer_free(answer);
     assert_int_equal(once_close(one, -1), ONCE_OK);
@@ -276,7 +276,8 @@ static void store_answer(once_t *once, const char *key)
     ask.key = once__slice(key, strlen(key));
     assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
     response.body = once__slice("card 4242", 9);
-    assert_int_equal(once_complete_sync(once_answer_take_claim(answer), &response, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete_sync(once_answer_take_claim(answer), &response, NULL),
+                     ONCE_OK);
     once_answer_free(answer);
 }
 
@@ -289,7 +290,7 @@ static int read_answer(once_t *once, const char *key)
 
     ask.key = once__slice(key, strlen(key));
     assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_REPLAY);
     code = once_record_response(once_answer_record(answer), &response);
     if (code == ONCE_OK) {
         assert_memory_equal(response.body.data, "card 4242", 9);

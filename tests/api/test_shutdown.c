@@ -31,7 +31,7 @@ static void a_graceful_end_waits_for_submitted_completions(void **state)
     assert_int_equal(world_ask(once, "k", NULL, NULL, &seen), ONCE_OK);
     world_run(&world, once);
     world.plan = all_away;
-    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
     assert_int_equal(once_shutdown(once, note_end, &ended), ONCE_OK);
     assert_int_equal(world_ask(once, "k2", NULL, NULL, &refused), ONCE_E_CLOSED);
     assert_int_equal(once_shutdown(once, note_end, &ended), ONCE_E_CLOSED); /* one is enough */
@@ -79,7 +79,7 @@ static void an_end_in_a_hurry_says_what_it_abandoned(void **state)
     assert_int_equal(world_ask(once, "k", NULL, NULL, &seen), ONCE_OK);
     world_run(&world, once);
     world.plan = all_away;
-    assert_int_equal(once_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_complete(seen.claim, &response, seen_cb, &done), ONCE_OK);
     world_run(&world, once);
     assert_int_equal(once_close(once, 0), ONCE_E_UNAVAILABLE);
     assert_int_equal(done.calls, 1);
@@ -96,7 +96,7 @@ static void submit_more(once_t *once, once_answer_t *answer, void *data)
 {
     stubborn_t *stubborn = data;
 
-    stubborn->code = once_doubt(stubborn->held->claim, NULL, NULL);
+    stubborn->code = once_claim_doubt(stubborn->held->claim, NULL, NULL);
 }
 
 static void callbacks_of_a_dying_handle_can_submit_nothing(void **state)
@@ -113,7 +113,7 @@ static void callbacks_of_a_dying_handle_can_submit_nothing(void **state)
     assert_int_equal(world_ask(once, "b", NULL, NULL, &second), ONCE_OK);
     world_run(&world, once);
     world.hang = 1;
-    assert_int_equal(once_complete(first.claim, &response, submit_more, &stubborn), ONCE_OK);
+    assert_int_equal(once_claim_complete(first.claim, &response, submit_more, &stubborn), ONCE_OK);
     world_run(&world, once);
     assert_int_equal(once_close(once, 0), ONCE_E_UNAVAILABLE);
     assert_int_equal(stubborn.code, ONCE_E_CLOSED);

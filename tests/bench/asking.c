@@ -9,7 +9,7 @@ static void completed(once_t *once, once_answer_t *answer, void *data)
 {
     asking_t *asking = data;
 
-    asking->failed += once_answer_outcome(answer) != ONCE_DONE;
+    asking->failed += once_answer_outcome(answer) != ONCE_OUTCOME_DONE;
     asking->finished++;
     if (asking->started < asking->pairs) {
         ask_next(asking);
@@ -20,8 +20,8 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
 {
     asking_t *asking = data;
 
-    if (once_answer_outcome(answer) != ONCE_RUN ||
-        once_complete(once_answer_take_claim(answer), &asking->response, completed, asking) !=
+    if (once_answer_outcome(answer) != ONCE_OUTCOME_RUN ||
+        once_claim_complete(once_answer_take_claim(answer), &asking->response, completed, asking) !=
             ONCE_OK) {
         asking->failed++;
         asking->finished++;

@@ -39,7 +39,7 @@ static unsigned decide(unsigned i)
     once__bytes_digest(once__slice(body, BODY), &request.body);
     event.fingerprint_count = (uint8_t)once__fingerprints(&secrets, &request, event.fingerprints);
     once__step(&once__rules, NULL, &event, 1000 + i, &step);
-    return step.outcome == ONCE_RUN ? id[0] : 1;
+    return step.outcome == ONCE_OUTCOME_RUN ? id[0] : 1;
 }
 
 static unsigned bare_hash(unsigned i)

@@ -24,7 +24,7 @@ once_t *open_store(const char *url)
     assert_int_equal(once_open(url, options, &once, &err), ONCE_OK);
     once_options_free(options);
     /* The first answer comes after the secrets. */
-    assert_int_equal(once_stats_sync(once, NULL), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(once, NULL), ONCE_OK);
     return once;
 }
 
@@ -72,7 +72,7 @@ void make_stuck(once_t *once, const char *scope, const char *key, const char *re
 
 void make_unknown(once_t *once, const char *scope, const char *key, const char *recover)
 {
-    assert_int_equal(once_doubt_sync(claim_short(once, scope, key, recover), NULL), ONCE_OK);
+    assert_int_equal(once_claim_doubt_sync(claim_short(once, scope, key, recover), NULL), ONCE_OK);
     wait_for_lease(once, scope, key);
 }
 
@@ -93,7 +93,7 @@ void make_completed(once_t *once, const char *scope, const char *key, const char
     response.headers = headers;
     response.header_count = 2;
     response.body = slice(body);
-    assert_int_equal(once_complete_sync(claim(once, scope, key, LONG_LEASE), &response, NULL),
+    assert_int_equal(once_claim_complete_sync(claim(once, scope, key, LONG_LEASE), &response, NULL),
                      ONCE_OK);
 }
 
@@ -110,8 +110,9 @@ void make_unlike(char *body, size_t size, unsigned number)
 
 void make_failed(once_t *once, const char *scope, const char *key, const char *note)
 {
-    assert_int_equal(once_release_sync(claim(once, scope, key, LONG_LEASE), 503, slice(note), NULL),
-                     ONCE_OK);
+    assert_int_equal(
+        once_claim_release_sync(claim(once, scope, key, LONG_LEASE), 503, slice(note), NULL),
+        ONCE_OK);
 }
 
 record_id_t id_of(once_t *once, const char *scope, const char *key)
@@ -132,7 +133,7 @@ once_answer_t *read_record(once_t *once, const char *scope, const char *key)
     once_answer_t *answer = NULL;
 
     assert_int_equal(once_record_id_of(once, slice(scope), slice(key), id), ONCE_OK);
-    (void)!once_get_sync(once, id, &answer);
+    (void)!once_record_get_sync(once, id, &answer);
     return answer;
 }
 

@@ -134,7 +134,8 @@ static void going_back(void **state)
     ask.method = slice("POST");
     ask.target = slice("/orders");
     assert_int_equal(once_begin_sync(once, &ask, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY); /* with the secrets of then */
+    assert_int_equal(once_answer_outcome(answer),
+                     ONCE_OUTCOME_REPLAY); /* with the secrets of then */
     once_answer_free(answer);
     once_close(once, -1);
     place_remove(&place);
@@ -281,7 +282,7 @@ static void drop_everything(uint64_t done, uint64_t total, void *data)
         while (state_of(dropping->once, "s", "k119") != ONCE_STATE_NONE) {
             assert_true(once_wait(dropping->once, 50) >= 0);
         }
-        assert_int_equal(once_reap_sync(dropping->once, 0, NULL), ONCE_OK);
+        assert_int_equal(once_store_reap_sync(dropping->once, 0, NULL), ONCE_OK);
     }
 }
 
@@ -301,7 +302,7 @@ static void fill(const place_t *place)
             continue;
         }
         response.body = slice(body);
-        assert_int_equal(once_complete_sync(claim(once, "s", key, "ttl=1s"), &response, NULL),
+        assert_int_equal(once_claim_complete_sync(claim(once, "s", key, "ttl=1s"), &response, NULL),
                          ONCE_OK);
     }
     once_close(once, -1);
@@ -411,11 +412,11 @@ static int work(int ready, int until, void *data)
         response.body = slice(body);
         if (fate_of(n) == HELD) {
             once_claim_drop(held);
-        } else if (once_complete_sync(held, &response, NULL) != ONCE_OK) {
+        } else if (once_claim_complete_sync(held, &response, NULL) != ONCE_OK) {
             return 2;
         }
         atomic_store(&shared->acknowledged[worker], n + 1);
-        if (n % 30 == 0 && once_reap_sync(once, 0, NULL) != ONCE_OK) {
+        if (n % 30 == 0 && once_store_reap_sync(once, 0, NULL) != ONCE_OK) {
             return 3;
         }
     }

@@ -34,7 +34,7 @@ static void every_pair_is_counted(void **state)
     run_free(&r);
 
     /* They are really in the store, and completed. */
-    assert_int_equal(once_stats_sync(once, &answer), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(once, &answer), ONCE_OK);
     assert_int_equal(once_answer_stats(answer)->completed, 500);
     assert_true(once_answer_stats(answer)->bytes > 500 * 1024);
     once_answer_free(answer);

@@ -143,10 +143,10 @@ static int work(int ready, int until, void *data)
         response.status = 200;
         if (i % 64 == 1) {
             once_claim_drop(held);
-        } else if (once_complete_sync(held, &response, NULL) != ONCE_OK) {
+        } else if (once_claim_complete_sync(held, &response, NULL) != ONCE_OK) {
             return 2;
         }
-        if (i % 50 == 0 && once_reap_sync(once, 0, NULL) != ONCE_OK) {
+        if (i % 50 == 0 && once_store_reap_sync(once, 0, NULL) != ONCE_OK) {
             return 3;
         }
     }

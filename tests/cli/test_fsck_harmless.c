@@ -55,14 +55,14 @@ static void leftover(void **state)
 
     place_make(&place, "?segment=64k");
     once = open_store(place.url);
-    assert_int_equal(once_release_sync(claim(once, "s", "k", "ttl=1s"), 0, slice(""), NULL),
+    assert_int_equal(once_claim_release_sync(claim(once, "s", "k", "ttl=1s"), 0, slice(""), NULL),
                      ONCE_OK);
     snprintf(kept, sizeof(kept), "%s/kept", place.top);
     copy_tree(segment(&place, 1), kept);
     once_close(once, -1);
     once = open_store(place.url);
     while (access(segment(&place, 1), F_OK) == 0) {
-        assert_int_equal(once_reap_sync(once, 0, NULL), ONCE_OK);
+        assert_int_equal(once_store_reap_sync(once, 0, NULL), ONCE_OK);
     }
     make_completed(once, "s", "other", "x");
     once_close(once, -1);

@@ -99,7 +99,7 @@ static int open_and_be_killed(void *data)
         return 1;
     }
     /* The secrets are made by the first answer. */
-    return once_stats_sync(once, NULL) == ONCE_OK ? 0 : 2;
+    return once_store_stats_sync(once, NULL) == ONCE_OK ? 0 : 2;
 }
 
 static void killed_before_any_step(void **state)

@@ -21,14 +21,15 @@ static int gateway(int ready, int until, void *data)
 
     make_completed(once, "s", "done", "body");
     make_unknown(once, "s", "doubtful", "hold");
-    if (once_release_sync(claim(once, "s", "short", "ttl=1s"), 0, slice(""), NULL) != ONCE_OK ||
+    if (once_claim_release_sync(claim(once, "s", "short", "ttl=1s"), 0, slice(""), NULL) !=
+            ONCE_OK ||
         write(ready, "", 1) != 1 || read(until, &byte, 1) != 1) {
         return 1;
     }
     /* What the commands did is seen here, and what is under way can be ended. */
     if (state_of(once, "s", "doubtful") != ONCE_STATE_FAILED ||
         state_of(once, "s", "done") != ONCE_STATE_NONE ||
-        once_complete_sync(held, &response, NULL) != ONCE_OK) {
+        once_claim_complete_sync(held, &response, NULL) != ONCE_OK) {
         return 2;
     }
     once_close(once, -1);

@@ -33,7 +33,7 @@ static uint64_t count(once_t *once)
     const once_stats_t *stats;
     uint64_t sum;
 
-    assert_int_equal(once_stats_sync(once, &answer), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(once, &answer), ONCE_OK);
     stats = once_answer_stats(answer);
     sum = stats->pending + stats->completed + stats->failed + stats->unknown;
     once_answer_free(answer);

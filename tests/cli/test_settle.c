@@ -74,7 +74,7 @@ static void completed_with_a_response(void **state)
     assert_memory_equal(response.headers[1].value.data, "/orders/7", 9);
     assert_int_equal(response.body.len, 9);
     once_answer_free(answer);
-    assert_int_equal(ask_again(*state, "paid"), ONCE_REPLAY);
+    assert_int_equal(ask_again(*state, "paid"), ONCE_OUTCOME_REPLAY);
 }
 
 static void failed_runs_again(void **state)
@@ -82,7 +82,7 @@ static void failed_runs_again(void **state)
     run_t r;
 
     make_unknown(*state, "shop", "lost", "hold");
-    assert_int_equal(ask_again(*state, "lost"), ONCE_UNKNOWN);
+    assert_int_equal(ask_again(*state, "lost"), ONCE_OUTCOME_UNKNOWN);
     r = run("keys", "settle", URL, OF("lost"), "--failed", "--note", "never left the queue",
             "--yes", NULL);
     assert_run(r, ONCE__CLI_OK);
@@ -99,7 +99,7 @@ static void failed_runs_again(void **state)
     r = run("keys", "settle", URL, OF("lost"), "--completed", "--status", "200", "--yes", NULL);
     assert_run(r, ONCE__CLI_REFUSED);
     run_free(&r);
-    assert_int_equal(ask_again(*state, "lost"), ONCE_RUN);
+    assert_int_equal(ask_again(*state, "lost"), ONCE_OUTCOME_RUN);
 }
 
 static void release_is_settle_failed(void **state)
@@ -182,7 +182,7 @@ static void finish_it(void *data)
 {
     once_response_t response = ONCE_RESPONSE_INIT;
 
-    (void)!once_complete_sync(data, &response, NULL);
+    (void)!once_claim_complete_sync(data, &response, NULL);
 }
 
 static void completed_while_the_person_thinks(void **state)

@@ -180,7 +180,8 @@ static void a_body_that_was_not_stored(void **state)
     response.status = 200;
     response.body_omitted = 1;
     assert_int_equal(
-        once_complete_sync(claim(*state, "shop", "light", LONG_LEASE), &response, NULL), ONCE_OK);
+        once_claim_complete_sync(claim(*state, "shop", "light", LONG_LEASE), &response, NULL),
+        ONCE_OK);
     r = run("keys", "show", URL, "--scope", "shop", "--key", "light", "--body", NULL);
     assert_run(r, ONCE__CLI_NOT_FOUND);
     assert_has(r.err, "was not stored");

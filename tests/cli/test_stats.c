@@ -75,8 +75,8 @@ static void expired_ones_are_reaped(void **state)
     for (int i = 0; i < 3; i++) {
         char key[8];
         snprintf(key, sizeof(key), "k%d", i);
-        assert_int_equal(once_release_sync(claim(once, "s", key, "ttl=1s"), 0, slice(""), NULL),
-                         ONCE_OK);
+        assert_int_equal(
+            once_claim_release_sync(claim(once, "s", key, "ttl=1s"), 0, slice(""), NULL), ONCE_OK);
     }
     make_unknown(once, "s", "stays", "hold");
     wait_until_expired(once, "k2");
@@ -123,12 +123,12 @@ static void rotation(void **state)
     assert_has(r.out, "secret 2");
     assert_has(r.out, "2d ago");
     run_free(&r);
-    assert_int_equal(ask(once, "k"), ONCE_REPLAY); /* the earlier secret still counts */
+    assert_int_equal(ask(once, "k"), ONCE_OUTCOME_REPLAY); /* the earlier secret still counts */
     r = run("secret", "rotate", "memory:rotate", "--keep", "72h", NULL);
     assert_has(r.out, "secret 3");
     assert_has(r.out, "3d ago");
     run_free(&r);
-    assert_int_equal(ask(once, "k"), ONCE_REPLAY);
+    assert_int_equal(ask(once, "k"), ONCE_OUTCOME_REPLAY);
     once_close(once, 0);
 }
 

@@ -92,7 +92,7 @@ static void apply_event(broken_t *broken, once__op_t *op)
     } else if (broken->fault == BROKEN_FORGETS_WRITES && op->event.kind == ONCE__COMPLETE &&
                ++broken->completions % 3 == 0) {
         op->error = ONCE_OK;
-        op->outcome = ONCE_DONE;
+        op->outcome = ONCE_OUTCOME_DONE;
     } else {
         once__table_apply(broken->table, op, broken->now);
     }

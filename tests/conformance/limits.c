@@ -74,8 +74,8 @@ static void complete(once_claim_t *claim, size_t len, uint64_t retain_ms)
     response.status = 201;
     response.body = (once_slice_t){(const char *)body, len};
     response.retain_ms = retain_ms;
-    assert_int_equal(once_complete_sync(claim, &response, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_DONE);
+    assert_int_equal(once_claim_complete_sync(claim, &response, &answer), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_DONE);
     once_answer_free(answer);
 }
 
@@ -86,7 +86,7 @@ static unsigned fill(once_t *once, const char *name, size_t len, uint64_t retain
     once_claim_t *claim;
     int code;
 
-    while ((code = ask(once, name, number, &claim, NULL)) == ONCE_RUN) {
+    while ((code = ask(once, name, number, &claim, NULL)) == ONCE_OUTCOME_RUN) {
         complete(claim, len, retain_ms);
         assert_true(++number < RECORDS_MOST);
     }
@@ -102,11 +102,11 @@ static void await_room(once_t *once, const char *name, unsigned number, once_cla
 
     while ((code = ask(once, name, number, claim, NULL)) == ONCE_E_FULL && time(NULL) < end) {
         once_answer_t *answer = NULL;
-        assert_int_equal(once_reap_sync(once, 0, &answer), ONCE_OK);
+        assert_int_equal(once_store_reap_sync(once, 0, &answer), ONCE_OK);
         once_answer_free(answer);
         (void)poll(NULL, 0, 20);
     }
-    assert_int_equal(code, ONCE_RUN);
+    assert_int_equal(code, ONCE_OUTCOME_RUN);
 }
 
 static void records_are_bounded(void **state)
@@ -118,35 +118,35 @@ static void records_are_bounded(void **state)
     once_answer_t *answer = NULL;
     once_usage_t usage;
 
-    assert_int_equal(ask(once, "running", 0, &running, NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "running", 0, &running, NULL), ONCE_OUTCOME_RUN);
     made = fill(once, "key", 10, 0) + 1;
     assert_in_range(made, max - 2, max); /* the secrets and their mark may be among them */
 
-    assert_int_equal(ask(once, "key", 0, NULL, token), ONCE_REPLAY);
-    assert_int_equal(ask(once, "running", 0, NULL, NULL), ONCE_BUSY);
-    assert_int_equal(once_renew_sync(running, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "key", 0, NULL, token), ONCE_OUTCOME_REPLAY);
+    assert_int_equal(ask(once, "running", 0, NULL, NULL), ONCE_OUTCOME_BUSY);
+    assert_int_equal(once_claim_renew_sync(running, NULL), ONCE_OK);
     complete(running, 10, 0);
-    assert_int_equal(ask(once, "running", 0, NULL, NULL), ONCE_REPLAY);
+    assert_int_equal(ask(once, "running", 0, NULL, NULL), ONCE_OUTCOME_REPLAY);
     other = open_with("max_records", max_records);
     assert_int_equal(ask(other, "new", 0, NULL, NULL), ONCE_E_FULL);
-    assert_int_equal(ask(other, "key", 0, NULL, NULL), ONCE_REPLAY);
+    assert_int_equal(ask(other, "key", 0, NULL, NULL), ONCE_OUTCOME_REPLAY);
 
-    assert_int_equal(once_usage(other, &usage), ONCE_OK);
+    assert_int_equal(once_store_usage(other, &usage), ONCE_OK);
     assert_int_equal(usage.max_records, max);
     assert_int_equal(usage.records, max);
-    assert_int_equal(once_stats_sync(other, &answer), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(other, &answer), ONCE_OK);
     assert_int_equal(once_answer_stats(answer)->max_records, max);
     assert_int_equal(once_answer_stats(answer)->completed, made);
     once_answer_free(answer);
     assert_int_equal(once_close(other, 5000), ONCE_OK);
 
     /* One goes, and one may come. */
-    assert_int_equal(once_purge_sync(once, token, 0, NULL), ONCE_OK);
+    assert_int_equal(once_record_purge_sync(once, token, 0, NULL), ONCE_OK);
     await_room(once, "new", 1, &claim);
     assert_int_equal(ask(once, "new", 2, NULL, NULL), ONCE_E_FULL);
     complete(claim, 10, SHORT_MS);
     await_room(once, "new", 3, &claim);
-    assert_int_equal(once_release_sync(claim, 0, (once_slice_t){"", 0}, NULL), ONCE_OK);
+    assert_int_equal(once_claim_release_sync(claim, 0, (once_slice_t){"", 0}, NULL), ONCE_OK);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 
@@ -154,8 +154,8 @@ static void purge(once_t *once, const char *name, unsigned number)
 {
     char token[ONCE_TOKEN_SIZE];
 
-    assert_int_equal(ask(once, name, number, NULL, token), ONCE_REPLAY);
-    assert_int_equal(once_purge_sync(once, token, 0, NULL), ONCE_OK);
+    assert_int_equal(ask(once, name, number, NULL, token), ONCE_OUTCOME_REPLAY);
+    assert_int_equal(once_record_purge_sync(once, token, 0, NULL), ONCE_OK);
 }
 
 static void bytes_are_bounded(void **state)
@@ -165,10 +165,10 @@ static void bytes_are_bounded(void **state)
     once_usage_t usage;
     unsigned made;
 
-    assert_int_equal(ask(once, "large running", 0, &running, NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "large running", 0, &running, NULL), ONCE_OUTCOME_RUN);
     made = fill(once, "large", BODY_LEN, 0);
     assert_true(made > 3);
-    assert_int_equal(once_usage(once, &usage), ONCE_OK);
+    assert_int_equal(once_store_usage(once, &usage), ONCE_OK);
     assert_true(usage.max_bytes > 0);
     assert_true(usage.bytes + 3 * BODY_LEN >= usage.max_bytes);
     assert_true(usage.bytes < usage.max_bytes + usage.max_bytes / 4);

@@ -136,8 +136,8 @@ static void try_edit(const once__rule_t *row, mutant_op_t op, unsigned value, co
 /* The answer that does most harm when it is wrong. */
 static unsigned worst_answer(const once__rule_t *row)
 {
-    unsigned good = row->event == ONCE__CLAIM ? ONCE_RUN : ONCE_DONE;
-    unsigned bad = row->event == ONCE__CLAIM ? ONCE_BUSY : ONCE_LOST;
+    unsigned good = row->event == ONCE__CLAIM ? ONCE_OUTCOME_RUN : ONCE_OUTCOME_DONE;
+    unsigned bad = row->event == ONCE__CLAIM ? ONCE_OUTCOME_BUSY : ONCE_OUTCOME_LOST;
 
     return row->outcome == good ? bad : good;
 }

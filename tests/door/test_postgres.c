@@ -48,7 +48,7 @@ static void claimed(const char *key, char token[ONCE_TOKEN_SIZE])
 {
     once_pg_answer_t *answer = claim(shop, key, 0);
 
-    assert_int_equal(once_pg_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_RUN);
     snprintf(token, ONCE_TOKEN_SIZE, "%s", once_pg_token(answer));
     once_pg_answer_free(answer);
 }
@@ -73,7 +73,7 @@ static void expect_response(const once_pg_answer_t *answer, const char *body)
 {
     once_response_t response;
 
-    assert_int_equal(once_pg_outcome(answer), ONCE_REPLAY);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_REPLAY);
     assert_int_equal(once_pg_response(answer, &response), ONCE_OK);
     assert_int_equal(response.status, 201);
     assert_int_equal(response.header_count, 3);
@@ -111,7 +111,7 @@ static void effect_and_record_commit_together(void **state)
 
     sql_run(shop, "BEGIN");
     answer = claim(shop, "together", 0);
-    assert_int_equal(once_pg_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_RUN);
     assert_int_equal(once_pg_epoch(answer), 1);
     make_effect(shop, "together");
     assert_int_equal(complete(shop, once_pg_token(answer), "paid"), ONCE_OK);
@@ -136,7 +136,7 @@ static void rolled_back_is_as_if_never_asked(void **state)
     once_pg_answer_free(answer);
     sql_run(shop, "ROLLBACK");
     answer = claim(shop, "undone", 0);
-    assert_int_equal(once_pg_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_RUN);
     assert_int_equal(once_pg_epoch(answer), 1);
     once_pg_answer_free(answer);
     assert_string_equal(effects("undone"), "0");
@@ -152,17 +152,17 @@ static void the_other_outcomes(void **state)
     sql_run(shop, "BEGIN");
     once_pg_answer_free(claim(shop, "outcomes", 0));
     answer = claim(other, "outcomes", ONCE_PG_NOWAIT);
-    assert_int_equal(once_pg_outcome(answer), ONCE_BUSY);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_BUSY);
     once_pg_answer_free(answer);
     sql_run(shop, "COMMIT");
     answer = claim(other, "outcomes", 0);
-    assert_int_equal(once_pg_outcome(answer), ONCE_BUSY);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_BUSY);
     assert_in_range(once_pg_retry_after_ms(answer), 1, 30000);
     assert_int_equal(once_pg_response(answer, &response), ONCE_E_NOT_FOUND);
     once_pg_answer_free(answer);
     ask.bytes = slice("{\"amount\": 6}");
     assert_int_equal(once_pg_claim(other, &ask, 0, &answer, &err), ONCE_OK);
-    assert_int_equal(once_pg_outcome(answer), ONCE_MISMATCH);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_MISMATCH);
     once_pg_answer_free(answer);
 
     /* A policy of one's own, and a claim id. */
@@ -171,15 +171,15 @@ static void the_other_outcomes(void **state)
     ask.policy = policy;
     ask.claim_id = (const uint8_t *)"sixteen bytes...";
     assert_int_equal(once_pg_claim(shop, &ask, 0, &answer, &err), ONCE_OK);
-    assert_int_equal(once_pg_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_RUN);
     once_pg_answer_free(answer);
     assert_int_equal(once_pg_claim(shop, &ask, 0, &answer, &err), ONCE_OK);
-    assert_int_equal(once_pg_outcome(answer), ONCE_RUN); /* the same claim again */
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_RUN); /* the same claim again */
     once_pg_answer_free(answer);
     sql_run(owner, "SELECT pg_sleep(0.02)"); /* the lease, by the server's clock */
     ask.claim_id = NULL;
     assert_int_equal(once_pg_claim(shop, &ask, 0, &answer, &err), ONCE_OK);
-    assert_int_equal(once_pg_outcome(answer), ONCE_UNKNOWN);
+    assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_UNKNOWN);
     once_pg_answer_free(answer);
     once_policy_free(policy);
 }
@@ -522,7 +522,7 @@ static int set_up(void **state)
     other = sql_connect("shop");
     /* Whoever opens the store first makes its secrets. */
     if (once_open(getenv("ONCE_PG_GATEWAY_URL"), NULL, &gateway, &err) != ONCE_OK ||
-        once_stats_sync(gateway, &answer) != ONCE_OK) {
+        once_store_stats_sync(gateway, &answer) != ONCE_OK) {
         return -1;
     }
     once_answer_free(answer);

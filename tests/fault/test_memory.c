@@ -45,9 +45,9 @@ static void complete(once_answer_t *answer)
     response.headers = &header;
     response.header_count = 1;
     response.body = once__slice(body, sizeof(body));
-    code = once_complete_sync(claim, &response, NULL);
+    code = once_claim_complete_sync(claim, &response, NULL);
     if (code == ONCE_E_NOMEM) {
-        code = once_complete_sync(claim, &response, NULL); /* still ours: once more */
+        code = once_claim_complete_sync(claim, &response, NULL); /* still ours: once more */
     }
     assert_int_equal(code, ONCE_OK);
 }
@@ -84,17 +84,17 @@ static void judge(once_t *once)
         once_claim_drop(claim);
         code = once_claim_adopt(once, token, 0, &adopted);
         works_or_says_so(code);
-        if (code == ONCE_OK && once_doubt_sync(adopted, NULL) == ONCE_E_NOMEM) {
+        if (code == ONCE_OK && once_claim_doubt_sync(adopted, NULL) == ONCE_E_NOMEM) {
             once_claim_drop(adopted);
         }
         works_or_says_so(
-            once_settle_sync(once, token, NULL, 500, once__slice("never", 5), 1, NULL));
-        works_or_says_so(once_purge_sync(once, token, 1, NULL));
+            once_record_settle_sync(once, token, NULL, 500, once__slice("never", 5), 1, NULL));
+        works_or_says_so(once_record_purge_sync(once, token, 1, NULL));
     }
     if (answer != NULL) {
         once_answer_free(answer);
     }
-    code = once_get_sync(once, id, &answer);
+    code = once_record_get_sync(once, id, &answer);
     assert_true(code == ONCE_E_NOT_FOUND || code == ONCE_E_NOMEM);
 }
 
@@ -135,7 +135,7 @@ static void tell(once_t *once)
     }
     if (begin(once, "pay", body, &answer) == ONCE_OK) {
         once_response_t response;
-        if (once_answer_outcome(answer) == ONCE_REPLAY) {
+        if (once_answer_outcome(answer) == ONCE_OUTCOME_REPLAY) {
             code = once_record_response(once_answer_record(answer), &response);
             assert_true(code == ONCE_OK || code == ONCE_E_NOMEM);
         }
@@ -144,18 +144,19 @@ static void tell(once_t *once)
     if (begin(once, "late", NULL, &answer) == ONCE_OK) {
         once_claim_t *claim = once_answer_take_claim(answer);
         if (claim != NULL) {
-            works_or_says_so(once_renew_sync(claim, NULL));
-            if (once_release_sync(claim, 429, once__slice("later", 5), NULL) == ONCE_E_NOMEM) {
-                assert_int_equal(once_doubt_sync(claim, NULL), ONCE_OK);
+            works_or_says_so(once_claim_renew_sync(claim, NULL));
+            if (once_claim_release_sync(claim, 429, once__slice("later", 5), NULL) ==
+                ONCE_E_NOMEM) {
+                assert_int_equal(once_claim_doubt_sync(claim, NULL), ONCE_OK);
             }
         }
         once_answer_free(answer);
     }
     judge(once);
-    works_or_says_so(once_scan_sync(once, NULL, count_records, &records, NULL));
-    works_or_says_so(once_stats_sync(once, NULL));
-    works_or_says_so(once_reap_sync(once, 0, NULL));
-    code = once_rotate_sync(once, 3600000, NULL);
+    works_or_says_so(once_record_scan_sync(once, NULL, count_records, &records, NULL));
+    works_or_says_so(once_store_stats_sync(once, NULL));
+    works_or_says_so(once_store_reap_sync(once, 0, NULL));
+    code = once_secret_rotate_sync(once, 3600000, NULL);
     assert_true(code == ONCE_OK || code == ONCE_E_NOMEM || code == ONCE_E_FULL);
     once_body_free(body);
 }

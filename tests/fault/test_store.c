@@ -67,7 +67,7 @@ static int ask(story_t *story, const char *key)
     asked.method = once__slice("POST", 4); /* as world_ask does it */
     asked.target = once__slice("/", 1);
     return settled(story, once_begin(story->once, &asked, called_back, story)) &&
-           story->outcome == ONCE_RUN;
+           story->outcome == ONCE_OUTCOME_RUN;
 }
 
 static int show_nothing(once_t *once, const once_record_t *record, void *data)
@@ -83,7 +83,7 @@ static void pay(story_t *story)
     for (int try = 0; try < 2; try++) {
         if (ask(story, "pay")) {
             story->effects++;
-            (void)settled(story, once_complete(story->claim, &response, called_back, story));
+            (void)settled(story, once_claim_complete(story->claim, &response, called_back, story));
         }
     }
 }
@@ -100,10 +100,10 @@ static void judge(story_t *story)
     once_claim_token(story->claim, token);
     once_claim_drop(story->claim);
     assert_int_equal(once_claim_adopt(story->once, token, 0, &adopted), ONCE_OK);
-    (void)settled(story, once_doubt(adopted, called_back, story));
-    (void)settled(story, once_settle(story->once, token, NULL, 500, once__slice("never", 5), 1,
-                                     called_back, story));
-    (void)settled(story, once_purge(story->once, token, 1, called_back, story));
+    (void)settled(story, once_claim_doubt(adopted, called_back, story));
+    (void)settled(story, once_record_settle(story->once, token, NULL, 500, once__slice("never", 5),
+                                            1, called_back, story));
+    (void)settled(story, once_record_purge(story->once, token, 1, called_back, story));
 }
 
 static void tell(story_t *story)
@@ -112,20 +112,20 @@ static void tell(story_t *story)
 
     pay(story);
     if (ask(story, "refused")) {
-        (void)settled(story,
-                      once_release(story->claim, 429, once__slice("later", 5), called_back, story));
+        (void)settled(story, once_claim_release(story->claim, 429, once__slice("later", 5),
+                                                called_back, story));
     }
     if (ask(story, "timeout")) {
         once_claim_t *claim = story->claim;
-        (void)settled(story, once_renew(claim, called_back, story));
-        (void)settled(story, once_doubt(claim, called_back, story));
+        (void)settled(story, once_claim_renew(claim, called_back, story));
+        (void)settled(story, once_claim_doubt(claim, called_back, story));
     }
     judge(story);
-    (void)settled(story, once_get(story->once, id, called_back, story));
-    (void)settled(story, once_scan(story->once, NULL, show_nothing, called_back, story));
-    (void)settled(story, once_stats(story->once, called_back, story));
-    (void)settled(story, once_reap(story->once, 0, called_back, story));
-    (void)settled(story, once_rotate(story->once, 3600000, called_back, story));
+    (void)settled(story, once_record_get(story->once, id, called_back, story));
+    (void)settled(story, once_record_scan(story->once, NULL, show_nothing, called_back, story));
+    (void)settled(story, once_store_stats(story->once, called_back, story));
+    (void)settled(story, once_store_reap(story->once, 0, called_back, story));
+    (void)settled(story, once_secret_rotate(story->once, 3600000, called_back, story));
 }
 
 static once_outcome_t ask_at_the_end(story_t *story, const char *key, seen_t *seen)
@@ -146,15 +146,15 @@ static void check_end(story_t *story)
     story->world.plan = NULL;
     world_pass(&story->world, story->once, 120000);
     if (story->effects > 0) {
-        assert_int_equal(ask_at_the_end(story, "pay", &seen), ONCE_REPLAY);
+        assert_int_equal(ask_at_the_end(story, "pay", &seen), ONCE_OUTCOME_REPLAY);
         assert_int_equal(seen.status, 201);
         assert_string_equal(seen.body, "made");
     } else {
-        assert_int_equal(ask_at_the_end(story, "pay", &seen), ONCE_RUN);
+        assert_int_equal(ask_at_the_end(story, "pay", &seen), ONCE_OUTCOME_RUN);
     }
-    assert_int_equal(ask_at_the_end(story, "refused", &seen), ONCE_RUN);
-    assert_int_equal(ask_at_the_end(story, "timeout", &seen), ONCE_RUN);
-    assert_int_equal(ask_at_the_end(story, "judged", &seen), ONCE_RUN);
+    assert_int_equal(ask_at_the_end(story, "refused", &seen), ONCE_OUTCOME_RUN);
+    assert_int_equal(ask_at_the_end(story, "timeout", &seen), ONCE_OUTCOME_RUN);
+    assert_int_equal(ask_at_the_end(story, "judged", &seen), ONCE_OUTCOME_RUN);
 }
 
 static void run_story(unsigned at, unsigned count, world_fault_t fault, unsigned *ops)

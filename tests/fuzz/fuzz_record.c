@@ -33,7 +33,7 @@ static void check_step(const once__head_t *head)
             once__step(&once__rules, head, &event, head->lease_until, &step);
             check(step.now >= head->changed);
             if (head->schema > ONCE__SCHEMA) {
-                check(step.outcome != ONCE_RUN && (!step.changed || kind == ONCE__PURGE));
+                check(step.outcome != ONCE_OUTCOME_RUN && (!step.changed || kind == ONCE__PURGE));
             }
         }
     }

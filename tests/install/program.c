@@ -32,9 +32,9 @@ static int ask(once_t *once, once_outcome_t expected)
         once_answer_free(answer);
         return -1;
     }
-    if (expected == ONCE_RUN) {
+    if (expected == ONCE_OUTCOME_RUN) {
         response.status = 201;
-        code = once_complete_sync(once_answer_take_claim(answer), &response, NULL);
+        code = once_claim_complete_sync(once_answer_take_claim(answer), &response, NULL);
     }
     once_answer_free(answer);
     return code;
@@ -54,6 +54,6 @@ int main(void)
         fprintf(stderr, "open: %s\n", error.text);
         return 1;
     }
-    failed = ask(once, ONCE_RUN) != 0 || ask(once, ONCE_REPLAY) != 0;
+    failed = ask(once, ONCE_OUTCOME_RUN) != 0 || ask(once, ONCE_OUTCOME_REPLAY) != 0;
     return once_close(once, -1) != ONCE_OK || failed;
 }

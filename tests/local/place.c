@@ -163,7 +163,7 @@ static int is_reapable(const once_record_t *record)
     once__step_t step;
 
     once__step(&once__rules, &record->data.head, &event, record->now, &step);
-    return step.outcome == ONCE_DONE;
+    return step.outcome == ONCE_OUTCOME_DONE;
 }
 
 void told_from(told_t *told, once_answer_t *answer)
@@ -192,7 +192,7 @@ void told_from(told_t *told, once_answer_t *answer)
         } else {
             /* Whoever just completed it is not told his own response. */
             assert_int_equal(code, ONCE_E_NOT_FOUND);
-            assert_int_equal(told->outcome, ONCE_DONE);
+            assert_int_equal(told->outcome, ONCE_OUTCOME_DONE);
         }
     }
 }
@@ -257,7 +257,7 @@ told_t complete(once_claim_t *claim, int status, const void *body, size_t len)
 
     response.status = status;
     response.body = once__slice(body, len);
-    code = once_complete_sync(claim, &response, &answer);
+    code = once_claim_complete_sync(claim, &response, &answer);
     return tell(code, answer);
 }
 
@@ -268,8 +268,8 @@ void do_with_body(once_t *once, const char *key, int status, size_t len)
     dice_t dice = {len};
 
     dice_fill(&dice, body, len); /* so that it cannot be compressed */
-    assert_int_equal(told.outcome, ONCE_RUN);
-    assert_int_equal(complete(told.claim, status, body, len).outcome, ONCE_DONE);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(complete(told.claim, status, body, len).outcome, ONCE_OUTCOME_DONE);
 }
 
 told_t get(once_t *once, const char *key)
@@ -282,14 +282,14 @@ told_t get(once_t *once, const char *key)
         code = once_record_id_of(once, once__slice("", 0), once__slice(key, strlen(key)), id);
     }
     assert_int_equal(code, ONCE_OK);
-    code = once_get_sync(once, id, &answer);
+    code = once_record_get_sync(once, id, &answer);
     return tell(code, answer);
 }
 
 int reap(once_t *once, uint64_t *count)
 {
     once_answer_t *answer = NULL;
-    int code = once_reap_sync(once, 0, &answer);
+    int code = once_store_reap_sync(once, 0, &answer);
 
     if (code == ONCE_OK && count != NULL) {
         *count = once_answer_count(answer);

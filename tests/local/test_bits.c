@@ -47,16 +47,16 @@ static void advance(unsigned key, unsigned round, dice_t *dice, once_claim_t **c
     case 1:
     case 3:
         told = ask(the.once, name_of(key, name), NULL);
-        assert_int_equal(told.outcome, ONCE_RUN);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
         *claim = told.claim;
         break;
     case 2:
-        assert_int_equal(once_release_sync(*claim, 0, once__slice("no", 2), NULL), ONCE_OK);
+        assert_int_equal(once_claim_release_sync(*claim, 0, once__slice("no", 2), NULL), ONCE_OK);
         break;
     case 4:
         dice_fill(key % 3 == 0 ? &(dice_t){5} : dice, body, sizeof(body)); /* some are alike */
         told = complete(*claim, 200 + (int)key, body, key % 3 == 0 ? 1500 : dice_roll(dice, 2000));
-        assert_int_equal(told.outcome, ONCE_DONE);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_DONE);
         break;
     default:
         break;
@@ -157,7 +157,7 @@ static void check_copy(const char *copy, unsigned damaged, unsigned changed)
     unsigned old = 0;
     peek_t peek;
 
-    assert_int_equal(once_trouble(once, trouble, sizeof(trouble)) > 0, damaged > 0);
+    assert_int_equal(once_store_trouble(once, trouble, sizeof(trouble)) > 0, damaged > 0);
     peek_open(&peek, copy);
     once__index_stats(peek.index, &stats);
     assert_int_equal(stats.damaged, damaged);

@@ -148,11 +148,11 @@ static void check_ask(once_t *once, size_t key)
 
     assert_int_equal(told.error, ONCE_OK);
     if (is.state == ONCE_STATE_COMPLETED) {
-        assert_int_equal(told.outcome, ONCE_REPLAY);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_REPLAY);
         assert_true(told.body_len == is.body_len && told.body_sum == is.body_sum);
     } else if (is.state == ONCE_STATE_PENDING && is.lease_ms > 0) {
-        assert_int_equal(told.outcome, ONCE_BUSY);
-    } else if (told.outcome == ONCE_RUN) {
+        assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
+    } else if (told.outcome == ONCE_OUTCOME_RUN) {
         assert_int_equal(once_claim_epoch(told.claim), is.epoch + 1);
     }
     if (told.claim != NULL) {
@@ -185,9 +185,9 @@ static void check_image(world_t *world, const image_t *image)
     if (dice_roll(&world->dice, 4) == 0) {
         /* Life goes on, and ends again: the torn tail must stay cut. */
         extra = ask(once, "extra", NULL);
-        assert_int_equal(extra.outcome, ONCE_RUN);
+        assert_int_equal(extra.outcome, ONCE_OUTCOME_RUN);
         extra = complete(extra.claim, 201, "extra", 5);
-        assert_int_equal(extra.outcome, ONCE_DONE);
+        assert_int_equal(extra.outcome, ONCE_OUTCOME_DONE);
         peek_close(&peek);
         assert_int_equal(once_close(once, 5000), ONCE_OK);
         place_join(path, image->path, "index");
@@ -260,7 +260,7 @@ static void do_ask(world_t *world, size_t key)
 
     assert_int_equal(told.error, ONCE_OK);
     answered(world, key);
-    if (told.outcome == ONCE_RUN) {
+    if (told.outcome == ONCE_OUTCOME_RUN) {
         drop_claim(world, key);
         world->claims[key] = told.claim;
     }
@@ -278,14 +278,14 @@ static void do_finish(world_t *world, size_t key)
     world->claims[key] = NULL;
     switch (dice_roll(&world->dice, 8)) {
     case 0:
-        code = once_release_sync(claim, 503, once__slice("not now", 7), NULL);
+        code = once_claim_release_sync(claim, 503, once__slice("not now", 7), NULL);
         break;
     case 1:
-        code = once_doubt_sync(claim, NULL);
+        code = once_claim_doubt_sync(claim, NULL);
         break;
     case 2:
         world->claims[key] = claim;
-        code = once_renew_sync(claim, NULL);
+        code = once_claim_renew_sync(claim, NULL);
         break;
     default:
         code = complete(claim, 200 + (int)dice_roll(&world->dice, 100), body, len).error;
@@ -305,9 +305,9 @@ static void do_settle(world_t *world, size_t key)
     int code;
 
     response.body = once__slice("settled", 7);
-    code = once_settle_sync(any_handle(world), world->before[key].token,
-                            dice_roll(&world->dice, 2) ? &response : NULL, 0,
-                            once__slice("by hand", 7), 1, NULL);
+    code = once_record_settle_sync(any_handle(world), world->before[key].token,
+                                   dice_roll(&world->dice, 2) ? &response : NULL, 0,
+                                   once__slice("by hand", 7), 1, NULL);
     assert_int_equal(code, ONCE_OK);
     answered(world, key);
     drop_claim(world, key);
@@ -315,7 +315,7 @@ static void do_settle(world_t *world, size_t key)
 
 static void do_purge(world_t *world, size_t key)
 {
-    assert_int_equal(once_purge_sync(any_handle(world), world->before[key].token, 1, NULL),
+    assert_int_equal(once_record_purge_sync(any_handle(world), world->before[key].token, 1, NULL),
                      ONCE_OK);
     answered(world, key);
     drop_claim(world, key);
@@ -353,7 +353,7 @@ static void later_done(once_t *once, once_answer_t *answer, void *data)
     told_from(&told, answer);
     assert_int_equal(told.error, ONCE_OK);
     answered(later->world, later->key);
-    if (told.outcome == ONCE_RUN) {
+    if (told.outcome == ONCE_OUTCOME_RUN) {
         drop_claim(later->world, later->key);
         later->world->claims[later->key] = told.claim;
     }
@@ -405,8 +405,8 @@ static void step_complete_all(world_t *world)
         response.body = once__slice(body, dice_roll(&world->dice, sizeof(body)));
         world->touched[key] = 1;
         left++;
-        assert_int_equal(once_complete(world->claims[key], &response, later_done, &later[key]),
-                         ONCE_OK);
+        assert_int_equal(
+            once_claim_complete(world->claims[key], &response, later_done, &later[key]), ONCE_OK);
         world->claims[key] = NULL;
     }
     while (left > 0) {

@@ -208,9 +208,9 @@ static void test_large_records_stay(void **state)
         told_t told;
         (void)snprintf(key, sizeof(key), "large-%d", i);
         told = ask(once, key, "ttl=1h");
-        assert_int_equal(told.outcome, ONCE_RUN);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
         dice_fill(&dice, body, sizeof(body));
-        assert_int_equal(complete(told.claim, 200, body, sizeof(body)).outcome, ONCE_DONE);
+        assert_int_equal(complete(told.claim, 200, body, sizeof(body)).outcome, ONCE_OUTCOME_DONE);
     }
     (void)reap_all(once, path);
     end = reap_all(once, path);

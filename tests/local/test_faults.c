@@ -18,7 +18,7 @@ static void test_a_failed_sync_ends_the_handle(void **state)
     told_t held = ask(the.once, "held", NULL), told;
     unsigned syncs;
 
-    assert_int_equal(held.outcome, ONCE_RUN);
+    assert_int_equal(held.outcome, ONCE_OUTCOME_RUN);
     do_with_body(the.once, "done", 201, 10);
     the.disk.fail_sync = EIO;
     told = ask(the.once, "unlucky", NULL);
@@ -34,10 +34,10 @@ static void test_a_failed_sync_ends_the_handle(void **state)
     /* Others go on, also with what was left half done. */
     do_with_body(other, "others", 202, 10);
     assert_int_equal(ask(other, "done", NULL).status, 201);
-    assert_int_equal(ask(other, "held", NULL).outcome, ONCE_BUSY);
+    assert_int_equal(ask(other, "held", NULL).outcome, ONCE_OUTCOME_BUSY);
     told = ask(other, "unlucky", NULL);
     assert_int_equal(told.error, ONCE_OK);
-    assert_int_equal(told.outcome, ONCE_BUSY); /* its claim was written, if not answered */
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY); /* its claim was written, if not answered */
     assert_int_equal(the.disk.syncs, syncs);
     assert_int_equal(once_close(other, 5000), ONCE_OK);
     /* And whoever opens it again. */
@@ -93,7 +93,7 @@ static void test_no_room(void **state)
     assert_int_equal(told.error, ONCE_E_FULL);
     assert_int_equal(ask(the.once, "done", NULL).status, 201);
     assert_int_equal(get(the.once, "key-0").state, ONCE_STATE_PENDING);
-    assert_int_equal(ask(the.once, "key-0", NULL).outcome, ONCE_BUSY);
+    assert_int_equal(ask(the.once, "key-0", NULL).outcome, ONCE_OUTCOME_BUSY);
     dice_fill(&dice, late, sizeof(late));
     assert_int_equal(complete(held.claim, 202, late, sizeof(late)).error, ONCE_E_FULL);
     the.disk.full = 0;
@@ -141,7 +141,7 @@ static void test_a_failed_write_ends_the_handle(void **state)
     /* Others have what it could not write. */
     assert_int_equal(ask(other, "done", NULL).status, 201);
     told = ask(other, "unlucky", NULL);
-    assert_int_equal(told.outcome, ONCE_BUSY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
     do_with_body(other, "others", 202, 10);
     assert_int_equal(once_close(other, 5000), ONCE_OK);
 }
@@ -173,7 +173,8 @@ static void test_no_room_to_write(void **state)
         the.disk.fail_write = 0;
         (void)snprintf(key, sizeof(key), "key-%u", working);
         assert_int_equal(get(the.once, key).state, ONCE_STATE_PENDING);
-        assert_int_equal(once_purge_sync(the.once, get(the.once, "done").token, 1, NULL), ONCE_OK);
+        assert_int_equal(once_record_purge_sync(the.once, get(the.once, "done").token, 1, NULL),
+                         ONCE_OK);
     }
     do_with_body(the.once, "room again", 203, 10);
 }

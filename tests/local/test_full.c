@@ -112,7 +112,7 @@ static void test_records(void **state)
         if (told.error != ONCE_OK) {
             break;
         }
-        assert_int_equal(told.outcome, ONCE_RUN);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
         told = complete(told.claim, 200, body, sizeof(body));
         if (told.error != ONCE_OK) {
             break;
@@ -121,16 +121,16 @@ static void test_records(void **state)
     assert_int_equal(told.error, ONCE_E_FULL);
     assert_true(done > 20);
     for (unsigned i = 0; i < done; i++) {
-        assert_int_equal(ask_number(once, i).outcome, ONCE_REPLAY);
+        assert_int_equal(ask_number(once, i).outcome, ONCE_OUTCOME_REPLAY);
     }
     assert_int_equal(unlink(filler), 0);
     told = ask_number(once, 1000000);
-    assert_int_equal(told.outcome, ONCE_RUN);
-    assert_int_equal(complete(told.claim, 201, "", 0).outcome, ONCE_DONE);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(complete(told.claim, 201, "", 0).outcome, ONCE_OUTCOME_DONE);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     once = place_open(store, QUERY, NULL);
     for (unsigned i = 0; i < done; i++) {
-        assert_int_equal(ask_number(once, i).outcome, ONCE_REPLAY);
+        assert_int_equal(ask_number(once, i).outcome, ONCE_OUTCOME_REPLAY);
     }
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
@@ -201,7 +201,7 @@ static void test_opening(void **state)
     assert_int_equal(place_try(store, QUERY, NULL, &once, &err), ONCE_E_FULL);
     assert_int_equal(unlink(filler), 0);
     once = place_open(store, QUERY, NULL);
-    assert_int_equal(ask_number(once, 1).outcome, ONCE_RUN);
+    assert_int_equal(ask_number(once, 1).outcome, ONCE_OUTCOME_RUN);
     (void)once_close(once, 5000);
 }
 

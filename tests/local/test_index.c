@@ -39,7 +39,7 @@ static void make_store(store_t *store)
         told_t told;
         (void)snprintf(name, sizeof(name), "key-%d", key);
         told = ask(once, name, NULL);
-        assert_int_equal(complete(told.claim, 200, name, strlen(name)).outcome, ONCE_DONE);
+        assert_int_equal(complete(told.claim, 200, name, strlen(name)).outcome, ONCE_OUTCOME_DONE);
     }
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
@@ -115,7 +115,7 @@ static int open_and_ask(const store_t *store)
         assert_int_equal(
             once_record_id_of(once, once__slice("", 0), once__slice(name, strlen(name)), id),
             ONCE_OK);
-        assert_int_equal(once_get(once, id, count_answer, &count), ONCE_OK);
+        assert_int_equal(once_record_get(once, id, count_answer, &count), ONCE_OK);
     }
     while (count.told < KEYS) {
         assert_true(once_wait(once, 10000) >= 0);

@@ -35,7 +35,7 @@ static void make_held(void)
 
     for (int i = 0; i < 2; i++) {
         told_t told = ask(once, i == 0 ? "damaged" : "sound", "recover=hold lease=1h");
-        assert_int_equal(told.outcome, ONCE_RUN);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
         once_claim_drop(told.claim);
     }
     assert_int_equal(once_close(once, 5000), ONCE_OK);

@@ -32,8 +32,8 @@ static void fill(once_t *once, unsigned from, unsigned to, const char *policy)
     for (; from < to; from++) {
         told_t told = ask(once, name_of(from, key), policy);
         dice_fill(&dice, body, sizeof(body)); /* so that it cannot be compressed */
-        assert_int_equal(told.outcome, ONCE_RUN);
-        assert_int_equal(complete(told.claim, 201, body, sizeof(body)).outcome, ONCE_DONE);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+        assert_int_equal(complete(told.claim, 201, body, sizeof(body)).outcome, ONCE_OUTCOME_DONE);
     }
 }
 

@@ -76,8 +76,8 @@ static void do_all(once_t *once, const char *key, int status)
 {
     told_t told = ask(once, key, "ttl=1h");
 
-    assert_int_equal(told.outcome, ONCE_RUN);
-    assert_int_equal(complete(told.claim, status, key, strlen(key)).outcome, ONCE_DONE);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(complete(told.claim, status, key, strlen(key)).outcome, ONCE_OUTCOME_DONE);
 }
 
 static void pass(uint64_t ms)
@@ -101,7 +101,7 @@ static void test_changed_by_the_other(void **state)
 
     have_segments();
     do_all(the.two, "key", 201);
-    assert_int_equal(once_purge_sync(the.one, get(the.one, "key").token, 0, NULL), ONCE_OK);
+    assert_int_equal(once_record_purge_sync(the.one, get(the.one, "key").token, 0, NULL), ONCE_OK);
     rebuild();
     told = get(the.one, "key");
     assert_int_equal(told.error, ONCE_E_NOT_FOUND);
@@ -113,7 +113,7 @@ static void test_purged_then_claimed_by_the_other(void **state)
 
     have_segments();
     do_all(the.two, "key", 201);
-    assert_int_equal(once_purge_sync(the.two, get(the.two, "key").token, 0, NULL), ONCE_OK);
+    assert_int_equal(once_record_purge_sync(the.two, get(the.two, "key").token, 0, NULL), ONCE_OK);
     do_all(the.one, "key", 202);
     rebuild();
     told = get(the.one, "key");
@@ -132,7 +132,7 @@ static void test_reaped_then_claimed_by_the_other(void **state)
         char key[16];
         (void)snprintf(key, sizeof(key), "stays %u", i);
         told = ask(i % 2 ? the.two : the.one, key, "ttl=10d");
-        assert_int_equal(complete(told.claim, 200, "", 0).outcome, ONCE_DONE);
+        assert_int_equal(complete(told.claim, 200, "", 0).outcome, ONCE_OUTCOME_DONE);
     }
     do_all(the.two, "key", 201);
     pass(2 * HOUR);
@@ -247,7 +247,7 @@ static uint64_t count_records(once_t *once)
     const once_stats_t *stats;
     uint64_t count;
 
-    assert_int_equal(once_stats_sync(once, &answer), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(once, &answer), ONCE_OK);
     stats = once_answer_stats(answer);
     count = stats->pending + stats->completed + stats->failed + stats->unknown + stats->expired;
     once_answer_free(answer);
@@ -321,7 +321,7 @@ static void test_records_of_a_newer_version_are_carried(void **state)
     char path[PLACE_SIZE];
     told_t told = ask(the.one, "key", "lease=1h recover=hold");
 
-    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
     once_claim_drop(told.claim);
     close_all();
     place_join(path, the.store, "segments/00000001.log");
@@ -331,14 +331,14 @@ static void test_records_of_a_newer_version_are_carried(void **state)
     peek_open(&the.peek, the.store);
     rebuild();
     told = ask(the.two, "key", "recover=hold");
-    assert_int_equal(told.outcome, ONCE_BUSY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
     assert_int_equal(reap(the.two, NULL), ONCE_OK);
     assert_int_equal(once__index_first_segment(the.peek.index), 2); /* it is in another one now */
     told = ask(the.two, "key", "recover=hold");
-    assert_int_equal(told.outcome, ONCE_BUSY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
     rebuild();
     told = ask(the.one, "key", "recover=hold");
-    assert_int_equal(told.outcome, ONCE_BUSY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- a stall */
@@ -350,10 +350,11 @@ static int live_and_be_purged(void)
 {
     told_t told = ask(the.two, "key", "ttl=1h");
 
-    if (told.outcome != ONCE_RUN || complete(told.claim, 201, "", 0).outcome != ONCE_DONE) {
+    if (told.outcome != ONCE_OUTCOME_RUN ||
+        complete(told.claim, 201, "", 0).outcome != ONCE_OUTCOME_DONE) {
         return -1;
     }
-    return once_purge_sync(the.two, get(the.two, "key").token, 0, NULL) == ONCE_OK ? 0 : -2;
+    return once_record_purge_sync(the.two, get(the.two, "key").token, 0, NULL) == ONCE_OK ? 0 : -2;
 }
 
 /* In the writer of `one`, which has looked at the clock: a whole life of the key passes. */
@@ -370,7 +371,7 @@ static void count_runs(once_t *once, once_answer_t *answer, void *data)
 {
     int *runs = data;
 
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     once_claim_drop(once_answer_take_claim(answer));
     ++*runs;
 }

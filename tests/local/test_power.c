@@ -74,9 +74,9 @@ static void test_while_a_store_is_made(void **state)
     volume_start(the.root, the.below);
     once = place_open(the.store, QUERY, NULL);
     told = ask(once, "k", "ttl=1h");
-    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
     volume_promise(CLAIMED);
-    assert_int_equal(complete(told.claim, 201, "done", 4).outcome, ONCE_DONE);
+    assert_int_equal(complete(told.claim, 201, "done", 4).outcome, ONCE_OUTCOME_DONE);
     volume_promise(COMPLETED);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     volume_end();
@@ -164,9 +164,9 @@ static void check_rotated(const volume_remains_t *remains, const char *before, c
         after = before;
     }
     assert_string_equal(text, after);
-    assert_int_equal(ask(once, "before", NULL).outcome, ONCE_REPLAY);
+    assert_int_equal(ask(once, "before", NULL).outcome, ONCE_OUTCOME_REPLAY);
     if (remains->promised == USED) {
-        assert_int_equal(ask(once, "after", NULL).outcome, ONCE_REPLAY);
+        assert_int_equal(ask(once, "after", NULL).outcome, ONCE_OUTCOME_REPLAY);
     }
     close_left(remains, once);
 }
@@ -179,7 +179,7 @@ static void test_while_secrets_are_replaced(void **state)
     do_with_body(once, "before", 201, 4);
     read_secrets(the.store, before);
     volume_start(the.root, the.below);
-    assert_int_equal(once_rotate_sync(once, 60 * 60 * 1000, NULL), ONCE_OK);
+    assert_int_equal(once_secret_rotate_sync(once, 60 * 60 * 1000, NULL), ONCE_OK);
     volume_promise(ROTATED);
     do_with_body(once, "after", 201, 4);
     volume_promise(USED);

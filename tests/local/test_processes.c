@@ -110,14 +110,14 @@ static void on_done(once_t *once, once_answer_t *answer, void *data)
     told_t told = {0};
 
     told_from(&told, answer);
-    if (told.error == ONCE_OK && told.outcome == ONCE_DONE) {
+    if (told.error == ONCE_OK && told.outcome == ONCE_OUTCOME_DONE) {
         if (job->key < UNIVERSE) {
             must(shared->keys[job->key].done == 0, "a key was completed twice");
             shared->keys[job->key].done = fact(job->epoch, job->sum);
         }
         shared->pairs++;
     } else {
-        must(told.error == ONCE_OK && told.outcome != ONCE_ALREADY, "complete failed");
+        must(told.error == ONCE_OK && told.outcome != ONCE_OUTCOME_ALREADY, "complete failed");
         shared->lost++;
     }
     end_job(job);
@@ -133,7 +133,7 @@ static void complete_job(job_t *job)
     job->claim = NULL;
     job->sum = once__crc32c(0, body, len);
     response.body = once__slice(body, len);
-    must(once_complete(claim, &response, on_done, job) == ONCE_OK, "once_complete");
+    must(once_claim_complete(claim, &response, on_done, job) == ONCE_OK, "once_claim_complete");
 }
 
 /* Granted. Some take their time. */
@@ -184,14 +184,14 @@ static void on_answer(once_t *once, once_answer_t *answer, void *data)
         (void)fprintf(stderr, "ask: %s\n", once_error_text(told.error));
         must(0, "ask failed");
     }
-    if (told.outcome == ONCE_RUN) {
+    if (told.outcome == ONCE_OUTCOME_RUN) {
         run_job(job, told.claim);
         return;
     }
-    if (told.outcome == ONCE_REPLAY) {
+    if (told.outcome == ONCE_OUTCOME_REPLAY) {
         check_replay(job, answer, &told);
     } else {
-        must(told.outcome == ONCE_BUSY, "an outcome that cannot be");
+        must(told.outcome == ONCE_OUTCOME_BUSY, "an outcome that cannot be");
         shared->busy++;
     }
     end_job(job);

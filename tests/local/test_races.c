@@ -237,8 +237,8 @@ static void do_all(once_t *once, const char *key)
 {
     told_t told = ask(once, key, "ttl=1h");
 
-    must(told.outcome == ONCE_RUN, "run");
-    must(complete(told.claim, 201, "x", 1).outcome == ONCE_DONE, "done");
+    must(told.outcome == ONCE_OUTCOME_RUN, "run");
+    must(complete(told.claim, 201, "x", 1).outcome == ONCE_OUTCOME_DONE, "done");
 }
 
 static void be_first(void)
@@ -257,7 +257,7 @@ static void test_secrets_that_came_meanwhile(void **state)
     missing = 1; /* the first one who looks is not the one who would make them */
     behind_missing = be_first;
     once = place_open(path, QUERY, NULL);
-    assert_int_equal(ask(once, "key", NULL).outcome, ONCE_REPLAY);
+    assert_int_equal(ask(once, "key", NULL).outcome, ONCE_OUTCOME_REPLAY);
     assert_null(behind_missing);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
 }
@@ -343,7 +343,7 @@ static void take_over(uint64_t done, uint64_t total, void *data)
     once_t **once = data;
 
     if (*once != NULL && done >= total) {
-        assert_int_equal(ask(*once, "key", "ttl=1h").outcome, ONCE_BUSY);
+        assert_int_equal(ask(*once, "key", "ttl=1h").outcome, ONCE_OUTCOME_BUSY);
         *once = NULL;
     }
 }

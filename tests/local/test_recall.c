@@ -44,7 +44,7 @@ static once_claim_t *claim_as(once_t *once, const once_ask_t *ask)
     once_answer_t *answer;
 
     assert_int_equal(once_begin_sync(once, ask, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     taken = once_answer_take_claim(answer);
     once_answer_free(answer);
     return taken;
@@ -63,7 +63,7 @@ static void finish(once_claim_t *taken, uint64_t retain_ms)
 
     response.body = once__slice("done", 4);
     response.retain_ms = retain_ms;
-    assert_int_equal(once_complete_sync(taken, &response, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete_sync(taken, &response, NULL), ONCE_OK);
 }
 
 static void purge(once_t *once, const char *key)
@@ -75,10 +75,10 @@ static void purge(once_t *once, const char *key)
     assert_int_equal(
         once_record_id_of(once, once__slice("tenant", 6), once__slice(key, strlen(key)), id),
         ONCE_OK);
-    assert_int_equal(once_get_sync(once, id, &answer), ONCE_OK);
+    assert_int_equal(once_record_get_sync(once, id, &answer), ONCE_OK);
     once_record_token(once_answer_record(answer), token);
     once_answer_free(answer);
-    assert_int_equal(once_purge_sync(once, token, 0, NULL), ONCE_OK);
+    assert_int_equal(once_record_purge_sync(once, token, 0, NULL), ONCE_OK);
 }
 
 static void only_what_is_completed_is_found(void **state)
@@ -93,10 +93,10 @@ static void only_what_is_completed_is_found(void **state)
     assert_false(is_found(once, "k", "body")); /* the secrets are not there yet */
     taken = claim(once, "k", "body");
     assert_false(is_found(once, "k", "body"));
-    assert_int_equal(once_release_sync(taken, 500, once__slice("", 0), NULL), ONCE_OK);
+    assert_int_equal(once_claim_release_sync(taken, 500, once__slice("", 0), NULL), ONCE_OK);
     assert_false(is_found(once, "k", "body"));
     taken = claim(once, "k", "body");
-    assert_int_equal(once_doubt_sync(taken, NULL), ONCE_OK);
+    assert_int_equal(once_claim_doubt_sync(taken, NULL), ONCE_OK);
     assert_false(is_found(once, "k", "body"));
     finish(claim(once, "l", "body"), 0);
     assert_true(is_found(once, "l", "body"));
@@ -125,7 +125,7 @@ static void what_has_expired_is_not_found(void **state)
     finish(claim(once, "k", "body"), 300);
     assert_int_equal(once_record_id_of(once, once__slice("tenant", 6), once__slice("k", 1), id),
                      ONCE_OK);
-    while (once_get_sync(once, id, &answer) == ONCE_OK) {
+    while (once_record_get_sync(once, id, &answer) == ONCE_OK) {
         once_answer_free(answer);
     }
     assert_false(is_found(once, "k", "body"));
@@ -245,7 +245,7 @@ static void asks_of_all_kinds_are_looked_at_together(void **state)
             finish(claim_as(once, &asks[i]), 0);
         }
         if (i == KINDS / 2) {
-            assert_int_equal(once_rotate_sync(once, 3600000, NULL), ONCE_OK);
+            assert_int_equal(once_secret_rotate_sync(once, 3600000, NULL), ONCE_OK);
         }
     }
     assert_int_equal(once_recall(once, asks, KINDS, found), ONCE_OK);
@@ -326,7 +326,7 @@ static void other_threads_look_meanwhile(void **state)
         finish(claim(once, key, "body"), 0);
         atomic_fetch_add(&finished, 1);
         if (i == WRITES / 2) {
-            assert_int_equal(once_rotate_sync(once, 3600000, NULL), ONCE_OK);
+            assert_int_equal(once_secret_rotate_sync(once, 3600000, NULL), ONCE_OK);
         }
     }
     atomic_store(&stop, 1);

@@ -48,9 +48,9 @@ static void fill(void)
         told_t told;
         (void)snprintf(name, sizeof(name), "key-%u", key);
         told = ask(once, name, "ttl=1h");
-        assert_int_equal(told.outcome, ONCE_RUN);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
         dice_fill(&dice, body, sizeof(body));
-        assert_int_equal(complete(told.claim, 201, body, sizeof(body)).outcome, ONCE_DONE);
+        assert_int_equal(complete(told.claim, 201, body, sizeof(body)).outcome, ONCE_OUTCOME_DONE);
     }
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }

@@ -35,8 +35,8 @@ static void do_all(once_t *once, const char *key)
 {
     told_t told = ask(once, key, "ttl=1h");
 
-    assert_int_equal(told.outcome, ONCE_RUN);
-    assert_int_equal(complete(told.claim, 201, "x", 1).outcome, ONCE_DONE);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(complete(told.claim, 201, "x", 1).outcome, ONCE_OUTCOME_DONE);
 }
 
 static void remove_lock(void)
@@ -89,7 +89,7 @@ static void assert_refused(once_t *once, const char *key)
     char trouble[200] = "";
 
     assert_int_equal(ask(once, key, NULL).error, ONCE_E_SECRET);
-    (void)once_trouble(once, trouble, sizeof(trouble));
+    (void)once_store_trouble(once, trouble, sizeof(trouble));
     assert_non_null(strstr(trouble, "has other secrets than this program"));
 }
 

@@ -50,7 +50,7 @@ static void fill(once_t *once)
     for (int key = 0; key < KEYS; key++) {
         char name[32];
         told_t told = ask(once, name_of(key, name), key % 5 == 1 ? "recover=hold" : "ttl=1h");
-        assert_int_equal(told.outcome, ONCE_RUN);
+        assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
         dice_fill(&dice, body, sizeof(body));
         switch (key % 5) {
         case 0:
@@ -58,16 +58,17 @@ static void fill(once_t *once)
             once_claim_drop(told.claim);
             break;
         case 2:
-            assert_int_equal(once_release_sync(told.claim, 503, once__slice("no", 2), NULL),
+            assert_int_equal(once_claim_release_sync(told.claim, 503, once__slice("no", 2), NULL),
                              ONCE_OK);
             break;
         default:
-            assert_int_equal(complete(told.claim, 200, body, sizeof(body)).outcome, ONCE_DONE);
+            assert_int_equal(complete(told.claim, 200, body, sizeof(body)).outcome,
+                             ONCE_OUTCOME_DONE);
             break;
         }
         if (key % 10 == 4) {
             told = get(once, name);
-            assert_int_equal(once_purge_sync(once, told.token, 1, NULL), ONCE_OK);
+            assert_int_equal(once_record_purge_sync(once, told.token, 1, NULL), ONCE_OK);
         }
     }
 }
@@ -235,7 +236,7 @@ static void test_old_summaries_are_ignored(void **state)
     place_join(store.path, store.base, "store");
     place_join(store.segments, store.path, "segments");
     once = place_open(store.path, "reap=off&renew=off", NULL);
-    assert_int_equal(ask(once, "early", NULL).outcome, ONCE_RUN);
+    assert_int_equal(ask(once, "early", NULL).outcome, ONCE_OUTCOME_RUN);
     fd = open_segments(&store);
     assert_int_equal(once__summary_make(fd, 1), ONCE_OK);
     (void)close(fd);

@@ -158,7 +158,7 @@ static void test_run_waits_for_the_sync(void **state)
     check_silence(the.once, &seen);
     gate_set(&the.gate, 0);
     wait_seen(the.once, &seen);
-    assert_int_equal(seen.told.outcome, ONCE_RUN);
+    assert_int_equal(seen.told.outcome, ONCE_OUTCOME_RUN);
     once_claim_drop(seen.told.claim);
 }
 
@@ -166,7 +166,7 @@ static once_claim_t *claim(const char *key)
 {
     told_t told = ask(the.once, key, NULL);
 
-    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
     return told.claim;
 }
 
@@ -176,11 +176,11 @@ static int finish(once_claim_t *held, unsigned how, seen_t *seen)
 
     switch (how) {
     case 0:
-        return once_complete(held, &response, see, seen);
+        return once_claim_complete(held, &response, see, seen);
     case 1:
-        return once_release(held, 0, once__slice("", 0), see, seen);
+        return once_claim_release(held, 0, once__slice("", 0), see, seen);
     default:
-        return once_doubt(held, see, seen);
+        return once_claim_doubt(held, see, seen);
     }
 }
 
@@ -198,7 +198,7 @@ static void test_every_end_waits_for_the_sync(void **state)
         check_silence(the.once, &seen);
         gate_set(&the.gate, 0);
         wait_seen(the.once, &seen);
-        assert_int_equal(seen.told.outcome, ONCE_DONE);
+        assert_int_equal(seen.told.outcome, ONCE_OUTCOME_DONE);
     }
 }
 
@@ -211,18 +211,19 @@ static void test_settle_and_purge_wait_for_the_sync(void **state)
     once_claim_drop(claim("key"));
     is = get(the.once, "key");
     gate_set(&the.gate, 1);
-    assert_int_equal(once_settle(the.once, is.token, NULL, 0, once__slice("", 0), 1, see, &seen),
-                     ONCE_OK);
+    assert_int_equal(
+        once_record_settle(the.once, is.token, NULL, 0, once__slice("", 0), 1, see, &seen),
+        ONCE_OK);
     check_silence(the.once, &seen);
     gate_set(&the.gate, 0);
     wait_seen(the.once, &seen);
     seen.calls = 0;
     gate_set(&the.gate, 1);
-    assert_int_equal(once_purge(the.once, is.token, 0, see, &seen), ONCE_OK);
+    assert_int_equal(once_record_purge(the.once, is.token, 0, see, &seen), ONCE_OK);
     check_silence(the.once, &seen);
     gate_set(&the.gate, 0);
     wait_seen(the.once, &seen);
-    assert_int_equal(seen.told.outcome, ONCE_DONE);
+    assert_int_equal(seen.told.outcome, ONCE_OUTCOME_DONE);
 }
 
 /* A completion that is not yet durable is shown to nobody: not as a replay, not to a reader. */
@@ -244,8 +245,8 @@ static void test_others_see_only_what_is_durable(void **state)
     assert_int_equal(finish(held, 0, &seen), ONCE_OK);
     check_silence(the.once, &seen);
     told = ask(other, "key", NULL);
-    assert_int_equal(told.outcome, ONCE_BUSY);
-    assert_int_equal(once_get(other, id, see, &read), ONCE_OK);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
+    assert_int_equal(once_record_get(other, id, see, &read), ONCE_OK);
     assert_int_equal(ask_later(the.once, "key", NULL, see, &replay), ONCE_OK);
     for (unsigned i = 0; i < 20; i++) {
         assert_true(once_wait(other, 1) >= 0 && once_wait(the.once, 1) >= 0);
@@ -255,9 +256,9 @@ static void test_others_see_only_what_is_durable(void **state)
     wait_seen(other, &read);
     wait_seen(the.once, &replay);
     assert_int_equal(read.told.state, ONCE_STATE_COMPLETED);
-    assert_int_equal(replay.told.outcome, ONCE_REPLAY);
+    assert_int_equal(replay.told.outcome, ONCE_OUTCOME_REPLAY);
     told = ask(other, "key", NULL);
-    assert_int_equal(told.outcome, ONCE_REPLAY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_REPLAY);
     (void)once_close(other, 5000);
 }
 
@@ -277,7 +278,7 @@ static void test_a_batch_is_one_sync(void **state)
     }
     for (unsigned i = 0; i < MANY; i++) {
         wait_seen(the.once, &seen[i]);
-        assert_int_equal(seen[i].told.outcome, ONCE_RUN);
+        assert_int_equal(seen[i].told.outcome, ONCE_OUTCOME_RUN);
     }
     assert_int_equal(gate_count(&the.gate), before + 1);
     for (unsigned i = 0; i < MANY; i++) {
@@ -286,7 +287,7 @@ static void test_a_batch_is_one_sync(void **state)
     }
     for (unsigned i = 0; i < MANY; i++) {
         wait_seen(the.once, &seen[i]);
-        assert_int_equal(seen[i].told.outcome, ONCE_DONE);
+        assert_int_equal(seen[i].told.outcome, ONCE_OUTCOME_DONE);
     }
     assert_int_equal(gate_count(&the.gate), before + 2);
 }
@@ -300,15 +301,15 @@ static void test_reading_needs_no_sync(void **state)
 
     start("renew=off&reap=off");
     held = claim("done");
-    assert_int_equal(complete(held, 200, "body", 4).outcome, ONCE_DONE);
+    assert_int_equal(complete(held, 200, "body", 4).outcome, ONCE_OUTCOME_DONE);
     held = claim("pending");
     before = gate_count(&the.gate);
     gate_set(&the.gate, 1);
     told = ask(the.once, "done", NULL);
-    assert_int_equal(told.outcome, ONCE_REPLAY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_REPLAY);
     assert_int_equal(told.body_len, 4);
     told = ask(the.once, "pending", NULL);
-    assert_int_equal(told.outcome, ONCE_BUSY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
     told = get(the.once, "done");
     assert_int_equal(told.state, ONCE_STATE_COMPLETED);
     gate_set(&the.gate, 0);
@@ -323,13 +324,13 @@ static void test_a_replay_waits_for_no_other_sync(void **state)
     told_t told;
 
     start("renew=off&reap=off");
-    assert_int_equal(complete(claim("done"), 200, "body", 4).outcome, ONCE_DONE);
+    assert_int_equal(complete(claim("done"), 200, "body", 4).outcome, ONCE_OUTCOME_DONE);
     gate_set(&the.gate, 1);
     assert_int_equal(ask_later(the.once, "other", NULL, see, &seen), ONCE_OK);
     wait_for_gate();
     told = ask(the.once, "done", NULL);
     assert_int_equal(told.error, ONCE_OK);
-    assert_int_equal(told.outcome, ONCE_REPLAY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_REPLAY);
     assert_int_equal(told.body_len, 4);
     assert_int_equal(seen.calls, 0);
     gate_set(&the.gate, 0);
@@ -345,7 +346,7 @@ static void test_a_renewal_does_not_wait(void **state)
     start("renew=off&reap=off");
     held = claim("key");
     gate_set(&the.gate, 1);
-    assert_int_equal(once_renew_sync(held, NULL), ONCE_OK);
+    assert_int_equal(once_claim_renew_sync(held, NULL), ONCE_OK);
     wait_for_gate();
     gate_set(&the.gate, 0);
     once_claim_drop(held);
@@ -361,18 +362,18 @@ static void test_a_lease_ends_for_who_stands_still(void **state)
     start("renew=off&reap=off");
     other = place_open(the.store, "renew=off&reap=off&store_timeout=10s", NULL);
     told = ask(the.once, "key", "lease=1s");
-    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
     gate_set(&the.gate, 1);
-    assert_int_equal(once_renew_sync(told.claim, NULL), ONCE_OK);
+    assert_int_equal(once_claim_renew_sync(told.claim, NULL), ONCE_OK);
     wait_for_gate();
     once_claim_drop(told.claim);
     told = ask(other, "key", NULL);
-    assert_int_equal(told.outcome, ONCE_BUSY);
-    while (told.outcome == ONCE_BUSY && time(NULL) < deadline) {
+    assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY);
+    while (told.outcome == ONCE_OUTCOME_BUSY && time(NULL) < deadline) {
         assert_true(once_wait(other, 10) >= 0);
         told = ask(other, "key", NULL);
     }
-    assert_int_equal(told.outcome, ONCE_RUN);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
     assert_int_equal(told.epoch, 2);
     assert_true(gate_is_busy(&the.gate));
     once_claim_drop(told.claim);

@@ -53,7 +53,7 @@ static void says(model_t *model, const model_world_t *world, unsigned claim, uns
 static int judged_as_hold(const model_t *model, const model_world_t *world, unsigned claim)
 {
     int held = (world->held & model_bit(claim)) && !can(model, MODEL_BY_ASKER);
-    return held || world->policy[claim] == ONCE_HOLD;
+    return held || world->policy[claim] == ONCE_RECOVER_HOLD;
 }
 
 static void plain_answers(model_t *model, const model_world_t *world, unsigned claim)
@@ -108,8 +108,8 @@ static void commit(model_t *model, const model_world_t *world, unsigned claim)
     uint8_t payload = (uint8_t)(claim << 3 | MODEL_TX);
 
     move.outcome = model_deliver(model, &next, ONCE__COMPLETE, claim, world->epoch[claim], payload);
-    if (move.outcome == ONCE_DONE ||
-        (move.outcome == ONCE_ALREADY && (model->behaviour & MUTANT_IDEMPOTENT_SQL))) {
+    if (move.outcome == ONCE_OUTCOME_DONE ||
+        (move.outcome == ONCE_OUTCOME_ALREADY && (model->behaviour & MUTANT_IDEMPOTENT_SQL))) {
         model_check_effect(model, world, claim);
         next.acted |= model_bit(claim);
     }

@@ -44,7 +44,7 @@ static void check_grant(model_t *model, const model_step_t *step, int exists, in
     }
     must(model, was->state != ONCE_STATE_COMPLETED, "I8-completed-is-run-again");
     must(model, !is_open(was) || was->lease != MODEL_LIVE, "I3-granted-under-a-live-lease");
-    must(model, !is_open(was) || (was->recover != ONCE_HOLD && policy != ONCE_HOLD),
+    must(model, !is_open(was) || (was->recover != ONCE_RECOVER_HOLD && policy != ONCE_RECOVER_HOLD),
          "I2-granted-though-hold");
     must(model, !current, "I6-an-ended-claim-is-granted-again");
     must(model, is->epoch == was->epoch + 1, "I4-epoch");
@@ -56,25 +56,29 @@ static uint8_t expected_answer(const model_step_t *step, int exists, int current
 {
     const model_record_t *was = &step->before->record;
     int live = was->lease == MODEL_LIVE;
-    int hold = was->recover == ONCE_HOLD || step->before->policy[step->claim] == ONCE_HOLD;
+    int hold =
+        was->recover == ONCE_RECOVER_HOLD || step->before->policy[step->claim] == ONCE_RECOVER_HOLD;
 
     if (!exists) {
-        return ONCE_RUN;
+        return ONCE_OUTCOME_RUN;
     }
     switch (was->state) {
     case ONCE_STATE_PENDING:
-        return current ? ONCE_RUN : live ? ONCE_BUSY : hold ? ONCE_UNKNOWN : ONCE_RUN;
+        return current ? ONCE_OUTCOME_RUN
+               : live  ? ONCE_OUTCOME_BUSY
+               : hold  ? ONCE_OUTCOME_UNKNOWN
+                       : ONCE_OUTCOME_RUN;
     case ONCE_STATE_FAILED:
-        return current ? ONCE_LOST : ONCE_RUN;
+        return current ? ONCE_OUTCOME_LOST : ONCE_OUTCOME_RUN;
     case ONCE_STATE_COMPLETED:
-        return ONCE_REPLAY;
+        return ONCE_OUTCOME_REPLAY;
     default:
         break;
     }
     if (current) {
-        return was->flags & ONCE__BY_LEASE ? ONCE__MINE : ONCE_UNKNOWN;
+        return was->flags & ONCE__BY_LEASE ? ONCE__MINE : ONCE_OUTCOME_UNKNOWN;
     }
-    return hold ? ONCE_UNKNOWN : live ? ONCE_BUSY : ONCE_RUN;
+    return hold ? ONCE_OUTCOME_UNKNOWN : live ? ONCE_OUTCOME_BUSY : ONCE_OUTCOME_RUN;
 }
 
 static void check_claim(model_t *model, const model_step_t *step)
@@ -85,17 +89,18 @@ static void check_claim(model_t *model, const model_step_t *step)
     uint8_t asked = (step->before->other & model_bit(step->claim)) != 0;
 
     if (exists && asked != was->fingerprint) {
-        must(model, step->outcome == ONCE_MISMATCH && !step->changed, "I9-mismatch-not-told");
+        must(model, step->outcome == ONCE_OUTCOME_MISMATCH && !step->changed,
+             "I9-mismatch-not-told");
         return;
     }
     /* Whoever was never told of his grant has forwarded nothing: he must be able to learn of it. */
     if (current && is_open(was) && step->before->epoch[step->claim] == 0) {
-        must(model, step->outcome == ONCE_RUN || step->outcome == ONCE__MINE,
+        must(model, step->outcome == ONCE_OUTCOME_RUN || step->outcome == ONCE__MINE,
              "I6-own-claim-not-recognised");
-        must(model, step->outcome != ONCE_RUN || was->state == ONCE_STATE_PENDING,
+        must(model, step->outcome != ONCE_OUTCOME_RUN || was->state == ONCE_STATE_PENDING,
              "I6-unknown-claim-revived");
     }
-    if (step->outcome == ONCE_RUN && !(current && was->state == ONCE_STATE_PENDING)) {
+    if (step->outcome == ONCE_OUTCOME_RUN && !(current && was->state == ONCE_STATE_PENDING)) {
         check_grant(model, step, exists, current);
     } else if (step->changed) {
         must(model, was->state == ONCE_STATE_PENDING && is->state == ONCE_STATE_UNKNOWN && !current,
@@ -116,7 +121,7 @@ static void check_own_write(model_t *model, const model_step_t *step)
     uint8_t others =
         (uint8_t)(model_peers(step->before, step->before->life) & ~model_bit(step->claim));
 
-    must(model, step->outcome == ONCE_DONE, "I7b-holder-refused");
+    must(model, step->outcome == ONCE_OUTCOME_DONE, "I7b-holder-refused");
     must(model, is->claim == was->claim && is->epoch == was->epoch, "I4-a-write-changed-the-claim");
     switch (step->kind) {
     case ONCE__COMPLETE:
@@ -158,13 +163,13 @@ static void check_write(model_t *model, const model_step_t *step, int current)
     const model_record_t *was = &step->before->record;
 
     if (!current) {
-        must(model, step->outcome == ONCE_LOST, "I4-stale-claim-believed");
+        must(model, step->outcome == ONCE_OUTCOME_LOST, "I4-stale-claim-believed");
     } else if (is_open(was)) {
         check_own_write(model, step);
     } else if (was->state == ONCE_STATE_COMPLETED) {
-        must(model, step->outcome == ONCE_ALREADY, "I7-own-completion-called-lost");
+        must(model, step->outcome == ONCE_OUTCOME_ALREADY, "I7-own-completion-called-lost");
     } else {
-        uint8_t expected = step->kind == ONCE__RELEASE ? ONCE_DONE : ONCE_LOST;
+        uint8_t expected = step->kind == ONCE__RELEASE ? ONCE_OUTCOME_DONE : ONCE_OUTCOME_LOST;
         must(model, step->outcome == expected, "I4-fence-not-told");
     }
 }
@@ -175,17 +180,17 @@ static void check_settle(model_t *model, const model_step_t *step, int current)
     uint8_t to = step->kind == ONCE__SETTLE_COMPLETED ? ONCE_STATE_COMPLETED : ONCE_STATE_FAILED;
 
     if (!current) {
-        must(model, step->outcome == ONCE_REFUSED, "I11-settled-another-claim");
+        must(model, step->outcome == ONCE_OUTCOME_REFUSED, "I11-settled-another-claim");
     } else if (is_open(was) && was->lease == MODEL_LIVE && !step->force) {
-        must(model, step->outcome == ONCE_REFUSED && !step->changed,
+        must(model, step->outcome == ONCE_OUTCOME_REFUSED && !step->changed,
              "I11-settled-under-a-live-lease");
     } else if (is_open(was)) {
-        must(model, step->outcome == ONCE_DONE && is->state == to, "I5-cannot-be-settled");
+        must(model, step->outcome == ONCE_OUTCOME_DONE && is->state == to, "I5-cannot-be-settled");
         must(model, is->payload == step->payload, "I4-other-response-recorded");
     } else if (was->state == ONCE_STATE_COMPLETED) {
-        must(model, step->outcome == ONCE_ALREADY, "I8-settled-a-completed-record");
+        must(model, step->outcome == ONCE_OUTCOME_ALREADY, "I8-settled-a-completed-record");
     } else {
-        uint8_t expected = to == ONCE_STATE_FAILED ? ONCE_DONE : ONCE_REFUSED;
+        uint8_t expected = to == ONCE_STATE_FAILED ? ONCE_OUTCOME_DONE : ONCE_OUTCOME_REFUSED;
         must(model, step->outcome == expected, "I11-settled-a-failed-record");
     }
 }
@@ -196,7 +201,7 @@ static void check_removal(model_t *model, const model_step_t *step, int current)
     int removed = was->state != ONCE_STATE_NONE && step->after->record.state == ONCE_STATE_NONE;
 
     must(model, step->changed == removed, "I8-changed-by-removal");
-    must(model, step->outcome == (removed ? ONCE_DONE : ONCE_REFUSED),
+    must(model, step->outcome == (removed ? ONCE_OUTCOME_DONE : ONCE_OUTCOME_REFUSED),
          "I8-removal-answered-wrongly");
     if (step->kind == ONCE__PURGE) {
         must(model, !removed || current, "I4-purged-another-record");
@@ -205,8 +210,8 @@ static void check_removal(model_t *model, const model_step_t *step, int current)
         return;
     }
     if (is_open(was)) {
-        int abandoned = was->lease == MODEL_LONG_OVER && was->recover != ONCE_HOLD;
-        must(model, !removed || was->recover != ONCE_HOLD, "I10-hold-record-reaped");
+        int abandoned = was->lease == MODEL_LONG_OVER && was->recover != ONCE_RECOVER_HOLD;
+        must(model, !removed || was->recover != ONCE_RECOVER_HOLD, "I10-hold-record-reaped");
         must(model, removed == abandoned, "I10-reaped-too-early-or-never");
     } else if (was->state != ONCE_STATE_NONE) {
         must(model, removed == was->expired, "I8-reaped-too-early-or-never");
@@ -312,7 +317,7 @@ void model_check_world(model_t *model, const model_world_t *world)
     if (!model->harm_only) {
         check_record(model, record);
     }
-    if (record->state == ONCE_STATE_UNKNOWN && record->recover == ONCE_HOLD && !crashed) {
+    if (record->state == ONCE_STATE_UNKNOWN && record->recover == ONCE_RECOVER_HOLD && !crashed) {
         must(model, (world->forwarded & model_bit(record->claim)) || has_holder(world),
              "I6-unknown-but-never-forwarded");
     }

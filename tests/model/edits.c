@@ -166,7 +166,7 @@ static void try_row(tally_t *tally, size_t at)
             try_value(tally, at, MUTANT_DROP_EFFECT, bit, "drop the effect");
         }
     }
-    for (unsigned outcome = ONCE_RUN; outcome <= ONCE_REFUSED; outcome++) {
+    for (unsigned outcome = ONCE_OUTCOME_RUN; outcome <= ONCE_OUTCOME_REFUSED; outcome++) {
         try_value(tally, at, MUTANT_SET_OUTCOME, outcome, "answer");
     }
     for (unsigned state = ONCE_STATE_NONE; state <= ONCE_STATE_UNKNOWN; state++) {

@@ -55,7 +55,7 @@ static void idle_moves(model_t *model, const model_world_t *world, unsigned who)
         return;
     }
     for (unsigned other = 0; other == 0 || other < scenario->fingerprints; other++) {
-        for (unsigned policy = ONCE_RETRY; policy <= ONCE_HOLD; policy++) {
+        for (unsigned policy = ONCE_RECOVER_RETRY; policy <= ONCE_RECOVER_HOLD; policy++) {
             if (scenario->policies & 1u << policy) {
                 model_world_t next = *world;
                 model_move_t move = {
@@ -97,7 +97,7 @@ void model_end_job(const model_t *model, model_world_t *world, unsigned who, uns
 static void hear_claim(model_t *model, model_world_t *world, model_slot_t *slot, uint8_t outcome)
 {
     switch (outcome) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         world->epoch[slot->claim] = world->record.epoch;
         slot->phase = MODEL_GRANTED;
         if (slot->flags & MODEL_GAVE_UP) {
@@ -109,10 +109,10 @@ static void hear_claim(model_t *model, model_world_t *world, model_slot_t *slot,
         slot->flags |= slot->flags & MODEL_GAVE_UP ? 0 : MODEL_ANEW;
         begin_write(model, world, slot, MODEL_RELEASING, 0);
         break;
-    case ONCE_LOST:
+    case ONCE_OUTCOME_LOST:
         ask_anew(model, world, slot);
         break;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         model_check_told(model, world, world->record.payload);
         memset(slot, 0, sizeof(*slot));
         break;
@@ -188,7 +188,7 @@ static void granted_moves(model_t *model, const model_world_t *world, unsigned w
         move.act = MODEL_WRITES;
         move.kind = ONCE__RENEW;
         move.outcome = model_deliver(model, &next, ONCE__RENEW, slot->claim, move.epoch, 0);
-        if (move.outcome == ONCE_DONE && next.record.state == ONCE_STATE_PENDING) {
+        if (move.outcome == ONCE_OUTCOME_DONE && next.record.state == ONCE_STATE_PENDING) {
             next.slots[who].flags &= (uint8_t)~MODEL_LATE;
         }
         model_emit(model, &next, &move);
@@ -201,7 +201,7 @@ static void hear_write(model_t *model, model_world_t *world, model_slot_t *slot,
     const model_record_t *record = &world->record;
 
     if (slot->phase == MODEL_COMPLETING) {
-        if (outcome == ONCE_DONE || (model->behaviour & MUTANT_OWN_ANSWER)) {
+        if (outcome == ONCE_OUTCOME_DONE || (model->behaviour & MUTANT_OWN_ANSWER)) {
             model_check_told(model, world, own);
         } else if (model_exists(world) && record->state == ONCE_STATE_COMPLETED) {
             model_check_told(model, world, record->payload);

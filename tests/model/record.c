@@ -135,7 +135,7 @@ static void remember_grant(model_world_t *world, const model_world_t *before, un
     world->lives[claim] = world->life;
     world->forwarded &= (uint8_t)~bit;
     world->held &= (uint8_t)~bit;
-    world->held |= world->record.recover == ONCE_HOLD ? bit : 0;
+    world->held |= world->record.recover == ONCE_RECOVER_HOLD ? bit : 0;
 }
 
 /*
@@ -201,7 +201,7 @@ uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t k
         }
     }
     check_ttl(model, &step, early);
-    if (kind == ONCE__CLAIM && step.outcome == ONCE_RUN && step.changed) {
+    if (kind == ONCE__CLAIM && step.outcome == ONCE_OUTCOME_RUN && step.changed) {
         remember_grant(world, &before, claim);
     }
     if ((kind == ONCE__RELEASE || kind == ONCE__SETTLE_FAILED) && step.changed) {
@@ -257,9 +257,9 @@ int model_can_settle(const model_t *model, const model_world_t *world)
 
     model_event(world, ONCE__SETTLE_COMPLETED, record->claim, record->epoch, &event);
     event.force = 0;
-    if (ask(model, world, &event) != ONCE_DONE) {
+    if (ask(model, world, &event) != ONCE_OUTCOME_DONE) {
         return 0;
     }
     event.kind = ONCE__SETTLE_FAILED;
-    return ask(model, world, &event) == ONCE_DONE;
+    return ask(model, world, &event) == ONCE_OUTCOME_DONE;
 }

@@ -3,9 +3,9 @@
  */
 #include "model.h"
 
-#define RETRY         (1 << ONCE_RETRY)
-#define TRANSACTIONAL (1 << ONCE_TRANSACTIONAL)
-#define HOLD          (1 << ONCE_HOLD)
+#define RETRY         (1 << ONCE_RECOVER_RETRY)
+#define TRANSACTIONAL (1 << ONCE_RECOVER_TRANSACTIONAL)
+#define HOLD          (1 << ONCE_RECOVER_HOLD)
 #define ANY_POLICY    (RETRY | TRANSACTIONAL | HOLD)
 
 #define ANSWERS (MODEL_5XX | MODEL_401 | MODEL_ASKED | MODEL_CONNECT)

@@ -104,9 +104,9 @@ void script_effect(script_t *script, int fingerprint)
 uint8_t script_transaction(script_t *script, int claim, uint32_t epoch)
 {
     uint8_t outcome = script_write(script, ONCE__COMPLETE, claim, epoch);
-    int forgiven = outcome == ONCE_ALREADY && (script->behaviour & MUTANT_IDEMPOTENT_SQL);
+    int forgiven = outcome == ONCE_OUTCOME_ALREADY && (script->behaviour & MUTANT_IDEMPOTENT_SQL);
 
-    if (outcome == ONCE_DONE || forgiven) {
+    if (outcome == ONCE_OUTCOME_DONE || forgiven) {
         script_effect(script, script->head.fingerprint.mac[0]);
     }
     return outcome;

@@ -207,10 +207,10 @@ static int is_good(search_t *search, const model_world_t *world)
         }
     }
     outcome = model_probe(&search->model, world);
-    if (outcome == ONCE_UNKNOWN && world->record.recover == ONCE_HOLD) {
+    if (outcome == ONCE_OUTCOME_UNKNOWN && world->record.recover == ONCE_RECOVER_HOLD) {
         return world->record.lease == MODEL_LIVE || model_can_settle(&search->model, world);
     }
-    return outcome == ONCE_RUN || outcome == ONCE_REPLAY;
+    return outcome == ONCE_OUTCOME_RUN || outcome == ONCE_OUTCOME_REPLAY;
 }
 
 /* Marks backwards from the good states until nothing changes; the first state that stays unmarked is stuck. */

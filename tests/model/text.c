@@ -18,7 +18,7 @@ static void print_ask(FILE *out, const model_move_t *move)
     if (move->lost) {
         fprintf(out, "slot%u: claim #%u applied (%s), REPLY LOST", move->who, move->claim,
                 outcome_text(move->outcome));
-    } else if (move->outcome == ONCE_RUN) {
+    } else if (move->outcome == ONCE_OUTCOME_RUN) {
         fprintf(out, "slot%u: claim #%u -> run epoch %u", move->who, move->claim, move->epoch);
     } else {
         fprintf(out, "slot%u: claim #%u -> %s", move->who, move->claim,
@@ -85,7 +85,7 @@ static void print_backend(FILE *out, const model_move_t *move)
         fprintf(out, "backend: EFFECT of epoch %u #%u", move->epoch, move->claim);
         break;
     case MODEL_COMMITS:
-        if (move->outcome == ONCE_DONE) {
+        if (move->outcome == ONCE_OUTCOME_DONE) {
             fprintf(out, "backend: tx of epoch %u #%u COMMITS effect + once.complete", move->epoch,
                     move->claim);
         } else {

@@ -10,13 +10,13 @@
 /* A zombie of the first record meets a second one with the same epoch. Returns what its once.complete is answered. */
 static uint8_t play_l3(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_RETRY, 0);
     script_write(s, ONCE__DOUBT, CLAIM_A, 1);
     script_lease_over(s);
-    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
-    assert_int_equal(script_transaction(s, CLAIM_B, 2), ONCE_DONE);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
+    assert_int_equal(script_transaction(s, CLAIM_B, 2), ONCE_OUTCOME_DONE);
     script_ttl_over(s);
-    assert_int_equal(script_claim(s, CLAIM_C, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_claim(s, CLAIM_C, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
     assert_int_equal(s->head.claim.epoch, 1);
     return script_transaction(s, CLAIM_A, 1);
 }
@@ -26,20 +26,20 @@ void trace_l3(void **state)
     script_t s;
 
     script_begin(&s);
-    assert_int_equal(play_l3(&s), ONCE_LOST);
+    assert_int_equal(play_l3(&s), ONCE_OUTCOME_LOST);
     assert_int_equal(s.effects, 1);
     assert_int_equal(s.head.state, ONCE_STATE_PENDING);
     script_begin(&s);
     s.epochs_only = 1;
-    assert_int_equal(play_l3(&s), ONCE_DONE);
+    assert_int_equal(play_l3(&s), ONCE_OUTCOME_DONE);
     assert_int_equal(s.effects, 2);
 }
 
 /* The same transaction a second time: its COMMIT reply was lost, or the request reached the backend twice. */
 static uint8_t play_twice(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_TRANSACTIONAL, 0);
-    assert_int_equal(script_transaction(s, CLAIM_A, 1), ONCE_DONE);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_TRANSACTIONAL, 0);
+    assert_int_equal(script_transaction(s, CLAIM_A, 1), ONCE_OUTCOME_DONE);
     return script_transaction(s, CLAIM_A, 1);
 }
 
@@ -48,7 +48,7 @@ void trace_m3(void **state)
     script_t s;
 
     script_begin(&s);
-    assert_int_equal(play_twice(&s), ONCE_ALREADY);
+    assert_int_equal(play_twice(&s), ONCE_OUTCOME_ALREADY);
     assert_int_equal(s.effects, 1);
     script_begin_mutant(&s, "idempotent-sql");
     play_twice(&s);
@@ -61,10 +61,10 @@ void trace_m4(void **state)
     script_t s;
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_TRANSACTIONAL, 0);
-    assert_int_equal(script_transaction(&s, CLAIM_A, 1), ONCE_DONE);
-    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_ALREADY);
-    assert_int_equal(script_transaction(&s, CLAIM_A, 1), ONCE_ALREADY);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_TRANSACTIONAL, 0);
+    assert_int_equal(script_transaction(&s, CLAIM_A, 1), ONCE_OUTCOME_DONE);
+    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_OUTCOME_ALREADY);
+    assert_int_equal(script_transaction(&s, CLAIM_A, 1), ONCE_OUTCOME_ALREADY);
     assert_int_equal(s.effects, 1);
     script_begin_mutant(&s, "complete-twice");
     play_twice(&s);
@@ -73,9 +73,9 @@ void trace_m4(void **state)
 
 static uint8_t play_m1(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_RETRY, 0);
     script_lease_over(s);
-    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
     return script_transaction(s, CLAIM_A, 1);
 }
 
@@ -84,14 +84,14 @@ void trace_m1(void **state)
     script_t s;
 
     script_begin(&s);
-    assert_int_equal(play_m1(&s), ONCE_LOST);
+    assert_int_equal(play_m1(&s), ONCE_OUTCOME_LOST);
     assert_row(&s, "complete: stale");
     assert_int_equal(s.head.state, ONCE_STATE_PENDING);
-    assert_int_equal(script_transaction(&s, CLAIM_B, 2), ONCE_DONE);
+    assert_int_equal(script_transaction(&s, CLAIM_B, 2), ONCE_OUTCOME_DONE);
     assert_int_equal(s.effects, 1);
     /* Without the comparison there is still one effect: only the record tells that a stale claim wrote it. */
     script_begin_mutant(&s, "complete-any-claim");
-    assert_int_equal(play_m1(&s), ONCE_DONE);
+    assert_int_equal(play_m1(&s), ONCE_OUTCOME_DONE);
     assert_int_equal(s.head.state, ONCE_STATE_COMPLETED);
     assert_int_equal(s.head.claim.epoch, 2);
 }
@@ -99,8 +99,8 @@ void trace_m1(void **state)
 /* A gateway that timed out says so after the backend has committed. */
 static uint8_t play_m2(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_TRANSACTIONAL, 0);
-    assert_int_equal(script_transaction(s, CLAIM_A, 1), ONCE_DONE);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_TRANSACTIONAL, 0);
+    assert_int_equal(script_transaction(s, CLAIM_A, 1), ONCE_OUTCOME_DONE);
     return script_write(s, ONCE__DOUBT, CLAIM_A, 1);
 }
 
@@ -109,17 +109,17 @@ void trace_m2(void **state)
     script_t s;
 
     script_begin(&s);
-    assert_int_equal(play_m2(&s), ONCE_ALREADY);
+    assert_int_equal(play_m2(&s), ONCE_OUTCOME_ALREADY);
     assert_int_equal(s.head.state, ONCE_STATE_COMPLETED);
     script_begin_mutant(&s, "doubt-completed");
-    assert_int_equal(play_m2(&s), ONCE_DONE);
+    assert_int_equal(play_m2(&s), ONCE_OUTCOME_DONE);
     assert_int_equal(s.head.state, ONCE_STATE_UNKNOWN);
 }
 
 /* A live transaction is not refused because its gateway stopped waiting. */
 static uint8_t play_l17(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_write(s, ONCE__DOUBT, CLAIM_A, 1);
     assert_int_equal(s->head.state, ONCE_STATE_UNKNOWN);
     return script_transaction(s, CLAIM_A, 1);
@@ -130,11 +130,11 @@ void trace_l17(void **state)
     script_t s;
 
     script_begin(&s);
-    assert_int_equal(play_l17(&s), ONCE_DONE);
+    assert_int_equal(play_l17(&s), ONCE_OUTCOME_DONE);
     assert_int_equal(s.head.state, ONCE_STATE_COMPLETED);
     assert_int_equal(s.effects, 1);
     script_begin_mutant(&s, "complete-not-unknown");
-    assert_int_equal(play_l17(&s), ONCE_LOST);
+    assert_int_equal(play_l17(&s), ONCE_OUTCOME_LOST);
     assert_int_equal(s.effects, 0);
 }
 
@@ -149,26 +149,26 @@ void trace_l5(void **state)
     script_t s;
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_effect(&s, 0);
-    assert_int_equal(script_write(&s, ONCE__RELEASE, CLAIM_A, 1), ONCE_DONE);
+    assert_int_equal(script_write(&s, ONCE__RELEASE, CLAIM_A, 1), ONCE_OUTCOME_DONE);
     assert_int_equal(s.head.state, ONCE_STATE_FAILED);
-    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_RUN);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_RUN);
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_effect(&s, 0);
-    assert_int_equal(script_write(&s, ONCE__DOUBT, CLAIM_A, 1), ONCE_DONE);
+    assert_int_equal(script_write(&s, ONCE__DOUBT, CLAIM_A, 1), ONCE_OUTCOME_DONE);
     script_lease_over(&s);
-    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_UNKNOWN);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_UNKNOWN);
 }
 
 static uint8_t play_l6(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_effect(s, 0);
     script_retention_passes(s);
-    if (script_claim(s, CLAIM_B, ONCE_HOLD, 0) == ONCE_RUN) {
+    if (script_claim(s, CLAIM_B, ONCE_RECOVER_HOLD, 0) == ONCE_OUTCOME_RUN) {
         script_effect(s, 0);
     }
     return s->head.state;
@@ -195,15 +195,15 @@ void trace_l7(void **state)
     script_t s;
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_write(&s, ONCE__DOUBT, CLAIM_A, 1);
-    assert_int_equal(script_write(&s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_REFUSED);
+    assert_int_equal(script_write(&s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_OUTCOME_REFUSED);
     script_lease_over(&s);
     script_effect(&s, 0);
-    assert_int_equal(script_write(&s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_DONE);
+    assert_int_equal(script_write(&s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_OUTCOME_DONE);
     assert_int_equal(s.head.state, ONCE_STATE_FAILED);
-    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_LOST);
-    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_RUN);
+    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_OUTCOME_LOST);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_RUN);
 }
 
 /* A settle whose reply was lost is repeated after the record has moved on. */
@@ -211,16 +211,16 @@ static uint8_t play_l8(script_t *s)
 {
     uint8_t repeated;
 
-    script_claim(s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_write(s, ONCE__DOUBT, CLAIM_A, 1);
     script_lease_over(s);
-    assert_int_equal(script_write(s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_DONE);
-    assert_int_equal(script_claim(s, CLAIM_B, ONCE_HOLD, 0), ONCE_RUN);
+    assert_int_equal(script_write(s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_OUTCOME_DONE);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_RUN);
     script_write(s, ONCE__DOUBT, CLAIM_B, 2);
     script_effect(s, 0);
     script_lease_over(s);
     repeated = script_write(s, ONCE__SETTLE_FAILED, CLAIM_A, 1);
-    if (script_claim(s, CLAIM_C, ONCE_HOLD, 0) == ONCE_RUN) {
+    if (script_claim(s, CLAIM_C, ONCE_RECOVER_HOLD, 0) == ONCE_OUTCOME_RUN) {
         script_effect(s, 0);
     }
     return repeated;
@@ -231,11 +231,11 @@ void trace_l8(void **state)
     script_t s;
 
     script_begin(&s);
-    assert_int_equal(play_l8(&s), ONCE_REFUSED);
+    assert_int_equal(play_l8(&s), ONCE_OUTCOME_REFUSED);
     assert_int_equal(s.head.state, ONCE_STATE_UNKNOWN);
     assert_int_equal(s.effects, 1);
     script_begin_mutant(&s, "settle-any-claim");
-    assert_int_equal(play_l8(&s), ONCE_DONE);
+    assert_int_equal(play_l8(&s), ONCE_OUTCOME_DONE);
     assert_int_equal(s.effects, 2);
 }
 
@@ -244,19 +244,19 @@ static uint8_t play_f4a(script_t *s)
 {
     uint8_t again;
 
-    script_claim(s, CLAIM_A, ONCE_HOLD, 0); /* reply lost */
+    script_claim(s, CLAIM_A, ONCE_RECOVER_HOLD, 0); /* reply lost */
     script_lease_over(s);
-    assert_int_equal(script_claim(s, CLAIM_B, ONCE_HOLD, 0), ONCE_UNKNOWN);
-    again = script_claim(s, CLAIM_A, ONCE_HOLD, 0); /* after the operator has looked */
-    if (again == ONCE_RUN) {
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_UNKNOWN);
+    again = script_claim(s, CLAIM_A, ONCE_RECOVER_HOLD, 0); /* after the operator has looked */
+    if (again == ONCE_OUTCOME_RUN) {
         script_effect(s, 0);
         script_write(s, ONCE__DOUBT, CLAIM_A, 1);
         script_lease_over(s);
     } else {
-        assert_int_equal(script_write(s, ONCE__RELEASE, CLAIM_A, 1), ONCE_DONE);
+        assert_int_equal(script_write(s, ONCE__RELEASE, CLAIM_A, 1), ONCE_OUTCOME_DONE);
     }
-    assert_int_equal(script_write(s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_DONE);
-    assert_int_equal(script_claim(s, CLAIM_C, ONCE_HOLD, 0), ONCE_RUN);
+    assert_int_equal(script_write(s, ONCE__SETTLE_FAILED, CLAIM_A, 1), ONCE_OUTCOME_DONE);
+    assert_int_equal(script_claim(s, CLAIM_C, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_RUN);
     script_effect(s, 0);
     return again;
 }
@@ -269,7 +269,7 @@ void trace_f4a(void **state)
     assert_int_equal(play_f4a(&s), ONCE__MINE);
     assert_int_equal(s.effects, 1);
     script_begin_mutant(&s, "mine-revives");
-    assert_int_equal(play_f4a(&s), ONCE_RUN);
+    assert_int_equal(play_f4a(&s), ONCE_OUTCOME_RUN);
     assert_int_equal(s.effects, 2);
 }
 
@@ -281,19 +281,19 @@ void trace_l9(void **state)
     script_t s;
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_RETRY, 0);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_RETRY, 0);
     script_effect(&s, 0);
-    assert_int_equal(script_write(&s, ONCE__RELEASE, CLAIM_A, 1), ONCE_DONE);
-    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_write(&s, ONCE__RELEASE, CLAIM_A, 1), ONCE_OUTCOME_DONE);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
     script_effect(&s, 0);
     assert_int_equal(s.head.claim.epoch, 2); /* each effect has its own claim */
     assert_int_equal(s.effects, 2);
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_HOLD, 0);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0);
     script_effect(&s, 0);
     script_write(&s, ONCE__DOUBT, CLAIM_A, 1);
-    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_HOLD, 0), ONCE_UNKNOWN);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_UNKNOWN);
 }
 
 /* Permitted: the later claim acts first. The record follows the claims, not the effects, and remembers the earlier one. */
@@ -302,24 +302,24 @@ void trace_l10(void **state)
     script_t s;
 
     script_begin(&s);
-    script_claim(&s, CLAIM_A, ONCE_RETRY, 0);
+    script_claim(&s, CLAIM_A, ONCE_RECOVER_RETRY, 0);
     script_lease_over(&s);
-    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
+    assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
     script_effect(&s, 0); /* of epoch 2 */
     script_effect(&s, 0); /* of epoch 1 */
-    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_LOST);
+    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_A, 1), ONCE_OUTCOME_LOST);
     assert_int_equal(s.head.flags, ONCE__TAINTED);
-    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_B, 2), ONCE_DONE);
+    assert_int_equal(script_write(&s, ONCE__COMPLETE, CLAIM_B, 2), ONCE_OUTCOME_DONE);
 }
 
 /* The first claim acted, the second sent nothing. Returns the state that its release leads to. */
 static uint8_t play_f7a(script_t *s)
 {
-    script_claim(s, CLAIM_A, ONCE_RETRY, 0);
+    script_claim(s, CLAIM_A, ONCE_RECOVER_RETRY, 0);
     script_effect(s, 0);
     script_lease_over(s);
-    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RETRY, 0), ONCE_RUN);
-    assert_int_equal(script_write(s, ONCE__RELEASE, CLAIM_B, 2), ONCE_DONE);
+    assert_int_equal(script_claim(s, CLAIM_B, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
+    assert_int_equal(script_write(s, ONCE__RELEASE, CLAIM_B, 2), ONCE_OUTCOME_DONE);
     return s->head.state;
 }
 
@@ -329,7 +329,8 @@ void trace_f7a(void **state)
 
     script_begin(&s);
     assert_int_equal(play_f7a(&s), ONCE_STATE_UNKNOWN);
-    assert_int_equal(script_claim(&s, CLAIM_C, ONCE_RETRY, 0), ONCE_RUN); /* nobody has to wait */
+    assert_int_equal(script_claim(&s, CLAIM_C, ONCE_RECOVER_RETRY, 0),
+                     ONCE_OUTCOME_RUN); /* nobody has to wait */
     script_begin_mutant(&s, "release-ignores-taint");
     assert_int_equal(play_f7a(&s), ONCE_STATE_FAILED);
 }

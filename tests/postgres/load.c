@@ -67,7 +67,7 @@ static void completed(once_t *once, once_answer_t *answer, void *data)
 
     if (once_answer_error(answer) != ONCE_OK) {
         load.errors++;
-    } else if (once_answer_outcome(answer) == ONCE_LOST) {
+    } else if (once_answer_outcome(answer) == ONCE_OUTCOME_LOST) {
         load.lost++;
     } else {
         snprintf(line, sizeof(line), "%u %s", work->key, work->body);
@@ -110,8 +110,8 @@ static void complete_due(int all)
                  load.numbers++);
         response.body.data = work->body;
         response.body.len = strlen(work->body);
-        if (once_complete(work->claim, &response, completed, work) != ONCE_OK) {
-            fprintf(stderr, "once_complete failed\n");
+        if (once_claim_complete(work->claim, &response, completed, work) != ONCE_OK) {
+            fprintf(stderr, "once_claim_complete failed\n");
             exit(1);
         }
     }
@@ -122,16 +122,16 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     work_t *work = data;
 
     switch (once_answer_outcome(answer)) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         run(answer, work);
         return;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         load.replays++;
         break;
-    case ONCE_BUSY:
+    case ONCE_OUTCOME_BUSY:
         load.busy++;
         break;
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         load.unknown++;
         break;
     default:
@@ -232,7 +232,7 @@ static int same_body(const once_answer_t *answer, const char *body)
 static void verified(once_t *once, once_answer_t *answer, void *data)
 {
     work_t *work = data;
-    int good = once_answer_outcome(answer) == ONCE_REPLAY && same_body(answer, work->body);
+    int good = once_answer_outcome(answer) == ONCE_OUTCOME_REPLAY && same_body(answer, work->body);
 
     if (!good) {
         fprintf(stderr, "key-%u: acknowledged as \"%s\", now %s (%s)\n", work->key, work->body,

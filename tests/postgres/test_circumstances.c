@@ -87,7 +87,7 @@ static void heals(once_t *gateway, const char *name)
         while (tally.answered < 1) {
             assert_true(once_wait(gateway, 1000) >= 0);
         }
-        if (tally.outcomes[ONCE_RUN] == 1) {
+        if (tally.outcomes[ONCE_OUTCOME_RUN] == 1) {
             return;
         }
     }
@@ -98,7 +98,7 @@ static int complains_about(once_t *gateway, const char *word)
 {
     char text[256];
 
-    once_trouble(gateway, text, sizeof(text));
+    once_store_trouble(gateway, text, sizeof(text));
     return strstr(text, word) != NULL;
 }
 
@@ -122,9 +122,9 @@ static void batches_choose_their_isolation_level(void **state)
                    "FOR EACH ROW EXECUTE FUNCTION note_level(); "
                    "ALTER ROLE gateway SET default_transaction_isolation = 'serializable'");
     gateway = open_gateway("");
-    assert_int_equal(begin_many(gateway, "first").outcomes[ONCE_RUN], MANY);
+    assert_int_equal(begin_many(gateway, "first").outcomes[ONCE_OUTCOME_RUN], MANY);
     sql_run(owner, "TRUNCATE levels");
-    assert_int_equal(begin_many(gateway, "level").outcomes[ONCE_RUN], MANY);
+    assert_int_equal(begin_many(gateway, "level").outcomes[ONCE_OUTCOME_RUN], MANY);
     assert_string_equal(sql_one(owner, "SELECT string_agg(DISTINCT level, ' ') FROM levels"),
                         "read committed");
     sql_run(owner, "ALTER ROLE gateway RESET default_transaction_isolation; "
@@ -144,7 +144,7 @@ static void an_error_at_commit_is_an_abort(void **state)
             "ON once.keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW "
             "WHEN (NEW.key = 'late-7') EXECUTE FUNCTION refuse_late()");
     tally = begin_many(gateway, "late");
-    assert_int_equal(tally.outcomes[ONCE_RUN], MANY - 1);
+    assert_int_equal(tally.outcomes[ONCE_OUTCOME_RUN], MANY - 1);
     assert_int_equal(tally.errors[-ONCE_E_INVALID], 1);
     assert_string_equal(sql_one(owner, "SELECT count(*) FROM once.keys WHERE key LIKE 'late-%%'"),
                         "39");
@@ -160,7 +160,7 @@ static void cut_connections_are_replaced(void **state)
 
     heals(gateway, "before");
     cut_connections();
-    assert_int_equal(begin_many(gateway, "idle").outcomes[ONCE_RUN], MANY);
+    assert_int_equal(begin_many(gateway, "idle").outcomes[ONCE_OUTCOME_RUN], MANY);
     sql_run(other, "BEGIN; LOCK TABLE once.keys IN EXCLUSIVE MODE");
     for (int i = 0; i < MANY; i++) {
         char key[64];
@@ -177,7 +177,7 @@ static void cut_connections_are_replaced(void **state)
     while (tally.answered < MANY) {
         assert_true(once_wait(gateway, 1000) >= 0);
     }
-    assert_int_equal(tally.outcomes[ONCE_RUN], MANY);
+    assert_int_equal(tally.outcomes[ONCE_OUTCOME_RUN], MANY);
     assert_string_equal(sql_one(owner, "SELECT count(*) || ' ' || max(epoch) FROM once.keys WHERE "
                                        "key LIKE 'busy-%%'"),
                         "40 1");
@@ -248,8 +248,8 @@ static void a_prepared_transaction_holds_its_record(void **state)
     sql_run(owner, "SELECT outcome FROM once.claim('shop', 'beside-3')");
     sql_run(owner, "PREPARE TRANSACTION 'p'");
     tally = begin_many(gateway, "beside");
-    assert_int_equal(tally.outcomes[ONCE_RUN], MANY - 1);
-    assert_int_equal(tally.outcomes[ONCE_BUSY], 1);
+    assert_int_equal(tally.outcomes[ONCE_OUTCOME_RUN], MANY - 1);
+    assert_int_equal(tally.outcomes[ONCE_OUTCOME_BUSY], 1);
     assert_string_equal(
         sql_one(owner, "SELECT outcome FROM once.claim('shop', 'prepared', wait => false)"),
         "busy");

@@ -43,7 +43,7 @@ static once_claim_t *claim(const char *key, char token[ONCE_TOKEN_SIZE])
     once_answer_t *answer = ask(key);
     once_claim_t *taken;
 
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     taken = once_answer_take_claim(answer);
     once_claim_token(taken, token);
     once_answer_free(answer);
@@ -59,7 +59,7 @@ static int complete(once_claim_t *taken, const char *body, once_answer_t **answe
     response.headers = &header;
     response.header_count = 1;
     response.body = slice(body);
-    return once_complete_sync(taken, &response, answer);
+    return once_claim_complete_sync(taken, &response, answer);
 }
 
 static void expect_body(const once_answer_t *answer, int status, const char *body)
@@ -87,11 +87,11 @@ static void the_application_completes_what_the_gateway_claimed(void **state)
     sql_run(app, "COMMIT");
     /* The gateway's own completion comes too late, and is told what is recorded. */
     assert_int_equal(complete(taken, "from the gateway", &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_ALREADY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_ALREADY);
     expect_body(answer, 201, "from SQL");
     once_answer_free(answer);
     answer = ask("shared");
-    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_REPLAY);
     expect_body(answer, 201, "from SQL");
     once_answer_free(answer);
 }
@@ -120,7 +120,7 @@ static void the_gateway_replays_what_sql_recorded(void **state)
     sql_run(app, "SELECT once.complete(claim, 200, '{}', 'all in SQL') FROM "
                  "once.claim('shop', 'all-sql', 'POST', '/orders?x=1', '{\"n\": 1}')");
     answer = ask("all-sql");
-    assert_int_equal(once_answer_outcome(answer), ONCE_REPLAY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_REPLAY);
     expect_body(answer, 200, "all in SQL");
     once_answer_free(answer);
 }
@@ -172,11 +172,11 @@ static double ask_mixed(int round)
         question.bytes = slice("{\"n\": 1}");
         assert_int_equal(once_begin(gateway, &question, count_answer, counts), ONCE_OK);
     }
-    while (counts[ONCE_RUN] + counts[ONCE_BUSY] < 32) {
+    while (counts[ONCE_OUTCOME_RUN] + counts[ONCE_OUTCOME_BUSY] < 32) {
         assert_true(once_wait(gateway, 1000) >= 0);
     }
-    assert_int_equal(counts[ONCE_RUN], 29);
-    assert_int_equal(counts[ONCE_BUSY], 3);
+    assert_int_equal(counts[ONCE_OUTCOME_RUN], 29);
+    assert_int_equal(counts[ONCE_OUTCOME_BUSY], 3);
     return now() - begun;
 }
 
@@ -207,18 +207,18 @@ static void an_open_transaction_stalls_nobody_else(void **state)
         pair(key);
     }
     /* A renewal of what the application holds counts as alive. */
-    assert_int_equal(once_renew_sync(taken, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_DONE);
+    assert_int_equal(once_claim_renew_sync(taken, &answer), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_DONE);
     once_answer_free(answer);
     sql_run(app, "COMMIT");
     print_message("%d batches beside it, the slowest took %.0f ms\n", rounds, slowest * 1e3);
     assert_true(slowest < OPEN_S / 3);
     assert_int_equal(complete(taken, "too late", &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_ALREADY);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_ALREADY);
     expect_body(answer, 201, "committed late");
     once_answer_free(answer);
     assert_int_equal(complete(other, "x", &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_LOST);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_LOST);
     once_answer_free(answer);
 }
 
@@ -233,13 +233,13 @@ static void a_completion_outlasts_a_lock(void **state)
 
     sql_run(app, "BEGIN");
     sql_run(app, "SELECT FROM once.keys WHERE key = 'locked' FOR UPDATE");
-    assert_int_equal(once_complete(taken, &response, count_answer, counts), ONCE_OK);
+    assert_int_equal(once_claim_complete(taken, &response, count_answer, counts), ONCE_OK);
     while (now() - begun < 0.3) {
         assert_true(once_wait(gateway, 50) >= 0);
     }
-    assert_int_equal(counts[ONCE_DONE], 0);
+    assert_int_equal(counts[ONCE_OUTCOME_DONE], 0);
     sql_run(app, "ROLLBACK");
-    while (counts[ONCE_DONE] == 0) {
+    while (counts[ONCE_OUTCOME_DONE] == 0) {
         assert_true(once_wait(gateway, 1000) >= 0);
     }
 }

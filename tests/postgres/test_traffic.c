@@ -25,7 +25,7 @@ static void count(once_t *once, once_answer_t *answer, void *data)
 
     tally->answered++;
     tally->granted +=
-        once_answer_error(answer) == ONCE_OK && once_answer_outcome(answer) == ONCE_RUN;
+        once_answer_error(answer) == ONCE_OK && once_answer_outcome(answer) == ONCE_OUTCOME_RUN;
 }
 
 static once_t *open_gateway(const char *variable, const char *options)

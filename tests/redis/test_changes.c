@@ -52,15 +52,16 @@ static void run_once(once_t *once, const char *key)
     question.key.data = key;
     question.key.len = strlen(key);
     assert_int_equal(once_begin_sync(once, &question, &answer), ONCE_OK);
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
-    assert_int_equal(once_complete_sync(once_answer_take_claim(answer), &response, NULL), ONCE_OK);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
+    assert_int_equal(once_claim_complete_sync(once_answer_take_claim(answer), &response, NULL),
+                     ONCE_OK);
     once_answer_free(answer);
 }
 
 static size_t trouble(once_t *once, const char *part)
 {
     char text[300] = "";
-    size_t len = once_trouble(once, text, sizeof(text));
+    size_t len = once_store_trouble(once, text, sizeof(text));
 
     if (strstr(text, part) == NULL) {
         fail_msg("\"%s\" has no \"%s\"", text, part);
@@ -82,8 +83,8 @@ static void a_replica_answers_nothing(void **state)
     freeReplyObject(raw_call(raw, "REPLICAOF NO ONE"));
     while (ask(once, "done") == ONCE_E_UNAVAILABLE) {
     }
-    assert_int_equal(ask(once, "done"), ONCE_REPLAY);
-    assert_int_equal(ask(once, "new"), ONCE_RUN);
+    assert_int_equal(ask(once, "done"), ONCE_OUTCOME_REPLAY);
+    assert_int_equal(ask(once, "new"), ONCE_OUTCOME_RUN);
     assert_int_equal(trouble(once, ""), 0);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
@@ -97,9 +98,9 @@ static void a_master_without_its_replicas_takes_nothing_new(void **state)
     run_once(once, "done");
     freeReplyObject(raw_call(raw, "CONFIG SET min-replicas-to-write 1"));
     assert_int_equal(ask(once, "new"), ONCE_E_UNAVAILABLE);
-    assert_int_equal(ask(once, "done"), ONCE_REPLAY);
+    assert_int_equal(ask(once, "done"), ONCE_OUTCOME_REPLAY);
     freeReplyObject(raw_call(raw, "CONFIG SET min-replicas-to-write 0"));
-    assert_int_equal(ask(once, "new"), ONCE_RUN);
+    assert_int_equal(ask(once, "new"), ONCE_OUTCOME_RUN);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
 }
@@ -121,11 +122,11 @@ static void rights_that_are_taken_away_are_named(void **state)
     assert_int_equal(ask(once, "done"), ONCE_E_CONFIG);
     assert_true(trouble(once, "NOPERM") > 0);
     freeReplyObject(raw_call(raw, "ACL SETUSER less +evalsha"));
-    assert_int_equal(ask(once, "done"), ONCE_REPLAY);
+    assert_int_equal(ask(once, "done"), ONCE_OUTCOME_REPLAY);
     assert_int_equal(trouble(once, ""), 0);
     /* A new password: who is connected stays so, who comes anew is refused. */
     freeReplyObject(raw_call(raw, "ACL SETUSER less resetpass >other"));
-    assert_int_equal(ask(once, "done"), ONCE_REPLAY);
+    assert_int_equal(ask(once, "done"), ONCE_OUTCOME_REPLAY);
     freeReplyObject(raw_call(raw, "CLIENT KILL USER less"));
     assert_int_equal(ask(once, "done"), ONCE_E_CONFIG);
     assert_true(trouble(once, "WRONGPASS") > 0);
@@ -138,7 +139,7 @@ static uint64_t count(once_t *once)
     once_answer_t *answer = NULL;
     uint64_t completed;
 
-    assert_int_equal(once_stats_sync(once, &answer), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(once, &answer), ONCE_OK);
     completed = once_answer_stats(answer)->completed;
     once_answer_free(answer);
     return completed;

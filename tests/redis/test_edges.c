@@ -58,19 +58,19 @@ static void full_refuses_claims_and_lets_the_others_end(void **state)
     once_response_t response = ONCE_RESPONSE_INIT;
     once_claim_t *claim = NULL;
 
-    assert_int_equal(ask(once, "running", &claim), ONCE_RUN);
+    assert_int_equal(ask(once, "running", &claim), ONCE_OUTCOME_RUN);
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 1"));
     assert_int_equal(ask(once, "new", NULL), ONCE_E_FULL);
     /* What runs is renewed and completed, and what is completed is replayed. */
-    assert_int_equal(once_renew_sync(claim, NULL), ONCE_OK);
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
-    assert_int_equal(ask(once, "running", NULL), ONCE_REPLAY);
+    assert_int_equal(once_claim_renew_sync(claim, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "running", NULL), ONCE_OUTCOME_REPLAY);
     /* Also by somebody who comes new. */
     other = open_with("store_timeout=1s&prefix=full:");
-    assert_int_equal(ask(other, "running", NULL), ONCE_REPLAY);
+    assert_int_equal(ask(other, "running", NULL), ONCE_OUTCOME_REPLAY);
     assert_int_equal(once_close(other, 1000), ONCE_OK);
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
-    assert_int_equal(ask(once, "new", NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "new", NULL), ONCE_OUTCOME_RUN);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
 }
@@ -84,20 +84,20 @@ static void a_server_that_would_forget_is_refused(void **state)
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 100mb maxmemory-policy volatile-ttl"));
     once = open_with("store_timeout=1s");
     assert_int_equal(ask(once, "evicted", NULL), ONCE_E_CONFIG);
-    assert_true(once_trouble(once, trouble, sizeof(trouble)) > 0);
+    assert_true(once_store_trouble(once, trouble, sizeof(trouble)) > 0);
     assert_non_null(strstr(trouble, "volatile-ttl"));
     (void)once_close(once, 0);
     /* Unless somebody says that he knows. */
     once = open_with("eviction=accept");
-    assert_int_equal(ask(once, "evicted", NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "evicted", NULL), ONCE_OUTCOME_RUN);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     /* Without a bound nothing is evicted, whatever the policy. */
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
     once = open_with("store_timeout=1s");
-    assert_int_equal(ask(once, "not evicted", NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "not evicted", NULL), ONCE_OUTCOME_RUN);
     /* What is set while the server is used is noticed by the reaper. */
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 100mb"));
-    assert_int_equal(once_reap_sync(once, 0, NULL), ONCE_E_CONFIG);
+    assert_int_equal(once_store_reap_sync(once, 0, NULL), ONCE_E_CONFIG);
     assert_int_equal(ask(once, "evicted, too", NULL), ONCE_E_CONFIG);
     freeReplyObject(raw_call(raw, "CONFIG SET maxmemory 0"));
     assert_int_equal(once_close(once, 1000), ONCE_OK);
@@ -121,7 +121,7 @@ static void the_wrong_user_is_refused(void **state)
     (void)snprintf(url, sizeof(url),
                    "redis://gate:secret@127.0.0.1:%s/3?prefix=mine:", getenv("ONCE_REDIS_PORT"));
     assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
-    assert_int_equal(ask(once, "k", NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "k", NULL), ONCE_OUTCOME_RUN);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     freeReplyObject(raw_call(raw, "SELECT 3"));
     assert_int_equal(raw_integer(raw, "EXISTS mine:secrets"), 1);
@@ -145,13 +145,13 @@ static void few_rights_are_enough(void **state)
                       "+memory|usage"));
     (void)snprintf(url, sizeof(url), "redis://few:secret@127.0.0.1:%s", getenv("ONCE_REDIS_PORT"));
     assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
-    assert_int_equal(ask(once, "few", &claim), ONCE_RUN);
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
-    assert_int_equal(once_stats_sync(once, &answer), ONCE_OK);
+    assert_int_equal(ask(once, "few", &claim), ONCE_OUTCOME_RUN);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(once_store_stats_sync(once, &answer), ONCE_OK);
     assert_true(once_answer_stats(answer)->completed > 0);
     assert_true(once_answer_stats(answer)->bytes > 0);
     once_answer_free(answer);
-    assert_int_equal(once_reap_sync(once, 0, NULL), ONCE_OK);
+    assert_int_equal(once_store_reap_sync(once, 0, NULL), ONCE_OK);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
 }
@@ -210,13 +210,13 @@ static void what_is_no_record_is_corrupt(void **state)
 
     raw_key(key, id);
     freeReplyObject(raw_call(raw, "SET %s %s", key, "rubbish"));
-    assert_int_equal(once_get_sync(once, id, &answer), ONCE_E_CORRUPT);
+    assert_int_equal(once_record_get_sync(once, id, &answer), ONCE_E_CORRUPT);
     freeReplyObject(raw_call(raw, "DEL %s", key));
     freeReplyObject(raw_call(raw, "LPUSH %s %s", key, "rubbish"));
-    assert_int_equal(once_get_sync(once, id, &answer), ONCE_E_CORRUPT);
+    assert_int_equal(once_record_get_sync(once, id, &answer), ONCE_E_CORRUPT);
     /* A pass through all records is not held up by it. */
-    assert_int_equal(once_stats_sync(once, NULL), ONCE_OK);
-    assert_int_equal(once_scan_sync(once, NULL, NULL, NULL, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_store_stats_sync(once, NULL), ONCE_OK);
+    assert_int_equal(once_record_scan_sync(once, NULL, NULL, NULL, NULL), ONCE_E_INVALID);
     freeReplyObject(raw_call(raw, "DEL %s", key));
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     raw_close(&raw_store);
@@ -271,7 +271,7 @@ static void one_that_is_refused_does_not_harm_the_others(void **state)
     static asked_t asked[TOGETHER];
     once_claim_t *claim = NULL;
 
-    assert_int_equal(ask(once, "5", &claim), ONCE_RUN);
+    assert_int_equal(ask(once, "5", &claim), ONCE_OUTCOME_RUN);
     spoil(raw, "together:");
     for (unsigned i = 0; i < TOGETHER; i++) {
         once_ask_t question = ONCE_ASK_INIT;
@@ -287,14 +287,15 @@ static void one_that_is_refused_does_not_harm_the_others(void **state)
     }
     asked[5].claim = claim;
     for (unsigned i = 0; i < TOGETHER; i++) {
-        assert_int_equal(once_complete(asked[i].claim, &response, answered, &asked[i]), ONCE_OK);
+        assert_int_equal(once_claim_complete(asked[i].claim, &response, answered, &asked[i]),
+                         ONCE_OK);
     }
     await(once, asked, TOGETHER);
     for (unsigned i = 0; i < TOGETHER; i++) {
         char key[8];
         assert_int_equal(asked[i].error, i == 5 ? ONCE_E_CORRUPT : ONCE_OK);
         (void)snprintf(key, sizeof(key), "%u", i);
-        assert_int_equal(ask(once, key, NULL), i == 5 ? ONCE_E_CORRUPT : ONCE_REPLAY);
+        assert_int_equal(ask(once, key, NULL), i == 5 ? ONCE_E_CORRUPT : ONCE_OUTCOME_REPLAY);
     }
     assert_int_equal(once_close(once, 1000), ONCE_OK);
     redisFree(raw);
@@ -316,8 +317,8 @@ static void damaged_envelopes_are_granted_to_nobody(void **state)
     once_claim_t *claim = NULL;
     redisReply *keys, *whole;
 
-    assert_int_equal(ask(once, "k", &claim), ONCE_RUN);
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(ask(once, "k", &claim), ONCE_OUTCOME_RUN);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
     keys = raw_call(raw, "KEYS damaged:???????????????????????????????????????????");
     assert_int_equal(keys->elements, 1);
     whole = raw_call(raw, "GET %s", keys->element[0]->str);
@@ -329,7 +330,7 @@ static void damaged_envelopes_are_granted_to_nobody(void **state)
         assert_int_equal(ask(once, "k", NULL), ONCE_E_CORRUPT);
     }
     freeReplyObject(raw_call(raw, "SET %s %b", keys->element[0]->str, whole->str, whole->len));
-    assert_int_equal(ask(once, "k", NULL), ONCE_REPLAY);
+    assert_int_equal(ask(once, "k", NULL), ONCE_OUTCOME_REPLAY);
     freeReplyObject(whole);
     freeReplyObject(keys);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
@@ -363,7 +364,7 @@ static void each_record_has_its_own_time(void **state)
     uint8_t ahead[8];
     uint64_t changed;
 
-    assert_int_equal(ask(once, "0", NULL), ONCE_RUN);
+    assert_int_equal(ask(once, "0", NULL), ONCE_OUTCOME_RUN);
     keys = raw_call(raw, "KEYS times:???????????????????????????????????????????");
     bytes = raw_call(raw, "GETRANGE %s 40 47", keys->element[0]->str);
     changed = once__get64((const uint8_t *)bytes->str);
@@ -395,11 +396,11 @@ static void pending_never_expires_in_redis(void **state)
     once_claim_t *claim = NULL;
     redisReply *keys;
 
-    assert_int_equal(ask(once, "k", &claim), ONCE_RUN);
+    assert_int_equal(ask(once, "k", &claim), ONCE_OUTCOME_RUN);
     keys = raw_call(raw, "KEYS expiry:%s", "???????????????????????????????????????????");
     assert_int_equal(keys->elements, 1);
     assert_int_equal(raw_integer(raw, "PTTL %s", keys->element[0]->str), -1);
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
     assert_in_range(raw_integer(raw, "PTTL %s", keys->element[0]->str), 3500000, 3600000);
     freeReplyObject(keys);
     assert_int_equal(once_close(once, 1000), ONCE_OK);

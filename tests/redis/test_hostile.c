@@ -1,6 +1,6 @@
 /*
  * Servers that answer what no Redis answers, or what it answers when something is wrong with it: nobody is told that he may run, or
- * what was never recorded; nothing crashes or hangs; and once_trouble() says what it is.
+ * what was never recorded; nothing crashes or hangs; and once_store_trouble() says what it is.
  */
 #include "support/testing.h"
 
@@ -68,7 +68,7 @@ static const char *trouble_of(const asked_t *asked)
     static char trouble[300];
 
     trouble[0] = '\0';
-    (void)once_trouble(asked->once, trouble, sizeof(trouble));
+    (void)once_store_trouble(asked->once, trouble, sizeof(trouble));
     return trouble;
 }
 
@@ -267,7 +267,7 @@ static void where_keys_are_spread_each_goes_by_itself(void **state)
     wait_for(asked, 5);
     for (int i = 0; i < 5; i++) {
         assert_int_equal(asked[i].error, ONCE_OK);
-        assert_int_equal(asked[i].outcome, ONCE_RUN);
+        assert_int_equal(asked[i].outcome, ONCE_OUTCOME_RUN);
     }
     assert_int_equal(atomic_load(&refused), 1);
     (void)once_close(asked[0].once, 0);
@@ -396,7 +396,7 @@ static void a_bad_listing_counts_nothing(void **state)
         int code;
         (void)snprintf(url, sizeof(url), "redis://127.0.0.1:%u" SHORT, fake_port(fake));
         assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
-        code = once_stats_sync(once, &answer);
+        code = once_store_stats_sync(once, &answer);
         if (code != listings[i].error) {
             fail_msg("%zu: %s", i, once_error_name(code));
         }
@@ -405,7 +405,8 @@ static void a_bad_listing_counts_nothing(void **state)
             assert_int_equal(once_answer_stats(answer)->completed, 0);
             once_answer_free(answer);
         }
-        assert_int_equal(once_scan_sync(once, &filter, count_records, &records, NULL) == ONCE_OK,
+        assert_int_equal(once_record_scan_sync(once, &filter, count_records, &records, NULL) ==
+                             ONCE_OK,
                          listings[i].error == ONCE_OK);
         assert_int_equal(records, 0);
         assert_int_equal(once_close(once, 1000), ONCE_OK);
@@ -469,7 +470,7 @@ static void the_next_sentinel_is_asked(void **state)
     }
     wait_for(asked, 5);
     for (int i = 0; i < 5; i++) {
-        if (asked[i].outcome != ONCE_RUN) {
+        if (asked[i].outcome != ONCE_OUTCOME_RUN) {
             fail_msg("liar %d: %s, \"%s\"", i, once_error_name(asked[i].error),
                      trouble_of(&asked[i]));
         }
@@ -661,7 +662,7 @@ static void a_guest_brings_its_script(void **state)
     ask(&asked, "redis+cluster", fake_port(source), "?store_timeout=5s");
     wait_for(&asked, 1);
     assert_int_equal(asked.error, ONCE_OK);
-    assert_int_equal(asked.outcome, ONCE_RUN);
+    assert_int_equal(asked.outcome, ONCE_OUTCOME_RUN);
     (void)once_close(asked.once, 0);
     fake_stop(source);
     fake_stop(target);

@@ -73,11 +73,11 @@ static void run_once(once_t *once, const char *key, size_t size)
     fill(body, size);
     response.body.data = body;
     response.body.len = size;
-    assert_int_equal(ask(once, key, &claim, &answer), ONCE_RUN);
+    assert_int_equal(ask(once, key, &claim, &answer), ONCE_OUTCOME_RUN);
     assert_int_equal(once_claim_epoch(claim), 1);
     once_answer_free(answer);
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
-    assert_int_equal(ask(once, key, &claim, &answer), ONCE_REPLAY);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(ask(once, key, &claim, &answer), ONCE_OUTCOME_REPLAY);
     assert_int_equal(once_record_response(once_answer_record(answer), &stored), ONCE_OK);
     assert_int_equal(stored.body.len, size);
     assert_memory_equal(stored.body.data, body, size);
@@ -94,13 +94,13 @@ static unsigned answers;
 
 static void granted(once_t *once, once_answer_t *answer, void *data)
 {
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     claims[answers++] = once_answer_take_claim(answer);
 }
 
 static void completed(once_t *once, once_answer_t *answer, void *data)
 {
-    assert_int_equal(once_answer_outcome(answer), ONCE_DONE);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_DONE);
     answers++;
 }
 
@@ -123,7 +123,7 @@ static void replies_byte_by_byte(void **state)
     answers = 0;
     for (int i = 0; i < TOGETHER; i++) {
         assert_int_equal(once_claim_epoch(claims[i]), 1);
-        assert_int_equal(once_complete(claims[i], &response, completed, NULL), ONCE_OK);
+        assert_int_equal(once_claim_complete(claims[i], &response, completed, NULL), ONCE_OK);
     }
     while (answers < TOGETHER) {
         (void)once_wait(once, -1);
@@ -211,11 +211,12 @@ static once_outcome_t ask_patiently(once_t *once, const char *key, once_claim_t 
     time_t started = time(NULL);
     once_ask_t question = ONCE_ASK_INIT;
     once_answer_t *answer = NULL;
-    once_outcome_t outcome = ONCE_NO_OUTCOME;
+    once_outcome_t outcome = ONCE_OUTCOME_NONE;
 
     question.key.data = key;
     question.key.len = strlen(key);
-    while ((outcome == ONCE_NO_OUTCOME || outcome == ONCE_BUSY) && started + 20 > time(NULL)) {
+    while ((outcome == ONCE_OUTCOME_NONE || outcome == ONCE_OUTCOME_BUSY) &&
+           started + 20 > time(NULL)) {
         if (once_begin_sync(once, &question, &answer) == ONCE_OK) {
             outcome = once_answer_outcome(answer);
             *claim = once_answer_take_claim(answer);
@@ -233,7 +234,7 @@ static void a_silent_server_is_given_up(void **state)
     once_ask_t question = ONCE_ASK_INIT;
     once_claim_t *claim = NULL;
 
-    assert_int_equal(ask_patiently(once, "warm", &claim), ONCE_RUN);
+    assert_int_equal(ask_patiently(once, "warm", &claim), ONCE_OUTCOME_RUN);
     once_claim_drop(claim);
     atomic_store(&line.is_deaf, 1);
     question.key.data = "k";
@@ -241,7 +242,7 @@ static void a_silent_server_is_given_up(void **state)
     assert_int_equal(once_begin_sync(once, &question, NULL), ONCE_E_UNAVAILABLE);
     atomic_store(&line.is_deaf, 0);
     /* It was granted, and nobody heard of it: that is found out, and given back long before its lease is over. */
-    assert_int_equal(ask_patiently(once, "k", &claim), ONCE_RUN);
+    assert_int_equal(ask_patiently(once, "k", &claim), ONCE_OUTCOME_RUN);
     assert_true(once_claim_epoch(claim) >= 2);
     once_claim_drop(claim);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
@@ -263,11 +264,11 @@ static void what_the_server_does_not_take_is_told(void **state)
     assert_non_null(body);
     fill(body, 2 << 20);
     freeReplyObject(raw_call(raw, "CONFIG SET proto-max-bulk-len 1mb"));
-    assert_int_equal(ask(once, "big", &claim, &answer), ONCE_RUN);
+    assert_int_equal(ask(once, "big", &claim, &answer), ONCE_OUTCOME_RUN);
     once_answer_free(answer);
     response.body.data = body;
     response.body.len = 2 << 20;
-    code = once_complete_sync(claim, &response, NULL);
+    code = once_claim_complete_sync(claim, &response, NULL);
     freeReplyObject(raw_call(raw, "CONFIG SET proto-max-bulk-len 512mb"));
     assert_int_equal(code, ONCE_E_UNSUPPORTED);
     run_once(once, "small", 1);

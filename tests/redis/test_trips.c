@@ -60,8 +60,8 @@ static void run_once(once_t *once, const char *key)
 
     response.body.data = "body";
     response.body.len = 4;
-    assert_int_equal(ask(once, key, &claim), ONCE_RUN);
-    assert_int_equal(once_complete_sync(claim, &response, NULL), ONCE_OK);
+    assert_int_equal(ask(once, key, &claim), ONCE_OUTCOME_RUN);
+    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
 }
 
 static void two_for_a_first_request_and_one_for_a_replay(void **state)
@@ -81,7 +81,7 @@ static void two_for_a_first_request_and_one_for_a_replay(void **state)
     assert_int_equal(counts.commands, 2);
     assert_int_equal(counts.evalsha, 2);
 
-    assert_int_equal(ask(once, "first", &claim), ONCE_REPLAY);
+    assert_int_equal(ask(once, "first", &claim), ONCE_OUTCOME_REPLAY);
     counts = read_until_marker(monitor, raw, "marker-2");
     assert_int_equal(counts.commands, 1);
     assert_int_equal(counts.evalsha, 1);
@@ -110,7 +110,7 @@ static unsigned answered;
 
 static void count(once_t *once, once_answer_t *answer, void *data)
 {
-    assert_int_equal(once_answer_outcome(answer), ONCE_RUN);
+    assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     claims[answered++] = once_answer_take_claim(answer);
 }
 

@@ -248,19 +248,19 @@ static void on_asked(once_answer_t *told, void *data)
         return;
     }
     switch (once_answer_outcome(told)) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         on_run(attempt, told);
         break;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         attempt_answer_from_record(attempt, told);
         break;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         attempt_answer(attempt, ANSWER_MISMATCH, NULL);
         break;
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         attempt_answer(attempt, ANSWER_UNKNOWN, NULL);
         break;
-    case ONCE_BUSY:
+    case ONCE_OUTCOME_BUSY:
         if (world_is_broken(world, BROKEN_BOLD_409)) {
             forward(attempt);
             break;
@@ -297,8 +297,9 @@ void attempt_start(gateway_t *gateway, request_t *request)
     attempt->process = gateway->process;
     attempt->request = request;
     attempt->key = request->key;
-    attempt->policy = world->plan.mixed && gateway->number % 2 == 1 ? world->policies[ONCE_HOLD]
-                                                                    : request->key->policy;
+    attempt->policy = world->plan.mixed && gateway->number % 2 == 1
+                          ? world->policies[ONCE_RECOVER_HOLD]
+                          : request->key->policy;
     attempt->asked_clock = process_clock(attempt->process);
     attempt->asking = 1;
     attempt->process->asking[attempt->key->number]++;

@@ -44,7 +44,7 @@ static void effect_and_respond(void *data)
 /* The effect comes after `ms`; `responds`: and then the response. */
 static void act(job_t *job, uint64_t ms, int responds)
 {
-    if (job->key->recover == ONCE_TRANSACTIONAL && job->grant != NULL) {
+    if (job->key->recover == ONCE_RECOVER_TRANSACTIONAL && job->grant != NULL) {
         transaction_start(job, ms, responds);
     } else {
         world_after(job->world, ms, responds ? effect_and_respond : effect, job);
@@ -197,7 +197,8 @@ void backend_deliver(job_t *job)
         deliver_scripted(job);
         return;
     }
-    if (job->key->recover == ONCE_TRANSACTIONAL && job->grant != NULL && world_chance(world, 100)) {
+    if (job->key->recover == ONCE_RECOVER_TRANSACTIONAL && job->grant != NULL &&
+        world_chance(world, 100)) {
         deliver_twice(job);
     }
     if (world->plan.calm && !world->quiet) {

@@ -93,7 +93,7 @@ static void check_promise(world_t *world, sim_key_t *key, const grant_t *grant)
     if (grant->life->effects < 2) {
         return;
     }
-    if (key->recover == ONCE_TRANSACTIONAL) {
+    if (key->recover == ONCE_RECOVER_TRANSACTIONAL) {
         world_violate(world, key->number, TRANSACTIONAL, "effect %u is by epoch %u",
                       grant->life->effects, grant->ref.epoch);
         return;
@@ -127,7 +127,7 @@ void check_effect(world_t *world, sim_key_t *key, grant_t *grant, int variant,
                       grant->ref.epoch);
     } else if (variant != grant->life->variant) {
         world_violate(world, key->number, TWO, "the effect is of another body");
-    } else if (key->recover != ONCE_TRANSACTIONAL &&
+    } else if (key->recover != ONCE_RECOVER_TRANSACTIONAL &&
                (grant->reason == REASON_NOT_SENT || grant->reason == REASON_BEFORE_EFFECT)) {
         world_violate(world, key->number, "release: certainly no effect",
                       "epoch %u was released as not executed", grant->ref.epoch);
@@ -189,7 +189,7 @@ void check_answer(const request_t *request, answer_kind_t kind, const response_t
         }
         break;
     case ANSWER_UNKNOWN:
-        if (key->recover != ONCE_HOLD && !world->plan.mixed) {
+        if (key->recover != ONCE_RECOVER_HOLD && !world->plan.mixed) {
             world_violate(world, key->number, STUCK, "a client is told unknown under %s",
                           once_recover_name(key->recover));
         }
@@ -224,7 +224,7 @@ void check_end(world_t *world)
             continue;
         }
         if (state == ONCE_STATE_UNKNOWN && !world->plan.operator_ &&
-            (key->recover == ONCE_HOLD || world->plan.mixed)) {
+            (key->recover == ONCE_RECOVER_HOLD || world->plan.mixed)) {
             world_count(world, COUNT_STUCK_UNKNOWN);
             check_never_sent(world, key, key->life->grants);
             continue;
@@ -253,7 +253,7 @@ void check_reaped(world_t *world)
     for (unsigned i = 0; i < world->plan.keys; i++) {
         const sim_key_t *key = &world->ledger->keys[i];
         once_state_t state = (once_state_t)key->seen.head.state;
-        int held = key->seen.head.recover == ONCE_HOLD &&
+        int held = key->seen.head.recover == ONCE_RECOVER_HOLD &&
                    (state == ONCE_STATE_UNKNOWN || state == ONCE_STATE_PENDING);
         if (key->seen.exists && !held) {
             world_violate(world, key->number, "expired records are removed",

@@ -82,7 +82,7 @@ void contract_check_removal(world_t *world, const sim_key_t *key, uint64_t clock
     if (!sight_is_open((once_state_t)head->state)) {
         world_violate(world, key->number, TOO_EARLY, "a %s record was reaped before its ttl",
                       once_state_name((once_state_t)head->state));
-    } else if (head->recover == ONCE_HOLD) {
+    } else if (head->recover == ONCE_RECOVER_HOLD) {
         world_violate(world, key->number, TOO_EARLY, "a %s record was reaped under hold",
                       once_state_name((once_state_t)head->state));
     } else if (now < head->lease_until + head->ttl_ms) {
@@ -113,21 +113,21 @@ static int claim_means_it(const sight_t *s)
     int by_lease = (s->before.head.flags & ONCE__BY_LEASE) != 0;
 
     switch (s->op->outcome) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         return s->changed ? is_granted(s) && (s->state != ONCE_STATE_FAILED || !s->mine)
                           : s->state == ONCE_STATE_PENDING && s->mine && same;
-    case ONCE_BUSY:
+    case ONCE_OUTCOME_BUSY:
         return !s->changed && same && sight_is_open(s->state) && s->live && !s->mine &&
                !(s->state == ONCE_STATE_UNKNOWN && s->hold);
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         return same && s->after.head.state == ONCE_STATE_UNKNOWN && (s->hold || s->mine);
     case ONCE__MINE:
         return !s->changed && same && s->state == ONCE_STATE_UNKNOWN && s->mine && by_lease;
-    case ONCE_REPLAY:
+    case ONCE_OUTCOME_REPLAY:
         return !s->changed && same && s->state == ONCE_STATE_COMPLETED;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         return !s->changed && s->state != ONCE_STATE_NONE && !same;
-    case ONCE_LOST:
+    case ONCE_OUTCOME_LOST:
         return !s->changed && s->state == ONCE_STATE_FAILED && s->mine;
     default:
         return 0;
@@ -215,22 +215,25 @@ static int done_means_it(const sight_t *s)
 static once_outcome_t owed(const sight_t *s)
 {
     int settles = s->event->kind == ONCE__SETTLE_COMPLETED || s->event->kind == ONCE__SETTLE_FAILED;
-    once_outcome_t no = settles || s->event->kind == ONCE__PURGE ? ONCE_REFUSED : ONCE_LOST;
+    once_outcome_t no =
+        settles || s->event->kind == ONCE__PURGE ? ONCE_OUTCOME_REFUSED : ONCE_OUTCOME_LOST;
 
     if (!s->mine) {
         return no;
     }
     if (s->event->kind == ONCE__PURGE) {
-        return sight_is_open(s->state) && !s->event->force ? ONCE_REFUSED : ONCE_DONE;
+        return sight_is_open(s->state) && !s->event->force ? ONCE_OUTCOME_REFUSED
+                                                           : ONCE_OUTCOME_DONE;
     }
     if (s->state == ONCE_STATE_COMPLETED) {
-        return ONCE_ALREADY;
+        return ONCE_OUTCOME_ALREADY;
     }
     if (s->state == ONCE_STATE_FAILED) {
-        return s->event->kind == ONCE__RELEASE || s->event->kind == ONCE__SETTLE_FAILED ? ONCE_DONE
-                                                                                        : no;
+        return s->event->kind == ONCE__RELEASE || s->event->kind == ONCE__SETTLE_FAILED
+                   ? ONCE_OUTCOME_DONE
+                   : no;
     }
-    return settles && s->live && !s->event->force ? ONCE_REFUSED : ONCE_DONE;
+    return settles && s->live && !s->event->force ? ONCE_OUTCOME_REFUSED : ONCE_OUTCOME_DONE;
 }
 
 static void check_write_answer(const sight_t *s)
@@ -238,11 +241,11 @@ static void check_write_answer(const sight_t *s)
     once_outcome_t right = owed(s);
 
     if (s->op->outcome != right) {
-        VIOLATE(s, right == ONCE_DONE || right == ONCE_ALREADY ? REFUSED : MEANING,
+        VIOLATE(s, right == ONCE_OUTCOME_DONE || right == ONCE_OUTCOME_ALREADY ? REFUSED : MEANING,
                 "%s of epoch %u is told %s, not %s", once__event_name(s->event->kind),
                 s->event->claim.epoch, once_outcome_name((once_outcome_t)s->op->outcome),
                 once_outcome_name(right));
-    } else if (right == ONCE_DONE ? !done_means_it(s) : s->changed) {
+    } else if (right == ONCE_OUTCOME_DONE ? !done_means_it(s) : s->changed) {
         VIOLATE(s, MEANING, "%s is told %s", once__event_name(s->event->kind),
                 once_outcome_name(right));
     }

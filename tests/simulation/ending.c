@@ -51,7 +51,7 @@ void attempt_answer_from_record(attempt_t *attempt, const once_answer_t *told)
     size_t len;
 
     if (record == NULL || once_record_state(record) != ONCE_STATE_COMPLETED) {
-        if (once_answer_outcome(told) != ONCE_LOST) {
+        if (once_answer_outcome(told) != ONCE_OUTCOME_LOST) {
             world_violate(attempt->world, attempt->key->number, "replay",
                           "%s is told without a completed record",
                           once_outcome_name(once_answer_outcome(told)));
@@ -96,7 +96,7 @@ static void release_after_error(attempt_t *attempt)
 
     once__token_write(token, attempt->key->id, &attempt->grant->ref);
     if (once_claim_adopt(attempt->process->handle, token, 0, &claim) == ONCE_OK &&
-        once_release(claim, 0, note, NULL, NULL) != ONCE_OK) {
+        once_claim_release(claim, 0, note, NULL, NULL) != ONCE_OK) {
         once_claim_drop(claim);
     }
 }
@@ -114,7 +114,7 @@ static void on_ended(once_answer_t *told, void *data)
             release_after_error(attempt);
         }
         attempt_answer(attempt, ANSWER_ERROR, NULL);
-    } else if (once_answer_outcome(told) == ONCE_DONE || own) {
+    } else if (once_answer_outcome(told) == ONCE_OUTCOME_DONE || own) {
         answer_done(attempt);
     } else {
         attempt_answer_from_record(attempt, told);
@@ -126,8 +126,8 @@ static int release(const attempt_t *attempt, int reason, call_t *call)
     int early = reason == REASON_NOT_SENT || reason == REASON_BEFORE_EFFECT ||
                 world_is_broken(attempt->world, BROKEN_ALWAYS_EARLY);
 
-    return (early ? once_release_early : once_release)(attempt->claim, attempt->response.status,
-                                                       once__slice("released", 8), call_back, call);
+    return (early ? once_claim_release_early : once_claim_release)(
+        attempt->claim, attempt->response.status, once__slice("released", 8), call_back, call);
 }
 
 void attempt_end(attempt_t *attempt, ending_t ending, int reason)
@@ -148,13 +148,13 @@ void attempt_end(attempt_t *attempt, ending_t ending, int reason)
         response.header_count = 1;
         response.body = once__slice(attempt->response.body, strlen(attempt->response.body));
         response.retain_ms = attempt->response.retain_ms;
-        code = once_complete(attempt->claim, &response, call_back, call);
+        code = once_claim_complete(attempt->claim, &response, call_back, call);
         break;
     case RELEASES:
         code = release(attempt, reason, call);
         break;
     case DOUBTS:
-        code = once_doubt(attempt->claim, call_back, call);
+        code = once_claim_doubt(attempt->claim, call_back, call);
         break;
     }
     attempt->claim = NULL;

@@ -65,7 +65,7 @@ static int is_put_off(const machine_t *machine, const sim_key_t *key, const mess
     const once__op_t *op = &message->copy;
 
     return op->event.kind == ONCE__CLAIM &&
-           (op->outcome == ONCE_BUSY || op->outcome == ONCE_MISMATCH) &&
+           (op->outcome == ONCE_OUTCOME_BUSY || op->outcome == ONCE_OUTCOME_MISMATCH) &&
            (first == NULL || first->link != message->link) && machine_is_unsynced(machine, key);
 }
 

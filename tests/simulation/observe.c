@@ -50,20 +50,20 @@ static void note_grant(const sight_t *s)
     }
     grant = ledger_add_grant(s->world, s->key, &s->after.head.claim, s->sender->process,
                              s->sender->late);
-    grant->held = s->after.head.recover == ONCE_HOLD;
+    grant->held = s->after.head.recover == ONCE_RECOVER_HOLD;
 }
 
 static void note_claim(const sight_t *s)
 {
     switch (s->op->outcome) {
-    case ONCE_RUN:
+    case ONCE_OUTCOME_RUN:
         if (s->changed) {
             note_grant(s);
         } else {
             world_count(s->world, COUNT_RUN_AGAIN);
         }
         break;
-    case ONCE_UNKNOWN:
+    case ONCE_OUTCOME_UNKNOWN:
         if (s->changed) {
             world_count(s->world, COUNT_UNKNOWN_BY_LEASE);
             s->key->life->grants->lease_over = 1;
@@ -72,7 +72,7 @@ static void note_claim(const sight_t *s)
     case ONCE__MINE:
         world_count(s->world, COUNT_MINE);
         break;
-    case ONCE_MISMATCH:
+    case ONCE_OUTCOME_MISMATCH:
         if (!once__fingerprint_known(&s->before.head, s->event)) {
             world_count(s->world, COUNT_UNKNOWN_SECRET);
         }
@@ -155,19 +155,19 @@ static void note_done(const sight_t *s)
 static void note_write(const sight_t *s)
 {
     switch (s->op->outcome) {
-    case ONCE_DONE:
+    case ONCE_OUTCOME_DONE:
         /* A renewal may change nothing: when the store's clock was set back, its time stands still. */
         if (s->changed || s->event->kind == ONCE__RENEW) {
             note_done(s);
         }
         break;
-    case ONCE_ALREADY:
+    case ONCE_OUTCOME_ALREADY:
         world_count(s->world, COUNT_ALREADY);
         break;
-    case ONCE_LOST:
+    case ONCE_OUTCOME_LOST:
         world_count(s->world, COUNT_LOST);
         break;
-    case ONCE_REFUSED:
+    case ONCE_OUTCOME_REFUSED:
         world_count(s->world,
                     s->event->kind == ONCE__PURGE ? COUNT_PURGE_REFUSED : COUNT_SETTLE_REFUSED);
         break;

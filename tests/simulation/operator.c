@@ -83,9 +83,9 @@ static void settle(void *data)
     world_say(operator_->world, matter->key->number, "operator: settles to %s%s",
               matter->verdict == TRUTH_HAPPENED ? "completed" : "failed",
               matter->force ? ", by force" : "");
-    code = once_settle(operator_->process->handle, matter->token,
-                       matter->verdict == TRUTH_HAPPENED ? &response : NULL, 0,
-                       once__slice("looked it up", 12), matter->force, call_back, call);
+    code = once_record_settle(operator_->process->handle, matter->token,
+                              matter->verdict == TRUTH_HAPPENED ? &response : NULL, 0,
+                              once__slice("looked it up", 12), matter->force, call_back, call);
     if (!call_accepted(call, code)) {
         world_violate(operator_->world, -1, "calls", "settle is refused: %s",
                       once_error_name(code));
@@ -99,7 +99,7 @@ static truth_t find_out(const matter_t *matter, response_t *response)
     truth_t truth = ledger_truth(matter->key, response);
 
     if (truth == TRUTH_OPEN &&
-        ((matter->key->recover == ONCE_TRANSACTIONAL && prng_chance(&world->prng, 300)) ||
+        ((matter->key->recover == ONCE_RECOVER_TRANSACTIONAL && prng_chance(&world->prng, 300)) ||
          world_is_broken(world, BROKEN_HASTY_OPERATOR))) {
         return TRUTH_NEVER;
     }
@@ -165,7 +165,7 @@ static int on_any(once_t *once, const once_record_t *record, void *data)
     int force = key != NULL && ledger_truth(key, &ignored) == TRUTH_NEVER;
 
     once_record_token(record, token);
-    (void)call_accepted(call, once_purge(once, token, force, call_back, call));
+    (void)call_accepted(call, once_record_purge(once, token, force, call_back, call));
     return 1;
 }
 
@@ -183,8 +183,8 @@ static void scan(operator_t *operator_, int stuck)
     state->operator_ = operator_;
     state->call = call_new(operator_->process, "scan", NULL, NULL);
     filter.stuck = stuck;
-    code = once_scan(operator_->process->handle, &filter, stuck ? on_stuck : on_any, on_scanned,
-                     state);
+    code = once_record_scan(operator_->process->handle, &filter, stuck ? on_stuck : on_any,
+                            on_scanned, state);
     if (!call_accepted(state->call, code)) {
         world_violate(operator_->world, -1, "calls", "scan is refused: %s", once_error_name(code));
     }
@@ -206,7 +206,7 @@ static void on_rotated(once_answer_t *told, void *data)
 static void rotate(operator_t *operator_)
 {
     call_t *call = call_new(operator_->process, "rotate", on_rotated, operator_);
-    int code = once_rotate(operator_->process->handle, 24u * 3600 * 1000, call_back, call);
+    int code = once_secret_rotate(operator_->process->handle, 24u * 3600 * 1000, call_back, call);
 
     if (call_accepted(call, code)) {
         operator_->rotations++;

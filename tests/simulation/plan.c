@@ -14,7 +14,8 @@ static unsigned maybe(prng_t *prng, unsigned high)
 
 static void draw_policies(plan_t *plan, prng_t *prng)
 {
-    static const unsigned weights[] = {[ONCE_RETRY] = 3, [ONCE_TRANSACTIONAL] = 3, [ONCE_HOLD] = 4};
+    static const unsigned weights[] = {
+        [ONCE_RECOVER_RETRY] = 3, [ONCE_RECOVER_TRANSACTIONAL] = 3, [ONCE_RECOVER_HOLD] = 4};
 
     for (unsigned i = 0; i < PLAN_KEYS_MAX; i++) {
         plan->recover[i] = prng_pick(prng, weights, 3);
@@ -108,7 +109,8 @@ void plan_draw(plan_t *plan, prng_t *prng)
 void plan_draw_local(plan_t *plan, prng_t *prng)
 {
     for (unsigned i = 0; i < PLAN_KEYS_MAX; i++) {
-        plan->recover[i] = plan->recover[i] == ONCE_TRANSACTIONAL ? ONCE_RETRY : plan->recover[i];
+        plan->recover[i] =
+            plan->recover[i] == ONCE_RECOVER_TRANSACTIONAL ? ONCE_RECOVER_RETRY : plan->recover[i];
     }
     plan->lose_request = plan->lose_reply = plan->late = plan->duplicate = plan->full = 0;
     if (plan->calm) {

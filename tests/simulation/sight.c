@@ -82,7 +82,8 @@ sight_t sight_of(world_t *world, sim_key_t *key, const once__op_t *op, const sen
         sight.mine = claims ? memcmp(head->claim.id, op->event.claim.id, ONCE_CLAIM_ID_SIZE) == 0
                             : same_claim(&head->claim, &op->event.claim);
         sight.live = sight.now < head->lease_until;
-        sight.hold = head->recover == ONCE_HOLD || (claims && op->event.recover == ONCE_HOLD);
+        sight.hold = head->recover == ONCE_RECOVER_HOLD ||
+                     (claims && op->event.recover == ONCE_RECOVER_HOLD);
     }
     return sight;
 }

@@ -34,7 +34,7 @@ static uint8_t complete_record(job_t *job)
     if (once__token_read(job->token, op.id, &op.event.claim) != 0 ||
         once__response_pack(&response, op.id, &packing, &packed, &op.payload.len) != ONCE_OK) {
         world_violate(job->world, job->key->number, "token", "the claim passed on is not readable");
-        return ONCE_LOST;
+        return ONCE_OUTCOME_LOST;
     }
     op.payload.kind = ONCE__PAYLOAD_RESPONSE;
     op.payload.status = (uint16_t)job->response.status;
@@ -42,7 +42,7 @@ static uint8_t complete_record(job_t *job)
     server_apply(job->world, &op, &sender);
     server_drop(&op);
     free(packed);
-    return op.error == ONCE_OK ? op.outcome : ONCE_LOST;
+    return op.error == ONCE_OK ? op.outcome : ONCE_OUTCOME_LOST;
 }
 
 static void transact(void *data);
@@ -55,7 +55,7 @@ static void roll_back(transaction_t *transaction, uint8_t outcome)
     world_say(job->world, job->key->number, "backend: %s, rolls back",
               once_outcome_name((once_outcome_t)outcome));
     world_count(job->world,
-                outcome == ONCE_ALREADY ? COUNT_ROLLBACKS_ALREADY : COUNT_ROLLBACKS_LOST);
+                outcome == ONCE_OUTCOME_ALREADY ? COUNT_ROLLBACKS_ALREADY : COUNT_ROLLBACKS_LOST);
     if (transaction->responds) {
         job->says = job_response(job, job_coin(job->world) ? 409 : 500, ONCE_SAID_NOTHING);
         world_after(job->world, job_soon(job->world), job_respond, job);
@@ -95,8 +95,8 @@ static void transact(void *data)
         return;
     }
     outcome = complete_record(transaction->job);
-    if (outcome == ONCE_DONE ||
-        (outcome == ONCE_ALREADY && world_is_broken(world, BROKEN_SQL_IDEMPOTENT))) {
+    if (outcome == ONCE_OUTCOME_DONE ||
+        (outcome == ONCE_OUTCOME_ALREADY && world_is_broken(world, BROKEN_SQL_IDEMPOTENT))) {
         commit(transaction);
     } else {
         roll_back(transaction, outcome);

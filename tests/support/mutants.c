@@ -95,9 +95,9 @@ const mutant_t mutants[] = {
 
     /* the owner's own claim */
     {"mine-runs", "the owner of a record that is unknown by lease is told run", 0,
-     {{"claim: mine, unknown by lease", MUTANT_SET_OUTCOME, ONCE_RUN, NULL}}},
+     {{"claim: mine, unknown by lease", MUTANT_SET_OUTCOME, ONCE_OUTCOME_RUN, NULL}}},
     {"mine-revives", "the same, and the record is pending again", 0,
-     {{"claim: mine, unknown by lease", MUTANT_SET_OUTCOME, ONCE_RUN, NULL},
+     {{"claim: mine, unknown by lease", MUTANT_SET_OUTCOME, ONCE_OUTCOME_RUN, NULL},
       {"claim: mine, unknown by lease", MUTANT_SET_TO, ONCE_STATE_PENDING, NULL}}},
     {"mine-not-told", "the owner of a record that is unknown by lease is told unknown", 0,
      {{"claim: mine, unknown by lease", MUTANT_DROP_ROW, 0, NULL}}},
@@ -110,13 +110,13 @@ const mutant_t mutants[] = {
 
     /* answers */
     {"completed-runs", "a completed record answers run", 0,
-     {{"claim: completed", MUTANT_SET_OUTCOME, ONCE_RUN, NULL}}},
+     {{"claim: completed", MUTANT_SET_OUTCOME, ONCE_OUTCOME_RUN, NULL}}},
     {"completed-claimed", "a completed record is claimed again", 0,
      {{"claim: failed", MUTANT_ADD_FROM, C, NULL}}},
     {"busy-runs", "a pending record answers run to everybody", 0,
-     {{"claim: lease live", MUTANT_SET_OUTCOME, ONCE_RUN, NULL}}},
+     {{"claim: lease live", MUTANT_SET_OUTCOME, ONCE_OUTCOME_RUN, NULL}}},
     {"stale-complete-done", "a stale complete is answered done", 0,
-     {{"complete: stale", MUTANT_SET_OUTCOME, ONCE_DONE, NULL}}},
+     {{"complete: stale", MUTANT_SET_OUTCOME, ONCE_OUTCOME_DONE, NULL}}},
     {"unknown-for-ever", "an unknown record stays busy when its lease is over", 0,
      {{"claim: unknown, lease live", MUTANT_DROP_NEED, ONCE__G_LIVE, NULL}}},
 

@@ -167,7 +167,7 @@ static void add_all(void)
         /* Only pending and unknown records are touched, and only a release looks at it. */
         if ((head.flags & ONCE__TOUCHED) &&
             (head.state == ONCE_STATE_COMPLETED || head.state == ONCE_STATE_FAILED ||
-             head.recover == ONCE_TRANSACTIONAL)) {
+             head.recover == ONCE_RECOVER_TRANSACTIONAL)) {
             continue;
         }
         add_times(head);

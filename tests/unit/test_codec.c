@@ -14,7 +14,7 @@ static once__record_t make(uint8_t state, uint8_t kind, uint16_t status, const c
     once__record_t record = {
         .head = {.schema = ONCE__SCHEMA,
                  .state = state,
-                 .recover = ONCE_HOLD,
+                 .recover = ONCE_RECOVER_HOLD,
                  .flags = ONCE__TAINTED,
                  .claim = {.epoch = 3},
                  .lease_until = 0x1122334455667788,
@@ -463,7 +463,7 @@ static void a_newer_record_is_busy_and_never_run(void **state)
         assert_int_equal(once__record_decode(&read, bytes, len), ONCE_E_NEWER);
         claim.fingerprints[0] = record.head.fingerprint;
         once__step(&once__rules, &read.head, &claim, UINT64_MAX, &step);
-        assert_int_equal(step.outcome, ONCE_BUSY);
+        assert_int_equal(step.outcome, ONCE_OUTCOME_BUSY);
         assert_false(step.changed);
         free(bytes);
     }

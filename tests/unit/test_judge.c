@@ -136,7 +136,7 @@ static void the_backend_has_the_last_word(void **state)
     static const int statuses[] = {0, 100, 200, 401, 408, 500, 503, 999};
 
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
-        for (int recover = ONCE_RETRY; recover <= ONCE_HOLD; recover++) {
+        for (int recover = ONCE_RECOVER_RETRY; recover <= ONCE_RECOVER_HOLD; recover++) {
             once_policy_t policy;
             once__policy_init(&policy);
             policy.recover = (once_recover_t)recover;

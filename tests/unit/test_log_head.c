@@ -25,7 +25,7 @@ static once__record_t make(unsigned n, once_state_t state)
     static const uint8_t response[] = "\0the response";
     once__record_t record = {.head = {.schema = ONCE__SCHEMA,
                                       .state = (uint8_t)state,
-                                      .recover = ONCE_HOLD,
+                                      .recover = ONCE_RECOVER_HOLD,
                                       .claim = {.epoch = n},
                                       .lease_until = 100 + n,
                                       .lease_ms = 30000,

@@ -15,7 +15,7 @@ static void the_defaults_are_as_documented(void **state)
 
     assert_int_equal(once_policy_ttl_ms(policy), 24 * 3600 * 1000);
     assert_int_equal(once_policy_lease_ms(policy), 30 * 1000);
-    assert_int_equal(once_policy_recover(policy), ONCE_RETRY);
+    assert_int_equal(once_policy_recover(policy), ONCE_RECOVER_RETRY);
     assert_int_equal(once_policy_release_ttl_ms(policy), 60 * 1000);
     assert_int_equal(set(policy, "lease", "5s"), ONCE_OK);
     assert_int_equal(once_policy_release_ttl_ms(policy), 10 * 1000);
@@ -33,7 +33,7 @@ static void the_defaults_can_be_written_out(void **state)
     memset(&written.record, 0xff, sizeof(written.record));
     memset(&written.release, 0xff, sizeof(written.release));
     written.ttl_ms = written.lease_ms = 1;
-    written.recover = ONCE_HOLD;
+    written.recover = ONCE_RECOVER_HOLD;
     assert_int_equal(once_policy_parse(&written,
                                        "ttl=24h lease=30s recover=retry record=2xx,3xx,4xx "
                                        "release=401,403,407,421,425,429",
@@ -94,20 +94,21 @@ static void recover_has_three_names(void **state)
 
     once__policy_init(&policy);
     assert_int_equal(set(&policy, "recover", "hold"), ONCE_OK);
-    assert_int_equal(policy.recover, ONCE_HOLD);
+    assert_int_equal(policy.recover, ONCE_RECOVER_HOLD);
     assert_int_equal(set(&policy, "recover", "transactional"), ONCE_OK);
-    assert_int_equal(policy.recover, ONCE_TRANSACTIONAL);
+    assert_int_equal(policy.recover, ONCE_RECOVER_TRANSACTIONAL);
     assert_int_equal(set(&policy, "recover", "retry"), ONCE_OK);
-    assert_int_equal(policy.recover, ONCE_RETRY);
-    assert_string_equal(once_recover_name(ONCE_RETRY), "retry");
-    assert_string_equal(once_recover_name(ONCE_HOLD), "hold");
-    assert_string_equal(once_recover_name(ONCE_TRANSACTIONAL), "transactional");
+    assert_int_equal(policy.recover, ONCE_RECOVER_RETRY);
+    assert_string_equal(once_recover_name(ONCE_RECOVER_RETRY), "retry");
+    assert_string_equal(once_recover_name(ONCE_RECOVER_HOLD), "hold");
+    assert_string_equal(once_recover_name(ONCE_RECOVER_TRANSACTIONAL), "transactional");
     assert_non_null(once_recover_name((once_recover_t)77));
 }
 
 static void the_stricter_is_the_greater(void **state)
 {
-    assert_true(ONCE_RETRY < ONCE_TRANSACTIONAL && ONCE_TRANSACTIONAL < ONCE_HOLD);
+    assert_true(ONCE_RECOVER_RETRY < ONCE_RECOVER_TRANSACTIONAL &&
+                ONCE_RECOVER_TRANSACTIONAL < ONCE_RECOVER_HOLD);
 }
 
 /* The statuses of `all` that are in the set, counted. */
@@ -240,7 +241,7 @@ static void several_parts_are_set_together(void **state)
         ONCE_OK);
     assert_int_equal(policy.ttl_ms, 48 * 3600 * 1000);
     assert_int_equal(policy.lease_ms, 10 * 1000);
-    assert_int_equal(policy.recover, ONCE_HOLD);
+    assert_int_equal(policy.recover, ONCE_RECOVER_HOLD);
     assert_int_equal(count(&policy.record), 899);
     assert_int_equal(once_policy_parse(&policy, "", NULL), ONCE_OK);
     assert_int_equal(once_policy_parse(&policy, "   ", NULL), ONCE_OK);

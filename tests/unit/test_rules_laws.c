@@ -97,7 +97,7 @@ static void only_the_claim_named_writes_law(const situation_t *s, const once__st
 
     if (stranger && s->event.kind != ONCE__CLAIM && s->event.kind != ONCE__REAP) {
         assert_false(step->changed);
-        assert_int_not_equal(step->outcome, ONCE_DONE);
+        assert_int_not_equal(step->outcome, ONCE_OUTCOME_DONE);
     }
 }
 
@@ -110,7 +110,7 @@ static void completed_stays_law(const situation_t *s, const once__step_t *step)
 {
     if (s->head.state == ONCE_STATE_COMPLETED && !s->expired && s->event.kind != ONCE__PURGE) {
         assert_false(step->changed);
-        assert_int_not_equal(step->outcome, ONCE_RUN);
+        assert_int_not_equal(step->outcome, ONCE_OUTCOME_RUN);
     }
 }
 
@@ -122,12 +122,12 @@ static void completed_stays(void **state)
 static void hold_is_never_run_again_by_itself_law(const situation_t *s, const once__step_t *step)
 {
     int open = s->head.state == ONCE_STATE_PENDING || s->head.state == ONCE_STATE_UNKNOWN;
-    int hold = s->head.recover == ONCE_HOLD || s->event.recover == ONCE_HOLD;
+    int hold = s->head.recover == ONCE_RECOVER_HOLD || s->event.recover == ONCE_RECOVER_HOLD;
 
     if (open && hold && s->event.kind == ONCE__CLAIM && !s->id_fits) {
-        assert_int_not_equal(step->outcome, ONCE_RUN);
+        assert_int_not_equal(step->outcome, ONCE_OUTCOME_RUN);
     }
-    if (open && s->head.recover == ONCE_HOLD && s->event.kind == ONCE__REAP) {
+    if (open && s->head.recover == ONCE_RECOVER_HOLD && s->event.kind == ONCE__REAP) {
         assert_false(step->changed);
     }
 }
@@ -143,7 +143,7 @@ static void no_grant_under_a_live_lease_law(const situation_t *s, const once__st
 
     if (open && s->head.lease_until > NOW && s->event.kind == ONCE__CLAIM) {
         assert_false(step->changed);
-        assert_true(step->outcome != ONCE_RUN || s->id_fits);
+        assert_true(step->outcome != ONCE_OUTCOME_RUN || s->id_fits);
     }
 }
 
@@ -156,7 +156,7 @@ static void another_fingerprint_is_told_first_law(const situation_t *s, const on
 {
     if (s->event.kind == ONCE__CLAIM && !s->same && s->head.state != ONCE_STATE_NONE &&
         !s->expired && !is_newer(s)) {
-        assert_int_equal(step->outcome, ONCE_MISMATCH);
+        assert_int_equal(step->outcome, ONCE_OUTCOME_MISMATCH);
         assert_false(step->changed);
     }
 }
@@ -171,7 +171,7 @@ static void newer_versions_are_left_alone_law(const situation_t *s, const once__
 {
     if (is_newer(s) && s->event.kind != ONCE__PURGE) {
         assert_false(step->changed);
-        assert_true(step->outcome == ONCE_BUSY || s->event.kind == ONCE__REAP);
+        assert_true(step->outcome == ONCE_OUTCOME_BUSY || s->event.kind == ONCE__REAP);
     }
 }
 
@@ -207,8 +207,8 @@ static void repeating_is_harmless_law(const situation_t *s, const once__step_t *
     }
     once__step(&once__rules, &step->next, &event, NOW, &again);
     assert_memory_equal(&again.next, &step->next, sizeof(again.next));
-    if (step->outcome == ONCE_DONE) {
-        assert_true(again.outcome == ONCE_DONE || again.outcome == ONCE_ALREADY);
+    if (step->outcome == ONCE_OUTCOME_DONE) {
+        assert_true(again.outcome == ONCE_OUTCOME_DONE || again.outcome == ONCE_OUTCOME_ALREADY);
     } else {
         assert_int_equal(again.outcome, step->outcome);
     }
@@ -282,15 +282,15 @@ static void any_live_secret_will_do(void **state)
     once__step_t step;
 
     once__step(&once__rules, &head, &event, NOW, &step);
-    assert_int_equal(step.outcome, ONCE_REPLAY);
+    assert_int_equal(step.outcome, ONCE_OUTCOME_REPLAY);
     assert_true(once__fingerprint_known(&head, &event));
     event.fingerprints[1].mode = 1;
     once__step(&once__rules, &head, &event, NOW, &step);
-    assert_int_equal(step.outcome, ONCE_MISMATCH);
+    assert_int_equal(step.outcome, ONCE_OUTCOME_MISMATCH);
     assert_true(once__fingerprint_known(&head, &event));
     event.fingerprint_count = 1;
     once__step(&once__rules, &head, &event, NOW, &step);
-    assert_int_equal(step.outcome, ONCE_MISMATCH);
+    assert_int_equal(step.outcome, ONCE_OUTCOME_MISMATCH);
     assert_false(once__fingerprint_known(&head, &event));
 }
 

@@ -52,10 +52,10 @@ static void many_records_come_and_go(void **state)
 
     for (unsigned n = 0; n < 3000; n++) {
         claim(table, &op, n, 10);
-        assert_int_equal(op.outcome, ONCE_RUN);
+        assert_int_equal(op.outcome, ONCE_OUTCOME_RUN);
         if (n % 3 != 0) {
             finish(table, &op, 10, 10);
-            assert_int_equal(op.outcome, ONCE_DONE);
+            assert_int_equal(op.outcome, ONCE_OUTCOME_DONE);
         }
     }
     op = (once__op_t){.kind = ONCE__OP_REAP, .limit = 500};
@@ -86,11 +86,11 @@ static void a_full_table_says_so_and_heals(void **state)
     claim(table, &op, 10, 20);
     assert_int_equal(op.error, ONCE_E_FULL);
     claim(table, &op, 3, 20); /* what is there is still answered */
-    assert_int_equal(op.outcome, ONCE_REPLAY);
+    assert_int_equal(op.outcome, ONCE_OUTCOME_REPLAY);
     free(op.record);
     claim(table, &op, 10, 5010);
     assert_int_equal(op.error, ONCE_OK);
-    assert_int_equal(op.outcome, ONCE_RUN);
+    assert_int_equal(op.outcome, ONCE_OUTCOME_RUN);
     once__table_free(table);
 }
 
@@ -112,8 +112,8 @@ static void bytes_are_bounded_too(void **state)
     assert_int_equal(op.stats.completed, 1);
     assert_in_range(op.stats.bytes, 100000, 120000);
     claim(table, &other, 2, 10);
-    assert_int_equal(other.outcome, ONCE_RUN); /* the claim is still its holder's */
-    finish(table, &other, 100000, 5010);       /* and there is room when the other one expired */
+    assert_int_equal(other.outcome, ONCE_OUTCOME_RUN); /* the claim is still its holder's */
+    finish(table, &other, 100000, 5010); /* and there is room when the other one expired */
     assert_int_equal(other.error, ONCE_OK);
     once__table_free(table);
 }
@@ -143,12 +143,12 @@ static void answers_are_copies(void **state)
     claim(table, &op, 1, 10);
     finish(table, &op, 77, 10);
     claim(table, &op, 1, 11);
-    assert_int_equal(op.outcome, ONCE_REPLAY);
+    assert_int_equal(op.outcome, ONCE_OUTCOME_REPLAY);
     purge = (once__op_t){.kind = ONCE__OP_EVENT,
                          .event = {.kind = ONCE__PURGE, .claim = op.head.claim}};
     make_id(purge.id, 1);
     once__table_apply(table, &purge, 12);
-    assert_int_equal(purge.outcome, ONCE_DONE);
+    assert_int_equal(purge.outcome, ONCE_OUTCOME_DONE);
     assert_null(once__table_peek(table, purge.id));
     assert_int_equal(op.record->payload.len, 77);
     assert_memory_equal(op.record->key, "key", 3);

@@ -19,7 +19,7 @@ static int may_go(const once__records_t *records, const once__head_t *head)
     once__step_t step;
 
     once__step(records->rules, head, &reap, once__index_now(records->index), &step);
-    return step.outcome == ONCE_DONE;
+    return step.outcome == ONCE_OUTCOME_DONE;
 }
 
 /* Moves a record that a newer version wrote: as it is, since we cannot read all of it. */

@@ -83,7 +83,7 @@ static int may_go(const compare_t *compare, once__place_t place)
         once__step(&once__rules, &head, &reap, once__index_now(compare->index), &step);
     }
     free(bytes);
-    return code == ONCE_OK && step.outcome == ONCE_DONE;
+    return code == ONCE_OK && step.outcome == ONCE_OUTCOME_DONE;
 }
 
 static int has_record(const compare_t *compare, const doubt_t *doubt, const once__entry_t *entry)

@@ -179,8 +179,8 @@ static int answer_unsettled(once__op_t *op, const once__step_t *step)
 {
     if (op->event.kind != ONCE__CLAIM) {
         op->error = ONCE_E_NOREPLY;
-    } else if (step->outcome != ONCE_MISMATCH) {
-        op->outcome = ONCE_BUSY;
+    } else if (step->outcome != ONCE_OUTCOME_MISMATCH) {
+        op->outcome = ONCE_OUTCOME_BUSY;
     }
     return 0;
 }
@@ -218,17 +218,19 @@ static int apply_event(once__records_t *records, once__op_t *op, const once__cur
             return 0; /* nothing was written that a sync could concern */
         }
         records->room -= !current->found && records->room > 0;
-        if (op->outcome != ONCE_DONE && op->outcome != ONCE_RUN) {
+        if (op->outcome != ONCE_OUTCOME_DONE && op->outcome != ONCE_OUTCOME_RUN) {
             answer_record(op, &next);
         }
-    } else if (current->found && step.next.state != ONCE_STATE_NONE && op->outcome != ONCE_DONE) {
+    } else if (current->found && step.next.state != ONCE_STATE_NONE &&
+               op->outcome != ONCE_OUTCOME_DONE) {
         answer_record(op, &current->record);
     }
     /* A renewal is not waited for: a lease ends with the machine anyway. */
     if (step.changed && op->event.kind == ONCE__RENEW) {
         return 0;
     }
-    if (records->relaxed_claims && op->event.kind == ONCE__CLAIM && op->outcome == ONCE_RUN) {
+    if (records->relaxed_claims && op->event.kind == ONCE__CLAIM &&
+        op->outcome == ONCE_OUTCOME_RUN) {
         return 0;
     }
     return step.changed || !durable;
@@ -260,7 +262,7 @@ int once__records_apply(once__records_t *records, once__op_t *op)
     int wait = 0;
 
     op->error = ONCE_OK;
-    op->outcome = ONCE_NO_OUTCOME;
+    op->outcome = ONCE_OUTCOME_NONE;
     op->record = NULL;
     memset(&op->head, 0, sizeof(op->head));
     once__index_lock(records->index, op->id);
@@ -311,7 +313,8 @@ static int answer_final(const once__records_t *records, once__op_t *op,
     once__step_t step;
 
     once__step(records->rules, &current->record.head, &op->event, records->clock, &step);
-    if (step.changed || (step.outcome != ONCE_REPLAY && step.outcome != ONCE_MISMATCH)) {
+    if (step.changed ||
+        (step.outcome != ONCE_OUTCOME_REPLAY && step.outcome != ONCE_OUTCOME_MISMATCH)) {
         return 0;
     }
     op->error = ONCE_OK;
@@ -359,5 +362,6 @@ int once__records_recall(once__records_t *records, const once__look_t *look,
                atomic_load(&once__index_segment(records->index, place->segment)->synced) &&
            once__log_read_head(records->log, *place, look->id, &record) == ONCE_OK &&
            once__index_peek_holds(records->index, peek) &&
-           once__answers(records->rules, &record.head, &look->event, records->clock, ONCE_REPLAY);
+           once__answers(records->rules, &record.head, &look->event, records->clock,
+                         ONCE_OUTCOME_REPLAY);
 }

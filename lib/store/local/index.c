@@ -424,7 +424,7 @@ uint64_t once__index_kept_until(const once__head_t *head)
     if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED) {
         return UINT64_MAX;
     }
-    return head->recover != ONCE_HOLD && head->lease_until <= UINT64_MAX - head->ttl_ms
+    return head->recover != ONCE_RECOVER_HOLD && head->lease_until <= UINT64_MAX - head->ttl_ms
                ? head->lease_until + head->ttl_ms
                : 0;
 }

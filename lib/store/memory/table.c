@@ -181,7 +181,7 @@ static int is_reapable(const once__table_t *table, const once__record_t *record,
     once__step_t step;
 
     once__step(table->rules, &record->head, &reap, clock, &step);
-    return step.outcome == ONCE_DONE;
+    return step.outcome == ONCE_OUTCOME_DONE;
 }
 
 /* The earliest time at which the record could be reaped. */
@@ -364,7 +364,7 @@ static void apply_event(once__table_t *table, once__op_t *op, uint64_t clock)
         table->none_expires_before = reapable_from(&step.next);
     }
     /* A completion's own response need not be sent back. */
-    if (entry != NULL && op->outcome != ONCE_DONE && step.next.state != ONCE_STATE_NONE) {
+    if (entry != NULL && op->outcome != ONCE_OUTCOME_DONE && step.next.state != ONCE_STATE_NONE) {
         answer_record(op, &entry->record);
     }
 }
@@ -456,7 +456,7 @@ static void apply_secrets(once__table_t *table, once__op_t *op)
 void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
 {
     op->error = ONCE_OK;
-    op->outcome = ONCE_NO_OUTCOME;
+    op->outcome = ONCE_OUTCOME_NONE;
     op->record = NULL;
     op->records = NULL;
     op->count = 0;

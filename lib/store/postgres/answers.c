@@ -103,7 +103,7 @@ static void read_row(const PGresult *result, int row, once__op_t *op)
         return;
     }
     wants_record = op->kind == ONCE__OP_GET ||
-                   (op->outcome != ONCE_DONE && once__pg_int(result, row, AT_KIND) != 0);
+                   (op->outcome != ONCE_OUTCOME_DONE && once__pg_int(result, row, AT_KIND) != 0);
     if (wants_record && op->head.state != ONCE_STATE_NONE) {
         op->record = read_record(&op->head, result, row);
         /* What was done is done: a copy that could not be made is a lost reply, and is asked for again. */
@@ -131,7 +131,7 @@ static void answer_granted(once__op_t *op, uint64_t now)
     const once__event_t *event = &op->event;
 
     op->error = ONCE_OK;
-    op->outcome = ONCE_RUN;
+    op->outcome = ONCE_OUTCOME_RUN;
     op->now = now;
     op->head = (once__head_t){
         .schema = ONCE__SCHEMA,
@@ -188,7 +188,7 @@ void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data)
 static void answer_busy(once__op_t *op)
 {
     op->error = ONCE_OK;
-    op->outcome = ONCE_BUSY;
+    op->outcome = ONCE_OUTCOME_BUSY;
     op->head.schema = ONCE__SCHEMA;
     op->head.state = ONCE_STATE_PENDING;
     op->head.recover = op->event.recover;

@@ -154,7 +154,7 @@ static const struct {
                         1,
                         0},
     [ONCE__PG_GET] =
-        {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_get"}, get_arrays, 1, 0, 0},
+        {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_record_get"}, get_arrays, 1, 0, 0},
 };
 
 /* All claims of a handle have the same. */

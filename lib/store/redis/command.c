@@ -371,10 +371,10 @@ static int read_event(once__op_t *op, const redisReply *bytes)
 {
     const uint8_t *data = (const uint8_t *)bytes->str;
     once__record_t record = {.key = NULL};
-    int granted = op->event.kind == ONCE__CLAIM && op->outcome == ONCE_RUN, code;
+    int granted = op->event.kind == ONCE__CLAIM && op->outcome == ONCE_OUTCOME_RUN, code;
 
     if (bytes->len == 0) {
-        return granted || op->outcome == ONCE_REPLAY ? -1 : 0; /* there is none */
+        return granted || op->outcome == ONCE_OUTCOME_REPLAY ? -1 : 0; /* there is none */
     }
     /* More than a head is a whole record: the script saw a payload. */
     if (bytes->len > ONCE__REDIS_HEAD_SIZE) {
@@ -430,10 +430,11 @@ static int is_outcome_of(const once__op_t *op, long long outcome)
         return outcome == 0;
     }
     if (op->event.kind == ONCE__CLAIM) {
-        return (outcome >= ONCE_RUN && outcome <= ONCE_UNKNOWN) || outcome == ONCE_LOST ||
-               outcome == ONCE__MINE;
+        return (outcome >= ONCE_OUTCOME_RUN && outcome <= ONCE_OUTCOME_UNKNOWN) ||
+               outcome == ONCE_OUTCOME_LOST || outcome == ONCE__MINE;
     }
-    return outcome == ONCE_BUSY || (outcome >= ONCE_DONE && outcome <= ONCE_REFUSED);
+    return outcome == ONCE_OUTCOME_BUSY ||
+           (outcome >= ONCE_OUTCOME_DONE && outcome <= ONCE_OUTCOME_REFUSED);
 }
 
 static int read_answer(once__op_t *op, const redisReply *reply)
@@ -475,14 +476,14 @@ int once__redis_read(once__op_t *op, const redisReply *reply)
     }
     if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM &&
         reply->type == REDIS_REPLY_INTEGER && reply->integer > 0) {
-        op->outcome = ONCE_RUN;
+        op->outcome = ONCE_OUTCOME_RUN;
         op->now = (uint64_t)reply->integer;
         op->head = first_head(op, op->now);
         return 0;
     }
     if (op->kind == ONCE__OP_EVENT && reply->type == REDIS_REPLY_STRING &&
         reply->len == ONCE__REDIS_HEAD_SIZE) {
-        op->outcome = op->event.kind == ONCE__CLAIM ? ONCE_RUN : ONCE_DONE;
+        op->outcome = op->event.kind == ONCE__CLAIM ? ONCE_OUTCOME_RUN : ONCE_OUTCOME_DONE;
         if (read_event(op, reply) != 0) {
             return -1;
         }

@@ -105,7 +105,7 @@ void once__redis_link_condemn(once__redis_link_t *link);
 /* The same, because of a reply that no Redis gives. */
 void once__redis_link_distrust(once__redis_link_t *link);
 
-/* A command was refused; what once_trouble() tells until one is not. */
+/* A command was refused; what once_store_trouble() tells until one is not. */
 void once__redis_link_complain(once__redis_link_t *link, const char *text);
 void once__redis_link_content(once__redis_link_t *link);
 

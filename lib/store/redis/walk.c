@@ -389,7 +389,7 @@ static void reaped(once__redis_call_t *call, const redisReply *reply)
             walk->error = ONCE_E_UNAVAILABLE;
         }
     } else if (is_good(walk, reply) && reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
-               reply->element[0]->integer == ONCE_DONE) {
+               reply->element[0]->integer == ONCE_OUTCOME_DONE) {
         walk->op->count++;
     }
     free(step);

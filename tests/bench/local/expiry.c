@@ -17,7 +17,7 @@ static void reap(once_t *once, uint64_t *count)
 {
     once_answer_t *answer;
 
-    if (once_reap_sync(once, 0, &answer) != ONCE_OK) {
+    if (once_store_reap_sync(once, 0, &answer) != ONCE_OK) {
         (void)fprintf(stderr, "bench_local: reaping failed\n");
         exit(2);
     }

@@ -135,7 +135,7 @@ static void replayed(once_t *once, once_answer_t *answer, void *data)
     asker_t *asker = data;
 
     asker->took[asker->asked++] = bench_wall() - asker->began;
-    asker->failed += once_answer_outcome(answer) != ONCE_REPLAY;
+    asker->failed += once_answer_outcome(answer) != ONCE_OUTCOME_REPLAY;
     if (asker->asked < LOOKUPS) {
         ask_again(asker);
     }
@@ -220,7 +220,7 @@ static void look_up_by_store(const char *path, uint8_t (*ids)[ONCE_ID_SIZE])
         start = bench_wall();
         (void)once__records_apply(&records, &op);
         took[i] = bench_wall() - start;
-        failed += op.outcome != ONCE_REPLAY;
+        failed += op.outcome != ONCE_OUTCOME_REPLAY;
         free(op.record);
     }
     once__log_abandon(records.log);

@@ -133,7 +133,7 @@ static void completed(once_t *once, once_answer_t *answer, void *data)
 {
     load_t *load = data;
 
-    load->failed += once_answer_outcome(answer) != ONCE_DONE;
+    load->failed += once_answer_outcome(answer) != ONCE_OUTCOME_DONE;
     load->running--;
     ask_next(load);
 }
@@ -156,7 +156,7 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     response.headers = &header;
     response.header_count = 1;
     response.body = load_body(load->kind, load->bodies++);
-    if (once_complete(claim, &response, completed, load) != ONCE_OK) {
+    if (once_claim_complete(claim, &response, completed, load) != ONCE_OK) {
         load->failed++;
         load->running--;
     }
