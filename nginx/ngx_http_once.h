@@ -1,37 +1,45 @@
 /*
- * ngx_http_once_module: what its files share. docs/gateway.md tells the story; the files, in the order a request meets them:
+ * ngx_http_once_module: what its files share. docs/architecture.md leads along
+ * the path of a request; docs/gateway.md describes the behaviour. The files:
  *
- *   ngx_http_once_module.c     the module, its directives, phases and filters put into their places
- *   ngx_http_once_directives.c the table of directives; ngx_http_once_values.c, .._values_http.c, .._parts.c, .._probe_conf.c
- *                              read their values
- *   ngx_http_once_conf.c       configuration: create, merge
- *   ngx_http_once_check.c      refuses what cannot be guarded or is not safe; ngx_http_once_url.c judges store URLs
- *   ngx_http_once_store.c      stores of a worker: opened after fork, dispatched in the event loop, closed at its end
- *   ngx_http_once_refused.c    post_read, rewrite, preaccess: how far a request came before an error page led it on
- *   ngx_http_once_early.c      preaccess: a look by scope and key ahead of limit_req; ngx_http_once_credit.c: how often
- *   ngx_http_once_handler.c    precontent: the context, the body, the ask
- *   ngx_http_once_identify.c   the key and the scope
- *   ngx_http_once_admit.c      limits on new keys; ngx_http_once_quota.c: of a scope (ngx_http_once_bucket.h: how it is decided);
- *                              ngx_http_once_unknown.c: unknown records of a route
- *   ngx_http_once_answer.c     what each outcome of an ask leads to
- *   ngx_http_once_authorize.c  may the caller have it? asked before anything but run is told
- *   ngx_http_once_body.c       the request body's fingerprint, computed while it streams
- *   ngx_http_once_headers.c    headers to the backend and from it
- *   ngx_http_once_upstream.c   what an upstream got and said; clients that hang up meanwhile
- *   ngx_http_once_guard.c      the guarded operation: the claim and its end; outlives the request
- *   ngx_http_once_call.c       calls that a store has not answered, and how long somebody waits for them
- *   ngx_http_once_hold.c       header and body filters: the response held until it is recorded
- *   ngx_http_once_end.c        what a response means for its claim; the bytes that are held
- *   ngx_http_once_collect.c    the headers that are kept
- *   ngx_http_once_reply.c      the store has it, or not: what the client gets
- *   ngx_http_once_replay.c     a stored response as an answer
- *   ngx_http_once_memory.c     what a worker holds for its clients: one copy of a stored response, and no more than it may
- *   ngx_http_once_problem.c    errors as application/problem+json; ngx_http_once_explain.c: the page that explains them
- *   ngx_http_once_wait.c       duplicates that wait for the first
- *   ngx_http_once_probe.c      asking the backend what became of a key; .._probe_http.c, .._fetch.c, .._fetch_parse.c: over HTTP
- *   ngx_http_once_variables.c  $once_*; ngx_http_once_json.c: $once_json_NAME
- *   ngx_http_once_metrics.c    counters in shared memory (ngx_http_once_metrics.h: their layout)
- *   ngx_http_once_status.c     the handler that shows them; ngx_http_once_print.c: as text and JSON
+ *   at startup
+ *     module      what nginx calls, and when: phases, filters, processes
+ *     directives  the table of directives; reads their values
+ *     conf        configuration: create and merge
+ *     check       rejects configurations that cannot be guarded; url: store URLs
+ *     store       the stores of a worker: opened after fork, dispatched by the
+ *                 event loop, closed at exit
+ *
+ *   before the store is asked
+ *     refused     post_read, rewrite, preaccess: whether a request was refused
+ *                 before an error page redirected it
+ *     early       preaccess: once_early_lookup, and its credit
+ *     handler     precontent: the context, the body, the ask
+ *     identify    the key, the scope and the target
+ *     body        the body's fingerprint, computed while it streams
+ *     admit       limits on new keys: once_quota (bucket.h), once_unknown_max
+ *     unknown     the unknown records of a route
+ *
+ *   after it answered
+ *     answer      what each outcome leads to
+ *     authorize   once_authorize: may the caller have the stored answer?
+ *     wait        duplicates that wait for the first request
+ *     replay      sends a stored response; memory for responses
+ *     problem     errors as application/problem+json, and the page about them
+ *     probe       asks the backend what became of a key; probe_fetch: over HTTP
+ *
+ *   while the operation runs
+ *     guard       the claim and its end; outlives the request
+ *     headers     headers to the backend, from it, and into the record
+ *     upstream    what the backend received and answered
+ *     buffer      header and body filters: the response is buffered until it
+ *                 has been recorded
+ *     finish      what a response means for its claim, and what the client gets
+ *
+ *   for operators
+ *     variables   $once_*
+ *     metrics     counters in shared memory (metrics.h: their layout)
+ *     status      once_status: shows them as text and JSON
  */
 #ifndef NGX_HTTP_ONCE_H
 #define NGX_HTTP_ONCE_H

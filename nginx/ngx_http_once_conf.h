@@ -1,8 +1,6 @@
 /*
- * What the files of the configuration share: ngx_http_once_directives.c (the
- * table), ngx_http_once_values.c, ngx_http_once_values_http.c and
- * ngx_http_once_parts.c, ngx_http_once_probe_conf.c (reading values), ngx_http_once_conf.c (create and
- * merge), ngx_http_once_check.c and ngx_http_once_url.c (refusing).
+ * What the files of the configuration share: directives.c (the table, and how
+ * values are read), conf.c (create and merge), check.c (what is rejected).
  */
 #ifndef NGX_HTTP_ONCE_CONF_H
 #define NGX_HTTP_ONCE_CONF_H

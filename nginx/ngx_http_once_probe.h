@@ -1,7 +1,6 @@
 /*
- * What the files of the probe share: ngx_http_once_probe.c says when and what
- * for; ngx_http_once_fetch.c and ngx_http_once_fetch_parse.c are its HTTP
- * client, ngx_http_once_probe_http.c what they carry.
+ * What the files of the probe share: probe.c decides when to probe and what to
+ * do with the answer; probe_fetch.c is its HTTP client.
  */
 #ifndef NGX_HTTP_ONCE_PROBE_H
 #define NGX_HTTP_ONCE_PROBE_H

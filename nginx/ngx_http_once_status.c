@@ -132,3 +132,518 @@ ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     return NGX_CONF_OK;
 }
+
+
+/* -------------------------------------------------------------------- text */
+
+/*
+ * The counters as text: for Prometheus, and as JSON.
+ */
+
+typedef struct {
+    ngx_http_once_counter_e   counter;
+    const char               *label;      /* NULL: a metric of its own */
+    const char               *json;
+} ngx_http_once_shown_t;
+
+
+typedef struct {
+    const char                   *name;
+    const char                   *help;
+    const char                   *label;      /* name of the second label; NULL: none */
+    const ngx_http_once_shown_t  *shown;
+} ngx_http_once_family_t;
+
+
+static const ngx_http_once_shown_t  ngx_http_once_requests[] = {
+    { NGX_HTTP_ONCE_C_RUN, "run", "run" },
+    { NGX_HTTP_ONCE_C_REPLAY, "replay", "replay" },
+    { NGX_HTTP_ONCE_C_BUSY, "busy", "busy" },
+    { NGX_HTTP_ONCE_C_MISMATCH, "mismatch", "mismatch" },
+    { NGX_HTTP_ONCE_C_MISSING, "missing", "missing" },
+    { NGX_HTTP_ONCE_C_INVALID, "invalid", "invalid" },
+    { NGX_HTTP_ONCE_C_UNKNOWN, "unknown", "unknown" },
+    { NGX_HTTP_ONCE_C_ERROR, "error", "error" },
+    { NGX_HTTP_ONCE_C_PASS, "pass", "pass" },
+    { NGX_HTTP_ONCE_C_DENIED, "denied", "denied" },
+    { NGX_HTTP_ONCE_C_REFUSED, "refused", "refused" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_claims[] = {
+    { NGX_HTTP_ONCE_C_COMPLETED, "completed", "completed" },
+    { NGX_HTTP_ONCE_C_RELEASED, "released", "released" },
+    { NGX_HTTP_ONCE_C_DOUBTED, "doubted", "doubted" },
+    { NGX_HTTP_ONCE_C_LOST, "lost", "lost" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_waited[] = {
+    { NGX_HTTP_ONCE_C_WAITED, NULL, "waited" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_store_errors[] = {
+    { NGX_HTTP_ONCE_C_STORE_ERROR, NULL, "store_errors" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_omitted[] = {
+    { NGX_HTTP_ONCE_C_OMITTED, NULL, "bodies_omitted" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_no_room[] = {
+    { NGX_HTTP_ONCE_C_NO_ROOM, NULL, "memory_omitted" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_refused[] = {
+    { NGX_HTTP_ONCE_C_NO_MEMORY, "memory", "refused_memory" },
+    { NGX_HTTP_ONCE_C_NO_FILE, "bodies", "refused_bodies" },
+    { NGX_HTTP_ONCE_C_OVER_QUOTA, "quota", "refused_quota" },
+    { NGX_HTTP_ONCE_C_MANY_UNKNOWN, "unknown", "refused_unknown" },
+    { NGX_HTTP_ONCE_C_FULL, "full", "refused_full" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_shown_t  ngx_http_once_probed[] = {
+    { NGX_HTTP_ONCE_C_PROBED, NULL, "probes" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
+static const ngx_http_once_family_t  ngx_http_once_families[] = {
+    { "once_requests_total", "Guarded requests by outcome.", "outcome",
+      ngx_http_once_requests },
+    { "once_claims_total", "Claims by how they ended.", "end",
+      ngx_http_once_claims },
+    { "once_waited_total", "Requests that waited for one with the same key.",
+      NULL, ngx_http_once_waited },
+    { "once_store_errors_total", "Requests that the store did not answer.",
+      NULL, ngx_http_once_store_errors },
+    { "once_bodies_omitted_total", "Responses recorded without their body.",
+      NULL, ngx_http_once_omitted },
+    { "once_memory_omitted_total", "Responses recorded without their body "
+      "because once_memory was used up.", NULL, ngx_http_once_no_room },
+    { "once_refused_total", "Requests refused by a limit of the gateway.",
+      "reason", ngx_http_once_refused },
+    { "once_probes_total", "Probes sent to backends.", NULL,
+      ngx_http_once_probed },
+    { NULL, NULL, NULL, NULL }
+};
+
+
+static const struct {
+    const char  *name;
+    const char  *help;
+    const char  *json;
+} ngx_http_once_latencies[NGX_HTTP_ONCE_HISTOGRAMS] = {
+    { "once_claim_seconds", "Time until the store answered a claim.",
+      "claim_seconds" },
+    { "once_complete_seconds", "Time until the store had a response.",
+      "complete_seconds" }
+};
+
+
+/* Backslash and quote, as both formats want it; control bytes are dropped. */
+
+static u_char *
+ngx_http_once_print_escaped(u_char *p, u_char *last, u_char *name, size_t len)
+{
+    u_char  c;
+    size_t  i;
+
+    for (i = 0; i < len && p < last; i++) {
+        c = name[i];
+
+        if (c < 0x20 || c == 0x7f) {
+            continue;
+        }
+
+        p = ngx_slprintf(p, last, (c == '"' || c == '\\') ? "\\%c" : "%c", c);
+    }
+
+    return p;
+}
+
+
+static u_char *
+ngx_http_once_print_name(u_char *p, u_char *last, ngx_http_once_slot_t *slot)
+{
+    return ngx_http_once_print_escaped(p, last, slot->name, slot->len);
+}
+
+
+static u_char *
+ngx_http_once_print_head(u_char *p, u_char *last, const char *name,
+    const char *help, const char *type)
+{
+    return ngx_slprintf(p, last, "# HELP %s %s\n# TYPE %s %s\n", name, help,
+                        name, type);
+}
+
+
+static u_char *
+ngx_http_once_print_family(u_char *p, u_char *last,
+    ngx_http_once_table_t *table, const ngx_http_once_family_t *family)
+{
+    ngx_uint_t                    i;
+    ngx_http_once_slot_t         *slot;
+    const ngx_http_once_shown_t  *shown;
+
+    p = ngx_http_once_print_head(p, last, family->name, family->help,
+                                 "counter");
+
+    for (i = 0; i < table->used; i++) {
+        slot = &table->slot[i];
+
+        for (shown = family->shown; shown->json; shown++) {
+            p = ngx_slprintf(p, last, "%s{route=\"", family->name);
+            p = ngx_http_once_print_name(p, last, slot);
+
+            if (family->label) {
+                p = ngx_slprintf(p, last, "\",%s=\"%s", family->label,
+                                 shown->label);
+            }
+
+            p = ngx_slprintf(p, last, "\"} %uA\n",
+                             slot->counter[shown->counter]);
+        }
+    }
+
+    return p;
+}
+
+
+static u_char *
+ngx_http_once_print_seconds(u_char *p, u_char *last, ngx_uint_t usec)
+{
+    p = ngx_slprintf(p, last, "%ui.%06ui", usec / 1000000, usec % 1000000);
+
+    while (p[-1] == '0') {
+        p--;
+    }
+
+    return p[-1] == '.' ? p - 1 : p;
+}
+
+
+static u_char *
+ngx_http_once_print_histogram(u_char *p, u_char *last,
+    ngx_http_once_table_t *table, ngx_uint_t which)
+{
+    ngx_uint_t                  i, n, count;
+    const char                 *name;
+    ngx_http_once_histogram_t  *h;
+
+    name = ngx_http_once_latencies[which].name;
+
+    p = ngx_http_once_print_head(p, last, name,
+                                 ngx_http_once_latencies[which].help,
+                                 "histogram");
+
+    for (i = 0; i < table->used; i++) {
+        h = &table->slot[i].histogram[which];
+        count = 0;
+
+        for (n = 0; n <= NGX_HTTP_ONCE_BUCKETS; n++) {
+            count += h->bucket[n];
+
+            p = ngx_slprintf(p, last, "%s_bucket{route=\"", name);
+            p = ngx_http_once_print_name(p, last, &table->slot[i]);
+            p = ngx_slprintf(p, last, "\",le=\"");
+
+            if (n < NGX_HTTP_ONCE_BUCKETS) {
+                p = ngx_http_once_print_seconds(p, last,
+                                                ngx_http_once_bucket_usec[n]);
+            } else {
+                p = ngx_slprintf(p, last, "+Inf");
+            }
+
+            p = ngx_slprintf(p, last, "\"} %ui\n", count);
+        }
+
+        p = ngx_slprintf(p, last, "%s_sum{route=\"", name);
+        p = ngx_http_once_print_name(p, last, &table->slot[i]);
+        p = ngx_slprintf(p, last, "\"} ");
+        p = ngx_http_once_print_seconds(p, last, h->sum_usec);
+        p = ngx_slprintf(p, last, "\n%s_count{route=\"", name);
+        p = ngx_http_once_print_name(p, last, &table->slot[i]);
+        p = ngx_slprintf(p, last, "\"} %ui\n", count);
+    }
+
+    return p;
+}
+
+
+/* Only where they are counted. */
+
+static u_char *
+ngx_http_once_print_unknown(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
+{
+    ngx_uint_t  i, max, count;
+
+    if (omcf->unknown == NULL) {
+        return p;
+    }
+
+    p = ngx_http_once_print_head(p, last, "once_unknown_records",
+                                 "Unknown records that the gateway knows of.",
+                                 "gauge");
+
+    for (i = 0; i < table->used; i++) {
+        count = ngx_http_once_unknown_of(omcf, i, &max);
+
+        if (max) {
+            p = ngx_slprintf(p, last, "once_unknown_records{route=\"");
+            p = ngx_http_once_print_name(p, last, &table->slot[i]);
+            p = ngx_slprintf(p, last, "\"} %ui\n", count);
+        }
+    }
+
+    return p;
+}
+
+
+static const struct {
+    const char  *name;
+    const char  *help;
+    size_t       offset;
+} ngx_http_once_sizes[] = {
+    { "records", "Records of the store.", offsetof(once_usage_t, records) },
+    { "max_records", "Records at which it refuses new keys; 0: any number.",
+      offsetof(once_usage_t, max_records) },
+    { "bytes", "What they take.", offsetof(once_usage_t, bytes) },
+    { "max_bytes", "Bytes at which it refuses new keys; 0: any number.",
+      offsetof(once_usage_t, max_bytes) }
+};
+
+
+#define NGX_HTTP_ONCE_SIZES                                                   \
+    (sizeof(ngx_http_once_sizes) / sizeof(ngx_http_once_sizes[0]))
+
+
+/*
+ * The next store from i on whose size this worker knows; NULL: no more. One that
+ * is opened in several ways has one name, and is shown once.
+ */
+
+static ngx_http_once_store_t *
+ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
+    once_usage_t *usage)
+{
+    ngx_uint_t               n;
+    ngx_http_once_store_t  **stores;
+
+    stores = omcf->stores.elts;
+
+    for ( /* void */ ; *i < omcf->stores.nelts; (*i)++) {
+
+        for (n = 0; n < *i; n++) {
+            if (stores[n]->name.len == stores[*i]->name.len
+                && ngx_memcmp(stores[n]->name.data, stores[*i]->name.data,
+                              stores[n]->name.len) == 0)
+            {
+                break;
+            }
+        }
+
+        if (n == *i && stores[n]->once
+            && once_store_usage(stores[n]->once, usage) == ONCE_OK
+            && (usage->bytes || usage->max_records || usage->max_bytes))
+        {
+            (*i)++;
+            return stores[n];
+        }
+    }
+
+    return NULL;
+}
+
+
+static u_char *
+ngx_http_once_print_stores(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf)
+{
+    char                    name[sizeof("once_store_max_records")];
+    ngx_uint_t              i, n;
+    once_usage_t            usage;
+    ngx_http_once_store_t  *store;
+
+    for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
+        *ngx_snprintf((u_char *) name, sizeof(name) - 1, "once_store_%s",
+                      ngx_http_once_sizes[n].name) = '\0';
+
+        p = ngx_http_once_print_head(p, last, name,
+                                     ngx_http_once_sizes[n].help, "gauge");
+        i = 0;
+
+        while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
+            p = ngx_slprintf(p, last, "%s{store=\"", name);
+            p = ngx_http_once_print_escaped(p, last, store->name.data,
+                                            store->name.len);
+            p = ngx_slprintf(p, last, "\"} %uL\n",
+                             *(uint64_t *) ((u_char *) &usage
+                                            + ngx_http_once_sizes[n].offset));
+        }
+    }
+
+    return p;
+}
+
+
+static u_char *
+ngx_http_once_print_json_stores(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf)
+{
+    ngx_uint_t              i, n, first;
+    once_usage_t            usage;
+    ngx_http_once_store_t  *store;
+
+    p = ngx_slprintf(p, last, "\"stores\":[");
+    first = 1;
+    i = 0;
+
+    while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
+        p = ngx_slprintf(p, last, "%s{\"store\":\"", first ? "" : ",");
+        p = ngx_http_once_print_escaped(p, last, store->name.data,
+                                        store->name.len);
+        p = ngx_slprintf(p, last, "\"");
+        first = 0;
+
+        for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
+            p = ngx_slprintf(p, last, ",\"%s\":%uL",
+                             ngx_http_once_sizes[n].name,
+                             *(uint64_t *) ((u_char *) &usage
+                                            + ngx_http_once_sizes[n].offset));
+        }
+
+        p = ngx_slprintf(p, last, "}");
+    }
+
+    return ngx_slprintf(p, last, "],");
+}
+
+
+u_char *
+ngx_http_once_print_text(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
+{
+    ngx_uint_t                     i;
+    const ngx_http_once_family_t  *family;
+
+    for (family = ngx_http_once_families; family->name; family++) {
+        p = ngx_http_once_print_family(p, last, table, family);
+    }
+
+    p = ngx_http_once_print_head(p, last, "once_build_info",
+                                 "What answers here.", "gauge");
+    p = ngx_slprintf(p, last,
+                     "once_build_info{version=\"%s\",nginx=\"%s\"} 1\n",
+                     once_version(), NGINX_VERSION);
+
+    p = ngx_http_once_print_head(p, last, "once_in_flight",
+                                 "Operations that run now.", "gauge");
+
+    for (i = 0; i < table->used; i++) {
+        p = ngx_slprintf(p, last, "once_in_flight{route=\"");
+        p = ngx_http_once_print_name(p, last, &table->slot[i]);
+        p = ngx_slprintf(p, last, "\"} %ui\n",
+                         ngx_http_once_in_flight_of(table, i));
+    }
+
+    p = ngx_http_once_print_unknown(p, last, omcf, table);
+    p = ngx_http_once_print_stores(p, last, omcf);
+
+    p = ngx_http_once_print_head(p, last, "once_memory_bytes",
+                                 "Bodies that workers hold for clients.",
+                                 "gauge");
+    p = ngx_slprintf(p, last, "once_memory_bytes %uz\n",
+                     ngx_http_once_memory_of(table));
+
+    for (i = 0; i < NGX_HTTP_ONCE_HISTOGRAMS; i++) {
+        p = ngx_http_once_print_histogram(p, last, table, i);
+    }
+
+    return p;
+}
+
+
+static u_char *
+ngx_http_once_print_json_histogram(u_char *p, u_char *last,
+    ngx_http_once_histogram_t *h, const char *name)
+{
+    ngx_uint_t  n, count;
+
+    count = 0;
+    p = ngx_slprintf(p, last, ",\"%s\":{\"buckets\":[", name);
+
+    for (n = 0; n < NGX_HTTP_ONCE_BUCKETS; n++) {
+        count += h->bucket[n];
+
+        p = ngx_slprintf(p, last, "%s{\"le\":", n ? "," : "");
+        p = ngx_http_once_print_seconds(p, last, ngx_http_once_bucket_usec[n]);
+        p = ngx_slprintf(p, last, ",\"count\":%ui}", count);
+    }
+
+    p = ngx_slprintf(p, last, "],\"sum\":");
+    p = ngx_http_once_print_seconds(p, last, h->sum_usec);
+
+    return ngx_slprintf(p, last, ",\"count\":%ui}",
+                        count + h->bucket[NGX_HTTP_ONCE_BUCKETS]);
+}
+
+
+u_char *
+ngx_http_once_print_json(u_char *p, u_char *last,
+    ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
+{
+    ngx_uint_t                     i, n, max;
+    ngx_http_once_slot_t          *slot;
+    const ngx_http_once_shown_t   *shown;
+    const ngx_http_once_family_t  *family;
+
+    p = ngx_slprintf(p, last, "{\"version\":\"%s\",\"memory_bytes\":%uz,",
+                     once_version(), ngx_http_once_memory_of(table));
+    p = ngx_http_once_print_json_stores(p, last, omcf);
+    p = ngx_slprintf(p, last, "\"routes\":[");
+
+    for (i = 0; i < table->used; i++) {
+        slot = &table->slot[i];
+
+        p = ngx_slprintf(p, last, "%s{\"route\":\"", i ? "," : "");
+        p = ngx_http_once_print_name(p, last, slot);
+        p = ngx_slprintf(p, last, "\"");
+
+        for (family = ngx_http_once_families; family->name; family++) {
+            for (shown = family->shown; shown->json; shown++) {
+                p = ngx_slprintf(p, last, ",\"%s\":%uA", shown->json,
+                                 slot->counter[shown->counter]);
+            }
+        }
+
+        p = ngx_slprintf(p, last, ",\"in_flight\":%ui,"
+                         "\"unknown_records\":%ui",
+                         ngx_http_once_in_flight_of(table, i),
+                         ngx_http_once_unknown_of(omcf, i, &max));
+
+        for (n = 0; n < NGX_HTTP_ONCE_HISTOGRAMS; n++) {
+            p = ngx_http_once_print_json_histogram(p, last,
+                                         &slot->histogram[n],
+                                         ngx_http_once_latencies[n].json);
+        }
+
+        p = ngx_slprintf(p, last, "}");
+    }
+
+    return ngx_slprintf(p, last, "]}\n");
+}

@@ -4,6 +4,8 @@
  */
 #include "ngx_http_once.h"
 
+#include <jansson.h>
+
 
 /* In the order of ngx_http_once_outcome_e. */
 static ngx_str_t  ngx_http_once_outcomes[] = {
@@ -200,6 +202,219 @@ ngx_http_once_add_variables(ngx_conf_t *cf)
         var->get_handler = v->get_handler;
         var->data = v->data;
     }
+
+    return NGX_OK;
+}
+
+
+/* --------------------------------------------------------- $once_json_NAME */
+
+/*
+ * $once_json_NAME: a top-level member of a JSON request body, for keys that
+ * clients send in the body. nginx lowers the case of variables' names, so a
+ * member is found whatever its case, and not at all when two fit. Neither is
+ * one in a document with duplicate names: the backend might take the other.
+ */
+
+/* The document of a request, read once. Lives in a cleanup of its pool. */
+typedef struct {
+    json_t                      *root;             /* NULL: no usable JSON */
+} ngx_http_once_json_t;
+
+
+static void
+ngx_http_once_json_cleanup(void *data)
+{
+    ngx_http_once_json_t  *json = data;
+
+    json_decref(json->root);
+}
+
+
+static ngx_http_once_json_t *
+ngx_http_once_json_find(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == ngx_http_once_json_cleanup) {
+            return cln->data;
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_once_json_copy(ngx_http_request_t *r, ngx_buf_t *b, u_char *p)
+{
+    size_t  size;
+
+    if (ngx_buf_in_memory(b)) {
+        ngx_memcpy(p, b->pos, b->last - b->pos);
+        return NGX_OK;
+    }
+
+    size = (size_t) (b->file_last - b->file_pos);
+
+    return ngx_read_file(b->file, p, size, b->file_pos) == (ssize_t) size
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+/* A body that is larger than a fingerprint in this form may be is not read. */
+
+static json_t *
+ngx_http_once_json_load(ngx_http_request_t *r)
+{
+    off_t         len;
+    u_char       *body, *p;
+    json_t       *root;
+    ngx_chain_t  *cl;
+
+    len = 0;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        len += ngx_buf_size(cl->buf);
+    }
+
+    if (len == 0 || len > ONCE_BODY_JSON_MAX) {
+        return NULL;
+    }
+
+    body = ngx_alloc((size_t) len, r->connection->log);
+    if (body == NULL) {
+        return NULL;
+    }
+
+    p = body;
+    root = NULL;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+
+        if (ngx_buf_size(cl->buf) == 0) {
+            continue;
+        }
+
+        if (ngx_http_once_json_copy(r, cl->buf, p) != NGX_OK) {
+            goto done;
+        }
+
+        p += ngx_buf_size(cl->buf);
+    }
+
+    root = json_loadb((char *) body, (size_t) len, JSON_REJECT_DUPLICATES,
+                      NULL);
+
+done:
+
+    ngx_free(body);
+
+    return root;
+}
+
+
+static json_t *
+ngx_http_once_json_root(ngx_http_request_t *r)
+{
+    ngx_pool_cleanup_t    *cln;
+    ngx_http_once_json_t  *json;
+
+    json = ngx_http_once_json_find(r);
+
+    if (json) {
+        return json->root;
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_once_json_t));
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    json = cln->data;
+    json->root = ngx_http_once_json_load(r);
+    cln->handler = ngx_http_once_json_cleanup;
+
+    return json->root;
+}
+
+
+static json_t *
+ngx_http_once_json_member(json_t *root, ngx_str_t *name)
+{
+    void    *iter;
+    json_t  *found;
+
+    const char  *key;
+
+    found = NULL;
+
+    for (iter = json_object_iter(root);
+         iter;
+         iter = json_object_iter_next(root, iter))
+    {
+        key = json_object_iter_key(iter);
+
+        if (ngx_strlen(key) != name->len
+            || ngx_strncasecmp((u_char *) key, name->data, name->len) != 0)
+        {
+            continue;
+        }
+
+        if (found) {
+            return NULL;
+        }
+
+        found = json_object_iter_value(iter);
+    }
+
+    return found;
+}
+
+
+ngx_int_t
+ngx_http_once_json_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char     *p;
+    json_t     *member;
+    ngx_str_t   name;
+
+    v->not_found = 1;
+
+    if (r->main->request_body == NULL || r->main->request_body->rest > 0) {
+        return NGX_OK;
+    }
+
+    name = *(ngx_str_t *) data;
+    name.data += sizeof("once_json_") - 1;
+    name.len -= sizeof("once_json_") - 1;
+
+    member = ngx_http_once_json_member(ngx_http_once_json_root(r->main),
+                                       &name);
+
+    if (json_is_string(member)) {
+        v->data = (u_char *) json_string_value(member);
+        v->len = json_string_length(member);
+
+    } else if (json_is_integer(member)) {
+        p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        v->data = p;
+        v->len = ngx_sprintf(p, "%L", (int64_t) json_integer_value(member))
+                 - p;
+
+    } else {
+        return NGX_OK;
+    }
+
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
 
     return NGX_OK;
 }
