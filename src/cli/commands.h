@@ -1,5 +1,5 @@
 /*
- * Every command, each defined in the file of its name.
+ * Every command, each defined in the file of its name: in cmd/, gate in src/gate, help and version in help.c.
  */
 #ifndef ONCE_CLI_COMMANDS_H
 #define ONCE_CLI_COMMANDS_H

@@ -1,4 +1,4 @@
-#include "cli/bench_limit.h"
+#include "cli/cmd/bench_limit.h"
 
 #include <fcntl.h>
 #include <limits.h>

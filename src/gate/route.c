@@ -1,7 +1,7 @@
 /*
  * once gate: routes, scopes and directives, read from the command line.
  *
- * Everything becomes words, and gate_config.c writes each word in quotes: whatever a value contains, it stays one word.
+ * Everything becomes words, and config.c writes each word in quotes: whatever a value contains, it stays one word.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include <once/policy.h>
 
-#include "cli/gate.h"
+#include "gate/gate.h"
 #include "cli/nearest.h"
 #include "cli/text.h"
 

@@ -2,8 +2,8 @@
  * What nothing can beat that keeps the same bytes durable: they are appended to a file beside those of the store and synced, and
  * cannot be found again. The figures of a store mean something only beside those of its disk.
  */
-#ifndef ONCE_CLI_BENCH_LIMIT_H
-#define ONCE_CLI_BENCH_LIMIT_H
+#ifndef ONCE_CLI_CMD_BENCH_LIMIT_H
+#define ONCE_CLI_CMD_BENCH_LIMIT_H
 
 #include <stdint.h>
 

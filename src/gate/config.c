@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "cli/gate.h"
+#include "gate/gate.h"
 
 /* Paths of the gate's own. Of the first, clients see nothing. */
 #define AUTH_PATH     "/once/authorize"

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/gate.h"
+#include "gate/gate.h"
 #include "cli/text.h"
 
 #define ACCOUNT "once" /* used where root names no other, and the machine has it */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/gate.h"
+#include "gate/gate.h"
 #include "cli/store.h"
 #include "cli/text.h"
 

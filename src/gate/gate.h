@@ -1,12 +1,12 @@
 /*
  * once gate: an nginx with the module, configured from a command line.
  *
- * A plan is everything that the command line says, checked (gate_plan.c): gate_address.c, gate_upstream.c, gate_route.c and
- * gate_user.c read its parts, gate_find.c looks for the programs, gate_config.c writes it as a configuration, gate_folder.c
- * makes a directory for that, gate_nginx.c starts nginx there, and gate_run.c stays with it until it ends.
+ * A plan is everything that the command line says, checked (plan.c): address.c, upstream.c, route.c and
+ * user.c read its parts, find.c looks for the programs, config.c writes it as a configuration, folder.c
+ * makes a directory for that, nginx.c starts nginx there, and run.c stays with it until it ends.
  */
-#ifndef ONCE_CLI_GATE_H
-#define ONCE_CLI_GATE_H
+#ifndef ONCE_GATE_GATE_H
+#define ONCE_GATE_GATE_H
 
 #include <stddef.h>
 #include <stdio.h>

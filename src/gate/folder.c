@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/gate.h"
+#include "gate/gate.h"
 #include "cli/text.h"
 
 #define NAME      "once-gate-"

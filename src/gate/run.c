@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/gate.h"
+#include "gate/gate.h"
 #include "cli/text.h"
 
 #define CHUNK     4096 /* a pipe that can be written to has room for so much: writing never blocks */

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "cli/gate.h"
+#include "gate/gate.h"
 #include "cli/text.h"
 #include "cli/units.h"
 

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "cli/bench_limit.h"
+#include "cli/cmd/bench_limit.h"
 #include "cli/commands.h"
 #include "cli/histogram.h"
 #include "cli/json.h"
