@@ -4,10 +4,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/amqp_open.h"
-#include "broker/browser.h"
-#include "broker/letter.h"
-#include "broker/subscription.h"
+#include "broker/amqp/open.h"
+#include "broker/browse_internal.h"
+#include "broker/dead_letter.h"
+#include "broker/subscribe_internal.h"
 
 int once__browse(const char *url, int all, once__browse_cb *each, void *data, char *error,
                  size_t size)

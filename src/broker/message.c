@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/publisher.h"
+#include "broker/publish_internal.h"
 
 /* -------------------------------------------------------------------------------------------------------- templates */
 

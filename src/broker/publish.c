@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/publisher.h"
+#include "broker/publish_internal.h"
 
 static const struct {
     const char *scheme;

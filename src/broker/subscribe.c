@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/kafka_conf.h"
-#include "broker/subscription.h"
+#include "broker/kafka/conf.h"
+#include "broker/subscribe_internal.h"
 
 #define MESSAGE_MAX (64 * 1024 * 1024)
 

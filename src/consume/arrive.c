@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "consume/inside.h"
+#include "consume/internal.h"
 
 #define TOGETHER  128
 #define PAUSE_MAX 63 /* batches without a look, where there are no duplicates */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "consume/inside.h"
+#include "consume/internal.h"
 
 #define LOOKAHEAD_MAX 2048
 #define BUSY_MS       100 /* first pause; a claim that was left by a rebalance ends soon */

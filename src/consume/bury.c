@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "broker/letter.h"
-#include "consume/inside.h"
+#include "broker/dead_letter.h"
+#include "consume/internal.h"
 
 #define HEADERS_MAX    (256 + ONCE__LETTER_HEADERS)
 #define KEPT_MAX       1024  /* of a header of the message, in a letter that was too large */

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "consume/inside.h"
+#include "consume/internal.h"
 #include "service/signals.h"
 
 #define SUBSCRIBER_MAX 255

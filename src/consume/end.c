@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "consume/inside.h"
+#include "consume/internal.h"
 
 static void pause_then_ask(once__item_t *item)
 {

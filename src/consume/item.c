@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "consume/inside.h"
+#include "consume/internal.h"
 
 /* ------------------------------------------------------------------------------------------------------------- lists */
 

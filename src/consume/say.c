@@ -1,8 +1,8 @@
 /*
  * The log of `once consume`: every line about a message has its id, its key and where it came from.
  */
-#include "broker/letter.h"
-#include "consume/inside.h"
+#include "broker/dead_letter.h"
+#include "consume/internal.h"
 
 static const struct {
     once__log_level_t level;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "consume/inside.h"
+#include "consume/internal.h"
 
 #define RETRY_AFTER_MAX 300000
 #define VALUE_MAX       1024

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define CHAIN_MAX 512 /* events that wait in one chain; the rest stays in the database */
 #define CHAIN_LOW 64  /* so few: read on */

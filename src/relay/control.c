@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define RETRY_MS 1000 /* after a turn that failed */
 #define IDLE_MS  50   /* nothing to do for so long: asleep */

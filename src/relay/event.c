@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define SECONDS_TO_2000 946684800LL
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 #include "relay/snapshot.h"
 
 /* With one statement about so many: while they are published, the next ones are read. */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define NAME_MAX_BYTES 4096
 #define OPEN_AFTER     4 /* keys that failed in a row */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define MARKS_MAX 20000 /* in one statement */
 #define RETRY_MS  1000

@@ -3,7 +3,7 @@
  */
 #include <stdlib.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define MILESTONE_MS 200 /* between two */
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 #include "service/signals.h"
 
 #define PATIENCE_MS 60000 /* for a statement */

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define PROGRESS_MS 1000
 #define SILENT_MS   10000 /* a statement that takes so long */

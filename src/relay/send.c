@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay/inside.h"
+#include "relay/internal.h"
 
 #define AWAY_MIN_MS  100
 #define AWAY_MAX_MS  10000

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "broker/headers.h"
+#include "broker/kafka/headers.h"
 
 #define MANY 300
 

@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "broker/preparer.h"
+#include "broker/kafka/preparer.h"
 
 #define ALL   60000
 #define BATCH 256

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "broker/kafka_waker.h"
+#include "broker/kafka/waker.h"
 
 #define PATIENCE_S 60
 

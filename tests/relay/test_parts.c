@@ -15,10 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "broker/kafka_producer.h"
-#include "broker/publisher.h"
-#include "broker/signature.h"
-#include "relay/inside.h"
+#include "broker/kafka/producer.h"
+#include "broker/publish_internal.h"
+#include "broker/http/signature.h"
+#include "relay/internal.h"
 #include "relay/snapshot.h"
 #include "service/log.h"
 #include "service/metrics.h"

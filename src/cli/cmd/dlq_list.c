@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "broker/browse.h"
-#include "broker/letter.h"
+#include "broker/dead_letter.h"
 #include "cli/commands.h"
 #include "cli/json.h"
 #include "cli/table.h"

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "broker/browse.h"
-#include "broker/letter.h"
+#include "broker/dead_letter.h"
 #include "broker/publish.h"
 #include "cli/commands.h"
 #include "cli/text.h"

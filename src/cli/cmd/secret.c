@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "broker/signature.h"
+#include "broker/http/signature.h"
 #include "cli/commands.h"
 #include "cli/store.h"
 #include "cli/text.h"

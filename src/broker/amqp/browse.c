@@ -1,0 +1,80 @@
+/*
+ * Browsing a queue of RabbitMQ: every message is fetched, and those that were not taken go back to their places when the channel
+ * is closed. Meanwhile nobody else sees them.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "broker/amqp/open.h"
+#include "broker/browse_internal.h"
+
+static int show(amqp_connection_state_t connection, uint64_t tag, amqp_message_t *message,
+                once__browse_cb *each, void *data)
+{
+    once__browsed_t browsed = {.payload = once__amqp_slice(message->body), .offset = (int64_t)tag};
+    once__choice_t choice;
+
+    once__amqp_headers(message, once__browsed_add, &browsed);
+    choice = each(data, &browsed);
+    if (choice == ONCE__TAKE) {
+        amqp_basic_ack(connection, 1, tag, 0);
+    }
+    return choice != ONCE__ENOUGH;
+}
+
+/* 1: shown, and more are wanted; 0: that was all; -1: an error. */
+static int next(amqp_connection_state_t connection, const char *queue, once__browse_cb *each,
+                void *data, char *error, size_t size)
+{
+    amqp_rpc_reply_t reply = amqp_basic_get(connection, 1, amqp_cstring_bytes(queue), 0);
+    amqp_message_t message;
+    uint64_t tag;
+    int more;
+
+    if (once__amqp_said_no(reply, error, size) != 0) {
+        return -1;
+    }
+    if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD) {
+        return 0;
+    }
+    tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
+    if (once__amqp_said_no(amqp_read_message(connection, 1, &message, 0), error, size) != 0) {
+        return -1;
+    }
+    more = show(connection, tag, &message, each, data);
+    amqp_destroy_message(&message);
+    amqp_maybe_release_buffers(connection);
+    return more;
+}
+
+int once__amqp_browse(once__address_t *address, once__browse_cb *each, void *data, char *error,
+                      size_t size)
+{
+    once__amqp_place_t place;
+    amqp_connection_state_t connection;
+    amqp_queue_declare_ok_t *queue;
+    int more = 1;
+
+    if (once__amqp_place_read(address, &place, error, size) != 0) {
+        return -1;
+    }
+    connection = once__amqp_open(address, place.vhost, error, size);
+    if (connection == NULL) {
+        return -1;
+    }
+    queue = amqp_queue_declare(connection, 1, amqp_cstring_bytes(place.queue), 1, 0, 0, 0,
+                               amqp_empty_table);
+    if (queue == NULL) {
+        once__amqp_said_no(amqp_get_rpc_reply(connection), error, size);
+        more = -1;
+    } else { /* what comes later is not shown: a replay could feed itself for ever */
+        for (uint32_t left = queue->message_count; left > 0 && more > 0; left--) {
+            more = next(connection, place.queue, each, data, error, size);
+        }
+    }
+    if (more >= 0) {
+        amqp_connection_close(connection, AMQP_REPLY_SUCCESS); /* it has our acknowledgements */
+    }
+    once__amqp_close(connection);
+    return more < 0 ? -1 : 0;
+}

@@ -1,0 +1,132 @@
+/*
+ * Connecting to RabbitMQ. Blocks, for a bounded time.
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "broker/amqp/internal.h"
+
+#define CONNECT_S   10
+#define HEARTBEAT_S 20
+#define FRAME_MAX   131072
+
+static int is_tls(const once__amqp_t *amqp)
+{
+    return strcmp(amqp->base.address.scheme, "amqps") == 0;
+}
+
+/* The host whose turn it is of "a:1,b,[::1]:3". */
+static int choose_host(once__amqp_t *amqp, char *host, size_t size, int *port)
+{
+    const char *all = amqp->base.address.hosts, *at = all, *end, *colon;
+    unsigned count = 1, turn;
+    size_t len;
+
+    for (const char *comma = strchr(all, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
+        count++;
+    }
+    for (turn = amqp->host++ % count; turn > 0; turn--) {
+        at = strchr(at, ',') + 1;
+    }
+    end = at + strcspn(at, ",");
+    *port = is_tls(amqp) ? 5671 : 5672;
+    colon = *at == '[' ? memchr(at, ']', (size_t)(end - at)) : at;
+    colon = colon != NULL ? memchr(colon, ':', (size_t)(end - colon)) : NULL;
+    if (colon != NULL) {
+        *port = (int)strtol(colon + 1, NULL, 10);
+        end = colon;
+    }
+    if (*at == '[' && end > at + 1) {
+        at++;
+        end--;
+    }
+    len = (size_t)(end - at);
+    if (len == 0 || len >= size || *port <= 0 || *port > 65535) {
+        return -1;
+    }
+    memcpy(host, at, len);
+    host[len] = '\0';
+    return 0;
+}
+
+static int complain(amqp_rpc_reply_t reply, const char *what, char *why, size_t size)
+{
+    const amqp_connection_close_t *close = reply.reply.decoded;
+
+    if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
+        return 0;
+    }
+    if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
+        reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
+        snprintf(why, size, "%s: RabbitMQ says %d %.*s", what, close->reply_code,
+                 (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+    } else {
+        snprintf(why, size, "%s: %s", what,
+                 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
+                     ? amqp_error_string2(reply.library_error)
+                     : "RabbitMQ refuses");
+    }
+    return -1;
+}
+
+static int open_channel(once__amqp_t *amqp, char *why, size_t size)
+{
+    const once__address_t *address = &amqp->base.address;
+    amqp_rpc_reply_t reply =
+        amqp_login(amqp->connection, amqp->vhost, 0, FRAME_MAX, HEARTBEAT_S, AMQP_SASL_METHOD_PLAIN,
+                   address->user != NULL ? address->user : "guest",
+                   address->password != NULL ? address->password : "guest");
+
+    if (complain(reply, "logging in", why, size) != 0) {
+        once__amqp_hint(is_tls(amqp) ? &amqp->tls : NULL, reply, why, size);
+        return -1;
+    }
+    amqp_channel_open(amqp->connection, 1);
+    if (complain(amqp_get_rpc_reply(amqp->connection), "opening a channel", why, size) != 0) {
+        return -1;
+    }
+    amqp_confirm_select(amqp->connection, 1);
+    return complain(amqp_get_rpc_reply(amqp->connection), "asking for confirms", why, size);
+}
+
+int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size)
+{
+    struct timeval limit = {.tv_sec = CONNECT_S};
+    char host[256];
+    int port, on = 1;
+
+    amqp->connection = amqp_new_connection();
+    if (amqp->connection == NULL || choose_host(amqp, host, sizeof(host), &port) != 0) {
+        snprintf(why, size, "the host of the URL cannot be used");
+        once__amqp_disconnect(amqp);
+        return -1;
+    }
+    amqp_set_handshake_timeout(amqp->connection, &limit);
+    amqp_set_rpc_timeout(amqp->connection, &limit);
+    if (once__amqp_dial(amqp->connection, host, port, is_tls(amqp) ? &amqp->tls : NULL, limit, why,
+                        size) != 0) {
+        once__amqp_disconnect(amqp);
+        return -1;
+    }
+    (void)setsockopt(amqp_get_sockfd(amqp->connection), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    atomic_store(&amqp->socket, amqp_get_sockfd(amqp->connection));
+    if (open_channel(amqp, why, size) != 0) {
+        once__amqp_disconnect(amqp);
+        return -1;
+    }
+    amqp->deliveries = 0;
+    return 0;
+}
+
+void once__amqp_disconnect(once__amqp_t *amqp)
+{
+    atomic_store(&amqp->socket, -1);
+    if (amqp->connection != NULL) {
+        amqp_destroy_connection(amqp->connection);
+        amqp->connection = NULL;
+    }
+}

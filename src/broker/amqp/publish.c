@@ -1,0 +1,255 @@
+/*
+ * The publisher for RabbitMQ: what the owner's thread sees of it. librabbitmq blocks, so a thread of its own talks to the broker
+ * (thread.c); messages go there and verdicts come back in lists, each with an eventfd.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "broker/amqp/internal.h"
+
+#define WINDOW 1024 /* messages under way */
+
+static void wake(int fd)
+{
+    uint64_t one = 1;
+
+    (void)!write(fd, &one, sizeof(one));
+}
+
+void once__amqp_list_add(once__amqp_list_t *list, once__amqp_job_t *job)
+{
+    job->next = NULL;
+    *list->end = job;
+    list->end = &job->next;
+    list->count++;
+}
+
+once__amqp_job_t *once__amqp_list_take(once__amqp_list_t *list)
+{
+    once__amqp_job_t *job = list->first;
+
+    if (job != NULL) {
+        list->first = job->next;
+        list->end = list->first == NULL ? &list->first : list->end;
+        list->count--;
+    }
+    return job;
+}
+
+void once__amqp_list_init(once__amqp_list_t *list)
+{
+    *list = (once__amqp_list_t){.first = NULL};
+    list->end = &list->first;
+}
+
+void once__amqp_answer(once__amqp_t *amqp, once__amqp_job_t *job)
+{
+    pthread_mutex_lock(&amqp->lock);
+    once__amqp_list_add(&amqp->answers, job);
+    pthread_mutex_unlock(&amqp->lock);
+    wake(amqp->base.fd);
+}
+
+static int amqp_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+{
+    once__amqp_t *amqp = (once__amqp_t *)base;
+    once__amqp_job_t *job;
+
+    if (base->pending >= base->most) {
+        return -1;
+    }
+    job = calloc(1, sizeof(*job));
+    if (job == NULL) {
+        return -1;
+    }
+    job->message = *message;
+    job->tag = tag;
+    if (once__template_fill(amqp->routing_key, message, 0, job->routing_key,
+                            sizeof(job->routing_key)) != 0) {
+        free(job);
+        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
+                                         "a routing key has at most 255 bytes");
+    }
+    pthread_mutex_lock(&amqp->lock);
+    once__amqp_list_add(&amqp->jobs, job);
+    pthread_mutex_unlock(&amqp->lock);
+    amqp->unpushed = 1;
+    base->pending++;
+    return 0;
+}
+
+static void amqp_push(once__publisher_t *base)
+{
+    once__amqp_t *amqp = (once__amqp_t *)base;
+
+    if (amqp->unpushed) {
+        amqp->unpushed = 0;
+        wake(amqp->jobs_fd);
+    }
+}
+
+static void amqp_turn(once__publisher_t *base)
+{
+    once__amqp_t *amqp = (once__amqp_t *)base;
+    once__amqp_list_t answers;
+    once__amqp_job_t *job;
+    uint64_t count;
+
+    (void)!read(base->fd, &count, sizeof(count));
+    once__amqp_list_init(&answers);
+    pthread_mutex_lock(&amqp->lock);
+    while ((job = once__amqp_list_take(&amqp->answers)) != NULL) {
+        once__amqp_list_add(&answers, job);
+    }
+    pthread_mutex_unlock(&amqp->lock);
+    while ((job = once__amqp_list_take(&answers)) != NULL) {
+        if (job->said) {
+            once__publisher_say(base, job->verdict != ONCE__PUBLISHED, "%s", job->reason);
+        } else {
+            once__publisher_tell(base, job->tag, job->verdict, job->reason, 0);
+        }
+        free(job);
+    }
+}
+
+static void amqp_wake(once__publisher_t *base)
+{
+    wake(base->fd);
+}
+
+static void free_list(once__amqp_list_t *list)
+{
+    once__amqp_job_t *job;
+
+    while ((job = once__amqp_list_take(list)) != NULL) {
+        free(job);
+    }
+}
+
+static void amqp_close(once__publisher_t *base)
+{
+    once__amqp_t *amqp = (once__amqp_t *)base;
+    int fd;
+
+    if (amqp->running) {
+        atomic_store(&amqp->stop, 1);
+        wake(amqp->jobs_fd);
+        fd = atomic_load(&amqp->socket);
+        if (fd >= 0) {
+            shutdown(fd,
+                     SHUT_RDWR); /* it may be waiting in there for a broker that reads nothing */
+        }
+        pthread_join(amqp->thread, NULL);
+    }
+    free_list(&amqp->jobs);
+    free_list(&amqp->answers);
+    free_list(&amqp->sent);
+    close(base->fd);
+    close(amqp->jobs_fd);
+    pthread_mutex_destroy(&amqp->lock);
+    free(amqp->vhost);
+    free(amqp);
+}
+
+static const once__publisher_ops_t ops = {amqp_publish, amqp_push, amqp_turn, amqp_wake,
+                                          amqp_close};
+
+/* [VHOST/]EXCHANGE, both percent-encoded. One copy for both. */
+static int read_path(once__amqp_t *amqp, const once__address_t *address)
+{
+    const char *slash = strchr(address->raw_path, '/');
+    once__address_t parts;
+    char url[512], error[100];
+
+    amqp->vhost = calloc(2, strlen(address->raw_path) + 2);
+    if (amqp->vhost == NULL) {
+        return -1;
+    }
+    amqp->exchange = amqp->vhost + strlen(address->raw_path) + 2;
+    amqp->vhost[0] = '/';
+    /* Each part is decoded as the path of a URL of its own. */
+    for (int i = slash != NULL ? 0 : 1; i < 2; i++) {
+        const char *part = i == 1 && slash != NULL ? slash + 1 : address->raw_path;
+        int len = i == 0 ? (int)(slash - part) : (int)strlen(part);
+        if (snprintf(url, sizeof(url), "x://x/%.*s", len, part) >= (int)sizeof(url) ||
+            once__address_read(&parts, url, error, sizeof(error)) != 0) {
+            return -1;
+        }
+        memcpy(i == 0 ? amqp->vhost : amqp->exchange, parts.path, strlen(parts.path) + 1);
+        once__address_free(&parts);
+    }
+    return 0;
+}
+
+static void read_tls(once__amqp_tls_t *tls, once__address_t *params, const char *ca_file)
+{
+    const char *own = once__address_param(params, "cacert");
+
+    tls->ca_file = own != NULL ? own : ca_file;
+    tls->cert_file = once__address_param(params, "cert");
+    tls->key_file = once__address_param(params, "key");
+    tls->authorities = "--cacert FILE, or cacert=FILE in the URL";
+}
+
+static int start(once__amqp_t *amqp, char *error, size_t size)
+{
+    pthread_mutex_init(&amqp->lock, NULL);
+    atomic_store(&amqp->socket, -1);
+    once__amqp_list_init(&amqp->jobs);
+    once__amqp_list_init(&amqp->answers);
+    once__amqp_list_init(&amqp->sent);
+    amqp->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    amqp->jobs_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (amqp->base.fd < 0 || amqp->jobs_fd < 0 ||
+        pthread_create(&amqp->thread, NULL, once__amqp_thread, amqp) != 0) {
+        snprintf(error, size, "no thread can be made");
+        return -1;
+    }
+    amqp->running = 1;
+    return 0;
+}
+
+once__publisher_t *once__amqp_publisher(const once__address_t *address,
+                                        const once__publisher_options_t *options, char *error,
+                                        size_t size)
+{
+    once__amqp_t *amqp = calloc(1, sizeof(*amqp));
+    once__address_t *params;
+    const char *wrong = NULL;
+
+    if (amqp == NULL || read_path(amqp, address) != 0) {
+        snprintf(error, size, "the URL is amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]/EXCHANGE");
+        free(amqp != NULL ? amqp->vhost : NULL);
+        free(amqp);
+        return NULL;
+    }
+    amqp->base.ops = &ops;
+    amqp->base.options = *options;
+    amqp->base.key_window = 1;
+    amqp->base.address = *address; /* the thread reads it from now on */
+    params = &amqp->base.address;
+    amqp->routing_key = once__address_param(params, "routing_key");
+    amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
+    amqp->base.most = WINDOW;
+    amqp->base.target = amqp->routing_key;
+    read_tls(&amqp->tls, params, options->ca_file);
+    wrong = once__template_wrong(amqp->routing_key);
+    if (wrong == NULL && once__address_unknown(params) != NULL) {
+        wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
+    }
+    if (wrong != NULL) {
+        snprintf(error, size, "%s", wrong);
+        free(amqp->vhost);
+        free(amqp);
+        return NULL;
+    }
+    if (start(amqp, error, size) != 0) {
+        amqp_close(&amqp->base);
+        return NULL;
+    }
+    return &amqp->base;
+}

@@ -1,0 +1,424 @@
+/*
+ * The subscription of RabbitMQ: one consumer of a queue, that acknowledges each delivery by itself.
+ *
+ * The descriptor that others watch is an epoll of its own, which stays the same while connections come and go: in it are the
+ * socket, and a timer that sends heartbeats and connects again. What librabbitmq has read already does not show there.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "broker/amqp/open.h"
+#include "broker/subscribe_internal.h"
+
+#define PAUSE_MAX 8 /* seconds between attempts to connect */
+
+typedef struct amqp {
+    once__subscription_t base;
+    once__amqp_place_t place;
+    amqp_connection_state_t connection; /* NULL: none at the moment */
+    uint64_t generation;                /* of the connection: deliveries of earlier ones are lost */
+    struct amqp_delivery *oldest, *newest; /* of this connection, that have not ended */
+    size_t open;                           /* how many they are */
+    struct amqp_delivery *done;            /* ended, and to be acknowledged by the next flush */
+    int gap; /* one ended without being done: what is before others is not done by that alone */
+    int timer;
+    unsigned pause, pause_left; /* seconds until the next attempt */
+    int64_t lag;
+    int want_lag;
+} amqp_t;
+
+typedef struct amqp_delivery {
+    once__delivered_t base;
+    struct amqp_delivery *older,
+        *newer; /* that are open; or `newer` is the next of those that are done */
+    amqp_envelope_t envelope;
+    uint64_t generation;
+} amqp_delivery_t;
+
+/* -------------------------------------------------------------------------------------------------------- connection */
+
+static void forget_done(amqp_t *amqp)
+{
+    while (amqp->done != NULL) {
+        amqp_delivery_t *delivery = amqp->done;
+        amqp->done = delivery->newer;
+        free(delivery);
+    }
+}
+
+/* Deliveries that are open belong to whoever got them; they are of an earlier generation from now on. */
+static void disconnect(amqp_t *amqp, const char *why)
+{
+    if (amqp->connection != NULL) {
+        once__amqp_close(amqp->connection); /* its socket leaves the epoll by being closed */
+        amqp->connection = NULL;
+        amqp->base.ready = 0;
+        forget_done(amqp);
+        amqp->oldest = amqp->newest = NULL;
+        amqp->open = 0;
+        amqp->gap = 0;
+        amqp->generation++;
+    }
+    amqp->lag = -1;
+    amqp->pause = amqp->pause == 0 ? 1 : amqp->pause * 2 > PAUSE_MAX ? PAUSE_MAX : amqp->pause * 2;
+    amqp->pause_left = amqp->pause;
+    once__subscription_say(&amqp->base, 1, "RabbitMQ: %s", why);
+}
+
+static int consume(amqp_t *amqp, char *why, size_t size)
+{
+    amqp_bytes_t queue = amqp_cstring_bytes(amqp->place.queue);
+    size_t window = 2 * amqp->base.options.window; /* one for messages of keys that have too many */
+
+    amqp_queue_declare(amqp->connection, 1, queue, 1, 0, 0, 0, amqp_empty_table);
+    if (once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size) != 0) {
+        return -1;
+    }
+    if (amqp->base.options.dead_letters != NULL &&
+        once__amqp_declare(amqp->connection, amqp->base.options.dead_letters, why, size) != 0) {
+        return -1;
+    }
+    amqp_basic_qos(amqp->connection, 1, 0, (uint16_t)(window < 65535 ? window : 65535), 0);
+    if (once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size) != 0) {
+        return -1;
+    }
+    amqp_basic_consume(amqp->connection, 1, queue, amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+    return once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size);
+}
+
+static void reconnect(amqp_t *amqp)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    char why[300] = "its socket cannot be watched";
+
+    amqp->connection = once__amqp_open(&amqp->base.address, amqp->place.vhost, why, sizeof(why));
+    if (amqp->connection == NULL) {
+        disconnect(amqp, why);
+        return;
+    }
+    if (consume(amqp, why, sizeof(why)) != 0 ||
+        epoll_ctl(amqp->base.fd, EPOLL_CTL_ADD, amqp_get_sockfd(amqp->connection), &event) != 0) {
+        disconnect(amqp, why);
+        return;
+    }
+    amqp->pause = 0;
+    amqp->base.ready = 1;
+    once__subscription_say(&amqp->base, 0, "consuming the queue %s", amqp->place.queue);
+}
+
+/* -------------------------------------------------------------------------------------------------------- deliveries */
+
+static void find_key(void *data, once_slice_t name, once_slice_t value)
+{
+    once__delivery_t *delivery = data;
+
+    if ((name.len == 15 && memcmp(name.data, "ce_partitionkey", 15) == 0) ||
+        (name.len == 8 && memcmp(name.data, "once-key", 8) == 0)) {
+        delivery->key = value;
+    }
+}
+
+static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
+{
+    amqp_delivery_t *made = malloc(sizeof(*made) + amqp->base.options.prepared_size);
+    once__delivery_t *delivery;
+
+    if (made == NULL) {
+        amqp_destroy_envelope(envelope);
+        disconnect(amqp, "out of memory");
+        return;
+    }
+    delivery = &made->base.delivery;
+    made->base.from = &amqp->base;
+    made->envelope = *envelope;
+    made->generation = amqp->generation;
+    made->base.delivery = (once__delivery_t){
+        .payload = once__amqp_slice(envelope->message.body),
+        .offset = (int64_t)envelope->delivery_tag,
+        .prepared = made + 1,
+    };
+    once__amqp_headers(&made->envelope.message, find_key, &made->base.delivery);
+    made->newer = NULL;
+    made->older = amqp->newest;
+    if (amqp->newest != NULL) {
+        amqp->newest->newer = made;
+    } else {
+        amqp->oldest = made;
+    }
+    amqp->newest = made;
+    amqp->open++;
+    amqp->base.options.prepare(amqp->base.options.prepare_data, &delivery, 1);
+    amqp->base.options.deliver(amqp->base.options.data, &delivery, 1);
+}
+
+/* What comes that is no delivery. 0: go on. */
+static int other_frame(amqp_t *amqp)
+{
+    struct timeval now = {0, 0};
+    amqp_frame_t frame;
+    int status = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &now);
+
+    if (status == AMQP_STATUS_TIMEOUT) {
+        return 0;
+    }
+    if (status != AMQP_STATUS_OK) {
+        disconnect(amqp, amqp_error_string2(status));
+        return -1;
+    }
+    if (frame.frame_type == AMQP_FRAME_METHOD &&
+        (frame.payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
+         frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
+        char why[300];
+        once__amqp_said_no(
+            (amqp_rpc_reply_t){AMQP_RESPONSE_SERVER_EXCEPTION, frame.payload.method, 0}, why,
+            sizeof(why));
+        disconnect(amqp, why);
+        return -1;
+    }
+    if (frame.frame_type == AMQP_FRAME_METHOD &&
+        frame.payload.method.id == AMQP_BASIC_CANCEL_METHOD) {
+        disconnect(amqp, "the queue is gone");
+        return -1;
+    }
+    return 0;
+}
+
+static int take(amqp_t *amqp)
+{
+    struct timeval now = {0, 0};
+    amqp_envelope_t envelope;
+    amqp_rpc_reply_t reply = amqp_consume_message(amqp->connection, &envelope, &now, 0);
+
+    if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
+        if (amqp->base.stopped) {
+            amqp_destroy_envelope(&envelope);
+        } else {
+            deliver(amqp, &envelope);
+        }
+        return 1;
+    }
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+        reply.library_error == AMQP_STATUS_UNEXPECTED_STATE) {
+        return other_frame(amqp) == 0;
+    }
+    if (reply.reply_type != AMQP_RESPONSE_LIBRARY_EXCEPTION ||
+        reply.library_error != AMQP_STATUS_TIMEOUT) {
+        char why[300];
+        once__amqp_said_no(reply, why, sizeof(why));
+        disconnect(amqp, why);
+    }
+    return 0;
+}
+
+static int tick(amqp_t *amqp)
+{
+    uint64_t count;
+
+    if (read(amqp->timer, &count, sizeof(count)) != (ssize_t)sizeof(count)) {
+        return 0;
+    }
+    amqp->want_lag = 1;
+    if (amqp->connection == NULL && !amqp->base.stopped &&
+        (amqp->pause_left == 0 || --amqp->pause_left == 0)) {
+        reconnect(amqp);
+    }
+    return 1;
+}
+
+static int amqp_turn(once__subscription_t *base, size_t room)
+{
+    amqp_t *amqp = (amqp_t *)base;
+    size_t count = 0;
+
+    if (tick(amqp) && room == 0) {
+        room = 1; /* heartbeats are sent and seen while reading */
+    }
+    while (count < room && amqp->connection != NULL && take(amqp)) {
+        count++;
+    }
+    if (amqp->connection != NULL) {
+        amqp_maybe_release_buffers(amqp->connection);
+    }
+    return amqp->connection != NULL && count == room && room > 0;
+}
+
+static void unlink_open(amqp_t *amqp, amqp_delivery_t *ended)
+{
+    if (ended->older != NULL) {
+        ended->older->newer = ended->newer;
+    } else {
+        amqp->oldest = ended->newer;
+    }
+    if (ended->newer != NULL) {
+        ended->newer->older = ended->older;
+    } else {
+        amqp->newest = ended->older;
+    }
+    amqp->open--;
+}
+
+static void amqp_end(once__subscription_t *base, once__delivery_t *delivery, int done)
+{
+    amqp_t *amqp = (amqp_t *)base;
+    amqp_delivery_t *ended = (amqp_delivery_t *)delivery;
+    int ours = ended->generation == amqp->generation;
+
+    amqp_destroy_envelope(&ended->envelope);
+    if (ours) {
+        unlink_open(amqp, ended);
+        amqp->gap |= !done;
+    }
+    if (ours && done) {
+        ended->newer = amqp->done;
+        amqp->done = ended;
+    } else {
+        free(ended);
+    }
+}
+
+static int amqp_lost(const once__subscription_t *base, const once__delivery_t *delivery)
+{
+    return ((const amqp_delivery_t *)delivery)->generation != ((const amqp_t *)base)->generation;
+}
+
+static void amqp_headers(once__delivery_t *delivery,
+                         void (*each)(void *data, once_slice_t name, once_slice_t value),
+                         void *data)
+{
+    once__amqp_headers(&((amqp_delivery_t *)delivery)->envelope.message, each, data);
+}
+
+static uint64_t tag_of(const amqp_delivery_t *delivery)
+{
+    return (uint64_t)delivery->base.delivery.offset;
+}
+
+/* The newest of those that are done before the oldest one that is open; 0: none. Never one that was acknowledged before. */
+static uint64_t done_to(const amqp_t *amqp)
+{
+    uint64_t end = amqp->oldest != NULL ? tag_of(amqp->oldest) : UINT64_MAX, found = 0;
+
+    for (const amqp_delivery_t *at = amqp->done; at != NULL && !amqp->gap; at = at->newer) {
+        if (tag_of(at) < end && tag_of(at) > found) {
+            found = tag_of(at);
+        }
+    }
+    return found;
+}
+
+/* One acknowledgement for all up to the first that is not done, and one for each that is done behind it. */
+static void amqp_flush(once__subscription_t *base)
+{
+    amqp_t *amqp = (amqp_t *)base;
+    uint64_t to;
+    int status = AMQP_STATUS_OK;
+
+    if (amqp->connection == NULL || amqp->done == NULL) {
+        return;
+    }
+    to = done_to(amqp);
+    if (to > 0) {
+        status = amqp_basic_ack(amqp->connection, 1, to, 1);
+    }
+    for (const amqp_delivery_t *at = amqp->done; status == AMQP_STATUS_OK && at != NULL;
+         at = at->newer) {
+        if (tag_of(at) > to) {
+            status = amqp_basic_ack(amqp->connection, 1, tag_of(at), 0);
+        }
+    }
+    forget_done(amqp);
+    if (status != AMQP_STATUS_OK) {
+        disconnect(amqp, amqp_error_string2(status));
+    }
+}
+
+static int64_t amqp_lag(once__subscription_t *base)
+{
+    amqp_t *amqp = (amqp_t *)base;
+
+    if (amqp->connection != NULL && amqp->want_lag) {
+        amqp_queue_declare_ok_t *answer =
+            amqp_queue_declare(amqp->connection, 1, amqp_cstring_bytes(amqp->place.queue), 1, 0, 0,
+                               0, amqp_empty_table);
+        amqp->want_lag = 0;
+        if (answer == NULL) {
+            char why[300] = "";
+            once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, sizeof(why));
+            disconnect(amqp, why);
+        } else {
+            amqp->lag = (int64_t)answer->message_count + (int64_t)amqp->open;
+        }
+    }
+    return amqp->lag;
+}
+
+static void amqp_stop(once__subscription_t *base)
+{
+}
+
+static void amqp_close(once__subscription_t *base)
+{
+    amqp_t *amqp = (amqp_t *)base;
+
+    amqp_flush(base);
+    if (amqp->connection != NULL) {
+        /* Waits for the broker's answer, by which it has our acknowledgements, too. */
+        amqp_connection_close(amqp->connection, AMQP_REPLY_SUCCESS);
+        once__amqp_close(amqp->connection);
+    }
+    forget_done(amqp);
+    close(amqp->timer);
+    close(base->fd);
+    free(amqp);
+}
+
+static const once__subscription_ops_t ops = {amqp_turn,  amqp_flush, amqp_lag,  amqp_stop,
+                                             amqp_close, amqp_end,   amqp_lost, amqp_headers};
+
+static int start(amqp_t *amqp)
+{
+    struct itimerspec each_second = {{1, 0}, {0, 1}};
+    struct epoll_event event = {.events = EPOLLIN};
+
+    amqp->base.fd = epoll_create1(EPOLL_CLOEXEC);
+    amqp->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return amqp->base.fd < 0 || amqp->timer < 0 ||
+                   timerfd_settime(amqp->timer, 0, &each_second, NULL) != 0 ||
+                   epoll_ctl(amqp->base.fd, EPOLL_CTL_ADD, amqp->timer, &event) != 0
+               ? -1
+               : 0;
+}
+
+once__subscription_t *once__amqp_subscription(const once__address_t *address,
+                                              const once__subscription_options_t *options,
+                                              char *error, size_t size)
+{
+    amqp_t *amqp = calloc(1, sizeof(*amqp));
+
+    if (amqp == NULL) {
+        snprintf(error, size, "out of memory");
+        return NULL;
+    }
+    amqp->base.ops = &ops;
+    amqp->base.options = *options;
+    amqp->base.address = *address;
+    amqp->base.fd = amqp->timer = -1;
+    amqp->lag = -1;
+    if (once__amqp_place_read(&amqp->base.address, &amqp->place, error, size) != 0) {
+        free(amqp);
+        return NULL;
+    }
+    amqp->base.topic = amqp->base.group = amqp->place.queue;
+    if (start(amqp) != 0) {
+        snprintf(error, size, "%s", strerror(errno));
+        amqp_close(&amqp->base);
+        return NULL;
+    }
+    return &amqp->base;
+}

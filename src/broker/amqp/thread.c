@@ -1,0 +1,336 @@
+/*
+ * The thread that talks to RabbitMQ. It connects when there is something to send; when the connection is lost, everything under
+ * way is `away`, and whoever asks again makes it connect again.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "broker/amqp/internal.h"
+
+#define TICK_MS  1000 /* heartbeats, and messages that are never confirmed */
+#define SENT_MAX 256  /* unconfirmed at once */
+
+static uint64_t clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void finish(once__amqp_t *amqp, once__amqp_job_t *job, once__verdict_t verdict,
+                   const char *reason)
+{
+    job->verdict = verdict;
+    if (reason != job->reason) {
+        snprintf(job->reason, sizeof(job->reason), "%s", reason);
+    }
+    once__amqp_answer(amqp, job);
+}
+
+static void say(once__amqp_t *amqp, int is_trouble, const char *sentence)
+{
+    once__amqp_job_t *job = calloc(1, sizeof(*job));
+
+    if (job != NULL) {
+        job->said = 1;
+        finish(amqp, job, is_trouble ? ONCE__AWAY : ONCE__PUBLISHED, sentence);
+    }
+}
+
+static once__amqp_job_t *next_job(once__amqp_t *amqp)
+{
+    once__amqp_job_t *job;
+
+    pthread_mutex_lock(&amqp->lock);
+    job = once__amqp_list_take(&amqp->jobs);
+    pthread_mutex_unlock(&amqp->lock);
+    return job;
+}
+
+static void all_away(once__amqp_t *amqp, const char *reason, int also_jobs)
+{
+    once__amqp_job_t *job;
+
+    while ((job = once__amqp_list_take(&amqp->sent)) != NULL ||
+           (also_jobs && (job = next_job(amqp)) != NULL)) {
+        finish(amqp, job, ONCE__AWAY, reason);
+    }
+}
+
+static void lose(once__amqp_t *amqp, const char *reason)
+{
+    say(amqp, 1, reason);
+    once__amqp_disconnect(amqp);
+    all_away(amqp, reason, 1);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- suspects */
+
+static int is_suspect(const once__amqp_t *amqp, const void *tag)
+{
+    for (size_t i = 0; i < amqp->suspect_count; i++) {
+        if (amqp->suspects[i] == tag) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* When they are too many, those before are forgotten: the one that is guilty comes here again. */
+static void suspect(once__amqp_t *amqp, void *tag)
+{
+    amqp->suspect_count = amqp->suspect_count < ONCE__AMQP_SUSPECTS ? amqp->suspect_count : 0;
+    amqp->suspects[amqp->suspect_count++] = tag;
+}
+
+static void acquit(once__amqp_t *amqp, const void *tag)
+{
+    for (size_t i = 0; i < amqp->suspect_count; i++) {
+        if (amqp->suspects[i] == tag) {
+            amqp->suspects[i] = amqp->suspects[--amqp->suspect_count];
+            return;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- what RabbitMQ says */
+
+static void confirm_one(once__amqp_t *amqp, once__amqp_job_t *job, int good)
+{
+    acquit(amqp, job->tag);
+    if (job->returned) {
+        finish(amqp, job, ONCE__FAILED, job->reason);
+    } else {
+        finish(amqp, job, good ? ONCE__PUBLISHED : ONCE__LATER,
+               good ? "" : "RabbitMQ could not take it (nack)");
+    }
+}
+
+static void confirm(once__amqp_t *amqp, uint64_t delivery, int multiple, int good)
+{
+    once__amqp_list_t left;
+    once__amqp_job_t *job;
+
+    once__amqp_list_init(&left);
+    while ((job = once__amqp_list_take(&amqp->sent)) != NULL) {
+        if (job->delivery == delivery ||
+            (multiple && (job->delivery < delivery || delivery == 0))) {
+            confirm_one(amqp, job, good);
+        } else {
+            once__amqp_list_add(&left, job);
+        }
+    }
+    amqp->sent = left;
+    amqp->sent.end = left.first == NULL ? &amqp->sent.first : left.end;
+}
+
+static int is_it(const once__amqp_job_t *job, amqp_bytes_t id, amqp_bytes_t routing_key)
+{
+    if (job->message.id.data != NULL) {
+        return job->message.id.len == id.len && memcmp(job->message.id.data, id.bytes, id.len) == 0;
+    }
+    return strlen(job->routing_key) == routing_key.len &&
+           memcmp(job->routing_key, routing_key.bytes, routing_key.len) == 0;
+}
+
+/* A message comes back before it is confirmed. Returns 0 or librabbitmq's status. */
+static int returned(once__amqp_t *amqp, const amqp_basic_return_t *method)
+{
+    amqp_message_t message;
+    char reason[200];
+    amqp_rpc_reply_t reply;
+
+    snprintf(reason, sizeof(reason), "RabbitMQ returns it: %d %.*s", method->reply_code,
+             method->reply_text.len < 100 ? (int)method->reply_text.len : 100,
+             (const char *)method->reply_text.bytes);
+    reply = amqp_read_message(amqp->connection, 1, &message, 0);
+    if (reply.reply_type != AMQP_RESPONSE_NORMAL) {
+        return AMQP_STATUS_CONNECTION_CLOSED;
+    }
+    for (once__amqp_job_t *job = amqp->sent.first; job != NULL; job = job->next) {
+        if (!job->returned && is_it(job, message.properties.message_id, method->routing_key)) {
+            job->returned = 1;
+            snprintf(job->reason, sizeof(job->reason), "%s", reason);
+            break;
+        }
+    }
+    amqp_destroy_message(&message);
+    return 0;
+}
+
+/*
+ * The broker closes the channel because of one message, and does not tell which. When there was only one, it is that one; else
+ * each of them goes alone the next time. A missing exchange or right is nobody's fault.
+ */
+static void channel_closed(once__amqp_t *amqp, const amqp_channel_close_t *method)
+{
+    char reason[256];
+    int its_fault =
+        method->reply_code != AMQP_NOT_FOUND && method->reply_code != AMQP_ACCESS_REFUSED;
+
+    snprintf(reason, sizeof(reason), "RabbitMQ closes the channel: %d %.*s", method->reply_code,
+             method->reply_text.len < 200 ? (int)method->reply_text.len : 200,
+             (const char *)method->reply_text.bytes);
+    if (its_fault && amqp->sent.count == 1) {
+        acquit(amqp, amqp->sent.first->tag);
+        finish(amqp, once__amqp_list_take(&amqp->sent), ONCE__REFUSED, reason);
+    }
+    for (const once__amqp_job_t *job = amqp->sent.first; its_fault && job != NULL;
+         job = job->next) {
+        suspect(amqp, job->tag);
+    }
+    lose(amqp, reason);
+}
+
+static int take_method(once__amqp_t *amqp, const amqp_method_t *method)
+{
+    const amqp_basic_ack_t *ack = method->decoded;
+    const amqp_basic_nack_t *nack = method->decoded;
+    char reason[256];
+
+    switch (method->id) {
+    case AMQP_BASIC_ACK_METHOD:
+        confirm(amqp, ack->delivery_tag, ack->multiple, 1);
+        return 0;
+    case AMQP_BASIC_NACK_METHOD:
+        confirm(amqp, nack->delivery_tag, nack->multiple, 0);
+        return 0;
+    case AMQP_BASIC_RETURN_METHOD:
+        return returned(amqp, method->decoded);
+    case AMQP_CHANNEL_CLOSE_METHOD:
+        channel_closed(amqp, method->decoded);
+        return 0;
+    case AMQP_CONNECTION_CLOSE_METHOD: {
+        const amqp_connection_close_t *close = method->decoded;
+        snprintf(reason, sizeof(reason), "RabbitMQ closes the connection: %d %.*s",
+                 close->reply_code, close->reply_text.len < 200 ? (int)close->reply_text.len : 200,
+                 (const char *)close->reply_text.bytes);
+        lose(amqp, reason);
+        return 0;
+    }
+    default:
+        return 0;
+    }
+}
+
+static void take_frames(once__amqp_t *amqp)
+{
+    struct timeval nothing = {0};
+    amqp_frame_t frame;
+
+    while (amqp->connection != NULL) {
+        int status = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &nothing);
+        if (status == AMQP_STATUS_TIMEOUT) {
+            return;
+        }
+        if (status == AMQP_STATUS_OK && frame.frame_type == AMQP_FRAME_METHOD) {
+            status = take_method(amqp, &frame.payload.method);
+        }
+        if (status != AMQP_STATUS_OK && amqp->connection != NULL) {
+            lose(amqp, amqp_error_string2(status));
+        }
+        if (amqp->connection != NULL) {
+            amqp_maybe_release_buffers(amqp->connection);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+
+/* A suspect waits until nothing is under way, and everything else until it is through. */
+static int may_send(once__amqp_t *amqp)
+{
+    const once__amqp_job_t *next;
+
+    pthread_mutex_lock(&amqp->lock);
+    next = amqp->jobs.first; /* nobody else takes it */
+    pthread_mutex_unlock(&amqp->lock);
+    if (amqp->connection == NULL || next == NULL || amqp->sent.count >= SENT_MAX) {
+        return 0;
+    }
+    return amqp->sent.count == 0 ||
+           (!is_suspect(amqp, next->tag) && !is_suspect(amqp, amqp->sent.first->tag));
+}
+
+static void send_jobs(once__amqp_t *amqp)
+{
+    while (may_send(amqp)) {
+        once__amqp_job_t *job = next_job(amqp);
+        const char *unfit = once__amqp_unfit(amqp, &job->message);
+        int status;
+        if (unfit != NULL) {
+            finish(amqp, job, ONCE__REFUSED, unfit);
+            continue;
+        }
+        job->delivery = ++amqp->deliveries;
+        job->sent_ms = clock_ms();
+        once__amqp_list_add(&amqp->sent, job);
+        status = once__amqp_send(amqp, job);
+        if (status != AMQP_STATUS_OK) {
+            lose(amqp, amqp_error_string2(status));
+        }
+    }
+}
+
+static void check_patience(once__amqp_t *amqp)
+{
+    const once__amqp_job_t *oldest = amqp->sent.first;
+
+    if (amqp->connection != NULL && oldest != NULL &&
+        clock_ms() - oldest->sent_ms > amqp->base.options.timeout_ms) {
+        lose(amqp, "RabbitMQ does not confirm");
+    }
+}
+
+static int has_jobs(once__amqp_t *amqp)
+{
+    int has;
+
+    pthread_mutex_lock(&amqp->lock);
+    has = amqp->jobs.first != NULL;
+    pthread_mutex_unlock(&amqp->lock);
+    return has;
+}
+
+static void connect_if_needed(once__amqp_t *amqp)
+{
+    char why[256];
+
+    if (amqp->connection != NULL || !has_jobs(amqp)) {
+        return;
+    }
+    if (once__amqp_connect(amqp, why, sizeof(why)) != 0) {
+        all_away(amqp, why, 1);
+    } else {
+        say(amqp, 0, "connected to RabbitMQ");
+    }
+}
+
+void *once__amqp_thread(void *data)
+{
+    once__amqp_t *amqp = data;
+    uint64_t count;
+
+    while (!atomic_load(&amqp->stop)) {
+        struct pollfd polls[] = {
+            {.fd = amqp->jobs_fd, .events = POLLIN},
+            {.fd = amqp->connection != NULL ? atomic_load(&amqp->socket) : -1, .events = POLLIN}};
+        /* What librabbitmq has read already makes no socket readable. */
+        int buffered = amqp->connection != NULL && (amqp_data_in_buffer(amqp->connection) ||
+                                                    amqp_frames_enqueued(amqp->connection));
+        poll(polls, 2, buffered ? 0 : TICK_MS);
+        (void)!read(amqp->jobs_fd, &count, sizeof(count));
+        connect_if_needed(amqp);
+        take_frames(amqp);
+        send_jobs(amqp);
+        take_frames(amqp);
+        check_patience(amqp);
+    }
+    once__amqp_disconnect(amqp);
+    return NULL;
+}

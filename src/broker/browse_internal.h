@@ -1,0 +1,21 @@
+/*
+ * What the two ways of browsing share.
+ */
+#ifndef ONCE_BROKER_BROWSE_INTERNAL_H
+#define ONCE_BROKER_BROWSE_INTERNAL_H
+
+#include "broker/url.h"
+#include "broker/browse.h"
+
+int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
+                       char *error, size_t size);
+int once__kafka_browse_one(once__address_t *address, const char *topic, int32_t partition,
+                           int64_t offset, once__browse_cb *each, void *data, char *error,
+                           size_t size);
+int once__amqp_browse(once__address_t *address, once__browse_cb *each, void *data, char *error,
+                      size_t size);
+
+/* Adds a header, if there is room; `data` is a once__browsed_t. */
+void once__browsed_add(void *data, once_slice_t name, once_slice_t value);
+
+#endif

@@ -1,0 +1,50 @@
+#include "broker/dead_letter.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const names[ONCE__LETTER_HEADERS] = {
+    ONCE__LETTER_REASON,  ONCE__LETTER_STATUS,     ONCE__LETTER_DETAIL, ONCE__LETTER_ID,
+    ONCE__LETTER_TRIES,   ONCE__LETTER_SOURCE,     ONCE__LETTER_TIME,   ONCE__LETTER_BYTES,
+    ONCE__LETTER_OMITTED, ONCE__LETTER_SUBSCRIBER,
+};
+
+int once__letter_owns(once_slice_t name)
+{
+    for (size_t i = 0; i < ONCE__LETTER_HEADERS; i++) {
+        if (strlen(names[i]) == name.len && strncasecmp(names[i], name.data, name.len) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void once__letter_write_source(char *text, const char *topic, int32_t partition, int64_t offset)
+{
+    snprintf(text, ONCE__LETTER_SOURCE_SIZE, "%.*s/%" PRId32 "@%" PRId64,
+             ONCE__LETTER_TOPIC_SIZE - 1, topic, partition, offset);
+}
+
+int once__letter_read_source(once_slice_t source, char *topic, int32_t *partition, int64_t *offset)
+{
+    char text[ONCE__LETTER_SOURCE_SIZE], *slash, *at;
+
+    if (source.data == NULL || source.len >= sizeof(text)) {
+        return -1;
+    }
+    memcpy(text, source.data, source.len);
+    text[source.len] = '\0';
+    slash = strrchr(text, '/');
+    at = slash != NULL ? strchr(slash, '@') : NULL;
+    if (at == NULL || slash == text || slash - text >= ONCE__LETTER_TOPIC_SIZE) {
+        return -1;
+    }
+    *slash = '\0';
+    memcpy(topic, text, (size_t)(slash - text) + 1);
+    *partition = (int32_t)strtol(slash + 1, NULL, 10);
+    *offset = strtoll(at + 1, NULL, 10);
+    return 0;
+}

@@ -1,0 +1,15 @@
+/*
+ * The headers of a webhook.
+ */
+#ifndef ONCE_BROKER_HTTP_HEADERS_H
+#define ONCE_BROKER_HTTP_HEADERS_H
+
+#include <curl/curl.h>
+
+#include "broker/publish.h"
+#include "broker/http/signature.h"
+
+/* With a signature where `signer` is not NULL. Free with curl_slist_free_all. NULL: out of memory. */
+struct curl_slist *once__http_headers(const once__message_t *message, const once__signer_t *signer);
+
+#endif

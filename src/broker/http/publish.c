@@ -1,0 +1,442 @@
+/*
+ * The publisher for HTTP endpoints: one POST for each message, with libcurl's multi interface behind one epoll descriptor.
+ *
+ * Certificates are verified, redirects not followed, and no proxy of the environment is asked. What an answer means is in judge().
+ */
+#include <curl/curl.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "broker/http/headers.h"
+#include "broker/publish_internal.h"
+#include "broker/tls.h"
+
+#define URL_MAX    4096
+#define CONNECT_MS 10000L
+#define EVENTS     32
+
+typedef struct request {
+    struct request *next; /* free ones */
+    CURL *easy;
+    struct curl_slist *headers;
+    void *tag;
+    char why[CURL_ERROR_SIZE];
+} request_t;
+
+typedef struct http {
+    once__publisher_t base;
+    CURLM *multi;
+    request_t *requests, *free; /* options.connections of them */
+    int timer;
+    once__signer_t *signer; /* NULL: unsigned */
+    char template_text[URL_MAX];
+} http_t;
+
+/* -------------------------------------------------------------------------------------------------- curl and epoll */
+
+static int watch(CURL *easy, curl_socket_t fd, int what, void *data, void *watched)
+{
+    http_t *http = data;
+    struct epoll_event event = {.data.fd = fd};
+
+    if (what == CURL_POLL_REMOVE) {
+        epoll_ctl(http->base.fd, EPOLL_CTL_DEL, fd, NULL);
+        return 0;
+    }
+    event.events = (what != CURL_POLL_OUT ? EPOLLIN : 0U) | (what != CURL_POLL_IN ? EPOLLOUT : 0U);
+    if (epoll_ctl(http->base.fd, EPOLL_CTL_MOD, fd, &event) != 0) {
+        epoll_ctl(http->base.fd, EPOLL_CTL_ADD, fd, &event);
+    }
+    return 0;
+}
+
+static int set_timer(CURLM *multi, long ms, void *data)
+{
+    http_t *http = data;
+    struct itimerspec when = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}};
+
+    if (ms < 0) {
+        when.it_value.tv_sec = when.it_value.tv_nsec = 0;
+    } else if (ms == 0) {
+        when.it_value.tv_nsec = 1;
+    }
+    timerfd_settime(http->timer, 0, &when, NULL);
+    return 0;
+}
+
+static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
+{
+    return size * count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- URLs */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* In place. 0: there was nothing to decode. A zero byte stays as it is written. */
+static int decode(char *text)
+{
+    char *out = text;
+    int changed = 0;
+
+    for (const char *at = text; *at != '\0'; at++) {
+        int high = *at == '%' ? hex_digit(at[1]) : -1, low = high >= 0 ? hex_digit(at[2]) : -1;
+        if (low >= 0 && high + low > 0) {
+            *out++ = (char)(high * 16 + low);
+            at += 2;
+            changed = 1;
+        } else {
+            *out++ = *at;
+        }
+    }
+    *out = '\0';
+    return changed;
+}
+
+/*
+ * Does the path have a segment `.` or `..`, for anybody on the way? Servers decode paths (nginx also `%2F`), some of them twice or
+ * with `\` for `/`, and some cut what is behind `;`.
+ */
+static int climbs(const char *url)
+{
+    char path[URL_MAX];
+
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(url, "?#"), url);
+    while (decode(path)) {
+    }
+    for (const char *at = path;; at++) {
+        size_t dots = strspn(at, ".");
+        if ((dots == 1 || dots == 2) && strchr("/\\;", at[dots]) != NULL) {
+            return 1;
+        }
+        at += strcspn(at, "/\\");
+        if (*at == '\0') {
+            return 0;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- sending */
+
+static void set_options(http_t *http, request_t *request, const char *url, once_slice_t body)
+{
+    CURL *easy = request->easy;
+
+    curl_easy_reset(easy);
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.len > 0 ? body.data : "");
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, request->headers);
+    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)http->base.options.timeout_ms);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, ignore_body);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, request->why);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "once-relay");
+    if (http->base.options.ca_file != NULL) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, http->base.options.ca_file);
+    }
+    if (http->base.address.user != NULL) {
+        curl_easy_setopt(easy, CURLOPT_USERNAME, http->base.address.user);
+        curl_easy_setopt(easy, CURLOPT_PASSWORD,
+                         http->base.address.password != NULL ? http->base.address.password : "");
+    }
+}
+
+static void http_wake(once__publisher_t *base)
+{
+    set_timer(NULL, 0, base);
+}
+
+static int http_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+{
+    http_t *http = (http_t *)base;
+    request_t *request = http->free;
+    char url[URL_MAX];
+
+    if (request == NULL) {
+        return -1;
+    }
+    request->why[0] = '\0';
+    if (once__template_fill(http->template_text, message, 1, url, sizeof(url)) != 0) {
+        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
+                                         "its topic, type or key makes the URL too long");
+    }
+    if (climbs(url)) {
+        return once__publisher_tell_soon(
+            base, tag, ONCE__REFUSED, "its topic, type or key would lead to another path: . or ..");
+    }
+    curl_slist_free_all(request->headers);
+    request->headers = once__http_headers(message, http->signer);
+    if (request->headers == NULL) {
+        return -1;
+    }
+    set_options(http, request, url, message->payload);
+    if (curl_multi_add_handle(http->multi, request->easy) != CURLM_OK) {
+        return -1;
+    }
+    request->tag = tag;
+    http->free = request->next;
+    base->pending++;
+    return 0;
+}
+
+/* --------------------------------------------------------------------------------------------------------- verdicts */
+
+static once__verdict_t judge_status(long status)
+{
+    if (status >= 200 && status < 300) {
+        return ONCE__PUBLISHED;
+    }
+    switch (status) {
+    case 408: /* these say nothing about the message */
+    case 409: /* another attempt of it is being handled */
+    case 425:
+    case 429:
+    case 502:
+    case 503:
+    case 504:
+        return ONCE__LATER;
+    default:
+        return status >= 400 && status < 500 ? ONCE__REFUSED : ONCE__FAILED;
+    }
+}
+
+static once__verdict_t judge(CURLcode code, long status)
+{
+    switch (code) {
+    case CURLE_OK:
+        return judge_status(status);
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+    case CURLE_WEIRD_SERVER_REPLY:
+        return ONCE__LATER; /* it may be this message that the endpoint dies of */
+    case CURLE_URL_MALFORMAT:
+        return ONCE__REFUSED;
+    default:
+        return ONCE__AWAY;
+    }
+}
+
+static void finish(http_t *http, request_t *request, CURLcode code)
+{
+    char reason[CURL_ERROR_SIZE + 32] = "";
+    curl_off_t after = 0;
+    long status = 0, sent = 0;
+    once__verdict_t verdict;
+
+    curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(request->easy, CURLINFO_RETRY_AFTER, &after);
+    curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
+    curl_multi_remove_handle(http->multi, request->easy);
+    verdict = judge(code, status);
+    if (code == CURLE_OPERATION_TIMEDOUT && sent == 0) {
+        verdict = ONCE__AWAY; /* nobody was reached */
+    }
+    if (code == CURLE_PEER_FAILED_VERIFICATION) {
+        snprintf(reason, sizeof(reason), "the endpoint is not trusted: ");
+        once__tls_explain_curl(request->easy, request->why, "--cacert FILE",
+                               reason + strlen(reason), sizeof(reason) - strlen(reason));
+    } else if (code != CURLE_OK) {
+        snprintf(reason, sizeof(reason), "%s",
+                 request->why[0] != '\0' ? request->why : curl_easy_strerror(code));
+    } else if (verdict != ONCE__PUBLISHED) {
+        snprintf(reason, sizeof(reason), "the endpoint answers %ld", status);
+    }
+    request->next = http->free;
+    http->free = request;
+    once__publisher_tell(&http->base, request->tag, verdict, reason,
+                         after > 0 ? (uint64_t)after * 1000 : 0);
+}
+
+static void http_turn(once__publisher_t *base)
+{
+    http_t *http = (http_t *)base;
+    struct epoll_event events[EVENTS];
+    int count = epoll_wait(base->fd, events, EVENTS, 0), running, left;
+    uint64_t expired;
+    CURLMsg *message;
+
+    for (int i = 0; i < count; i++) {
+        unsigned flags = events[i].events;
+        int what = (flags & EPOLLIN ? CURL_CSELECT_IN : 0) |
+                   (flags & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+                   (flags & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+        if (events[i].data.fd == http->timer) {
+            (void)!read(http->timer, &expired, sizeof(expired));
+            curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+        } else {
+            curl_multi_socket_action(http->multi, events[i].data.fd, what, &running);
+        }
+    }
+    while ((message = curl_multi_info_read(http->multi, &left)) != NULL) {
+        request_t *request = NULL;
+        if (message->msg == CURLMSG_DONE) {
+            CURLcode code = message->data.result;
+            curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &request);
+            finish(http, request, code);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- begin, end */
+
+static void http_close(once__publisher_t *base)
+{
+    http_t *http = (http_t *)base;
+
+    for (unsigned i = 0; http->requests != NULL && i < base->options.connections; i++) {
+        if (http->multi != NULL && http->requests[i].easy != NULL) {
+            curl_multi_remove_handle(http->multi, http->requests[i].easy);
+        }
+        curl_easy_cleanup(http->requests[i].easy);
+        curl_slist_free_all(http->requests[i].headers);
+    }
+    if (http->multi != NULL) {
+        curl_multi_cleanup(http->multi);
+    }
+    free(http->requests);
+    once__signer_free(http->signer);
+    if (http->timer >= 0) {
+        close(http->timer);
+    }
+    if (base->fd >= 0) {
+        close(base->fd);
+    }
+    free(http);
+}
+
+static const once__publisher_ops_t ops = {http_publish, NULL, http_turn, http_wake, http_close};
+
+static int prepare(http_t *http)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    unsigned count = http->base.options.connections;
+
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    http->multi = curl_multi_init();
+    http->base.fd = epoll_create1(EPOLL_CLOEXEC);
+    http->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    http->requests = calloc(count, sizeof(http->requests[0]));
+    event.data.fd = http->timer;
+    if (http->multi == NULL || http->requests == NULL || http->base.fd < 0 || http->timer < 0 ||
+        epoll_ctl(http->base.fd, EPOLL_CTL_ADD, http->timer, &event) != 0) {
+        return -1;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        http->requests[i].easy = curl_easy_init();
+        if (http->requests[i].easy == NULL) {
+            return -1;
+        }
+        http->requests[i].next = http->free;
+        http->free = &http->requests[i];
+    }
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch);
+    curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
+    curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    curl_multi_setopt(http->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)count);
+    return 0;
+}
+
+/* What libcurl will not understand is found now, and not with an event. */
+static const char *url_wrong(const http_t *http)
+{
+    const once__message_t example = {.topic = {"x", 1}, .key = {"x", 1}, .type = {"x", 1}};
+    const char *wrong = once__template_wrong(http->template_text);
+    char url[URL_MAX];
+    CURLU *parsed;
+
+    if (wrong != NULL) {
+        return wrong;
+    }
+    parsed = curl_url();
+    if (parsed == NULL || once__template_fill(http->template_text, &example, 1, url, sizeof(url)) ||
+        curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
+        wrong = "it is no URL of HTTP: http[s]://HOST[:PORT]/TEMPLATE";
+    } else if (climbs(url)) {
+        wrong = "the path of the URL has . or .. in it: write it without";
+    }
+    curl_url_cleanup(parsed);
+    return wrong;
+}
+
+/* The path and the query stay as they are written: they are the endpoint's. */
+static int make_template(http_t *http, const once__address_t *address)
+{
+    int len = snprintf(http->template_text, sizeof(http->template_text), "%s://%s/%s%s%s",
+                       address->scheme, address->hosts, address->raw_path,
+                       address->raw_query != NULL ? "?" : "",
+                       address->raw_query != NULL ? address->raw_query : "");
+
+    return len < URL_MAX && strchr(address->hosts, '{') == NULL ? 0 : -1;
+}
+
+/* The path is often the secret: nothing of it is shown. Two of them can be told apart all the same. */
+static void make_name(http_t *http, const once__address_t *address)
+{
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+
+    SHA256((const unsigned char *)address->raw_path, strlen(address->raw_path), hash);
+    snprintf(http->base.name, sizeof(http->base.name), "%s://%s#%02x%02x%02x%02x", address->scheme,
+             address->hosts, (unsigned)hash[0], (unsigned)hash[1], (unsigned)hash[2],
+             (unsigned)hash[3]);
+}
+
+once__publisher_t *once__http_publisher(const once__address_t *address,
+                                        const once__publisher_options_t *options, char *error,
+                                        size_t size)
+{
+    http_t *http = calloc(1, sizeof(*http));
+    const char *wrong = http == NULL ? "out of memory"
+                        : make_template(http, address) != 0
+                            ? "the URL is too long, or its host is a template"
+                            : url_wrong(http);
+
+    if (wrong != NULL) {
+        snprintf(error, size, "%s", wrong);
+        free(http);
+        return NULL;
+    }
+    http->base.ops = &ops;
+    http->base.options = *options;
+    http->base.key_window = 1;
+    http->base.most = options->connections;
+    http->base.target = http->template_text;
+    make_name(http, address);
+    if (prepare(http) != 0) {
+        snprintf(error, size, "libcurl cannot be used");
+        http_close(&http->base);
+        return NULL;
+    }
+    if (options->secret_file != NULL) {
+        http->signer = once__signer_open(options->secret_file, error, size);
+        if (http->signer == NULL) {
+            http_close(&http->base);
+            return NULL;
+        }
+    }
+    return &http->base;
+}

@@ -1,0 +1,29 @@
+/*
+ * Headers of a message, packed into one piece of memory that is used again for the next message.
+ */
+#ifndef ONCE_BROKER_KAFKA_HEADERS_H
+#define ONCE_BROKER_KAFKA_HEADERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <once/key.h>
+
+typedef struct once__headers {
+    char *bytes; /* of each header: both lengths, name, value */
+    size_t len, room;
+} once__headers_t;
+
+/* 0, or -1: out of memory, and nothing was added. */
+int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t value);
+
+/* In the order in which they were added. */
+void once__headers_each(const once__headers_t *headers,
+                        void (*each)(void *data, once_slice_t name, once_slice_t value),
+                        void *data);
+
+/* Forgets the headers, and the memory if it was unusually much. */
+void once__headers_clear(once__headers_t *headers);
+void once__headers_free(once__headers_t *headers);
+
+#endif

@@ -1,0 +1,188 @@
+#include "broker/kafka/partitions.h"
+
+#include <stdlib.h>
+
+#define BEHIND_MAX 100000 /* deliveries behind one that is not done; then the partition is paused */
+
+once__partition_t *once__partition_find(once__partitions_t *all, int32_t number)
+{
+    once__partition_t *at = all->last;
+
+    if (at != NULL && at->number == number) {
+        return at;
+    }
+    for (at = all->first; at != NULL && at->number != number; at = at->next) {
+    }
+    all->last = at;
+    return at;
+}
+
+static void free_partition(once__partition_t *partition)
+{
+    once__track_free(&partition->track);
+    free(partition);
+}
+
+void once__partition_add(once__partitions_t *all, int32_t number)
+{
+    once__partition_t *made =
+        once__partition_find(all, number) == NULL ? calloc(1, sizeof(*made)) : NULL;
+
+    if (made != NULL) {
+        made->number = number;
+        once__track_start(&made->track);
+        made->next = all->first;
+        all->first = made;
+    }
+}
+
+void once__partition_lose(once__partitions_t *all, int32_t number)
+{
+    once__partition_t **link = &all->first;
+
+    while (*link != NULL && (*link)->number != number) {
+        link = &(*link)->next;
+    }
+    if (*link != NULL) {
+        once__partition_t *partition = *link;
+        *link = partition->next;
+        all->last = NULL;
+        partition->lost = 1;
+        if (partition->open == 0) {
+            free_partition(partition);
+        }
+    }
+}
+
+static void pause_or_resume(const once__partitions_t *all, once__partition_t *partition, int pause)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
+
+    rd_kafka_topic_partition_list_add(list, all->topic, partition->number);
+    if (pause) {
+        rd_kafka_pause_partitions(all->consumer, list);
+    } else {
+        rd_kafka_resume_partitions(all->consumer, list);
+    }
+    partition->paused = pause;
+    rd_kafka_topic_partition_list_destroy(list);
+}
+
+void once__partition_resume(once__partitions_t *all, int32_t number)
+{
+    once__partition_t *partition = once__partition_find(all, number);
+
+    if (partition != NULL && partition->paused) {
+        pause_or_resume(all, partition, 0);
+    }
+}
+
+void once__partition_reads(once__partition_t *partition, int64_t offset)
+{
+    if (offset < partition->position) {
+        partition->went_back = 1;
+        partition->end = 0;
+    }
+    partition->position = offset + 1;
+}
+
+void once__partition_ends(once__partitions_t *all, int32_t number, int64_t offset)
+{
+    once__partition_t *partition = once__partition_find(all, number);
+
+    if (partition != NULL) {
+        partition->end = offset;
+    }
+}
+
+void once__partition_ended(once__partition_t *partition)
+{
+    partition->open--;
+    if (partition->lost && partition->open == 0) {
+        free_partition(partition);
+    }
+}
+
+void once__partitions_regulate(once__partitions_t *all)
+{
+    for (once__partition_t *p = all->first; p != NULL; p = p->next) {
+        uint64_t behind = p->track.after - p->track.first;
+        int pause = all->held || behind > (p->paused ? BEHIND_MAX / 2 : BEHIND_MAX);
+        if (pause != p->paused) {
+            pause_or_resume(all, p, pause);
+        }
+    }
+}
+
+static rd_kafka_topic_partition_list_t *add_done(rd_kafka_topic_partition_list_t *list,
+                                                 const once__partitions_t *all,
+                                                 const once__partition_t *partition)
+{
+    list = list != NULL ? list : rd_kafka_topic_partition_list_new(8);
+    rd_kafka_topic_partition_list_add(list, all->topic, partition->number)->offset =
+        partition->track.done_to + 1;
+    return list;
+}
+
+/*
+ * librdkafka commits by itself what is greater than what it knows to be committed; an offset that went back is committed as
+ * it is. Only that one: commits right after each assignment made a group read messages again after a rebalance.
+ */
+void once__partitions_store(once__partitions_t *all)
+{
+    rd_kafka_topic_partition_list_t *list = NULL, *back = NULL;
+
+    for (once__partition_t *p = all->first; p != NULL; p = p->next) {
+        if (p->track.moved) {
+            list = add_done(list, all, p);
+            back = p->went_back ? add_done(back, all, p) : back;
+            p->track.moved = p->went_back = 0;
+        }
+    }
+    if (list != NULL) {
+        rd_kafka_offsets_store(all->consumer, list);
+        rd_kafka_topic_partition_list_destroy(list);
+    }
+    if (back != NULL) {
+        rd_kafka_commit(all->consumer, back, 1);
+        rd_kafka_topic_partition_list_destroy(back);
+    }
+}
+
+/* Up to where nothing is left to do. Behind the last message there may be records that are none: of transactions. */
+static int64_t done_before(const once__partition_t *partition)
+{
+    const once__track_t *track = &partition->track;
+
+    if (track->first != track->after) {
+        return track->ring[track->first & (track->room - 1)].offset;
+    }
+    return track->done_to + 1 > partition->end ? track->done_to + 1 : partition->end;
+}
+
+int64_t once__partitions_lag(once__partitions_t *all)
+{
+    int64_t lag = 0, low, high;
+
+    for (const once__partition_t *p = all->first; p != NULL; p = p->next) {
+        if (rd_kafka_get_watermark_offsets(all->consumer, all->topic, p->number, &low, &high) !=
+                RD_KAFKA_RESP_ERR_NO_ERROR ||
+            high < 0) {
+            return -1;
+        }
+        if (p->position > 0 || p->end > 0) { /* it was read from */
+            lag += high > done_before(p) ? high - done_before(p) : 0;
+        }
+    }
+    return lag;
+}
+
+rd_kafka_topic_partition_list_t *once__partitions_list(const once__partitions_t *all)
+{
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
+
+    for (const once__partition_t *p = all->first; p != NULL; p = p->next) {
+        rd_kafka_topic_partition_list_add(list, all->topic, p->number);
+    }
+    return list;
+}

@@ -1,0 +1,181 @@
+#include "broker/kafka/preparer.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define STEP    256 /* things that are prepared before the owner is told */
+#define NOTHING SIZE_MAX
+
+enum { THREAD, OWNER, WORKERS };
+
+struct once__preparer {
+    once__prepare_cb *prepare;
+    void *data;
+    int wake_fd;
+    int stop;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of everything below but `taken` and the ring */
+    pthread_cond_t changed;
+    int waiting;         /* the thread waits for something to do */
+    size_t given, begun; /* counts: things of the ring up to them */
+    size_t
+        at[WORKERS]; /* the first thing that each of them is preparing; NOTHING: he prepares none */
+    size_t taken;    /* the owner's */
+    void *ring[ONCE__PREPARER_ROOM];
+};
+
+/* So far that they stand in one piece. */
+static size_t step_end(size_t from, size_t to)
+{
+    size_t wrap = (from / ONCE__PREPARER_ROOM + 1) * ONCE__PREPARER_ROOM;
+
+    to = to < wrap ? to : wrap;
+    return to - from > STEP ? from + STEP : to;
+}
+
+static size_t prepared(const once__preparer_t *preparer)
+{
+    size_t to = preparer->begun;
+
+    for (size_t i = 0; i < WORKERS; i++) {
+        to = preparer->at[i] < to ? preparer->at[i] : to;
+    }
+    return to;
+}
+
+/* With the lock, which it gives up meanwhile. Returns how many. */
+static size_t prepare_some(once__preparer_t *preparer, int worker)
+{
+    size_t from = preparer->begun, to = step_end(from, preparer->given);
+
+    preparer->begun = to;
+    preparer->at[worker] = from;
+    pthread_mutex_unlock(&preparer->lock);
+    preparer->prepare(preparer->data, preparer->ring + from % ONCE__PREPARER_ROOM, to - from);
+    pthread_mutex_lock(&preparer->lock);
+    preparer->at[worker] = NOTHING;
+    return to - from;
+}
+
+static void tell(const once__preparer_t *preparer)
+{
+    static const uint64_t one = 1;
+    ssize_t written = write(preparer->wake_fd, &one, sizeof(one));
+
+    (void)written; /* full: it is readable then */
+}
+
+static void *run(void *data)
+{
+    once__preparer_t *preparer = data;
+
+    (void)pthread_setname_np(pthread_self(), "prepare");
+    pthread_mutex_lock(&preparer->lock);
+    while (!preparer->stop) {
+        if (preparer->begun == preparer->given) {
+            preparer->waiting = 1;
+            pthread_cond_wait(&preparer->changed, &preparer->lock);
+            preparer->waiting = 0;
+            continue;
+        }
+        (void)prepare_some(preparer, THREAD);
+        pthread_mutex_unlock(&preparer->lock);
+        tell(preparer);
+        pthread_mutex_lock(&preparer->lock);
+    }
+    pthread_mutex_unlock(&preparer->lock);
+    return NULL;
+}
+
+once__preparer_t *once__preparer_new(once__prepare_cb *prepare, void *data, int wake_fd)
+{
+    once__preparer_t *preparer = calloc(1, sizeof(*preparer));
+
+    if (preparer == NULL) {
+        return NULL;
+    }
+    preparer->prepare = prepare;
+    preparer->data = data;
+    preparer->wake_fd = wake_fd;
+    preparer->at[THREAD] = preparer->at[OWNER] = NOTHING;
+    pthread_mutex_init(&preparer->lock, NULL);
+    pthread_cond_init(&preparer->changed, NULL);
+    if (pthread_create(&preparer->thread, NULL, run, preparer) != 0) {
+        preparer->stop = 1;
+        once__preparer_free(preparer);
+        return NULL;
+    }
+    return preparer;
+}
+
+void once__preparer_stop(once__preparer_t *preparer)
+{
+    if (preparer == NULL || preparer->stop) {
+        return;
+    }
+    pthread_mutex_lock(&preparer->lock);
+    preparer->stop = 1;
+    pthread_cond_signal(&preparer->changed);
+    pthread_mutex_unlock(&preparer->lock);
+    pthread_join(preparer->thread, NULL);
+    preparer->begun = preparer->given;
+}
+
+void once__preparer_free(once__preparer_t *preparer)
+{
+    if (preparer != NULL) {
+        once__preparer_stop(preparer);
+        pthread_cond_destroy(&preparer->changed);
+        pthread_mutex_destroy(&preparer->lock);
+        free(preparer);
+    }
+}
+
+size_t once__preparer_open(const once__preparer_t *preparer)
+{
+    return preparer->given - preparer->taken;
+}
+
+void once__preparer_give(once__preparer_t *preparer, void *const *things, size_t count)
+{
+    int waiting;
+
+    for (size_t i = 0; i < count; i++) {
+        preparer->ring[(preparer->given + i) % ONCE__PREPARER_ROOM] = things[i];
+    }
+    pthread_mutex_lock(&preparer->lock);
+    preparer->given += count;
+    waiting = preparer->waiting;
+    pthread_mutex_unlock(&preparer->lock);
+    if (waiting) {
+        pthread_cond_signal(&preparer->changed);
+    }
+}
+
+size_t once__preparer_help(once__preparer_t *preparer)
+{
+    size_t count = 0;
+
+    pthread_mutex_lock(&preparer->lock);
+    if (preparer->begun != preparer->given) {
+        count = prepare_some(preparer, OWNER);
+    }
+    pthread_mutex_unlock(&preparer->lock);
+    return count;
+}
+
+size_t once__preparer_take(once__preparer_t *preparer, void **things, size_t most)
+{
+    size_t count;
+
+    pthread_mutex_lock(&preparer->lock);
+    count = prepared(preparer) - preparer->taken;
+    pthread_mutex_unlock(&preparer->lock);
+    count = count < most ? count : most;
+    for (size_t i = 0; i < count; i++) {
+        things[i] = preparer->ring[preparer->taken++ % ONCE__PREPARER_ROOM];
+    }
+    return count;
+}
