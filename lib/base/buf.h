@@ -52,7 +52,7 @@ void once__buf_free(once__buf_t *buf);
 char *once__buf_take(once__buf_t *buf);
 
 /*
- * Makes room in an array for at least `count` items of `size` bytes: returns the array, perhaps at a new address, and updates `room`
+ * Makes room in an array for at least `count` items of `size` bytes: returns the array, perhaps at a new address, and sets `room`
  * (counted in items). Returns NULL if `count` exceeds `max` or memory is short; the array is then as it was.
  *
  *     row_t *rows = once__grow(list->rows, &list->room, list->count + 1, sizeof(*rows), ROWS_MAX);

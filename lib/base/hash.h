@@ -1,6 +1,6 @@
 /*
- * A hash table of items that the caller owns: each item has a node as a member, and the table links the nodes. Adding allocates only
- * when the array of buckets grows, and works without that, too: only once__hash_init() can run out of memory.
+ * A hash table of items that the caller owns: each item has a node as a member, and the table links the nodes. Adding allocates
+ * only when the array of buckets grows, and works without that, too: only once__hash_init() can run out of memory.
  *
  * The hash is the caller's: once__hash_data() for bytes (SipHash-2-4: with a random seed, keys from outside cannot be chosen to
  * collide), once__hash_number() for numbers that are not chosen by outsiders, or bytes of a keyed digest as they are.
