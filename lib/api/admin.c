@@ -7,7 +7,7 @@
 #include "api/bound.h"
 #include "api/job.h"
 #include "api/payload.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/identity.h"
 #include "core/token.h"
 

@@ -6,7 +6,7 @@
 
 #include "api/claim.h"
 #include "api/job.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/token.h"
 
 const char *once_outcome_name(once_outcome_t outcome)

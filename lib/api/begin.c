@@ -23,7 +23,7 @@
 #include "api/claim.h"
 #include "api/job.h"
 #include "api/keyring.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/identity.h"
 
 #define REFUSALS_MAX 3 /* a store that loses its secrets again and again */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "api/job.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/token.h"
 
 #define CLAIM_OF(member, pointer)                                                                  \

@@ -12,7 +12,7 @@
 #include "api/reap.h"
 #include "store/secret_file.h"
 #include "api/thread.h"
-#include "core/units.h"
+#include "base/error.h"
 
 #define SEAL_TEXT_SIZE 8192
 

@@ -7,8 +7,8 @@
 #include "api/begin.h"
 #include "api/job.h"
 #include "store/secret_file.h"
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
 
 #define REFRESH_MS 60000 /* how long a rotation by somebody else may go unnoticed */
 

@@ -1,7 +1,7 @@
 #include "api/reap.h"
 
 #include "api/job.h"
-#include "core/units.h"
+#include "base/error.h"
 
 #define REAP_BATCH 10000 /* per step of the timer: a store must not be held up */
 

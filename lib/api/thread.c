@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "api/dispatch.h"
-#include "core/units.h"
+#include "base/error.h"
 
 static void *run(void *data)
 {

@@ -1,8 +1,8 @@
 /*
  * Buffers and arrays that grow, each with a maximum.
  *
- * A buffer is made with its maximum: `once__buf_t buf = ONCE__BUF(LIMIT);`. The data has a terminator behind its last byte that does
- * not count, so that text can be used as a C string. Growing doubles the memory: adding n bytes one by one costs O(n).
+ * A buffer is made with its maximum: `once__buf_t buf = ONCE__BUF(LIMIT);`. The data has a terminator behind its last byte that
+ * does not count, so that text can be used as a C string. Growing doubles the memory: adding n bytes one by one costs O(n).
  *
  * Errors stick: once an addition fails, all further ones fail with the same code and change nothing. A writer of many pieces may
  * therefore ignore the single results and check `buf.error` at the end. Reset and free forgive.

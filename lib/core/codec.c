@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define MAGIC     0x4f
 #define FLAGS     (ONCE__BY_LEASE | ONCE__TAINTED | ONCE__TOUCHED)

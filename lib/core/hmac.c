@@ -4,7 +4,7 @@
 
 #include <openssl/crypto.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define BLOCK 64
 

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
 
 static once_slice_t trim(once_slice_t value)
 {

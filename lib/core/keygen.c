@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/hmac.h"
-#include "core/units.h"
+#include "base/error.h"
 
 /* --------------------------------------------------------------------------------------------------------------- UUIDs */
 

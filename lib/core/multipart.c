@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 /* ------------------------------------------------------------------------------------------ the body, cut at delimiters */
 

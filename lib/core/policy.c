@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #define TTL_DEFAULT_MS   (24ull * 3600 * 1000)
 #define LEASE_DEFAULT_MS (30ull * 1000)

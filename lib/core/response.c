@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/codec.h"
 #include "core/statuses.h"
 

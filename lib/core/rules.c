@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define N (1 << ONCE_STATE_NONE)
 #define P (1 << ONCE_STATE_PENDING)

@@ -7,8 +7,9 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/units.h"
 
 static int parse_key(once__seal_keys_t *keys, const char *line, size_t len, const char **wrong)
 {

@@ -6,8 +6,9 @@
 
 #include <openssl/crypto.h>
 
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #define FIRST_LINE "once-secrets "
 #define VERSION    "1"

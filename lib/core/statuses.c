@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #define SHOWN 60 /* bytes of a wrong item that an error repeats */
 

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define RAW_SIZE (ONCE_ID_SIZE + 4 + ONCE_CLAIM_ID_SIZE)
 

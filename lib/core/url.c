@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
 
 /* Decodes in place. 0, or -1: bad escape or a NUL byte. */
 static int decode(char *text)

@@ -4,7 +4,7 @@
 
 #include <once/error.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 /* Level 3 saves 2 % of the bytes for 10 to 80 % more time and twice the memory (docs/decisions/response-packing.md). */
 #define LEVEL 1

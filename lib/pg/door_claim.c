@@ -6,7 +6,7 @@
 
 #include <once/postgres.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "pg/door_statement.h"
 
 struct once_pg_answer {

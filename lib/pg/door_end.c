@@ -9,7 +9,7 @@
 
 #include "core/response.h"
 #include "core/statuses.h"
-#include "core/units.h"
+#include "base/error.h"
 #include "pg/door_statement.h"
 
 static char *put_json(char *out, once_slice_t text)

@@ -5,7 +5,7 @@
 
 #include <once/postgres.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "pg/door_statement.h"
 
 static int check_event(const once_pg_event_t *event, once_error_t *err)

@@ -9,7 +9,7 @@
 #include <once/once.h>
 
 #include "core/token.h"
-#include "core/units.h"
+#include "base/error.h"
 
 /* Of PostgreSQL's catalog, where they never change. */
 #define OID_BYTEA  17

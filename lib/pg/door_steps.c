@@ -6,7 +6,7 @@
 
 #include <once/postgres.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "pg/door_statement.h"
 
 int once_pg_checkpoint(PGconn *conn, const char *claim, const char *name, const char *state,

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #define RECORDS_MOST (UINT32_MAX / 4)
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
 
 #define PATH_SIZE 4096
 

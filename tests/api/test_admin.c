@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "support/world.h"
 
 static world_fault_t lose_one_reply(world_t *world, const once__op_t *op)

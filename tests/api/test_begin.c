@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "support/world.h"
 
 #define HOLD "recover=hold lease=30s"

@@ -13,7 +13,7 @@
 
 #include <once/once.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 static once_t *open_store(const char *url)
 {

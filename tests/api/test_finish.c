@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/claim.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "support/world.h"
 
 static world_fault_t all_away(world_t *world, const once__op_t *op)

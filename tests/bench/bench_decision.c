@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/identity.h"
 #include "core/rules.h"
 

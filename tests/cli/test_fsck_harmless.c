@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "records.h"
 
 /* A program that was killed leaves a segment without its seal. Returns its number. */

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "local.h"
 #include "records.h"
 #include "store/local/crc32c.h"

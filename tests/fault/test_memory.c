@@ -12,7 +12,7 @@
 
 #include <once/once.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "support/memory.h"
 
 static int count_records(once_t *once, const once_record_t *record, void *data)

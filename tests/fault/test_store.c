@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "support/world.h"
 
 typedef struct plan {

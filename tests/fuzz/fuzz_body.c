@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/digest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,7 +8,7 @@
 
 #include <sanitizer/allocator_interface.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/codec.h"
 #include "core/response.h"
 

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/crc32c.h"
 #include "store/local/directory.h"
 #include "store/local/log.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "api/job.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/url.h"
 #include "store/local/crc32c.h"
 #include "store/local/local.h"

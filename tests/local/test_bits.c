@@ -16,7 +16,7 @@
 
 #include <once/local.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define KEYS   30
 #define ROUNDS 5 /* nothing, pending, failed, pending, completed */

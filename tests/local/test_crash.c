@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define KEYS    24
 #define IMAGES  64

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define QUERY   "segment=64k&renew=off&reap=off&store_timeout=100ms"
 #define SKIPPED 77

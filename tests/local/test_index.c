@@ -15,7 +15,7 @@
 
 #include <once/local.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/index_file.h"
 
 #define KEYS    60

@@ -18,7 +18,7 @@
 
 #include <once/local.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/index_file.h"
 
 #define QUERY "segment=64k&renew=off&reap=off"

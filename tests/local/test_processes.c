@@ -19,7 +19,7 @@
 
 #include <once/local.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/crc32c.h"
 
 #define WRITERS   5

@@ -12,7 +12,7 @@
 
 #include <once/once.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define MANY    150
 #define LOOKERS 6 /* more than can look without waiting for each other */

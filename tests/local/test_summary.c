@@ -15,7 +15,7 @@
 
 #include <once/local.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/crc32c.h"
 #include "store/local/summary.h"
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define MANY 50
 

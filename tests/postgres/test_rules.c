@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/url.h"
 #include "store/postgres/wire.h"
 #include "support/situations.h"

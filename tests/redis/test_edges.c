@@ -10,7 +10,7 @@
 
 #include <once/once.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "raw.h"
 
 static once_t *open_with(const char *options)

@@ -13,7 +13,7 @@
 #include "attempt.h"
 #include "backend.h"
 #include "check.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "script.h"
 
 static void forward(attempt_t *attempt);

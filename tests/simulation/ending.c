@@ -6,7 +6,7 @@
 
 #include "attempt.h"
 #include "check.h"
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/token.h"
 
 int attempt_survives(attempt_t *attempt)

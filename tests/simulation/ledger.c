@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/identity.h"
 
 /* Two scopes use the same key text, and two keys stand in one scope: neither may meet. */

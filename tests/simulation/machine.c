@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/url.h"
 #include "gateway.h"
 #include "operator.h"

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/token.h"
 #include "machine.h"
 #include "script.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define HOUR      ((int64_t)3600 * 1000)
 #define CASES_MAX 300000

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
 
 static const int codes[] = {
 #define CODE(name, number, text) name,

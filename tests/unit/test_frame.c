@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/crc32c.h"
 #include "store/local/frame.h"
 

@@ -4,7 +4,7 @@
 
 #include <openssl/hmac.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/hmac.h"
 
 static void assert_hex(const uint8_t *bytes, const char *expected)

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/index_file.h"
 
 static const uint8_t boot[ONCE__BOOT_ID_SIZE] = "boot one";

@@ -7,7 +7,7 @@
 
 #include <once/body.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/json.h"
 
 static once__json_fault_t canonical(const char *document, size_t len, char **text, size_t *text_len)

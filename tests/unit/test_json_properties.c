@@ -6,7 +6,7 @@
 
 #include <once/body.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/json.h"
 
 static uint64_t next_random(uint64_t *seed)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define AT_CLAIM (ONCE__FRAME_HEADER + ONCE__ENVELOPE_SIZE) /* in a frame of kind completion */
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define SEGMENT 7u
 #define AT      64u

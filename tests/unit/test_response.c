@@ -5,7 +5,7 @@
 
 #include <zstd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/codec.h"
 #include "core/response.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/memory/table.h"
 
 static void make_id(uint8_t id[ONCE_ID_SIZE], unsigned n)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/units.h"
+#include "base/units.h"
 
 static void durations_have_units(void **state)
 {

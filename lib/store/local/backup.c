@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "core/secrets.h"
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/directory.h"
 #include "store/local/extent.h"
 #include "store/local/format.h"

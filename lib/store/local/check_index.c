@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/rules.h"
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/check.h"
 #include "store/local/log.h"
 #include "store/local/look.h"

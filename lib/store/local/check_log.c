@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/check.h"
 #include "store/local/log.h"
 

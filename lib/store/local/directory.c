@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/secrets.h"
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/format.h"
 #include "store/local/image.h"
 #include "store/local/log.h"

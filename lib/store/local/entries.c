@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/index_pages.h"
 
 #define FILL_PERCENT   85u

@@ -9,7 +9,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #define FORMAT_NAME   "once-local "
 #define FORMAT_NUMBER 1

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/crc32c.h"
 
 #define FILLER_MAX ((uint64_t)1 << 20)

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/file.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "core/url.h"
 #include "loop/env.h"
 #include "store/local/check.h"

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/crc32c.h"
 #include "store/local/index_pages.h"
 

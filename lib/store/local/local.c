@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/settings.h"
 #include "store/local/thread.h"
 

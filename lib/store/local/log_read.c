@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define BUFFER_KEEP ((size_t)1 << 20)
 #define CHUNK       ((uint64_t)64 << 10)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define FIRST_SIZE 4096u /* a power of two, like every size */
 

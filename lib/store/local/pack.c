@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 /*
  * Packed bytes are the length of the payload, and steps. Each of those begins with a byte: the upper four bits are the

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/extent.h"
 #include "store/local/summary.h"
 

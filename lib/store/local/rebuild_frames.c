@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
 #include "store/local/quarantine.h"
 #include "store/local/remains.h"
 

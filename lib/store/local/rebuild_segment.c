@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/look.h"
 #include "store/local/newest.h"
 #include "store/local/summary.h"

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/local/crc32c.h"
 
 #define POLYNOMIAL 0x82f63b78u

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/local/check.h"
 #include "store/local/format.h"
 #include "store/local/log.h"

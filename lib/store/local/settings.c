@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 #include "store/local/fsck.h"
 #include "store/local/log.h"
 

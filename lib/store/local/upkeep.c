@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/secrets.h"
 #include "store/local/look.h"
 #include "store/secret_file.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/memory/table.h"
 #include "store/oplist.h"
 

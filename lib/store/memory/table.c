@@ -13,7 +13,7 @@
 
 #include <openssl/crypto.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define PAGE_SLOTS 1024u
 #define NO_SLOT    UINT32_MAX

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
 
 static int add(once__conninfo_t *info, const char *keyword, const char *value)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define MASK (ONCE__FLIGHT_SIZE - 1)
 

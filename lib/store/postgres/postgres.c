@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/postgres/traffic.h"
 
 /*

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 #define COLUMNS                                                                                    \
     "id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, "  \

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 #include "store/postgres/batch.h"
 #include "store/postgres/landing.h"
 #include "store/postgres/session.h"

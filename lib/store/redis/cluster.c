@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/units.h"
 
 #define REFRESH_MS 100 /* not more often */
 

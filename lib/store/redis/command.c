@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "core/codec.h"
 
 #define TIME_MAX         ((uint64_t)1 << 50) /* Lua counts in doubles; sums of these are exact */

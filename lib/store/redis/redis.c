@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/error.h"
 #include "store/redis/inside.h"
 
 #define CALLS_MAX 8192               /* under way on one connection; the rest waits */

@@ -3,7 +3,7 @@
 #include <openssl/evp.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 void once__redis_script_sha(once__redis_script_t script, char out[ONCE__REDIS_SHA_SIZE])
 {

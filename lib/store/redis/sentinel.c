@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/units.h"
+#include "base/units.h"
 
 #define POLL_MS 1000
 

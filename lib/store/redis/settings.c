@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
-#include "core/units.h"
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/units.h"
 
 #define PORT          6379
 #define SENTINEL_PORT 26379

@@ -5,7 +5,7 @@
 #include <openssl/x509_vfy.h>
 #include <stdio.h>
 
-#include "core/units.h"
+#include "base/error.h"
 
 static int load_trust(SSL_CTX *context, const once__redis_settings_t *s, once_error_t *err)
 {

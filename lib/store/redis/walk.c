@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "base/bytes.h"
 #include "store/redis/greet.h"
 
 #define PAGE_KEYS   500  /* about so many, where no answer is held in memory */

@@ -3,7 +3,7 @@
 
 #include <once/error.h>
 
-#include "core/units.h"
+#include "base/error.h"
 
 const char *once_error_name(int code)
 {

@@ -1,4 +1,4 @@
-#include "core/bytes.h"
+#include "base/bytes.h"
 
 void once__hex(char *out, const uint8_t *data, size_t len)
 {

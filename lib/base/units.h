@@ -1,13 +1,11 @@
 /*
  * Numbers with units, as people write them.
  */
-#ifndef ONCE_CORE_UNITS_H
-#define ONCE_CORE_UNITS_H
+#ifndef ONCE_BASE_UNITS_H
+#define ONCE_BASE_UNITS_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-#include <once/error.h>
 
 /* "500ms", "30s", "5m", "24h", "7d"; a bare number is seconds. 0, or -1 when it is not that or overflows. */
 int once__duration_parse(const char *text, uint64_t *ms);
@@ -17,8 +15,5 @@ int once__size_parse(const char *text, uint64_t *bytes);
 
 /* A whole decimal number without sign or spaces. 0 or -1. */
 int once__number_parse(const char *text, size_t len, uint64_t *number);
-
-/* Sets `err` (may be NULL) and returns `code`, so that a failing function can end with it. */
-int once__fail(once_error_t *err, int code, const char *format, ...) ONCE_PRINTF(3, 4);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Small helpers over bytes: comparing without a timing leak, little-endian numbers, hex, base32 and base64url text.
  */
-#ifndef ONCE_CORE_BYTES_H
-#define ONCE_CORE_BYTES_H
+#ifndef ONCE_BASE_BYTES_H
+#define ONCE_BASE_BYTES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "core/units.h"
+#include "base/units.h"
 
 #include <string.h>
 
