@@ -9,11 +9,11 @@
 #include "broker/dead_letter.h"
 #include "broker/subscribe_internal.h"
 
-int once__browse(const char *url, int all, once__browse_cb *each, void *data, char *error,
-                 size_t size)
+int once__broker_browse(const char *url, int all, once__broker_browse_cb *each, void *data,
+                        char *error, size_t size)
 {
-    once__address_t address;
-    int code = once__address_read(&address, url, error, size);
+    once__broker_url_t address;
+    int code = once__broker_url_read(&address, url, error, size);
 
     if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
         code = once__kafka_browse(&address, all, each, data, error, size);
@@ -23,15 +23,15 @@ int once__browse(const char *url, int all, once__browse_cb *each, void *data, ch
         snprintf(error, size, "it is kafka://, amqp:// or amqps://");
         code = -1;
     }
-    once__address_free(&address);
+    once__broker_url_free(&address);
     return code;
 }
 
-int once__browse_one(const char *url, const char *topic, int32_t partition, int64_t offset,
-                     once__browse_cb *each, void *data, char *error, size_t size)
+int once__broker_browse_one(const char *url, const char *topic, int32_t partition, int64_t offset,
+                            once__broker_browse_cb *each, void *data, char *error, size_t size)
 {
-    once__address_t address;
-    int code = once__address_read(&address, url, error, size);
+    once__broker_url_t address;
+    int code = once__broker_url_read(&address, url, error, size);
 
     if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
         code = once__kafka_browse_one(&address, topic, partition, offset, each, data, error, size);
@@ -39,51 +39,51 @@ int once__browse_one(const char *url, const char *topic, int32_t partition, int6
         snprintf(error, size, "a queue does not keep what was taken out of it");
         code = -1;
     }
-    once__address_free(&address);
+    once__broker_url_free(&address);
     return code;
 }
 
-char *once__browse_publish_url(const char *url)
+char *once__broker_browse_publish_url(const char *url)
 {
-    once__address_t address;
+    once__broker_url_t address;
     char error[200], *made = NULL;
 
-    if (once__address_read(&address, url, error, sizeof(error)) == 0) {
-        made = once__publish_url(&address);
+    if (once__broker_url_read(&address, url, error, sizeof(error)) == 0) {
+        made = once__broker_publish_url(&address);
     }
-    once__address_free(&address);
+    once__broker_url_free(&address);
     return made;
 }
 
-int once__browse_name(const char *url, char *name, char *error, size_t size)
+int once__broker_browse_name(const char *url, char *name, char *error, size_t size)
 {
-    once__address_t address;
+    once__broker_url_t address;
     once__amqp_place_t place;
-    int code = once__address_read(&address, url, error, size);
+    int code = once__broker_url_read(&address, url, error, size);
 
     if (code == 0 && strncmp(address.scheme, "amqp", 4) == 0) {
         code = once__amqp_place_read(&address, &place, error, size);
-        snprintf(name, ONCE__LETTER_TOPIC_SIZE, "%s", code == 0 ? place.queue : "");
-    } else if (code == 0 && strlen(address.path) < ONCE__LETTER_TOPIC_SIZE) {
-        snprintf(name, ONCE__LETTER_TOPIC_SIZE, "%s", address.path);
+        snprintf(name, ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE, "%s", code == 0 ? place.queue : "");
+    } else if (code == 0 && strlen(address.path) < ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE) {
+        snprintf(name, ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE, "%s", address.path);
     } else if (code == 0) {
         snprintf(error, size, "the name of the topic is too long");
         code = -1;
     }
-    once__address_free(&address);
+    once__broker_url_free(&address);
     return code;
 }
 
-void once__browsed_add(void *data, once_slice_t name, once_slice_t value)
+void once__broker_browsed_add(void *data, once_slice_t name, once_slice_t value)
 {
-    once__browsed_t *message = data;
+    once__broker_browsed_t *message = data;
 
-    if (message->header_count < ONCE__BROWSE_HEADERS_MAX) {
-        message->headers[message->header_count++] = (once__pair_t){name, value};
+    if (message->header_count < ONCE__BROKER_BROWSE_HEADERS_MAX) {
+        message->headers[message->header_count++] = (once__broker_pair_t){name, value};
     }
 }
 
-once_slice_t once__browsed_header(const once__browsed_t *message, const char *name)
+once_slice_t once__broker_browsed_header(const once__broker_browsed_t *message, const char *name)
 {
     for (size_t i = 0; i < message->header_count; i++) {
         once_slice_t found = message->headers[i].name;

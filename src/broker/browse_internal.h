@@ -7,15 +7,15 @@
 #include "broker/url.h"
 #include "broker/browse.h"
 
-int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
-                       char *error, size_t size);
-int once__kafka_browse_one(once__address_t *address, const char *topic, int32_t partition,
-                           int64_t offset, once__browse_cb *each, void *data, char *error,
+int once__kafka_browse(once__broker_url_t *address, int all, once__broker_browse_cb *each,
+                       void *data, char *error, size_t size);
+int once__kafka_browse_one(once__broker_url_t *address, const char *topic, int32_t partition,
+                           int64_t offset, once__broker_browse_cb *each, void *data, char *error,
                            size_t size);
-int once__amqp_browse(once__address_t *address, once__browse_cb *each, void *data, char *error,
-                      size_t size);
+int once__amqp_browse(once__broker_url_t *address, once__broker_browse_cb *each, void *data,
+                      char *error, size_t size);
 
-/* Adds a header, if there is room; `data` is a once__browsed_t. */
-void once__browsed_add(void *data, once_slice_t name, once_slice_t value);
+/* Adds a header, if there is room; `data` is a once__broker_browsed_t. */
+void once__broker_browsed_add(void *data, once_slice_t name, once_slice_t value);
 
 #endif

@@ -6,15 +6,17 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *const names[ONCE__LETTER_HEADERS] = {
-    ONCE__LETTER_REASON,  ONCE__LETTER_STATUS,     ONCE__LETTER_DETAIL, ONCE__LETTER_ID,
-    ONCE__LETTER_TRIES,   ONCE__LETTER_SOURCE,     ONCE__LETTER_TIME,   ONCE__LETTER_BYTES,
-    ONCE__LETTER_OMITTED, ONCE__LETTER_SUBSCRIBER,
+static const char *const names[ONCE__BROKER_DEAD_LETTER_HEADERS] = {
+    ONCE__BROKER_DEAD_LETTER_REASON,  ONCE__BROKER_DEAD_LETTER_STATUS,
+    ONCE__BROKER_DEAD_LETTER_DETAIL,  ONCE__BROKER_DEAD_LETTER_ID,
+    ONCE__BROKER_DEAD_LETTER_TRIES,   ONCE__BROKER_DEAD_LETTER_SOURCE,
+    ONCE__BROKER_DEAD_LETTER_TIME,    ONCE__BROKER_DEAD_LETTER_BYTES,
+    ONCE__BROKER_DEAD_LETTER_OMITTED, ONCE__BROKER_DEAD_LETTER_SUBSCRIBER,
 };
 
-int once__letter_owns(once_slice_t name)
+int once__broker_dead_letter_owns(once_slice_t name)
 {
-    for (size_t i = 0; i < ONCE__LETTER_HEADERS; i++) {
+    for (size_t i = 0; i < ONCE__BROKER_DEAD_LETTER_HEADERS; i++) {
         if (strlen(names[i]) == name.len && strncasecmp(names[i], name.data, name.len) == 0) {
             return 1;
         }
@@ -22,15 +24,17 @@ int once__letter_owns(once_slice_t name)
     return 0;
 }
 
-void once__letter_write_source(char *text, const char *topic, int32_t partition, int64_t offset)
+void once__broker_dead_letter_write_source(char *text, const char *topic, int32_t partition,
+                                           int64_t offset)
 {
-    snprintf(text, ONCE__LETTER_SOURCE_SIZE, "%.*s/%" PRId32 "@%" PRId64,
-             ONCE__LETTER_TOPIC_SIZE - 1, topic, partition, offset);
+    snprintf(text, ONCE__BROKER_DEAD_LETTER_SOURCE_SIZE, "%.*s/%" PRId32 "@%" PRId64,
+             ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE - 1, topic, partition, offset);
 }
 
-int once__letter_read_source(once_slice_t source, char *topic, int32_t *partition, int64_t *offset)
+int once__broker_dead_letter_read_source(once_slice_t source, char *topic, int32_t *partition,
+                                         int64_t *offset)
 {
-    char text[ONCE__LETTER_SOURCE_SIZE], *slash, *at;
+    char text[ONCE__BROKER_DEAD_LETTER_SOURCE_SIZE], *slash, *at;
 
     if (source.data == NULL || source.len >= sizeof(text)) {
         return -1;
@@ -39,7 +43,7 @@ int once__letter_read_source(once_slice_t source, char *topic, int32_t *partitio
     text[source.len] = '\0';
     slash = strrchr(text, '/');
     at = slash != NULL ? strchr(slash, '@') : NULL;
-    if (at == NULL || slash == text || slash - text >= ONCE__LETTER_TOPIC_SIZE) {
+    if (at == NULL || slash == text || slash - text >= ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE) {
         return -1;
     }
     *slash = '\0';

@@ -12,11 +12,11 @@
 
 static const struct {
     const char *name;
-    size_t offset; /* of the slice in once__message_t */
+    size_t offset; /* of the slice in once__broker_message_t */
 } holes[] = {
-    {"{topic}", offsetof(once__message_t, topic)},
-    {"{type}", offsetof(once__message_t, type)},
-    {"{key}", offsetof(once__message_t, key)},
+    {"{topic}", offsetof(once__broker_message_t, topic)},
+    {"{type}", offsetof(once__broker_message_t, type)},
+    {"{key}", offsetof(once__broker_message_t, key)},
 };
 
 #define HOLES (sizeof(holes) / sizeof(holes[0]))
@@ -31,7 +31,7 @@ static size_t hole_at(const char *text)
     return i;
 }
 
-const char *once__template_wrong(const char *template_text)
+const char *once__broker_template_wrong(const char *template_text)
 {
     for (const char *at = template_text; *at != '\0'; at++) {
         size_t hole = hole_at(at);
@@ -66,8 +66,8 @@ static int append(char *out, size_t size, size_t *len, once_slice_t value, int e
     return 0;
 }
 
-int once__template_fill(const char *template_text, const once__message_t *message, int escape,
-                        char *out, size_t size)
+int once__broker_template_fill(const char *template_text, const once__broker_message_t *message,
+                               int escape, char *out, size_t size)
 {
     size_t len = 0;
 
@@ -107,7 +107,7 @@ static char folded(char c)
     return (char)(c == '_' ? '-' : c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
 }
 
-int once__header_is_one_of(once_slice_t name, const char *const *patterns)
+int once__broker_header_is_one_of(once_slice_t name, const char *const *patterns)
 {
     const char *text = name.data;
 
@@ -125,9 +125,9 @@ int once__header_is_one_of(once_slice_t name, const char *const *patterns)
     return 0;
 }
 
-void once__message_headers(const once__message_t *message, const char *prefix,
-                           void (*each)(void *data, once_slice_t name, once_slice_t value),
-                           void *data)
+void once__broker_message_headers(const once__broker_message_t *message, const char *prefix,
+                                  void (*each)(void *data, once_slice_t name, once_slice_t value),
+                                  void *data)
 {
     const struct {
         const char *name;
@@ -147,13 +147,13 @@ void once__message_headers(const once__message_t *message, const char *prefix,
     }
     for (size_t i = 0; i < message->header_count; i++) {
         once_slice_t own = message->headers[i].name;
-        if (message->id.data == NULL || !once__header_is_one_of(own, reserved)) {
+        if (message->id.data == NULL || !once__broker_header_is_one_of(own, reserved)) {
             each(data, own, message->headers[i].value);
         }
     }
 }
 
-once_slice_t once__message_content_type(const once__message_t *message)
+once_slice_t once__broker_message_content_type(const once__broker_message_t *message)
 {
     const char *at = message->payload.data;
     size_t left = message->payload.len;

@@ -9,8 +9,9 @@
 
 static const struct {
     const char *scheme;
-    once__publisher_t *(*open)(const once__address_t *address,
-                               const once__publisher_options_t *options, char *error, size_t size);
+    once__broker_publisher_t *(*open)(const once__broker_url_t *address,
+                                      const once__broker_publisher_options_t *options, char *error,
+                                      size_t size);
 } kinds[] = {
     {"kafka", once__kafka_publisher}, {"amqp", once__amqp_publisher},
     {"amqps", once__amqp_publisher},  {"http", once__http_publisher},
@@ -30,19 +31,20 @@ static size_t kind_of(const char *url)
     return strncmp(url + len, "://", 3) == 0 ? i : KINDS;
 }
 
-int once__publisher_knows(const char *url)
+int once__broker_publisher_knows(const char *url)
 {
     return kind_of(url) < KINDS;
 }
 
 /* The publisher takes the address over. */
-once__publisher_t *once__publisher_open(const char *url, const once__publisher_options_t *options,
-                                        char *error, size_t size)
+once__broker_publisher_t *
+once__broker_publisher_open(const char *url, const once__broker_publisher_options_t *options,
+                            char *error, size_t size)
 {
-    once__publisher_options_t with = *options;
+    once__broker_publisher_options_t with = *options;
     size_t kind = kind_of(url);
-    once__address_t address;
-    once__publisher_t *publisher = NULL;
+    once__broker_url_t address;
+    once__broker_publisher_t *publisher = NULL;
 
     if (kind == KINDS) {
         snprintf(error, size, "messages go to kafka://, amqp://, amqps://, http:// or https://");
@@ -50,11 +52,11 @@ once__publisher_t *once__publisher_open(const char *url, const once__publisher_o
     }
     with.timeout_ms = with.timeout_ms != 0 ? with.timeout_ms : 30000;
     with.connections = with.connections != 0 ? with.connections : 16;
-    if (once__address_read(&address, url, error, size) == 0) {
+    if (once__broker_url_read(&address, url, error, size) == 0) {
         publisher = kinds[kind].open(&address, &with, error, size);
     }
     if (publisher == NULL) {
-        once__address_free(&address);
+        once__broker_url_free(&address);
         return NULL;
     }
     publisher->address = address;
@@ -65,63 +67,64 @@ once__publisher_t *once__publisher_open(const char *url, const once__publisher_o
     return publisher;
 }
 
-const char *once__publisher_name(const once__publisher_t *publisher)
+const char *once__broker_publisher_name(const once__broker_publisher_t *publisher)
 {
     return publisher->name;
 }
 
-size_t once__publisher_key_window(const once__publisher_t *publisher)
+size_t once__broker_publisher_key_window(const once__broker_publisher_t *publisher)
 {
     return publisher->key_window;
 }
 
-size_t once__publisher_target(const once__publisher_t *publisher, const once__message_t *message,
-                              char *out, size_t size)
+size_t once__broker_publisher_target(const once__broker_publisher_t *publisher,
+                                     const once__broker_message_t *message, char *out, size_t size)
 {
-    if (once__template_fill(publisher->target, message, 0, out, size) != 0) {
+    if (once__broker_template_fill(publisher->target, message, 0, out, size) != 0) {
         out[0] = '\0';
     }
     return strlen(out);
 }
 
-size_t once__publisher_most(const once__publisher_t *publisher)
+size_t once__broker_publisher_most(const once__broker_publisher_t *publisher)
 {
     return publisher->most;
 }
 
-size_t once__publisher_room(const once__publisher_t *publisher)
+size_t once__broker_publisher_room(const once__broker_publisher_t *publisher)
 {
     return publisher->most > publisher->pending ? publisher->most - publisher->pending : 0;
 }
 
-int once__publish(once__publisher_t *publisher, const once__message_t *message, void *tag)
+int once__broker_publish(once__broker_publisher_t *publisher, const once__broker_message_t *message,
+                         void *tag)
 {
     return publisher->ops->publish(publisher, message, tag);
 }
 
-void once__publisher_push(once__publisher_t *publisher)
+void once__broker_publisher_push(once__broker_publisher_t *publisher)
 {
     if (publisher->ops->push != NULL) {
         publisher->ops->push(publisher);
     }
 }
 
-int once__publisher_fd(const once__publisher_t *publisher)
+int once__broker_publisher_fd(const once__broker_publisher_t *publisher)
 {
     return publisher->fd;
 }
 
-struct once__early {
-    once__early_t *next;
+struct once__broker_early {
+    once__broker_early_t *next;
     void *tag;
-    once__verdict_t verdict;
+    once__broker_verdict_t verdict;
     char reason[200];
 };
 
-int once__publisher_tell_soon(once__publisher_t *publisher, void *tag, once__verdict_t verdict,
-                              const char *reason)
+int once__broker_publisher_tell_soon(once__broker_publisher_t *publisher, void *tag,
+                                     once__broker_verdict_t verdict, const char *reason)
 {
-    once__early_t *early = calloc(1, sizeof(*early));
+    once__broker_early_t *early = calloc(1, sizeof(*early));
 
     if (early == NULL) {
         return -1;
@@ -136,40 +139,41 @@ int once__publisher_tell_soon(once__publisher_t *publisher, void *tag, once__ver
     return 0;
 }
 
-void once__publisher_turn(once__publisher_t *publisher)
+void once__broker_publisher_turn(once__broker_publisher_t *publisher)
 {
-    once__early_t *list = publisher->early;
+    once__broker_early_t *list = publisher->early;
 
     publisher->early = NULL;
     while (list != NULL) {
-        once__early_t *early = list;
+        once__broker_early_t *early = list;
         list = early->next;
-        once__publisher_tell(publisher, early->tag, early->verdict, early->reason, 0);
+        once__broker_publisher_tell(publisher, early->tag, early->verdict, early->reason, 0);
         free(early);
     }
     publisher->ops->turn(publisher);
 }
 
-size_t once__publisher_pending(const once__publisher_t *publisher)
+size_t once__broker_publisher_pending(const once__broker_publisher_t *publisher)
 {
     return publisher->pending;
 }
 
-void once__publisher_close(once__publisher_t *publisher)
+void once__broker_publisher_close(once__broker_publisher_t *publisher)
 {
     if (publisher != NULL) {
-        once__address_t address = publisher->address;
+        once__broker_url_t address = publisher->address;
         while (publisher->early != NULL) {
-            once__early_t *early = publisher->early;
+            once__broker_early_t *early = publisher->early;
             publisher->early = early->next;
             free(early);
         }
         publisher->ops->close(publisher);
-        once__address_free(&address);
+        once__broker_url_free(&address);
     }
 }
 
-void once__publisher_say(once__publisher_t *publisher, int is_trouble, const char *format, ...)
+void once__broker_publisher_say(once__broker_publisher_t *publisher, int is_trouble,
+                                const char *format, ...)
 {
     char sentence[512];
     va_list arguments;
@@ -182,8 +186,9 @@ void once__publisher_say(once__publisher_t *publisher, int is_trouble, const cha
     }
 }
 
-void once__publisher_tell(once__publisher_t *publisher, void *tag, once__verdict_t verdict,
-                          const char *reason, uint64_t retry_after_ms)
+void once__broker_publisher_tell(once__broker_publisher_t *publisher, void *tag,
+                                 once__broker_verdict_t verdict, const char *reason,
+                                 uint64_t retry_after_ms)
 {
     publisher->pending--;
     publisher->options.published(publisher->options.data, tag, verdict, reason, retry_after_ms);

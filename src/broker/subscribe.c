@@ -11,9 +11,9 @@
 
 #define MESSAGE_MAX (64 * 1024 * 1024)
 
-static once__delivered_t *delivered(const once__delivery_t *delivery)
+static once__broker_delivered_t *delivered(const once__broker_delivery_t *delivery)
 {
-    return (once__delivered_t *)(uintptr_t)delivery;
+    return (once__broker_delivered_t *)(uintptr_t)delivery;
 }
 
 static int is_amqp(const char *scheme)
@@ -21,15 +21,15 @@ static int is_amqp(const char *scheme)
     return strcmp(scheme, "amqp") == 0 || strcmp(scheme, "amqps") == 0;
 }
 
-once__subscription_t *once__subscription_open(const char *url,
-                                              const once__subscription_options_t *options,
-                                              char *error, size_t size)
+once__broker_subscription_t *
+once__broker_subscription_open(const char *url, const once__broker_subscription_options_t *options,
+                               char *error, size_t size)
 {
-    once__subscription_t *made = NULL;
-    once__address_t address;
+    once__broker_subscription_t *made = NULL;
+    once__broker_url_t address;
 
-    if (once__address_read(&address, url, error, size) != 0) {
-        once__address_free(&address);
+    if (once__broker_url_read(&address, url, error, size) != 0) {
+        once__broker_url_free(&address);
         return NULL;
     }
     if (strcmp(address.scheme, "kafka") == 0) {
@@ -40,23 +40,23 @@ once__subscription_t *once__subscription_open(const char *url,
         snprintf(error, size, "messages come from kafka://, amqp:// or amqps://");
     }
     if (made == NULL) {
-        once__address_free(&address);
+        once__broker_url_free(&address);
     }
     return made;
 }
 
-const char *once__subscription_topic(const once__subscription_t *subscription)
+const char *once__broker_subscription_topic(const once__broker_subscription_t *subscription)
 {
     return subscription->topic;
 }
 
-const char *once__subscription_group(const once__subscription_t *subscription)
+const char *once__broker_subscription_group(const once__broker_subscription_t *subscription)
 {
     return subscription->group;
 }
 
-const char *once__subscription_name_wrong(const once__subscription_t *subscription,
-                                          const char *name)
+const char *once__broker_subscription_name_wrong(const once__broker_subscription_t *subscription,
+                                                 const char *name)
 {
     if (!is_amqp(subscription->address.scheme)) {
         return once__kafka_name_wrong(name, 0);
@@ -64,42 +64,42 @@ const char *once__subscription_name_wrong(const once__subscription_t *subscripti
     return name[0] == '\0' || strlen(name) > 255 ? "a queue has a name of 1 to 255 bytes" : NULL;
 }
 
-int once__subscription_keeps(const once__subscription_t *subscription)
+int once__broker_subscription_keeps(const once__broker_subscription_t *subscription)
 {
     return !is_amqp(subscription->address.scheme);
 }
 
-int once__subscription_fd(const once__subscription_t *subscription)
+int once__broker_subscription_fd(const once__broker_subscription_t *subscription)
 {
     return subscription->fd;
 }
 
-int once__subscription_turn(once__subscription_t *subscription, size_t room)
+int once__broker_subscription_turn(once__broker_subscription_t *subscription, size_t room)
 {
     return subscription->ops->turn(subscription, subscription->stopped ? 0 : room);
 }
 
-void once__subscription_flush(once__subscription_t *subscription)
+void once__broker_subscription_flush(once__broker_subscription_t *subscription)
 {
     subscription->ops->flush(subscription);
 }
 
-int64_t once__subscription_lag(once__subscription_t *subscription)
+int64_t once__broker_subscription_lag(once__broker_subscription_t *subscription)
 {
     return subscription->ops->lag(subscription);
 }
 
-int once__subscription_ready(const once__subscription_t *subscription)
+int once__broker_subscription_ready(const once__broker_subscription_t *subscription)
 {
     return subscription->ready;
 }
 
-int once__subscription_paused(const once__subscription_t *subscription)
+int once__broker_subscription_paused(const once__broker_subscription_t *subscription)
 {
     return subscription->paused;
 }
 
-void once__subscription_stop(once__subscription_t *subscription)
+void once__broker_subscription_stop(once__broker_subscription_t *subscription)
 {
     if (!subscription->stopped) {
         subscription->stopped = 1;
@@ -107,45 +107,45 @@ void once__subscription_stop(once__subscription_t *subscription)
     }
 }
 
-void once__subscription_close(once__subscription_t *subscription)
+void once__broker_subscription_close(once__broker_subscription_t *subscription)
 {
     if (subscription != NULL) {
-        once__address_t address = subscription->address;
+        once__broker_url_t address = subscription->address;
         subscription->ops->close(subscription);
-        once__address_free(&address);
+        once__broker_url_free(&address);
     }
 }
 
-void once__delivery_done(once__delivery_t *delivery)
+void once__broker_delivery_done(once__broker_delivery_t *delivery)
 {
-    once__subscription_t *from = delivered(delivery)->from;
+    once__broker_subscription_t *from = delivered(delivery)->from;
 
     from->ops->end(from, delivery, 1);
 }
 
-void once__delivery_drop(once__delivery_t *delivery)
+void once__broker_delivery_drop(once__broker_delivery_t *delivery)
 {
-    once__subscription_t *from = delivered(delivery)->from;
+    once__broker_subscription_t *from = delivered(delivery)->from;
 
     from->ops->end(from, delivery, 0);
 }
 
-int once__delivery_lost(const once__delivery_t *delivery)
+int once__broker_delivery_lost(const once__broker_delivery_t *delivery)
 {
-    const once__subscription_t *from = delivered(delivery)->from;
+    const once__broker_subscription_t *from = delivered(delivery)->from;
 
     return from->ops->lost(from, delivery);
 }
 
-void once__delivery_headers(once__delivery_t *delivery,
-                            void (*each)(void *data, once_slice_t name, once_slice_t value),
-                            void *data)
+void once__broker_delivery_headers(once__broker_delivery_t *delivery,
+                                   void (*each)(void *data, once_slice_t name, once_slice_t value),
+                                   void *data)
 {
     delivered(delivery)->from->ops->headers(delivery, each, data);
 }
 
-void once__subscription_say(once__subscription_t *subscription, int is_trouble, const char *format,
-                            ...)
+void once__broker_subscription_say(once__broker_subscription_t *subscription, int is_trouble,
+                                   const char *format, ...)
 {
     char sentence[400];
     va_list values;
@@ -175,7 +175,7 @@ static int encode(FILE *out, const char *text)
     return ferror(out);
 }
 
-static void write_url(FILE *out, const once__address_t *address, int amqp)
+static void write_url(FILE *out, const once__broker_url_t *address, int amqp)
 {
     fprintf(out, "%s://", address->scheme);
     if (address->user != NULL) {
@@ -204,7 +204,7 @@ static void write_url(FILE *out, const once__address_t *address, int amqp)
     }
 }
 
-char *once__publish_url(const once__address_t *address)
+char *once__broker_publish_url(const once__broker_url_t *address)
 {
     char *url = NULL;
     size_t size;
@@ -221,7 +221,7 @@ char *once__publish_url(const once__address_t *address)
     return url;
 }
 
-char *once__subscription_publish_url(const once__subscription_t *subscription)
+char *once__broker_subscription_publish_url(const once__broker_subscription_t *subscription)
 {
-    return once__publish_url(&subscription->address);
+    return once__broker_publish_url(&subscription->address);
 }

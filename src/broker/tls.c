@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void once__tls_explain(long error, const char *authorities, char *text, size_t size)
+void once__broker_tls_explain(long error, const char *authorities, char *text, size_t size)
 {
     switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
@@ -36,16 +36,16 @@ void once__tls_explain(long error, const char *authorities, char *text, size_t s
 }
 
 /* libcurl compares names itself, before it asks OpenSSL: then the result is not set yet. */
-void once__tls_explain_curl(CURL *easy, const char *said, const char *authorities, char *text,
-                            size_t size)
+void once__broker_tls_explain_curl(CURL *easy, const char *said, const char *authorities,
+                                   char *text, size_t size)
 {
     long error = X509_V_OK;
 
     curl_easy_getinfo(easy, CURLINFO_SSL_VERIFYRESULT, &error);
     if (error > X509_V_ERR_UNSPECIFIED) {
-        once__tls_explain(error, authorities, text, size);
+        once__broker_tls_explain(error, authorities, text, size);
     } else if (strstr(said, "target host name") != NULL) {
-        once__tls_explain(X509_V_ERR_HOSTNAME_MISMATCH, authorities, text, size);
+        once__broker_tls_explain(X509_V_ERR_HOSTNAME_MISMATCH, authorities, text, size);
     } else {
         snprintf(text, size, "%s", said);
     }

@@ -11,10 +11,10 @@
  * `error` is one of OpenSSL's X509_V_ERR_*. `authorities` is how a file of authorities is named there: "--cacert FILE". Writes a
  * sentence without its first word: "its certificate has expired: ...".
  */
-void once__tls_explain(long error, const char *authorities, char *text, size_t size);
+void once__broker_tls_explain(long error, const char *authorities, char *text, size_t size);
 
 /* The same for a request that ended with CURLE_PEER_FAILED_VERIFICATION; `said` is what libcurl wrote into its error buffer. */
-void once__tls_explain_curl(CURL *easy, const char *said, const char *authorities, char *text,
-                            size_t size);
+void once__broker_tls_explain_curl(CURL *easy, const char *said, const char *authorities,
+                                   char *text, size_t size);
 
 #endif

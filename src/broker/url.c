@@ -36,7 +36,7 @@ static int decode(char *text)
     return 0;
 }
 
-static int read_params(once__address_t *address, char *query)
+static int read_params(once__broker_url_t *address, char *query)
 {
     while (query != NULL && *query != '\0') {
         char *next = strchr(query, '&');
@@ -45,7 +45,7 @@ static int read_params(once__address_t *address, char *query)
             *next++ = '\0';
         }
         value = strchr(query, '=');
-        if (value == NULL || address->param_count == ONCE__ADDRESS_PARAMS_MAX) {
+        if (value == NULL || address->param_count == ONCE__BROKER_URL_PARAMS_MAX) {
             return -1;
         }
         *value++ = '\0';
@@ -59,7 +59,7 @@ static int read_params(once__address_t *address, char *query)
     return 0;
 }
 
-static int read_user(once__address_t *address, char *user)
+static int read_user(once__broker_url_t *address, char *user)
 {
     char *password = strchr(user, ':');
 
@@ -72,7 +72,7 @@ static int read_user(once__address_t *address, char *user)
 }
 
 /* `path` and `raw_query`: room for copies. */
-static int read_parts(once__address_t *address, char *text, char *path, char *raw_query)
+static int read_parts(once__broker_url_t *address, char *text, char *path, char *raw_query)
 {
     char *rest = strstr(text, "://"), *query, *slash, *at;
 
@@ -149,7 +149,7 @@ static int are_hosts(const char *hosts)
     }
 }
 
-int once__address_read(once__address_t *address, const char *url, char *error, size_t size)
+int once__broker_url_read(once__broker_url_t *address, const char *url, char *error, size_t size)
 {
     size_t len = strlen(url) + 1;
 
@@ -176,13 +176,13 @@ int once__address_read(once__address_t *address, const char *url, char *error, s
     return 0;
 }
 
-void once__address_free(once__address_t *address)
+void once__broker_url_free(once__broker_url_t *address)
 {
     free(address->memory);
     memset(address, 0, sizeof(*address));
 }
 
-const char *once__address_param(once__address_t *address, const char *name)
+const char *once__broker_url_param(once__broker_url_t *address, const char *name)
 {
     for (size_t i = 0; i < address->param_count; i++) {
         if (strcmp(address->params[i].name, name) == 0) {
@@ -193,7 +193,7 @@ const char *once__address_param(once__address_t *address, const char *name)
     return NULL;
 }
 
-const char *once__address_unknown(const once__address_t *address)
+const char *once__broker_url_unknown(const once__broker_url_t *address)
 {
     for (size_t i = 0; i < address->param_count; i++) {
         if (!address->params[i].used) {

@@ -7,9 +7,9 @@
 
 #include <stddef.h>
 
-#define ONCE__ADDRESS_PARAMS_MAX 32
+#define ONCE__BROKER_URL_PARAMS_MAX 32
 
-typedef struct once__address {
+typedef struct once__broker_url {
     char *memory; /* all of the texts below */
     const char *scheme;
     const char *user, *password; /* NULL: none */
@@ -20,18 +20,18 @@ typedef struct once__address {
     struct {
         const char *name, *value;
         int used;
-    } params[ONCE__ADDRESS_PARAMS_MAX];
+    } params[ONCE__BROKER_URL_PARAMS_MAX];
     size_t param_count;
-} once__address_t;
+} once__broker_url_t;
 
 /* 0, or -1 after writing into `error` what is wrong, without showing a credential. Free it in both cases. */
-int once__address_read(once__address_t *address, const char *url, char *error, size_t size);
-void once__address_free(once__address_t *address);
+int once__broker_url_read(once__broker_url_t *address, const char *url, char *error, size_t size);
+void once__broker_url_free(once__broker_url_t *address);
 
 /* The value of a parameter, which is then known; NULL: not given. */
-const char *once__address_param(once__address_t *address, const char *name);
+const char *once__broker_url_param(once__broker_url_t *address, const char *name);
 
 /* The name of a parameter that nobody asked for; NULL: there is none. */
-const char *once__address_unknown(const once__address_t *address);
+const char *once__broker_url_unknown(const once__broker_url_t *address);
 
 #endif

@@ -11,7 +11,7 @@
 #define TOGETHER  128
 #define PAUSE_MAX 63 /* batches without a look, where there are no duplicates */
 
-static void digest(once__delivery_t *const *deliveries, size_t count)
+static void digest(once__broker_delivery_t *const *deliveries, size_t count)
 {
     uint8_t digests[TOGETHER][ONCE_DIGEST_SIZE];
     once_slice_t payloads[TOGETHER];
@@ -21,13 +21,13 @@ static void digest(once__delivery_t *const *deliveries, size_t count)
     }
     once_digest(payloads, count, digests);
     for (size_t i = 0; i < count; i++) {
-        once__arrival_t *arrival = deliveries[i]->prepared;
+        once__consume_arrival_t *arrival = deliveries[i]->prepared;
         memcpy(arrival->digest, digests[i], ONCE_DIGEST_SIZE);
     }
 }
 
 /* A look costs a little, and brings nothing where everything is new. When two threads count at once, one count may be lost. */
-static int is_worth_while(once__consumer_t *consumer)
+static int is_worth_while(once__consume_t *consumer)
 {
     unsigned pause = atomic_load(&consumer->recall_pause);
 
@@ -37,7 +37,7 @@ static int is_worth_while(once__consumer_t *consumer)
     return pause == 0;
 }
 
-static void learn(once__consumer_t *consumer, int found)
+static void learn(once__consume_t *consumer, int found)
 {
     unsigned wait = 2 * atomic_load(&consumer->recall_wait) + 1;
 
@@ -47,19 +47,20 @@ static void learn(once__consumer_t *consumer, int found)
 }
 
 /* At most TOGETHER. */
-static void recall(once__consumer_t *consumer, once__delivery_t *const *deliveries, size_t count)
+static void recall(once__consume_t *consumer, once__broker_delivery_t *const *deliveries,
+                   size_t count)
 {
-    once_ask_t asks[TOGETHER], ask = once__ask_in_common(consumer);
+    once_ask_t asks[TOGETHER], ask = once__consume_ask_in_common(consumer);
     unsigned char found[TOGETHER];
-    once__arrival_t *arrivals[TOGETHER];
+    once__consume_arrival_t *arrivals[TOGETHER];
     size_t asked = 0;
     int any = 0;
 
     for (size_t i = 0; i < count; i++) {
-        once__arrival_t *arrival = deliveries[i]->prepared;
+        once__consume_arrival_t *arrival = deliveries[i]->prepared;
         if (arrival->has_id) {
             asks[asked] = ask;
-            once__ask_about(consumer, arrival, &asks[asked]);
+            once__consume_ask_about(consumer, arrival, &asks[asked]);
             arrivals[asked++] = arrival;
         }
     }
@@ -74,14 +75,16 @@ static void recall(once__consumer_t *consumer, once__delivery_t *const *deliveri
 }
 
 /* Reads of the consumer only what is settled before the first message comes. */
-void once__arrivals_prepare(void *data, once__delivery_t *const *deliveries, size_t count)
+void once__consume_arrivals_prepare(void *data, once__broker_delivery_t *const *deliveries,
+                                    size_t count)
 {
-    once__consumer_t *consumer = data;
+    once__consume_t *consumer = data;
 
     for (size_t i = 0; i < count; i++) {
-        once__arrival_t *arrival = deliveries[i]->prepared;
-        arrival->has_id = once__identity_of(&consumer->identity, deliveries[i], &arrival->key,
-                                            arrival->why, sizeof(arrival->why)) == 0;
+        once__consume_arrival_t *arrival = deliveries[i]->prepared;
+        arrival->has_id =
+            once__consume_identity_of(&consumer->identity, deliveries[i], &arrival->key,
+                                      arrival->why, sizeof(arrival->why)) == 0;
         arrival->is_duplicate = 0;
     }
     if (consumer->settings->fingerprint != ONCE_BODY_EXACT) {
@@ -96,28 +99,28 @@ void once__arrivals_prepare(void *data, once__delivery_t *const *deliveries, siz
     }
 }
 
-static void acknowledge(once__consumer_t *consumer, once__delivery_t *delivery)
+static void acknowledge(once__consume_t *consumer, once__broker_delivery_t *delivery)
 {
-    once__say_duplicate(consumer, delivery);
-    if (once__delivery_lost(delivery)) {
-        once__metric_count(consumer->counters.lost, 1);
+    once__consume_say_duplicate(consumer, delivery);
+    if (once__broker_delivery_lost(delivery)) {
+        once__service_metric_count(consumer->counters.lost, 1);
     }
-    once__delivery_done(delivery);
+    once__broker_delivery_done(delivery);
 }
 
-void once__arrivals(void *data, once__delivery_t *const *deliveries, size_t count)
+void once__consume_arrivals(void *data, once__broker_delivery_t *const *deliveries, size_t count)
 {
-    once__consumer_t *consumer = data;
+    once__consume_t *consumer = data;
     size_t duplicates = 0;
 
     for (size_t i = 0; i < count; i++) {
-        const once__arrival_t *arrival = deliveries[i]->prepared;
+        const once__consume_arrival_t *arrival = deliveries[i]->prepared;
         if (arrival->is_duplicate) {
             acknowledge(consumer, deliveries[i]);
             duplicates++;
         } else {
-            once__item_new(consumer, deliveries[i]);
+            once__consume_item_new(consumer, deliveries[i]);
         }
     }
-    once__metric_count(consumer->counters.duplicates, duplicates);
+    once__service_metric_count(consumer->counters.duplicates, duplicates);
 }

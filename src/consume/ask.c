@@ -14,7 +14,7 @@
 #define BUSY_MAX_MS   5000
 #define PARKED_MS     10000 /* how often a parked message is asked about again */
 
-static void look_further(once__consumer_t *consumer)
+static void look_further(once__consume_t *consumer)
 {
     if (consumer->lookahead < LOOKAHEAD_MAX &&
         once_policy_recover(consumer->policy) != ONCE_RECOVER_HOLD) {
@@ -22,71 +22,72 @@ static void look_further(once__consumer_t *consumer)
     }
 }
 
-static void granted(once__item_t *item, once_answer_t *answer)
+static void granted(once__consume_item_t *item, once_answer_t *answer)
 {
-    once__consumer_t *consumer = item->consumer;
+    once__consume_t *consumer = item->consumer;
 
     item->claim = once_answer_take_claim(answer);
     item->pauses = 0;
     consumer->lookahead /= 2;
-    once__item_stage(item, ONCE__GRANTED);
-    if (consumer->stopping || once__delivery_lost(item->delivery)) {
-        once__end_release_early(item, ONCE__NEXT_DROP);
+    once__consume_item_stage(item, ONCE__CONSUME_GRANTED);
+    if (consumer->stopping || once__broker_delivery_lost(item->delivery)) {
+        once__consume_end_release_early(item, ONCE__CONSUME_NEXT_DROP);
     }
 }
 
-static void replayed(once__item_t *item)
+static void replayed(once__consume_item_t *item)
 {
     look_further(item->consumer);
     item->consumer->recall_pause = 0;
     if (item->handled) { /* by us, when the store was away */
-        once__metric_count(item->consumer->counters.handled, 1);
-        once__say(item, ONCE__LINE_HANDLED);
+        once__service_metric_count(item->consumer->counters.handled, 1);
+        once__consume_say(item, ONCE__CONSUME_LINE_HANDLED);
     } else {
-        once__metric_count(item->consumer->counters.duplicates, 1);
-        once__say(item, ONCE__LINE_DUPLICATE);
+        once__service_metric_count(item->consumer->counters.duplicates, 1);
+        once__consume_say(item, ONCE__CONSUME_LINE_DUPLICATE);
     }
-    once__item_done(item);
+    once__consume_item_done(item);
 }
 
-static void busy(once__item_t *item, uint64_t lease_left)
+static void busy(once__consume_item_t *item, uint64_t lease_left)
 {
     uint64_t ms = (uint64_t)BUSY_MS << (item->pauses < 6 ? item->pauses : 6);
 
     item->pauses++;
     ms = ms < BUSY_MAX_MS ? ms : BUSY_MAX_MS;
-    once__metric_count(item->consumer->counters.busy, 1);
-    once__say(item, ONCE__LINE_BUSY);
-    once__item_pause(item, ONCE__PAUSED, lease_left < ms ? lease_left + 1 : ms);
+    once__service_metric_count(item->consumer->counters.busy, 1);
+    once__consume_say(item, ONCE__CONSUME_LINE_BUSY);
+    once__consume_item_pause(item, ONCE__CONSUME_PAUSED, lease_left < ms ? lease_left + 1 : ms);
 }
 
-static void parked(once__item_t *item)
+static void parked(once__consume_item_t *item)
 {
     uint64_t lease = once_policy_lease_ms(item->consumer->policy);
 
     if (!item->parked) {
         item->parked = 1;
         item->consumer->parked++;
-        once__say(item, ONCE__LINE_PARKED);
+        once__consume_say(item, ONCE__CONSUME_LINE_PARKED);
     }
-    once__item_pause(item, ONCE__PARKED, lease < PARKED_MS ? lease : PARKED_MS);
+    once__consume_item_pause(item, ONCE__CONSUME_PARKED, lease < PARKED_MS ? lease : PARKED_MS);
 }
 
-static void store_failed(once__item_t *item, int error)
+static void store_failed(once__consume_item_t *item, int error)
 {
-    once__consumer_t *consumer = item->consumer;
+    once__consume_t *consumer = item->consumer;
 
     consumer->store_trouble = 1;
     item->pauses++;
     snprintf(item->detail, sizeof(item->detail), "%s", once_error_text(error));
-    once__metric_count(consumer->counters.store_errors, 1);
-    once__say(item, ONCE__LINE_STORE);
-    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item, item->pauses));
+    once__service_metric_count(consumer->counters.store_errors, 1);
+    once__consume_say(item, ONCE__CONSUME_LINE_STORE);
+    once__consume_item_pause(item, ONCE__CONSUME_PAUSED,
+                             once__consume_item_backoff(item, item->pauses));
 }
 
 static void answered(once_t *once, once_answer_t *answer, void *data)
 {
-    once__item_t *item = data;
+    once__consume_item_t *item = data;
 
     if (once_answer_error(answer) == ONCE_OK) {
         item->consumer->store_trouble = 0;
@@ -103,9 +104,9 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
         replayed(item);
         break;
     case ONCE_OUTCOME_MISMATCH:
-        item->reason = ONCE__MISMATCH_REASON;
+        item->reason = ONCE__CONSUME_REASON_MISMATCH;
         strcpy(item->detail, "the id was used with another payload");
-        once__bury(item);
+        once__consume_dead_letter_send(item);
         break;
     case ONCE_OUTCOME_UNKNOWN:
         parked(item);
@@ -119,7 +120,7 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     }
 }
 
-once_ask_t once__ask_in_common(const once__consumer_t *consumer)
+once_ask_t once__consume_ask_in_common(const once__consume_t *consumer)
 {
     once_ask_t ask = ONCE_ASK_INIT;
 
@@ -128,8 +129,8 @@ once_ask_t once__ask_in_common(const once__consumer_t *consumer)
     return ask;
 }
 
-void once__ask_about(const once__consumer_t *consumer, const once__arrival_t *arrival,
-                     once_ask_t *ask)
+void once__consume_ask_about(const once__consume_t *consumer,
+                             const once__consume_arrival_t *arrival, once_ask_t *ask)
 {
     ask->key = (once_slice_t){arrival->key.text, arrival->key.len};
     if (consumer->settings->fingerprint == ONCE_BODY_EXACT) {
@@ -137,15 +138,15 @@ void once__ask_about(const once__consumer_t *consumer, const once__arrival_t *ar
     }
 }
 
-static int begin(once__item_t *item)
+static int begin(once__consume_item_t *item)
 {
-    once__consumer_t *consumer = item->consumer;
-    once_ask_t ask = once__ask_in_common(consumer);
+    once__consume_t *consumer = item->consumer;
+    once_ask_t ask = once__consume_ask_in_common(consumer);
     once_body_t *body = NULL;
     once_slice_t none = {"", 0};
     int error = ONCE_OK;
 
-    once__ask_about(consumer, item->delivery->prepared, &ask);
+    once__consume_ask_about(consumer, item->delivery->prepared, &ask);
     if (ask.digest == NULL) {
         body = once_body_new(consumer->settings->fingerprint, none);
         error = body == NULL ? ONCE_E_NOMEM
@@ -160,34 +161,35 @@ static int begin(once__item_t *item)
     return error;
 }
 
-static void ask_about(once__item_t *item)
+static void ask_about(once__consume_item_t *item)
 {
     int error;
 
-    if (once__delivery_lost(item->delivery)) {
-        once__item_drop(item);
+    if (once__broker_delivery_lost(item->delivery)) {
+        once__consume_item_drop(item);
         return;
     }
     if (item->reason != NULL) {
-        once__bury(item);
+        once__consume_dead_letter_send(item);
         return;
     }
-    once__item_stage(item, ONCE__ASKING);
+    once__consume_item_stage(item, ONCE__CONSUME_ASKING);
     error = begin(item);
     if (error != ONCE_OK) {
         store_failed(item, error);
     }
 }
 
-/* What is dropped makes the next one of its lane ready: the list may grow at its end. Nobody is looked at twice in a turn. */
-void once__ask_ready(once__consumer_t *consumer)
+/* What is dropped makes the next one of its queue ready: the list may grow at its end. Nobody is looked at twice in a turn. */
+void once__consume_ask_ready(once__consume_t *consumer)
 {
-    once__items_t *ready = &consumer->stages[ONCE__READY];
+    once__consume_items_t *ready = &consumer->stages[ONCE__CONSUME_READY];
     const size_t limit = consumer->settings->concurrency + consumer->lookahead;
-    size_t held = consumer->stages[ONCE__GRANTED].count + consumer->stages[ONCE__RUNNING].count;
+    size_t held = consumer->stages[ONCE__CONSUME_GRANTED].count +
+                  consumer->stages[ONCE__CONSUME_RUNNING].count;
 
     for (size_t left = consumer->open; left > 0 && ready->first != NULL && !consumer->stopping &&
-                                       held + consumer->stages[ONCE__ASKING].count < limit;
+                                       held + consumer->stages[ONCE__CONSUME_ASKING].count < limit;
          left--) {
         ask_about(ready->first);
     }

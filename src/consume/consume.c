@@ -18,7 +18,7 @@
 /* ---------------------------------------------------------------------------------------------------------- the loop */
 
 /* What a key has beyond its share does not count: those of other keys are behind it, and can go on while it waits. */
-static size_t room(const once__consumer_t *consumer)
+static size_t room(const once__consume_t *consumer)
 {
     size_t window = consumer->settings->window;
     size_t counted = consumer->open - consumer->crowd, left;
@@ -33,53 +33,54 @@ static size_t room(const once__consumer_t *consumer)
 
 static void on_source(void *data, uint32_t events)
 {
-    once__consumer_t *consumer = data;
+    once__consume_t *consumer = data;
 
-    consumer->more = once__subscription_turn(consumer->source, room(consumer));
+    consumer->more = once__broker_subscription_turn(consumer->source, room(consumer));
 }
 
 static void on_once(void *data, uint32_t events)
 {
-    once_dispatch(((once__consumer_t *)data)->once);
+    once_dispatch(((once__consume_t *)data)->once);
 }
 
 static void on_letters(void *data, uint32_t events)
 {
-    once__publisher_turn(((once__consumer_t *)data)->letters);
+    once__broker_publisher_turn(((once__consume_t *)data)->letters);
 }
 
-static void drop_all(once__consumer_t *consumer, once__stage_t stage)
+static void drop_all(once__consume_t *consumer, once__consume_stage_t stage)
 {
     while (consumer->stages[stage].first != NULL) {
-        once__item_drop(consumer->stages[stage].first);
+        once__consume_item_drop(consumer->stages[stage].first);
     }
 }
 
-static void stop(once__consumer_t *consumer)
+static void stop(once__consume_t *consumer)
 {
     if (consumer->stopping) {
         consumer->aborted = 1;
         return;
     }
-    once__say_about(consumer, 0, "stopping: what runs is finished");
+    once__consume_say_about(consumer, 0, "stopping: what runs is finished");
     consumer->stopping = 1;
-    consumer->stop_at = once__poller_now() + consumer->settings->shutdown_ms;
-    once__subscription_stop(consumer->source);
-    drop_all(consumer, ONCE__QUEUED);
-    drop_all(consumer, ONCE__READY);
-    drop_all(consumer, ONCE__PAUSED);
-    drop_all(consumer, ONCE__PARKED);
-    while (consumer->stages[ONCE__GRANTED].first != NULL) {
-        once__end_release_early(consumer->stages[ONCE__GRANTED].first, ONCE__NEXT_DROP);
+    consumer->stop_at = once__consume_poller_now() + consumer->settings->shutdown_ms;
+    once__broker_subscription_stop(consumer->source);
+    drop_all(consumer, ONCE__CONSUME_QUEUED);
+    drop_all(consumer, ONCE__CONSUME_READY);
+    drop_all(consumer, ONCE__CONSUME_PAUSED);
+    drop_all(consumer, ONCE__CONSUME_PARKED);
+    while (consumer->stages[ONCE__CONSUME_GRANTED].first != NULL) {
+        once__consume_end_release_early(consumer->stages[ONCE__CONSUME_GRANTED].first,
+                                        ONCE__CONSUME_NEXT_DROP);
     }
 }
 
 static void on_signal(void *data, uint32_t events)
 {
-    once__consumer_t *consumer = data;
+    once__consume_t *consumer = data;
     int number;
 
-    while ((number = once__signals_take(consumer->signals_watch.fd)) != 0) {
+    while ((number = once__service_signals_take(consumer->signals_watch.fd)) != 0) {
         if (number != SIGHUP) {
             stop(consumer);
         }
@@ -88,55 +89,57 @@ static void on_signal(void *data, uint32_t events)
 
 static void on_second(void *data)
 {
-    once__consumer_t *consumer = data;
-    once__counters_t *counters = &consumer->counters;
+    once__consume_t *consumer = data;
+    once__consume_counters_t *counters = &consumer->counters;
 
     if (room(consumer) == 0) {
-        once__subscription_turn(consumer->source, 0);
+        once__broker_subscription_turn(consumer->source, 0);
     }
     if (!consumer->stopping) {
-        int64_t lag = once__subscription_lag(consumer->source);
-        once__metric_set(counters->lag, lag >= 0 ? lag : ONCE__METRIC_UNKNOWN);
+        int64_t lag = once__broker_subscription_lag(consumer->source);
+        once__service_metric_set(counters->lag, lag >= 0 ? lag : ONCE__SERVICE_METRIC_UNKNOWN);
     }
     consumer->more = 1; /* both may have taken the only sign that there is something */
-    once__metrics_health(counters->metrics,
-                         once__subscription_ready(consumer->source) && !consumer->store_trouble);
-    once__counters_second(counters, consumer->log);
-    once__poller_set(consumer->poller, &consumer->second_timer, 1000);
+    once__service_metrics_health(counters->metrics,
+                                 once__broker_subscription_ready(consumer->source) &&
+                                     !consumer->store_trouble);
+    once__consume_counters_second(counters, consumer->log);
+    once__consume_poller_set(consumer->poller, &consumer->second_timer, 1000);
 }
 
-static void show_stages(once__consumer_t *consumer)
+static void show_stages(once__consume_t *consumer)
 {
-    once__counters_t *counters = &consumer->counters;
+    once__consume_counters_t *counters = &consumer->counters;
 
-    once__metric_set(counters->running, (int64_t)consumer->stages[ONCE__RUNNING].count);
-    once__metric_set(counters->waiting, (int64_t)consumer->open);
-    once__metric_set(counters->parked, (int64_t)consumer->parked);
-    once__metric_set(counters->paused, once__subscription_paused(consumer->source));
+    once__service_metric_set(counters->running,
+                             (int64_t)consumer->stages[ONCE__CONSUME_RUNNING].count);
+    once__service_metric_set(counters->waiting, (int64_t)consumer->open);
+    once__service_metric_set(counters->parked, (int64_t)consumer->parked);
+    once__service_metric_set(counters->paused, once__broker_subscription_paused(consumer->source));
 }
 
-static void turn(once__consumer_t *consumer)
+static void turn(once__consume_t *consumer)
 {
     size_t had = room(consumer);
 
-    once__poller_watch(consumer->poller, &consumer->source_watch, had > 0 ? EPOLLIN : 0);
-    once__poller_turn(consumer->poller, consumer->more && had > 0);
+    once__consume_poller_watch(consumer->poller, &consumer->source_watch, had > 0 ? EPOLLIN : 0);
+    once__consume_poller_turn(consumer->poller, consumer->more && had > 0);
     if (consumer->more && room(consumer) > 0) {
         on_source(consumer, 0);
     }
-    once__send_granted(consumer);
-    once__ask_ready(consumer);
-    once__subscription_flush(consumer->source);
-    once__publisher_push(consumer->letters);
-    once__handler_turn_over(consumer->handler);
+    once__consume_send_granted(consumer);
+    once__consume_ask_ready(consumer);
+    once__broker_subscription_flush(consumer->source);
+    once__broker_publisher_push(consumer->letters);
+    once__consume_handler_turn_over(consumer->handler);
     show_stages(consumer);
 }
 
-static int run(once__consumer_t *consumer)
+static int run(once__consume_t *consumer)
 {
     while (!consumer->aborted && (!consumer->stopping || consumer->open > 0)) {
         turn(consumer);
-        if (consumer->stopping && once__poller_now() >= consumer->stop_at) {
+        if (consumer->stopping && once__consume_poller_now() >= consumer->stop_at) {
             consumer->aborted = 1;
         }
     }
@@ -147,15 +150,16 @@ static int run(once__consumer_t *consumer)
 
 static void said(void *data, int is_trouble, const char *sentence)
 {
-    once__say_about(data, is_trouble, sentence);
+    once__consume_say_about(data, is_trouble, sentence);
 }
 
 /* What would be refused with every message is refused now. */
-static int check_names(const once__consumer_t *consumer, char *error, size_t size)
+static int check_names(const once__consume_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
-    const char *topic = once__subscription_topic(consumer->source);
-    const char *wrong = once__subscription_name_wrong(consumer->source, consumer->dead_letter);
+    const char *topic = once__broker_subscription_topic(consumer->source);
+    const char *wrong =
+        once__broker_subscription_name_wrong(consumer->source, consumer->dead_letter);
     size_t longest = strlen(set->dead_letter != NULL ? set->dead_letter : topic) + 4;
 
     if (strlen(consumer->subscriber) > SUBSCRIBER_MAX) {
@@ -173,42 +177,44 @@ static int check_names(const once__consumer_t *consumer, char *error, size_t siz
     return -1;
 }
 
-static int open_brokers(once__consumer_t *consumer, char *error, size_t size)
+static int open_brokers(once__consume_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
-    once__subscription_options_t from = {.prepare = once__arrivals_prepare,
-                                         .prepare_data = consumer,
-                                         .prepared_size = sizeof(once__arrival_t),
-                                         .deliver = once__arrivals,
-                                         .said = said,
-                                         .data = consumer,
-                                         .window = set->window};
-    once__publisher_options_t to = {.published = once__buried, .said = said, .data = consumer};
+    once__broker_subscription_options_t from = {.prepare = once__consume_arrivals_prepare,
+                                                .prepare_data = consumer,
+                                                .prepared_size = sizeof(once__consume_arrival_t),
+                                                .deliver = once__consume_arrivals,
+                                                .said = said,
+                                                .data = consumer,
+                                                .window = set->window};
+    once__broker_publisher_options_t to = {
+        .published = once__consume_dead_letter_sent, .said = said, .data = consumer};
     char *url;
 
     from.dead_letters = consumer->dead_letter_name;
-    consumer->source = once__subscription_open(set->from, &from, error, size);
+    consumer->source = once__broker_subscription_open(set->from, &from, error, size);
     if (consumer->source == NULL) {
         return -1;
     }
-    consumer->subscriber =
-        set->subscriber != NULL ? set->subscriber : once__subscription_group(consumer->source);
+    consumer->subscriber = set->subscriber != NULL
+                               ? set->subscriber
+                               : once__broker_subscription_group(consumer->source);
     /* The subscription looks at the name when it connects, which is in a turn. */
     snprintf(consumer->dead_letter_name, sizeof(consumer->dead_letter_name), "%s%s",
              set->dead_letter != NULL ? set->dead_letter
-                                      : once__subscription_topic(consumer->source),
+                                      : once__broker_subscription_topic(consumer->source),
              set->dead_letter != NULL ? "" : ".dlq");
     consumer->dead_letter = consumer->dead_letter_name;
     if (check_names(consumer, error, size) != 0) {
         return -1;
     }
-    url = once__subscription_publish_url(consumer->source);
-    consumer->letters = url != NULL ? once__publisher_open(url, &to, error, size) : NULL;
+    url = once__broker_subscription_publish_url(consumer->source);
+    consumer->letters = url != NULL ? once__broker_publisher_open(url, &to, error, size) : NULL;
     free(url);
     return consumer->letters != NULL ? 0 : -1;
 }
 
-static int make_lanes(once__consumer_t *consumer)
+static int make_queues(once__consume_t *consumer)
 {
     size_t count = 1024;
 
@@ -216,49 +222,51 @@ static int make_lanes(once__consumer_t *consumer)
         count *= 2;
     }
     consumer->bucket_mask = count - 1;
-    consumer->buckets = calloc(count, sizeof(once__lane_t *));
+    consumer->buckets = calloc(count, sizeof(once__consume_queue_t *));
     return consumer->buckets != NULL ? 0 : -1;
 }
 
-static int watch_all(once__consumer_t *consumer)
+static int watch_all(once__consume_t *consumer)
 {
-    once__poller_t *poller = consumer->poller;
+    once__consume_poller_t *poller = consumer->poller;
 
-    consumer->once_watch = (once__watch_t){on_once, consumer, once_fd(consumer->once), 0};
-    consumer->source_watch =
-        (once__watch_t){on_source, consumer, once__subscription_fd(consumer->source), 0};
-    consumer->letters_watch =
-        (once__watch_t){on_letters, consumer, once__publisher_fd(consumer->letters), 0};
-    consumer->signals_watch = (once__watch_t){on_signal, consumer, consumer->settings->signals, 0};
-    consumer->second_timer = (once__due_t){.fire = on_second, .data = consumer};
-    return once__poller_watch(poller, &consumer->once_watch, EPOLLIN) != 0 ||
-                   once__poller_watch(poller, &consumer->letters_watch, EPOLLIN) != 0 ||
-                   once__poller_watch(poller, &consumer->signals_watch, EPOLLIN) != 0 ||
-                   once__poller_set(poller, &consumer->second_timer, 0) != 0
+    consumer->once_watch = (once__consume_watch_t){on_once, consumer, once_fd(consumer->once), 0};
+    consumer->source_watch = (once__consume_watch_t){
+        on_source, consumer, once__broker_subscription_fd(consumer->source), 0};
+    consumer->letters_watch = (once__consume_watch_t){
+        on_letters, consumer, once__broker_publisher_fd(consumer->letters), 0};
+    consumer->signals_watch =
+        (once__consume_watch_t){on_signal, consumer, consumer->settings->signals, 0};
+    consumer->second_timer = (once__consume_due_t){.fire = on_second, .data = consumer};
+    return once__consume_poller_watch(poller, &consumer->once_watch, EPOLLIN) != 0 ||
+                   once__consume_poller_watch(poller, &consumer->letters_watch, EPOLLIN) != 0 ||
+                   once__consume_poller_watch(poller, &consumer->signals_watch, EPOLLIN) != 0 ||
+                   once__consume_poller_set(poller, &consumer->second_timer, 0) != 0
                ? -1
                : 0;
 }
 
-static int start(once__consumer_t *consumer, char *error, size_t size)
+static int start(once__consume_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
-    once__handler_options_t handler = {set->to, set->ca_file, set->concurrency, set->timeout_ms};
+    once__consume_handler_options_t handler = {set->to, set->ca_file, set->concurrency,
+                                               set->timeout_ms};
 
-    consumer->poller = once__poller_new();
-    if (consumer->poller == NULL || make_lanes(consumer) != 0 ||
-        once__counters_start(&consumer->counters) != 0) {
+    consumer->poller = once__consume_poller_new();
+    if (consumer->poller == NULL || make_queues(consumer) != 0 ||
+        once__consume_counters_start(&consumer->counters) != 0) {
         snprintf(error, size, "out of memory or of descriptors");
         return ONCE__CONSUME_FAILED;
     }
-    if (once__identity_read(&consumer->identity, set->id, error, size) != 0) {
+    if (once__consume_identity_read(&consumer->identity, set->id, error, size) != 0) {
         return ONCE__CONSUME_WRONG;
     }
-    consumer->handler = once__handler_new(consumer->poller, &handler, error, size);
+    consumer->handler = once__consume_handler_new(consumer->poller, &handler, error, size);
     if (consumer->handler == NULL || open_brokers(consumer, error, size) != 0) {
         return ONCE__CONSUME_WRONG;
     }
     if (set->metrics != NULL &&
-        once__metrics_serve(consumer->counters.metrics, set->metrics, error, size) != 0) {
+        once__service_metrics_serve(consumer->counters.metrics, set->metrics, error, size) != 0) {
         return ONCE__CONSUME_FAILED;
     }
     if (watch_all(consumer) != 0) {
@@ -269,10 +277,11 @@ static int start(once__consumer_t *consumer, char *error, size_t size)
 }
 
 /* As if we had died: what runs is in nobody's hands any more. */
-static void drop_claims(once__consumer_t *consumer)
+static void drop_claims(once__consume_t *consumer)
 {
-    for (size_t i = 0; i <= ONCE__PARKED; i++) {
-        for (once__item_t *item = consumer->stages[i].first; item != NULL; item = item->after) {
+    for (size_t i = 0; i <= ONCE__CONSUME_PARKED; i++) {
+        for (once__consume_item_t *item = consumer->stages[i].first; item != NULL;
+             item = item->after) {
             once_claim_drop(item->claim);
             item->claim = NULL;
         }
@@ -280,32 +289,34 @@ static void drop_claims(once__consumer_t *consumer)
 }
 
 /* Callbacks of the store can still come: their items live until the handle is closed. */
-static void finish(once__consumer_t *consumer, int end)
+static void finish(once__consume_t *consumer, int end)
 {
     if (end == ONCE__CONSUME_ABORTED) {
-        once__say_about(consumer, 1,
-                        "not everything that ran was finished; it will be delivered again");
+        once__consume_say_about(consumer, 1,
+                                "not everything that ran was finished; it will be delivered again");
     }
     consumer->stopping = 1;
     if (consumer->source != NULL) {
-        once__subscription_stop(consumer->source); /* no thread of it looks at the store any more */
+        once__broker_subscription_stop(
+            consumer->source); /* no thread of it looks at the store any more */
     }
-    once__publisher_close(consumer->letters);
+    once__broker_publisher_close(consumer->letters);
     consumer->letters = NULL;
-    once__handler_free(consumer->handler);
+    once__consume_handler_free(consumer->handler);
     drop_claims(consumer);
     once_close(consumer->once, end == ONCE__CONSUME_ABORTED ? 0 : 5000);
-    once__items_free(consumer);
-    once__subscription_close(consumer->source);
-    once__metrics_free(consumer->counters.metrics);
-    once__identity_free(&consumer->identity);
-    once__poller_free(consumer->poller);
+    once__consume_items_free(consumer);
+    once__broker_subscription_close(consumer->source);
+    once__service_metrics_free(consumer->counters.metrics);
+    once__consume_identity_free(&consumer->identity);
+    once__consume_poller_free(consumer->poller);
 }
 
-int once__consume(const once__consume_settings_t *settings, once_t *once,
-                  const once_policy_t *policy, const once__log_t *log, char *error, size_t size)
+int once__consume_run(const once__consume_settings_t *settings, once_t *once,
+                      const once_policy_t *policy, const once__service_log_t *log, char *error,
+                      size_t size)
 {
-    once__consumer_t *consumer = calloc(1, sizeof(*consumer));
+    once__consume_t *consumer = calloc(1, sizeof(*consumer));
     int end;
 
     if (consumer == NULL) {
@@ -320,7 +331,7 @@ int once__consume(const once__consume_settings_t *settings, once_t *once,
     srandom((unsigned)getpid() ^ (unsigned)time(NULL));
     end = start(consumer, error, size);
     if (end == ONCE__CONSUME_ENDED) {
-        once__say_about(consumer, 0, "started");
+        once__consume_say_about(consumer, 0, "started");
         end = run(consumer);
     }
     finish(consumer, end);

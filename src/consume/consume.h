@@ -11,11 +11,11 @@
 
 #include "service/log.h"
 
-typedef enum once__order {
-    ONCE__ORDER_KEY, /* messages of one partition and key follow each other */
-    ONCE__ORDER_PARTITION,
-    ONCE__ORDER_NONE,
-} once__order_t;
+typedef enum once__consume_order {
+    ONCE__CONSUME_ORDER_KEY, /* messages of one partition and key follow each other */
+    ONCE__CONSUME_ORDER_PARTITION,
+    ONCE__CONSUME_ORDER_NONE,
+} once__consume_order_t;
 
 /* All texts are borrowed while it runs; NULL: the default. */
 typedef struct once__consume_settings {
@@ -28,9 +28,9 @@ typedef struct once__consume_settings {
     const char *ca_file;
     const char *const *headers; /* of messages, that are passed on */
     size_t header_count;
-    once__order_t order;
+    once__consume_order_t order;
     once_body_mode_t fingerprint;
-    int signals; /* of once__signals_open, which comes before anything that starts a thread */
+    int signals; /* of once__service_signals_open, which comes before anything that starts a thread */
     size_t concurrency, window;
     unsigned tries;
     uint64_t timeout_ms, backoff_ms, backoff_max_ms, shutdown_ms;
@@ -46,7 +46,8 @@ enum once__consume_end {
 /*
  * Runs until INT or TERM. `once` is a handle that nobody else uses, with the policy of the claims as its own; `policy` is the same.
  */
-int once__consume(const once__consume_settings_t *settings, once_t *once,
-                  const once_policy_t *policy, const once__log_t *log, char *error, size_t size);
+int once__consume_run(const once__consume_settings_t *settings, once_t *once,
+                      const once_policy_t *policy, const once__service_log_t *log, char *error,
+                      size_t size);
 
 #endif

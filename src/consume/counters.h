@@ -8,44 +8,45 @@
 #include "service/metrics.h"
 
 /* Reasons of dead letters. */
-#define ONCE__REJECTED        "rejected"
-#define ONCE__TRIES           "tries"
-#define ONCE__MISMATCH_REASON "mismatch"
-#define ONCE__NO_ID           "no-id"
+#define ONCE__CONSUME_REASON_REJECTED "rejected"
+#define ONCE__CONSUME_REASON_TRIES    "tries"
+#define ONCE__CONSUME_REASON_MISMATCH "mismatch"
+#define ONCE__CONSUME_REASON_NO_ID    "no-id"
 
 /* Kinds of lines of the log. */
-typedef enum once__line {
-    ONCE__LINE_HANDLED,
-    ONCE__LINE_DUPLICATE,
-    ONCE__LINE_RETRY,
-    ONCE__LINE_DOUBT,
-    ONCE__LINE_BUSY,
-    ONCE__LINE_PARKED,
-    ONCE__LINE_DEAD,
-    ONCE__LINE_STORE,
-    ONCE__LINE_UNREACHED,
-    ONCE__LINES,
-} once__line_t;
+typedef enum once__consume_line {
+    ONCE__CONSUME_LINE_HANDLED,
+    ONCE__CONSUME_LINE_DUPLICATE,
+    ONCE__CONSUME_LINE_RETRY,
+    ONCE__CONSUME_LINE_DOUBT,
+    ONCE__CONSUME_LINE_BUSY,
+    ONCE__CONSUME_LINE_PARKED,
+    ONCE__CONSUME_LINE_DEAD,
+    ONCE__CONSUME_LINE_STORE,
+    ONCE__CONSUME_LINE_UNREACHED,
+    ONCE__CONSUME_LINES,
+} once__consume_line_t;
 
-typedef struct once__counters {
-    once__metrics_t *metrics;
-    once__metric_t *lag, *handled, *duplicates, *retries, *busy, *doubts, *parked, *store_errors,
-        *lost, *running, *waiting, *paused, *seconds;
-    once__metric_t *dead[4];
+typedef struct once__consume_counters {
+    once__service_metrics_t *metrics;
+    once__service_metric_t *lag, *handled, *duplicates, *retries, *busy, *doubts, *parked,
+        *store_errors, *lost, *running, *waiting, *paused, *seconds;
+    once__service_metric_t *dead[4];
     struct {
         unsigned written;
         uint64_t left_out;
-    } lines[ONCE__LINES];
-} once__counters_t;
+    } lines[ONCE__CONSUME_LINES];
+} once__consume_counters_t;
 
 /* 0, or -1: out of memory. */
-int once__counters_start(once__counters_t *counters);
-void once__counters_dead(once__counters_t *counters, const char *reason);
+int once__consume_counters_start(once__consume_counters_t *counters);
+void once__consume_counters_dead(once__consume_counters_t *counters, const char *reason);
 
 /* May a line of this kind be written, or were there enough in this second? */
-int once__counters_may_write(once__counters_t *counters, once__line_t line);
+int once__consume_counters_may_write(once__consume_counters_t *counters, once__consume_line_t line);
 
 /* A second is over: tells what was left out. */
-void once__counters_second(once__counters_t *counters, const once__log_t *log);
+void once__consume_counters_second(once__consume_counters_t *counters,
+                                   const once__service_log_t *log);
 
 #endif

@@ -21,51 +21,52 @@
 #define HEADER_MAX 4096
 #define WORDS_MAX  160
 
-struct once__handler_headers {
+struct once__consume_handler_headers {
     struct curl_slist *list;
     int broken;
 };
 
 typedef struct request {
     struct request *next;
-    once__handler_t *handler;
+    once__consume_handler_t *handler;
     CURL *easy;
-    once__handler_headers_t *headers;
+    once__consume_handler_headers_t *headers;
     once_slice_t payload;
     size_t given;
-    once__reply_cb *cb;
+    once__consume_reply_cb *cb;
     void *data;
     once_verdict_t said;
     uint64_t retry_after;
     char trouble[CURL_ERROR_SIZE];
     int problem; /* the answer says what is wrong: its beginning is kept */
     size_t kept;
-    char answer[ONCE__PROBLEM_MAX];
+    char answer[ONCE__CONSUME_PROBLEM_MAX];
 } request_t;
 
 typedef struct socket_watch {
     struct socket_watch *next;
-    once__watch_t watch;
-    once__handler_t *handler;
+    once__consume_watch_t watch;
+    once__consume_handler_t *handler;
 } socket_watch_t;
 
-struct once__handler {
-    once__poller_t *poller;
-    once__handler_options_t options;
+struct once__consume_handler {
+    once__consume_poller_t *poller;
+    once__consume_handler_options_t options;
     CURLM *multi;
-    once__due_t timer;
+    once__consume_due_t timer;
     request_t *idle, *all; /* `all` is an array */
     socket_watch_t *gone;  /* freed when the turn is over */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ headers */
 
-once__handler_headers_t *once__handler_headers_new(void)
+once__consume_handler_headers_t *once__consume_handler_headers_new(void)
 {
-    return calloc(1, sizeof(once__handler_headers_t));
+    return calloc(1, sizeof(once__consume_handler_headers_t));
 }
 
-void once__handler_headers_add(once__handler_headers_t *headers, const char *format, ...)
+void once__consume_handler_headers_add(once__consume_handler_headers_t *headers, const char *format,
+                                       ...)
 {
     char line[HEADER_MAX];
     struct curl_slist *longer = NULL;
@@ -88,7 +89,7 @@ void once__handler_headers_add(once__handler_headers_t *headers, const char *for
     }
 }
 
-void once__handler_headers_free(once__handler_headers_t *headers)
+void once__consume_handler_headers_free(once__consume_handler_headers_t *headers)
 {
     if (headers != NULL) {
         curl_slist_free_all(headers->list);
@@ -155,7 +156,7 @@ static size_t take_header(char *bytes, size_t size, size_t count, void *data)
     return len;
 }
 
-static int prepare(request_t *request, once__handler_t *handler)
+static int prepare(request_t *request, once__consume_handler_t *handler)
 {
     CURL *easy = curl_easy_init();
     int bad;
@@ -188,19 +189,20 @@ static int prepare(request_t *request, once__handler_t *handler)
 
 static void give_back(request_t *request)
 {
-    once__handler_headers_free(request->headers);
+    once__consume_handler_headers_free(request->headers);
     request->headers = NULL;
     request->next = request->handler->idle;
     request->handler->idle = request;
 }
 
-int once__handler_post(once__handler_t *handler, once__handler_headers_t *headers,
-                       once_slice_t payload, once__reply_cb *cb, void *data)
+int once__consume_handler_post(once__consume_handler_t *handler,
+                               once__consume_handler_headers_t *headers, once_slice_t payload,
+                               once__consume_reply_cb *cb, void *data)
 {
     request_t *request = handler->idle;
 
     if (headers == NULL || headers->broken || request == NULL) {
-        once__handler_headers_free(headers);
+        once__consume_handler_headers_free(headers);
         return -1;
     }
     handler->idle = request->next;
@@ -228,7 +230,7 @@ int once__handler_post(once__handler_t *handler, once__handler_headers_t *header
 static void describe_trouble(request_t *request, CURLcode result, char *text, size_t size)
 {
     if (result == CURLE_PEER_FAILED_VERIFICATION) {
-        once__tls_explain_curl(request->easy, request->trouble, "--cacert FILE", text, size);
+        once__broker_tls_explain_curl(request->easy, request->trouble, "--cacert FILE", text, size);
     } else {
         snprintf(text, size, "%s",
                  request->trouble[0] != '\0' ? request->trouble : curl_easy_strerror(result));
@@ -237,7 +239,7 @@ static void describe_trouble(request_t *request, CURLcode result, char *text, si
 
 static void finish(request_t *request, CURLcode result)
 {
-    once__reply_t reply = {.said = request->said, .retry_after = request->retry_after};
+    once__consume_reply_t reply = {.said = request->said, .retry_after = request->retry_after};
     long status = 0, sent = 0;
     curl_off_t took = 0;
     char trouble[CURL_ERROR_SIZE], words[WORDS_MAX];
@@ -252,7 +254,7 @@ static void finish(request_t *request, CURLcode result)
     reply.trouble = trouble;
     words[0] = '\0';
     if (request->kept > 0) {
-        once__problem_words(request->answer, request->kept, words, sizeof(words));
+        once__consume_problem_words(request->answer, request->kept, words, sizeof(words));
     }
     reply.words = words;
     curl_multi_remove_handle(request->handler->multi, request->easy);
@@ -262,7 +264,7 @@ static void finish(request_t *request, CURLcode result)
 
 /* -------------------------------------------------------------------------------------------------------- in the loop */
 
-void once__handler_turn_over(once__handler_t *handler)
+void once__consume_handler_turn_over(once__consume_handler_t *handler)
 {
     while (handler->gone != NULL) {
         socket_watch_t *watch = handler->gone;
@@ -271,7 +273,7 @@ void once__handler_turn_over(once__handler_t *handler)
     }
 }
 
-static void collect(once__handler_t *handler)
+static void collect(once__consume_handler_t *handler)
 {
     CURLMsg *message;
     int left;
@@ -289,7 +291,7 @@ static void collect(once__handler_t *handler)
 
 static void on_timer(void *data)
 {
-    once__handler_t *handler = data;
+    once__consume_handler_t *handler = data;
     int running;
 
     curl_multi_socket_action(handler->multi, CURL_SOCKET_TIMEOUT, 0, &running);
@@ -299,7 +301,7 @@ static void on_timer(void *data)
 static void on_socket(void *data, uint32_t events)
 {
     socket_watch_t *watch = data;
-    once__handler_t *handler = watch->handler;
+    once__consume_handler_t *handler = watch->handler;
     int flags = 0, running;
 
     if (events & (EPOLLIN | EPOLLHUP)) {
@@ -317,25 +319,25 @@ static void on_socket(void *data, uint32_t events)
 
 static int set_timer(CURLM *multi, long timeout_ms, void *data)
 {
-    once__handler_t *handler = data;
+    once__consume_handler_t *handler = data;
 
     if (timeout_ms < 0) {
-        once__poller_unset(handler->poller, &handler->timer);
+        once__consume_poller_unset(handler->poller, &handler->timer);
         return 0;
     }
-    return once__poller_set(handler->poller, &handler->timer, (uint64_t)timeout_ms);
+    return once__consume_poller_set(handler->poller, &handler->timer, (uint64_t)timeout_ms);
 }
 
 static int set_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *known)
 {
-    once__handler_t *handler = data;
+    once__consume_handler_t *handler = data;
     socket_watch_t *watch = known;
     uint32_t events = (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0) |
                       (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0);
 
     if (what == CURL_POLL_REMOVE) {
         if (watch != NULL) {
-            once__poller_watch(handler->poller, &watch->watch, 0);
+            once__consume_poller_watch(handler->poller, &watch->watch, 0);
             curl_multi_assign(handler->multi, fd, NULL);
             watch->next = handler->gone;
             handler->gone = watch;
@@ -348,10 +350,10 @@ static int set_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *
             return -1;
         }
         watch->handler = handler;
-        watch->watch = (once__watch_t){on_socket, watch, fd, 0};
+        watch->watch = (once__consume_watch_t){on_socket, watch, fd, 0};
         curl_multi_assign(handler->multi, fd, watch);
     }
-    return once__poller_watch(handler->poller, &watch->watch, events);
+    return once__consume_poller_watch(handler->poller, &watch->watch, events);
 }
 
 /* ---------------------------------------------------------------------------------------------------- begin and end */
@@ -372,10 +374,11 @@ static int check_url(const char *url, char *error, size_t size)
     return bad ? -1 : 0;
 }
 
-once__handler_t *once__handler_new(once__poller_t *poller, const once__handler_options_t *options,
-                                   char *error, size_t size)
+once__consume_handler_t *once__consume_handler_new(once__consume_poller_t *poller,
+                                                   const once__consume_handler_options_t *options,
+                                                   char *error, size_t size)
 {
-    once__handler_t *handler;
+    once__consume_handler_t *handler;
 
     if (check_url(options->url, error, size) != 0) {
         return NULL;
@@ -387,11 +390,11 @@ once__handler_t *once__handler_new(once__poller_t *poller, const once__handler_o
     }
     handler->poller = poller;
     handler->options = *options;
-    handler->timer = (once__due_t){.fire = on_timer, .data = handler};
+    handler->timer = (once__consume_due_t){.fire = on_timer, .data = handler};
     handler->multi = curl_multi_init();
     handler->all = calloc(options->concurrency, sizeof(*handler->all));
     if (handler->multi == NULL || handler->all == NULL) {
-        once__handler_free(handler);
+        once__consume_handler_free(handler);
         return NULL;
     }
     curl_multi_setopt(handler->multi, CURLMOPT_SOCKETFUNCTION, set_socket);
@@ -401,7 +404,7 @@ once__handler_t *once__handler_new(once__poller_t *poller, const once__handler_o
     curl_multi_setopt(handler->multi, CURLMOPT_MAXCONNECTS, (long)options->concurrency);
     for (size_t i = 0; i < options->concurrency; i++) {
         if (prepare(&handler->all[i], handler) != 0) {
-            once__handler_free(handler);
+            once__consume_handler_free(handler);
             return NULL;
         }
         give_back(&handler->all[i]);
@@ -409,7 +412,7 @@ once__handler_t *once__handler_new(once__poller_t *poller, const once__handler_o
     return handler;
 }
 
-void once__handler_free(once__handler_t *handler)
+void once__consume_handler_free(once__consume_handler_t *handler)
 {
     if (handler == NULL) {
         return;
@@ -418,12 +421,12 @@ void once__handler_free(once__handler_t *handler)
         if (handler->all[i].easy != NULL) {
             curl_multi_remove_handle(handler->multi, handler->all[i].easy);
             curl_easy_cleanup(handler->all[i].easy);
-            once__handler_headers_free(handler->all[i].headers);
+            once__consume_handler_headers_free(handler->all[i].headers);
         }
     }
     curl_multi_cleanup(handler->multi);
-    once__handler_turn_over(handler);
-    once__poller_unset(handler->poller, &handler->timer);
+    once__consume_handler_turn_over(handler);
+    once__consume_poller_unset(handler->poller, &handler->timer);
     free(handler->all);
     free(handler);
 }

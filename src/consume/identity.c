@@ -6,7 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-int once__identity_read(once__identity_t *identity, const char *text, char *error, size_t size)
+int once__consume_identity_read(once__consume_identity_t *identity, const char *text, char *error,
+                                size_t size)
 {
     char *at;
 
@@ -22,7 +23,7 @@ int once__identity_read(once__identity_t *identity, const char *text, char *erro
         return 0;
     }
     at = strncmp(identity->memory, "json:", 5) == 0 ? identity->memory + 5 : NULL;
-    while (at != NULL && *at == '/' && identity->part_count < ONCE__IDENTITY_PARTS_MAX) {
+    while (at != NULL && *at == '/' && identity->part_count < ONCE__CONSUME_IDENTITY_PARTS_MAX) {
         identity->parts[identity->part_count++] = at + 1;
         at = strstr(at, "+/");
         if (at == NULL) {
@@ -34,7 +35,7 @@ int once__identity_read(once__identity_t *identity, const char *text, char *erro
     return -1;
 }
 
-void once__identity_free(once__identity_t *identity)
+void once__consume_identity_free(once__consume_identity_t *identity)
 {
     free(identity->memory);
     identity->memory = NULL;
@@ -77,7 +78,7 @@ static int is_all_plain(const unsigned char *bytes, size_t len, int several)
 }
 
 /* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
-static int append(once__id_t *key, once_slice_t value, int several)
+static int append(once__consume_id_t *key, once_slice_t value, int several)
 {
     const unsigned char *bytes = value.data;
     size_t len = key->len;
@@ -136,7 +137,7 @@ static const json_t *follow(const json_t *at, const char *pointer)
     return NULL;
 }
 
-static int add_part(const json_t *value, int several, once__id_t *key)
+static int add_part(const json_t *value, int several, once__consume_id_t *key)
 {
     char number[32];
 
@@ -151,8 +152,8 @@ static int add_part(const json_t *value, int several, once__id_t *key)
     return -1;
 }
 
-static int of_json(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
-                   char *why, size_t size)
+static int of_json(const once__consume_identity_t *identity, once__broker_delivery_t *delivery,
+                   once__consume_id_t *key, char *why, size_t size)
 {
     json_t *body = json_loadb(delivery->payload.data, delivery->payload.len,
                               JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
@@ -200,8 +201,8 @@ static void look(void *data, once_slice_t name, once_slice_t value)
 }
 
 /* A message that says two ids is none of both: whoever added the second one would choose which record it meets. */
-static int of_header(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
-                     char *why, size_t size)
+static int of_header(const once__consume_identity_t *identity, once__broker_delivery_t *delivery,
+                     once__consume_id_t *key, char *why, size_t size)
 {
     search_t search = {.names = {identity->header}};
 
@@ -209,7 +210,7 @@ static int of_header(const once__identity_t *identity, once__delivery_t *deliver
         search.names[1] = "cloudEvents:id";
         search.names[2] = "cloudEvents_id";
     }
-    once__delivery_headers(delivery, look, &search);
+    once__broker_delivery_headers(delivery, look, &search);
     if (!search.found || search.value.len == 0) {
         snprintf(why, size, "the message has no header %.60s", identity->header);
         return -1;
@@ -226,8 +227,9 @@ static int of_header(const once__identity_t *identity, once__delivery_t *deliver
     return 0;
 }
 
-int once__identity_of(const once__identity_t *identity, once__delivery_t *delivery, once__id_t *key,
-                      char *why, size_t size)
+int once__consume_identity_of(const once__consume_identity_t *identity,
+                              once__broker_delivery_t *delivery, once__consume_id_t *key, char *why,
+                              size_t size)
 {
     key->len = 0;
     key->text[0] = '\0';

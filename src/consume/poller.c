@@ -7,13 +7,13 @@
 
 #define EVENTS 64
 
-struct once__poller {
+struct once__consume_poller {
     int epoll;
-    once__due_t **heap; /* from 1; the parent of i is i / 2 */
+    once__consume_due_t **heap; /* from 1; the parent of i is i / 2 */
     size_t count, room;
 };
 
-uint64_t once__poller_now(void)
+uint64_t once__consume_poller_now(void)
 {
     struct timespec now;
 
@@ -21,9 +21,9 @@ uint64_t once__poller_now(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-once__poller_t *once__poller_new(void)
+once__consume_poller_t *once__consume_poller_new(void)
 {
-    once__poller_t *poller = calloc(1, sizeof(*poller));
+    once__consume_poller_t *poller = calloc(1, sizeof(*poller));
 
     if (poller != NULL) {
         poller->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -35,7 +35,7 @@ once__poller_t *once__poller_new(void)
     return poller;
 }
 
-void once__poller_free(once__poller_t *poller)
+void once__consume_poller_free(once__consume_poller_t *poller)
 {
     if (poller != NULL) {
         close(poller->epoll);
@@ -44,7 +44,8 @@ void once__poller_free(once__poller_t *poller)
     }
 }
 
-int once__poller_watch(once__poller_t *poller, once__watch_t *watch, uint32_t events)
+int once__consume_poller_watch(once__consume_poller_t *poller, once__consume_watch_t *watch,
+                               uint32_t events)
 {
     struct epoll_event event = {.events = events, .data = {.ptr = watch}};
     int how = watch->events == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
@@ -58,13 +59,13 @@ int once__poller_watch(once__poller_t *poller, once__watch_t *watch, uint32_t ev
 
 /* ------------------------------------------------------------------------------------------------------------ timers */
 
-static void put(once__poller_t *poller, size_t place, once__due_t *timer)
+static void put(once__consume_poller_t *poller, size_t place, once__consume_due_t *timer)
 {
     poller->heap[place] = timer;
     timer->place = place;
 }
 
-static void rise(once__poller_t *poller, size_t place, once__due_t *timer)
+static void rise(once__consume_poller_t *poller, size_t place, once__consume_due_t *timer)
 {
     while (place > 1 && poller->heap[place / 2]->due > timer->due) {
         put(poller, place, poller->heap[place / 2]);
@@ -73,7 +74,7 @@ static void rise(once__poller_t *poller, size_t place, once__due_t *timer)
     put(poller, place, timer);
 }
 
-static void sink(once__poller_t *poller, size_t place, once__due_t *timer)
+static void sink(once__consume_poller_t *poller, size_t place, once__consume_due_t *timer)
 {
     for (;;) {
         size_t child = 2 * place;
@@ -89,28 +90,29 @@ static void sink(once__poller_t *poller, size_t place, once__due_t *timer)
     put(poller, place, timer);
 }
 
-int once__poller_set(once__poller_t *poller, once__due_t *timer, uint64_t in_ms)
+int once__consume_poller_set(once__consume_poller_t *poller, once__consume_due_t *timer,
+                             uint64_t in_ms)
 {
-    once__poller_unset(poller, timer);
+    once__consume_poller_unset(poller, timer);
     if (poller->count + 2 > poller->room) {
         size_t room = poller->room != 0 ? 2 * poller->room : 64;
-        once__due_t **heap = realloc(poller->heap, room * sizeof(once__due_t *));
+        once__consume_due_t **heap = realloc(poller->heap, room * sizeof(once__consume_due_t *));
         if (heap == NULL) {
             return -1;
         }
         poller->heap = heap;
         poller->room = room;
     }
-    timer->due = once__poller_now() + in_ms;
+    timer->due = once__consume_poller_now() + in_ms;
     poller->count++;
     rise(poller, poller->count, timer);
     return 0;
 }
 
-void once__poller_unset(once__poller_t *poller, once__due_t *timer)
+void once__consume_poller_unset(once__consume_poller_t *poller, once__consume_due_t *timer)
 {
     size_t place = timer->place;
-    once__due_t *last;
+    once__consume_due_t *last;
 
     if (place == 0) {
         return;
@@ -126,7 +128,7 @@ void once__poller_unset(once__poller_t *poller, once__due_t *timer)
     }
 }
 
-static int patience(const once__poller_t *poller, int hurry)
+static int patience(const once__consume_poller_t *poller, int hurry)
 {
     uint64_t now, left;
 
@@ -136,30 +138,30 @@ static int patience(const once__poller_t *poller, int hurry)
     if (poller->count == 0) {
         return -1;
     }
-    now = once__poller_now();
+    now = once__consume_poller_now();
     left = poller->heap[1]->due > now ? poller->heap[1]->due - now : 0;
     return left < 60000 ? (int)left : 60000;
 }
 
-static void fire_due(once__poller_t *poller)
+static void fire_due(once__consume_poller_t *poller)
 {
-    uint64_t now = poller->count > 0 ? once__poller_now() : 0;
+    uint64_t now = poller->count > 0 ? once__consume_poller_now() : 0;
 
     while (poller->count > 0 && poller->heap[1]->due <= now) {
-        once__due_t *timer = poller->heap[1];
-        once__poller_unset(poller, timer);
+        once__consume_due_t *timer = poller->heap[1];
+        once__consume_poller_unset(poller, timer);
         timer->fire(timer->data);
     }
 }
 
 /* A watch that an earlier one of the same turn ended says so by its events: it stays in memory until the turn is over. */
-void once__poller_turn(once__poller_t *poller, int hurry)
+void once__consume_poller_turn(once__consume_poller_t *poller, int hurry)
 {
     struct epoll_event events[EVENTS];
     int count = epoll_wait(poller->epoll, events, EVENTS, patience(poller, hurry));
 
     for (int i = 0; i < count; i++) {
-        once__watch_t *watch = events[i].data.ptr;
+        once__consume_watch_t *watch = events[i].data.ptr;
         if (watch->events != 0) {
             watch->ready(watch->data, events[i].events);
         }

@@ -3,7 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
-void once__problem_words(const char *body, size_t len, char *out, size_t size)
+void once__consume_problem_words(const char *body, size_t len, char *out, size_t size)
 {
     json_t *problem = json_loadb(body, len, 0, NULL);
     const char *text = json_string_value(json_object_get(problem, "detail"));

@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-#define ONCE__PROBLEM_MAX 4096 /* bytes of an answer that are looked at */
+#define ONCE__CONSUME_PROBLEM_MAX 4096 /* bytes of an answer that are looked at */
 
 /* The member `detail`, else `title`, as one line of printable ASCII, cut to `size` with the terminator; "" when there is none. */
-void once__problem_words(const char *body, size_t len, char *out, size_t size);
+void once__consume_problem_words(const char *body, size_t len, char *out, size_t size);
 
 #endif

@@ -13,8 +13,8 @@
 /* ----------------------------------------------------------------------------------------------------------- request */
 
 typedef struct passing {
-    once__item_t *item;
-    once__handler_headers_t *headers;
+    once__consume_item_t *item;
+    once__consume_handler_headers_t *headers;
     int has_type;
 } passing_t;
 
@@ -63,28 +63,28 @@ static void pass_on(void *data, once_slice_t name, once_slice_t value)
         return;
     }
     if (name.len > 3 && strncasecmp(text, "ce_", 3) == 0) {
-        once__handler_headers_add(passing->headers, "ce-%.*s: %.*s", (int)name.len - 3, text + 3,
-                                  (int)value.len, (const char *)value.data);
+        once__consume_handler_headers_add(passing->headers, "ce-%.*s: %.*s", (int)name.len - 3,
+                                          text + 3, (int)value.len, (const char *)value.data);
     } else if (is(name, "content-type")) {
         passing->has_type = 1;
-        once__handler_headers_add(passing->headers, "Content-Type: %.*s", (int)value.len,
-                                  (const char *)value.data);
+        once__consume_handler_headers_add(passing->headers, "Content-Type: %.*s", (int)value.len,
+                                          (const char *)value.data);
     } else if (is(name, "traceparent") || is(name, "tracestate") ||
                is_named(passing->item->consumer->settings, name)) {
-        once__handler_headers_add(passing->headers, "%.*s: %.*s", (int)name.len, text,
-                                  (int)value.len, (const char *)value.data);
+        once__consume_handler_headers_add(passing->headers, "%.*s: %.*s", (int)name.len, text,
+                                          (int)value.len, (const char *)value.data);
     }
 }
 
 /* A key that is not plain is sent as the draft has it: a quoted string. */
-static void add_key(once__handler_headers_t *headers, const once__id_t *key)
+static void add_key(once__consume_handler_headers_t *headers, const once__consume_id_t *key)
 {
     char quoted[2 * ONCE_KEY_TEXT_SIZE + 2];
     size_t len = 0;
 
     if (strpbrk(key->text, "\",\\") == NULL && key->text[0] != ' ' &&
         key->text[key->len - 1] != ' ') {
-        once__handler_headers_add(headers, "Idempotency-Key: %s", key->text);
+        once__consume_handler_headers_add(headers, "Idempotency-Key: %s", key->text);
         return;
     }
     for (size_t i = 0; i < key->len; i++) {
@@ -93,10 +93,10 @@ static void add_key(once__handler_headers_t *headers, const once__id_t *key)
         }
         quoted[len++] = key->text[i];
     }
-    once__handler_headers_add(headers, "Idempotency-Key: \"%.*s\"", (int)len, quoted);
+    once__consume_handler_headers_add(headers, "Idempotency-Key: \"%.*s\"", (int)len, quoted);
 }
 
-static void add_message_key(once__handler_headers_t *headers, once_slice_t key)
+static void add_message_key(once__consume_handler_headers_t *headers, once_slice_t key)
 {
     char text[3 * 256 + 1];
     size_t len = 0;
@@ -112,27 +112,28 @@ static void add_message_key(once__handler_headers_t *headers, once_slice_t key)
             len += (size_t)sprintf(text + len, "%%%02X", (unsigned)c);
         }
     }
-    once__handler_headers_add(headers, "Once-Message-Key: %.*s", (int)len, text);
+    once__consume_handler_headers_add(headers, "Once-Message-Key: %.*s", (int)len, text);
 }
 
-static once__handler_headers_t *make_headers(once__item_t *item)
+static once__consume_handler_headers_t *make_headers(once__consume_item_t *item)
 {
-    const once__consumer_t *consumer = item->consumer;
-    once__handler_headers_t *headers = once__handler_headers_new();
+    const once__consume_t *consumer = item->consumer;
+    once__consume_handler_headers_t *headers = once__consume_handler_headers_new();
     passing_t passing = {item, headers, 0};
     char token[ONCE_TOKEN_SIZE];
 
     once_claim_token(item->claim, token);
-    once__handler_headers_add(headers, "Expect:");
-    once__handler_headers_add(headers, "Accept:");
+    once__consume_handler_headers_add(headers, "Expect:");
+    once__consume_handler_headers_add(headers, "Accept:");
     add_key(headers, &item->key);
-    once__handler_headers_add(headers, "Once-Claim: %s", token);
-    once__handler_headers_add(headers, "Once-Subscriber: %s", consumer->subscriber);
-    once__handler_headers_add(headers, "Once-Tries: %u", item->tries);
+    once__consume_handler_headers_add(headers, "Once-Claim: %s", token);
+    once__consume_handler_headers_add(headers, "Once-Subscriber: %s", consumer->subscriber);
+    once__consume_handler_headers_add(headers, "Once-Tries: %u", item->tries);
     add_message_key(headers, item->delivery->key);
-    once__delivery_headers(item->delivery, pass_on, &passing);
+    once__broker_delivery_headers(item->delivery, pass_on, &passing);
     if (!passing.has_type) {
-        once__handler_headers_add(headers, "Content-Type: %s", consumer->settings->content_type);
+        once__consume_handler_headers_add(headers, "Content-Type: %s",
+                                          consumer->settings->content_type);
     }
     return headers;
 }
@@ -140,40 +141,40 @@ static once__handler_headers_t *make_headers(once__item_t *item)
 /* ------------------------------------------------------------------------------------------------------------ answer */
 
 /* It did not work, and may another time; unless that was the last try. */
-static once__next_t try_again(once__item_t *item)
+static once__consume_next_t try_again(once__consume_item_t *item)
 {
     if (item->tries < item->consumer->settings->tries) {
-        once__say(item, ONCE__LINE_RETRY);
-        return ONCE__NEXT_PAUSE;
+        once__consume_say(item, ONCE__CONSUME_LINE_RETRY);
+        return ONCE__CONSUME_NEXT_PAUSE;
     }
-    item->reason = ONCE__TRIES;
-    return ONCE__NEXT_BURY;
+    item->reason = ONCE__CONSUME_REASON_TRIES;
+    return ONCE__CONSUME_NEXT_DEAD_LETTER;
 }
 
-static void in_doubt(once__item_t *item)
+static void in_doubt(once__consume_item_t *item)
 {
-    once__next_t next = ONCE__NEXT_PAUSE;
+    once__consume_next_t next = ONCE__CONSUME_NEXT_PAUSE;
 
-    once__metric_count(item->consumer->counters.doubts, 1);
-    once__say(item, ONCE__LINE_DOUBT);
+    once__service_metric_count(item->consumer->counters.doubts, 1);
+    once__consume_say(item, ONCE__CONSUME_LINE_DOUBT);
     if (once_policy_recover(item->consumer->policy) !=
         ONCE_RECOVER_HOLD) { /* there it will be parked */
         next = try_again(item);
     }
-    once__end_doubt(item, next);
+    once__consume_end_doubt(item, next);
 }
 
-static void by_judgement(once__item_t *item, int status, once_verdict_t said)
+static void by_judgement(once__consume_item_t *item, int status, once_verdict_t said)
 {
     switch (once_claim_judge(item->claim, item->consumer->policy, status, said)) {
     case ONCE_JUDGE_RECORD:
-        once__end_complete(item);
+        once__consume_end_complete(item);
         break;
     case ONCE_JUDGE_RELEASE:
-        once__end_release(item, try_again(item));
+        once__consume_end_release(item, try_again(item));
         break;
     case ONCE_JUDGE_EARLY:
-        once__end_release_early(item, try_again(item));
+        once__consume_end_release_early(item, try_again(item));
         break;
     default:
         in_doubt(item);
@@ -181,7 +182,7 @@ static void by_judgement(once__item_t *item, int status, once_verdict_t said)
     }
 }
 
-static void describe(once__item_t *item, const once__reply_t *reply)
+static void describe(once__consume_item_t *item, const once__consume_reply_t *reply)
 {
     if (reply->status != 0) {
         snprintf(item->detail, sizeof(item->detail), "the handler answered %d%s%s", reply->status,
@@ -193,58 +194,58 @@ static void describe(once__item_t *item, const once__reply_t *reply)
     }
 }
 
-static void replied(void *data, const once__reply_t *reply)
+static void replied(void *data, const once__consume_reply_t *reply)
 {
-    once__item_t *item = data;
+    once__consume_item_t *item = data;
     int status = reply->status;
 
     item->status = status;
     item->retry_after = reply->retry_after < RETRY_AFTER_MAX ? reply->retry_after : RETRY_AFTER_MAX;
     describe(item, reply);
-    once__metric_observe(item->consumer->counters.seconds, (int64_t)reply->took);
+    once__service_metric_observe(item->consumer->counters.seconds, (int64_t)reply->took);
     if (status == 0 && !reply->sent) {
         item->tries--;
-        once__say(item, ONCE__LINE_UNREACHED);
-        once__end_release_early(item, ONCE__NEXT_PAUSE);
+        once__consume_say(item, ONCE__CONSUME_LINE_UNREACHED);
+        once__consume_end_release_early(item, ONCE__CONSUME_NEXT_PAUSE);
     } else if (status == 0) {
         in_doubt(item);
     } else if (reply->said != ONCE_SAID_NOTHING || status < 300 || status >= 500 || status == 408) {
         by_judgement(item, status, reply->said);
     } else if (status == 409 || status == 425 || status == 429) {
-        once__end_release(item, try_again(item));
+        once__consume_end_release(item, try_again(item));
     } else {
-        item->reason = ONCE__REJECTED;
-        once__end_release(item, ONCE__NEXT_BURY);
+        item->reason = ONCE__CONSUME_REASON_REJECTED;
+        once__consume_end_release(item, ONCE__CONSUME_NEXT_DEAD_LETTER);
     }
 }
 
-static void send_one(once__item_t *item)
+static void send_one(once__consume_item_t *item)
 {
-    once__consumer_t *consumer = item->consumer;
+    once__consume_t *consumer = item->consumer;
 
-    if (once__delivery_lost(item->delivery) || !once_claim_alive(item->claim)) {
-        once__end_release_early(item,
-                                ONCE__NEXT_PAUSE); /* then it is dropped, or asked about again */
+    if (once__broker_delivery_lost(item->delivery) || !once_claim_alive(item->claim)) {
+        once__consume_end_release_early(
+            item, ONCE__CONSUME_NEXT_PAUSE); /* then it is dropped, or asked about again */
         return;
     }
-    once__item_stage(item, ONCE__RUNNING);
+    once__consume_item_stage(item, ONCE__CONSUME_RUNNING);
     item->tries++;
     if (item->tries > 1) {
-        once__metric_count(consumer->counters.retries, 1);
+        once__service_metric_count(consumer->counters.retries, 1);
     }
-    if (once__handler_post(consumer->handler, make_headers(item), item->delivery->payload, replied,
-                           item) != 0) {
+    if (once__consume_handler_post(consumer->handler, make_headers(item), item->delivery->payload,
+                                   replied, item) != 0) {
         item->tries--;
-        once__end_release_early(item, ONCE__NEXT_PAUSE);
+        once__consume_end_release_early(item, ONCE__CONSUME_NEXT_PAUSE);
     }
 }
 
-void once__send_granted(once__consumer_t *consumer)
+void once__consume_send_granted(once__consume_t *consumer)
 {
-    once__items_t *granted = &consumer->stages[ONCE__GRANTED];
+    once__consume_items_t *granted = &consumer->stages[ONCE__CONSUME_GRANTED];
 
     while (granted->first != NULL &&
-           consumer->stages[ONCE__RUNNING].count < consumer->settings->concurrency) {
+           consumer->stages[ONCE__CONSUME_RUNNING].count < consumer->settings->concurrency) {
         send_one(granted->first);
     }
 }

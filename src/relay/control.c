@@ -23,7 +23,7 @@ static const char end_statement[] = "SELECT once.relay_end($1)";
 
 /* ------------------------------------------------------------------------------------------------------------ groups */
 
-void once__groups_read(const char *list, int *has)
+void once__relay_groups_read(const char *list, int *has)
 {
     for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
         char *end;
@@ -37,7 +37,7 @@ void once__groups_read(const char *list, int *has)
 
 static void lose(once__relay_t *relay, int16_t group)
 {
-    once__group_drop(relay, group);
+    once__relay_group_drop(relay, group);
     relay->groups[group].owned = relay->groups[group].giving = 0;
     relay->owned--;
 }
@@ -48,10 +48,11 @@ static void check_lease(once__relay_t *relay)
     if (relay->owned == 0 || relay->now_ms < relay->lease_over_ms) {
         return;
     }
-    once__log(&relay->log, ONCE__LOG_WARN,
-              "the lease is over; what was under way may be published twice",
-              ONCE__FIELDS(once__field_number("groups", (int64_t)relay->owned),
-                           once__field_number("under_way", (int64_t)relay->sent)));
+    once__service_log(
+        &relay->log, ONCE__SERVICE_LOG_WARN,
+        "the lease is over; what was under way may be published twice",
+        ONCE__SERVICE_FIELDS(once__service_field_number("groups", (int64_t)relay->owned),
+                             once__service_field_number("under_way", (int64_t)relay->sent)));
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (relay->groups[i].owned) {
             lose(relay, i);
@@ -64,14 +65,14 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
     int has[ONCE__RELAY_GROUPS] = {0};
     size_t changed = 0;
 
-    once__groups_read(list, has);
+    once__relay_groups_read(list, has);
     /*
      * A group that was lost and is ours again, with events of it still under way: one of those that fails is dropped, and would be
      * read again and published behind the others. So it begins when nothing of it is left; the next turn looks again.
      */
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (has[i] && !relay->groups[i].owned && relay->groups[i].events == 0) {
-            once__fetch_group_anew(relay, i);
+            once__relay_fetch_group_anew(relay, i);
             relay->groups[i].owned = 1;
             relay->owned++;
             changed++;
@@ -89,18 +90,18 @@ static void give_back(once__relay_t *relay, size_t share)
     size_t keep = relay->owned;
 
     for (int16_t i = ONCE__RELAY_GROUPS - 1; i >= 0; i--) {
-        once__group_t *group = &relay->groups[i];
+        once__relay_group_t *group = &relay->groups[i];
         if (!group->owned) {
             continue;
         }
         if (keep > share && !group->giving) {
             group->giving = 1;
-            once__group_drop(relay, i);
+            once__relay_group_drop(relay, i);
         }
         /* Another relay has gone meanwhile. What was left to it is read again before more of its key is sent. */
         if (keep <= share && group->giving && group->events == 0) {
             group->giving = 0;
-            once__fetch_group_anew(relay, i);
+            once__relay_fetch_group_anew(relay, i);
             relay->fetch_more = 1;
         }
         keep--;
@@ -109,7 +110,7 @@ static void give_back(once__relay_t *relay, size_t share)
 
 /* -------------------------------------------------------------------------------------------------------------- turns */
 
-void once__control_stop(once__relay_t *relay, once__relay_end_t end, const char *why)
+void once__relay_control_stop(once__relay_t *relay, once__relay_end_t end, const char *why)
 {
     snprintf(relay->error, relay->error_size, "%s", why);
     relay->end = end;
@@ -137,10 +138,10 @@ static void turn_failed(once__relay_t *relay, const PGresult *result)
         snprintf(why, sizeof(why),
                  "the outbox cannot be used: %s (once pg install or upgrade, role once_relay)",
                  PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
-        once__control_stop(relay, ONCE__RELAY_UNUSABLE, why);
+        once__relay_control_stop(relay, ONCE__RELAY_UNUSABLE, why);
         return;
     }
-    once__report_database(relay, result);
+    once__relay_report_database(relay, result);
 }
 
 static void turn_taken(once__relay_t *relay, const PGresult *result)
@@ -153,7 +154,7 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
         snprintf(why, sizeof(why),
                  "another relay publishes this outbox to %s: one outbox has one destination",
                  PQgetvalue(result, 0, 3));
-        once__control_stop(relay, ONCE__RELAY_RIVAL, why);
+        once__relay_control_stop(relay, ONCE__RELAY_RIVAL, why);
         return;
     }
     relay->lease_over_ms = relay->turn_sent_ms + relay->options->lease_ms;
@@ -164,13 +165,15 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
     relay->asleep_told = relay->asleep_asked;
     changed = apply_groups(relay, PQgetvalue(result, 0, 0));
     give_back(relay, share);
-    once__metric_set(relay->m_relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
+    once__service_metric_set(relay->m_relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
     if (changed > 0) {
         relay->fetch_more = 1;
-        once__log(
-            &relay->log, ONCE__LOG_INFO, before == 0 ? "publishing" : "groups changed hands",
-            ONCE__FIELDS(once__field_number("groups", (int64_t)relay->owned),
-                         once__field_number("relays", strtol(PQgetvalue(result, 0, 1), NULL, 10))));
+        once__service_log(
+            &relay->log, ONCE__SERVICE_LOG_INFO,
+            before == 0 ? "publishing" : "groups changed hands",
+            ONCE__SERVICE_FIELDS(
+                once__service_field_number("groups", (int64_t)relay->owned),
+                once__service_field_number("relays", strtol(PQgetvalue(result, 0, 1), NULL, 10))));
     }
 }
 
@@ -180,9 +183,9 @@ static void lag_taken(once__relay_t *relay, const PGresult *result)
     relay->lag_ms = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
     relay->dead_events = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
     relay->lag_published = relay->published;
-    once__metric_set(relay->m_lag_events, relay->lag_events);
-    once__metric_set(relay->m_lag_seconds, relay->lag_ms);
-    once__metric_set(relay->m_dead_now, relay->dead_events);
+    once__service_metric_set(relay->m_lag_events, relay->lag_events);
+    once__service_metric_set(relay->m_lag_seconds, relay->lag_ms);
+    once__service_metric_set(relay->m_dead_now, relay->dead_events);
     if (relay->options->until_empty && relay->lag_events == 0 && relay->events == 0 &&
         relay->owned > 0 && !relay->stopping) {
         relay->stopping = 1;
@@ -233,7 +236,7 @@ static void send_turn(once__relay_t *relay)
     char lease[24];
     const char *values[] = {relay->id,
                             relay->name,
-                            once__publisher_name(relay->publisher),
+                            once__broker_publisher_name(relay->publisher),
                             lease,
                             relay->asleep ? "t" : "f",
                             NULL};
@@ -308,11 +311,11 @@ static void check_trust(once__relay_t *relay)
     const once__link_t *link = &relay->control;
 
     if (link->connected == 0 && once__pq_tls_advice(&link->tls, link->trouble)[0] != '\0') {
-        once__control_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
+        once__relay_control_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
     }
 }
 
-void once__control_turn(once__relay_t *relay)
+void once__relay_control_turn(once__relay_t *relay)
 {
     check_trust(relay);
     check_lease(relay);
@@ -320,15 +323,15 @@ void once__control_turn(once__relay_t *relay)
     if (relay->watch.state == ONCE__LINK_IDLE && !relay->stopping && wants_lag(relay)) {
         send_lag(relay);
     }
-    if (relay->stopping && relay->owned == 0 && relay->sent == 0 && once__marks_empty(relay) &&
-        relay->control.state < ONCE__LINK_IDLE) {
+    if (relay->stopping && relay->owned == 0 && relay->sent == 0 &&
+        once__relay_marks_empty(relay) && relay->control.state < ONCE__LINK_IDLE) {
         relay->stop_by_ms = 0; /* nothing is ours, and nobody to tell it to */
     }
     if (relay->control.state != ONCE__LINK_IDLE) {
         return;
     }
     if (relay->stopping) {
-        if (relay->sent == 0 && once__marks_empty(relay)) {
+        if (relay->sent == 0 && once__relay_marks_empty(relay)) {
             send_end(relay);
         }
     } else if (relay->now_ms >= relay->turn_due_ms || relay->asleep != relay->asleep_told ||
@@ -337,7 +340,7 @@ void once__control_turn(once__relay_t *relay)
     }
 }
 
-uint64_t once__control_due(const once__relay_t *relay)
+uint64_t once__relay_control_due(const once__relay_t *relay)
 {
     uint64_t due = relay->control.state == ONCE__LINK_IDLE ? relay->turn_due_ms : UINT64_MAX;
 

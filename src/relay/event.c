@@ -52,7 +52,7 @@ static void write_time(char *out, size_t size, int64_t at_us)
 }
 
 /* The server made strings of all values; there is no JSON of the application's in it. Slices point into the object. */
-static int read_headers(once__event_t *event, const char *text, size_t len)
+static int read_headers(once__relay_event_t *event, const char *text, size_t len)
 {
     const char *name;
     json_t *value;
@@ -68,7 +68,7 @@ static int read_headers(once__event_t *event, const char *text, size_t len)
     json_object_foreach(event->json, name, value)
     {
         if (json_is_string(value)) {
-            event->pairs[event->pair_count++] = (once__pair_t){
+            event->pairs[event->pair_count++] = (once__broker_pair_t){
                 .name = {name, strlen(name)},
                 .value = {json_string_value(value), json_string_length(value)},
             };
@@ -77,7 +77,7 @@ static int read_headers(once__event_t *event, const char *text, size_t len)
     return 0;
 }
 
-int once__event_read(once__event_t *event, const PGresult *result, int row)
+int once__relay_event_read(once__relay_event_t *event, const PGresult *result, int row)
 {
     event->group = once__get_int2(PQgetvalue(result, row, GRP));
     event->seq = once__get_int8(PQgetvalue(result, row, SEQ));

@@ -48,13 +48,15 @@ static int limit_of(const once__relay_t *relay, int group, size_t share)
 }
 
 /* Transactions that are under way since before `young`, and the oldest of them. */
-static uint64_t put_old(once__array_t *array, const char *snapshot, const once__milestone_t *young)
+static uint64_t put_old(once__array_t *array, const char *snapshot,
+                        const once__relay_milestone_t *young)
 {
     const char *at = NULL;
     uint64_t xid, oldest = UINT64_MAX;
 
     once__array_text(array);
-    while (snapshot != NULL && young != NULL && (xid = once__snapshot_next(snapshot, &at)) != 0) {
+    while (snapshot != NULL && young != NULL &&
+           (xid = once__relay_snapshot_next(snapshot, &at)) != 0) {
         if (xid < young->xmax) {
             once__array_text_number(array, (int64_t)xid);
             oldest = xid < oldest ? xid : oldest;
@@ -64,8 +66,8 @@ static uint64_t put_old(once__array_t *array, const char *snapshot, const once__
     return oldest;
 }
 
-static void put_groups(once__relay_t *relay, const once__milestone_t *young,
-                       const once__milestone_t *old, size_t share)
+static void put_groups(once__relay_t *relay, const once__relay_milestone_t *young,
+                       const once__relay_milestone_t *old, size_t share)
 {
     once__array_t *arrays = relay->arrays;
 
@@ -93,15 +95,15 @@ static void put_groups(once__relay_t *relay, const once__milestone_t *young,
 /* Keys with events left in the database: the server leaves out some of them, and the rest is dropped when it comes. */
 static void put_excluded(once__relay_t *relay, once__array_t *groups, once__array_t *keys)
 {
-    const once__chain_t *chain = relay->left > 0 ? relay->all : NULL;
+    const once__relay_queue_t *queue = relay->left > 0 ? relay->all : NULL;
 
     once__array_text(groups);
     once__array_text(keys);
-    for (int count = 0; chain != NULL && count < EXCLUDED_MAX; chain = chain->next) {
-        if (chain->low != 0) {
+    for (int count = 0; queue != NULL && count < EXCLUDED_MAX; queue = queue->next) {
+        if (queue->low != 0) {
             count++;
-            once__array_text_number(groups, chain->group);
-            once__array_text_string(keys, chain->key, chain->key_len);
+            once__array_text_number(groups, queue->group);
+            once__array_text_string(keys, queue->key, queue->key_len);
         }
     }
     (void)once__array_text_end(groups);
@@ -112,7 +114,7 @@ static void take_answer(void *data, PGresult *result);
 
 static void ask(once__relay_t *relay)
 {
-    const once__milestone_t *young =
+    const once__relay_milestone_t *young =
         relay->milestone_count >= 2 ? &relay->milestones[relay->milestone_count - 2] : NULL;
     once__array_t old_xids = {0};
     uint64_t oldest = put_old(&old_xids, relay->snapshot, young);
@@ -122,7 +124,8 @@ static void ask(once__relay_t *relay)
     const char *values[11];
     int failed = old_xids.failed;
 
-    put_groups(relay, young, oldest != UINT64_MAX ? once__milestone_before(relay, oldest) : young,
+    put_groups(relay, young,
+               oldest != UINT64_MAX ? once__relay_milestone_before(relay, oldest) : young,
                share > LIMIT_MIN ? share : LIMIT_MIN);
     put_excluded(relay, &relay->arrays[5], &relay->arrays[6]);
     relay->bytes_asked = relay->bytes < BYTES_MAX
@@ -155,20 +158,20 @@ static void check_groups(once__relay_t *relay, const char *list)
 {
     int has[ONCE__RELAY_GROUPS] = {0};
 
-    once__groups_read(list, has);
+    once__relay_groups_read(list, has);
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (wants(relay, i) && !has[i]) {
-            once__group_drop(relay, i);
-            once__fetch_group_anew(relay, i);
+            once__relay_group_drop(relay, i);
+            once__relay_fetch_group_anew(relay, i);
             relay->groups[i].asked = 0;
         }
     }
 }
 
 /* A group that went back to an earlier position meanwhile reads again what is above it; what is below comes only once. */
-static int is_wanted(once__relay_t *relay, const once__event_t *event)
+static int is_wanted(once__relay_t *relay, const once__relay_event_t *event)
 {
-    const once__group_t *group = &relay->groups[event->group];
+    const once__relay_group_t *group = &relay->groups[event->group];
 
     if (event->group < 0 || event->group >= ONCE__RELAY_GROUPS || !wants(relay, event->group)) {
         return 0;
@@ -176,13 +179,13 @@ static int is_wanted(once__relay_t *relay, const once__event_t *event)
     if (group->pos < group->asked && event->seq > group->pos) {
         return 0;
     }
-    return once__event_known(relay, event->seq, event->id) == NULL;
+    return once__relay_event_known(relay, event->seq, event->id) == NULL;
 }
 
 /* A transaction that emitted very much may have ended. So much at once is cut off: the rest is read forwards, from there on. */
-static void note_late(once__relay_t *relay, const once__event_t *event)
+static void note_late(once__relay_t *relay, const once__relay_event_t *event)
 {
-    once__group_t *group = &relay->groups[event->group];
+    once__relay_group_t *group = &relay->groups[event->group];
 
     if (event->seq > group->asked) {
         return;
@@ -213,7 +216,7 @@ static void adapt_share(once__relay_t *relay, const int *rows, int total)
 static void move_on(once__relay_t *relay, const int64_t *reached)
 {
     for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
-        once__group_t *group = &relay->groups[i];
+        once__relay_group_t *group = &relay->groups[i];
         if (group->pos >= group->asked && reached[i] > group->pos) {
             group->pos = reached[i];
         }
@@ -221,7 +224,7 @@ static void move_on(once__relay_t *relay, const int64_t *reached)
 }
 
 /* Every event of the batch refers to it, and so does this function until it ends. */
-static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
+static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows)
 {
     int64_t reached[ONCE__RELAY_GROUPS] = {0};
     int counts[ONCE__RELAY_GROUPS] = {0};
@@ -229,14 +232,14 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
 
     batch->refs = 1;
     for (int row = 1; row < rows; row++) {
-        once__event_t *event = &batch->events[row - 1];
+        once__relay_event_t *event = &batch->events[row - 1];
         int added = 1;
-        if (once__event_read(event, batch->result, row) != 0) {
+        if (once__relay_event_read(event, batch->result, row) != 0) {
             added = -1;
         } else if (is_wanted(relay, event)) {
             event->batch = batch;
             batch->refs++;
-            added = once__chain_add(relay, event);
+            added = once__relay_queue_add(relay, event);
             batch->refs -= added != 0;
         }
         failed |= added < 0;
@@ -254,7 +257,7 @@ static void take_rows(once__relay_t *relay, once__batch_t *batch, int rows)
     move_on(relay, reached);
     adapt_share(relay, counts, rows - 1);
     if (failed) { /* no memory: nothing may be skipped */
-        once__fetch_anew(relay);
+        once__relay_fetch_anew(relay);
     }
     if (--batch->refs == 0) {
         PQclear(batch->result);
@@ -268,13 +271,14 @@ static int is_another(once__relay_t *relay, const PGresult *result)
 {
     const char *server = PQgetvalue(result, 0, 7);
     int changed = strcmp(relay->server, server) != 0 ||
-                  (relay->snapshot != NULL && once__snapshot_xmax(PQgetvalue(result, 0, 5)) <
-                                                  once__snapshot_xmax(relay->snapshot));
+                  (relay->snapshot != NULL && once__relay_snapshot_xmax(PQgetvalue(result, 0, 5)) <
+                                                  once__relay_snapshot_xmax(relay->snapshot));
 
     if (changed) {
         if (relay->server[0] != '\0') {
-            once__log(&relay->log, ONCE__LOG_WARN,
-                      "another server answers, or an earlier state of it: all is read anew", NULL);
+            once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
+                              "another server answers, or an earlier state of it: all is read anew",
+                              NULL);
         }
         snprintf(relay->server, sizeof(relay->server), "%s", server);
     }
@@ -305,7 +309,7 @@ static void found(once__relay_t *relay, int rows)
     uint64_t most;
 
     relay->fetch_more = rows > 1 ? 1 : relay->fetch_more;
-    once__metric_count(relay->m_fetched, (uint64_t)rows - 1);
+    once__service_metric_count(relay->m_fetched, (uint64_t)rows - 1);
     if (rows > 1) {
         relay->fetch_wait_ms = WAIT_MIN_MS;
         relay->idle_since_ms = relay->now_ms;
@@ -324,25 +328,26 @@ static void take_answer(void *data, PGresult *result)
 {
     once__relay_t *relay = data;
     int rows = PQresultStatus(result) == PGRES_TUPLES_OK ? PQntuples(result) : 0;
-    once__batch_t *batch = rows > 0 ? calloc(1, sizeof(*batch)) : NULL;
+    once__relay_batch_t *batch = rows > 0 ? calloc(1, sizeof(*batch)) : NULL;
 
     relay->fetching = 0;
     relay->fetch_more = 0;
     relay->fetch_due_ms = relay->now_ms + relay->options->poll_ms;
     if (result != NULL && rows == 0) {
-        once__report_database(relay, result);
+        once__relay_report_database(relay, result);
     }
     if (rows > 0 && PQgetlength(result, 0, 7) == 0) {
-        once__control_stop(relay, ONCE__RELAY_UNUSABLE,
-                           "the outbox cannot be used: its functions are older than this program "
-                           "(once pg upgrade)");
+        once__relay_control_stop(
+            relay, ONCE__RELAY_UNUSABLE,
+            "the outbox cannot be used: its functions are older than this program "
+            "(once pg upgrade)");
     }
     if (batch != NULL) {
         batch->events = calloc((size_t)rows, sizeof(batch->events[0]));
     }
     if (batch == NULL || batch->events == NULL || is_another(relay, result) ||
         keep_snapshot(relay, result) != 0) {
-        once__fetch_anew(relay); /* whatever was missed is read again */
+        once__relay_fetch_anew(relay); /* whatever was missed is read again */
         relay->fetch_due_ms = batch != NULL ? relay->now_ms : relay->fetch_due_ms;
         free(batch != NULL ? batch->events : NULL);
         free(batch);
@@ -353,14 +358,14 @@ static void take_answer(void *data, PGresult *result)
     found(relay, rows);
     batch->result = result;
     take_rows(relay, batch, rows);
-    once__milestone_add(relay, once__snapshot_xmax(relay->snapshot));
+    once__relay_milestone_add(relay, once__relay_snapshot_xmax(relay->snapshot));
     relay->fetch_due_ms = relay->now_ms + relay->fetch_wait_ms;
-    once__marks_fetched(relay);
+    once__relay_marks_fetched(relay);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- when */
 
-int once__fetch_has_room(const once__relay_t *relay)
+int once__relay_fetch_has_room(const once__relay_t *relay)
 {
     size_t spare =
         relay->options->window / 4 < FETCH_ROWS ? relay->options->window / 4 : FETCH_ROWS;
@@ -368,24 +373,25 @@ int once__fetch_has_room(const once__relay_t *relay)
     return relay->events + spare <= relay->options->window && relay->bytes < BYTES_MAX;
 }
 
-void once__fetch_turn(once__relay_t *relay)
+void once__relay_fetch_turn(once__relay_t *relay)
 {
     if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
-        relay->stopping || relay->now_ms >= relay->lease_over_ms || !once__fetch_has_room(relay)) {
+        relay->stopping || relay->now_ms >= relay->lease_over_ms ||
+        !once__relay_fetch_has_room(relay)) {
         return;
     }
     if (relay->fetch_connection != relay->fetch.connected) {
-        once__fetch_anew(relay);
+        once__relay_fetch_anew(relay);
     }
     if (relay->fetch_more || relay->notified || relay->now_ms >= relay->fetch_due_ms) {
         ask(relay);
     }
 }
 
-uint64_t once__fetch_due(const once__relay_t *relay)
+uint64_t once__relay_fetch_due(const once__relay_t *relay)
 {
     if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
-        relay->stopping || !once__fetch_has_room(relay)) {
+        relay->stopping || !once__relay_fetch_has_room(relay)) {
         return UINT64_MAX;
     }
     return relay->fetch_due_ms;

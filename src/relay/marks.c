@@ -13,14 +13,14 @@
 static const char published_statement[] = "SELECT once.relay_published($1, $2, $3, $4)";
 static const char dead_statement[] = "SELECT once.relay_dead($1, $2, $3, $4, $5)";
 
-void once__event_list_init(once__event_list_t *list)
+void once__relay_event_list_init(once__relay_event_list_t *list)
 {
     list->first = NULL;
     list->end = &list->first;
     list->count = 0;
 }
 
-void once__event_list_add(once__event_list_t *list, once__event_t *event)
+void once__relay_event_list_add(once__relay_event_list_t *list, once__relay_event_t *event)
 {
     event->next = NULL;
     *list->end = event;
@@ -28,9 +28,9 @@ void once__event_list_add(once__event_list_t *list, once__event_t *event)
     list->count++;
 }
 
-static once__event_t *list_take(once__event_list_t *list)
+static once__relay_event_t *list_take(once__relay_event_list_t *list)
 {
-    once__event_t *event = list->first;
+    once__relay_event_t *event = list->first;
 
     list->first = event->next;
     list->end = list->first == NULL ? &list->first : list->end;
@@ -38,15 +38,15 @@ static once__event_t *list_take(once__event_list_t *list)
     return event;
 }
 
-void once__marks_add(once__relay_t *relay, once__event_t *event)
+void once__relay_marks_add(once__relay_t *relay, once__relay_event_t *event)
 {
-    event->state = ONCE__EVENT_DONE;
-    once__event_list_add(&relay->done, event);
+    event->state = ONCE__RELAY_EVENT_DONE;
+    once__relay_event_list_add(&relay->done, event);
 }
 
-void once__marks_give_up(once__relay_t *relay, once__event_t *event, const char *reason)
+void once__relay_marks_give_up(once__relay_t *relay, once__relay_event_t *event, const char *reason)
 {
-    event->state = ONCE__EVENT_DONE;
+    event->state = ONCE__RELAY_EVENT_DONE;
     free(event->reason);
     event->reason = strdup(reason);
     for (char *at = event->reason; at != NULL && *at != '\0'; at++) {
@@ -54,35 +54,36 @@ void once__marks_give_up(once__relay_t *relay, once__event_t *event, const char 
             *at = '?'; /* a sentence of the other side that was cut is no text for the database */
         }
     }
-    once__event_list_add(&relay->dead, event);
+    once__relay_event_list_add(&relay->dead, event);
 }
 
-int once__marks_empty(const once__relay_t *relay)
+int once__relay_marks_empty(const once__relay_t *relay)
 {
     return relay->done.count + relay->dead.count + relay->marking.count == 0;
 }
 
 /* A fetch that began before a row was removed may still see it; until it has ended the event stays known. */
-void once__marks_fetched(once__relay_t *relay)
+void once__relay_marks_fetched(once__relay_t *relay)
 {
     while (relay->gone.count > 0) {
-        once__event_forget(relay, list_take(&relay->gone));
+        once__relay_event_forget(relay, list_take(&relay->gone));
     }
 }
 
 static void removed(once__relay_t *relay)
 {
     while (relay->marking.count > 0) {
-        once__event_t *event = list_take(&relay->marking);
+        once__relay_event_t *event = list_take(&relay->marking);
         if (relay->marking_dead) {
-            once__report_event(relay, ONCE__LOG_ERROR, "event is dead", event, event->reason);
-            once__metric_count(relay->m_dead, 1);
+            once__relay_report_event(relay, ONCE__SERVICE_LOG_ERROR, "event is dead", event,
+                                     event->reason);
+            once__service_metric_count(relay->m_dead, 1);
         }
-        event->state = ONCE__EVENT_GONE;
-        once__event_list_add(&relay->gone, event);
+        event->state = ONCE__RELAY_EVENT_GONE;
+        once__relay_event_list_add(&relay->gone, event);
     }
     if (!relay->fetching) {
-        once__marks_fetched(relay);
+        once__relay_marks_fetched(relay);
     }
 }
 
@@ -94,12 +95,12 @@ static void take_answer(void *data, PGresult *result)
         removed(relay);
     } else {
         if (result != NULL) {
-            once__report_database(relay, result);
+            once__relay_report_database(relay, result);
             relay->mark_retry_ms = relay->now_ms + RETRY_MS;
         }
         while (relay->marking.count > 0) {
-            once__event_list_add(relay->marking_dead ? &relay->dead : &relay->done,
-                                 list_take(&relay->marking));
+            once__relay_event_list_add(relay->marking_dead ? &relay->dead : &relay->done,
+                                       list_take(&relay->marking));
         }
     }
     PQclear(result);
@@ -120,12 +121,12 @@ static void send_published(once__relay_t *relay)
         once__array_start(&arrays[i], elements[i]);
     }
     while (relay->done.count > 0 && relay->marking.count < MARKS_MAX) {
-        once__event_t *event = list_take(&relay->done);
+        once__relay_event_t *event = list_take(&relay->done);
         once__array_put(&arrays[0], event->place, sizeof(event->place));
         once__array_put_int2(&arrays[1], event->group);
         once__array_put_int8(&arrays[2], event->seq);
         once__array_put(&arrays[3], event->id, sizeof(event->id));
-        once__event_list_add(&relay->marking, event);
+        once__relay_event_list_add(&relay->marking, event);
     }
     for (int i = 0; i < 4; i++) {
         values[i] = arrays[i].data;
@@ -144,7 +145,7 @@ static void send_published(once__relay_t *relay)
 
 static void send_dead(once__relay_t *relay)
 {
-    once__event_t *event = list_take(&relay->dead);
+    once__relay_event_t *event = list_take(&relay->dead);
     char group[8], seq[24], tries[16];
     const char *values[] = {group, seq, event->id_text, tries,
                             event->reason != NULL ? event->reason : ""};
@@ -152,7 +153,7 @@ static void send_dead(once__relay_t *relay)
     snprintf(group, sizeof(group), "%d", event->group);
     snprintf(seq, sizeof(seq), "%lld", (long long)event->seq);
     snprintf(tries, sizeof(tries), "%u", event->tries);
-    once__event_list_add(&relay->marking, event);
+    once__relay_event_list_add(&relay->marking, event);
     relay->marking_dead = 1;
     if (once__link_send(&relay->mark, relay->now_ms, dead_statement, 5, NULL, values, NULL, NULL, 0,
                         take_answer, relay) != 0) {
@@ -160,7 +161,7 @@ static void send_dead(once__relay_t *relay)
     }
 }
 
-void once__marks_turn(once__relay_t *relay)
+void once__relay_marks_turn(once__relay_t *relay)
 {
     if (relay->mark.state != ONCE__LINK_IDLE || relay->marking.count > 0 ||
         relay->now_ms < relay->mark_retry_ms) {

@@ -67,9 +67,9 @@ static void make_names(once__relay_t *relay)
 static once__relay_end_t begin(once__relay_t *relay)
 {
     const once__relay_options_t *options = relay->options;
-    once__publisher_options_t with = {
-        .published = once__send_verdict,
-        .said = once__report_said,
+    once__broker_publisher_options_t with = {
+        .published = once__relay_send_verdict,
+        .said = once__relay_report_said,
         .data = relay,
         .secret_file = options->secret_file,
         .ca_file = options->ca_file,
@@ -77,24 +77,26 @@ static once__relay_end_t begin(once__relay_t *relay)
         .connections = options->connections,
     };
 
-    once__event_list_init(&relay->done);
-    once__event_list_init(&relay->dead);
-    once__event_list_init(&relay->marking);
-    once__event_list_init(&relay->gone);
+    once__relay_event_list_init(&relay->done);
+    once__relay_event_list_init(&relay->dead);
+    once__relay_event_list_init(&relay->marking);
+    once__relay_event_list_init(&relay->gone);
     relay->now_ms = clock_ms();
     relay->fetch_wait_ms = 1;
     relay->share = 128;
     relay->started_ms = relay->progress_ms = relay->idle_since_ms = relay->now_ms;
     make_names(relay);
-    if (make_id(relay->id) != 0 || once__chains_start(relay) != 0 ||
-        once__report_start(relay) != 0) {
+    if (make_id(relay->id) != 0 || once__relay_queues_start(relay) != 0 ||
+        once__relay_report_start(relay) != 0) {
         snprintf(relay->error, relay->error_size, "out of memory");
         return ONCE__RELAY_UNUSABLE;
     }
-    relay->publisher = once__publisher_open(options->to, &with, relay->error, relay->error_size);
+    relay->publisher =
+        once__broker_publisher_open(options->to, &with, relay->error, relay->error_size);
     if (relay->publisher == NULL ||
-        (options->metrics != NULL && once__metrics_serve(relay->metrics, options->metrics,
-                                                         relay->error, relay->error_size) != 0)) {
+        (options->metrics != NULL &&
+         once__service_metrics_serve(relay->metrics, options->metrics, relay->error,
+                                     relay->error_size) != 0)) {
         return ONCE__RELAY_USAGE;
     }
     once__link_init(&relay->fetch, options->from, "LISTEN once_outbox", PATIENCE_MS);
@@ -108,7 +110,7 @@ static once__relay_end_t begin(once__relay_t *relay)
 
 static void take_signals(once__relay_t *relay, int fd)
 {
-    int number = once__signals_take(fd);
+    int number = once__service_signals_take(fd);
 
     if (number == 0 || number == SIGHUP) {
         return;
@@ -119,8 +121,9 @@ static void take_signals(once__relay_t *relay, int fd)
     }
     relay->stopping = 1;
     relay->stop_by_ms = relay->now_ms + relay->options->drain_ms;
-    once__log(&relay->log, ONCE__LOG_INFO, "ending: what is under way is waited for",
-              ONCE__FIELDS(once__field_number("under_way", (int64_t)relay->sent)));
+    once__service_log(
+        &relay->log, ONCE__SERVICE_LOG_INFO, "ending: what is under way is waited for",
+        ONCE__SERVICE_FIELDS(once__service_field_number("under_way", (int64_t)relay->sent)));
 }
 
 static void take_notifications(once__relay_t *relay)
@@ -152,14 +155,14 @@ static uint64_t turn(once__relay_t *relay)
     due = sooner(due, once__link_turn(&relay->control, relay->now_ms));
     due = sooner(due, once__link_turn(&relay->watch, relay->now_ms));
     take_notifications(relay);
-    once__publisher_turn(relay->publisher);
-    once__control_turn(relay);
-    once__marks_turn(relay);
-    once__fetch_turn(relay); /* the server reads on while we send */
-    once__send_turn(relay);
-    once__report_turn(relay);
-    due = sooner(due, sooner(once__control_due(relay), once__fetch_due(relay)));
-    return sooner(due, once__send_due(relay));
+    once__broker_publisher_turn(relay->publisher);
+    once__relay_control_turn(relay);
+    once__relay_marks_turn(relay);
+    once__relay_fetch_turn(relay); /* the server reads on while we send */
+    once__relay_send_turn(relay);
+    once__relay_report_turn(relay);
+    due = sooner(due, sooner(once__relay_control_due(relay), once__relay_fetch_due(relay)));
+    return sooner(due, once__relay_send_due(relay));
 }
 
 static int is_over(const once__relay_t *relay)
@@ -173,7 +176,7 @@ static void loop(once__relay_t *relay, int signals)
         uint64_t due = turn(relay), now = clock_ms();
         struct pollfd polls[] = {
             {.fd = signals, .events = POLLIN},
-            {.fd = once__publisher_fd(relay->publisher), .events = POLLIN},
+            {.fd = once__broker_publisher_fd(relay->publisher), .events = POLLIN},
             once__link_poll(&relay->fetch),
             once__link_poll(&relay->mark),
             once__link_poll(&relay->control),
@@ -195,29 +198,30 @@ static void end(once__relay_t *relay)
     size_t left = relay->sent + relay->done.count + relay->marking.count;
 
     if (relay->end == ONCE__RELAY_DONE && relay->publisher != NULL && relay->stopping) {
-        once__log(&relay->log, left > 0 ? ONCE__LOG_WARN : ONCE__LOG_INFO,
-                  left > 0 ? "ended; what was under way may be published twice" : "ended",
-                  ONCE__FIELDS(once__field_number("published", (int64_t)relay->published),
-                               once__field_number("under_way", (int64_t)left)));
+        once__service_log(
+            &relay->log, left > 0 ? ONCE__SERVICE_LOG_WARN : ONCE__SERVICE_LOG_INFO,
+            left > 0 ? "ended; what was under way may be published twice" : "ended",
+            ONCE__SERVICE_FIELDS(once__service_field_number("published", (int64_t)relay->published),
+                                 once__service_field_number("under_way", (int64_t)left)));
     }
-    once__publisher_close(relay->publisher);
+    once__broker_publisher_close(relay->publisher);
     once__link_close(&relay->fetch);
     once__link_close(&relay->mark);
     once__link_close(&relay->control);
     once__link_close(&relay->watch);
-    once__marks_fetched(relay);
-    once__chains_end(relay);
+    once__relay_marks_fetched(relay);
+    once__relay_queues_end(relay);
     for (size_t i = 0; i < sizeof(relay->arrays) / sizeof(relay->arrays[0]); i++) {
         once__array_free(&relay->arrays[i]);
     }
     free(relay->snapshot);
-    once__metrics_free(relay->metrics);
+    once__service_metrics_free(relay->metrics);
 }
 
 once__relay_end_t once__relay_run(const once__relay_options_t *options, char *error, size_t size)
 {
     once__relay_t *relay = calloc(1, sizeof(*relay));
-    int signals = once__signals_open();
+    int signals = once__service_signals_open();
     once__relay_end_t result;
 
     if (relay == NULL || signals < 0) {
@@ -228,15 +232,18 @@ once__relay_end_t once__relay_run(const once__relay_options_t *options, char *er
     relay->options = options;
     relay->error = error;
     relay->error_size = size;
-    relay->log = (once__log_t){.program = "relay", .level = options->level, .fd = STDOUT_FILENO};
+    relay->log =
+        (once__service_log_t){.program = "relay", .level = options->level, .fd = STDOUT_FILENO};
     relay->end = begin(relay);
     if (relay->end == ONCE__RELAY_DONE) {
-        once__log(&relay->log, ONCE__LOG_INFO, "started",
-                  ONCE__FIELDS(
-                      once__field_text("relay", relay->id), once__field_text("name", relay->name),
-                      once__field_text("destination", once__publisher_name(relay->publisher))));
+        once__service_log(&relay->log, ONCE__SERVICE_LOG_INFO, "started",
+                          ONCE__SERVICE_FIELDS(
+                              once__service_field_text("relay", relay->id),
+                              once__service_field_text("name", relay->name),
+                              once__service_field_text(
+                                  "destination", once__broker_publisher_name(relay->publisher))));
         loop(relay, signals);
-        once__report_end(relay);
+        once__relay_report_end(relay);
     }
     end(relay);
     result = relay->end;

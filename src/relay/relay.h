@@ -27,7 +27,7 @@ typedef struct once__relay_options {
     unsigned connections; /* HTTP requests at once */
     int until_empty;      /* ends when there is nothing left */
     int progress;         /* tells on standard error how the backlog drains */
-    once__log_level_t level;
+    once__service_log_level_t level;
 } once__relay_options_t;
 
 typedef enum once__relay_end {

@@ -15,91 +15,106 @@
 #define AGAIN_MIN_MS 5000
 #define AGAIN_MAX_MS 600000
 
-int once__report_start(once__relay_t *relay)
+int once__relay_report_start(once__relay_t *relay)
 {
     static const int64_t bounds[] = {1,   2,   5,    10,   20,    50,     100,
                                      200, 500, 1000, 5000, 30000, 120000, 600000};
-    once__metrics_t *metrics = once__metrics_new();
+    once__service_metrics_t *metrics = once__service_metrics_new();
 
     relay->metrics = metrics;
     if (metrics == NULL) {
         return -1;
     }
-    relay->m_published = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_published_total",
-                                           "Events that the destination confirmed.", NULL, 1);
-    relay->m_fetched = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_fetched_total",
-                                         "Events read from the outbox.", NULL, 1);
-    relay->m_retries = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_retries_total",
-                                         "Attempts that failed and are repeated.", NULL, 1);
-    relay->m_dead = once__metrics_add(metrics, ONCE__COUNTER, "once_relay_dead_total",
-                                      "Events given up by this relay.", NULL, 1);
-    relay->m_dead_now = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_dead_events",
-                                          "Dead events in the database.", NULL, 1);
+    relay->m_published =
+        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_published_total",
+                                  "Events that the destination confirmed.", NULL, 1);
+    relay->m_fetched =
+        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_fetched_total",
+                                  "Events read from the outbox.", NULL, 1);
+    relay->m_retries =
+        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_retries_total",
+                                  "Attempts that failed and are repeated.", NULL, 1);
+    relay->m_dead =
+        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_dead_total",
+                                  "Events given up by this relay.", NULL, 1);
+    relay->m_dead_now =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_dead_events",
+                                  "Dead events in the database.", NULL, 1);
     relay->m_lag_events =
-        once__metrics_add(metrics, ONCE__GAUGE, "once_relay_lag_events",
-                          "Events that wait to be published, of all relays.", NULL, 1);
-    relay->m_lag_seconds = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_lag_seconds",
-                                             "Age of the oldest event that waits.", NULL, 0.001);
-    relay->m_in_flight = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_in_flight",
-                                           "Events sent and not confirmed.", NULL, 1);
-    relay->m_groups = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_groups",
-                                        "Groups of the outbox that this relay has.", NULL, 1);
-    relay->m_relays = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_relays",
-                                        "Relays that are alive.", NULL, 1);
-    relay->m_database = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_database_up",
-                                          "1: the database answers.", NULL, 1);
-    relay->m_destination = once__metrics_add(
-        metrics, ONCE__GAUGE, "once_relay_destination_up",
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_events",
+                                  "Events that wait to be published, of all relays.", NULL, 1);
+    relay->m_lag_seconds =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_seconds",
+                                  "Age of the oldest event that waits.", NULL, 0.001);
+    relay->m_in_flight =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_in_flight",
+                                  "Events sent and not confirmed.", NULL, 1);
+    relay->m_groups =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_groups",
+                                  "Groups of the outbox that this relay has.", NULL, 1);
+    relay->m_relays = once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_relays",
+                                                "Relays that are alive.", NULL, 1);
+    relay->m_database =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_database_up",
+                                  "1: the database answers.", NULL, 1);
+    relay->m_destination = once__service_metrics_add(
+        metrics, ONCE__SERVICE_GAUGE, "once_relay_destination_up",
         "1: the destination takes events, or nothing is known against it.", NULL, 1);
-    relay->m_well = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_destinations",
-                                      "URLs, topics or queues with events in this relay's memory.",
-                                      "state=\"well\"", 1);
-    relay->m_held = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_destinations",
-                                      "URLs, topics or queues with events in this relay's memory.",
-                                      "state=\"held\"", 1);
-    relay->m_left = once__metrics_add(metrics, ONCE__GAUGE, "once_relay_left_keys",
-                                      "Keys whose events are left in the database for now: they "
-                                      "have many, or something of theirs fails.",
-                                      NULL, 1);
-    relay->m_delay = once__metrics_add_histogram(metrics, "once_relay_delay_seconds",
-                                                 "From emit to the destination's confirmation.",
-                                                 bounds, sizeof(bounds) / sizeof(bounds[0]), 0.001);
-    once__metric_set(relay->m_destination, 1);
+    relay->m_well = once__service_metrics_add(
+        metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
+        "URLs, topics or queues with events in this relay's memory.", "state=\"well\"", 1);
+    relay->m_held = once__service_metrics_add(
+        metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
+        "URLs, topics or queues with events in this relay's memory.", "state=\"held\"", 1);
+    relay->m_left =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_left_keys",
+                                  "Keys whose events are left in the database for now: they "
+                                  "have many, or something of theirs fails.",
+                                  NULL, 1);
+    relay->m_delay = once__service_metrics_add_histogram(
+        metrics, "once_relay_delay_seconds", "From emit to the destination's confirmation.", bounds,
+        sizeof(bounds) / sizeof(bounds[0]), 0.001);
+    once__service_metric_set(relay->m_destination, 1);
     return relay->m_delay != NULL ? 0 : -1;
 }
 
-void once__report_said(void *data, int is_trouble, const char *sentence)
+void once__relay_report_said(void *data, int is_trouble, const char *sentence)
 {
     const once__relay_t *relay = data;
 
     if (is_trouble) {
-        once__metric_set(relay->m_destination, 0);
+        once__service_metric_set(relay->m_destination, 0);
     }
-    once__log(&relay->log, is_trouble ? ONCE__LOG_WARN : ONCE__LOG_INFO, sentence, NULL);
+    once__service_log(&relay->log, is_trouble ? ONCE__SERVICE_LOG_WARN : ONCE__SERVICE_LOG_INFO,
+                      sentence, NULL);
 }
 
-void once__report_database(once__relay_t *relay, const PGresult *result)
+void once__relay_report_database(once__relay_t *relay, const PGresult *result)
 {
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
-    once__log(
-        &relay->log, ONCE__LOG_WARN, "the database refuses",
-        ONCE__FIELDS(once__field_text("reason", text != NULL ? text : PQresultErrorMessage(result)),
-                     once__field_text("sqlstate", PQresultErrorField(result, PG_DIAG_SQLSTATE))));
+    once__service_log(
+        &relay->log, ONCE__SERVICE_LOG_WARN, "the database refuses",
+        ONCE__SERVICE_FIELDS(
+            once__service_field_text("reason", text != NULL ? text : PQresultErrorMessage(result)),
+            once__service_field_text("sqlstate", PQresultErrorField(result, PG_DIAG_SQLSTATE))));
 }
 
-void once__report_event(once__relay_t *relay, once__log_level_t level, const char *message,
-                        const once__event_t *event, const char *reason)
+void once__relay_report_event(once__relay_t *relay, once__service_log_level_t level,
+                              const char *message, const once__relay_event_t *event,
+                              const char *reason)
 {
-    once__log(&relay->log, level, message,
-              ONCE__FIELDS(
-                  once__field_text("event", event->id_text), once__field_slice("key", event->key),
-                  once__field_slice("topic", event->topic),
-                  once__field_slice("idempotency_key", event->cause),
-                  once__field_number("tries", event->tries), once__field_text("reason", reason)));
+    once__service_log(
+        &relay->log, level, message,
+        ONCE__SERVICE_FIELDS(once__service_field_text("event", event->id_text),
+                             once__service_field_slice("key", event->key),
+                             once__service_field_slice("topic", event->topic),
+                             once__service_field_slice("idempotency_key", event->cause),
+                             once__service_field_number("tries", event->tries),
+                             once__service_field_text("reason", reason)));
 }
 
-int64_t once__event_age_us(const once__relay_t *relay, const once__event_t *event)
+int64_t once__relay_event_age_us(const once__relay_t *relay, const once__relay_event_t *event)
 {
     struct timespec now;
 
@@ -108,15 +123,15 @@ int64_t once__event_age_us(const once__relay_t *relay, const once__event_t *even
            relay->clock_ahead_us - event->at_us;
 }
 
-void once__report_published(once__relay_t *relay, const once__event_t *event)
+void once__relay_report_published(once__relay_t *relay, const once__relay_event_t *event)
 {
-    int64_t age_us = once__event_age_us(relay, event);
+    int64_t age_us = once__relay_event_age_us(relay, event);
 
-    once__metric_count(relay->m_published, 1);
-    once__metric_set(relay->m_destination, 1);
-    once__metric_observe(relay->m_delay, age_us > 0 ? age_us / 1000 : 0);
-    if (relay->log.level == ONCE__LOG_DEBUG) {
-        once__report_event(relay, ONCE__LOG_DEBUG, "published", event, NULL);
+    once__service_metric_count(relay->m_published, 1);
+    once__service_metric_set(relay->m_destination, 1);
+    once__service_metric_observe(relay->m_delay, age_us > 0 ? age_us / 1000 : 0);
+    if (relay->log.level == ONCE__SERVICE_LOG_DEBUG) {
+        once__relay_report_event(relay, ONCE__SERVICE_LOG_DEBUG, "published", event, NULL);
     }
 }
 
@@ -146,7 +161,7 @@ static void tell_progress(once__relay_t *relay)
     end_line(0);
 }
 
-void once__report_end(const once__relay_t *relay)
+void once__relay_report_end(const once__relay_t *relay)
 {
     if (relay->options->progress) {
         fprintf(stderr, "%" PRIu64 " published in %" PRIu64 " s", relay->published,
@@ -165,7 +180,7 @@ static int is_silent(const once__relay_t *relay)
 /* It may be away from the start. While it is, that is told again, less and less often. */
 static void tell_database(once__relay_t *relay, int up, const char *trouble)
 {
-    int changed = up != (int)once__metric_value(relay->m_database);
+    int changed = up != (int)once__service_metric_value(relay->m_database);
 
     if (!changed && (up || trouble[0] == '\0' || relay->now_ms < relay->tell_away_ms)) {
         return;
@@ -174,28 +189,30 @@ static void tell_database(once__relay_t *relay, int up, const char *trouble)
         changed || relay->away_told_ms == 0 ? AGAIN_MIN_MS : 2 * relay->away_told_ms;
     relay->away_told_ms = relay->away_told_ms < AGAIN_MAX_MS ? relay->away_told_ms : AGAIN_MAX_MS;
     relay->tell_away_ms = relay->now_ms + relay->away_told_ms;
-    once__metric_set(relay->m_database, up);
-    once__log(&relay->log, up ? ONCE__LOG_INFO : ONCE__LOG_WARN,
-              up ? "the database answers" : "the database is away",
-              ONCE__FIELDS(once__field_text("reason", up ? NULL : trouble)));
+    once__service_metric_set(relay->m_database, up);
+    once__service_log(
+        &relay->log, up ? ONCE__SERVICE_LOG_INFO : ONCE__SERVICE_LOG_WARN,
+        up ? "the database answers" : "the database is away",
+        ONCE__SERVICE_FIELDS(once__service_field_text("reason", up ? NULL : trouble)));
 }
 
-void once__report_turn(once__relay_t *relay)
+void once__relay_report_turn(once__relay_t *relay)
 {
     const char *silent = is_silent(relay) ? "it is connected, and does not answer" : NULL;
     int up = relay->control.state >= ONCE__LINK_IDLE && silent == NULL;
 
-    once__metric_set(relay->m_in_flight, (int64_t)relay->sent);
-    once__metric_set(relay->m_groups, (int64_t)relay->owned);
-    once__metric_set(relay->m_well, (int64_t)(relay->lane_count - relay->open_count));
-    once__metric_set(relay->m_held, (int64_t)relay->open_count);
-    once__metric_set(relay->m_left, (int64_t)relay->left);
+    once__service_metric_set(relay->m_in_flight, (int64_t)relay->sent);
+    once__service_metric_set(relay->m_groups, (int64_t)relay->owned);
+    once__service_metric_set(relay->m_well,
+                             (int64_t)(relay->destination_count - relay->open_count));
+    once__service_metric_set(relay->m_held, (int64_t)relay->open_count);
+    once__service_metric_set(relay->m_left, (int64_t)relay->left);
     if (relay->away) {
-        once__metric_set(relay->m_destination, 0);
+        once__service_metric_set(relay->m_destination, 0);
     }
     tell_database(relay, up, silent != NULL ? silent : relay->control.trouble);
-    once__metrics_health(relay->metrics,
-                         up && !relay->away && relay->now_ms < relay->lease_over_ms);
+    once__service_metrics_health(relay->metrics,
+                                 up && !relay->away && relay->now_ms < relay->lease_over_ms);
     if (relay->options->progress && relay->now_ms - relay->progress_ms >= PROGRESS_MS) {
         tell_progress(relay);
         relay->progress_ms = relay->now_ms;

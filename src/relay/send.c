@@ -3,7 +3,7 @@
  *
  *   published   removed from the outbox
  *   away        nobody is at fault: everything waits, one event at a time asks whether it is over
- *   later       this key waits; it counts as a try if others were published meanwhile, unless the destination is held (lanes.c)
+ *   later       this key waits; it counts as a try if others were published meanwhile, unless the destination is held (destinations.c)
  *   failed      this key waits; it counts as a try, and after the last one the event is dead
  *   refused     dead
  *
@@ -24,43 +24,43 @@
 
 /* ---------------------------------------------------------------------------------------------------------- verdicts */
 
-static void published(once__relay_t *relay, once__event_t *event)
+static void published(once__relay_t *relay, once__relay_event_t *event)
 {
-    once__chain_t *chain = event->chain;
+    once__relay_queue_t *queue = event->queue;
 
     if (relay->away) {
-        once__report_said(relay, 0, "the destination takes events again");
+        once__relay_report_said(relay, 0, "the destination takes events again");
     }
     relay->away = 0;
     relay->away_backoff_ms = 0;
     relay->published++;
-    chain->confirmed = event->seq > chain->confirmed ? event->seq : chain->confirmed;
-    chain->backoff = 0;
-    once__chain_over(relay, event);
-    chain->careful = chain->careful && chain->first != NULL && chain->first->tries > 0;
-    once__report_published(relay, event);
-    once__marks_add(relay, event);
-    once__chain_ready(relay, chain);
+    queue->confirmed = event->seq > queue->confirmed ? event->seq : queue->confirmed;
+    queue->backoff = 0;
+    once__relay_queue_over(relay, event);
+    queue->careful = queue->careful && queue->first != NULL && queue->first->tries > 0;
+    once__relay_report_published(relay, event);
+    once__relay_marks_add(relay, event);
+    once__relay_queue_ready(relay, queue);
 }
 
-static void give_up(once__relay_t *relay, once__event_t *event, const char *reason)
+static void give_up(once__relay_t *relay, once__relay_event_t *event, const char *reason)
 {
-    once__chain_over(relay, event);
-    event->chain->backoff = 0;
-    once__marks_give_up(relay, event, reason);
-    once__chain_ready(relay, event->chain);
+    once__relay_queue_over(relay, event);
+    event->queue->backoff = 0;
+    once__relay_marks_give_up(relay, event, reason);
+    once__relay_queue_ready(relay, event->queue);
 }
 
 /* The event may be left to the database in the end: nothing of it is touched after that. */
-static void wait_in_line(once__relay_t *relay, once__event_t *event)
+static void wait_in_line(once__relay_t *relay, once__relay_event_t *event)
 {
-    once__chain_t *chain = event->chain;
+    once__relay_queue_t *queue = event->queue;
 
-    once__chain_back(relay, event);
-    once__chain_ready(relay, chain);
+    once__relay_queue_back(relay, event);
+    once__relay_queue_ready(relay, queue);
 }
 
-static void went_away(once__relay_t *relay, once__event_t *event, const char *reason,
+static void went_away(once__relay_t *relay, once__relay_event_t *event, const char *reason,
                       uint64_t after_ms)
 {
     uint64_t wait;
@@ -73,50 +73,53 @@ static void went_away(once__relay_t *relay, once__event_t *event, const char *re
     wait = wait > AWAY_MAX_MS ? AWAY_MAX_MS : wait;
     relay->away_backoff_ms = wait;
     if (!relay->away) {
-        once__report_event(relay, ONCE__LOG_WARN, "the destination is away", event, reason);
+        once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "the destination is away", event,
+                                 reason);
     }
     relay->away = 1;
-    wait = after_ms > wait ? after_ms : once__jitter(wait);
+    wait = after_ms > wait ? after_ms : once__relay_jitter(wait);
     relay->away_until_ms = relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS);
     wait_in_line(relay, event);
 }
 
-static void try_again(once__relay_t *relay, once__event_t *event, const char *reason,
+static void try_again(once__relay_t *relay, once__relay_event_t *event, const char *reason,
                       uint64_t after_ms)
 {
-    once__chain_t *chain = event->chain;
-    uint64_t wait = HOLD_MIN_MS << (chain->backoff < 12 ? chain->backoff : 12);
+    once__relay_queue_t *queue = event->queue;
+    uint64_t wait = HOLD_MIN_MS << (queue->backoff < 12 ? queue->backoff : 12);
 
-    wait = once__jitter(wait > HOLD_MAX_MS ? HOLD_MAX_MS : wait);
+    wait = once__relay_jitter(wait > HOLD_MAX_MS ? HOLD_MAX_MS : wait);
     wait = after_ms > wait ? after_ms : wait;
-    chain->backoff++;
-    chain->careful = 1;
-    once__metric_count(relay->m_retries, 1);
-    once__report_event(relay, ONCE__LOG_WARN, "event failed, will be tried again", event, reason);
-    if (event->lane->is_open) { /* all of its keys wait together */
+    queue->backoff++;
+    queue->careful = 1;
+    once__service_metric_count(relay->m_retries, 1);
+    once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "event failed, will be tried again",
+                             event, reason);
+    if (event->destination->is_open) { /* all of its keys wait together */
         wait_in_line(relay, event);
         return;
     }
-    once__chain_back(relay, event);
-    once__chain_hold(relay, chain, relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS));
-    if (chain->backoff >= TRIM_AFTER) {
-        once__chain_trim(relay, chain);
+    once__relay_queue_back(relay, event);
+    once__relay_queue_hold(relay, queue,
+                           relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS));
+    if (queue->backoff >= TRIM_AFTER) {
+        once__relay_queue_trim(relay, queue);
     }
 }
 
 /* Nothing was taken for so long: whatever the reason, somebody has to look at it. The next one is tried at once. */
-static void is_over(once__relay_t *relay, once__event_t *event, const char *reason)
+static void is_over(once__relay_t *relay, once__relay_event_t *event, const char *reason)
 {
     char why[300];
 
     snprintf(why, sizeof(why), "%s (and its destination took nothing for longer than --give-up)",
              reason);
     event->tries++;
-    event->lane->until_ms = relay->now_ms;
+    event->destination->until_ms = relay->now_ms;
     give_up(relay, event, why);
 }
 
-static void failed(once__relay_t *relay, once__event_t *event, const char *reason,
+static void failed(once__relay_t *relay, once__relay_event_t *event, const char *reason,
                    uint64_t after_ms)
 {
     char why[300];
@@ -124,7 +127,7 @@ static void failed(once__relay_t *relay, once__event_t *event, const char *reaso
     event->tries++;
     if (event->tries >= relay->options->tries) {
         give_up(relay, event, reason);
-    } else if (event->seq < event->chain->confirmed) {
+    } else if (event->seq < event->queue->confirmed) {
         snprintf(why, sizeof(why), "%s (and a later event of its key is published already)",
                  reason);
         give_up(relay, event, why);
@@ -134,49 +137,50 @@ static void failed(once__relay_t *relay, once__event_t *event, const char *reaso
 }
 
 /* Its group has another relay by now, or will have: that one reads it again. */
-static int abandoned(once__relay_t *relay, once__event_t *event)
+static int abandoned(once__relay_t *relay, once__relay_event_t *event)
 {
-    const once__group_t *group = &relay->groups[event->group];
+    const once__relay_group_t *group = &relay->groups[event->group];
 
     if (group->owned && !group->giving && !relay->stopping) {
         return 0;
     }
-    once__chain_over(relay, event);
-    once__event_forget(relay, event);
+    once__relay_queue_over(relay, event);
+    once__relay_event_forget(relay, event);
     return 1;
 }
 
-void once__send_verdict(void *data, void *tag, once__verdict_t verdict, const char *reason,
-                        uint64_t retry_after_ms)
+void once__relay_send_verdict(void *data, void *tag, once__broker_verdict_t verdict,
+                              const char *reason, uint64_t retry_after_ms)
 {
     once__relay_t *relay = data;
-    once__event_t *event = tag;
+    once__relay_event_t *event = tag;
 
     relay->probing = 0;
-    once__lane_verdict(relay, event, verdict, reason, retry_after_ms);
-    if (verdict != ONCE__PUBLISHED && verdict != ONCE__REFUSED && abandoned(relay, event)) {
+    once__relay_destination_verdict(relay, event, verdict, reason, retry_after_ms);
+    if (verdict != ONCE__BROKER_PUBLISHED && verdict != ONCE__BROKER_REFUSED &&
+        abandoned(relay, event)) {
         return;
     }
     switch (verdict) {
-    case ONCE__PUBLISHED:
+    case ONCE__BROKER_PUBLISHED:
         published(relay, event);
         break;
-    case ONCE__AWAY:
+    case ONCE__BROKER_AWAY:
         went_away(relay, event, reason, retry_after_ms);
         break;
-    case ONCE__LATER:
-        if (once__lane_is_over(relay, event)) {
+    case ONCE__BROKER_LATER:
+        if (once__relay_destination_is_over(relay, event)) {
             is_over(relay, event, reason);
-        } else if (!event->lane->is_open && relay->published > event->published_before) {
+        } else if (!event->destination->is_open && relay->published > event->published_before) {
             failed(relay, event, reason, retry_after_ms);
         } else {
             try_again(relay, event, reason, retry_after_ms);
         }
         break;
-    case ONCE__FAILED:
+    case ONCE__BROKER_FAILED:
         failed(relay, event, reason, retry_after_ms);
         break;
-    case ONCE__REFUSED:
+    case ONCE__BROKER_REFUSED:
         event->tries++;
         give_up(relay, event, reason);
         break;
@@ -185,10 +189,10 @@ void once__send_verdict(void *data, void *tag, once__verdict_t verdict, const ch
 
 /* ----------------------------------------------------------------------------------------------------------- sending */
 
-static int send_first(once__relay_t *relay, once__chain_t *chain)
+static int send_first(once__relay_t *relay, once__relay_queue_t *queue)
 {
-    once__event_t *event = chain->first;
-    once__message_t message = {
+    once__relay_event_t *event = queue->first;
+    once__broker_message_t message = {
         .topic = event->topic,
         .key = event->key,
         .payload = event->payload,
@@ -201,23 +205,23 @@ static int send_first(once__relay_t *relay, once__chain_t *chain)
         .header_count = event->pair_count,
     };
 
-    if (once__publish(relay->publisher, &message, event) != 0) {
+    if (once__broker_publish(relay->publisher, &message, event) != 0) {
         return -1;
     }
-    once__chain_sent(relay, chain);
+    once__relay_queue_sent(relay, queue);
     return 0;
 }
 
 /* A failed event that was overtaken while it waited is not published behind the others. */
-static int overtaken(once__relay_t *relay, once__chain_t *chain)
+static int overtaken(once__relay_t *relay, once__relay_queue_t *queue)
 {
-    once__event_t *event = chain->first;
+    once__relay_event_t *event = queue->first;
 
-    if (event->tries == 0 || event->seq > chain->confirmed) {
+    if (event->tries == 0 || event->seq > queue->confirmed) {
         return 0;
     }
-    once__chain_sent(relay, chain);
-    once__lane_verdict(relay, event, ONCE__REFUSED, "", 0);
+    once__relay_queue_sent(relay, queue);
+    once__relay_destination_verdict(relay, event, ONCE__BROKER_REFUSED, "", 0);
     give_up(relay, event, "it failed, and a later event of its key is published already");
     return 1;
 }
@@ -230,33 +234,34 @@ static int may_send(const once__relay_t *relay)
     return !relay->away || (relay->now_ms >= relay->away_until_ms && !relay->probing);
 }
 
-void once__send_turn(once__relay_t *relay)
+void once__relay_send_turn(once__relay_t *relay)
 {
-    once__chain_t *chain;
+    once__relay_queue_t *queue;
 
-    (void)once__chains_wake(relay);
-    (void)once__lanes_wake(relay);
-    while (may_send(relay) && (chain = once__chain_next(relay)) != NULL) {
-        if (overtaken(relay, chain)) {
+    (void)once__relay_queues_wake(relay);
+    (void)once__relay_destinations_wake(relay);
+    while (may_send(relay) && (queue = once__relay_queue_next(relay)) != NULL) {
+        if (overtaken(relay, queue)) {
             continue;
         }
-        if (send_first(relay, chain) != 0) {
+        if (send_first(relay, queue) != 0) {
             /* Its turn stays: a message that has to go alone would else never find the publisher idle. */
-            once__chain_first(relay, chain);
+            once__relay_queue_first(relay, queue);
             break;
         }
         relay->probing = relay->away;
-        once__chain_ready(relay, chain);
+        once__relay_queue_ready(relay, queue);
     }
-    once__publisher_push(relay->publisher);
+    once__broker_publisher_push(relay->publisher);
 }
 
-uint64_t once__send_due(once__relay_t *relay)
+uint64_t once__relay_send_due(once__relay_t *relay)
 {
-    uint64_t due = once__lanes_wake(relay);
+    uint64_t due = once__relay_destinations_wake(relay);
 
-    for (const once__chain_t *chain = relay->held.first; chain != NULL; chain = chain->queue_next) {
-        due = chain->held_ms < due ? chain->held_ms : due;
+    for (const once__relay_queue_t *queue = relay->held.first; queue != NULL;
+         queue = queue->list_next) {
+        due = queue->held_ms < due ? queue->held_ms : due;
     }
     if (relay->away && !relay->probing && relay->ring_first != NULL && relay->away_until_ms < due) {
         due = relay->away_until_ms;

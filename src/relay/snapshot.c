@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t once__snapshot_xmax(const char *text)
+uint64_t once__relay_snapshot_xmax(const char *text)
 {
     const char *colon = strchr(text, ':');
 
     return colon != NULL ? strtoull(colon + 1, NULL, 10) : 0;
 }
 
-uint64_t once__snapshot_next(const char *text, const char **at)
+uint64_t once__relay_snapshot_next(const char *text, const char **at)
 {
     uint64_t xid;
     char *end;

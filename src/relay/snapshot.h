@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 /* The first transaction id that had not begun; 0: the text is none. */
-uint64_t once__snapshot_xmax(const char *text);
+uint64_t once__relay_snapshot_xmax(const char *text);
 
 /* The transactions that were under way, one after the other: begin with *at NULL. 0: there are no more. */
-uint64_t once__snapshot_next(const char *text, const char **at);
+uint64_t once__relay_snapshot_next(const char *text, const char **at);
 
 #endif

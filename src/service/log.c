@@ -16,19 +16,19 @@ typedef struct line {
     size_t len;
 } line_t;
 
-once__field_t once__field_text(const char *name, const char *text)
+once__service_field_t once__service_field_text(const char *name, const char *text)
 {
-    return once__field_slice(name, (once_slice_t){text, text != NULL ? strlen(text) : 0});
+    return once__service_field_slice(name, (once_slice_t){text, text != NULL ? strlen(text) : 0});
 }
 
-once__field_t once__field_slice(const char *name, once_slice_t text)
+once__service_field_t once__service_field_slice(const char *name, once_slice_t text)
 {
-    return (once__field_t){.name = name, .text = text};
+    return (once__service_field_t){.name = name, .text = text};
 }
 
-once__field_t once__field_number(const char *name, int64_t number)
+once__service_field_t once__service_field_number(const char *name, int64_t number)
 {
-    return (once__field_t){.name = name, .is_number = 1, .number = number};
+    return (once__service_field_t){.name = name, .is_number = 1, .number = number};
 }
 
 static void put(line_t *line, const char *bytes, size_t len)
@@ -96,7 +96,7 @@ static void put_string(line_t *line, once_slice_t text)
     put_text(line, cut < text.len ? "...\"" : "\"");
 }
 
-static void put_member(line_t *line, const once__field_t *field)
+static void put_member(line_t *line, const once__service_field_t *field)
 {
     char number[32];
 
@@ -128,13 +128,13 @@ static void put_time(line_t *line)
     put_text(line, text);
 }
 
-void once__log(const once__log_t *log, once__log_level_t level, const char *message,
-               const once__field_t *fields)
+void once__service_log(const once__service_log_t *log, once__service_log_level_t level,
+                       const char *message, const once__service_field_t *fields)
 {
     line_t line = {.len = 0};
-    once__field_t first[] = {once__field_text("level", names[level]),
-                             once__field_text("program", log->program),
-                             once__field_text("message", message)};
+    once__service_field_t first[] = {once__service_field_text("level", names[level]),
+                                     once__service_field_text("program", log->program),
+                                     once__service_field_text("message", message)};
     const char *at;
 
     if (level < log->level) {
@@ -144,7 +144,8 @@ void once__log(const once__log_t *log, once__log_level_t level, const char *mess
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
         put_member(&line, &first[i]);
     }
-    for (const once__field_t *field = fields; field != NULL && field->name != NULL; field++) {
+    for (const once__service_field_t *field = fields; field != NULL && field->name != NULL;
+         field++) {
         size_t before = line.len;
         put_member(&line, field);
         if (line.len > sizeof(line.data) - 8) { /* no room for the end: better without it */
@@ -163,11 +164,11 @@ void once__log(const once__log_t *log, once__log_level_t level, const char *mess
     }
 }
 
-int once__log_level_read(const char *text, once__log_level_t *level)
+int once__service_log_level_read(const char *text, once__service_log_level_t *level)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(text, names[i]) == 0) {
-            *level = (once__log_level_t)i;
+            *level = (once__service_log_level_t)i;
             return 0;
         }
     }

@@ -10,9 +10,9 @@
 
 #define BOUNDS_MAX 24
 
-struct once__metric {
-    once__metric_t *next;
-    once__metric_kind_t kind;
+struct once__service_metric {
+    once__service_metric_t *next;
+    once__service_metric_kind_t kind;
     const char *name, *help, *labels;
     double unit;
     _Atomic int64_t value; /* of a histogram: the sum */
@@ -21,15 +21,15 @@ struct once__metric {
     _Atomic uint64_t buckets[BOUNDS_MAX + 1];
 };
 
-struct once__metrics {
-    once__metric_t *first, **end;
+struct once__service_metrics {
+    once__service_metric_t *first, **end;
     _Atomic int good;
-    once__metrics_server_t *server;
+    once__service_metrics_server_t *server;
 };
 
-once__metrics_t *once__metrics_new(void)
+once__service_metrics_t *once__service_metrics_new(void)
 {
-    once__metrics_t *metrics = calloc(1, sizeof(*metrics));
+    once__service_metrics_t *metrics = calloc(1, sizeof(*metrics));
 
     if (metrics != NULL) {
         metrics->end = &metrics->first;
@@ -37,25 +37,26 @@ once__metrics_t *once__metrics_new(void)
     return metrics;
 }
 
-void once__metrics_free(once__metrics_t *metrics)
+void once__service_metrics_free(once__service_metrics_t *metrics)
 {
     if (metrics == NULL) {
         return;
     }
-    once__metrics_server_stop(metrics->server);
+    once__service_metrics_server_stop(metrics->server);
     while (metrics->first != NULL) {
-        once__metric_t *metric = metrics->first;
+        once__service_metric_t *metric = metrics->first;
         metrics->first = metric->next;
         free(metric);
     }
     free(metrics);
 }
 
-once__metric_t *once__metrics_add(once__metrics_t *metrics, once__metric_kind_t kind,
-                                  const char *name, const char *help, const char *labels,
-                                  double unit)
+once__service_metric_t *once__service_metrics_add(once__service_metrics_t *metrics,
+                                                  once__service_metric_kind_t kind,
+                                                  const char *name, const char *help,
+                                                  const char *labels, double unit)
 {
-    once__metric_t *metric = calloc(1, sizeof(*metric));
+    once__service_metric_t *metric = calloc(1, sizeof(*metric));
 
     if (metric != NULL) {
         metric->kind = kind;
@@ -69,11 +70,13 @@ once__metric_t *once__metrics_add(once__metrics_t *metrics, once__metric_kind_t 
     return metric;
 }
 
-once__metric_t *once__metrics_add_histogram(once__metrics_t *metrics, const char *name,
-                                            const char *help, const int64_t *bounds, size_t count,
-                                            double unit)
+once__service_metric_t *once__service_metrics_add_histogram(once__service_metrics_t *metrics,
+                                                            const char *name, const char *help,
+                                                            const int64_t *bounds, size_t count,
+                                                            double unit)
 {
-    once__metric_t *metric = once__metrics_add(metrics, ONCE__COUNTER, name, help, NULL, unit);
+    once__service_metric_t *metric =
+        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, name, help, NULL, unit);
 
     if (metric != NULL) {
         metric->bound_count = count < BOUNDS_MAX ? count : BOUNDS_MAX;
@@ -82,26 +85,26 @@ once__metric_t *once__metrics_add_histogram(once__metrics_t *metrics, const char
     return metric;
 }
 
-void once__metric_count(once__metric_t *metric, uint64_t more)
+void once__service_metric_count(once__service_metric_t *metric, uint64_t more)
 {
     if (metric != NULL) {
         atomic_fetch_add_explicit(&metric->value, (int64_t)more, memory_order_relaxed);
     }
 }
 
-void once__metric_set(once__metric_t *metric, int64_t value)
+void once__service_metric_set(once__service_metric_t *metric, int64_t value)
 {
     if (metric != NULL) {
         atomic_store_explicit(&metric->value, value, memory_order_relaxed);
     }
 }
 
-int64_t once__metric_value(const once__metric_t *metric)
+int64_t once__service_metric_value(const once__service_metric_t *metric)
 {
     return metric != NULL ? atomic_load_explicit(&metric->value, memory_order_relaxed) : 0;
 }
 
-void once__metric_observe(once__metric_t *metric, int64_t value)
+void once__service_metric_observe(once__service_metric_t *metric, int64_t value)
 {
     size_t i = 0;
 
@@ -115,35 +118,36 @@ void once__metric_observe(once__metric_t *metric, int64_t value)
     atomic_fetch_add_explicit(&metric->value, value, memory_order_relaxed);
 }
 
-void once__metrics_health(once__metrics_t *metrics, int good)
+void once__service_metrics_health(once__service_metrics_t *metrics, int good)
 {
     if (metrics != NULL) {
         atomic_store(&metrics->good, good);
     }
 }
 
-int once__metrics_serve(once__metrics_t *metrics, const char *address, char *error, size_t size)
+int once__service_metrics_serve(once__service_metrics_t *metrics, const char *address, char *error,
+                                size_t size)
 {
-    metrics->server = once__metrics_server_start(metrics, address, error, size);
+    metrics->server = once__service_metrics_server_start(metrics, address, error, size);
     return metrics->server != NULL ? 0 : -1;
 }
 
-int once__metrics_good(once__metrics_t *metrics)
+int once__service_metrics_good(once__service_metrics_t *metrics)
 {
     return atomic_load(&metrics->good);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
-static const char *type_of(const once__metric_t *metric)
+static const char *type_of(const once__service_metric_t *metric)
 {
     if (metric->bound_count > 0) {
         return "histogram";
     }
-    return metric->kind == ONCE__COUNTER ? "counter" : "gauge";
+    return metric->kind == ONCE__SERVICE_COUNTER ? "counter" : "gauge";
 }
 
-static void write_histogram(FILE *out, const once__metric_t *metric)
+static void write_histogram(FILE *out, const once__service_metric_t *metric)
 {
     uint64_t total = 0;
 
@@ -154,11 +158,11 @@ static void write_histogram(FILE *out, const once__metric_t *metric)
     }
     total += atomic_load_explicit(&metric->buckets[metric->bound_count], memory_order_relaxed);
     fprintf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.12g\n%s_count %" PRIu64 "\n",
-            metric->name, total, metric->name, (double)once__metric_value(metric) * metric->unit,
-            metric->name, total);
+            metric->name, total, metric->name,
+            (double)once__service_metric_value(metric) * metric->unit, metric->name, total);
 }
 
-char *once__metrics_text(once__metrics_t *metrics)
+char *once__service_metrics_text(once__service_metrics_t *metrics)
 {
     const char *before = "";
     char *text = NULL;
@@ -168,8 +172,9 @@ char *once__metrics_text(once__metrics_t *metrics)
     if (out == NULL) {
         return NULL;
     }
-    for (const once__metric_t *metric = metrics->first; metric != NULL; metric = metric->next) {
-        if (once__metric_value(metric) == ONCE__METRIC_UNKNOWN) {
+    for (const once__service_metric_t *metric = metrics->first; metric != NULL;
+         metric = metric->next) {
+        if (once__service_metric_value(metric) == ONCE__SERVICE_METRIC_UNKNOWN) {
             continue;
         }
         if (strcmp(before, metric->name) != 0) {
@@ -182,7 +187,7 @@ char *once__metrics_text(once__metrics_t *metrics)
         } else {
             fprintf(out, metric->labels[0] != '\0' ? "%s{%s} %.15g\n" : "%s%s %.15g\n",
                     metric->name, metric->labels,
-                    (double)once__metric_value(metric) * metric->unit);
+                    (double)once__service_metric_value(metric) * metric->unit);
         }
     }
     if (fclose(out) != 0) {
@@ -193,7 +198,7 @@ char *once__metrics_text(once__metrics_t *metrics)
 }
 
 /* Quotes inside labels are the only thing to escape: names and labels are ours. */
-static void write_name(FILE *out, const once__metric_t *metric, const char *suffix)
+static void write_name(FILE *out, const once__service_metric_t *metric, const char *suffix)
 {
     fprintf(out, "\"%s%s", metric->name, suffix);
     if (metric->labels[0] != '\0') {
@@ -206,7 +211,7 @@ static void write_name(FILE *out, const once__metric_t *metric, const char *suff
     fputs("\":", out);
 }
 
-char *once__metrics_json(once__metrics_t *metrics)
+char *once__service_metrics_json(once__service_metrics_t *metrics)
 {
     char *text = NULL;
     size_t len = 0;
@@ -216,8 +221,9 @@ char *once__metrics_json(once__metrics_t *metrics)
         return NULL;
     }
     fputc('{', out);
-    for (const once__metric_t *metric = metrics->first; metric != NULL; metric = metric->next) {
-        double value = (double)once__metric_value(metric) * metric->unit;
+    for (const once__service_metric_t *metric = metrics->first; metric != NULL;
+         metric = metric->next) {
+        double value = (double)once__service_metric_value(metric) * metric->unit;
         uint64_t count = 0;
         for (size_t i = 0; i <= metric->bound_count; i++) {
             count += atomic_load_explicit(&metric->buckets[i], memory_order_relaxed);
@@ -227,7 +233,7 @@ char *once__metrics_json(once__metrics_t *metrics)
             fprintf(out, "%" PRIu64 ",", count);
         }
         write_name(out, metric, metric->bound_count > 0 ? "_sum" : "");
-        if (once__metric_value(metric) == ONCE__METRIC_UNKNOWN) {
+        if (once__service_metric_value(metric) == ONCE__SERVICE_METRIC_UNKNOWN) {
             fputs("null", out);
         } else {
             fprintf(out, "%.15g", value);

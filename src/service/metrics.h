@@ -11,51 +11,54 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct once__metrics once__metrics_t;
-typedef struct once__metric once__metric_t;
+typedef struct once__service_metrics once__service_metrics_t;
+typedef struct once__service_metric once__service_metric_t;
 
-#define ONCE__METRIC_UNKNOWN                                                                       \
+#define ONCE__SERVICE_METRIC_UNKNOWN                                                               \
     INT64_MIN /* the gauge is left out until there is a value; in JSON it is null */
 
-typedef enum once__metric_kind {
-    ONCE__COUNTER,
-    ONCE__GAUGE,
-} once__metric_kind_t;
+typedef enum once__service_metric_kind {
+    ONCE__SERVICE_COUNTER,
+    ONCE__SERVICE_GAUGE,
+} once__service_metric_kind_t;
 
 /* NULL when out of memory. */
-once__metrics_t *once__metrics_new(void);
+once__service_metrics_t *once__service_metrics_new(void);
 
 /* Ends the server, too. NULL is fine. */
-void once__metrics_free(once__metrics_t *metrics);
+void once__service_metrics_free(once__service_metrics_t *metrics);
 
 /*
- * Adds a number; before once__metrics_serve. Metrics of one name follow each other and differ in `labels`, such as
+ * Adds a number; before once__service_metrics_serve. Metrics of one name follow each other and differ in `labels`, such as
  * `topic="a",reason="b"` (NULL: none). All texts are borrowed for ever. Values are integers; what is told is value * unit, so
  * that milliseconds can be told as seconds (0.001). NULL when out of memory; the functions below ignore a NULL metric.
  */
-once__metric_t *once__metrics_add(once__metrics_t *metrics, once__metric_kind_t kind,
-                                  const char *name, const char *help, const char *labels,
-                                  double unit);
+once__service_metric_t *once__service_metrics_add(once__service_metrics_t *metrics,
+                                                  once__service_metric_kind_t kind,
+                                                  const char *name, const char *help,
+                                                  const char *labels, double unit);
 
 /* A histogram; `bounds` are ascending and in the metric's integers. */
-once__metric_t *once__metrics_add_histogram(once__metrics_t *metrics, const char *name,
-                                            const char *help, const int64_t *bounds, size_t count,
-                                            double unit);
+once__service_metric_t *once__service_metrics_add_histogram(once__service_metrics_t *metrics,
+                                                            const char *name, const char *help,
+                                                            const int64_t *bounds, size_t count,
+                                                            double unit);
 
-void once__metric_count(once__metric_t *metric, uint64_t more);
-void once__metric_set(once__metric_t *metric,
-                      int64_t value); /* of a gauge also ONCE__METRIC_UNKNOWN */
-int64_t once__metric_value(const once__metric_t *metric);
-void once__metric_observe(once__metric_t *metric, int64_t value);
+void once__service_metric_count(once__service_metric_t *metric, uint64_t more);
+void once__service_metric_set(once__service_metric_t *metric,
+                              int64_t value); /* of a gauge also ONCE__SERVICE_METRIC_UNKNOWN */
+int64_t once__service_metric_value(const once__service_metric_t *metric);
+void once__service_metric_observe(once__service_metric_t *metric, int64_t value);
 
 /* What /health says; it begins with 503. */
-void once__metrics_health(once__metrics_t *metrics, int good);
+void once__service_metrics_health(once__service_metrics_t *metrics, int good);
 
 /* Listens at `PORT`, `IP:PORT` or `[IPV6]:PORT`. 0, or -1 after writing into `error` why not. */
-int once__metrics_serve(once__metrics_t *metrics, const char *address, char *error, size_t size);
+int once__service_metrics_serve(once__service_metrics_t *metrics, const char *address, char *error,
+                                size_t size);
 
 /* All of it, malloc'd; NULL when out of memory. */
-char *once__metrics_text(once__metrics_t *metrics);
-char *once__metrics_json(once__metrics_t *metrics);
+char *once__service_metrics_text(once__service_metrics_t *metrics);
+char *once__service_metrics_json(once__service_metrics_t *metrics);
 
 #endif

@@ -12,7 +12,7 @@
 #define CONNECTIONS_MAX 16
 #define TIMEOUT_S       10 /* of a connection that says nothing */
 
-struct once__metrics_server {
+struct once__service_metrics_server {
     struct MHD_Daemon *daemon;
 };
 
@@ -41,7 +41,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
                               const char *method, const char *version, const char *upload,
                               size_t *upload_len, void **state)
 {
-    once__metrics_t *metrics = data;
+    once__service_metrics_t *metrics = data;
 
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         *upload_len = 0;
@@ -49,13 +49,14 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
     }
     if (strcmp(path, "/metrics") == 0) {
         return answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8",
-                      once__metrics_text(metrics));
+                      once__service_metrics_text(metrics));
     }
     if (strcmp(path, "/metrics.json") == 0) {
-        return answer(connection, MHD_HTTP_OK, "application/json", once__metrics_json(metrics));
+        return answer(connection, MHD_HTTP_OK, "application/json",
+                      once__service_metrics_json(metrics));
     }
     if (strcmp(path, "/health") == 0) {
-        int good = once__metrics_good(metrics);
+        int good = once__service_metrics_good(metrics);
         return answer(connection, good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, "text/plain",
                       strdup(good ? "ok\n" : "not working\n"));
     }
@@ -97,10 +98,11 @@ static int read_address(const char *text, struct sockaddr_storage *address)
     return inet_pton(AF_INET, host, &v4->sin_addr) == 1 ? 0 : -1;
 }
 
-once__metrics_server_t *once__metrics_server_start(once__metrics_t *metrics, const char *address,
-                                                   char *error, size_t size)
+once__service_metrics_server_t *once__service_metrics_server_start(once__service_metrics_t *metrics,
+                                                                   const char *address, char *error,
+                                                                   size_t size)
 {
-    once__metrics_server_t *server = calloc(1, sizeof(*server));
+    once__service_metrics_server_t *server = calloc(1, sizeof(*server));
     struct sockaddr_storage storage;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD;
 
@@ -124,7 +126,7 @@ once__metrics_server_t *once__metrics_server_start(once__metrics_t *metrics, con
     return server;
 }
 
-void once__metrics_server_stop(once__metrics_server_t *server)
+void once__service_metrics_server_stop(once__service_metrics_server_t *server)
 {
     if (server != NULL) {
         MHD_stop_daemon(server->daemon);

@@ -6,13 +6,14 @@
 
 #include "service/metrics.h"
 
-typedef struct once__metrics_server once__metrics_server_t;
+typedef struct once__service_metrics_server once__service_metrics_server_t;
 
-once__metrics_server_t *once__metrics_server_start(once__metrics_t *metrics, const char *address,
-                                                   char *error, size_t size);
-void once__metrics_server_stop(once__metrics_server_t *server); /* NULL is fine */
+once__service_metrics_server_t *once__service_metrics_server_start(once__service_metrics_t *metrics,
+                                                                   const char *address, char *error,
+                                                                   size_t size);
+void once__service_metrics_server_stop(once__service_metrics_server_t *server); /* NULL is fine */
 
 /* What /health says. */
-int once__metrics_good(once__metrics_t *metrics);
+int once__service_metrics_good(once__service_metrics_t *metrics);
 
 #endif

@@ -6,7 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-int once__signals_open(void)
+int once__service_signals_open(void)
 {
     sigset_t set;
 
@@ -21,7 +21,7 @@ int once__signals_open(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-int once__signals_take(int fd)
+int once__service_signals_take(int fd)
 {
     struct signalfd_siginfo info;
 

@@ -8,9 +8,9 @@
  * Blocks INT, TERM and HUP in this thread and those that it starts later, and ignores PIPE. Returns a descriptor that can be
  * read when one of the three came, or -1.
  */
-int once__signals_open(void);
+int once__service_signals_open(void);
 
 /* The number of the next signal that came, 0: none. Does not wait. */
-int once__signals_take(int fd);
+int once__service_signals_take(int fd);
 
 #endif

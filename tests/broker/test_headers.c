@@ -32,25 +32,25 @@ static void see(void *data, once_slice_t name, once_slice_t value)
     seen->lens[seen->count++] = value.len;
 }
 
-static const seen_t *all_of(const once__headers_t *headers)
+static const seen_t *all_of(const once__kafka_headers_t *headers)
 {
     static seen_t seen;
 
     seen.count = 0;
-    once__headers_each(headers, see, &seen);
+    once__kafka_headers_each(headers, see, &seen);
     return &seen;
 }
 
 static void they_come_back_in_order(void **state)
 {
-    once__headers_t headers = {NULL, 0, 0};
+    once__kafka_headers_t headers = {NULL, 0, 0};
     const seen_t *seen;
 
     assert_int_equal(all_of(&headers)->count, 0);
-    assert_int_equal(once__headers_add(&headers, slice("a"), slice("one")), 0);
-    assert_int_equal(once__headers_add(&headers, slice("b"), (once_slice_t){NULL, 0}), 0);
-    assert_int_equal(once__headers_add(&headers, slice("a"), (once_slice_t){"t\0o", 3}), 0);
-    assert_int_equal(once__headers_add(&headers, slice(""), slice("nameless")), 0);
+    assert_int_equal(once__kafka_headers_add(&headers, slice("a"), slice("one")), 0);
+    assert_int_equal(once__kafka_headers_add(&headers, slice("b"), (once_slice_t){NULL, 0}), 0);
+    assert_int_equal(once__kafka_headers_add(&headers, slice("a"), (once_slice_t){"t\0o", 3}), 0);
+    assert_int_equal(once__kafka_headers_add(&headers, slice(""), slice("nameless")), 0);
     seen = all_of(&headers);
     assert_int_equal(seen->count, 4);
     assert_string_equal(seen->names[0], "a");
@@ -62,19 +62,20 @@ static void they_come_back_in_order(void **state)
     assert_memory_equal(seen->values[2], "t\0o", 3);
     assert_string_equal(seen->names[3], "");
     assert_memory_equal(seen->values[3], "nameless", 8);
-    once__headers_free(&headers);
+    once__kafka_headers_free(&headers);
 }
 
 /* As librdkafka keeps them: they are copied in one piece. */
 static void a_value_behind_its_name_is_the_same(void **state)
 {
     static const char memory[] = "ce_id\0event-7";
-    once__headers_t headers = {NULL, 0, 0};
+    once__kafka_headers_t headers = {NULL, 0, 0};
     const seen_t *seen;
 
     assert_int_equal(
-        once__headers_add(&headers, (once_slice_t){memory, 5}, (once_slice_t){memory + 6, 7}), 0);
-    assert_int_equal(once__headers_add(&headers, slice("x"), slice("y")), 0);
+        once__kafka_headers_add(&headers, (once_slice_t){memory, 5}, (once_slice_t){memory + 6, 7}),
+        0);
+    assert_int_equal(once__kafka_headers_add(&headers, slice("x"), slice("y")), 0);
     seen = all_of(&headers);
     assert_int_equal(seen->count, 2);
     assert_string_equal(seen->names[0], "ce_id");
@@ -82,31 +83,31 @@ static void a_value_behind_its_name_is_the_same(void **state)
     assert_memory_equal(seen->values[0], "event-7", 7);
     assert_string_equal(seen->names[1], "x");
     assert_memory_equal(seen->values[1], "y", 1);
-    once__headers_free(&headers);
+    once__kafka_headers_free(&headers);
 }
 
 static void there_is_room_for_many_and_they_can_be_used_again(void **state)
 {
-    once__headers_t headers = {NULL, 0, 0};
+    once__kafka_headers_t headers = {NULL, 0, 0};
 
     for (size_t round = 1; round <= MANY; round += 13) {
         const seen_t *seen;
         for (size_t i = 0; i < round; i++) {
             char value[32];
             memset(value, (int)('a' + i % 26), sizeof(value));
-            assert_int_equal(
-                once__headers_add(&headers, slice("name"), (once_slice_t){value, sizeof(value)}),
-                0);
+            assert_int_equal(once__kafka_headers_add(&headers, slice("name"),
+                                                     (once_slice_t){value, sizeof(value)}),
+                             0);
         }
         seen = all_of(&headers);
         assert_int_equal(seen->count, round);
         for (size_t i = 0; i < round; i++) {
             assert_int_equal(seen->values[i][31], (int)('a' + i % 26));
         }
-        once__headers_clear(&headers);
+        once__kafka_headers_clear(&headers);
         assert_int_equal(all_of(&headers)->count, 0);
     }
-    once__headers_free(&headers);
+    once__kafka_headers_free(&headers);
 }
 
 int main(void)

@@ -24,7 +24,7 @@ typedef struct thing {
 } thing_t;
 
 typedef struct stage {
-    once__preparer_t *preparer;
+    once__kafka_preparer_t *preparer;
     int fd;
     pthread_t owner;
     sem_t may;   /* the thread waits for it before it prepares, if `holds` */
@@ -62,13 +62,13 @@ static int begin(void **state)
     stage.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     sem_init(&stage.may, 0, 0);
     sem_init(&stage.began, 0, 0);
-    stage.preparer = once__preparer_new(prepare, &stage, stage.fd);
+    stage.preparer = once__kafka_preparer_new(prepare, &stage, stage.fd);
     return stage.preparer == NULL;
 }
 
 static int end(void **state)
 {
-    once__preparer_free(stage.preparer);
+    once__kafka_preparer_free(stage.preparer);
     sem_destroy(&stage.may);
     sem_destroy(&stage.began);
     return close(stage.fd);
@@ -76,19 +76,19 @@ static int end(void **state)
 
 static void give(size_t from, size_t count)
 {
-    void *some[ONCE__PREPARER_ROOM];
+    void *some[ONCE__KAFKA_PREPARER_ROOM];
 
     for (size_t i = 0; i < count; i++) {
         some[i] = &stage.things[from + i];
     }
-    once__preparer_give(stage.preparer, some, count);
+    once__kafka_preparer_give(stage.preparer, some, count);
 }
 
 /* Those that are prepared; they must be the next ones. Returns how many. */
 static size_t take(size_t from, size_t most)
 {
-    void *some[ONCE__PREPARER_ROOM];
-    size_t count = once__preparer_take(stage.preparer, some, most);
+    void *some[ONCE__KAFKA_PREPARER_ROOM];
+    size_t count = once__kafka_preparer_take(stage.preparer, some, most);
 
     assert_true(count <= most);
     for (size_t i = 0; i < count; i++) {
@@ -112,21 +112,21 @@ static void give_and_take_all(int helps)
     size_t given = 0, taken = 0;
 
     for (unsigned turn = 0; taken < ALL; turn++) {
-        size_t open = once__preparer_open(stage.preparer), some = turn * 37 % BATCH + 1, got;
+        size_t open = once__kafka_preparer_open(stage.preparer), some = turn * 37 % BATCH + 1, got;
         assert_int_equal(open, given - taken);
         some = some < ALL - given ? some : ALL - given;
-        if (some > 0 && open + some <= ONCE__PREPARER_ROOM) {
+        if (some > 0 && open + some <= ONCE__KAFKA_PREPARER_ROOM) {
             give(given, some);
             given += some;
         }
         got = take(taken, turn % 5 == 0 ? 3 : BATCH);
         taken += got;
-        if (got == 0 && (!helps || once__preparer_help(stage.preparer) == 0) && given > taken &&
-            (given == ALL || open + BATCH > ONCE__PREPARER_ROOM)) {
+        if (got == 0 && (!helps || once__kafka_preparer_help(stage.preparer) == 0) &&
+            given > taken && (given == ALL || open + BATCH > ONCE__KAFKA_PREPARER_ROOM)) {
             await(); /* the thread has the rest */
         }
     }
-    assert_int_equal(once__preparer_open(stage.preparer), 0);
+    assert_int_equal(once__kafka_preparer_open(stage.preparer), 0);
 }
 
 static void everything_comes_back_once_and_in_order(void **state)
@@ -147,8 +147,8 @@ static void the_owner_helps_and_keeps_the_order(void **state)
     stage.holds = 1;
     give(0, 2 * BATCH);
     sem_wait(&stage.began);
-    assert_int_equal(once__preparer_help(stage.preparer), BATCH);
-    assert_int_equal(once__preparer_help(stage.preparer), 0);
+    assert_int_equal(once__kafka_preparer_help(stage.preparer), BATCH);
+    assert_int_equal(once__kafka_preparer_help(stage.preparer), 0);
     assert_int_equal(take(0, 2 * BATCH), 0);
     sem_post(&stage.may);
     while (taken < 2 * BATCH) {
@@ -164,12 +164,12 @@ static void what_was_not_taken_comes_back_after_the_stop(void **state)
     void *some[BATCH];
     size_t given = 0, taken = 0, count;
 
-    while (once__preparer_open(stage.preparer) + BATCH <= ONCE__PREPARER_ROOM) {
+    while (once__kafka_preparer_open(stage.preparer) + BATCH <= ONCE__KAFKA_PREPARER_ROOM) {
         give(given, BATCH - 1);
         given += BATCH - 1;
     }
-    once__preparer_stop(stage.preparer);
-    while ((count = once__preparer_take(stage.preparer, some, BATCH)) > 0) {
+    once__kafka_preparer_stop(stage.preparer);
+    while ((count = once__kafka_preparer_take(stage.preparer, some, BATCH)) > 0) {
         for (size_t i = 0; i < count; i++) {
             assert_ptr_equal(some[i], &stage.things[taken + i]);
             assert_true(stage.things[taken + i].times <= 1);
@@ -181,8 +181,8 @@ static void what_was_not_taken_comes_back_after_the_stop(void **state)
 
 static void nothing_to_stop(void **state)
 {
-    once__preparer_stop(NULL);
-    once__preparer_free(NULL);
+    once__kafka_preparer_stop(NULL);
+    once__kafka_preparer_free(NULL);
 }
 
 int main(void)

@@ -10,28 +10,30 @@
 
 #define LONGEST 40
 
-static once__pair_t headers[4]; /* that all messages have */
+static once__broker_pair_t headers[4]; /* that all messages have */
 static size_t header_count;
 
-void __wrap_once__delivery_headers(once__delivery_t *delivery,
-                                   void (*each)(void *data, once_slice_t name, once_slice_t value),
-                                   void *data);
+void __wrap_once__broker_delivery_headers(once__broker_delivery_t *delivery,
+                                          void (*each)(void *data, once_slice_t name,
+                                                       once_slice_t value),
+                                          void *data);
 
-void __wrap_once__delivery_headers(once__delivery_t *delivery,
-                                   void (*each)(void *data, once_slice_t name, once_slice_t value),
-                                   void *data)
+void __wrap_once__broker_delivery_headers(once__broker_delivery_t *delivery,
+                                          void (*each)(void *data, once_slice_t name,
+                                                       once_slice_t value),
+                                          void *data)
 {
     for (size_t i = 0; i < header_count; i++) {
         each(data, headers[i].name, headers[i].value);
     }
 }
 
-static once__identity_t identity(const char *text)
+static once__consume_identity_t identity(const char *text)
 {
-    once__identity_t made;
+    once__consume_identity_t made;
     char error[100];
 
-    assert_int_equal(once__identity_read(&made, text, error, sizeof(error)), 0);
+    assert_int_equal(once__consume_identity_read(&made, text, error, sizeof(error)), 0);
     return made;
 }
 
@@ -48,17 +50,18 @@ static size_t expect(char *text, const unsigned char *bytes, size_t len, int sev
     return (size_t)(at - text);
 }
 
-static void check_header(const once__identity_t *by_header, const unsigned char *bytes, size_t len)
+static void check_header(const once__consume_identity_t *by_header, const unsigned char *bytes,
+                         size_t len)
 {
-    once__delivery_t delivery = {.partition = 0};
+    once__broker_delivery_t delivery = {.partition = 0};
     char expected[3 * 300 + 1] = "", why[100];
     size_t expected_len = expect(expected, bytes, len, 0);
-    once__id_t id;
+    once__consume_id_t id;
     int code;
 
-    headers[0] = (once__pair_t){{"id", 2}, {bytes, len}};
+    headers[0] = (once__broker_pair_t){{"id", 2}, {bytes, len}};
     header_count = 1;
-    code = once__identity_of(by_header, &delivery, &id, why, sizeof(why));
+    code = once__consume_identity_of(by_header, &delivery, &id, why, sizeof(why));
     assert_int_equal(code == 0, len > 0 && expected_len <= ONCE_KEY_MAX);
     if (code == 0) {
         assert_int_equal(id.len, expected_len);
@@ -70,7 +73,7 @@ static void check_header(const once__identity_t *by_header, const unsigned char 
 static void every_byte_at_every_place(void **state)
 {
     static const unsigned char around[] = {' ', '~', 'a', '%', 0, 0x1f, 0x7f, 0x80, 0xff};
-    once__identity_t by_header = identity("header:id");
+    once__consume_identity_t by_header = identity("header:id");
 
     for (size_t len = 0; len <= LONGEST; len++) {
         for (size_t at = 0; at < len; at++) {
@@ -85,13 +88,13 @@ static void every_byte_at_every_place(void **state)
             }
         }
     }
-    once__identity_free(&by_header);
+    once__consume_identity_free(&by_header);
 }
 
 /* As many as a key can have, and not one more, also where some become three. */
 static void as_long_as_a_key(void **state)
 {
-    once__identity_t by_header = identity("header:id");
+    once__consume_identity_t by_header = identity("header:id");
     unsigned char bytes[300];
 
     for (size_t len = ONCE_KEY_MAX - 20; len <= ONCE_KEY_MAX + 20; len++) {
@@ -101,21 +104,21 @@ static void as_long_as_a_key(void **state)
             check_header(&by_header, bytes, len);
         }
     }
-    once__identity_free(&by_header);
+    once__consume_identity_free(&by_header);
 }
 
 /* What keeps parts apart is never part of one. */
 static void parts_are_kept_apart(void **state)
 {
-    once__identity_t by_parts = identity("json:/a+/b");
+    once__consume_identity_t by_parts = identity("json:/a+/b");
 
     for (size_t len = 1; len <= LONGEST; len++) {
         for (size_t at = 0; at < len; at++) {
             for (unsigned byte = 0; byte < 128; byte++) {
                 unsigned char bytes[LONGEST];
                 char payload[200], expected[2 * (3 * LONGEST + 1)], why[100];
-                once__delivery_t delivery = {.partition = 0};
-                once__id_t id;
+                once__broker_delivery_t delivery = {.partition = 0};
+                once__consume_id_t id;
                 size_t n;
                 memset(bytes, 'a', sizeof(bytes));
                 bytes[at] = (unsigned char)byte;
@@ -126,30 +129,31 @@ static void parts_are_kept_apart(void **state)
                 delivery.payload = (once_slice_t){payload, n};
                 n = expect(expected, bytes, len, 1);
                 strcpy(expected + n, ":some%3Aothers");
-                assert_int_equal(once__identity_of(&by_parts, &delivery, &id, why, sizeof(why)), 0);
+                assert_int_equal(
+                    once__consume_identity_of(&by_parts, &delivery, &id, why, sizeof(why)), 0);
                 assert_string_equal(id.text, expected);
                 assert_int_equal(id.len, strlen(expected));
             }
         }
     }
-    once__identity_free(&by_parts);
+    once__consume_identity_free(&by_parts);
 }
 
 static int id_of(const char *by, const char *const *pairs, char *text)
 {
-    once__identity_t by_header = identity(by);
-    once__delivery_t delivery = {.partition = 0};
+    once__consume_identity_t by_header = identity(by);
+    once__broker_delivery_t delivery = {.partition = 0};
     char why[100];
-    once__id_t id;
+    once__consume_id_t id;
     int code;
 
     for (header_count = 0; pairs[2 * header_count] != NULL; header_count++) {
         const char *name = pairs[2 * header_count], *value = pairs[2 * header_count + 1];
-        headers[header_count] = (once__pair_t){{name, strlen(name)}, {value, strlen(value)}};
+        headers[header_count] = (once__broker_pair_t){{name, strlen(name)}, {value, strlen(value)}};
     }
-    code = once__identity_of(&by_header, &delivery, &id, why, sizeof(why));
+    code = once__consume_identity_of(&by_header, &delivery, &id, why, sizeof(why));
     strcpy(text, code == 0 ? id.text : why);
-    once__identity_free(&by_header);
+    once__consume_identity_free(&by_header);
     return code;
 }
 

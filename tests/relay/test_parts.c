@@ -1,6 +1,6 @@
 /*
  * Parts of the relay, the publishers and the service that need no broker: logs, metrics, URLs, templates, signatures, snapshots,
- * chains.
+ * queues.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,16 +30,16 @@ static once_slice_t slice(const char *text)
 
 /* ------------------------------------------------------------------------------------------------------------- log */
 
-static json_t *logged(once__log_level_t level, const once__field_t *fields)
+static json_t *logged(once__service_log_level_t level, const once__service_field_t *fields)
 {
     int ends[2];
     char line[16384];
     ssize_t len;
-    once__log_t log = {.program = "test", .level = ONCE__LOG_INFO};
+    once__service_log_t log = {.program = "test", .level = ONCE__SERVICE_LOG_INFO};
 
     assert_int_equal(pipe(ends), 0);
     log.fd = ends[1];
-    once__log(&log, level, "said", fields);
+    once__service_log(&log, level, "said", fields);
     close(ends[1]);
     len = read(ends[0], line, sizeof(line));
     close(ends[0]);
@@ -50,9 +50,10 @@ static void a_line_is_json_whatever_is_in_it(void **state)
 {
     char longer[5000];
     json_t *line =
-        logged(ONCE__LOG_WARN,
-               ONCE__FIELDS(once__field_slice("key", (once_slice_t){"a\"\\\n\x01\xff\xc3\xa4", 8}),
-                            once__field_number("n", -5), once__field_text("none", NULL)));
+        logged(ONCE__SERVICE_LOG_WARN,
+               ONCE__SERVICE_FIELDS(
+                   once__service_field_slice("key", (once_slice_t){"a\"\\\n\x01\xff\xc3\xa4", 8}),
+                   once__service_field_number("n", -5), once__service_field_text("none", NULL)));
 
     assert_string_equal(json_string_value(json_object_get(line, "key")),
                         "a\"\\\n\x01\xef\xbf\xbd\xc3\xa4");
@@ -61,12 +62,13 @@ static void a_line_is_json_whatever_is_in_it(void **state)
     assert_string_equal(json_string_value(json_object_get(line, "level")), "warn");
     json_decref(line);
     memset(longer, '\x02', sizeof(longer));
-    line = logged(ONCE__LOG_ERROR,
-                  ONCE__FIELDS(once__field_slice("a", (once_slice_t){longer, sizeof(longer)}),
-                               once__field_slice("b", (once_slice_t){longer, sizeof(longer)})));
+    line = logged(ONCE__SERVICE_LOG_ERROR,
+                  ONCE__SERVICE_FIELDS(
+                      once__service_field_slice("a", (once_slice_t){longer, sizeof(longer)}),
+                      once__service_field_slice("b", (once_slice_t){longer, sizeof(longer)})));
     assert_non_null(line); /* what does not fit is cut, not the line */
     json_decref(line);
-    assert_null(logged(ONCE__LOG_DEBUG, NULL));
+    assert_null(logged(ONCE__SERVICE_LOG_DEBUG, NULL));
 }
 
 /* --------------------------------------------------------------------------------------------------------- metrics */
@@ -74,22 +76,26 @@ static void a_line_is_json_whatever_is_in_it(void **state)
 static void metrics_as_text_and_json(void **state)
 {
     static const int64_t bounds[] = {10, 100};
-    once__metrics_t *metrics = once__metrics_new();
-    once__metric_t *a = once__metrics_add(metrics, ONCE__COUNTER, "a_total", "A.", "k=\"x\"", 1);
-    once__metric_t *b = once__metrics_add(metrics, ONCE__GAUGE, "b_seconds", "B.", NULL, 0.001);
-    once__metric_t *d = once__metrics_add(metrics, ONCE__GAUGE, "d", "D.", NULL, 1);
-    once__metric_t *c = once__metrics_add_histogram(metrics, "c", "C.", bounds, 2, 1);
+    once__service_metrics_t *metrics = once__service_metrics_new();
+    once__service_metric_t *a =
+        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "a_total", "A.", "k=\"x\"", 1);
+    once__service_metric_t *b =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "b_seconds", "B.", NULL, 0.001);
+    once__service_metric_t *d =
+        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "d", "D.", NULL, 1);
+    once__service_metric_t *c =
+        once__service_metrics_add_histogram(metrics, "c", "C.", bounds, 2, 1);
     char *text, *json;
     char error[200];
     json_t *parsed;
 
-    once__metric_count(a, 3);
-    once__metric_set(b, 1500);
-    once__metric_set(d, ONCE__METRIC_UNKNOWN);
-    once__metric_observe(c, 10);
-    once__metric_observe(c, 11);
-    once__metric_observe(c, 1000);
-    text = once__metrics_text(metrics);
+    once__service_metric_count(a, 3);
+    once__service_metric_set(b, 1500);
+    once__service_metric_set(d, ONCE__SERVICE_METRIC_UNKNOWN);
+    once__service_metric_observe(c, 10);
+    once__service_metric_observe(c, 11);
+    once__service_metric_observe(c, 1000);
+    text = once__service_metrics_text(metrics);
     assert_non_null(strstr(text, "# TYPE a_total counter\na_total{k=\"x\"} 3\n"));
     assert_non_null(strstr(text, "b_seconds 1.5\n"));
     assert_non_null(strstr(
@@ -97,83 +103,86 @@ static void metrics_as_text_and_json(void **state)
         "c_bucket{le=\"10\"} 1\nc_bucket{le=\"100\"} 2\nc_bucket{le=\"+Inf\"} 3\nc_sum 1021\n"));
     assert_null(strstr(text, "\nd ")); /* nobody knows: it is no number */
     assert_null(strstr(text, "TYPE d"));
-    json = once__metrics_json(metrics);
+    json = once__service_metrics_json(metrics);
     parsed = json_loads(json, 0, NULL);
     assert_true(json_is_null(json_object_get(parsed, "d")));
     assert_int_equal(json_integer_value(json_object_get(parsed, "a_total{k=\"x\"}")), 3);
     json_decref(parsed);
     free(text);
     free(json);
-    assert_int_equal(once__metrics_serve(metrics, "localhost", error, sizeof(error)), -1);
-    assert_int_equal(once__metrics_serve(metrics, "127.0.0.1:99999", error, sizeof(error)), -1);
-    once__metrics_free(metrics);
+    assert_int_equal(once__service_metrics_serve(metrics, "localhost", error, sizeof(error)), -1);
+    assert_int_equal(once__service_metrics_serve(metrics, "127.0.0.1:99999", error, sizeof(error)),
+                     -1);
+    once__service_metrics_free(metrics);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- URLs */
 
 static void addresses(void **state)
 {
-    once__address_t a;
+    once__broker_url_t a;
     char error[200];
 
-    assert_int_equal(once__address_read(&a, "amqp://us%40er:p%3Ass@h:1,g/%2F/x%20y?k=v%26w&l=2",
-                                        error, sizeof(error)),
+    assert_int_equal(once__broker_url_read(&a, "amqp://us%40er:p%3Ass@h:1,g/%2F/x%20y?k=v%26w&l=2",
+                                           error, sizeof(error)),
                      0);
     assert_string_equal(a.user, "us@er");
     assert_string_equal(a.password, "p:ss");
     assert_string_equal(a.hosts, "h:1,g");
     assert_string_equal(a.raw_path, "%2F/x%20y");
     assert_string_equal(a.path, "//x y");
-    assert_string_equal(once__address_param(&a, "k"), "v&w");
-    assert_string_equal(once__address_unknown(&a), "l");
-    once__address_free(&a);
-    assert_int_equal(once__address_read(&a, "https://h/p?anything&goes=%zz", error, sizeof(error)),
-                     0);
+    assert_string_equal(once__broker_url_param(&a, "k"), "v&w");
+    assert_string_equal(once__broker_url_unknown(&a), "l");
+    once__broker_url_free(&a);
+    assert_int_equal(
+        once__broker_url_read(&a, "https://h/p?anything&goes=%zz", error, sizeof(error)), 0);
     assert_string_equal(a.raw_query, "anything&goes=%zz");
-    once__address_free(&a);
+    once__broker_url_free(&a);
     static const char *const bad[] = {"kafka:/h",      "kafka://",          "kafka:///t",
                                       "kafka://h/%zz", "kafka://u:%00@h/t", "kafka://h/t?x"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(once__address_read(&a, bad[i], error, sizeof(error)), -1);
-        once__address_free(&a);
+        assert_int_equal(once__broker_url_read(&a, bad[i], error, sizeof(error)), -1);
+        once__broker_url_free(&a);
     }
 }
 
 static void templates(void **state)
 {
-    once__message_t message = {.topic = slice("a/b"), .type = slice("t"), .key = slice("k y")};
+    once__broker_message_t message = {
+        .topic = slice("a/b"), .type = slice("t"), .key = slice("k y")};
     char out[32];
 
-    assert_int_equal(once__template_fill("x.{topic}-{type}{key}", &message, 0, out, sizeof(out)),
-                     0);
+    assert_int_equal(
+        once__broker_template_fill("x.{topic}-{type}{key}", &message, 0, out, sizeof(out)), 0);
     assert_string_equal(out, "x.a/b-tk y");
-    assert_int_equal(once__template_fill("/{topic}?k={key}", &message, 1, out, sizeof(out)), 0);
+    assert_int_equal(once__broker_template_fill("/{topic}?k={key}", &message, 1, out, sizeof(out)),
+                     0);
     assert_string_equal(out, "/a%2Fb?k=k%20y");
-    assert_int_equal(once__template_fill("{topic}", &message, 0, out, 4), -1);
+    assert_int_equal(once__broker_template_fill("{topic}", &message, 0, out, 4), -1);
     message.topic = (once_slice_t){"a\0b", 3};
-    assert_int_equal(once__template_fill("{topic}", &message, 0, out, sizeof(out)), -1);
-    assert_null(once__template_wrong("plain {topic} {key}{type}"));
-    assert_non_null(once__template_wrong("{nothing}"));
-    assert_non_null(once__template_wrong("}"));
-    assert_non_null(once__template_wrong("{topic"));
+    assert_int_equal(once__broker_template_fill("{topic}", &message, 0, out, sizeof(out)), -1);
+    assert_null(once__broker_template_wrong("plain {topic} {key}{type}"));
+    assert_non_null(once__broker_template_wrong("{nothing}"));
+    assert_non_null(once__broker_template_wrong("}"));
+    assert_non_null(once__broker_template_wrong("{topic"));
 }
 
 /* ------------------------------------------------------------------------------------------------------ signatures */
 
 static void assert_protocol(const char *url, const char *ca_file, const char *protocol)
 {
-    once__address_t address;
+    once__broker_url_t address;
     char error[200], value[32];
     size_t size = sizeof(value);
     rd_kafka_conf_t *conf;
 
-    assert_int_equal(once__address_read(&address, url, error, sizeof(error)), 0);
+    assert_int_equal(once__broker_url_read(&address, url, error, sizeof(error)), 0);
     conf = once__kafka_producer_conf(&address, ca_file, error, sizeof(error));
     assert_non_null(conf);
     assert_int_equal(rd_kafka_conf_get(conf, "security.protocol", value, &size), 0);
     assert_string_equal(value, protocol);
     rd_kafka_conf_destroy(conf);
-    once__address_free(&address);
+    once__broker_url_free(&address);
 }
 
 static void a_password_for_kafka_goes_encrypted(void **state)
@@ -231,10 +240,10 @@ static void secrets_of_webhooks(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char path[] = "/tmp/once-secret-XXXXXX";
-        once__signer_t *signer;
+        once__http_signer_t *signer;
         write_secret(path, cases[i].text, cases[i].mode);
         error[0] = '\0';
-        signer = once__signer_open(path, error, sizeof(error));
+        signer = once__http_signer_open(path, error, sizeof(error));
         if (cases[i].wrong == NULL) {
             assert_non_null(signer);
         } else {
@@ -242,7 +251,7 @@ static void secrets_of_webhooks(void **state)
             assert_non_null(strstr(error, cases[i].wrong));
             assert_null(strstr(error, "MfKQ9r8G"));
         }
-        once__signer_free(signer);
+        once__http_signer_free(signer);
         unlink(path);
     }
 }
@@ -253,36 +262,36 @@ static void signatures(void **state)
     const once_slice_t id = slice("msg_p5jXN8AQM9LWM0D4loKWxJek"),
                        body = slice("{\"test\": 2432232314}");
     static const char first[] = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
-    char path[] = "/tmp/once-secret-XXXXXX", out[ONCE__SIGNATURE_SIZE], error[300];
-    char secrets[4][ONCE__SECRET_TEXT_SIZE], text[4 * ONCE__SECRET_TEXT_SIZE];
-    once__signer_t *signer;
+    char path[] = "/tmp/once-secret-XXXXXX", out[ONCE__HTTP_SIGNATURE_SIZE], error[300];
+    char secrets[4][ONCE__HTTP_SECRET_TEXT_SIZE], text[4 * ONCE__HTTP_SECRET_TEXT_SIZE];
+    once__http_signer_t *signer;
     size_t count = 1;
 
     write_secret(path, SECRET_24 "\n" SECRET_64, 0600);
-    signer = once__signer_open(path, error, sizeof(error));
+    signer = once__http_signer_open(path, error, sizeof(error));
     assert_non_null(signer);
-    assert_int_equal(once__sign(signer, id, 1614265330, body, out), 0);
+    assert_int_equal(once__http_sign(signer, id, 1614265330, body, out), 0);
     assert_int_equal(strncmp(out, first, strlen(first)), 0);
     assert_int_equal(strncmp(out + strlen(first), " v1,", 4), 0);
     assert_int_equal(strlen(out), 2 * strlen(first) + 1);
-    once__signer_free(signer);
+    once__http_signer_free(signer);
     unlink(path);
 
     for (size_t i = 0; i < 4; i++) { /* those that are made can be read */
-        assert_int_equal(once__secret_new(secrets[i]), 0);
+        assert_int_equal(once__http_secret_new(secrets[i]), 0);
     }
     assert_string_not_equal(secrets[0], secrets[1]);
     snprintf(text, sizeof(text), "%s\n%s\n%s\n%s", secrets[0], secrets[1], secrets[2], secrets[3]);
     strcpy(path, "/tmp/once-secret-XXXXXX");
     write_secret(path, text, 0600);
-    signer = once__signer_open(path, error, sizeof(error));
+    signer = once__http_signer_open(path, error, sizeof(error));
     assert_non_null(signer);
-    assert_int_equal(once__sign(signer, id, INT64_MAX, (once_slice_t){NULL, 0}, out), 0);
+    assert_int_equal(once__http_sign(signer, id, INT64_MAX, (once_slice_t){NULL, 0}, out), 0);
     for (const char *at = out; (at = strchr(at, ' ')) != NULL; at++) {
         count++;
     }
     assert_int_equal(count, 4);
-    once__signer_free(signer);
+    once__http_signer_free(signer);
     unlink(path);
 }
 
@@ -308,23 +317,23 @@ static void a_message_has_one_identity(void **state)
                                         "Webhook_Id",     "message-id",     "Message_ID",
                                         "ce_*x",          "idempotency-key"};
     static const char *const free_ones[] = {"ce", "cex", "trace", "message-id2", "x-ce-id"};
-    once__pair_t headers[16];
-    once__message_t message = {.id = slice("1"), .type = slice("t"), .headers = headers};
+    once__broker_pair_t headers[16];
+    once__broker_message_t message = {.id = slice("1"), .type = slice("t"), .headers = headers};
     seen_t seen = {""};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        headers[message.header_count++] = (once__pair_t){slice(names[i]), slice("forged")};
+        headers[message.header_count++] = (once__broker_pair_t){slice(names[i]), slice("forged")};
     }
     for (size_t i = 0; i < sizeof(free_ones) / sizeof(free_ones[0]); i++) {
-        headers[message.header_count++] = (once__pair_t){slice(free_ones[i]), slice("v")};
+        headers[message.header_count++] = (once__broker_pair_t){slice(free_ones[i]), slice("v")};
     }
-    once__message_headers(&message, "ce_", see, &seen);
+    once__broker_message_headers(&message, "ce_", see, &seen);
     assert_string_equal(seen.names, "ce_specversion=1.0 ce_id=1 ce_type=t ce=v cex=v trace=v "
                                     "message-id2=v x-ce-id=v ");
     message.id = (once_slice_t){NULL, 0}; /* a dead letter, or one that is replayed: as it is */
     message.header_count = 1;
     seen.names[0] = '\0';
-    once__message_headers(&message, "ce_", see, &seen);
+    once__broker_message_headers(&message, "ce_", see, &seen);
     assert_string_equal(seen.names, "ce_id=forged ");
 }
 
@@ -334,14 +343,14 @@ static void snapshots(void **state)
 {
     const char *at = NULL;
 
-    assert_int_equal(once__snapshot_xmax("731:740:"), 740);
-    assert_int_equal(once__snapshot_xmax("nonsense"), 0);
-    assert_int_equal(once__snapshot_next("731:740:", &at), 0);
+    assert_int_equal(once__relay_snapshot_xmax("731:740:"), 740);
+    assert_int_equal(once__relay_snapshot_xmax("nonsense"), 0);
+    assert_int_equal(once__relay_snapshot_next("731:740:", &at), 0);
     at = NULL;
-    assert_int_equal(once__snapshot_next("731:740:731,735,18446744073709551614", &at), 731);
-    assert_int_equal(once__snapshot_next("", &at), 735);
-    assert_true(once__snapshot_next("", &at) == UINT64_MAX - 1);
-    assert_int_equal(once__snapshot_next("", &at), 0);
+    assert_int_equal(once__relay_snapshot_next("731:740:731,735,18446744073709551614", &at), 731);
+    assert_int_equal(once__relay_snapshot_next("", &at), 735);
+    assert_true(once__relay_snapshot_next("", &at) == UINT64_MAX - 1);
+    assert_int_equal(once__relay_snapshot_next("", &at), 0);
 }
 
 static void arrays(void **state)
@@ -368,60 +377,61 @@ static void arrays(void **state)
     once__array_free(&array);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- chains */
+/* ----------------------------------------------------------------------------------------------------------- queues */
 
 static int64_t next_seq(once__relay_t *relay)
 {
-    const once__chain_t *chain = once__chain_next(relay);
+    const once__relay_queue_t *queue = once__relay_queue_next(relay);
 
-    return chain != NULL ? chain->first->seq : 0;
+    return queue != NULL ? queue->first->seq : 0;
 }
 
-static void chains_and_whose_turn_it_is(void **state)
+static void queues_and_whose_turn_it_is(void **state)
 {
     const once__relay_options_t options = {.window = 64};
-    const once__publisher_options_t with = {.timeout_ms = 1};
+    const once__broker_publisher_options_t with = {.timeout_ms = 1};
     once__relay_t *relay = calloc(1, sizeof(*relay));
-    once__batch_t *batch = calloc(1, sizeof(*batch));
-    once__chain_t *chain;
+    once__relay_batch_t *batch = calloc(1, sizeof(*batch));
+    once__relay_queue_t *queue;
     char error[200];
 
     relay->options = &options;
-    relay->publisher = once__publisher_open("http://127.0.0.1:1/", &with, error, sizeof(error));
-    assert_int_equal(once__chains_start(relay), 0);
+    relay->publisher =
+        once__broker_publisher_open("http://127.0.0.1:1/", &with, error, sizeof(error));
+    assert_int_equal(once__relay_queues_start(relay), 0);
     batch->refs = 5;
     batch->events = calloc(5, sizeof(batch->events[0]));
     for (int i = 0; i < 5; i++) {
         batch->events[i].seq = i + 1;
         batch->events[i].group = i == 3;
         batch->events[i].batch = batch;
-        assert_int_equal(once__chain_add(relay, &batch->events[i]), 0);
+        assert_int_equal(once__relay_queue_add(relay, &batch->events[i]), 0);
     }
-    chain = once__chain_next(relay);
-    once__chain_first(relay, chain); /* the publisher did not take it: its turn stays */
+    queue = once__relay_queue_next(relay);
+    once__relay_queue_first(relay, queue); /* the publisher did not take it: its turn stays */
     assert_int_equal(next_seq(relay), 1);
-    once__chain_first(relay, chain);
-    once__chain_hold(relay, chain, 5);
-    chain = once__chain_next(relay);
-    assert_int_equal(chain->first->seq, 2);
-    once__chain_hold(relay, chain, 9);
-    assert_int_equal(once__chains_wake(relay), 5);
+    once__relay_queue_first(relay, queue);
+    once__relay_queue_hold(relay, queue, 5);
+    queue = once__relay_queue_next(relay);
+    assert_int_equal(queue->first->seq, 2);
+    once__relay_queue_hold(relay, queue, 9);
+    assert_int_equal(once__relay_queues_wake(relay), 5);
     relay->now_ms = 5;
-    assert_int_equal(once__chains_wake(relay), 9); /* behind 3, 4 and 5 */
-    once__group_drop(relay, 1);
+    assert_int_equal(once__relay_queues_wake(relay), 9); /* behind 3, 4 and 5 */
+    once__relay_group_drop(relay, 1);
     assert_int_equal(next_seq(relay), 3);
     assert_int_equal(next_seq(relay), 5);
     assert_int_equal(next_seq(relay), 1);
     assert_int_equal(next_seq(relay), 0);
     relay->now_ms = 9;
-    assert_true(once__chains_wake(relay) == UINT64_MAX);
+    assert_true(once__relay_queues_wake(relay) == UINT64_MAX);
     assert_int_equal(relay->events, 4);
-    once__group_drop(relay, 0);
+    once__relay_group_drop(relay, 0);
     assert_int_equal(relay->events, 0);
     assert_null(relay->ring_first);
-    assert_int_equal(relay->lane_count, 0);
-    once__chains_end(relay);
-    once__publisher_close(relay->publisher);
+    assert_int_equal(relay->destination_count, 0);
+    once__relay_queues_end(relay);
+    once__broker_publisher_close(relay->publisher);
     free(relay);
 }
 
@@ -438,7 +448,7 @@ int main(void)
         cmocka_unit_test(a_message_has_one_identity),
         cmocka_unit_test(snapshots),
         cmocka_unit_test(arrays),
-        cmocka_unit_test(chains_and_whose_turn_it_is),
+        cmocka_unit_test(queues_and_whose_turn_it_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

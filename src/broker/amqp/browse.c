@@ -9,21 +9,22 @@
 #include "broker/browse_internal.h"
 
 static int show(amqp_connection_state_t connection, uint64_t tag, amqp_message_t *message,
-                once__browse_cb *each, void *data)
+                once__broker_browse_cb *each, void *data)
 {
-    once__browsed_t browsed = {.payload = once__amqp_slice(message->body), .offset = (int64_t)tag};
-    once__choice_t choice;
+    once__broker_browsed_t browsed = {.payload = once__amqp_slice(message->body),
+                                      .offset = (int64_t)tag};
+    once__broker_choice_t choice;
 
-    once__amqp_headers(message, once__browsed_add, &browsed);
+    once__amqp_headers(message, once__broker_browsed_add, &browsed);
     choice = each(data, &browsed);
-    if (choice == ONCE__TAKE) {
+    if (choice == ONCE__BROKER_TAKE) {
         amqp_basic_ack(connection, 1, tag, 0);
     }
-    return choice != ONCE__ENOUGH;
+    return choice != ONCE__BROKER_ENOUGH;
 }
 
 /* 1: shown, and more are wanted; 0: that was all; -1: an error. */
-static int next(amqp_connection_state_t connection, const char *queue, once__browse_cb *each,
+static int next(amqp_connection_state_t connection, const char *queue, once__broker_browse_cb *each,
                 void *data, char *error, size_t size)
 {
     amqp_rpc_reply_t reply = amqp_basic_get(connection, 1, amqp_cstring_bytes(queue), 0);
@@ -47,8 +48,8 @@ static int next(amqp_connection_state_t connection, const char *queue, once__bro
     return more;
 }
 
-int once__amqp_browse(once__address_t *address, once__browse_cb *each, void *data, char *error,
-                      size_t size)
+int once__amqp_browse(once__broker_url_t *address, once__broker_browse_cb *each, void *data,
+                      char *error, size_t size)
 {
     once__amqp_place_t place;
     amqp_connection_state_t connection;

@@ -75,7 +75,7 @@ static int complain(amqp_rpc_reply_t reply, const char *what, char *why, size_t 
 
 static int open_channel(once__amqp_t *amqp, char *why, size_t size)
 {
-    const once__address_t *address = &amqp->base.address;
+    const once__broker_url_t *address = &amqp->base.address;
     amqp_rpc_reply_t reply =
         amqp_login(amqp->connection, amqp->vhost, 0, FRAME_MAX, HEARTBEAT_S, AMQP_SASL_METHOD_PLAIN,
                    address->user != NULL ? address->user : "guest",

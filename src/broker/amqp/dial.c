@@ -95,7 +95,7 @@ int once__amqp_dial(amqp_connection_state_t connection, const char *host, int po
     }
     snprintf(said, sizeof(said), "%s", amqp_error_string2(status));
     if (noted != X509_V_OK) {
-        once__tls_explain(noted, tls->authorities, said, sizeof(said));
+        once__broker_tls_explain(noted, tls->authorities, said, sizeof(said));
     }
     snprintf(why, size, "connecting to %s:%d: %s", host, port, said);
     return -1;

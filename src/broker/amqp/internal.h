@@ -16,14 +16,14 @@
 
 typedef struct once__amqp_job {
     struct once__amqp_job *next;
-    once__message_t message;
+    once__broker_message_t message;
     void *tag;
     char routing_key[256];
     uint64_t delivery; /* the broker's number of it on this channel */
     uint64_t sent_ms;
     int returned; /* no queue wants it */
     int said;     /* no message: a sentence for the log */
-    once__verdict_t verdict;
+    once__broker_verdict_t verdict;
     char reason[256];
 } once__amqp_job_t;
 
@@ -33,7 +33,7 @@ typedef struct once__amqp_list {
 } once__amqp_list_t;
 
 typedef struct once__amqp {
-    once__publisher_t base;
+    once__broker_publisher_t base;
     char *vhost, *exchange; /* one allocation */
     const char *routing_key;
     once__amqp_tls_t tls;
@@ -70,7 +70,7 @@ int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size);
 void once__amqp_disconnect(once__amqp_t *amqp);
 
 /* amqp_send.c: why it can never be sent on this connection; NULL: it can. */
-const char *once__amqp_unfit(once__amqp_t *amqp, const once__message_t *message);
+const char *once__amqp_unfit(once__amqp_t *amqp, const once__broker_message_t *message);
 
 /* 0, or librabbitmq's status. */
 int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job);

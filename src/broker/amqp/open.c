@@ -43,7 +43,7 @@ static int decode_into(char *out, size_t size, const char *text, size_t len)
     return 0;
 }
 
-int once__amqp_place_read(once__address_t *address, once__amqp_place_t *place, char *error,
+int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
                           size_t size)
 {
     static const char *const known[] = {"cacert", "cert", "key", "heartbeat"};
@@ -61,15 +61,15 @@ int once__amqp_place_read(once__address_t *address, once__amqp_place_t *place, c
         strcpy(place->vhost, "/");
     }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        (void)once__address_param(address, known[i]);
+        (void)once__broker_url_param(address, known[i]);
     }
-    beat = once__address_param(address, "heartbeat");
+    beat = once__broker_url_param(address, "heartbeat");
     if (beat != NULL && (beat[0] == '\0' || strspn(beat, "0123456789") != strlen(beat) ||
                          strlen(beat) > 5 || strtol(beat, NULL, 10) > 65535)) {
         snprintf(error, size, "heartbeat is 0 to 65535 seconds");
         return -1;
     }
-    unknown = once__address_unknown(address);
+    unknown = once__broker_url_unknown(address);
     if (unknown != NULL) {
         snprintf(error, size, "amqp:// has no parameter %s: cacert, cert, key, heartbeat", unknown);
         return -1;
@@ -124,15 +124,15 @@ int once__amqp_said_no(amqp_rpc_reply_t reply, char *error, size_t size)
     return -1;
 }
 
-static int connect_to(amqp_connection_state_t connection, once__address_t *address,
+static int connect_to(amqp_connection_state_t connection, once__broker_url_t *address,
                       const char *vhost, char *error, size_t size)
 {
-    const char *beat = once__address_param(address, "heartbeat");
+    const char *beat = once__broker_url_param(address, "heartbeat");
     struct timeval connecting = {CONNECT_SECONDS, 0}, answering = {RPC_SECONDS, 0};
     const once__amqp_tls_t tls = {
-        .ca_file = once__address_param(address, "cacert"),
-        .cert_file = once__address_param(address, "cert"),
-        .key_file = once__address_param(address, "key"),
+        .ca_file = once__broker_url_param(address, "cacert"),
+        .cert_file = once__broker_url_param(address, "cert"),
+        .key_file = once__broker_url_param(address, "key"),
         .authorities = "cacert=FILE in the URL",
     };
     amqp_rpc_reply_t reply;
@@ -161,7 +161,7 @@ static int connect_to(amqp_connection_state_t connection, once__address_t *addre
     return once__amqp_said_no(amqp_get_rpc_reply(connection), error, size);
 }
 
-amqp_connection_state_t once__amqp_open(once__address_t *address, const char *vhost, char *error,
+amqp_connection_state_t once__amqp_open(once__broker_url_t *address, const char *vhost, char *error,
                                         size_t size)
 {
     amqp_connection_state_t connection = amqp_new_connection();

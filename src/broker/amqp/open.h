@@ -16,11 +16,11 @@ typedef struct once__amqp_place {
 } once__amqp_place_t;
 
 /* 0, or -1 after writing into `error` what is wrong: also an unknown parameter. */
-int once__amqp_place_read(once__address_t *address, once__amqp_place_t *place, char *error,
+int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
                           size_t size);
 
 /* A connection with channel 1 open, in at most some seconds. NULL after writing into `error` why not, without credentials. */
-amqp_connection_state_t once__amqp_open(once__address_t *address, const char *vhost, char *error,
+amqp_connection_state_t once__amqp_open(once__broker_url_t *address, const char *vhost, char *error,
                                         size_t size);
 
 /* Ends it without a word: what is not acknowledged is delivered again. NULL is fine. */

@@ -54,7 +54,8 @@ void once__amqp_answer(once__amqp_t *amqp, once__amqp_job_t *job)
     wake(amqp->base.fd);
 }
 
-static int amqp_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+static int amqp_publish(once__broker_publisher_t *base, const once__broker_message_t *message,
+                        void *tag)
 {
     once__amqp_t *amqp = (once__amqp_t *)base;
     once__amqp_job_t *job;
@@ -68,11 +69,11 @@ static int amqp_publish(once__publisher_t *base, const once__message_t *message,
     }
     job->message = *message;
     job->tag = tag;
-    if (once__template_fill(amqp->routing_key, message, 0, job->routing_key,
-                            sizeof(job->routing_key)) != 0) {
+    if (once__broker_template_fill(amqp->routing_key, message, 0, job->routing_key,
+                                   sizeof(job->routing_key)) != 0) {
         free(job);
-        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
-                                         "a routing key has at most 255 bytes");
+        return once__broker_publisher_tell_soon(base, tag, ONCE__BROKER_REFUSED,
+                                                "a routing key has at most 255 bytes");
     }
     pthread_mutex_lock(&amqp->lock);
     once__amqp_list_add(&amqp->jobs, job);
@@ -82,7 +83,7 @@ static int amqp_publish(once__publisher_t *base, const once__message_t *message,
     return 0;
 }
 
-static void amqp_push(once__publisher_t *base)
+static void amqp_push(once__broker_publisher_t *base)
 {
     once__amqp_t *amqp = (once__amqp_t *)base;
 
@@ -92,7 +93,7 @@ static void amqp_push(once__publisher_t *base)
     }
 }
 
-static void amqp_turn(once__publisher_t *base)
+static void amqp_turn(once__broker_publisher_t *base)
 {
     once__amqp_t *amqp = (once__amqp_t *)base;
     once__amqp_list_t answers;
@@ -108,15 +109,16 @@ static void amqp_turn(once__publisher_t *base)
     pthread_mutex_unlock(&amqp->lock);
     while ((job = once__amqp_list_take(&answers)) != NULL) {
         if (job->said) {
-            once__publisher_say(base, job->verdict != ONCE__PUBLISHED, "%s", job->reason);
+            once__broker_publisher_say(base, job->verdict != ONCE__BROKER_PUBLISHED, "%s",
+                                       job->reason);
         } else {
-            once__publisher_tell(base, job->tag, job->verdict, job->reason, 0);
+            once__broker_publisher_tell(base, job->tag, job->verdict, job->reason, 0);
         }
         free(job);
     }
 }
 
-static void amqp_wake(once__publisher_t *base)
+static void amqp_wake(once__broker_publisher_t *base)
 {
     wake(base->fd);
 }
@@ -130,7 +132,7 @@ static void free_list(once__amqp_list_t *list)
     }
 }
 
-static void amqp_close(once__publisher_t *base)
+static void amqp_close(once__broker_publisher_t *base)
 {
     once__amqp_t *amqp = (once__amqp_t *)base;
     int fd;
@@ -155,14 +157,14 @@ static void amqp_close(once__publisher_t *base)
     free(amqp);
 }
 
-static const once__publisher_ops_t ops = {amqp_publish, amqp_push, amqp_turn, amqp_wake,
-                                          amqp_close};
+static const once__broker_publisher_ops_t ops = {amqp_publish, amqp_push, amqp_turn, amqp_wake,
+                                                 amqp_close};
 
 /* [VHOST/]EXCHANGE, both percent-encoded. One copy for both. */
-static int read_path(once__amqp_t *amqp, const once__address_t *address)
+static int read_path(once__amqp_t *amqp, const once__broker_url_t *address)
 {
     const char *slash = strchr(address->raw_path, '/');
-    once__address_t parts;
+    once__broker_url_t parts;
     char url[512], error[100];
 
     amqp->vhost = calloc(2, strlen(address->raw_path) + 2);
@@ -176,22 +178,22 @@ static int read_path(once__amqp_t *amqp, const once__address_t *address)
         const char *part = i == 1 && slash != NULL ? slash + 1 : address->raw_path;
         int len = i == 0 ? (int)(slash - part) : (int)strlen(part);
         if (snprintf(url, sizeof(url), "x://x/%.*s", len, part) >= (int)sizeof(url) ||
-            once__address_read(&parts, url, error, sizeof(error)) != 0) {
+            once__broker_url_read(&parts, url, error, sizeof(error)) != 0) {
             return -1;
         }
         memcpy(i == 0 ? amqp->vhost : amqp->exchange, parts.path, strlen(parts.path) + 1);
-        once__address_free(&parts);
+        once__broker_url_free(&parts);
     }
     return 0;
 }
 
-static void read_tls(once__amqp_tls_t *tls, once__address_t *params, const char *ca_file)
+static void read_tls(once__amqp_tls_t *tls, once__broker_url_t *params, const char *ca_file)
 {
-    const char *own = once__address_param(params, "cacert");
+    const char *own = once__broker_url_param(params, "cacert");
 
     tls->ca_file = own != NULL ? own : ca_file;
-    tls->cert_file = once__address_param(params, "cert");
-    tls->key_file = once__address_param(params, "key");
+    tls->cert_file = once__broker_url_param(params, "cert");
+    tls->key_file = once__broker_url_param(params, "key");
     tls->authorities = "--cacert FILE, or cacert=FILE in the URL";
 }
 
@@ -213,12 +215,12 @@ static int start(once__amqp_t *amqp, char *error, size_t size)
     return 0;
 }
 
-once__publisher_t *once__amqp_publisher(const once__address_t *address,
-                                        const once__publisher_options_t *options, char *error,
-                                        size_t size)
+once__broker_publisher_t *once__amqp_publisher(const once__broker_url_t *address,
+                                               const once__broker_publisher_options_t *options,
+                                               char *error, size_t size)
 {
     once__amqp_t *amqp = calloc(1, sizeof(*amqp));
-    once__address_t *params;
+    once__broker_url_t *params;
     const char *wrong = NULL;
 
     if (amqp == NULL || read_path(amqp, address) != 0) {
@@ -232,13 +234,13 @@ once__publisher_t *once__amqp_publisher(const once__address_t *address,
     amqp->base.key_window = 1;
     amqp->base.address = *address; /* the thread reads it from now on */
     params = &amqp->base.address;
-    amqp->routing_key = once__address_param(params, "routing_key");
+    amqp->routing_key = once__broker_url_param(params, "routing_key");
     amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
     amqp->base.most = WINDOW;
     amqp->base.target = amqp->routing_key;
     read_tls(&amqp->tls, params, options->ca_file);
-    wrong = once__template_wrong(amqp->routing_key);
-    if (wrong == NULL && once__address_unknown(params) != NULL) {
+    wrong = once__broker_template_wrong(amqp->routing_key);
+    if (wrong == NULL && once__broker_url_unknown(params) != NULL) {
         wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
     }
     if (wrong != NULL) {

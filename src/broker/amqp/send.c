@@ -44,14 +44,14 @@ static void add_size(void *data, once_slice_t name, once_slice_t value)
 }
 
 /* librabbitmq would find out when the half of it is sent, and the connection would be lost with all that is under way. */
-const char *once__amqp_unfit(once__amqp_t *amqp, const once__message_t *message)
+const char *once__amqp_unfit(once__amqp_t *amqp, const once__broker_message_t *message)
 {
     size_t size = PROPERTIES_SIZE + message->key.len;
 
-    if (once__message_content_type(message).len > 255) {
+    if (once__broker_message_content_type(message).len > 255) {
         return "a content type has at most 255 bytes";
     }
-    once__message_headers(message, "ce_", add_size, &size);
+    once__broker_message_headers(message, "ce_", add_size, &size);
     return size > (size_t)amqp_get_frame_max(amqp->connection)
                ? "its headers do not fit in a frame of AMQP"
                : NULL;
@@ -59,14 +59,14 @@ const char *once__amqp_unfit(once__amqp_t *amqp, const once__message_t *message)
 
 int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job)
 {
-    const once__message_t *message = &job->message;
+    const once__broker_message_t *message = &job->message;
     int room = (int)message->header_count + 8;
     table_t table = {.room = room};
     amqp_basic_properties_t properties = {
         ._flags =
             AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG,
         .delivery_mode = AMQP_DELIVERY_PERSISTENT,
-        .content_type = bytes_of(once__message_content_type(message)),
+        .content_type = bytes_of(once__broker_message_content_type(message)),
     };
     int status;
 
@@ -77,7 +77,7 @@ int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job)
         free(table.names);
         return AMQP_STATUS_NO_MEMORY;
     }
-    once__message_headers(message, "ce_", add_header, &table);
+    once__broker_message_headers(message, "ce_", add_header, &table);
     if (message->id.data != NULL && message->key.data != NULL) { /* AMQP has no place for it */
         add_header(&table, (once_slice_t){"ce_partitionkey", 15}, message->key);
     }

@@ -19,7 +19,7 @@
 #define PAUSE_MAX 8 /* seconds between attempts to connect */
 
 typedef struct amqp {
-    once__subscription_t base;
+    once__broker_subscription_t base;
     once__amqp_place_t place;
     amqp_connection_state_t connection; /* NULL: none at the moment */
     uint64_t generation;                /* of the connection: deliveries of earlier ones are lost */
@@ -34,7 +34,7 @@ typedef struct amqp {
 } amqp_t;
 
 typedef struct amqp_delivery {
-    once__delivered_t base;
+    once__broker_delivered_t base;
     struct amqp_delivery *older,
         *newer; /* that are open; or `newer` is the next of those that are done */
     amqp_envelope_t envelope;
@@ -68,7 +68,7 @@ static void disconnect(amqp_t *amqp, const char *why)
     amqp->lag = -1;
     amqp->pause = amqp->pause == 0 ? 1 : amqp->pause * 2 > PAUSE_MAX ? PAUSE_MAX : amqp->pause * 2;
     amqp->pause_left = amqp->pause;
-    once__subscription_say(&amqp->base, 1, "RabbitMQ: %s", why);
+    once__broker_subscription_say(&amqp->base, 1, "RabbitMQ: %s", why);
 }
 
 static int consume(amqp_t *amqp, char *why, size_t size)
@@ -109,14 +109,14 @@ static void reconnect(amqp_t *amqp)
     }
     amqp->pause = 0;
     amqp->base.ready = 1;
-    once__subscription_say(&amqp->base, 0, "consuming the queue %s", amqp->place.queue);
+    once__broker_subscription_say(&amqp->base, 0, "consuming the queue %s", amqp->place.queue);
 }
 
 /* -------------------------------------------------------------------------------------------------------- deliveries */
 
 static void find_key(void *data, once_slice_t name, once_slice_t value)
 {
-    once__delivery_t *delivery = data;
+    once__broker_delivery_t *delivery = data;
 
     if ((name.len == 15 && memcmp(name.data, "ce_partitionkey", 15) == 0) ||
         (name.len == 8 && memcmp(name.data, "once-key", 8) == 0)) {
@@ -127,7 +127,7 @@ static void find_key(void *data, once_slice_t name, once_slice_t value)
 static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
 {
     amqp_delivery_t *made = malloc(sizeof(*made) + amqp->base.options.prepared_size);
-    once__delivery_t *delivery;
+    once__broker_delivery_t *delivery;
 
     if (made == NULL) {
         amqp_destroy_envelope(envelope);
@@ -138,7 +138,7 @@ static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
     made->base.from = &amqp->base;
     made->envelope = *envelope;
     made->generation = amqp->generation;
-    made->base.delivery = (once__delivery_t){
+    made->base.delivery = (once__broker_delivery_t){
         .payload = once__amqp_slice(envelope->message.body),
         .offset = (int64_t)envelope->delivery_tag,
         .prepared = made + 1,
@@ -231,7 +231,7 @@ static int tick(amqp_t *amqp)
     return 1;
 }
 
-static int amqp_turn(once__subscription_t *base, size_t room)
+static int amqp_turn(once__broker_subscription_t *base, size_t room)
 {
     amqp_t *amqp = (amqp_t *)base;
     size_t count = 0;
@@ -263,7 +263,7 @@ static void unlink_open(amqp_t *amqp, amqp_delivery_t *ended)
     amqp->open--;
 }
 
-static void amqp_end(once__subscription_t *base, once__delivery_t *delivery, int done)
+static void amqp_end(once__broker_subscription_t *base, once__broker_delivery_t *delivery, int done)
 {
     amqp_t *amqp = (amqp_t *)base;
     amqp_delivery_t *ended = (amqp_delivery_t *)delivery;
@@ -282,12 +282,13 @@ static void amqp_end(once__subscription_t *base, once__delivery_t *delivery, int
     }
 }
 
-static int amqp_lost(const once__subscription_t *base, const once__delivery_t *delivery)
+static int amqp_lost(const once__broker_subscription_t *base,
+                     const once__broker_delivery_t *delivery)
 {
     return ((const amqp_delivery_t *)delivery)->generation != ((const amqp_t *)base)->generation;
 }
 
-static void amqp_headers(once__delivery_t *delivery,
+static void amqp_headers(once__broker_delivery_t *delivery,
                          void (*each)(void *data, once_slice_t name, once_slice_t value),
                          void *data)
 {
@@ -313,7 +314,7 @@ static uint64_t done_to(const amqp_t *amqp)
 }
 
 /* One acknowledgement for all up to the first that is not done, and one for each that is done behind it. */
-static void amqp_flush(once__subscription_t *base)
+static void amqp_flush(once__broker_subscription_t *base)
 {
     amqp_t *amqp = (amqp_t *)base;
     uint64_t to;
@@ -338,7 +339,7 @@ static void amqp_flush(once__subscription_t *base)
     }
 }
 
-static int64_t amqp_lag(once__subscription_t *base)
+static int64_t amqp_lag(once__broker_subscription_t *base)
 {
     amqp_t *amqp = (amqp_t *)base;
 
@@ -358,11 +359,11 @@ static int64_t amqp_lag(once__subscription_t *base)
     return amqp->lag;
 }
 
-static void amqp_stop(once__subscription_t *base)
+static void amqp_stop(once__broker_subscription_t *base)
 {
 }
 
-static void amqp_close(once__subscription_t *base)
+static void amqp_close(once__broker_subscription_t *base)
 {
     amqp_t *amqp = (amqp_t *)base;
 
@@ -378,8 +379,8 @@ static void amqp_close(once__subscription_t *base)
     free(amqp);
 }
 
-static const once__subscription_ops_t ops = {amqp_turn,  amqp_flush, amqp_lag,  amqp_stop,
-                                             amqp_close, amqp_end,   amqp_lost, amqp_headers};
+static const once__broker_subscription_ops_t ops = {
+    amqp_turn, amqp_flush, amqp_lag, amqp_stop, amqp_close, amqp_end, amqp_lost, amqp_headers};
 
 static int start(amqp_t *amqp)
 {
@@ -395,9 +396,10 @@ static int start(amqp_t *amqp)
                : 0;
 }
 
-once__subscription_t *once__amqp_subscription(const once__address_t *address,
-                                              const once__subscription_options_t *options,
-                                              char *error, size_t size)
+once__broker_subscription_t *
+once__amqp_subscription(const once__broker_url_t *address,
+                        const once__broker_subscription_options_t *options, char *error,
+                        size_t size)
 {
     amqp_t *amqp = calloc(1, sizeof(*amqp));
 

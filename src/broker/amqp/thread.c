@@ -22,7 +22,7 @@ static uint64_t clock_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void finish(once__amqp_t *amqp, once__amqp_job_t *job, once__verdict_t verdict,
+static void finish(once__amqp_t *amqp, once__amqp_job_t *job, once__broker_verdict_t verdict,
                    const char *reason)
 {
     job->verdict = verdict;
@@ -38,7 +38,7 @@ static void say(once__amqp_t *amqp, int is_trouble, const char *sentence)
 
     if (job != NULL) {
         job->said = 1;
-        finish(amqp, job, is_trouble ? ONCE__AWAY : ONCE__PUBLISHED, sentence);
+        finish(amqp, job, is_trouble ? ONCE__BROKER_AWAY : ONCE__BROKER_PUBLISHED, sentence);
     }
 }
 
@@ -58,7 +58,7 @@ static void all_away(once__amqp_t *amqp, const char *reason, int also_jobs)
 
     while ((job = once__amqp_list_take(&amqp->sent)) != NULL ||
            (also_jobs && (job = next_job(amqp)) != NULL)) {
-        finish(amqp, job, ONCE__AWAY, reason);
+        finish(amqp, job, ONCE__BROKER_AWAY, reason);
     }
 }
 
@@ -104,9 +104,9 @@ static void confirm_one(once__amqp_t *amqp, once__amqp_job_t *job, int good)
 {
     acquit(amqp, job->tag);
     if (job->returned) {
-        finish(amqp, job, ONCE__FAILED, job->reason);
+        finish(amqp, job, ONCE__BROKER_FAILED, job->reason);
     } else {
-        finish(amqp, job, good ? ONCE__PUBLISHED : ONCE__LATER,
+        finish(amqp, job, good ? ONCE__BROKER_PUBLISHED : ONCE__BROKER_LATER,
                good ? "" : "RabbitMQ could not take it (nack)");
     }
 }
@@ -178,7 +178,7 @@ static void channel_closed(once__amqp_t *amqp, const amqp_channel_close_t *metho
              (const char *)method->reply_text.bytes);
     if (its_fault && amqp->sent.count == 1) {
         acquit(amqp, amqp->sent.first->tag);
-        finish(amqp, once__amqp_list_take(&amqp->sent), ONCE__REFUSED, reason);
+        finish(amqp, once__amqp_list_take(&amqp->sent), ONCE__BROKER_REFUSED, reason);
     }
     for (const once__amqp_job_t *job = amqp->sent.first; its_fault && job != NULL;
          job = job->next) {
@@ -264,7 +264,7 @@ static void send_jobs(once__amqp_t *amqp)
         const char *unfit = once__amqp_unfit(amqp, &job->message);
         int status;
         if (unfit != NULL) {
-            finish(amqp, job, ONCE__REFUSED, unfit);
+            finish(amqp, job, ONCE__BROKER_REFUSED, unfit);
             continue;
         }
         job->delivery = ++amqp->deliveries;

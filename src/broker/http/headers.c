@@ -92,20 +92,20 @@ static void add_named(lines_t *lines, const char *name, once_slice_t value)
 
 static void add_header(void *data, once_slice_t name, once_slice_t value)
 {
-    if (is_token(name) && !once__header_is_one_of(name, ours)) {
+    if (is_token(name) && !once__broker_header_is_one_of(name, ours)) {
         add_line(data, name, value);
     }
 }
 
 /* With the time of now: of the attempt. The id is the event's, and the same in every attempt. */
-static void add_signature(lines_t *lines, const once__message_t *message,
-                          const once__signer_t *signer)
+static void add_signature(lines_t *lines, const once__broker_message_t *message,
+                          const once__http_signer_t *signer)
 {
-    char stamp[24], signature[ONCE__SIGNATURE_SIZE];
+    char stamp[24], signature[ONCE__HTTP_SIGNATURE_SIZE];
     int64_t now = (int64_t)time(NULL);
 
     snprintf(stamp, sizeof(stamp), "%" PRId64, now);
-    if (once__sign(signer, message->id, now, message->payload, signature) != 0) {
+    if (once__http_sign(signer, message->id, now, message->payload, signature) != 0) {
         lines->broken = 1;
         return;
     }
@@ -114,15 +114,16 @@ static void add_signature(lines_t *lines, const once__message_t *message,
     add_named(lines, "webhook-signature", (once_slice_t){signature, strlen(signature)});
 }
 
-struct curl_slist *once__http_headers(const once__message_t *message, const once__signer_t *signer)
+struct curl_slist *once__http_headers(const once__broker_message_t *message,
+                                      const once__http_signer_t *signer)
 {
     lines_t lines = {NULL, 0};
 
-    add_named(&lines, "Content-Type", once__message_content_type(message));
+    add_named(&lines, "Content-Type", once__broker_message_content_type(message));
     if (message->id.data != NULL) {
         add_named(&lines, "Idempotency-Key", message->id);
     }
-    once__message_headers(message, "ce-", add_header, &lines);
+    once__broker_message_headers(message, "ce-", add_header, &lines);
     add_named(&lines, "Expect", (once_slice_t){"", 0});
     if (signer != NULL) {
         add_signature(&lines, message, signer);

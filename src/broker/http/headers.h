@@ -10,6 +10,7 @@
 #include "broker/http/signature.h"
 
 /* With a signature where `signer` is not NULL. Free with curl_slist_free_all. NULL: out of memory. */
-struct curl_slist *once__http_headers(const once__message_t *message, const once__signer_t *signer);
+struct curl_slist *once__http_headers(const once__broker_message_t *message,
+                                      const once__http_signer_t *signer);
 
 #endif

@@ -29,11 +29,11 @@ typedef struct request {
 } request_t;
 
 typedef struct http {
-    once__publisher_t base;
+    once__broker_publisher_t base;
     CURLM *multi;
     request_t *requests, *free; /* options.connections of them */
     int timer;
-    once__signer_t *signer; /* NULL: unsigned */
+    once__http_signer_t *signer; /* NULL: unsigned */
     char template_text[URL_MAX];
 } http_t;
 
@@ -160,12 +160,13 @@ static void set_options(http_t *http, request_t *request, const char *url, once_
     }
 }
 
-static void http_wake(once__publisher_t *base)
+static void http_wake(once__broker_publisher_t *base)
 {
     set_timer(NULL, 0, base);
 }
 
-static int http_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+static int http_publish(once__broker_publisher_t *base, const once__broker_message_t *message,
+                        void *tag)
 {
     http_t *http = (http_t *)base;
     request_t *request = http->free;
@@ -175,13 +176,14 @@ static int http_publish(once__publisher_t *base, const once__message_t *message,
         return -1;
     }
     request->why[0] = '\0';
-    if (once__template_fill(http->template_text, message, 1, url, sizeof(url)) != 0) {
-        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
-                                         "its topic, type or key makes the URL too long");
+    if (once__broker_template_fill(http->template_text, message, 1, url, sizeof(url)) != 0) {
+        return once__broker_publisher_tell_soon(base, tag, ONCE__BROKER_REFUSED,
+                                                "its topic, type or key makes the URL too long");
     }
     if (climbs(url)) {
-        return once__publisher_tell_soon(
-            base, tag, ONCE__REFUSED, "its topic, type or key would lead to another path: . or ..");
+        return once__broker_publisher_tell_soon(
+            base, tag, ONCE__BROKER_REFUSED,
+            "its topic, type or key would lead to another path: . or ..");
     }
     curl_slist_free_all(request->headers);
     request->headers = once__http_headers(message, http->signer);
@@ -200,10 +202,10 @@ static int http_publish(once__publisher_t *base, const once__message_t *message,
 
 /* --------------------------------------------------------------------------------------------------------- verdicts */
 
-static once__verdict_t judge_status(long status)
+static once__broker_verdict_t judge_status(long status)
 {
     if (status >= 200 && status < 300) {
-        return ONCE__PUBLISHED;
+        return ONCE__BROKER_PUBLISHED;
     }
     switch (status) {
     case 408: /* these say nothing about the message */
@@ -213,13 +215,13 @@ static once__verdict_t judge_status(long status)
     case 502:
     case 503:
     case 504:
-        return ONCE__LATER;
+        return ONCE__BROKER_LATER;
     default:
-        return status >= 400 && status < 500 ? ONCE__REFUSED : ONCE__FAILED;
+        return status >= 400 && status < 500 ? ONCE__BROKER_REFUSED : ONCE__BROKER_FAILED;
     }
 }
 
-static once__verdict_t judge(CURLcode code, long status)
+static once__broker_verdict_t judge(CURLcode code, long status)
 {
     switch (code) {
     case CURLE_OK:
@@ -232,11 +234,11 @@ static once__verdict_t judge(CURLcode code, long status)
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
     case CURLE_WEIRD_SERVER_REPLY:
-        return ONCE__LATER; /* it may be this message that the endpoint dies of */
+        return ONCE__BROKER_LATER; /* it may be this message that the endpoint dies of */
     case CURLE_URL_MALFORMAT:
-        return ONCE__REFUSED;
+        return ONCE__BROKER_REFUSED;
     default:
-        return ONCE__AWAY;
+        return ONCE__BROKER_AWAY;
     }
 }
 
@@ -245,7 +247,7 @@ static void finish(http_t *http, request_t *request, CURLcode code)
     char reason[CURL_ERROR_SIZE + 32] = "";
     curl_off_t after = 0;
     long status = 0, sent = 0;
-    once__verdict_t verdict;
+    once__broker_verdict_t verdict;
 
     curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(request->easy, CURLINFO_RETRY_AFTER, &after);
@@ -253,25 +255,25 @@ static void finish(http_t *http, request_t *request, CURLcode code)
     curl_multi_remove_handle(http->multi, request->easy);
     verdict = judge(code, status);
     if (code == CURLE_OPERATION_TIMEDOUT && sent == 0) {
-        verdict = ONCE__AWAY; /* nobody was reached */
+        verdict = ONCE__BROKER_AWAY; /* nobody was reached */
     }
     if (code == CURLE_PEER_FAILED_VERIFICATION) {
         snprintf(reason, sizeof(reason), "the endpoint is not trusted: ");
-        once__tls_explain_curl(request->easy, request->why, "--cacert FILE",
-                               reason + strlen(reason), sizeof(reason) - strlen(reason));
+        once__broker_tls_explain_curl(request->easy, request->why, "--cacert FILE",
+                                      reason + strlen(reason), sizeof(reason) - strlen(reason));
     } else if (code != CURLE_OK) {
         snprintf(reason, sizeof(reason), "%s",
                  request->why[0] != '\0' ? request->why : curl_easy_strerror(code));
-    } else if (verdict != ONCE__PUBLISHED) {
+    } else if (verdict != ONCE__BROKER_PUBLISHED) {
         snprintf(reason, sizeof(reason), "the endpoint answers %ld", status);
     }
     request->next = http->free;
     http->free = request;
-    once__publisher_tell(&http->base, request->tag, verdict, reason,
-                         after > 0 ? (uint64_t)after * 1000 : 0);
+    once__broker_publisher_tell(&http->base, request->tag, verdict, reason,
+                                after > 0 ? (uint64_t)after * 1000 : 0);
 }
 
-static void http_turn(once__publisher_t *base)
+static void http_turn(once__broker_publisher_t *base)
 {
     http_t *http = (http_t *)base;
     struct epoll_event events[EVENTS];
@@ -303,7 +305,7 @@ static void http_turn(once__publisher_t *base)
 
 /* -------------------------------------------------------------------------------------------------------- begin, end */
 
-static void http_close(once__publisher_t *base)
+static void http_close(once__broker_publisher_t *base)
 {
     http_t *http = (http_t *)base;
 
@@ -318,7 +320,7 @@ static void http_close(once__publisher_t *base)
         curl_multi_cleanup(http->multi);
     }
     free(http->requests);
-    once__signer_free(http->signer);
+    once__http_signer_free(http->signer);
     if (http->timer >= 0) {
         close(http->timer);
     }
@@ -328,7 +330,8 @@ static void http_close(once__publisher_t *base)
     free(http);
 }
 
-static const once__publisher_ops_t ops = {http_publish, NULL, http_turn, http_wake, http_close};
+static const once__broker_publisher_ops_t ops = {http_publish, NULL, http_turn, http_wake,
+                                                 http_close};
 
 static int prepare(http_t *http)
 {
@@ -364,8 +367,8 @@ static int prepare(http_t *http)
 /* What libcurl will not understand is found now, and not with an event. */
 static const char *url_wrong(const http_t *http)
 {
-    const once__message_t example = {.topic = {"x", 1}, .key = {"x", 1}, .type = {"x", 1}};
-    const char *wrong = once__template_wrong(http->template_text);
+    const once__broker_message_t example = {.topic = {"x", 1}, .key = {"x", 1}, .type = {"x", 1}};
+    const char *wrong = once__broker_template_wrong(http->template_text);
     char url[URL_MAX];
     CURLU *parsed;
 
@@ -373,7 +376,8 @@ static const char *url_wrong(const http_t *http)
         return wrong;
     }
     parsed = curl_url();
-    if (parsed == NULL || once__template_fill(http->template_text, &example, 1, url, sizeof(url)) ||
+    if (parsed == NULL ||
+        once__broker_template_fill(http->template_text, &example, 1, url, sizeof(url)) ||
         curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
         wrong = "it is no URL of HTTP: http[s]://HOST[:PORT]/TEMPLATE";
     } else if (climbs(url)) {
@@ -384,7 +388,7 @@ static const char *url_wrong(const http_t *http)
 }
 
 /* The path and the query stay as they are written: they are the endpoint's. */
-static int make_template(http_t *http, const once__address_t *address)
+static int make_template(http_t *http, const once__broker_url_t *address)
 {
     int len = snprintf(http->template_text, sizeof(http->template_text), "%s://%s/%s%s%s",
                        address->scheme, address->hosts, address->raw_path,
@@ -395,7 +399,7 @@ static int make_template(http_t *http, const once__address_t *address)
 }
 
 /* The path is often the secret: nothing of it is shown. Two of them can be told apart all the same. */
-static void make_name(http_t *http, const once__address_t *address)
+static void make_name(http_t *http, const once__broker_url_t *address)
 {
     unsigned char hash[SHA256_DIGEST_LENGTH];
 
@@ -405,9 +409,9 @@ static void make_name(http_t *http, const once__address_t *address)
              (unsigned)hash[3]);
 }
 
-once__publisher_t *once__http_publisher(const once__address_t *address,
-                                        const once__publisher_options_t *options, char *error,
-                                        size_t size)
+once__broker_publisher_t *once__http_publisher(const once__broker_url_t *address,
+                                               const once__broker_publisher_options_t *options,
+                                               char *error, size_t size)
 {
     http_t *http = calloc(1, sizeof(*http));
     const char *wrong = http == NULL ? "out of memory"
@@ -432,7 +436,7 @@ once__publisher_t *once__http_publisher(const once__address_t *address,
         return NULL;
     }
     if (options->secret_file != NULL) {
-        http->signer = once__signer_open(options->secret_file, error, size);
+        http->signer = once__http_signer_open(options->secret_file, error, size);
         if (http->signer == NULL) {
             http_close(&http->base);
             return NULL;

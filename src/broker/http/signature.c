@@ -24,7 +24,7 @@ typedef struct secret {
     int len;
 } secret_t;
 
-struct once__signer {
+struct once__http_signer {
     secret_t secrets[SECRETS_MAX];
     size_t count;
 };
@@ -79,7 +79,7 @@ static int decode(secret_t *secret, const char *text)
     return strcmp((const char *)again, (const char *)base64) == 0 ? 0 : -1;
 }
 
-static int read_secrets(once__signer_t *signer, char *text, const char *path, char *error,
+static int read_secrets(once__http_signer_t *signer, char *text, const char *path, char *error,
                         size_t size)
 {
     unsigned number = 0;
@@ -113,9 +113,9 @@ static int read_secrets(once__signer_t *signer, char *text, const char *path, ch
     return 0;
 }
 
-once__signer_t *once__signer_open(const char *path, char *error, size_t size)
+once__http_signer_t *once__http_signer_open(const char *path, char *error, size_t size)
 {
-    once__signer_t *signer = calloc(1, sizeof(*signer));
+    once__http_signer_t *signer = calloc(1, sizeof(*signer));
     char text[FILE_SIZE];
 
     if (signer == NULL) {
@@ -124,14 +124,14 @@ once__signer_t *once__signer_open(const char *path, char *error, size_t size)
     }
     if (read_text(path, text, error, size) != 0 ||
         read_secrets(signer, text, path, error, size) != 0) {
-        once__signer_free(signer);
+        once__http_signer_free(signer);
         signer = NULL;
     }
     OPENSSL_cleanse(text, sizeof(text));
     return signer;
 }
 
-void once__signer_free(once__signer_t *signer)
+void once__http_signer_free(once__http_signer_t *signer)
 {
     if (signer != NULL) {
         OPENSSL_cleanse(signer, sizeof(*signer));
@@ -139,7 +139,7 @@ void once__signer_free(once__signer_t *signer)
     }
 }
 
-int once__secret_new(char *out)
+int once__http_secret_new(char *out)
 {
     unsigned char bytes[SECRET_NEW];
 
@@ -173,8 +173,8 @@ static unsigned char *join(once_slice_t id, int64_t seconds, once_slice_t body, 
     return text;
 }
 
-int once__sign(const once__signer_t *signer, once_slice_t id, int64_t seconds, once_slice_t body,
-               char *out)
+int once__http_sign(const once__http_signer_t *signer, once_slice_t id, int64_t seconds,
+                    once_slice_t body, char *out)
 {
     unsigned char digest[EVP_MAX_MD_SIZE], base64[2 * EVP_MAX_MD_SIZE];
     unsigned digest_len = 0;
@@ -188,7 +188,7 @@ int once__sign(const once__signer_t *signer, once_slice_t id, int64_t seconds, o
                     &digest_len) != NULL;
         if (good) {
             EVP_EncodeBlock(base64, digest, (int)digest_len);
-            len += (size_t)snprintf(out + len, ONCE__SIGNATURE_SIZE - len, "%sv1,%s",
+            len += (size_t)snprintf(out + len, ONCE__HTTP_SIGNATURE_SIZE - len, "%sv1,%s",
                                     i > 0 ? " " : "", (const char *)base64);
         }
     }

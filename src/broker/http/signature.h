@@ -10,23 +10,23 @@
 
 #include <once/key.h>
 
-#define ONCE__SIGNATURE_SIZE   256 /* of a header's value, for as many secrets as there may be */
-#define ONCE__SECRET_TEXT_SIZE 96  /* of a secret as text */
+#define ONCE__HTTP_SIGNATURE_SIZE   256 /* of a header's value, for as many secrets as there may be */
+#define ONCE__HTTP_SECRET_TEXT_SIZE 96 /* of a secret as text */
 
-typedef struct once__signer once__signer_t;
+typedef struct once__http_signer once__http_signer_t;
 
 /*
  * A secret is a line of the file: `whsec_` and the base64 of 24 to 64 bytes. Up to four, for a change: each gives a signature of
  * its own, in their order. Nobody but the owner may read the file. NULL after writing into `error` what is wrong.
  */
-once__signer_t *once__signer_open(const char *path, char *error, size_t size);
-void once__signer_free(once__signer_t *signer); /* NULL is fine */
+once__http_signer_t *once__http_signer_open(const char *path, char *error, size_t size);
+void once__http_signer_free(once__http_signer_t *signer); /* NULL is fine */
 
-/* The value of webhook-signature: the signatures with a space between them. 0 or -1. `out` has ONCE__SIGNATURE_SIZE bytes. */
-int once__sign(const once__signer_t *signer, once_slice_t id, int64_t seconds, once_slice_t body,
-               char *out);
+/* The value of webhook-signature: the signatures with a space between them. 0 or -1. `out` has ONCE__HTTP_SIGNATURE_SIZE bytes. */
+int once__http_sign(const once__http_signer_t *signer, once_slice_t id, int64_t seconds,
+                    once_slice_t body, char *out);
 
-/* A new secret as text. `out` has ONCE__SECRET_TEXT_SIZE bytes. 0, or -1: there are no random bytes. */
-int once__secret_new(char *out);
+/* A new secret as text. `out` has ONCE__HTTP_SECRET_TEXT_SIZE bytes. 0, or -1: there are no random bytes. */
+int once__http_secret_new(char *out);
 
 #endif

@@ -16,7 +16,7 @@
 typedef struct browser {
     rd_kafka_t *consumer;
     const char *topic;
-    once__browse_cb *each;
+    once__broker_browse_cb *each;
     void *data;
     int all, enough;
     char *error;
@@ -36,7 +36,7 @@ static int failed(browser_t *browser, rd_kafka_resp_err_t code)
     return -1;
 }
 
-static void add_headers(const rd_kafka_message_t *message, once__browsed_t *browsed)
+static void add_headers(const rd_kafka_message_t *message, once__broker_browsed_t *browsed)
 {
     rd_kafka_headers_t *headers;
     const char *name;
@@ -49,14 +49,14 @@ static void add_headers(const rd_kafka_message_t *message, once__browsed_t *brow
     for (size_t i = 0;
          rd_kafka_header_get_all(headers, i, &name, &value, &len) == RD_KAFKA_RESP_ERR_NO_ERROR;
          i++) {
-        once__browsed_add(browsed, (once_slice_t){name, strlen(name)},
-                          (once_slice_t){value != NULL ? value : "", len});
+        once__broker_browsed_add(browsed, (once_slice_t){name, strlen(name)},
+                                 (once_slice_t){value != NULL ? value : "", len});
     }
 }
 
-static once__choice_t show(browser_t *browser, const rd_kafka_message_t *message)
+static once__broker_choice_t show(browser_t *browser, const rd_kafka_message_t *message)
 {
-    once__browsed_t browsed = {
+    once__broker_browsed_t browsed = {
         .key = {message->key, message->key_len},
         .payload = {message->payload != NULL ? message->payload : "", message->len},
         .partition = message->partition,
@@ -78,9 +78,9 @@ static int walk(browser_t *browser, int64_t *at, int64_t end)
         rd_kafka_message_t *message = rd_kafka_consumer_poll(browser->consumer, 200);
         rd_kafka_resp_err_t code = message != NULL ? message->err : RD_KAFKA_RESP_ERR__TIMED_OUT;
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR && message->offset < end) {
-            once__choice_t choice = show(browser, message);
-            browser->enough = choice == ONCE__ENOUGH;
-            left |= choice != ONCE__TAKE;
+            once__broker_choice_t choice = show(browser, message);
+            browser->enough = choice == ONCE__BROKER_ENOUGH;
+            left |= choice != ONCE__BROKER_TAKE;
             seen = message->offset + 1;
             *at = left ? *at : seen;
             limit = time(NULL) + TIMEOUT_MS / 1000;
@@ -220,7 +220,7 @@ static void no_log(const rd_kafka_t *consumer, int level, const char *facility, 
 {
 }
 
-static int open_consumer(browser_t *browser, const once__address_t *address, const char *group)
+static int open_consumer(browser_t *browser, const once__broker_url_t *address, const char *group)
 {
     rd_kafka_conf_t *conf =
         once__kafka_consumer_conf(address, group, browser->error, browser->size);
@@ -251,10 +251,10 @@ static void close_consumer(browser_t *browser)
     rd_kafka_destroy(browser->consumer);
 }
 
-int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each, void *data,
-                       char *error, size_t size)
+int once__kafka_browse(once__broker_url_t *address, int all, once__broker_browse_cb *each,
+                       void *data, char *error, size_t size)
 {
-    const char *group = once__address_param(address, "group");
+    const char *group = once__broker_url_param(address, "group");
     browser_t browser = {.topic = address->path,
                          .each = each,
                          .data = data,
@@ -276,8 +276,8 @@ int once__kafka_browse(once__address_t *address, int all, once__browse_cb *each,
     return code;
 }
 
-int once__kafka_browse_one(once__address_t *address, const char *topic, int32_t partition,
-                           int64_t offset, once__browse_cb *each, void *data, char *error,
+int once__kafka_browse_one(once__broker_url_t *address, const char *topic, int32_t partition,
+                           int64_t offset, once__broker_browse_cb *each, void *data, char *error,
                            size_t size)
 {
     browser_t browser = {.topic = topic, .each = each, .data = data, .error = error, .size = size};

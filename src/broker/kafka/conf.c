@@ -107,7 +107,7 @@ void once__kafka_explain(_Atomic int *distrust, const char *reason, const char *
     }
     snprintf(text, size, "Kafka: %.*s: ", place, reason);
     len = strlen(text);
-    once__tls_explain(error, authorities, text + len, size - len);
+    once__broker_tls_explain(error, authorities, text + len, size - len);
 }
 
 static int is_fixed(const char *name)
@@ -120,7 +120,7 @@ static int is_fixed(const char *name)
     return 0;
 }
 
-static int set_params(rd_kafka_conf_t *conf, const once__address_t *address, char *error,
+static int set_params(rd_kafka_conf_t *conf, const once__broker_url_t *address, char *error,
                       size_t size)
 {
     for (size_t i = 0; i < address->param_count; i++) {
@@ -139,7 +139,7 @@ static int set_params(rd_kafka_conf_t *conf, const once__address_t *address, cha
     return 0;
 }
 
-static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const char *group,
+static int set_all(rd_kafka_conf_t *conf, const once__broker_url_t *address, const char *group,
                    char *error, size_t size)
 {
     int bad = once__kafka_set(conf, "bootstrap.servers", address->hosts, error, size) != 0 ||
@@ -158,7 +158,7 @@ static int set_all(rd_kafka_conf_t *conf, const once__address_t *address, const 
     return bad ? -1 : set_params(conf, address, error, size);
 }
 
-rd_kafka_conf_t *once__kafka_consumer_conf(const once__address_t *address, const char *group,
+rd_kafka_conf_t *once__kafka_consumer_conf(const once__broker_url_t *address, const char *group,
                                            char *error, size_t size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();

@@ -11,7 +11,7 @@ typedef struct lengths {
     uint32_t name, value;
 } lengths_t;
 
-static int reserve(once__headers_t *headers, size_t more)
+static int reserve(once__kafka_headers_t *headers, size_t more)
 {
     size_t room = headers->room != 0 ? headers->room : ROOM_FIRST;
     char *bytes;
@@ -31,7 +31,7 @@ static int reserve(once__headers_t *headers, size_t more)
     return 0;
 }
 
-int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t value)
+int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, once_slice_t value)
 {
     const lengths_t lengths = {(uint32_t)name.len, (uint32_t)value.len};
     size_t more = sizeof(lengths) + name.len + 1 + value.len;
@@ -58,8 +58,9 @@ int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t 
     return 0;
 }
 
-void once__headers_each(const once__headers_t *headers,
-                        void (*each)(void *data, once_slice_t name, once_slice_t value), void *data)
+void once__kafka_headers_each(const once__kafka_headers_t *headers,
+                              void (*each)(void *data, once_slice_t name, once_slice_t value),
+                              void *data)
 {
     lengths_t lengths;
 
@@ -72,16 +73,16 @@ void once__headers_each(const once__headers_t *headers,
     }
 }
 
-void once__headers_clear(once__headers_t *headers)
+void once__kafka_headers_clear(once__kafka_headers_t *headers)
 {
     headers->len = 0;
     if (headers->room > ROOM_KEEP) {
-        once__headers_free(headers);
+        once__kafka_headers_free(headers);
     }
 }
 
-void once__headers_free(once__headers_t *headers)
+void once__kafka_headers_free(once__kafka_headers_t *headers)
 {
     free(headers->bytes);
-    *headers = (once__headers_t){NULL, 0, 0};
+    *headers = (once__kafka_headers_t){NULL, 0, 0};
 }

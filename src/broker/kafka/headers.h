@@ -9,21 +9,21 @@
 
 #include <once/key.h>
 
-typedef struct once__headers {
+typedef struct once__kafka_headers {
     char *bytes; /* of each header: both lengths, name, value */
     size_t len, room;
-} once__headers_t;
+} once__kafka_headers_t;
 
 /* 0, or -1: out of memory, and nothing was added. */
-int once__headers_add(once__headers_t *headers, once_slice_t name, once_slice_t value);
+int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, once_slice_t value);
 
 /* In the order in which they were added. */
-void once__headers_each(const once__headers_t *headers,
-                        void (*each)(void *data, once_slice_t name, once_slice_t value),
-                        void *data);
+void once__kafka_headers_each(const once__kafka_headers_t *headers,
+                              void (*each)(void *data, once_slice_t name, once_slice_t value),
+                              void *data);
 
 /* Forgets the headers, and the memory if it was unusually much. */
-void once__headers_clear(once__headers_t *headers);
-void once__headers_free(once__headers_t *headers);
+void once__kafka_headers_clear(once__kafka_headers_t *headers);
+void once__kafka_headers_free(once__kafka_headers_t *headers);
 
 #endif

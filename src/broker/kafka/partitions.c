@@ -4,9 +4,9 @@
 
 #define BEHIND_MAX 100000 /* deliveries behind one that is not done; then the partition is paused */
 
-once__partition_t *once__partition_find(once__partitions_t *all, int32_t number)
+once__kafka_partition_t *once__kafka_partition_find(once__kafka_partitions_t *all, int32_t number)
 {
-    once__partition_t *at = all->last;
+    once__kafka_partition_t *at = all->last;
 
     if (at != NULL && at->number == number) {
         return at;
@@ -17,34 +17,34 @@ once__partition_t *once__partition_find(once__partitions_t *all, int32_t number)
     return at;
 }
 
-static void free_partition(once__partition_t *partition)
+static void free_partition(once__kafka_partition_t *partition)
 {
-    once__track_free(&partition->track);
+    once__kafka_offsets_free(&partition->track);
     free(partition);
 }
 
-void once__partition_add(once__partitions_t *all, int32_t number)
+void once__kafka_partition_add(once__kafka_partitions_t *all, int32_t number)
 {
-    once__partition_t *made =
-        once__partition_find(all, number) == NULL ? calloc(1, sizeof(*made)) : NULL;
+    once__kafka_partition_t *made =
+        once__kafka_partition_find(all, number) == NULL ? calloc(1, sizeof(*made)) : NULL;
 
     if (made != NULL) {
         made->number = number;
-        once__track_start(&made->track);
+        once__kafka_offsets_start(&made->track);
         made->next = all->first;
         all->first = made;
     }
 }
 
-void once__partition_lose(once__partitions_t *all, int32_t number)
+void once__kafka_partition_lose(once__kafka_partitions_t *all, int32_t number)
 {
-    once__partition_t **link = &all->first;
+    once__kafka_partition_t **link = &all->first;
 
     while (*link != NULL && (*link)->number != number) {
         link = &(*link)->next;
     }
     if (*link != NULL) {
-        once__partition_t *partition = *link;
+        once__kafka_partition_t *partition = *link;
         *link = partition->next;
         all->last = NULL;
         partition->lost = 1;
@@ -54,7 +54,8 @@ void once__partition_lose(once__partitions_t *all, int32_t number)
     }
 }
 
-static void pause_or_resume(const once__partitions_t *all, once__partition_t *partition, int pause)
+static void pause_or_resume(const once__kafka_partitions_t *all, once__kafka_partition_t *partition,
+                            int pause)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
 
@@ -68,16 +69,16 @@ static void pause_or_resume(const once__partitions_t *all, once__partition_t *pa
     rd_kafka_topic_partition_list_destroy(list);
 }
 
-void once__partition_resume(once__partitions_t *all, int32_t number)
+void once__kafka_partition_resume(once__kafka_partitions_t *all, int32_t number)
 {
-    once__partition_t *partition = once__partition_find(all, number);
+    once__kafka_partition_t *partition = once__kafka_partition_find(all, number);
 
     if (partition != NULL && partition->paused) {
         pause_or_resume(all, partition, 0);
     }
 }
 
-void once__partition_reads(once__partition_t *partition, int64_t offset)
+void once__kafka_partition_reads(once__kafka_partition_t *partition, int64_t offset)
 {
     if (offset < partition->position) {
         partition->went_back = 1;
@@ -86,16 +87,16 @@ void once__partition_reads(once__partition_t *partition, int64_t offset)
     partition->position = offset + 1;
 }
 
-void once__partition_ends(once__partitions_t *all, int32_t number, int64_t offset)
+void once__kafka_partition_ends(once__kafka_partitions_t *all, int32_t number, int64_t offset)
 {
-    once__partition_t *partition = once__partition_find(all, number);
+    once__kafka_partition_t *partition = once__kafka_partition_find(all, number);
 
     if (partition != NULL) {
         partition->end = offset;
     }
 }
 
-void once__partition_ended(once__partition_t *partition)
+void once__kafka_partition_ended(once__kafka_partition_t *partition)
 {
     partition->open--;
     if (partition->lost && partition->open == 0) {
@@ -103,9 +104,9 @@ void once__partition_ended(once__partition_t *partition)
     }
 }
 
-void once__partitions_regulate(once__partitions_t *all)
+void once__kafka_partitions_regulate(once__kafka_partitions_t *all)
 {
-    for (once__partition_t *p = all->first; p != NULL; p = p->next) {
+    for (once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
         uint64_t behind = p->track.after - p->track.first;
         int pause = all->held || behind > (p->paused ? BEHIND_MAX / 2 : BEHIND_MAX);
         if (pause != p->paused) {
@@ -115,8 +116,8 @@ void once__partitions_regulate(once__partitions_t *all)
 }
 
 static rd_kafka_topic_partition_list_t *add_done(rd_kafka_topic_partition_list_t *list,
-                                                 const once__partitions_t *all,
-                                                 const once__partition_t *partition)
+                                                 const once__kafka_partitions_t *all,
+                                                 const once__kafka_partition_t *partition)
 {
     list = list != NULL ? list : rd_kafka_topic_partition_list_new(8);
     rd_kafka_topic_partition_list_add(list, all->topic, partition->number)->offset =
@@ -128,11 +129,11 @@ static rd_kafka_topic_partition_list_t *add_done(rd_kafka_topic_partition_list_t
  * librdkafka commits by itself what is greater than what it knows to be committed; an offset that went back is committed as
  * it is. Only that one: commits right after each assignment made a group read messages again after a rebalance.
  */
-void once__partitions_store(once__partitions_t *all)
+void once__kafka_partitions_store(once__kafka_partitions_t *all)
 {
     rd_kafka_topic_partition_list_t *list = NULL, *back = NULL;
 
-    for (once__partition_t *p = all->first; p != NULL; p = p->next) {
+    for (once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
         if (p->track.moved) {
             list = add_done(list, all, p);
             back = p->went_back ? add_done(back, all, p) : back;
@@ -150,9 +151,9 @@ void once__partitions_store(once__partitions_t *all)
 }
 
 /* Up to where nothing is left to do. Behind the last message there may be records that are none: of transactions. */
-static int64_t done_before(const once__partition_t *partition)
+static int64_t done_before(const once__kafka_partition_t *partition)
 {
-    const once__track_t *track = &partition->track;
+    const once__kafka_offsets_t *track = &partition->track;
 
     if (track->first != track->after) {
         return track->ring[track->first & (track->room - 1)].offset;
@@ -160,11 +161,11 @@ static int64_t done_before(const once__partition_t *partition)
     return track->done_to + 1 > partition->end ? track->done_to + 1 : partition->end;
 }
 
-int64_t once__partitions_lag(once__partitions_t *all)
+int64_t once__kafka_partitions_lag(once__kafka_partitions_t *all)
 {
     int64_t lag = 0, low, high;
 
-    for (const once__partition_t *p = all->first; p != NULL; p = p->next) {
+    for (const once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
         if (rd_kafka_get_watermark_offsets(all->consumer, all->topic, p->number, &low, &high) !=
                 RD_KAFKA_RESP_ERR_NO_ERROR ||
             high < 0) {
@@ -177,11 +178,11 @@ int64_t once__partitions_lag(once__partitions_t *all)
     return lag;
 }
 
-rd_kafka_topic_partition_list_t *once__partitions_list(const once__partitions_t *all)
+rd_kafka_topic_partition_list_t *once__kafka_partitions_list(const once__kafka_partitions_t *all)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(8);
 
-    for (const once__partition_t *p = all->first; p != NULL; p = p->next) {
+    for (const once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
         rd_kafka_topic_partition_list_add(list, all->topic, p->number);
     }
     return list;

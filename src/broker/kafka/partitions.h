@@ -11,8 +11,8 @@
 
 #include "broker/subscribe_internal.h"
 
-typedef struct once__partition {
-    struct once__partition *next;
+typedef struct once__kafka_partition {
+    struct once__kafka_partition *next;
     int32_t number;
     int lost, paused;
     int went_back;    /* to an offset that librdkafka would not commit */
@@ -20,42 +20,42 @@ typedef struct once__partition {
     int64_t position; /* offset behind the last one read */
     int64_t
         end; /* offset up to which there was nothing more to read: behind control records, too */
-    once__track_t track;
-} once__partition_t;
+    once__kafka_offsets_t track;
+} once__kafka_partition_t;
 
-typedef struct once__partitions {
+typedef struct once__kafka_partitions {
     rd_kafka_t *consumer;
     const char *topic;
-    once__partition_t *first;
-    once__partition_t *last; /* the one used last */
-    int held;                /* reading is paused, because there was no room for long */
-} once__partitions_t;
+    once__kafka_partition_t *first;
+    once__kafka_partition_t *last; /* the one used last */
+    int held;                      /* reading is paused, because there was no room for long */
+} once__kafka_partitions_t;
 
 /* NULL: it is not ours. */
-once__partition_t *once__partition_find(once__partitions_t *all, int32_t number);
-void once__partition_add(once__partitions_t *all, int32_t number);
+once__kafka_partition_t *once__kafka_partition_find(once__kafka_partitions_t *all, int32_t number);
+void once__kafka_partition_add(once__kafka_partitions_t *all, int32_t number);
 /* librdkafka keeps the pause of a partition that it gives up: when it came back, nobody would know that it is paused. */
-void once__partition_resume(once__partitions_t *all, int32_t number);
-void once__partition_lose(once__partitions_t *all, int32_t number);
+void once__kafka_partition_resume(once__kafka_partitions_t *all, int32_t number);
+void once__kafka_partition_lose(once__kafka_partitions_t *all, int32_t number);
 
 /* This offset was read. One that was behind: the topic was made anew, or offsets were reset. */
-void once__partition_reads(once__partition_t *partition, int64_t offset);
+void once__kafka_partition_reads(once__kafka_partition_t *partition, int64_t offset);
 /* Everything before this offset was read. */
-void once__partition_ends(once__partitions_t *all, int32_t number, int64_t offset);
+void once__kafka_partition_ends(once__kafka_partitions_t *all, int32_t number, int64_t offset);
 
 /* A delivery of it has ended. */
-void once__partition_ended(once__partition_t *partition);
+void once__kafka_partition_ended(once__kafka_partition_t *partition);
 
 /* Which partitions may be read: all but those that are held back by one delivery for long, or none while `held`. */
-void once__partitions_regulate(once__partitions_t *all);
+void once__kafka_partitions_regulate(once__kafka_partitions_t *all);
 
 /* Up to the first delivery of each that is not done; librdkafka commits it. */
-void once__partitions_store(once__partitions_t *all);
+void once__kafka_partitions_store(once__kafka_partitions_t *all);
 
 /* Messages that are not done; -1: not known yet. */
-int64_t once__partitions_lag(once__partitions_t *all);
+int64_t once__kafka_partitions_lag(once__kafka_partitions_t *all);
 
 /* All of them, malloc'd. */
-rd_kafka_topic_partition_list_t *once__partitions_list(const once__partitions_t *all);
+rd_kafka_topic_partition_list_t *once__kafka_partitions_list(const once__kafka_partitions_t *all);
 
 #endif

@@ -10,8 +10,8 @@
 
 enum { THREAD, OWNER, WORKERS };
 
-struct once__preparer {
-    once__prepare_cb *prepare;
+struct once__kafka_preparer {
+    once__kafka_prepare_cb *prepare;
     void *data;
     int wake_fd;
     int stop;
@@ -23,19 +23,19 @@ struct once__preparer {
     size_t
         at[WORKERS]; /* the first thing that each of them is preparing; NOTHING: he prepares none */
     size_t taken;    /* the owner's */
-    void *ring[ONCE__PREPARER_ROOM];
+    void *ring[ONCE__KAFKA_PREPARER_ROOM];
 };
 
 /* So far that they stand in one piece. */
 static size_t step_end(size_t from, size_t to)
 {
-    size_t wrap = (from / ONCE__PREPARER_ROOM + 1) * ONCE__PREPARER_ROOM;
+    size_t wrap = (from / ONCE__KAFKA_PREPARER_ROOM + 1) * ONCE__KAFKA_PREPARER_ROOM;
 
     to = to < wrap ? to : wrap;
     return to - from > STEP ? from + STEP : to;
 }
 
-static size_t prepared(const once__preparer_t *preparer)
+static size_t prepared(const once__kafka_preparer_t *preparer)
 {
     size_t to = preparer->begun;
 
@@ -46,20 +46,20 @@ static size_t prepared(const once__preparer_t *preparer)
 }
 
 /* With the lock, which it gives up meanwhile. Returns how many. */
-static size_t prepare_some(once__preparer_t *preparer, int worker)
+static size_t prepare_some(once__kafka_preparer_t *preparer, int worker)
 {
     size_t from = preparer->begun, to = step_end(from, preparer->given);
 
     preparer->begun = to;
     preparer->at[worker] = from;
     pthread_mutex_unlock(&preparer->lock);
-    preparer->prepare(preparer->data, preparer->ring + from % ONCE__PREPARER_ROOM, to - from);
+    preparer->prepare(preparer->data, preparer->ring + from % ONCE__KAFKA_PREPARER_ROOM, to - from);
     pthread_mutex_lock(&preparer->lock);
     preparer->at[worker] = NOTHING;
     return to - from;
 }
 
-static void tell(const once__preparer_t *preparer)
+static void tell(const once__kafka_preparer_t *preparer)
 {
     static const uint64_t one = 1;
     ssize_t written = write(preparer->wake_fd, &one, sizeof(one));
@@ -69,7 +69,7 @@ static void tell(const once__preparer_t *preparer)
 
 static void *run(void *data)
 {
-    once__preparer_t *preparer = data;
+    once__kafka_preparer_t *preparer = data;
 
     (void)pthread_setname_np(pthread_self(), "prepare");
     pthread_mutex_lock(&preparer->lock);
@@ -89,9 +89,10 @@ static void *run(void *data)
     return NULL;
 }
 
-once__preparer_t *once__preparer_new(once__prepare_cb *prepare, void *data, int wake_fd)
+once__kafka_preparer_t *once__kafka_preparer_new(once__kafka_prepare_cb *prepare, void *data,
+                                                 int wake_fd)
 {
-    once__preparer_t *preparer = calloc(1, sizeof(*preparer));
+    once__kafka_preparer_t *preparer = calloc(1, sizeof(*preparer));
 
     if (preparer == NULL) {
         return NULL;
@@ -104,13 +105,13 @@ once__preparer_t *once__preparer_new(once__prepare_cb *prepare, void *data, int 
     pthread_cond_init(&preparer->changed, NULL);
     if (pthread_create(&preparer->thread, NULL, run, preparer) != 0) {
         preparer->stop = 1;
-        once__preparer_free(preparer);
+        once__kafka_preparer_free(preparer);
         return NULL;
     }
     return preparer;
 }
 
-void once__preparer_stop(once__preparer_t *preparer)
+void once__kafka_preparer_stop(once__kafka_preparer_t *preparer)
 {
     if (preparer == NULL || preparer->stop) {
         return;
@@ -123,27 +124,27 @@ void once__preparer_stop(once__preparer_t *preparer)
     preparer->begun = preparer->given;
 }
 
-void once__preparer_free(once__preparer_t *preparer)
+void once__kafka_preparer_free(once__kafka_preparer_t *preparer)
 {
     if (preparer != NULL) {
-        once__preparer_stop(preparer);
+        once__kafka_preparer_stop(preparer);
         pthread_cond_destroy(&preparer->changed);
         pthread_mutex_destroy(&preparer->lock);
         free(preparer);
     }
 }
 
-size_t once__preparer_open(const once__preparer_t *preparer)
+size_t once__kafka_preparer_open(const once__kafka_preparer_t *preparer)
 {
     return preparer->given - preparer->taken;
 }
 
-void once__preparer_give(once__preparer_t *preparer, void *const *things, size_t count)
+void once__kafka_preparer_give(once__kafka_preparer_t *preparer, void *const *things, size_t count)
 {
     int waiting;
 
     for (size_t i = 0; i < count; i++) {
-        preparer->ring[(preparer->given + i) % ONCE__PREPARER_ROOM] = things[i];
+        preparer->ring[(preparer->given + i) % ONCE__KAFKA_PREPARER_ROOM] = things[i];
     }
     pthread_mutex_lock(&preparer->lock);
     preparer->given += count;
@@ -154,7 +155,7 @@ void once__preparer_give(once__preparer_t *preparer, void *const *things, size_t
     }
 }
 
-size_t once__preparer_help(once__preparer_t *preparer)
+size_t once__kafka_preparer_help(once__kafka_preparer_t *preparer)
 {
     size_t count = 0;
 
@@ -166,7 +167,7 @@ size_t once__preparer_help(once__preparer_t *preparer)
     return count;
 }
 
-size_t once__preparer_take(once__preparer_t *preparer, void **things, size_t most)
+size_t once__kafka_preparer_take(once__kafka_preparer_t *preparer, void **things, size_t most)
 {
     size_t count;
 
@@ -175,7 +176,7 @@ size_t once__preparer_take(once__preparer_t *preparer, void **things, size_t mos
     pthread_mutex_unlock(&preparer->lock);
     count = count < most ? count : most;
     for (size_t i = 0; i < count; i++) {
-        things[i] = preparer->ring[preparer->taken++ % ONCE__PREPARER_ROOM];
+        things[i] = preparer->ring[preparer->taken++ % ONCE__KAFKA_PREPARER_ROOM];
     }
     return count;
 }

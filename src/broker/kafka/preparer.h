@@ -7,28 +7,29 @@
 
 #include <stddef.h>
 
-#define ONCE__PREPARER_ROOM 2048 /* a power of two */
+#define ONCE__KAFKA_PREPARER_ROOM 2048 /* a power of two */
 
-typedef struct once__preparer once__preparer_t;
+typedef struct once__kafka_preparer once__kafka_preparer_t;
 
-typedef void once__prepare_cb(void *data, void *const *things, size_t count);
+typedef void once__kafka_prepare_cb(void *data, void *const *things, size_t count);
 
 /* `wake_fd`: an eventfd that is written to when something is prepared. NULL: out of memory or of threads. */
-once__preparer_t *once__preparer_new(once__prepare_cb *prepare, void *data, int wake_fd);
+once__kafka_preparer_t *once__kafka_preparer_new(once__kafka_prepare_cb *prepare, void *data,
+                                                 int wake_fd);
 
-/* What was not taken is the owner's again, prepared or not: take it after once__preparer_stop. NULL is fine for both. */
-void once__preparer_stop(once__preparer_t *preparer);
-void once__preparer_free(once__preparer_t *preparer);
+/* What was not taken is the owner's again, prepared or not: take it after once__kafka_preparer_stop. NULL is fine for both. */
+void once__kafka_preparer_stop(once__kafka_preparer_t *preparer);
+void once__kafka_preparer_free(once__kafka_preparer_t *preparer);
 
-/* How many were given and not taken: ONCE__PREPARER_ROOM at most. */
-size_t once__preparer_open(const once__preparer_t *preparer);
+/* How many were given and not taken: ONCE__KAFKA_PREPARER_ROOM at most. */
+size_t once__kafka_preparer_open(const once__kafka_preparer_t *preparer);
 
-void once__preparer_give(once__preparer_t *preparer, void *const *things, size_t count);
+void once__kafka_preparer_give(once__kafka_preparer_t *preparer, void *const *things, size_t count);
 
 /* The owner has nothing else to do: he prepares the next of those that the thread has not begun. Returns how many. */
-size_t once__preparer_help(once__preparer_t *preparer);
+size_t once__kafka_preparer_help(once__kafka_preparer_t *preparer);
 
 /* Those that are prepared by now, at most `most`; after the stop: all. Returns how many. */
-size_t once__preparer_take(once__preparer_t *preparer, void **things, size_t most);
+size_t once__kafka_preparer_take(once__kafka_preparer_t *preparer, void **things, size_t most);
 
 #endif

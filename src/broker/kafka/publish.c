@@ -26,7 +26,7 @@
 #define BATCH     512
 
 typedef struct kafka {
-    once__publisher_t base;
+    once__broker_publisher_t base;
     rd_kafka_t *producer; /* NULL: could not be made anew yet */
     rd_kafka_queue_t *queue;
     rd_kafka_topic_t *topic; /* the one used last: mostly there is only one */
@@ -47,7 +47,7 @@ static int verify(rd_kafka_t *producer, const char *broker, int32_t id, int *x50
     return once__kafka_trusts(&((kafka_t *)opaque)->distrust, x509_error);
 }
 
-static int start(kafka_t *kafka, const once__address_t *address, char *error, size_t size)
+static int start(kafka_t *kafka, const once__broker_url_t *address, char *error, size_t size)
 {
     static const uint64_t one = 1;
     rd_kafka_conf_t *conf =
@@ -88,7 +88,7 @@ static void stop(kafka_t *kafka)
 
 /* ---------------------------------------------------------------------------------------------------------- sending */
 
-static void kafka_wake(once__publisher_t *base)
+static void kafka_wake(once__broker_publisher_t *base)
 {
     uint64_t one = 1;
 
@@ -100,16 +100,16 @@ static void add_header(void *data, once_slice_t name, once_slice_t value)
     rd_kafka_header_add(data, name.data, (ssize_t)name.len, value.data, (ssize_t)value.len);
 }
 
-static rd_kafka_headers_t *headers_of(const once__message_t *message)
+static rd_kafka_headers_t *headers_of(const once__broker_message_t *message)
 {
     rd_kafka_headers_t *headers = rd_kafka_headers_new(8 + message->header_count);
-    once_slice_t type = once__message_content_type(message);
+    once_slice_t type = once__broker_message_content_type(message);
     int given = 0;
 
     for (size_t i = 0; i < message->header_count; i++) {
         given |= message->headers[i].value.data == type.data;
     }
-    once__message_headers(message, "ce_", add_header, headers);
+    once__broker_message_headers(message, "ce_", add_header, headers);
     if (!given && message->id.data != NULL) {
         add_header(headers, (once_slice_t){"content-type", 12}, type);
     }
@@ -117,11 +117,11 @@ static rd_kafka_headers_t *headers_of(const once__message_t *message)
 }
 
 /* 0 or -1: no such name can be. */
-static int choose_topic(kafka_t *kafka, const once__message_t *message)
+static int choose_topic(kafka_t *kafka, const once__broker_message_t *message)
 {
     char name[TOPIC_MAX];
 
-    if (once__template_fill(kafka->template_text, message, 0, name, sizeof(name)) != 0) {
+    if (once__broker_template_fill(kafka->template_text, message, 0, name, sizeof(name)) != 0) {
         return -1;
     }
     if (kafka->topic != NULL && strcmp(name, kafka->topic_name) == 0) {
@@ -173,7 +173,8 @@ static void acquit(kafka_t *kafka, const void *tag)
     }
 }
 
-static int kafka_publish(once__publisher_t *base, const once__message_t *message, void *tag)
+static int kafka_publish(once__broker_publisher_t *base, const once__broker_message_t *message,
+                         void *tag)
 {
     kafka_t *kafka = (kafka_t *)base;
     rd_kafka_headers_t *headers;
@@ -184,8 +185,8 @@ static int kafka_publish(once__publisher_t *base, const once__message_t *message
         return -1;
     }
     if (choose_topic(kafka, message) != 0) {
-        return once__publisher_tell_soon(base, tag, ONCE__REFUSED,
-                                         "Kafka cannot have a topic of that name");
+        return once__broker_publisher_tell_soon(base, tag, ONCE__BROKER_REFUSED,
+                                                "Kafka cannot have a topic of that name");
     }
     headers = headers_of(message);
     error = rd_kafka_producev(
@@ -203,8 +204,9 @@ static int kafka_publish(once__publisher_t *base, const once__message_t *message
     if (error == RD_KAFKA_RESP_ERR__QUEUE_FULL || error == RD_KAFKA_RESP_ERR__FATAL) {
         return -1;
     }
-    return once__publisher_tell_soon(
-        base, tag, error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ? ONCE__REFUSED : ONCE__FAILED,
+    return once__broker_publisher_tell_soon(
+        base, tag,
+        error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ? ONCE__BROKER_REFUSED : ONCE__BROKER_FAILED,
         rd_kafka_err2str(error));
 }
 
@@ -220,13 +222,13 @@ static int is_refusal(rd_kafka_resp_err_t error)
            error == RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT;
 }
 
-static once__verdict_t judge(rd_kafka_resp_err_t error)
+static once__broker_verdict_t judge(rd_kafka_resp_err_t error)
 {
     switch (error) {
     case RD_KAFKA_RESP_ERR_NO_ERROR:
-        return ONCE__PUBLISHED;
+        return ONCE__BROKER_PUBLISHED;
     case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
-        return ONCE__REFUSED;
+        return ONCE__BROKER_REFUSED;
     case RD_KAFKA_RESP_ERR__PURGE_QUEUE:
     case RD_KAFKA_RESP_ERR__PURGE_INFLIGHT:
     case RD_KAFKA_RESP_ERR__FATAL:
@@ -236,28 +238,29 @@ static once__verdict_t judge(rd_kafka_resp_err_t error)
     case RD_KAFKA_RESP_ERR__TRANSPORT:
     case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
     case RD_KAFKA_RESP_ERR__TIMED_OUT:
-        return ONCE__AWAY;
+        return ONCE__BROKER_AWAY;
     default:
-        return ONCE__FAILED;
+        return ONCE__BROKER_FAILED;
     }
 }
 
 static void take_report(kafka_t *kafka, const rd_kafka_message_t *report)
 {
-    once__verdict_t verdict = judge(report->err);
+    once__broker_verdict_t verdict = judge(report->err);
     void *tag = report->_private;
 
     if (is_refusal(report->err)) {
-        verdict = kafka->alone ? ONCE__REFUSED : ONCE__AWAY;
+        verdict = kafka->alone ? ONCE__BROKER_REFUSED : ONCE__BROKER_AWAY;
     }
-    if (kafka->alone && verdict != ONCE__AWAY) {
+    if (kafka->alone && verdict != ONCE__BROKER_AWAY) {
         acquit(kafka, tag);
     } else if (is_refusal(report->err)) {
         suspect(kafka, tag);
     }
     kafka->alone = 0;
-    once__publisher_tell(&kafka->base, tag, verdict,
-                         verdict != ONCE__PUBLISHED ? rd_kafka_err2str(report->err) : "", 0);
+    once__broker_publisher_tell(
+        &kafka->base, tag, verdict,
+        verdict != ONCE__BROKER_PUBLISHED ? rd_kafka_err2str(report->err) : "", 0);
 }
 
 static void take_reports(kafka_t *kafka, rd_kafka_event_t *event)
@@ -278,7 +281,7 @@ static void take_error(kafka_t *kafka, rd_kafka_event_t *event)
 
     once__kafka_explain(&kafka->distrust, rd_kafka_event_error_string(event),
                         "--cacert FILE, or ssl.ca.location=FILE in the URL", why, sizeof(why));
-    once__publisher_say(&kafka->base, 1, "%s", why);
+    once__broker_publisher_say(&kafka->base, 1, "%s", why);
     /* Messages in the queue of a producer with a fatal error would wait for ever. */
     if (rd_kafka_fatal_error(kafka->producer, why, sizeof(why)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
         !kafka->broken) {
@@ -293,18 +296,18 @@ static void begin_anew(kafka_t *kafka)
 
     stop(kafka);
     if (start(kafka, &kafka->base.address, why, sizeof(why)) != 0) {
-        once__publisher_say(&kafka->base, 1, "%s", why);
+        once__broker_publisher_say(&kafka->base, 1, "%s", why);
     }
 }
 
-static void kafka_turn(once__publisher_t *base)
+static void kafka_turn(once__broker_publisher_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
     uint64_t count;
     rd_kafka_event_t *event;
 
     if (read(base->fd, &count, sizeof(count)) < 0 && errno != EAGAIN) {
-        once__publisher_say(base, 1, "Kafka: eventfd: %s", strerror(errno));
+        once__broker_publisher_say(base, 1, "Kafka: eventfd: %s", strerror(errno));
     }
     for (int i = 0; kafka->producer != NULL && i < EVENTS; i++) {
         event = rd_kafka_queue_poll(kafka->queue, 0);
@@ -326,7 +329,7 @@ static void kafka_turn(once__publisher_t *base)
     }
 }
 
-static void kafka_close(once__publisher_t *base)
+static void kafka_close(once__broker_publisher_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
@@ -336,14 +339,15 @@ static void kafka_close(once__publisher_t *base)
     free(kafka);
 }
 
-static const once__publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_wake, kafka_close};
+static const once__broker_publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_wake,
+                                                 kafka_close};
 
-once__publisher_t *once__kafka_publisher(const once__address_t *address,
-                                         const once__publisher_options_t *options, char *error,
-                                         size_t size)
+once__broker_publisher_t *once__kafka_publisher(const once__broker_url_t *address,
+                                                const once__broker_publisher_options_t *options,
+                                                char *error, size_t size)
 {
     kafka_t *kafka = calloc(1, sizeof(*kafka));
-    const char *wrong = once__template_wrong(address->path);
+    const char *wrong = once__broker_template_wrong(address->path);
 
     if (wrong == NULL && address->path[0] != '\0') {
         wrong = once__kafka_name_wrong(address->path, 1);

@@ -30,14 +30,14 @@
 #define FULL_TURNS_MAX 3    /* turns (one a second) without room, then reading is paused */
 
 typedef struct kafka {
-    once__subscription_t base;
+    once__broker_subscription_t base;
     rd_kafka_t *consumer;
     rd_kafka_queue_t *queue;
-    once__partitions_t partitions;
-    struct kafka_delivery *idle; /* deliveries that have ended, to be used again */
-    once__preparer_t *preparer;  /* NULL: there is no other thread */
-    size_t preparing_bytes;      /* payloads that are there: nobody else counts them */
-    size_t usual_bytes;          /* of a payload, by the last messages */
+    once__kafka_partitions_t partitions;
+    struct kafka_delivery *idle;      /* deliveries that have ended, to be used again */
+    once__kafka_preparer_t *preparer; /* NULL: there is no other thread */
+    size_t preparing_bytes;           /* payloads that are there: nobody else counts them */
+    size_t usual_bytes;               /* of a payload, by the last messages */
     once__kafka_waker_t *waker;
     size_t queue_peak; /* most messages that waited in librdkafka, since it was last woken */
     unsigned full_turns;
@@ -45,12 +45,12 @@ typedef struct kafka {
 } kafka_t;
 
 typedef struct kafka_delivery {
-    once__delivered_t base;
+    once__broker_delivered_t base;
     struct kafka_delivery *next; /* of the idle ones */
     rd_kafka_message_t *message;
-    once__partition_t *partition;
+    once__kafka_partition_t *partition;
     uint64_t number;
-    once__headers_t headers;
+    once__kafka_headers_t headers;
     int broken; /* it could not be prepared */
     max_align_t prepared[];
 } kafka_delivery_t;
@@ -64,26 +64,26 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
 
     if (event == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
         for (int i = 0; i < list->cnt; i++) {
-            once__partition_add(&kafka->partitions, list->elems[i].partition);
+            once__kafka_partition_add(&kafka->partitions, list->elems[i].partition);
         }
         error = rd_kafka_incremental_assign(consumer, list);
         kafka->partitions.held = kafka->base.paused = 0;
         kafka->base.ready = 1;
-        once__subscription_say(&kafka->base, 0, "%d partitions of %s were assigned", list->cnt,
-                               kafka->base.topic);
+        once__broker_subscription_say(&kafka->base, 0, "%d partitions of %s were assigned",
+                                      list->cnt, kafka->base.topic);
     } else {
         int lost = rd_kafka_assignment_lost(consumer);
-        once__partitions_store(&kafka->partitions);
+        once__kafka_partitions_store(&kafka->partitions);
         for (int i = 0; i < list->cnt; i++) {
-            once__partition_resume(&kafka->partitions, list->elems[i].partition);
-            once__partition_lose(&kafka->partitions, list->elems[i].partition);
+            once__kafka_partition_resume(&kafka->partitions, list->elems[i].partition);
+            once__kafka_partition_lose(&kafka->partitions, list->elems[i].partition);
         }
         error = rd_kafka_incremental_unassign(consumer, list);
-        once__subscription_say(&kafka->base, lost, "%d partitions of %s were %s", list->cnt,
-                               kafka->base.topic, lost ? "lost" : "given up");
+        once__broker_subscription_say(&kafka->base, lost, "%d partitions of %s were %s", list->cnt,
+                                      kafka->base.topic, lost ? "lost" : "given up");
     }
     if (error != NULL) {
-        once__subscription_say(&kafka->base, 1, "Kafka: %s", rd_kafka_error_string(error));
+        once__broker_subscription_say(&kafka->base, 1, "Kafka: %s", rd_kafka_error_string(error));
         rd_kafka_error_destroy(error);
     }
 }
@@ -98,7 +98,7 @@ static void keep_reading(kafka_t *kafka)
     } else if (kafka->queue_peak >= QUEUE_LOW && waiting <= kafka->queue_peak / 2 &&
                kafka->partitions.first != NULL && once__kafka_waker_idle(kafka->waker)) {
         kafka->queue_peak = waiting;
-        once__kafka_waker_wake(kafka->waker, once__partitions_list(&kafka->partitions));
+        once__kafka_waker_wake(kafka->waker, once__kafka_partitions_list(&kafka->partitions));
     }
 }
 
@@ -107,7 +107,7 @@ static void keep_reading(kafka_t *kafka)
 static void free_delivery(kafka_delivery_t *delivery)
 {
     if (delivery != NULL) {
-        once__headers_free(&delivery->headers);
+        once__kafka_headers_free(&delivery->headers);
         free(delivery);
     }
 }
@@ -123,7 +123,7 @@ static kafka_delivery_t *make_delivery(kafka_t *kafka)
     made = aligned_alloc(LINE, (sizeof(*made) + kafka->base.options.prepared_size + LINE - 1) /
                                    LINE * LINE);
     if (made != NULL) {
-        made->headers = (once__headers_t){NULL, 0, 0};
+        made->headers = (once__kafka_headers_t){NULL, 0, 0};
     }
     return made;
 }
@@ -131,19 +131,21 @@ static kafka_delivery_t *make_delivery(kafka_t *kafka)
 /* NULL: it is not ours any more. Out of memory is worse: nothing behind it can be committed, until a restart. */
 static kafka_delivery_t *receive(kafka_t *kafka, rd_kafka_message_t *message)
 {
-    once__partition_t *partition = once__partition_find(&kafka->partitions, message->partition);
+    once__kafka_partition_t *partition =
+        once__kafka_partition_find(&kafka->partitions, message->partition);
     kafka_delivery_t *made = partition != NULL ? make_delivery(kafka) : NULL;
 
     if (partition != NULL) {
-        once__partition_reads(partition, message->offset);
+        once__kafka_partition_reads(partition, message->offset);
     }
-    if (made == NULL || once__track_add(&partition->track, message->offset, &made->number) != 0) {
+    if (made == NULL ||
+        once__kafka_offsets_add(&partition->track, message->offset, &made->number) != 0) {
         free_delivery(made);
         rd_kafka_message_destroy(message);
         return NULL;
     }
     made->base.from = &kafka->base;
-    made->base.delivery = (once__delivery_t){
+    made->base.delivery = (once__broker_delivery_t){
         .payload = {message->payload != NULL ? message->payload : "", message->len},
         .key = {message->key, message->key_len},
         .partition = message->partition,
@@ -186,7 +188,7 @@ static void fetch_message(void *const *deliveries, size_t place, size_t count)
 static void fetch_headers(void *const *deliveries, size_t place, size_t count)
 {
     if (place < count) {
-        const once__delivery_t *delivery = deliveries[place];
+        const once__broker_delivery_t *delivery = deliveries[place];
         const char *end = (const char *)delivery->payload.data + delivery->payload.len;
         __builtin_prefetch(end);
         __builtin_prefetch(end + LINE);
@@ -211,8 +213,8 @@ static int copy_headers(kafka_delivery_t *delivery)
     for (size_t i = 0; !bad && rd_kafka_header_get_all(list, i, &name, &value, &len) ==
                                    RD_KAFKA_RESP_ERR_NO_ERROR;
          i++) {
-        bad = once__headers_add(&delivery->headers, (once_slice_t){name, strlen(name)},
-                                (once_slice_t){value, len});
+        bad = once__kafka_headers_add(&delivery->headers, (once_slice_t){name, strlen(name)},
+                                      (once_slice_t){value, len});
     }
     rd_kafka_headers_destroy(list);
     return bad;
@@ -222,7 +224,7 @@ static int copy_headers(kafka_delivery_t *delivery)
 static void prepare(void *data, void *const *things, size_t count)
 {
     const kafka_t *kafka = data;
-    once__delivery_t *deliveries[BATCH];
+    once__broker_delivery_t *deliveries[BATCH];
 
     for (size_t i = 0; i < count; i++) {
         kafka_delivery_t *delivery = things[i];
@@ -237,7 +239,7 @@ static void prepare(void *data, void *const *things, size_t count)
 
 static void deliver(kafka_t *kafka, void *const *deliveries, size_t count)
 {
-    once__delivery_t *ready[BATCH];
+    once__broker_delivery_t *ready[BATCH];
     size_t fine = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -245,7 +247,7 @@ static void deliver(kafka_t *kafka, void *const *deliveries, size_t count)
         fetch_delivery(deliveries, i + 2 * AHEAD, count);
         fetch_message(deliveries, i + AHEAD, count);
         if (delivery->broken) { /* like in receive */
-            once__delivery_drop(&delivery->base.delivery);
+            once__broker_delivery_drop(&delivery->base.delivery);
         } else {
             ready[fine++] = &delivery->base.delivery;
         }
@@ -270,9 +272,10 @@ static void prepare_and_deliver(kafka_t *kafka, void **deliveries, size_t count)
     size_t bytes = payload_bytes(deliveries, count);
 
     kafka->usual_bytes = count > 0 ? bytes / count : kafka->usual_bytes;
-    if (kafka->preparer != NULL && (count > FEW || once__preparer_open(kafka->preparer) > 0)) {
+    if (kafka->preparer != NULL &&
+        (count > FEW || once__kafka_preparer_open(kafka->preparer) > 0)) {
         kafka->preparing_bytes += bytes;
-        once__preparer_give(kafka->preparer, deliveries, count);
+        once__kafka_preparer_give(kafka->preparer, deliveries, count);
         return;
     }
     prepare(kafka, deliveries, count);
@@ -292,9 +295,10 @@ static void take(kafka_t *kafka, rd_kafka_message_t **messages, size_t count)
             continue;
         }
         if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-            once__partition_ends(&kafka->partitions, message->partition, message->offset);
+            once__kafka_partition_ends(&kafka->partitions, message->partition, message->offset);
         } else if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
-            once__subscription_say(&kafka->base, 1, "Kafka: %s", rd_kafka_message_errstr(message));
+            once__broker_subscription_say(&kafka->base, 1, "Kafka: %s",
+                                          rd_kafka_message_errstr(message));
         }
         rd_kafka_message_destroy(message);
     }
@@ -306,7 +310,7 @@ static size_t deliver_prepared(kafka_t *kafka)
 {
     void *deliveries[BATCH];
     size_t count =
-        kafka->preparer != NULL ? once__preparer_take(kafka->preparer, deliveries, BATCH) : 0;
+        kafka->preparer != NULL ? once__kafka_preparer_take(kafka->preparer, deliveries, BATCH) : 0;
 
     kafka->preparing_bytes -= payload_bytes(deliveries, count);
     if (!kafka->base.stopped) {
@@ -314,7 +318,7 @@ static size_t deliver_prepared(kafka_t *kafka)
         return count;
     }
     for (size_t i = 0; i < count; i++) {
-        once__delivery_drop(deliveries[i]);
+        once__broker_delivery_drop(deliveries[i]);
     }
     return count;
 }
@@ -324,17 +328,17 @@ static void drain_event(kafka_t *kafka)
     uint64_t count;
 
     if (read(kafka->base.fd, &count, sizeof(count)) < 0 && errno != EAGAIN) {
-        once__subscription_say(&kafka->base, 1, "Kafka: eventfd: %s", strerror(errno));
+        once__broker_subscription_say(&kafka->base, 1, "Kafka: eventfd: %s", strerror(errno));
     }
 }
 
 /* How many messages may be taken now. What is being prepared will need room, too; and so may a message that comes unasked. */
 static size_t appetite(const kafka_t *kafka, size_t room)
 {
-    size_t preparing = kafka->preparer != NULL ? once__preparer_open(kafka->preparer) : 0;
+    size_t preparing = kafka->preparer != NULL ? once__kafka_preparer_open(kafka->preparer) : 0;
     size_t most = TAKEN_BYTES / (kafka->usual_bytes + 1) + 1;
 
-    if (room <= preparing || preparing + 2 * BATCH > ONCE__PREPARER_ROOM ||
+    if (room <= preparing || preparing + 2 * BATCH > ONCE__KAFKA_PREPARER_ROOM ||
         kafka->preparing_bytes >= TAKEN_BYTES) {
         return 0;
     }
@@ -347,7 +351,7 @@ static size_t appetite(const kafka_t *kafka, size_t room)
  * the group can still be served: a member that does not ask is taken for dead. New messages are taken before those that are
  * prepared are delivered: then both threads have something to do.
  */
-static int kafka_turn(once__subscription_t *base, size_t room)
+static int kafka_turn(once__broker_subscription_t *base, size_t room)
 {
     kafka_t *kafka = (kafka_t *)base;
     rd_kafka_message_t *messages[BATCH];
@@ -362,7 +366,7 @@ static int kafka_turn(once__subscription_t *base, size_t room)
     }
     if ((room == 0) != kafka->partitions.held && !base->stopped) {
         kafka->partitions.held = base->paused = room == 0;
-        once__partitions_regulate(&kafka->partitions);
+        once__kafka_partitions_regulate(&kafka->partitions);
     }
     kafka->full_turns = 0;
     if (want > 0) {
@@ -373,7 +377,8 @@ static int kafka_turn(once__subscription_t *base, size_t room)
     }
     if (room > 0 || base->stopped) {
         delivered = deliver_prepared(kafka);
-        if (delivered == 0 && kafka->preparer != NULL && once__preparer_help(kafka->preparer) > 0) {
+        if (delivered == 0 && kafka->preparer != NULL &&
+            once__kafka_preparer_help(kafka->preparer) > 0) {
             return 1;
         }
     }
@@ -381,55 +386,57 @@ static int kafka_turn(once__subscription_t *base, size_t room)
     return delivered == BATCH || (want > 0 ? (size_t)count == want : delivered > 0);
 }
 
-static void kafka_end(once__subscription_t *base, once__delivery_t *delivery, int done)
+static void kafka_end(once__broker_subscription_t *base, once__broker_delivery_t *delivery,
+                      int done)
 {
     kafka_delivery_t *ended = (kafka_delivery_t *)delivery;
-    once__partition_t *partition = ended->partition;
+    once__kafka_partition_t *partition = ended->partition;
 
     if (done && !partition->lost) {
-        once__track_done(&partition->track, ended->number);
+        once__kafka_offsets_done(&partition->track, ended->number);
     }
     rd_kafka_message_destroy(ended->message);
-    once__headers_clear(&ended->headers);
-    once__partition_ended(partition);
+    once__kafka_headers_clear(&ended->headers);
+    once__kafka_partition_ended(partition);
     ended->next = ((kafka_t *)base)->idle;
     ((kafka_t *)base)->idle = ended;
 }
 
-static int kafka_lost(const once__subscription_t *base, const once__delivery_t *delivery)
+static int kafka_lost(const once__broker_subscription_t *base,
+                      const once__broker_delivery_t *delivery)
 {
     return ((const kafka_delivery_t *)delivery)->partition->lost;
 }
 
-static void kafka_headers(once__delivery_t *delivery,
+static void kafka_headers(once__broker_delivery_t *delivery,
                           void (*each)(void *data, once_slice_t name, once_slice_t value),
                           void *data)
 {
-    once__headers_each(&((kafka_delivery_t *)delivery)->headers, each, data);
+    once__kafka_headers_each(&((kafka_delivery_t *)delivery)->headers, each, data);
 }
 
 /* --------------------------------------------------------------------------------------------------------- the group */
 
-static void kafka_flush(once__subscription_t *base)
+static void kafka_flush(once__broker_subscription_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
-    once__partitions_store(&kafka->partitions);
-    once__partitions_regulate(&kafka->partitions);
+    once__kafka_partitions_store(&kafka->partitions);
+    once__kafka_partitions_regulate(&kafka->partitions);
 }
 
-static int64_t kafka_lag(once__subscription_t *base)
+static int64_t kafka_lag(once__broker_subscription_t *base)
 {
-    return base->ready ? once__partitions_lag(&((kafka_t *)base)->partitions) : -1;
+    return base->ready ? once__kafka_partitions_lag(&((kafka_t *)base)->partitions) : -1;
 }
 
-static void kafka_stop(once__subscription_t *base)
+static void kafka_stop(once__broker_subscription_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
-    once__preparer_stop(kafka->preparer);
+    once__kafka_preparer_stop(kafka->preparer);
     kafka->partitions.held = 1;
-    once__partitions_regulate(&kafka->partitions);
+    once__kafka_partitions_regulate(&kafka->partitions);
 }
 
 /* Commits, and leaves the group; does not wait for ever for a broker that is away. */
@@ -449,19 +456,19 @@ static void leave(kafka_t *kafka)
     }
 }
 
-static void kafka_close(once__subscription_t *base)
+static void kafka_close(once__broker_subscription_t *base)
 {
     kafka_t *kafka = (kafka_t *)base;
 
-    once__subscription_stop(base);
+    once__broker_subscription_stop(base);
     while (deliver_prepared(kafka) > 0) {
     }
-    once__preparer_free(kafka->preparer);
-    once__partitions_store(&kafka->partitions);
+    once__kafka_preparer_free(kafka->preparer);
+    once__kafka_partitions_store(&kafka->partitions);
     once__kafka_waker_free(kafka->waker);
     leave(kafka);
     while (kafka->partitions.first != NULL) {
-        once__partition_lose(&kafka->partitions, kafka->partitions.first->number);
+        once__kafka_partition_lose(&kafka->partitions, kafka->partitions.first->number);
     }
     while (kafka->idle != NULL) {
         kafka_delivery_t *ended = kafka->idle;
@@ -481,7 +488,7 @@ static void said(rd_kafka_t *consumer, int code, const char *reason, void *opaqu
 
     once__kafka_explain(&kafka->distrust, reason, "ssl.ca.location=FILE in the URL", text,
                         sizeof(text));
-    once__subscription_say(&kafka->base, 1, "%s", text);
+    once__broker_subscription_say(&kafka->base, 1, "%s", text);
 }
 
 static int verify(rd_kafka_t *consumer, const char *broker, int32_t id, int *x509_error, int depth,
@@ -494,10 +501,11 @@ static void no_log(const rd_kafka_t *consumer, int level, const char *facility, 
 {
 }
 
-static const once__subscription_ops_t ops = {kafka_turn,  kafka_flush, kafka_lag,  kafka_stop,
-                                             kafka_close, kafka_end,   kafka_lost, kafka_headers};
+static const once__broker_subscription_ops_t ops = {kafka_turn, kafka_flush,  kafka_lag,
+                                                    kafka_stop, kafka_close,  kafka_end,
+                                                    kafka_lost, kafka_headers};
 
-static int start(kafka_t *kafka, const once__address_t *address, char *error, size_t size)
+static int start(kafka_t *kafka, const once__broker_url_t *address, char *error, size_t size)
 {
     static const uint64_t one = 1;
     rd_kafka_topic_partition_list_t *topics;
@@ -528,17 +536,18 @@ static int start(kafka_t *kafka, const once__address_t *address, char *error, si
     kafka->partitions.consumer = kafka->consumer;
     kafka->partitions.topic = kafka->base.topic;
     kafka->waker = once__kafka_waker_new(kafka->consumer);
-    kafka->preparer = once__preparer_new(prepare, kafka, kafka->base.fd);
+    kafka->preparer = once__kafka_preparer_new(prepare, kafka, kafka->base.fd);
     return 0;
 }
 
-once__subscription_t *once__kafka_subscription(const once__address_t *address,
-                                               const once__subscription_options_t *options,
-                                               char *error, size_t size)
+once__broker_subscription_t *
+once__kafka_subscription(const once__broker_url_t *address,
+                         const once__broker_subscription_options_t *options, char *error,
+                         size_t size)
 {
     kafka_t *kafka = calloc(1, sizeof(*kafka));
-    once__address_t known = *address;
-    const char *group = once__address_param(&known, "group");
+    once__broker_url_t known = *address;
+    const char *group = once__broker_url_param(&known, "group");
 
     if (kafka == NULL || address->path[0] == '\0' || group == NULL || group[0] == '\0' ||
         once__kafka_name_wrong(address->path, 0) != NULL) {

@@ -3,21 +3,21 @@
 
 #include "broker/subscribe_internal.h"
 
-void once__track_start(once__track_t *track)
+void once__kafka_offsets_start(once__kafka_offsets_t *track)
 {
     memset(track, 0, sizeof(*track));
     track->done_to = -1;
 }
 
-void once__track_free(once__track_t *track)
+void once__kafka_offsets_free(once__kafka_offsets_t *track)
 {
     free(track->ring);
-    once__track_start(track);
+    once__kafka_offsets_start(track);
 }
 
-static int grow(once__track_t *track)
+static int grow(once__kafka_offsets_t *track)
 {
-    once__track_t bigger = *track;
+    once__kafka_offsets_t bigger = *track;
 
     bigger.room = track->room != 0 ? 2 * track->room : 256;
     bigger.ring = calloc(bigger.room, sizeof(*bigger.ring));
@@ -32,7 +32,7 @@ static int grow(once__track_t *track)
     return 0;
 }
 
-int once__track_add(once__track_t *track, int64_t offset, uint64_t *number)
+int once__kafka_offsets_add(once__kafka_offsets_t *track, int64_t offset, uint64_t *number)
 {
     if (track->after - track->first == track->room && grow(track) != 0) {
         return -1;
@@ -43,7 +43,7 @@ int once__track_add(once__track_t *track, int64_t offset, uint64_t *number)
     return 0;
 }
 
-void once__track_done(once__track_t *track, uint64_t number)
+void once__kafka_offsets_done(once__kafka_offsets_t *track, uint64_t number)
 {
     track->ring[number & (track->room - 1)].done = 1;
     while (track->first != track->after && track->ring[track->first & (track->room - 1)].done) {

@@ -31,13 +31,13 @@ static uint64_t or_default(const once__cli_number_t *number, uint64_t value)
     return number->given ? number->value : value;
 }
 
-static int read_order(const once__cli_call_t *call, const char *text, once__order_t *order)
+static int read_order(const once__cli_call_t *call, const char *text, once__consume_order_t *order)
 {
     static const char *const names[] = {"key", "partition", "none"};
 
     for (int i = 0; i < 3; i++) {
         if (text != NULL && strcmp(text, names[i]) == 0) {
-            *order = (once__order_t)i;
+            *order = (once__consume_order_t)i;
             return ONCE__CLI_OK;
         }
     }
@@ -202,7 +202,7 @@ static int open_store(const settings_t *set, once_t **once)
 }
 
 static int consume(const once__cli_call_t *call, once__consume_settings_t *with,
-                   const once_policy_t *policy, const once__log_t *log)
+                   const once_policy_t *policy, const once__service_log_t *log)
 {
     static const int codes[] = {
         [ONCE__CONSUME_ENDED] = ONCE__CLI_OK,
@@ -214,14 +214,14 @@ static int consume(const once__cli_call_t *call, once__consume_settings_t *with,
     once_t *once = NULL;
     int code, end;
 
-    with->signals = once__signals_open(); /* before any thread begins: they inherit it */
+    with->signals = once__service_signals_open(); /* before any thread begins: they inherit it */
     if (with->signals < 0) {
         once__cli_say("signals cannot be received");
         return ONCE__CLI_STORE;
     }
     code = open_store(call->settings, &once);
     if (code == ONCE__CLI_OK) {
-        end = once__consume(with, once, policy, log, error, sizeof(error));
+        end = once__consume_run(with, once, policy, log, error, sizeof(error));
         code = codes[end];
         if (end == ONCE__CONSUME_WRONG) {
             code = once__cli_usage(call->command, "%s", error);
@@ -236,7 +236,7 @@ static int consume(const once__cli_call_t *call, once__consume_settings_t *with,
 static int run_consume(const once__cli_call_t *call)
 {
     const settings_t *set = call->settings;
-    once__log_t log = {"consume", ONCE__LOG_INFO, STDOUT_FILENO};
+    once__service_log_t log = {"consume", ONCE__SERVICE_LOG_INFO, STDOUT_FILENO};
     once__consume_settings_t with;
     once_policy_t *policy = NULL;
     int code = once__cli_check_values(call);
@@ -251,7 +251,7 @@ static int run_consume(const once__cli_call_t *call)
         code = once__cli_check_file(call, "cacert", set->ca);
     }
     if (code == ONCE__CLI_OK && set->log != NULL &&
-        once__log_level_read(set->log, &log.level) != 0) {
+        once__service_log_level_read(set->log, &log.level) != 0) {
         code = once__cli_usage(call->command, "--log is debug, info, warn or error");
     }
     if (code == ONCE__CLI_OK) {

@@ -20,9 +20,11 @@ typedef struct settings {
     int all, json;
 } settings_t;
 
-static const char *const columns[] = {ONCE__LETTER_TIME,   ONCE__LETTER_ID,    ONCE__LETTER_REASON,
-                                      ONCE__LETTER_STATUS, ONCE__LETTER_TRIES, ONCE__LETTER_SOURCE,
-                                      ONCE__LETTER_DETAIL};
+static const char *const columns[] = {
+    ONCE__BROKER_DEAD_LETTER_TIME,   ONCE__BROKER_DEAD_LETTER_ID,
+    ONCE__BROKER_DEAD_LETTER_REASON, ONCE__BROKER_DEAD_LETTER_STATUS,
+    ONCE__BROKER_DEAD_LETTER_TRIES,  ONCE__BROKER_DEAD_LETTER_SOURCE,
+    ONCE__BROKER_DEAD_LETTER_DETAIL};
 static const char *const heads[] = {"TIME", "ID", "REASON", "STATUS", ">TRIES", "SOURCE", "WHY"};
 static const char *const members[] = {"time",  "id",     "reason", "status",
                                       "tries", "source", "detail"};
@@ -36,25 +38,25 @@ typedef struct listing {
     int code;
 } listing_t;
 
-static void add_row(listing_t *listing, const once__browsed_t *message)
+static void add_row(listing_t *listing, const once__broker_browsed_t *message)
 {
     char cell[CELL_SIZE];
 
     for (size_t i = 0; i < COLUMNS; i++) {
-        once_slice_t value = once__browsed_header(message, columns[i]);
+        once_slice_t value = once__broker_browsed_header(message, columns[i]);
         once__cli_escape(cell, sizeof(cell), value);
         once__cli_table_add(&listing->table, "%s", value.data != NULL ? cell : "-");
     }
 }
 
-static int print_json(const once__browsed_t *message)
+static int print_json(const once__broker_browsed_t *message)
 {
-    once_slice_t omitted = once__browsed_header(message, ONCE__LETTER_OMITTED);
+    once_slice_t omitted = once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_OMITTED);
     once__cli_json_t json;
 
     once__cli_json_start(&json);
     for (size_t i = 0; i < COLUMNS; i++) {
-        once_slice_t value = once__browsed_header(message, columns[i]);
+        once_slice_t value = once__broker_browsed_header(message, columns[i]);
         if (value.data != NULL) {
             once__cli_json_bytes(&json, members[i], value);
         }
@@ -71,13 +73,13 @@ static int print_json(const once__browsed_t *message)
     return once__cli_json_print(&json);
 }
 
-static once__choice_t show(void *data, const once__browsed_t *message)
+static once__broker_choice_t show(void *data, const once__broker_browsed_t *message)
 {
     listing_t *listing = data;
 
     if (listing->limit != 0 && listing->seen == listing->limit) {
         once__cli_say("there are more than %" PRIu64 ": --limit shows them", listing->limit);
-        return ONCE__ENOUGH;
+        return ONCE__BROKER_ENOUGH;
     }
     listing->seen++;
     if (listing->set->json) {
@@ -85,7 +87,7 @@ static once__choice_t show(void *data, const once__browsed_t *message)
     } else {
         add_row(listing, message);
     }
-    return listing->code == ONCE__CLI_OK ? ONCE__LEAVE : ONCE__ENOUGH;
+    return listing->code == ONCE__CLI_OK ? ONCE__BROKER_LEAVE : ONCE__BROKER_ENOUGH;
 }
 
 static int run_list(const once__cli_call_t *call)
@@ -99,7 +101,8 @@ static int run_list(const once__cli_call_t *call)
         return code;
     }
     once__cli_table_start(&listing.table, heads, COLUMNS);
-    if (once__browse(call->operands[0], set->all, show, &listing, error, sizeof(error)) != 0) {
+    if (once__broker_browse(call->operands[0], set->all, show, &listing, error, sizeof(error)) !=
+        0) {
         once__cli_say("dlq list: %s", error);
         listing.code = ONCE__CLI_STORE;
     }

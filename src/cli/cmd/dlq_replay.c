@@ -27,31 +27,31 @@ typedef struct replay {
     const settings_t *set;
     const char *url;
     char own
-        [ONCE__LETTER_TOPIC_SIZE]; /* whose dead letters these are, by their topic's name; "": nobody knows */
-    once__publisher_t *publisher;
-    char topic[ONCE__LETTER_TOPIC_SIZE]; /* where the message that is under way goes */
-    once__choice_t original; /* what became of the message of a letter without a payload */
+        [ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* whose dead letters these are, by their topic's name; "": nobody knows */
+    once__broker_publisher_t *publisher;
+    char topic[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* where the message that is under way goes */
+    once__broker_choice_t original; /* what became of the message of a letter without a payload */
     uint64_t count;
     int answered; /* of the message that is under way */
-    once__verdict_t verdict;
+    once__broker_verdict_t verdict;
     int code;
 } replay_t;
 
-static void published(void *data, void *tag, once__verdict_t verdict, const char *reason,
+static void published(void *data, void *tag, once__broker_verdict_t verdict, const char *reason,
                       uint64_t retry_after_ms)
 {
     replay_t *replay = data;
 
     replay->answered = 1;
     replay->verdict = verdict;
-    if (verdict != ONCE__PUBLISHED) {
+    if (verdict != ONCE__BROKER_PUBLISHED) {
         once__cli_say("dlq replay: %s", reason);
     }
 }
 
-static int is_chosen(const settings_t *set, const once__browsed_t *message)
+static int is_chosen(const settings_t *set, const once__broker_browsed_t *message)
 {
-    once_slice_t id = once__browsed_header(message, ONCE__LETTER_ID);
+    once_slice_t id = once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_ID);
 
     for (size_t i = 0; i < set->ids.count; i++) {
         if (id.data != NULL && strlen(set->ids.items[i]) == id.len &&
@@ -75,14 +75,16 @@ static int is_believed(const replay_t *replay, const char *topic)
 }
 
 /* Where the message of a letter is published. ONCE__CLI_OK, or another code after saying why not. */
-static int find_topic(replay_t *replay, const once__browsed_t *message)
+static int find_topic(replay_t *replay, const once__broker_browsed_t *message)
 {
-    int has_payload = once__browsed_header(message, ONCE__LETTER_BYTES).data == NULL;
-    char from[ONCE__LETTER_TOPIC_SIZE];
+    int has_payload =
+        once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_BYTES).data == NULL;
+    char from[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE];
     int32_t partition;
     int64_t offset;
-    int known = once__letter_read_source(once__browsed_header(message, ONCE__LETTER_SOURCE), from,
-                                         &partition, &offset) == 0;
+    int known = once__broker_dead_letter_read_source(
+                    once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_SOURCE), from,
+                    &partition, &offset) == 0;
 
     if (replay->set->to == NULL && !known) {
         once__cli_say("dlq replay: a message does not say where it came from; --to NAME does");
@@ -100,50 +102,51 @@ static int find_topic(replay_t *replay, const once__browsed_t *message)
 }
 
 /* Until the broker has confirmed it. */
-static int publish(replay_t *replay, const once__message_t *message)
+static int publish(replay_t *replay, const once__broker_message_t *message)
 {
     time_t limit = time(NULL) + CONFIRM_SECONDS;
     int taken = 0;
 
     replay->answered = 0;
     while (!replay->answered && time(NULL) <= limit) {
-        struct pollfd fd = {once__publisher_fd(replay->publisher), POLLIN, 0};
+        struct pollfd fd = {once__broker_publisher_fd(replay->publisher), POLLIN, 0};
         if (!taken) {
-            taken = once__publish(replay->publisher, message, replay) == 0;
-            once__publisher_push(replay->publisher);
+            taken = once__broker_publish(replay->publisher, message, replay) == 0;
+            once__broker_publisher_push(replay->publisher);
         }
         poll(&fd, 1, 100);
-        once__publisher_turn(replay->publisher);
+        once__broker_publisher_turn(replay->publisher);
     }
     if (!replay->answered) { /* the publisher still borrows it, and it is about to go */
-        once__publisher_close(replay->publisher);
+        once__broker_publisher_close(replay->publisher);
         replay->publisher = NULL;
         once__cli_say("dlq replay: the broker did not confirm a message");
     }
-    return replay->answered && replay->verdict == ONCE__PUBLISHED ? 0 : -1;
+    return replay->answered && replay->verdict == ONCE__BROKER_PUBLISHED ? 0 : -1;
 }
 
 /* The message without what the letter added. */
-static once__choice_t send(replay_t *replay, const once__browsed_t *message)
+static once__broker_choice_t send(replay_t *replay, const once__broker_browsed_t *message)
 {
-    once__pair_t headers[ONCE__BROWSE_HEADERS_MAX];
-    once__message_t again = {.key = message->key, .payload = message->payload, .headers = headers};
+    once__broker_pair_t headers[ONCE__BROKER_BROWSE_HEADERS_MAX];
+    once__broker_message_t again = {
+        .key = message->key, .payload = message->payload, .headers = headers};
 
     again.topic = once__cli_slice(replay->topic);
     for (size_t i = 0; i < message->header_count; i++) {
-        if (!once__letter_owns(message->headers[i].name)) {
+        if (!once__broker_dead_letter_owns(message->headers[i].name)) {
             headers[again.header_count++] = message->headers[i];
         }
     }
     if (publish(replay, &again) != 0) {
         replay->code = ONCE__CLI_STORE;
-        return ONCE__ENOUGH;
+        return ONCE__BROKER_ENOUGH;
     }
     replay->count++;
-    return ONCE__TAKE;
+    return ONCE__BROKER_TAKE;
 }
 
-static once__choice_t send_original(void *data, const once__browsed_t *message)
+static once__broker_choice_t send_original(void *data, const once__broker_browsed_t *message)
 {
     replay_t *replay = data;
 
@@ -152,41 +155,41 @@ static once__choice_t send_original(void *data, const once__browsed_t *message)
 }
 
 /* A letter without the payload: the message is still where it came from. */
-static once__choice_t replay_original(replay_t *replay, const once__browsed_t *letter)
+static once__broker_choice_t replay_original(replay_t *replay, const once__broker_browsed_t *letter)
 {
-    once_slice_t source = once__browsed_header(letter, ONCE__LETTER_SOURCE);
-    char topic[ONCE__LETTER_TOPIC_SIZE], error[300] = "Kafka does not keep it any more";
+    once_slice_t source = once__broker_browsed_header(letter, ONCE__BROKER_DEAD_LETTER_SOURCE);
+    char topic[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE], error[300] = "Kafka does not keep it any more";
     int32_t partition;
     int64_t offset;
 
-    replay->original = ONCE__LEAVE;
-    if (once__letter_read_source(source, topic, &partition, &offset) != 0) {
+    replay->original = ONCE__BROKER_LEAVE;
+    if (once__broker_dead_letter_read_source(source, topic, &partition, &offset) != 0) {
         snprintf(error, sizeof(error), "it does not say where");
-    } else if (once__browse_one(replay->url, topic, partition, offset, send_original, replay, error,
-                                sizeof(error)) == 0 &&
-               replay->original != ONCE__LEAVE) {
+    } else if (once__broker_browse_one(replay->url, topic, partition, offset, send_original, replay,
+                                       error, sizeof(error)) == 0 &&
+               replay->original != ONCE__BROKER_LEAVE) {
         return replay->original;
     }
     once__cli_say("dlq replay: a letter has no payload, and the message of %.*s cannot be had: %s",
                   (int)source.len, source.data != NULL ? (const char *)source.data : "", error);
     replay->code = ONCE__CLI_NOT_FOUND;
-    return ONCE__LEAVE;
+    return ONCE__BROKER_LEAVE;
 }
 
-static once__choice_t replay_one(void *data, const once__browsed_t *message)
+static once__broker_choice_t replay_one(void *data, const once__broker_browsed_t *message)
 {
     replay_t *replay = data;
     int code;
 
     if (!is_chosen(replay->set, message)) {
-        return ONCE__LEAVE;
+        return ONCE__BROKER_LEAVE;
     }
     code = find_topic(replay, message);
     if (code != ONCE__CLI_OK) {
         replay->code = code;
-        return code == ONCE__CLI_USAGE ? ONCE__ENOUGH : ONCE__LEAVE;
+        return code == ONCE__CLI_USAGE ? ONCE__BROKER_ENOUGH : ONCE__BROKER_LEAVE;
     }
-    return once__browsed_header(message, ONCE__LETTER_BYTES).data != NULL
+    return once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_BYTES).data != NULL
                ? replay_original(replay, message)
                : send(replay, message);
 }
@@ -197,7 +200,7 @@ static int find_own(const once__cli_call_t *call, replay_t *replay)
     char error[400];
     size_t len;
 
-    if (once__browse_name(replay->url, replay->own, error, sizeof(error)) != 0) {
+    if (once__broker_browse_name(replay->url, replay->own, error, sizeof(error)) != 0) {
         return once__cli_usage(call->command, "%s", error);
     }
     len = strlen(replay->own);
@@ -218,12 +221,12 @@ static int run_replay(const once__cli_call_t *call)
 {
     const settings_t *set = call->settings;
     replay_t replay = {.set = set, .url = call->operands[0]};
-    once__publisher_options_t options = {.published = published, .data = &replay};
-    char error[400] = "out of memory", *url = once__browse_publish_url(call->operands[0]);
+    once__broker_publisher_options_t options = {.published = published, .data = &replay};
+    char error[400] = "out of memory", *url = once__broker_browse_publish_url(call->operands[0]);
 
     replay.code = once__cli_check_values(call);
     if (replay.code == ONCE__CLI_OK && set->to != NULL &&
-        strlen(set->to) >= ONCE__LETTER_TOPIC_SIZE) {
+        strlen(set->to) >= ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE) {
         replay.code = once__cli_usage(call->command, "--to is too long");
     }
     if (replay.code != ONCE__CLI_OK) {
@@ -231,21 +234,22 @@ static int run_replay(const once__cli_call_t *call)
         return replay.code;
     }
     replay.publisher =
-        url != NULL ? once__publisher_open(url, &options, error, sizeof(error)) : NULL;
+        url != NULL ? once__broker_publisher_open(url, &options, error, sizeof(error)) : NULL;
     free(url);
     if (replay.publisher == NULL) {
         return once__cli_usage(call->command, "%s", error);
     }
     replay.code = find_own(call, &replay);
     if (replay.code != ONCE__CLI_OK) {
-        once__publisher_close(replay.publisher);
+        once__broker_publisher_close(replay.publisher);
         return replay.code;
     }
-    if (once__browse(call->operands[0], set->all, replay_one, &replay, error, sizeof(error)) != 0) {
+    if (once__broker_browse(call->operands[0], set->all, replay_one, &replay, error,
+                            sizeof(error)) != 0) {
         once__cli_say("dlq replay: %s", error);
         replay.code = ONCE__CLI_STORE;
     }
-    once__publisher_close(replay.publisher);
+    once__broker_publisher_close(replay.publisher);
     printf("replayed %" PRIu64 "\n", replay.count);
     return replay.code;
 }

@@ -54,7 +54,7 @@ static int take_urls(const once__cli_call_t *call, const char **from, const char
         return once__cli_usage(call->command,
                                "from where? Give a URL postgres://..., or set ONCE_STORE");
     }
-    if (*to == NULL || !once__publisher_knows(*to)) {
+    if (*to == NULL || !once__broker_publisher_knows(*to)) {
         return once__cli_usage(call->command, "to where? Give a URL kafka://, amqp://, amqps://, "
                                               "http:// or https://, or set ONCE_TO");
     }
@@ -133,7 +133,7 @@ static int run_relay(const once__cli_call_t *call)
         .connections = (unsigned)value_of(&set->requests, REQUESTS),
         .until_empty = set->until_empty,
         .progress = set->progress || (isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO)),
-        .level = ONCE__LOG_INFO,
+        .level = ONCE__SERVICE_LOG_INFO,
     };
     const char *from;
     char *libpq_url;
@@ -146,7 +146,7 @@ static int run_relay(const once__cli_call_t *call)
         (code = check(call, &options)) != ONCE__CLI_OK) {
         return code;
     }
-    if (set->log != NULL && once__log_level_read(set->log, &options.level) != 0) {
+    if (set->log != NULL && once__service_log_level_read(set->log, &options.level) != 0) {
         return once__cli_usage(call->command, "--log is debug, info, warn or error");
     }
     libpq_url = once__pg_libpq_url(from);

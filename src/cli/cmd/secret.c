@@ -75,9 +75,9 @@ const once__cli_command_t once__cli_secret_rotate = {
 
 static int run_webhook(const once__cli_call_t *call)
 {
-    char secret[ONCE__SECRET_TEXT_SIZE];
+    char secret[ONCE__HTTP_SECRET_TEXT_SIZE];
 
-    if (once__secret_new(secret) != 0) {
+    if (once__http_secret_new(secret) != 0) {
         once__cli_say("%s: the system has no random bytes", call->command->name);
         return ONCE__CLI_STORE;
     }

@@ -23,8 +23,8 @@
 typedef struct plain {
     rd_kafka_t *consumer;
     rd_kafka_queue_t *queue;
-    once__poller_t *poller;
-    once__handler_t *handler;
+    once__consume_poller_t *poller;
+    once__consume_handler_t *handler;
     size_t wanted, seen, done, running, concurrency;
     size_t id_bytes; /* of all ids, where they are read */
     int reads;
@@ -43,7 +43,7 @@ static double seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void replied(void *data, const once__reply_t *reply)
+static void replied(void *data, const once__consume_reply_t *reply)
 {
     job_t *job = data;
 
@@ -55,15 +55,15 @@ static void replied(void *data, const once__reply_t *reply)
 
 static void post(plain_t *plain, rd_kafka_message_t *message)
 {
-    once__handler_headers_t *headers = once__handler_headers_new();
+    once__consume_handler_headers_t *headers = once__consume_handler_headers_new();
     once_slice_t payload = {message->payload, message->len};
     job_t *job = malloc(sizeof(*job));
 
-    once__handler_headers_add(headers, "Expect:");
-    once__handler_headers_add(headers, "Content-Type: application/json");
+    once__consume_handler_headers_add(headers, "Expect:");
+    once__consume_handler_headers_add(headers, "Content-Type: application/json");
     *job = (job_t){plain, message};
     plain->running++;
-    if (once__handler_post(plain->handler, headers, payload, replied, job) != 0) {
+    if (once__consume_handler_post(plain->handler, headers, payload, replied, job) != 0) {
         abort();
     }
 }
@@ -114,8 +114,8 @@ static void turn(plain_t *plain)
         take(plain, messages[i]);
     }
     if (plain->handler != NULL && plain->running > 0) {
-        once__poller_turn(plain->poller, 0);
-        once__handler_turn_over(plain->handler);
+        once__consume_poller_turn(plain->poller, 0);
+        once__consume_handler_turn_over(plain->handler);
     }
 }
 
@@ -169,10 +169,11 @@ int main(int argc, char **argv)
     plain.queue = rd_kafka_queue_get_consumer(plain.consumer);
     plain.wanted = strtoul(argv[4], NULL, 10);
     if (argc == 7) {
-        once__handler_options_t options = {argv[5], NULL, strtoul(argv[6], NULL, 10), 30000};
+        once__consume_handler_options_t options = {argv[5], NULL, strtoul(argv[6], NULL, 10),
+                                                   30000};
         plain.concurrency = options.concurrency;
-        plain.poller = once__poller_new();
-        plain.handler = once__handler_new(plain.poller, &options, error, sizeof(error));
+        plain.poller = once__consume_poller_new();
+        plain.handler = once__consume_handler_new(plain.poller, &options, error, sizeof(error));
     }
     plain.reads = argc == 6;
     while (plain.seen == 0) {

@@ -13,7 +13,7 @@
 #include "broker/dead_letter.h"
 #include "consume/internal.h"
 
-#define HEADERS_MAX    (256 + ONCE__LETTER_HEADERS)
+#define HEADERS_MAX    (256 + ONCE__BROKER_DEAD_LETTER_HEADERS)
 #define KEPT_MAX       1024  /* of a header of the message, in a letter that was too large */
 #define KEPT_TOTAL_MAX 16384 /* of all of them */
 
@@ -23,15 +23,15 @@ typedef enum letter_size {
     NO_PAYLOAD,
 } letter_size_t;
 
-struct once__letter {
+struct once__consume_dead_letter {
     letter_size_t size;
-    once__pair_t headers[HEADERS_MAX];
+    once__broker_pair_t headers[HEADERS_MAX];
     size_t count;
     size_t kept; /* bytes of the message's own headers */
-    char status[16], tries[16], source[ONCE__LETTER_SOURCE_SIZE], time[32], bytes[24];
+    char status[16], tries[16], source[ONCE__BROKER_DEAD_LETTER_SOURCE_SIZE], time[32], bytes[24];
 };
 
-typedef struct once__letter letter_t;
+typedef struct once__consume_dead_letter letter_t;
 
 static once_slice_t slice(const char *text)
 {
@@ -41,7 +41,7 @@ static once_slice_t slice(const char *text)
 static void add(letter_t *letter, once_slice_t name, once_slice_t value)
 {
     if (letter->count < HEADERS_MAX) {
-        letter->headers[letter->count++] = (once__pair_t){name, value};
+        letter->headers[letter->count++] = (once__broker_pair_t){name, value};
     }
 }
 
@@ -59,7 +59,8 @@ static void keep(void *data, once_slice_t name, once_slice_t value)
 {
     letter_t *letter = data;
 
-    if (!once__letter_owns(name) && letter->count < HEADERS_MAX - ONCE__LETTER_HEADERS &&
+    if (!once__broker_dead_letter_owns(name) &&
+        letter->count < HEADERS_MAX - ONCE__BROKER_DEAD_LETTER_HEADERS &&
         is_kept(letter, name.len + value.len)) {
         add(letter, name, value);
     }
@@ -70,55 +71,57 @@ static void add_text(letter_t *letter, const char *name, const char *value)
     add(letter, slice(name), slice(value));
 }
 
-static void write_letter(letter_t *letter, once__item_t *item)
+static void write_letter(letter_t *letter, once__consume_item_t *item)
 {
-    const once__consumer_t *consumer = item->consumer;
+    const once__consume_t *consumer = item->consumer;
     time_t now = time(NULL);
     struct tm parts;
 
     letter->count = letter->kept = 0;
-    once__delivery_headers(item->delivery, keep, letter);
-    once__letter_write_source(letter->source, once__subscription_topic(consumer->source),
-                              item->delivery->partition, item->delivery->offset);
+    once__broker_delivery_headers(item->delivery, keep, letter);
+    once__broker_dead_letter_write_source(letter->source,
+                                          once__broker_subscription_topic(consumer->source),
+                                          item->delivery->partition, item->delivery->offset);
     snprintf(letter->tries, sizeof(letter->tries), "%u", item->tries);
     strftime(letter->time, sizeof(letter->time), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
-    add_text(letter, ONCE__LETTER_REASON, item->reason);
-    add_text(letter, ONCE__LETTER_DETAIL, item->detail);
-    add_text(letter, ONCE__LETTER_SUBSCRIBER, consumer->subscriber);
-    add_text(letter, ONCE__LETTER_SOURCE, letter->source);
-    add_text(letter, ONCE__LETTER_TRIES, letter->tries);
-    add_text(letter, ONCE__LETTER_TIME, letter->time);
+    add_text(letter, ONCE__BROKER_DEAD_LETTER_REASON, item->reason);
+    add_text(letter, ONCE__BROKER_DEAD_LETTER_DETAIL, item->detail);
+    add_text(letter, ONCE__BROKER_DEAD_LETTER_SUBSCRIBER, consumer->subscriber);
+    add_text(letter, ONCE__BROKER_DEAD_LETTER_SOURCE, letter->source);
+    add_text(letter, ONCE__BROKER_DEAD_LETTER_TRIES, letter->tries);
+    add_text(letter, ONCE__BROKER_DEAD_LETTER_TIME, letter->time);
     if (item->key.len > 0) {
-        add_text(letter, ONCE__LETTER_ID, item->key.text);
+        add_text(letter, ONCE__BROKER_DEAD_LETTER_ID, item->key.text);
     }
     if (item->status != 0) {
         snprintf(letter->status, sizeof(letter->status), "%d", item->status);
-        add_text(letter, ONCE__LETTER_STATUS, letter->status);
+        add_text(letter, ONCE__BROKER_DEAD_LETTER_STATUS, letter->status);
     }
     if (letter->size == FEWER_HEADERS) {
-        add_text(letter, ONCE__LETTER_OMITTED, "headers");
+        add_text(letter, ONCE__BROKER_DEAD_LETTER_OMITTED, "headers");
     } else if (letter->size == NO_PAYLOAD) {
         snprintf(letter->bytes, sizeof(letter->bytes), "%zu", item->delivery->payload.len);
-        add_text(letter, ONCE__LETTER_OMITTED, "payload, headers");
-        add_text(letter, ONCE__LETTER_BYTES, letter->bytes);
+        add_text(letter, ONCE__BROKER_DEAD_LETTER_OMITTED, "payload, headers");
+        add_text(letter, ONCE__BROKER_DEAD_LETTER_BYTES, letter->bytes);
     }
 }
 
-static void try_later(once__item_t *item)
+static void try_later(once__consume_item_t *item)
 {
     item->pauses++;
-    once__item_pause(item, ONCE__PAUSED, once__item_backoff(item, item->pauses));
+    once__consume_item_pause(item, ONCE__CONSUME_PAUSED,
+                             once__consume_item_backoff(item, item->pauses));
 }
 
-void once__bury(once__item_t *item)
+void once__consume_dead_letter_send(once__consume_item_t *item)
 {
-    once__message_t message = {
+    once__broker_message_t message = {
         .topic = slice(item->consumer->dead_letter),
         .key = item->delivery->key,
         .payload = item->delivery->payload,
     };
 
-    once__item_stage(item, ONCE__BURYING);
+    once__consume_item_stage(item, ONCE__CONSUME_DEAD_LETTER);
     if (item->consumer->letters == NULL) { /* the store answers while everything is being closed */
         try_later(item);
         return;
@@ -137,16 +140,16 @@ void once__bury(once__item_t *item)
         message.payload = slice("");
         message.key = message.key.len <= KEPT_MAX ? message.key : (once_slice_t){NULL, 0};
     }
-    if (once__publish(item->consumer->letters, &message, item) != 0) {
+    if (once__broker_publish(item->consumer->letters, &message, item) != 0) {
         try_later(item);
     }
 }
 
 /* The broker will never take the letter as it is: one that is smaller, if nothing is lost by that. 0: there is none. */
-static int shrink(once__item_t *item)
+static int shrink(once__consume_item_t *item)
 {
     letter_size_t last =
-        once__subscription_keeps(item->consumer->source) ? NO_PAYLOAD : FEWER_HEADERS;
+        once__broker_subscription_keeps(item->consumer->source) ? NO_PAYLOAD : FEWER_HEADERS;
 
     if (item->letter->size >= last) {
         return 0;
@@ -156,31 +159,31 @@ static int shrink(once__item_t *item)
     return 1;
 }
 
-void once__buried(void *consumer, void *tag, once__verdict_t verdict, const char *reason,
-                  uint64_t retry_after_ms)
+void once__consume_dead_letter_sent(void *consumer, void *tag, once__broker_verdict_t verdict,
+                                    const char *reason, uint64_t retry_after_ms)
 {
-    once__item_t *item = tag;
+    once__consume_item_t *item = tag;
     char sentence[600];
 
-    if (verdict == ONCE__PUBLISHED) {
-        once__counters_dead(&item->consumer->counters, item->reason);
-        once__say(item, ONCE__LINE_DEAD);
-        once__item_done(item);
+    if (verdict == ONCE__BROKER_PUBLISHED) {
+        once__consume_counters_dead(&item->consumer->counters, item->reason);
+        once__consume_say(item, ONCE__CONSUME_LINE_DEAD);
+        once__consume_item_done(item);
         return;
     }
     snprintf(sentence, sizeof(sentence), "the dead letter of %s was not taken%s: %s",
              item->letter->source,
              item->letter->size == WHOLE ? "" : ", although it is smaller than the message",
              reason);
-    once__say_about(consumer, 1, sentence);
-    if (verdict == ONCE__REFUSED && shrink(item)) {
-        once__bury(item);
+    once__consume_say_about(consumer, 1, sentence);
+    if (verdict == ONCE__BROKER_REFUSED && shrink(item)) {
+        once__consume_dead_letter_send(item);
     } else {
         try_later(item); /* it is not acknowledged before somebody has it */
     }
 }
 
-void once__letter_free(struct once__letter *letter)
+void once__consume_dead_letter_free(struct once__consume_dead_letter *letter)
 {
     free(letter);
 }

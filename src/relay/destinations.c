@@ -1,0 +1,391 @@
+/*
+ * Destinations: one for each destination, that is for each URL, topic or queue which the template gives. What is sick is one of them, and
+ * the others go on beside it.
+ *
+ * - They send in turns, and none takes more of what the publisher can have under way than three times what it leaves free.
+ * - When several keys in a row failed and nothing was taken meanwhile, the destination is opened, as one says of a circuit: it gets one
+ *   event at a time (a probe), after pauses that grow. Queues of its events stand in line. Beyond a few of them they are parked:
+ *   their events stay in the database, and the group is read again from there when the destination takes events, or needs more for its
+ *   probes.
+ * - When there is no room in memory, destinations that take nothing are opened without waiting for their failures.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/internal.h"
+
+#define NAME_MAX_BYTES 4096
+#define OPEN_AFTER     4 /* keys that failed in a row */
+#define OPEN_MIN_MS    200
+#define OPEN_MAX_MS    60000
+#define AFTER_MAX_MS   3600000 /* of what the other side asks for */
+#define KEEP           64      /* events of an open destination in memory */
+#define READ_MS        1000    /* for its next events to be read */
+#define STALL_MS       1000 /* under way, and nothing was taken: it has no right to all of the memory */
+#define STALL_LOOK_MS  250
+
+/* Between three quarters and all of it: relays that failed together do not come back together. */
+uint64_t once__relay_jitter(uint64_t ms)
+{
+    return ms - (uint64_t)random() % (ms / 4 + 1);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ destinations */
+
+static void put_ring(once__relay_t *relay, once__relay_destination_t *destination,
+                     once__relay_destination_t **at)
+{
+    destination->ring_at = at;
+    destination->ring_next = *at;
+    if (*at != NULL) {
+        (*at)->ring_at = &destination->ring_next;
+    } else {
+        relay->ring_end = &destination->ring_next;
+    }
+    *at = destination;
+    relay->ring_count++;
+}
+
+static void take_ring(once__relay_t *relay, once__relay_destination_t *destination)
+{
+    if (destination->ring_at == NULL) {
+        return;
+    }
+    *destination->ring_at = destination->ring_next;
+    if (destination->ring_next != NULL) {
+        destination->ring_next->ring_at = destination->ring_at;
+    } else {
+        relay->ring_end = destination->ring_at;
+    }
+    destination->ring_at = NULL;
+    relay->ring_count--;
+}
+
+void once__relay_destination_rings(once__relay_t *relay, once__relay_destination_t *destination,
+                                   int is_first)
+{
+    if (is_first) {
+        take_ring(relay, destination);
+        put_ring(relay, destination, &relay->ring_first);
+    } else if (destination->ring_at == NULL && !destination->is_open) {
+        put_ring(relay, destination, relay->ring_end);
+    }
+}
+
+static once__relay_destination_t *new_destination(const char *name, size_t len, uint32_t hash)
+{
+    once__relay_destination_t *destination = calloc(1, sizeof(*destination) + len + 1);
+
+    if (destination != NULL) {
+        memcpy(destination->name, name, len);
+        destination->name_len = len;
+        destination->hash = hash;
+        destination->ready = (once__relay_queue_list_t){.end = &destination->ready.first,
+                                                        .destination = destination};
+        destination->parked = (once__relay_queue_list_t){.end = &destination->parked.first,
+                                                         .destination = destination};
+    }
+    return destination;
+}
+
+once__relay_destination_t *once__relay_destination_for(once__relay_t *relay,
+                                                       const once__relay_event_t *event)
+{
+    const once__broker_message_t message = {
+        .topic = event->topic, .key = event->key, .type = event->type};
+    char name[NAME_MAX_BYTES];
+    size_t len = once__broker_publisher_target(relay->publisher, &message, name, sizeof(name));
+    uint32_t hash = once__relay_hash_bytes(name, len, 2166136261U);
+    once__relay_destination_t *destination = relay->destination_table[hash & relay->table_mask];
+
+    while (destination != NULL &&
+           (destination->name_len != len || memcmp(destination->name, name, len) != 0)) {
+        destination = destination->hash_next;
+    }
+    if (destination == NULL && (destination = new_destination(name, len, hash)) != NULL) {
+        destination->round = ++relay->rounds;
+        destination->hash_next = relay->destination_table[hash & relay->table_mask];
+        relay->destination_table[hash & relay->table_mask] = destination;
+        relay->destination_count++;
+    }
+    return destination;
+}
+
+static void set_open(once__relay_t *relay, once__relay_destination_t *destination, int is_open)
+{
+    if (is_open == destination->is_open) {
+        return;
+    }
+    destination->is_open = is_open;
+    if (is_open) {
+        relay->open_count++;
+        take_ring(relay, destination);
+        destination->open_at = &relay->open;
+        destination->open_next = relay->open;
+        if (destination->open_next != NULL) {
+            destination->open_next->open_at = &destination->open_next;
+        }
+        relay->open = destination;
+        return;
+    }
+    relay->open_count--;
+    *destination->open_at = destination->open_next;
+    if (destination->open_next != NULL) {
+        destination->open_next->open_at = destination->open_at;
+    }
+}
+
+void once__relay_destination_release(once__relay_t *relay, once__relay_destination_t *destination)
+{
+    once__relay_destination_t **at;
+
+    if (destination == NULL || destination->events > 0 || destination->ready.first != NULL ||
+        destination->parked.first != NULL || destination->keyless != NULL) {
+        return;
+    }
+    at = &relay->destination_table[destination->hash & relay->table_mask];
+    while (*at != destination) {
+        at = &(*at)->hash_next;
+    }
+    *at = destination->hash_next;
+    take_ring(relay, destination);
+    set_open(relay, destination, 0);
+    relay->destination_count--;
+    free(destination);
+}
+
+/* ------------------------------------------------------------------------------------------- what is left in the database */
+
+/* Together they have an eighth of the window, so that any number of them leaves room for the others. */
+int once__relay_destination_parks(const once__relay_t *relay,
+                                  const once__relay_destination_t *destination)
+{
+    size_t share, keep;
+
+    if (!destination->is_open) {
+        return 0;
+    }
+    share = relay->options->window / 8 / relay->open_count;
+    keep = share < 1 ? 1 : share < KEEP ? share : KEEP;
+    return destination->events > keep;
+}
+
+int once__relay_destination_leave(once__relay_destination_t *destination,
+                                  const once__relay_event_t *event)
+{
+    int64_t *first;
+
+    if (destination->keyless == NULL) {
+        destination->keyless = calloc(ONCE__RELAY_GROUPS, sizeof(destination->keyless[0]));
+    }
+    if (destination->keyless == NULL) {
+        return 0;
+    }
+    first = &destination->keyless[event->group];
+    *first = *first == 0 || event->seq < *first ? event->seq : *first;
+    return 1;
+}
+
+/* Reads some queues again, and all events without a key: of those nobody knows how many there are. */
+static void unpark(once__relay_t *relay, once__relay_destination_t *destination, size_t most)
+{
+    for (int16_t i = 0; destination->keyless != NULL && i < ONCE__RELAY_GROUPS; i++) {
+        if (destination->keyless[i] != 0) {
+            once__relay_fetch_back(relay, i, destination->keyless[i]);
+        }
+    }
+    free(destination->keyless);
+    destination->keyless = NULL;
+    while (most-- > 0 && destination->parked.first != NULL) {
+        once__relay_queue_unpark(relay, destination->parked.first);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- open and closed */
+
+static void open_destination(once__relay_t *relay, once__relay_destination_t *destination,
+                             uint64_t after_ms)
+{
+    uint64_t wait = destination->backoff_ms == 0 ? OPEN_MIN_MS : 2 * destination->backoff_ms;
+    once__relay_queue_t *next;
+
+    wait = wait > OPEN_MAX_MS ? OPEN_MAX_MS : wait;
+    destination->backoff_ms = wait;
+    wait = after_ms > wait ? after_ms : once__relay_jitter(wait);
+    destination->until_ms = relay->now_ms + (wait < AFTER_MAX_MS ? wait : AFTER_MAX_MS);
+    if (destination->is_open) {
+        return;
+    }
+    set_open(relay, destination, 1);
+    for (once__relay_queue_t *queue = destination->ready.first; queue != NULL; queue = next) {
+        next = queue->list_next;
+        once__relay_queue_trim(relay, queue);
+        if (once__relay_destination_parks(relay, destination) && queue->first != NULL &&
+            queue->first->destination == destination) {
+            (void)once__relay_queue_park(relay, queue);
+        }
+    }
+}
+
+static void close_destination(once__relay_t *relay, once__relay_destination_t *destination)
+{
+    set_open(relay, destination, 0);
+    destination->backoff_ms = 0;
+    unpark(relay, destination, SIZE_MAX);
+    if (destination->ready.first != NULL) {
+        once__relay_destination_rings(relay, destination, 0);
+    }
+}
+
+static void took(once__relay_t *relay, once__relay_event_t *event)
+{
+    once__relay_destination_t *destination = event->destination;
+
+    destination->round = ++relay->rounds;
+    destination->failing = 0;
+    destination->sick_since_ms = 0;
+    destination->alive_ms = relay->now_ms;
+    if (destination->is_open) {
+        once__relay_report_event(relay, ONCE__SERVICE_LOG_INFO,
+                                 "a held destination takes events again", event, NULL);
+        close_destination(relay, destination);
+    }
+}
+
+static void refused(once__relay_t *relay, once__relay_event_t *event, int was_probe,
+                    const char *reason, uint64_t after_ms)
+{
+    once__relay_destination_t *destination = event->destination;
+
+    destination->sick_since_ms =
+        destination->sick_since_ms != 0 ? destination->sick_since_ms : relay->now_ms;
+    if (event->queue->failed_round != destination->round) {
+        event->queue->failed_round = destination->round;
+        destination->failing++;
+    }
+    if (!destination->is_open && destination->failing >= OPEN_AFTER) {
+        once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN,
+                                 "a destination is held: it takes nothing, of several keys", event,
+                                 reason);
+        open_destination(relay, destination, after_ms);
+    } else if (was_probe) {
+        open_destination(relay, destination, after_ms);
+    }
+}
+
+void once__relay_destination_verdict(once__relay_t *relay, once__relay_event_t *event,
+                                     once__broker_verdict_t verdict, const char *reason,
+                                     uint64_t after_ms)
+{
+    int was_probe = event->is_probe;
+
+    if (was_probe) {
+        event->is_probe = 0;
+        event->destination->is_probing = 0;
+        relay->probes--;
+    }
+    if (verdict == ONCE__BROKER_PUBLISHED) {
+        took(relay, event);
+    } else if (verdict == ONCE__BROKER_LATER || verdict == ONCE__BROKER_FAILED) {
+        refused(relay, event, was_probe && event->destination->is_open, reason, after_ms);
+    }
+}
+
+int once__relay_destination_is_over(const once__relay_t *relay, const once__relay_event_t *event)
+{
+    uint64_t since = event->destination->sick_since_ms, patience = relay->options->give_up_ms;
+
+    return since != 0 && relay->now_ms - since >= patience &&
+           once__relay_event_age_us(relay, event) >= (int64_t)patience * 1000;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+
+static int may_probe(const once__relay_t *relay)
+{
+    return relay->probes == 0 || relay->probes < once__broker_publisher_most(relay->publisher) / 4;
+}
+
+static int may_send(const once__relay_t *relay, const once__relay_destination_t *destination)
+{
+    size_t room = once__broker_publisher_room(relay->publisher);
+
+    if (destination->is_open) {
+        return relay->now_ms >= destination->until_ms && !destination->is_probing &&
+               may_probe(relay);
+    }
+    return destination->sent == 0 || (room > 1 && destination->sent / 3 < room &&
+                                      destination->sent < relay->options->window / 2);
+}
+
+once__relay_destination_t *once__relay_destination_turn(once__relay_t *relay)
+{
+    for (size_t left = relay->ring_count; left > 0; left--) {
+        once__relay_destination_t *destination = relay->ring_first;
+        take_ring(relay, destination);
+        if (may_send(relay, destination)) {
+            return destination;
+        }
+        once__relay_destination_rings(relay, destination, 0);
+    }
+    return NULL;
+}
+
+void once__relay_destination_sent(once__relay_t *relay, once__relay_event_t *event)
+{
+    event->destination->alive_ms =
+        event->destination->sent == 0 ? relay->now_ms : event->destination->alive_ms;
+    event->destination->sent++;
+    if (event->destination->is_open) {
+        event->is_probe = event->destination->is_probing = 1;
+        relay->probes++;
+    }
+}
+
+/* Others may have events behind those that fill the memory. */
+static void make_room(once__relay_t *relay)
+{
+    if (relay->away || relay->now_ms < relay->room_ms || once__relay_fetch_has_room(relay)) {
+        return;
+    }
+    relay->room_ms = relay->now_ms + STALL_LOOK_MS;
+    for (size_t i = 0; i <= relay->table_mask; i++) {
+        for (once__relay_destination_t *destination = relay->destination_table[i];
+             destination != NULL; destination = destination->hash_next) {
+            if (!destination->is_open && destination->sent > 0 && destination->events > KEEP &&
+                relay->now_ms - destination->alive_ms >= STALL_MS) {
+                once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
+                                  "a destination is held: it takes nothing, and fills the memory",
+                                  ONCE__SERVICE_FIELDS(once__service_field_number(
+                                      "events", (int64_t)destination->events)));
+                open_destination(relay, destination, 0);
+            }
+        }
+    }
+}
+
+uint64_t once__relay_destinations_wake(once__relay_t *relay)
+{
+    uint64_t soonest = UINT64_MAX;
+    once__relay_destination_t *next;
+
+    make_room(relay);
+    for (once__relay_destination_t *destination = relay->open;
+         destination != NULL && may_probe(relay); destination = next) {
+        next = destination->open_next;
+        if (destination->is_probing) {
+            continue;
+        }
+        if (relay->now_ms < destination->until_ms) {
+            soonest = destination->until_ms < soonest ? destination->until_ms : soonest;
+        } else if (destination->ready.first != NULL) {
+            once__relay_destination_rings(relay, destination, 1);
+        } else if (destination->events == 0) {
+            destination->until_ms = relay->now_ms + READ_MS;
+            soonest = destination->until_ms < soonest ? destination->until_ms : soonest;
+            unpark(relay, destination, KEEP);
+            once__relay_destination_release(relay, destination);
+        }
+    }
+    return soonest;
+}
