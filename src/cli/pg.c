@@ -80,7 +80,7 @@ static int read_directory(once__pg_sql_t *sql, const char *directory, const char
 
 static void take_built_in(once__pg_sql_t *sql)
 {
-    for (size_t i = 0; i < once__pg_file_count && i < ONCE__PG_FILES_MAX; i++) {
+    for (size_t i = 0; i < once__pg_files_count && i < ONCE__PG_FILES_MAX; i++) {
         sql->files[i].name = once__pg_files[i].name;
         sql->files[i].text = once__pg_files[i].text;
         sql->count++;

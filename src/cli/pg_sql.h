@@ -12,6 +12,6 @@ typedef struct once__pg_file {
 } once__pg_file_t;
 
 extern const once__pg_file_t once__pg_files[];
-extern const size_t once__pg_file_count;
+extern const size_t once__pg_files_count;
 
 #endif

@@ -21,6 +21,7 @@
 #define BODY      400
 
 static redisContext *raw;
+static once__redis_texts_t scripts;
 
 /* ------------------------------------------------------------------------------------------------------------- the store */
 
@@ -52,21 +53,19 @@ static void prepare(void)
     memcpy(written, "\4\1\1\1\1", 5);
     memset(written + 25, 1, 8);
     memset(payload, 'p', sizeof(payload) - 1);
+    once__redis_scripts_load(scripts);
     for (int i = 0; i < ONCE__REDIS_SCRIPT_COUNT; i++) {
-        freeReplyObject(redisCommand(raw, "SCRIPT LOAD %b", once__redis_texts[i].text,
-                                     once__redis_texts[i].len));
+        freeReplyObject(redisCommand(raw, "SCRIPT LOAD %b", scripts[i].text, scripts[i].len));
     }
 }
 
 /* Records that are pending, for completions to meet. */
 static void prefill(unsigned count)
 {
-    char sha[ONCE__REDIS_SHA_SIZE];
-
-    once__redis_script_sha(ONCE__REDIS_CLAIM_APART, sha);
     for (unsigned i = 0; i < count; i++) {
-        (void)redisAppendCommand(raw, "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 %s",
-                                 sha, i, claimed);
+        (void)redisAppendCommand(raw,
+                                 "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 claim %s %s",
+                                 scripts[ONCE__REDIS_CLAIM].sha, i, claimed, "");
         if (i % 500 == 499 || i + 1 == count) {
             for (unsigned n = 0; n <= i % 500; n++) {
                 redisReply *reply = NULL;
@@ -82,11 +81,11 @@ static void prefill(unsigned count)
 }
 
 /* One by hand: what redis-benchmark sends must be what the script expects. */
-static void check_completion(const char *sha)
+static void check_completion(void)
 {
     redisReply *reply =
-        redisCommand(raw, "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 %s %s", sha, 0,
-                     written, payload);
+        redisCommand(raw, "EVALSHA %s 1 bench:pending:%012u:0123456789012345678 complete %s %s",
+                     scripts[ONCE__REDIS_CHANGE].sha, 0, written, payload);
 
     if (reply == NULL || reply->type != REDIS_REPLY_STRING) {
         (void)fprintf(stderr, "bench: a completion was refused\n");
@@ -117,24 +116,23 @@ static double run_benchmark(const char *command)
 
 static double benchmark_pairs_per_second(unsigned round)
 {
-    char command[2048], sha[ONCE__REDIS_SHA_SIZE];
+    char command[2048];
     double claims, completions;
 
     freeReplyObject(redisCommand(raw, "FLUSHALL"));
     freeReplyObject(redisCommand(raw, "SET bench:mark 0123456789012345"));
-    once__redis_script_sha(ONCE__REDIS_CLAIM, sha);
-    (void)snprintf(command, sizeof(command),
-                   "EVALSHA %s 2 bench:claimed:%u:__rand_int__:01234567890123456 bench:mark %s "
-                   "0123456789012345",
-                   sha, round, claimed);
+    (void)snprintf(
+        command, sizeof(command),
+        "EVALSHA %s 2 bench:claimed:%u:__rand_int__:01234567890123456 bench:mark claim %s "
+        "0123456789012345",
+        scripts[ONCE__REDIS_CLAIM].sha, round, claimed);
     claims = run_benchmark(command);
     freeReplyObject(redisCommand(raw, "FLUSHALL"));
     prefill(PAIRS);
-    once__redis_script_sha(ONCE__REDIS_COMPLETE, sha);
-    check_completion(sha);
+    check_completion();
     (void)snprintf(command, sizeof(command),
-                   "EVALSHA %s 1 bench:pending:__rand_int__:0123456789012345678 %s %s", sha,
-                   written, payload);
+                   "EVALSHA %s 1 bench:pending:__rand_int__:0123456789012345678 complete %s %s",
+                   scripts[ONCE__REDIS_CHANGE].sha, written, payload);
     completions = run_benchmark(command);
     return 1 / (1 / claims + 1 / completions);
 }

@@ -59,25 +59,16 @@ void once__redis_add_number(once__redis_command_t *command, uint64_t number)
     once__redis_add_text(command, text);
 }
 
-static void add_script_name(once__redis_command_t *command, once__redis_script_t script,
-                            const once__redis_shas_t shas, int text)
+static void add_script(once__redis_command_t *command, const once__redis_text_t *script,
+                       int with_text)
 {
-    if (text) {
+    if (with_text) {
         once__redis_add_text(command, "EVAL");
-        once__redis_add(command, once__redis_texts[script].text, once__redis_texts[script].len);
+        once__redis_add(command, script->text, script->len);
     } else {
         once__redis_add_text(command, "EVALSHA");
-        once__redis_add(command, shas[script], ONCE__REDIS_SHA_SIZE - 1);
+        once__redis_add(command, script->sha, ONCE__REDIS_SHA_SIZE - 1);
     }
-}
-
-void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,
-                            const once__redis_shas_t shas, int text, const char *key,
-                            size_t key_len)
-{
-    add_script_name(command, script, shas, text);
-    once__redis_add_text(command, "1");
-    once__redis_add(command, key, key_len);
 }
 
 size_t once__redis_record_key(const once__redis_settings_t *settings, const uint8_t *id,
@@ -120,27 +111,31 @@ static int compares(const once__op_t *op, int apart)
            !apart;
 }
 
-static once__redis_script_t script_of(const once__op_t *op, int apart)
+static once__redis_script_t script_of(const once__op_t *op)
 {
-    static const once__redis_script_t scripts[ONCE__EVENT_COUNT] = {
-        [ONCE__CLAIM] = ONCE__REDIS_CLAIM_APART,
-        [ONCE__COMPLETE] = ONCE__REDIS_COMPLETE,
-        [ONCE__RELEASE] = ONCE__REDIS_RELEASE,
-        [ONCE__DOUBT] = ONCE__REDIS_DOUBT,
-        [ONCE__RENEW] = ONCE__REDIS_RENEW,
-        [ONCE__SETTLE_COMPLETED] = ONCE__REDIS_SETTLE_COMPLETED,
-        [ONCE__SETTLE_FAILED] = ONCE__REDIS_SETTLE_FAILED,
-        [ONCE__REAP] = ONCE__REDIS_REAP,
-        [ONCE__PURGE] = ONCE__REDIS_PURGE,
+    if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
+        return ONCE__REDIS_SECRETS;
+    }
+    return op->kind == ONCE__OP_GET || op->event.kind == ONCE__CLAIM ? ONCE__REDIS_CLAIM
+                                                                     : ONCE__REDIS_CHANGE;
+}
+
+/* What record.lua calls it. */
+static const char *event_of(const once__op_t *op)
+{
+    static const char *const events[ONCE__EVENT_COUNT] = {
+        [ONCE__CLAIM] = "claim",
+        [ONCE__COMPLETE] = "complete",
+        [ONCE__RELEASE] = "release",
+        [ONCE__DOUBT] = "doubt",
+        [ONCE__RENEW] = "renew",
+        [ONCE__SETTLE_COMPLETED] = "settle_completed",
+        [ONCE__SETTLE_FAILED] = "settle_failed",
+        [ONCE__REAP] = "reap",
+        [ONCE__PURGE] = "purge",
     };
 
-    if (compares(op, apart)) {
-        return ONCE__REDIS_CLAIM;
-    }
-    if (op->kind == ONCE__OP_EVENT) {
-        return scripts[op->event.kind];
-    }
-    return op->kind == ONCE__OP_GET ? ONCE__REDIS_GET : ONCE__REDIS_SWAP;
+    return op->kind == ONCE__OP_GET ? "get" : events[op->event.kind];
 }
 
 static uint64_t shorter(uint64_t ms)
@@ -160,7 +155,7 @@ static once__head_t first_head(const once__op_t *op, uint64_t now)
     return step.next;
 }
 
-/* The record as a first claim leaves it; the script fills in the times, and finds other things in their places. */
+/* What record.lua calls ASKED. */
 static void add_record(once__redis_command_t *command, const once__op_t *op, int waits)
 {
     once__record_t record = {.head = first_head(op, 0), .key = op->key, .key_len = op->key_len};
@@ -194,7 +189,7 @@ static void add_claim(once__redis_command_t *command, const once__op_t *op, int 
     once__redis_add(command, bytes, others * FINGERPRINT_SIZE);
 }
 
-/* What write.lua unpacks. */
+/* What record.lua calls GIVEN. */
 static void add_write(once__redis_command_t *command, const once__op_t *op, int waits)
 {
     const once__event_t *event = &op->event;
@@ -214,11 +209,17 @@ static void add_write(once__redis_command_t *command, const once__op_t *op, int 
     }
 }
 
-void once__redis_add_schema(once__redis_command_t *command)
+void once__redis_command_reap(once__redis_command_t *command, const once__redis_texts_t texts,
+                              int with_text, const char *key, size_t key_len)
 {
-    static const uint8_t schema[2] = {0, ONCE__SCHEMA};
+    static const uint8_t given[2] = {0, ONCE__SCHEMA};
 
-    once__redis_add(command, schema, sizeof(schema));
+    command->argc = 0;
+    add_script(command, &texts[ONCE__REDIS_CHANGE], with_text);
+    once__redis_add_text(command, "1");
+    once__redis_add(command, key, key_len);
+    once__redis_add_text(command, "reap");
+    once__redis_add(command, given, sizeof(given));
 }
 
 int once__redis_is_groupable(const once__op_t *op)
@@ -244,29 +245,34 @@ static void add_arguments(once__redis_command_t *command, const once__op_t *op, 
 }
 
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
-                            const once__redis_settings_t *settings, const once__redis_shas_t shas,
-                            int text, int apart)
+                            const once__redis_settings_t *settings, const once__redis_texts_t texts,
+                            int with_text, int apart)
 {
-    int marked = compares(ops[0], apart) || ops[0]->kind == ONCE__OP_SECRETS_LOAD ||
-                 ops[0]->kind == ONCE__OP_SECRETS_SWAP;
+    once__redis_script_t script = script_of(ops[0]);
+    int has_mark = script == ONCE__REDIS_SECRETS || compares(ops[0], apart);
 
     command->argc = 0;
     command->used = 0;
-    add_script_name(command, script_of(ops[0], apart), shas, text);
-    once__redis_add_number(command, count + (marked ? 1 : 0));
+    add_script(command, &texts[script], with_text);
+    once__redis_add_number(command, count + (has_mark ? 1 : 0));
     for (unsigned i = 0; i < count; i++) {
         char *key = room(command, ONCE__REDIS_KEY_SIZE);
         once__redis_add(command, key, once__redis_key(settings, ops[i], key));
     }
-    if (marked) {
+    if (has_mark) {
         char *key = room(command, ONCE__REDIS_MARK_SIZE);
         once__redis_add(command, key, once__redis_mark_key(settings, key));
+    }
+    if (script != ONCE__REDIS_SECRETS) {
+        once__redis_add_text(command, event_of(ops[0]));
     }
     for (unsigned i = 0; i < count; i++) {
         add_arguments(command, ops[i], settings->wait > 0);
     }
-    if (marked) {
+    if (has_mark) {
         once__redis_add(command, ops[0]->mark, ONCE__MARK_SIZE);
+    } else if (ops[0]->kind == ONCE__OP_EVENT && ops[0]->event.kind == ONCE__CLAIM) {
+        once__redis_add_text(command, "");
     }
 }
 

@@ -11,7 +11,7 @@
 #include "store/store.h"
 
 #define ONCE__REDIS_GROUP_MAX 16 /* operations in one call of a script */
-#define ONCE__REDIS_ARGS_MAX  (5 + 3 * ONCE__REDIS_GROUP_MAX)
+#define ONCE__REDIS_ARGS_MAX  (6 + 3 * ONCE__REDIS_GROUP_MAX)
 #define ONCE__REDIS_NAME_LEN  43 /* a record id in base64url */
 #define ONCE__REDIS_KEY_SIZE  (ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
 #define ONCE__REDIS_MARK_SIZE (2 * ONCE__REDIS_PREFIX_MAX + 16)
@@ -29,9 +29,6 @@ typedef struct once__redis_command {
 void once__redis_add(once__redis_command_t *command, const void *data, size_t len);
 void once__redis_add_text(once__redis_command_t *command, const char *text);
 void once__redis_add_number(once__redis_command_t *command, uint64_t number);
-
-/* The names by which Redis knows the scripts. */
-typedef char once__redis_shas_t[ONCE__REDIS_SCRIPT_COUNT][ONCE__REDIS_SHA_SIZE];
 
 /* The Redis key of a record, or of the secrets. Returns its length. */
 size_t once__redis_key(const once__redis_settings_t *settings, const once__op_t *op,
@@ -51,20 +48,16 @@ int once__redis_is_groupable(const once__op_t *op);
 
 /*
  * The command for a simple operation, or for several that can share it.
- * `text`: the script goes along, Redis does not know it. `apart`: keys have slots, and the mark of the secrets has another one than
- * a claim: whether they fit is found out elsewhere.
+ * `with_text`: Redis does not know the script, so its text is sent. `apart`: keys have slots, and the mark of the secrets may be in
+ * another slot than a claim: the caller compares it.
  */
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
-                            const once__redis_settings_t *settings, const once__redis_shas_t shas,
-                            int text, int apart);
+                            const once__redis_settings_t *settings, const once__redis_texts_t texts,
+                            int with_text, int apart);
 
-/* Begins a call of a script with one key. */
-void once__redis_add_script(once__redis_command_t *command, once__redis_script_t script,
-                            const once__redis_shas_t shas, int text, const char *key,
-                            size_t key_len);
-
-/* The only argument of scripts that need to know no more than what we can read. */
-void once__redis_add_schema(once__redis_command_t *command);
+/* The command that removes one record if it is over. */
+void once__redis_command_reap(once__redis_command_t *command, const once__redis_texts_t texts,
+                              int with_text, const char *key, size_t key_len);
 
 /* Fills in the answer of a simple operation from a reply that is no error. 0, or -1: this answers something else. */
 int once__redis_read(once__op_t *op, const redisReply *reply);

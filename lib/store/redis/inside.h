@@ -48,7 +48,7 @@ struct once__redis {
     once__loop_t *loop;
     once__redis_settings_t settings;
     once__redis_shared_t shared;
-    once__redis_shas_t shas;
+    once__redis_texts_t texts;
     once__oplist_t queue, answers;
     unsigned collected; /* submitted since the queue was last empty */
     int is_closing;

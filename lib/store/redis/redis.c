@@ -200,9 +200,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     redis->shared.data = redis;
     once__oplist_init(&redis->queue);
     once__oplist_init(&redis->answers);
-    for (int i = 0; i < ONCE__REDIS_SCRIPT_COUNT; i++) {
-        once__redis_script_sha((once__redis_script_t)i, redis->shas[i]);
-    }
+    once__redis_scripts_load(redis->texts);
     code = once__redis_settings_read(&redis->settings, config->url, config->timeout_ms, err);
     code = code == ONCE_OK ? once__limits_take(&redis->base.limits, config->url, err) : code;
     code = code == ONCE_OK ? check_prefix(&redis->settings, err) : code;

@@ -546,7 +546,7 @@ static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *r
         finish(request, ONCE_E_UNAVAILABLE);
         return;
     }
-    once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->shas,
+    once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->texts,
                            text, request->is_apart);
     request->call.done = replied;
     if (once__redis_ask(node, &request->call, &command) != 0) {

@@ -1,16 +1,39 @@
 #include "store/redis/scripts.h"
 
+#include <assert.h>
 #include <openssl/evp.h>
 #include <string.h>
 
 #include "base/bytes.h"
 
-void once__redis_script_sha(once__redis_script_t script, char out[ONCE__REDIS_SHA_SIZE])
+static const char *file(const char *name)
 {
-    const once__redis_text_t *text = &once__redis_texts[script];
+    for (size_t i = 0; i < once__redis_files_count; i++) {
+        if (strcmp(once__redis_files[i].name, name) == 0) {
+            return once__redis_files[i].text;
+        }
+    }
+    assert(!"a script that is not embedded");
+    return "";
+}
+
+static void load(once__redis_text_t *script, const char *text)
+{
     uint8_t digest[EVP_MAX_MD_SIZE] = {0};
 
+    script->text = text;
+    script->len = strlen(text);
     /* A name, not a proof. Where SHA-1 is switched off the name is wrong, Redis does not know it, and is sent the text. */
-    (void)EVP_Digest(text->text, text->len, digest, NULL, EVP_sha1(), NULL);
-    once__hex(out, digest, 20);
+    (void)EVP_Digest(text, script->len, digest, NULL, EVP_sha1(), NULL);
+    once__hex(script->sha, digest, 20);
+}
+
+void once__redis_scripts_load(once__redis_texts_t texts)
+{
+    const char *record = file("record.lua");
+
+    assert(strncmp(record, "#!lua ", 6) == 0);
+    load(&texts[ONCE__REDIS_CLAIM], strchr(record, '\n'));
+    load(&texts[ONCE__REDIS_CHANGE], record);
+    load(&texts[ONCE__REDIS_SECRETS], file("secrets.lua"));
 }

@@ -1,5 +1,5 @@
 /*
- * The Lua scripts of the redis store: one per kind of operation. Their text is in lua/, and goes into the library at build time.
+ * The Lua scripts of the redis store: record.lua and secrets.lua of this folder, embedded at build time.
  */
 #ifndef ONCE_STORE_REDIS_SCRIPTS_H
 #define ONCE_STORE_REDIS_SCRIPTS_H
@@ -7,31 +7,31 @@
 #include <stddef.h>
 
 typedef enum once__redis_script {
-    ONCE__REDIS_CLAIM,
-    ONCE__REDIS_CLAIM_APART, /* where the mark of the secrets is elsewhere, or not compared */
-    ONCE__REDIS_COMPLETE,
-    ONCE__REDIS_RELEASE,
-    ONCE__REDIS_DOUBT,
-    ONCE__REDIS_RENEW,
-    ONCE__REDIS_SETTLE_COMPLETED,
-    ONCE__REDIS_SETTLE_FAILED,
-    ONCE__REDIS_PURGE,
-    ONCE__REDIS_REAP,
-    ONCE__REDIS_GET,
-    ONCE__REDIS_SWAP,
+    ONCE__REDIS_CLAIM,   /* record.lua without its first line: claims, and get */
+    ONCE__REDIS_CHANGE,  /* record.lua: every other event */
+    ONCE__REDIS_SECRETS, /* secrets.lua */
     ONCE__REDIS_SCRIPT_COUNT
 } once__redis_script_t;
 
+#define ONCE__REDIS_SHA_SIZE 41
+
+/* A script as it is sent, and the name by which Redis knows it afterwards: SHA-1 of the text, in hex. */
 typedef struct once__redis_text {
     const char *text;
     size_t len;
+    char sha[ONCE__REDIS_SHA_SIZE];
 } once__redis_text_t;
 
-extern const once__redis_text_t once__redis_texts[ONCE__REDIS_SCRIPT_COUNT];
+typedef once__redis_text_t once__redis_texts_t[ONCE__REDIS_SCRIPT_COUNT];
 
-#define ONCE__REDIS_SHA_SIZE 41
+void once__redis_scripts_load(once__redis_texts_t texts);
 
-/* The name by which Redis knows a script: SHA-1 of its text, in hex. */
-void once__redis_script_sha(once__redis_script_t script, char out[ONCE__REDIS_SHA_SIZE]);
+/* The files as they are embedded. */
+typedef struct once__redis_file {
+    const char *name, *text;
+} once__redis_file_t;
+
+extern const once__redis_file_t once__redis_files[];
+extern const size_t once__redis_files_count;
 
 #endif

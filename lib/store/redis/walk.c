@@ -400,8 +400,7 @@ static int send_reap(walk_t *walk, const uint8_t *id, const char *key, size_t le
 {
     once__redis_command_t command = {.argc = 0};
 
-    once__redis_add_script(&command, ONCE__REDIS_REAP, walk->redis->shas, text, key, len);
-    once__redis_add_schema(&command);
+    once__redis_command_reap(&command, walk->redis->texts, text, key, len);
     return send_step(walk, id, &command, reaped);
 }
 

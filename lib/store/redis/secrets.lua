@@ -1,6 +1,10 @@
--- KEYS: 1 the secrets, 2 the mark of their record secret. ARGV: 1 the text that is replaced, empty: there is none yet, 2 the new one,
--- 3 its mark. Answers the text that is there now; none where it is gone and its mark, which is not the new one's, is left. Not preceded
--- by common.lua. Nothing is written to read: a server that is full still tells its secrets to a gateway that comes new.
+-- Loads the secrets of the installation, or replaces them.
+--
+--   redis-cli --eval secrets.lua SECRETS MARK , OLD NEW NEW_MARK
+--
+-- SECRETS is the key of their text, MARK that of the mark of its record secret. OLD is the text to replace, empty if there must
+-- be none yet. The answer is the text that is there now; it is empty if the text is gone but a mark other than NEW_MARK is left.
+-- Reading writes nothing: a server that is full still has secrets for a gateway that has just started.
 local text, mark = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
 local none = ARGV[1] == ''
 if (text and not none and text == ARGV[1]) or (not text and none and (not mark or mark == ARGV[3])) then

@@ -1,1 +1,0 @@
-if open then to = 2 end

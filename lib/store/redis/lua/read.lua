@@ -1,1 +1,0 @@
-local r = redis.call('GET', key)

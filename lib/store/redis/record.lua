@@ -1,0 +1,242 @@
+#!lua flags=allow-oom
+-- Decides one event, on one record or on several: what lib/core/rules.c decides, as Redis can run it. tests/redis/test_rules.c
+-- compares the two in every situation. docs/format.md describes the bytes of a record.
+--
+--   redis-cli --eval record.lua RECORD , get
+--   redis-cli --eval record.lua RECORD... [MARK] , claim ASKED [FINGERPRINTS]... SECRETS
+--   redis-cli --eval record.lua RECORD... , EVENT GIVEN [PAYLOAD]...
+--
+-- RECORD is the key of a record. Claims and completions can come in groups: one call for all of them is a third cheaper. Each has
+-- its key and the same number of arguments as the others, and is decided, or refused, by itself.
+--
+-- ASKED is the record as a first claim leaves it; in place of its four times it has the lease, and 1 if replicas are waited for.
+-- FINGERPRINTS are further ones that match, of 37 bytes each (secret, mode, hash). SECRETS is the mark of the caller's record
+-- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
+--
+-- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind and status of the
+-- payload, epoch, claim id, lease or ttl in ms. A lease or ttl of 0 is the record's own; the ttl of a release is how long to
+-- remember an operation that ended before any effect, 0 if it may have had one. A reap needs only the first two bytes.
+--
+-- The answer is {outcome, now, bytes}; outcome -1: this is not a record. The bytes are the whole record if it has a payload that
+-- the caller does not know yet, else its first 128. A change that was just made has a shorter answer: those 128 bytes alone, in
+-- which the time of the change is now. The answer to a first claim is the time alone.
+--
+-- The first line lets a change that ends or keeps a claim run when Redis is out of memory. Claims are sent without it, because a
+-- new record must be refused then; so is get, which must also run where nothing may be written.
+--
+-- One function and no more: Redis creates the functions of a script again for each call, which costs more than they save.
+local sub, byte, pack, unpack = string.sub, string.byte, struct.pack, struct.unpack
+local event, time = ARGV[1], redis.call('TIME')
+local clock = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function decide(key, given, more)
+  local PENDING, COMPLETED, FAILED, UNKNOWN, HOLD = 1, 2, 3, 4, 2
+  local RUN, REPLAY, BUSY, MISMATCH, IS_UNKNOWN, DONE, ALREADY, LOST, REFUSED, MINE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 32
+  local MAGIC, ENVELOPE, HEAD = 79, '<BBBBBxxxI4I4c16I8I8I8I8', '<BBBBBxxxI4I4c16I8I8I8I8c5BI2c48I8'
+  local now, newest, outcome, waits = clock, byte(given, 2)
+
+  -- Read it. Most claims are the first of their key: they write without reading.
+  local record, lease
+  if event == 'claim' then
+    lease, waits = unpack('<I8I8', given, 33)
+    waits = waits == 1
+    record = redis.pcall('SET', key, pack('<c32I8I8I8I8', given, now + lease, now, 0, now) .. sub(given, 65), 'NX', 'GET')
+    if not record then return now end
+    if type(record) == 'table' then
+      -- A server that takes no new records still answers from those that it has; not one that is no longer the master.
+      if sub(record.err, 1, 8) == 'READONLY' then return record end
+      local refusal = record
+      record = redis.call('GET', key)
+      if not record then return refusal end
+    end
+  else
+    record = redis.call('GET', key)
+  end
+
+  -- Take it apart. A state that is none of the four would be granted again.
+  local magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created, expired
+  if record then
+    if #record < 64 then return {-1, now, ''} end
+    magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created = unpack(ENVELOPE, record)
+    if magic ~= MAGIC or schema < 1 or state < 1 or state > 4 or recover > 2 or epoch < 1 then return {-1, now, ''} end
+    if schema <= newest and (#record < 133 or (byte(record, 70) == 1) ~= (state == COMPLETED)) then return {-1, now, ''} end
+    -- A clock that went back must not shorten or revive anything.
+    if changed > now then now = changed end
+    -- An expired record counts as none, whether or not Redis has removed it yet.
+    if (state == COMPLETED or state == FAILED) and expires ~= 0 and now >= expires and schema <= newest then
+      expired, record = true, false
+    end
+  end
+  -- flags: 1 unknown because the lease ran out, 2 an earlier epoch ended in doubt, 4 a release may have been after an effect
+  local by_lease, doubted, had_effect
+  if record then by_lease, doubted, had_effect = flags % 2, flags % 4 >= 2, flags % 8 >= 4 end
+
+  if event == 'claim' then
+    local id = sub(given, 17, 32)
+    if not record then
+      redis.call('SET', key, pack('<c32I8I8I8I8', given, now + lease, now, 0, now) .. sub(given, 65))
+      return now
+    end
+    local fingerprint = sub(record, 65, 69) .. sub(record, 73, 104)
+    local same = fingerprint == sub(given, 65, 69) .. sub(given, 73, 104)
+    for i = 1, more and #more or 0, 37 do
+      if sub(more, i, i + 36) == fingerprint then same = true end
+    end
+    local mine, live, stricter = claim == id, now < lease_until, byte(given, 4)
+    if recover > stricter then stricter = recover end
+    if schema > newest then
+      outcome = BUSY
+    elseif not same then
+      outcome = MISMATCH
+    elseif state == COMPLETED then
+      outcome = REPLAY
+    elseif state == FAILED then
+      outcome = mine and LOST or nil
+    elseif state == PENDING and mine then
+      outcome = RUN
+    elseif state == PENDING and live then
+      outcome = BUSY
+    elseif state == PENDING and stricter == HOLD then
+      local head = pack(ENVELOPE, MAGIC, schema, UNKNOWN, recover, flags - by_lease + 1, epoch, lease_ms, claim, lease_until, now,
+        expires, created)
+      redis.call('SETRANGE', key, 0, head)
+      record = head .. sub(record, 65)
+      outcome = IS_UNKNOWN
+    elseif state == UNKNOWN and mine then
+      outcome = by_lease == 1 and MINE or IS_UNKNOWN
+    elseif state == UNKNOWN and stricter == HOLD then
+      outcome = IS_UNKNOWN
+    elseif state == UNKNOWN and live then
+      outcome = BUSY
+    end
+    if not outcome then
+      -- Granted again: the next epoch, without payload. The fingerprint, the scope and the key stay.
+      flags = flags - by_lease
+      if state ~= FAILED and not doubted then flags = flags + 2 end
+      -- A release that is kept for its whole ttl may have been after an effect.
+      if state == FAILED and not had_effect and (expires == 0 or expires >= changed + unpack('<I8', record, 121)) then
+        flags = flags + 4
+      end
+      local head = pack(ENVELOPE, MAGIC, schema, PENDING, stricter, flags, epoch + 1, unpack('<I4', given, 13), id, now + lease,
+        now, 0, created) .. sub(record, 65, 69) .. '\0\0\0' .. sub(record, 73, 120) .. sub(given, 121, 128)
+      redis.call('SET', key, head .. '\0\0\0\0' .. sub(record, 133, 133 + byte(record, 133)))
+      return head
+    end
+  elseif event == 'reap' then
+    -- Redis removes what expired by itself. Left are records that nobody came back for.
+    if expired or (record and schema <= newest and (state == PENDING or state == UNKNOWN) and recover ~= HOLD
+        and now >= lease_until + unpack('<I8', record, 121)) then
+      redis.call('DEL', key)
+      return {DONE, now, ''}
+    end
+    return {REFUSED, now, ''}
+  else
+    -- The holder of a claim, or an operator: they name the claim that they know.
+    local options, _, kind, status, known_epoch, known_claim, ms = unpack('<BBBI2I4c16I8', given)
+    local force, same = options >= 2, record and claim == known_claim and epoch == known_epoch
+    local newer = record and schema > newest
+    local mine = same and not newer
+    local open = mine and (state == PENDING or state == UNKNOWN)
+    local ended, lasts, to = open and (now >= lease_until or force), nil, nil
+    waits = options % 2 == 1
+    outcome = newer and BUSY or mine and state == COMPLETED and ALREADY or LOST
+
+    -- `to` is the state that comes of it, `lasts` how long a failed record is kept if that is less than its ttl.
+    if event == 'complete' then
+      if open then to = COMPLETED end
+    elseif event == 'release' then
+      -- After an earlier epoch that ended in doubt it is not settled that nothing happened.
+      if open then to = doubted and UNKNOWN or FAILED end
+      -- Before any effect, as every release before it: two leases are enough.
+      if to == FAILED and ms ~= 0 and not had_effect then lasts = math.max(ms, 2 * lease_ms) end
+      if mine and state == FAILED then outcome = DONE end
+      ms = 0
+    elseif event == 'doubt' then
+      if open and (state == PENDING or by_lease == 1) then
+        to = UNKNOWN
+        flags = flags - by_lease
+        lease_until = now + (ms ~= 0 and ms or lease_ms)
+      elseif open then
+        outcome = DONE
+      end
+    elseif event == 'renew' then
+      if open then
+        to = state
+        lease_until = math.max(lease_until, now + (ms ~= 0 and ms or lease_ms))
+      end
+    elseif event == 'settle_completed' then
+      if ended then to = COMPLETED end
+      if outcome == LOST then outcome = REFUSED end
+    elseif event == 'settle_failed' then
+      if ended then to = FAILED end
+      if mine and state == FAILED then outcome = DONE end
+      if outcome == LOST then outcome = REFUSED end
+    elseif event == 'purge' then
+      -- The envelope is enough: a record that a newer version wrote can be removed as well.
+      if same and (state == COMPLETED or state == FAILED or force) then
+        redis.call('DEL', key)
+        return {DONE, now, ''}
+      end
+      waits, outcome = false, REFUSED
+    else
+      return {err = 'ERR there is no event ' .. event}
+    end
+
+    if to and (event == 'doubt' or event == 'renew') then -- another state or lease; the rest stays
+      local head = pack(ENVELOPE, MAGIC, schema, to, recover, flags, epoch, lease_ms, claim, lease_until, now, expires, created)
+      redis.call('SETRANGE', key, 0, head)
+      return head .. sub(record, 65, 128)
+    elseif to then -- another state, with this payload
+      local ttl = unpack('<I8', record, 121)
+      if to == UNKNOWN then
+        flags = flags - by_lease
+        lease_until = math.min(lease_until, now)
+      else
+        if ms ~= 0 then ttl = ms end
+        flags = 0
+        expires = now + (lasts and lasts < ttl and lasts or ttl)
+      end
+      local head = pack(HEAD, MAGIC, schema, to, recover, flags, epoch, lease_ms, claim, lease_until, now,
+        expires, created, sub(record, 65, 69), kind, status, sub(record, 73, 120), ttl)
+      local bytes = head .. pack('<I4', #more) .. sub(record, 133, 133 + byte(record, 133)) .. more
+      if to == UNKNOWN then
+        redis.call('SET', key, bytes)
+      else
+        redis.call('SET', key, bytes, 'PXAT', expires)
+      end
+      return head
+    end
+  end
+
+  -- Nothing was changed, or a claim made it unknown.
+  if not record then return {outcome, now, ''} end
+  if schema > newest then return {outcome, now, sub(record, 1, 64)} end
+  -- A write, so that there is something to wait for: an earlier answer may have been lost before the replicas had it.
+  if waits and (outcome == RUN or outcome == REPLAY or outcome == DONE or outcome == ALREADY) then
+    if expires ~= 0 then
+      redis.call('PEXPIREAT', key, expires)
+    else
+      redis.call('SETRANGE', key, 0, sub(record, 1, 1))
+    end
+  end
+  if outcome == DONE or byte(record, 70) == 0 then return {outcome, now, sub(record, 1, 128)} end
+  return {outcome, now, record}
+end
+
+if event == 'get' then return {0, clock, redis.call('GET', KEYS[1]) or ''} end
+if event == 'claim' then
+  -- With other secrets than the store's, the same key has another id: it would run under both.
+  local mark = table.remove(ARGV)
+  if mark ~= '' and redis.call('GET', table.remove(KEYS)) ~= mark then
+    return {err = 'SECRET the store has others, or none'}
+  end
+end
+if #KEYS == 1 then return decide(KEYS[1], ARGV[2], ARGV[3]) end
+local answers, each = {}, (#ARGV - 1) / #KEYS
+for i = 1, #KEYS do
+  local at = each * (i - 1) + 2
+  local is_good, answer = pcall(decide, KEYS[i], ARGV[at], each > 1 and ARGV[at + 1] or nil)
+  if not is_good and type(answer) ~= 'table' then answer = {err = answer} end
+  answers[i] = answer
+end
+return answers
