@@ -8,7 +8,39 @@
 
 #include "cli/text.h"
 
-/* Takes the store URL from the operands or the environment. A URL has a colon; ids and other operands have none. */
+static int is_path(const char *text)
+{
+    return text[0] == '/' || strcmp(text, ".") == 0 || strcmp(text, "..") == 0 ||
+           strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0;
+}
+
+const char *once__cli_store_url(const char *text)
+{
+    static char url[4096];
+
+    if (!is_path(text) || strlen(text) + sizeof("local:") > sizeof(url)) {
+        return text;
+    }
+    snprintf(url, sizeof(url), "local:%s", text);
+    return url;
+}
+
+const char *once__cli_store_option(const char *option)
+{
+    const char *url = option != NULL ? option : getenv("ONCE_STORE");
+
+    return once__cli_store_url(url != NULL && url[0] != '\0' ? url : "local:./once-data");
+}
+
+/* A URL has a colon, other operands have none. A path is a store unless the command needs it for something else. */
+static int begins_with_url(const once__cli_call_t *call)
+{
+    return call->operand_count > 0 &&
+           (strchr(call->operands[0], ':') != NULL ||
+            (is_path(call->operands[0]) && call->operand_count > call->command->operands_min));
+}
+
+/* Takes the store URL from the operands or the environment. */
 static int take_url(once__cli_call_t *call)
 {
     const char *from_environment = getenv("ONCE_STORE");
@@ -16,8 +48,8 @@ static int take_url(once__cli_call_t *call)
     if (call->command->store == ONCE__CLI_NO_STORE) {
         return 0;
     }
-    if (call->operand_count > 0 && strchr(call->operands[0], ':') != NULL) {
-        call->url = call->operands[0];
+    if (begins_with_url(call)) {
+        call->url = once__cli_store_url(call->operands[0]);
         call->operands++;
         call->operand_count--;
         return 0;
@@ -26,17 +58,16 @@ static int take_url(once__cli_call_t *call)
         return 0;
     }
     if (from_environment != NULL && from_environment[0] != '\0') {
-        call->url = from_environment;
+        call->url = once__cli_store_url(from_environment);
         return 0;
     }
     if (call->operand_count > call->command->operands_max) {
-        return once__cli_usage(call->command,
-                               "\"%s\" is not a store URL, which is SCHEME:...; did you mean "
-                               "local:%s?",
+        return once__cli_usage(call->command, "\"%s\" is not a store URL; did you mean local:%s?",
                                once__cli_shown(call->operands[0]).text,
                                once__cli_shown(call->operands[0]).text);
     }
-    return once__cli_usage(call->command, "which store? Give its URL, or set ONCE_STORE");
+    return once__cli_usage(
+        call->command, "missing store: give its URL, such as local:./once-data, or set ONCE_STORE");
 }
 
 static int check_operands(const once__cli_call_t *call)
@@ -44,11 +75,11 @@ static int check_operands(const once__cli_call_t *call)
     const once__cli_command_t *command = call->command;
 
     if (call->operand_count < command->operands_min) {
-        return once__cli_usage(command, "something is missing: once %s %s", command->name,
+        return once__cli_usage(command, "missing operand; usage: once %s %s", command->name,
                                command->operands);
     }
     if (call->operand_count > command->operands_max) {
-        return once__cli_usage(command, "\"%s\" is one operand too many",
+        return once__cli_usage(command, "unexpected operand \"%s\"",
                                once__cli_shown(call->operands[command->operands_max]).text);
     }
     return 0;
@@ -118,7 +149,7 @@ static int dispatch(int argc, char **argv)
         return ONCE__CLI_OK;
     }
     if (words[0][0] == '-') {
-        return once__cli_usage(NULL, "the command stands before its options; there is no \"%s\"",
+        return once__cli_usage(NULL, "unknown option \"%s\"; options follow the command",
                                once__cli_shown(words[0]).text);
     }
     if (once__cli_is_group(words[0]) && is_one_of(words[1], "--help", "-h")) {
@@ -139,7 +170,7 @@ int once_cli_main(int argc, char **argv)
     /* A full disk behind the output must not look like success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         clearerr(stdout);
-        once__cli_say("the output could not be written");
+        once__cli_say("cannot write the output");
         return ONCE__CLI_STORE;
     }
     return code;

@@ -39,6 +39,6 @@ int once__cli_confirm(const once__cli_command_t *command, int yes, const char *q
     if (strcasecmp(line, "y") == 0 || strcasecmp(line, "yes") == 0) {
         return ONCE__CLI_OK;
     }
-    once__cli_say("nothing was changed");
+    once__cli_note("nothing was changed");
     return ONCE__CLI_REFUSED;
 }

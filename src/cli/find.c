@@ -59,7 +59,7 @@ static int unknown_first(const char *word)
     once__cli_nearest_t nearest;
 
     if (strchr(word, ':') != NULL) {
-        return once__cli_usage(NULL, "a store URL stands after the command: once stats URL");
+        return once__cli_usage(NULL, "the store URL follows the command: once stats URL");
     }
     once__cli_nearest_start(&nearest, word);
     for (size_t i = 0; i < once__cli_command_count; i++) {
@@ -67,9 +67,9 @@ static int unknown_first(const char *word)
         once__cli_nearest_try(&nearest, name, strcspn(name, " "));
     }
     if (nearest.best == NULL) {
-        return once__cli_usage(NULL, "there is no command \"%s\"", once__cli_shown(word).text);
+        return once__cli_usage(NULL, "unknown command \"%s\"", once__cli_shown(word).text);
     }
-    return once__cli_usage(NULL, "there is no command \"%s\"; did you mean \"%.*s\"?",
+    return once__cli_usage(NULL, "unknown command \"%s\"; did you mean \"%.*s\"?",
                            once__cli_shown(word).text, nearest.best_len, nearest.best);
 }
 
@@ -85,10 +85,10 @@ static int unknown_second(const char *group, const char *word)
         }
     }
     if (nearest.best == NULL) {
-        return once__cli_usage(NULL, "there is no command \"%s %s\"; see once help %s", group,
-                               once__cli_shown(word).text, group);
+        return once__cli_usage(NULL, "unknown command \"%s %s\"; \"once help %s\" lists them",
+                               group, once__cli_shown(word).text, group);
     }
-    return once__cli_usage(NULL, "there is no command \"%s %s\"; did you mean \"%s %.*s\"?", group,
+    return once__cli_usage(NULL, "unknown command \"%s %s\"; did you mean \"%s %.*s\"?", group,
                            once__cli_shown(word).text, group, nearest.best_len, nearest.best);
 }
 
@@ -104,7 +104,7 @@ static int missing_second(const char *group)
                                     rest + 1);
         }
     }
-    return once__cli_usage(NULL, "%s: which of its commands? %s", group, names);
+    return once__cli_usage(NULL, "%s: missing subcommand: %s", group, names);
 }
 
 int once__cli_unknown_command(const char *const *words, size_t count)

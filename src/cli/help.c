@@ -12,82 +12,126 @@
 
 #define USAGE "usage: once COMMAND [OPTION]... [URL] [OPERAND]...\n"
 
-/* Commands by what somebody is about to do: first words, in the order of the help. */
+/* Commands by what somebody is about to do, in the order of the help: whole names, or the first words of several. */
 static const struct {
     const char *title;
-    const char *words[6];
+    const char *names[6];
 } sections[] = {
-    {"serve", {"gate", "relay", "consume"}},
-    {"look and settle", {"keys", "stats", "outbox", "dlq"}},
-    {"keep a store well", {"reap", "fsck", "backup", "secret", "pg"}},
-    {"make keys", {"key"}},
+    {"every day", {"gate", "relay", "consume", "keys list", "keys settle", "stats"}},
+    {"records", {"keys"}},
+    {"messages", {"outbox", "dlq", "secret webhook"}},
+    {"stores", {"pg", "fsck", "backup", "reap", "secret rotate"}},
+    {"keys for clients", {"key"}},
     {"learn and test", {"demo", "bench", "conformance", "help", "version"}},
 };
 
-static void line(const char *name, const char *text)
+#define SECTIONS (sizeof(sections) / sizeof(sections[0]))
+#define NAMES    (sizeof(sections[0].names) / sizeof(sections[0].names[0]))
+
+static const char examples[] =
+    "\nexamples:\n"
+    "  once demo                              see what it does, in two seconds\n"
+    "  once gate --upstream 3000              guard the backend on port 3000\n"
+    "  once keys list ./once-data --stuck     list what waits for a decision\n";
+
+static void line(FILE *out, const char *name, const char *text)
 {
-    printf("  %-16s %s\n", name, text);
+    fprintf(out, "  %-16s %s\n", name, text);
 }
 
-static void help_word(const char *word)
+/* Is this the command's name, or its first word? */
+static int is_named(const once__cli_command_t *command, const char *name)
 {
-    size_t len = strlen(word);
+    size_t len = strlen(name);
 
-    for (size_t i = 0; i < once__cli_command_count; i++) {
-        const once__cli_command_t *command = once__cli_commands[i];
-        if (strncmp(command->name, word, len) == 0 &&
-            (command->name[len] == '\0' || command->name[len] == ' ')) {
-            line(command->name, command->summary);
+    return strncmp(command->name, name, len) == 0 &&
+           (command->name[len] == '\0' || command->name[len] == ' ');
+}
+
+/* The place of a command in the help: the first section that has its name. */
+static size_t section_of(const once__cli_command_t *command)
+{
+    for (size_t i = 0; i < SECTIONS; i++) {
+        for (size_t k = 0; k < NAMES && sections[i].names[k] != NULL; k++) {
+            if (is_named(command, sections[i].names[k])) {
+                return i;
+            }
         }
     }
+    return SECTIONS - 1;
+}
+
+static void title(FILE *out, const char *text)
+{
+    fprintf(out, "\n%s%s:%s\n", once__cli_colour(out, ONCE__CLI_BOLD), text,
+            once__cli_colour(out, ONCE__CLI_PLAIN));
+}
+
+static void help_section(FILE *out, size_t section)
+{
+    title(out, sections[section].title);
+    for (size_t k = 0; k < NAMES && sections[section].names[k] != NULL; k++) {
+        for (size_t i = 0; i < once__cli_command_count; i++) {
+            const once__cli_command_t *command = once__cli_commands[i];
+            if (is_named(command, sections[section].names[k]) && section_of(command) == section) {
+                line(out, command->name, command->summary);
+            }
+        }
+    }
+}
+
+/* The names alone, on one line. */
+static void name_section(FILE *out, size_t section)
+{
+    const char *before = "";
+
+    fprintf(out, "  %-16s ", sections[section].title);
+    for (size_t i = 0; i < once__cli_command_count; i++) {
+        if (section_of(once__cli_commands[i]) == section) {
+            fprintf(out, "%s%s", before, once__cli_commands[i]->name);
+            before = ", ";
+        }
+    }
+    fputs("\n", out);
 }
 
 void once__cli_help_all(void)
 {
-    puts("once makes an operation take effect exactly once.\n"
-         "\n" USAGE "\n"
-         "  once demo                                       what it does, in two seconds\n"
-         "  once gate --upstream http://127.0.0.1:3000      in front of a backend\n"
-         "  once keys list local:./once-data --stuck        what waits for a decision");
-    for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]); i++) {
-        printf("\n%s:\n", sections[i].title);
-        for (size_t k = 0; k < 6 && sections[i].words[k] != NULL; k++) {
-            help_word(sections[i].words[k]);
-        }
+    fputs("once makes an operation take effect exactly once.\n\n" USAGE, stdout);
+    help_section(stdout, 0);
+    fputs(examples, stdout);
+    for (size_t i = 1; i < SECTIONS; i++) {
+        help_section(stdout, i);
     }
-    puts(
-        "\n"
-        "URL names the store: memory: or memory:NAME (they live inside this process only), and,\n"
-        "where built in, local:PATH, redis://..., postgres://... Options of the handle may follow\n"
-        "it: ?store_timeout=30s. Where it is left out, the variable ONCE_STORE is used.\n"
-        "\n"
-        "once COMMAND --help tells more, once version which version this is.");
+    puts("\n"
+         "URL names the store: local:PATH (or just a path: ./once-data), postgres://...,\n"
+         "redis://..., memory: (lives in this process only). Options may follow it, such as\n"
+         "?store_timeout=30s. Without a URL the variable ONCE_STORE is used.\n"
+         "\n"
+         "\"once COMMAND --help\" explains a command, \"man once\" all of them.");
 }
 
 int once__cli_help_short(void)
 {
-    fputs(USAGE "\n"
-                "  once demo        shows what it does, in two seconds\n"
-                "  once gate        runs the gateway in front of a backend\n"
-                "  once relay       publishes the events of an outbox\n"
-                "  once consume     hands messages to a handler, each once\n"
-                "  once keys list   lists what a store remembers\n"
-                "  once stats       counts it\n"
-                "\n"
-                "\"once help\" lists all commands, \"once COMMAND --help\" tells about one.\n",
+    fputs(USAGE, stderr);
+    help_section(stderr, 0);
+    fputs(examples, stderr);
+    title(stderr, "more");
+    for (size_t i = 1; i < SECTIONS; i++) {
+        name_section(stderr, i);
+    }
+    fputs("\n\"once help\" describes all commands, \"once COMMAND --help\" explains one.\n",
           stderr);
     return ONCE__CLI_USAGE;
 }
 
 void once__cli_help_group(const char *group)
 {
-    size_t len = strlen(group);
-
-    printf("usage: once %s COMMAND [OPTION]... [OPERAND]...\n\ncommands:\n", group);
+    printf("usage: once %s COMMAND [OPTION]... [OPERAND]...\n", group);
+    title(stdout, "commands");
     for (size_t i = 0; i < once__cli_command_count; i++) {
-        const once__cli_command_t *command = once__cli_commands[i];
-        if (strncmp(command->name, group, len) == 0 && command->name[len] == ' ') {
-            line(command->name, command->summary);
+        if (is_named(once__cli_commands[i], group)) {
+            line(stdout, once__cli_commands[i]->name, once__cli_commands[i]->summary);
         }
     }
 }
@@ -113,11 +157,11 @@ void once__cli_help_command(const once__cli_command_t *command)
     if (command->details != NULL) {
         printf("\n%s", command->details);
     }
-    puts("\noptions:");
+    title(stdout, "options");
     for (const once__cli_option_t *o = command->options; o != NULL && o->name != NULL; o++) {
         print_option(o);
     }
-    printf("  %-24s %s\n", "-h, --help", "this text");
+    printf("  %-24s %s\n", "-h, --help", "show this text");
 }
 
 int once__cli_usage(const once__cli_command_t *command, const char *format, ...)
@@ -130,10 +174,10 @@ int once__cli_usage(const once__cli_command_t *command, const char *format, ...)
     va_end(values);
     if (command == NULL) {
         once__cli_say("%s", text);
-        once__cli_say("\"once help\" lists the commands");
+        once__cli_note("\"once help\" lists the commands");
     } else {
         once__cli_say("%s: %s", command->name, text);
-        once__cli_say("\"once %s --help\" tells more", command->name);
+        once__cli_note("\"once %s --help\" explains it", command->name);
     }
     return ONCE__CLI_USAGE;
 }
@@ -157,7 +201,7 @@ static int run_help(const once__cli_call_t *call)
         return ONCE__CLI_OK;
     }
     if (command != NULL) {
-        return once__cli_usage(NULL, "there is no command \"%s %s\"", call->operands[0],
+        return once__cli_usage(NULL, "unknown command \"%s %s\"", call->operands[0],
                                once__cli_shown(call->operands[1]).text);
     }
     return once__cli_unknown_command(call->operands, call->operand_count);
@@ -172,14 +216,14 @@ static int run_version(const once__cli_call_t *call)
 const once__cli_command_t once__cli_version = {
     .name = "version",
     .operands = "",
-    .summary = "prints the version",
+    .summary = "print the version",
     .run = run_version,
 };
 
 const once__cli_command_t once__cli_help = {
     .name = "help",
     .operands = "[COMMAND]",
-    .summary = "tells what the commands are and how each is used",
+    .summary = "list the commands, or explain one",
     .operands_max = 2,
     .run = run_help,
 };

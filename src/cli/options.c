@@ -54,7 +54,7 @@ static int store(const walk_t *walk, const once__cli_option_t *option, const cha
     } else if (option->kind == ONCE__CLI_LIST) {
         once__cli_list_t *list = field;
         if (list->count == ONCE__CLI_LIST_MAX) {
-            return once__cli_usage(walk->command, "--%s can be given %d times at most",
+            return once__cli_usage(walk->command, "--%s can be given at most %d times",
                                    option->name, ONCE__CLI_LIST_MAX);
         }
         list->items[list->count++] = value;
@@ -92,11 +92,10 @@ static int unknown_option(const walk_t *walk, const char *argument, const char *
         once__cli_nearest_try(&nearest, o->name, strlen(o->name));
     }
     if (nearest.best != NULL && argument[1] == '-') {
-        return once__cli_usage(walk->command, "there is no option \"%s\"; did you mean --%.*s?",
+        return once__cli_usage(walk->command, "unknown option \"%s\"; did you mean --%.*s?",
                                once__cli_shown(argument).text, nearest.best_len, nearest.best);
     }
-    return once__cli_usage(walk->command, "there is no option \"%s\"",
-                           once__cli_shown(argument).text);
+    return once__cli_usage(walk->command, "unknown option \"%s\"", once__cli_shown(argument).text);
 }
 
 static int take_long(walk_t *walk, const char *argument)

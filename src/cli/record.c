@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/text.h"
 
@@ -12,6 +13,18 @@ int once__cli_record_stuck(const once_record_t *record)
 
     return state == ONCE_STATE_UNKNOWN ||
            (state == ONCE_STATE_PENDING && once_record_lease_ms(record) == 0);
+}
+
+once__cli_colour_t once__cli_record_colour(const once_record_t *record)
+{
+    switch (once_record_state(record)) {
+    case ONCE_STATE_COMPLETED:
+        return ONCE__CLI_GREEN;
+    case ONCE_STATE_UNKNOWN:
+        return ONCE__CLI_RED;
+    default:
+        return once__cli_record_stuck(record) ? ONCE__CLI_YELLOW : ONCE__CLI_PLAIN;
+    }
 }
 
 static int has_lease(const once_record_t *record)
@@ -84,12 +97,30 @@ static int json_response(const once_record_t *record, unsigned parts, once__cli_
     return ONCE_OK;
 }
 
+/* The wall clock's time that long ago; the store's clock may differ from ours. */
+static once__cli_unit_text_t time_ago(uint64_t ms)
+{
+    once__cli_unit_text_t text = {"-"};
+    struct timespec now;
+    struct tm utc;
+    time_t then;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    then = now.tv_sec - (time_t)(ms / 1000);
+    if (gmtime_r(&then, &utc) != NULL) {
+        strftime(text.text, sizeof(text.text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    }
+    return text;
+}
+
 static void json_times(const once_record_t *record, once__cli_json_t *json)
 {
     uint64_t expires = once_record_expires_ms(record);
 
     once__cli_json_number(json, "age_ms", once_record_age_ms(record));
     once__cli_json_number(json, "idle_ms", once_record_idle_ms(record));
+    once__cli_json_text(json, "created", time_ago(once_record_age_ms(record)).text);
+    once__cli_json_text(json, "changed", time_ago(once_record_idle_ms(record)).text);
     once__cli_json_number(json, "lease_ms", has_lease(record) ? once_record_lease_ms(record) : 0);
     once__cli_json_put(json, "expires_ms", json_null());
     if (expires != 0) {
@@ -144,6 +175,11 @@ static void field_hex(const char *name, const uint8_t *bytes, size_t len)
     field(name, text);
 }
 
+static void field_time(const char *name, uint64_t ms)
+{
+    printf("%-12s %s (%s)\n", name, once__cli_duration(ms).text, time_ago(ms).text);
+}
+
 static const char *meaning(const once_record_t *record)
 {
     switch (once_record_state(record)) {
@@ -163,7 +199,10 @@ static const char *meaning(const once_record_t *record)
 
 static void text_state(const once_record_t *record)
 {
-    printf("%-12s %s (%s)\n", "state", once_state_name(once_record_state(record)), meaning(record));
+    printf("%-12s %s%s%s (%s)\n", "state",
+           once__cli_colour(stdout, once__cli_record_colour(record)),
+           once_state_name(once_record_state(record)), once__cli_colour(stdout, ONCE__CLI_PLAIN),
+           meaning(record));
 }
 
 static void text_header(const once_header_t *header, unsigned parts)
@@ -227,8 +266,8 @@ int once__cli_record_text(const once_record_t *record, unsigned parts)
         field("claim", token);
     }
     field("policy", once_recover_name(once_record_recover(record)));
-    field("age", once__cli_duration(once_record_age_ms(record)).text);
-    field("last change", once__cli_duration(once_record_idle_ms(record)).text);
+    field_time("age", once_record_age_ms(record));
+    field_time("last change", once_record_idle_ms(record));
     field("lease", once__cli_record_lease(record).text);
     field("expires in", once__cli_record_expires(record).text);
     field("size", once__cli_size(once_record_bytes(record)).text);

@@ -7,6 +7,7 @@
 #include <once/once.h>
 
 #include "cli/json.h"
+#include "cli/text.h"
 #include "cli/units.h"
 
 /* What is shown besides the record's own fields. */
@@ -19,6 +20,9 @@ enum once__cli_parts {
 
 /* Pending with the lease over, or unknown: somebody has to decide, or nobody was there since. */
 int once__cli_record_stuck(const once_record_t *record);
+
+/* Of the state: red and yellow are those that somebody may have to settle. */
+once__cli_colour_t once__cli_record_colour(const once_record_t *record);
 
 /* "12s" or "over"; "-" when the state has no lease. */
 once__cli_unit_text_t once__cli_record_lease(const once_record_t *record);

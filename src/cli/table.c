@@ -8,6 +8,11 @@
 
 #define COLUMNS_MAX 16
 
+struct once__cli_cell {
+    char *text;
+    once__cli_colour_t colour;
+};
+
 void once__cli_table_start(once__cli_table_t *table, const char *const *heads, size_t columns)
 {
     memset(table, 0, sizeof(*table));
@@ -18,7 +23,7 @@ void once__cli_table_start(once__cli_table_t *table, const char *const *heads, s
 static int make_room(once__cli_table_t *table)
 {
     size_t room = table->room == 0 ? 64 : table->room * 2;
-    char **cells;
+    struct once__cli_cell *cells;
 
     if (table->count < table->room) {
         return 0;
@@ -48,7 +53,14 @@ void once__cli_table_add(once__cli_table_t *table, const char *format, ...)
     }
     va_end(values);
     if (cell != NULL) {
-        table->cells[table->count++] = cell;
+        table->cells[table->count++] = (struct once__cli_cell){cell, ONCE__CLI_PLAIN};
+    }
+}
+
+void once__cli_table_colour(once__cli_table_t *table, once__cli_colour_t colour)
+{
+    if (!table->broken && table->count > 0) {
+        table->cells[table->count - 1].colour = colour;
     }
 }
 
@@ -68,7 +80,7 @@ static void measure(const once__cli_table_t *table, int widths[COLUMNS_MAX])
         widths[i] = (int)strlen(title(table->heads[i]));
     }
     for (size_t i = 0; i < table->count; i++) {
-        int len = (int)strlen(table->cells[i]);
+        int len = (int)strlen(table->cells[i].text);
         if (len > widths[i % table->columns]) {
             widths[i % table->columns] = len;
         }
@@ -76,14 +88,21 @@ static void measure(const once__cli_table_t *table, int widths[COLUMNS_MAX])
 }
 
 /* The last column is not filled up: no space at the end of a line. */
-static void print_cell(const once__cli_table_t *table, size_t column, int width, const char *text)
+static void print_cell(const once__cli_table_t *table, size_t column, int width, const char *text,
+                       once__cli_colour_t colour)
 {
     int last = column + 1 == table->columns;
 
+    if (colour != ONCE__CLI_PLAIN) {
+        fputs(once__cli_colour(stdout, colour), stdout);
+    }
     if (is_right(table->heads[column])) {
         printf("%*s", width, text);
     } else {
         printf("%-*s", last ? 0 : width, text);
+    }
+    if (colour != ONCE__CLI_PLAIN) {
+        fputs(once__cli_colour(stdout, ONCE__CLI_PLAIN), stdout);
     }
     fputs(last ? "\n" : "  ", stdout);
 }
@@ -96,14 +115,14 @@ int once__cli_table_print(once__cli_table_t *table)
     assert(table->columns > 0);
     measure(table, widths);
     for (size_t i = 0; i < table->columns && !broken; i++) {
-        print_cell(table, i, widths[i], title(table->heads[i]));
+        print_cell(table, i, widths[i], title(table->heads[i]), ONCE__CLI_BOLD);
     }
     for (size_t i = 0; i < table->count; i++) {
         size_t column = i % table->columns;
         if (!broken) {
-            print_cell(table, column, widths[column], table->cells[i]);
+            print_cell(table, column, widths[column], table->cells[i].text, table->cells[i].colour);
         }
-        free(table->cells[i]);
+        free(table->cells[i].text);
     }
     free(table->cells);
     memset(table, 0, sizeof(*table));

@@ -6,10 +6,12 @@
 
 #include <stddef.h>
 
+#include "cli/text.h"
+
 typedef struct once__cli_table {
     const char *const *heads; /* one for each column; ">" before it: aligned to the right */
     size_t columns;
-    char **cells;
+    struct once__cli_cell *cells;
     size_t count, room;
     int broken; /* out of memory */
 } once__cli_table_t;
@@ -19,6 +21,9 @@ void once__cli_table_start(once__cli_table_t *table, const char *const *heads, s
 /* The next cell, left to right, row after row. Copied. */
 void once__cli_table_add(once__cli_table_t *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Colours the cell that was added last. */
+void once__cli_table_colour(once__cli_table_t *table, once__cli_colour_t colour);
 
 /* Writes it to standard output and frees it. 0, or -1: there was not enough memory, nothing was written. */
 int once__cli_table_print(once__cli_table_t *table);

@@ -7,66 +7,69 @@
 
 #define ID_DIGITS ((size_t)(2 * ONCE_ID_SIZE))
 
-/* A search for the records whose id begins with `prefix` (lower case). */
+/* A search for the records whose id begins with `text`, or, where there is none, whose key it is. */
 typedef struct search {
-    const char *prefix;
+    const char *text;
     size_t len;
-    unsigned found;
+    unsigned ids, keys; /* how many were found */
     uint8_t id[ONCE_ID_SIZE];
 } search_t;
 
 static int compare(once_t *once, const once_record_t *record, void *data)
 {
     search_t *search = data;
+    once_slice_t key = once_record_key(record);
     char hex[ID_DIGITS + 1];
 
     once__cli_hex(hex, once_record_id(record), ONCE_ID_SIZE);
-    if (strncasecmp(hex, search->prefix, search->len) != 0) {
-        return 0;
+    if (search->len >= ONCE__CLI_ID_MIN && strncasecmp(hex, search->text, search->len) == 0) {
+        search->ids++;
+        memcpy(search->id, once_record_id(record), ONCE_ID_SIZE);
+    } else if (key.len == search->len && memcmp(key.data, search->text, key.len) == 0) {
+        search->keys++;
+        if (search->ids == 0) {
+            memcpy(search->id, once_record_id(record), ONCE_ID_SIZE);
+        }
     }
-    memcpy(search->id, once_record_id(record), ONCE_ID_SIZE);
-    search->found++;
-    return search->found > 1;
+    return search->ids > 1;
 }
 
-/* Stores find records by their whole id only, so the beginning of one has to be searched for. */
-static int find_prefix(once_t *once, const char *prefix, uint8_t id[ONCE_ID_SIZE])
+/* Stores find records by their whole id only, so the beginning of one and a key without its scope have to be searched for. */
+static int find_record(once_t *once, const char *text, uint8_t id[ONCE_ID_SIZE])
 {
     const once_filter_t all = ONCE_FILTER_INIT;
-    search_t search = {prefix, strlen(prefix), 0, {0}};
+    search_t search = {text, strlen(text), 0, 0, {0}};
     int code = once_record_scan_sync(once, &all, compare, &search, NULL);
 
     if (code != ONCE_OK) {
         return once__cli_store_failed("search the records", code);
     }
-    if (search.found == 0) {
-        once__cli_say("there is no record whose id begins with %s", prefix);
+    if (search.ids + search.keys == 0) {
+        once__cli_say(
+            "no record has the key \"%s\", or an id of %zu hex digits that begins with it",
+            once__cli_shown(text).text, ID_DIGITS);
         return ONCE__CLI_NOT_FOUND;
     }
-    if (search.found > 1) {
-        once__cli_say("several ids begin with %s: give more digits (once keys list --wide)",
-                      prefix);
+    if (search.ids > 1) {
+        once__cli_say("several ids begin with %s: give more digits (once keys list --wide)", text);
+        return ONCE__CLI_USAGE;
+    }
+    if (search.ids == 0 && search.keys > 1) {
+        once__cli_say("%u scopes have a record with the key \"%s\": give its id (once keys list "
+                      "--wide), or --scope and --key",
+                      search.keys, once__cli_shown(text).text);
         return ONCE__CLI_USAGE;
     }
     memcpy(id, search.id, ONCE_ID_SIZE);
     return ONCE__CLI_OK;
 }
 
-static int id_from_text(const once__cli_command_t *command, once_t *once, const char *text,
-                        uint8_t id[ONCE_ID_SIZE])
+static int id_from_text(once_t *once, const char *text, uint8_t id[ONCE_ID_SIZE])
 {
-    size_t len = strlen(text);
-
-    if (!once__cli_is_hex(text) || len < ONCE__CLI_ID_MIN || len > ID_DIGITS) {
-        return once__cli_usage(command,
-                               "a record id is %zu hex digits, or its first %d or more, "
-                               "not \"%s\"",
-                               ID_DIGITS, ONCE__CLI_ID_MIN, once__cli_shown(text).text);
+    if (strlen(text) == ID_DIGITS && once__cli_unhex(id, ONCE_ID_SIZE, text) == 0) {
+        return ONCE__CLI_OK;
     }
-    if (len == ID_DIGITS) {
-        return once__cli_unhex(id, ONCE_ID_SIZE, text) == 0 ? ONCE__CLI_OK : ONCE__CLI_USAGE;
-    }
-    return find_prefix(once, text, id);
+    return find_record(once, text, id);
 }
 
 static int id_from_key(const once__cli_command_t *command, once_t *once,
@@ -89,13 +92,14 @@ static int find_id(const once__cli_command_t *command, once_t *once,
     int by_key = target->key != NULL || once__cli_scope_given(&target->scope);
 
     if (target->id != NULL && by_key) {
-        return once__cli_usage(command, "name the record by its id, or by scope and key; not both");
+        return once__cli_usage(command, "give the record's id, or --scope and --key, not both");
     }
     if (target->id != NULL) {
-        return id_from_text(command, once, target->id, id);
+        return id_from_text(once, target->id, id);
     }
     if (target->key == NULL) {
-        return once__cli_usage(command, "which record? Give its id, or --scope SCOPE --key KEY");
+        return once__cli_usage(command,
+                               "missing record: give its id or key, or --scope SCOPE --key KEY");
     }
     if (!once__cli_scope_given(&target->scope)) {
         return once__cli_usage(command, "--key needs the scope: --scope SCOPE, --scope-file FILE, "

@@ -1,5 +1,5 @@
 /*
- * One record, named by the person: by its id, the beginning of its id, or by scope and key.
+ * One record, as a person names it: by its id, the beginning of its id, its key, or scope and key.
  */
 #ifndef ONCE_CLI_TARGET_H
 #define ONCE_CLI_TARGET_H
@@ -10,7 +10,7 @@
 #include "cli/scope.h"
 
 typedef struct once__cli_target {
-    const char *id; /* the operand; NULL: by scope and key */
+    const char *id; /* the operand: an id, its beginning, or a key; NULL: by scope and key */
     once__cli_scope_t scope;
     const char *key;
     const char *claim; /* the claim that the record must still have; NULL: any */
@@ -23,12 +23,12 @@ typedef struct once__cli_target {
 #define ONCE__CLI_KEY_OPTION(offset)                                                                                   \
     {"key", 0, ONCE__CLI_TEXT, "KEY", "the record of this key; needs the scope", (offset)}
 #define ONCE__CLI_CLAIM_OPTION(offset)                                                                                 \
-    {"claim", 0, ONCE__CLI_TEXT, "CLAIM", "only if this still is its claim (as keys show told)", (offset)}
+    {"claim", 0, ONCE__CLI_TEXT, "CLAIM", "only if its claim is still this one (from keys show)", (offset)}
 /* clang-format on */
 
 /*
- * Reads the record. ONCE__CLI_OK: `*answer` holds it; free with once_answer_free. Else an exit code after saying what is wrong:
- * not found, the beginning of an id that several records share, another claim than `target->claim`.
+ * Reads the record into `*answer`; free it with once_answer_free. Returns ONCE__CLI_OK, or an exit code after an error message:
+ * not found, several records fit, or its claim is not `target->claim`.
  */
 int once__cli_target_read(const once__cli_command_t *command, const once__cli_target_t *target,
                           once_t *once, once_answer_t **answer);

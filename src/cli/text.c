@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -149,16 +150,6 @@ int once__cli_unhex(uint8_t *bytes, size_t len, const char *text)
     return 0;
 }
 
-int once__cli_is_hex(const char *text)
-{
-    size_t len = 0;
-
-    while (hex_value(text[len]) >= 0) {
-        len++;
-    }
-    return len > 0 && text[len] == '\0';
-}
-
 char *once__cli_base64(once_slice_t bytes)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -183,21 +174,54 @@ char *once__cli_base64(once_slice_t bytes)
     return text;
 }
 
-/* Errors may carry text of a server: control bytes are escaped. Backslashes stay, what is shown was escaped before. */
-void once__cli_say(const char *format, ...)
+const char *once__cli_colour(FILE *stream, once__cli_colour_t colour)
+{
+    static const char *const sequences[] = {[ONCE__CLI_PLAIN] = "\033[0m",
+                                            [ONCE__CLI_BOLD] = "\033[1m",
+                                            [ONCE__CLI_RED] = "\033[1;31m",
+                                            [ONCE__CLI_GREEN] = "\033[32m",
+                                            [ONCE__CLI_YELLOW] = "\033[33m"};
+    const char *refused = getenv("NO_COLOR");
+    const char *terminal = getenv("TERM");
+
+    if ((refused != NULL && refused[0] != '\0') ||
+        (terminal != NULL && strcmp(terminal, "dumb") == 0) || !isatty(fileno(stream))) {
+        return "";
+    }
+    return sequences[colour];
+}
+
+/* The text may come from a server: control bytes are escaped. Backslashes stay, arguments were escaped before. */
+static void write_line(once__cli_colour_t colour, const char *format, va_list values)
 {
     char text[1024];
-    va_list values;
 
-    va_start(values, format);
     vsnprintf(text, sizeof(text), format, values);
-    va_end(values);
     fflush(stdout);
-    fputs("once: ", stderr);
+    fprintf(stderr, "%sonce:%s ", once__cli_colour(stderr, colour),
+            once__cli_colour(stderr, ONCE__CLI_PLAIN));
     for (const char *at = text; *at != '\0'; at++) {
         char piece[4];
         size_t len = *at == '\\' ? 1 : escape_byte(piece, (uint8_t)*at);
         fwrite(*at == '\\' ? at : piece, 1, len, stderr);
     }
     fputc('\n', stderr);
+}
+
+void once__cli_say(const char *format, ...)
+{
+    va_list values;
+
+    va_start(values, format);
+    write_line(ONCE__CLI_RED, format, values);
+    va_end(values);
+}
+
+void once__cli_note(const char *format, ...)
+{
+    va_list values;
+
+    va_start(values, format);
+    write_line(ONCE__CLI_PLAIN, format, values);
+    va_end(values);
 }

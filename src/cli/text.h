@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <once/key.h>
 
@@ -34,15 +35,24 @@ void once__cli_hex(char *out, const uint8_t *bytes, size_t len);
 /* Reads exactly `len` bytes from `2 * len` hex digits of either case. 0 or -1. */
 int once__cli_unhex(uint8_t *bytes, size_t len, const char *text);
 
-/* Only hex digits, and at least one? */
-int once__cli_is_hex(const char *text);
-
 /* Base64 with padding; malloc'd and terminated. NULL when out of memory. */
 char *once__cli_base64(once_slice_t bytes);
 
 once_slice_t once__cli_slice(const char *text);
 
-/* "once: ..." on stderr, control bytes escaped: errors, and advice that does not belong to the output. */
+typedef enum once__cli_colour {
+    ONCE__CLI_PLAIN, /* ends the others */
+    ONCE__CLI_BOLD,
+    ONCE__CLI_RED,
+    ONCE__CLI_GREEN,
+    ONCE__CLI_YELLOW,
+} once__cli_colour_t;
+
+/* The escape sequence; "" if the stream is not a terminal, the terminal is dumb, or NO_COLOR is set. */
+const char *once__cli_colour(FILE *stream, once__cli_colour_t colour);
+
+/* "once: ..." on stderr, control bytes escaped. An error; a note is advice that does not belong to the output. */
 void once__cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void once__cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

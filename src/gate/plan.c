@@ -216,13 +216,10 @@ static void keep_folder(once__gate_plan_t *plan, const char *above, const char *
 static int read_store(const once__cli_command_t *command, const once__gate_options_t *gate,
                       once__gate_plan_t *plan)
 {
-    const char *url = gate->store != NULL ? gate->store : getenv("ONCE_STORE");
+    const char *url = once__cli_store_option(gate->store);
     char folder[1024];
     size_t used;
 
-    if (url == NULL || url[0] == '\0') {
-        url = "local:./once-data";
-    }
     if (strchr(url, ':') == NULL) {
         return once__cli_usage(command,
                                "--store: \"%s\" is not a store URL; did you mean local:%s?",

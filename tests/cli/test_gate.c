@@ -77,7 +77,7 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--scope", "cookie:a-b"}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "$remote_user"}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "X-Api-Key"}, "did you mean header:X-Api-Key?"},
-    {{UPSTREAM, "--store", "./data"}, "did you mean local:./data?"},
+    {{UPSTREAM, "--store", "data"}, "did you mean local:data?"},
     {{UPSTREAM, "--route", "POST /a quantum=1"}, "there are scope, docs, early_lookup, "},
     {{UPSTREAM, "--route", "POST /a quantum=1"}, ", wait"},
     {{UPSTREAM, "--route", ""}, "a route is METHODS PATH"},
@@ -116,7 +116,7 @@ static const mistake_t mistakes[] = {
      "recover=transactional needs a store"},
     {{UPSTREAM, "--tls-cert", "/dev/null"}, "needed together"},
     {{UPSTREAM, "--tls-key", "/dev/null"}, "needed together"},
-    {{UPSTREAM, "extra"}, "one operand too many"},
+    {{UPSTREAM, "extra"}, "unexpected operand"},
     {{"--print-config"}, "--upstream is missing"},
 };
 
@@ -399,8 +399,7 @@ static void a_relative_store_becomes_absolute(void **state)
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
     unsetenv("ONCE_STORE");
-    named =
-        run("gate", "--print-config", MODULE, UPSTREAM, "--store", "local:x/y?segment=1m", NULL);
+    named = run("gate", "--print-config", MODULE, UPSTREAM, "--store", "./x/y?segment=1m", NULL);
     fallback = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
     setenv("ONCE_STORE", "memory:shop", 1);
     variable = run("gate", "--print-config", MODULE, UPSTREAM, NULL);

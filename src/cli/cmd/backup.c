@@ -40,7 +40,7 @@ static int run_backup(const once__cli_call_t *call)
                       "\"once fsck\"",
                       backup.damaged);
     }
-    once__cli_say(
+    once__cli_note(
         backup.secrets
             ? "the copy holds the secrets and the stored responses: keep it like the store"
             : "the copy holds the stored responses, but no secrets: copy their file, too");

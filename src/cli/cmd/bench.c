@@ -296,7 +296,7 @@ static int check_settings(const once__cli_call_t *call, const settings_t *set)
 {
     if (call->url == NULL) {
         return once__cli_usage(call->command,
-                               "which store? Give its URL: it is filled with records, "
+                               "missing store: give its URL: it is filled with records, "
                                "so ONCE_STORE is not used for this");
     }
     if (set->inflight.given && (set->inflight.value == 0 || set->inflight.value > INFLIGHT_MAX)) {

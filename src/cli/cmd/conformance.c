@@ -50,7 +50,7 @@ static int run_conformance(const once__cli_call_t *call)
         return list(set);
     }
     if (url == NULL || url[0] == '\0') {
-        return once__cli_usage(call->command, "which store? Give its URL or set ONCE_STORE");
+        return once__cli_usage(call->command, "missing store: give its URL or set ONCE_STORE");
     }
     if (set->threads.value > 64 || set->processes.value > 32) {
         return once__cli_usage(call->command, "at most 64 threads and 32 processes");

@@ -149,17 +149,10 @@ static int make_policy(const once__cli_call_t *call, once_policy_t **policy)
     return *policy != NULL ? ONCE__CLI_OK : ONCE__CLI_STORE;
 }
 
-static const char *store_url(const settings_t *set)
-{
-    const char *url = set->store != NULL ? set->store : getenv("ONCE_STORE");
-
-    return url != NULL && url[0] != '\0' ? url : "local:./once-data";
-}
-
 /* The handler completes the record in its own transaction: it has to be where such a transaction can reach it. */
 static int check_store(const once__cli_call_t *call, const once_policy_t *policy)
 {
-    const char *url = store_url(call->settings);
+    const char *url = once__cli_store_option(((const settings_t *)call->settings)->store);
 
     if (once_policy_recover(policy) == ONCE_RECOVER_TRANSACTIONAL &&
         strncmp(url, "postgres://", 11) != 0 && strncmp(url, "postgresql://", 13) != 0) {
@@ -187,7 +180,7 @@ static int open_store(const settings_t *set, once_t **once)
         }
     }
     options[count] = NULL;
-    code = once__cli_open_url(store_url(set), options, once);
+    code = once__cli_open_url(once__cli_store_option(set->store), options, once);
     if (code ==
         ONCE__CLI_OK) { /* what is wrong with the store is told here, not message by message */
         error = once__cli_wait_for_secrets(*once);

@@ -78,7 +78,7 @@ static once__broker_choice_t show(void *data, const once__broker_browsed_t *mess
     listing_t *listing = data;
 
     if (listing->limit != 0 && listing->seen == listing->limit) {
-        once__cli_say("there are more than %" PRIu64 ": --limit shows them", listing->limit);
+        once__cli_note("there are more than %" PRIu64 ": --limit shows them", listing->limit);
         return ONCE__BROKER_ENOUGH;
     }
     listing->seen++;

@@ -28,6 +28,7 @@ typedef struct row {
     char id[ID_DIGITS + 1];
     char scope[2 * ONCE_SCOPE_HASH_SIZE + 1];
     once_state_t state;
+    once__cli_colour_t colour; /* of the state */
     uint64_t age_ms, idle_ms, bytes;
     once__cli_unit_text_t lease, expires;
     uint32_t epoch;
@@ -80,6 +81,7 @@ static int collect(listing_t *listing, const once_record_t *record)
     once__cli_hex(row->id, once_record_id(record), ONCE_ID_SIZE);
     once__cli_hex(row->scope, once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
     row->state = once_record_state(record);
+    row->colour = once__cli_record_colour(record);
     row->age_ms = once_record_age_ms(record);
     row->idle_ms = once_record_idle_ms(record);
     row->bytes = once_record_bytes(record);
@@ -155,6 +157,7 @@ static void add_row(once__cli_table_t *table, const row_t *row, int wide, int di
 {
     once__cli_table_add(table, "%.*s", digits, row->id);
     once__cli_table_add(table, "%s", once_state_name(row->state));
+    once__cli_table_colour(table, row->colour);
     once__cli_table_add(table, "%s", once__cli_duration(row->age_ms).text);
     once__cli_table_add(table, "%s", row->lease.text);
     once__cli_table_add(table, "%s", row->expires.text);
@@ -201,10 +204,10 @@ static int print_result(const listing_t *listing)
         return listing->code;
     }
     if (listing->more) {
-        once__cli_say("there are more than these %" PRIu64
-                      ": --limit 0 lists all, \"once keys export\" "
-                      "is made for many",
-                      listing->limit);
+        once__cli_note("there are more than these %" PRIu64
+                       ": --limit 0 lists all, \"once keys export\" "
+                       "is made for many",
+                       listing->limit);
     }
     if (listing->set->json) {
         return ONCE__CLI_OK;

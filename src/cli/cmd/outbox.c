@@ -132,7 +132,7 @@ static int print_list(const settings_t *set, PGresult *result, uint64_t limit)
 
     rows = more ? (int)limit : rows;
     if (more) {
-        once__cli_say("there are more than these %" PRIu64 ": --limit 0 lists all", limit);
+        once__cli_note("there are more than these %" PRIu64 ": --limit 0 lists all", limit);
     }
     if (set->json) {
         for (int row = 0; row < rows && code == ONCE__CLI_OK; row++) {

@@ -20,9 +20,15 @@ static uint64_t live(const once_stats_t *stats)
     return stats->pending + stats->completed + stats->failed + stats->unknown;
 }
 
-static void count(const char *name, uint64_t number, const char *meaning)
+/* Numbers that ask for attention are red unless they are 0. */
+static void count(const char *name, uint64_t number, once__cli_colour_t colour, const char *meaning)
 {
-    printf("%-10s %10" PRIu64 "%s%s\n", name, number, meaning[0] != '\0' ? "  " : "", meaning);
+    int coloured = colour != ONCE__CLI_PLAIN && number > 0;
+
+    fputs(coloured ? once__cli_colour(stdout, colour) : "", stdout);
+    printf("%-10s %10" PRIu64, name, number);
+    fputs(coloured ? once__cli_colour(stdout, ONCE__CLI_PLAIN) : "", stdout);
+    printf("%s%s\n", meaning[0] != '\0' ? "  " : "", meaning);
 }
 
 /* How full it is, behind the bound. */
@@ -33,12 +39,12 @@ static void print_part(uint64_t is, uint64_t max)
 
 static void print_text(const once_stats_t *stats)
 {
-    count("pending", stats->pending, "");
-    count("completed", stats->completed, "");
-    count("failed", stats->failed, "");
-    count("unknown", stats->unknown, "");
-    count("stuck", stats->stuck, "pending with the lease over, and unknown");
-    count("expired", stats->expired, "not yet removed");
+    count("pending", stats->pending, ONCE__CLI_PLAIN, "");
+    count("completed", stats->completed, ONCE__CLI_PLAIN, "");
+    count("failed", stats->failed, ONCE__CLI_PLAIN, "");
+    count("unknown", stats->unknown, ONCE__CLI_RED, "");
+    count("stuck", stats->stuck, ONCE__CLI_RED, "pending with the lease over, and unknown");
+    count("expired", stats->expired, ONCE__CLI_PLAIN, "not yet removed");
     printf("%-10s %10s\n", "oldest",
            live(stats) > 0 ? once__cli_duration(stats->oldest_ms).text : "-");
     printf("%-10s %10" PRIu64, "records", live(stats));
@@ -59,10 +65,11 @@ static void print_text(const once_stats_t *stats)
         printf("%-10s %10s\n", "spares", once__cli_size(stats->spare_bytes).text);
     }
     if (stats->damaged > 0) {
-        count("damaged", stats->damaged, "records that cannot be read: see \"once fsck\"");
+        count("damaged", stats->damaged, ONCE__CLI_RED,
+              "records that cannot be read: see \"once fsck\"");
     }
     if (stats->quarantined > 0) {
-        count("quarantine", stats->quarantined, "damaged ranges: see \"once fsck\"");
+        count("quarantine", stats->quarantined, ONCE__CLI_RED, "damaged ranges: see \"once fsck\"");
     }
 }
 
