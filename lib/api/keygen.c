@@ -1,4 +1,4 @@
-#include "core/keygen.h"
+#include "base/uuid.h"
 
 #include <stdatomic.h>
 

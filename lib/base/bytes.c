@@ -11,27 +11,13 @@ void once__hex(char *out, const uint8_t *data, size_t len)
     *out = '\0';
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    if (c >= 'a' && c <= 'f') {
-        return c - 'a' + 10;
-    }
-    if (c >= 'A' && c <= 'F') {
-        return c - 'A' + 10;
-    }
-    return -1;
-}
-
 int once__unhex(uint8_t *out, size_t len, const char *text, size_t text_len)
 {
     if (text_len != 2 * len) {
         return -1;
     }
     for (size_t i = 0; i < len; i++) {
-        int high = hex_value(text[2 * i]), low = hex_value(text[2 * i + 1]);
+        int high = once__hex_digit(text[2 * i]), low = once__hex_digit(text[2 * i + 1]);
         if (high < 0 || low < 0) {
             return -1;
         }
@@ -62,11 +48,8 @@ static void write_bits(char *out, const uint8_t *data, size_t len, unsigned widt
 }
 
 /* Whole groups first: every claim that a gateway forwards is written like this. */
-void once__base64url(char *out, const uint8_t *data, size_t len)
+static inline void write_base64(char *out, const uint8_t *data, size_t len, const char *alphabet)
 {
-    static const char alphabet[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
     for (; len >= 3; len -= 3, data += 3, out += 4) {
         unsigned bits = (unsigned)data[0] << 16 | (unsigned)data[1] << 8 | data[2];
         out[0] = alphabet[bits >> 18];
@@ -75,6 +58,22 @@ void once__base64url(char *out, const uint8_t *data, size_t len)
         out[3] = alphabet[bits & 63];
     }
     write_bits(out, data, len, 6, alphabet);
+}
+
+#define LETTERS_AND_DIGITS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+void once__base64url(char *out, const uint8_t *data, size_t len)
+{
+    write_base64(out, data, len, LETTERS_AND_DIGITS "-_");
+}
+
+void once__base64(char *out, const uint8_t *data, size_t len)
+{
+    write_base64(out, data, len, LETTERS_AND_DIGITS "+/");
+    if (len % 3 != 0) {
+        memcpy(out + len / 3 * 4 + len % 3 + 1, "==", 3 - len % 3);
+        out[(len + 2) / 3 * 4] = '\0';
+    }
 }
 
 void once__base32(char *out, const uint8_t *data, size_t len)

@@ -1,5 +1,5 @@
 /*
- * Small helpers over bytes: comparing without a timing leak, little-endian numbers, hex, base32 and base64url text.
+ * Small helpers over bytes: comparing without a timing leak, little-endian numbers, hex, base32 and base64 text.
  */
 #ifndef ONCE_BASE_BYTES_H
 #define ONCE_BASE_BYTES_H
@@ -31,6 +31,11 @@ static inline once_slice_t once__slice(const void *data, size_t len)
 {
     once_slice_t slice = {data, len};
     return slice;
+}
+
+static inline once_slice_t once__slice_of(const char *text)
+{
+    return once__slice(text, strlen(text));
 }
 
 static inline void once__put16(uint8_t *p, uint16_t v)
@@ -66,6 +71,16 @@ static inline uint64_t once__get64(const uint8_t *p)
     return (uint64_t)once__get32(p) | (uint64_t)once__get32(p + 4) << 32;
 }
 
+/* The value of a hex digit of either case; -1: it is none. */
+static inline int once__hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 /* Writes 2 * len lower-case characters and a terminator. */
 void once__hex(char *out, const uint8_t *data, size_t len);
 
@@ -77,6 +92,9 @@ int once__unhex(uint8_t *out, size_t len, const char *text, size_t text_len);
 #define ONCE__BASE32_SIZE(len) (((len)*8 + 4) / 5 + 1)
 void once__base64url(char *out, const uint8_t *data, size_t len);
 void once__base32(char *out, const uint8_t *data, size_t len);
+
+/* Base64 with padding, (len + 2) / 3 * 4 characters, and a terminator. */
+void once__base64(char *out, const uint8_t *data, size_t len);
 
 /* Reads exactly `len` bytes from unpadded base64url text; spare bits must be zero. 0, or -1. */
 int once__unbase64url(uint8_t *out, size_t len, const char *text, size_t text_len);

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/text.h"
+
 once__json_fault_t once__json_reserve(once__json_io_t *io, size_t more)
 {
     if (io->room - io->len >= more) {
@@ -28,36 +31,6 @@ once__json_fault_t once__json_put(once__json_io_t *io, const void *data, size_t 
         io->len += len;
     }
     return fault;
-}
-
-static int is_continuation(unsigned char byte)
-{
-    return (byte & 0xc0) == 0x80;
-}
-
-/* The length of the character at `p` (RFC 3629: no overlong forms, no surrogates, up to U+10FFFF); 0 when it is not one. */
-static size_t utf8_length(const unsigned char *p, const unsigned char *end)
-{
-    size_t left = (size_t)(end - p);
-    unsigned char low = 0x80, high = 0xbf;
-
-    if (p[0] >= 0xc2 && p[0] <= 0xdf) {
-        return left >= 2 && is_continuation(p[1]) ? 2 : 0;
-    }
-    if (p[0] >= 0xe0 && p[0] <= 0xef) {
-        low = p[0] == 0xe0 ? 0xa0 : low;
-        high = p[0] == 0xed ? 0x9f : high;
-        return left >= 3 && p[1] >= low && p[1] <= high && is_continuation(p[2]) ? 3 : 0;
-    }
-    if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-        low = p[0] == 0xf0 ? 0x90 : low;
-        high = p[0] == 0xf4 ? 0x8f : high;
-        return left >= 4 && p[1] >= low && p[1] <= high && is_continuation(p[2]) &&
-                       is_continuation(p[3])
-                   ? 4
-                   : 0;
-    }
-    return 0;
 }
 
 static size_t utf8_write(char out[4], uint32_t code)
@@ -87,22 +60,10 @@ static size_t utf8_write(char out[4], uint32_t code)
 /* Writes a character that the document escaped in the one way that RFC 8785 has for it. */
 static once__json_fault_t put_character(once__json_io_t *io, uint32_t code)
 {
-    static const char letters[] = "btn\0fr"; /* of 8 to 13; 11 has none */
-    static const char digits[] = "0123456789abcdef";
-    char out[6] = "\\u00";
-    size_t len = 2;
+    int escaped = code < 0x20 || code == '"' || code == '\\';
+    char out[6];
+    size_t len = escaped ? once__json_escape(out, (char)code) : utf8_write(out, code);
 
-    if (code == '"' || code == '\\') {
-        out[1] = (char)code;
-    } else if (code >= 8 && code <= 13 && letters[code - 8] != '\0') {
-        out[1] = letters[code - 8];
-    } else if (code < 0x20) {
-        out[4] = digits[code >> 4];
-        out[5] = digits[code & 15];
-        len = 6;
-    } else {
-        len = utf8_write(out, code);
-    }
     return once__json_put(io, out, len);
 }
 
@@ -116,14 +77,11 @@ static int32_t read_unit(once__json_io_t *io)
         return -1;
     }
     for (int i = 2; i < 6; i++) {
-        int lower = p[i] | 0x20;
-        if (p[i] >= '0' && p[i] <= '9') {
-            unit = unit << 4 | (p[i] - '0');
-        } else if (lower >= 'a' && lower <= 'f') {
-            unit = unit << 4 | (lower - 'a' + 10);
-        } else {
+        int digit = once__hex_digit((char)p[i]);
+        if (digit < 0) {
             return -1;
         }
+        unit = unit << 4 | digit;
     }
     io->at += 6;
     return unit;
@@ -169,7 +127,7 @@ static once__json_fault_t put_escape(once__json_io_t *io)
 static const unsigned char *skip_plain(const unsigned char *p, const unsigned char *end)
 {
     while (p < end && *p >= 0x20 && *p != '"' && *p != '\\') {
-        size_t len = *p < 0x80 ? 1 : utf8_length(p, end);
+        size_t len = *p < 0x80 ? 1 : once__utf8_len(p, (size_t)(end - p));
         if (len == 0) {
             break;
         }

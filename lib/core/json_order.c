@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#include "base/bytes.h"
+
 #define NONE ONCE__JSON_NO_MEMBER
 
 /*
@@ -34,11 +36,6 @@ static unsigned char short_escape(char letter)
     }
 }
 
-static int hex_digit(char c)
-{
-    return c <= '9' ? c - '0' : c - 'a' + 10;
-}
-
 /* The next byte of a name's canonical text with escapes undone. The only long ones there are \u0000 to \u001f. */
 static unsigned char next_byte(const char **at)
 {
@@ -53,7 +50,7 @@ static unsigned char next_byte(const char **at)
         return short_escape(p[1]);
     }
     *at = p + 6;
-    return (unsigned char)(hex_digit(p[4]) << 4 | hex_digit(p[5]));
+    return (unsigned char)(once__hex_digit(p[4]) << 4 | once__hex_digit(p[5]));
 }
 
 static int compare_escaped(const char *a, const char *a_end, const char *b, const char *b_end)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 /* ------------------------------------------------------------------------------------------ the body, cut at delimiters */
 
@@ -180,11 +181,6 @@ static int is_alphanumeric(char c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-static int is_token(char c)
-{
-    return is_alphanumeric(c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
-}
-
 static int is_boundary(char c)
 {
     return is_alphanumeric(c) || (c != '\0' && strchr("'()+_,-./:=? ", c) != NULL);
@@ -210,7 +206,7 @@ static once_slice_t read_token(reader_t *reader)
 {
     const char *start = reader->at;
 
-    while (reader->at < reader->end && is_token(*reader->at)) {
+    while (reader->at < reader->end && once__is_token(reader->at, 1)) {
         reader->at++;
     }
     return once__slice(start, (size_t)(reader->at - start));

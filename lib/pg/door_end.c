@@ -1,7 +1,6 @@
 /*
  * The end of a claim, and its renewal.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,22 +9,16 @@
 #include "core/response.h"
 #include "core/statuses.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "pg/door_statement.h"
 
 static char *put_json(char *out, once_slice_t text)
 {
-    const unsigned char *p = text.data;
+    const char *p = text.data;
 
     *out++ = '"';
     for (size_t i = 0; i < text.len; i++) {
-        if (p[i] < 0x20 || p[i] == 0x7f) {
-            out += snprintf(out, 7, "\\u%04x", p[i]);
-            continue;
-        }
-        if (p[i] == '"' || p[i] == '\\') {
-            *out++ = '\\';
-        }
-        *out++ = (char)p[i];
+        out += once__json_escape(out, p[i]);
     }
     *out++ = '"';
     return out;

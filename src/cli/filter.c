@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/text.h"
 
 static const once_state_t states[] = {
@@ -50,7 +51,7 @@ static int read_scope_hash(const once__cli_command_t *command, const char *hex,
     size_t len = strlen(hex) / 2;
 
     if (len == 0 || len > ONCE_SCOPE_HASH_SIZE ||
-        once__cli_unhex(chosen->scope_hash, len, hex) != 0) {
+        once__unhex(chosen->scope_hash, len, hex, strlen(hex)) != 0) {
         return once__cli_usage(command,
                                "--scope-hash needs 2 to %d hex digits, two for each byte, not "
                                "\"%s\"",

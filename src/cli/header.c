@@ -2,28 +2,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/text.h"
-
-/* The characters of a header name, as RFC 9110 has them. */
-static int is_name(const char *text, size_t len)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                  "!#$%&'*+-.^_`|~";
-
-    return len > 0 && strspn(text, allowed) >= len;
-}
-
-/* Visible bytes, spaces and tabs: a line end here would become a header that nobody wrote. */
-static int is_value(const char *text)
-{
-    for (; *text != '\0'; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if ((byte < 0x20 && byte != '\t') || byte == 0x7f) {
-            return 0;
-        }
-    }
-    return 1;
-}
 
 int once__cli_header_read(const once__cli_command_t *command, const char *text,
                           once_header_t *header)
@@ -31,7 +11,8 @@ int once__cli_header_read(const once__cli_command_t *command, const char *text,
     const char *colon = strchr(text, ':');
     const char *value;
 
-    if (colon == NULL || !is_name(text, (size_t)(colon - text)) || !is_value(colon + 1)) {
+    if (colon == NULL || !once__is_token(text, (size_t)(colon - text)) ||
+        !once__is_field_value(colon + 1, strlen(colon + 1))) {
         return once__cli_usage(command,
                                "--header needs 'Name: value' without control characters, "
                                "not \"%s\"",

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/bytes.h"
 #include "cli/cli.h"
 #include "cli/text.h"
 
@@ -34,8 +35,11 @@ void once__cli_json_bytes(once__cli_json_t *json, const char *name, once_slice_t
 
 void once__cli_json_base64(once__cli_json_t *json, const char *name, once_slice_t bytes)
 {
-    char *text = once__cli_base64(bytes);
+    char *text = malloc((bytes.len + 2) / 3 * 4 + 1);
 
+    if (text != NULL) {
+        once__base64(text, bytes.data, bytes.len);
+    }
     once__cli_json_put(json, name, text != NULL ? json_string(text) : NULL);
     free(text);
 }
@@ -49,7 +53,7 @@ void once__cli_json_hex(once__cli_json_t *json, const char *name, const uint8_t 
 {
     char text[2 * ONCE_ID_SIZE + 1];
 
-    once__cli_hex(text, bytes, len < ONCE_ID_SIZE ? len : ONCE_ID_SIZE);
+    once__hex(text, bytes, len < ONCE_ID_SIZE ? len : ONCE_ID_SIZE);
     once__cli_json_text(json, name, text);
 }
 

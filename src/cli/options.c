@@ -3,10 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "cli/cli.h"
 #include "cli/nearest.h"
 #include "cli/text.h"
-#include "cli/units.h"
 
 /* Where parsing stands. */
 typedef struct walk {
@@ -33,12 +33,12 @@ static int read_number(const once__cli_option_t *option, const char *value, uint
 {
     switch (option->kind) {
     case ONCE__CLI_NUMBER:
-        return once__cli_read_number(value, number);
+        return once__number_parse(value, strlen(value), number);
     case ONCE__CLI_DURATION:
-        return once__cli_read_duration(value, number);
+        return once__duration_parse(value, number);
     default:
         assert(option->kind == ONCE__CLI_SIZE);
-        return once__cli_read_size(value, number);
+        return once__size_parse(value, number);
     }
 }
 

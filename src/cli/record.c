@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "cli/text.h"
 
 int once__cli_record_stuck(const once_record_t *record)
@@ -171,7 +172,7 @@ static void field_hex(const char *name, const uint8_t *bytes, size_t len)
 {
     char text[2 * ONCE_ID_SIZE + 1];
 
-    once__cli_hex(text, bytes, len);
+    once__hex(text, bytes, len);
     field(name, text);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/store.h"
 #include "cli/text.h"
 
@@ -64,7 +65,7 @@ int once__cli_id_of(once_t *once, once_slice_t scope, const char *key, uint8_t i
     int error = once__cli_wait_for_secrets(once);
 
     if (error == ONCE_OK) {
-        error = once_record_id_of(once, scope, once__cli_slice(key), id);
+        error = once_record_id_of(once, scope, once__slice_of(key), id);
     }
     return error == ONCE_OK ? ONCE__CLI_OK : failed(once, "find the key", error);
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/store.h"
 #include "cli/text.h"
 
@@ -21,7 +22,7 @@ static int compare(once_t *once, const once_record_t *record, void *data)
     once_slice_t key = once_record_key(record);
     char hex[ID_DIGITS + 1];
 
-    once__cli_hex(hex, once_record_id(record), ONCE_ID_SIZE);
+    once__hex(hex, once_record_id(record), ONCE_ID_SIZE);
     if (search->len >= ONCE__CLI_ID_MIN && strncasecmp(hex, search->text, search->len) == 0) {
         search->ids++;
         memcpy(search->id, once_record_id(record), ONCE_ID_SIZE);
@@ -66,7 +67,7 @@ static int find_record(once_t *once, const char *text, uint8_t id[ONCE_ID_SIZE])
 
 static int id_from_text(once_t *once, const char *text, uint8_t id[ONCE_ID_SIZE])
 {
-    if (strlen(text) == ID_DIGITS && once__cli_unhex(id, ONCE_ID_SIZE, text) == 0) {
+    if (strlen(text) == ID_DIGITS && once__unhex(id, ONCE_ID_SIZE, text, strlen(text)) == 0) {
         return ONCE__CLI_OK;
     }
     return find_record(once, text, id);

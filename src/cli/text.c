@@ -4,13 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-static const char hex_digits[] = "0123456789abcdef";
+#include "base/bytes.h"
+#include <unistd.h>
 
 /* One byte's escaped form; returns its length. */
 static size_t escape_byte(char out[4], uint8_t byte)
 {
+    char hex[3];
+
     if (byte == '\\') {
         memcpy(out, "\\\\", 2);
         return 2;
@@ -21,8 +23,8 @@ static size_t escape_byte(char out[4], uint8_t byte)
     }
     out[0] = '\\';
     out[1] = 'x';
-    out[2] = hex_digits[byte >> 4];
-    out[3] = hex_digits[byte & 15];
+    once__hex(hex, &byte, 1);
+    memcpy(out + 2, hex, 2);
     return 4;
 }
 
@@ -51,18 +53,11 @@ size_t once__cli_escape(char *out, size_t size, once_slice_t bytes)
     return used;
 }
 
-once_slice_t once__cli_slice(const char *text)
-{
-    once_slice_t slice = {text, strlen(text)};
-
-    return slice;
-}
-
 once__cli_shown_t once__cli_shown(const char *argument)
 {
     once__cli_shown_t shown = {{0}};
     const char *slashes = strstr(argument, "://");
-    once_slice_t bytes = once__cli_slice(argument);
+    once_slice_t bytes = once__slice_of(argument);
 
     if (slashes != NULL) {
         bytes.len = (size_t)(slashes - argument) + 3;
@@ -107,71 +102,8 @@ once__cli_shown_t once__cli_shown_url(const char *url)
     snprintf(plain, sizeof(plain), "%.*s%.*s%s%.*s", (int)scheme, url, (int)(end - begin), begin,
              host != NULL ? "?" : "", host != NULL ? (int)strcspn(host + 1, "&") : 0,
              host != NULL ? host + 1 : "");
-    once__cli_escape(shown.text, sizeof(shown.text), once__cli_slice(plain));
+    once__cli_escape(shown.text, sizeof(shown.text), once__slice_of(plain));
     return shown;
-}
-
-void once__cli_hex(char *out, const uint8_t *bytes, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        *out++ = hex_digits[bytes[i] >> 4];
-        *out++ = hex_digits[bytes[i] & 15];
-    }
-    *out = '\0';
-}
-
-static int hex_value(char digit)
-{
-    if (digit >= '0' && digit <= '9') {
-        return digit - '0';
-    }
-    if (digit >= 'a' && digit <= 'f') {
-        return digit - 'a' + 10;
-    }
-    if (digit >= 'A' && digit <= 'F') {
-        return digit - 'A' + 10;
-    }
-    return -1;
-}
-
-int once__cli_unhex(uint8_t *bytes, size_t len, const char *text)
-{
-    if (strlen(text) != 2 * len) {
-        return -1;
-    }
-    for (size_t i = 0; i < len; i++) {
-        int high = hex_value(text[2 * i]);
-        int low = hex_value(text[2 * i + 1]);
-        if (high < 0 || low < 0) {
-            return -1;
-        }
-        bytes[i] = (uint8_t)(high << 4 | low);
-    }
-    return 0;
-}
-
-char *once__cli_base64(once_slice_t bytes)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint8_t *data = bytes.data;
-    char *text = malloc((bytes.len + 2) / 3 * 4 + 1);
-    char *out = text;
-
-    if (text == NULL) {
-        return NULL;
-    }
-    for (size_t i = 0; i < bytes.len; i += 3) {
-        size_t left = bytes.len - i;
-        uint32_t group = (uint32_t)data[i] << 16;
-        group |= left > 1 ? (uint32_t)data[i + 1] << 8 : 0;
-        group |= left > 2 ? data[i + 2] : 0;
-        *out++ = digits[group >> 18];
-        *out++ = digits[group >> 12 & 63];
-        *out++ = left > 1 ? digits[group >> 6 & 63] : '=';
-        *out++ = left > 2 ? digits[group & 63] : '=';
-    }
-    *out = '\0';
-    return text;
 }
 
 const char *once__cli_colour(FILE *stream, once__cli_colour_t colour)

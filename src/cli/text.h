@@ -29,17 +29,6 @@ once__cli_shown_t once__cli_shown(const char *argument);
 /* A store's URL: its scheme, hosts and database. Neither credentials nor parameters. */
 once__cli_shown_t once__cli_shown_url(const char *url);
 
-/* Lower-case hex and its terminator. */
-void once__cli_hex(char *out, const uint8_t *bytes, size_t len);
-
-/* Reads exactly `len` bytes from `2 * len` hex digits of either case. 0 or -1. */
-int once__cli_unhex(uint8_t *bytes, size_t len, const char *text);
-
-/* Base64 with padding; malloc'd and terminated. NULL when out of memory. */
-char *once__cli_base64(once_slice_t bytes);
-
-once_slice_t once__cli_slice(const char *text);
-
 typedef enum once__cli_colour {
     ONCE__CLI_PLAIN, /* ends the others */
     ONCE__CLI_BOLD,

@@ -1,67 +1,11 @@
 #include "cli/units.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-typedef struct unit {
-    const char *name;
-    uint64_t factor;
-} unit_t;
-
-static const unit_t durations[] = {
-    {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {NULL, 0},
-};
-static const unit_t sizes[] = {
-    {"", 1}, {"k", 1024}, {"m", 1024 * 1024}, {"g", 1024 * 1024 * 1024}, {NULL, 0},
-};
-
-/* Reads digits and then one of the units. */
-static int read_unit(const char *text, const unit_t *units, uint64_t *result)
-{
-    const char *at = text;
-    uint64_t value = 0;
-
-    for (; *at >= '0' && *at <= '9'; at++) {
-        uint64_t digit = (uint64_t)(*at - '0');
-        if (value > (UINT64_MAX - digit) / 10) {
-            return -1;
-        }
-        value = value * 10 + digit;
-    }
-    if (at == text) {
-        return -1;
-    }
-    for (const unit_t *unit = units; unit->name != NULL; unit++) {
-        if (strcmp(at, unit->name) == 0) {
-            if (value > UINT64_MAX / unit->factor) {
-                return -1;
-            }
-            *result = value * unit->factor;
-            return 0;
-        }
-    }
-    return -1;
-}
-
-int once__cli_read_number(const char *text, uint64_t *number)
-{
-    static const unit_t none[] = {{"", 1}, {NULL, 0}};
-
-    return read_unit(text, none, number);
-}
-
-int once__cli_read_duration(const char *text, uint64_t *ms)
-{
-    return read_unit(text, durations, ms);
-}
-
-int once__cli_read_size(const char *text, uint64_t *bytes)
-{
-    return read_unit(text, sizes, bytes);
-}
+#include "base/units.h"
 
 int once__cli_read_time(const char *text, uint64_t *unix_ms)
 {
@@ -70,7 +14,7 @@ int once__cli_read_time(const char *text, uint64_t *unix_ms)
     uint64_t seconds;
     time_t when;
 
-    if (once__cli_read_number(text, &seconds) == 0 && seconds <= UINT64_MAX / 1000) {
+    if (once__number_parse(text, strlen(text), &seconds) == 0 && seconds <= UINT64_MAX / 1000) {
         *unix_ms = seconds * 1000;
         return 0;
     }

@@ -1,19 +1,10 @@
 /*
- * Numbers with units, as people write and read them.
+ * Times and amounts as people write and read them; base/units.h reads numbers with units.
  */
 #ifndef ONCE_CLI_UNITS_H
 #define ONCE_CLI_UNITS_H
 
 #include <stdint.h>
-
-/* A whole decimal number without sign or spaces. 0, or -1 when it is not that or does not fit. */
-int once__cli_read_number(const char *text, uint64_t *number);
-
-/* "500ms", "30s", "5m", "24h", "7d"; a bare number is seconds. 0 or -1. */
-int once__cli_read_duration(const char *text, uint64_t *ms);
-
-/* "512", "64k", "16m", "1g" (powers of 1024). 0 or -1. */
-int once__cli_read_size(const char *text, uint64_t *bytes);
 
 /* Unix seconds, or UTC as 2031-05-17T08:30:00Z; gives milliseconds. 0 or -1. */
 int once__cli_read_time(const char *text, uint64_t *unix_ms);

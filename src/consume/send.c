@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "consume/internal.h"
 
 #define RETRY_AFTER_MAX 300000
@@ -37,21 +38,8 @@ static int is(once_slice_t name, const char *text)
 /* A header name as HTTP has it, and a value that stays on its line? */
 static int is_plain(once_slice_t name, once_slice_t value)
 {
-    const unsigned char *bytes = name.data;
-
-    for (size_t i = 0; i < name.len; i++) {
-        if (bytes[i] <= 0x20 || bytes[i] >= 0x7f ||
-            strchr("()<>@,;:\\\"/[]?={}", bytes[i]) != NULL) {
-            return 0;
-        }
-    }
-    bytes = value.data;
-    for (size_t i = 0; i < value.len; i++) {
-        if ((bytes[i] < 0x20 && bytes[i] != '\t') || bytes[i] == 0x7f) {
-            return 0;
-        }
-    }
-    return name.len > 0 && name.len < 100 && value.len > 0 && value.len < VALUE_MAX;
+    return name.len < 100 && once__is_token(name.data, name.len) && value.len > 0 &&
+           value.len < VALUE_MAX && once__is_field_value(value.data, value.len);
 }
 
 static void pass_on(void *data, once_slice_t name, once_slice_t value)

@@ -13,15 +13,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "gate/gate.h"
 #include "cli/text.h"
-#include "cli/units.h"
 
 int once__gate_read_port(const char *text, uint16_t *port)
 {
     uint64_t number;
 
-    if (once__cli_read_number(text, &number) != 0 || number == 0 || number > 65535) {
+    if (once__number_parse(text, strlen(text), &number) != 0 || number == 0 || number > 65535) {
         return -1;
     }
     *port = (uint16_t)number;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
 #include "gate/gate.h"
 #include "cli/store.h"
@@ -99,7 +100,7 @@ static void tell_plan(const once__gate_plan_t *plan)
                plan->auth.own ? plan->auth.server.text : plan->upstream.text, plan->auth.path);
     }
     /* Of a local store nothing is secret; of others once__cli_shown_url hides what may be. */
-    once__cli_escape(store, sizeof(store), once__cli_slice(plan->store));
+    once__cli_escape(store, sizeof(store), once__slice_of(plan->store));
     printf("  store    %s\n",
            strncmp(plan->store, "local:", 6) == 0 ? store : once__cli_shown_url(plan->store).text);
     if (strncmp(plan->store, "memory:", 7) == 0) {

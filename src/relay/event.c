@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/uuid.h"
 #include "relay/internal.h"
 
 #define SECONDS_TO_2000 946684800LL
@@ -18,20 +19,6 @@ static once_slice_t column(const PGresult *result, int row, int field)
         return (once_slice_t){NULL, 0};
     }
     return (once_slice_t){PQgetvalue(result, row, field), (size_t)PQgetlength(result, row, field)};
-}
-
-static void write_id(char *out, const unsigned char *id)
-{
-    static const char digits[] = "0123456789abcdef";
-
-    for (int i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) {
-            *out++ = '-';
-        }
-        *out++ = digits[id[i] >> 4];
-        *out++ = digits[id[i] & 15];
-    }
-    *out = '\0';
 }
 
 /* Events of one second are many: the second is written once. */
@@ -89,7 +76,7 @@ int once__relay_event_read(once__relay_event_t *event, const PGresult *result, i
     event->type = column(result, row, TYPE);
     event->payload = column(result, row, PAYLOAD);
     event->cause = column(result, row, CAUSE);
-    write_id(event->id_text, event->id);
+    once__uuid_text(event->id_text, event->id);
     write_time(event->time_text, sizeof(event->time_text), event->at_us);
     return read_headers(event, PQgetvalue(result, row, HEADERS),
                         (size_t)PQgetlength(result, row, HEADERS));

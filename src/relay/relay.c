@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+#include "base/uuid.h"
 #include "relay/internal.h"
 #include "service/signals.h"
 
@@ -28,17 +30,13 @@ static uint64_t clock_ms(void)
 
 static int make_id(char *out)
 {
-    unsigned char bytes[16];
+    uint8_t bytes[16];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
         return -1;
     }
-    bytes[6] = (unsigned char)((bytes[6] & 0x0f) | 0x40);
-    bytes[8] = (unsigned char)((bytes[8] & 0x3f) | 0x80);
-    for (int i = 0; i < 16; i++) {
-        out += sprintf(out, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
-    }
-    srandom((unsigned)bytes[0] << 16 | (unsigned)bytes[1] << 8 | bytes[2]);
+    once__uuid4(out, bytes);
+    srandom(once__get32(bytes));
     return 0;
 }
 

@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 #define LINE_MAX_LEN 8192 /* what does not fit is cut, member by member */
 #define TEXT_MAX     1024 /* of one member */
 
@@ -44,52 +46,22 @@ static void put_text(line_t *line, const char *text)
     put(line, text, strlen(text));
 }
 
-/* How many bytes the UTF-8 character at `at` has; 0: it is none. */
-static size_t utf8_len(const unsigned char *at, size_t left)
-{
-    static const unsigned lowest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = at[0] < 0x80       ? 1
-                 : at[0] >> 5 == 6  ? 2
-                 : at[0] >> 4 == 14 ? 3
-                 : at[0] >> 3 == 30 ? 4
-                                    : 0;
-    unsigned code = len > 1 ? at[0] & (0x7fU >> len) : at[0];
-
-    if (len == 0 || len > left) {
-        return 0;
-    }
-    for (size_t i = 1; i < len; i++) {
-        if (at[i] >> 6 != 2) {
-            return 0;
-        }
-        code = code << 6 | (at[i] & 0x3fU);
-    }
-    if (len > 1 && (code < lowest[len] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))) {
-        return 0;
-    }
-    return len;
-}
-
 static void put_string(line_t *line, once_slice_t text)
 {
-    const unsigned char *bytes = (const unsigned char *)text.data;
+    const char *bytes = text.data;
     size_t cut = text.len > TEXT_MAX ? TEXT_MAX : text.len;
-    char code[8];
+    char code[6];
 
     put_text(line, "\"");
     for (size_t i = 0; i < cut;) {
-        size_t len = utf8_len(bytes + i, text.len - i);
+        size_t len = once__utf8_len(bytes + i, text.len - i);
         if (len == 0) {
             put_text(line, "\\ufffd");
             len = 1;
-        } else if (bytes[i] == '"' || bytes[i] == '\\') {
-            snprintf(code, sizeof(code), "\\%c", bytes[i]);
-            put_text(line, code);
-        } else if (bytes[i] < 0x20 || bytes[i] == 0x7f) {
-            snprintf(code, sizeof(code), "\\u%04x", (unsigned)bytes[i]);
-            put_text(line, code);
+        } else if (len == 1) {
+            put(line, code, once__json_escape(code, bytes[i]));
         } else {
-            put(line, (const char *)bytes + i, len);
+            put(line, bytes + i, len);
         }
         i += len;
     }

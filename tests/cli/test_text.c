@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/units.h"
 #include "cli/histogram.h"
 #include "cli/nearest.h"
 #include "cli/table.h"
@@ -15,11 +17,11 @@ static void escaping(void **state)
     char every[256];
     char all[ONCE__CLI_ESCAPED_SIZE(256)];
 
-    once__cli_escape(out, sizeof(out), once__cli_slice("plain key-1"));
+    once__cli_escape(out, sizeof(out), once__slice_of("plain key-1"));
     assert_string_equal(out, "plain key-1");
-    once__cli_escape(out, sizeof(out), once__cli_slice("\033[2J\\"));
+    once__cli_escape(out, sizeof(out), once__slice_of("\033[2J\\"));
     assert_string_equal(out, "\\x1b[2J\\\\");
-    once__cli_escape(out, sizeof(out), once__cli_slice(""));
+    once__cli_escape(out, sizeof(out), once__slice_of(""));
     assert_string_equal(out, "");
     for (int i = 0; i < 256; i++) {
         every[i] = (char)i;
@@ -35,7 +37,7 @@ static void cutting(void **state)
         char *out = malloc(size); /* the sanitizer sees a byte too many */
         size_t len;
         assert_non_null(out);
-        len = once__cli_escape(out, size, once__cli_slice("ab\001cd\002efgh"));
+        len = once__cli_escape(out, size, once__slice_of("ab\001cd\002efgh"));
         assert_int_equal(len, strlen(out));
         assert_true(len < size);
         if (size > 4 && len < 16) {
@@ -77,55 +79,35 @@ static void shown_urls(void **state)
     }
 }
 
-static void hex_and_base64(void **state)
-{
-    uint8_t bytes[2];
-    char text[5];
-    static const char *const base64[][2] = {
-        {"", ""},        {"f", "Zg=="},        {"fo", "Zm8="},
-        {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe", "//4="},
-    };
-
-    assert_int_equal(once__cli_unhex(bytes, 2, "0aFf"), 0);
-    once__cli_hex(text, bytes, 2);
-    assert_string_equal(text, "0aff");
-    assert_int_equal(once__cli_unhex(bytes, 2, "0aF"), -1);
-    assert_int_equal(once__cli_unhex(bytes, 2, "0aFg"), -1);
-    assert_int_equal(once__cli_unhex(bytes, 2, "0aFf0"), -1);
-    for (size_t i = 0; i < sizeof(base64) / sizeof(base64[0]); i++) {
-        char *encoded = once__cli_base64(once__cli_slice(base64[i][0]));
-        assert_string_equal(encoded, base64[i][1]);
-        free(encoded);
-    }
-}
-
 static void reading_units(void **state)
 {
     uint64_t n;
 
-    assert_int_equal(once__cli_read_duration("500ms", &n), 0);
+    assert_int_equal(once__duration_parse("500ms", &n), 0);
     assert_int_equal(n, 500);
-    assert_int_equal(once__cli_read_duration("7", &n), 0);
+    assert_int_equal(once__duration_parse("7", &n), 0);
     assert_int_equal(n, 7000);
-    assert_int_equal(once__cli_read_duration("2d", &n), 0);
+    assert_int_equal(once__duration_parse("2d", &n), 0);
     assert_int_equal(n, 172800000);
-    assert_int_equal(once__cli_read_size("64k", &n), 0);
+    assert_int_equal(once__size_parse("64k", &n), 0);
     assert_int_equal(n, 65536);
+    assert_int_equal(once__size_parse("64M", &n), 0); /* as in a URL */
+    assert_int_equal(n, 64 << 20);
     assert_int_equal(once__cli_read_time("2024-01-01T00:00:00Z", &n), 0);
     assert_int_equal(n, UINT64_C(1704067200000));
     assert_int_equal(once__cli_read_time("1704067200", &n), 0);
     assert_int_equal(n, UINT64_C(1704067200000));
-    assert_int_equal(once__cli_read_number("18446744073709551615", &n), 0);
+    assert_int_equal(once__number_parse("18446744073709551615", 20, &n), 0);
     assert_true(n == UINT64_MAX);
     for (size_t i = 0; i < 9; i++) {
         static const char *const bad[] = {"",     "-1",  "+1", " 1", "1 ", "18446744073709551616",
                                           "0x10", "1.5", "ms"};
-        assert_int_equal(once__cli_read_number(bad[i], &n), -1);
-        assert_int_equal(once__cli_read_duration(bad[i], &n), -1);
-        assert_int_equal(once__cli_read_size(bad[i], &n), -1);
+        assert_int_equal(once__number_parse(bad[i], strlen(bad[i]), &n), -1);
+        assert_int_equal(once__duration_parse(bad[i], &n), -1);
+        assert_int_equal(once__size_parse(bad[i], &n), -1);
         assert_int_equal(once__cli_read_time(bad[i], &n), -1);
     }
-    assert_int_equal(once__cli_read_duration("99999999999999999999d", &n), -1);
+    assert_int_equal(once__duration_parse("99999999999999999999d", &n), -1);
     assert_int_equal(once__cli_read_time("2024-01-01T00:00:00", &n), -1);
     assert_int_equal(once__cli_read_time("2024-01-01T00:00:00Z!", &n), -1);
     assert_int_equal(once__cli_read_time("1969-01-01T00:00:00Z", &n), -1);
@@ -199,9 +181,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(escaping),        cmocka_unit_test(cutting),
         cmocka_unit_test(shown_arguments), cmocka_unit_test(shown_urls),
-        cmocka_unit_test(hex_and_base64),  cmocka_unit_test(reading_units),
-        cmocka_unit_test(writing_units),   cmocka_unit_test(nearest_words),
-        cmocka_unit_test(percentiles),
+        cmocka_unit_test(reading_units),   cmocka_unit_test(writing_units),
+        cmocka_unit_test(nearest_words),   cmocka_unit_test(percentiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

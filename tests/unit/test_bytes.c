@@ -48,6 +48,21 @@ static void hex_and_back(void **state)
     assert_memory_equal(back, bytes, 6);
 }
 
+static void base64_is_padded(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", ""},        {"f", "Zg=="},        {"fo", "Zm8="},
+        {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe", "//4="},
+    };
+    char text[16];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memset(text, 'x', sizeof(text));
+        once__base64(text, (const uint8_t *)cases[i][0], strlen(cases[i][0]));
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
 static void hex_is_strict(void **state)
 {
     uint8_t back[2];
@@ -58,6 +73,10 @@ static void hex_is_strict(void **state)
     assert_int_equal(once__unhex(back, 2, "0 12", 4), -1);
     assert_int_equal(once__unhex(back, 2, "0x12", 4), -1);
     assert_int_equal(once__unhex(back, 2, "012/", 4), -1);
+    for (int c = -128; c < 128; c++) {
+        assert_int_equal(once__hex_digit((char)c) >= 0,
+                         c > 0 && strchr("0123456789abcdefABCDEF", c) != NULL);
+    }
     assert_int_equal(once__unhex(back, 2, "012:", 4), -1);
     assert_int_equal(once__unhex(back, 2, "", 0), -1);
 }
@@ -126,6 +145,7 @@ int main(void)
         cmocka_unit_test(equal_looks_at_every_byte),
         cmocka_unit_test(hex_and_back),
         cmocka_unit_test(hex_is_strict),
+        cmocka_unit_test(base64_is_padded),
         cmocka_unit_test(base64url_known_answers),
         cmocka_unit_test(base32_known_answers),
         cmocka_unit_test(base64url_uses_its_own_alphabet),

@@ -4,7 +4,7 @@
 
 #include <once/key.h>
 
-#include "core/keygen.h"
+#include "base/uuid.h"
 
 static once_slice_t slice(const char *text)
 {

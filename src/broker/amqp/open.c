@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "base/text.h"
 #include "broker/amqp/dial.h"
 
 #define CONNECT_SECONDS 3 /* the loop stands still meanwhile, and claims have to be renewed */
@@ -15,34 +16,6 @@
 
 /* ------------------------------------------------------------------------------------------------------------ places */
 
-static int hex_digit(char c)
-{
-    const char *digits = "0123456789abcdef";
-    const char *at = c != '\0' ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
-
-    return at != NULL ? (int)(at - digits) : -1;
-}
-
-static int decode_into(char *out, size_t size, const char *text, size_t len)
-{
-    size_t at = 0;
-
-    for (size_t i = 0; i < len; i++) {
-        int value = (unsigned char)text[i];
-        if (text[i] == '%' && i + 2 < len && hex_digit(text[i + 1]) >= 0 &&
-            hex_digit(text[i + 2]) >= 0) {
-            value = hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]);
-            i += 2;
-        }
-        if (at + 1 >= size || value == 0) {
-            return -1;
-        }
-        out[at++] = (char)value;
-    }
-    out[at] = '\0';
-    return 0;
-}
-
 int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
                           size_t size)
 {
@@ -51,9 +24,10 @@ int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place
     const char *unknown, *beat;
 
     if (slash == NULL || slash[1] == '\0' ||
-        decode_into(place->vhost, sizeof(place->vhost), address->raw_path,
-                    (size_t)(slash - address->raw_path)) != 0 ||
-        decode_into(place->queue, sizeof(place->queue), slash + 1, strlen(slash + 1)) != 0) {
+        once__percent_decode(place->vhost, sizeof(place->vhost), address->raw_path,
+                             (size_t)(slash - address->raw_path)) != 0 ||
+        once__percent_decode(place->queue, sizeof(place->queue), slash + 1, strlen(slash + 1)) !=
+            0) {
         snprintf(error, size, "it is amqp://HOST[:PORT]/VHOST/QUEUE, where the vhost / is %%2F");
         return -1;
     }

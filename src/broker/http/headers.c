@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "broker/publish_internal.h"
 
 #define LINE_MAX_LEN 8192 /* of a header; longer ones are left out */
@@ -13,20 +14,6 @@ typedef struct lines {
     struct curl_slist *list;
     int broken; /* out of memory: a request without one of them would be another request */
 } lines_t;
-
-static int is_token(once_slice_t name)
-{
-    const char *at = name.data;
-
-    for (size_t i = 0; i < name.len; i++) {
-        if (strchr("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
-                   at[i]) == NULL ||
-            at[i] == '\0') {
-            return 0;
-        }
-    }
-    return name.len > 0;
-}
 
 /* What describes the request itself, says for whom it speaks, or chooses what is done with it, is ours to say. */
 static const char *const ours[] = {
@@ -92,7 +79,7 @@ static void add_named(lines_t *lines, const char *name, once_slice_t value)
 
 static void add_header(void *data, once_slice_t name, once_slice_t value)
 {
-    if (is_token(name) && !once__broker_header_is_one_of(name, ours)) {
+    if (once__is_token(name.data, name.len) && !once__broker_header_is_one_of(name, ours)) {
         add_line(data, name, value);
     }
 }

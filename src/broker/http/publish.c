@@ -12,6 +12,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "broker/http/headers.h"
 #include "broker/publish_internal.h"
 #include "broker/tls.h"
@@ -76,14 +77,6 @@ static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
 
 /* ------------------------------------------------------------------------------------------------------------- URLs */
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* In place. 0: there was nothing to decode. A zero byte stays as it is written. */
 static int decode(char *text)
 {
@@ -91,7 +84,8 @@ static int decode(char *text)
     int changed = 0;
 
     for (const char *at = text; *at != '\0'; at++) {
-        int high = *at == '%' ? hex_digit(at[1]) : -1, low = high >= 0 ? hex_digit(at[2]) : -1;
+        int high = *at == '%' ? once__hex_digit(at[1]) : -1,
+            low = high >= 0 ? once__hex_digit(at[2]) : -1;
         if (low >= 0 && high + low > 0) {
             *out++ = (char)(high * 16 + low);
             at += 2;

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "cli/cmd/bench_limit.h"
 #include "cli/commands.h"
 #include "cli/histogram.h"
@@ -133,10 +134,10 @@ static void begin_pair(slot_t *slot)
     int error;
 
     snprintf(key, sizeof(key), "bench-%s-%" PRIu64, bench->run, bench->begun);
-    ask.scope = once__cli_slice("once bench");
-    ask.key = once__cli_slice(key);
-    ask.method = once__cli_slice("POST");
-    ask.target = once__cli_slice("/bench");
+    ask.scope = once__slice_of("once bench");
+    ask.key = once__slice_of(key);
+    ask.method = once__slice_of("POST");
+    ask.target = once__slice_of("/bench");
     ask.bytes = ask.key;
     ask.policy = bench->policy;
     slot->began_ns = clock_ns();

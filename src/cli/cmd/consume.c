@@ -1,6 +1,7 @@
 /*
  * once consume: messages of a broker, handled once.
  */
+#include "base/text.h"
 #include "consume/consume.h"
 
 #include <stdio.h>
@@ -118,7 +119,7 @@ static int check_headers(const once__cli_call_t *call)
 
     for (size_t i = 0; i < headers->count; i++) {
         const char *name = headers->items[i];
-        if (strpbrk(name, " ()<>@,;:\\\"/[]?={}") != NULL || strlen(name) > 99) {
+        if (!once__is_token(name, strlen(name)) || strlen(name) > 99) {
             return once__cli_usage(call->command, "--header is the name of a header, not \"%s\"",
                                    once__cli_shown(name).text);
         }

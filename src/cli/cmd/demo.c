@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/store.h"
 #include "cli/text.h"
@@ -66,11 +67,11 @@ static once_answer_t *ask(demo_t *demo, const request_t *request, const once_pol
     once_ask_t ask = ONCE_ASK_INIT;
     once_answer_t *answer = NULL;
 
-    ask.scope = once__cli_slice(demo->scope);
-    ask.key = once__cli_slice(request->key);
-    ask.method = once__cli_slice("POST");
-    ask.target = once__cli_slice(request->target);
-    ask.bytes = once__cli_slice(request->body);
+    ask.scope = once__slice_of(demo->scope);
+    ask.key = once__slice_of(request->key);
+    ask.method = once__slice_of("POST");
+    ask.target = once__slice_of(request->target);
+    ask.bytes = once__slice_of(request->body);
     ask.policy = policy;
     if (demo->error == ONCE_OK) {
         printf("  %-9s POST %s %s with key %s\n", "asked", request->target, request->body,
@@ -151,7 +152,7 @@ static once_response_t response_201(const char *body)
     once_response_t response = ONCE_RESPONSE_INIT;
 
     response.status = 201;
-    response.body = once__cli_slice(body);
+    response.body = once__slice_of(body);
     return response;
 }
 
@@ -179,8 +180,8 @@ static once_answer_t *read_record(demo_t *demo, const request_t *request)
     once_answer_t *answer = NULL;
 
     if (demo->error == ONCE_OK) {
-        demo->error = once_record_id_of(demo->once, once__cli_slice(demo->scope),
-                                        once__cli_slice(request->key), id);
+        demo->error = once_record_id_of(demo->once, once__slice_of(demo->scope),
+                                        once__slice_of(request->key), id);
     }
     if (demo->error == ONCE_OK) {
         demo->error = once_record_get_sync(demo->once, id, &answer);
@@ -280,7 +281,7 @@ static void settle(demo_t *demo)
     if (read != NULL) {
         printf("  %-9s settle: it took effect, with 201 %s\n", "told", transfer_done);
         once_record_token(once_answer_record(read), token);
-        demo->error = once_record_settle_sync(demo->once, token, &response, 0, once__cli_slice(""),
+        demo->error = once_record_settle_sync(demo->once, token, &response, 0, once__slice_of(""),
                                               0, &answer);
         check_outcome(demo, answer, ONCE_OUTCOME_DONE, "recorded");
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "broker/browse.h"
 #include "broker/dead_letter.h"
 #include "broker/publish.h"
@@ -132,7 +133,7 @@ static once__broker_choice_t send(replay_t *replay, const once__broker_browsed_t
     once__broker_message_t again = {
         .key = message->key, .payload = message->payload, .headers = headers};
 
-    again.topic = once__cli_slice(replay->topic);
+    again.topic = once__slice_of(replay->topic);
     for (size_t i = 0; i < message->header_count; i++) {
         if (!once__broker_dead_letter_owns(message->headers[i].name)) {
             headers[again.header_count++] = message->headers[i];

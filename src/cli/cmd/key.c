@@ -7,6 +7,7 @@
 
 #include <once/key.h>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/file.h"
 #include "cli/text.h"
@@ -97,7 +98,7 @@ static int run_derive(const once__cli_call_t *call)
     if (set->parent == NULL || set->step == NULL) {
         return once__cli_usage(call->command, "both are needed: --parent KEY --step NAME");
     }
-    code = once_key_derive(once__cli_slice(set->parent), once__cli_slice(set->step), &key, &err);
+    code = once_key_derive(once__slice_of(set->parent), once__slice_of(set->step), &key, &err);
     return print_key(call->command, code, &key, &err);
 }
 
@@ -161,7 +162,7 @@ static int run_hash(const once__cli_call_t *call)
     if (code == ONCE__CLI_OK) {
         once_slice_t slice = {payload.data, payload.len};
         int error =
-            once_key_deterministic(once__cli_slice(set->principal), once__cli_slice(set->action),
+            once_key_deterministic(once__slice_of(set->principal), once__slice_of(set->action),
                                    slice, when, set->bucket.value, &key, &err);
         code = print_key(call->command, error, &key, &err);
     }
@@ -204,7 +205,7 @@ static int run_compose(const once__cli_call_t *call)
     int code;
 
     for (size_t i = 0; i < call->operand_count; i++) {
-        parts[i] = once__cli_slice(call->operands[i]);
+        parts[i] = once__slice_of(call->operands[i]);
     }
     code = once_key_composite(parts, call->operand_count, &key, &err);
     return print_key(call->command, code, &key, &err);
@@ -248,7 +249,7 @@ static int run_check(const once__cli_call_t *call)
     int code;
 
     if (call->operand_count > 0) {
-        return check(call->settings, once__cli_slice(call->operands[0]));
+        return check(call->settings, once__slice_of(call->operands[0]));
     }
     code = once__cli_read_file("-", PAYLOAD_MAX, &bytes);
     if (code == ONCE__CLI_OK) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/filter.h"
 #include "cli/record.h"
@@ -78,8 +79,8 @@ static int collect(listing_t *listing, const once_record_t *record)
     if (row == NULL) {
         return -1;
     }
-    once__cli_hex(row->id, once_record_id(record), ONCE_ID_SIZE);
-    once__cli_hex(row->scope, once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
+    once__hex(row->id, once_record_id(record), ONCE_ID_SIZE);
+    once__hex(row->scope, once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
     row->state = once_record_state(record);
     row->colour = once__cli_record_colour(record);
     row->age_ms = once_record_age_ms(record);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/confirm.h"
 #include "cli/header.h"
@@ -75,7 +76,7 @@ static int read_verdict(const once__cli_command_t *command, const settings_t *se
 
     verdict->completed = set->completed;
     verdict->status = (int)set->status.value;
-    verdict->note = once__cli_slice(set->note != NULL ? set->note : "");
+    verdict->note = once__slice_of(set->note != NULL ? set->note : "");
     verdict->response = empty;
     verdict->response.status = (int)set->status.value;
     verdict->response.headers = verdict->headers;

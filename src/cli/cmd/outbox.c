@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/confirm.h"
 #include "cli/json.h"
@@ -84,7 +85,7 @@ static void add_text(once__cli_table_t *table, const PGresult *result, int row, 
     char text[ONCE__CLI_ESCAPED_SIZE(256)];
 
     once__cli_escape(text, width + 1 < sizeof(text) ? width + 1 : sizeof(text),
-                     once__cli_slice(PQgetvalue(result, row, field)));
+                     once__slice_of(PQgetvalue(result, row, field)));
     once__cli_table_add(table, "%s", PQgetisnull(result, row, field) ? "-" : text);
 }
 

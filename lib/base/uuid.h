@@ -1,10 +1,13 @@
 /*
  * UUIDs from given randomness and time (RFC 9562). once_key_uuid4 and once_key_uuid7 ask the system for both.
  */
-#ifndef ONCE_CORE_KEYGEN_H
-#define ONCE_CORE_KEYGEN_H
+#ifndef ONCE_BASE_UUID_H
+#define ONCE_BASE_UUID_H
 
 #include <once/key.h>
+
+/* 16 bytes as text, whatever is in them. */
+void once__uuid_text(char out[ONCE_UUID_SIZE], const uint8_t bytes[16]);
 
 void once__uuid4(char out[ONCE_UUID_SIZE], const uint8_t random[16]);
 
