@@ -12,8 +12,9 @@ import threading
 import psycopg2
 
 from harness import environment
-from harness.wait import until
+from harness.wait import until  # which finds tests/support
 from http_client import ask
+from processes import alive, descendants, send
 
 DIR = os.environ["ONCE_PG_DIR"]
 CTL = shlex.split(os.environ["ONCE_PG_CTL"])
@@ -32,27 +33,6 @@ def die_with_parent():
 def psql(database, *arguments):
     subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, *arguments], check=True,
                    stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-
-
-def descendants(pid):
-    """With the process itself."""
-    found = [pid]
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            children = [int(child) for child in file.read().split()]
-    except OSError:
-        children = []
-    for child in children:
-        found += descendants(child)
-    return found
-
-
-def send(number, pids):
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 class Program:
@@ -118,14 +98,6 @@ class Program:
         except subprocess.TimeoutExpired:
             self.kill()
             return "had to be killed"
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 class Stops:

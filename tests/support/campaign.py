@@ -1,0 +1,187 @@
+"""What campaigns share: options, parts that can be killed and stopped, faults from a seed, odd payloads, the result.
+
+A campaign is a program that puts load on one door of once while its parts are killed and stopped at random, and then counts
+effects where they are: in the table of the business, or at the sink. It is bounded by --seconds and --keys, whichever is reached
+first; a run without time ends when it has its keys. --unfenced takes the fence away: then the checker must find violations, and the
+campaign succeeds if it did.
+"""
+import argparse
+import collections
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+from brokers.process import Process
+from processes import alive, descendants
+from waiting import until
+
+PATIENCE = float(os.environ.get("CAMPAIGN_PATIENCE", "180"))  # after the last fault; more than that has failed
+ODD = (b"", b"plain", b"it's \"quoted\" and $1 %s", b"C:\\temp\\n \\x41 \\\\", b"nul \0 inside\0", b"\xff\xfe\x80 no UTF-8 \xc3",
+       "dünn ☂ 𐍈".encode(), b"\r\n\t\x1b[0m\x7f", b'{"a": "\\u0000", "b": 1e400}', b"x" * 5000)
+LARGE = bytes(range(256)) * 4096  # 1 MiB; what travels with it comes on top
+
+
+def odd(number, large=None):
+    """The payload of that number: odd ones in turn, and one of 1 MiB where `large` divides the number."""
+    return LARGE[:-64] if large and number % large == 0 else ODD[number % len(ODD)]
+
+
+def options(description, keys, **choices):
+    """choices: further options, each a tuple whose first member is the default, or a number, or a text."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=0, help="how long faults last; without it, until --keys are reached")
+    parser.add_argument("--keys", type=int, default=keys)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--unfenced", action="store_true", help="without the fence: violations must be found")
+    for name, choice in choices.items():
+        if isinstance(choice, tuple):
+            parser.add_argument(f"--{name}", choices=choice, default=choice[0])
+        else:
+            parser.add_argument(f"--{name}", type=type(choice), default=choice)
+    found = parser.parse_args()
+    print(f"seed {found.seed}", flush=True)
+    return found
+
+
+class Part:
+    """A program of the campaign: killed, stopped, started again. `ready()` tells when it serves."""
+
+    def __init__(self, name, command, directory, ready=lambda: True, environment=None):
+        self.name, self.command, self.directory, self.ready = name, command, directory, ready
+        self.environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
+        self.process, self.crashes = None, []
+        self.start()
+
+    def start(self):
+        self.process = Process(self.name, [str(word) for word in self.command], self.environment, self.directory)
+        self.process.until(self.ready)
+
+    def kill(self):
+        """kill -9 of it and all that it started; then it starts again."""
+        self.close()
+        self.start()
+
+    def stop(self):
+        """It stands still; the function that is returned lets it go on."""
+        process = self.process
+        process.signal(signal.SIGSTOP)
+        return lambda: process.signal(signal.SIGCONT)
+
+    def check(self):
+        """What ended by itself is a crash."""
+        if not self.process.alive():
+            self.crashes.append(f"{self.name} ended with {self.process.child.returncode}:\n{self.process.last_words()}")
+            self.start()
+
+    def close(self):
+        pids = descendants(self.process.pid)
+        self.process.kill()
+        for pid in pids[1:]:  # they may hold a port
+            until(lambda: not alive(pid), f"the end of process {pid}", PATIENCE)
+
+
+class Faults:
+    """Kills, stops and whatever else befalls the parts. Stops last longer than a lease, while other faults go on."""
+
+    def __init__(self, seed, stop_seconds, pause=(0.2, 1.2)):
+        self.choice, self.stop_seconds, self.pause = random.Random(seed), stop_seconds, pause
+        self.ways, self.counts, self.stopped, self.order, self.parts = {}, collections.Counter(), {}, [], []
+
+    def add(self, kind, name, strike, weight=1):
+        """kind: kill, stop, ... what is counted. A stop returns what ends it."""
+        self.ways[f"{kind} {name}"] = (kind, strike, weight)
+
+    def part(self, part, weight=1):
+        self.parts.append(part)
+        self.add("kill", part.name, part.kill, weight)
+        self.add("stop", part.name, part.stop, weight)
+
+    def strike(self):
+        """Each way comes once before chance decides: no short run leaves one out."""
+        if self.order is not None and not self.order:
+            self.order = self.choice.sample(sorted(self.ways), len(self.ways)) if not self.counts else None
+        name = self.order.pop() if self.order else self.choice.choices(list(self.ways), [way[2] for way in self.ways.values()])[0]
+        kind, strike, _ = self.ways[name]
+        target = name.split()[1]
+        if target in self.stopped:  # what stands still is left alone
+            if self.order is not None:
+                self.order.insert(0, name)
+            return
+        go_on = strike()
+        self.counts[kind] += 1
+        if kind == "stop" and go_on:
+            self.stopped[target] = (go_on, time.monotonic() + self.stop_seconds * self.choice.uniform(1.1, 2))
+
+    def thaw(self, all_of_them=False):
+        for name, (go_on, end) in list(self.stopped.items()):
+            if all_of_them or time.monotonic() > end:
+                go_on()
+                del self.stopped[name]
+
+    def run(self, enough, all_ways=True):
+        """Until enough() holds, and every way has been taken."""
+        while not enough() or all_ways and (self.order or not self.counts):
+            self.strike()
+            end = time.monotonic() + self.choice.uniform(*self.pause)  # the distance of faults: not a wait for an event
+            while time.monotonic() < end:
+                time.sleep(0.05)
+                self.thaw()
+            for part in self.parts:
+                part.check()
+        self.thaw(True)
+
+    def crashes(self):
+        return [text for part in self.parts for text in part.crashes]
+
+    def text(self):
+        return ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.counts.items())) or "no fault"
+
+
+class Progress:
+    """A line every ten seconds, from a thread."""
+
+    def __init__(self, line):
+        self.line, self.over = line, threading.Event()
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        started = time.monotonic()
+        while not self.over.wait(10):
+            print(f"{time.monotonic() - started:5.0f} s: {self.line()}", flush=True)
+
+    def end(self):
+        self.over.set()
+
+
+def enough(options_, count):
+    """Whether the run has lasted long enough: by time if there is one, and by keys."""
+    end = time.monotonic() + options_.seconds if options_.seconds else None
+    return lambda: count() >= options_.keys or end is not None and time.monotonic() >= end
+
+
+def result(name, what, faults, found, unfenced=False):
+    """One line. `found`: violations by name, as counts or lists of examples. The exit code."""
+    numbers = {kind: value if isinstance(value, int) else len(value) for kind, value in found.items()}
+    for kind, value in found.items():
+        for example in [] if isinstance(value, int) else list(value)[:5]:
+            print(f"  {kind}: {example}", flush=True)
+    print(f"{name}{' without its fence' if unfenced else ''}: {what}, {faults}: "
+          + ", ".join(f"{number:,} {kind}" for kind, number in numbers.items()), flush=True)
+    bad = any(numbers.values())
+    if unfenced and not bad:
+        print("the checker found nothing where the fence is missing")
+    return int(bad != unfenced)
+
+
+def size(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
+
+
+def python(script, *arguments):
+    return [sys.executable, os.path.abspath(script), *arguments]
