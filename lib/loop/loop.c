@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -194,7 +195,7 @@ void once__loop_leave(once__loop_t *loop)
 
 /* ---------------------------------------------------------------------------------------------------------- running */
 
-static int run_sources(once__loop_t *loop)
+static int run_sources(once__loop_t *loop, int timeout_ms)
 {
     struct epoll_event events[EVENTS_PER_RUN];
     int n;
@@ -202,7 +203,7 @@ static int run_sources(once__loop_t *loop)
     if (loop->env.simulated) {
         return 0;
     }
-    n = epoll_wait(loop->epoll_fd, events, EVENTS_PER_RUN, 0);
+    n = epoll_wait(loop->epoll_fd, events, EVENTS_PER_RUN, timeout_ms);
     for (int i = 0; i < n; i++) {
         once__source_t *source = events[i].data.ptr;
         source->ready(source, events[i].events);
@@ -232,7 +233,7 @@ int once__loop_run(once__loop_t *loop)
     int busy = loop->woken;
 
     loop->woken = 0;
-    busy |= run_sources(loop);
+    busy |= run_sources(loop, 0);
     busy |= run_timers(loop);
     return busy;
 }
@@ -243,6 +244,23 @@ int once__loop_wait(const once__loop_t *loop, int timeout_ms)
 
     assert(!loop->env.simulated);
     return poll(&p, 1, timeout_ms) < 0 && errno != EINTR ? -1 : 0;
+}
+
+void once__loop_turn(once__loop_t *loop, int timeout_ms)
+{
+    uint64_t due = once__loop_due(loop), now;
+
+    assert(!loop->env.simulated);
+    if (timeout_ms != 0 && due != UINT64_MAX) {
+        now = once__loop_now(loop);
+        due = due > now ? due - now : 0;
+        timeout_ms = timeout_ms < 0 || due < (uint64_t)timeout_ms
+                         ? (int)(due < INT_MAX ? due : INT_MAX)
+                         : timeout_ms;
+    }
+    loop->woken = 0;
+    (void)run_sources(loop, timeout_ms);
+    (void)run_timers(loop);
 }
 
 uint64_t once__loop_due(const once__loop_t *loop)

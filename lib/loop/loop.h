@@ -39,6 +39,12 @@ void once__loop_leave(once__loop_t *loop);
 /* Waits until the descriptor is readable, at most timeout_ms (-1: for ever). 0, or -1 on an error. */
 int once__loop_wait(const once__loop_t *loop, int timeout_ms);
 
+/*
+ * For a thread that has no other loop: waits until a descriptor is ready or a timer is due, at most timeout_ms (-1: no limit), and
+ * fires what is due. A loop that is entered once and then only turned needs no system call for its timers.
+ */
+void once__loop_turn(once__loop_t *loop, int timeout_ms);
+
 /* When something is due: 0 now, UINT64_MAX never. For the simulation. */
 uint64_t once__loop_due(const once__loop_t *loop);
 

@@ -1,3 +1,7 @@
+/*
+ * The loop of `once consume`: it reads messages while there is room, sends those whose claims are granted, asks for the records of
+ * those that are ready, and pushes out what was queued on the way. One thread; item.c has what happens to a message.
+ */
 #include "consume/consume.h"
 
 #include <signal.h>
@@ -13,11 +17,11 @@
 
 #define SUBSCRIBER_MAX 255
 #define OPEN_BYTES_MAX (64u * 1024 * 1024)
-#define CROWDED_MAX    4 /* windows in memory, when keys have more messages than their share */
+#define CROWDED_MAX    4 /* windows in memory, if keys have more messages than their share */
 
 /* ---------------------------------------------------------------------------------------------------------- the loop */
 
-/* What a key has beyond its share does not count: those of other keys are behind it, and can go on while it waits. */
+/* What a key has beyond its share of the window does not count: messages of other keys behind it can go on while it waits. */
 static size_t room(const once__consume_t *consumer)
 {
     size_t window = consumer->settings->window;
@@ -31,28 +35,25 @@ static size_t room(const once__consume_t *consumer)
     return window - counted < left ? window - counted : left;
 }
 
-static void on_source(void *data, uint32_t events)
+static void read_messages(once__consume_t *consumer)
 {
-    once__consume_t *consumer = data;
-
-    consumer->more = once__broker_subscription_turn(consumer->source, room(consumer));
+    consumer->has_more = once__broker_subscription_turn(consumer->subscription, room(consumer));
 }
 
-static void on_once(void *data, uint32_t events)
+static void on_subscription(once__source_t *source, uint32_t events)
 {
-    once_dispatch(((once__consume_t *)data)->once);
+    read_messages(ONCE__CONTAINER(source, once__consume_t, subscription_source));
 }
 
-static void on_letters(void *data, uint32_t events)
+static void on_once(once__source_t *source, uint32_t events)
 {
-    once__broker_publisher_turn(((once__consume_t *)data)->letters);
+    once_dispatch(ONCE__CONTAINER(source, once__consume_t, once_source)->once);
 }
 
-static void drop_all(once__consume_t *consumer, once__consume_stage_t stage)
+static void on_dead_letters(once__source_t *source, uint32_t events)
 {
-    while (consumer->stages[stage].first != NULL) {
-        once__consume_item_drop(consumer->stages[stage].first);
-    }
+    once__broker_publisher_turn(
+        ONCE__CONTAINER(source, once__consume_t, dead_letters_source)->dead_letters);
 }
 
 static void stop(once__consume_t *consumer)
@@ -61,50 +62,43 @@ static void stop(once__consume_t *consumer)
         consumer->aborted = 1;
         return;
     }
-    once__consume_say_about(consumer, 0, "stopping: what runs is finished");
+    once__consume_report(consumer, 0, "stopping: requests in flight are finished");
     consumer->stopping = 1;
-    consumer->stop_at = once__consume_poller_now() + consumer->settings->shutdown_ms;
-    once__broker_subscription_stop(consumer->source);
-    drop_all(consumer, ONCE__CONSUME_QUEUED);
-    drop_all(consumer, ONCE__CONSUME_READY);
-    drop_all(consumer, ONCE__CONSUME_PAUSED);
-    drop_all(consumer, ONCE__CONSUME_PARKED);
-    while (consumer->stages[ONCE__CONSUME_GRANTED].first != NULL) {
-        once__consume_end_release_early(consumer->stages[ONCE__CONSUME_GRANTED].first,
-                                        ONCE__CONSUME_NEXT_DROP);
-    }
+    consumer->stop_at = once__loop_now(consumer->loop) + consumer->settings->shutdown_ms;
+    once__broker_subscription_stop(consumer->subscription);
+    once__consume_items_stop(consumer);
 }
 
-static void on_signal(void *data, uint32_t events)
+static void on_signal(once__source_t *source, uint32_t events)
 {
-    once__consume_t *consumer = data;
+    once__consume_t *consumer = ONCE__CONTAINER(source, once__consume_t, signals_source);
     int number;
 
-    while ((number = once__service_signals_take(consumer->signals_watch.fd)) != 0) {
+    while ((number = once__service_signals_take(source->fd)) != 0) {
         if (number != SIGHUP) {
             stop(consumer);
         }
     }
 }
 
-static void on_second(void *data)
+static void on_second(once__timer_t *timer)
 {
-    once__consume_t *consumer = data;
+    once__consume_t *consumer = ONCE__CONTAINER(timer, once__consume_t, second_timer);
     once__consume_counters_t *counters = &consumer->counters;
 
     if (room(consumer) == 0) {
-        once__broker_subscription_turn(consumer->source, 0);
+        once__broker_subscription_turn(consumer->subscription, 0);
     }
     if (!consumer->stopping) {
-        int64_t lag = once__broker_subscription_lag(consumer->source);
+        int64_t lag = once__broker_subscription_lag(consumer->subscription);
         once__service_metric_set(counters->lag, lag >= 0 ? lag : ONCE__SERVICE_METRIC_UNKNOWN);
     }
-    consumer->more = 1; /* both may have taken the only sign that there is something */
+    consumer->has_more = 1; /* both calls may have consumed the only sign that there is more */
     once__service_metrics_health(counters->metrics,
-                                 once__broker_subscription_ready(consumer->source) &&
-                                     !consumer->store_trouble);
+                                 once__broker_subscription_ready(consumer->subscription) &&
+                                     !consumer->store_failed);
     once__consume_counters_second(counters, consumer->log);
-    once__consume_poller_set(consumer->poller, &consumer->second_timer, 1000);
+    once__timer_set(consumer->loop, timer, once__loop_now(consumer->loop) + 1000);
 }
 
 static void show_stages(once__consume_t *consumer)
@@ -115,22 +109,33 @@ static void show_stages(once__consume_t *consumer)
                              (int64_t)consumer->stages[ONCE__CONSUME_RUNNING].count);
     once__service_metric_set(counters->waiting, (int64_t)consumer->open);
     once__service_metric_set(counters->parked, (int64_t)consumer->parked);
-    once__service_metric_set(counters->paused, once__broker_subscription_paused(consumer->source));
+    once__service_metric_set(counters->paused,
+                             once__broker_subscription_paused(consumer->subscription));
+}
+
+static void watch_subscription(once__consume_t *consumer, int is_reading)
+{
+    if (is_reading != consumer->is_reading) {
+        consumer->is_reading = is_reading;
+        (void)once__source_set(consumer->loop, &consumer->subscription_source,
+                               once__broker_subscription_fd(consumer->subscription),
+                               is_reading ? (uint32_t)EPOLLIN : 0);
+    }
 }
 
 static void turn(once__consume_t *consumer)
 {
-    size_t had = room(consumer);
+    int has_room = room(consumer) > 0;
 
-    once__consume_poller_watch(consumer->poller, &consumer->source_watch, had > 0 ? EPOLLIN : 0);
-    once__consume_poller_turn(consumer->poller, consumer->more && had > 0);
-    if (consumer->more && room(consumer) > 0) {
-        on_source(consumer, 0);
+    watch_subscription(consumer, has_room);
+    once__loop_turn(consumer->loop, consumer->has_more && has_room ? 0 : -1);
+    if (consumer->has_more && room(consumer) > 0) {
+        read_messages(consumer);
     }
-    once__consume_send_granted(consumer);
-    once__consume_ask_ready(consumer);
-    once__broker_subscription_flush(consumer->source);
-    once__broker_publisher_push(consumer->letters);
+    once__consume_items_send(consumer);
+    once__consume_items_ask(consumer);
+    once__broker_subscription_flush(consumer->subscription);
+    once__broker_publisher_push(consumer->dead_letters);
     once__consume_handler_turn_over(consumer->handler);
     show_stages(consumer);
 }
@@ -139,37 +144,37 @@ static int run(once__consume_t *consumer)
 {
     while (!consumer->aborted && (!consumer->stopping || consumer->open > 0)) {
         turn(consumer);
-        if (consumer->stopping && once__consume_poller_now() >= consumer->stop_at) {
+        if (consumer->stopping && once__loop_now(consumer->loop) >= consumer->stop_at) {
             consumer->aborted = 1;
         }
     }
     return consumer->open > 0 ? ONCE__CONSUME_ABORTED : ONCE__CONSUME_ENDED;
 }
 
-/* --------------------------------------------------------------------------------------------------------- beginning */
+/* ------------------------------------------------------------------------------------------------------------- start */
 
 static void said(void *data, int is_trouble, const char *sentence)
 {
-    once__consume_say_about(data, is_trouble, sentence);
+    once__consume_report(data, is_trouble, sentence);
 }
 
-/* What would be refused with every message is refused now. */
+/* Refuses at the start what would make every message fail. */
 static int check_names(const once__consume_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
-    const char *topic = once__broker_subscription_topic(consumer->source);
+    const char *topic = once__broker_subscription_topic(consumer->subscription);
     const char *wrong =
-        once__broker_subscription_name_wrong(consumer->source, consumer->dead_letter);
+        once__broker_subscription_name_wrong(consumer->subscription, consumer->dead_letter_topic);
     size_t longest = strlen(set->dead_letter != NULL ? set->dead_letter : topic) + 4;
 
     if (strlen(consumer->subscriber) > SUBSCRIBER_MAX) {
         snprintf(error, size,
-                 "--subscriber (where not given, the group or the queue) has at most "
+                 "--subscriber (by default the group or the queue) must have at most "
                  "%d bytes",
                  SUBSCRIBER_MAX);
-    } else if (wrong != NULL || longest > sizeof(consumer->dead_letter_name)) {
+    } else if (wrong != NULL || longest > sizeof(consumer->dead_letter_topic)) {
         snprintf(error, size, "--dead-letter: %s", wrong != NULL ? wrong : "it is too long");
-    } else if (strcmp(consumer->dead_letter, topic) == 0) {
+    } else if (strcmp(consumer->dead_letter_topic, topic) == 0) {
         snprintf(error, size, "--dead-letter: %s is where the messages come from", topic);
     } else {
         return 0;
@@ -180,10 +185,10 @@ static int check_names(const once__consume_t *consumer, char *error, size_t size
 static int open_brokers(once__consume_t *consumer, char *error, size_t size)
 {
     const once__consume_settings_t *set = consumer->settings;
-    once__broker_subscription_options_t from = {.prepare = once__consume_arrivals_prepare,
+    once__broker_subscription_options_t from = {.prepare = once__consume_prepare,
                                                 .prepare_data = consumer,
                                                 .prepared_size = sizeof(once__consume_arrival_t),
-                                                .deliver = once__consume_arrivals,
+                                                .deliver = once__consume_deliver,
                                                 .said = said,
                                                 .data = consumer,
                                                 .window = set->window};
@@ -191,57 +196,65 @@ static int open_brokers(once__consume_t *consumer, char *error, size_t size)
         .published = once__consume_dead_letter_sent, .said = said, .data = consumer};
     char *url;
 
-    from.dead_letters = consumer->dead_letter_name;
-    consumer->source = once__broker_subscription_open(set->from, &from, error, size);
-    if (consumer->source == NULL) {
+    from.dead_letters = consumer->dead_letter_topic;
+    consumer->subscription = once__broker_subscription_open(set->from, &from, error, size);
+    if (consumer->subscription == NULL) {
         return -1;
     }
     consumer->subscriber = set->subscriber != NULL
                                ? set->subscriber
-                               : once__broker_subscription_group(consumer->source);
-    /* The subscription looks at the name when it connects, which is in a turn. */
-    snprintf(consumer->dead_letter_name, sizeof(consumer->dead_letter_name), "%s%s",
+                               : once__broker_subscription_group(consumer->subscription);
+    /* The subscription reads the name when it connects, in a later turn. */
+    snprintf(consumer->dead_letter_topic, sizeof(consumer->dead_letter_topic), "%s%s",
              set->dead_letter != NULL ? set->dead_letter
-                                      : once__broker_subscription_topic(consumer->source),
+                                      : once__broker_subscription_topic(consumer->subscription),
              set->dead_letter != NULL ? "" : ".dlq");
-    consumer->dead_letter = consumer->dead_letter_name;
     if (check_names(consumer, error, size) != 0) {
         return -1;
     }
-    url = once__broker_subscription_publish_url(consumer->source);
-    consumer->letters = url != NULL ? once__broker_publisher_open(url, &to, error, size) : NULL;
+    url = once__broker_subscription_publish_url(consumer->subscription);
+    consumer->dead_letters =
+        url != NULL ? once__broker_publisher_open(url, &to, error, size) : NULL;
     free(url);
-    return consumer->letters != NULL ? 0 : -1;
+    return consumer->dead_letters != NULL ? 0 : -1;
 }
 
-static int make_queues(once__consume_t *consumer)
+static int watch(once__consume_t *consumer, once__source_t *source, int fd,
+                 void (*ready)(once__source_t *source, uint32_t events))
 {
-    size_t count = 1024;
-
-    while (count < 2 * consumer->settings->window) {
-        count *= 2;
-    }
-    consumer->bucket_mask = count - 1;
-    consumer->buckets = calloc(count, sizeof(once__consume_queue_t *));
-    return consumer->buckets != NULL ? 0 : -1;
+    source->ready = ready;
+    return once__source_set(consumer->loop, source, fd, EPOLLIN);
 }
 
 static int watch_all(once__consume_t *consumer)
 {
-    once__consume_poller_t *poller = consumer->poller;
+    consumer->subscription_source.ready = on_subscription;
+    consumer->second_timer.fire = on_second;
+    if (watch(consumer, &consumer->once_source, once_fd(consumer->once), on_once) != 0 ||
+        watch(consumer, &consumer->dead_letters_source,
+              once__broker_publisher_fd(consumer->dead_letters), on_dead_letters) != 0 ||
+        watch(consumer, &consumer->signals_source, consumer->settings->signals, on_signal) != 0) {
+        return -1;
+    }
+    once__timer_set(consumer->loop, &consumer->second_timer, once__loop_now(consumer->loop));
+    return 0;
+}
 
-    consumer->once_watch = (once__consume_watch_t){on_once, consumer, once_fd(consumer->once), 0};
-    consumer->source_watch = (once__consume_watch_t){
-        on_source, consumer, once__broker_subscription_fd(consumer->source), 0};
-    consumer->letters_watch = (once__consume_watch_t){
-        on_letters, consumer, once__broker_publisher_fd(consumer->letters), 0};
-    consumer->signals_watch =
-        (once__consume_watch_t){on_signal, consumer, consumer->settings->signals, 0};
-    consumer->second_timer = (once__consume_due_t){.fire = on_second, .data = consumer};
-    return once__consume_poller_watch(poller, &consumer->once_watch, EPOLLIN) != 0 ||
-                   once__consume_poller_watch(poller, &consumer->letters_watch, EPOLLIN) != 0 ||
-                   once__consume_poller_watch(poller, &consumer->signals_watch, EPOLLIN) != 0 ||
-                   once__consume_poller_set(poller, &consumer->second_timer, 0) != 0
+/* 0, or -1: out of memory, of descriptors or of random bytes. The loop is entered for good: only once__loop_turn() runs it. */
+static int make_parts(once__consume_t *consumer)
+{
+    const once__env_t *env = &once__real_env;
+    int code;
+
+    consumer->loop = once__loop_new(env, &code);
+    if (consumer->loop == NULL) {
+        return -1;
+    }
+    once__loop_enter(consumer->loop);
+    return once__timers_reserve(consumer->loop) != 0 ||
+                   once__hash_init(&consumer->queues, SIZE_MAX) != 0 ||
+                   env->random(env->data, &consumer->seed, sizeof(consumer->seed)) != 0 ||
+                   once__consume_counters_start(&consumer->counters) != 0
                ? -1
                : 0;
 }
@@ -252,16 +265,14 @@ static int start(once__consume_t *consumer, char *error, size_t size)
     once__consume_handler_options_t handler = {set->to, set->ca_file, set->concurrency,
                                                set->timeout_ms};
 
-    consumer->poller = once__consume_poller_new();
-    if (consumer->poller == NULL || make_queues(consumer) != 0 ||
-        once__consume_counters_start(&consumer->counters) != 0) {
+    if (make_parts(consumer) != 0) {
         snprintf(error, size, "out of memory or of descriptors");
         return ONCE__CONSUME_FAILED;
     }
     if (once__consume_identity_read(&consumer->identity, set->id, error, size) != 0) {
         return ONCE__CONSUME_WRONG;
     }
-    consumer->handler = once__consume_handler_new(consumer->poller, &handler, error, size);
+    consumer->handler = once__consume_handler_new(consumer->loop, &handler, error, size);
     if (consumer->handler == NULL || open_brokers(consumer, error, size) != 0) {
         return ONCE__CONSUME_WRONG;
     }
@@ -270,16 +281,16 @@ static int start(once__consume_t *consumer, char *error, size_t size)
         return ONCE__CONSUME_FAILED;
     }
     if (watch_all(consumer) != 0) {
-        snprintf(error, size, "the loop cannot be set up");
+        snprintf(error, size, "the event loop cannot be set up");
         return ONCE__CONSUME_FAILED;
     }
     return ONCE__CONSUME_ENDED;
 }
 
-/* As if we had died: what runs is in nobody's hands any more. */
+/* As if this process had died: the leases of requests in flight run out. */
 static void drop_claims(once__consume_t *consumer)
 {
-    for (size_t i = 0; i <= ONCE__CONSUME_PARKED; i++) {
+    for (int i = 0; i < ONCE__CONSUME_STAGES; i++) {
         for (once__consume_item_t *item = consumer->stages[i].first; item != NULL;
              item = item->after) {
             once_claim_drop(item->claim);
@@ -288,28 +299,31 @@ static void drop_claims(once__consume_t *consumer)
     }
 }
 
-/* Callbacks of the store can still come: their items live until the handle is closed. */
+/* The store may call back until the handle is closed: items live until then. */
 static void finish(once__consume_t *consumer, int end)
 {
     if (end == ONCE__CONSUME_ABORTED) {
-        once__consume_say_about(consumer, 1,
-                                "not everything that ran was finished; it will be delivered again");
+        once__consume_report(
+            consumer, 1,
+            "some requests in flight were not finished; their messages will be delivered "
+            "again");
     }
     consumer->stopping = 1;
-    if (consumer->source != NULL) {
+    if (consumer->subscription != NULL) {
         once__broker_subscription_stop(
-            consumer->source); /* no thread of it looks at the store any more */
+            consumer->subscription); /* its threads no longer use the handle */
     }
-    once__broker_publisher_close(consumer->letters);
-    consumer->letters = NULL;
+    once__broker_publisher_close(consumer->dead_letters);
+    consumer->dead_letters = NULL;
     once__consume_handler_free(consumer->handler);
     drop_claims(consumer);
     once_close(consumer->once, end == ONCE__CONSUME_ABORTED ? 0 : 5000);
     once__consume_items_free(consumer);
-    once__broker_subscription_close(consumer->source);
+    once__consume_queues_free(consumer);
+    once__broker_subscription_close(consumer->subscription);
     once__service_metrics_free(consumer->counters.metrics);
     once__consume_identity_free(&consumer->identity);
-    once__consume_poller_free(consumer->poller);
+    once__loop_free(consumer->loop);
 }
 
 int once__consume_run(const once__consume_settings_t *settings, once_t *once,
@@ -331,7 +345,7 @@ int once__consume_run(const once__consume_settings_t *settings, once_t *once,
     srandom((unsigned)getpid() ^ (unsigned)time(NULL));
     end = start(consumer, error, size);
     if (end == ONCE__CONSUME_ENDED) {
-        once__consume_say_about(consumer, 0, "started");
+        once__consume_report(consumer, 0, "started");
         end = run(consumer);
     }
     finish(consumer, end);

@@ -1,5 +1,5 @@
 /*
- * `once consume`: messages of a broker are handled once by an HTTP handler.
+ * `once consume`: gives each message of a broker to an HTTP handler once.
  */
 #ifndef ONCE_CONSUME_CONSUME_H
 #define ONCE_CONSUME_CONSUME_H
@@ -17,7 +17,7 @@ typedef enum once__consume_order {
     ONCE__CONSUME_ORDER_NONE,
 } once__consume_order_t;
 
-/* All texts are borrowed while it runs; NULL: the default. */
+/* All texts are borrowed until it returns; NULL: the default. */
 typedef struct once__consume_settings {
     const char *from, *to;
     const char *subscriber;  /* the group, or the queue */
@@ -26,11 +26,11 @@ typedef struct once__consume_settings {
     const char *content_type;
     const char *metrics; /* none are served */
     const char *ca_file;
-    const char *const *headers; /* of messages, that are passed on */
+    const char *const *headers; /* of messages that are passed on to the handler */
     size_t header_count;
     once__consume_order_t order;
     once_body_mode_t fingerprint;
-    int signals; /* of once__service_signals_open, which comes before anything that starts a thread */
+    int signals; /* of once__service_signals_open, called before any thread is started */
     size_t concurrency, window;
     unsigned tries;
     uint64_t timeout_ms, backoff_ms, backoff_max_ms, shutdown_ms;
@@ -44,7 +44,8 @@ enum once__consume_end {
 };
 
 /*
- * Runs until INT or TERM. `once` is a handle that nobody else uses, with the policy of the claims as its own; `policy` is the same.
+ * Runs until INT or TERM. `once` is a handle that nothing else uses; it is closed at the end. `policy` is the handle's own policy,
+ * and that of the claims. Returns one of the codes above.
  */
 int once__consume_run(const once__consume_settings_t *settings, once_t *once,
                       const once_policy_t *policy, const once__service_log_t *log, char *error,

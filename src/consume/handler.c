@@ -1,12 +1,13 @@
 /*
  * libcurl's multi interface in our loop.
  *
- * The body is given by a callback that cannot go back: when a kept connection turns out to be closed after some of the body was
- * sent, libcurl cannot send the request again, which it would otherwise do, and nobody would know whether the handler got it twice.
+ * The body comes from a callback that cannot rewind. When a kept connection turns out to be closed after a part of the body was sent,
+ * libcurl would otherwise send the request again on a new connection, and the handler might get it twice under one claim.
  */
 #include "consume/handler.h"
 
 #include <curl/curl.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +16,13 @@
 #include <sys/epoll.h>
 #include <time.h>
 
+#include "base/hash.h"
 #include "broker/tls.h"
-#include "consume/problem.h"
 
 #define HEADER_MAX 4096
 #define WORDS_MAX  160
+#define PROBLEM_MAX                                                                                \
+    4096 /* bytes of an answer that are read for what the handler says about its refusal */
 
 struct once__consume_handler_headers {
     struct curl_slist *list;
@@ -40,22 +43,23 @@ typedef struct request {
     char trouble[CURL_ERROR_SIZE];
     int problem; /* the answer says what is wrong: its beginning is kept */
     size_t kept;
-    char answer[ONCE__CONSUME_PROBLEM_MAX];
+    char answer[PROBLEM_MAX];
 } request_t;
 
-typedef struct socket_watch {
-    struct socket_watch *next;
-    once__consume_watch_t watch;
+typedef struct connection {
+    struct connection *next;
+    once__source_t source;
     once__consume_handler_t *handler;
-} socket_watch_t;
+} connection_t;
 
 struct once__consume_handler {
-    once__consume_poller_t *poller;
+    once__loop_t *loop;
     once__consume_handler_options_t options;
     CURLM *multi;
-    once__consume_due_t timer;
+    once__timer_t timer;
+    int has_timer;         /* it is reserved */
     request_t *idle, *all; /* `all` is an array */
-    socket_watch_t *gone;  /* freed when the turn is over */
+    connection_t *gone;    /* freed when the turn is over */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ headers */
@@ -76,7 +80,7 @@ void once__consume_handler_headers_add(once__consume_handler_headers_t *headers,
     va_start(values, format);
     len = vsnprintf(line, sizeof(line), format, values);
     va_end(values);
-    /* What does not fit, or could end the line, is left out: a header of the message that nobody can do without is short. */
+    /* A header that does not fit, or could end the line, is left out: those that a handler needs are short. */
     if (headers == NULL || len < 0 || (size_t)len >= sizeof(line) ||
         strpbrk(line, "\r\n") != NULL) {
         return;
@@ -218,7 +222,7 @@ int once__consume_handler_post(once__consume_handler_t *handler,
     request->trouble[0] = '\0';
     curl_easy_setopt(request->easy, CURLOPT_HTTPHEADER, headers->list);
     curl_easy_setopt(request->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)payload.len);
-    /* Without a body there is nothing that cannot be given again: then only a fresh connection is sure. */
+    /* An empty body could be sent again: only on a fresh connection libcurl never repeats the request. */
     curl_easy_setopt(request->easy, CURLOPT_FRESH_CONNECT, payload.len == 0 ? 1L : 0L);
     if (curl_multi_add_handle(handler->multi, request->easy) != CURLM_OK) {
         give_back(request);
@@ -235,6 +239,26 @@ static void describe_trouble(request_t *request, CURLcode result, char *text, si
         snprintf(text, size, "%s",
                  request->trouble[0] != '\0' ? request->trouble : curl_easy_strerror(result));
     }
+}
+
+/*
+ * What a handler says about its refusal (RFC 9457): the member `detail`, else `title`, as one line of printable ASCII, because it
+ * becomes a header of a message and a line of a log. "" if there is none.
+ */
+static void problem_words(const char *body, size_t len, char *out, size_t size)
+{
+    json_t *problem = json_loadb(body, len, 0, NULL);
+    const char *text = json_string_value(json_object_get(problem, "detail"));
+    size_t used = 0;
+
+    if (text == NULL) {
+        text = json_string_value(json_object_get(problem, "title"));
+    }
+    for (; text != NULL && *text != '\0' && used + 1 < size; text++) {
+        out[used++] = *text >= 0x20 && *text < 0x7f ? *text : '?';
+    }
+    out[used] = '\0';
+    json_decref(problem);
 }
 
 static void finish(request_t *request, CURLcode result)
@@ -254,7 +278,7 @@ static void finish(request_t *request, CURLcode result)
     reply.trouble = trouble;
     words[0] = '\0';
     if (request->kept > 0) {
-        once__consume_problem_words(request->answer, request->kept, words, sizeof(words));
+        problem_words(request->answer, request->kept, words, sizeof(words));
     }
     reply.words = words;
     curl_multi_remove_handle(request->handler->multi, request->easy);
@@ -267,9 +291,9 @@ static void finish(request_t *request, CURLcode result)
 void once__consume_handler_turn_over(once__consume_handler_t *handler)
 {
     while (handler->gone != NULL) {
-        socket_watch_t *watch = handler->gone;
-        handler->gone = watch->next;
-        free(watch);
+        connection_t *connection = handler->gone;
+        handler->gone = connection->next;
+        free(connection);
     }
 }
 
@@ -289,19 +313,18 @@ static void collect(once__consume_handler_t *handler)
     }
 }
 
-static void on_timer(void *data)
+static void on_timer(once__timer_t *timer)
 {
-    once__consume_handler_t *handler = data;
+    once__consume_handler_t *handler = ONCE__CONTAINER(timer, once__consume_handler_t, timer);
     int running;
 
     curl_multi_socket_action(handler->multi, CURL_SOCKET_TIMEOUT, 0, &running);
     collect(handler);
 }
 
-static void on_socket(void *data, uint32_t events)
+static void on_socket(once__source_t *source, uint32_t events)
 {
-    socket_watch_t *watch = data;
-    once__consume_handler_t *handler = watch->handler;
+    once__consume_handler_t *handler = ONCE__CONTAINER(source, connection_t, source)->handler;
     int flags = 0, running;
 
     if (events & (EPOLLIN | EPOLLHUP)) {
@@ -313,8 +336,13 @@ static void on_socket(void *data, uint32_t events)
     if (events & EPOLLERR) {
         flags |= CURL_CSELECT_ERR;
     }
-    curl_multi_socket_action(handler->multi, watch->watch.fd, flags, &running);
+    curl_multi_socket_action(handler->multi, source->fd, flags, &running);
     collect(handler);
+}
+
+/* libcurl closed it earlier in the same turn. */
+static void on_gone(once__source_t *source, uint32_t events)
+{
 }
 
 static int set_timer(CURLM *multi, long timeout_ms, void *data)
@@ -322,38 +350,41 @@ static int set_timer(CURLM *multi, long timeout_ms, void *data)
     once__consume_handler_t *handler = data;
 
     if (timeout_ms < 0) {
-        once__consume_poller_unset(handler->poller, &handler->timer);
-        return 0;
+        once__timer_stop(handler->loop, &handler->timer);
+    } else {
+        once__timer_set(handler->loop, &handler->timer,
+                        once__loop_now(handler->loop) + (uint64_t)timeout_ms);
     }
-    return once__consume_poller_set(handler->poller, &handler->timer, (uint64_t)timeout_ms);
+    return 0;
 }
 
 static int set_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *known)
 {
     once__consume_handler_t *handler = data;
-    socket_watch_t *watch = known;
+    connection_t *connection = known;
     uint32_t events = (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0) |
                       (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0);
 
     if (what == CURL_POLL_REMOVE) {
-        if (watch != NULL) {
-            once__consume_poller_watch(handler->poller, &watch->watch, 0);
+        if (connection != NULL) {
+            (void)once__source_set(handler->loop, &connection->source, fd, 0);
+            connection->source.ready = on_gone;
             curl_multi_assign(handler->multi, fd, NULL);
-            watch->next = handler->gone;
-            handler->gone = watch;
+            connection->next = handler->gone;
+            handler->gone = connection;
         }
         return 0;
     }
-    if (watch == NULL) {
-        watch = calloc(1, sizeof(*watch));
-        if (watch == NULL) {
+    if (connection == NULL) {
+        connection = calloc(1, sizeof(*connection));
+        if (connection == NULL) {
             return -1;
         }
-        watch->handler = handler;
-        watch->watch = (once__consume_watch_t){on_socket, watch, fd, 0};
-        curl_multi_assign(handler->multi, fd, watch);
+        connection->handler = handler;
+        connection->source.ready = on_socket;
+        curl_multi_assign(handler->multi, fd, connection);
     }
-    return once__consume_poller_watch(handler->poller, &watch->watch, events);
+    return once__source_set(handler->loop, &connection->source, fd, events);
 }
 
 /* ---------------------------------------------------------------------------------------------------- begin and end */
@@ -369,12 +400,12 @@ static int check_url(const char *url, char *error, size_t size)
     curl_free(scheme);
     curl_url_cleanup(parsed);
     if (bad) {
-        snprintf(error, size, "--to is http://HOST[:PORT]/PATH or https://...");
+        snprintf(error, size, "--to must be http://HOST[:PORT]/PATH or https://...");
     }
     return bad ? -1 : 0;
 }
 
-once__consume_handler_t *once__consume_handler_new(once__consume_poller_t *poller,
+once__consume_handler_t *once__consume_handler_new(once__loop_t *loop,
                                                    const once__consume_handler_options_t *options,
                                                    char *error, size_t size)
 {
@@ -388,12 +419,13 @@ once__consume_handler_t *once__consume_handler_new(once__consume_poller_t *polle
     if (handler == NULL) {
         return NULL;
     }
-    handler->poller = poller;
+    handler->loop = loop;
     handler->options = *options;
-    handler->timer = (once__consume_due_t){.fire = on_timer, .data = handler};
+    handler->timer.fire = on_timer;
+    handler->has_timer = once__timers_reserve(loop) == 0;
     handler->multi = curl_multi_init();
     handler->all = calloc(options->concurrency, sizeof(*handler->all));
-    if (handler->multi == NULL || handler->all == NULL) {
+    if (!handler->has_timer || handler->multi == NULL || handler->all == NULL) {
         once__consume_handler_free(handler);
         return NULL;
     }
@@ -426,7 +458,10 @@ void once__consume_handler_free(once__consume_handler_t *handler)
     }
     curl_multi_cleanup(handler->multi);
     once__consume_handler_turn_over(handler);
-    once__consume_poller_unset(handler->poller, &handler->timer);
+    once__timer_stop(handler->loop, &handler->timer);
+    if (handler->has_timer) {
+        once__timers_release(handler->loop);
+    }
     free(handler->all);
     free(handler);
 }

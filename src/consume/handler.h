@@ -9,19 +9,19 @@
 
 #include <once/once.h>
 
-#include "consume/poller.h"
+#include "loop/loop.h"
 
 typedef struct once__consume_handler once__consume_handler_t;
 
-/* What became of a request. */
+/* The result of a request. */
 typedef struct once__consume_reply {
     int status;           /* of a complete response; 0: there was none */
-    int sent;             /* some of it may have reached the handler */
+    int sent;             /* a part of it may have reached the handler */
     once_verdict_t said;  /* Once-Outcome */
-    uint64_t retry_after; /* milliseconds; 0: not said */
+    uint64_t retry_after; /* milliseconds; 0: not given */
     uint64_t took;        /* microseconds */
     const char *trouble;  /* why there is no response */
-    const char *words;    /* what the handler says about its refusal; "": nothing */
+    const char *words;    /* the reason that the handler gives for a refusal; "": none */
 } once__consume_reply_t;
 
 typedef void once__consume_reply_cb(void *data, const once__consume_reply_t *reply);
@@ -33,12 +33,12 @@ typedef struct once__consume_handler_options {
     uint64_t timeout_ms; /* of one request */
 } once__consume_handler_options_t;
 
-/* NULL after writing into `error` what is wrong. The URL must stay. */
-once__consume_handler_t *once__consume_handler_new(once__consume_poller_t *poller,
+/* Returns NULL after writing into `error` what is wrong. The URL is borrowed. */
+once__consume_handler_t *once__consume_handler_new(once__loop_t *loop,
                                                    const once__consume_handler_options_t *options,
                                                    char *error, size_t size);
 
-/* Requests that are under way are cut; no callback is called. NULL is fine. */
+/* Cuts requests that are in flight without calling back. NULL is fine. */
 void once__consume_handler_free(once__consume_handler_t *handler);
 
 /* The headers of one request: each is "Name: value", copied. */
@@ -49,14 +49,14 @@ void once__consume_handler_headers_add(once__consume_handler_headers_t *headers,
 void once__consume_handler_headers_free(once__consume_handler_headers_t *headers);
 
 /*
- * Sends. The payload is borrowed until `cb` is called, which happens in a later turn of the loop; headers are taken over. 0, or
- * -1: out of memory, or `concurrency` requests are under way.
+ * Sends a request. The payload is borrowed until `cb` is called, which happens in a later turn of the loop; the headers are taken
+ * over. Returns 0, or -1 if memory is short or `concurrency` requests are in flight.
  */
 int once__consume_handler_post(once__consume_handler_t *handler,
                                once__consume_handler_headers_t *headers, once_slice_t payload,
                                once__consume_reply_cb *cb, void *data);
 
-/* To be called between two turns of the loop: frees what the loop might still have had an event for. */
+/* To be called between two turns of the loop: frees connections that the last one may still have had events for. */
 void once__consume_handler_turn_over(once__consume_handler_t *handler);
 
 #endif

@@ -16,9 +16,9 @@ LONG = "x" * 300
 HOSTILE = [
     (("consume", KAFKA), "--to URL is missing"),
     (("consume", KAFKA, "--to", ""), "--to is empty"),
-    (("consume", KAFKA, "--to", "ftp://h/"), "--to is http"),
-    (("consume", KAFKA, "--to", "http://h:99999/"), "--to is http"),
-    (("consume", KAFKA, "--to", "nonsense"), "--to is http"),
+    (("consume", KAFKA, "--to", "ftp://h/"), "--to must be http"),
+    (("consume", KAFKA, "--to", "http://h:99999/"), "--to must be http"),
+    (("consume", KAFKA, "--to", "nonsense"), "--to must be http"),
     ((*CONSUME, "--store", ""), "--store is empty"),
     ((*CONSUME, "--store", "ftp://x"), "ftp"),
     ((*CONSUME, "--subscriber", ""), "--subscriber is empty"),

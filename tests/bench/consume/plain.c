@@ -23,7 +23,7 @@
 typedef struct plain {
     rd_kafka_t *consumer;
     rd_kafka_queue_t *queue;
-    once__consume_poller_t *poller;
+    once__loop_t *loop;
     once__consume_handler_t *handler;
     size_t wanted, seen, done, running, concurrency;
     size_t id_bytes; /* of all ids, where they are read */
@@ -114,7 +114,7 @@ static void turn(plain_t *plain)
         take(plain, messages[i]);
     }
     if (plain->handler != NULL && plain->running > 0) {
-        once__consume_poller_turn(plain->poller, 0);
+        once__loop_turn(plain->loop, -1);
         once__consume_handler_turn_over(plain->handler);
     }
 }
@@ -160,6 +160,7 @@ int main(int argc, char **argv)
     plain_t plain = {0};
     double wall, processor;
     char error[300];
+    int code;
 
     if (argc < 5 || argc > 7) {
         fprintf(stderr, "usage: plain BROKERS TOPIC GROUP COUNT [read | URL CONCURRENCY]\n");
@@ -172,8 +173,12 @@ int main(int argc, char **argv)
         once__consume_handler_options_t options = {argv[5], NULL, strtoul(argv[6], NULL, 10),
                                                    30000};
         plain.concurrency = options.concurrency;
-        plain.poller = once__consume_poller_new();
-        plain.handler = once__consume_handler_new(plain.poller, &options, error, sizeof(error));
+        plain.loop = once__loop_new(&once__real_env, &code);
+        if (plain.loop == NULL) {
+            return 1;
+        }
+        once__loop_enter(plain.loop);
+        plain.handler = once__consume_handler_new(plain.loop, &options, error, sizeof(error));
     }
     plain.reads = argc == 6;
     while (plain.seen == 0) {

@@ -1,8 +1,8 @@
 /*
- * What `once consume` counts, and how many lines of a kind it writes.
+ * The metrics of `once consume`, and the kinds of lines in its log.
  */
-#ifndef ONCE_CONSUME_COUNTERS_H
-#define ONCE_CONSUME_COUNTERS_H
+#ifndef ONCE_CONSUME_REPORT_H
+#define ONCE_CONSUME_REPORT_H
 
 #include "service/log.h"
 #include "service/metrics.h"
@@ -31,21 +31,18 @@ typedef struct once__consume_counters {
     once__service_metrics_t *metrics;
     once__service_metric_t *lag, *handled, *duplicates, *retries, *busy, *doubts, *parked,
         *store_errors, *lost, *running, *waiting, *paused, *seconds;
-    once__service_metric_t *dead[4];
-    struct {
+    once__service_metric_t *dead_letters[4];
+    struct { /* in this second */
         unsigned written;
         uint64_t left_out;
     } lines[ONCE__CONSUME_LINES];
 } once__consume_counters_t;
 
-/* 0, or -1: out of memory. */
+/* Returns 0, or -1 if memory is short. */
 int once__consume_counters_start(once__consume_counters_t *counters);
-void once__consume_counters_dead(once__consume_counters_t *counters, const char *reason);
+void once__consume_counters_dead_letter(once__consume_counters_t *counters, const char *reason);
 
-/* May a line of this kind be written, or were there enough in this second? */
-int once__consume_counters_may_write(once__consume_counters_t *counters, once__consume_line_t line);
-
-/* A second is over: tells what was left out. */
+/* To be called every second: logs how many lines of each kind were left out. */
 void once__consume_counters_second(once__consume_counters_t *counters,
                                    const once__service_log_t *log);
 

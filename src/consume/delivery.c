@@ -1,7 +1,7 @@
 /*
- * Deliveries that come. Those that are duplicates beyond doubt are told from the others at once, many at a time, and
- * acknowledged: they run nothing, so no order has to be kept, and nobody claims anything. The others become items, and the
- * record decides about each. To tell them takes most of the time; it is part of preparing, which other threads do, too.
+ * Messages as they arrive. Those that are certainly duplicates are found many at a time, before anything is claimed, and acknowledged
+ * at once: they run nothing, so no order has to be kept. The others become items, and the record decides about each (item.c).
+ * Finding them takes most of the time; it is part of preparing, which other threads do, too.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "consume/internal.h"
 
 #define TOGETHER  128
-#define PAUSE_MAX 63 /* batches without a look, where there are no duplicates */
+#define PAUSE_MAX 63 /* batches in a row that are not looked at, where there are no duplicates */
 
 static void digest(once__broker_delivery_t *const *deliveries, size_t count)
 {
@@ -26,8 +26,8 @@ static void digest(once__broker_delivery_t *const *deliveries, size_t count)
     }
 }
 
-/* A look costs a little, and brings nothing where everything is new. When two threads count at once, one count may be lost. */
-static int is_worth_while(once__consume_t *consumer)
+/* Looking costs a little, and gains nothing where everything is new. If two threads count at once, one count may be lost. */
+static int is_worthwhile(once__consume_t *consumer)
 {
     unsigned pause = atomic_load(&consumer->recall_pause);
 
@@ -50,7 +50,7 @@ static void learn(once__consume_t *consumer, int found)
 static void recall(once__consume_t *consumer, once__broker_delivery_t *const *deliveries,
                    size_t count)
 {
-    once_ask_t asks[TOGETHER], ask = once__consume_ask_in_common(consumer);
+    once_ask_t asks[TOGETHER], ask = once__consume_ask(consumer);
     unsigned char found[TOGETHER];
     once__consume_arrival_t *arrivals[TOGETHER];
     size_t asked = 0;
@@ -60,12 +60,12 @@ static void recall(once__consume_t *consumer, once__broker_delivery_t *const *de
         once__consume_arrival_t *arrival = deliveries[i]->prepared;
         if (arrival->has_id) {
             asks[asked] = ask;
-            once__consume_ask_about(consumer, arrival, &asks[asked]);
+            once__consume_ask_for(consumer, arrival, &asks[asked]);
             arrivals[asked++] = arrival;
         }
     }
     if (once_recall(consumer->once, asks, asked, found) != ONCE_OK) {
-        return; /* each of them is asked about, and meets the same error */
+        return; /* each of them is asked for, and meets the same error */
     }
     for (size_t i = 0; i < asked; i++) {
         arrivals[i]->is_duplicate = found[i];
@@ -74,9 +74,8 @@ static void recall(once__consume_t *consumer, once__broker_delivery_t *const *de
     learn(consumer, any);
 }
 
-/* Reads of the consumer only what is settled before the first message comes. */
-void once__consume_arrivals_prepare(void *data, once__broker_delivery_t *const *deliveries,
-                                    size_t count)
+/* Thread-safe: reads only members that are fixed before the first delivery, and atomic ones. */
+void once__consume_prepare(void *data, once__broker_delivery_t *const *deliveries, size_t count)
 {
     once__consume_t *consumer = data;
 
@@ -93,7 +92,7 @@ void once__consume_arrivals_prepare(void *data, once__broker_delivery_t *const *
     for (size_t i = 0; i < count; i += TOGETHER) {
         size_t some = count - i < TOGETHER ? count - i : TOGETHER;
         digest(deliveries + i, some);
-        if (is_worth_while(consumer)) {
+        if (is_worthwhile(consumer)) {
             recall(consumer, deliveries + i, some);
         }
     }
@@ -101,14 +100,14 @@ void once__consume_arrivals_prepare(void *data, once__broker_delivery_t *const *
 
 static void acknowledge(once__consume_t *consumer, once__broker_delivery_t *delivery)
 {
-    once__consume_say_duplicate(consumer, delivery);
+    once__consume_report_duplicate(consumer, delivery);
     if (once__broker_delivery_lost(delivery)) {
         once__service_metric_count(consumer->counters.lost, 1);
     }
     once__broker_delivery_done(delivery);
 }
 
-void once__consume_arrivals(void *data, once__broker_delivery_t *const *deliveries, size_t count)
+void once__consume_deliver(void *data, once__broker_delivery_t *const *deliveries, size_t count)
 {
     once__consume_t *consumer = data;
     size_t duplicates = 0;
