@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 export BUILD
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop test check bench soak install uninstall clean
+.PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install uninstall clean
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -40,6 +40,9 @@ run-bank: deps-bank ## a bank on a PostgreSQL of its own behind the gate, and wh
 run-shop: deps-shop ## bank, relay, broker, consumers and notify: a purchase from end to end (BROKER=kafka, MAIL=hold)
 	@scripts/build $(BUILD) --product example_bank example_notify
 	@scripts/run-shop
+
+quick: deps ## the tests that are worth running on every save: under a minute
+	@scripts/test quick
 
 test: deps ## all tests; the last line counts them
 	@scripts/test

@@ -13,9 +13,26 @@ else()
   set(ONCE_PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
   set(ONCE_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
 endif()
+set(ONCE_PC_REQUIRES "libcrypto libzstd")
+set(ONCE_PC_LIBS "")
+if(ONCE_WITH_POSTGRES)
+  string(APPEND ONCE_PC_LIBS "-lpq ")
+endif()
+if(ONCE_WITH_REDIS)
+  string(APPEND ONCE_PC_REQUIRES " libssl")
+  string(APPEND ONCE_PC_LIBS "-lhiredis ")
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/once.pc.in ${PROJECT_BINARY_DIR}/once.pc @ONLY)
 
 install(FILES ${PROJECT_BINARY_DIR}/once.pc DESTINATION ${ONCE_PC_DIR})
+
+# find_package(once): the target once::once is the shared library. Like once.pc it finds its prefix from where it lies.
+include(CMakePackageConfigHelpers)
+set(ONCE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/once)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/onceConfig.cmake.in ${PROJECT_BINARY_DIR}/onceConfig.cmake
+  INSTALL_DESTINATION ${ONCE_CMAKE_DIR} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/onceConfigVersion.cmake COMPATIBILITY SameMinorVersion) # until 1.0
+install(FILES ${PROJECT_BINARY_DIR}/onceConfig.cmake ${PROJECT_BINARY_DIR}/onceConfigVersion.cmake DESTINATION ${ONCE_CMAKE_DIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/once DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 install(TARGETS once_static once_shared
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

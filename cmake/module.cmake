@@ -1,10 +1,12 @@
 # The nginx module. scripts/build-module makes it with nginx's own configure and makefile; here is only when.
 set(ONCE_NGINX_SOURCE /usr/share/nginx/src CACHE PATH "nginx headers: of the package nginx-dev, or an nginx source tree")
 
+set(ONCE_NGINX_MODULES lib/nginx/modules CACHE PATH "Where the module is installed, below the prefix or absolute")
+
 add_custom_target(product DEPENDS once once_static once_shared) # what is installed
 
 # Fuzz targets need no nginx, and the thread sanitizer does not work in a program that is not built with it.
-if(ONCE_FUZZ OR ONCE_SANITIZE MATCHES thread)
+if(NOT ONCE_WITH_NGINX OR ONCE_FUZZ OR ONCE_SANITIZE MATCHES thread)
   return()
 endif()
 if(NOT EXISTS ${ONCE_NGINX_SOURCE}/src/core/nginx.h)
@@ -28,5 +30,5 @@ add_custom_target(module ALL DEPENDS ${ONCE_MODULE})
 add_dependencies(product module)
 
 if(NOT ONCE_SANITIZE)
-  install(FILES ${ONCE_MODULE} DESTINATION lib/nginx/modules)
+  install(FILES ${ONCE_MODULE} DESTINATION ${ONCE_NGINX_MODULES})
 endif()

@@ -10,9 +10,19 @@
 const once__store_vt_t *once__store_find(const char *scheme, size_t len)
 {
     static const once__store_vt_t *const stores[] = {
-        &once__memory_store,         &once__local_store,        &once__postgres_store,
-        &once__postgresql_store,     &once__redis_store,        &once__rediss_store,
-        &once__redis_sentinel_store, &once__redis_cluster_store};
+        &once__memory_store,
+        &once__local_store,
+#if ONCE_WITH_POSTGRES
+        &once__postgres_store,
+        &once__postgresql_store,
+#endif
+#if ONCE_WITH_REDIS
+        &once__redis_store,
+        &once__rediss_store,
+        &once__redis_sentinel_store,
+        &once__redis_cluster_store,
+#endif
+    };
 
     for (size_t i = 0; i < sizeof(stores) / sizeof(stores[0]); i++) {
         if (strlen(stores[i]->scheme) == len && memcmp(stores[i]->scheme, scheme, len) == 0) {
@@ -24,7 +34,15 @@ const once__store_vt_t *once__store_find(const char *scheme, size_t len)
 
 const char *once__store_schemes(void)
 {
+#if ONCE_WITH_POSTGRES && ONCE_WITH_REDIS
     return "memory:, memory:NAME, local:PATH, postgres:// and redis://";
+#elif ONCE_WITH_POSTGRES
+    return "memory:, memory:NAME, local:PATH and postgres:// (built without redis://)";
+#elif ONCE_WITH_REDIS
+    return "memory:, memory:NAME, local:PATH and redis:// (built without postgres://)";
+#else
+    return "memory:, memory:NAME and local:PATH (built without postgres:// and redis://)";
+#endif
 }
 
 once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/amqp/open.h"
 #include "broker/browse_internal.h"
 #include "broker/dead_letter.h"
 #include "broker/subscribe_internal.h"

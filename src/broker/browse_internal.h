@@ -12,6 +12,15 @@ int once__kafka_browse(once__broker_url_t *address, int all, once__broker_browse
 int once__kafka_browse_one(once__broker_url_t *address, const char *topic, int32_t partition,
                            int64_t offset, once__broker_browse_cb *each, void *data, char *error,
                            size_t size);
+/* VHOST/QUEUE of a URL, decoded. */
+typedef struct once__amqp_place {
+    char vhost[256], queue[256];
+} once__amqp_place_t;
+
+/* 0, or -1 after writing into `error` what is wrong: also an unknown parameter. */
+int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
+                          size_t size);
+
 int once__amqp_browse(once__broker_url_t *address, once__broker_browse_cb *each, void *data,
                       char *error, size_t size);
 

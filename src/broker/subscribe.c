@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/kafka/conf.h"
 #include "broker/subscribe_internal.h"
 
 #define MESSAGE_MAX (64 * 1024 * 1024)

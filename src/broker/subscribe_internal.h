@@ -48,6 +48,9 @@ once__amqp_subscription(const once__broker_url_t *address,
                         const once__broker_subscription_options_t *options, char *error,
                         size_t size);
 
+/* Why Kafka cannot have a topic of that name, or of any that the template gives; NULL: it can. */
+const char *once__kafka_name_wrong(const char *name, int is_template);
+
 /* The URL of a publisher to the same broker, whose messages go to the topic or queue that they name. Malloc'd. */
 char *once__broker_publish_url(const once__broker_url_t *address);
 

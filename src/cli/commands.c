@@ -4,7 +4,9 @@
 /* clang-format off */
 const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_gate,
+#if ONCE_WITH_POSTGRES
     &once__cli_relay,
+#endif
     &once__cli_consume,
     &once__cli_keys_list,
     &once__cli_keys_show,
@@ -13,15 +15,19 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_keys_purge,
     &once__cli_keys_export,
     &once__cli_stats,
+#if ONCE_WITH_POSTGRES
     &once__cli_outbox_list,
     &once__cli_outbox_retry,
     &once__cli_outbox_drop,
+#endif
     &once__cli_dlq_list,
     &once__cli_dlq_replay,
     &once__cli_secret_webhook,
+#if ONCE_WITH_POSTGRES
     &once__cli_pg_install,
     &once__cli_pg_upgrade,
     &once__cli_pg_status,
+#endif
     &once__cli_fsck,
     &once__cli_backup,
     &once__cli_reap,

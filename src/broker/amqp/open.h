@@ -8,16 +8,8 @@
 
 #include <once/key.h>
 
+#include "broker/browse_internal.h"
 #include "broker/url.h"
-
-/* VHOST/QUEUE of a URL, decoded. */
-typedef struct once__amqp_place {
-    char vhost[256], queue[256];
-} once__amqp_place_t;
-
-/* 0, or -1 after writing into `error` what is wrong: also an unknown parameter. */
-int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
-                          size_t size);
 
 /* A connection with channel 1 open, in at most some seconds. NULL after writing into `error` why not, without credentials. */
 amqp_connection_state_t once__amqp_open(once__broker_url_t *address, const char *vhost, char *error,

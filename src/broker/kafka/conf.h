@@ -6,6 +6,7 @@
 
 #include <librdkafka/rdkafka.h>
 
+#include "broker/subscribe_internal.h"
 #include "broker/url.h"
 
 /* From the URL's parts and properties; `group` wins. NULL after writing into `error` what is wrong, without a value. */
@@ -23,8 +24,5 @@ int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, 
 int once__kafka_trusts(_Atomic int *distrust, const int *x509_error);
 void once__kafka_explain(_Atomic int *distrust, const char *reason, const char *authorities,
                          char *text, size_t size);
-
-/* Why Kafka cannot have a topic of that name, or of any that the template gives; NULL: it can. */
-const char *once__kafka_name_wrong(const char *name, int is_template);
 
 #endif
