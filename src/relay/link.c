@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pg/tcp.h"
+
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
 #define CONNECT_MS     10000
 #define OPTIONS_MAX    2048
+#define DRAIN_MS       600000
 
 void once__link_init(once__link_t *link, const char *url, const char *greeting,
                      uint64_t patience_ms)
@@ -15,6 +18,7 @@ void once__link_init(once__link_t *link, const char *url, const char *greeting,
     link->url = url;
     link->greeting = greeting;
     link->patience_ms = patience_ms;
+    link->drain_ms = DRAIN_MS;
 }
 
 /* libpq's sentences have several lines; a log has one. */
@@ -91,15 +95,25 @@ static int own_options(const char *url, char *out, size_t size)
 
 static void connect_now(once__link_t *link, uint64_t now_ms)
 {
-    const char *keywords[] = {
-        "dbname", "application_name", "target_session_attrs", "client_encoding", NULL, NULL, NULL,
-        NULL};
-    const char *values[] = {link->url, "once relay", "read-write", "UTF8", NULL, NULL, NULL, NULL};
+#define KEYWORD(keyword, value) keyword,
+#define VALUE(keyword, value)   value,
+    const char *keywords[] = {ONCE__PG_TCP(KEYWORD) "dbname",
+                              "application_name",
+                              "target_session_attrs",
+                              "client_encoding",
+                              NULL,
+                              NULL,
+                              NULL,
+                              NULL};
+    const char *values[] = {
+        ONCE__PG_TCP(VALUE) link->url, "once relay", "read-write", "UTF8", NULL, NULL, NULL, NULL};
+#undef KEYWORD
+#undef VALUE
     char options[OPTIONS_MAX];
 
     if (!link->is_pooled && own_options(link->url, options, sizeof(options)) == 0) {
-        keywords[4] = "options";
-        values[4] = options;
+        keywords[ONCE__PG_TCP_COUNT + 4] = "options";
+        values[ONCE__PG_TCP_COUNT + 4] = options;
     }
     once__pq_tls_add(&link->tls, keywords, values);
     link->conn = PQconnectStartParams(keywords, values, 1);
@@ -147,15 +161,16 @@ static void go_on_connecting(once__link_t *link, uint64_t now_ms)
 static void finish_statement(once__link_t *link, uint64_t now_ms)
 {
     PGresult *result = link->result;
-    int was_greeting = link->state == ONCE__LINK_GREETING;
+    once__link_state_t was = link->state;
 
     link->result = NULL;
     link->state = ONCE__LINK_IDLE;
-    if (!was_greeting) {
+    link->drain_ms = DRAIN_MS;
+    if (was == ONCE__LINK_BUSY) {
         link->answer(link->data, result);
         return;
     }
-    if (PQresultStatus(result) == PGRES_FATAL_ERROR) {
+    if (was == ONCE__LINK_GREETING && PQresultStatus(result) == PGRES_FATAL_ERROR) {
         lose(link, now_ms, PQresultErrorMessage(result));
     }
     PQclear(result);
@@ -184,6 +199,19 @@ static void go_on_reading(once__link_t *link, uint64_t now_ms)
     }
 }
 
+static void be_late(once__link_t *link, uint64_t now_ms)
+{
+    if (link->state == ONCE__LINK_BUSY) {
+        note_trouble(link, "the server does not answer");
+        link->state = ONCE__LINK_DRAINING;
+        link->deadline_ms = now_ms + link->drain_ms;
+        link->answer(link->data, NULL);
+        return;
+    }
+    link->drain_ms *= link->state == ONCE__LINK_DRAINING ? 2 : 1;
+    lose(link, now_ms, "the server does not answer");
+}
+
 uint64_t once__link_turn(once__link_t *link, uint64_t now_ms)
 {
     if (link->state == ONCE__LINK_DOWN && now_ms >= link->retry_ms) {
@@ -199,7 +227,7 @@ uint64_t once__link_turn(once__link_t *link, uint64_t now_ms)
         return UINT64_MAX;
     }
     if (link->state != ONCE__LINK_DOWN && now_ms >= link->deadline_ms) {
-        lose(link, now_ms, "the server does not answer");
+        be_late(link, now_ms);
     }
     return link->state == ONCE__LINK_DOWN ? link->retry_ms : link->deadline_ms;
 }

@@ -1,5 +1,10 @@
 /*
  * A connection to PostgreSQL that never blocks: one statement at a time, connected again when it is lost.
+ *
+ * A statement that is not answered in time is reported as lost, but its connection is kept, and draining, until the answer
+ * comes or the connection ends: the server may be committing it still, as long as a synchronous standby takes, and would have
+ * one connection less for everybody each time. A connection that stays alive without an answer is given up after 10 minutes,
+ * then 20, 40, ...
  */
 #ifndef ONCE_RELAY_LINK_H
 #define ONCE_RELAY_LINK_H
@@ -14,6 +19,7 @@ typedef enum once__link_state {
     ONCE__LINK_DOWN,
     ONCE__LINK_CONNECTING,
     ONCE__LINK_GREETING, /* its first statement is under way */
+    ONCE__LINK_DRAINING, /* waits for the end of a statement that was reported as lost */
     ONCE__LINK_IDLE,
     ONCE__LINK_BUSY,
 } once__link_state_t;
@@ -32,6 +38,7 @@ typedef struct once__link {
     uint64_t backoff_ms;
     uint64_t deadline_ms;    /* of what is under way */
     uint64_t patience_ms;    /* how long a statement may take */
+    uint64_t drain_ms;       /* how long it drains at most */
     unsigned long connected; /* how often */
     once__link_cb *answer;
     void *data;

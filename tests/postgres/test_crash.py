@@ -4,7 +4,8 @@
     test_crash.py LOAD SKEW SCENARIO [SECONDS]     inside with-server
 
 Scenarios: workers (kill -9 of processes that use the store), backends (kill -9 of server processes), server (immediate
-shutdown and start), promote (the primary disappears, a standby is promoted). SECONDS: how long the load runs (8).
+shutdown and start), promote (the primary disappears, a standby is promoted), stall (a synchronous standby stands still).
+SECONDS: how long the load runs (8).
 In all of them one of the processes has its clock five minutes ahead.
 """
 import collections
@@ -118,6 +119,44 @@ def promote():
         sys.exit("nothing was acknowledged after the promotion")
 
 
+def processes_of(path):
+    """Of the server whose directory it is."""
+    with open(f"{path}/postmaster.pid", encoding="ascii") as lines:
+        first = lines.readline().strip()
+    return [first] + sh(["pgrep", "-P", first]).split()
+
+
+def signal_standby(number):
+    for pid in processes_of(f"{DIR}/standby"):
+        os.kill(int(pid), number)
+
+
+def backends():
+    return int(psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once'")[0])
+
+
+def stall():
+    """Commits wait for the standby, and are given up, again and again: no handle has more than its 4 connections meanwhile."""
+    make_standby()
+    workers = start()
+    time.sleep(SECONDS / 8)
+    signal_standby(signal.SIGSTOP)
+    until, most = time.time() + SECONDS * 5 / 8, 0
+    while time.time() < until:
+        most = max(most, backends())
+        time.sleep(0.1)
+    before = acknowledged()
+    signal_standby(signal.SIGCONT)
+    wait_for(workers)
+    print(f"{most} connections while it stood still, {acknowledged() - before} acknowledged afterwards")
+    if most > 4 * WORKERS:
+        sys.exit(f"{WORKERS} handles took {most} connections")
+    done = set(psql("SELECT key FROM once.records WHERE state = 'completed'"))
+    lost = [key for key in all_effects() if f"key-{key}" not in done]
+    if lost or acknowledged() <= before:
+        sys.exit(f"done and not recorded: {lost[:10]}")
+
+
 def acknowledged():
     count = 0
     for path in glob.glob(f"{DIR}/load-*.acks"):
@@ -126,11 +165,16 @@ def acknowledged():
     return count
 
 
-def check_effects():
+def all_effects():
     effects = collections.Counter()
     for path in glob.glob(f"{DIR}/load-*.effects"):
         with open(path, encoding="ascii") as lines:
             effects.update(line.strip() for line in lines)
+    return effects
+
+
+def check_effects():
+    effects = all_effects()
     twice = [key for key, count in effects.items() if count > 1]
     print(f"{len(effects)} effects, {len(twice)} twice, {acknowledged()} acknowledged")
     if twice or not effects:
@@ -138,8 +182,8 @@ def check_effects():
 
 
 def main():
-    if SCENARIO == "promote":
-        promote()
+    if SCENARIO in ("promote", "stall"):
+        {"promote": promote, "stall": stall}[SCENARIO]()
     else:
         trouble = {"workers": kill_workers, "backends": kill_backends, "server": kill_server}[SCENARIO]
         workers = start()

@@ -3,11 +3,15 @@
  */
 #include "sql.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <once/once.h>
 
@@ -221,6 +225,94 @@ static void a_connection_that_stalls_does_not_hold_others(void **state)
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
 }
 
+static int is_socket_to(int fd, in_port_t port)
+{
+    struct sockaddr_in peer;
+    socklen_t len = sizeof(peer);
+
+    return getpeername(fd, (struct sockaddr *)&peer, &len) == 0 && peer.sin_family == AF_INET &&
+           peer.sin_port == port;
+}
+
+static int tcp_option(in_port_t port, int option)
+{
+    int value = -1;
+    socklen_t len = sizeof(value);
+
+    for (int fd = 3; fd < 256; fd++) {
+        if (is_socket_to(fd, port) && getsockopt(fd, IPPROTO_TCP, option, &value, &len) == 0) {
+            return value;
+        }
+    }
+    return -1;
+}
+
+/* What the URL says about the host's silence counts; else it may be silent for 10 s. */
+static void tcp_ends_the_connections_of_a_silent_host(void **state)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, len), 0);
+    assert_int_equal(listen(listener, 8), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &len), 0);
+    for (int given = 0; given < 2; given++) {
+        once_t *gateway = NULL;
+        tally_t tally = {0};
+        once_error_t err;
+        char url[200];
+        snprintf(url, sizeof(url), "postgres://gateway@127.0.0.1:%d/postgres?sslmode=disable%s",
+                 ntohs(address.sin_port), given ? "&tcp_user_timeout=33000" : "");
+        assert_int_equal(once_open(url, NULL, &gateway, &err), ONCE_OK);
+        begin(gateway, "silent", &tally);
+        assert_true(once_wait(gateway, 0) >= 0);
+        assert_int_equal(tcp_option(address.sin_port, TCP_USER_TIMEOUT), given ? 33000 : 10000);
+        assert_int_equal(tcp_option(address.sin_port, TCP_KEEPIDLE), 5);
+        (void)once_close(gateway, 0);
+    }
+    close(listener);
+}
+
+static int gateway_process(void)
+{
+    return atoi(sql_one(owner, "SELECT max(pid) FROM pg_stat_activity WHERE usename = 'gateway'"));
+}
+
+/* The server may still be at it: its process is waited for, and no other one is taken beside it. */
+static void a_batch_that_is_given_up_keeps_its_connection(void **state)
+{
+    once_t *gateway = open_gateway("ONCE_PG_GATEWAY_URL", "&connections=1&store_timeout=300ms");
+    tally_t tally = {0};
+    char trouble[500];
+    int process, asked = 0;
+
+    begin_many(gateway, "answered", 1);
+    process = gateway_process();
+    signal_connections(SIGSTOP);
+    while (asked < 4) { /* each for as long as the store is waited for */
+        char key[32];
+        snprintf(key, sizeof(key), "given up %d", asked);
+        begin(gateway, key, &tally);
+        await(gateway, &tally, ++asked);
+        assert_int_equal(connections(), 1);
+    }
+    assert_int_equal(tally.granted, 0);
+    assert_true(once_store_trouble(gateway, trouble, sizeof(trouble)) > 0);
+    assert_non_null(strstr(trouble, "the server does not answer"));
+    signal_connections(SIGCONT);
+    do { /* until the answer was read */
+        tally = (tally_t){0};
+        begin(gateway, "after", &tally);
+        await(gateway, &tally, 1);
+    } while (!tally.granted);
+    assert_int_equal(once_store_trouble(gateway, trouble, sizeof(trouble)), 0);
+    begin_many(gateway, "then", 8);
+    assert_int_equal(connections(), 1);
+    assert_int_equal(gateway_process(), process);
+    assert_int_equal(once_close(gateway, 5000), ONCE_OK);
+}
+
 /* A connection that knows its statements, and two batches on it, one behind the other, which the server has not seen yet. */
 static once_t *send_two(const char *first, tally_t *tally)
 {
@@ -297,6 +389,8 @@ int main(void)
         cmocka_unit_test(a_session_that_forgot_is_noticed),
         cmocka_unit_test(a_claim_that_fails_is_not_sent_again_without_a_pause),
         cmocka_unit_test(a_connection_that_stalls_does_not_hold_others),
+        cmocka_unit_test(a_batch_that_is_given_up_keeps_its_connection),
+        cmocka_unit_test(tcp_ends_the_connections_of_a_silent_host),
         cmocka_unit_test(two_batches_are_lost_with_their_connection),
         cmocka_unit_test(a_batch_behind_one_that_fails_its_session),
         cmocka_unit_test(

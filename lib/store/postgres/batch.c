@@ -2,8 +2,6 @@
 
 #include "store/postgres/session.h"
 
-#define BATCH_BYTES ((size_t)8 << 20) /* payloads in one statement */
-
 static int is_single(const once__op_t *op)
 {
     return once__pg_statement_of(op) == ONCE__PG_SINGLE;
@@ -14,7 +12,8 @@ static int take(once__pg_batch_t *batch, once__flight_t *flight, once__op_t *op)
 {
     size_t bytes = op->event.kind == ONCE__CLAIM ? 0 : op->payload.len;
 
-    if (batch->taken == batch->limit || (batch->taken > 0 && batch->bytes + bytes > BATCH_BYTES)) {
+    if (batch->taken == batch->limit ||
+        (batch->taken > 0 && batch->bytes + bytes > batch->bytes_limit)) {
         batch->full = 1;
         return -1;
     }
@@ -36,13 +35,12 @@ static int take(once__pg_batch_t *batch, once__flight_t *flight, once__op_t *op)
     return 0;
 }
 
-void once__pg_batch_take(once__pg_batch_t *batch, unsigned limit, once__oplist_t *queue,
-                         once__flight_t *flight, once__oplist_t *ops)
+void once__pg_batch_take(once__pg_batch_t *batch, once__oplist_t *queue, once__flight_t *flight,
+                         once__oplist_t *ops)
 {
     once__op_t *op = queue->first, **end = queue->last;
     once__oplist_t rest;
 
-    *batch = (once__pg_batch_t){.limit = limit};
     once__oplist_init(&rest);
     while (op != NULL && !batch->full) {
         once__op_t *next = op->next;

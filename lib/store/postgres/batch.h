@@ -10,13 +10,16 @@
 typedef struct once__pg_batch {
     unsigned counts[ONCE__PG_SINGLE + 1]; /* operations by the statement that carries them */
     unsigned taken, limit;
-    size_t bytes;
+    size_t bytes, bytes_limit;
     int full;
 } once__pg_batch_t;
 
-/* Moves up to `limit` operations from the queue to `ops`: one per record, in order; or one that travels alone. */
-void once__pg_batch_take(once__pg_batch_t *batch, unsigned limit, once__oplist_t *queue,
-                         once__flight_t *flight, once__oplist_t *ops);
+/*
+ * Moves operations from the queue to `ops`: one per record, in order; or one that travels alone. `batch` says how many at most, and
+ * how many bytes of payload unless the first one has more.
+ */
+void once__pg_batch_take(once__pg_batch_t *batch, once__oplist_t *queue, once__flight_t *flight,
+                         once__oplist_t *ops);
 
 /*
  * Puts the statements of the link's operations on its connection, with timeout_ms for each. `level`: the server's default is

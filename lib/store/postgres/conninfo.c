@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "pg/tcp.h"
 
 static int add(once__conninfo_t *info, const char *keyword, const char *value)
 {
@@ -117,6 +118,9 @@ int once__conninfo_read(once__conninfo_t *info, once__url_t *url, once_error_t *
         return code;
     }
     code = add(info, "application_name", "once");
+#define ADD(keyword, value) code = code == ONCE_OK ? add(info, keyword, value) : code;
+    ONCE__PG_TCP(ADD)
+#undef ADD
     /* With several hosts, the one that takes writes; and no reads from replicas. */
     code = code == ONCE_OK ? add(info, "target_session_attrs", "read-write") : code;
     code = code == ONCE_OK ? add(info, "dbname", url->raw) : code;

@@ -65,6 +65,9 @@ void once__traffic_committed(once__traffic_t *pg, once__pg_link_t *link)
 {
     once__op_t *op;
 
+    if (link->trip.sent.first == NULL) {
+        return; /* it was late: they were answered, and may be under way once more */
+    }
     for (unsigned i = 0; i < link->trip.result_count; i++) {
         switch (link->trip.statements[i]) {
         case ONCE__PG_LEVEL:

@@ -60,6 +60,12 @@ static int has_behind(const once__pg_link_t *link)
     return link->behind.statement_count > 0;
 }
 
+/* Are there results to come? */
+static int is_waiting(const once__pg_link_t *link)
+{
+    return link->state == ONCE__PG_BUSY || link->state == ONCE__PG_DRAINING;
+}
+
 static void disconnect(once__pg_link_t *link)
 {
     if (link->conn != NULL) {
@@ -77,7 +83,7 @@ static void disconnect(once__pg_link_t *link)
 
 void once__pg_link_drop(once__pg_link_t *link)
 {
-    int busy = link->state == ONCE__PG_BUSY;
+    int busy = is_waiting(link);
 
     disconnect(link);
     if (busy) {
@@ -129,6 +135,7 @@ static void connect_done(once__pg_link_t *link)
         return;
     }
     link->failures = 0;
+    link->broken = 0;
     link->session = (once__pg_session_t){0};
     link->retry_at = 0;
     link->state = ONCE__PG_IDLE;
@@ -205,6 +212,7 @@ void once__pg_link_flush(once__pg_link_t *link, uint64_t timeout_ms)
         once__timer_set(link->loop, &link->timer, link->trip.due);
     }
     if (PQpipelineSync(link->conn) != 1 || flush(link) != 0) {
+        link->broken = 1;
         once__timer_set(link->loop, &link->timer, 0);
     }
 }
@@ -264,9 +272,17 @@ static int take_result(once__pg_link_t *link, PGresult *result)
     return 0;
 }
 
+static void drain(once__pg_link_t *link)
+{
+    link->state = ONCE__PG_DRAINING;
+    link->drain_from = once__loop_now(link->loop);
+    once__timer_set(link->loop, &link->timer, link->drain_from + link->owner->drain_ms);
+}
+
 static void end_batch(once__pg_link_t *link)
 {
     int whole = !link->trip.error && link->trip.result_count == link->trip.statement_count;
+    int drains = link->state == ONCE__PG_DRAINING;
 
     if (whole) {
         complain(link, "", "");
@@ -277,8 +293,14 @@ static void end_batch(once__pg_link_t *link)
     if (has_behind(link)) { /* gone, if the connection was given up */
         once__pg_link_clear(link);
         once__pg_link_swap(link);
-        link->state = ONCE__PG_BUSY;
-        once__timer_set(link->loop, &link->timer, link->trip.due);
+        if (drains) {
+            drain(link);
+        } else {
+            link->state = ONCE__PG_BUSY;
+            once__timer_set(link->loop, &link->timer, link->trip.due);
+        }
+    } else if (drains) {
+        link->owner->drain_ms = ONCE__PG_DRAIN_MS;
     }
 }
 
@@ -287,7 +309,7 @@ static void read_results(once__pg_link_t *link)
 {
     unsigned nothing = 0;
 
-    while (link->state == ONCE__PG_BUSY && !PQisBusy(link->conn)) {
+    while (is_waiting(link) && !PQisBusy(link->conn)) {
         PGresult *result = PQgetResult(link->conn);
         if (result == NULL) {
             if (++nothing > 2) {
@@ -310,14 +332,17 @@ static void exchange(once__pg_link_t *link, uint32_t events)
         good = PQconsumeInput(link->conn);
     }
     /* What came before the connection broke still counts. */
-    if (link->state == ONCE__PG_BUSY) {
+    if (is_waiting(link)) {
         read_results(link);
     }
     if (link->conn == NULL) {
         return;
     }
     if (!good || PQstatus(link->conn) == CONNECTION_BAD || link->trip.fatal ||
-        (link->state == ONCE__PG_BUSY && flush(link) != 0)) {
+        (is_waiting(link) && flush(link) != 0)) {
+        if (link->state == ONCE__PG_DRAINING) {
+            link->owner->drain_ms = ONCE__PG_DRAIN_MS;
+        }
         once__pg_link_drop(link);
     }
 }
@@ -336,20 +361,54 @@ static void ready(once__source_t *source, uint32_t events)
     }
 }
 
+static void give_up_batch(once__pg_link_t *link)
+{
+    if (link->broken || PQstatus(link->conn) == CONNECTION_BAD) {
+        once__pg_link_drop(link);
+        return;
+    }
+    complain(link,
+             "the server does not answer; its connection is kept until it does (a commit waits for "
+             "a synchronous standby as long as that takes)",
+             "");
+    drain(link);
+    link->owner->late(link->owner->data, link);
+}
+
+static void give_up_draining(once__pg_link_t *link)
+{
+    uint64_t due = link->drain_from + link->owner->drain_ms; /* another link may have given up */
+
+    if (once__loop_now(link->loop) < due) {
+        once__timer_set(link->loop, &link->timer, due);
+        return;
+    }
+    link->owner->drain_ms *= 2;
+    once__pg_link_drop(link);
+}
+
 static void too_late(once__timer_t *timer)
 {
     once__pg_link_t *link = LINK_OF(timer, timer);
 
-    if (link->state == ONCE__PG_CONNECTING) {
+    switch (link->state) {
+    case ONCE__PG_CONNECTING:
         connect_failed(link);
-    } else {
-        once__pg_link_drop(link);
+        break;
+    case ONCE__PG_BUSY:
+        give_up_batch(link);
+        break;
+    case ONCE__PG_DRAINING:
+        give_up_draining(link);
+        break;
+    default:
+        break;
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------- lifetime */
 
-int once__pg_link_init(once__pg_link_t *link, once__loop_t *loop, const once__pg_owner_t *owner,
+int once__pg_link_init(once__pg_link_t *link, once__loop_t *loop, once__pg_owner_t *owner,
                        uint64_t connect_ms)
 {
     memset(link, 0, sizeof(*link));

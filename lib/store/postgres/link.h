@@ -1,9 +1,19 @@
 /*
- * One connection to the server, the batch that is under way on it, and perhaps one that was sent behind it: the server goes on with
- * that at once, without waiting until this side has noticed the end of the first.
+ * One connection to the server, the batch that is under way on it, and perhaps one that was sent behind it: the server goes on
+ * with that at once, without waiting until this side has noticed the end of the first.
  *
  * A batch is one transaction: statements over arrays, sent together in libpq's pipeline mode and ended by a sync, so that it
  * costs one round trip and one commit. Nothing counts before the sync was answered: only then is it committed.
+ *
+ *   DOWN -> CONNECTING -> IDLE <-> BUSY -> DRAINING -> IDLE
+ *
+ * A batch that is not answered in time is reported as lost, but its connection is kept: the server may still be committing it,
+ * which takes as long as a synchronous standby takes. Closing the connection would not end that; it would only let a new
+ * connection be opened beside the server's process that still waits, again and again until the server has no connection left
+ * for anybody. So the link is draining: results are read and discarded. It is idle again when they have come, and down when
+ * the server or TCP ends the connection. A server that does neither and keeps the connection alive is given up after 10
+ * minutes, one link of the owner at a time, and each time the next one waits twice as long. Nothing is ever cancelled: that
+ * would make a commit visible that no standby has.
  */
 #ifndef ONCE_STORE_POSTGRES_LINK_H
 #define ONCE_STORE_POSTGRES_LINK_H
@@ -13,12 +23,14 @@
 
 #define ONCE__PG_STATEMENTS_MAX 10
 #define ONCE__PG_TROUBLE_SIZE   500
+#define ONCE__PG_DRAIN_MS       600000u /* how long the first link drains at most */
 
 typedef enum once__pg_link_state {
     ONCE__PG_DOWN,
     ONCE__PG_CONNECTING,
     ONCE__PG_IDLE,
     ONCE__PG_BUSY,
+    ONCE__PG_DRAINING, /* what it waits for was reported as lost */
 } once__pg_link_state_t;
 
 /* How a batch ended. */
@@ -63,23 +75,27 @@ typedef struct once__pg_owner {
     void (*connected)(void *data, once__pg_link_t *link);
     void (*failed)(void *data, once__pg_link_t *link); /* could not connect */
     void (*ended)(void *data, once__pg_link_t *link, once__pg_end_t end);
+    void (*late)(void *data, once__pg_link_t *link); /* takes the operations of both batches */
     void *data;
     char *
         trouble; /* ONCE__PG_TROUBLE_SIZE bytes: the server's or libpq's last complaint; empty when all is well */
     const once__pq_tls_t *tls; /* what was added to the URL */
+    uint64_t drain_ms;         /* how long the next link drains at most */
 } once__pg_owner_t;
 
 struct once__pg_link {
     once__source_t source;
     once__timer_t timer;
     once__loop_t *loop;
-    const once__pg_owner_t *owner;
+    once__pg_owner_t *owner;
     PGconn *conn;
     once__pg_link_state_t state;
     uint32_t events;
     uint64_t connect_ms; /* how long connecting may take */
     uint64_t retry_at;   /* down: not before */
     unsigned failures;   /* in a row */
+    int broken;          /* sending failed */
+    uint64_t drain_from;
     once__pg_session_t session;
 
     once__pg_trip_t trip;   /* the one whose results come next, or the one that is being filled */
@@ -87,7 +103,7 @@ struct once__pg_link {
 };
 
 /* Reserves a timer. 0 or -1. */
-int once__pg_link_init(once__pg_link_t *link, once__loop_t *loop, const once__pg_owner_t *owner,
+int once__pg_link_init(once__pg_link_t *link, once__loop_t *loop, once__pg_owner_t *owner,
                        uint64_t connect_ms);
 void once__pg_link_free(once__pg_link_t *link);
 
@@ -101,7 +117,7 @@ void once__pg_link_connect(once__pg_link_t *link, const char *const *keywords,
 /* Says which statement was put into the pipeline. */
 void once__pg_link_add(once__pg_link_t *link, once__pg_statement_t statement);
 
-/* Ends the batch and sends it; its end is told within timeout_ms. */
+/* Ends the batch and sends it. Within timeout_ms the owner is called: `ended`, or `late`. */
 void once__pg_link_flush(once__pg_link_t *link, uint64_t timeout_ms);
 
 /*

@@ -15,6 +15,13 @@
 #define BATCH_LEAST   16  /* a batch costs the server as much as so many operations */
 #define PATIENCE_MS   10  /* what is not worth a batch waits no longer for those under way */
 #define LONG_TIMES    12  /* whole-table operations may take so many timeouts */
+#define BATCH_BYTES   ((size_t)8 << 20) /* payloads in one statement */
+
+/*
+ * Payloads in a batch that is sent behind another. The server reads it when the first is committed; until then it should fit
+ * into the sockets' buffers: TCP ends a connection whose other side takes nothing for long.
+ */
+#define BEHIND_BYTES ((size_t)128 << 10)
 
 /* --------------------------------------------------------------------------------------------------------- sending */
 
@@ -26,14 +33,13 @@ static uint64_t timeout_of(const once__traffic_t *pg, const once__op_t *op)
     return is_long ? pg->timeout_ms * LONG_TIMES : pg->timeout_ms;
 }
 
-static void send_batch(once__traffic_t *pg, once__pg_link_t *link, unsigned limit)
+static void send_batch(once__traffic_t *pg, once__pg_link_t *link, unsigned limit, size_t bytes)
 {
-    once__pg_batch_t batch;
+    once__pg_batch_t batch = {.limit = pg->alone > 0 ? 1 : limit, .bytes_limit = bytes};
     uint64_t timeout_ms;
 
     once__pg_link_clear(link);
-    once__pg_batch_take(&batch, pg->alone > 0 ? 1 : limit, &pg->queue, &pg->flight,
-                        &link->trip.sent);
+    once__pg_batch_take(&batch, &pg->queue, &pg->flight, &link->trip.sent);
     if (link->trip.sent.first == NULL) {
         return;
     }
@@ -131,7 +137,7 @@ static unsigned send_behind(once__traffic_t *pg, unsigned waiting)
         once__pg_link_t *link = &pg->links[i];
         if (waiting >= link->trip.op_count && once__pg_link_takes_another(link, PATIENCE_MS)) {
             once__pg_link_swap(link);
-            send_batch(pg, link, pg->batch_max);
+            send_batch(pg, link, pg->batch_max, BEHIND_BYTES);
             once__pg_link_swap(link);
             return once__traffic_waiting(pg, waiting);
         }
@@ -153,7 +159,7 @@ static unsigned send_worthy(once__traffic_t *pg, unsigned waiting)
         if (waiting < worth_a_batch(pg)) {
             break;
         }
-        send_batch(pg, &pg->links[i], part);
+        send_batch(pg, &pg->links[i], part, BATCH_BYTES);
         waiting = once__traffic_waiting(pg, waiting);
     }
     return waiting >= BATCH_LEAST && !is_prompt(pg) ? send_behind(pg, waiting) : waiting;
@@ -176,9 +182,10 @@ static void mind_patience(once__traffic_t *pg, unsigned waiting)
     }
 }
 
+/* Is there neither a connection that could take something, nor one that is being made? Draining ones come back by themselves. */
 static int is_down(const once__traffic_t *pg)
 {
-    return count_links(pg, ONCE__PG_DOWN) == pg->link_count;
+    return count_links(pg, ONCE__PG_DOWN) + count_links(pg, ONCE__PG_DRAINING) == pg->link_count;
 }
 
 void once__traffic_pump(once__traffic_t *pg)
@@ -257,6 +264,17 @@ static void link_ended(void *data, once__pg_link_t *link, once__pg_end_t end)
     once__loop_wake(pg->loop);
 }
 
+/* From now on the link's lists are empty: what its results say is about operations that may be under way elsewhere. */
+static void link_late(void *data, once__pg_link_t *link)
+{
+    once__traffic_t *pg = data;
+
+    once__traffic_answer_all(pg, &link->trip.sent, ONCE_E_NOREPLY);
+    once__traffic_answer_all(pg, &link->behind.sent, ONCE_E_NOREPLY);
+    pg->freed = 1;
+    once__loop_wake(pg->loop);
+}
+
 /* -------------------------------------------------------------------------------------------------------- lifetime */
 
 static void free_links(once__traffic_t *pg)
@@ -296,8 +314,9 @@ int once__traffic_open(once__traffic_t *pg, const once__store_config_t *config, 
     pg->loop = config->loop;
     pg->timeout_ms = config->timeout_ms;
     pg->batch_max = BATCH_MAX;
-    pg->owner = (once__pg_owner_t){link_connected, link_failed,      link_ended, pg,
-                                   pg->trouble,    &pg->conninfo.tls};
+    pg->owner =
+        (once__pg_owner_t){link_connected, link_failed,       link_ended,       link_late, pg,
+                           pg->trouble,    &pg->conninfo.tls, ONCE__PG_DRAIN_MS};
     once__oplist_init(&pg->queue);
     once__oplist_init(&pg->answers);
     pg->patience.fire = lose_patience;
