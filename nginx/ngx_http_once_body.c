@@ -72,7 +72,7 @@ ngx_http_once_body_gone(ngx_http_once_ctx_t *ctx)
 static void
 ngx_http_once_take_json(ngx_http_once_ctx_t *ctx, size_t len)
 {
-    if (ctx->conf->fingerprint != ONCE_BODY_JSON
+    if (ctx->conf->fingerprint != ONCE_BODY_MODE_JSON
         || ctx->json + len > ONCE_BODY_JSON_MAX)
     {
         return;

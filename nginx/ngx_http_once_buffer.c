@@ -79,7 +79,7 @@ ngx_http_once_stream(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ctx->hold->stream = 1;
 
-    if (ngx_http_once_judge(r, ctx) == ONCE_JUDGE_RECORD) {
+    if (ngx_http_once_judge(r, ctx) == ONCE_JUDGEMENT_RECORD) {
         return ngx_http_once_end_and_wait(r, ctx);
     }
 

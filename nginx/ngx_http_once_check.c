@@ -136,7 +136,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                "\"once_on_store_error fail\"", once_recover_name(recover));
     }
 
-    if (conf->fingerprint == ONCE_BODY_NONE) {
+    if (conf->fingerprint == ONCE_BODY_MODE_NONE) {
         return ngx_http_once_refuse(cf, "\"once_recover %s\" and "
                "\"once_fingerprint none\" contradict each other: another "
                "request under the same key would be taken for a repetition; "

@@ -155,7 +155,7 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_bitmask_value(conf->methods, prev->methods,
                                  (NGX_HTTP_POST|NGX_HTTP_PATCH));
     ngx_conf_merge_uint_value(conf->fingerprint, prev->fingerprint,
-                              ONCE_BODY_EXACT);
+                              ONCE_BODY_MODE_EXACT);
 
     ngx_conf_merge_msec_value(conf->wait, prev->wait, 0);
     ngx_conf_merge_uint_value(conf->wait_max, prev->wait_max, 16);

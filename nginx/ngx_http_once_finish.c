@@ -393,7 +393,7 @@ ngx_http_once_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     hold = ctx->hold;
 
     if (hold->broken || hold->lost) {
-        return ONCE_JUDGE_DOUBT;
+        return ONCE_JUDGEMENT_DOUBT;
     }
 
     if (hold->header_status) {
@@ -409,15 +409,15 @@ ngx_http_once_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     /* from here on the response is nginx's own */
 
     if (r->upstream) {
-        return hold->sent ? ONCE_JUDGE_DOUBT : ONCE_JUDGE_EARLY;
+        return hold->sent ? ONCE_JUDGEMENT_DOUBT : ONCE_JUDGEMENT_EARLY;
     }
 
     if (r->headers_out.status >= NGX_HTTP_SPECIAL_RESPONSE) {
-        return hold->sent ? ONCE_JUDGE_RELEASE : ONCE_JUDGE_EARLY;
+        return hold->sent ? ONCE_JUDGEMENT_RELEASE : ONCE_JUDGEMENT_EARLY;
     }
 
     return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
-                            (int) r->headers_out.status, ONCE_SAID_NOTHING);
+                            (int) r->headers_out.status, ONCE_VERDICT_NONE);
 }
 
 
@@ -451,14 +451,14 @@ ngx_http_once_end(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     switch (ngx_http_once_judge(r, ctx)) {
 
-    case ONCE_JUDGE_RECORD:
+    case ONCE_JUDGEMENT_RECORD:
         return ngx_http_once_record(r, ctx);
 
-    case ONCE_JUDGE_RELEASE:
+    case ONCE_JUDGEMENT_RELEASE:
         return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
                                            "answered as not done", 0);
 
-    case ONCE_JUDGE_EARLY:
+    case ONCE_JUDGEMENT_EARLY:
         return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
                                            ctx->hold->sent
                                            ? "refused before any effect"

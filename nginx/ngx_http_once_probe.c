@@ -431,18 +431,18 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
 
     int               code;
     ngx_str_t        *value;
-    once_slice_t      note;
+    once_settle_t     settle = ONCE_SETTLE_INIT;
     once_verdict_t    said;
     once_response_t   response = ONCE_RESPONSE_INIT;
 
     value = (rc == NGX_OK)
             ? ngx_http_once_fetch_header(fetch, "Once-Outcome", NULL) : NULL;
     said = value ? once_verdict_parse((char *) value->data, value->len)
-                 : ONCE_SAID_NOTHING;
+                 : ONCE_VERDICT_NONE;
 
-    if ((said != ONCE_SAID_FINAL && said != ONCE_SAID_RETRY)
+    if ((said != ONCE_VERDICT_FINAL && said != ONCE_VERDICT_RETRY)
         || probe->conf->store->once == NULL
-        || (said == ONCE_SAID_FINAL
+        || (said == ONCE_VERDICT_FINAL
             && ngx_http_once_probe_response(fetch, probe->conf, &response)
                != NGX_OK))
     {
@@ -450,14 +450,17 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
         return;
     }
 
-    note.data = "the backend said so when probed";
-    note.len = ngx_strlen(note.data);
+    settle.token = probe->token;
+    settle.response = (said == ONCE_VERDICT_FINAL) ? &response : NULL;
+    settle.note.data = "the backend said so when probed";
+    settle.note.len = ngx_strlen(settle.note.data);
 
-    /* forced: after doubt the lease goes on, but nobody holds the claim */
+    /* after doubt the lease goes on, but nobody holds the claim */
 
-    code = once_record_settle(probe->conf->store->once, probe->token,
-                       said == ONCE_SAID_FINAL ? &response : NULL, 0, note, 1,
-                       ngx_http_once_probe_settled, probe);
+    settle.force = 1;
+
+    code = once_record_settle(probe->conf->store->once, &settle,
+                              ngx_http_once_probe_settled, probe);
 
     if (code != ONCE_OK) {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,

@@ -476,7 +476,7 @@ ngx_http_once_print_stores(u_char *p, u_char *last,
 {
     char                    name[sizeof("once_store_max_records")];
     ngx_uint_t              i, n;
-    once_usage_t            usage;
+    once_usage_t            usage = ONCE_USAGE_INIT;
     ngx_http_once_store_t  *store;
 
     for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
@@ -506,7 +506,7 @@ ngx_http_once_print_json_stores(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf)
 {
     ngx_uint_t              i, n, first;
-    once_usage_t            usage;
+    once_usage_t            usage = ONCE_USAGE_INIT;
     ngx_http_once_store_t  *store;
 
     p = ngx_slprintf(p, last, "\"stores\":[");

@@ -412,7 +412,7 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
 void
 ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log)
 {
-    once_usage_t  usage;
+    once_usage_t  usage = ONCE_USAGE_INIT;
 
     if (store->full_told
         && ngx_current_msec - store->full_told < NGX_HTTP_ONCE_TROUBLE_MSEC)
@@ -423,7 +423,8 @@ ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log)
     store->full_told = ngx_current_msec;
 
     if (once_store_usage(store->once, &usage) != ONCE_OK) {
-        ngx_memzero(&usage, sizeof(once_usage_t));
+        usage.max_records = 0;
+        usage.max_bytes = 0;
     }
 
     if (usage.max_records == 0 && usage.max_bytes == 0) {

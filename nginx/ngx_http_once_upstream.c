@@ -37,7 +37,7 @@ ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
 
     said = once_verdict_parse((char *) value->data, value->len);
 
-    if (said == ONCE_SAID_NOTHING) {
+    if (said == ONCE_VERDICT_NONE) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                       "once: upstream sent \"Once-Outcome\" that is not "
                       "final, retry or unknown");
@@ -46,8 +46,8 @@ ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
 
     /* who contradicts himself does not know */
 
-    hold->said = (hold->said == ONCE_SAID_NOTHING || hold->said == said)
-                 ? said : ONCE_SAID_UNKNOWN;
+    hold->said = (hold->said == ONCE_VERDICT_NONE || hold->said == said)
+                 ? said : ONCE_VERDICT_UNKNOWN;
 }
 
 

@@ -37,7 +37,7 @@ static once_slice_t slice(const char *text)
 /* The recorded answer, as it was given the first time. */
 static void replay(const once_pg_answer_t *told, answer_t *answer)
 {
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     if (once_pg_response(told, &response) != ONCE_OK) {
         answer_problem(answer, 409, "answered", "this request was answered before");

@@ -63,12 +63,15 @@ void records_close(records_t *records, int timeout_ms)
 int records_key(const event_t *event, const user_t *user, once_key_t *key)
 {
     once_slice_t parts[] = {slice(event->type), slice(event->id), slice(user->id)};
+    once_key_parts_t hashed = ONCE_KEY_PARTS_INIT;
 
     if (once_key_composite(parts, 3, key, NULL) == ONCE_OK) {
         return 0;
     }
-    return once_key_deterministic(parts[2], parts[0], parts[1], 0, 0, key, NULL) == ONCE_OK ? 0
-                                                                                            : -1;
+    hashed.principal = parts[2];
+    hashed.action = parts[0];
+    hashed.payload = parts[1];
+    return once_key_deterministic(&hashed, key, NULL) == ONCE_OK ? 0 : -1;
 }
 
 static verdict_t read_answer(once_answer_t *answer, once_claim_t **claim, uint64_t *after_ms)

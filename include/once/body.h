@@ -16,10 +16,10 @@ extern "C" {
 
 /* When two bodies count as the same. The numbers are stored in records: never renumber. */
 typedef enum once_body_mode {
-    ONCE_BODY_NONE = 0,      /* always: the body is not looked at */
-    ONCE_BODY_EXACT = 1,     /* byte for byte */
-    ONCE_BODY_JSON = 2,      /* the same RFC 8785 canonical form */
-    ONCE_BODY_MULTIPART = 3, /* the same parts in the same order, whatever the boundary */
+    ONCE_BODY_MODE_NONE = 0,      /* always: the body is not looked at */
+    ONCE_BODY_MODE_EXACT = 1,     /* byte for byte */
+    ONCE_BODY_MODE_JSON = 2,      /* the same RFC 8785 canonical form */
+    ONCE_BODY_MODE_MULTIPART = 3, /* the same parts in the same order, whatever the boundary */
 } once_body_mode_t;
 
 /*
@@ -40,14 +40,6 @@ ONCE_API void once_body_free(once_body_t *body);
 
 /* The next bytes; the pieces may be cut anywhere. ONCE_E_NOMEM: the body is unusable from then on and says so at every use. */
 ONCE_API ONCE_MUST_CHECK int once_body_add(once_body_t *body, const void *data, size_t len);
-
-/*
- * The digests of whole bodies, exact, for once_ask_t: to have them computed ahead, or by another thread. Needs no handle, any
- * thread may call it. Many together cost less than one by one.
- */
-#define ONCE_DIGEST_SIZE 32
-ONCE_API void once_digest(const once_slice_t *bodies, size_t count,
-                          uint8_t (*digests)[ONCE_DIGEST_SIZE]);
 
 /* "none", "exact", "json", "multipart" and back; -1 for anything else. */
 ONCE_API const char *once_body_mode_name(once_body_mode_t mode);

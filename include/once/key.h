@@ -50,15 +50,28 @@ ONCE_API ONCE_MUST_CHECK int once_key_uuid4(char out[ONCE_UUID_SIZE]);
 ONCE_API ONCE_MUST_CHECK int once_key_uuid7(char out[ONCE_UUID_SIZE]);
 
 /*
+ * What a deterministic key is made of. `when_ms` is Unix time; `bucket_ms` 0 means no bucket (the key is the same for ever).
+ */
+typedef struct once_key_parts {
+    size_t size;            /* sizeof(once_key_parts_t): set by ONCE_KEY_PARTS_INIT */
+    once_slice_t principal; /* on whose behalf; not empty */
+    once_slice_t action;    /* what is done; not empty */
+    once_slice_t payload;   /* with what; may be empty */
+    uint64_t when_ms, bucket_ms;
+} once_key_parts_t;
+
+#define ONCE_KEY_PARTS_INIT                                                                        \
+    {                                                                                              \
+        sizeof(once_key_parts_t), {0, 0}, {0, 0}, {0, 0}, 0, 0                                     \
+    }
+
+/*
  * A deterministic key: the same principal, action and payload within the same time bucket give the same key, on every
- * machine. `when_ms` is Unix time; `bucket_ms` 0 means no bucket (the key is the same for ever). Buckets are aligned to the
- * Unix epoch: two calls 1 ms apart can fall into two buckets. Legitimate repeats within one bucket are swallowed: prefer a
- * random key wherever the client can keep one. Gives "h1-" and 52 lower-case base32 characters of SHA-256.
+ * machine. Buckets are aligned to the Unix epoch: two calls 1 ms apart can fall into two buckets. Legitimate repeats within one
+ * bucket are swallowed: prefer a random key wherever the client can keep one. Gives "h1-" and 52 lower-case base32 characters of SHA-256.
  * ONCE_E_INVALID when principal or action is empty.
  */
-ONCE_API ONCE_MUST_CHECK int once_key_deterministic(once_slice_t principal, once_slice_t action,
-                                                    once_slice_t payload, uint64_t when_ms,
-                                                    uint64_t bucket_ms, once_key_t *key,
+ONCE_API ONCE_MUST_CHECK int once_key_deterministic(const once_key_parts_t *parts, once_key_t *key,
                                                     once_error_t *err);
 
 /*

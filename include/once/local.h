@@ -40,16 +40,16 @@ typedef struct once_local_finding {
 } once_local_finding_t;
 
 typedef struct once_local_fsck_options {
-    size_t size; /* sizeof(once_local_fsck_t): set by ONCE_LOCAL_FSCK_INIT */
+    size_t size; /* sizeof(once_local_fsck_options_t): set by ONCE_LOCAL_FSCK_OPTIONS_INIT */
     int repair;  /* put right what is not; nobody else may use the store meanwhile */
     void (*found)(const once_local_finding_t *finding, void *data); /* may be NULL */
     void (*progress)(uint64_t done, uint64_t total, void *data);    /* bytes; may be NULL */
     void *data;
-} once_local_fsck_t;
+} once_local_fsck_options_t;
 
-#define ONCE_LOCAL_FSCK_INIT                                                                       \
+#define ONCE_LOCAL_FSCK_OPTIONS_INIT                                                               \
     {                                                                                              \
-        sizeof(once_local_fsck_t), 0, 0, 0, 0                                                      \
+        sizeof(once_local_fsck_options_t), 0, 0, 0, 0                                              \
     }
 
 /* Whether the index was compared with the log. */
@@ -61,8 +61,8 @@ typedef enum once_local_index {
     ONCE_LOCAL_INDEX_LEFT = 3, /* left by an earlier boot: not compared */
 } once_local_index_t;
 
-typedef struct once_local_report {
-    size_t size;       /* sizeof(once_local_report_t): set by ONCE_LOCAL_REPORT_INIT */
+typedef struct once_local_fsck_report {
+    size_t size;       /* sizeof(once_local_fsck_report_t): set by ONCE_LOCAL_FSCK_REPORT_INIT */
     uint64_t problems; /* findings that are not harmless */
     uint64_t left;     /* those of them that are still there: all without repair */
 
@@ -84,11 +84,11 @@ typedef struct once_local_report {
 
     int lost_known; /* there was an index to tell what was lost: records whose newest state is gone, by that state */
     uint64_t lost_pending, lost_completed, lost_failed, lost_unknown;
-} once_local_report_t;
+} once_local_fsck_report_t;
 
-#define ONCE_LOCAL_REPORT_INIT                                                                     \
+#define ONCE_LOCAL_FSCK_REPORT_INIT                                                                \
     {                                                                                              \
-        sizeof(once_local_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,               \
+        sizeof(once_local_fsck_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,          \
             ONCE_LOCAL_INDEX_OK, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                      \
     }
 
@@ -100,33 +100,44 @@ typedef struct once_local_report {
  * Repair replaces each missing segment by an empty one, takes damaged ranges out of their segments (a copy goes to quarantine/),
  * and makes the index anew. What was lost is lost: keys whose records were there count as never used, or are as they were before.
  */
-ONCE_API ONCE_MUST_CHECK int once_local_fsck(const char *url, const once_local_fsck_t *how,
-                                             once_local_report_t *report, once_error_t *err);
+ONCE_API ONCE_MUST_CHECK int once_local_fsck(const char *url, const once_local_fsck_options_t *how,
+                                             once_local_fsck_report_t *report, once_error_t *err);
 
 /* ------------------------------------------------------------------------------------------------------------ backup */
 
-typedef struct once_local_backup_data {
-    size_t size; /* sizeof(once_local_backup_t): set by ONCE_LOCAL_BACKUP_INIT */
+typedef struct once_local_backup_options {
+    size_t size; /* sizeof(once_local_backup_options_t): set by ONCE_LOCAL_BACKUP_OPTIONS_INIT */
     void (*progress)(uint64_t done, uint64_t total, void *data); /* segments; may be NULL */
     void *data;
-    /* told */
+} once_local_backup_options_t;
+
+#define ONCE_LOCAL_BACKUP_OPTIONS_INIT                                                             \
+    {                                                                                              \
+        sizeof(once_local_backup_options_t), 0, 0                                                  \
+    }
+
+typedef struct once_local_backup_report {
+    size_t size; /* sizeof(once_local_backup_report_t): set by ONCE_LOCAL_BACKUP_REPORT_INIT */
+    int secrets; /* 0: the store has none of its own; they are in a file that must be copied, too */
     uint64_t segments, bytes; /* of the copy */
     uint64_t damaged;         /* ranges in it that cannot be read, as in the store */
-    int secrets; /* 0: the store has none of its own; they are in a file that must be copied, too */
-} once_local_backup_t;
+} once_local_backup_report_t;
 
-#define ONCE_LOCAL_BACKUP_INIT                                                                     \
+#define ONCE_LOCAL_BACKUP_REPORT_INIT                                                              \
     {                                                                                              \
-        sizeof(once_local_backup_t), 0, 0, 0, 0, 0, 0                                              \
+        sizeof(once_local_backup_report_t), 0, 0, 0, 0                                             \
     }
 
 /*
  * Copies the store to the directory `destination`, which must not exist or be empty, while other programs use it. Everything that
  * was acknowledged before the call is in the copy. The copy is a store: `local:DESTINATION` opens it. It holds the secrets and
- * the stored responses, and must be kept like the store itself. On an error nothing is left behind.
+ * the stored responses, and must be kept like the store itself. On an error nothing is left behind. `options` and `report` may be
+ * NULL.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_backup(const char *url, const char *destination,
-                                               once_local_backup_t *backup, once_error_t *err);
+                                               const once_local_backup_options_t *options,
+                                               once_local_backup_report_t *report,
+                                               once_error_t *err);
 
 #ifdef __cplusplus
 }

@@ -10,8 +10,8 @@
  *
  * Threads. A handle is used by one thread at a time, and its callbacks run inside once_dispatch (or inside a blocking call)
  * of that thread. With the option `thread=on` the handle runs a thread of its own that dispatches and renews: then every
- * function may be called from any thread, and callbacks run on the handle's thread; once_recall always may. A claim, an answer
- * and a record are still used by one thread at a time.
+ * function may be called from any thread, and callbacks run on the handle's thread.
+ * A claim, an answer and a record are still used by one thread at a time.
  *
  * Loops. once_fd() is one descriptor; when it becomes readable, call once_dispatch(). Level- and edge-triggered hosts both
  * work: dispatch drains. Nothing here blocks except the functions that end in _sync, once_wait, once_close with a timeout,
@@ -226,7 +226,6 @@ typedef struct once_ask {
     once_slice_t target;         /* of the fingerprint: path with query, or the operation's name */
     const once_body_t *body;     /* a streamed body, or NULL and then: */
     once_slice_t bytes;          /* the whole body, exact */
-    const uint8_t *digest;       /* or that of the whole body, by once_digest; NULL: see above */
     const once_policy_t *policy; /* NULL: the handle's */
     /*
      * ONCE_CLAIM_ID_SIZE bytes that never repeat, or NULL: the library makes them. Repeat one only when its reply was lost and
@@ -237,14 +236,14 @@ typedef struct once_ask {
 
 #define ONCE_ASK_INIT                                                                              \
     {                                                                                              \
-        sizeof(once_ask_t), {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0, {0, 0}, 0, 0, 0                     \
+        sizeof(once_ask_t), {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0, {0, 0}, 0, 0                        \
     }
 
 /*
  * Asks whether to run. ONCE_OK: `cb` will be called once, from once_dispatch. Any error: nothing was submitted and `cb` will
  * not
  * be called: ONCE_E_KEY (empty or too long), ONCE_E_TOO_BIG (scope, method or target over 64 KiB), ONCE_E_INVALID (no callback,
- * `size` not set, more than one of body, bytes and digest), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED,
+ * `size` not set, both body and bytes), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED,
  * ONCE_E_FORKED.
  * The callback's errors: ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_SECRET, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO,
  * ONCE_E_CLOSED.
@@ -252,20 +251,6 @@ typedef struct once_ask {
  */
 ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, once_cb cb,
                                         void *data);
-
-/*
- * Which of these were completed before? For programs that meet the same operations again and again, like consumers of a broker:
- * one look at many records, where once_begin makes a claim of each. found[i] becomes 1 where the record is completed with the
- * fingerprint of asks[i], so that once_begin would answer replay; 0: it is not, or that cannot be told without waiting: ask
- * with
- * once_begin. Claims nothing, changes nothing, never waits, and calls no callback. Policy and claim id of the asks do not
- * matter.
- * A local store finds what is durable and in memory; the other stores find nothing. Any thread may call it at any time between
- * once_open and once_shutdown (or once_close), also for a handle that belongs to another thread.
- * ONCE_E_INVALID, ONCE_E_KEY, ONCE_E_TOO_BIG (see once_begin, for any of them), ONCE_E_NOMEM, ONCE_E_CLOSED, ONCE_E_FORKED.
- */
-ONCE_API ONCE_MUST_CHECK int once_recall(once_t *once, const once_ask_t *asks, size_t count,
-                                         unsigned char *found);
 
 /* -------------------------------------------------------------------------------------------------------- responses */
 
@@ -405,16 +390,28 @@ ONCE_API ONCE_MUST_CHECK int once_scope_hash_of(once_t *once, once_slice_t scope
 ONCE_API ONCE_MUST_CHECK int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE],
                                              once_cb cb, void *data);
 
+typedef struct once_settle {
+    size_t size; /* sizeof(once_settle_t): set by ONCE_SETTLE_INIT */
+    const char
+        *token; /* the claim that was judged: once_record_token of the record that was read */
+    const once_response_t
+        *response;     /* it took effect, with this response; NULL: it did not and no longer can */
+    once_slice_t note; /* with response NULL: as in once_claim_release */
+    int status;        /* likewise */
+    int force;         /* although the lease is live */
+} once_settle_t;
+
+#define ONCE_SETTLE_INIT                                                                           \
+    {                                                                                              \
+        sizeof(once_settle_t), 0, 0, {0, 0}, 0, 0                                                  \
+    }
+
 /*
- * Settles a record: `response` given: it completed with it; NULL: it has not happened and no longer can (`status` and `note`
- * as in once_claim_release). `token` names the claim that was judged (once_record_token of the record that was looked at).
- * Refused
- * when the record moved on or is completed, and while the lease is live, unless `force`.
+ * Settles a record as somebody found out what became of the operation. Refused when the record moved on or is completed, and
+ * while the lease is live, unless `force`.
  */
-ONCE_API ONCE_MUST_CHECK int once_record_settle(once_t *once, const char *token,
-                                                const once_response_t *response, int status,
-                                                once_slice_t note, int force, once_cb cb,
-                                                void *data);
+ONCE_API ONCE_MUST_CHECK int once_record_settle(once_t *once, const once_settle_t *settle,
+                                                once_cb cb, void *data);
 
 /*
  * Removes a record: the key counts as never used. A completed or failed one is removed as it is; a pending or unknown one
@@ -483,9 +480,15 @@ once_answer_stats(const once_answer_t *answer); /* NULL: no such answer */
  * looked at only while it has bounds and claims are made, every few seconds; until then, and without bounds, all of it is 0.
  */
 typedef struct once_usage {
+    size_t size;                   /* sizeof(once_usage_t): set by ONCE_USAGE_INIT */
     uint64_t records, max_records; /* a bound of 0: none */
     uint64_t bytes, max_bytes;
 } once_usage_t;
+
+#define ONCE_USAGE_INIT                                                                            \
+    {                                                                                              \
+        sizeof(once_usage_t), 0, 0, 0, 0                                                           \
+    }
 
 ONCE_API ONCE_MUST_CHECK int once_store_usage(once_t *once, once_usage_t *usage);
 
@@ -526,9 +529,7 @@ ONCE_API ONCE_MUST_CHECK int once_claim_doubt_sync(once_claim_t *claim, once_ans
 ONCE_API ONCE_MUST_CHECK int once_claim_renew_sync(once_claim_t *claim, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_record_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE],
                                                   once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_record_settle_sync(once_t *once, const char *token,
-                                                     const once_response_t *response, int status,
-                                                     once_slice_t note, int force,
+ONCE_API ONCE_MUST_CHECK int once_record_settle_sync(once_t *once, const once_settle_t *settle,
                                                      once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_record_purge_sync(once_t *once, const char *token, int force,
                                                     once_answer_t **answer);

@@ -26,18 +26,18 @@ typedef enum once_recover {
 
 /* What to do with a response of the operation. */
 typedef enum once_judgement {
-    ONCE_JUDGE_RECORD = 1,  /* it is the answer: complete */
-    ONCE_JUDGE_RELEASE = 2, /* retryable, and may have had an effect: release */
-    ONCE_JUDGE_DOUBT = 3,   /* nobody knows: doubt */
-    ONCE_JUDGE_EARLY = 4,   /* refused before any effect: release_early */
+    ONCE_JUDGEMENT_RECORD = 1,  /* it is the answer: complete */
+    ONCE_JUDGEMENT_RELEASE = 2, /* retryable, and may have had an effect: release */
+    ONCE_JUDGEMENT_DOUBT = 3,   /* nobody knows: doubt */
+    ONCE_JUDGEMENT_EARLY = 4,   /* refused before any effect: release_early */
 } once_judgement_t;
 
 /* What the backend said in `Once-Outcome`. */
 typedef enum once_verdict {
-    ONCE_SAID_NOTHING = 0,
-    ONCE_SAID_FINAL = 1,
-    ONCE_SAID_RETRY = 2,
-    ONCE_SAID_UNKNOWN = 3,
+    ONCE_VERDICT_NONE = 0,
+    ONCE_VERDICT_FINAL = 1,
+    ONCE_VERDICT_RETRY = 2,
+    ONCE_VERDICT_UNKNOWN = 3,
 } once_verdict_t;
 
 typedef struct once_policy once_policy_t;

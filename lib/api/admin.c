@@ -9,6 +9,7 @@
 #include "api/payload.h"
 #include "base/bytes.h"
 #include "core/identity.h"
+#include "core/sized.h"
 #include "core/token.h"
 
 int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *data)
@@ -68,19 +69,19 @@ int once_store_stats(once_t *once, once_cb cb, void *data)
 
 int once_store_usage(once_t *once, once_usage_t *usage)
 {
+    once_usage_t now = ONCE_USAGE_INIT;
     int code = once__enter(once);
 
     if (code != ONCE_OK) {
         return code;
     }
-    memset(usage, 0, sizeof(*usage));
     if (once->store->vt->usage != NULL) {
-        once->store->vt->usage(once->store, usage);
+        once->store->vt->usage(once->store, &now);
     } else {
-        once__bound_usage(once, usage);
+        once__bound_usage(once, &now);
     }
     once__leave(once);
-    return ONCE_OK;
+    return once__sized_write(usage, ONCE__USAGE_V1, &now, sizeof(now));
 }
 
 /* What was lost was our own try's reply, not the race. */
@@ -122,24 +123,28 @@ static int submit_event(once_t *once, const once__event_t *event, const uint8_t 
     return ONCE_OK;
 }
 
-static int settle_locked(once_t *once, const char *token, const once_response_t *response,
-                         int status, once_slice_t note, int force, once_cb cb, void *data)
+static int settle_locked(once_t *once, const once_settle_t *settle, once_cb cb, void *data)
 {
-    once__event_t event = {.kind = response != NULL ? ONCE__SETTLE_COMPLETED : ONCE__SETTLE_FAILED,
-                           .force = force};
+    once__event_t event = {.kind = ONCE__SETTLE_FAILED, .force = settle->force};
+    once_response_t response;
     uint8_t id[ONCE_ID_SIZE];
     uint8_t *memory = NULL;
     once__payload_t payload;
     int code;
 
-    if (token == NULL || once__token_read(token, id, &event.claim) != 0) {
+    if (settle->token == NULL || once__token_read(settle->token, id, &event.claim) != 0) {
         return ONCE_E_INVALID;
     }
-    if (response != NULL) {
-        event.ttl_ms = response->size == sizeof(*response) ? response->retain_ms : 0;
-        code = once__pack_response(once, id, response, &payload, &memory);
+    if (settle->response != NULL) {
+        code = once__sized_read(&response, sizeof(response), ONCE__RESPONSE_V1, settle->response);
+        if (code != ONCE_OK) {
+            return code;
+        }
+        event.kind = ONCE__SETTLE_COMPLETED;
+        event.ttl_ms = response.retain_ms;
+        code = once__pack_response(once, id, &response, &payload, &memory);
     } else {
-        code = once__pack_note(status, note, &payload, &memory);
+        code = once__pack_note(settle->status, settle->note, &payload, &memory);
     }
     if (code == ONCE_OK) {
         code = submit_event(once, &event, id, &payload, memory, cb, data);
@@ -150,15 +155,18 @@ static int settle_locked(once_t *once, const char *token, const once_response_t 
     return code;
 }
 
-int once_record_settle(once_t *once, const char *token, const once_response_t *response, int status,
-                       once_slice_t note, int force, once_cb cb, void *data)
+int once_record_settle(once_t *once, const once_settle_t *given, once_cb cb, void *data)
 {
+    once_settle_t settle;
     int code = once__enter(once);
 
     if (code != ONCE_OK) {
         return code;
     }
-    code = settle_locked(once, token, response, status, note, force, cb, data);
+    code = once__sized_read(&settle, sizeof(settle), ONCE__SETTLE_V1, given);
+    if (code == ONCE_OK) {
+        code = settle_locked(once, &settle, cb, data);
+    }
     once__leave(once);
     return code;
 }

@@ -7,6 +7,7 @@
 #include "api/claim.h"
 #include "api/job.h"
 #include "base/bytes.h"
+#include "core/sized.h"
 #include "core/token.h"
 
 const char *once_outcome_name(once_outcome_t outcome)
@@ -205,6 +206,9 @@ int once_record_response(const once_record_t *record, once_response_t *response)
 {
     int code = ONCE_OK;
 
+    if (once__sized(response) < ONCE__RESPONSE_V1) {
+        return ONCE_E_INVALID;
+    }
     if (record->data.payload.kind != ONCE__PAYLOAD_RESPONSE) {
         return ONCE_E_NOT_FOUND;
     }
@@ -216,7 +220,8 @@ int once_record_response(const once_record_t *record, once_response_t *response)
         }
     }
     if (code == ONCE_OK) {
-        *response = record->unpacked->response;
+        const once_response_t *stored = &record->unpacked->response;
+        code = once__sized_write(response, ONCE__RESPONSE_V1, stored, sizeof(*stored));
     }
     return code;
 }

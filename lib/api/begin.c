@@ -19,12 +19,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <once/experimental.h>
+
 #include "api/bound.h"
 #include "api/claim.h"
 #include "api/job.h"
 #include "api/keyring.h"
 #include "base/bytes.h"
 #include "core/identity.h"
+#include "core/sized.h"
 
 #define REFUSALS_MAX 3 /* a store that loses its secrets again and again */
 
@@ -444,10 +447,14 @@ static once_slice_t copy_slice(char **to, once_slice_t from)
     return copy;
 }
 
-int once__ask_check(const once_t *once, const once_ask_t *ask)
+int once__ask_read(once_ask_t *ask, const once_ask_t *given, const uint8_t *digest)
 {
-    if (ask->size != sizeof(*ask) ||
-        (ask->body != NULL) + (ask->bytes.len > 0) + (ask->digest != NULL) > 1) {
+    int code = once__sized_read(ask, sizeof(*ask), ONCE__ASK_V1, given);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if ((ask->body != NULL) + (ask->bytes.len > 0) + (digest != NULL) > 1) {
         return ONCE_E_INVALID;
     }
     if (ask->key.len == 0 || ask->key.len > ONCE_KEY_MAX) {
@@ -457,10 +464,10 @@ int once__ask_check(const once_t *once, const once_ask_t *ask)
         ask->target.len > ONCE__PART_MAX) {
         return ONCE_E_TOO_BIG;
     }
-    return once->closing ? ONCE_E_CLOSED : ONCE_OK;
+    return ONCE_OK;
 }
 
-static int fill(begin_t *begin, const once_ask_t *ask)
+static int fill(begin_t *begin, const once_ask_t *ask, const uint8_t *digest)
 {
     once_t *once = begin->job.once;
     const once_policy_t *policy = ask->policy != NULL ? ask->policy : &once->options.policy;
@@ -485,16 +492,18 @@ static int fill(begin_t *begin, const once_ask_t *ask)
     } else if (once__random(once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
         return ONCE_E_IO;
     }
-    return once__ask_digest(ask, &begin->request.body);
+    return once__ask_digest(ask, digest, &begin->request.body);
 }
 
-static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *data)
+/* Starts a begin job for an ask that was read. `digest` as in once__ask_read. */
+static int begin_locked(once_t *once, const once_ask_t *ask, const uint8_t *digest, once_cb cb,
+                        void *data)
 {
-    int code = once__ask_check(once, ask);
     begin_t *begin;
+    int code;
 
-    if (code != ONCE_OK) {
-        return code;
+    if (once->closing) {
+        return ONCE_E_CLOSED;
     }
     begin = (begin_t *)once__job_new(
         once, sizeof(*begin) + ask->key.len + ask->scope.len + ask->method.len + ask->target.len,
@@ -505,7 +514,7 @@ static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *d
     begin->job.reply = begin_reply;
     begin->job.deadline = begin_deadline;
     begin->job.ended = begin_ended;
-    code = fill(begin, ask);
+    code = fill(begin, ask, digest);
     if (code != ONCE_OK) {
         once__job_end(&begin->job);
         return code;
@@ -522,14 +531,30 @@ static int begin_locked(once_t *once, const once_ask_t *ask, once_cb cb, void *d
     return code;
 }
 
-int once_begin(once_t *once, const once_ask_t *ask, once_cb cb, void *data)
+static int begin_public(once_t *once, const once_ask_t *given, const uint8_t *digest, once_cb cb,
+                        void *data)
 {
+    once_ask_t ask;
     int code = once__enter(once);
 
     if (code != ONCE_OK) {
         return code;
     }
-    code = cb == NULL ? ONCE_E_INVALID : begin_locked(once, ask, cb, data);
+    code = cb == NULL ? ONCE_E_INVALID : once__ask_read(&ask, given, digest);
+    if (code == ONCE_OK) {
+        code = begin_locked(once, &ask, digest, cb, data);
+    }
     once__leave(once);
     return code;
+}
+
+int once_begin(once_t *once, const once_ask_t *ask, once_cb cb, void *data)
+{
+    return begin_public(once, ask, NULL, cb, data);
+}
+
+int once_begin_digested(once_t *once, const once_ask_t *ask, const uint8_t *digest, once_cb cb,
+                        void *data)
+{
+    return digest != NULL ? begin_public(once, ask, digest, cb, data) : ONCE_E_INVALID;
 }

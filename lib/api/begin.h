@@ -6,8 +6,11 @@
 
 #include "api/handle.h"
 
-/* Can it be asked? ONCE_OK, or what once_begin answers. */
-int once__ask_check(const once_t *once, const once_ask_t *ask);
+/*
+ * Reads what a caller asks: `ask` becomes ours, whatever version of the struct the caller has. `digest` is that of the body, or
+ * NULL if the ask has the body itself. The errors are those that once_begin returns.
+ */
+int once__ask_read(once_ask_t *ask, const once_ask_t *given, const uint8_t *digest);
 
 /* The secrets have come: starts the asks that waited for them. */
 void once__begin_secrets_ready(once_t *once);

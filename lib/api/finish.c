@@ -12,6 +12,7 @@
 #include "api/claim.h"
 #include "api/job.h"
 #include "api/payload.h"
+#include "core/sized.h"
 
 /* A store without room for a note has room for a release without one. */
 static void drop_note(once__job_t *job)
@@ -75,10 +76,10 @@ static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payl
 
 /* ------------------------------------------------------------------------------------------------------ public face */
 
-int once_claim_complete(once_claim_t *claim, const once_response_t *response, once_cb cb,
-                        void *data)
+int once_claim_complete(once_claim_t *claim, const once_response_t *given, once_cb cb, void *data)
 {
     once_t *once = claim->once;
+    once_response_t response;
     once__payload_t payload;
     uint8_t *memory = NULL;
     int code = once__enter(once);
@@ -86,9 +87,12 @@ int once_claim_complete(once_claim_t *claim, const once_response_t *response, on
     if (code != ONCE_OK) {
         return code;
     }
-    code = once__pack_response(once, claim->id, response, &payload, &memory);
+    code = once__sized_read(&response, sizeof(response), ONCE__RESPONSE_V1, given);
     if (code == ONCE_OK) {
-        code = finish(claim, ONCE__COMPLETE, &payload, memory, response->retain_ms, cb, data);
+        code = once__pack_response(once, claim->id, &response, &payload, &memory);
+    }
+    if (code == ONCE_OK) {
+        code = finish(claim, ONCE__COMPLETE, &payload, memory, response.retain_ms, cb, data);
     }
     if (code != ONCE_OK) {
         free(memory);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/response.h"
+#include "core/sized.h"
 
 int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
                         once__payload_t *payload, uint8_t **memory)
@@ -13,9 +14,6 @@ int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *
                                .zstd = &once->zstd};
     int code;
 
-    if (response == NULL || response->size != sizeof(*response)) {
-        return ONCE_E_INVALID;
-    }
     if (packing.seal->count > 0 && once__random(once, packing.nonce, sizeof(packing.nonce)) != 0) {
         return ONCE_E_IO;
     }

@@ -4,8 +4,11 @@
  */
 #include <string.h>
 
+#include <once/experimental.h>
+
 #include "api/begin.h"
 #include "core/identity.h"
+#include "core/sized.h"
 
 #define TOGETHER 128 /* looks at a time: each time the store makes sure of its files */
 
@@ -23,64 +26,99 @@ static void start_look(once__look_t *look, unsigned fingerprints)
     look->found = 0;
 }
 
-static int identify(const once_t *once, const once_ask_t *asks, size_t count, once__look_t *looks)
+/* A run of asks as the caller gave them: one struct of the caller's size after the other, and perhaps their digests. */
+typedef struct asks {
+    const char *first;
+    size_t stride;
+    const uint8_t *const *digests; /* NULL: none */
+    size_t count;
+} asks_t;
+
+static int ask_at(const asks_t *asks, size_t i, once_ask_t *ask, const uint8_t **digest)
+{
+    const void *given = asks->first + i * asks->stride;
+
+    *digest = asks->digests != NULL ? asks->digests[i] : NULL;
+    return once__sized(given) == asks->stride ? once__ask_read(ask, given, *digest)
+                                              : ONCE_E_INVALID;
+}
+
+static int identify(const once_t *once, const asks_t *asks, once__look_t *looks)
 {
     once__identified_t many[TOGETHER];
     unsigned fingerprints;
 
-    for (size_t i = 0; i < count; i++) {
-        const once_ask_t *ask = &asks[i];
-        int code = once__ask_digest(ask, &many[i].request.body);
+    for (size_t i = 0; i < asks->count; i++) {
+        const uint8_t *digest;
+        once_ask_t ask;
+        int code = ask_at(asks, i, &ask, &digest);
+        if (code == ONCE_OK) {
+            code = once__ask_digest(&ask, digest, &many[i].request.body);
+        }
         if (code != ONCE_OK) {
             return code;
         }
-        many[i].request.scope = ask->scope;
-        many[i].request.method = ask->method;
-        many[i].request.target = ask->target;
-        many[i].key = ask->key;
+        many[i].request.scope = ask.scope;
+        many[i].request.method = ask.method;
+        many[i].request.target = ask.target;
+        many[i].key = ask.key;
         many[i].id = looks[i].id;
         many[i].fingerprints = looks[i].event.fingerprints;
     }
-    fingerprints = once__identify_many(&once->secrets, many, count);
-    for (size_t i = 0; i < count; i++) {
+    fingerprints = once__identify_many(&once->secrets, many, asks->count);
+    for (size_t i = 0; i < asks->count; i++) {
         start_look(&looks[i], fingerprints);
     }
     return ONCE_OK;
 }
 
-static int identify_locked(once_t *once, const once_ask_t *asks, size_t count, once__look_t *looks,
-                           int *ready)
+static int identify_locked(once_t *once, const asks_t *asks, once__look_t *looks, int *ready)
 {
     int code = ONCE_OK;
 
     (void)pthread_rwlock_rdlock(&once->secrets_lock);
     *ready = once->secrets_ready; /* the first once_begin brings them */
     if (*ready) {
-        code = identify(once, asks, count, looks);
+        code = identify(once, asks, looks);
     }
     (void)pthread_rwlock_unlock(&once->secrets_lock);
     return code;
 }
 
-static int recall_some(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
+static int recall_some(once_t *once, const asks_t *asks, unsigned char *found)
 {
     once__look_t looks[TOGETHER];
     int ready, code;
 
-    code = identify_locked(once, asks, count, looks, &ready);
+    code = identify_locked(once, asks, looks, &ready);
     if (code != ONCE_OK || !ready) {
         return code;
     }
-    once->store->vt->recall(once->store, looks, count);
-    for (size_t i = 0; i < count; i++) {
+    once->store->vt->recall(once->store, looks, asks->count);
+    for (size_t i = 0; i < asks->count; i++) {
         found[i] = (unsigned char)looks[i].found;
     }
     return ONCE_OK;
 }
 
-int once_recall(once_t *once, const once_ask_t *asks, size_t count, unsigned char *found)
+/* All of them, before any is looked at. */
+static int check(const asks_t *asks)
 {
     int code = ONCE_OK;
+
+    for (size_t i = 0; code == ONCE_OK && i < asks->count; i++) {
+        const uint8_t *digest;
+        once_ask_t ask;
+        code = ask_at(asks, i, &ask, &digest);
+    }
+    return code;
+}
+
+int once_recall(once_t *once, const once_ask_t *asks, const uint8_t *const *digests, size_t count,
+                unsigned char *found)
+{
+    asks_t all = {(const char *)asks, count > 0 ? once__sized(asks) : 0, digests, count};
+    int code;
 
     if (once->generation != once__generation()) {
         return ONCE_E_FORKED;
@@ -88,15 +126,18 @@ int once_recall(once_t *once, const once_ask_t *asks, size_t count, unsigned cha
     if (asks == NULL || found == NULL) {
         return ONCE_E_INVALID;
     }
-    for (size_t i = 0; code == ONCE_OK && i < count; i++) {
-        found[i] = 0;
-        code = once__ask_check(once, &asks[i]);
+    memset(found, 0, count);
+    code = check(&all);
+    if (code == ONCE_OK && once->closing) {
+        code = ONCE_E_CLOSED;
     }
     if (once->store->vt->recall == NULL) {
         return code;
     }
     for (size_t i = 0; code == ONCE_OK && i < count; i += TOGETHER) {
-        code = recall_some(once, asks + i, count - i < TOGETHER ? count - i : TOGETHER, found + i);
+        asks_t some = {all.first + i * all.stride, all.stride, digests != NULL ? digests + i : NULL,
+                       count - i < TOGETHER ? count - i : TOGETHER};
+        code = recall_some(once, &some, found + i);
     }
     return code;
 }

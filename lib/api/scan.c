@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/job.h"
+#include "core/sized.h"
 
 #define SCAN_STEP 128
 
@@ -82,8 +83,7 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_scan_cb e
 {
     scan_t *scan;
 
-    if (filter->size != sizeof(*filter) || filter->scope_hash_len > ONCE_SCOPE_HASH_SIZE ||
-        each == NULL) {
+    if (filter->scope_hash_len > ONCE_SCOPE_HASH_SIZE || each == NULL) {
         return ONCE_E_INVALID;
     }
     scan = (scan_t *)once__job_new(once, sizeof(*scan), done, data);
@@ -105,16 +105,21 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_scan_cb e
     return ONCE_OK;
 }
 
-int once_record_scan(once_t *once, const once_filter_t *filter, once_scan_cb each, once_cb done,
+int once_record_scan(once_t *once, const once_filter_t *given, once_scan_cb each, once_cb done,
                      void *data)
 {
-    static const once_filter_t all = ONCE_FILTER_INIT;
+    once_filter_t filter = ONCE_FILTER_INIT;
     int code = once__enter(once);
 
     if (code != ONCE_OK) {
         return code;
     }
-    code = scan_locked(once, filter != NULL ? filter : &all, each, done, data);
+    if (given != NULL) {
+        code = once__sized_read(&filter, sizeof(filter), ONCE__FILTER_V1, given);
+    }
+    if (code == ONCE_OK) {
+        code = scan_locked(once, &filter, each, done, data);
+    }
     once__leave(once);
     return code;
 }

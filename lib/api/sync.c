@@ -110,11 +110,9 @@ int once_record_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_answ
     BLOCKING(once, answer, once_record_get(once, id, arrived, &waiter));
 }
 
-int once_record_settle_sync(once_t *once, const char *token, const once_response_t *response,
-                            int status, once_slice_t note, int force, once_answer_t **answer)
+int once_record_settle_sync(once_t *once, const once_settle_t *settle, once_answer_t **answer)
 {
-    BLOCKING(once, answer,
-             once_record_settle(once, token, response, status, note, force, arrived, &waiter));
+    BLOCKING(once, answer, once_record_settle(once, settle, arrived, &waiter));
 }
 
 int once_record_purge_sync(once_t *once, const char *token, int force, once_answer_t **answer)

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <once/experimental.h>
+
 #include "base/bytes.h"
 #include "core/digest.h"
 #include "core/json.h"
@@ -31,8 +33,8 @@ struct once_body {
 
 static int is_mode(once_body_mode_t mode)
 {
-    return mode == ONCE_BODY_NONE || mode == ONCE_BODY_EXACT || mode == ONCE_BODY_JSON ||
-           mode == ONCE_BODY_MULTIPART;
+    return mode == ONCE_BODY_MODE_NONE || mode == ONCE_BODY_MODE_EXACT ||
+           mode == ONCE_BODY_MODE_JSON || mode == ONCE_BODY_MODE_MULTIPART;
 }
 
 once_body_t *once_body_new(once_body_mode_t mode, once_slice_t content_type)
@@ -46,7 +48,7 @@ once_body_t *once_body_new(once_body_mode_t mode, once_slice_t content_type)
     }
     body->mode = mode;
     once__sha256_init(&body->exact);
-    if (mode == ONCE_BODY_MULTIPART &&
+    if (mode == ONCE_BODY_MODE_MULTIPART &&
         once__multipart_boundary(content_type, boundary, &len) == 0) {
         body->multipart = malloc(sizeof(*body->multipart));
         if (body->multipart == NULL) {
@@ -115,10 +117,10 @@ int once_body_add(once_body_t *body, const void *data, size_t len)
     if (body->broken) {
         return ONCE_E_NOMEM;
     }
-    if (len == 0 || body->mode == ONCE_BODY_NONE) {
+    if (len == 0 || body->mode == ONCE_BODY_MODE_NONE) {
         return ONCE_OK;
     }
-    if (body->mode == ONCE_BODY_JSON) {
+    if (body->mode == ONCE_BODY_MODE_JSON) {
         return json_add(body, data, len);
     }
     once__sha256_add(&body->exact, data, len);
@@ -132,7 +134,7 @@ void once__bytes_digest(once_slice_t bytes, once__digest_t *digest)
 {
     once__sha256_t ctx;
 
-    digest->mode = ONCE_BODY_EXACT;
+    digest->mode = ONCE_BODY_MODE_EXACT;
     once__sha256_init(&ctx);
     once__sha256_add(&ctx, bytes.data, bytes.len);
     once__sha256_end(&ctx, digest->sum);
@@ -153,7 +155,7 @@ static int json_digest(once_slice_t document, once__digest_t *digest)
         return ONCE_OK;
     }
     once__bytes_digest(once__slice(text, len), digest);
-    digest->mode = ONCE_BODY_JSON;
+    digest->mode = ONCE_BODY_MODE_JSON;
     free(text);
     return ONCE_OK;
 }
@@ -163,32 +165,32 @@ int once__body_digest(const once_body_t *body, once__digest_t *digest)
     if (body->broken) {
         return ONCE_E_NOMEM;
     }
-    if (body->mode == ONCE_BODY_NONE) {
+    if (body->mode == ONCE_BODY_MODE_NONE) {
         memset(digest, 0, sizeof(*digest));
-        digest->mode = ONCE_BODY_NONE;
+        digest->mode = ONCE_BODY_MODE_NONE;
         return ONCE_OK;
     }
-    if (body->mode == ONCE_BODY_JSON && !body->json_over) {
+    if (body->mode == ONCE_BODY_MODE_JSON && !body->json_over) {
         return json_digest(once__slice(body->json, body->json_len), digest);
     }
     if (body->multipart != NULL && once__multipart_end(body->multipart, digest->sum) == 0) {
-        digest->mode = ONCE_BODY_MULTIPART;
+        digest->mode = ONCE_BODY_MODE_MULTIPART;
         return ONCE_OK;
     }
     once__sha256_t exact = body->exact;
-    digest->mode = ONCE_BODY_EXACT;
+    digest->mode = ONCE_BODY_MODE_EXACT;
     once__sha256_end(&exact, digest->sum);
     return ONCE_OK;
 }
 
-int once__ask_digest(const once_ask_t *ask, once__digest_t *digest)
+int once__ask_digest(const once_ask_t *ask, const uint8_t *known, once__digest_t *digest)
 {
     if (ask->body != NULL) {
         return once__body_digest(ask->body, digest);
     }
-    if (ask->digest != NULL) {
-        digest->mode = ONCE_BODY_EXACT;
-        memcpy(digest->sum, ask->digest, sizeof(digest->sum));
+    if (known != NULL) {
+        digest->mode = ONCE_BODY_MODE_EXACT;
+        memcpy(digest->sum, known, sizeof(digest->sum));
     } else {
         once__bytes_digest(ask->bytes, digest);
     }
@@ -201,10 +203,10 @@ void once_digest(const once_slice_t *bodies, size_t count, uint8_t (*digests)[ON
 }
 
 static const char *const mode_names[] = {
-    [ONCE_BODY_NONE] = "none",
-    [ONCE_BODY_EXACT] = "exact",
-    [ONCE_BODY_JSON] = "json",
-    [ONCE_BODY_MULTIPART] = "multipart",
+    [ONCE_BODY_MODE_NONE] = "none",
+    [ONCE_BODY_MODE_EXACT] = "exact",
+    [ONCE_BODY_MODE_JSON] = "json",
+    [ONCE_BODY_MODE_MULTIPART] = "multipart",
 };
 
 const char *once_body_mode_name(once_body_mode_t mode)

@@ -81,7 +81,7 @@ static int is_valid(const once__record_t *record)
     if ((head->flags & ONCE__BY_LEASE) && head->state != ONCE_STATE_UNKNOWN) {
         return 0;
     }
-    if (head->fingerprint.mode > ONCE_BODY_MULTIPART) {
+    if (head->fingerprint.mode > ONCE_BODY_MODE_MULTIPART) {
         return 0;
     }
     if (status != 0 && (status < 100 || status > 999)) {

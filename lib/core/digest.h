@@ -19,7 +19,7 @@ int once__body_digest(const once_body_t *body, once__digest_t *digest);
 /* The digest of a whole body in memory, exact. */
 void once__bytes_digest(once_slice_t bytes, once__digest_t *digest);
 
-/* The digest of what is asked about, in whichever way the body is given. ONCE_E_NOMEM. */
-int once__ask_digest(const once_ask_t *ask, once__digest_t *digest);
+/* The digest of the body of an ask, which is `known` unless that is NULL. ONCE_E_NOMEM. */
+int once__ask_digest(const once_ask_t *ask, const uint8_t *known, once__digest_t *digest);
 
 #endif

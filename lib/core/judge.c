@@ -26,12 +26,12 @@ once_verdict_t once_verdict_parse(const char *text, size_t len)
         len--;
     }
     if (is_word(text, len, "final")) {
-        return ONCE_SAID_FINAL;
+        return ONCE_VERDICT_FINAL;
     }
     if (is_word(text, len, "retry")) {
-        return ONCE_SAID_RETRY;
+        return ONCE_VERDICT_RETRY;
     }
-    return is_word(text, len, "unknown") ? ONCE_SAID_UNKNOWN : ONCE_SAID_NOTHING;
+    return is_word(text, len, "unknown") ? ONCE_VERDICT_UNKNOWN : ONCE_VERDICT_NONE;
 }
 
 /* Proxies in between send these while the application may still run. */
@@ -43,31 +43,31 @@ static int is_doubtful(int status)
 /* An answer, if a client could be given it. */
 static once_judgement_t record(int status)
 {
-    return status >= ONCE__ANSWER_MIN && status <= ONCE__ANSWER_MAX ? ONCE_JUDGE_RECORD
-                                                                    : ONCE_JUDGE_DOUBT;
+    return status >= ONCE__ANSWER_MIN && status <= ONCE__ANSWER_MAX ? ONCE_JUDGEMENT_RECORD
+                                                                    : ONCE_JUDGEMENT_DOUBT;
 }
 
 /* The table at once_policy_judge (once/policy.h), row by row. */
 once_judgement_t once_policy_judge(const once_policy_t *policy, int status, once_verdict_t said)
 {
     switch (said) {
-    case ONCE_SAID_FINAL:
+    case ONCE_VERDICT_FINAL:
         return record(status);
-    case ONCE_SAID_RETRY:
-        return ONCE_JUDGE_RELEASE;
-    case ONCE_SAID_UNKNOWN:
-        return ONCE_JUDGE_DOUBT;
-    case ONCE_SAID_NOTHING:
+    case ONCE_VERDICT_RETRY:
+        return ONCE_JUDGEMENT_RELEASE;
+    case ONCE_VERDICT_UNKNOWN:
+        return ONCE_JUDGEMENT_DOUBT;
+    case ONCE_VERDICT_NONE:
         break;
     }
     if (once__statuses_has(&policy->release, status)) {
-        return ONCE_JUDGE_EARLY;
+        return ONCE_JUDGEMENT_EARLY;
     }
     if (once__statuses_has(&policy->record, status)) {
         return record(status);
     }
     if (is_doubtful(status) || status < ONCE__STATUS_MIN || status > ONCE__STATUS_MAX) {
-        return ONCE_JUDGE_DOUBT;
+        return ONCE_JUDGEMENT_DOUBT;
     }
-    return policy->recover == ONCE_RECOVER_HOLD ? ONCE_JUDGE_DOUBT : ONCE_JUDGE_RELEASE;
+    return policy->recover == ONCE_RECOVER_HOLD ? ONCE_JUDGEMENT_DOUBT : ONCE_JUDGEMENT_RELEASE;
 }

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "core/hmac.h"
 #include "base/error.h"
+#include "core/sized.h"
 
 static void add_part(once__sha256_t *ctx, once_slice_t part)
 {
@@ -35,26 +36,30 @@ static void clear(once_key_t *key)
     key->text[0] = '\0';
 }
 
-int once_key_deterministic(once_slice_t principal, once_slice_t action, once_slice_t payload,
-                           uint64_t when_ms, uint64_t bucket_ms, once_key_t *key, once_error_t *err)
+int once_key_deterministic(const once_key_parts_t *given, once_key_t *key, once_error_t *err)
 {
     uint8_t bucket[16] = {0};
+    once_key_parts_t parts;
     once__sha256_t ctx;
 
     clear(key);
-    if (principal.len == 0 || action.len == 0) {
+    if (once__sized_read(&parts, sizeof(parts), ONCE__KEY_PARTS_V1, given) != ONCE_OK) {
+        return once__fail(err, ONCE_E_INVALID,
+                          "the parts were not set up with ONCE_KEY_PARTS_INIT");
+    }
+    if (parts.principal.len == 0 || parts.action.len == 0) {
         return once__fail(err, ONCE_E_INVALID,
                           "a deterministic key needs a principal and an action; the %s is empty",
-                          principal.len == 0 ? "principal" : "action");
+                          parts.principal.len == 0 ? "principal" : "action");
     }
-    if (bucket_ms > 0) {
-        once__put64(bucket, bucket_ms);
-        once__put64(bucket + 8, when_ms / bucket_ms);
+    if (parts.bucket_ms > 0) {
+        once__put64(bucket, parts.bucket_ms);
+        once__put64(bucket + 8, parts.when_ms / parts.bucket_ms);
     }
     begin(&ctx, "once key deterministic 1");
-    add_part(&ctx, principal);
-    add_part(&ctx, action);
-    add_part(&ctx, payload);
+    add_part(&ctx, parts.principal);
+    add_part(&ctx, parts.action);
+    add_part(&ctx, parts.payload);
     add_part(&ctx, once__slice(bucket, sizeof(bucket)));
     end(&ctx, "h1-", key);
     return ONCE_OK;

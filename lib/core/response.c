@@ -94,8 +94,7 @@ static int check(const once_response_t *response, size_t *plain_len)
     size_t headers;
     int rc;
 
-    if (response->size < sizeof(*response) || !status_is_valid(response->status) ||
-        (response->body_omitted && response->body.len > 0)) {
+    if (!status_is_valid(response->status) || (response->body_omitted && response->body.len > 0)) {
         return ONCE_E_INVALID;
     }
     if (response->body.len > ONCE_BODY_STORE_MAX) {

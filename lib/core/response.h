@@ -31,7 +31,7 @@ int once__headers_check(const once_response_t *response, size_t *bytes);
 
 /*
  * Packs into one allocation (free()). A compressed form that is not smaller is not used. ONCE_E_INVALID (status outside 200
- * to 599, a body that is omitted and yet there, `size` not set), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, or by the headers),
+ * to 599, a body that is omitted and yet there), ONCE_E_TOO_BIG (ONCE_BODY_STORE_MAX, or by the headers),
  * ONCE_E_HEADER, ONCE_E_NOMEM. On an error `*data` is NULL.
  */
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],

@@ -7,6 +7,7 @@
 #include <once/postgres.h>
 
 #include "base/error.h"
+#include "core/sized.h"
 #include "pg/door_statement.h"
 
 struct once_pg_answer {
@@ -102,12 +103,12 @@ static int answer_of(PGresult *rows, once_pg_answer_t **answer, once_error_t *er
     return ONCE_OK;
 }
 
-static int check_ask(const once_ask_t *ask, once_error_t *err)
+static int read_ask(once_ask_t *ask, const once_ask_t *given, once_error_t *err)
 {
-    if (ask == NULL || ask->size != sizeof(*ask)) {
+    if (once__sized_read(ask, sizeof(*ask), ONCE__ASK_V1, given) != ONCE_OK) {
         return once__fail(err, ONCE_E_INVALID, "the ask was not set up with ONCE_ASK_INIT");
     }
-    if (ask->body != NULL || ask->digest != NULL) {
+    if (ask->body != NULL) {
         return once__fail(err, ONCE_E_UNSUPPORTED, "a streamed body cannot be sent to SQL");
     }
     if (ask->key.len == 0 || ask->key.len > ONCE_KEY_MAX) {
@@ -116,30 +117,31 @@ static int check_ask(const once_ask_t *ask, once_error_t *err)
     return ONCE_OK;
 }
 
-int once_pg_claim(PGconn *conn, const once_ask_t *ask, unsigned flags, once_pg_answer_t **answer,
+int once_pg_claim(PGconn *conn, const once_ask_t *given, unsigned flags, once_pg_answer_t **answer,
                   once_error_t *err)
 {
     once__params_t params = {0};
     const once_policy_t *policy;
+    once_ask_t ask;
     PGresult *rows;
-    int code = check_ask(ask, err);
+    int code = read_ask(&ask, given, err);
 
     *answer = NULL;
     if (code != ONCE_OK) {
         return code;
     }
-    policy = ask->policy;
-    once__param_slice(&params, ask->scope);
-    once__param_slice(&params, ask->key);
-    once__param_slice(&params, ask->method);
-    once__param_slice(&params, ask->target);
-    once__param_bytes(&params, ask->bytes);
+    policy = ask.policy;
+    once__param_slice(&params, ask.scope);
+    once__param_slice(&params, ask.key);
+    once__param_slice(&params, ask.method);
+    once__param_slice(&params, ask.target);
+    once__param_bytes(&params, ask.bytes);
     once__param_text(&params, once_recover_name(policy != NULL ? once_policy_recover(policy)
                                                                : ONCE_RECOVER_TRANSACTIONAL));
     once__param_seconds(&params, policy != NULL ? once_policy_lease_ms(policy) : 30000);
     once__param_seconds(&params, policy != NULL ? once_policy_ttl_ms(policy) : 24ull * 3600 * 1000);
     once__param_number(&params, (flags & ONCE_PG_NOWAIT) != 0);
-    once__param_uuid(&params, ask->claim_id);
+    once__param_uuid(&params, ask.claim_id);
     code = once__statement(conn, claim_text, &params, 1, &rows, err);
     return code == ONCE_OK ? answer_of(rows, answer, err) : code;
 }
@@ -181,21 +183,23 @@ uint64_t once_pg_retry_after_ms(const once_pg_answer_t *answer)
 
 int once_pg_response(const once_pg_answer_t *answer, once_response_t *response)
 {
-    const once_response_t none = ONCE_RESPONSE_INIT;
+    once_response_t stored = ONCE_RESPONSE_INIT;
+    int code = ONCE_OK, written;
 
-    *response = none;
     if (answer->outcome != ONCE_OUTCOME_REPLAY) {
-        return ONCE_E_NOT_FOUND;
+        code = ONCE_E_NOT_FOUND;
+    } else if (!answer->plain) {
+        stored.status = answer->status;
+        code = ONCE_E_SEALED;
+    } else {
+        stored.status = answer->status;
+        stored.body_omitted = strcmp(PQgetvalue(answer->rows, 0, STORED), "omitted") == 0;
+        stored.headers = answer->headers;
+        stored.header_count = answer->header_count;
+        stored.body = slice_at(answer->rows, 0, BODY);
     }
-    response->status = answer->status;
-    if (!answer->plain) {
-        return ONCE_E_SEALED;
-    }
-    response->body_omitted = strcmp(PQgetvalue(answer->rows, 0, STORED), "omitted") == 0;
-    response->headers = answer->headers;
-    response->header_count = answer->header_count;
-    response->body = slice_at(answer->rows, 0, BODY);
-    return ONCE_OK;
+    written = once__sized_write(response, ONCE__RESPONSE_V1, &stored, sizeof(stored));
+    return written == ONCE_OK ? code : written;
 }
 
 void once_pg_answer_free(once_pg_answer_t *answer)

@@ -7,6 +7,7 @@
 #include <once/postgres.h>
 
 #include "core/response.h"
+#include "core/sized.h"
 #include "core/statuses.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -52,12 +53,12 @@ static char *json_of(const once_response_t *response)
     return text;
 }
 
-static int check_response(const once_response_t *response, once_error_t *err)
+static int read_response(once_response_t *response, const once_response_t *given, once_error_t *err)
 {
     size_t bytes;
     int code;
 
-    if (response == NULL || response->size != sizeof(*response)) {
+    if (once__sized_read(response, sizeof(*response), ONCE__RESPONSE_V1, given) != ONCE_OK) {
         return once__fail(err, ONCE_E_INVALID,
                           "the response was not set up with ONCE_RESPONSE_INIT");
     }
@@ -81,26 +82,27 @@ static int check_response(const once_response_t *response, once_error_t *err)
     return ONCE_OK;
 }
 
-int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *response,
+int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *given,
                      once_error_t *err)
 {
     once__params_t params = {0};
+    once_response_t response;
     char *headers;
     int code = once__demand_claim(claim, err);
 
-    code = code == ONCE_OK ? check_response(response, err) : code;
+    code = code == ONCE_OK ? read_response(&response, given, err) : code;
     if (code != ONCE_OK) {
         return code;
     }
-    headers = json_of(response);
+    headers = json_of(&response);
     if (headers == NULL) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
     once__param_text(&params, claim);
-    once__param_number(&params, response->status);
+    once__param_number(&params, response.status);
     once__param_text(&params, headers);
-    once__param_bytes(&params, response->body);
-    once__param_seconds(&params, response->retain_ms);
+    once__param_bytes(&params, response.body);
+    once__param_seconds(&params, response.retain_ms);
     code = once__statement(conn,
                            "SELECT once.complete(claim => $1, status => $2::integer, headers => "
                            "$3::pg_catalog.jsonb, body => $4, "

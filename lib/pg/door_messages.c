@@ -6,11 +6,12 @@
 #include <once/postgres.h>
 
 #include "base/error.h"
+#include "core/sized.h"
 #include "pg/door_statement.h"
 
-static int check_event(const once_pg_event_t *event, once_error_t *err)
+static int read_event(once_pg_event_t *event, const once_pg_event_t *given, once_error_t *err)
 {
-    if (event == NULL || event->size != sizeof(*event)) {
+    if (once__sized_read(event, sizeof(*event), ONCE__PG_EVENT_V1, given) != ONCE_OK) {
         return once__fail(err, ONCE_E_INVALID, "the event was not set up with ONCE_PG_EVENT_INIT");
     }
     if (event->topic == NULL || event->type == NULL) {
@@ -19,22 +20,23 @@ static int check_event(const once_pg_event_t *event, once_error_t *err)
     return event->claim != NULL ? once__demand_claim(event->claim, err) : ONCE_OK;
 }
 
-int once_pg_emit(PGconn *conn, const once_pg_event_t *event, char id[ONCE_UUID_SIZE],
+int once_pg_emit(PGconn *conn, const once_pg_event_t *given, char id[ONCE_UUID_SIZE],
                  once_error_t *err)
 {
     once__params_t params = {0};
+    once_pg_event_t event;
     PGresult *rows;
-    int code = check_event(event, err);
+    int code = read_event(&event, given, err);
 
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, event->topic);
-    once__param_text(&params, event->key);
-    once__param_text(&params, event->type);
-    once__param_bytes(&params, event->payload);
-    once__param_text(&params, event->headers);
-    once__param_text(&params, event->claim);
+    once__param_text(&params, event.topic);
+    once__param_text(&params, event.key);
+    once__param_text(&params, event.type);
+    once__param_bytes(&params, event.payload);
+    once__param_text(&params, event.headers);
+    once__param_text(&params, event.claim);
     code = once__statement(conn,
                            "SELECT once.emit(topic => $1, key => $2, type => $3, payload => $4, "
                            "headers => coalesce($5::pg_catalog.jsonb, '{}'), claim => $6)"

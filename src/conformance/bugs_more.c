@@ -238,7 +238,7 @@ static void garbage(once__test_t *t)
  */
 static void derived_keys(once__test_t *t)
 {
-    once_slice_t principal = {"customer-7", 10}, action = {"order", 5}, payload = {"book", 4};
+    once_key_parts_t parts = ONCE_KEY_PARTS_INIT;
     once__peer_t *a = once__peer_open(t, "");
     once_ask_t no_key = ONCE_ASK_INIT;
     once_answer_t *answer = NULL;
@@ -246,14 +246,18 @@ static void derived_keys(once__test_t *t)
     once__asked_t first = {.key = now.text}, repeat = {.key = soon.text},
                   second = {.key = later.text};
 
-    no_key.bytes = payload;
+    no_key.bytes = once__text("book");
     EXPECT(ONCE_E_KEY, once_begin_sync(a->once, &no_key, &answer));
-    EXPECT(ONCE_OK,
-           once_key_deterministic(principal, action, payload, 3600000, 3600000, &now, NULL));
-    EXPECT(ONCE_OK,
-           once_key_deterministic(principal, action, payload, 7199999, 3600000, &soon, NULL));
-    EXPECT(ONCE_OK,
-           once_key_deterministic(principal, action, payload, 7200000, 3600000, &later, NULL));
+    parts.principal = once__text("customer-7");
+    parts.action = once__text("order");
+    parts.payload = once__text("book");
+    parts.bucket_ms = 3600000;
+    parts.when_ms = 3600000;
+    EXPECT(ONCE_OK, once_key_deterministic(&parts, &now, NULL));
+    parts.when_ms = 7199999;
+    EXPECT(ONCE_OK, once_key_deterministic(&parts, &soon, NULL));
+    parts.when_ms = 7200000;
+    EXPECT(ONCE_OK, once_key_deterministic(&parts, &later, NULL));
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &first));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
     EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &repeat));

@@ -150,8 +150,9 @@ static void streamed_is_whole(once__test_t *t)
     once__peer_t *a = once__peer_open(t, "");
 
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &whole));
-    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "the whole body"));
-    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "the whole bodies"));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "k", ONCE_BODY_MODE_EXACT, "", "the whole body"));
+    EXPECT(ONCE_OUTCOME_MISMATCH,
+           begin_with(t, a, "k", ONCE_BODY_MODE_EXACT, "", "the whole bodies"));
 }
 
 static void body_modes(once__test_t *t)
@@ -166,22 +167,25 @@ static void body_modes(once__test_t *t)
     static const char type_two[] = "multipart/form-data; boundary=yy";
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "none", ONCE_BODY_NONE, "", "a"));
-    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "none", ONCE_BODY_NONE, "", "b"));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "none", ONCE_BODY_MODE_NONE, "", "a"));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "none", ONCE_BODY_MODE_NONE, "", "b"));
 
-    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "json", ONCE_BODY_JSON, "", "{\"a\":1,\"b\":[2.0]}"));
+    EXPECT(ONCE_OUTCOME_RUN,
+           begin_with(t, a, "json", ONCE_BODY_MODE_JSON, "", "{\"a\":1,\"b\":[2.0]}"));
     EXPECT(ONCE_OUTCOME_BUSY,
-           begin_with(t, a, "json", ONCE_BODY_JSON, "", "{ \"b\": [2], \"a\": 1e0 }"));
+           begin_with(t, a, "json", ONCE_BODY_MODE_JSON, "", "{ \"b\": [2], \"a\": 1e0 }"));
     EXPECT(ONCE_OUTCOME_MISMATCH,
-           begin_with(t, a, "json", ONCE_BODY_JSON, "", "{\"a\":1,\"b\":[3]}"));
+           begin_with(t, a, "json", ONCE_BODY_MODE_JSON, "", "{\"a\":1,\"b\":[3]}"));
 
-    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "exact", ONCE_BODY_EXACT, "", "{\"a\":1,\"b\":2}"));
+    EXPECT(ONCE_OUTCOME_RUN,
+           begin_with(t, a, "exact", ONCE_BODY_MODE_EXACT, "", "{\"a\":1,\"b\":2}"));
     EXPECT(ONCE_OUTCOME_MISMATCH,
-           begin_with(t, a, "exact", ONCE_BODY_EXACT, "", "{\"b\":2,\"a\":1}"));
+           begin_with(t, a, "exact", ONCE_BODY_MODE_EXACT, "", "{\"b\":2,\"a\":1}"));
 
-    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_one, one));
-    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_two, two));
-    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "parts", ONCE_BODY_MULTIPART, type_one, other));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "parts", ONCE_BODY_MODE_MULTIPART, type_one, one));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "parts", ONCE_BODY_MODE_MULTIPART, type_two, two));
+    EXPECT(ONCE_OUTCOME_MISMATCH,
+           begin_with(t, a, "parts", ONCE_BODY_MODE_MULTIPART, type_one, other));
 }
 
 /* The mode is a part of the fingerprint: an operator who changes it must not make two requests the same. */
@@ -189,13 +193,14 @@ static void modes_do_not_mix(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, "");
 
-    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "k", ONCE_BODY_EXACT, "", "{\"a\":1}"));
-    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_JSON, "", "{\"a\":1}"));
-    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_NONE, "", "{\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "k", ONCE_BODY_MODE_EXACT, "", "{\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_MODE_JSON, "", "{\"a\":1}"));
+    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "k", ONCE_BODY_MODE_NONE, "", "{\"a\":1}"));
     /* What is not JSON counts byte for byte, in both modes. */
-    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "not json", ONCE_BODY_JSON, "", "{\"a\":"));
-    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "not json", ONCE_BODY_EXACT, "", "{\"a\":"));
-    EXPECT(ONCE_OUTCOME_MISMATCH, begin_with(t, a, "not json", ONCE_BODY_JSON, "", "{\"a\": "));
+    EXPECT(ONCE_OUTCOME_RUN, begin_with(t, a, "not json", ONCE_BODY_MODE_JSON, "", "{\"a\":"));
+    EXPECT(ONCE_OUTCOME_BUSY, begin_with(t, a, "not json", ONCE_BODY_MODE_EXACT, "", "{\"a\":"));
+    EXPECT(ONCE_OUTCOME_MISMATCH,
+           begin_with(t, a, "not json", ONCE_BODY_MODE_JSON, "", "{\"a\": "));
 }
 
 /* ---------------------------------------------------------------------------------------------------- scopes and keys */

@@ -330,9 +330,15 @@ once__peer_t *once__peer_as(once__peer_t *peer, const char *token)
 int once__peer_settle(once__peer_t *peer, const char *token, const once_response_t *response,
                       int force)
 {
+    once_settle_t settle = ONCE_SETTLE_INIT;
     once_answer_t *answer = NULL;
-    int code = once_record_settle_sync(peer->once, token != NULL ? token : peer->token, response, 0,
-                                       once__text("settled by the test"), force, &answer);
+    int code;
+
+    settle.token = token != NULL ? token : peer->token;
+    settle.response = response;
+    settle.note = once__text("settled by the test");
+    settle.force = force;
+    code = once_record_settle_sync(peer->once, &settle, &answer);
 
     return told(peer, code, answer);
 }

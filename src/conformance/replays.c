@@ -110,15 +110,18 @@ static void broken_headers(once__test_t *t)
     };
     once__asked_t ask = {.key = "k"};
     once_response_t response = once__response(201, "body");
+    once_settle_t settle = ONCE_SETTLE_INIT;
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
     response.header_count = 1;
+    settle.response = &response;
+    settle.force = 1;
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    settle.token = a->token;
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         response.headers = &broken[i];
         EXPECT(ONCE_E_HEADER, once_claim_complete_sync(a->claim, &response, NULL));
-        EXPECT(ONCE_E_HEADER,
-               once_record_settle_sync(b->once, a->token, &response, 0, once__text(""), 1, NULL));
+        EXPECT(ONCE_E_HEADER, once_record_settle_sync(b->once, &settle, NULL));
     }
     EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &ask));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));

@@ -51,6 +51,7 @@ static void recall(once__consume_t *consumer, once__broker_delivery_t *const *de
                    size_t count)
 {
     once_ask_t asks[TOGETHER], ask = once__consume_ask(consumer);
+    const uint8_t *digests[TOGETHER];
     unsigned char found[TOGETHER];
     once__consume_arrival_t *arrivals[TOGETHER];
     size_t asked = 0;
@@ -60,11 +61,12 @@ static void recall(once__consume_t *consumer, once__broker_delivery_t *const *de
         once__consume_arrival_t *arrival = deliveries[i]->prepared;
         if (arrival->has_id) {
             asks[asked] = ask;
-            once__consume_ask_for(consumer, arrival, &asks[asked]);
+            asks[asked].key = (once_slice_t){arrival->key.text, arrival->key.len};
+            digests[asked] = arrival->digest;
             arrivals[asked++] = arrival;
         }
     }
-    if (once_recall(consumer->once, asks, asked, found) != ONCE_OK) {
+    if (once_recall(consumer->once, asks, digests, asked, found) != ONCE_OK) {
         return; /* each of them is asked for, and meets the same error */
     }
     for (size_t i = 0; i < asked; i++) {
@@ -86,7 +88,7 @@ void once__consume_prepare(void *data, once__broker_delivery_t *const *deliverie
                                       arrival->why, sizeof(arrival->why)) == 0;
         arrival->is_duplicate = 0;
     }
-    if (consumer->settings->fingerprint != ONCE_BODY_EXACT) {
+    if (consumer->settings->fingerprint != ONCE_BODY_MODE_EXACT) {
         return;
     }
     for (size_t i = 0; i < count; i += TOGETHER) {

@@ -145,7 +145,7 @@ static size_t take_header(char *bytes, size_t size, size_t count, void *data)
     char text[64];
 
     if (len >= 5 && strncmp(bytes, "HTTP/", 5) == 0) { /* an interim response came before */
-        request->said = ONCE_SAID_NOTHING;
+        request->said = ONCE_VERDICT_NONE;
         request->retry_after = 0;
         request->problem = 0;
     } else if (len > 13 && strncasecmp(bytes, "Once-Outcome:", 13) == 0) {
@@ -215,7 +215,7 @@ int once__consume_handler_post(once__consume_handler_t *handler,
     request->given = 0;
     request->cb = cb;
     request->data = data;
-    request->said = ONCE_SAID_NOTHING;
+    request->said = ONCE_VERDICT_NONE;
     request->retry_after = 0;
     request->problem = 0;
     request->kept = 0;

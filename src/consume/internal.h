@@ -12,6 +12,7 @@
 #ifndef ONCE_CONSUME_INTERNAL_H
 #define ONCE_CONSUME_INTERNAL_H
 
+#include <once/experimental.h>
 #include <once/once.h>
 
 #include "base/hash.h"
@@ -151,10 +152,8 @@ void once__consume_assert_item_state(const once__consume_item_t *item, once__con
 void once__consume_item_set_stage(once__consume_item_t *item, once__consume_stage_t stage);
 void once__consume_item_done(once__consume_item_t *item);   /* acknowledges */
 void once__consume_item_repeat(once__consume_item_t *item); /* pauses longer each time */
-/* What asks for records have in common, and what is particular to one of them. */
+/* What asks for records have in common. */
 once_ask_t once__consume_ask(const once__consume_t *consumer);
-void once__consume_ask_for(const once__consume_t *consumer, const once__consume_arrival_t *arrival,
-                           once_ask_t *ask);
 
 /* queue.c */
 void once__consume_queue_enter(once__consume_item_t *item); /* sets its queue and first stage */

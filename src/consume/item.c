@@ -435,31 +435,24 @@ once_ask_t once__consume_ask(const once__consume_t *consumer)
     return ask;
 }
 
-void once__consume_ask_for(const once__consume_t *consumer, const once__consume_arrival_t *arrival,
-                           once_ask_t *ask)
-{
-    ask->key = (once_slice_t){arrival->key.text, arrival->key.len};
-    if (consumer->settings->fingerprint == ONCE_BODY_EXACT) {
-        ask->digest = arrival->digest;
-    }
-}
-
 static int begin(once__consume_item_t *item)
 {
     once__consume_t *consumer = item->consumer;
+    const once__consume_arrival_t *arrival = item->delivery->prepared;
     once_ask_t ask = once__consume_ask(consumer);
-    once_body_t *body = NULL;
     once_slice_t none = {"", 0};
-    int error = ONCE_OK;
+    once_body_t *body;
+    int error;
 
-    once__consume_ask_for(consumer, item->delivery->prepared, &ask);
-    if (ask.digest == NULL) {
-        body = once_body_new(consumer->settings->fingerprint, none);
-        error = body == NULL ? ONCE_E_NOMEM
-                             : once_body_add(body, item->delivery->payload.data,
-                                             item->delivery->payload.len);
-        ask.body = body;
+    ask.key = (once_slice_t){arrival->key.text, arrival->key.len};
+    if (consumer->settings->fingerprint == ONCE_BODY_MODE_EXACT) {
+        return once_begin_digested(consumer->once, &ask, arrival->digest, answered, item);
     }
+    body = once_body_new(consumer->settings->fingerprint, none);
+    error = body == NULL
+                ? ONCE_E_NOMEM
+                : once_body_add(body, item->delivery->payload.data, item->delivery->payload.len);
+    ask.body = body;
     if (error == ONCE_OK) {
         error = once_begin(consumer->once, &ask, answered, item);
     }
@@ -531,13 +524,13 @@ static void in_doubt(once__consume_item_t *item)
 static void judge(once__consume_item_t *item, int status, once_verdict_t said)
 {
     switch (once_claim_judge(item->claim, item->consumer->policy, status, said)) {
-    case ONCE_JUDGE_RECORD:
+    case ONCE_JUDGEMENT_RECORD:
         end_claim(item, COMPLETE, ONCE__CONSUME_NEXT_DONE);
         break;
-    case ONCE_JUDGE_RELEASE:
+    case ONCE_JUDGEMENT_RELEASE:
         end_claim(item, RELEASE, try_again(item));
         break;
-    case ONCE_JUDGE_EARLY:
+    case ONCE_JUDGEMENT_EARLY:
         end_claim(item, RELEASE_EARLY, try_again(item));
         break;
     default:
@@ -575,7 +568,7 @@ static void replied(void *data, const once__consume_reply_t *reply)
         end_claim(item, RELEASE_EARLY, ONCE__CONSUME_NEXT_PAUSE);
     } else if (status == 0) {
         in_doubt(item);
-    } else if (reply->said != ONCE_SAID_NOTHING || status < 300 || status >= 500 || status == 408) {
+    } else if (reply->said != ONCE_VERDICT_NONE || status < 300 || status >= 500 || status == 408) {
         judge(item, status, reply->said);
     } else if (status == 409 || status == 425 || status == 429) {
         end_claim(item, RELEASE, try_again(item));

@@ -60,6 +60,7 @@ static void a_settlement_whose_reply_was_lost_is_done(void **state)
 {
     once_response_t mine = world_response(201, "settled"), other = world_response(200, "settled");
     char token[ONCE_TOKEN_SIZE];
+    once_settle_t settle = ONCE_SETTLE_INIT;
     seen_t seen = {.calls = 0}, again = {.calls = 0};
     world_t world;
     once_t *once = open_with_record(&world, 0, token);
@@ -67,13 +68,13 @@ static void a_settlement_whose_reply_was_lost_is_done(void **state)
 
     world.plan = lose_one_reply;
     world.plan_data = &left;
-    assert_int_equal(
-        once_record_settle(once, token, &mine, 0, once__slice("", 0), 0, seen_cb, &seen), ONCE_OK);
+    settle.token = token;
+    settle.response = &mine;
+    assert_int_equal(once_record_settle(once, &settle, seen_cb, &seen), ONCE_OK);
     world_pass(&world, once, 900);
     assert_int_equal(seen.outcome, ONCE_OUTCOME_DONE);
-    assert_int_equal(
-        once_record_settle(once, token, &other, 0, once__slice("", 0), 0, seen_cb, &again),
-        ONCE_OK);
+    settle.response = &other;
+    assert_int_equal(once_record_settle(once, &settle, seen_cb, &again), ONCE_OK);
     world_pass(&world, once, 100);
     assert_int_equal(again.outcome, ONCE_OUTCOME_ALREADY);
     assert_string_equal(again.body, "settled");
@@ -179,7 +180,7 @@ static void a_kept_answer_outlives_its_callback(void **state)
 {
     char token[ONCE_TOKEN_SIZE];
     once_answer_t *answer = NULL;
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
     world_t world;
     once_t *once = open_with_record(&world, 1, token);
     uint8_t id[ONCE_ID_SIZE];

@@ -48,7 +48,7 @@ static void run_then_replay(void **state)
 {
     once_t *once = open_store("memory:");
     once_answer_t *answer = ask(once, "k");
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
     complete(once_answer_take_claim(answer), "hello");

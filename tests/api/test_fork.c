@@ -43,12 +43,14 @@ static int child_is_refused(once_t *once, once_claim_t *claim)
 {
     once_ask_t ask = ONCE_ASK_INIT;
     once_response_t response = ONCE_RESPONSE_INIT;
+    once_settle_t settle = ONCE_SETTLE_INIT;
     once_slice_t note = {"x", 1};
     once_claim_t *adopted;
     once_answer_t *answer;
     uint8_t id[ONCE_ID_SIZE] = {0};
     int called = 0;
 
+    settle.token = "x";
     ask.key.data = "k";
     ask.key.len = 1;
     if (once_begin(once, &ask, never, &called) != ONCE_E_FORKED ||
@@ -58,7 +60,7 @@ static int child_is_refused(once_t *once, once_claim_t *claim)
         once_record_get(once, id, never, &called) != ONCE_E_FORKED ||
         once_claim_release(claim, 0, note, never, &called) != ONCE_E_FORKED ||
         once_claim_doubt(claim, never, &called) != ONCE_E_FORKED ||
-        once_record_settle(once, "x", NULL, 0, note, 0, never, &called) != ONCE_E_FORKED ||
+        once_record_settle(once, &settle, never, &called) != ONCE_E_FORKED ||
         once_record_purge(once, "x", 0, never, &called) != ONCE_E_FORKED ||
         once_record_scan(once, NULL, never_each, never, &called) != ONCE_E_FORKED ||
         once_store_stats(once, never, &called) != ONCE_E_FORKED ||

@@ -284,7 +284,7 @@ static void store_answer(once_t *once, const char *key)
 static int read_answer(once_t *once, const char *key)
 {
     once_ask_t ask = ONCE_ASK_INIT;
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
     once_answer_t *answer;
     int code;
 

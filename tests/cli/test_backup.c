@@ -310,7 +310,8 @@ static void fill(const place_t *place)
 
 static void segments_go_while_they_are_copied(void **state)
 {
-    once_local_backup_t how = ONCE_LOCAL_BACKUP_INIT;
+    once_local_backup_options_t how = ONCE_LOCAL_BACKUP_OPTIONS_INIT;
+    once_local_backup_report_t report = ONCE_LOCAL_BACKUP_REPORT_INIT;
     dropping_t dropping = {0};
     char path[160];
     place_t place;
@@ -323,13 +324,13 @@ static void segments_go_while_they_are_copied(void **state)
     dropping.place = &place;
     how.progress = drop_everything;
     how.data = &dropping;
-    assert_int_equal(once_local_backup(place.url, copy.path, &how, NULL), ONCE_OK);
+    assert_int_equal(once_local_backup(place.url, copy.path, &how, &report, NULL), ONCE_OK);
     assert_int_equal(access(inside(&place, "segments/00000003.log"), F_OK), -1); /* they went */
     once_close(dropping.once, -1);
 
-    assert_int_equal(how.segments, dropping.calls - 1); /* the first one is not in it any more */
+    assert_int_equal(report.segments, dropping.calls - 1); /* the first one is not in it any more */
     snprintf(path, sizeof(path), "%s/segments", copy.path);
-    assert_int_equal(count_names(path), how.segments + 1);
+    assert_int_equal(count_names(path), report.segments + 1);
     assert_flawless(copy.url);
     dropping.once = open_store(copy.url); /* numbers follow one another */
     for (int i = 0; i < 120; i += 20) {

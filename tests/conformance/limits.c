@@ -116,7 +116,7 @@ static void records_are_bounded(void **state)
     once_claim_t *running, *claim;
     char token[ONCE_TOKEN_SIZE];
     once_answer_t *answer = NULL;
-    once_usage_t usage;
+    once_usage_t usage = ONCE_USAGE_INIT;
 
     assert_int_equal(ask(once, "running", 0, &running, NULL), ONCE_OUTCOME_RUN);
     made = fill(once, "key", 10, 0) + 1;
@@ -162,7 +162,7 @@ static void bytes_are_bounded(void **state)
 {
     once_t *once = open_with("max_bytes", max_bytes);
     once_claim_t *running, *claim;
-    once_usage_t usage;
+    once_usage_t usage = ONCE_USAGE_INIT;
     unsigned made;
 
     assert_int_equal(ask(once, "large running", 0, &running, NULL), ONCE_OUTCOME_RUN);

@@ -69,11 +69,32 @@ static int complete(PGconn *conn, const char *token, const char *body)
     return once_pg_complete(conn, token, &response, &err);
 }
 
+/* A program that was built against a longer struct, and one whose struct is too short. */
+static void expect_sizes_are_kept(const once_pg_answer_t *answer)
+{
+    struct {
+        once_response_t response;
+        uint64_t added, behind;
+    } newer = {ONCE_RESPONSE_INIT, 7, 7};
+
+    newer.response.size = sizeof(newer.response) + sizeof(newer.added);
+    assert_int_equal(once_pg_response(answer, &newer.response), ONCE_OK);
+    assert_int_equal(newer.response.size, sizeof(newer.response) + sizeof(newer.added));
+    assert_int_equal(newer.response.status, 201);
+    assert_int_equal(newer.added, 0);
+    assert_int_equal(newer.behind, 7);
+    newer.response.size = sizeof(newer.response) - 1;
+    newer.response.status = 7;
+    assert_int_equal(once_pg_response(answer, &newer.response), ONCE_E_INVALID);
+    assert_int_equal(newer.response.status, 7);
+}
+
 static void expect_response(const once_pg_answer_t *answer, const char *body)
 {
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     assert_int_equal(once_pg_outcome(answer), ONCE_OUTCOME_REPLAY);
+    expect_sizes_are_kept(answer);
     assert_int_equal(once_pg_response(answer, &response), ONCE_OK);
     assert_int_equal(response.status, 201);
     assert_int_equal(response.header_count, 3);
@@ -147,7 +168,7 @@ static void the_other_outcomes(void **state)
     once_ask_t ask = ask_for("outcomes");
     once_policy_t *policy = once_policy_new();
     once_pg_answer_t *answer;
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     sql_run(shop, "BEGIN");
     once_pg_answer_free(claim(shop, "outcomes", 0));
@@ -434,7 +455,7 @@ static void arguments_are_checked_before_anything_is_sent(void **state)
 static void large_bodies_with_every_byte(void **state)
 {
     const size_t size = 3 * 1024 * 1024;
-    once_response_t response = ONCE_RESPONSE_INIT, got;
+    once_response_t response = ONCE_RESPONSE_INIT, got = ONCE_RESPONSE_INIT;
     once_pg_answer_t *answer = NULL;
     char token[ONCE_TOKEN_SIZE], *body = malloc(size);
 

@@ -55,7 +55,7 @@ static void complete(once_answer_t *answer)
 static once_body_t *json_body(void)
 {
     static const char text[] = "{\"amount\": 19.99, \"to\": [1, 2, {\"deep\": null}]}";
-    once_body_t *body = once_body_new(ONCE_BODY_JSON, once__slice("", 0));
+    once_body_t *body = once_body_new(ONCE_BODY_MODE_JSON, once__slice("", 0));
 
     if (body != NULL && once_body_add(body, text, sizeof(text) - 1) != ONCE_OK) {
         once_body_free(body);
@@ -72,6 +72,7 @@ static void works_or_says_so(int code)
 static void judge(once_t *once)
 {
     once_answer_t *answer;
+    once_settle_t settle = ONCE_SETTLE_INIT;
     once_claim_t *claim, *adopted;
     char token[ONCE_TOKEN_SIZE];
     uint8_t id[ONCE_ID_SIZE] = {0};
@@ -87,8 +88,11 @@ static void judge(once_t *once)
         if (code == ONCE_OK && once_claim_doubt_sync(adopted, NULL) == ONCE_E_NOMEM) {
             once_claim_drop(adopted);
         }
-        works_or_says_so(
-            once_record_settle_sync(once, token, NULL, 500, once__slice("never", 5), 1, NULL));
+        settle.token = token;
+        settle.status = 500;
+        settle.note = once__slice("never", 5);
+        settle.force = 1;
+        works_or_says_so(once_record_settle_sync(once, &settle, NULL));
         works_or_says_so(once_record_purge_sync(once, token, 1, NULL));
     }
     if (answer != NULL) {
@@ -104,7 +108,7 @@ static void set_up(void)
     once_policy_t *policy = once_policy_new(), *copy;
     once_options_t *options = once_options_new();
     once_body_t *body =
-        once_body_new(ONCE_BODY_MULTIPART, once__slice("multipart/form-data; boundary=b", 31));
+        once_body_new(ONCE_BODY_MODE_MULTIPART, once__slice("multipart/form-data; boundary=b", 31));
 
     if (policy != NULL) {
         works_or_says_so(once_policy_parse(policy, "ttl=1h recover=hold record=2xx,4xx", NULL));
@@ -134,7 +138,7 @@ static void tell(once_t *once)
         once_answer_free(answer);
     }
     if (begin(once, "pay", body, &answer) == ONCE_OK) {
-        once_response_t response;
+        once_response_t response = ONCE_RESPONSE_INIT;
         if (once_answer_outcome(answer) == ONCE_OUTCOME_REPLAY) {
             code = once_record_response(once_answer_record(answer), &response);
             assert_true(code == ONCE_OK || code == ONCE_E_NOMEM);

@@ -91,6 +91,7 @@ static void pay(story_t *story)
 /* A claim that another program finishes by its text, is judged, and removed. */
 static void judge(story_t *story)
 {
+    once_settle_t settle = ONCE_SETTLE_INIT;
     once_claim_t *adopted;
     char token[ONCE_TOKEN_SIZE];
 
@@ -101,8 +102,11 @@ static void judge(story_t *story)
     once_claim_drop(story->claim);
     assert_int_equal(once_claim_adopt(story->once, token, 0, &adopted), ONCE_OK);
     (void)settled(story, once_claim_doubt(adopted, called_back, story));
-    (void)settled(story, once_record_settle(story->once, token, NULL, 500, once__slice("never", 5),
-                                            1, called_back, story));
+    settle.token = token;
+    settle.status = 500;
+    settle.note = once__slice("never", 5);
+    settle.force = 1;
+    (void)settled(story, once_record_settle(story->once, &settle, called_back, story));
     (void)settled(story, once_record_purge(story->once, token, 1, called_back, story));
 }
 

@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     digest_cut(mode, type, body, len, size + 7, &cut);
     assert(same(&whole, &cut));
     once__bytes_digest(once__slice(body, len), &exact);
-    assert(whole.mode == mode || whole.mode == ONCE_BODY_EXACT);
-    assert(whole.mode != ONCE_BODY_EXACT || same(&whole, &exact));
+    assert(whole.mode == mode || whole.mode == ONCE_BODY_MODE_EXACT);
+    assert(whole.mode != ONCE_BODY_MODE_EXACT || same(&whole, &exact));
     return 0;
 }

@@ -169,7 +169,7 @@ static int is_reapable(const once_record_t *record)
 void told_from(told_t *told, once_answer_t *answer)
 {
     const once_record_t *record = once_answer_record(answer);
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     told->error = once_answer_error(answer);
     told->outcome = once_answer_outcome(answer);

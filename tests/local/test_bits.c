@@ -247,8 +247,8 @@ static void test_changed_bits_are_found(void **state)
 static void test_damage_to_nobody_knows_whom(void **state)
 {
     static frame_at_t frames[2000];
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
     char path[PLACE_SIZE], url[PLACE_SIZE + 8];
     uint8_t zeros[2000] = {0};
     once_error_t err = {0};

@@ -302,13 +302,15 @@ static void do_finish(world_t *world, size_t key)
 static void do_settle(world_t *world, size_t key)
 {
     once_response_t response = ONCE_RESPONSE_INIT;
-    int code;
+    once_settle_t settle = ONCE_SETTLE_INIT;
+    once_t *handle = any_handle(world);
 
     response.body = once__slice("settled", 7);
-    code = once_record_settle_sync(any_handle(world), world->before[key].token,
-                                   dice_roll(&world->dice, 2) ? &response : NULL, 0,
-                                   once__slice("by hand", 7), 1, NULL);
-    assert_int_equal(code, ONCE_OK);
+    settle.token = world->before[key].token;
+    settle.response = dice_roll(&world->dice, 2) ? &response : NULL;
+    settle.note = once__slice("by hand", 7);
+    settle.force = 1;
+    assert_int_equal(once_record_settle_sync(handle, &settle, NULL), ONCE_OK);
     answered(world, key);
     drop_claim(world, key);
 }

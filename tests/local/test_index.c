@@ -44,9 +44,9 @@ static void make_store(store_t *store)
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 
-static int fsck(const store_t *store, int repair, once_local_report_t *report)
+static int fsck(const store_t *store, int repair, once_local_fsck_report_t *report)
 {
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
     char url[PLACE_SIZE + 8];
 
     (void)snprintf(url, sizeof(url), "local:%s", store->path);
@@ -75,7 +75,7 @@ static int in_child(const store_t *store, int (*act)(const store_t *store))
 /* 0: in order, 1: problems were found, 2: it could not be checked. */
 static int check(const store_t *store)
 {
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
 
     if (fsck(store, 0, &report) != ONCE_OK) {
         return 2;

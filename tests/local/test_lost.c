@@ -99,8 +99,8 @@ static void remove_index(void)
 
 static void check_fsck(void)
 {
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
     char url[PLACE_SIZE + 8];
     once_t *once;
 

@@ -74,8 +74,8 @@ static void take_segment(unsigned number)
 
 static uint64_t fsck(const char *store, int repair)
 {
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
     char url[PLACE_SIZE + 8];
 
     (void)snprintf(url, sizeof(url), "local:%s", store);
@@ -218,12 +218,11 @@ static void test_without_an_extent(void **state)
 
 static void test_of_a_copy(void **state)
 {
-    once_local_backup_t backup = ONCE_LOCAL_BACKUP_INIT;
     char url[PLACE_SIZE + 8], copy[PLACE_SIZE];
 
     place_join(copy, base, "copy");
     (void)snprintf(url, sizeof(url), "local:%s", path);
-    assert_int_equal(once_local_backup(url, copy, &backup, NULL), ONCE_OK);
+    assert_int_equal(once_local_backup(url, copy, NULL, NULL, NULL), ONCE_OK);
     assert_int_equal(fsck(copy, 0), 0);
     (void)snprintf(path, sizeof(path), "%s", copy);
     take_segment(KEYS);

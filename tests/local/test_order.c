@@ -394,8 +394,8 @@ static void name_another(char name[16])
 
 static unsigned count_problems(void)
 {
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
     char url[PLACE_SIZE + 8];
     once_error_t err;
 

@@ -239,7 +239,7 @@ static void check_copy(const volume_remains_t *remains, const char *query)
 
 static void copy_and_check(const char *query)
 {
-    once_local_backup_t backup = ONCE_LOCAL_BACKUP_INIT;
+    once_local_backup_report_t backup = ONCE_LOCAL_BACKUP_REPORT_INIT;
     char url[2 * PLACE_SIZE], copy[PLACE_SIZE], key[16];
     once_error_t err = {0};
     once_t *once = place_open(the.store, query, NULL);
@@ -252,7 +252,7 @@ static void copy_and_check(const char *query)
     place_join(copy, the.root, "copy");
     (void)snprintf(url, sizeof(url), "local:%s", the.store);
     volume_start(the.root, the.below);
-    assert_int_equal(once_local_backup(url, copy, &backup, &err), ONCE_OK);
+    assert_int_equal(once_local_backup(url, copy, NULL, &backup, &err), ONCE_OK);
     volume_promise(COPIED);
     volume_end();
     assert_true(backup.segments >= 3);

@@ -157,7 +157,7 @@ static void run_job(job_t *job, once_claim_t *claim)
 /* The response must be of this key, and the same for everybody. */
 static void check_replay(job_t *job, once_answer_t *answer, const told_t *told)
 {
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
     char name[32];
     uint64_t seen = fact(told->epoch, told->body_sum), nobody = 0;
 
@@ -357,8 +357,8 @@ static void tell_finding(const once_local_finding_t *finding, void *data)
 /* Whatever was killed where: the log is whole, and the index says what it says. */
 static void check_fsck(const char *when)
 {
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
     once_error_t err = {0};
     char url[PLACE_SIZE + 8];
 

@@ -356,8 +356,8 @@ static void tell(const once_local_finding_t *finding, void *data)
 /* Read by fsck first, and then finished by another program that needed it: nothing is wrong with that. */
 static void test_a_segment_that_is_finished_meanwhile(void **state)
 {
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
     once_t *once = place_open(path, QUERY, NULL), *other = once;
     char url[PLACE_SIZE + 8];
 

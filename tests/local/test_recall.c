@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <once/once.h>
+#include <once/experimental.h>
 
 #include "base/bytes.h"
 
@@ -34,19 +34,28 @@ static int is_found(once_t *once, const char *key, const char *body)
     once_ask_t ask = about(key, body);
     unsigned char found = 9;
 
-    assert_int_equal(once_recall(once, &ask, 1, &found), ONCE_OK);
+    assert_int_equal(once_recall(once, &ask, NULL, 1, &found), ONCE_OK);
     return found;
 }
 
-static once_claim_t *claim_as(once_t *once, const once_ask_t *ask)
+static void take(once_t *once, once_answer_t *answer, void *data)
 {
-    once_claim_t *taken;
-    once_answer_t *answer;
-
-    assert_int_equal(once_begin_sync(once, ask, &answer), ONCE_OK);
     assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_RUN);
-    taken = once_answer_take_claim(answer);
-    once_answer_free(answer);
+    *(once_claim_t **)data = once_answer_take_claim(answer);
+}
+
+static once_claim_t *claim_as(once_t *once, const once_ask_t *ask, const uint8_t *digest)
+{
+    once_claim_t *taken = NULL;
+
+    if (digest != NULL) {
+        assert_int_equal(once_begin_digested(once, ask, digest, take, &taken), ONCE_OK);
+    } else {
+        assert_int_equal(once_begin(once, ask, take, &taken), ONCE_OK);
+    }
+    while (taken == NULL) {
+        assert_true(once_wait(once, -1) >= 0);
+    }
     return taken;
 }
 
@@ -54,7 +63,7 @@ static once_claim_t *claim(once_t *once, const char *key, const char *body)
 {
     once_ask_t ask = about(key, body);
 
-    return claim_as(once, &ask);
+    return claim_as(once, &ask, NULL);
 }
 
 static void finish(once_claim_t *taken, uint64_t retain_ms)
@@ -141,6 +150,7 @@ static void many_are_looked_at_together(void **state)
     once_slice_t body = once__slice("body", 4);
     unsigned char found[MANY];
     once_ask_t asks[MANY];
+    const uint8_t *known[MANY] = {NULL};
     char base[PLACE_SIZE], path[PLACE_SIZE];
     once_t *once;
 
@@ -156,10 +166,10 @@ static void many_are_looked_at_together(void **state)
         asks[i] = about(keys[i], "body");
         if (i % 6 == 0) {
             asks[i].bytes.len = 0;
-            asks[i].digest = digests[0];
+            known[i] = digests[0];
         }
     }
-    assert_int_equal(once_recall(once, asks, MANY, found), ONCE_OK);
+    assert_int_equal(once_recall(once, asks, known, MANY, found), ONCE_OK);
     for (size_t i = 0; i < MANY; i++) {
         assert_int_equal(found[i], i % 3 == 0);
     }
@@ -170,7 +180,7 @@ static void many_are_looked_at_together(void **state)
 #define KINDS 80
 
 /* With and without a body, scopes, methods and targets of several lengths, keys around those at which a hash has a block more. */
-static once_ask_t ask_of_kind(size_t i, const once_body_t *body, const uint8_t *digest)
+static once_ask_t ask_of_kind(size_t i, const once_body_t *body)
 {
     static const size_t lengths[] = {2, 55, 56, 63, 64, 65, 119, 120, 200, 255};
     static char keys[KINDS][256], long_scope[230], long_target[300];
@@ -191,32 +201,33 @@ static once_ask_t ask_of_kind(size_t i, const once_body_t *body, const uint8_t *
     if (i % 4 == 1) {
         ask.bytes = once__slice("body", 4);
     }
-    ask.digest = i % 4 == 2 ? digest : NULL;
     ask.body = i % 4 == 3 ? body : NULL;
     return ask;
 }
 
 /* None of them is found by what differs in one part from what was asked. */
-static void assert_only_the_same(once_t *once, const once_ask_t *asks)
+static void assert_only_the_same(once_t *once, const once_ask_t *asks, const uint8_t *const *known)
 {
     uint8_t digest[ONCE_DIGEST_SIZE] = {1};
+    const uint8_t *digests[KINDS];
     once_ask_t others[KINDS];
     unsigned char found[KINDS];
 
     for (int part = 0; part < 4; part++) {
         for (size_t i = 0; i < KINDS; i++) {
             others[i] = asks[i];
+            digests[i] = known[i];
             if (part == 3) {
                 others[i].bytes.len = 0;
                 others[i].body = NULL;
-                others[i].digest = digest;
+                digests[i] = digest;
             } else {
                 *(part == 0   ? &others[i].scope
                   : part == 1 ? &others[i].method
                               : &others[i].target) = once__slice("/other", 6);
             }
         }
-        assert_int_equal(once_recall(once, others, KINDS, found), ONCE_OK);
+        assert_int_equal(once_recall(once, others, digests, KINDS, found), ONCE_OK);
         for (size_t i = 0; i < KINDS; i++) {
             assert_int_equal(found[i], 0);
         }
@@ -227,9 +238,10 @@ static void assert_only_the_same(once_t *once, const once_ask_t *asks)
 static void asks_of_all_kinds_are_looked_at_together(void **state)
 {
     char base[PLACE_SIZE], path[PLACE_SIZE];
-    once_body_t *body = once_body_new(ONCE_BODY_JSON, once__slice("", 0));
+    once_body_t *body = once_body_new(ONCE_BODY_MODE_JSON, once__slice("", 0));
     once_slice_t bytes = once__slice("digested", 8);
     uint8_t digests[1][ONCE_DIGEST_SIZE];
+    const uint8_t *known[KINDS];
     once_ask_t asks[KINDS];
     unsigned char found[KINDS];
     once_t *once;
@@ -240,19 +252,20 @@ static void asks_of_all_kinds_are_looked_at_together(void **state)
     assert_int_equal(once_body_add(body, "{\"a\": 1}", 8), ONCE_OK);
     once_digest(&bytes, 1, digests);
     for (size_t i = 0; i < KINDS; i++) {
-        asks[i] = ask_of_kind(i, body, digests[0]);
+        asks[i] = ask_of_kind(i, body);
+        known[i] = i % 4 == 2 ? digests[0] : NULL;
         if (i % 5 % 2 == 0) {
-            finish(claim_as(once, &asks[i]), 0);
+            finish(claim_as(once, &asks[i], known[i]), 0);
         }
         if (i == KINDS / 2) {
             assert_int_equal(once_secret_rotate_sync(once, 3600000, NULL), ONCE_OK);
         }
     }
-    assert_int_equal(once_recall(once, asks, KINDS, found), ONCE_OK);
+    assert_int_equal(once_recall(once, asks, known, KINDS, found), ONCE_OK);
     for (size_t i = 0; i < KINDS; i++) {
         assert_int_equal(found[i], i % 5 % 2 == 0);
     }
-    assert_only_the_same(once, asks);
+    assert_only_the_same(once, asks, known);
     once_body_free(body);
     assert_int_equal(once_close(once, 0), ONCE_OK);
     place_remove(base);
@@ -283,7 +296,7 @@ static void *look_all_the_time(void *data)
     }
     do {
         size_t finished = atomic_load(looker->finished);
-        looker->bad += once_recall(looker->once, asks, 3 + WRITES, found) != ONCE_OK;
+        looker->bad += once_recall(looker->once, asks, NULL, 3 + WRITES, found) != ONCE_OK;
         looker->bad += found[1] || found[2];
         looker->found += found[0];
         for (size_t i = 0; i < finished; i++) {
@@ -345,19 +358,28 @@ static void other_threads_look_meanwhile(void **state)
     place_remove(base);
 }
 
+static void never(once_t *once, once_answer_t *answer, void *data)
+{
+    fail();
+}
+
 static void wrong_asks_are_refused(void **state)
 {
     once_t *once;
+    const uint8_t *digest = (const uint8_t *)"0123456789abcdef0123456789abcdef";
     once_ask_t asks[2] = {about("k", "body"), about("", "body")};
     unsigned char found[2];
 
     assert_int_equal(once_open("memory:", NULL, &once, NULL), ONCE_OK);
-    assert_int_equal(once_recall(once, asks, 2, found), ONCE_E_KEY);
-    assert_int_equal(once_recall(once, NULL, 1, found), ONCE_E_INVALID);
-    assert_int_equal(once_recall(once, asks, 1, NULL), ONCE_E_INVALID);
-    asks[0].digest = (const uint8_t *)"0123456789abcdef0123456789abcdef";
-    assert_int_equal(once_recall(once, asks, 1, found), ONCE_E_INVALID);
-    assert_int_equal(once_recall(once, asks, 0, found), ONCE_OK);
+    assert_int_equal(once_recall(once, asks, NULL, 2, found), ONCE_E_KEY);
+    assert_int_equal(once_recall(once, NULL, NULL, 1, found), ONCE_E_INVALID);
+    assert_int_equal(once_recall(once, asks, NULL, 1, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_recall(once, asks, &digest, 1, found), ONCE_E_INVALID);
+    assert_int_equal(once_begin_digested(once, asks, digest, never, NULL), ONCE_E_INVALID);
+    asks[0].bytes.len = 0;
+    assert_int_equal(once_begin_digested(once, asks, NULL, never, NULL), ONCE_E_INVALID);
+    assert_int_equal(once_recall(once, asks, &digest, 1, found), ONCE_OK);
+    assert_int_equal(once_recall(once, asks, NULL, 0, found), ONCE_OK);
     assert_int_equal(once_close(once, 0), ONCE_OK);
 }
 

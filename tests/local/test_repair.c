@@ -72,8 +72,8 @@ static void damage(unsigned segment)
 /* How many problems there were. */
 static uint64_t repair(const char *store, const once__disk_t *disk)
 {
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
     char url[PLACE_SIZE + 8];
     once_error_t err = {0};
 

@@ -343,8 +343,8 @@ static void found(const once_local_finding_t *finding, void *data)
 
 static findings_t fsck(const store_t *store, int repair)
 {
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
     findings_t findings = {0, 0};
     char url[PLACE_SIZE + 8];
 

@@ -204,6 +204,7 @@ static void test_every_end_waits_for_the_sync(void **state)
 
 static void test_settle_and_purge_wait_for_the_sync(void **state)
 {
+    once_settle_t settle = ONCE_SETTLE_INIT;
     seen_t seen = {0};
     told_t is;
 
@@ -211,9 +212,9 @@ static void test_settle_and_purge_wait_for_the_sync(void **state)
     once_claim_drop(claim("key"));
     is = get(the.once, "key");
     gate_set(&the.gate, 1);
-    assert_int_equal(
-        once_record_settle(the.once, is.token, NULL, 0, once__slice("", 0), 1, see, &seen),
-        ONCE_OK);
+    settle.token = is.token;
+    settle.force = 1;
+    assert_int_equal(once_record_settle(the.once, &settle, see, &seen), ONCE_OK);
     check_silence(the.once, &seen);
     gate_set(&the.gate, 0);
     wait_seen(the.once, &seen);

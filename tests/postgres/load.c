@@ -222,7 +222,7 @@ static int run_load(const char *url, const char *name, double seconds, unsigned 
 static int same_body(const once_answer_t *answer, const char *body)
 {
     const once_record_t *record = once_answer_record(answer);
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     return record != NULL && once_record_response(record, &response) == ONCE_OK &&
            response.body.len == strlen(body) &&

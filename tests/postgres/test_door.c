@@ -64,7 +64,7 @@ static int complete(once_claim_t *taken, const char *body, once_answer_t **answe
 
 static void expect_body(const once_answer_t *answer, int status, const char *body)
 {
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     assert_non_null(once_answer_record(answer));
     assert_int_equal(once_record_response(once_answer_record(answer), &response), ONCE_OK);

@@ -29,18 +29,18 @@ static void judge(attempt_t *attempt)
     once_judgement_t judgement =
         own ? once_policy_judge(attempt->policy, status, said)
             : once_claim_judge(attempt->claim, attempt->policy, status, said);
-    int reason = judgement == ONCE_JUDGE_EARLY ? REASON_BEFORE_EFFECT
-                 : said == ONCE_SAID_RETRY     ? REASON_ASKED
-                                               : REASON_5XX;
+    int reason = judgement == ONCE_JUDGEMENT_EARLY ? REASON_BEFORE_EFFECT
+                 : said == ONCE_VERDICT_RETRY      ? REASON_ASKED
+                                                   : REASON_5XX;
 
-    if (judgement == ONCE_JUDGE_RECORD) {
+    if (judgement == ONCE_JUDGEMENT_RECORD) {
         if (world_is_broken(attempt->world, BROKEN_EARLY_ANSWER)) {
             attempt->answered = 1;
             check_answer(attempt->request, ANSWER_RECORDED, &attempt->response);
             request_answer(attempt->request, ANSWER_RECORDED, &attempt->response);
         }
         attempt_end(attempt, COMPLETES, REASON_NONE);
-    } else if (judgement == ONCE_JUDGE_RELEASE || judgement == ONCE_JUDGE_EARLY) {
+    } else if (judgement == ONCE_JUDGEMENT_RELEASE || judgement == ONCE_JUDGEMENT_EARLY) {
         attempt_end(attempt, RELEASES, reason);
     } else {
         attempt_end(attempt, DOUBTS, REASON_NONE);

@@ -82,7 +82,7 @@ static void answer_after_all(job_t *job, int status, once_verdict_t said)
 {
     job->says = job_response(job, status, said);
     if (job_coin(job->world) &&
-        (said != ONCE_SAID_RETRY || job->grant == NULL || !job->grant->held)) {
+        (said != ONCE_VERDICT_RETRY || job->grant == NULL || !job->grant->held)) {
         act(job, job_soon(job->world), 1);
     } else {
         job_close(job);
@@ -96,7 +96,7 @@ static void take_course(job_t *job, course_t course)
                      early[] = {401, 403, 429}, proxy[] = {408, 502, 503, 504};
     world_t *world = job->world;
 
-    job->response = job->says = job_response(job, one_of(world, good, 4), ONCE_SAID_NOTHING);
+    job->response = job->says = job_response(job, one_of(world, good, 4), ONCE_VERDICT_NONE);
     switch (course) {
     case DOES_IT:
         act(job, job_soon(world), 1);
@@ -111,30 +111,30 @@ static void take_course(job_t *job, course_t course)
         job_close(job);
         break;
     case REJECTS:
-        answer_without_effect(job, one_of(world, bad, 4), ONCE_SAID_NOTHING);
+        answer_without_effect(job, one_of(world, bad, 4), ONCE_VERDICT_NONE);
         break;
     case NOT_NOW:
         if (world_is_broken(world, BROKEN_DIRTY_401)) {
-            job->says = job_response(job, 401, ONCE_SAID_NOTHING);
+            job->says = job_response(job, 401, ONCE_VERDICT_NONE);
             act(job, job_soon(world), 1);
             break;
         }
-        answer_without_effect(job, one_of(world, early, 3), ONCE_SAID_NOTHING);
+        answer_without_effect(job, one_of(world, early, 3), ONCE_VERDICT_NONE);
         break;
     case BREAKS:
-        answer_after_all(job, 500, ONCE_SAID_NOTHING);
+        answer_after_all(job, 500, ONCE_VERDICT_NONE);
         break;
     case PROXY_SAYS:
-        answer_uncertainly(job, one_of(world, proxy, 4), ONCE_SAID_NOTHING);
+        answer_uncertainly(job, one_of(world, proxy, 4), ONCE_VERDICT_NONE);
         break;
     case SAYS_RETRY:
-        answer_after_all(job, job_coin(world) ? 500 : 200, ONCE_SAID_RETRY);
+        answer_after_all(job, job_coin(world) ? 500 : 200, ONCE_VERDICT_RETRY);
         break;
     case SAYS_UNKNOWN:
-        answer_uncertainly(job, 200, ONCE_SAID_UNKNOWN);
+        answer_uncertainly(job, 200, ONCE_VERDICT_UNKNOWN);
         break;
     case SAYS_FINAL:
-        job->response = job->says = job_response(job, 500, ONCE_SAID_FINAL);
+        job->response = job->says = job_response(job, 500, ONCE_VERDICT_FINAL);
         act(job, job_soon(world), 1);
         break;
     case CONNECTION_BREAKS:
@@ -157,7 +157,7 @@ static void deliver_twice(job_t *job)
     *twin = *job;
     twin->grant->open++;
     twin->has_answered = 1; /* one answer is enough */
-    twin->response = job_response(job, 200, ONCE_SAID_NOTHING);
+    twin->response = job_response(job, 200, ONCE_VERDICT_NONE);
     world_count(job->world, COUNT_DELIVERED_TWICE);
     transaction_start(twin, job_coin(job->world) ? job_soon(job->world) : job_whenever(job->world),
                       0);
@@ -170,8 +170,8 @@ static void deliver_scripted(job_t *job)
     world_t *world = job->world;
     int dirty = course->status == 401 && world_is_broken(world, BROKEN_DIRTY_401);
 
-    job->says = job_response(job, course->status, ONCE_SAID_NOTHING);
-    job->response = course->status < 400 ? job->says : job_response(job, 201, ONCE_SAID_NOTHING);
+    job->says = job_response(job, course->status, ONCE_VERDICT_NONE);
+    job->response = course->status < 400 ? job->says : job_response(job, 201, ONCE_VERDICT_NONE);
     if (course->effect_at != SCRIPT_NEVER || dirty) {
         act(job, dirty ? 1 : course->effect_at, 0);
     } else {

@@ -69,6 +69,7 @@ static void settle(void *data)
     matter_t *matter = data;
     operator_t *operator_ = matter->operator_;
     once_response_t response = ONCE_RESPONSE_INIT;
+    once_settle_t settlement = ONCE_SETTLE_INIT;
     call_t *call;
     int code;
 
@@ -83,9 +84,11 @@ static void settle(void *data)
     world_say(operator_->world, matter->key->number, "operator: settles to %s%s",
               matter->verdict == TRUTH_HAPPENED ? "completed" : "failed",
               matter->force ? ", by force" : "");
-    code = once_record_settle(operator_->process->handle, matter->token,
-                              matter->verdict == TRUTH_HAPPENED ? &response : NULL, 0,
-                              once__slice("looked it up", 12), matter->force, call_back, call);
+    settlement.token = matter->token;
+    settlement.response = matter->verdict == TRUTH_HAPPENED ? &response : NULL;
+    settlement.note = once__slice("looked it up", 12);
+    settlement.force = matter->force;
+    code = once_record_settle(operator_->process->handle, &settlement, call_back, call);
     if (!call_accepted(call, code)) {
         world_violate(operator_->world, -1, "calls", "settle is refused: %s",
                       once_error_name(code));

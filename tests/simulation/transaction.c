@@ -57,7 +57,7 @@ static void roll_back(transaction_t *transaction, uint8_t outcome)
     world_count(job->world,
                 outcome == ONCE_OUTCOME_ALREADY ? COUNT_ROLLBACKS_ALREADY : COUNT_ROLLBACKS_LOST);
     if (transaction->responds) {
-        job->says = job_response(job, job_coin(job->world) ? 409 : 500, ONCE_SAID_NOTHING);
+        job->says = job_response(job, job_coin(job->world) ? 409 : 500, ONCE_VERDICT_NONE);
         world_after(job->world, job_soon(job->world), job_respond, job);
     }
 }

@@ -221,7 +221,7 @@ void seen_cb(once_t *once, once_answer_t *answered, void *data)
 {
     const once_record_t *record = once_answer_record(answered);
     seen_t *seen = data;
-    once_response_t response;
+    once_response_t response = ONCE_RESPONSE_INIT;
 
     seen->calls++;
     seen->error = once_answer_error(answered);

@@ -45,8 +45,8 @@ static int same_json(const char *a, const char *b)
 {
     once__digest_t x, y;
 
-    digest_of(ONCE_BODY_JSON, "application/json", a, &x);
-    digest_of(ONCE_BODY_JSON, "application/json", b, &y);
+    digest_of(ONCE_BODY_MODE_JSON, "application/json", a, &x);
+    digest_of(ONCE_BODY_MODE_JSON, "application/json", b, &y);
     return same(&x, &y);
 }
 
@@ -61,10 +61,10 @@ static void sha256(const void *data, size_t len, uint8_t sum[32])
 
 static void modes_have_names(void **state)
 {
-    for (int mode = ONCE_BODY_NONE; mode <= ONCE_BODY_MULTIPART; mode++) {
+    for (int mode = ONCE_BODY_MODE_NONE; mode <= ONCE_BODY_MODE_MULTIPART; mode++) {
         assert_int_equal(once_body_mode_parse(once_body_mode_name((once_body_mode_t)mode)), mode);
     }
-    assert_string_equal(once_body_mode_name(ONCE_BODY_JSON), "json");
+    assert_string_equal(once_body_mode_name(ONCE_BODY_MODE_JSON), "json");
     assert_int_equal(once_body_mode_parse("JSON"), -1);
     assert_int_equal(once_body_mode_parse(""), -1);
     assert_int_equal(once_body_mode_parse("?"), -1);
@@ -79,13 +79,13 @@ static void exact_is_the_sha256_of_the_bytes(void **state)
     uint8_t sum[32];
 
     sha256("{\"a\": 1}", 8, sum);
-    digest_of(ONCE_BODY_EXACT, "application/json", "{\"a\": 1}", &digest);
-    assert_int_equal(digest.mode, ONCE_BODY_EXACT);
+    digest_of(ONCE_BODY_MODE_EXACT, "application/json", "{\"a\": 1}", &digest);
+    assert_int_equal(digest.mode, ONCE_BODY_MODE_EXACT);
     assert_memory_equal(digest.sum, sum, 32);
     once__bytes_digest(once__slice("{\"a\": 1}", 8), &bytes);
     assert_true(same(&digest, &bytes));
     once__bytes_digest(no_type, &bytes);
-    digest_of(ONCE_BODY_EXACT, "", "", &digest);
+    digest_of(ONCE_BODY_MODE_EXACT, "", "", &digest);
     assert_true(same(&digest, &bytes));
 }
 
@@ -94,8 +94,8 @@ static void none_does_not_look(void **state)
     const uint8_t zeros[32] = {0};
     once__digest_t digest;
 
-    digest_of(ONCE_BODY_NONE, "", "anything", &digest);
-    assert_int_equal(digest.mode, ONCE_BODY_NONE);
+    digest_of(ONCE_BODY_MODE_NONE, "", "anything", &digest);
+    assert_int_equal(digest.mode, ONCE_BODY_MODE_NONE);
     assert_memory_equal(digest.sum, zeros, 32);
 }
 
@@ -106,8 +106,8 @@ static void json_is_the_sha256_of_the_canonical_form(void **state)
     uint8_t sum[32];
 
     sha256(canonical, sizeof(canonical) - 1, sum);
-    digest_of(ONCE_BODY_JSON, "", " {\"b\" : true,\n\"a\":[1.0, \"\\u0078\"]} ", &digest);
-    assert_int_equal(digest.mode, ONCE_BODY_JSON);
+    digest_of(ONCE_BODY_MODE_JSON, "", " {\"b\" : true,\n\"a\":[1.0, \"\\u0078\"]} ", &digest);
+    assert_int_equal(digest.mode, ONCE_BODY_MODE_JSON);
     assert_memory_equal(digest.sum, sum, 32);
 }
 
@@ -137,9 +137,9 @@ static void json_falls_back_to_exact(void **state)
 
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         once__digest_t digest, exact;
-        digest_of(ONCE_BODY_JSON, "application/json", bodies[i], &digest);
+        digest_of(ONCE_BODY_MODE_JSON, "application/json", bodies[i], &digest);
         once__bytes_digest(once__slice(bodies[i], strlen(bodies[i])), &exact);
-        assert_int_equal(digest.mode, ONCE_BODY_EXACT);
+        assert_int_equal(digest.mode, ONCE_BODY_MODE_EXACT);
         assert_true(same(&digest, &exact));
     }
     assert_false(same_json("{\"a\":1,\"a\":1}", "{\"a\":1, \"a\":1}"));
@@ -157,12 +157,12 @@ static void json_over_the_limit_is_exact(void **state)
     for (size_t piece = 1000; piece < 3 * len; piece *= 7) {
         uint8_t sum[32];
         sha256("[]", 2, sum);
-        digest_in_pieces(ONCE_BODY_JSON, "", text, len, piece, &digest);
-        assert_int_equal(digest.mode, ONCE_BODY_JSON);
+        digest_in_pieces(ONCE_BODY_MODE_JSON, "", text, len, piece, &digest);
+        assert_int_equal(digest.mode, ONCE_BODY_MODE_JSON);
         assert_memory_equal(digest.sum, sum, 32);
 
         once__bytes_digest(once__slice(text, len + 1), &exact);
-        digest_in_pieces(ONCE_BODY_JSON, "", text, len + 1, piece, &digest);
+        digest_in_pieces(ONCE_BODY_MODE_JSON, "", text, len + 1, piece, &digest);
         assert_true(same(&digest, &exact));
     }
     free(text);
@@ -175,10 +175,12 @@ static void multipart_does_not_depend_on_the_boundary(void **state)
 {
     once__digest_t one, two, other;
 
-    digest_of(ONCE_BODY_MULTIPART, "multipart/form-data; boundary=xx", FORM("xx", "1"), &one);
-    digest_of(ONCE_BODY_MULTIPART, "multipart/form-data; boundary=\"y z\"", FORM("y z", "1"), &two);
-    digest_of(ONCE_BODY_MULTIPART, "multipart/form-data; boundary=xx", FORM("xx", "2"), &other);
-    assert_int_equal(one.mode, ONCE_BODY_MULTIPART);
+    digest_of(ONCE_BODY_MODE_MULTIPART, "multipart/form-data; boundary=xx", FORM("xx", "1"), &one);
+    digest_of(ONCE_BODY_MODE_MULTIPART, "multipart/form-data; boundary=\"y z\"", FORM("y z", "1"),
+              &two);
+    digest_of(ONCE_BODY_MODE_MULTIPART, "multipart/form-data; boundary=xx", FORM("xx", "2"),
+              &other);
+    assert_int_equal(one.mode, ONCE_BODY_MODE_MULTIPART);
     assert_true(same(&one, &two));
     assert_false(same(&one, &other));
 }
@@ -200,9 +202,9 @@ static void multipart_falls_back_to_exact(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         once__digest_t digest, exact;
-        digest_of(ONCE_BODY_MULTIPART, cases[i].type, cases[i].body, &digest);
+        digest_of(ONCE_BODY_MODE_MULTIPART, cases[i].type, cases[i].body, &digest);
         once__bytes_digest(once__slice(cases[i].body, strlen(cases[i].body)), &exact);
-        assert_int_equal(digest.mode, ONCE_BODY_EXACT);
+        assert_int_equal(digest.mode, ONCE_BODY_MODE_EXACT);
         assert_true(same(&digest, &exact));
     }
 }
@@ -212,9 +214,9 @@ static void a_digest_can_be_taken_at_any_time(void **state)
     static const struct {
         once_body_mode_t mode;
         const char *text;
-    } cases[] = {{ONCE_BODY_EXACT, "some text"},
-                 {ONCE_BODY_JSON, "[1,2,{\"b\":3,\"a\":4}] "},
-                 {ONCE_BODY_MULTIPART, FORM("xx", "1")}};
+    } cases[] = {{ONCE_BODY_MODE_EXACT, "some text"},
+                 {ONCE_BODY_MODE_JSON, "[1,2,{\"b\":3,\"a\":4}] "},
+                 {ONCE_BODY_MODE_MULTIPART, FORM("xx", "1")}};
     const once_slice_t type = {"multipart/form-data; boundary=xx", 32};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -238,7 +240,7 @@ static void a_digest_can_be_taken_at_any_time(void **state)
 
 static void bad_arguments_are_refused(void **state)
 {
-    once_body_t *body = once_body_new(ONCE_BODY_EXACT, no_type);
+    once_body_t *body = once_body_new(ONCE_BODY_MODE_EXACT, no_type);
 
     assert_int_equal(once_body_add(NULL, "a", 1), ONCE_E_INVALID);
     assert_int_equal(once_body_add(body, NULL, 1), ONCE_E_INVALID);

@@ -111,9 +111,9 @@ static void a_digest_is_right_or_not_given(void **state)
     static char document[20000];
     size_t len = write_document(document);
 
-    fail_each(ONCE_BODY_JSON, document, len, 10);
-    fail_each(ONCE_BODY_EXACT, document, len, 1);
-    fail_each(ONCE_BODY_MULTIPART, "--b\r\nx\r\n--b--", 13, 2);
+    fail_each(ONCE_BODY_MODE_JSON, document, len, 10);
+    fail_each(ONCE_BODY_MODE_EXACT, document, len, 1);
+    fail_each(ONCE_BODY_MODE_MULTIPART, "--b\r\nx\r\n--b--", 13, 2);
 }
 
 int main(void)

@@ -23,7 +23,7 @@ static once__record_t make(uint8_t state, uint8_t kind, uint16_t status, const c
                  .expires = 1700086400123,
                  .ttl_ms = 3650ull * 24 * 3600 * 1000,
                  .created = 1699999999999,
-                 .fingerprint = {.secret = 7, .mode = ONCE_BODY_JSON}},
+                 .fingerprint = {.secret = 7, .mode = ONCE_BODY_MODE_JSON}},
         .key = KEY,
         .key_len = strlen(KEY),
         .payload = {.kind = kind,

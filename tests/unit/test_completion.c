@@ -31,7 +31,7 @@ static once__record_t make(unsigned n, once_state_t state)
                              .key_len = n == 0 ? 5 : 7};
 
     record.id[0] = (uint8_t)(n + 1);
-    record.head.fingerprint.mode = ONCE_BODY_EXACT;
+    record.head.fingerprint.mode = ONCE_BODY_MODE_EXACT;
     memset(record.head.fingerprint.mac, (int)n + 7, sizeof(record.head.fingerprint.mac));
     if (state == ONCE_STATE_COMPLETED) {
         record.payload = (once__payload_t){ONCE__PAYLOAD_RESPONSE, 201, response[n], 300};

@@ -26,7 +26,7 @@ static once__request_t make_request(void)
         .scope = TEXT("tenant"),
         .method = TEXT("POST"),
         .target = TEXT("/orders?dry=0"),
-        .body = {.mode = ONCE_BODY_EXACT},
+        .body = {.mode = ONCE_BODY_MODE_EXACT},
     };
     memset(request.body.sum, 0xb0, sizeof(request.body.sum));
     return request;
@@ -159,7 +159,7 @@ static void every_part_changes_the_fingerprint(void **state)
     requests[1].scope = TEXT("tenant2");
     requests[2].method = TEXT("PATCH");
     requests[3].target = TEXT("/orders?dry=1");
-    requests[4].body.mode = ONCE_BODY_JSON;
+    requests[4].body.mode = ONCE_BODY_MODE_JSON;
     requests[5].body.sum[31] ^= 1;
     once__fingerprints(&secrets, &requests[0], first);
     for (int i = 1; i < 6; i++) {
@@ -207,7 +207,7 @@ static void many_at_a_time_are_the_same_as_each_alone(void **state)
         snprintf(keys[i], sizeof(keys[i]), "key-%zu", i);
         many[i] = (once__identified_t){make_request(), TEXT(keys[i]), ids[i], prints[i]};
         many[i].request.body.sum[3] = (uint8_t)i;
-        many[i].request.body.mode = i % 11 == 5 ? ONCE_BODY_JSON : ONCE_BODY_EXACT;
+        many[i].request.body.mode = i % 11 == 5 ? ONCE_BODY_MODE_JSON : ONCE_BODY_MODE_EXACT;
         many[i].request.scope = i % 7 == 3 ? TEXT("other") : many[0].request.scope;
         many[i].request.target.len = i % 13 == 6 ? 0 : many[0].request.target.len;
         if (i % 5 == 4) {
@@ -276,9 +276,9 @@ static void make_batch(once__identified_t *many, size_t count)
             int another = i == 0 || ((varied >> part & 1) && next_random() % 3 == 0);
             *parts[part] = another ? random_slice(0) : *last[part];
         }
-        request->body.mode = i > 0 ? many[i - 1].request.body.mode : ONCE_BODY_EXACT;
+        request->body.mode = i > 0 ? many[i - 1].request.body.mode : ONCE_BODY_MODE_EXACT;
         if ((varied >> 3 & 1) && next_random() % 4 == 0) {
-            request->body.mode = (uint8_t)(next_random() % (ONCE_BODY_MULTIPART + 1));
+            request->body.mode = (uint8_t)(next_random() % (ONCE_BODY_MODE_MULTIPART + 1));
         }
         for (size_t byte = 0; byte < sizeof(request->body.sum); byte++) {
             request->body.sum[byte] = (uint8_t)next_random();

@@ -4,10 +4,10 @@
 
 #include "core/policy.h"
 
-#define RECORD  ONCE_JUDGE_RECORD
-#define RELEASE ONCE_JUDGE_RELEASE
-#define EARLY   ONCE_JUDGE_EARLY
-#define DOUBT   ONCE_JUDGE_DOUBT
+#define RECORD  ONCE_JUDGEMENT_RECORD
+#define RELEASE ONCE_JUDGEMENT_RELEASE
+#define EARLY   ONCE_JUDGEMENT_EARLY
+#define DOUBT   ONCE_JUDGEMENT_DOUBT
 
 typedef struct expected {
     int status;
@@ -26,7 +26,7 @@ static void assert_judged(const char *parts, const expected_t *rows, size_t coun
             once__policy_init(&policy);
             assert_int_equal(once_policy_parse(&policy, parts, NULL), ONCE_OK);
             assert_int_equal(once_policy_set(&policy, "recover", recover[j], NULL), ONCE_OK);
-            assert_int_equal(once_policy_judge(&policy, rows[i].status, ONCE_SAID_NOTHING),
+            assert_int_equal(once_policy_judge(&policy, rows[i].status, ONCE_VERDICT_NONE),
                              expected[j]);
         }
     }
@@ -141,10 +141,10 @@ static void the_backend_has_the_last_word(void **state)
             once__policy_init(&policy);
             policy.recover = (once_recover_t)recover;
             int is_answer = statuses[i] >= 200 && statuses[i] <= 599;
-            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_SAID_FINAL),
+            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_VERDICT_FINAL),
                              is_answer ? RECORD : DOUBT);
-            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_SAID_RETRY), RELEASE);
-            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_SAID_UNKNOWN), DOUBT);
+            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_VERDICT_RETRY), RELEASE);
+            assert_int_equal(once_policy_judge(&policy, statuses[i], ONCE_VERDICT_UNKNOWN), DOUBT);
         }
     }
 }
@@ -155,33 +155,34 @@ static void verdicts_are_words(void **state)
         const char *text;
         once_verdict_t verdict;
     } cases[] = {
-        {"final", ONCE_SAID_FINAL},
-        {"FINAL", ONCE_SAID_FINAL},
-        {" \tFinal ", ONCE_SAID_FINAL},
-        {"retry", ONCE_SAID_RETRY},
-        {"Retry", ONCE_SAID_RETRY},
-        {"unknown", ONCE_SAID_UNKNOWN},
-        {"UnKnOwN\t", ONCE_SAID_UNKNOWN},
-        {"", ONCE_SAID_NOTHING},
-        {"   ", ONCE_SAID_NOTHING},
-        {"fina", ONCE_SAID_NOTHING},
-        {"finally", ONCE_SAID_NOTHING},
-        {"final;q=1", ONCE_SAID_NOTHING},
-        {"final, retry", ONCE_SAID_NOTHING},
-        {"\"final\"", ONCE_SAID_NOTHING},
-        {"f\xc4\xb1nal", ONCE_SAID_NOTHING},
+        {"final", ONCE_VERDICT_FINAL},
+        {"FINAL", ONCE_VERDICT_FINAL},
+        {" \tFinal ", ONCE_VERDICT_FINAL},
+        {"retry", ONCE_VERDICT_RETRY},
+        {"Retry", ONCE_VERDICT_RETRY},
+        {"unknown", ONCE_VERDICT_UNKNOWN},
+        {"UnKnOwN\t", ONCE_VERDICT_UNKNOWN},
+        {"", ONCE_VERDICT_NONE},
+        {"   ", ONCE_VERDICT_NONE},
+        {"fina", ONCE_VERDICT_NONE},
+        {"finally", ONCE_VERDICT_NONE},
+        {"final;q=1", ONCE_VERDICT_NONE},
+        {"final, retry", ONCE_VERDICT_NONE},
+        {"\"final\"", ONCE_VERDICT_NONE},
+        {"f\xc4\xb1nal", ONCE_VERDICT_NONE},
         {"FI\x0e"
          "AL",
-         ONCE_SAID_NOTHING},
+         ONCE_VERDICT_NONE},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(once_verdict_parse(cases[i].text, strlen(cases[i].text)),
                          cases[i].verdict);
     }
-    assert_int_equal(once_verdict_parse("finality", 5), ONCE_SAID_FINAL); /* no further than told */
-    assert_int_equal(once_verdict_parse("final\0", 6), ONCE_SAID_NOTHING);
-    assert_int_equal(once_verdict_parse(NULL, 0), ONCE_SAID_NOTHING);
+    assert_int_equal(once_verdict_parse("finality", 5),
+                     ONCE_VERDICT_FINAL); /* no further than told */
+    assert_int_equal(once_verdict_parse("final\0", 6), ONCE_VERDICT_NONE);
+    assert_int_equal(once_verdict_parse(NULL, 0), ONCE_VERDICT_NONE);
 }
 
 int main(void)

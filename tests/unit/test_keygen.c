@@ -62,20 +62,30 @@ static void uuid4s_differ(void **state)
     assert_int_equal(strlen(a), ONCE_UUID_SIZE - 1);
 }
 
+static once_key_parts_t parts_of(once_slice_t principal, once_slice_t action, once_slice_t payload)
+{
+    once_key_parts_t parts = ONCE_KEY_PARTS_INIT;
+
+    parts.principal = principal;
+    parts.action = action;
+    parts.payload = payload;
+    return parts;
+}
+
 /* These texts are sent to third parties and stored: they must never change. Computed apart from this code. */
 static void keys_from_contents_stay_the_same(void **state)
 {
+    once_key_parts_t parts = parts_of(slice("user-7"), slice("transfer"), slice("{\"amount\":1}"));
     once_key_t key;
 
-    assert_int_equal(once_key_deterministic(slice("user-7"), slice("transfer"),
-                                            slice("{\"amount\":1}"), 1700000000000, 60000, &key,
-                                            NULL),
-                     ONCE_OK);
+    parts.when_ms = 1700000000000;
+    parts.bucket_ms = 60000;
+    assert_int_equal(once_key_deterministic(&parts, &key, NULL), ONCE_OK);
     assert_string_equal(key.text, "h1-xg4p7j7tyl3c6apuawifx5cpx36fme6xrghb6smfqahy2zcrrhkq");
     assert_int_equal(key.len, strlen(key.text));
-    assert_int_equal(once_key_deterministic(slice("user-7"), slice("transfer"), slice(""),
-                                            1700000000000, 0, &key, NULL),
-                     ONCE_OK);
+    parts.payload = slice("");
+    parts.bucket_ms = 0;
+    assert_int_equal(once_key_deterministic(&parts, &key, NULL), ONCE_OK);
     assert_string_equal(key.text, "h1-3uu3wan2evqfo357lbeftnl5xx4bdaegym452ojt2j3wdieztc2q");
     assert_int_equal(once_key_derive(slice("order-1"), slice("charge"), &key, NULL), ONCE_OK);
     assert_string_equal(key.text, "d1-iakoipsazgouv7ukswhc3mdsx5lzm6bxnotngghy6ma2xtrxglcq");
@@ -85,9 +95,11 @@ static void keys_from_contents_stay_the_same(void **state)
 static void deterministic(const char *principal, const char *action, const char *payload,
                           uint64_t when, uint64_t bucket, once_key_t *key)
 {
-    assert_int_equal(once_key_deterministic(slice(principal), slice(action), slice(payload), when,
-                                            bucket, key, NULL),
-                     ONCE_OK);
+    once_key_parts_t parts = parts_of(slice(principal), slice(action), slice(payload));
+
+    parts.when_ms = when;
+    parts.bucket_ms = bucket;
+    assert_int_equal(once_key_deterministic(&parts, key, NULL), ONCE_OK);
 }
 
 static void deterministic_keys_depend_on_everything(void **state)
@@ -125,14 +137,14 @@ static void derived_keys_depend_on_parent_and_step(void **state)
 static void empty_inputs_are_named(void **state)
 {
     once_slice_t nothing = {NULL, 0};
+    once_key_parts_t no_principal = parts_of(nothing, slice("a"), nothing);
+    once_key_parts_t no_action = parts_of(slice("p"), nothing, nothing);
     once_key_t key;
     once_error_t err;
 
-    assert_int_equal(once_key_deterministic(nothing, slice("a"), nothing, 0, 0, &key, &err),
-                     ONCE_E_INVALID);
+    assert_int_equal(once_key_deterministic(&no_principal, &key, &err), ONCE_E_INVALID);
     assert_non_null(strstr(err.text, "the principal is empty"));
-    assert_int_equal(once_key_deterministic(slice("p"), nothing, nothing, 0, 0, &key, &err),
-                     ONCE_E_INVALID);
+    assert_int_equal(once_key_deterministic(&no_action, &key, &err), ONCE_E_INVALID);
     assert_non_null(strstr(err.text, "the action is empty"));
     assert_int_equal(once_key_derive(nothing, slice("s"), &key, &err), ONCE_E_INVALID);
     assert_non_null(strstr(err.text, "the parent is empty"));

@@ -33,7 +33,7 @@ static once__record_t make(unsigned n, once_state_t state)
                                       .expires = state == ONCE_STATE_COMPLETED ? FOREVER : 0,
                                       .ttl_ms = 70 + n,
                                       .created = 60 + n,
-                                      .fingerprint = {.secret = n, .mode = ONCE_BODY_EXACT}},
+                                      .fingerprint = {.secret = n, .mode = ONCE_BODY_MODE_EXACT}},
                              .key = "key",
                              .key_len = 3};
 

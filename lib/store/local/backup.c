@@ -23,6 +23,7 @@
 
 #include "core/secrets.h"
 #include "base/error.h"
+#include "core/sized.h"
 #include "store/local/directory.h"
 #include "store/local/extent.h"
 #include "store/local/format.h"
@@ -36,7 +37,8 @@ typedef struct copy {
     int fd, segments_fd;
     int made; /* the directory did not exist before */
     once__directory_t from;
-    once_local_backup_t *told;
+    const once_local_backup_options_t *options;
+    once_local_backup_report_t report;
     once_error_t *err;
 } copy_t;
 
@@ -97,7 +99,7 @@ static int open_destination(copy_t *copy)
 }
 
 /* Removes the segments of the copy, all of them or those before `end`. */
-static void remove_segments(const copy_t *copy, uint32_t end)
+static void remove_segments(copy_t *copy, uint32_t end)
 {
     uint32_t *numbers;
     uint64_t unfinished;
@@ -112,8 +114,8 @@ static void remove_segments(const copy_t *copy, uint32_t end)
         once__segment_name(name, numbers[i], "log");
         if (fstatat(copy->segments_fd, name, &st, 0) == 0 &&
             unlinkat(copy->segments_fd, name, 0) == 0) {
-            copy->told->segments--;
-            copy->told->bytes -= (uint64_t)st.st_size;
+            copy->report.segments--;
+            copy->report.bytes -= (uint64_t)st.st_size;
         }
     }
     free(numbers);
@@ -182,15 +184,15 @@ static int write_segment(copy_t *copy, once__image_t *image, uint64_t limit)
                           image->number, once_error_text(code));
     }
     /* A segment that is being written ends at its mark, whatever may be damaged before that. */
-    end = find_end(image, limit < image->size ? limit : image->size, &copy->told->damaged);
+    end = find_end(image, limit < image->size ? limit : image->size, &copy->report.damaged);
     end = limit < image->size ? limit : end;
     once__segment_name(name, image->number, "log");
     code = once__image_write(&once__real_disk, copy->segments_fd, name, &header, image->data, end);
     if (code != ONCE_OK) {
         return fail(copy, "cannot write to");
     }
-    copy->told->segments++;
-    copy->told->bytes += header.size;
+    copy->report.segments++;
+    copy->report.bytes += header.size;
     return ONCE_OK;
 }
 
@@ -263,8 +265,8 @@ static int copy_segments(copy_t *copy)
         if (code != ONCE_OK) {
             return code;
         }
-        if (copy->told->progress != NULL) {
-            copy->told->progress(number - first + 1, end - first, copy->told->data);
+        if (copy->options->progress != NULL) {
+            copy->options->progress(number - first + 1, end - first, copy->options->data);
         }
     }
     return write_extent(copy);
@@ -278,11 +280,11 @@ static int copy_secrets(copy_t *copy)
     int code = once__secret_file_read(copy->from.secrets_path, text, sizeof(text), copy->err);
 
     if (code == ONCE_E_NOT_FOUND) {
-        copy->told->secrets = 0;
+        copy->report.secrets = 0;
         return ONCE_OK;
     }
     if (code == ONCE_OK) {
-        copy->told->secrets = 1;
+        copy->report.secrets = 1;
         (void)snprintf(path, sizeof(path), "%s/secrets", copy->path);
         code = once__secret_file_create(path, text, copy->err);
     }
@@ -302,21 +304,45 @@ static int copy_all(copy_t *copy)
     return code == ONCE_OK ? once__format_write(copy->fd, copy->path, copy->err) : code;
 }
 
-int once_local_backup(const char *url, const char *destination, once_local_backup_t *backup,
+/* NULL is fine for both. */
+static int read_options(once_local_backup_options_t *options,
+                        const once_local_backup_options_t *given,
+                        const once_local_backup_report_t *report, once_error_t *err)
+{
+    if ((given != NULL && once__sized_read(options, sizeof(*options), ONCE__LOCAL_BACKUP_OPTIONS_V1,
+                                           given) != ONCE_OK) ||
+        (report != NULL && once__sized(report) < ONCE__LOCAL_BACKUP_REPORT_V1)) {
+        return once__fail(
+            err, ONCE_E_INVALID,
+            "the options or the report were not set up with ONCE_LOCAL_BACKUP_..._INIT");
+    }
+    return ONCE_OK;
+}
+
+int once_local_backup(const char *url, const char *destination,
+                      const once_local_backup_options_t *given, once_local_backup_report_t *report,
                       once_error_t *err)
 {
     once_error_t why = {0};
-    copy_t copy = {.path = destination, .fd = -1, .segments_fd = -1, .told = backup, .err = &why};
+    once_local_backup_options_t options = ONCE_LOCAL_BACKUP_OPTIONS_INIT;
+    copy_t copy = {.path = destination,
+                   .fd = -1,
+                   .segments_fd = -1,
+                   .options = &options,
+                   .report = ONCE_LOCAL_BACKUP_REPORT_INIT,
+                   .err = &why};
     once__url_t parsed;
-    int code = once_local_exists(url, err); /* opening would make a store */
+    int code = read_options(&options, given, report, err);
 
+    if (code == ONCE_OK) {
+        code = once_local_exists(url, err); /* opening would make a store */
+    }
     if (code == ONCE_OK) {
         code = once__local_url(&parsed, url, err);
     }
     if (code != ONCE_OK) {
         return code;
     }
-    backup->segments = backup->bytes = backup->damaged = 0;
     /* As every program that uses it: an index that is not there is made, and nobody is alone with it meanwhile. */
     code = once__directory_open(&copy.from, parsed.path, &why);
     if (code == ONCE_OK) {
@@ -326,6 +352,10 @@ int once_local_backup(const char *url, const char *destination, once_local_backu
     }
     if (code != ONCE_OK) {
         (void)once__fail(err, code, "%s", why.code == code ? why.text : once_error_text(code));
+    }
+    if (report != NULL) {
+        (void)once__sized_write(report, ONCE__LOCAL_BACKUP_REPORT_V1, &copy.report,
+                                sizeof(copy.report));
     }
     once__url_free(&parsed);
     return code;

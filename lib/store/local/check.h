@@ -26,8 +26,8 @@ typedef struct once__checked {
 
 typedef struct once__check {
     once__directory_t *directory;
-    const once_local_fsck_t *how;
-    once_local_report_t *report;
+    const once_local_fsck_options_t *how;
+    once_local_fsck_report_t *report;
     once_error_t *err;
     once__checked_t *segments; /* in order */
     size_t count;

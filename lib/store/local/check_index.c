@@ -174,7 +174,7 @@ static void tell(const compare_t *compare, const doubt_t *doubt)
 {
     const once__newest_entry_t *newest =
         once__newest_find(&compare->check->newest, doubt->shard, doubt->key);
-    once_local_report_t *report = compare->check->report;
+    once_local_fsck_report_t *report = compare->check->report;
     once_local_finding_t finding = {.kind = "index"};
     const char *what = "the index has another state of a record than the log";
     once__entry_t entry;

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 
 #include "base/error.h"
+#include "core/sized.h"
 #include "core/url.h"
 #include "loop/env.h"
 #include "store/local/check.h"
@@ -48,7 +49,7 @@ int once_local_exists(const char *url, once_error_t *err)
 
 static void count_records(const once__check_t *check)
 {
-    once_local_report_t *report = check->report;
+    once_local_fsck_report_t *report = check->report;
 
     for (size_t i = 0; i < check->newest.size; i++) {
         const once__newest_entry_t *entry = &check->newest.entries[i];
@@ -68,7 +69,7 @@ static void count_records(const once__check_t *check)
 
 static void add_sizes(const once__check_t *check)
 {
-    once_local_report_t *report = check->report;
+    once_local_fsck_report_t *report = check->report;
     once__sizes_t sizes;
 
     once__directory_sizes(check->directory, &sizes);
@@ -95,8 +96,9 @@ static int check_and_repair(once__check_t *check, int repair)
     return repair && check->report->problems > 0 ? once__check_repair(check) : ONCE_OK;
 }
 
-static int check_path(const char *path, const once__disk_t *disk, const once_local_fsck_t *how,
-                      once_local_report_t *report, once_error_t *err)
+static int check_path(const char *path, const once__disk_t *disk,
+                      const once_local_fsck_options_t *how, once_local_fsck_report_t *report,
+                      once_error_t *err)
 {
     once__directory_t directory;
     once__check_t check = {.directory = &directory, .how = how, .report = report, .err = err};
@@ -125,11 +127,11 @@ static int check_path(const char *path, const once__disk_t *disk, const once_loc
 }
 
 /* Opens the repaired store once, which makes its index, and looks again. */
-static int look_again(const char *path, const once__disk_t *disk, once_local_report_t *report,
+static int look_again(const char *path, const once__disk_t *disk, once_local_fsck_report_t *report,
                       once_error_t *err)
 {
-    static const once_local_fsck_t quiet = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t after = ONCE_LOCAL_REPORT_INIT;
+    static const once_local_fsck_options_t quiet = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t after = ONCE_LOCAL_FSCK_REPORT_INIT;
     once__directory_t directory;
     int code = once__directory_open_on(&directory, path, disk, err);
 
@@ -146,32 +148,36 @@ static int look_again(const char *path, const once__disk_t *disk, once_local_rep
     return code;
 }
 
-int once_local_fsck(const char *url, const once_local_fsck_t *how, once_local_report_t *report,
-                    once_error_t *err)
+int once_local_fsck(const char *url, const once_local_fsck_options_t *how,
+                    once_local_fsck_report_t *report, once_error_t *err)
 {
     return once__local_fsck(url, &once__real_disk, how, report, err);
 }
 
-int once__local_fsck(const char *url, const once__disk_t *disk, const once_local_fsck_t *how,
-                     once_local_report_t *report, once_error_t *err)
+int once__local_fsck(const char *url, const once__disk_t *disk,
+                     const once_local_fsck_options_t *how, once_local_fsck_report_t *report,
+                     once_error_t *err)
 {
-    once_local_fsck_t options = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t all = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t options = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t all = ONCE_LOCAL_FSCK_REPORT_INIT;
     once_error_t why = {0};
     once__url_t parsed;
-    size_t size = report->size < sizeof(all) ? report->size : sizeof(all);
-    int code = once__local_url(&parsed, url, err);
+    int code = once__sized_read(&options, sizeof(options), ONCE__LOCAL_FSCK_OPTIONS_V1, how);
 
+    if (code != ONCE_OK || once__sized(report) < ONCE__LOCAL_FSCK_REPORT_V1) {
+        return once__fail(
+            err, ONCE_E_INVALID,
+            "the options or the report were not set up with ONCE_LOCAL_FSCK_..._INIT");
+    }
+    code = once__local_url(&parsed, url, err);
     if (code != ONCE_OK) {
         return code;
     }
-    memcpy(&options, how, how->size < sizeof(options) ? how->size : sizeof(options));
     code = check_path(parsed.path, disk, &options, &all, &why);
     if (code == ONCE_OK && options.repair && all.problems > 0) {
         code = look_again(parsed.path, disk, &all, &why);
     }
-    all.size = report->size;
-    memcpy(report, &all, size);
+    (void)once__sized_write(report, ONCE__LOCAL_FSCK_REPORT_V1, &all, sizeof(all));
     if (code != ONCE_OK) {
         (void)once__fail(err, code, "%s",
                          why.code == code && why.text[0] != '\0' ? why.text

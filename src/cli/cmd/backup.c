@@ -18,30 +18,31 @@ static void progress(uint64_t done, uint64_t total, void *data)
 
 static int run_backup(const once__cli_call_t *call)
 {
-    once_local_backup_t backup = ONCE_LOCAL_BACKUP_INIT;
+    once_local_backup_options_t options = ONCE_LOCAL_BACKUP_OPTIONS_INIT;
+    once_local_backup_report_t report = ONCE_LOCAL_BACKUP_REPORT_INIT;
     const char *destination = call->operands[0];
     once__cli_progress_t shown;
     once_error_t err = {0};
     int code;
 
     once__cli_progress_start(&shown);
-    backup.progress = progress;
-    backup.data = &shown;
-    code = once_local_backup(call->url, destination, &backup, &err);
+    options.progress = progress;
+    options.data = &shown;
+    code = once_local_backup(call->url, destination, &options, &report, &err);
     once__cli_progress_clear(&shown);
     if (code != ONCE_OK) {
         once__cli_say("cannot copy the store: %s", err.text);
         return code == ONCE_E_CONFIG || code == ONCE_E_UNSUPPORTED ? ONCE__CLI_USAGE
                                                                    : ONCE__CLI_STORE;
     }
-    printf("copied %" PRIu64 " segments, %s\n", backup.segments, once__cli_size(backup.bytes).text);
-    if (backup.damaged > 0) {
+    printf("copied %" PRIu64 " segments, %s\n", report.segments, once__cli_size(report.bytes).text);
+    if (report.damaged > 0) {
         once__cli_say("%" PRIu64 " ranges of the store are damaged, and so is the copy: see "
                       "\"once fsck\"",
-                      backup.damaged);
+                      report.damaged);
     }
     once__cli_note(
-        backup.secrets
+        report.secrets
             ? "the copy holds the secrets and the stored responses: keep it like the store"
             : "the copy holds the stored responses, but no secrets: copy their file, too");
     return ONCE__CLI_OK;

@@ -48,9 +48,9 @@ static int read_order(const once__cli_call_t *call, const char *text, once__cons
 
 static int read_fingerprint(const once__cli_call_t *call, const char *text, once_body_mode_t *mode)
 {
-    int found = text != NULL ? once_body_mode_parse(text) : ONCE_BODY_EXACT;
+    int found = text != NULL ? once_body_mode_parse(text) : ONCE_BODY_MODE_EXACT;
 
-    if (found < 0 || found == ONCE_BODY_MULTIPART) {
+    if (found < 0 || found == ONCE_BODY_MODE_MULTIPART) {
         return once__cli_usage(call->command, "--fingerprint is exact, json or none");
     }
     *mode = (once_body_mode_t)found;

@@ -275,14 +275,16 @@ static void settle(demo_t *demo)
 {
     once_response_t response = response_201(transfer_done);
     once_answer_t *read = read_record(demo, &transfer_1);
+    once_settle_t settlement = ONCE_SETTLE_INIT;
     once_answer_t *answer = NULL;
     char token[ONCE_TOKEN_SIZE];
 
     if (read != NULL) {
         printf("  %-9s settle: it took effect, with 201 %s\n", "told", transfer_done);
         once_record_token(once_answer_record(read), token);
-        demo->error = once_record_settle_sync(demo->once, token, &response, 0, once__slice_of(""),
-                                              0, &answer);
+        settlement.token = token;
+        settlement.response = &response;
+        demo->error = once_record_settle_sync(demo->once, &settlement, &answer);
         check_outcome(demo, answer, ONCE_OUTCOME_DONE, "recorded");
     }
     once_answer_free(answer);

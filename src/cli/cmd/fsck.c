@@ -104,7 +104,7 @@ static void line_bytes(const char *name, uint64_t number, uint64_t bytes, const 
     line(name, number, number > 0 ? text : "");
 }
 
-static void print_report(const once_local_report_t *report)
+static void print_report(const once_local_fsck_report_t *report)
 {
     char writing[64] = "";
 
@@ -131,7 +131,7 @@ static void print_report(const once_local_report_t *report)
            index_text(report->index));
 }
 
-static int print_json(fsck_t *fsck, const once_local_report_t *report)
+static int print_json(fsck_t *fsck, const once_local_fsck_report_t *report)
 {
     static const char *const index[] = {"ok", "differs", "none", "left"};
     once__cli_json_t json;
@@ -172,14 +172,14 @@ static int print_json(fsck_t *fsck, const once_local_report_t *report)
     return once__cli_json_print(&json);
 }
 
-static uint64_t lost(const once_local_report_t *report)
+static uint64_t lost(const once_local_fsck_report_t *report)
 {
     return report->lost_pending + report->lost_completed + report->lost_failed +
            report->lost_unknown;
 }
 
 /* What it means for the keys whose records were there. */
-static void say_lost(const once_local_report_t *report)
+static void say_lost(const once_local_fsck_report_t *report)
 {
     if (!report->lost_known && report->missing + report->damaged > 0) {
         puts("lost: there is no index that could tell how many records. Keys whose newest state is "
@@ -195,7 +195,7 @@ static void say_lost(const once_local_report_t *report)
     }
 }
 
-static int tell(fsck_t *fsck, const once_local_report_t *report)
+static int tell(fsck_t *fsck, const once_local_fsck_report_t *report)
 {
     int code = ONCE__CLI_OK;
 
@@ -235,8 +235,8 @@ static int failed(int error, const once_error_t *err)
 static int run_fsck(const once__cli_call_t *call)
 {
     fsck_t fsck = {.set = call->settings, .list = json_array()};
-    once_local_fsck_t how = ONCE_LOCAL_FSCK_INIT;
-    once_local_report_t report = ONCE_LOCAL_REPORT_INIT;
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
     once_error_t err = {0};
     int code;
 

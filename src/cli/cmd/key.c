@@ -143,15 +143,16 @@ static int run_hash(const once__cli_call_t *call)
 {
     const hash_settings_t *set = call->settings;
     once__cli_bytes_t payload = {0};
+    once_key_parts_t parts = ONCE_KEY_PARTS_INIT;
     once_error_t err = {0};
     once_key_t key;
-    uint64_t when = now_ms();
     int code = ONCE__CLI_OK;
 
+    parts.when_ms = now_ms();
     if (set->principal == NULL || set->action == NULL) {
         return once__cli_usage(call->command, "both are needed: --principal P --action A");
     }
-    if (set->at != NULL && once__cli_read_time(set->at, &when) != 0) {
+    if (set->at != NULL && once__cli_read_time(set->at, &parts.when_ms) != 0) {
         return once__cli_usage(call->command,
                                "--at needs Unix seconds or UTC as 2031-05-17T08:30:00Z, not \"%s\"",
                                once__cli_shown(set->at).text);
@@ -160,11 +161,11 @@ static int run_hash(const once__cli_call_t *call)
         code = once__cli_read_file(set->payload_file, PAYLOAD_MAX, &payload);
     }
     if (code == ONCE__CLI_OK) {
-        once_slice_t slice = {payload.data, payload.len};
-        int error =
-            once_key_deterministic(once__slice_of(set->principal), once__slice_of(set->action),
-                                   slice, when, set->bucket.value, &key, &err);
-        code = print_key(call->command, error, &key, &err);
+        parts.principal = once__slice_of(set->principal);
+        parts.action = once__slice_of(set->action);
+        parts.payload = (once_slice_t){payload.data, payload.len};
+        parts.bucket_ms = set->bucket.value;
+        code = print_key(call->command, once_key_deterministic(&parts, &key, &err), &key, &err);
     }
     once__cli_bytes_free(&payload);
     return code;

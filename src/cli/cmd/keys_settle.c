@@ -159,6 +159,7 @@ static int tell(const once_answer_t *answer)
 static int settle(const once__cli_command_t *command, const settings_t *set, once_t *once,
                   const once_record_t *record, const verdict_t *verdict)
 {
+    once_settle_t settlement = ONCE_SETTLE_INIT;
     char token[ONCE_TOKEN_SIZE];
     once_answer_t *answer = NULL;
     int code;
@@ -178,9 +179,12 @@ static int settle(const once__cli_command_t *command, const settings_t *set, onc
         return code;
     }
     once_record_token(record, token);
-    code = once_record_settle_sync(once, token, verdict->completed ? &verdict->response : NULL,
-                                   verdict->completed ? 0 : verdict->status, verdict->note,
-                                   set->force, &answer);
+    settlement.token = token;
+    settlement.response = verdict->completed ? &verdict->response : NULL;
+    settlement.status = verdict->completed ? 0 : verdict->status;
+    settlement.note = verdict->note;
+    settlement.force = set->force;
+    code = once_record_settle_sync(once, &settlement, &answer);
     code = code == ONCE_OK ? tell(answer) : once__cli_store_failed("settle the record", code);
     once_answer_free(answer);
     return code;

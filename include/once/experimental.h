@@ -1,0 +1,54 @@
+/*
+ * once/experimental.h - functions whose form is not settled. They are installed and tested, but they may change or go in any
+ * release, also in one that keeps every promise of the other headers: the ABI check leaves them out, and their symbols carry the
+ * version ONCE_EXPERIMENTAL. A program that uses them is built for one release.
+ */
+#ifndef ONCE_EXPERIMENTAL_H
+#define ONCE_EXPERIMENTAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <once/once.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ONCE_DIGEST_SIZE 32 /* bytes */
+
+/*
+ * Digests `count` whole bodies (ONCE_BODY_MODE_EXACT), ahead of the call that needs them or on another thread. Hashing many
+ * together costs less than one by one. Needs no handle; any thread may call it.
+ */
+ONCE_API void once_digest(const once_slice_t *bodies, size_t count,
+                          uint8_t (*digests)[ONCE_DIGEST_SIZE]);
+
+/*
+ * As once_begin, for a body whose digest is known: `digest` is ONCE_DIGEST_SIZE bytes made by once_digest and is copied.
+ * ONCE_E_INVALID if it is NULL, or if the ask has a body or bytes besides.
+ */
+ONCE_API ONCE_MUST_CHECK int once_begin_digested(once_t *once, const once_ask_t *ask,
+                                                 const uint8_t *digest, once_cb cb, void *data);
+
+/*
+ * Finds out which of `count` operations were completed before, in one call that claims nothing, changes nothing, never waits and
+ * calls no callback. found[i] becomes 1 if the record is completed with the fingerprint of asks[i], so that once_begin would
+ * answer replay. It becomes 0 if it is not, or if that cannot be told without waiting: use once_begin then. digests[i] is the
+ * digest of the i-th body, or NULL if asks[i] has the body itself; `digests` may be NULL. The asks lie one after the other, all of
+ * asks[0].size bytes; their policies and claim ids do not matter.
+ *
+ * A local store finds what is durable and in memory; the other stores find nothing. Any thread may call it at any time between
+ * once_open and once_shutdown (or once_close), also for a handle that belongs to another thread.
+ *
+ * Returns ONCE_OK; ONCE_E_INVALID, ONCE_E_KEY or ONCE_E_TOO_BIG for any of the asks as once_begin does; ONCE_E_NOMEM,
+ * ONCE_E_CLOSED, ONCE_E_FORKED.
+ */
+ONCE_API ONCE_MUST_CHECK int once_recall(once_t *once, const once_ask_t *asks,
+                                         const uint8_t *const *digests, size_t count,
+                                         unsigned char *found);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
