@@ -24,7 +24,7 @@ run() { # scenario, options of with-server
 run workers
 run server --option "appendonly yes" --option "appendfsync always"
 run trouble --option "enable-debug-command yes"
-run failover --sentinel --parameter wait=2
-run failover --cluster --parameter wait=1
+run failover --sentinel --failover --parameter wait=2
+run failover --cluster --failover --parameter wait=1
 run reshard --cluster
 exit $failed
