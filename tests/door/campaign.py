@@ -8,7 +8,6 @@ without a gate. Every one of these is killed and stopped; COMMITs lose their rep
 effects, which has no unique key: one row for each key that was answered, and every answer is the row's.
 """
 import asyncio
-import glob
 import hashlib
 import os
 import random
@@ -27,14 +26,14 @@ sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "g
 
 import postgres  # noqa: E402
 from brokers import free_port  # noqa: E402
-from campaign import PATIENCE, Faults, Part, Progress, enough, odd, options, python, result, size  # noqa: E402
+from campaign import PATIENCE, Progress, enough, odd, options, python, result, size  # noqa: E402
 from harness import environment  # noqa: E402
+from stage import FAILOVERS, Stage  # noqa: E402
 from waiting import until  # noqa: E402
 
 LEASE_S = 1
 CLIENTS = 32
 WORKERS = 4
-PROXY = os.path.join(HERE, "..", "support", "proxy.py")
 SCHEMA = """CREATE TABLE effects (id bigserial, key text NOT NULL, asked bytea, answer bytea);
             CREATE ROLE application LOGIN; GRANT once_application TO application;
             GRANT INSERT ON effects TO application; GRANT USAGE ON SEQUENCE effects_id_seq TO application"""
@@ -45,64 +44,21 @@ def listens(port):
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-class World:
-    """PostgreSQL, a pool and proxies before it: what both ways have in common."""
+class World(Stage):
+    """What both ways have in common: the table of effects, and what was answered."""
 
     def __init__(self, directory, chosen):
-        self.directory, self.chosen = directory, chosen
-        self.servers = postgres.Servers()
-        self.parts, self.asked, self.failovers = [], 0, []
-        self.answers, self.wrong = {}, []  # {key: (digest, moment)}
-        self.servers.primary.run(SCHEMA)
-        if chosen.failover != "none":
-            self.servers.follow(chosen.failover == "synchronous")
-        self.pool = self.part("pool", postgres.pooler_command(), lambda: os.path.exists(postgres.socket_of(postgres.POOL)))
+        super().__init__(directory, chosen, SCHEMA)
+        self.answers, self.wrong, self.asked = {}, [], 0  # {key: (digest, moment)}
         rate = 0.2 if chosen.unfenced else 0.002
         self.ways = [self.proxy(7001, postgres.ADDRESS, rate), self.proxy(7002, postgres.POOL, rate)]
-
-    def part(self, name, command, ready=lambda: True, **more):
-        self.parts.append(Part(name, command, self.directory, ready, **more))
-        return self.parts[-1]
-
-    def proxy(self, port, target, rate, text="COMMIT"):
-        """Returns the port, where connections are cut after a COMMIT and before its reply."""
-        listen = postgres.socket_of(port)
-        self.part(f"proxy-{port}", python(PROXY, listen, postgres.socket_of(target), f"{self.directory}/lost-{port}",
-                                          f"{self.chosen.seed}", f"{rate}", text), lambda: os.path.exists(listen))
-        return port
-
-    def lost_replies(self):
-        return sum(size(path) for path in glob.glob(f"{self.directory}/lost-*"))
-
-    def faults(self):
-        """The more there is of something, the rarer it is: a server takes its time to start."""
-        faults = Faults(self.chosen.seed, LEASE_S, (0.1, 0.8))
-        for part in self.parts:
-            faults.part(part)
-        faults.add("kill", "server", self.servers.kill)
-        faults.add("kill", "server process", lambda: self.servers.kill_backend(faults.choice))
-        faults.add("stop", "server process", lambda: self.servers.stop_backend(faults.choice), 2)
-        faults.add("stop", "server", self.servers.stop)
-        if self.chosen.failover != "none":
-            faults.add("failover", "server", self.fail_over)
-        return faults
-
-    def fail_over(self):
-        begin = time.time()
-        self.failovers.append((begin, begin + PATIENCE))
-        self.servers.fail_over(lambda: time.sleep(0.3))  # commits that nobody else has
-        self.failovers[-1] = (begin, time.time())
-
-    def forgotten(self, moment):
-        """An answer of that moment may be lost with an asynchronous standby: it was given shortly before the old primary's end."""
-        return self.chosen.failover == "asynchronous" and any(begin - 5 < moment < end for begin, end in self.failovers)
 
     def answered(self, key, digest, moment):
         before = self.answers.setdefault(key, (digest, moment))
         if before[0] != digest:
             earlier, later = sorted((before, (digest, moment)), key=lambda one: one[1])
             self.answers[key] = later
-            if not self.forgotten(earlier[1]):
+            if not self.may_be_lost(earlier[1]):
                 self.wrong.append(f"{key}: two answers")
 
     def check(self):
@@ -113,18 +69,13 @@ class World:
             for key, digest, asked in cursor:
                 rows.setdefault(key, []).append((digest, asked))
         double = [key for key, found in rows.items() if len(found) > 1]
-        lost = [key for key, (_, moment) in self.answers.items() if key not in rows and not self.forgotten(moment)]
+        lost = [key for key, (_, moment) in self.answers.items() if key not in rows and not self.may_be_lost(moment)]
         wrong = self.wrong + [f"{key}: the answer is not what was committed" for key, (digest, moment) in self.answers.items()
-                              if key in rows and digest not in {row[0] for row in rows[key]} and not self.forgotten(moment)]
+                              if key in rows and digest not in {row[0] for row in rows[key]} and not self.may_be_lost(moment)]
         wrong += [f"{key}: another request was run" for key, found in rows.items()
                   if {row[1] for row in found} != {digest_of(asked_of(key))}]
         gone = sum(key not in rows for key in self.answers) - len(lost)
         return rows, {"double": double, "lost": lost, "wrong answers": wrong}, gone
-
-    def close(self):
-        for part in self.parts:
-            part.close()
-        self.servers.close()
 
 
 def digest_of(data):
@@ -265,22 +216,21 @@ class Claims(World):
 
 
 def main():
-    chosen = options(__doc__, 100000, via=("gates", "claims"), failover=("none", "synchronous", "asynchronous"))
+    chosen = options(__doc__, 100000, via=("gates", "claims"), failover=FAILOVERS)
     directory = tempfile.mkdtemp(prefix="door-campaign.")
     subprocess.run([environment.ONCE, "stats", os.environ["ONCE_PG_GATEWAY_URL"]], check=True, stdout=subprocess.DEVNULL)
     world = None
     try:
         world = (Gates if chosen.via == "gates" else Claims)(directory, chosen)
-        faults = world.faults()
-        progress = Progress(lambda: f"{world.count():,} keys, {faults.text()}, {world.lost_replies()} lost replies")
+        faults = world.faults(LEASE_S)
+        progress = Progress(lambda: f"{world.count():,} keys, {world.faced(faults)}")
         world.run(faults)
         progress.end()
         until(world.servers.works, "PostgreSQL works", PATIENCE)
         rows, found, gone = world.check()
         found["crashes"] = faults.crashes()
         told = f"{len(rows):,} keys, {len(world.answers):,} answered" + (f", {gone} lost with the standby" if gone else "")
-        faced = f"{faults.text()}, {world.lost_replies():,} lost replies"
-        return result(f"door, {chosen.via}", told, faced, found, chosen.unfenced)
+        return result(f"door, {chosen.via}", told, world.faced(faults), found, chosen.unfenced)
     finally:
         if world:
             world.close()

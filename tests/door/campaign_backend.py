@@ -92,7 +92,7 @@ class Worker(threading.Thread):
         return 503, b"not now"
 
     def effect(self, cursor, claim, key, asked):
-        answer = b"%s %016x\n" % (key.encode(), self.choice.getrandbits(64)) + odd(int(key.rpartition("-")[2]), 5000)
+        answer = b"%s %016x\n" % (key.encode(), self.choice.getrandbits(64)) + odd(int(key.rpartition("-")[2]))
         text = RENEW + EFFECT + COMPLETE if FENCED else EFFECT
         if FENCED and self.choice.random() < 0.05:
             text = SAVED + text

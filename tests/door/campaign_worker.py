@@ -42,7 +42,7 @@ def run(cursor, key, claim=None):
             return bytes(body)
         if outcome != "run":
             raise Busy(outcome)
-    answer = b"%s %016x\n" % (key.encode(), choice.getrandbits(64)) + odd(number, 5000)
+    answer = b"%s %016x\n" % (key.encode(), choice.getrandbits(64)) + odd(number)
     cursor.execute(WORK if FENCED else BARE, {"claim": claim, "key": key, "asked": asked, "answer": answer})
     return answer
 

@@ -20,13 +20,14 @@ from waiting import until
 
 PATIENCE = float(os.environ.get("CAMPAIGN_PATIENCE", "180"))  # after the last fault; more than that has failed
 ODD = (b"", b"plain", b"it's \"quoted\" and $1 %s", b"C:\\temp\\n \\x41 \\\\", b"nul \0 inside\0", b"\xff\xfe\x80 no UTF-8 \xc3",
-       "dünn ☂ 𐍈".encode(), b"\r\n\t\x1b[0m\x7f", b'{"a": "\\u0000", "b": 1e400}', b"x" * 5000)
-LARGE = bytes(range(256)) * 4096  # 1 MiB; what travels with it comes on top
+       "dünn ☂ 𐍈".encode(), b"\r\n\t\x1b[0m\x7f", b'{"a": "\\u0000", "b": 1e400}')
+LARGE = (bytes(range(256)) * 4096)[:980000]  # with what travels with it, it has room in the 1,000,000 bytes of a Kafka client
+EVERY = 5000
 
 
-def odd(number, large=None):
-    """The payload of that number: odd ones in turn, and one of 1 MiB where `large` divides the number."""
-    return LARGE[:-64] if large and number % large == 0 else ODD[number % len(ODD)]
+def odd(number):
+    """The payload of that number: odd ones in turn, some of 5,000 bytes, and a few of nearly a million."""
+    return LARGE if number % EVERY == EVERY - 1 else LARGE[:5000] if number % 97 == 0 else ODD[number % len(ODD)]
 
 
 def options(description, keys, **choices):
@@ -35,6 +36,7 @@ def options(description, keys, **choices):
     parser.add_argument("--seconds", type=float, default=0, help="how long faults last; without it, until --keys are reached")
     parser.add_argument("--keys", type=int, default=keys)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds between two faults, in the middle")
     parser.add_argument("--unfenced", action="store_true", help="without the fence: violations must be found")
     for name, choice in choices.items():
         if isinstance(choice, tuple):
@@ -47,17 +49,19 @@ def options(description, keys, **choices):
 
 
 class Part:
-    """A program of the campaign: killed, stopped, started again. `ready()` tells when it serves."""
+    """A program of the campaign: killed, stopped, started again. `ready()` tells when it serves. Only its first start is waited for:
+    later, what it needs may be away."""
 
     def __init__(self, name, command, directory, ready=lambda: True, environment=None):
-        self.name, self.command, self.directory, self.ready = name, command, directory, ready
+        self.name, self.command, self.directory, self.ready = name, [str(word) for word in command], directory, ready
         self.environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
-        self.process, self.crashes = None, []
+        self.process, self.serves, self.crashes = None, False, []
         self.start()
+        self.process.until(self.ready)
+        self.serves = True
 
     def start(self):
-        self.process = Process(self.name, [str(word) for word in self.command], self.environment, self.directory)
-        self.process.until(self.ready)
+        self.process, self.serves = Process(self.name, self.command, self.environment, self.directory), False
 
     def kill(self):
         """kill -9 of it and all that it started; then it starts again."""
@@ -71,10 +75,15 @@ class Part:
         return lambda: process.signal(signal.SIGCONT)
 
     def check(self):
-        """What ended by itself is a crash."""
-        if not self.process.alive():
-            self.crashes.append(f"{self.name} ended with {self.process.child.returncode}:\n{self.process.last_words()}")
-            self.start()
+        """As a supervisor: what ended by itself starts again. It is a crash, unless it could not serve yet and said so."""
+        if self.process.alive():
+            self.serves = self.serves or self.ready()
+            return self.serves
+        code = self.process.child.returncode
+        if self.serves or code < 0:
+            self.crashes.append(f"{self.name} ended with {code}:\n{self.process.last_words()}")
+        self.start()
+        return False
 
     def close(self):
         pids = descendants(self.process.pid)
@@ -86,8 +95,8 @@ class Part:
 class Faults:
     """Kills, stops and whatever else befalls the parts. Stops last longer than a lease, while other faults go on."""
 
-    def __init__(self, seed, stop_seconds, pause=(0.2, 1.2)):
-        self.choice, self.stop_seconds, self.pause = random.Random(seed), stop_seconds, pause
+    def __init__(self, chosen, stop_seconds):
+        self.choice, self.stop_seconds, self.pause = random.Random(chosen.seed), stop_seconds, chosen.pause
         self.ways, self.counts, self.stopped, self.order, self.parts = {}, collections.Counter(), {}, [], []
 
     def add(self, kind, name, strike, weight=1):
@@ -125,13 +134,15 @@ class Faults:
         """Until enough() holds, and every way has been taken."""
         while not enough() or all_ways and (self.order or not self.counts):
             self.strike()
-            end = time.monotonic() + self.choice.uniform(*self.pause)  # the distance of faults: not a wait for an event
+            end = time.monotonic() + self.pause * self.choice.uniform(0.2, 1.8)  # the distance of faults: not a wait for an event
             while time.monotonic() < end:
                 time.sleep(0.05)
                 self.thaw()
             for part in self.parts:
                 part.check()
         self.thaw(True)
+        for part in self.parts:
+            until(part.check, f"{part.name} serves again", PATIENCE)
 
     def crashes(self):
         return [text for part in self.parts for text in part.crashes]

@@ -210,27 +210,29 @@ class Kafka:
 
     def read(self, topic):
         """All messages that are in the topic now, with value(), key(), headers(), partition(), offset()."""
+        return list(self.stream(topic))
+
+    def stream(self, topic):
+        """The same, one after the other."""
         from confluent_kafka import Consumer, TopicPartition
         ends = {p: end for p, end in self.ends(topic).items() if end[1] > end[0]}
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "read", "enable.auto.commit": False, "log_level": 0,
                              "isolation.level": "read_committed", "enable.partition.eof": True})
-        messages, open_ends = [], set(ends)
+        open_ends, limit = set(ends), time.monotonic() + PATIENCE
         try:
             consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in ends.items()])
-            limit = time.monotonic() + PATIENCE
             while open_ends:
-                assert time.monotonic() < limit, f"{topic} could not be read to its end"
-                message = consumer.poll(0.5)
-                if message is None:
-                    continue
-                if message.error():
-                    open_ends.discard(message.partition())
-                    continue
-                if message.offset() < ends[message.partition()][1]:
-                    messages.append(message)
-                if message.offset() + 1 >= ends[message.partition()][1]:
-                    open_ends.discard(message.partition())
-            return messages
+                batch = consumer.consume(1000, 0.5)
+                assert batch or time.monotonic() < limit, f"{topic} could not be read to its end"
+                for message in batch:
+                    limit = time.monotonic() + PATIENCE
+                    if message.error():
+                        open_ends.discard(message.partition())
+                        continue
+                    if message.offset() < ends[message.partition()][1]:
+                        yield message
+                    if message.offset() + 1 >= ends[message.partition()][1]:
+                        open_ends.discard(message.partition())
         finally:
             consumer.close()
 

@@ -150,6 +150,22 @@ class RabbitMQ:
                     return messages
                 messages.append((properties, body, delivery))
 
+    def stream(self, queue):
+        """Takes all messages that are in the queue now out of it, many at a time: (properties, body)."""
+        left = self.count(queue)[0]
+        with self.connection() as connection:
+            channel = connection.channel()
+            channel.basic_qos(prefetch_count=1000)
+            while left:
+                for delivery, properties, body in channel.consume(queue):
+                    yield properties, body
+                    left -= 1
+                    if left % 500 == 0:
+                        channel.basic_ack(delivery.delivery_tag, multiple=True)
+                    if left == 0:
+                        break
+            channel.cancel()
+
     def count(self, queue):
         """Messages that are ready, and consumers."""
         with self.connection() as connection:
