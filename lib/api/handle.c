@@ -193,11 +193,10 @@ static int open_store(once__url_t *url, const once_options_t *options, once__loo
                           once__store_schemes());
     }
     code = vt->open(&config, store, err);
-    if (code == ONCE_OK) {
-        code = once__url_check_taken(url, err);
-        if (code != ONCE_OK) {
-            vt->close(*store);
-        }
+    if (code == ONCE_OK && once__url_untaken(url) != NULL) {
+        vt->close(*store);
+        return once__fail(err, ONCE_E_CONFIG, "store URL: the %s store has no parameter \"%s\"",
+                          url->scheme, once__url_untaken(url));
     }
     return code;
 }
@@ -241,7 +240,7 @@ int once_open(const char *text, const once_options_t *given, once_t **handle, on
     } else {
         once__options_init(&options);
     }
-    code = once__url_parse(&url, text, err);
+    code = once__url_parse(&url, "store URL", text, 0, err);
     if (code != ONCE_OK) {
         return code;
     }

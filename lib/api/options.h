@@ -6,7 +6,7 @@
 
 #include "core/policy.h"
 #include "core/response.h"
-#include "core/url.h"
+#include "base/url.h"
 
 #define ONCE__PATH_SIZE 1024
 

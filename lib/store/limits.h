@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
 typedef struct once__limits {
     uint64_t max_records; /* 0: any number */

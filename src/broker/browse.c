@@ -11,7 +11,7 @@
 int once__broker_browse(const char *url, int all, once__broker_browse_cb *each, void *data,
                         char *error, size_t size)
 {
-    once__broker_url_t address;
+    once__url_t address;
     int code = once__broker_url_read(&address, url, error, size);
 
     if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
@@ -22,14 +22,14 @@ int once__broker_browse(const char *url, int all, once__broker_browse_cb *each, 
         snprintf(error, size, "it is kafka://, amqp:// or amqps://");
         code = -1;
     }
-    once__broker_url_free(&address);
+    once__url_free(&address);
     return code;
 }
 
 int once__broker_browse_one(const char *url, const char *topic, int32_t partition, int64_t offset,
                             once__broker_browse_cb *each, void *data, char *error, size_t size)
 {
-    once__broker_url_t address;
+    once__url_t address;
     int code = once__broker_url_read(&address, url, error, size);
 
     if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
@@ -38,25 +38,25 @@ int once__broker_browse_one(const char *url, const char *topic, int32_t partitio
         snprintf(error, size, "a queue does not keep what was taken out of it");
         code = -1;
     }
-    once__broker_url_free(&address);
+    once__url_free(&address);
     return code;
 }
 
 char *once__broker_browse_publish_url(const char *url)
 {
-    once__broker_url_t address;
+    once__url_t address;
     char error[200], *made = NULL;
 
     if (once__broker_url_read(&address, url, error, sizeof(error)) == 0) {
         made = once__broker_publish_url(&address);
     }
-    once__broker_url_free(&address);
+    once__url_free(&address);
     return made;
 }
 
 int once__broker_browse_name(const char *url, char *name, char *error, size_t size)
 {
-    once__broker_url_t address;
+    once__url_t address;
     once__amqp_place_t place;
     int code = once__broker_url_read(&address, url, error, size);
 
@@ -69,7 +69,7 @@ int once__broker_browse_name(const char *url, char *name, char *error, size_t si
         snprintf(error, size, "the name of the topic is too long");
         code = -1;
     }
-    once__broker_url_free(&address);
+    once__url_free(&address);
     return code;
 }
 

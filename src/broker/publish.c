@@ -9,7 +9,7 @@
 
 static const struct {
     const char *scheme;
-    once__broker_publisher_t *(*open)(const once__broker_url_t *address,
+    once__broker_publisher_t *(*open)(const once__url_t *address,
                                       const once__broker_publisher_options_t *options, char *error,
                                       size_t size);
 } kinds[] = {
@@ -43,7 +43,7 @@ once__broker_publisher_open(const char *url, const once__broker_publisher_option
 {
     once__broker_publisher_options_t with = *options;
     size_t kind = kind_of(url);
-    once__broker_url_t address;
+    once__url_t address;
     once__broker_publisher_t *publisher = NULL;
 
     if (kind == KINDS) {
@@ -56,7 +56,7 @@ once__broker_publisher_open(const char *url, const once__broker_publisher_option
         publisher = kinds[kind].open(&address, &with, error, size);
     }
     if (publisher == NULL) {
-        once__broker_url_free(&address);
+        once__url_free(&address);
         return NULL;
     }
     publisher->address = address;
@@ -161,14 +161,14 @@ size_t once__broker_publisher_pending(const once__broker_publisher_t *publisher)
 void once__broker_publisher_close(once__broker_publisher_t *publisher)
 {
     if (publisher != NULL) {
-        once__broker_url_t address = publisher->address;
+        once__url_t address = publisher->address;
         while (publisher->early != NULL) {
             once__broker_early_t *early = publisher->early;
             publisher->early = early->next;
             free(early);
         }
         publisher->ops->close(publisher);
-        once__broker_url_free(&address);
+        once__url_free(&address);
     }
 }
 

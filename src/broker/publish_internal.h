@@ -23,7 +23,7 @@ typedef struct once__broker_early once__broker_early_t;
 struct once__broker_publisher {
     const once__broker_publisher_ops_t *ops;
     once__broker_publisher_options_t options;
-    once__broker_url_t address;
+    once__url_t address;
     char name[256]; /* empty when it was opened: scheme, hosts and path of the address */
     const char
         *target; /* template of what tells its destinations apart; of the publisher's memory */
@@ -34,13 +34,13 @@ struct once__broker_publisher {
     once__broker_early_t *early;
 };
 
-once__broker_publisher_t *once__kafka_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__kafka_publisher(const once__url_t *address,
                                                 const once__broker_publisher_options_t *options,
                                                 char *error, size_t size);
-once__broker_publisher_t *once__amqp_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size);
-once__broker_publisher_t *once__http_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__http_publisher(const once__url_t *address,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size);
 

@@ -25,10 +25,10 @@ once__broker_subscription_open(const char *url, const once__broker_subscription_
                                char *error, size_t size)
 {
     once__broker_subscription_t *made = NULL;
-    once__broker_url_t address;
+    once__url_t address;
 
     if (once__broker_url_read(&address, url, error, size) != 0) {
-        once__broker_url_free(&address);
+        once__url_free(&address);
         return NULL;
     }
     if (strcmp(address.scheme, "kafka") == 0) {
@@ -39,7 +39,7 @@ once__broker_subscription_open(const char *url, const once__broker_subscription_
         snprintf(error, size, "messages come from kafka://, amqp:// or amqps://");
     }
     if (made == NULL) {
-        once__broker_url_free(&address);
+        once__url_free(&address);
     }
     return made;
 }
@@ -109,9 +109,9 @@ void once__broker_subscription_stop(once__broker_subscription_t *subscription)
 void once__broker_subscription_close(once__broker_subscription_t *subscription)
 {
     if (subscription != NULL) {
-        once__broker_url_t address = subscription->address;
+        once__url_t address = subscription->address;
         subscription->ops->close(subscription);
-        once__broker_url_free(&address);
+        once__url_free(&address);
     }
 }
 
@@ -174,7 +174,7 @@ static int encode(FILE *out, const char *text)
     return ferror(out);
 }
 
-static void write_url(FILE *out, const once__broker_url_t *address, int amqp)
+static void write_url(FILE *out, const once__url_t *address, int amqp)
 {
     fprintf(out, "%s://", address->scheme);
     if (address->user != NULL) {
@@ -203,7 +203,7 @@ static void write_url(FILE *out, const once__broker_url_t *address, int amqp)
     }
 }
 
-char *once__broker_publish_url(const once__broker_url_t *address)
+char *once__broker_publish_url(const once__url_t *address)
 {
     char *url = NULL;
     size_t size;

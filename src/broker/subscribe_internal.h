@@ -25,7 +25,7 @@ typedef struct once__broker_subscription_ops {
 struct once__broker_subscription {
     const once__broker_subscription_ops_t *ops;
     once__broker_subscription_options_t options;
-    once__broker_url_t address;
+    once__url_t address;
     const char *topic, *group;
     int fd;
     int ready;
@@ -40,11 +40,11 @@ typedef struct once__broker_delivered {
 } once__broker_delivered_t;
 
 once__broker_subscription_t *
-once__kafka_subscription(const once__broker_url_t *address,
+once__kafka_subscription(const once__url_t *address,
                          const once__broker_subscription_options_t *options, char *error,
                          size_t size);
 once__broker_subscription_t *
-once__amqp_subscription(const once__broker_url_t *address,
+once__amqp_subscription(const once__url_t *address,
                         const once__broker_subscription_options_t *options, char *error,
                         size_t size);
 
@@ -52,7 +52,7 @@ once__amqp_subscription(const once__broker_url_t *address,
 const char *once__kafka_name_wrong(const char *name, int is_template);
 
 /* The URL of a publisher to the same broker, whose messages go to the topic or queue that they name. Malloc'd. */
-char *once__broker_publish_url(const once__broker_url_t *address);
+char *once__broker_publish_url(const once__url_t *address);
 
 /* Says something with printf's format. */
 void once__broker_subscription_say(once__broker_subscription_t *subscription, int is_trouble,

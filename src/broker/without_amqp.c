@@ -9,7 +9,7 @@
 
 static const char sentence[] = "amqp:// is not in this build of once (ONCE_WITH_AMQP is off)";
 
-once__broker_publisher_t *once__amqp_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size)
 {
@@ -18,7 +18,7 @@ once__broker_publisher_t *once__amqp_publisher(const once__broker_url_t *address
 }
 
 once__broker_subscription_t *
-once__amqp_subscription(const once__broker_url_t *address,
+once__amqp_subscription(const once__url_t *address,
                         const once__broker_subscription_options_t *options, char *error,
                         size_t size)
 {
@@ -26,15 +26,14 @@ once__amqp_subscription(const once__broker_url_t *address,
     return NULL;
 }
 
-int once__amqp_browse(once__broker_url_t *address, once__broker_browse_cb *each, void *data,
-                      char *error, size_t size)
+int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *data, char *error,
+                      size_t size)
 {
     snprintf(error, size, "%s", sentence);
     return -1;
 }
 
-int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
-                          size_t size)
+int once__amqp_place_read(once__url_t *address, once__amqp_place_t *place, char *error, size_t size)
 {
     snprintf(error, size, "%s", sentence);
     return -1;

@@ -13,7 +13,7 @@
 
 #include "api/job.h"
 #include "base/bytes.h"
-#include "core/url.h"
+#include "base/url.h"
 #include "store/local/crc32c.h"
 #include "store/local/local.h"
 
@@ -109,7 +109,7 @@ static int open_over(once__url_t *url, const once__disk_t *disk, once_t **handle
         once__loop_free(config.loop);
         return code;
     }
-    assert_int_equal(once__url_check_taken(url, err), ONCE_OK);
+    assert_null(once__url_untaken(url));
     return once__open_over(config.loop, store, &options, handle, err);
 }
 
@@ -122,7 +122,7 @@ int place_try(const char *path, const char *query, const once__disk_t *disk, onc
 
     *handle = NULL;
     (void)snprintf(text, sizeof(text), "local:%s?%s", path, query != NULL ? query : "");
-    assert_int_equal(once__url_parse(&url, text, err), ONCE_OK);
+    assert_int_equal(once__url_parse(&url, "store URL", text, 0, err), ONCE_OK);
     code = open_over(&url, disk, handle, err);
     once__url_free(&url);
     return code;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "core/url.h"
+#include "base/url.h"
 #include "store/postgres/wire.h"
 #include "support/situations.h"
 
@@ -313,7 +313,7 @@ static int set_up(void **state)
     assert_int_equal(PQstatus(walk.conn), CONNECTION_OK);
     walk.loop = once__loop_new(&once__real_env, &code);
     assert_non_null(walk.loop);
-    assert_int_equal(once__url_parse(&url, url_text, &err), ONCE_OK);
+    assert_int_equal(once__url_parse(&url, "store URL", url_text, 0, &err), ONCE_OK);
     once__store_config_t config = {
         .path = url.path, .timeout_ms = 20000, .loop = walk.loop, .url = &url};
     code = once__store_find("postgres", 8)->open(&config, &walk.store, &err);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "core/url.h"
+#include "base/url.h"
 
 redisContext *raw_connect(void)
 {
@@ -70,7 +70,7 @@ raw_store_t raw_open(const char *options)
     (void)snprintf(text, sizeof(text), "%s%s", getenv("ONCE_REDIS_URL"), options);
     raw.loop = once__loop_new(&once__real_env, &code);
     assert_non_null(raw.loop);
-    assert_int_equal(once__url_parse(&url, text, &err), ONCE_OK);
+    assert_int_equal(once__url_parse(&url, "store URL", text, 0, &err), ONCE_OK);
     once__store_config_t config = {
         .path = url.path, .timeout_ms = 20000, .loop = raw.loop, .url = &url};
     code = once__store_find(url.scheme, strlen(url.scheme))->open(&config, &raw.store, &err);

@@ -120,7 +120,7 @@ static void metrics_as_text_and_json(void **state)
 
 static void addresses(void **state)
 {
-    once__broker_url_t a;
+    once__url_t a;
     char error[200];
 
     assert_int_equal(once__broker_url_read(&a, "amqp://us%40er:p%3Ass@h:1,g/%2F/x%20y?k=v%26w&l=2",
@@ -131,18 +131,18 @@ static void addresses(void **state)
     assert_string_equal(a.hosts, "h:1,g");
     assert_string_equal(a.raw_path, "%2F/x%20y");
     assert_string_equal(a.path, "//x y");
-    assert_string_equal(once__broker_url_param(&a, "k"), "v&w");
-    assert_string_equal(once__broker_url_unknown(&a), "l");
-    once__broker_url_free(&a);
+    assert_string_equal(once__url_take(&a, "k"), "v&w");
+    assert_string_equal(once__url_untaken(&a), "l");
+    once__url_free(&a);
     assert_int_equal(
         once__broker_url_read(&a, "https://h/p?anything&goes=%zz", error, sizeof(error)), 0);
     assert_string_equal(a.raw_query, "anything&goes=%zz");
-    once__broker_url_free(&a);
+    once__url_free(&a);
     static const char *const bad[] = {"kafka:/h",      "kafka://",          "kafka:///t",
                                       "kafka://h/%zz", "kafka://u:%00@h/t", "kafka://h/t?x"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(once__broker_url_read(&a, bad[i], error, sizeof(error)), -1);
-        once__broker_url_free(&a);
+        once__url_free(&a);
     }
 }
 
@@ -171,7 +171,7 @@ static void templates(void **state)
 
 static void assert_protocol(const char *url, const char *ca_file, const char *protocol)
 {
-    once__broker_url_t address;
+    once__url_t address;
     char error[200], value[32];
     size_t size = sizeof(value);
     rd_kafka_conf_t *conf;
@@ -182,7 +182,7 @@ static void assert_protocol(const char *url, const char *ca_file, const char *pr
     assert_int_equal(rd_kafka_conf_get(conf, "security.protocol", value, &size), 0);
     assert_string_equal(value, protocol);
     rd_kafka_conf_destroy(conf);
-    once__broker_url_free(&address);
+    once__url_free(&address);
 }
 
 static void a_password_for_kafka_goes_encrypted(void **state)

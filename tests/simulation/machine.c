@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "core/url.h"
+#include "base/url.h"
 #include "gateway.h"
 #include "operator.h"
 #include "store/local/crc32c.h"
@@ -278,7 +278,7 @@ once__store_t *machine_attach(process_t *process, once__loop_t *loop)
     once__url_t url;
 
     (void)snprintf(text, sizeof(text), "local:%s?segment=64k", machine->store);
-    must(once__url_parse(&url, text, &err) == ONCE_OK, text);
+    must(once__url_parse(&url, "store URL", text, 0, &err) == ONCE_OK, text);
     config.url = &url;
     if (once__local_open(&config, &machine->hooks, &store, &err) != ONCE_OK) {
         world_violate(process->world, -1, "open", "%s cannot open the store: %s", process->name,

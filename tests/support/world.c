@@ -175,7 +175,7 @@ once_t *world_open(world_t *world, const char *options)
     assert_non_null(store);
     strncat(text, options != NULL ? options : "", sizeof(text) - 8);
     once__options_init(&parsed);
-    assert_int_equal(once__url_parse(&url, text, &err), ONCE_OK);
+    assert_int_equal(once__url_parse(&url, "store URL", text, 0, &err), ONCE_OK);
     assert_int_equal(once__options_from_url(&parsed, &url, &err), ONCE_OK);
     once__url_free(&url);
     store->base.vt = &world_store_vt;

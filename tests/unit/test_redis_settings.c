@@ -15,10 +15,11 @@ static int read_url(once__redis_settings_t *s, const char *text, once_error_t *e
     int code;
 
     memset(err, 0, sizeof(*err));
-    assert_int_equal(once__url_parse(&url, text, err), ONCE_OK);
+    assert_int_equal(once__url_parse(&url, "store URL", text, 0, err), ONCE_OK);
     code = once__redis_settings_read(s, &url, 5000, err);
-    if (code == ONCE_OK && once__url_check_taken(&url, err) != ONCE_OK) {
+    if (code == ONCE_OK && once__url_untaken(&url) != NULL) {
         once__redis_settings_free(s);
+        snprintf(err->text, sizeof(err->text), "%s", once__url_untaken(&url));
         code = ONCE_E_CONFIG;
     }
     once__url_free(&url);
@@ -98,8 +99,8 @@ static void what_is_wrong_is_named(void **state)
         {"redis://", "host 1 is missing"},
         {"redis://user@host", "USER:PASSWORD"},
         {"redis://hunter2:hunter2%zz@host", NULL},
-        {"redis://host:0", "port of host 1"},
-        {"redis://host:x", "port of host 1"},
+        {"redis://host:0", "host 1 has a port"},
+        {"redis://host:x", "host 1 has a port"},
         {"redis://[::1", "without"},
         {"redis://a,b", "redis+sentinel:// or redis+cluster://"},
         {"redis://host/x", "database"},
@@ -125,7 +126,7 @@ static void what_is_wrong_is_named(void **state)
         once__redis_settings_t s;
         once_error_t err = {0};
         once__url_t url;
-        if (once__url_parse(&url, wrong[i].url, &err) != ONCE_OK) {
+        if (once__url_parse(&url, "store URL", wrong[i].url, 0, &err) != ONCE_OK) {
             assert_null(wrong[i].named); /* not even a URL */
             continue;
         }

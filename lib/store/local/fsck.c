@@ -4,8 +4,8 @@
 #include <sys/file.h>
 
 #include "base/error.h"
+#include "base/url.h"
 #include "core/sized.h"
-#include "core/url.h"
 #include "loop/env.h"
 #include "store/local/check.h"
 #include "store/local/log.h"
@@ -13,7 +13,7 @@
 
 int once__local_url(once__url_t *url, const char *text, once_error_t *err)
 {
-    int code = once__url_parse(url, text, err);
+    int code = once__url_parse(url, "store URL", text, 0, err);
 
     if (code != ONCE_OK) {
         return code;

@@ -6,7 +6,7 @@
 
 #include <once/local.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
 struct once__disk;
 

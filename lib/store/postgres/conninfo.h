@@ -4,7 +4,7 @@
 #ifndef ONCE_STORE_POSTGRES_CONNINFO_H
 #define ONCE_STORE_POSTGRES_CONNINFO_H
 
-#include "core/url.h"
+#include "base/url.h"
 #include "pg/tls.h"
 
 #define ONCE__CONNINFO_MAX (ONCE__URL_PARAMS_MAX + 8)

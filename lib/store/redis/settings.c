@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 
 #define PORT          6379
@@ -26,105 +26,35 @@ static int no_memory(once_error_t *err)
     return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
 }
 
-/* A decoded copy of a part of the URL; NULL: bad escape, or out of memory. */
-static char *decoded(const char *text, size_t len)
-{
-    char *copy = strndup(text, len);
-    size_t out = 0;
-
-    for (size_t i = 0; copy != NULL && i < len; i++) {
-        uint8_t byte = (uint8_t)text[i];
-        if (text[i] == '%') {
-            if (i + 2 >= len || once__unhex(&byte, 1, text + i + 1, 2) != 0 || byte == 0) {
-                free(copy);
-                return NULL;
-            }
-            i += 2;
-        }
-        copy[out++] = (char)byte;
-    }
-    if (copy != NULL) {
-        copy[out] = '\0';
-    }
-    return copy;
-}
-
 /* ------------------------------------------------------------------------------------------------------ the authority */
 
-static int read_user(once__redis_settings_t *s, const char *text, size_t len, once_error_t *err)
+static int read_user(once__redis_settings_t *s, const once__url_t *url, once_error_t *err)
 {
-    const char *colon = memchr(text, ':', len);
-    size_t user_len = colon != NULL ? (size_t)(colon - text) : len;
-
-    if (colon == NULL) {
+    if (url->user == NULL) {
+        return ONCE_OK;
+    }
+    if (url->password == NULL) {
         return bad(err, "before the @ goes USER:PASSWORD, or :PASSWORD for the default user");
     }
-    if (user_len > 0) {
-        s->user = decoded(text, user_len);
-    }
-    s->password = decoded(colon + 1, len - user_len - 1);
-    if (s->password == NULL || (user_len > 0 && s->user == NULL)) {
-        return bad(err, "user or password: encode special characters as %XX");
-    }
-    return ONCE_OK;
+    s->user = url->user[0] != '\0' ? strdup(url->user) : NULL;
+    s->password = strdup(url->password);
+    return s->password != NULL && (s->user != NULL || url->user[0] == '\0') ? ONCE_OK
+                                                                            : no_memory(err);
 }
 
-static int read_host(once__redis_settings_t *s, const char *text, size_t len, once_error_t *err)
+static int read_hosts(once__redis_settings_t *s, const once__url_t *url, once_error_t *err)
 {
-    once__redis_host_t *host = &s->hosts[s->host_count];
-    const char *end = text + len, *name = text, *colon;
-    size_t name_len;
-    uint64_t port = s->mode == ONCE__REDIS_SENTINEL ? SENTINEL_PORT : PORT;
+    uint16_t port = s->mode == ONCE__REDIS_SENTINEL ? SENTINEL_PORT : PORT;
 
-    if (s->host_count == ONCE__REDIS_HOSTS_MAX) {
-        return once__fail(err, ONCE_E_CONFIG, "store URL: more than %d hosts",
-                          ONCE__REDIS_HOSTS_MAX);
-    }
-    if (len > 0 && *text == '[') { /* an IPv6 address */
-        const char *close = memchr(text, ']', len);
-        if (close == NULL) {
-            return bad(err, "host: \"[\" without \"]\"");
-        }
-        name = text + 1;
-        name_len = (size_t)(close - name);
-        colon = close + 1 < end ? close + 1 : NULL;
-    } else {
-        colon = memchr(text, ':', len);
-        name_len = colon != NULL ? (size_t)(colon - text) : len;
-    }
-    if (name_len == 0 || name_len >= sizeof(host->name)) {
-        return once__fail(err, ONCE_E_CONFIG, "store URL: host %u is %s", s->host_count + 1,
-                          name_len == 0 ? "missing" : "too long");
-    }
-    if (colon != NULL &&
-        (*colon != ':' || once__number_parse(colon + 1, (size_t)(end - colon - 1), &port) != 0 ||
-         port == 0 || port > 65535)) {
-        return once__fail(err, ONCE_E_CONFIG,
-                          "store URL: port of host %u is not a number from 1 to 65535",
-                          s->host_count + 1);
-    }
-    memcpy(host->name, name, name_len);
-    host->name[name_len] = '\0';
-    host->port = (uint16_t)port;
-    s->host_count++;
-    return ONCE_OK;
-}
-
-static int read_hosts(once__redis_settings_t *s, const char *text, size_t len, once_error_t *err)
-{
-    const char *end = text + len;
-    int code = ONCE_OK;
-
-    while (code == ONCE_OK && text <= end) {
-        const char *comma = memchr(text, ',', (size_t)(end - text));
-        const char *stop = comma != NULL ? comma : end;
-        code = read_host(s, text, (size_t)(stop - text), err);
-        text = stop + 1;
-    }
-    if (code == ONCE_OK && s->mode == ONCE__REDIS_SINGLE && s->host_count > 1) {
+    if (s->mode == ONCE__REDIS_SINGLE && url->host_count > 1) {
         return bad(err, "several hosts: write redis+sentinel:// or redis+cluster://");
     }
-    return code;
+    for (size_t i = 0; i < url->host_count; i++) {
+        memcpy(s->hosts[i].name, url->host[i].name, strlen(url->host[i].name) + 1);
+        s->hosts[i].port = url->host[i].port != 0 ? url->host[i].port : port;
+    }
+    s->host_count = (unsigned)url->host_count;
+    return ONCE_OK;
 }
 
 static int read_database(once__redis_settings_t *s, const char *text, once_error_t *err)
@@ -158,32 +88,21 @@ static int read_path(once__redis_settings_t *s, const char *path, once_error_t *
     if (len == 0) {
         return bad(err, "after the hosts goes the master's name: redis+sentinel://HOST,.../NAME");
     }
-    s->service = decoded(path, len);
+    s->service = malloc(len + 1);
     if (s->service == NULL) {
-        return bad(err, "the master's name: bad %XX");
+        return no_memory(err);
     }
+    (void)once__percent_decode(s->service, len + 1, path, len); /* the path is known to be fine */
     return read_database(s, path[len] == '/' ? path + len + 1 : "", err);
 }
 
-static int read_address(once__redis_settings_t *s, const once__url_t *url, once_error_t *err)
+static int read_address(once__redis_settings_t *s, once__url_t *url, once_error_t *err)
 {
-    const char *text = url->raw + strlen(url->scheme) + 1, *end, *at = NULL;
-    int code = ONCE_OK;
+    int code = once__url_authority(url, err);
 
-    if (strncmp(text, "//", 2) != 0) {
-        return once__fail(err, ONCE_E_CONFIG, "store URL: write %s://HOST", url->scheme);
-    }
-    text += 2;
-    end = text + strcspn(text, "/");
-    for (const char *p = text; p < end; p++) {
-        at = *p == '@' ? p : at;
-    }
-    if (at != NULL) {
-        code = read_user(s, text, (size_t)(at - text), err);
-        text = at + 1;
-    }
-    code = code == ONCE_OK ? read_hosts(s, text, (size_t)(end - text), err) : code;
-    return code == ONCE_OK ? read_path(s, *end == '/' ? end + 1 : "", err) : code;
+    code = code == ONCE_OK ? read_user(s, url, err) : code;
+    code = code == ONCE_OK ? read_hosts(s, url, err) : code;
+    return code == ONCE_OK ? read_path(s, url->raw_path, err) : code;
 }
 
 /* --------------------------------------------------------------------------------------------------------- parameters */

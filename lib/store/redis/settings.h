@@ -11,10 +11,10 @@
 
 #include <stdint.h>
 
-#include "core/url.h"
+#include "base/url.h"
 
-#define ONCE__REDIS_HOSTS_MAX  32
-#define ONCE__REDIS_HOST_SIZE  256
+#define ONCE__REDIS_HOSTS_MAX  ONCE__URL_HOSTS_MAX
+#define ONCE__REDIS_HOST_SIZE  (ONCE__URL_HOST_MAX + 1)
 #define ONCE__REDIS_PREFIX_MAX 100
 
 typedef enum once__redis_mode {

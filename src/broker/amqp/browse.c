@@ -48,8 +48,8 @@ static int next(amqp_connection_state_t connection, const char *queue, once__bro
     return more;
 }
 
-int once__amqp_browse(once__broker_url_t *address, once__broker_browse_cb *each, void *data,
-                      char *error, size_t size)
+int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *data, char *error,
+                      size_t size)
 {
     once__amqp_place_t place;
     amqp_connection_state_t connection;

@@ -19,40 +19,6 @@ static int is_tls(const once__amqp_t *amqp)
     return strcmp(amqp->base.address.scheme, "amqps") == 0;
 }
 
-/* The host whose turn it is of "a:1,b,[::1]:3". */
-static int choose_host(once__amqp_t *amqp, char *host, size_t size, int *port)
-{
-    const char *all = amqp->base.address.hosts, *at = all, *end, *colon;
-    unsigned count = 1, turn;
-    size_t len;
-
-    for (const char *comma = strchr(all, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
-        count++;
-    }
-    for (turn = amqp->host++ % count; turn > 0; turn--) {
-        at = strchr(at, ',') + 1;
-    }
-    end = at + strcspn(at, ",");
-    *port = is_tls(amqp) ? 5671 : 5672;
-    colon = *at == '[' ? memchr(at, ']', (size_t)(end - at)) : at;
-    colon = colon != NULL ? memchr(colon, ':', (size_t)(end - colon)) : NULL;
-    if (colon != NULL) {
-        *port = (int)strtol(colon + 1, NULL, 10);
-        end = colon;
-    }
-    if (*at == '[' && end > at + 1) {
-        at++;
-        end--;
-    }
-    len = (size_t)(end - at);
-    if (len == 0 || len >= size || *port <= 0 || *port > 65535) {
-        return -1;
-    }
-    memcpy(host, at, len);
-    host[len] = '\0';
-    return 0;
-}
-
 static int complain(amqp_rpc_reply_t reply, const char *what, char *why, size_t size)
 {
     const amqp_connection_close_t *close = reply.reply.decoded;
@@ -75,7 +41,7 @@ static int complain(amqp_rpc_reply_t reply, const char *what, char *why, size_t 
 
 static int open_channel(once__amqp_t *amqp, char *why, size_t size)
 {
-    const once__broker_url_t *address = &amqp->base.address;
+    const once__url_t *address = &amqp->base.address;
     amqp_rpc_reply_t reply =
         amqp_login(amqp->connection, amqp->vhost, 0, FRAME_MAX, HEARTBEAT_S, AMQP_SASL_METHOD_PLAIN,
                    address->user != NULL ? address->user : "guest",
@@ -96,18 +62,18 @@ static int open_channel(once__amqp_t *amqp, char *why, size_t size)
 int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size)
 {
     struct timeval limit = {.tv_sec = CONNECT_S};
-    char host[256];
-    int port, on = 1;
+    const once__url_t *url = &amqp->base.address;
+    const once__url_host_t *host = &url->host[amqp->host++ % url->host_count];
+    int on = 1;
 
     amqp->connection = amqp_new_connection();
-    if (amqp->connection == NULL || choose_host(amqp, host, sizeof(host), &port) != 0) {
-        snprintf(why, size, "the host of the URL cannot be used");
-        once__amqp_disconnect(amqp);
+    if (amqp->connection == NULL) {
+        snprintf(why, size, "out of memory");
         return -1;
     }
     amqp_set_handshake_timeout(amqp->connection, &limit);
     amqp_set_rpc_timeout(amqp->connection, &limit);
-    if (once__amqp_dial(amqp->connection, host, port, is_tls(amqp) ? &amqp->tls : NULL, limit, why,
+    if (once__amqp_dial(amqp->connection, host, is_tls(amqp) ? &amqp->tls : NULL, limit, why,
                         size) != 0) {
         once__amqp_disconnect(amqp);
         return -1;

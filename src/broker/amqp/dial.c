@@ -67,18 +67,18 @@ static amqp_socket_t *make_tls(amqp_connection_state_t connection, const char *h
     return made;
 }
 
-int once__amqp_dial(amqp_connection_state_t connection, const char *host, int port,
+int once__amqp_dial(amqp_connection_state_t connection, const once__url_host_t *host,
                     const once__amqp_tls_t *tls, struct timeval limit, char *why, size_t size)
 {
     SSL_CTX *context = NULL;
     amqp_socket_t *made;
     long noted = X509_V_OK;
     char said[200];
-    int status;
+    int port = host->port != 0 ? host->port : tls != NULL ? 5671 : 5672, status;
 
     snprintf(why, size, "out of memory");
-    made =
-        tls != NULL ? make_tls(connection, host, tls, why, size) : amqp_tcp_socket_new(connection);
+    made = tls != NULL ? make_tls(connection, host->name, tls, why, size)
+                       : amqp_tcp_socket_new(connection);
     if (made == NULL) {
         return -1;
     }
@@ -86,7 +86,7 @@ int once__amqp_dial(amqp_connection_state_t connection, const char *host, int po
         context = amqp_ssl_socket_get_context(made);
         SSL_CTX_set_app_data(context, &noted);
     }
-    status = amqp_socket_open_noblock(made, host, port, &limit);
+    status = amqp_socket_open_noblock(made, host->name, port, &limit);
     if (context != NULL) {
         SSL_CTX_set_app_data(context, NULL);
     }
@@ -97,7 +97,7 @@ int once__amqp_dial(amqp_connection_state_t connection, const char *host, int po
     if (noted != X509_V_OK) {
         once__broker_tls_explain(noted, tls->authorities, said, sizeof(said));
     }
-    snprintf(why, size, "connecting to %s:%d: %s", host, port, said);
+    snprintf(why, size, "connecting to %s:%d: %s", host->name, port, said);
     return -1;
 }
 

@@ -16,8 +16,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------ places */
 
-int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place, char *error,
-                          size_t size)
+int once__amqp_place_read(once__url_t *address, once__amqp_place_t *place, char *error, size_t size)
 {
     static const char *const known[] = {"cacert", "cert", "key", "heartbeat"};
     const char *slash = strchr(address->raw_path, '/');
@@ -35,15 +34,15 @@ int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place
         strcpy(place->vhost, "/");
     }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        (void)once__broker_url_param(address, known[i]);
+        (void)once__url_take(address, known[i]);
     }
-    beat = once__broker_url_param(address, "heartbeat");
+    beat = once__url_take(address, "heartbeat");
     if (beat != NULL && (beat[0] == '\0' || strspn(beat, "0123456789") != strlen(beat) ||
                          strlen(beat) > 5 || strtol(beat, NULL, 10) > 65535)) {
         snprintf(error, size, "heartbeat is 0 to 65535 seconds");
         return -1;
     }
-    unknown = once__broker_url_unknown(address);
+    unknown = once__url_untaken(address);
     if (unknown != NULL) {
         snprintf(error, size, "amqp:// has no parameter %s: cacert, cert, key, heartbeat", unknown);
         return -1;
@@ -52,28 +51,6 @@ int once__amqp_place_read(once__broker_url_t *address, once__amqp_place_t *place
 }
 
 /* ------------------------------------------------------------------------------------------------------- connections */
-
-/* HOST, HOST:PORT or [IPV6]:PORT */
-static int read_host(const char *hosts, char *host, size_t size, int *port)
-{
-    const char *end = hosts[0] == '[' ? strchr(hosts, ']') : strchr(hosts, ':');
-    size_t skip = hosts[0] == '[' ? 1 : 0, len;
-
-    if (hosts[0] == '[' && end == NULL) {
-        return -1;
-    }
-    len = (end != NULL ? (size_t)(end - hosts) : strlen(hosts)) - skip;
-    if (len == 0 || len >= size) {
-        return -1;
-    }
-    memcpy(host, hosts + skip, len);
-    host[len] = '\0';
-    end = end != NULL ? strchr(end, ':') : NULL;
-    if (end != NULL) {
-        *port = (int)strtol(end + 1, NULL, 10);
-    }
-    return *port > 0 && *port < 65536 ? 0 : -1;
-}
 
 int once__amqp_said_no(amqp_rpc_reply_t reply, char *error, size_t size)
 {
@@ -98,27 +75,22 @@ int once__amqp_said_no(amqp_rpc_reply_t reply, char *error, size_t size)
     return -1;
 }
 
-static int connect_to(amqp_connection_state_t connection, once__broker_url_t *address,
-                      const char *vhost, char *error, size_t size)
+static int connect_to(amqp_connection_state_t connection, once__url_t *address, const char *vhost,
+                      char *error, size_t size)
 {
-    const char *beat = once__broker_url_param(address, "heartbeat");
+    const char *beat = once__url_take(address, "heartbeat");
     struct timeval connecting = {CONNECT_SECONDS, 0}, answering = {RPC_SECONDS, 0};
     const once__amqp_tls_t tls = {
-        .ca_file = once__broker_url_param(address, "cacert"),
-        .cert_file = once__broker_url_param(address, "cert"),
-        .key_file = once__broker_url_param(address, "key"),
+        .ca_file = once__url_take(address, "cacert"),
+        .cert_file = once__url_take(address, "cert"),
+        .key_file = once__url_take(address, "key"),
         .authorities = "cacert=FILE in the URL",
     };
     amqp_rpc_reply_t reply;
-    char host[256];
-    int with_tls = strcmp(address->scheme, "amqps") == 0, port = with_tls ? 5671 : 5672;
+    int with_tls = strcmp(address->scheme, "amqps") == 0;
 
-    if (read_host(address->hosts, host, sizeof(host), &port) != 0) {
-        snprintf(error, size, "HOST[:PORT] cannot be read");
-        return -1;
-    }
-    if (once__amqp_dial(connection, host, port, with_tls ? &tls : NULL, connecting, error, size) !=
-        0) {
+    if (once__amqp_dial(connection, &address->host[0], with_tls ? &tls : NULL, connecting, error,
+                        size) != 0) {
         return -1;
     }
     amqp_set_handshake_timeout(connection, &answering);
@@ -135,7 +107,7 @@ static int connect_to(amqp_connection_state_t connection, once__broker_url_t *ad
     return once__amqp_said_no(amqp_get_rpc_reply(connection), error, size);
 }
 
-amqp_connection_state_t once__amqp_open(once__broker_url_t *address, const char *vhost, char *error,
+amqp_connection_state_t once__amqp_open(once__url_t *address, const char *vhost, char *error,
                                         size_t size)
 {
     amqp_connection_state_t connection = amqp_new_connection();

@@ -12,7 +12,7 @@
 #include "broker/url.h"
 
 /* A connection with channel 1 open, in at most some seconds. NULL after writing into `error` why not, without credentials. */
-amqp_connection_state_t once__amqp_open(once__broker_url_t *address, const char *vhost, char *error,
+amqp_connection_state_t once__amqp_open(once__url_t *address, const char *vhost, char *error,
                                         size_t size);
 
 /* Ends it without a word: what is not acknowledged is delivered again. NULL is fine. */

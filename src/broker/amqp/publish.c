@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "broker/amqp/internal.h"
 
 #define WINDOW 1024 /* messages under way */
@@ -161,39 +162,31 @@ static const once__broker_publisher_ops_t ops = {amqp_publish, amqp_push, amqp_t
                                                  amqp_close};
 
 /* [VHOST/]EXCHANGE, both percent-encoded. One copy for both. */
-static int read_path(once__amqp_t *amqp, const once__broker_url_t *address)
+static int read_path(once__amqp_t *amqp, const once__url_t *address)
 {
-    const char *slash = strchr(address->raw_path, '/');
-    once__broker_url_t parts;
-    char url[512], error[100];
+    const char *path = address->raw_path, *slash = strchr(path, '/');
+    size_t size = strlen(path) + 2, vhost = slash != NULL ? (size_t)(slash - path) : 0;
+    const char *exchange = slash != NULL ? slash + 1 : path;
 
-    amqp->vhost = calloc(2, strlen(address->raw_path) + 2);
+    amqp->vhost = calloc(2, size);
     if (amqp->vhost == NULL) {
         return -1;
     }
-    amqp->exchange = amqp->vhost + strlen(address->raw_path) + 2;
+    amqp->exchange = amqp->vhost + size;
     amqp->vhost[0] = '/';
-    /* Each part is decoded as the path of a URL of its own. */
-    for (int i = slash != NULL ? 0 : 1; i < 2; i++) {
-        const char *part = i == 1 && slash != NULL ? slash + 1 : address->raw_path;
-        int len = i == 0 ? (int)(slash - part) : (int)strlen(part);
-        if (snprintf(url, sizeof(url), "x://x/%.*s", len, part) >= (int)sizeof(url) ||
-            once__broker_url_read(&parts, url, error, sizeof(error)) != 0) {
-            return -1;
-        }
-        memcpy(i == 0 ? amqp->vhost : amqp->exchange, parts.path, strlen(parts.path) + 1);
-        once__broker_url_free(&parts);
-    }
-    return 0;
+    return (slash != NULL && once__percent_decode(amqp->vhost, size, path, vhost) != 0) ||
+                   once__percent_decode(amqp->exchange, size, exchange, strlen(exchange)) != 0
+               ? -1
+               : 0;
 }
 
-static void read_tls(once__amqp_tls_t *tls, once__broker_url_t *params, const char *ca_file)
+static void read_tls(once__amqp_tls_t *tls, once__url_t *params, const char *ca_file)
 {
-    const char *own = once__broker_url_param(params, "cacert");
+    const char *own = once__url_take(params, "cacert");
 
     tls->ca_file = own != NULL ? own : ca_file;
-    tls->cert_file = once__broker_url_param(params, "cert");
-    tls->key_file = once__broker_url_param(params, "key");
+    tls->cert_file = once__url_take(params, "cert");
+    tls->key_file = once__url_take(params, "key");
     tls->authorities = "--cacert FILE, or cacert=FILE in the URL";
 }
 
@@ -215,12 +208,12 @@ static int start(once__amqp_t *amqp, char *error, size_t size)
     return 0;
 }
 
-once__broker_publisher_t *once__amqp_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size)
 {
     once__amqp_t *amqp = calloc(1, sizeof(*amqp));
-    once__broker_url_t *params;
+    once__url_t *params;
     const char *wrong = NULL;
 
     if (amqp == NULL || read_path(amqp, address) != 0) {
@@ -234,13 +227,13 @@ once__broker_publisher_t *once__amqp_publisher(const once__broker_url_t *address
     amqp->base.key_window = 1;
     amqp->base.address = *address; /* the thread reads it from now on */
     params = &amqp->base.address;
-    amqp->routing_key = once__broker_url_param(params, "routing_key");
+    amqp->routing_key = once__url_take(params, "routing_key");
     amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
     amqp->base.most = WINDOW;
     amqp->base.target = amqp->routing_key;
     read_tls(&amqp->tls, params, options->ca_file);
     wrong = once__broker_template_wrong(amqp->routing_key);
-    if (wrong == NULL && once__broker_url_unknown(params) != NULL) {
+    if (wrong == NULL && once__url_untaken(params) != NULL) {
         wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
     }
     if (wrong != NULL) {

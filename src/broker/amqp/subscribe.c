@@ -397,7 +397,7 @@ static int start(amqp_t *amqp)
 }
 
 once__broker_subscription_t *
-once__amqp_subscription(const once__broker_url_t *address,
+once__amqp_subscription(const once__url_t *address,
                         const once__broker_subscription_options_t *options, char *error,
                         size_t size)
 {

@@ -382,7 +382,7 @@ static const char *url_wrong(const http_t *http)
 }
 
 /* The path and the query stay as they are written: they are the endpoint's. */
-static int make_template(http_t *http, const once__broker_url_t *address)
+static int make_template(http_t *http, const once__url_t *address)
 {
     int len = snprintf(http->template_text, sizeof(http->template_text), "%s://%s/%s%s%s",
                        address->scheme, address->hosts, address->raw_path,
@@ -393,7 +393,7 @@ static int make_template(http_t *http, const once__broker_url_t *address)
 }
 
 /* The path is often the secret: nothing of it is shown. Two of them can be told apart all the same. */
-static void make_name(http_t *http, const once__broker_url_t *address)
+static void make_name(http_t *http, const once__url_t *address)
 {
     unsigned char hash[SHA256_DIGEST_LENGTH];
 
@@ -403,7 +403,7 @@ static void make_name(http_t *http, const once__broker_url_t *address)
              (unsigned)hash[3]);
 }
 
-once__broker_publisher_t *once__http_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__http_publisher(const once__url_t *address,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size)
 {

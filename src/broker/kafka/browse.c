@@ -220,7 +220,7 @@ static void no_log(const rd_kafka_t *consumer, int level, const char *facility, 
 {
 }
 
-static int open_consumer(browser_t *browser, const once__broker_url_t *address, const char *group)
+static int open_consumer(browser_t *browser, const once__url_t *address, const char *group)
 {
     rd_kafka_conf_t *conf =
         once__kafka_consumer_conf(address, group, browser->error, browser->size);
@@ -251,10 +251,10 @@ static void close_consumer(browser_t *browser)
     rd_kafka_destroy(browser->consumer);
 }
 
-int once__kafka_browse(once__broker_url_t *address, int all, once__broker_browse_cb *each,
-                       void *data, char *error, size_t size)
+int once__kafka_browse(once__url_t *address, int all, once__broker_browse_cb *each, void *data,
+                       char *error, size_t size)
 {
-    const char *group = once__broker_url_param(address, "group");
+    const char *group = once__url_take(address, "group");
     browser_t browser = {.topic = address->path,
                          .each = each,
                          .data = data,
@@ -276,7 +276,7 @@ int once__kafka_browse(once__broker_url_t *address, int all, once__broker_browse
     return code;
 }
 
-int once__kafka_browse_one(once__broker_url_t *address, const char *topic, int32_t partition,
+int once__kafka_browse_one(once__url_t *address, const char *topic, int32_t partition,
                            int64_t offset, once__broker_browse_cb *each, void *data, char *error,
                            size_t size)
 {

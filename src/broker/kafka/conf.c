@@ -120,8 +120,7 @@ static int is_fixed(const char *name)
     return 0;
 }
 
-static int set_params(rd_kafka_conf_t *conf, const once__broker_url_t *address, char *error,
-                      size_t size)
+static int set_params(rd_kafka_conf_t *conf, const once__url_t *address, char *error, size_t size)
 {
     for (size_t i = 0; i < address->param_count; i++) {
         const char *name = address->params[i].name;
@@ -139,7 +138,7 @@ static int set_params(rd_kafka_conf_t *conf, const once__broker_url_t *address, 
     return 0;
 }
 
-static int set_all(rd_kafka_conf_t *conf, const once__broker_url_t *address, const char *group,
+static int set_all(rd_kafka_conf_t *conf, const once__url_t *address, const char *group,
                    char *error, size_t size)
 {
     int bad = once__kafka_set(conf, "bootstrap.servers", address->hosts, error, size) != 0 ||
@@ -158,7 +157,7 @@ static int set_all(rd_kafka_conf_t *conf, const once__broker_url_t *address, con
     return bad ? -1 : set_params(conf, address, error, size);
 }
 
-rd_kafka_conf_t *once__kafka_consumer_conf(const once__broker_url_t *address, const char *group,
+rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *address, const char *group,
                                            char *error, size_t size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();

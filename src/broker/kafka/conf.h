@@ -10,7 +10,7 @@
 #include "broker/url.h"
 
 /* From the URL's parts and properties; `group` wins. NULL after writing into `error` what is wrong, without a value. */
-rd_kafka_conf_t *once__kafka_consumer_conf(const once__broker_url_t *address, const char *group,
+rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *address, const char *group,
                                            char *error, size_t size);
 
 /* Sets a property. 0, or -1 and `error` names it, never its value. */

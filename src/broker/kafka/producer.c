@@ -53,7 +53,7 @@ static int is_fixed(const char *name)
     return 0;
 }
 
-static int set_all(rd_kafka_conf_t *conf, const once__broker_url_t *address, const char *ca_file,
+static int set_all(rd_kafka_conf_t *conf, const once__url_t *address, const char *ca_file,
                    char *error, size_t size)
 {
     int bad = once__kafka_set(conf, "bootstrap.servers", address->hosts, error, size);
@@ -86,7 +86,7 @@ static int set_all(rd_kafka_conf_t *conf, const once__broker_url_t *address, con
     return bad ? -1 : 0;
 }
 
-rd_kafka_conf_t *once__kafka_producer_conf(const once__broker_url_t *address, const char *ca_file,
+rd_kafka_conf_t *once__kafka_producer_conf(const once__url_t *address, const char *ca_file,
                                            char *error, size_t size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();

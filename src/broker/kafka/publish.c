@@ -47,7 +47,7 @@ static int verify(rd_kafka_t *producer, const char *broker, int32_t id, int *x50
     return once__kafka_trusts(&((kafka_t *)opaque)->distrust, x509_error);
 }
 
-static int start(kafka_t *kafka, const once__broker_url_t *address, char *error, size_t size)
+static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t size)
 {
     static const uint64_t one = 1;
     rd_kafka_conf_t *conf =
@@ -342,7 +342,7 @@ static void kafka_close(once__broker_publisher_t *base)
 static const once__broker_publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_wake,
                                                  kafka_close};
 
-once__broker_publisher_t *once__kafka_publisher(const once__broker_url_t *address,
+once__broker_publisher_t *once__kafka_publisher(const once__url_t *address,
                                                 const once__broker_publisher_options_t *options,
                                                 char *error, size_t size)
 {

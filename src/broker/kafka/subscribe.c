@@ -505,7 +505,7 @@ static const once__broker_subscription_ops_t ops = {kafka_turn, kafka_flush,  ka
                                                     kafka_stop, kafka_close,  kafka_end,
                                                     kafka_lost, kafka_headers};
 
-static int start(kafka_t *kafka, const once__broker_url_t *address, char *error, size_t size)
+static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t size)
 {
     static const uint64_t one = 1;
     rd_kafka_topic_partition_list_t *topics;
@@ -541,13 +541,13 @@ static int start(kafka_t *kafka, const once__broker_url_t *address, char *error,
 }
 
 once__broker_subscription_t *
-once__kafka_subscription(const once__broker_url_t *address,
+once__kafka_subscription(const once__url_t *address,
                          const once__broker_subscription_options_t *options, char *error,
                          size_t size)
 {
     kafka_t *kafka = calloc(1, sizeof(*kafka));
-    once__broker_url_t known = *address;
-    const char *group = once__broker_url_param(&known, "group");
+    once__url_t known = *address;
+    const char *group = once__url_take(&known, "group");
 
     if (kafka == NULL || address->path[0] == '\0' || group == NULL || group[0] == '\0' ||
         once__kafka_name_wrong(address->path, 0) != NULL) {
