@@ -4,9 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/browse_internal.h"
 #include "broker/dead_letter.h"
-#include "broker/subscribe_internal.h"
+#include "broker/internal.h"
 
 int once__broker_browse(const char *url, int all, once__broker_browse_cb *each, void *data,
                         char *error, size_t size)
@@ -57,12 +56,10 @@ char *once__broker_browse_publish_url(const char *url)
 int once__broker_browse_name(const char *url, char *name, char *error, size_t size)
 {
     once__url_t address;
-    once__amqp_place_t place;
     int code = once__broker_url_read(&address, url, error, size);
 
     if (code == 0 && strncmp(address.scheme, "amqp", 4) == 0) {
-        code = once__amqp_place_read(&address, &place, error, size);
-        snprintf(name, ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE, "%s", code == 0 ? place.queue : "");
+        code = once__amqp_queue_name(&address, name, error, size);
     } else if (code == 0 && strlen(address.path) < ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE) {
         snprintf(name, ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE, "%s", address.path);
     } else if (code == 0) {

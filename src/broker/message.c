@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/publish_internal.h"
+#include "broker/internal.h"
 
 /* -------------------------------------------------------------------------------------------------------- templates */
 
@@ -96,7 +96,10 @@ static once_slice_t slice(const char *text)
     return (once_slice_t){text, strlen(text)};
 }
 
-/* What the publishers say of a message, in any spelling that somebody on the way could take for it: a `_` is a `-` to CGI. */
+/*
+ * Headers that the publishers set themselves, in any spelling that a server on the way could take for them: to CGI a `_` is a
+ * `-`.
+ */
 static const char *const reserved[] = {
     "ce-*",      "cloudevents-*", "cloudevents:*",   "once-*",
     "webhook-*", "message-id",    "idempotency-key", NULL,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/publish_internal.h"
+#include "broker/internal.h"
 
 static const struct {
     const char *scheme;
@@ -36,7 +36,7 @@ int once__broker_publisher_knows(const char *url)
     return kind_of(url) < KINDS;
 }
 
-/* The publisher takes the address over. */
+/* The publisher takes the parsed URL over. */
 once__broker_publisher_t *
 once__broker_publisher_open(const char *url, const once__broker_publisher_options_t *options,
                             char *error, size_t size)

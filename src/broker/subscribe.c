@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "broker/subscribe_internal.h"
+#include "broker/internal.h"
 
 #define MESSAGE_MAX (64 * 1024 * 1024)
 
@@ -184,10 +184,10 @@ static void write_url(FILE *out, const once__url_t *address, int amqp)
         fputc('@', out);
     }
     fprintf(out, "%s/", address->hosts);
-    if (amqp) { /* the exchange without a name leads to the queue that the routing key names */
+    if (amqp) { /* the default exchange leads to the queue that the routing key names */
         fprintf(out, "%.*s/?routing_key=%%7Btopic%%7D", (int)strcspn(address->raw_path, "/"),
                 address->raw_path);
-    } else { /* what came from there must fit, perhaps compressed: the broker's limit counts. A later value is the user's */
+    } else { /* a message from there must fit, perhaps compressed: the broker's limit decides. The user's values come later */
         fprintf(out, "?message.max.bytes=%d&compression.codec=gzip", MESSAGE_MAX);
     }
     for (size_t i = 0; i < address->param_count; i++) {

@@ -35,7 +35,7 @@ void once__broker_tls_explain(long error, const char *authorities, char *text, s
     }
 }
 
-/* libcurl compares names itself, before it asks OpenSSL: then the result is not set yet. */
+/* libcurl compares names itself, before OpenSSL has a result. */
 void once__broker_tls_explain_curl(CURL *easy, const char *said, const char *authorities,
                                    char *text, size_t size)
 {

@@ -1,6 +1,4 @@
-/*
- * What is wrong with the certificate of the other side, for people: and what they can do about it.
- */
+/* What is wrong with the certificate of the other side, and what a user can do about it. */
 #ifndef ONCE_BROKER_TLS_H
 #define ONCE_BROKER_TLS_H
 
@@ -8,8 +6,8 @@
 #include <stddef.h>
 
 /*
- * `error` is one of OpenSSL's X509_V_ERR_*. `authorities` is how a file of authorities is named there: "--cacert FILE". Writes a
- * sentence without its first word: "its certificate has expired: ...".
+ * `error` is one of OpenSSL's X509_V_ERR_*. `authorities` says how the user names a file of authorities: "--cacert FILE".
+ * Writes a clause such as "its certificate has expired: ...".
  */
 void once__broker_tls_explain(long error, const char *authorities, char *text, size_t size);
 

@@ -3,9 +3,7 @@
  */
 #include <stdio.h>
 
-#include "broker/browse_internal.h"
-#include "broker/publish_internal.h"
-#include "broker/subscribe_internal.h"
+#include "broker/internal.h"
 
 static const char sentence[] = "amqp:// is not in this build of once (ONCE_WITH_AMQP is off)";
 
@@ -33,7 +31,7 @@ int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *
     return -1;
 }
 
-int once__amqp_place_read(once__url_t *address, once__amqp_place_t *place, char *error, size_t size)
+int once__amqp_queue_name(once__url_t *address, char *name, char *error, size_t size)
 {
     snprintf(error, size, "%s", sentence);
     return -1;

@@ -3,9 +3,7 @@
  */
 #include <stdio.h>
 
-#include "broker/browse_internal.h"
-#include "broker/publish_internal.h"
-#include "broker/subscribe_internal.h"
+#include "broker/internal.h"
 
 static const char sentence[] = "kafka:// is not in this build of once (ONCE_WITH_KAFKA is off)";
 

@@ -1,7 +1,7 @@
 /*
- * Messages as they arrive. Those that are certainly duplicates are found many at a time, before anything is claimed, and acknowledged
- * at once: they run nothing, so no order has to be kept. The others become items, and the record decides about each (item.c).
- * Finding them takes most of the time; it is part of preparing, which other threads do, too.
+ * Messages as they arrive. Those that are certainly duplicates are found many at a time, before anything is claimed, and
+ * acknowledged at once: they run nothing, so no order has to be kept. The others become items, and the record decides about
+ * each (item.c). Finding them takes most of the time; it is part of preparing, which other threads do, too.
  */
 #include <stdatomic.h>
 #include <string.h>

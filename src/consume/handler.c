@@ -1,8 +1,9 @@
 /*
  * libcurl's multi interface in our loop.
  *
- * The body comes from a callback that cannot rewind. When a kept connection turns out to be closed after a part of the body was sent,
- * libcurl would otherwise send the request again on a new connection, and the handler might get it twice under one claim.
+ * The body comes from a callback that cannot rewind. When a kept connection turns out to be closed after a part of the body
+ * was sent, libcurl would otherwise send the request again on a new connection, and the handler might get it twice under one
+ * claim.
  */
 #include "consume/handler.h"
 

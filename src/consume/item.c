@@ -21,8 +21,8 @@
  *   PAUSED        its timer fires                                      READY
  *   PARKED        its timer fires                                      READY
  *
- * Done acknowledges the message, dropped does not. Both free the item and make the next one of its queue ready. While the consumer is
- * stopping, what would pause is dropped.
+ * Done acknowledges the message, dropped does not. Both free the item and make the next one of its queue ready. While the
+ * consumer is stopping, what would pause is dropped.
  *
  * Invariants, which once__consume_assert_item_state() checks when an event reaches an item:
  *
@@ -316,8 +316,8 @@ static void end_claim(once__consume_item_t *item, claim_end_t how, once__consume
 /* ----------------------------------------------------------------------------------------------- what the record says */
 
 /*
- * Claims are asked for while the handler has room, and beyond that while the answers are duplicates: then many asks travel together.
- * Not under hold: a claim that is not about to be sent could become an unknown record of a message that never ran.
+ * Claims are asked for while the handler has room, and beyond that while the answers are duplicates: then many asks travel
+ * together. Not under hold: a claim that is not about to be sent could become an unknown record of a message that never ran.
  */
 static void look_further(once__consume_t *consumer)
 {

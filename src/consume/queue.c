@@ -2,8 +2,8 @@
  * Per-key queues. Items with the same partition and key, or of the same partition (--order partition), follow each other. A queue
  * exists while it has items; an item without a key has none.
  *
- * So that one key with many messages does not fill the window, a queue counts up to its share of the window only: what it has beyond
- * that is the `crowd`, and messages of other keys are read on behind it.
+ * So that one key with many messages does not fill the window, a queue counts up to its share of the window only: what it has
+ * beyond that is the `crowd`, and messages of other keys are read on behind it.
  */
 #include <stdlib.h>
 

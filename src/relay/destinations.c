@@ -1,36 +1,30 @@
 /*
- * Destinations: one for each destination, that is for each URL, topic or queue which the template gives. What is sick is one of them, and
- * the others go on beside it.
+ * Destinations: the URLs, topics or queues that the template gives. One of them can fail while the others go on.
  *
- * - They send in turns, and none takes more of what the publisher can have under way than three times what it leaves free.
- * - When several keys in a row failed and nothing was taken meanwhile, the destination is opened, as one says of a circuit: it gets one
- *   event at a time (a probe), after pauses that grow. Queues of its events stand in line. Beyond a few of them they are parked:
- *   their events stay in the database, and the group is read again from there when the destination takes events, or needs more for its
- *   probes.
+ * - They send in turns, and none may have more in flight than three times what it leaves free at the publisher.
+ * - When several keys in a row have failed and no event was taken meanwhile, the destination is opened, like a circuit breaker (to
+ *   users: it is held). It gets one event at a time (a probe), after pauses that grow. Queues of its events stand in line. Beyond
+ *   a few they are parked: their events stay in the database, and the group is read again from there when the destination takes
+ *   events or needs more for its probes.
  * - When there is no room in memory, destinations that take nothing are opened without waiting for their failures.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "relay/internal.h"
 
 #define NAME_MAX_BYTES 4096
 #define OPEN_AFTER     4 /* keys that failed in a row */
 #define OPEN_MIN_MS    200
 #define OPEN_MAX_MS    60000
-#define AFTER_MAX_MS   3600000 /* of what the other side asks for */
+#define AFTER_MAX_MS   3600000 /* the longest pause that the other side may ask for */
 #define KEEP           64      /* events of an open destination in memory */
-#define READ_MS        1000    /* for its next events to be read */
-#define STALL_MS       1000 /* under way, and nothing was taken: it has no right to all of the memory */
+#define READ_MS        1000    /* that reading its next events may take */
+#define STALL_MS       1000 /* with events in flight and none taken: it may not fill the memory */
 #define STALL_LOOK_MS  250
 
-/* Between three quarters and all of it: relays that failed together do not come back together. */
-uint64_t once__relay_jitter(uint64_t ms)
-{
-    return ms - (uint64_t)random() % (ms / 4 + 1);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ destinations */
+/* --------------------------------------------------------------------------------------------------------------- the ring */
 
 static void put_ring(once__relay_t *relay, once__relay_destination_t *destination,
                      once__relay_destination_t **at)
@@ -40,10 +34,10 @@ static void put_ring(once__relay_t *relay, once__relay_destination_t *destinatio
     if (*at != NULL) {
         (*at)->ring_at = &destination->ring_next;
     } else {
-        relay->ring_end = &destination->ring_next;
+        relay->destinations.ring_end = &destination->ring_next;
     }
     *at = destination;
-    relay->ring_count++;
+    relay->destinations.ring_count++;
 }
 
 static void take_ring(once__relay_t *relay, once__relay_destination_t *destination)
@@ -55,10 +49,10 @@ static void take_ring(once__relay_t *relay, once__relay_destination_t *destinati
     if (destination->ring_next != NULL) {
         destination->ring_next->ring_at = destination->ring_at;
     } else {
-        relay->ring_end = destination->ring_at;
+        relay->destinations.ring_end = destination->ring_at;
     }
     destination->ring_at = NULL;
-    relay->ring_count--;
+    relay->destinations.ring_count--;
 }
 
 void once__relay_destination_rings(once__relay_t *relay, once__relay_destination_t *destination,
@@ -66,24 +60,48 @@ void once__relay_destination_rings(once__relay_t *relay, once__relay_destination
 {
     if (is_first) {
         take_ring(relay, destination);
-        put_ring(relay, destination, &relay->ring_first);
+        put_ring(relay, destination, &relay->destinations.ring_first);
     } else if (destination->ring_at == NULL && !destination->is_open) {
-        put_ring(relay, destination, relay->ring_end);
+        put_ring(relay, destination, relay->destinations.ring_end);
     }
 }
 
-static once__relay_destination_t *new_destination(const char *name, size_t len, uint32_t hash)
+/* ---------------------------------------------------------------------------------------------------- begin and end */
+
+int once__relay_destinations_start(once__relay_t *relay)
+{
+    relay->destinations.ring_end = &relay->destinations.ring_first;
+    return once__hash_init(&relay->destinations.table, SIZE_MAX);
+}
+
+void once__relay_destinations_end(once__relay_t *relay)
+{
+    once__hash_node_t *node = once__hash_each(&relay->destinations.table, NULL);
+
+    while (node != NULL) {
+        once__relay_destination_t *destination =
+            ONCE__CONTAINER(node, once__relay_destination_t, node);
+        node = once__hash_each(&relay->destinations.table, node);
+        free(destination->keyless);
+        free(destination);
+    }
+    once__hash_free(&relay->destinations.table);
+}
+
+static once__relay_destination_t *make_destination(once__relay_t *relay, const char *name,
+                                                   size_t len, uint64_t hash)
 {
     once__relay_destination_t *destination = calloc(1, sizeof(*destination) + len + 1);
 
     if (destination != NULL) {
         memcpy(destination->name, name, len);
         destination->name_len = len;
-        destination->hash = hash;
         destination->ready = (once__relay_queue_list_t){.end = &destination->ready.first,
                                                         .destination = destination};
         destination->parked = (once__relay_queue_list_t){.end = &destination->parked.first,
                                                          .destination = destination};
+        destination->round = ++relay->destinations.rounds;
+        (void)once__hash_add(&relay->destinations.table, &destination->node, hash);
     }
     return destination;
 }
@@ -95,20 +113,17 @@ once__relay_destination_t *once__relay_destination_for(once__relay_t *relay,
         .topic = event->topic, .key = event->key, .type = event->type};
     char name[NAME_MAX_BYTES];
     size_t len = once__broker_publisher_target(relay->publisher, &message, name, sizeof(name));
-    uint32_t hash = once__relay_hash_bytes(name, len, 2166136261U);
-    once__relay_destination_t *destination = relay->destination_table[hash & relay->table_mask];
+    uint64_t hash = once__hash_data(&relay->queues.seed, name, len);
+    once__hash_node_t *node = once__hash_first(&relay->destinations.table, hash);
 
-    while (destination != NULL &&
-           (destination->name_len != len || memcmp(destination->name, name, len) != 0)) {
-        destination = destination->hash_next;
+    for (; node != NULL; node = once__hash_next(node)) {
+        once__relay_destination_t *destination =
+            ONCE__CONTAINER(node, once__relay_destination_t, node);
+        if (destination->name_len == len && memcmp(destination->name, name, len) == 0) {
+            return destination;
+        }
     }
-    if (destination == NULL && (destination = new_destination(name, len, hash)) != NULL) {
-        destination->round = ++relay->rounds;
-        destination->hash_next = relay->destination_table[hash & relay->table_mask];
-        relay->destination_table[hash & relay->table_mask] = destination;
-        relay->destination_count++;
-    }
-    return destination;
+    return make_destination(relay, name, len, hash);
 }
 
 static void set_open(once__relay_t *relay, once__relay_destination_t *destination, int is_open)
@@ -118,17 +133,17 @@ static void set_open(once__relay_t *relay, once__relay_destination_t *destinatio
     }
     destination->is_open = is_open;
     if (is_open) {
-        relay->open_count++;
+        relay->destinations.open_count++;
         take_ring(relay, destination);
-        destination->open_at = &relay->open;
-        destination->open_next = relay->open;
+        destination->open_at = &relay->destinations.open;
+        destination->open_next = relay->destinations.open;
         if (destination->open_next != NULL) {
             destination->open_next->open_at = &destination->open_next;
         }
-        relay->open = destination;
+        relay->destinations.open = destination;
         return;
     }
-    relay->open_count--;
+    relay->destinations.open_count--;
     *destination->open_at = destination->open_next;
     if (destination->open_next != NULL) {
         destination->open_next->open_at = destination->open_at;
@@ -137,26 +152,19 @@ static void set_open(once__relay_t *relay, once__relay_destination_t *destinatio
 
 void once__relay_destination_release(once__relay_t *relay, once__relay_destination_t *destination)
 {
-    once__relay_destination_t **at;
-
     if (destination == NULL || destination->events > 0 || destination->ready.first != NULL ||
         destination->parked.first != NULL || destination->keyless != NULL) {
         return;
     }
-    at = &relay->destination_table[destination->hash & relay->table_mask];
-    while (*at != destination) {
-        at = &(*at)->hash_next;
-    }
-    *at = destination->hash_next;
+    once__hash_remove(&relay->destinations.table, &destination->node);
     take_ring(relay, destination);
     set_open(relay, destination, 0);
-    relay->destination_count--;
     free(destination);
 }
 
 /* ------------------------------------------------------------------------------------------- what is left in the database */
 
-/* Together they have an eighth of the window, so that any number of them leaves room for the others. */
+/* All open destinations together have an eighth of the window, so that any number of them leaves room for the others. */
 int once__relay_destination_parks(const once__relay_t *relay,
                                   const once__relay_destination_t *destination)
 {
@@ -165,7 +173,7 @@ int once__relay_destination_parks(const once__relay_t *relay,
     if (!destination->is_open) {
         return 0;
     }
-    share = relay->options->window / 8 / relay->open_count;
+    share = relay->options->window / 8 / relay->destinations.open_count;
     keep = share < 1 ? 1 : share < KEEP ? share : KEEP;
     return destination->events > keep;
 }
@@ -186,7 +194,7 @@ int once__relay_destination_leave(once__relay_destination_t *destination,
     return 1;
 }
 
-/* Reads some queues again, and all events without a key: of those nobody knows how many there are. */
+/* Reads some queues again, and all events without a key: how many these are is not known. */
 static void unpark(once__relay_t *relay, once__relay_destination_t *destination, size_t most)
 {
     for (int16_t i = 0; destination->keyless != NULL && i < ONCE__RELAY_GROUPS; i++) {
@@ -206,12 +214,11 @@ static void unpark(once__relay_t *relay, once__relay_destination_t *destination,
 static void open_destination(once__relay_t *relay, once__relay_destination_t *destination,
                              uint64_t after_ms)
 {
-    uint64_t wait = destination->backoff_ms == 0 ? OPEN_MIN_MS : 2 * destination->backoff_ms;
+    uint64_t wait =
+        once__backoff(destination->attempts++, OPEN_MIN_MS, OPEN_MAX_MS, (uint64_t)random());
     once__relay_queue_t *next;
 
-    wait = wait > OPEN_MAX_MS ? OPEN_MAX_MS : wait;
-    destination->backoff_ms = wait;
-    wait = after_ms > wait ? after_ms : once__relay_jitter(wait);
+    wait = after_ms > wait ? after_ms : wait;
     destination->until_ms = relay->now_ms + (wait < AFTER_MAX_MS ? wait : AFTER_MAX_MS);
     if (destination->is_open) {
         return;
@@ -230,7 +237,7 @@ static void open_destination(once__relay_t *relay, once__relay_destination_t *de
 static void close_destination(once__relay_t *relay, once__relay_destination_t *destination)
 {
     set_open(relay, destination, 0);
-    destination->backoff_ms = 0;
+    destination->attempts = 0;
     unpark(relay, destination, SIZE_MAX);
     if (destination->ready.first != NULL) {
         once__relay_destination_rings(relay, destination, 0);
@@ -241,7 +248,7 @@ static void took(once__relay_t *relay, once__relay_event_t *event)
 {
     once__relay_destination_t *destination = event->destination;
 
-    destination->round = ++relay->rounds;
+    destination->round = ++relay->destinations.rounds;
     destination->failing = 0;
     destination->sick_since_ms = 0;
     destination->alive_ms = relay->now_ms;
@@ -282,7 +289,7 @@ void once__relay_destination_verdict(once__relay_t *relay, once__relay_event_t *
     if (was_probe) {
         event->is_probe = 0;
         event->destination->is_probing = 0;
-        relay->probes--;
+        relay->destinations.probes--;
     }
     if (verdict == ONCE__BROKER_PUBLISHED) {
         took(relay, event);
@@ -303,7 +310,8 @@ int once__relay_destination_is_over(const once__relay_t *relay, const once__rela
 
 static int may_probe(const once__relay_t *relay)
 {
-    return relay->probes == 0 || relay->probes < once__broker_publisher_most(relay->publisher) / 4;
+    return relay->destinations.probes == 0 ||
+           relay->destinations.probes < once__broker_publisher_most(relay->publisher) / 4;
 }
 
 static int may_send(const once__relay_t *relay, const once__relay_destination_t *destination)
@@ -320,8 +328,8 @@ static int may_send(const once__relay_t *relay, const once__relay_destination_t 
 
 once__relay_destination_t *once__relay_destination_turn(once__relay_t *relay)
 {
-    for (size_t left = relay->ring_count; left > 0; left--) {
-        once__relay_destination_t *destination = relay->ring_first;
+    for (size_t left = relay->destinations.ring_count; left > 0; left--) {
+        once__relay_destination_t *destination = relay->destinations.ring_first;
         take_ring(relay, destination);
         if (may_send(relay, destination)) {
             return destination;
@@ -338,28 +346,29 @@ void once__relay_destination_sent(once__relay_t *relay, once__relay_event_t *eve
     event->destination->sent++;
     if (event->destination->is_open) {
         event->is_probe = event->destination->is_probing = 1;
-        relay->probes++;
+        relay->destinations.probes++;
     }
 }
 
-/* Others may have events behind those that fill the memory. */
+/* Other destinations may have events in the database behind those that fill the memory. */
 static void make_room(once__relay_t *relay)
 {
-    if (relay->away || relay->now_ms < relay->room_ms || once__relay_fetch_has_room(relay)) {
+    if (relay->outage.is_away || relay->now_ms < relay->destinations.room_ms ||
+        once__relay_fetch_has_room(relay)) {
         return;
     }
-    relay->room_ms = relay->now_ms + STALL_LOOK_MS;
-    for (size_t i = 0; i <= relay->table_mask; i++) {
-        for (once__relay_destination_t *destination = relay->destination_table[i];
-             destination != NULL; destination = destination->hash_next) {
-            if (!destination->is_open && destination->sent > 0 && destination->events > KEEP &&
-                relay->now_ms - destination->alive_ms >= STALL_MS) {
-                once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
-                                  "a destination is held: it takes nothing, and fills the memory",
-                                  ONCE__SERVICE_FIELDS(once__service_field_number(
-                                      "events", (int64_t)destination->events)));
-                open_destination(relay, destination, 0);
-            }
+    relay->destinations.room_ms = relay->now_ms + STALL_LOOK_MS;
+    for (once__hash_node_t *node = NULL;
+         (node = once__hash_each(&relay->destinations.table, node)) != NULL;) {
+        once__relay_destination_t *destination =
+            ONCE__CONTAINER(node, once__relay_destination_t, node);
+        if (!destination->is_open && destination->sent > 0 && destination->events > KEEP &&
+            relay->now_ms - destination->alive_ms >= STALL_MS) {
+            once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
+                              "a destination is held: it takes nothing, and fills the memory",
+                              ONCE__SERVICE_FIELDS(once__service_field_number(
+                                  "events", (int64_t)destination->events)));
+            open_destination(relay, destination, 0);
         }
     }
 }
@@ -370,7 +379,7 @@ uint64_t once__relay_destinations_wake(once__relay_t *relay)
     once__relay_destination_t *next;
 
     make_room(relay);
-    for (once__relay_destination_t *destination = relay->open;
+    for (once__relay_destination_t *destination = relay->destinations.open;
          destination != NULL && may_probe(relay); destination = next) {
         next = destination->open_next;
         if (destination->is_probing) {

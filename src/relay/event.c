@@ -1,5 +1,5 @@
 /*
- * One row of a fetch as an event.
+ * One event: read from a row of a fetch, known by its number while it is in memory, in a list of marks.c when it is done.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,4 +80,95 @@ int once__relay_event_read(once__relay_event_t *event, const PGresult *result, i
     write_time(event->time_text, sizeof(event->time_text), event->at_us);
     return read_headers(event, PQgetvalue(result, row, HEADERS),
                         (size_t)PQgetlength(result, row, HEADERS));
+}
+
+/* ------------------------------------------------------------------------------------------------------------- memory */
+
+once__relay_event_t *once__relay_event_known(once__relay_t *relay, int64_t seq,
+                                             const unsigned char *id)
+{
+    once__hash_node_t *node =
+        once__hash_first(&relay->event_table, once__hash_number((uint64_t)seq));
+
+    for (; node != NULL; node = once__hash_next(node)) {
+        once__relay_event_t *event = ONCE__CONTAINER(node, once__relay_event_t, node);
+        if (event->seq == seq && memcmp(event->id, id, sizeof(event->id)) == 0) {
+            return event;
+        }
+    }
+    return NULL;
+}
+
+void once__relay_event_keep(once__relay_t *relay, once__relay_event_t *event,
+                            once__relay_queue_t *queue)
+{
+    event->queue = queue;
+    (void)once__hash_add(&relay->event_table, &event->node,
+                         once__hash_number((uint64_t)event->seq));
+    relay->groups[event->group].events++;
+    relay->events++;
+    relay->bytes += event->payload.len;
+    event->destination->events++;
+}
+
+void once__relay_event_forget(once__relay_t *relay, once__relay_event_t *event)
+{
+    once__relay_queue_t *queue = event->queue;
+
+    once__hash_remove(&relay->event_table, &event->node);
+    relay->groups[event->group].events--;
+    relay->events--;
+    relay->bytes -= event->payload.len;
+    event->destination->events--;
+    once__relay_destination_release(relay, event->destination);
+    json_decref(event->json);
+    free(event->pairs);
+    free(event->reason);
+    once__relay_batch_release(event->batch);
+    once__relay_queue_known(relay, queue);
+}
+
+void once__relay_batch_release(once__relay_batch_t *batch)
+{
+    if (--batch->refs == 0) {
+        PQclear(batch->result);
+        free(batch->events);
+        free(batch);
+    }
+}
+
+int64_t once__relay_event_age_us(const once__relay_t *relay, const once__relay_event_t *event)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)(now.tv_sec - SECONDS_TO_2000) * 1000000 + now.tv_nsec / 1000 +
+           relay->clock_ahead_us - event->at_us;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- lists */
+
+void once__relay_event_list_init(once__relay_event_list_t *list)
+{
+    list->first = NULL;
+    list->end = &list->first;
+    list->count = 0;
+}
+
+void once__relay_event_list_add(once__relay_event_list_t *list, once__relay_event_t *event)
+{
+    event->next = NULL;
+    *list->end = event;
+    list->end = &event->next;
+    list->count++;
+}
+
+once__relay_event_t *once__relay_event_list_take(once__relay_event_list_t *list)
+{
+    once__relay_event_t *event = list->first;
+
+    list->first = event->next;
+    list->end = list->first == NULL ? &list->first : list->end;
+    list->count--;
+    return event;
 }

@@ -1,10 +1,20 @@
 /*
  * Reading events, so that none is skipped and the order of each key is kept.
  *
- * A group is read forwards by seq. Rows that become visible below what was read belong to transactions that were under way in
- * the previous snapshot; each fetch asks for those, too, in the same snapshot as for the next rows. How far down such rows can
- * be is known from milestones: a transaction that had not begun at one can have no number below it. So a transaction that
- * takes hours costs nothing but one longer look when it ends.
+ * A group is read forwards by seq: `pos` is how far. A transaction that emits takes its numbers before it commits, so rows can
+ * become visible below `pos` later. They belong to transactions that were in progress in the snapshot of the previous fetch;
+ * each fetch asks for those, too, in the same snapshot as for the next rows. How far down such rows can be is known from
+ * milestones: at each, every group had been read up to a position, and a transaction that had not begun then has no number
+ * below it. So a transaction of hours costs nothing but one longer scan when it ends.
+ *
+ * One fetch is in flight at a time:
+ *
+ *   idle        fetch_turn() asks when a group is ours, there is room in memory, and one of these holds: the last answer had rows,
+ *               a producer notified us, a group went back, or `due_ms` has come
+ *   in flight   is_under_way; groups may go back meanwhile (fetch_back, restart): their part of the answer is void
+ *   answered    take_answer(): another server or an older snapshot restarts all groups; otherwise groups that the server does not
+ *               count as ours are dropped, rows become events, positions move on, and a milestone is added
+ *   failed      all groups restart: whatever was missed is read again, and known events are recognised by their numbers
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +22,6 @@
 #include <time.h>
 
 #include "relay/internal.h"
-#include "relay/snapshot.h"
 
 /* With one statement about so many: while they are published, the next ones are read. */
 #define FETCH_ROWS   10000
@@ -23,11 +32,117 @@
 #define LATE_MAX     256 /* as in once.relay_fetch */
 #define WAIT_MIN_MS  2   /* between fetches that find nothing: doubled up to poll_ms */
 #define AWAKE_MS     20  /* or to this while nobody notifies us */
+#define MILESTONE_MS 200 /* between two milestones */
 
 static const char statement[] =
     "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
     "$5::bigint[], $6::bigint[], $7::pg_catalog.xid8[], $8::pg_catalog.pg_snapshot, $9, "
     "$10::smallint[], $11::pg_catalog.text[])";
+
+/* --------------------------------------------------------------------------------------------------------- snapshots */
+
+uint64_t once__relay_snapshot_xmax(const char *text)
+{
+    const char *colon = strchr(text, ':');
+
+    return colon != NULL ? strtoull(colon + 1, NULL, 10) : 0;
+}
+
+uint64_t once__relay_snapshot_next(const char *text, const char **at)
+{
+    uint64_t xid;
+    char *end;
+
+    if (*at == NULL) {
+        const char *colon = strchr(text, ':');
+        colon = colon != NULL ? strchr(colon + 1, ':') : NULL;
+        if (colon == NULL) {
+            return 0;
+        }
+        *at = colon + 1;
+    }
+    xid = strtoull(*at, &end, 10);
+    if (end == *at) {
+        return 0;
+    }
+    *at = *end == ',' ? end + 1 : end;
+    return xid;
+}
+
+/* --------------------------------------------------------------------------------------------- positions, milestones */
+
+/*
+ * A group goes back while a fetch is in flight, and that fetch leaves out a key that is to be read now. So what its answer has
+ * above the position of the group does not count.
+ */
+static void make_void(once__relay_t *relay, int16_t group)
+{
+    if (relay->reading.is_under_way) {
+        relay->groups[group].asked = INT64_MAX;
+    }
+}
+
+void once__relay_fetch_back(once__relay_t *relay, int16_t group, int64_t low)
+{
+    once__relay_group_t *back = &relay->groups[group];
+
+    back->pos = low - 1 < back->pos ? low - 1 : back->pos;
+    make_void(relay, group);
+    relay->reading.has_more = 1;
+}
+
+void once__relay_fetch_restart_group(once__relay_t *relay, int16_t group)
+{
+    relay->groups[group].pos = 0;
+    make_void(relay, group);
+    for (size_t i = 0; i < relay->reading.milestone_count; i++) {
+        relay->reading.milestones[i].pos[group] = 0;
+    }
+}
+
+void once__relay_fetch_restart(once__relay_t *relay)
+{
+    free(relay->reading.snapshot);
+    relay->reading.snapshot = NULL;
+    relay->reading.milestone_count = 0;
+    for (int16_t group = 0; group < ONCE__RELAY_GROUPS; group++) {
+        once__relay_fetch_restart_group(relay, group);
+    }
+}
+
+/* When there are too many, every second one goes: the older a transaction, the coarser what is known of it. */
+static void add_milestone(once__relay_t *relay, uint64_t xmax)
+{
+    once__relay_milestone_t *added;
+
+    if (relay->now_ms - relay->reading.milestone_ms < MILESTONE_MS &&
+        relay->reading.milestone_count > 0) {
+        return;
+    }
+    if (relay->reading.milestone_count == ONCE__RELAY_MILESTONES) {
+        for (size_t i = 1; i < ONCE__RELAY_MILESTONES / 2; i++) {
+            relay->reading.milestones[i] = relay->reading.milestones[2 * i];
+        }
+        relay->reading.milestone_count = ONCE__RELAY_MILESTONES / 2;
+    }
+    added = &relay->reading.milestones[relay->reading.milestone_count++];
+    added->xmax = xmax;
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        added->pos[i] = relay->groups[i].pos;
+    }
+    relay->reading.milestone_ms = relay->now_ms;
+}
+
+/* The newest one at which no transaction from `xid` on had begun; NULL: none is old enough. */
+static const once__relay_milestone_t *milestone_before(const once__relay_t *relay, uint64_t xid)
+{
+    const once__relay_milestone_t *found = NULL;
+
+    for (size_t i = 0; i < relay->reading.milestone_count; i++) {
+        found = relay->reading.milestones[i].xmax <= xid ? &relay->reading.milestones[i] : found;
+    }
+    return found;
+}
 
 /* --------------------------------------------------------------------------------------------------------- the question */
 
@@ -69,7 +184,7 @@ static uint64_t put_old(once__array_t *array, const char *snapshot,
 static void put_groups(once__relay_t *relay, const once__relay_milestone_t *young,
                        const once__relay_milestone_t *old, size_t share)
 {
-    once__array_t *arrays = relay->arrays;
+    once__array_t *arrays = relay->reading.arrays;
 
     for (int i = 0; i < 5; i++) {
         once__array_text(&arrays[i]);
@@ -95,7 +210,7 @@ static void put_groups(once__relay_t *relay, const once__relay_milestone_t *youn
 /* Keys with events left in the database: the server leaves out some of them, and the rest is dropped when it comes. */
 static void put_excluded(once__relay_t *relay, once__array_t *groups, once__array_t *keys)
 {
-    const once__relay_queue_t *queue = relay->left > 0 ? relay->all : NULL;
+    const once__relay_queue_t *queue = relay->queues.left > 0 ? relay->queues.all : NULL;
 
     once__array_text(groups);
     once__array_text(keys);
@@ -115,38 +230,39 @@ static void take_answer(void *data, PGresult *result);
 static void ask(once__relay_t *relay)
 {
     const once__relay_milestone_t *young =
-        relay->milestone_count >= 2 ? &relay->milestones[relay->milestone_count - 2] : NULL;
+        relay->reading.milestone_count >= 2
+            ? &relay->reading.milestones[relay->reading.milestone_count - 2]
+            : NULL;
     once__array_t old_xids = {0};
-    uint64_t oldest = put_old(&old_xids, relay->snapshot, young);
-    size_t room = (relay->options->window - relay->events) / relay->owned;
-    size_t share = relay->share < room ? relay->share : room;
+    uint64_t oldest = put_old(&old_xids, relay->reading.snapshot, young);
+    size_t room = (relay->options->window - relay->events) / relay->sharing.owned;
+    size_t share = relay->reading.share < room ? relay->reading.share : room;
     char bytes[32];
     const char *values[11];
     int failed = old_xids.failed;
 
-    put_groups(relay, young,
-               oldest != UINT64_MAX ? once__relay_milestone_before(relay, oldest) : young,
+    put_groups(relay, young, oldest != UINT64_MAX ? milestone_before(relay, oldest) : young,
                share > LIMIT_MIN ? share : LIMIT_MIN);
-    put_excluded(relay, &relay->arrays[5], &relay->arrays[6]);
-    relay->bytes_asked = relay->bytes < BYTES_MAX
-                             ? (BYTES_MAX - relay->bytes) / relay->owned + BYTES_MIN
-                             : BYTES_MIN;
-    snprintf(bytes, sizeof(bytes), "%zu", relay->bytes_asked);
+    put_excluded(relay, &relay->reading.arrays[5], &relay->reading.arrays[6]);
+    relay->reading.bytes_asked = relay->bytes < BYTES_MAX
+                                     ? (BYTES_MAX - relay->bytes) / relay->sharing.owned + BYTES_MIN
+                                     : BYTES_MIN;
+    snprintf(bytes, sizeof(bytes), "%zu", relay->reading.bytes_asked);
     values[0] = relay->id;
     for (int i = 0; i < 5; i++) {
-        values[1 + i] = relay->arrays[i].data;
-        failed |= relay->arrays[i].failed;
+        values[1 + i] = relay->reading.arrays[i].data;
+        failed |= relay->reading.arrays[i].failed;
     }
     values[6] = old_xids.data;
-    values[7] = relay->snapshot != NULL ? relay->snapshot : "1:1:";
+    values[7] = relay->reading.snapshot != NULL ? relay->reading.snapshot : "1:1:";
     values[8] = bytes;
-    values[9] = relay->arrays[5].data;
-    values[10] = relay->arrays[6].data;
-    relay->fetch_connection = relay->fetch.connected;
-    relay->notified = 0;
+    values[9] = relay->reading.arrays[5].data;
+    values[10] = relay->reading.arrays[6].data;
+    relay->reading.connection = relay->fetch.connected;
+    relay->reading.notified = 0;
     if (!failed && once__link_send(&relay->fetch, relay->now_ms, statement, 11, NULL, values, NULL,
                                    NULL, 1, take_answer, relay) == 0) {
-        relay->fetching = 1;
+        relay->reading.is_under_way = 1;
     }
     once__array_free(&old_xids);
 }
@@ -161,8 +277,8 @@ static void check_groups(once__relay_t *relay, const char *list)
     once__relay_groups_read(list, has);
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (wants(relay, i) && !has[i]) {
-            once__relay_group_drop(relay, i);
-            once__relay_fetch_group_anew(relay, i);
+            once__relay_queues_drop(relay, i);
+            once__relay_fetch_restart_group(relay, i);
             relay->groups[i].asked = 0;
         }
     }
@@ -192,7 +308,7 @@ static void note_late(once__relay_t *relay, const once__relay_event_t *event)
     }
     group->late++;
     group->late_bytes += event->payload.len;
-    if ((group->late >= LATE_MAX || group->late_bytes > relay->bytes_asked) &&
+    if ((group->late >= LATE_MAX || group->late_bytes > relay->reading.bytes_asked) &&
         event->seq < group->pos) {
         group->pos = event->seq;
     }
@@ -206,10 +322,10 @@ static void adapt_share(once__relay_t *relay, const int *rows, int total)
     for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
         full |= rows[i] > 0 && rows[i] >= relay->groups[i].limit;
     }
-    if (full && total < FETCH_ROWS / 2 && relay->share < FETCH_ROWS) {
-        relay->share *= 2;
-    } else if (total > FETCH_ROWS && relay->share > LIMIT_MIN) {
-        relay->share /= 2;
+    if (full && total < FETCH_ROWS / 2 && relay->reading.share < FETCH_ROWS) {
+        relay->reading.share *= 2;
+    } else if (total > FETCH_ROWS && relay->reading.share > LIMIT_MIN) {
+        relay->reading.share /= 2;
     }
 }
 
@@ -257,32 +373,29 @@ static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows
     move_on(relay, reached);
     adapt_share(relay, counts, rows - 1);
     if (failed) { /* no memory: nothing may be skipped */
-        once__relay_fetch_anew(relay);
+        once__relay_fetch_restart(relay);
     }
-    if (--batch->refs == 0) {
-        PQclear(batch->result);
-        free(batch->events);
-        free(batch);
-    }
+    once__relay_batch_release(batch);
 }
 
 /* Another server, or one that came back from a backup or a crash, behind a connection that goes on: a pool's. */
 static int is_another(once__relay_t *relay, const PGresult *result)
 {
     const char *server = PQgetvalue(result, 0, 7);
-    int changed = strcmp(relay->server, server) != 0 ||
-                  (relay->snapshot != NULL && once__relay_snapshot_xmax(PQgetvalue(result, 0, 5)) <
-                                                  once__relay_snapshot_xmax(relay->snapshot));
+    int changed =
+        strcmp(relay->reading.server, server) != 0 ||
+        (relay->reading.snapshot != NULL && once__relay_snapshot_xmax(PQgetvalue(result, 0, 5)) <
+                                                once__relay_snapshot_xmax(relay->reading.snapshot));
 
     if (changed) {
-        if (relay->server[0] != '\0') {
+        if (relay->reading.server[0] != '\0') {
             once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
                               "another server answers, or an earlier state of it: all is read anew",
                               NULL);
         }
-        snprintf(relay->server, sizeof(relay->server), "%s", server);
+        snprintf(relay->reading.server, sizeof(relay->reading.server), "%s", server);
     }
-    return changed && relay->snapshot != NULL;
+    return changed && relay->reading.snapshot != NULL;
 }
 
 static int keep_snapshot(once__relay_t *relay, PGresult *result)
@@ -296,8 +409,8 @@ static int keep_snapshot(once__relay_t *relay, PGresult *result)
     }
     memcpy(text, PQgetvalue(result, 0, 5), len);
     text[len] = '\0';
-    free(relay->snapshot);
-    relay->snapshot = text;
+    free(relay->reading.snapshot);
+    relay->reading.snapshot = text;
     clock_gettime(CLOCK_REALTIME, &now);
     relay->clock_ahead_us = once__get_int8(PQgetvalue(result, 0, 4)) -
                             ((int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000);
@@ -308,20 +421,22 @@ static void found(once__relay_t *relay, int rows)
 {
     uint64_t most;
 
-    relay->fetch_more = rows > 1 ? 1 : relay->fetch_more;
-    once__service_metric_count(relay->m_fetched, (uint64_t)rows - 1);
+    relay->reading.has_more = rows > 1 ? 1 : relay->reading.has_more;
+    once__service_metric_count(relay->report.fetched, (uint64_t)rows - 1);
     if (rows > 1) {
-        relay->fetch_wait_ms = WAIT_MIN_MS;
-        relay->idle_since_ms = relay->now_ms;
-        relay->busy_since_ms = relay->busy_since_ms == 0 ? relay->now_ms : relay->busy_since_ms;
-        relay->empty_seen = 0;
+        relay->reading.wait_ms = WAIT_MIN_MS;
+        relay->reading.idle_since_ms = relay->now_ms;
+        relay->reading.busy_since_ms =
+            relay->reading.busy_since_ms == 0 ? relay->now_ms : relay->reading.busy_since_ms;
+        relay->reading.empty_count = 0;
         return;
     }
-    most = relay->asleep_told || relay->options->poll_ms < AWAKE_MS ? relay->options->poll_ms
-                                                                    : AWAKE_MS;
-    relay->fetch_wait_ms = 2 * relay->fetch_wait_ms < most ? 2 * relay->fetch_wait_ms : most;
-    relay->busy_since_ms = 0;
-    relay->empty_seen++;
+    most = relay->sharing.asleep_told || relay->options->poll_ms < AWAKE_MS
+               ? relay->options->poll_ms
+               : AWAKE_MS;
+    relay->reading.wait_ms = 2 * relay->reading.wait_ms < most ? 2 * relay->reading.wait_ms : most;
+    relay->reading.busy_since_ms = 0;
+    relay->reading.empty_count++;
 }
 
 static void take_answer(void *data, PGresult *result)
@@ -330,36 +445,36 @@ static void take_answer(void *data, PGresult *result)
     int rows = PQresultStatus(result) == PGRES_TUPLES_OK ? PQntuples(result) : 0;
     once__relay_batch_t *batch = rows > 0 ? calloc(1, sizeof(*batch)) : NULL;
 
-    relay->fetching = 0;
-    relay->fetch_more = 0;
-    relay->fetch_due_ms = relay->now_ms + relay->options->poll_ms;
+    relay->reading.is_under_way = 0;
+    relay->reading.has_more = 0;
+    relay->reading.due_ms = relay->now_ms + relay->options->poll_ms;
     if (result != NULL && rows == 0) {
         once__relay_report_database(relay, result);
     }
     if (rows > 0 && PQgetlength(result, 0, 7) == 0) {
-        once__relay_control_stop(
-            relay, ONCE__RELAY_UNUSABLE,
-            "the outbox cannot be used: its functions are older than this program "
-            "(once pg upgrade)");
+        once__relay_stop(relay, ONCE__RELAY_UNUSABLE,
+                         "the outbox cannot be used: its functions are older than this program "
+                         "(once pg upgrade)");
     }
     if (batch != NULL) {
         batch->events = calloc((size_t)rows, sizeof(batch->events[0]));
     }
     if (batch == NULL || batch->events == NULL || is_another(relay, result) ||
         keep_snapshot(relay, result) != 0) {
-        once__relay_fetch_anew(relay); /* whatever was missed is read again */
-        relay->fetch_due_ms = batch != NULL ? relay->now_ms : relay->fetch_due_ms;
+        once__relay_fetch_restart(relay); /* whatever was missed is read again */
+        relay->reading.due_ms = batch != NULL ? relay->now_ms : relay->reading.due_ms;
         free(batch != NULL ? batch->events : NULL);
         free(batch);
         PQclear(result);
+        once__relay_marks_fetched(relay);
         return;
     }
     check_groups(relay, PQgetvalue(result, 0, 6));
     found(relay, rows);
     batch->result = result;
     take_rows(relay, batch, rows);
-    once__relay_milestone_add(relay, once__relay_snapshot_xmax(relay->snapshot));
-    relay->fetch_due_ms = relay->now_ms + relay->fetch_wait_ms;
+    add_milestone(relay, once__relay_snapshot_xmax(relay->reading.snapshot));
+    relay->reading.due_ms = relay->now_ms + relay->reading.wait_ms;
     once__relay_marks_fetched(relay);
 }
 
@@ -375,24 +490,25 @@ int once__relay_fetch_has_room(const once__relay_t *relay)
 
 void once__relay_fetch_turn(once__relay_t *relay)
 {
-    if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
-        relay->stopping || relay->now_ms >= relay->lease_over_ms ||
-        !once__relay_fetch_has_room(relay)) {
+    if (relay->fetch.state != ONCE__LINK_IDLE || relay->reading.is_under_way ||
+        relay->sharing.owned == 0 || relay->stopping ||
+        relay->now_ms >= relay->sharing.lease_over_ms || !once__relay_fetch_has_room(relay)) {
         return;
     }
-    if (relay->fetch_connection != relay->fetch.connected) {
-        once__relay_fetch_anew(relay);
+    if (relay->reading.connection != relay->fetch.connected) {
+        once__relay_fetch_restart(relay);
     }
-    if (relay->fetch_more || relay->notified || relay->now_ms >= relay->fetch_due_ms) {
+    if (relay->reading.has_more || relay->reading.notified ||
+        relay->now_ms >= relay->reading.due_ms) {
         ask(relay);
     }
 }
 
 uint64_t once__relay_fetch_due(const once__relay_t *relay)
 {
-    if (relay->fetch.state != ONCE__LINK_IDLE || relay->fetching || relay->owned == 0 ||
-        relay->stopping || !once__relay_fetch_has_room(relay)) {
+    if (relay->fetch.state != ONCE__LINK_IDLE || relay->reading.is_under_way ||
+        relay->sharing.owned == 0 || relay->stopping || !once__relay_fetch_has_room(relay)) {
         return UINT64_MAX;
     }
-    return relay->fetch_due_ms;
+    return relay->reading.due_ms;
 }

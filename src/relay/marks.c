@@ -1,6 +1,22 @@
 /*
- * Removing from the outbox what was published, and moving what was given up. Nothing is removed before the broker confirmed it.
+ * Removing from the outbox what was published, and moving what was given up to the dead events. Nothing is removed before the
+ * broker confirmed it.
+ *
+ * An event passes through the lists in this order:
+ *
+ *   done or dead   to be removed, or to be moved
+ *   marking        in the statement that is in flight; if that fails, back to where it came from
+ *   gone           the database has forgotten it; forgotten here, too, when no fetch is in flight that may still see it
+ *
+ * Invariants, which assert_marks_state() checks in every turn and when a statement is answered:
+ *
+ *   I-1  A list is empty if and only if its count is 0 and its end is its beginning.
+ *   I-2  Events are DONE in the first three lists and GONE in the last.
+ *   I-3  A statement removes at most MARKS_MAX events, or moves one.
+ *   I-4  Events are gone and still known only while a fetch is in flight.
+ *   I-5  All of them are in memory, and none of them is at the publisher.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,35 +29,40 @@
 static const char published_statement[] = "SELECT once.relay_published($1, $2, $3, $4)";
 static const char dead_statement[] = "SELECT once.relay_dead($1, $2, $3, $4, $5)";
 
-void once__relay_event_list_init(once__relay_event_list_t *list)
+static void assert_list_state(const once__relay_event_list_t *list, once__relay_event_state_t state)
 {
-    list->first = NULL;
-    list->end = &list->first;
-    list->count = 0;
+    assert((list->first == NULL) == (list->count == 0)); /* I-1 */
+    assert((list->end == &list->first) == (list->count == 0));
+    assert(list->first == NULL || list->first->state == state); /* I-2 */
 }
 
-void once__relay_event_list_add(once__relay_event_list_t *list, once__relay_event_t *event)
+static void assert_marks_state(const once__relay_t *relay)
 {
-    event->next = NULL;
-    *list->end = event;
-    list->end = &event->next;
-    list->count++;
+    const once__relay_marks_t *marks = &relay->marks;
+
+    assert_list_state(&marks->done, ONCE__RELAY_EVENT_DONE);
+    assert_list_state(&marks->dead, ONCE__RELAY_EVENT_DONE);
+    assert_list_state(&marks->marking, ONCE__RELAY_EVENT_DONE);
+    assert_list_state(&marks->gone, ONCE__RELAY_EVENT_GONE);
+    assert(marks->marking.count <= (marks->marking_dead ? 1 : MARKS_MAX)); /* I-3 */
+    assert(marks->gone.count == 0 || relay->reading.is_under_way);         /* I-4 */
+    assert(marks->done.count + marks->dead.count + marks->marking.count + marks->gone.count +
+               relay->sent <=
+           relay->events); /* I-5 */
 }
 
-static once__relay_event_t *list_take(once__relay_event_list_t *list)
+void once__relay_marks_start(once__relay_t *relay)
 {
-    once__relay_event_t *event = list->first;
-
-    list->first = event->next;
-    list->end = list->first == NULL ? &list->first : list->end;
-    list->count--;
-    return event;
+    once__relay_event_list_init(&relay->marks.done);
+    once__relay_event_list_init(&relay->marks.dead);
+    once__relay_event_list_init(&relay->marks.marking);
+    once__relay_event_list_init(&relay->marks.gone);
 }
 
 void once__relay_marks_add(once__relay_t *relay, once__relay_event_t *event)
 {
     event->state = ONCE__RELAY_EVENT_DONE;
-    once__relay_event_list_add(&relay->done, event);
+    once__relay_event_list_add(&relay->marks.done, event);
 }
 
 void once__relay_marks_give_up(once__relay_t *relay, once__relay_event_t *event, const char *reason)
@@ -51,38 +72,38 @@ void once__relay_marks_give_up(once__relay_t *relay, once__relay_event_t *event,
     event->reason = strdup(reason);
     for (char *at = event->reason; at != NULL && *at != '\0'; at++) {
         if (*at < 0x20 || *at >= 0x7f) {
-            *at = '?'; /* a sentence of the other side that was cut is no text for the database */
+            *at = '?'; /* it may be cut in the middle of a character */
         }
     }
-    once__relay_event_list_add(&relay->dead, event);
+    once__relay_event_list_add(&relay->marks.dead, event);
 }
 
 int once__relay_marks_empty(const once__relay_t *relay)
 {
-    return relay->done.count + relay->dead.count + relay->marking.count == 0;
+    return relay->marks.done.count + relay->marks.dead.count + relay->marks.marking.count == 0;
 }
 
 /* A fetch that began before a row was removed may still see it; until it has ended the event stays known. */
 void once__relay_marks_fetched(once__relay_t *relay)
 {
-    while (relay->gone.count > 0) {
-        once__relay_event_forget(relay, list_take(&relay->gone));
+    while (relay->marks.gone.count > 0) {
+        once__relay_event_forget(relay, once__relay_event_list_take(&relay->marks.gone));
     }
 }
 
 static void removed(once__relay_t *relay)
 {
-    while (relay->marking.count > 0) {
-        once__relay_event_t *event = list_take(&relay->marking);
-        if (relay->marking_dead) {
+    while (relay->marks.marking.count > 0) {
+        once__relay_event_t *event = once__relay_event_list_take(&relay->marks.marking);
+        if (relay->marks.marking_dead) {
             once__relay_report_event(relay, ONCE__SERVICE_LOG_ERROR, "event is dead", event,
                                      event->reason);
-            once__service_metric_count(relay->m_dead, 1);
+            once__service_metric_count(relay->report.dead, 1);
         }
         event->state = ONCE__RELAY_EVENT_GONE;
-        once__relay_event_list_add(&relay->gone, event);
+        once__relay_event_list_add(&relay->marks.gone, event);
     }
-    if (!relay->fetching) {
+    if (!relay->reading.is_under_way) {
         once__relay_marks_fetched(relay);
     }
 }
@@ -96,14 +117,16 @@ static void take_answer(void *data, PGresult *result)
     } else {
         if (result != NULL) {
             once__relay_report_database(relay, result);
-            relay->mark_retry_ms = relay->now_ms + RETRY_MS;
+            relay->marks.retry_ms = relay->now_ms + RETRY_MS;
         }
-        while (relay->marking.count > 0) {
-            once__relay_event_list_add(relay->marking_dead ? &relay->dead : &relay->done,
-                                       list_take(&relay->marking));
+        while (relay->marks.marking.count > 0) {
+            once__relay_event_list_add(relay->marks.marking_dead ? &relay->marks.dead
+                                                                 : &relay->marks.done,
+                                       once__relay_event_list_take(&relay->marks.marking));
         }
     }
     PQclear(result);
+    assert_marks_state(relay);
 }
 
 static void send_published(once__relay_t *relay)
@@ -120,20 +143,20 @@ static void send_published(once__relay_t *relay)
     for (int i = 0; i < 4; i++) {
         once__array_start(&arrays[i], elements[i]);
     }
-    while (relay->done.count > 0 && relay->marking.count < MARKS_MAX) {
-        once__relay_event_t *event = list_take(&relay->done);
+    while (relay->marks.done.count > 0 && relay->marks.marking.count < MARKS_MAX) {
+        once__relay_event_t *event = once__relay_event_list_take(&relay->marks.done);
         once__array_put(&arrays[0], event->place, sizeof(event->place));
         once__array_put_int2(&arrays[1], event->group);
         once__array_put_int8(&arrays[2], event->seq);
         once__array_put(&arrays[3], event->id, sizeof(event->id));
-        once__relay_event_list_add(&relay->marking, event);
+        once__relay_event_list_add(&relay->marks.marking, event);
     }
     for (int i = 0; i < 4; i++) {
         values[i] = arrays[i].data;
         lengths[i] = (int)arrays[i].len;
         failed |= arrays[i].failed;
     }
-    relay->marking_dead = 0;
+    relay->marks.marking_dead = 0;
     if (failed || once__link_send(&relay->mark, relay->now_ms, published_statement, 4, types,
                                   values, lengths, formats, 0, take_answer, relay) != 0) {
         take_answer(relay, NULL);
@@ -145,7 +168,7 @@ static void send_published(once__relay_t *relay)
 
 static void send_dead(once__relay_t *relay)
 {
-    once__relay_event_t *event = list_take(&relay->dead);
+    once__relay_event_t *event = once__relay_event_list_take(&relay->marks.dead);
     char group[8], seq[24], tries[16];
     const char *values[] = {group, seq, event->id_text, tries,
                             event->reason != NULL ? event->reason : ""};
@@ -153,8 +176,8 @@ static void send_dead(once__relay_t *relay)
     snprintf(group, sizeof(group), "%d", event->group);
     snprintf(seq, sizeof(seq), "%lld", (long long)event->seq);
     snprintf(tries, sizeof(tries), "%u", event->tries);
-    once__relay_event_list_add(&relay->marking, event);
-    relay->marking_dead = 1;
+    once__relay_event_list_add(&relay->marks.marking, event);
+    relay->marks.marking_dead = 1;
     if (once__link_send(&relay->mark, relay->now_ms, dead_statement, 5, NULL, values, NULL, NULL, 0,
                         take_answer, relay) != 0) {
         take_answer(relay, NULL);
@@ -163,14 +186,16 @@ static void send_dead(once__relay_t *relay)
 
 void once__relay_marks_turn(once__relay_t *relay)
 {
-    if (relay->mark.state != ONCE__LINK_IDLE || relay->marking.count > 0 ||
-        relay->now_ms < relay->mark_retry_ms) {
+    assert_marks_state(relay);
+    if (relay->mark.state != ONCE__LINK_IDLE || relay->marks.marking.count > 0 ||
+        relay->now_ms < relay->marks.retry_ms) {
         return;
     }
-    /* In turns: a dead event that the database does not take keeps nothing else from being removed. */
-    if (relay->dead.count > 0 && (!relay->marking_dead || relay->done.count == 0)) {
+    /* In turns: a dead event that the database does not accept must not keep others from being removed. */
+    if (relay->marks.dead.count > 0 &&
+        (!relay->marks.marking_dead || relay->marks.done.count == 0)) {
         send_dead(relay);
-    } else if (relay->done.count > 0) {
+    } else if (relay->marks.done.count > 0) {
         send_published(relay);
     }
 }

@@ -1,55 +1,60 @@
 /*
- * Events in memory, in the order of their keys.
+ * Per-key queues: the events in memory, in the order of their keys.
  *
- * A queue is ready when its first event may be sent: the publisher allows more of this key under way, and the queue is not held
- * after a failure. It then stands in line at the destination (destinations.c) of that event. A queue that has too many events waiting leaves the
- * rest in the database, so that others go on; it is read again when it is nearly through. Of one that fails again and again
- * only the first event stays in memory, and of one that waits for a sick destination perhaps nothing.
+ * A queue is ready when its first event may be sent: the publisher allows one more event of this key in flight, and the queue
+ * is not held after a failure. It then stands in line at the destination of that event (destinations.c). A queue with too many
+ * events leaves the rest in the database, so that other keys go on; it reads on when it is nearly through. Of a queue that
+ * fails again and again only the first event stays in memory, and of one that waits for a failing destination perhaps none: it
+ * is parked.
+ *
+ * Invariants, which assert_queue_state() checks whenever a queue has changed:
+ *
+ *   I-1  `waiting` is the length of the list from `first` to `last`, which is in the order of seq.
+ *   I-2  Every waiting and every sent event is known; known events beyond these are in the lists of marks.c.
+ *   I-3  A queue has a time before which it is held if and only if it is in the list of held queues.
+ *   I-4  A parked queue is in the list of its destination, has no event in memory, and has events left in the database.
+ *   I-5  What is counted for a queue is counted for its group and for the relay.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "loop/env.h"
 #include "relay/internal.h"
 
 #define QUEUE_MAX 512 /* events that wait in one queue; the rest stays in the database */
-#define QUEUE_LOW 64  /* so few: read on */
-#define LEFT_PART 4   /* queues with events left in the database: so many windows of them */
-
-uint32_t once__relay_hash_bytes(const char *bytes, size_t len, uint32_t hash)
-{
-    for (size_t i = 0; i < len; i++) {
-        hash = (hash ^ (unsigned char)bytes[i]) * 16777619U;
-    }
-    return hash ^ hash >> 15;
-}
-
-static size_t event_slot(const once__relay_t *relay, int64_t seq)
-{
-    uint64_t mixed = (uint64_t)seq * 0x9e3779b97f4a7c15ULL;
-
-    return (size_t)(mixed >> 32) & relay->table_mask;
-}
+#define QUEUE_LOW 64  /* reads on when it has no more than these */
+#define LEFT_MAX  4   /* windows: queues that may have events left in the database */
 
 int once__relay_queues_start(once__relay_t *relay)
 {
-    size_t size = 1024;
+    const once__env_t *env = &once__real_env;
+    once__relay_queues_t *queues = &relay->queues;
 
-    while (size < 2 * (size_t)relay->options->window) {
-        size *= 2;
-    }
-    relay->table_mask = size - 1;
-    relay->queue_table = calloc(size, sizeof(void *));
-    relay->event_table = calloc(size, sizeof(void *));
-    relay->destination_table = calloc(size, sizeof(void *));
-    relay->ring_end = &relay->ring_first;
-    relay->held.end = &relay->held.first;
-    return relay->queue_table != NULL && relay->event_table != NULL &&
-                   relay->destination_table != NULL
-               ? 0
-               : -1;
+    queues->held.end = &queues->held.first;
+    return env->random(env->data, &queues->seed, sizeof(queues->seed)) != 0 ||
+                   once__hash_init(&queues->table, SIZE_MAX) != 0 ||
+                   once__hash_init(&relay->event_table, SIZE_MAX) != 0
+               ? -1
+               : 0;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- lists of queues */
+/* ------------------------------------------------------------------------------------------------------- invariants */
+
+static void assert_queue_state(const once__relay_t *relay, const once__relay_queue_t *queue)
+{
+    assert((queue->first == NULL) == (queue->waiting == 0)); /* I-1 */
+    assert(queue->first == NULL ||
+           (queue->last->next == NULL && queue->first->seq <= queue->last->seq));
+    assert(queue->known >= queue->waiting + queue->sent);                  /* I-2 */
+    assert((queue->held_ms != 0) == (queue->list == &relay->queues.held)); /* I-3 */
+    assert(queue->parked == NULL || (queue->list == &queue->parked->parked && queue->low != 0 &&
+                                     queue->waiting + queue->sent == 0)); /* I-4 */
+    assert(relay->events >= relay->sent && relay->sent >= queue->sent);   /* I-5 */
+    assert(relay->groups[queue->group].events >= queue->known || queue->known == 0);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- lists */
 
 static int may_send(const once__relay_t *relay, const once__relay_queue_t *queue)
 {
@@ -58,9 +63,9 @@ static int may_send(const once__relay_t *relay, const once__relay_queue_t *queue
     return queue->first != NULL && queue->held_ms == 0 && queue->sent < window;
 }
 
-/* `at`: its beginning, or its end. */
-void once__relay_queue_enlist(once__relay_queue_list_t *list, once__relay_queue_t **at,
-                              once__relay_queue_t *queue)
+/* `at`: the beginning of the list, or its end. */
+static void enlist(once__relay_queue_list_t *list, once__relay_queue_t **at,
+                   once__relay_queue_t *queue)
 {
     queue->list = list;
     queue->list_at = at;
@@ -73,8 +78,8 @@ void once__relay_queue_enlist(once__relay_queue_list_t *list, once__relay_queue_
     *at = queue;
 }
 
-/* Queues can be many, and all of a group's may go at once: nothing is searched. */
-void once__relay_queue_unlist(once__relay_queue_t *queue)
+/* Without a search: there can be many queues, and all of a group's may go at once. */
+static void unlist(once__relay_queue_t *queue)
 {
     if (queue->list == NULL) {
         return;
@@ -98,7 +103,7 @@ void once__relay_queue_ready(once__relay_t *relay, once__relay_queue_t *queue)
          once__relay_queue_park(relay, queue))) {
         return;
     }
-    once__relay_queue_enlist(&destination->ready, destination->ready.end, queue);
+    enlist(&destination->ready, destination->ready.end, queue);
     once__relay_destination_rings(relay, destination, 0);
 }
 
@@ -106,7 +111,7 @@ void once__relay_queue_first(once__relay_t *relay, once__relay_queue_t *queue)
 {
     if (queue->list == NULL) {
         once__relay_destination_t *destination = queue->first->destination;
-        once__relay_queue_enlist(&destination->ready, &destination->ready.first, queue);
+        enlist(&destination->ready, &destination->ready.first, queue);
         once__relay_destination_rings(relay, destination, 1);
     }
 }
@@ -117,7 +122,7 @@ static once__relay_queue_t *take_ready(once__relay_t *relay, once__relay_destina
     once__relay_queue_t *queue;
 
     while ((queue = destination->ready.first) != NULL) {
-        once__relay_queue_unlist(queue);
+        unlist(queue);
         if (may_send(relay, queue) && queue->first->destination == destination) {
             return queue;
         }
@@ -143,9 +148,10 @@ once__relay_queue_t *once__relay_queue_next(once__relay_t *relay)
 
 void once__relay_queue_hold(once__relay_t *relay, once__relay_queue_t *queue, uint64_t until_ms)
 {
-    once__relay_queue_unlist(queue);
+    unlist(queue);
     queue->held_ms = until_ms > 0 ? until_ms : 1;
-    once__relay_queue_enlist(&relay->held, &relay->held.first, queue);
+    enlist(&relay->queues.held, &relay->queues.held.first, queue);
+    assert_queue_state(relay, queue);
 }
 
 uint64_t once__relay_queues_wake(once__relay_t *relay)
@@ -153,13 +159,13 @@ uint64_t once__relay_queues_wake(once__relay_t *relay)
     uint64_t soonest = UINT64_MAX;
     once__relay_queue_t *next;
 
-    for (once__relay_queue_t *queue = relay->held.first; queue != NULL; queue = next) {
+    for (once__relay_queue_t *queue = relay->queues.held.first; queue != NULL; queue = next) {
         next = queue->list_next;
         if (queue->held_ms > relay->now_ms) {
             soonest = queue->held_ms < soonest ? queue->held_ms : soonest;
             continue;
         }
-        once__relay_queue_unlist(queue);
+        unlist(queue);
         queue->held_ms = 0;
         once__relay_queue_ready(relay, queue);
     }
@@ -169,65 +175,68 @@ uint64_t once__relay_queues_wake(once__relay_t *relay)
 /* ----------------------------------------------------------------------------------------------------------- queues */
 
 static once__relay_queue_t *find_queue(const once__relay_t *relay, const once__relay_event_t *event,
-                                       uint32_t hash)
+                                       uint64_t hash)
 {
-    once__relay_queue_t *queue = relay->queue_table[hash & relay->table_mask];
+    once__hash_node_t *node = once__hash_first(&relay->queues.table, hash);
 
-    while (queue != NULL && (queue->group != event->group || queue->key_len != event->key.len ||
-                             memcmp(queue->key, event->key.data, queue->key_len) != 0)) {
-        queue = queue->hash_next;
+    for (; node != NULL; node = once__hash_next(node)) {
+        once__relay_queue_t *queue = ONCE__CONTAINER(node, once__relay_queue_t, node);
+        if (queue->group == event->group && queue->key_len == event->key.len &&
+            memcmp(queue->key, event->key.data, queue->key_len) == 0) {
+            return queue;
+        }
     }
+    return NULL;
+}
+
+static once__relay_queue_t *make_queue(once__relay_t *relay, const once__relay_event_t *event)
+{
+    size_t len = event->key.data != NULL ? event->key.len : 0;
+    once__relay_queue_t *queue = calloc(1, sizeof(*queue) + len + 1);
+
+    if (queue == NULL) {
+        return NULL;
+    }
+    queue->group = event->group;
+    queue->key_len = len;
+    queue->next = relay->queues.all;
+    if (queue->next != NULL) {
+        queue->next->prev = queue;
+    }
+    relay->queues.all = queue;
     return queue;
 }
 
 static once__relay_queue_t *queue_for(once__relay_t *relay, const once__relay_event_t *event)
 {
-    size_t len = event->key.data != NULL ? event->key.len : 0;
-    uint32_t hash =
-        once__relay_hash_bytes(event->key.data, len, 2166136261U ^ (uint32_t)event->group);
-    once__relay_queue_t *queue = event->key.data != NULL ? find_queue(relay, event, hash) : NULL;
+    once__relay_queue_t *queue;
+    uint64_t hash;
 
-    if (queue != NULL) {
-        return queue;
+    if (event->key.data == NULL) {
+        return make_queue(relay, event);
     }
-    queue = calloc(1, sizeof(*queue) + len + 1);
-    if (queue == NULL) {
-        return NULL;
+    hash = once__hash_data(&relay->queues.seed, event->key.data, event->key.len);
+    queue = find_queue(relay, event, hash);
+    if (queue == NULL && (queue = make_queue(relay, event)) != NULL) {
+        queue->has_key = 1;
+        memcpy(queue->key, event->key.data, queue->key_len);
+        (void)once__hash_add(&relay->queues.table, &queue->node, hash);
     }
-    queue->group = event->group;
-    queue->hash = hash;
-    queue->key_len = len;
-    if (event->key.data != NULL) {
-        memcpy(queue->key, event->key.data, len);
-        queue->hashed = 1;
-        queue->hash_next = relay->queue_table[hash & relay->table_mask];
-        relay->queue_table[hash & relay->table_mask] = queue;
-    }
-    queue->next = relay->all;
-    if (queue->next != NULL) {
-        queue->next->prev = queue;
-    }
-    relay->all = queue;
     return queue;
 }
 
 static void free_queue(once__relay_t *relay, once__relay_queue_t *queue)
 {
-    once__relay_queue_t **at = &relay->queue_table[queue->hash & relay->table_mask];
-
-    while (queue->hashed && *at != queue) {
-        at = &(*at)->hash_next;
-    }
-    if (queue->hashed) {
-        *at = queue->hash_next;
+    if (queue->has_key) {
+        once__hash_remove(&relay->queues.table, &queue->node);
     }
     if (queue->list != NULL) {
         once__relay_destination_t *destination = queue->list->destination;
-        once__relay_queue_unlist(queue);
+        unlist(queue);
         once__relay_destination_release(relay, destination);
     }
-    relay->left -= queue->low != 0;
-    *(queue->prev != NULL ? &queue->prev->next : &relay->all) = queue->next;
+    relay->queues.left -= queue->low != 0;
+    *(queue->prev != NULL ? &queue->prev->next : &relay->queues.all) = queue->next;
     if (queue->next != NULL) {
         queue->next->prev = queue->prev;
     }
@@ -239,7 +248,7 @@ static void read_back(once__relay_t *relay, once__relay_queue_t *queue)
 {
     once__relay_fetch_back(relay, queue->group, queue->low);
     queue->low = 0;
-    relay->left--;
+    relay->queues.left--;
 }
 
 /* Not while it would only wait in memory: its key or its destination fails. */
@@ -253,17 +262,6 @@ static void read_on(once__relay_t *relay, once__relay_queue_t *queue)
 }
 
 /* ----------------------------------------------------------------------------------------------------------- events */
-
-once__relay_event_t *once__relay_event_known(once__relay_t *relay, int64_t seq,
-                                             const unsigned char *id)
-{
-    once__relay_event_t *event = relay->event_table[event_slot(relay, seq)];
-
-    while (event != NULL && (event->seq != seq || memcmp(event->id, id, sizeof(event->id)) != 0)) {
-        event = event->hash_next;
-    }
-    return event;
-}
 
 static void insert_waiting(once__relay_queue_t *queue, once__relay_event_t *event)
 {
@@ -293,6 +291,7 @@ void once__relay_queue_sent(once__relay_t *relay, once__relay_queue_t *queue)
     event->state = ONCE__RELAY_EVENT_SENT;
     event->published_before = relay->published;
     once__relay_destination_sent(relay, event);
+    assert_queue_state(relay, queue);
     read_on(relay, queue);
 }
 
@@ -305,22 +304,22 @@ static size_t queue_max(const once__relay_t *relay, const once__relay_queue_t *q
 
 static int may_leave(const once__relay_t *relay, const once__relay_queue_t *queue)
 {
-    return queue->low != 0 || relay->left < LEFT_PART * (size_t)relay->options->window;
+    return queue->low != 0 || relay->queues.left < LEFT_MAX * (size_t)relay->options->window;
 }
 
 static void leave_in_database(once__relay_t *relay, once__relay_queue_t *queue, int64_t seq)
 {
-    relay->left += queue->low == 0;
+    relay->queues.left += queue->low == 0;
     queue->low = queue->low == 0 || seq < queue->low ? seq : queue->low;
 }
 
 /* Until the destination takes events again. */
 static void stand_at(once__relay_destination_t *destination, once__relay_queue_t *queue)
 {
-    once__relay_queue_unlist(queue);
+    unlist(queue);
     queue->held_ms = 0;
     queue->parked = destination;
-    once__relay_queue_enlist(&destination->parked, destination->parked.end, queue);
+    enlist(&destination->parked, destination->parked.end, queue);
 }
 
 /* 1: the event was left in the database. */
@@ -387,7 +386,7 @@ int once__relay_queue_park(once__relay_t *relay, once__relay_queue_t *queue)
     if (queue->sent > 0 || !may_leave(relay, queue)) {
         return 0;
     }
-    if (!queue->hashed) {
+    if (!queue->has_key) {
         once__relay_event_t *event = queue->first;
         if (!once__relay_destination_leave(destination, event)) {
             return 0;
@@ -399,12 +398,13 @@ int once__relay_queue_park(once__relay_t *relay, once__relay_queue_t *queue)
     }
     stand_at(destination, queue);
     drop_from(relay, queue, &queue->first);
+    assert_queue_state(relay, queue);
     return 1;
 }
 
 void once__relay_queue_unpark(once__relay_t *relay, once__relay_queue_t *queue)
 {
-    once__relay_queue_unlist(queue);
+    unlist(queue);
     queue->parked = NULL;
     queue->backoff = 0;
     read_back(relay, queue);
@@ -416,7 +416,6 @@ void once__relay_queue_unpark(once__relay_t *relay, once__relay_queue_t *queue)
 static int add(once__relay_t *relay, once__relay_event_t *event)
 {
     once__relay_queue_t *queue;
-    size_t slot = event_slot(relay, event->seq);
 
     if (event->key.data == NULL && once__relay_destination_parks(relay, event->destination) &&
         once__relay_destination_leave(event->destination, event)) {
@@ -426,18 +425,14 @@ static int add(once__relay_t *relay, once__relay_event_t *event)
     if (queue == NULL) {
         return -1;
     }
-    if (queue->hashed && is_left(relay, queue, event)) {
+    if (queue->has_key && is_left(relay, queue, event)) {
+        assert_queue_state(relay, queue);
         return 1;
     }
-    event->queue = queue;
+    once__relay_event_keep(relay, event, queue);
     queue->known++;
-    event->hash_next = relay->event_table[slot];
-    relay->event_table[slot] = event;
-    relay->groups[event->group].events++;
-    relay->events++;
-    event->destination->events++;
-    relay->bytes += event->payload.len;
     insert_waiting(queue, event);
+    assert_queue_state(relay, queue);
     once__relay_queue_ready(relay, queue);
     return 0;
 }
@@ -465,35 +460,11 @@ void once__relay_queue_back(once__relay_t *relay, once__relay_event_t *event)
 {
     once__relay_queue_over(relay, event);
     insert_waiting(event->queue, event);
+    assert_queue_state(relay, event->queue);
 }
 
-static void release_batch(once__relay_batch_t *batch)
+void once__relay_queue_known(once__relay_t *relay, once__relay_queue_t *queue)
 {
-    if (--batch->refs == 0) {
-        PQclear(batch->result);
-        free(batch->events);
-        free(batch);
-    }
-}
-
-void once__relay_event_forget(once__relay_t *relay, once__relay_event_t *event)
-{
-    once__relay_event_t **at = &relay->event_table[event_slot(relay, event->seq)];
-    once__relay_queue_t *queue = event->queue;
-
-    while (*at != event) {
-        at = &(*at)->hash_next;
-    }
-    *at = event->hash_next;
-    relay->groups[event->group].events--;
-    relay->events--;
-    relay->bytes -= event->payload.len;
-    event->destination->events--;
-    once__relay_destination_release(relay, event->destination);
-    json_decref(event->json);
-    free(event->pairs);
-    free(event->reason);
-    release_batch(event->batch);
     queue->known--;
     read_on(relay, queue);
     if (queue->known == 0 && queue->low == 0) {
@@ -501,22 +472,22 @@ void once__relay_event_forget(once__relay_t *relay, once__relay_event_t *event)
     }
 }
 
-void once__relay_group_drop(once__relay_t *relay, int16_t group)
+void once__relay_queues_drop(once__relay_t *relay, int16_t group)
 {
     once__relay_queue_t *next;
 
-    for (once__relay_queue_t *queue = relay->all; queue != NULL; queue = next) {
+    for (once__relay_queue_t *queue = relay->queues.all; queue != NULL; queue = next) {
         once__relay_event_t *event = queue->first;
         next = queue->next;
         if (queue->group != group) {
             continue;
         }
-        relay->left -= queue->low != 0;
+        relay->queues.left -= queue->low != 0;
         queue->low = 0;
         queue->known++; /* keeps it until the end of the loop */
         if (queue->list != NULL && queue->list->destination != NULL) {
             once__relay_destination_t *destination = queue->list->destination;
-            once__relay_queue_unlist(queue);
+            unlist(queue);
             queue->parked = NULL;
             once__relay_destination_release(relay, destination);
         }
@@ -535,24 +506,17 @@ void once__relay_group_drop(once__relay_t *relay, int16_t group)
 
 void once__relay_queues_end(once__relay_t *relay)
 {
-    for (int16_t group = 0; relay->queue_table != NULL && group < ONCE__RELAY_GROUPS; group++) {
-        once__relay_group_drop(relay, group);
+    once__hash_node_t *node;
+
+    for (int16_t group = 0; group < ONCE__RELAY_GROUPS; group++) {
+        once__relay_queues_drop(relay, group);
     }
-    /* What is left was under way. */
-    for (size_t i = 0; relay->event_table != NULL && i <= relay->table_mask; i++) {
-        while (relay->event_table[i] != NULL) {
-            once__relay_event_forget(relay, relay->event_table[i]);
-        }
+    node = once__hash_each(&relay->event_table, NULL); /* what is left was at the publisher */
+    while (node != NULL) {
+        once__relay_event_t *event = ONCE__CONTAINER(node, once__relay_event_t, node);
+        node = once__hash_each(&relay->event_table, node);
+        once__relay_event_forget(relay, event);
     }
-    for (size_t i = 0; relay->destination_table != NULL && i <= relay->table_mask; i++) {
-        for (once__relay_destination_t *next, *destination = relay->destination_table[i];
-             destination != NULL; destination = next) {
-            next = destination->hash_next;
-            free(destination->keyless);
-            free(destination);
-        }
-    }
-    free(relay->queue_table);
-    free(relay->event_table);
-    free(relay->destination_table);
+    once__hash_free(&relay->event_table);
+    once__hash_free(&relay->queues.table);
 }

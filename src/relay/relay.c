@@ -75,17 +75,15 @@ static once__relay_end_t begin(once__relay_t *relay)
         .connections = options->connections,
     };
 
-    once__relay_event_list_init(&relay->done);
-    once__relay_event_list_init(&relay->dead);
-    once__relay_event_list_init(&relay->marking);
-    once__relay_event_list_init(&relay->gone);
+    once__relay_marks_start(relay);
     relay->now_ms = clock_ms();
-    relay->fetch_wait_ms = 1;
-    relay->share = 128;
-    relay->started_ms = relay->progress_ms = relay->idle_since_ms = relay->now_ms;
+    relay->reading.wait_ms = 1;
+    relay->reading.share = 128;
+    relay->report.started_ms = relay->report.progress_ms = relay->reading.idle_since_ms =
+        relay->now_ms;
     make_names(relay);
     if (make_id(relay->id) != 0 || once__relay_queues_start(relay) != 0 ||
-        once__relay_report_start(relay) != 0) {
+        once__relay_destinations_start(relay) != 0 || once__relay_report_start(relay) != 0) {
         snprintf(relay->error, relay->error_size, "out of memory");
         return ONCE__RELAY_UNUSABLE;
     }
@@ -93,7 +91,7 @@ static once__relay_end_t begin(once__relay_t *relay)
         once__broker_publisher_open(options->to, &with, relay->error, relay->error_size);
     if (relay->publisher == NULL ||
         (options->metrics != NULL &&
-         once__service_metrics_serve(relay->metrics, options->metrics, relay->error,
+         once__service_metrics_serve(relay->report.metrics, options->metrics, relay->error,
                                      relay->error_size) != 0)) {
         return ONCE__RELAY_USAGE;
     }
@@ -132,7 +130,7 @@ static void take_notifications(once__relay_t *relay)
         return;
     }
     while ((notification = PQnotifies(relay->fetch.conn)) != NULL) {
-        relay->notified = 1;
+        relay->reading.notified = 1;
         PQfreemem(notification);
     }
 }
@@ -154,12 +152,12 @@ static uint64_t turn(once__relay_t *relay)
     due = sooner(due, once__link_turn(&relay->watch, relay->now_ms));
     take_notifications(relay);
     once__broker_publisher_turn(relay->publisher);
-    once__relay_control_turn(relay);
+    once__relay_groups_turn(relay);
     once__relay_marks_turn(relay);
     once__relay_fetch_turn(relay); /* the server reads on while we send */
     once__relay_send_turn(relay);
     once__relay_report_turn(relay);
-    due = sooner(due, sooner(once__relay_control_due(relay), once__relay_fetch_due(relay)));
+    due = sooner(due, sooner(once__relay_groups_due(relay), once__relay_fetch_due(relay)));
     return sooner(due, once__relay_send_due(relay));
 }
 
@@ -193,7 +191,7 @@ static void loop(once__relay_t *relay, int signals)
 
 static void end(once__relay_t *relay)
 {
-    size_t left = relay->sent + relay->done.count + relay->marking.count;
+    size_t left = relay->sent + relay->marks.done.count + relay->marks.marking.count;
 
     if (relay->end == ONCE__RELAY_DONE && relay->publisher != NULL && relay->stopping) {
         once__service_log(
@@ -209,11 +207,12 @@ static void end(once__relay_t *relay)
     once__link_close(&relay->watch);
     once__relay_marks_fetched(relay);
     once__relay_queues_end(relay);
-    for (size_t i = 0; i < sizeof(relay->arrays) / sizeof(relay->arrays[0]); i++) {
-        once__array_free(&relay->arrays[i]);
+    once__relay_destinations_end(relay);
+    for (size_t i = 0; i < sizeof(relay->reading.arrays) / sizeof(relay->reading.arrays[0]); i++) {
+        once__array_free(&relay->reading.arrays[i]);
     }
-    free(relay->snapshot);
-    once__service_metrics_free(relay->metrics);
+    free(relay->reading.snapshot);
+    once__service_metrics_free(relay->report.metrics);
 }
 
 once__relay_end_t once__relay_run(const once__relay_options_t *options, char *error, size_t size)

@@ -21,61 +21,61 @@ int once__relay_report_start(once__relay_t *relay)
                                      200, 500, 1000, 5000, 30000, 120000, 600000};
     once__service_metrics_t *metrics = once__service_metrics_new();
 
-    relay->metrics = metrics;
+    relay->report.metrics = metrics;
     if (metrics == NULL) {
         return -1;
     }
-    relay->m_published =
+    relay->report.published =
         once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_published_total",
                                   "Events that the destination confirmed.", NULL, 1);
-    relay->m_fetched =
+    relay->report.fetched =
         once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_fetched_total",
                                   "Events read from the outbox.", NULL, 1);
-    relay->m_retries =
+    relay->report.retries =
         once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_retries_total",
                                   "Attempts that failed and are repeated.", NULL, 1);
-    relay->m_dead =
+    relay->report.dead =
         once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_dead_total",
                                   "Events given up by this relay.", NULL, 1);
-    relay->m_dead_now =
+    relay->report.dead_now =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_dead_events",
                                   "Dead events in the database.", NULL, 1);
-    relay->m_lag_events =
+    relay->report.lag_events =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_events",
                                   "Events that wait to be published, of all relays.", NULL, 1);
-    relay->m_lag_seconds =
+    relay->report.lag_seconds =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_seconds",
                                   "Age of the oldest event that waits.", NULL, 0.001);
-    relay->m_in_flight =
+    relay->report.in_flight =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_in_flight",
                                   "Events sent and not confirmed.", NULL, 1);
-    relay->m_groups =
+    relay->report.groups =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_groups",
                                   "Groups of the outbox that this relay has.", NULL, 1);
-    relay->m_relays = once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_relays",
-                                                "Relays that are alive.", NULL, 1);
-    relay->m_database =
+    relay->report.relays = once__service_metrics_add(
+        metrics, ONCE__SERVICE_GAUGE, "once_relay_relays", "Relays that are alive.", NULL, 1);
+    relay->report.database =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_database_up",
                                   "1: the database answers.", NULL, 1);
-    relay->m_destination = once__service_metrics_add(
+    relay->report.destination = once__service_metrics_add(
         metrics, ONCE__SERVICE_GAUGE, "once_relay_destination_up",
         "1: the destination takes events, or nothing is known against it.", NULL, 1);
-    relay->m_well = once__service_metrics_add(
+    relay->report.destinations_well = once__service_metrics_add(
         metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
         "URLs, topics or queues with events in this relay's memory.", "state=\"well\"", 1);
-    relay->m_held = once__service_metrics_add(
+    relay->report.destinations_held = once__service_metrics_add(
         metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
         "URLs, topics or queues with events in this relay's memory.", "state=\"held\"", 1);
-    relay->m_left =
+    relay->report.left =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_left_keys",
                                   "Keys whose events are left in the database for now: they "
                                   "have many, or something of theirs fails.",
                                   NULL, 1);
-    relay->m_delay = once__service_metrics_add_histogram(
+    relay->report.delay = once__service_metrics_add_histogram(
         metrics, "once_relay_delay_seconds", "From emit to the destination's confirmation.", bounds,
         sizeof(bounds) / sizeof(bounds[0]), 0.001);
-    once__service_metric_set(relay->m_destination, 1);
-    return relay->m_delay != NULL ? 0 : -1;
+    once__service_metric_set(relay->report.destination, 1);
+    return relay->report.delay != NULL ? 0 : -1;
 }
 
 void once__relay_report_said(void *data, int is_trouble, const char *sentence)
@@ -83,7 +83,7 @@ void once__relay_report_said(void *data, int is_trouble, const char *sentence)
     const once__relay_t *relay = data;
 
     if (is_trouble) {
-        once__service_metric_set(relay->m_destination, 0);
+        once__service_metric_set(relay->report.destination, 0);
     }
     once__service_log(&relay->log, is_trouble ? ONCE__SERVICE_LOG_WARN : ONCE__SERVICE_LOG_INFO,
                       sentence, NULL);
@@ -114,22 +114,13 @@ void once__relay_report_event(once__relay_t *relay, once__service_log_level_t le
                              once__service_field_text("reason", reason)));
 }
 
-int64_t once__relay_event_age_us(const once__relay_t *relay, const once__relay_event_t *event)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000 +
-           relay->clock_ahead_us - event->at_us;
-}
-
 void once__relay_report_published(once__relay_t *relay, const once__relay_event_t *event)
 {
     int64_t age_us = once__relay_event_age_us(relay, event);
 
-    once__service_metric_count(relay->m_published, 1);
-    once__service_metric_set(relay->m_destination, 1);
-    once__service_metric_observe(relay->m_delay, age_us > 0 ? age_us / 1000 : 0);
+    once__service_metric_count(relay->report.published, 1);
+    once__service_metric_set(relay->report.destination, 1);
+    once__service_metric_observe(relay->report.delay, age_us > 0 ? age_us / 1000 : 0);
     if (relay->log.level == ONCE__SERVICE_LOG_DEBUG) {
         once__relay_report_event(relay, ONCE__SERVICE_LOG_DEBUG, "published", event, NULL);
     }
@@ -144,9 +135,9 @@ static void end_line(int is_last)
 
 static void tell_progress(once__relay_t *relay)
 {
-    uint64_t rate = (relay->published - relay->progress_published) * 1000 /
-                    (relay->now_ms - relay->progress_ms);
-    int64_t left = relay->lag_events - (int64_t)(relay->published - relay->lag_published);
+    uint64_t rate = (relay->published - relay->report.progress_published) * 1000 /
+                    (relay->now_ms - relay->report.progress_ms);
+    int64_t left = relay->lag.events - (int64_t)(relay->published - relay->lag.published);
 
     left = left > 0 ? left : 0;
     if (left == 0 && rate == 0) {
@@ -165,7 +156,7 @@ void once__relay_report_end(const once__relay_t *relay)
 {
     if (relay->options->progress) {
         fprintf(stderr, "%" PRIu64 " published in %" PRIu64 " s", relay->published,
-                (relay->now_ms - relay->started_ms + 500) / 1000);
+                (relay->now_ms - relay->report.started_ms + 500) / 1000);
         end_line(1);
     }
 }
@@ -174,22 +165,25 @@ void once__relay_report_end(const once__relay_t *relay)
 static int is_silent(const once__relay_t *relay)
 {
     return relay->control.state == ONCE__LINK_BUSY &&
-           relay->now_ms - relay->turn_sent_ms >= SILENT_MS;
+           relay->now_ms - relay->sharing.turn_sent_ms >= SILENT_MS;
 }
 
 /* It may be away from the start. While it is, that is told again, less and less often. */
 static void tell_database(once__relay_t *relay, int up, const char *trouble)
 {
-    int changed = up != (int)once__service_metric_value(relay->m_database);
+    int changed = up != (int)once__service_metric_value(relay->report.database);
 
-    if (!changed && (up || trouble[0] == '\0' || relay->now_ms < relay->tell_away_ms)) {
+    if (!changed && (up || trouble[0] == '\0' || relay->now_ms < relay->report.database_due_ms)) {
         return;
     }
-    relay->away_told_ms =
-        changed || relay->away_told_ms == 0 ? AGAIN_MIN_MS : 2 * relay->away_told_ms;
-    relay->away_told_ms = relay->away_told_ms < AGAIN_MAX_MS ? relay->away_told_ms : AGAIN_MAX_MS;
-    relay->tell_away_ms = relay->now_ms + relay->away_told_ms;
-    once__service_metric_set(relay->m_database, up);
+    relay->report.database_pause_ms = changed || relay->report.database_pause_ms == 0
+                                          ? AGAIN_MIN_MS
+                                          : 2 * relay->report.database_pause_ms;
+    relay->report.database_pause_ms = relay->report.database_pause_ms < AGAIN_MAX_MS
+                                          ? relay->report.database_pause_ms
+                                          : AGAIN_MAX_MS;
+    relay->report.database_due_ms = relay->now_ms + relay->report.database_pause_ms;
+    once__service_metric_set(relay->report.database, up);
     once__service_log(
         &relay->log, up ? ONCE__SERVICE_LOG_INFO : ONCE__SERVICE_LOG_WARN,
         up ? "the database answers" : "the database is away",
@@ -201,21 +195,24 @@ void once__relay_report_turn(once__relay_t *relay)
     const char *silent = is_silent(relay) ? "it is connected, and does not answer" : NULL;
     int up = relay->control.state >= ONCE__LINK_IDLE && silent == NULL;
 
-    once__service_metric_set(relay->m_in_flight, (int64_t)relay->sent);
-    once__service_metric_set(relay->m_groups, (int64_t)relay->owned);
-    once__service_metric_set(relay->m_well,
-                             (int64_t)(relay->destination_count - relay->open_count));
-    once__service_metric_set(relay->m_held, (int64_t)relay->open_count);
-    once__service_metric_set(relay->m_left, (int64_t)relay->left);
-    if (relay->away) {
-        once__service_metric_set(relay->m_destination, 0);
+    once__service_metric_set(relay->report.in_flight, (int64_t)relay->sent);
+    once__service_metric_set(relay->report.groups, (int64_t)relay->sharing.owned);
+    once__service_metric_set(
+        relay->report.destinations_well,
+        (int64_t)(relay->destinations.table.count - relay->destinations.open_count));
+    once__service_metric_set(relay->report.destinations_held,
+                             (int64_t)relay->destinations.open_count);
+    once__service_metric_set(relay->report.left, (int64_t)relay->queues.left);
+    if (relay->outage.is_away) {
+        once__service_metric_set(relay->report.destination, 0);
     }
     tell_database(relay, up, silent != NULL ? silent : relay->control.trouble);
-    once__service_metrics_health(relay->metrics,
-                                 up && !relay->away && relay->now_ms < relay->lease_over_ms);
-    if (relay->options->progress && relay->now_ms - relay->progress_ms >= PROGRESS_MS) {
+    once__service_metrics_health(relay->report.metrics,
+                                 up && !relay->outage.is_away &&
+                                     relay->now_ms < relay->sharing.lease_over_ms);
+    if (relay->options->progress && relay->now_ms - relay->report.progress_ms >= PROGRESS_MS) {
         tell_progress(relay);
-        relay->progress_ms = relay->now_ms;
-        relay->progress_published = relay->published;
+        relay->report.progress_ms = relay->now_ms;
+        relay->report.progress_published = relay->published;
     }
 }

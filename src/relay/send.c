@@ -1,18 +1,19 @@
 /*
  * Publishing, and what verdicts mean for an event and its key.
  *
- *   published   removed from the outbox
- *   away        nobody is at fault: everything waits, one event at a time asks whether it is over
- *   later       this key waits; it counts as a try if others were published meanwhile, unless the destination is held (destinations.c)
- *   failed      this key waits; it counts as a try, and after the last one the event is dead
- *   refused     dead
+ *   published   the event is removed from the outbox
+ *   away        the broker is down: everything waits, and one event at a time probes whether it is back
+ *   later       the key waits; it counts as a try if other events were published meanwhile and the destination is not held
+ *   failed      the key waits; it counts as a try, and after the last one the event is dead
+ *   refused     the event is dead
  *
- * Whatever it is: when a destination took nothing for --give-up, events of that age that fail are dead.
+ * In any case: when a destination has taken nothing for --give-up, events of that age that fail are dead.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "relay/internal.h"
 
 #define AWAY_MIN_MS  100
@@ -28,11 +29,11 @@ static void published(once__relay_t *relay, once__relay_event_t *event)
 {
     once__relay_queue_t *queue = event->queue;
 
-    if (relay->away) {
+    if (relay->outage.is_away) {
         once__relay_report_said(relay, 0, "the destination takes events again");
     }
-    relay->away = 0;
-    relay->away_backoff_ms = 0;
+    relay->outage.is_away = 0;
+    relay->outage.attempts = 0;
     relay->published++;
     queue->confirmed = event->seq > queue->confirmed ? event->seq : queue->confirmed;
     queue->backoff = 0;
@@ -65,20 +66,18 @@ static void went_away(once__relay_t *relay, once__relay_event_t *event, const ch
 {
     uint64_t wait;
 
-    if (relay->away && relay->now_ms < relay->away_until_ms) {
+    if (relay->outage.is_away && relay->now_ms < relay->outage.until_ms) {
         wait_in_line(relay, event);
         return; /* sent together with one that told us already */
     }
-    wait = relay->away_backoff_ms == 0 ? AWAY_MIN_MS : 2 * relay->away_backoff_ms;
-    wait = wait > AWAY_MAX_MS ? AWAY_MAX_MS : wait;
-    relay->away_backoff_ms = wait;
-    if (!relay->away) {
+    wait = once__backoff(relay->outage.attempts++, AWAY_MIN_MS, AWAY_MAX_MS, (uint64_t)random());
+    if (!relay->outage.is_away) {
         once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "the destination is away", event,
                                  reason);
     }
-    relay->away = 1;
-    wait = after_ms > wait ? after_ms : once__relay_jitter(wait);
-    relay->away_until_ms = relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS);
+    relay->outage.is_away = 1;
+    wait = after_ms > wait ? after_ms : wait;
+    relay->outage.until_ms = relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS);
     wait_in_line(relay, event);
 }
 
@@ -86,13 +85,11 @@ static void try_again(once__relay_t *relay, once__relay_event_t *event, const ch
                       uint64_t after_ms)
 {
     once__relay_queue_t *queue = event->queue;
-    uint64_t wait = HOLD_MIN_MS << (queue->backoff < 12 ? queue->backoff : 12);
+    uint64_t wait = once__backoff(queue->backoff++, HOLD_MIN_MS, HOLD_MAX_MS, (uint64_t)random());
 
-    wait = once__relay_jitter(wait > HOLD_MAX_MS ? HOLD_MAX_MS : wait);
     wait = after_ms > wait ? after_ms : wait;
-    queue->backoff++;
     queue->careful = 1;
-    once__service_metric_count(relay->m_retries, 1);
+    once__service_metric_count(relay->report.retries, 1);
     once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "event failed, will be tried again",
                              event, reason);
     if (event->destination->is_open) { /* all of its keys wait together */
@@ -155,7 +152,7 @@ void once__relay_send_verdict(void *data, void *tag, once__broker_verdict_t verd
     once__relay_t *relay = data;
     once__relay_event_t *event = tag;
 
-    relay->probing = 0;
+    relay->outage.is_probing = 0;
     once__relay_destination_verdict(relay, event, verdict, reason, retry_after_ms);
     if (verdict != ONCE__BROKER_PUBLISHED && verdict != ONCE__BROKER_REFUSED &&
         abandoned(relay, event)) {
@@ -228,10 +225,11 @@ static int overtaken(once__relay_t *relay, once__relay_queue_t *queue)
 
 static int may_send(const once__relay_t *relay)
 {
-    if (relay->stopping || relay->now_ms >= relay->lease_over_ms) {
+    if (relay->stopping || relay->now_ms >= relay->sharing.lease_over_ms) {
         return 0;
     }
-    return !relay->away || (relay->now_ms >= relay->away_until_ms && !relay->probing);
+    return !relay->outage.is_away ||
+           (relay->now_ms >= relay->outage.until_ms && !relay->outage.is_probing);
 }
 
 void once__relay_send_turn(once__relay_t *relay)
@@ -249,7 +247,7 @@ void once__relay_send_turn(once__relay_t *relay)
             once__relay_queue_first(relay, queue);
             break;
         }
-        relay->probing = relay->away;
+        relay->outage.is_probing = relay->outage.is_away;
         once__relay_queue_ready(relay, queue);
     }
     once__broker_publisher_push(relay->publisher);
@@ -259,12 +257,13 @@ uint64_t once__relay_send_due(once__relay_t *relay)
 {
     uint64_t due = once__relay_destinations_wake(relay);
 
-    for (const once__relay_queue_t *queue = relay->held.first; queue != NULL;
+    for (const once__relay_queue_t *queue = relay->queues.held.first; queue != NULL;
          queue = queue->list_next) {
         due = queue->held_ms < due ? queue->held_ms : due;
     }
-    if (relay->away && !relay->probing && relay->ring_first != NULL && relay->away_until_ms < due) {
-        due = relay->away_until_ms;
+    if (relay->outage.is_away && !relay->outage.is_probing &&
+        relay->destinations.ring_first != NULL && relay->outage.until_ms < due) {
+        due = relay->outage.until_ms;
     }
     return due;
 }

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-#define LINE_MAX_LEN 8192 /* what does not fit is cut, member by member */
+#define LINE_MAX_LEN 8192 /* longer members are cut, one by one */
 #define TEXT_MAX     1024 /* of one member */
 
 static const char *const names[] = {"debug", "info", "warn", "error"};
@@ -120,7 +120,7 @@ void once__service_log(const once__service_log_t *log, once__service_log_level_t
          field++) {
         size_t before = line.len;
         put_member(&line, field);
-        if (line.len > sizeof(line.data) - 8) { /* no room for the end: better without it */
+        if (line.len > sizeof(line.data) - 8) { /* no room for its end: it is left out */
             line.len = before;
         }
     }
@@ -129,7 +129,7 @@ void once__service_log(const once__service_log_t *log, once__service_log_level_t
     while (line.len > 0) {
         ssize_t done = write(log->fd, at, line.len);
         if (done <= 0) {
-            return; /* a log that nobody takes must not stop the work */
+            return; /* a log that is not read must not stop the work */
         }
         at += done;
         line.len -= (size_t)done;

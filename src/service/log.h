@@ -1,8 +1,8 @@
 /*
- * The log of a program that runs for long: JSON, one object on each line.
+ * The log of a long-running program: JSON, one object per line.
  *
- * Members `time`, `level`, `program`, `message`, then those of the caller. Never write a payload, a credential or a URL with
- * a password to it.
+ * The members are `time`, `level`, `program` and `message`, then those of the caller. Never log a payload, a credential or a
+ * URL with a password.
  */
 #ifndef ONCE_SERVICE_LOG_H
 #define ONCE_SERVICE_LOG_H
@@ -21,7 +21,7 @@ typedef enum once__service_log_level {
 
 typedef struct once__service_log {
     const char *program;
-    once__service_log_level_t level; /* what is below it is left out */
+    once__service_log_level_t level; /* lower levels are left out */
     int fd;
 } once__service_log_t;
 
@@ -39,11 +39,11 @@ once__service_field_t once__service_field_text(const char *name,
 once__service_field_t once__service_field_slice(const char *name, once_slice_t text);
 once__service_field_t once__service_field_number(const char *name, int64_t number);
 
-/* One line, written at once; what is not UTF-8 becomes U+FFFD. `fields` may be NULL. */
+/* Writes one line in one piece; invalid UTF-8 becomes U+FFFD. `fields` may be NULL. */
 void once__service_log(const once__service_log_t *log, once__service_log_level_t level,
                        const char *message, const once__service_field_t *fields);
 
-/* "debug", "info", "warn", "error"; 0, or -1 when it is none of them. */
+/* Reads "debug", "info", "warn" or "error". Returns 0, or -1 if it is none of them. */
 int once__service_log_level_read(const char *text, once__service_log_level_t *level);
 
 #endif

@@ -15,8 +15,8 @@ struct once__service_metric {
     once__service_metric_kind_t kind;
     const char *name, *help, *labels;
     double unit;
-    _Atomic int64_t value; /* of a histogram: the sum */
-    size_t bound_count;    /* 0: no histogram */
+    _Atomic int64_t value; /* the sum of a histogram */
+    size_t bound_count;    /* 0: not a histogram */
     int64_t bounds[BOUNDS_MAX];
     _Atomic uint64_t buckets[BOUNDS_MAX + 1];
 };
@@ -197,7 +197,7 @@ char *once__service_metrics_text(once__service_metrics_t *metrics)
     return text;
 }
 
-/* Quotes inside labels are the only thing to escape: names and labels are ours. */
+/* Only quotes in labels need to be escaped: names and labels are constants of the programs. */
 static void write_name(FILE *out, const once__service_metric_t *metric, const char *suffix)
 {
     fprintf(out, "\"%s%s", metric->name, suffix);

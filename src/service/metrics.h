@@ -1,9 +1,9 @@
 /*
- * Numbers that a program tells about itself, and a small HTTP server for them.
+ * The metrics of a program, and a small HTTP server for them.
  *
  * GET /metrics is the text format of Prometheus, /metrics.json the same as one JSON object, /health is 200 or 503. The server
- * has a thread of its own; counting is atomic. Whoever can reach the address can read it: it is not for the public, and a
- * port alone means 127.0.0.1.
+ * has its own thread; counting is atomic. There is no authentication: the address must not be public, and a port alone means
+ * 127.0.0.1.
  */
 #ifndef ONCE_SERVICE_METRICS_H
 #define ONCE_SERVICE_METRICS_H
@@ -22,23 +22,23 @@ typedef enum once__service_metric_kind {
     ONCE__SERVICE_GAUGE,
 } once__service_metric_kind_t;
 
-/* NULL when out of memory. */
+/* Returns NULL if memory is short. */
 once__service_metrics_t *once__service_metrics_new(void);
 
-/* Ends the server, too. NULL is fine. */
+/* Stops the server, too. NULL is fine. */
 void once__service_metrics_free(once__service_metrics_t *metrics);
 
 /*
- * Adds a number; before once__service_metrics_serve. Metrics of one name follow each other and differ in `labels`, such as
- * `topic="a",reason="b"` (NULL: none). All texts are borrowed for ever. Values are integers; what is told is value * unit, so
- * that milliseconds can be told as seconds (0.001). NULL when out of memory; the functions below ignore a NULL metric.
+ * Adds a metric; to be called before once__service_metrics_serve. Metrics of one name follow each other and differ in `labels`,
+ * such as `topic="a",reason="b"` (NULL: none). All texts are borrowed forever. Values are integers; value * unit is shown, so
+ * that milliseconds can be shown as seconds (0.001). Returns NULL if memory is short; the functions below ignore a NULL metric.
  */
 once__service_metric_t *once__service_metrics_add(once__service_metrics_t *metrics,
                                                   once__service_metric_kind_t kind,
                                                   const char *name, const char *help,
                                                   const char *labels, double unit);
 
-/* A histogram; `bounds` are ascending and in the metric's integers. */
+/* Adds a histogram; `bounds` are ascending, in the metric's integers. */
 once__service_metric_t *once__service_metrics_add_histogram(once__service_metrics_t *metrics,
                                                             const char *name, const char *help,
                                                             const int64_t *bounds, size_t count,
@@ -46,18 +46,18 @@ once__service_metric_t *once__service_metrics_add_histogram(once__service_metric
 
 void once__service_metric_count(once__service_metric_t *metric, uint64_t more);
 void once__service_metric_set(once__service_metric_t *metric,
-                              int64_t value); /* of a gauge also ONCE__SERVICE_METRIC_UNKNOWN */
+                              int64_t value); /* a gauge may be ONCE__SERVICE_METRIC_UNKNOWN */
 int64_t once__service_metric_value(const once__service_metric_t *metric);
 void once__service_metric_observe(once__service_metric_t *metric, int64_t value);
 
-/* What /health says; it begins with 503. */
+/* What /health answers; 503 until it is set. */
 void once__service_metrics_health(once__service_metrics_t *metrics, int good);
 
-/* Listens at `PORT`, `IP:PORT` or `[IPV6]:PORT`. 0, or -1 after writing into `error` why not. */
+/* Listens at `PORT`, `IP:PORT` or `[IPV6]:PORT`. Returns 0, or -1 after writing the reason into `error`. */
 int once__service_metrics_serve(once__service_metrics_t *metrics, const char *address, char *error,
                                 size_t size);
 
-/* All of it, malloc'd; NULL when out of memory. */
+/* All metrics, allocated with malloc. Returns NULL if memory is short. */
 char *once__service_metrics_text(once__service_metrics_t *metrics);
 char *once__service_metrics_json(once__service_metrics_t *metrics);
 

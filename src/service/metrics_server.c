@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #define CONNECTIONS_MAX 16
-#define TIMEOUT_S       10 /* of a connection that says nothing */
+#define TIMEOUT_S       10 /* of an idle connection */
 
 struct once__service_metrics_server {
     struct MHD_Daemon *daemon;
@@ -66,7 +66,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
 
 /* ---------------------------------------------------------------------------------------------------------- address */
 
-/* PORT, IP:PORT, [IPV6]:PORT. 0 or -1. */
+/* Reads PORT, IP:PORT or [IPV6]:PORT. Returns 0 or -1. */
 static int read_address(const char *text, struct sockaddr_storage *address)
 {
     const char *colon = strrchr(text, ':');

@@ -13,7 +13,7 @@ once__service_metrics_server_t *once__service_metrics_server_start(once__service
                                                                    size_t size);
 void once__service_metrics_server_stop(once__service_metrics_server_t *server); /* NULL is fine */
 
-/* What /health says. */
+/* What /health answers. */
 int once__service_metrics_good(once__service_metrics_t *metrics);
 
 #endif

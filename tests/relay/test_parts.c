@@ -16,10 +16,9 @@
 #include <unistd.h>
 
 #include "broker/kafka/producer.h"
-#include "broker/publish_internal.h"
+#include "broker/internal.h"
 #include "broker/http/signature.h"
 #include "relay/internal.h"
-#include "relay/snapshot.h"
 #include "service/log.h"
 #include "service/metrics.h"
 
@@ -399,6 +398,7 @@ static void queues_and_whose_turn_it_is(void **state)
     relay->publisher =
         once__broker_publisher_open("http://127.0.0.1:1/", &with, error, sizeof(error));
     assert_int_equal(once__relay_queues_start(relay), 0);
+    assert_int_equal(once__relay_destinations_start(relay), 0);
     batch->refs = 5;
     batch->events = calloc(5, sizeof(batch->events[0]));
     for (int i = 0; i < 5; i++) {
@@ -418,7 +418,7 @@ static void queues_and_whose_turn_it_is(void **state)
     assert_int_equal(once__relay_queues_wake(relay), 5);
     relay->now_ms = 5;
     assert_int_equal(once__relay_queues_wake(relay), 9); /* behind 3, 4 and 5 */
-    once__relay_group_drop(relay, 1);
+    once__relay_queues_drop(relay, 1);
     assert_int_equal(next_seq(relay), 3);
     assert_int_equal(next_seq(relay), 5);
     assert_int_equal(next_seq(relay), 1);
@@ -426,11 +426,12 @@ static void queues_and_whose_turn_it_is(void **state)
     relay->now_ms = 9;
     assert_true(once__relay_queues_wake(relay) == UINT64_MAX);
     assert_int_equal(relay->events, 4);
-    once__relay_group_drop(relay, 0);
+    once__relay_queues_drop(relay, 0);
     assert_int_equal(relay->events, 0);
-    assert_null(relay->ring_first);
-    assert_int_equal(relay->destination_count, 0);
+    assert_null(relay->destinations.ring_first);
+    assert_int_equal(relay->destinations.table.count, 0);
     once__relay_queues_end(relay);
+    once__relay_destinations_end(relay);
     once__broker_publisher_close(relay->publisher);
     free(relay);
 }

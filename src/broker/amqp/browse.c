@@ -1,12 +1,12 @@
 /*
- * Browsing a queue of RabbitMQ: every message is fetched, and those that were not taken go back to their places when the channel
- * is closed. Meanwhile nobody else sees them.
+ * Browsing a queue of RabbitMQ: every message is fetched, and those that were not taken return to their places when the channel
+ * is closed. In the meantime no other consumer sees them.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "broker/amqp/open.h"
-#include "broker/browse_internal.h"
+#include "broker/amqp/internal.h"
+#include "broker/internal.h"
 
 static int show(amqp_connection_state_t connection, uint64_t tag, amqp_message_t *message,
                 once__broker_browse_cb *each, void *data)
@@ -23,7 +23,7 @@ static int show(amqp_connection_state_t connection, uint64_t tag, amqp_message_t
     return choice != ONCE__BROKER_ENOUGH;
 }
 
-/* 1: shown, and more are wanted; 0: that was all; -1: an error. */
+/* Returns 1 if a message was shown and more are wanted, 0 at the end, -1 on an error. */
 static int next(amqp_connection_state_t connection, const char *queue, once__broker_browse_cb *each,
                 void *data, char *error, size_t size)
 {
@@ -32,14 +32,15 @@ static int next(amqp_connection_state_t connection, const char *queue, once__bro
     uint64_t tag;
     int more;
 
-    if (once__amqp_said_no(reply, error, size) != 0) {
+    if (once__amqp_check(reply, "fetching a message", error, size) != 0) {
         return -1;
     }
     if (reply.reply.id != AMQP_BASIC_GET_OK_METHOD) {
         return 0;
     }
     tag = ((const amqp_basic_get_ok_t *)reply.reply.decoded)->delivery_tag;
-    if (once__amqp_said_no(amqp_read_message(connection, 1, &message, 0), error, size) != 0) {
+    if (once__amqp_check(amqp_read_message(connection, 1, &message, 0), "reading a message", error,
+                         size) != 0) {
         return -1;
     }
     more = show(connection, tag, &message, each, data);
@@ -51,31 +52,31 @@ static int next(amqp_connection_state_t connection, const char *queue, once__bro
 int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *data, char *error,
                       size_t size)
 {
-    once__amqp_place_t place;
+    once__amqp_target_t target;
     amqp_connection_state_t connection;
     amqp_queue_declare_ok_t *queue;
     int more = 1;
 
-    if (once__amqp_place_read(address, &place, error, size) != 0) {
+    if (once__amqp_queue_read(&target, address, error, size) != 0) {
         return -1;
     }
-    connection = once__amqp_open(address, place.vhost, error, size);
+    connection = once__amqp_connect(&target, error, size);
     if (connection == NULL) {
         return -1;
     }
-    queue = amqp_queue_declare(connection, 1, amqp_cstring_bytes(place.queue), 1, 0, 0, 0,
+    queue = amqp_queue_declare(connection, 1, amqp_cstring_bytes(target.name), 1, 0, 0, 0,
                                amqp_empty_table);
     if (queue == NULL) {
-        once__amqp_said_no(amqp_get_rpc_reply(connection), error, size);
+        once__amqp_check(amqp_get_rpc_reply(connection), "looking for the queue", error, size);
         more = -1;
-    } else { /* what comes later is not shown: a replay could feed itself for ever */
+    } else { /* what comes later is not shown: a replay could feed itself forever */
         for (uint32_t left = queue->message_count; left > 0 && more > 0; left--) {
-            more = next(connection, place.queue, each, data, error, size);
+            more = next(connection, target.name, each, data, error, size);
         }
     }
     if (more >= 0) {
         amqp_connection_close(connection, AMQP_REPLY_SUCCESS); /* it has our acknowledgements */
     }
-    once__amqp_close(connection);
+    once__amqp_disconnect(&target, connection);
     return more < 0 ? -1 : 0;
 }

@@ -1,6 +1,4 @@
-/*
- * The inside of the publisher for RabbitMQ: the owner's side (publish.c) and the thread's (thread.c).
- */
+/* RabbitMQ inside: the publisher's two sides, its owner's (publish.c) and its thread's (thread.c), and messages (message.c). */
 #ifndef ONCE_BROKER_AMQP_INTERNAL_H
 #define ONCE_BROKER_AMQP_INTERNAL_H
 
@@ -9,8 +7,8 @@
 
 #include <amqp.h>
 
-#include "broker/amqp/dial.h"
-#include "broker/publish_internal.h"
+#include "broker/amqp/connect.h"
+#include "broker/internal.h"
 
 #define ONCE__AMQP_SUSPECTS 1024
 
@@ -19,10 +17,10 @@ typedef struct once__amqp_job {
     once__broker_message_t message;
     void *tag;
     char routing_key[256];
-    uint64_t delivery; /* the broker's number of it on this channel */
+    uint64_t delivery; /* its number on this channel */
     uint64_t sent_ms;
-    int returned; /* no queue wants it */
-    int said;     /* no message: a sentence for the log */
+    int returned; /* there is no queue for it */
+    int said;     /* not a message, but a sentence for the log */
     once__broker_verdict_t verdict;
     char reason[256];
 } once__amqp_job_t;
@@ -34,9 +32,8 @@ typedef struct once__amqp_list {
 
 typedef struct once__amqp {
     once__broker_publisher_t base;
-    char *vhost, *exchange; /* one allocation */
+    once__amqp_target_t target;
     const char *routing_key;
-    once__amqp_tls_t tls;
     pthread_t thread;
     int running;
     int unpushed;
@@ -51,9 +48,8 @@ typedef struct once__amqp {
     once__amqp_list_t sent;             /* in the order of delivery */
     uint64_t deliveries;
     void *suspects
-        [ONCE__AMQP_SUSPECTS]; /* tags of messages that go alone: for one of them the broker closed the channel */
+        [ONCE__AMQP_SUSPECTS]; /* tags of messages that are sent alone: the broker closed the channel because of one of them */
     size_t suspect_count;
-    unsigned host; /* the next one to try */
 } once__amqp_t;
 
 void once__amqp_list_init(once__amqp_list_t *list);
@@ -65,14 +61,20 @@ void once__amqp_answer(once__amqp_t *amqp, once__amqp_job_t *job);
 
 void *once__amqp_thread(void *amqp);
 
-/* amqp_connect.c: 0, or -1 after writing into `why`. */
-int once__amqp_connect(once__amqp_t *amqp, char *why, size_t size);
-void once__amqp_disconnect(once__amqp_t *amqp);
-
-/* amqp_send.c: why it can never be sent on this connection; NULL: it can. */
+/* message.c: why the message can never be sent on this connection; NULL: it can */
 const char *once__amqp_unfit(once__amqp_t *amqp, const once__broker_message_t *message);
 
-/* 0, or librabbitmq's status. */
+/* Returns AMQP_STATUS_OK or another status of librabbitmq. */
 int once__amqp_send(once__amqp_t *amqp, const once__amqp_job_t *job);
+
+/*
+ * Each header of a message that is text or a whole number, and the properties message-id, correlation-id, type and content-type.
+ * All values live as long as the message.
+ */
+void once__amqp_headers(amqp_message_t *message,
+                        void (*each)(void *data, once_slice_t name, once_slice_t value),
+                        void *data);
+
+once_slice_t once__amqp_slice(amqp_bytes_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The publisher for RabbitMQ: what the owner's thread sees of it. librabbitmq blocks, so a thread of its own talks to the broker
- * (thread.c); messages go there and verdicts come back in lists, each with an eventfd.
+ * The publisher for RabbitMQ, as its owner sees it. librabbitmq blocks, so a separate thread talks to the broker (thread.c):
+ * messages go there and verdicts come back in lists, each with an eventfd.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/text.h"
 #include "broker/amqp/internal.h"
 
-#define WINDOW 1024 /* messages under way */
+#define WINDOW      1024 /* messages in flight */
+#define CONNECT_S   10
+#define HEARTBEAT_S 20
 
 static void wake(int fd)
 {
@@ -143,8 +144,9 @@ static void amqp_close(once__broker_publisher_t *base)
         wake(amqp->jobs_fd);
         fd = atomic_load(&amqp->socket);
         if (fd >= 0) {
-            shutdown(fd,
-                     SHUT_RDWR); /* it may be waiting in there for a broker that reads nothing */
+            shutdown(
+                fd,
+                SHUT_RDWR); /* the thread may be blocked writing to a broker that does not read */
         }
         pthread_join(amqp->thread, NULL);
     }
@@ -154,40 +156,25 @@ static void amqp_close(once__broker_publisher_t *base)
     close(base->fd);
     close(amqp->jobs_fd);
     pthread_mutex_destroy(&amqp->lock);
-    free(amqp->vhost);
     free(amqp);
 }
 
 static const once__broker_publisher_ops_t ops = {amqp_publish, amqp_push, amqp_turn, amqp_wake,
                                                  amqp_close};
 
-/* [VHOST/]EXCHANGE, both percent-encoded. One copy for both. */
-static int read_path(once__amqp_t *amqp, const once__url_t *address)
+static int read_target(once__amqp_t *amqp, const char *ca_file)
 {
-    const char *path = address->raw_path, *slash = strchr(path, '/');
-    size_t size = strlen(path) + 2, vhost = slash != NULL ? (size_t)(slash - path) : 0;
-    const char *exchange = slash != NULL ? slash + 1 : path;
+    once__amqp_target_t *target = &amqp->target;
 
-    amqp->vhost = calloc(2, size);
-    if (amqp->vhost == NULL) {
+    if (once__amqp_target_read(target, &amqp->base.address) != 0) {
         return -1;
     }
-    amqp->exchange = amqp->vhost + size;
-    amqp->vhost[0] = '/';
-    return (slash != NULL && once__percent_decode(amqp->vhost, size, path, vhost) != 0) ||
-                   once__percent_decode(amqp->exchange, size, exchange, strlen(exchange)) != 0
-               ? -1
-               : 0;
-}
-
-static void read_tls(once__amqp_tls_t *tls, once__url_t *params, const char *ca_file)
-{
-    const char *own = once__url_take(params, "cacert");
-
-    tls->ca_file = own != NULL ? own : ca_file;
-    tls->cert_file = once__url_take(params, "cert");
-    tls->key_file = once__url_take(params, "key");
-    tls->authorities = "--cacert FILE, or cacert=FILE in the URL";
+    target->ca_file = target->ca_file != NULL ? target->ca_file : ca_file;
+    target->authorities = "--cacert FILE, or cacert=FILE in the URL";
+    target->connect_s = target->answer_s = CONNECT_S;
+    target->heartbeat_s = HEARTBEAT_S;
+    target->socket = &amqp->socket;
+    return 0;
 }
 
 static int start(once__amqp_t *amqp, char *error, size_t size)
@@ -201,7 +188,7 @@ static int start(once__amqp_t *amqp, char *error, size_t size)
     amqp->jobs_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (amqp->base.fd < 0 || amqp->jobs_fd < 0 ||
         pthread_create(&amqp->thread, NULL, once__amqp_thread, amqp) != 0) {
-        snprintf(error, size, "no thread can be made");
+        snprintf(error, size, "a thread cannot be started");
         return -1;
     }
     amqp->running = 1;
@@ -213,32 +200,26 @@ once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
                                                char *error, size_t size)
 {
     once__amqp_t *amqp = calloc(1, sizeof(*amqp));
-    once__url_t *params;
-    const char *wrong = NULL;
+    const char *wrong = "out of memory";
 
-    if (amqp == NULL || read_path(amqp, address) != 0) {
-        snprintf(error, size, "the URL is amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]/EXCHANGE");
-        free(amqp != NULL ? amqp->vhost : NULL);
-        free(amqp);
-        return NULL;
-    }
-    amqp->base.ops = &ops;
-    amqp->base.options = *options;
-    amqp->base.key_window = 1;
-    amqp->base.address = *address; /* the thread reads it from now on */
-    params = &amqp->base.address;
-    amqp->routing_key = once__url_take(params, "routing_key");
-    amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
-    amqp->base.most = WINDOW;
-    amqp->base.target = amqp->routing_key;
-    read_tls(&amqp->tls, params, options->ca_file);
-    wrong = once__broker_template_wrong(amqp->routing_key);
-    if (wrong == NULL && once__url_untaken(params) != NULL) {
-        wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
+    if (amqp != NULL) {
+        amqp->base.ops = &ops;
+        amqp->base.options = *options;
+        amqp->base.key_window = 1;
+        amqp->base.most = WINDOW;
+        amqp->base.address = *address; /* the thread reads it from now on */
+        amqp->routing_key = once__url_take(&amqp->base.address, "routing_key");
+        amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
+        amqp->base.target = amqp->routing_key;
+        wrong = once__broker_template_wrong(amqp->routing_key);
+        if (read_target(amqp, options->ca_file) != 0) {
+            wrong = "the URL must be amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]/EXCHANGE";
+        } else if (wrong == NULL && once__url_untaken(&amqp->base.address) != NULL) {
+            wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
+        }
     }
     if (wrong != NULL) {
         snprintf(error, size, "%s", wrong);
-        free(amqp->vhost);
         free(amqp);
         return NULL;
     }

@@ -1,8 +1,8 @@
 /*
- * The subscription of RabbitMQ: one consumer of a queue, that acknowledges each delivery by itself.
+ * The subscription to RabbitMQ: one consumer of a queue, which acknowledges each delivery separately.
  *
- * The descriptor that others watch is an epoll of its own, which stays the same while connections come and go: in it are the
- * socket, and a timer that sends heartbeats and connects again. What librabbitmq has read already does not show there.
+ * The descriptor that the owner watches is an epoll set, which stays the same while connections come and go. It contains the
+ * socket and a timer for heartbeats and reconnecting. Frames that librabbitmq has already read do not make it readable.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,20 +13,20 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "broker/amqp/open.h"
-#include "broker/subscribe_internal.h"
+#include "broker/amqp/internal.h"
+#include "broker/internal.h"
 
 #define PAUSE_MAX 8 /* seconds between attempts to connect */
 
 typedef struct amqp {
     once__broker_subscription_t base;
-    once__amqp_place_t place;
+    once__amqp_target_t target;
     amqp_connection_state_t connection; /* NULL: none at the moment */
     uint64_t generation;                /* of the connection: deliveries of earlier ones are lost */
-    struct amqp_delivery *oldest, *newest; /* of this connection, that have not ended */
-    size_t open;                           /* how many they are */
-    struct amqp_delivery *done;            /* ended, and to be acknowledged by the next flush */
-    int gap; /* one ended without being done: what is before others is not done by that alone */
+    struct amqp_delivery *oldest, *newest; /* deliveries of this connection that have not ended */
+    size_t open;                           /* their number */
+    struct amqp_delivery *done;            /* ended, to be acknowledged by the next flush */
+    int gap; /* a delivery was dropped: those before an acknowledged one are not all done */
     int timer;
     unsigned pause, pause_left; /* seconds until the next attempt */
     int64_t lag;
@@ -36,7 +36,7 @@ typedef struct amqp {
 typedef struct amqp_delivery {
     once__broker_delivered_t base;
     struct amqp_delivery *older,
-        *newer; /* that are open; or `newer` is the next of those that are done */
+        *newer; /* among the open ones; `newer` also links those that are done */
     amqp_envelope_t envelope;
     uint64_t generation;
 } amqp_delivery_t;
@@ -52,11 +52,12 @@ static void forget_done(amqp_t *amqp)
     }
 }
 
-/* Deliveries that are open belong to whoever got them; they are of an earlier generation from now on. */
+/* Open deliveries stay with their owner; from now on they are of an earlier generation. */
 static void disconnect(amqp_t *amqp, const char *why)
 {
     if (amqp->connection != NULL) {
-        once__amqp_close(amqp->connection); /* its socket leaves the epoll by being closed */
+        once__amqp_disconnect(&amqp->target,
+                              amqp->connection); /* its socket leaves the epoll by being closed */
         amqp->connection = NULL;
         amqp->base.ready = 0;
         forget_done(amqp);
@@ -73,11 +74,13 @@ static void disconnect(amqp_t *amqp, const char *why)
 
 static int consume(amqp_t *amqp, char *why, size_t size)
 {
-    amqp_bytes_t queue = amqp_cstring_bytes(amqp->place.queue);
-    size_t window = 2 * amqp->base.options.window; /* one for messages of keys that have too many */
+    amqp_bytes_t queue = amqp_cstring_bytes(amqp->target.name);
+    size_t window =
+        2 * amqp->base.options.window; /* twice: the second half is for messages of crowded keys */
 
     amqp_queue_declare(amqp->connection, 1, queue, 1, 0, 0, 0, amqp_empty_table);
-    if (once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size) != 0) {
+    if (once__amqp_check(amqp_get_rpc_reply(amqp->connection), "looking for the queue", why,
+                         size) != 0) {
         return -1;
     }
     if (amqp->base.options.dead_letters != NULL &&
@@ -85,11 +88,12 @@ static int consume(amqp_t *amqp, char *why, size_t size)
         return -1;
     }
     amqp_basic_qos(amqp->connection, 1, 0, (uint16_t)(window < 65535 ? window : 65535), 0);
-    if (once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size) != 0) {
+    if (once__amqp_check(amqp_get_rpc_reply(amqp->connection), "setting the prefetch count", why,
+                         size) != 0) {
         return -1;
     }
     amqp_basic_consume(amqp->connection, 1, queue, amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
-    return once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, size);
+    return once__amqp_check(amqp_get_rpc_reply(amqp->connection), "consuming", why, size);
 }
 
 static void reconnect(amqp_t *amqp)
@@ -97,7 +101,7 @@ static void reconnect(amqp_t *amqp)
     struct epoll_event event = {.events = EPOLLIN};
     char why[300] = "its socket cannot be watched";
 
-    amqp->connection = once__amqp_open(&amqp->base.address, amqp->place.vhost, why, sizeof(why));
+    amqp->connection = once__amqp_connect(&amqp->target, why, sizeof(why));
     if (amqp->connection == NULL) {
         disconnect(amqp, why);
         return;
@@ -109,7 +113,7 @@ static void reconnect(amqp_t *amqp)
     }
     amqp->pause = 0;
     amqp->base.ready = 1;
-    once__broker_subscription_say(&amqp->base, 0, "consuming the queue %s", amqp->place.queue);
+    once__broker_subscription_say(&amqp->base, 0, "consuming the queue %s", amqp->target.name);
 }
 
 /* -------------------------------------------------------------------------------------------------------- deliveries */
@@ -157,7 +161,7 @@ static void deliver(amqp_t *amqp, amqp_envelope_t *envelope)
     amqp->base.options.deliver(amqp->base.options.data, &delivery, 1);
 }
 
-/* What comes that is no delivery. 0: go on. */
+/* Handles a frame that is not a delivery. Returns 0 if the connection is still usable. */
 static int other_frame(amqp_t *amqp)
 {
     struct timeval now = {0, 0};
@@ -175,9 +179,7 @@ static int other_frame(amqp_t *amqp)
         (frame.payload.method.id == AMQP_CHANNEL_CLOSE_METHOD ||
          frame.payload.method.id == AMQP_CONNECTION_CLOSE_METHOD)) {
         char why[300];
-        once__amqp_said_no(
-            (amqp_rpc_reply_t){AMQP_RESPONSE_SERVER_EXCEPTION, frame.payload.method, 0}, why,
-            sizeof(why));
+        once__amqp_describe_close(&frame.payload.method, "closed by the server", why, sizeof(why));
         disconnect(amqp, why);
         return -1;
     }
@@ -210,7 +212,7 @@ static int take(amqp_t *amqp)
     if (reply.reply_type != AMQP_RESPONSE_LIBRARY_EXCEPTION ||
         reply.library_error != AMQP_STATUS_TIMEOUT) {
         char why[300];
-        once__amqp_said_no(reply, why, sizeof(why));
+        once__amqp_check(reply, "reading a message", why, sizeof(why));
         disconnect(amqp, why);
     }
     return 0;
@@ -300,7 +302,7 @@ static uint64_t tag_of(const amqp_delivery_t *delivery)
     return (uint64_t)delivery->base.delivery.offset;
 }
 
-/* The newest of those that are done before the oldest one that is open; 0: none. Never one that was acknowledged before. */
+/* The newest delivery that is done before the oldest open one; 0 if there is none. Never one that was acknowledged before. */
 static uint64_t done_to(const amqp_t *amqp)
 {
     uint64_t end = amqp->oldest != NULL ? tag_of(amqp->oldest) : UINT64_MAX, found = 0;
@@ -313,7 +315,7 @@ static uint64_t done_to(const amqp_t *amqp)
     return found;
 }
 
-/* One acknowledgement for all up to the first that is not done, and one for each that is done behind it. */
+/* Sends one acknowledgement for everything before the first open delivery, and one for each that is done behind it. */
 static void amqp_flush(once__broker_subscription_t *base)
 {
     amqp_t *amqp = (amqp_t *)base;
@@ -345,12 +347,13 @@ static int64_t amqp_lag(once__broker_subscription_t *base)
 
     if (amqp->connection != NULL && amqp->want_lag) {
         amqp_queue_declare_ok_t *answer =
-            amqp_queue_declare(amqp->connection, 1, amqp_cstring_bytes(amqp->place.queue), 1, 0, 0,
+            amqp_queue_declare(amqp->connection, 1, amqp_cstring_bytes(amqp->target.name), 1, 0, 0,
                                0, amqp_empty_table);
         amqp->want_lag = 0;
         if (answer == NULL) {
             char why[300] = "";
-            once__amqp_said_no(amqp_get_rpc_reply(amqp->connection), why, sizeof(why));
+            once__amqp_check(amqp_get_rpc_reply(amqp->connection), "counting messages", why,
+                             sizeof(why));
             disconnect(amqp, why);
         } else {
             amqp->lag = (int64_t)answer->message_count + (int64_t)amqp->open;
@@ -369,9 +372,9 @@ static void amqp_close(once__broker_subscription_t *base)
 
     amqp_flush(base);
     if (amqp->connection != NULL) {
-        /* Waits for the broker's answer, by which it has our acknowledgements, too. */
+        /* Waits for the broker's answer: then it has our acknowledgements, too. */
         amqp_connection_close(amqp->connection, AMQP_REPLY_SUCCESS);
-        once__amqp_close(amqp->connection);
+        once__amqp_disconnect(&amqp->target, amqp->connection);
     }
     forget_done(amqp);
     close(amqp->timer);
@@ -412,11 +415,11 @@ once__amqp_subscription(const once__url_t *address,
     amqp->base.address = *address;
     amqp->base.fd = amqp->timer = -1;
     amqp->lag = -1;
-    if (once__amqp_place_read(&amqp->base.address, &amqp->place, error, size) != 0) {
+    if (once__amqp_queue_read(&amqp->target, &amqp->base.address, error, size) != 0) {
         free(amqp);
         return NULL;
     }
-    amqp->base.topic = amqp->base.group = amqp->place.queue;
+    amqp->base.topic = amqp->base.group = amqp->target.name;
     if (start(amqp) != 0) {
         snprintf(error, size, "%s", strerror(errno));
         amqp_close(&amqp->base);

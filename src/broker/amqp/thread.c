@@ -1,6 +1,6 @@
 /*
- * The thread that talks to RabbitMQ. It connects when there is something to send; when the connection is lost, everything under
- * way is `away`, and whoever asks again makes it connect again.
+ * The thread that talks to RabbitMQ. It connects when there is something to send. When the connection is lost, the verdict on
+ * everything in flight is `away`; the next message makes it connect again.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "broker/amqp/internal.h"
 
-#define TICK_MS  1000 /* heartbeats, and messages that are never confirmed */
+#define TICK_MS  1000 /* between checks for heartbeats and for messages that are not confirmed */
 #define SENT_MAX 256  /* unconfirmed at once */
 
 static uint64_t clock_ms(void)
@@ -62,10 +62,16 @@ static void all_away(once__amqp_t *amqp, const char *reason, int also_jobs)
     }
 }
 
+static void disconnect(once__amqp_t *amqp)
+{
+    once__amqp_disconnect(&amqp->target, amqp->connection);
+    amqp->connection = NULL;
+}
+
 static void lose(once__amqp_t *amqp, const char *reason)
 {
     say(amqp, 1, reason);
-    once__amqp_disconnect(amqp);
+    disconnect(amqp);
     all_away(amqp, reason, 1);
 }
 
@@ -81,7 +87,7 @@ static int is_suspect(const once__amqp_t *amqp, const void *tag)
     return 0;
 }
 
-/* When they are too many, those before are forgotten: the one that is guilty comes here again. */
+/* When there are too many, the earlier ones are forgotten: the message at fault will be suspected again. */
 static void suspect(once__amqp_t *amqp, void *tag)
 {
     amqp->suspect_count = amqp->suspect_count < ONCE__AMQP_SUSPECTS ? amqp->suspect_count : 0;
@@ -138,7 +144,7 @@ static int is_it(const once__amqp_job_t *job, amqp_bytes_t id, amqp_bytes_t rout
            memcmp(job->routing_key, routing_key.bytes, routing_key.len) == 0;
 }
 
-/* A message comes back before it is confirmed. Returns 0 or librabbitmq's status. */
+/* A message is returned before it is confirmed. Returns AMQP_STATUS_OK or another status of librabbitmq. */
 static int returned(once__amqp_t *amqp, const amqp_basic_return_t *method)
 {
     amqp_message_t message;
@@ -164,18 +170,17 @@ static int returned(once__amqp_t *amqp, const amqp_basic_return_t *method)
 }
 
 /*
- * The broker closes the channel because of one message, and does not tell which. When there was only one, it is that one; else
- * each of them goes alone the next time. A missing exchange or right is nobody's fault.
+ * The broker closes the channel because of one message and does not say which. If only one was in flight, it is that one;
+ * otherwise each of them is sent alone the next time. For a missing exchange or permission no message is to blame.
  */
-static void channel_closed(once__amqp_t *amqp, const amqp_channel_close_t *method)
+static void channel_closed(once__amqp_t *amqp, const amqp_method_t *closing)
 {
+    const amqp_channel_close_t *method = closing->decoded;
     char reason[256];
     int its_fault =
         method->reply_code != AMQP_NOT_FOUND && method->reply_code != AMQP_ACCESS_REFUSED;
 
-    snprintf(reason, sizeof(reason), "RabbitMQ closes the channel: %d %.*s", method->reply_code,
-             method->reply_text.len < 200 ? (int)method->reply_text.len : 200,
-             (const char *)method->reply_text.bytes);
+    once__amqp_describe_close(closing, "RabbitMQ closes the channel", reason, sizeof(reason));
     if (its_fault && amqp->sent.count == 1) {
         acquit(amqp, amqp->sent.first->tag);
         finish(amqp, once__amqp_list_take(&amqp->sent), ONCE__BROKER_REFUSED, reason);
@@ -203,16 +208,12 @@ static int take_method(once__amqp_t *amqp, const amqp_method_t *method)
     case AMQP_BASIC_RETURN_METHOD:
         return returned(amqp, method->decoded);
     case AMQP_CHANNEL_CLOSE_METHOD:
-        channel_closed(amqp, method->decoded);
+        channel_closed(amqp, method);
         return 0;
-    case AMQP_CONNECTION_CLOSE_METHOD: {
-        const amqp_connection_close_t *close = method->decoded;
-        snprintf(reason, sizeof(reason), "RabbitMQ closes the connection: %d %.*s",
-                 close->reply_code, close->reply_text.len < 200 ? (int)close->reply_text.len : 200,
-                 (const char *)close->reply_text.bytes);
+    case AMQP_CONNECTION_CLOSE_METHOD:
+        once__amqp_describe_close(method, "RabbitMQ closes the connection", reason, sizeof(reason));
         lose(amqp, reason);
         return 0;
-    }
     default:
         return 0;
     }
@@ -242,13 +243,13 @@ static void take_frames(once__amqp_t *amqp)
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
 
-/* A suspect waits until nothing is under way, and everything else until it is through. */
+/* A suspect waits until nothing is in flight, and all others wait until the suspect has its verdict. */
 static int may_send(once__amqp_t *amqp)
 {
     const once__amqp_job_t *next;
 
     pthread_mutex_lock(&amqp->lock);
-    next = amqp->jobs.first; /* nobody else takes it */
+    next = amqp->jobs.first; /* only this thread takes jobs */
     pthread_mutex_unlock(&amqp->lock);
     if (amqp->connection == NULL || next == NULL || amqp->sent.count >= SENT_MAX) {
         return 0;
@@ -297,6 +298,22 @@ static int has_jobs(once__amqp_t *amqp)
     return has;
 }
 
+static int connect_with_confirms(once__amqp_t *amqp, char *why, size_t size)
+{
+    amqp->connection = once__amqp_connect(&amqp->target, why, size);
+    if (amqp->connection == NULL) {
+        return -1;
+    }
+    amqp->deliveries = 0;
+    amqp_confirm_select(amqp->connection, 1);
+    if (once__amqp_check(amqp_get_rpc_reply(amqp->connection), "asking for confirms", why, size) !=
+        0) {
+        disconnect(amqp);
+        return -1;
+    }
+    return 0;
+}
+
 static void connect_if_needed(once__amqp_t *amqp)
 {
     char why[256];
@@ -304,7 +321,7 @@ static void connect_if_needed(once__amqp_t *amqp)
     if (amqp->connection != NULL || !has_jobs(amqp)) {
         return;
     }
-    if (once__amqp_connect(amqp, why, sizeof(why)) != 0) {
+    if (connect_with_confirms(amqp, why, sizeof(why)) != 0) {
         all_away(amqp, why, 1);
     } else {
         say(amqp, 0, "connected to RabbitMQ");
@@ -320,7 +337,7 @@ void *once__amqp_thread(void *data)
         struct pollfd polls[] = {
             {.fd = amqp->jobs_fd, .events = POLLIN},
             {.fd = amqp->connection != NULL ? atomic_load(&amqp->socket) : -1, .events = POLLIN}};
-        /* What librabbitmq has read already makes no socket readable. */
+        /* Frames that librabbitmq has already read do not make the socket readable. */
         int buffered = amqp->connection != NULL && (amqp_data_in_buffer(amqp->connection) ||
                                                     amqp_frames_enqueued(amqp->connection));
         poll(polls, 2, buffered ? 0 : TICK_MS);
@@ -331,6 +348,6 @@ void *once__amqp_thread(void *data)
         take_frames(amqp);
         check_patience(amqp);
     }
-    once__amqp_disconnect(amqp);
+    disconnect(amqp);
     return NULL;
 }

@@ -6,16 +6,16 @@
 #include <time.h>
 
 #include "base/text.h"
-#include "broker/publish_internal.h"
+#include "broker/internal.h"
 
 #define LINE_MAX_LEN 8192 /* of a header; longer ones are left out */
 
 typedef struct lines {
     struct curl_slist *list;
-    int broken; /* out of memory: a request without one of them would be another request */
+    int broken; /* out of memory: without one of the headers it would be a different request */
 } lines_t;
 
-/* What describes the request itself, says for whom it speaks, or chooses what is done with it, is ours to say. */
+/* A message must not set headers that describe the request itself, identify its sender, or change how it is processed. */
 static const char *const ours[] = {
     "content-type",
     "content-length",
@@ -41,7 +41,7 @@ static const char *const ours[] = {
     NULL,
 };
 
-/* Control bytes, and those that are no ASCII, are percent-encoded. */
+/* Control bytes and bytes outside ASCII are percent-encoded. */
 static void add_line(lines_t *lines, once_slice_t name, once_slice_t value)
 {
     char line[LINE_MAX_LEN];
@@ -84,7 +84,7 @@ static void add_header(void *data, once_slice_t name, once_slice_t value)
     }
 }
 
-/* With the time of now: of the attempt. The id is the event's, and the same in every attempt. */
+/* Signs with the time of this attempt. The id is the event's, the same in every attempt. */
 static void add_signature(lines_t *lines, const once__broker_message_t *message,
                           const once__http_signer_t *signer)
 {

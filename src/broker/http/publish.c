@@ -1,7 +1,8 @@
 /*
  * The publisher for HTTP endpoints: one POST for each message, with libcurl's multi interface behind one epoll descriptor.
  *
- * Certificates are verified, redirects not followed, and no proxy of the environment is asked. What an answer means is in judge().
+ * Certificates are verified, redirects are not followed, and proxies of the environment are not used. judge() decides what an
+ * answer means.
  */
 #include <curl/curl.h>
 #include <openssl/sha.h>
@@ -14,7 +15,7 @@
 
 #include "base/bytes.h"
 #include "broker/http/headers.h"
-#include "broker/publish_internal.h"
+#include "broker/internal.h"
 #include "broker/tls.h"
 
 #define URL_MAX    4096
@@ -77,7 +78,7 @@ static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
 
 /* ------------------------------------------------------------------------------------------------------------- URLs */
 
-/* In place. 0: there was nothing to decode. A zero byte stays as it is written. */
+/* Decodes in place. Returns 0 if there was nothing to decode. An encoded zero byte stays as it is. */
 static int decode(char *text)
 {
     char *out = text;
@@ -99,8 +100,8 @@ static int decode(char *text)
 }
 
 /*
- * Does the path have a segment `.` or `..`, for anybody on the way? Servers decode paths (nginx also `%2F`), some of them twice or
- * with `\` for `/`, and some cut what is behind `;`.
+ * Whether any server on the way could read a segment `.` or `..` in the path. Servers decode paths (nginx also `%2F`), some of
+ * them twice or with `\` for `/`, and some cut off what follows a `;`.
  */
 static int climbs(const char *url)
 {
@@ -203,7 +204,7 @@ static once__broker_verdict_t judge_status(long status)
     }
     switch (status) {
     case 408: /* these say nothing about the message */
-    case 409: /* another attempt of it is being handled */
+    case 409: /* another attempt of this message is being handled */
     case 425:
     case 429:
     case 502:
@@ -228,7 +229,7 @@ static once__broker_verdict_t judge(CURLcode code, long status)
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
     case CURLE_WEIRD_SERVER_REPLY:
-        return ONCE__BROKER_LATER; /* it may be this message that the endpoint dies of */
+        return ONCE__BROKER_LATER; /* this message may be what crashes the endpoint */
     case CURLE_URL_MALFORMAT:
         return ONCE__BROKER_REFUSED;
     default:
@@ -249,7 +250,7 @@ static void finish(http_t *http, request_t *request, CURLcode code)
     curl_multi_remove_handle(http->multi, request->easy);
     verdict = judge(code, status);
     if (code == CURLE_OPERATION_TIMEDOUT && sent == 0) {
-        verdict = ONCE__BROKER_AWAY; /* nobody was reached */
+        verdict = ONCE__BROKER_AWAY; /* the endpoint was not reached */
     }
     if (code == CURLE_PEER_FAILED_VERIFICATION) {
         snprintf(reason, sizeof(reason), "the endpoint is not trusted: ");
@@ -358,7 +359,7 @@ static int prepare(http_t *http)
     return 0;
 }
 
-/* What libcurl will not understand is found now, and not with an event. */
+/* A URL that libcurl does not accept is found now, not with the first event. */
 static const char *url_wrong(const http_t *http)
 {
     const once__broker_message_t example = {.topic = {"x", 1}, .key = {"x", 1}, .type = {"x", 1}};
@@ -381,7 +382,7 @@ static const char *url_wrong(const http_t *http)
     return wrong;
 }
 
-/* The path and the query stay as they are written: they are the endpoint's. */
+/* The path and the query belong to the endpoint: they stay as they are written. */
 static int make_template(http_t *http, const once__url_t *address)
 {
     int len = snprintf(http->template_text, sizeof(http->template_text), "%s://%s/%s%s%s",
@@ -392,7 +393,7 @@ static int make_template(http_t *http, const once__url_t *address)
     return len < URL_MAX && strchr(address->hosts, '{') == NULL ? 0 : -1;
 }
 
-/* The path is often the secret: nothing of it is shown. Two of them can be told apart all the same. */
+/* The path is often a secret, so a hash stands for it: two endpoints still have different names. */
 static void make_name(http_t *http, const once__url_t *address)
 {
     unsigned char hash[SHA256_DIGEST_LENGTH];

@@ -13,10 +13,10 @@
 
 #define PREFIX      "whsec_"
 #define SECRETS_MAX 4
-#define SECRET_MIN  24 /* bytes, as Standard Webhooks has it */
+#define SECRET_MIN  24 /* bytes, as in Standard Webhooks */
 #define SECRET_MAX  64
 #define SECRET_NEW  32
-#define BASE64_SIZE 92 /* of the longest secret, and what OpenSSL writes beyond its end */
+#define BASE64_SIZE 92 /* of the longest secret, with what OpenSSL writes beyond its end */
 #define FILE_SIZE   4096
 
 typedef struct secret {
@@ -59,7 +59,10 @@ static int read_text(const char *path, char *text, char *error, size_t size)
     return 0;
 }
 
-/* Only the one text that base64 has for these bytes: what a receiver's library reads otherwise would never verify. */
+/*
+ * Accepts only the canonical base64 of the bytes: a receiver's library might read another form differently, and would never
+ * verify the signature.
+ */
 static int decode(secret_t *secret, const char *text)
 {
     const unsigned char *base64 = (const unsigned char *)text + strlen(PREFIX);
@@ -154,7 +157,7 @@ int once__http_secret_new(char *out)
 
 /* ---------------------------------------------------------------------------------------------------------- signing */
 
-/* What is signed. malloc'd. */
+/* The text that is signed, allocated with malloc. */
 static unsigned char *join(once_slice_t id, int64_t seconds, once_slice_t body, size_t *len)
 {
     char stamp[32];

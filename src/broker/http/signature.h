@@ -16,17 +16,23 @@
 typedef struct once__http_signer once__http_signer_t;
 
 /*
- * A secret is a line of the file: `whsec_` and the base64 of 24 to 64 bytes. Up to four, for a change: each gives a signature of
- * its own, in their order. Nobody but the owner may read the file. NULL after writing into `error` what is wrong.
+ * A secret is a line of the file: `whsec_` and the base64 of 24 to 64 bytes. While secrets are being changed there may be up to
+ * four; each gives a signature, in their order. Only the owner may have access to the file. Returns NULL after writing the
+ * reason into `error`.
  */
 once__http_signer_t *once__http_signer_open(const char *path, char *error, size_t size);
 void once__http_signer_free(once__http_signer_t *signer); /* NULL is fine */
 
-/* The value of webhook-signature: the signatures with a space between them. 0 or -1. `out` has ONCE__HTTP_SIGNATURE_SIZE bytes. */
+/*
+ * Writes the value of webhook-signature, the signatures separated by spaces, into `out` of ONCE__HTTP_SIGNATURE_SIZE bytes.
+ * Returns 0 or -1.
+ */
 int once__http_sign(const once__http_signer_t *signer, once_slice_t id, int64_t seconds,
                     once_slice_t body, char *out);
 
-/* A new secret as text. `out` has ONCE__HTTP_SECRET_TEXT_SIZE bytes. 0, or -1: there are no random bytes. */
+/*
+ * Writes a new secret as text into `out` of ONCE__HTTP_SECRET_TEXT_SIZE bytes. Returns 0, or -1 if there are no random bytes.
+ */
 int once__http_secret_new(char *out);
 
 #endif

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "broker/browse_internal.h"
+#include "broker/internal.h"
 #include "broker/kafka/conf.h"
 
 #define TIMEOUT_MS 15000
-#define LOOK_MS    200 /* how often we look whether librdkafka has said why nothing comes */
+#define LOOK_MS    200 /* how often to check whether librdkafka has reported why nothing arrives */
 
 typedef struct browser {
     rd_kafka_t *consumer;
@@ -21,8 +21,8 @@ typedef struct browser {
     int all, enough;
     char *error;
     size_t size;
-    char why[400];        /* what librdkafka said last about its connections */
-    int hopeless;         /* it will not change */
+    char why[400];        /* the last report of librdkafka about its connections */
+    int hopeless;         /* it is permanent */
     _Atomic int distrust; /* what is wrong with a broker's certificate */
 } browser_t;
 
@@ -67,7 +67,7 @@ static once__broker_choice_t show(browser_t *browser, const rd_kafka_message_t *
     return browser->each(browser->data, &browsed);
 }
 
-/* From `at` to `end`; moves `at` behind the messages that were taken before the first that was left. 0 or -1. */
+/* Reads from `at` to `end`; moves `at` behind the messages that were taken before the first that was left. Returns 0 or -1. */
 static int walk(browser_t *browser, int64_t *at, int64_t end)
 {
     int64_t seen = *at;
@@ -85,7 +85,7 @@ static int walk(browser_t *browser, int64_t *at, int64_t end)
             *at = left ? *at : seen;
             limit = time(NULL) + TIMEOUT_MS / 1000;
         } else if (code == RD_KAFKA_RESP_ERR_NO_ERROR || code == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-            seen = end; /* the last offsets may belong to no message */
+            seen = end; /* the last offsets may belong to control records */
         }
         if (message != NULL) {
             rd_kafka_message_destroy(message);
@@ -119,7 +119,7 @@ static int browse_partition(browser_t *browser, rd_kafka_topic_partition_t *part
     return code != RD_KAFKA_RESP_ERR_NO_ERROR ? failed(browser, code) : bad;
 }
 
-/* Called by librdkafka inside of a poll. */
+/* Called by librdkafka inside a poll. */
 static void said(rd_kafka_t *consumer, int code, const char *reason, void *opaque)
 {
     browser_t *browser = opaque;
@@ -139,7 +139,7 @@ static int verify(rd_kafka_t *consumer, const char *broker, int32_t id, int *x50
     return once__kafka_trusts(&((browser_t *)opaque)->distrust, x509_error);
 }
 
-/* The first thing that is asked of the broker: whether there is one shows here. */
+/* The first request to the broker: it shows whether there is one. */
 static rd_kafka_resp_err_t find_topic(browser_t *browser, rd_kafka_topic_t *topic,
                                       const rd_kafka_metadata_t **metadata)
 {
@@ -162,7 +162,7 @@ static rd_kafka_resp_err_t find_topic(browser_t *browser, rd_kafka_topic_t *topi
     return code;
 }
 
-/* The partitions of the topic with their committed offsets. NULL after saying why not. */
+/* The partitions of the topic with their committed offsets. Returns NULL after writing the reason. */
 static rd_kafka_topic_partition_list_t *find_partitions(browser_t *browser)
 {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(browser->consumer, browser->topic, NULL);
@@ -190,7 +190,9 @@ static rd_kafka_topic_partition_list_t *find_partitions(browser_t *browser)
     return list;
 }
 
-/* All ends are known before anything is shown: what a replay sends to one partition must not come back to it in another. */
+/*
+ * All ends are read before anything is shown: messages that a replay publishes to one partition must not be read from another.
+ */
 static int browse_all(browser_t *browser)
 {
     rd_kafka_topic_partition_list_t *list = find_partitions(browser);

@@ -9,7 +9,7 @@
 
 #define TOPIC_MAX 249
 
-/* What the promises rest on is not the user's to change. */
+/* Properties that the guarantees depend on cannot be changed by the user. */
 static const char *const fixed[] = {
     "group.id",
     "bootstrap.servers",
@@ -31,8 +31,8 @@ static const char *const settings[][2] = {
     {"partition.assignment.strategy", "cooperative-sticky"},
     {"queued.max.messages.kbytes", "16384"},
     {"fetch.wait.max.ms", "100"},
-    {"enable.partition.eof", "true"},                /* what is read to its end has no lag */
-    {"topic.metadata.refresh.interval.ms", "10000"}, /* partitions that are added */
+    {"enable.partition.eof", "true"}, /* a partition that was read to its end has no lag */
+    {"topic.metadata.refresh.interval.ms", "10000"}, /* how soon new partitions are noticed */
     {"ssl.endpoint.identification.algorithm", "https"},
     {"socket.keepalive.enable", "true"},
     {"reconnect.backoff.max.ms", "2000"},
@@ -47,12 +47,12 @@ int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, 
     if (rd_kafka_conf_set(conf, name, value, why, sizeof(why)) == RD_KAFKA_CONF_OK) {
         return 0;
     }
-    /* librdkafka's sentence would show the value, which may be a password. */
+    /* librdkafka's own message would show the value, which may be a password. */
     snprintf(error, size, "Kafka's property %s cannot be set like that", name);
     return -1;
 }
 
-/* Without this a name that begins with ^ would be a pattern to librdkafka. */
+/* librdkafka would take a name that begins with ^ for a pattern. */
 const char *once__kafka_name_wrong(const char *name, int is_template)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -83,7 +83,7 @@ static int wants_certificate(const char *reason)
            strstr(reason, "alert unknown ca") != NULL;
 }
 
-/* How much of the reason tells where it was; 0: it is not about a certificate of the broker. */
+/* The length of the part that says where; 0 if the reason is not about a certificate of the broker. */
 static int place_in(const char *reason)
 {
     const char *verify = strstr(reason, "certificate verify failed");

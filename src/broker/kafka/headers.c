@@ -6,7 +6,7 @@
 #define ROOM_FIRST 256
 #define ROOM_KEEP  4096
 
-/* In front of each: a name, a zero byte, and a value. */
+/* Precedes each header, which is a name, a zero byte and a value. */
 typedef struct lengths {
     uint32_t name, value;
 } lengths_t;
@@ -45,7 +45,7 @@ int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, o
     at = headers->bytes + headers->len;
     memcpy(at, &lengths, sizeof(lengths));
     at += sizeof(lengths);
-    if (value.data == text + name.len + 1) { /* as librdkafka has them: one piece */
+    if (value.data == text + name.len + 1) { /* as librdkafka stores them: in one piece */
         memcpy(at, text, name.len + 1 + value.len);
     } else {
         memcpy(at, text, name.len);

@@ -14,7 +14,7 @@ typedef struct once__kafka_headers {
     size_t len, room;
 } once__kafka_headers_t;
 
-/* 0, or -1: out of memory, and nothing was added. */
+/* Returns 0, or -1 if memory is short; then nothing was added. */
 int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, once_slice_t value);
 
 /* In the order in which they were added. */
@@ -22,7 +22,7 @@ void once__kafka_headers_each(const once__kafka_headers_t *headers,
                               void (*each)(void *data, once_slice_t name, once_slice_t value),
                               void *data);
 
-/* Forgets the headers, and the memory if it was unusually much. */
+/* Empties it, and frees the memory if it is unusually large. */
 void once__kafka_headers_clear(once__kafka_headers_t *headers);
 void once__kafka_headers_free(once__kafka_headers_t *headers);
 

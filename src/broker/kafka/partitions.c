@@ -1,8 +1,88 @@
+/*
+ * Kafka commits one offset for each partition: everything before it is done. Deliveries are done in any order, so each
+ * partition keeps those that came after the first one that is not done, in a ring.
+ *
+ * Invariants, which assert_offsets_state() checks whenever a ring has changed:
+ *
+ *   I-1  The ring holds the deliveries from `first` up to, but not including, `after`; its room is 0 or a power of two.
+ *   I-2  The oldest delivery that it holds is not done: `done_to` is the offset of the one before it.
+ *   I-3  A delivery that is done for the first time is in the ring.
+ */
 #include "broker/kafka/partitions.h"
 
+#include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define BEHIND_MAX 100000 /* deliveries behind one that is not done; then the partition is paused */
+#define BEHIND_MAX                                                                                 \
+    100000 /* deliveries behind one that is not done; beyond, the partition is paused */
+
+/* ----------------------------------------------------------------------------------------------------------- offsets */
+
+void once__kafka_offsets_start(once__kafka_offsets_t *offsets)
+{
+    memset(offsets, 0, sizeof(*offsets));
+    offsets->done_to = -1;
+}
+
+void once__kafka_offsets_free(once__kafka_offsets_t *offsets)
+{
+    free(offsets->ring);
+    once__kafka_offsets_start(offsets);
+}
+
+static void assert_offsets_state(const once__kafka_offsets_t *offsets)
+{
+    uint64_t count = offsets->after - offsets->first;
+
+    assert(offsets->first <= offsets->after && count <= offsets->room); /* I-1 */
+    assert((offsets->room & (offsets->room - 1)) == 0);
+    assert(count == 0 || !offsets->ring[offsets->first & (offsets->room - 1)].done); /* I-2 */
+}
+
+static int grow(once__kafka_offsets_t *offsets)
+{
+    once__kafka_offsets_t bigger = *offsets;
+
+    bigger.room = offsets->room != 0 ? 2 * offsets->room : 256;
+    bigger.ring = calloc(bigger.room, sizeof(*bigger.ring));
+    if (bigger.ring == NULL) {
+        return -1;
+    }
+    for (uint64_t n = offsets->first; n != offsets->after; n++) {
+        bigger.ring[n & (bigger.room - 1)] = offsets->ring[n & (offsets->room - 1)];
+    }
+    free(offsets->ring);
+    *offsets = bigger;
+    return 0;
+}
+
+int once__kafka_offsets_add(once__kafka_offsets_t *offsets, int64_t offset, uint64_t *number)
+{
+    if (offsets->after - offsets->first == offsets->room && grow(offsets) != 0) {
+        return -1;
+    }
+    *number = offsets->after++;
+    offsets->ring[*number & (offsets->room - 1)].offset = offset;
+    offsets->ring[*number & (offsets->room - 1)].done = 0;
+    assert_offsets_state(offsets);
+    return 0;
+}
+
+void once__kafka_offsets_done(once__kafka_offsets_t *offsets, uint64_t number)
+{
+    assert(number >= offsets->first && number < offsets->after); /* I-3 */
+    offsets->ring[number & (offsets->room - 1)].done = 1;
+    while (offsets->first != offsets->after &&
+           offsets->ring[offsets->first & (offsets->room - 1)].done) {
+        offsets->done_to = offsets->ring[offsets->first & (offsets->room - 1)].offset;
+        offsets->moved = 1;
+        offsets->first++;
+    }
+    assert_offsets_state(offsets);
+}
+
+/* -------------------------------------------------------------------------------------------------------- partitions */
 
 once__kafka_partition_t *once__kafka_partition_find(once__kafka_partitions_t *all, int32_t number)
 {
@@ -19,7 +99,7 @@ once__kafka_partition_t *once__kafka_partition_find(once__kafka_partitions_t *al
 
 static void free_partition(once__kafka_partition_t *partition)
 {
-    once__kafka_offsets_free(&partition->track);
+    once__kafka_offsets_free(&partition->offsets);
     free(partition);
 }
 
@@ -30,7 +110,7 @@ void once__kafka_partition_add(once__kafka_partitions_t *all, int32_t number)
 
     if (made != NULL) {
         made->number = number;
-        once__kafka_offsets_start(&made->track);
+        once__kafka_offsets_start(&made->offsets);
         made->next = all->first;
         all->first = made;
     }
@@ -107,7 +187,7 @@ void once__kafka_partition_ended(once__kafka_partition_t *partition)
 void once__kafka_partitions_regulate(once__kafka_partitions_t *all)
 {
     for (once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
-        uint64_t behind = p->track.after - p->track.first;
+        uint64_t behind = p->offsets.after - p->offsets.first;
         int pause = all->held || behind > (p->paused ? BEHIND_MAX / 2 : BEHIND_MAX);
         if (pause != p->paused) {
             pause_or_resume(all, p, pause);
@@ -121,23 +201,23 @@ static rd_kafka_topic_partition_list_t *add_done(rd_kafka_topic_partition_list_t
 {
     list = list != NULL ? list : rd_kafka_topic_partition_list_new(8);
     rd_kafka_topic_partition_list_add(list, all->topic, partition->number)->offset =
-        partition->track.done_to + 1;
+        partition->offsets.done_to + 1;
     return list;
 }
 
 /*
- * librdkafka commits by itself what is greater than what it knows to be committed; an offset that went back is committed as
- * it is. Only that one: commits right after each assignment made a group read messages again after a rebalance.
+ * librdkafka commits by itself an offset that is greater than the committed one it knows of; an offset that went back is committed
+ * explicitly. Only then: commits right after each assignment made a group read messages again after a rebalance.
  */
 void once__kafka_partitions_store(once__kafka_partitions_t *all)
 {
     rd_kafka_topic_partition_list_t *list = NULL, *back = NULL;
 
     for (once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
-        if (p->track.moved) {
+        if (p->offsets.moved) {
             list = add_done(list, all, p);
             back = p->went_back ? add_done(back, all, p) : back;
-            p->track.moved = p->went_back = 0;
+            p->offsets.moved = p->went_back = 0;
         }
     }
     if (list != NULL) {
@@ -150,15 +230,15 @@ void once__kafka_partitions_store(once__kafka_partitions_t *all)
     }
 }
 
-/* Up to where nothing is left to do. Behind the last message there may be records that are none: of transactions. */
+/* The offset before which everything is done. Behind the last message there may be control records of transactions. */
 static int64_t done_before(const once__kafka_partition_t *partition)
 {
-    const once__kafka_offsets_t *track = &partition->track;
+    const once__kafka_offsets_t *offsets = &partition->offsets;
 
-    if (track->first != track->after) {
-        return track->ring[track->first & (track->room - 1)].offset;
+    if (offsets->first != offsets->after) {
+        return offsets->ring[offsets->first & (offsets->room - 1)].offset;
     }
-    return track->done_to + 1 > partition->end ? track->done_to + 1 : partition->end;
+    return offsets->done_to + 1 > partition->end ? offsets->done_to + 1 : partition->end;
 }
 
 int64_t once__kafka_partitions_lag(once__kafka_partitions_t *all)
@@ -171,7 +251,7 @@ int64_t once__kafka_partitions_lag(once__kafka_partitions_t *all)
             high < 0) {
             return -1;
         }
-        if (p->position > 0 || p->end > 0) { /* it was read from */
+        if (p->position > 0 || p->end > 0) { /* something was read */
             lag += high > done_before(p) ? high - done_before(p) : 0;
         }
     }

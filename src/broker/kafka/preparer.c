@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define STEP    256 /* things that are prepared before the owner is told */
+#define STEP    256 /* items that are prepared before the owner is woken */
 #define NOTHING SIZE_MAX
 
 enum { THREAD, OWNER, WORKERS };
@@ -16,17 +16,16 @@ struct once__kafka_preparer {
     int wake_fd;
     int stop;
     pthread_t thread;
-    pthread_mutex_t lock; /* of everything below but `taken` and the ring */
+    pthread_mutex_t lock; /* guards everything below except `taken` and the ring */
     pthread_cond_t changed;
     int waiting;         /* the thread waits for something to do */
-    size_t given, begun; /* counts: things of the ring up to them */
-    size_t
-        at[WORKERS]; /* the first thing that each of them is preparing; NOTHING: he prepares none */
-    size_t taken;    /* the owner's */
+    size_t given, begun; /* counts of items that were given, and that a worker has started */
+    size_t at[WORKERS];  /* the first item that each worker is preparing; NOTHING: it is idle */
+    size_t taken;        /* count of items that the owner took back */
     void *ring[ONCE__KAFKA_PREPARER_ROOM];
 };
 
-/* So far that they stand in one piece. */
+/* The end of the next step: contiguous in the ring, and at most STEP. */
 static size_t step_end(size_t from, size_t to)
 {
     size_t wrap = (from / ONCE__KAFKA_PREPARER_ROOM + 1) * ONCE__KAFKA_PREPARER_ROOM;
@@ -45,7 +44,7 @@ static size_t prepared(const once__kafka_preparer_t *preparer)
     return to;
 }
 
-/* With the lock, which it gives up meanwhile. Returns how many. */
+/* Called with the lock, which it releases while preparing. Returns the number of items. */
 static size_t prepare_some(once__kafka_preparer_t *preparer, int worker)
 {
     size_t from = preparer->begun, to = step_end(from, preparer->given);
@@ -64,7 +63,7 @@ static void tell(const once__kafka_preparer_t *preparer)
     static const uint64_t one = 1;
     ssize_t written = write(preparer->wake_fd, &one, sizeof(one));
 
-    (void)written; /* full: it is readable then */
+    (void)written; /* EAGAIN: it is readable already */
 }
 
 static void *run(void *data)

@@ -5,7 +5,7 @@
 
 #include "broker/kafka/conf.h"
 
-/* What the promises rest on is not the user's to change. */
+/* Properties that the guarantees depend on cannot be changed by the user. */
 static const char *const fixed[] = {
     "enable.idempotence",
     "acks",
@@ -30,7 +30,7 @@ static const char *const settings[][2] = {
     {"enable.gapless.guarantee", "true"},
     {"message.timeout.ms", "0"},
     {"linger.ms", "0"},
-    {"partitioner", "murmur2_random"}, /* the same partition that Java's producer would choose */
+    {"partitioner", "murmur2_random"}, /* chooses the same partition as Java's producer */
     {"batch.num.messages", "10000"},
     {"queue.buffering.max.messages", "200000"},
     {"ssl.endpoint.identification.algorithm", "https"},
@@ -61,7 +61,7 @@ static int set_all(rd_kafka_conf_t *conf, const once__url_t *address, const char
     for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
         bad = once__kafka_set(conf, settings[i][0], settings[i][1], error, size);
     }
-    /* A password, or an authority, is for a connection that is encrypted, unless the URL says otherwise. */
+    /* A password or an authority implies an encrypted connection, unless the URL says otherwise. */
     if (!bad && (address->user != NULL || ca_file != NULL)) {
         bad = once__kafka_set(conf, "security.protocol", address->user != NULL ? "sasl_ssl" : "ssl",
                               error, size);
@@ -91,7 +91,7 @@ rd_kafka_conf_t *once__kafka_producer_conf(const once__url_t *address, const cha
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
 
-    rd_kafka_conf_set_log_cb(conf, no_log); /* what matters comes as an event */
+    rd_kafka_conf_set_log_cb(conf, no_log); /* errors that matter arrive as events */
     if (set_all(conf, address, ca_file, error, size) != 0) {
         rd_kafka_conf_destroy(conf);
         return NULL;

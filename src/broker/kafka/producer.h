@@ -8,7 +8,7 @@
 
 #include "broker/url.h"
 
-/* NULL after writing into `error` what is wrong, without showing a value. */
+/* Returns NULL after writing what is wrong into `error`, without a value. */
 rd_kafka_conf_t *once__kafka_producer_conf(const once__url_t *address, const char *ca_file,
                                            char *error, size_t size);
 

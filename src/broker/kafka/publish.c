@@ -19,23 +19,23 @@
 
 #include "broker/kafka/conf.h"
 #include "broker/kafka/producer.h"
-#include "broker/publish_internal.h"
+#include "broker/internal.h"
 
 #define TOPIC_MAX 1024 /* Kafka's own limit is 249 */
-#define EVENTS    64   /* looked at in one turn */
+#define EVENTS    64   /* events handled in one turn */
 #define BATCH     512
 
 typedef struct kafka {
     once__broker_publisher_t base;
-    rd_kafka_t *producer; /* NULL: could not be made anew yet */
+    rd_kafka_t *producer; /* NULL: it could not be replaced yet */
     rd_kafka_queue_t *queue;
-    rd_kafka_topic_t *topic; /* the one used last: mostly there is only one */
+    rd_kafka_topic_t *topic; /* the one used last: usually there is only one */
     char topic_name[TOPIC_MAX];
     const char *template_text;
-    int broken;      /* a fatal error: nothing more is taken until all verdicts are given */
-    void **suspects; /* tags of messages that go alone */
+    int broken;      /* after a fatal error: no message is taken until all verdicts are given */
+    void **suspects; /* tags of messages that are sent alone */
     size_t suspect_count, suspect_room;
-    int alone;            /* a suspect is under way */
+    int alone;            /* a suspect is in flight */
     _Atomic int distrust; /* what is wrong with a broker's certificate */
 } kafka_t;
 
@@ -116,7 +116,7 @@ static rd_kafka_headers_t *headers_of(const once__broker_message_t *message)
     return headers;
 }
 
-/* 0 or -1: no such name can be. */
+/* Returns 0, or -1 if no topic can have that name. */
 static int choose_topic(kafka_t *kafka, const once__broker_message_t *message)
 {
     char name[TOPIC_MAX];
@@ -147,7 +147,7 @@ static int is_suspect(const kafka_t *kafka, const void *tag)
     return 0;
 }
 
-/* Without memory it is no suspect: then it is refused in a batch again, and again comes here. */
+/* If memory is short it is not noted: it will be refused in a batch again, and come here again. */
 static void suspect(kafka_t *kafka, void *tag)
 {
     size_t room = kafka->suspect_room == 0 ? 64 : 2 * kafka->suspect_room;
@@ -212,7 +212,7 @@ static int kafka_publish(once__broker_publisher_t *base, const once__broker_mess
 
 /* --------------------------------------------------------------------------------------------------------- verdicts */
 
-/* Errors of a whole batch that one message is the reason of. */
+/* Errors that a whole batch gets because of one message. */
 static int is_refusal(rd_kafka_resp_err_t error)
 {
     return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
@@ -282,7 +282,7 @@ static void take_error(kafka_t *kafka, rd_kafka_event_t *event)
     once__kafka_explain(&kafka->distrust, rd_kafka_event_error_string(event),
                         "--cacert FILE, or ssl.ca.location=FILE in the URL", why, sizeof(why));
     once__broker_publisher_say(&kafka->base, 1, "%s", why);
-    /* Messages in the queue of a producer with a fatal error would wait for ever. */
+    /* Messages in the queue of a producer with a fatal error would wait forever. */
     if (rd_kafka_fatal_error(kafka->producer, why, sizeof(why)) != RD_KAFKA_RESP_ERR_NO_ERROR &&
         !kafka->broken) {
         kafka->broken = 1;

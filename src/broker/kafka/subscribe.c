@@ -1,8 +1,8 @@
 /*
- * The subscription of Kafka: a member of a consumer group.
+ * The subscription to Kafka: a member of a consumer group.
  *
- * Offsets are stored by us, up to the first delivery of a partition that is not done, and committed by librdkafka each second, when
- * a partition is given up, and at the end. When many messages come at once, another thread prepares them.
+ * We store offsets, up to the first delivery of a partition that is not done; librdkafka commits them every second, when a
+ * partition is given up, and at the end. When many messages arrive at once, another thread prepares them.
  */
 #include <errno.h>
 #include <librdkafka/rdkafka.h>
@@ -18,16 +18,15 @@
 #include "broker/kafka/waker.h"
 #include "broker/kafka/preparer.h"
 
-#define BATCH                                                                                      \
-    256 /* in one turn: so few that what belongs to them stays in the caches of the processor */
-#define FEW 32 /* messages that are not worth another thread */
+#define BATCH 256 /* messages in one turn: few enough to stay in the caches of the processor */
+#define FEW   32  /* up to these many messages are not worth another thread */
 #define TAKEN_BYTES                                                                                \
-    ((size_t)8 << 20)      /* of payloads, in one turn and while they are prepared: about so much */
+    ((size_t)8 << 20)      /* of payloads, approximately, in one turn and while they are prepared */
 #define CLOSE_TURNS    200 /* of 50 ms */
-#define QUEUE_LOW      1000 /* messages that are few enough not to look whether librdkafka sleeps */
-#define LINE           64   /* bytes that a processor fetches together */
-#define AHEAD          8    /* messages whose memory is fetched before it is needed */
-#define FULL_TURNS_MAX 3    /* turns (one a second) without room, then reading is paused */
+#define QUEUE_LOW      1000 /* with no more messages than these, librdkafka is not woken */
+#define LINE           64   /* bytes of a cache line */
+#define AHEAD          8    /* messages whose memory is prefetched */
+#define FULL_TURNS_MAX 3    /* turns (one a second) without room before reading is paused */
 
 typedef struct kafka {
     once__broker_subscription_t base;
@@ -36,10 +35,11 @@ typedef struct kafka {
     once__kafka_partitions_t partitions;
     struct kafka_delivery *idle;      /* deliveries that have ended, to be used again */
     once__kafka_preparer_t *preparer; /* NULL: there is no other thread */
-    size_t preparing_bytes;           /* payloads that are there: nobody else counts them */
-    size_t usual_bytes;               /* of a payload, by the last messages */
+    size_t preparing_bytes;           /* bytes of payloads that are in memory here */
+    size_t usual_bytes;               /* average size of the last payloads */
     once__kafka_waker_t *waker;
-    size_t queue_peak; /* most messages that waited in librdkafka, since it was last woken */
+    size_t
+        queue_peak; /* greatest number of messages waiting in librdkafka since it was last woken */
     unsigned full_turns;
     _Atomic int distrust; /* what is wrong with a broker's certificate */
 } kafka_t;
@@ -55,7 +55,7 @@ typedef struct kafka_delivery {
     max_align_t prepared[];
 } kafka_delivery_t;
 
-/* Called by librdkafka inside of a turn. It commits what was stored before it gives a partition up; a lost one cannot be. */
+/* Called by librdkafka inside a turn. It commits stored offsets before it gives a partition up; for a lost one it cannot. */
 static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
                       rd_kafka_topic_partition_list_t *list, void *opaque)
 {
@@ -88,7 +88,7 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
     }
 }
 
-/* librdkafka may have stopped reading because its queue was full; it is to go on while there still is something in it. */
+/* librdkafka may have stopped reading because its queue was full; it should resume before the queue is empty. */
 static void keep_reading(kafka_t *kafka)
 {
     size_t waiting = kafka->waker != NULL ? rd_kafka_queue_length(kafka->queue) : 0;
@@ -128,7 +128,10 @@ static kafka_delivery_t *make_delivery(kafka_t *kafka)
     return made;
 }
 
-/* NULL: it is not ours any more. Out of memory is worse: nothing behind it can be committed, until a restart. */
+/*
+ * Returns NULL if the partition is no longer ours. If memory is short, nothing behind the message can be committed until a
+ * restart.
+ */
 static kafka_delivery_t *receive(kafka_t *kafka, rd_kafka_message_t *message)
 {
     once__kafka_partition_t *partition =
@@ -139,7 +142,7 @@ static kafka_delivery_t *receive(kafka_t *kafka, rd_kafka_message_t *message)
         once__kafka_partition_reads(partition, message->offset);
     }
     if (made == NULL ||
-        once__kafka_offsets_add(&partition->track, message->offset, &made->number) != 0) {
+        once__kafka_offsets_add(&partition->offsets, message->offset, &made->number) != 0) {
         free_delivery(made);
         rd_kafka_message_destroy(message);
         return NULL;
@@ -159,8 +162,8 @@ static kafka_delivery_t *receive(kafka_t *kafka, rd_kafka_message_t *message)
 }
 
 /*
- * A message was touched last by a thread on another processor: librdkafka's, or one of ours. To fetch all of it at once, before
- * it is needed, is quicker than to wait for one piece after the other. A hint: it does not matter where librdkafka has what.
+ * A message was last touched by a thread on another processor: librdkafka's, or one of ours. Prefetching all of it before it is
+ * needed is faster than waiting for one cache line after the other. Only a hint: it does not depend on librdkafka's layout.
  */
 static void fetch_delivery(void *const *deliveries, size_t place, size_t count)
 {
@@ -184,7 +187,7 @@ static void fetch_message(void *const *deliveries, size_t place, size_t count)
     }
 }
 
-/* The headers stand behind the payload. */
+/* The headers are behind the payload. */
 static void fetch_headers(void *const *deliveries, size_t place, size_t count)
 {
     if (place < count) {
@@ -196,8 +199,8 @@ static void fetch_headers(void *const *deliveries, size_t place, size_t count)
 }
 
 /*
- * librdkafka makes a list of them, with memory for each. It costs much less when the thread that made them gives them back, and
- * soon. 0, or -1: out of memory.
+ * Copies the headers. librdkafka allocates a list with memory for each; freeing it soon, by the thread that made it, costs much
+ * less. Returns 0, or -1 if memory is short.
  */
 static int copy_headers(kafka_delivery_t *delivery)
 {
@@ -220,7 +223,7 @@ static int copy_headers(kafka_delivery_t *delivery)
     return bad;
 }
 
-/* Runs in the other thread, or in ours. Without memory for its headers nobody can tell which message it is: it is dropped. */
+/* Runs in the other thread, or in ours. A message whose headers could not be copied has no identity: it is dropped. */
 static void prepare(void *data, void *const *things, size_t count)
 {
     const kafka_t *kafka = data;
@@ -246,7 +249,7 @@ static void deliver(kafka_t *kafka, void *const *deliveries, size_t count)
         kafka_delivery_t *delivery = deliveries[i];
         fetch_delivery(deliveries, i + 2 * AHEAD, count);
         fetch_message(deliveries, i + AHEAD, count);
-        if (delivery->broken) { /* like in receive */
+        if (delivery->broken) { /* as in receive() */
             once__broker_delivery_drop(&delivery->base.delivery);
         } else {
             ready[fine++] = &delivery->base.delivery;
@@ -305,7 +308,7 @@ static void take(kafka_t *kafka, rd_kafka_message_t **messages, size_t count)
     prepare_and_deliver(kafka, deliveries, taken);
 }
 
-/* Not more than a batch, so that the other thread gets something to do again. Returns how many. */
+/* Delivers at most one batch, so that the other thread soon gets more to do. Returns the number of messages. */
 static size_t deliver_prepared(kafka_t *kafka)
 {
     void *deliveries[BATCH];
@@ -332,7 +335,9 @@ static void drain_event(kafka_t *kafka)
     }
 }
 
-/* How many messages may be taken now. What is being prepared will need room, too; and so may a message that comes unasked. */
+/*
+ * The number of messages that may be taken now. Those being prepared will need room, too, and so may one that arrives unasked.
+ */
 static size_t appetite(const kafka_t *kafka, size_t room)
 {
     size_t preparing = kafka->preparer != NULL ? once__kafka_preparer_open(kafka->preparer) : 0;
@@ -347,9 +352,9 @@ static size_t appetite(const kafka_t *kafka, size_t room)
 }
 
 /*
- * Without room nothing is read, which is the ordinary way to slow a broker down. When that goes on, reading is paused, so that
- * the group can still be served: a member that does not ask is taken for dead. New messages are taken before those that are
- * prepared are delivered: then both threads have something to do.
+ * Without room nothing is read, which is the ordinary back-pressure. If that lasts, reading is paused so that the consumer can
+ * still be polled: a member that does not poll is considered dead. New messages are taken before prepared ones are delivered,
+ * so that both threads have work.
  */
 static int kafka_turn(once__broker_subscription_t *base, size_t room)
 {
@@ -382,7 +387,7 @@ static int kafka_turn(once__broker_subscription_t *base, size_t room)
             return 1;
         }
     }
-    /* librdkafka tells only once that it has something: what was left there for want of room is asked for again. */
+    /* librdkafka signals only once that it has messages: those left there because there was no room are asked for again. */
     return delivered == BATCH || (want > 0 ? (size_t)count == want : delivered > 0);
 }
 
@@ -393,7 +398,7 @@ static void kafka_end(once__broker_subscription_t *base, once__broker_delivery_t
     once__kafka_partition_t *partition = ended->partition;
 
     if (done && !partition->lost) {
-        once__kafka_offsets_done(&partition->track, ended->number);
+        once__kafka_offsets_done(&partition->offsets, ended->number);
     }
     rd_kafka_message_destroy(ended->message);
     once__kafka_headers_clear(&ended->headers);
@@ -439,7 +444,7 @@ static void kafka_stop(once__broker_subscription_t *base)
     once__kafka_partitions_regulate(&kafka->partitions);
 }
 
-/* Commits, and leaves the group; does not wait for ever for a broker that is away. */
+/* Commits and leaves the group; does not wait forever for a broker that is down. */
 static void leave(kafka_t *kafka)
 {
     rd_kafka_error_t *error = rd_kafka_consumer_close_queue(kafka->consumer, kafka->queue);

@@ -1,6 +1,6 @@
 /*
- * Any answer of a broker wakes the thread that reads from it, so the brokers are asked where the partitions end: one small
- * request for each broker. librdkafka waits for the answers, hence a thread.
+ * Any answer from a broker wakes the thread that reads from it, so each broker is asked for the ends of its partitions, one
+ * small request. librdkafka blocks until the answers are there, hence a thread.
  */
 #include "broker/kafka/waker.h"
 
@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define PATIENCE_MS 500
-#define PAUSE_US    5000 /* after each request: a broker is not asked more than 200 times a second */
+#define PAUSE_US    5000 /* after each request: at most 200 requests a second for a broker */
 
 struct once__kafka_waker {
     rd_kafka_t *consumer;
@@ -27,7 +27,7 @@ static void ask(once__kafka_waker_t *waker, rd_kafka_topic_partition_list_t *lis
     for (int i = 0; i < list->cnt; i++) {
         list->elems[i].offset = RD_KAFKA_OFFSET_END;
     }
-    /* Whatever the answer is: it came. */
+    /* The answer itself does not matter. */
     (void)rd_kafka_offsets_for_times(waker->consumer, list, PATIENCE_MS);
     (void)nanosleep(&pause, NULL);
 }

@@ -1,6 +1,14 @@
 /*
- * Being one of several: groups, their lease, being asleep; and how far behind all of them are.
+ * The groups of the outbox that are ours. Several relays share them: each renews its lease in a turn, learns which groups it
+ * has and gives back what is more than its share. Whether producers notify us (asleep) and how far behind all relays are is
+ * asked for here, too.
+ *
+ * Invariants, which assert_groups_state() checks in every turn:
+ *
+ *   I-1  `owned` is the number of groups that are owned; only owned groups are given back.
+ *   I-2  `events` of the relay is the sum over the groups: the window counts every event once.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +31,20 @@ static const char end_statement[] = "SELECT once.relay_end($1)";
 
 /* ------------------------------------------------------------------------------------------------------------ groups */
 
+static void assert_groups_state(const once__relay_t *relay)
+{
+    size_t owned = 0, events = 0;
+
+    for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
+        const once__relay_group_t *group = &relay->groups[i];
+        assert(group->owned || !group->giving); /* I-1 */
+        owned += (size_t)group->owned;
+        events += group->events;
+    }
+    assert(owned == relay->sharing.owned);
+    assert(events == relay->events); /* I-2 */
+}
+
 void once__relay_groups_read(const char *list, int *has)
 {
     for (const char *at = list + 1; *at >= '0' && *at <= '9';) {
@@ -37,21 +59,21 @@ void once__relay_groups_read(const char *list, int *has)
 
 static void lose(once__relay_t *relay, int16_t group)
 {
-    once__relay_group_drop(relay, group);
+    once__relay_queues_drop(relay, group);
     relay->groups[group].owned = relay->groups[group].giving = 0;
-    relay->owned--;
+    relay->sharing.owned--;
 }
 
 /* Our own clock says that the lease is over: another relay may have the groups by now. */
 static void check_lease(once__relay_t *relay)
 {
-    if (relay->owned == 0 || relay->now_ms < relay->lease_over_ms) {
+    if (relay->sharing.owned == 0 || relay->now_ms < relay->sharing.lease_over_ms) {
         return;
     }
     once__service_log(
         &relay->log, ONCE__SERVICE_LOG_WARN,
         "the lease is over; what was under way may be published twice",
-        ONCE__SERVICE_FIELDS(once__service_field_number("groups", (int64_t)relay->owned),
+        ONCE__SERVICE_FIELDS(once__service_field_number("groups", (int64_t)relay->sharing.owned),
                              once__service_field_number("under_way", (int64_t)relay->sent)));
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (relay->groups[i].owned) {
@@ -72,9 +94,9 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
      */
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (has[i] && !relay->groups[i].owned && relay->groups[i].events == 0) {
-            once__relay_fetch_group_anew(relay, i);
+            once__relay_fetch_restart_group(relay, i);
             relay->groups[i].owned = 1;
-            relay->owned++;
+            relay->sharing.owned++;
             changed++;
         } else if (!has[i] && relay->groups[i].owned) {
             lose(relay, i);
@@ -87,7 +109,7 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
 /* More than our share: those with the highest numbers go, when nothing of them is under way any more. */
 static void give_back(once__relay_t *relay, size_t share)
 {
-    size_t keep = relay->owned;
+    size_t keep = relay->sharing.owned;
 
     for (int16_t i = ONCE__RELAY_GROUPS - 1; i >= 0; i--) {
         once__relay_group_t *group = &relay->groups[i];
@@ -96,13 +118,13 @@ static void give_back(once__relay_t *relay, size_t share)
         }
         if (keep > share && !group->giving) {
             group->giving = 1;
-            once__relay_group_drop(relay, i);
+            once__relay_queues_drop(relay, i);
         }
         /* Another relay has gone meanwhile. What was left to it is read again before more of its key is sent. */
         if (keep <= share && group->giving && group->events == 0) {
             group->giving = 0;
-            once__relay_fetch_group_anew(relay, i);
-            relay->fetch_more = 1;
+            once__relay_fetch_restart_group(relay, i);
+            relay->reading.has_more = 1;
         }
         keep--;
     }
@@ -110,7 +132,7 @@ static void give_back(once__relay_t *relay, size_t share)
 
 /* -------------------------------------------------------------------------------------------------------------- turns */
 
-void once__relay_control_stop(once__relay_t *relay, once__relay_end_t end, const char *why)
+void once__relay_stop(once__relay_t *relay, once__relay_end_t end, const char *why)
 {
     snprintf(relay->error, relay->error_size, "%s", why);
     relay->end = end;
@@ -130,15 +152,15 @@ static void turn_failed(once__relay_t *relay, const PGresult *result)
 {
     char why[400];
 
-    relay->turn_due_ms = relay->now_ms + RETRY_MS;
+    relay->sharing.turn_due_ms = relay->now_ms + RETRY_MS;
     if (result == NULL) {
         return;
     }
-    if (relay->lease_over_ms == 0 && is_for_good(result)) {
+    if (relay->sharing.lease_over_ms == 0 && is_for_good(result)) {
         snprintf(why, sizeof(why),
                  "the outbox cannot be used: %s (once pg install or upgrade, role once_relay)",
                  PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY));
-        once__relay_control_stop(relay, ONCE__RELAY_UNUSABLE, why);
+        once__relay_stop(relay, ONCE__RELAY_UNUSABLE, why);
         return;
     }
     once__relay_report_database(relay, result);
@@ -146,7 +168,7 @@ static void turn_failed(once__relay_t *relay, const PGresult *result)
 
 static void turn_taken(once__relay_t *relay, const PGresult *result)
 {
-    size_t before = relay->owned, changed,
+    size_t before = relay->sharing.owned, changed,
            share = (size_t)strtoul(PQgetvalue(result, 0, 2), NULL, 10);
     char why[400];
 
@@ -154,40 +176,40 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
         snprintf(why, sizeof(why),
                  "another relay publishes this outbox to %s: one outbox has one destination",
                  PQgetvalue(result, 0, 3));
-        once__relay_control_stop(relay, ONCE__RELAY_RIVAL, why);
+        once__relay_stop(relay, ONCE__RELAY_RIVAL, why);
         return;
     }
-    relay->lease_over_ms = relay->turn_sent_ms + relay->options->lease_ms;
-    relay->turn_due_ms = relay->turn_sent_ms + relay->options->lease_ms / 3;
-    if (relay->asleep_asked && !relay->asleep_told) {
-        relay->notified = 1; /* look once more: whoever emitted before did not notify us */
+    relay->sharing.lease_over_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms;
+    relay->sharing.turn_due_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms / 3;
+    if (relay->sharing.asleep_asked && !relay->sharing.asleep_told) {
+        relay->reading.notified = 1; /* look once more: whoever emitted before did not notify us */
     }
-    relay->asleep_told = relay->asleep_asked;
+    relay->sharing.asleep_told = relay->sharing.asleep_asked;
     changed = apply_groups(relay, PQgetvalue(result, 0, 0));
     give_back(relay, share);
-    once__service_metric_set(relay->m_relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
+    once__service_metric_set(relay->report.relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
     if (changed > 0) {
-        relay->fetch_more = 1;
+        relay->reading.has_more = 1;
         once__service_log(
             &relay->log, ONCE__SERVICE_LOG_INFO,
             before == 0 ? "publishing" : "groups changed hands",
             ONCE__SERVICE_FIELDS(
-                once__service_field_number("groups", (int64_t)relay->owned),
+                once__service_field_number("groups", (int64_t)relay->sharing.owned),
                 once__service_field_number("relays", strtol(PQgetvalue(result, 0, 1), NULL, 10))));
     }
 }
 
 static void lag_taken(once__relay_t *relay, const PGresult *result)
 {
-    relay->lag_events = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
-    relay->lag_ms = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
-    relay->dead_events = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
-    relay->lag_published = relay->published;
-    once__service_metric_set(relay->m_lag_events, relay->lag_events);
-    once__service_metric_set(relay->m_lag_seconds, relay->lag_ms);
-    once__service_metric_set(relay->m_dead_now, relay->dead_events);
-    if (relay->options->until_empty && relay->lag_events == 0 && relay->events == 0 &&
-        relay->owned > 0 && !relay->stopping) {
+    relay->lag.events = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+    relay->lag.oldest_ms = strtoll(PQgetvalue(result, 0, 1), NULL, 10);
+    relay->lag.dead = strtoll(PQgetvalue(result, 0, 2), NULL, 10);
+    relay->lag.published = relay->published;
+    once__service_metric_set(relay->report.lag_events, relay->lag.events);
+    once__service_metric_set(relay->report.lag_seconds, relay->lag.oldest_ms);
+    once__service_metric_set(relay->report.dead_now, relay->lag.dead);
+    if (relay->options->until_empty && relay->lag.events == 0 && relay->events == 0 &&
+        relay->sharing.owned > 0 && !relay->stopping) {
         relay->stopping = 1;
         relay->stop_by_ms = relay->now_ms + relay->options->drain_ms;
     }
@@ -213,9 +235,9 @@ static void take_turn(void *data, PGresult *result)
 static void take_lag(void *data, PGresult *result)
 {
     once__relay_t *relay = data;
-    uint64_t took = relay->now_ms - relay->lag_sent_ms;
+    uint64_t took = relay->now_ms - relay->lag.sent_ms;
 
-    relay->lag_due_ms = relay->now_ms + (took * LAG_PART > LAG_MS ? took * LAG_PART : LAG_MS);
+    relay->lag.due_ms = relay->now_ms + (took * LAG_PART > LAG_MS ? took * LAG_PART : LAG_MS);
     if (is_good(result)) {
         lag_taken(relay, result);
     }
@@ -238,7 +260,7 @@ static void send_turn(once__relay_t *relay)
                             relay->name,
                             once__broker_publisher_name(relay->publisher),
                             lease,
-                            relay->asleep ? "t" : "f",
+                            relay->sharing.asleep ? "t" : "f",
                             NULL};
 
     once__array_text(&give);
@@ -249,9 +271,9 @@ static void send_turn(once__relay_t *relay)
     }
     values[5] = once__array_text_end(&give);
     snprintf(lease, sizeof(lease), "%llu", (unsigned long long)relay->options->lease_ms);
-    relay->asleep_asked = relay->asleep;
-    relay->turn_sent_ms = relay->now_ms;
-    relay->turn_due_ms = relay->now_ms + RETRY_MS;
+    relay->sharing.asleep_asked = relay->sharing.asleep;
+    relay->sharing.turn_sent_ms = relay->now_ms;
+    relay->sharing.turn_due_ms = relay->now_ms + RETRY_MS;
     if (values[5] != NULL) {
         (void)once__link_send(&relay->control, relay->now_ms, turn_statement, 6, NULL, values, NULL,
                               NULL, 0, take_turn, relay);
@@ -262,9 +284,9 @@ static void send_turn(once__relay_t *relay)
 /* A count of many can take long, and must not keep the lease from being renewed: it has a link of its own. */
 static void send_lag(once__relay_t *relay)
 {
-    relay->empty_seen = 0;
-    relay->lag_sent_ms = relay->now_ms;
-    relay->lag_due_ms = relay->now_ms + LAG_MS;
+    relay->reading.empty_count = 0;
+    relay->lag.sent_ms = relay->now_ms;
+    relay->lag.due_ms = relay->now_ms + LAG_MS;
     (void)once__link_send(&relay->watch, relay->now_ms, lag_statement, 0, NULL, NULL, NULL, NULL, 0,
                           take_lag, relay);
 }
@@ -291,18 +313,20 @@ static int can_give(const once__relay_t *relay)
 
 static void choose_sleep(once__relay_t *relay)
 {
-    if (relay->busy_since_ms != 0 && relay->now_ms - relay->busy_since_ms >= BUSY_MS) {
-        relay->asleep = 0;
-    } else if (relay->busy_since_ms == 0 && relay->events == 0 && relay->owned > 0 &&
-               relay->now_ms - relay->idle_since_ms >= IDLE_MS) {
-        relay->asleep = 1;
+    if (relay->reading.busy_since_ms != 0 &&
+        relay->now_ms - relay->reading.busy_since_ms >= BUSY_MS) {
+        relay->sharing.asleep = 0;
+    } else if (relay->reading.busy_since_ms == 0 && relay->events == 0 &&
+               relay->sharing.owned > 0 &&
+               relay->now_ms - relay->reading.idle_since_ms >= IDLE_MS) {
+        relay->sharing.asleep = 1;
     }
 }
 
 static int wants_lag(const once__relay_t *relay)
 {
-    return relay->now_ms >= relay->lag_due_ms ||
-           (relay->options->until_empty && relay->empty_seen >= 2);
+    return relay->now_ms >= relay->lag.due_ms ||
+           (relay->options->until_empty && relay->reading.empty_count >= 2);
 }
 
 /* A server that cannot be trusted at the beginning: no waiting heals that, either. */
@@ -311,19 +335,20 @@ static void check_trust(once__relay_t *relay)
     const once__link_t *link = &relay->control;
 
     if (link->connected == 0 && once__pq_tls_advice(&link->tls, link->trouble)[0] != '\0') {
-        once__relay_control_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
+        once__relay_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
     }
 }
 
-void once__relay_control_turn(once__relay_t *relay)
+void once__relay_groups_turn(once__relay_t *relay)
 {
+    assert_groups_state(relay);
     check_trust(relay);
     check_lease(relay);
     choose_sleep(relay);
     if (relay->watch.state == ONCE__LINK_IDLE && !relay->stopping && wants_lag(relay)) {
         send_lag(relay);
     }
-    if (relay->stopping && relay->owned == 0 && relay->sent == 0 &&
+    if (relay->stopping && relay->sharing.owned == 0 && relay->sent == 0 &&
         once__relay_marks_empty(relay) && relay->control.state < ONCE__LINK_IDLE) {
         relay->stop_by_ms = 0; /* nothing is ours, and nobody to tell it to */
     }
@@ -334,21 +359,22 @@ void once__relay_control_turn(once__relay_t *relay)
         if (relay->sent == 0 && once__relay_marks_empty(relay)) {
             send_end(relay);
         }
-    } else if (relay->now_ms >= relay->turn_due_ms || relay->asleep != relay->asleep_told ||
-               can_give(relay)) {
+    } else if (relay->now_ms >= relay->sharing.turn_due_ms ||
+               relay->sharing.asleep != relay->sharing.asleep_told || can_give(relay)) {
         send_turn(relay);
     }
 }
 
-uint64_t once__relay_control_due(const once__relay_t *relay)
+uint64_t once__relay_groups_due(const once__relay_t *relay)
 {
-    uint64_t due = relay->control.state == ONCE__LINK_IDLE ? relay->turn_due_ms : UINT64_MAX;
+    uint64_t due =
+        relay->control.state == ONCE__LINK_IDLE ? relay->sharing.turn_due_ms : UINT64_MAX;
 
-    if (relay->watch.state == ONCE__LINK_IDLE && relay->lag_due_ms < due) {
-        due = relay->lag_due_ms;
+    if (relay->watch.state == ONCE__LINK_IDLE && relay->lag.due_ms < due) {
+        due = relay->lag.due_ms;
     }
-    if (relay->owned > 0 && relay->lease_over_ms < due) {
-        due = relay->lease_over_ms;
+    if (relay->sharing.owned > 0 && relay->sharing.lease_over_ms < due) {
+        due = relay->sharing.lease_over_ms;
     }
     return due;
 }
