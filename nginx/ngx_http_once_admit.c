@@ -1,7 +1,12 @@
 /*
- * Limits on new keys: once_quota and once_unknown_max. Where one is reached, the
- * store is looked at before it is asked: a key that it knows is answered as
- * always, one that it does not know is refused and leaves nothing behind.
+ * Limits on new keys: once_quota and once_unknown_max. While one is reached,
+ * the record is looked up before the store is asked: a key that the store
+ * knows is answered as always, a new one is refused and leaves no trace.
+ *
+ * once_quota limits how many new records a scope may create in a period. Each
+ * scope has a bucket, in memory that all workers share and a reload keeps: N
+ * records at once, and then one more every N-th of the period. The decisions
+ * are in ngx_http_once_bucket.h.
  */
 #include "ngx_http_once_bucket.h"
 #include "ngx_http_once_request.h"
@@ -10,135 +15,15 @@
 #include <sys/random.h>
 
 
-static void
-ngx_http_once_refuse_new(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
-{
-    ctx->outcome = NGX_HTTP_ONCE_REFUSED;
+#define NGX_HTTP_ONCE_SETS  32768
 
-    ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REFUSED);
-    ngx_http_once_count(ctx->conf->route,
-                        ctx->refusal == NGX_HTTP_ONCE_P_QUOTA
-                        ? NGX_HTTP_ONCE_C_OVER_QUOTA
-                        : NGX_HTTP_ONCE_C_MANY_UNKNOWN);
-
-    ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx, ctx->refusal,
-                                NULL, ctx->refusal_after));
-}
-
-
-static void
-ngx_http_once_looked(once_t *once, once_answer_t *answer, void *data)
-{
-    int                     code;
-    ngx_http_request_t     *r;
-    ngx_http_once_ctx_t    *ctx;
-    ngx_http_once_guard_t  *guard;
-
-    guard = data;
-    ctx = guard->ctx;
-
-    (void) ngx_http_once_guard_returned(guard);
-
-    if (ctx) {
-        r = ctx->request;
-        code = once_answer_error(answer);
-        ngx_http_set_log_request(r->connection->log, r);
-
-        if (code == ONCE_OK && once_answer_record(answer)) {
-            ngx_http_once_ask(ctx);
-
-        } else if (code == ONCE_OK || code == ONCE_E_NOT_FOUND) {
-            ngx_http_once_refuse_new(r, ctx);
-
-        } else {
-            ngx_http_once_store_failed(r, ctx, code);
-        }
-    }
-
-    ngx_http_once_guard_unref(guard);
-}
-
-
-/* NGX_OK: within the limits. */
-
-static ngx_int_t
-ngx_http_once_within(ngx_http_once_ctx_t *ctx)
-{
-    ngx_http_once_loc_conf_t  *conf;
-
-    conf = ctx->conf;
-
-    if (ngx_http_once_unknown_full(conf)) {
-        ctx->refusal = NGX_HTTP_ONCE_P_MANY_UNKNOWN;
-        ctx->refusal_after = conf->retry_after ? conf->retry_after : 30;
-        return NGX_DECLINED;
-    }
-
-    if (ngx_http_once_quota_take(ctx, &ctx->refusal_after) != NGX_OK) {
-        ctx->refusal = NGX_HTTP_ONCE_P_QUOTA;
-        return NGX_DECLINED;
-    }
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_once_admit(ngx_http_once_ctx_t *ctx)
-{
-    int           code;
-    u_char        id[ONCE_ID_SIZE];
-    once_t       *once;
-    once_slice_t  scope, key;
-
-    once = ctx->conf->store->once;
-
-    if (once == NULL || ngx_http_once_within(ctx) == NGX_OK) {
-        ngx_http_once_ask(ctx);
-        return;
-    }
-
-    scope.data = ctx->scope.data;
-    scope.len = ctx->scope.len;
-    key.data = ctx->key.text;
-    key.len = ctx->key.len;
-
-    ctx->phase = NGX_HTTP_ONCE_ASKING;
-
-    /* a worker that has just started has no secrets yet */
-
-    code = once_record_id_of(once, scope, key, id);
-
-    if (code == ONCE_OK) {
-        code = once_record_get(once, id, ngx_http_once_looked, ctx->guard);
-    }
-
-    if (code == ONCE_OK) {
-        ngx_http_once_guard_called(ctx->guard);
-        return;
-    }
-
-    ngx_http_once_store_failed(ctx->request, ctx, code);
-}
-
-
-/* -------------------------------------------------------------- once_quota */
-
-/*
- * once_quota: how many new records a scope may make in a time. A bucket for each
- * scope, in memory that all workers share and that a reload keeps: N records at
- * once, and then one more each N-th of the period.
- */
-
-#define NGX_HTTP_ONCE_SETS       32768
-
-/* It never changes: nginx keeps a zone over a reload only then. */
-#define NGX_HTTP_ONCE_ZONE_SIZE                                               \
+/* Constant: nginx keeps a zone over a reload only if its size is the same. */
+#define NGX_HTTP_ONCE_QUOTA_SIZE                                              \
     ngx_align(sizeof(ngx_http_once_buckets_t) + 32 * 4096, 4096)
 
 
 typedef struct {
-    u_char                       secret[20];       /* of this zone: nobody can choose where a bucket is */
+    u_char                       secret[20];  /* places cannot be predicted */
     ngx_http_once_bucket_t       set[NGX_HTTP_ONCE_SETS][NGX_HTTP_ONCE_WAYS];
 } ngx_http_once_buckets_t;
 
@@ -146,10 +31,19 @@ typedef struct {
 static ngx_str_t  ngx_http_once_quota_name = ngx_string("once_quota");
 
 
-static ngx_http_once_buckets_t *
-ngx_http_once_quota_new(ngx_slab_pool_t *pool)
+/* -------------------------------------------------------------- once_quota */
+
+static ngx_int_t
+ngx_http_once_quota_init_zone(ngx_shm_zone_t *zone, void *old)
 {
+    ngx_slab_pool_t          *pool;
     ngx_http_once_buckets_t  *buckets;
+
+    pool = (ngx_slab_pool_t *) zone->shm.addr;
+
+    if (pool->data) {
+        return NGX_OK;
+    }
 
     buckets = ngx_slab_calloc(pool, sizeof(ngx_http_once_buckets_t));
 
@@ -157,45 +51,23 @@ ngx_http_once_quota_new(ngx_slab_pool_t *pool)
         || getrandom(buckets->secret, sizeof(buckets->secret), 0)
            != (ssize_t) sizeof(buckets->secret))
     {
-        return NULL;
+        return NGX_ERROR;
     }
 
-    return buckets;
-}
+    pool->data = buckets;
 
-
-static ngx_int_t
-ngx_http_once_quota_init_zone(ngx_shm_zone_t *zone, void *old)
-{
-    ngx_slab_pool_t  *pool;
-
-    pool = (ngx_slab_pool_t *) zone->shm.addr;
-
-    if (pool->data == NULL) {
-        pool->data = ngx_http_once_quota_new(pool);
-    }
-
-    return pool->data ? NGX_OK : NGX_ERROR;
+    return NGX_OK;
 }
 
 
 ngx_int_t
 ngx_http_once_quota_init(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf)
 {
-    ngx_shm_zone_t  *zone;
+    omcf->quotas = ngx_http_once_add_zone(cf, &ngx_http_once_quota_name,
+                                          NGX_HTTP_ONCE_QUOTA_SIZE,
+                                          ngx_http_once_quota_init_zone);
 
-    zone = ngx_shared_memory_add(cf, &ngx_http_once_quota_name,
-                                 NGX_HTTP_ONCE_ZONE_SIZE,
-                                 &ngx_http_once_module);
-    if (zone == NULL) {
-        return NGX_ERROR;
-    }
-
-    zone->init = ngx_http_once_quota_init_zone;
-    zone->data = omcf;
-    omcf->quotas = zone;
-
-    return NGX_OK;
+    return omcf->quotas ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -212,7 +84,10 @@ ngx_http_once_quota_buckets(ngx_slab_pool_t **pool)
 }
 
 
-/* Locations with the same quota and store share the count. The scope itself, which may be a credential, is not kept. */
+/*
+ * Locations with the same quota and store share a bucket. The scope itself is
+ * not kept: it may be a credential.
+ */
 
 static void
 ngx_http_once_quota_place(ngx_http_once_ctx_t *ctx)
@@ -263,7 +138,12 @@ ngx_http_once_quota_lock(ngx_http_once_guard_t *guard,
 }
 
 
-ngx_int_t
+/*
+ * NGX_OK: a place is reserved, or there is no quota; NGX_DECLINED: there will
+ * be a place in `retry_after` seconds.
+ */
+
+static ngx_int_t
 ngx_http_once_quota_take(ngx_http_once_ctx_t *ctx, time_t *retry_after)
 {
     uint64_t                   period, wait;
@@ -283,7 +163,7 @@ ngx_http_once_quota_take(ngx_http_once_ctx_t *ctx, time_t *retry_after)
 
     pool = ngx_http_once_quota_lock(ctx->guard, &set);
     wait = ngx_http_once_bucket_take(set, ctx->guard->quota_tag,
-                                     ngx_http_once_usec(), period,
+                                     ngx_http_once_guard_usec(), period,
                                      period / conf->quota);
     ngx_shmtx_unlock(&pool->mutex);
 
@@ -318,11 +198,123 @@ ngx_http_once_quota_asked(ngx_http_once_guard_t *guard, once_answer_t *answer)
         return;
     }
 
-    /* nothing new was made */
+    /* no new record was created */
 
     pool = ngx_http_once_quota_lock(guard, &set);
     ngx_http_once_bucket_give(set, guard->quota_tag,
                               (uint64_t) guard->conf->quota_period * 1000
                               / guard->conf->quota);
     ngx_shmtx_unlock(&pool->mutex);
+}
+
+
+/* --------------------------------------------------------------- admission */
+
+static void
+ngx_http_once_refuse_new(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_int_t  rc;
+
+    ctx->outcome = NGX_HTTP_ONCE_REFUSED;
+
+    ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REFUSED);
+    ngx_http_once_count(ctx->conf->route,
+                        ctx->refusal == NGX_HTTP_ONCE_P_QUOTA
+                        ? NGX_HTTP_ONCE_C_OVER_QUOTA
+                        : NGX_HTTP_ONCE_C_MANY_UNKNOWN);
+
+    rc = ngx_http_once_problem_refuse(r, ctx, ctx->refusal, NULL,
+                                      ctx->refusal_after);
+    ngx_http_once_finalize(r, rc);
+}
+
+
+static void
+ngx_http_once_admit_done(once_t *once, once_answer_t *answer, void *data)
+{
+    int                     code;
+    ngx_http_request_t     *r;
+    ngx_http_once_ctx_t    *ctx;
+    ngx_http_once_guard_t  *guard;
+
+    guard = data;
+    ctx = guard->ctx;
+
+    (void) ngx_http_once_guard_returned(guard);
+
+    if (ctx) {
+        r = ctx->request;
+        code = once_answer_error(answer);
+        ngx_http_set_log_request(r->connection->log, r);
+
+        if (code == ONCE_OK && once_answer_record(answer)) {
+            ngx_http_once_ask(ctx);
+
+        } else if (code == ONCE_OK || code == ONCE_E_NOT_FOUND) {
+            ngx_http_once_refuse_new(r, ctx);
+
+        } else {
+            ngx_http_once_ask_failed(r, ctx, code);
+        }
+    }
+
+    ngx_http_once_guard_unref(guard);
+}
+
+
+/* NGX_OK: within the limits. */
+
+static ngx_int_t
+ngx_http_once_within_limits(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_loc_conf_t  *conf;
+
+    conf = ctx->conf;
+
+    if (ngx_http_once_unknown_full(conf)) {
+        ctx->refusal = NGX_HTTP_ONCE_P_MANY_UNKNOWN;
+        ctx->refusal_after = conf->retry_after ? conf->retry_after : 30;
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_once_quota_take(ctx, &ctx->refusal_after) != NGX_OK) {
+        ctx->refusal = NGX_HTTP_ONCE_P_QUOTA;
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_once_admit(ngx_http_once_ctx_t *ctx)
+{
+    int      code;
+    u_char   id[ONCE_ID_SIZE];
+    once_t  *once;
+
+    once = ctx->conf->store->once;
+
+    if (once == NULL || ngx_http_once_within_limits(ctx) == NGX_OK) {
+        return NGX_OK;
+    }
+
+    ctx->phase = NGX_HTTP_ONCE_ASKING;
+
+    /* a worker that has just started has no secrets yet */
+
+    code = ngx_http_once_identify_record(ctx, id);
+
+    if (code == ONCE_OK) {
+        code = once_record_get(once, id, ngx_http_once_admit_done, ctx->guard);
+    }
+
+    if (code == ONCE_OK) {
+        ngx_http_once_guard_called(ctx->guard);
+
+    } else {
+        ngx_http_once_ask_failed(ctx->request, ctx, code);
+    }
+
+    return NGX_DONE;
 }

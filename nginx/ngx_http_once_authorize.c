@@ -1,18 +1,19 @@
 /*
- * once_authorize: whether this caller may still have what the record says. The
- * backend checks the requests that it gets; a replay, and all that is told of a
- * key, would reach a caller whose credential was revoked since. So a service is
- * asked first, by a subrequest with the caller's own headers and without the
- * body. 2xx: the answer is told. Anything else goes to the caller instead.
+ * once_authorize: may this caller still have what the record says? The backend
+ * checks the requests that it receives, but a replay, or anything else that is
+ * said about a key, would also reach a caller whose credential has been
+ * revoked. Therefore a service is asked first, by a subrequest with the
+ * caller's headers and without the body. 2xx: the caller gets the answer;
+ * anything else is sent to the caller instead.
  *
  * A request that runs makes no subrequest. One that waits for another is
- * checked before it waits, so that it takes nobody's place, and once more when
- * there is something to tell.
+ * checked before it waits, so that it takes no other's place, and again when
+ * there is an answer.
  */
 #include "ngx_http_once_request.h"
 
 
-#define NGX_HTTP_ONCE_REFUSAL_MAX  65536    /* bytes of its body that are passed on */
+#define NGX_HTTP_ONCE_REFUSAL_MAX  65536    /* bytes of its body, at most */
 
 
 struct ngx_http_once_authorize_s {
@@ -22,14 +23,14 @@ struct ngx_http_once_authorize_s {
     ngx_buf_t                   *tail;
     size_t                       len;
 
-    unsigned                     failed:1;         /* it broke off: so far, or for good */
-    unsigned                     large:1;          /* its body is not passed on */
+    unsigned                     failed:1;     /* it is incomplete */
+    unsigned                     large:1;      /* its body is not passed on */
 };
 
 
-/* ------------------------------------------------------------------ the question */
+/* ------------------------------------------------------------ the question */
 
-/* What describes the body and the conditions of the first request is not for a GET without body. */
+/* Headers of the body, and conditions: not for a GET without a body. */
 
 static ngx_uint_t
 ngx_http_once_of_request(ngx_table_elt_t *h)
@@ -56,7 +57,7 @@ ngx_http_once_of_request(ngx_table_elt_t *h)
     }
 
     for (i = 0; names[i].len; i++) {
-        if (ngx_http_once_is_named_as(h, &names[i])) {
+        if (ngx_http_once_headers_named_as(h, &names[i])) {
             return 1;
         }
     }
@@ -97,7 +98,7 @@ ngx_http_once_authorize_headers(ngx_http_request_t *r, ngx_http_request_t *sr)
     walk.part = &r->headers_in.headers.part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
         if (ngx_http_once_of_request(h)) {
             continue;
@@ -111,7 +112,7 @@ ngx_http_once_authorize_headers(ngx_http_request_t *r, ngx_http_request_t *sr)
         *copy = *h;
     }
 
-    if (ngx_http_once_add_request_header(sr, "X-Original-Method",
+    if (ngx_http_once_headers_add_request(sr, "X-Original-Method",
                                          "x-original-method",
                                          r->method_name.data,
                                          r->method_name.len)
@@ -120,14 +121,14 @@ ngx_http_once_authorize_headers(ngx_http_request_t *r, ngx_http_request_t *sr)
         return NGX_ERROR;
     }
 
-    return ngx_http_once_add_request_header(sr, "X-Original-URI",
+    return ngx_http_once_headers_add_request(sr, "X-Original-URI",
                                             "x-original-uri",
                                             r->unparsed_uri.data,
                                             r->unparsed_uri.len);
 }
 
 
-/* Whatever becomes of it, the request goes on, unless its client has left. */
+/* If it fails, the request goes on, unless its client is gone. */
 
 static ngx_int_t
 ngx_http_once_authorize_done(ngx_http_request_t *sr, void *data, ngx_int_t rc)
@@ -161,7 +162,7 @@ ngx_http_once_authorize_body(ngx_http_request_t *sr, ngx_chain_t *in)
 
     for ( /* void */ ; in; in = in->next) {
 
-        /* where a body has begun, its end must come, too */
+        /* a body that has begun must be complete */
         auth->failed = !in->buf->last_in_chain;
 
         size = ngx_buf_in_memory(in->buf) ? in->buf->last - in->buf->pos : 0;
@@ -188,18 +189,14 @@ ngx_http_once_authorize_body(ngx_http_request_t *sr, ngx_chain_t *in)
             auth->len += size;
         }
 
-        in->buf->pos = in->buf->last;
-
-        if (in->buf->in_file) {
-            in->buf->file_pos = in->buf->file_last;
-        }
+        (void) ngx_http_once_buffer_consume(in->buf);
     }
 
     return NGX_OK;
 }
 
 
-/* ------------------------------------------------------------------- the refusal */
+/* ------------------------------------------------------------- the refusal */
 
 static ngx_uint_t
 ngx_http_once_has_page(ngx_http_request_t *r, ngx_uint_t status)
@@ -226,7 +223,7 @@ ngx_http_once_has_page(ngx_http_request_t *r, ngx_uint_t status)
 }
 
 
-/* `page`: the operator has one, and of the refusal only what belongs to any response with its status is kept. */
+/* With a page of the operator's, only the challenge and cookies are kept. */
 
 static ngx_int_t
 ngx_http_once_refusal_headers(ngx_http_request_t *r,
@@ -241,21 +238,22 @@ ngx_http_once_refusal_headers(ngx_http_request_t *r,
     walk.part = &sr->headers_out.headers.part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
-        challenge = ngx_http_once_named(h, "www-authenticate", 16);
+        challenge = ngx_http_once_headers_named(h, "www-authenticate", 16);
 
         if (h->hash == 0
-            || ngx_http_once_is_own(ctx->conf, h->key.data, h->key.len)
-            || ngx_http_once_is_framing(h->key.data, h->key.len)
-            || (page && !challenge && !ngx_http_once_named(h, "set-cookie", 10))
+            || ngx_http_once_headers_is_own(ctx->conf, h->key.data, h->key.len)
+            || ngx_http_once_headers_is_framing(h->key.data, h->key.len)
+            || (page && !challenge
+                && !ngx_http_once_headers_named(h, "set-cookie", 10))
             || (ctx->authorize->large
-                && ngx_http_once_named(h, "content-encoding", 16)))
+                && ngx_http_once_headers_named(h, "content-encoding", 16)))
         {
             continue;
         }
 
-        copy = ngx_http_once_push_header(&r->headers_out.headers, &h->key,
+        copy = ngx_http_once_headers_push(&r->headers_out.headers, &h->key,
                                          &h->value);
         if (copy == NULL) {
             return NGX_ERROR;
@@ -294,7 +292,7 @@ ngx_http_once_send_refusal(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return status;
     }
 
-    ngx_http_once_set_status(r, status);
+    ngx_http_once_problem_set_status(r, status);
 
     r->headers_out.content_type = sr->headers_out.content_type;
     r->headers_out.content_type_len = sr->headers_out.content_type_len;
@@ -321,12 +319,13 @@ ngx_http_once_send_refusal(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
-/* ------------------------------------------------------------------- what it said */
+/* -------------------------------------------------------------- the answer */
 
 static void
-ngx_http_once_refused(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_authorize_refused(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     time_t               retry_after;
+    ngx_int_t            rc;
     ngx_uint_t           status;
     ngx_http_request_t  *sr;
 
@@ -340,22 +339,22 @@ ngx_http_once_refused(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     {
         ctx->outcome = NGX_HTTP_ONCE_DENIED;
         ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_DENIED);
-        ngx_http_once_finish(r, ngx_http_once_send_refusal(r, ctx));
+        ngx_http_once_finalize(r, ngx_http_once_send_refusal(r, ctx));
         return;
     }
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                   "once: \"once_authorize %V\" did not say whether the caller "
-                  "may have the answer (status %ui), nothing was told",
+                  "may have the answer (status %ui), it was withheld",
                   &ctx->conf->authorize, status);
 
     ctx->outcome = NGX_HTTP_ONCE_ERROR;
     ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_ERROR);
     retry_after = ctx->conf->retry_after ? ctx->conf->retry_after : 1;
 
-    ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,
-                                NGX_HTTP_ONCE_P_AUTHORIZE, NULL,
-                                retry_after));
+    rc = ngx_http_once_problem_refuse(r, ctx, NGX_HTTP_ONCE_P_AUTHORIZE, NULL,
+                                      retry_after);
+    ngx_http_once_finalize(r, rc);
 }
 
 
@@ -377,14 +376,14 @@ ngx_http_once_authorize_resume(ngx_http_request_t *r)
     ctx->inside = 1;
 
     r->write_event_handler = ngx_http_request_empty_handler;
-    ngx_http_once_heed_abort(r);
+    ngx_http_once_upstream_heed_abort(r);
 
     status = ctx->authorize->subrequest->headers_out.status;
 
     if (!ctx->authorize->failed && status >= NGX_HTTP_OK
         && status < NGX_HTTP_SPECIAL_RESPONSE)
     {
-        /* the first answer was not kept: it may be large, and is old by now */
+        /* the first answer was not kept: it may be large, and is outdated */
 
         ctx->authorized = 1;
         ctx->authorize = NULL;
@@ -392,7 +391,7 @@ ngx_http_once_authorize_resume(ngx_http_request_t *r)
         return;
     }
 
-    ngx_http_once_refused(r, ctx);
+    ngx_http_once_authorize_refused(r, ctx);
 }
 
 
@@ -414,7 +413,7 @@ ngx_http_once_authorize_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ps->handler = ngx_http_once_authorize_done;
     ps->data = auth;
 
-    /* in memory: it can make no subrequests of its own, whose output would go to the client */
+    /* in memory: subrequests of its own would write to the client */
 
     if (ngx_http_subrequest(r, &ctx->conf->authorize, NULL, &sr, ps,
                             NGX_HTTP_SUBREQUEST_WAITED
@@ -424,7 +423,7 @@ ngx_http_once_authorize_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    /* a body that is there and empty: nobody reads one, nor closes the request's */
+    /* an empty body: none is read, and the request's is not closed */
 
     sr->request_body = ngx_pcalloc(r->pool, sizeof(ngx_http_request_body_t));
 
@@ -434,7 +433,7 @@ ngx_http_once_authorize_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    /* an error page, a login form for example, would say 200 in place of the refusal */
+    /* an error page such as a login form would replace the refusal by 200 */
     sr->error_page = 1;
 
     auth->subrequest = sr;
@@ -464,12 +463,12 @@ ngx_http_once_authorize(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     c = r->connection;
 
     if (once_answer_outcome(answer) != ONCE_OUTCOME_BUSY) {
-        /* the others need not wait for what becomes of this caller */
+        /* other waiters need not wait for this caller's authorization */
         ngx_http_once_wait_over(ctx);
     }
 
     if (ngx_http_once_authorize_start(r, ctx) != NGX_OK) {
-        ngx_http_once_finish(r, NGX_ERROR);
+        ngx_http_once_finalize(r, NGX_ERROR);
         return NGX_OK;
     }
 

@@ -1,6 +1,7 @@
 /*
- * The request body's part of the fingerprint, computed while the body comes
- * in: nothing is read twice, and the size does not matter.
+ * The request body: its part of the fingerprint, computed while it streams in,
+ * so that nothing is read twice and the size does not matter; and once_bodies,
+ * the limit on bodies that are in files.
  */
 #include "ngx_http_once_request.h"
 
@@ -11,7 +12,7 @@
 static ngx_http_request_body_filter_pt  ngx_http_next_request_body_filter;
 
 
-/* Of this worker. */
+/* Bytes of bodies in files, of this worker. */
 static size_t  ngx_http_once_in_files;
 
 
@@ -40,10 +41,13 @@ ngx_http_once_body_take(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
-/* By what is announced: nothing of a body that is refused has to be read. What fits a buffer lies in no file. */
+/*
+ * By Content-Length, so that nothing of a refused body has to be read. A body
+ * that fits into the buffer is not in a file.
+ */
 
 ngx_int_t
-ngx_http_once_body_room(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_body_reserve(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_http_core_loc_conf_t  *clcf;
 
@@ -60,14 +64,14 @@ ngx_http_once_body_room(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 void
-ngx_http_once_body_gone(ngx_http_once_ctx_t *ctx)
+ngx_http_once_body_unreserve(ngx_http_once_ctx_t *ctx)
 {
     ngx_http_once_in_files -= ctx->file;
     ctx->file = 0;
 }
 
 
-/* A JSON document is kept until it is whole. */
+/* A JSON document is kept in memory until it is complete. */
 
 static void
 ngx_http_once_take_json(ngx_http_once_ctx_t *ctx, size_t len)
@@ -109,7 +113,7 @@ ngx_http_once_add_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     if (ctx->body && once_body_add(ctx->body, data, len) != ONCE_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "once: out of memory while the request body is read");
+                      "once: out of memory while reading the request body");
         return NGX_ERROR;
     }
 
@@ -183,7 +187,7 @@ ngx_http_once_add_file(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
 
 ngx_int_t
-ngx_http_once_body_of(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_body_add_read(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_int_t     rc;
     ngx_buf_t    *b;
@@ -216,7 +220,7 @@ ngx_http_once_body_of(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 void
-ngx_http_once_body_filter_init(void)
+ngx_http_once_body_init(void)
 {
     ngx_http_next_request_body_filter = ngx_http_top_request_body_filter;
     ngx_http_top_request_body_filter = ngx_http_once_request_body_filter;

@@ -1,10 +1,10 @@
 /*
- * The buckets of once_quota: what is decided, without nginx.
+ * The buckets of once_quota: the decisions, independent of nginx.
  *
- * Of a bucket only the instant is kept at which it will be full again. A set
- * has a fixed number of them. Who finds no place in its set takes that of the
- * bucket that is fullest, and goes on from there: so nobody's count is forgotten
- * before its time, however many scopes are made up to that end.
+ * A bucket is stored as the time at which it will be full again. A set has a
+ * fixed number of buckets. A scope that finds none in its set takes over the
+ * fullest one and continues from its level: no count is forgotten early,
+ * however many scopes are invented for that purpose.
  */
 #ifndef NGX_HTTP_ONCE_BUCKET_H
 #define NGX_HTTP_ONCE_BUCKET_H
@@ -17,12 +17,12 @@
 
 
 typedef struct {
-    uint64_t                     tag;              /* of scope and quota; 0: free */
-    uint64_t                     full_usec;        /* when it will be; in the past: it is */
+    uint64_t                     tag;          /* of scope and quota; 0: free */
+    uint64_t                     full_usec;    /* when it will be full again */
 } ngx_http_once_bucket_t;
 
 
-/* NULL: there is none, and `fullest` is the one to take. */
+/* NULL: there is none, and `fullest` is the one to take over. */
 
 static inline ngx_http_once_bucket_t *
 ngx_http_once_bucket_find(ngx_http_once_bucket_t *set, uint64_t tag,
@@ -47,7 +47,7 @@ ngx_http_once_bucket_find(ngx_http_once_bucket_t *set, uint64_t tag,
 }
 
 
-/* Takes one of those that fit into a period. 0, or the time until there will be one. */
+/* Takes one from the bucket. Returns 0, or the time until there is one. */
 
 static inline uint64_t
 ngx_http_once_bucket_take(ngx_http_once_bucket_t *set, uint64_t tag,
@@ -62,7 +62,7 @@ ngx_http_once_bucket_take(ngx_http_once_bucket_t *set, uint64_t tag,
         bucket = fullest;
         bucket->tag = tag;
 
-        /* that of a longer period: as empty as this one can be */
+        /* it had a longer period: make it as empty as this one can be */
 
         if (bucket->full_usec > now + period) {
             bucket->full_usec = now + period;

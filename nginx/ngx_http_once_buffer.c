@@ -1,12 +1,17 @@
 /*
- * Header and body filters: the response of a guarded operation is held until
- * the store has it. What is too large to be held is recorded without its body,
- * as soon as that is known, and passes then.
+ * Header and body filters: the response of a guarded operation is buffered
+ * until it has been recorded. One that is too large for that is recorded
+ * without its body as soon as its size is known, and passes through then.
  *
- * Everything that a response ends in goes the same way: the claim is ended
- * (complete, release or doubt), the request waits as if the client were slow
- * (r->buffered), and ngx_http_once_hold_ended() decides what the client gets:
- * the response that was held, the one that the record has, or a problem.
+ * Every response ends the same way: the claim is ended (complete, release or
+ * doubt), the request waits as if the client were slow (r->buffered), and
+ * ngx_http_once_finish_ended() decides what the client gets: the buffered
+ * response, the recorded one, or a problem. By ctx->phase:
+ *
+ *   GRANTED      a header is taken, not passed on
+ *   BUFFERING    bytes are copied; after the last one the claim is ended
+ *   RECORDING    the store has not answered; what comes in is kept
+ *   SENDING      header and bytes are passed on
  */
 #include "ngx_http_once_request.h"
 
@@ -19,12 +24,12 @@ static ngx_int_t ngx_http_once_pass_body(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, ngx_chain_t *in);
 
 
-/* Ends the claim; the client's response waits for it. */
+/* Ends the claim; the response waits for it. */
 
 static ngx_int_t
 ngx_http_once_end_and_wait(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    if (ngx_http_once_end(r, ctx) != NGX_OK) {
+    if (ngx_http_once_finish(r, ctx) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -35,9 +40,181 @@ ngx_http_once_end_and_wait(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
-/* ------------------------------------------------------------------ the header */
+/* --------------------------------------------------------------- the bytes */
 
-/* Endless by nature: nobody would ever see their first byte. */
+off_t
+ngx_http_once_buffer_consume(ngx_buf_t *b)
+{
+    off_t  size;
+
+    size = ngx_buf_size(b);
+    b->pos = b->last;
+
+    if (b->in_file) {
+        b->file_pos = b->file_last;
+    }
+
+    return size;
+}
+
+
+static off_t
+ngx_http_once_consume(ngx_chain_t *in)
+{
+    off_t  size;
+
+    for (size = 0; in; in = in->next) {
+        size += ngx_http_once_buffer_consume(in->buf);
+    }
+
+    return size;
+}
+
+
+/* Twice: as it is buffered, and as it is written to the store. */
+
+static ngx_int_t
+ngx_http_once_take_room(ngx_http_once_ctx_t *ctx, size_t bytes)
+{
+    if (ngx_http_once_memory_take(2 * bytes) != NGX_OK) {
+        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_NO_ROOM);
+        return NGX_DECLINED;
+    }
+
+    ctx->memory += bytes;
+    ctx->guard->memory += bytes;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_grow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    size_t need)
+{
+    u_char               *data;
+    size_t                size;
+    ngx_http_once_run_t  *run;
+
+    run = ctx->run;
+
+    if (need <= run->size) {
+        return NGX_OK;
+    }
+
+    size = run->size ? run->size * 2 : 4096;
+
+    if (run->size == 0 && r->headers_out.content_length_n > 0) {
+        size = (size_t) r->headers_out.content_length_n;
+    }
+
+    size = ngx_min(ngx_max(size, need),
+                   ngx_max(ctx->conf->store_body, need));
+
+    if (ngx_http_once_take_room(ctx, size - run->size) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    data = ngx_pnalloc(r->pool, size);
+    if (data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (run->len) {
+        ngx_memcpy(data, run->data, run->len);
+        ngx_pfree(r->pool, run->data);
+    }
+
+    run->data = data;
+    run->size = size;
+
+    return NGX_OK;
+}
+
+
+/* The buffered bytes. NULL: out of memory. */
+
+static ngx_chain_t *
+ngx_http_once_buffer_chain(ngx_http_request_t *r, ngx_http_once_run_t *run)
+{
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    b = ngx_calloc_buf(r->pool);
+    cl = ngx_alloc_chain_link(r->pool);
+
+    if (b == NULL || cl == NULL) {
+        return NULL;
+    }
+
+    if (run->len) {
+        b->pos = run->data;
+        b->last = run->data + run->len;
+        b->start = b->pos;
+        b->end = b->last;
+        b->temporary = 1;
+    }
+
+    cl->buf = b;
+    cl->next = NULL;
+
+    return cl;
+}
+
+
+/*
+ * Copies what came in. NGX_OK; NGX_DECLINED: from *rest on it is too much, for
+ * once_store_body or once_memory; NGX_ERROR.
+ */
+
+static ngx_int_t
+ngx_http_once_buffer_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_chain_t *in, ngx_chain_t **rest)
+{
+    size_t                size;
+    ngx_int_t             rc;
+    ngx_buf_t            *b;
+    ngx_chain_t          *cl;
+    ngx_http_once_run_t  *run;
+
+    run = ctx->run;
+
+    for (cl = in; cl; cl = cl->next) {
+        b = cl->buf;
+        size = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
+
+        if (run->len + size > ctx->conf->store_body && !run->broken) {
+            *rest = cl;
+            return NGX_DECLINED;
+        }
+
+        if (size && !run->broken) {
+
+            rc = ngx_http_once_grow(r, ctx, run->len + size);
+
+            if (rc != NGX_OK) {
+                *rest = cl;
+                return rc;
+            }
+
+            ngx_memcpy(run->data + run->len, b->pos, size);
+            run->len += size;
+        }
+
+        (void) ngx_http_once_buffer_consume(b);
+
+        if (b->last_buf) {
+            run->whole = 1;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+/* -------------------------------------------------------------- the header */
+
+/* Endless by nature: their first byte would never be sent. */
 
 static ngx_uint_t
 ngx_http_once_is_endless(ngx_http_request_t *r)
@@ -70,16 +247,16 @@ ngx_http_once_too_large(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 /*
- * The response will not be held. If it is to be recorded, it is now, without
- * its body; if not, the claim is ended when the last byte has come.
+ * The response will not be buffered. If it is to be recorded, it is now, and
+ * without its body; if not, the claim is ended after the last byte.
  */
 
 static ngx_int_t
 ngx_http_once_stream(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    ctx->hold->stream = 1;
+    ctx->run->stream = 1;
 
-    if (ngx_http_once_judge(r, ctx) == ONCE_JUDGEMENT_RECORD) {
+    if (ngx_http_once_finish_judge(r, ctx) == ONCE_JUDGEMENT_RECORD) {
         return ngx_http_once_end_and_wait(r, ctx);
     }
 
@@ -89,7 +266,7 @@ ngx_http_once_stream(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
-/* The protocol changes: nothing that follows is a response. */
+/* The protocol is switched: nothing that follows is a response. */
 
 static ngx_int_t
 ngx_http_once_upgraded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
@@ -99,21 +276,21 @@ ngx_http_once_upgraded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     }
 
     ctx->phase = NGX_HTTP_ONCE_SENDING;
-    ctx->hold->header_sent = 1;
+    ctx->run->header_sent = 1;
 
     return ngx_http_next_header_filter(r);
 }
 
 
 /*
- * A page of nginx's own is for people with a browser, and who called here is a
- * program: it gets a problem instead, unless the operator has pages for it.
+ * nginx's own error pages are for browsers, but the caller is a program: it
+ * gets a problem instead, unless the operator has configured a page.
  */
 
 static ngx_uint_t
-ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
-    return !hold->live && !hold->led && r->loc_conf == hold->loc_conf
+    return !run->live && !run->led && r->loc_conf == run->loc_conf
            && r->err_status == r->headers_out.status
            && r->err_status >= NGX_HTTP_INTERNAL_SERVER_ERROR
            && (r->upstream || r->err_status == NGX_HTTP_BAD_GATEWAY);
@@ -123,57 +300,57 @@ ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 static void
 ngx_http_once_note_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    ngx_http_upstream_t   *u;
-    ngx_http_once_hold_t  *hold;
+    ngx_http_upstream_t  *u;
+    ngx_http_once_run_t  *run;
 
     u = r->upstream;
-    hold = ctx->hold;
+    run = ctx->run;
 
-    if (ctx->phase == NGX_HTTP_ONCE_HOLDING) {
-        /* a second header: whatever the first belonged to has failed */
-        hold->broken = 1;
-        hold->len = 0;
+    if (ctx->phase == NGX_HTTP_ONCE_BUFFERING) {
+        /* a second header: the first response has failed */
+        run->broken = 1;
+        run->len = 0;
     }
 
-    ngx_http_once_note_upstream(r, hold);
+    ngx_http_once_upstream_note(r, run);
 
-    hold->live = u && u->cleanup && !u->header_sent;
-    hold->page = ngx_http_once_is_page(r, hold);
+    run->live = u && u->cleanup && !u->header_sent;
+    run->page = ngx_http_once_is_page(r, run);
 
     if (u == NULL && r->headers_out.status < NGX_HTTP_SPECIAL_RESPONSE) {
-        hold->sent = 1;    /* nginx itself did something */
+        run->sent = 1;    /* nginx itself has acted */
     }
 
-    if (hold->live && r->headers_out.status < NGX_HTTP_OK && !u->upgrade) {
-        /* an interim response, taken for the last one; or no HTTP at all */
-        hold->broken = 1;
-        r->http_version = hold->http_version;
+    if (run->live && r->headers_out.status < NGX_HTTP_OK && !u->upgrade) {
+        /* an interim response taken for the final one, or not HTTP */
+        run->broken = 1;
+        r->http_version = run->http_version;
     }
 }
 
 
 static ngx_int_t
-ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_buffer_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    ngx_http_once_note_handler(r, ctx->hold);
-    ngx_http_once_strip_own(r, ctx->conf);
+    ngx_http_once_upstream_note_handler(r, ctx->run);
+    ngx_http_once_headers_strip_own(r, ctx->conf);
     ngx_http_once_note_header(r, ctx);
 
-    if (ctx->hold->live && r->upstream->upgrade) {
+    if (ctx->run->live && r->upstream->upgrade) {
         return ngx_http_once_upgraded(r, ctx);
     }
 
-    r->allow_ranges = 0;    /* the whole response is the answer */
+    r->allow_ranges = 0;    /* the response is recorded as a whole */
 
-    if (ngx_http_once_make_location(r) != NGX_OK) {
+    if (ngx_http_once_headers_make_location(r) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    ctx->phase = NGX_HTTP_ONCE_HOLDING;
+    ctx->phase = NGX_HTTP_ONCE_BUFFERING;
 
-    if (ctx->hold->broken && ctx->hold->live) {
-        /* nobody knows when it would end */
-        ctx->hold->stream = 1;
+    if (ctx->run->broken && ctx->run->live) {
+        /* its end is not known */
+        ctx->run->stream = 1;
         return ngx_http_once_end_and_wait(r, ctx);
     }
 
@@ -184,7 +361,7 @@ ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         }
 
         if (ctx->phase == NGX_HTTP_ONCE_SENDING) {
-            ctx->hold->header_sent = 1;
+            ctx->run->header_sent = 1;
             return ngx_http_next_header_filter(r);
         }
 
@@ -193,8 +370,8 @@ ngx_http_once_hold_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     r->filter_need_in_memory = 1;
 
-    if (ctx->hold->live) {
-        ngx_http_once_watch_input(r, ctx->hold);
+    if (ctx->run->live) {
+        ngx_http_once_upstream_watch_input(r, ctx->run);
     }
 
     return r->header_only ? ngx_http_once_end_and_wait(r, ctx) : NGX_OK;
@@ -213,13 +390,13 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
 
     ctx = ngx_http_once_get_ctx(r);
 
-    if (ctx && ctx->hold) {
+    if (ctx && ctx->run) {
 
         switch (ctx->phase) {
 
         case NGX_HTTP_ONCE_GRANTED:
-        case NGX_HTTP_ONCE_HOLDING:
-            return ngx_http_once_hold_header(r, ctx);
+        case NGX_HTTP_ONCE_BUFFERING:
+            return ngx_http_once_buffer_header(r, ctx);
 
         case NGX_HTTP_ONCE_RECORDING:
             return NGX_ERROR;
@@ -232,36 +409,36 @@ ngx_http_once_header_filter(ngx_http_request_t *r)
     oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
 
     if (oscf->guarded) {
-        ngx_http_once_strip_response(r);
+        ngx_http_once_headers_strip_response(r);
     }
 
     return ngx_http_next_header_filter(r);
 }
 
 
-/* -------------------------------------------------------------------- the body */
+/* ---------------------------------------------------------------- the body */
 
-/* Keeps buffers as they are: the upstream stops when it has no more of them. */
+/* Keeps buffers as they are: the upstream stops when it has no more. */
 
 static ngx_int_t
 ngx_http_once_keep(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_chain_t *in)
 {
-    ngx_event_t           *wev;
-    ngx_http_once_hold_t  *hold;
+    ngx_event_t          *wev;
+    ngx_http_once_run_t  *run;
 
-    hold = ctx->hold;
+    run = ctx->run;
 
-    if (in && ngx_chain_add_copy(r->pool, &hold->kept, in) != NGX_OK) {
+    if (in && ngx_chain_add_copy(r->pool, &run->kept, in) != NGX_OK) {
         return NGX_ERROR;
     }
 
     wev = r->connection->write;
 
-    if (hold->stream && !wev->delayed) {
-        /* else it would try again and again to get rid of them */
+    if (run->stream && !wev->delayed) {
+        /* otherwise it would try to send them over and over */
         wev->delayed = 1;
-        hold->delayed = 1;
+        run->delayed = 1;
     }
 
     r->buffered |= NGX_HTTP_ONCE_BUFFERED;
@@ -274,19 +451,19 @@ static ngx_int_t
 ngx_http_once_overflow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_chain_t *rest)
 {
-    ngx_chain_t           *prefix;
-    ngx_http_once_hold_t  *hold;
+    ngx_chain_t          *prefix;
+    ngx_http_once_run_t  *run;
 
-    hold = ctx->hold;
+    run = ctx->run;
 
-    if (hold->len) {
-        prefix = ngx_http_once_held_chain(r, hold);
+    if (run->len) {
+        prefix = ngx_http_once_buffer_chain(r, run);
 
         if (prefix == NULL) {
             return NGX_ERROR;
         }
 
-        hold->kept = prefix;
+        run->kept = prefix;
     }
 
     if (ngx_http_once_stream(r, ctx) != NGX_OK) {
@@ -299,34 +476,11 @@ ngx_http_once_overflow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
-static off_t
-ngx_http_once_consume(ngx_chain_t *in)
-{
-    off_t         size;
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    size = 0;
-
-    for (cl = in; cl; cl = cl->next) {
-        b = cl->buf;
-        size += ngx_buf_size(b);
-        b->pos = b->last;
-
-        if (b->in_file) {
-            b->file_pos = b->file_last;
-        }
-    }
-
-    return size;
-}
-
-
 /*
- * A subrequest of the location's handler. Scripts take what it says for
- * themselves; if it is to be part of the response (echo_location), it would
- * overtake the header, which is held. Nothing is written meanwhile, and what
- * was to be written shows that this response cannot be held together.
+ * A subrequest of the content handler. Scripts consume its output themselves;
+ * if it were part of the response (echo_location), it would overtake the
+ * buffered header. Nothing is written meanwhile, and any output to be written
+ * means that this response cannot be recorded.
  */
 
 static ngx_int_t
@@ -350,11 +504,11 @@ ngx_http_once_part(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return rc;
     }
 
-    if (ngx_http_once_consume(r->main->out) && !ctx->hold->broken) {
+    if (ngx_http_once_consume(r->main->out) && !ctx->run->broken) {
         ngx_log_error(NGX_LOG_ERR, c->log, 0,
                       "once: a subrequest writes into the response of a "
                       "guarded location, which cannot be recorded");
-        ctx->hold->broken = 1;
+        ctx->run->broken = 1;
     }
 
     r->main->out = NULL;
@@ -364,55 +518,55 @@ ngx_http_once_part(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
-/* The last byte of the response came ahead of parts of it: nothing that could be sent would be whole. */
+/* The last byte came before parts of the response: it is incomplete. */
 
 static ngx_uint_t
-ngx_http_once_is_apart(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_is_apart(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
-    if (!hold->acted || !hold->whole
+    if (!run->acted || !run->whole
         || (r->postponed == NULL && r == r->connection->data))
     {
         return 0;
     }
 
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                  "once: subrequests write into the response of a guarded "
-                  "location side by side, which cannot be recorded");
+                  "once: parallel subrequests write into the response of a "
+                  "guarded location, which cannot be recorded");
 
     return 1;
 }
 
 
 static ngx_int_t
-ngx_http_once_hold_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+ngx_http_once_buffer_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_chain_t *in)
 {
-    ngx_int_t              rc;
-    ngx_chain_t           *rest;
-    ngx_http_once_hold_t  *hold;
+    ngx_int_t             rc;
+    ngx_chain_t          *rest;
+    ngx_http_once_run_t  *run;
 
-    hold = ctx->hold;
+    run = ctx->run;
 
-    rc = ngx_http_once_hold_bytes(r, ctx, in, &rest);
+    rc = ngx_http_once_buffer_bytes(r, ctx, in, &rest);
 
     if (rc == NGX_DECLINED) {
         return ngx_http_once_overflow(r, ctx, rest);
     }
 
-    if (rc != NGX_OK || ngx_http_once_is_apart(r, hold)) {
+    if (rc != NGX_OK || ngx_http_once_is_apart(r, run)) {
         return NGX_ERROR;
     }
 
-    if (hold->live && r->upstream->cleanup == NULL
-        && (!hold->whole || ngx_http_once_cut_off(r)))
+    if (run->live && r->upstream->cleanup == NULL
+        && (!run->whole || ngx_http_once_upstream_is_cut_off(r)))
     {
-        /* the upstream is finished, and this was not the last */
-        hold->broken = 1;
+        /* the upstream is finished, and the response is not */
+        run->broken = 1;
     }
 
-    if (hold->whole
-        || (hold->broken && !(hold->live && r->upstream->cleanup)
-            && !(hold->acted && !hold->live)))
+    if (run->whole
+        || (run->broken && !(run->live && r->upstream->cleanup)
+            && !(run->acted && !run->live)))
     {
         return ngx_http_once_end_and_wait(r, ctx);
     }
@@ -422,22 +576,22 @@ ngx_http_once_hold_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
 
 static ngx_int_t
-ngx_http_once_send_held(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+ngx_http_once_buffer_send(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_chain_t *in)
 {
-    ngx_int_t              rc;
-    ngx_chain_t           *out;
-    ngx_http_once_hold_t  *hold;
+    ngx_int_t             rc;
+    ngx_chain_t          *out;
+    ngx_http_once_run_t  *run;
 
-    hold = ctx->hold;
-    hold->header_sent = 1;
+    run = ctx->run;
+    run->header_sent = 1;
 
-    if (!hold->stream && r->headers_out.status != NGX_HTTP_NO_CONTENT
+    if (!run->stream && r->headers_out.status != NGX_HTTP_NO_CONTENT
         && r->headers_out.status != NGX_HTTP_NOT_MODIFIED
         && !(r->method & NGX_HTTP_HEAD))
     {
         ngx_http_clear_content_length(r);
-        r->headers_out.content_length_n = hold->len;
+        r->headers_out.content_length_n = run->len;
     }
 
     rc = ngx_http_next_header_filter(r);
@@ -446,8 +600,8 @@ ngx_http_once_send_held(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return rc;
     }
 
-    if (!hold->stream) {
-        out = ngx_http_once_held_chain(r, hold);
+    if (!run->stream) {
+        out = ngx_http_once_buffer_chain(r, run);
 
         if (out == NULL) {
             return NGX_ERROR;
@@ -459,18 +613,18 @@ ngx_http_once_send_held(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return ngx_http_next_body_filter(r, out);
     }
 
-    if (in && ngx_chain_add_copy(r->pool, &hold->kept, in) != NGX_OK) {
+    if (in && ngx_chain_add_copy(r->pool, &run->kept, in) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    out = hold->kept;
-    hold->kept = NULL;
+    out = run->kept;
+    run->kept = NULL;
 
     return ngx_http_next_body_filter(r, out);
 }
 
 
-/* A response that was not recorded has passed: now the claim can be ended. */
+/* After the last byte of a response that is not recorded. */
 
 static ngx_int_t
 ngx_http_once_passed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
@@ -481,7 +635,7 @@ ngx_http_once_passed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     for (cl = in; cl; cl = cl->next) {
 
         if (cl->buf->last_buf) {
-            return ngx_http_once_end(r, ctx);
+            return ngx_http_once_finish(r, ctx);
         }
     }
 
@@ -497,8 +651,8 @@ ngx_http_once_pass_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    if (!ctx->hold->header_sent) {
-        return ngx_http_once_send_held(r, ctx, in);
+    if (!ctx->run->header_sent) {
+        return ngx_http_once_buffer_send(r, ctx, in);
     }
 
     return ngx_http_next_body_filter(r, in);
@@ -521,26 +675,26 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     ctx = ngx_http_once_get_ctx(r->main);
 
-    if (ctx == NULL || ctx->hold == NULL) {
+    if (ctx == NULL || ctx->run == NULL) {
         return ngx_http_next_body_filter(r, in);
     }
 
     if (r != r->main) {
-        return ctx->hold->acted && (ctx->phase == NGX_HTTP_ONCE_HOLDING
+        return ctx->run->acted && (ctx->phase == NGX_HTTP_ONCE_BUFFERING
                                     || ctx->phase == NGX_HTTP_ONCE_RECORDING)
                ? ngx_http_once_part(r, ctx, in)
                : ngx_http_next_body_filter(r, in);
     }
 
-    if (ctx->hold->dropped) {
+    if (ctx->run->dropped) {
         (void) ngx_http_once_consume(in);
         return NGX_OK;
     }
 
     switch (ctx->phase) {
 
-    case NGX_HTTP_ONCE_HOLDING:
-        return ngx_http_once_hold_body(r, ctx, in);
+    case NGX_HTTP_ONCE_BUFFERING:
+        return ngx_http_once_buffer_body(r, ctx, in);
 
     case NGX_HTTP_ONCE_RECORDING:
         return ngx_http_once_keep(r, ctx, in);
@@ -555,7 +709,7 @@ ngx_http_once_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
 
 void
-ngx_http_once_hold_filter_init(void)
+ngx_http_once_buffer_init(void)
 {
     ngx_http_next_header_filter = ngx_http_top_header_filter;
     ngx_http_top_header_filter = ngx_http_once_header_filter;

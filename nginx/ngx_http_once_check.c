@@ -1,19 +1,19 @@
 /*
- * What is refused when nginx reads its configuration, so that nobody finds out
+ * What is rejected when nginx reads its configuration, rather than found out
  * by a second payment: policies that contradict each other, and handlers that
  * cannot be guarded.
  */
 #include "ngx_http_once_conf.h"
 
 
-/* All modules that forward keep their upstream configuration first. */
+/* In all of these, the upstream configuration comes first. */
 static const char *const  ngx_http_once_upstreams[] = {
     "proxy", "fastcgi", "uwsgi", "scgi", "grpc", NULL
 };
 
 
 char *
-ngx_http_once_refuse(ngx_conf_t *cf, const char *fmt, const void *arg)
+ngx_http_once_reject(ngx_conf_t *cf, const char *fmt, const void *arg)
 {
     ngx_str_t                  text;
     u_char                     buf[NGX_MAX_CONF_ERRSTR];
@@ -55,8 +55,8 @@ ngx_http_once_find_module(ngx_conf_t *cf, const char *name)
 
 
 /*
- * A module's own configuration is known to itself only. That it begins with an
- * upstream configuration is told by the module's name, which stands in it.
+ * The configuration of another module is private to it. That it begins with an
+ * upstream configuration is verified by the module's name in it.
  */
 
 static ngx_http_upstream_conf_t *
@@ -83,13 +83,13 @@ ngx_http_once_upstream_conf(ngx_conf_t *cf, const char *name)
 
 
 /*
- * The rewrite module runs a location's `return` before any of our phases. Its
- * configuration begins with the code that it runs; what is seen here is a
- * `return` that stands first, under no condition.
+ * The rewrite module executes `return` before any of our phases. Its
+ * configuration begins with the code that it runs: this finds a `return` that
+ * comes first, without a condition.
  */
 
 ngx_uint_t
-ngx_http_once_returns(ngx_conf_t *cf)
+ngx_http_once_check_returns(ngx_conf_t *cf)
 {
     ngx_array_t              **codes;
     ngx_module_t              *module;
@@ -130,28 +130,28 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     }
 
     if (conf->pass_on_error) {
-        return ngx_http_once_refuse(cf, "\"once_recover %s\" and "
+        return ngx_http_once_reject(cf, "\"once_recover %s\" and "
                "\"once_on_store_error pass\" contradict each other: requests "
                "that pass unguarded may take effect twice; write "
                "\"once_on_store_error fail\"", once_recover_name(recover));
     }
 
     if (conf->fingerprint == ONCE_BODY_MODE_NONE) {
-        return ngx_http_once_refuse(cf, "\"once_recover %s\" and "
+        return ngx_http_once_reject(cf, "\"once_recover %s\" and "
                "\"once_fingerprint none\" contradict each other: another "
                "request under the same key would be taken for a repetition; "
                "write \"once_fingerprint exact\"", once_recover_name(recover));
     }
 
     if (ngx_http_once_store_relaxed(&conf->store_url)) {
-        return ngx_http_once_refuse(cf, "\"once_recover %s\" and a store with "
+        return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"durability=claims-relaxed\" contradict each other: a claim "
                "may be lost with the power; use durability=full",
                once_recover_name(recover));
     }
 
     if (ngx_strncmp(conf->store_url.data, "memory:", 7) == 0) {
-        return ngx_http_once_refuse(cf, "\"once_recover %s\" and the store "
+        return ngx_http_once_reject(cf, "\"once_recover %s\" and the store "
                "\"memory:\" contradict each other: a reload forgets what "
                "runs; write a store that lasts, for example "
                "\"once_store local:/var/lib/once\"",
@@ -161,7 +161,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     if (recover == ONCE_RECOVER_TRANSACTIONAL
         && ngx_strncmp(conf->store_url.data, "postgres", 8) != 0)
     {
-        return ngx_http_once_refuse(cf, "\"once_recover %s\" needs a store "
+        return ngx_http_once_reject(cf, "\"once_recover %s\" needs a store "
                "that the backend's own transaction can reach, which only "
                "\"postgres://\" is; elsewhere write \"once_recover hold\"",
                once_recover_name(recover));
@@ -170,7 +170,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     if (recover == ONCE_RECOVER_TRANSACTIONAL
         && ngx_http_once_store_reads_sealed_only(&conf->store_url))
     {
-        return ngx_http_once_refuse(cf, "\"once_recover %s\" and a store with "
+        return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"encrypt\" contradict each other: what a backend records by "
                "SQL is not encrypted, and would not be replayed; add "
                "encrypt_require=off to the URL, or take encrypt out",
@@ -196,7 +196,7 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     if (once_policy_release_ttl_ms(conf->policy)
         < 2 * once_policy_lease_ms(conf->policy))
     {
-        return ngx_http_once_refuse(cf, "\"once_release_ttl\" must be at least "
+        return ngx_http_once_reject(cf, "\"once_release_ttl\" must be at least "
                "twice \"once_lease\": a copy of a request's claim that comes "
                "late would be taken for a new one", NULL);
     }
@@ -204,7 +204,7 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     if (clcf->send_timeout <= conf->store_timeout) {
-        return ngx_http_once_refuse(cf, "\"send_timeout\" must be longer than "
+        return ngx_http_once_reject(cf, "\"send_timeout\" must be longer than "
                "\"once_store_timeout\": nginx would hang up on a client while "
                "its response is being recorded", NULL);
     }
@@ -219,13 +219,13 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         }
 
         if (ucf->upstream && ngx_strcmp(name, "grpc") == 0) {
-            return ngx_http_once_refuse(cf, "\"grpc_pass\" cannot be guarded: "
+            return ngx_http_once_reject(cf, "\"grpc_pass\" cannot be guarded: "
                    "a call's status comes after its response; write "
                    "\"once off\" in this location", NULL);
         }
 
         if (ucf->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT) {
-            return ngx_http_once_refuse(cf, "\"%s_next_upstream\" with "
+            return ngx_http_once_reject(cf, "\"%s_next_upstream\" with "
                    "\"non_idempotent\" would send a request twice: take "
                    "non_idempotent out", name);
         }

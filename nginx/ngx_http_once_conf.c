@@ -1,7 +1,7 @@
 /*
- * Configuration of a location: made empty, filled by the directives, then
- * merged with what is around it. A value that was not written is taken from
- * the enclosing block, each by itself.
+ * The configuration of a location: created empty, filled by the directives,
+ * then merged with the enclosing block. Each value that was not set is
+ * inherited separately.
  */
 #include "ngx_http_once_conf.h"
 
@@ -20,6 +20,7 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
         return NULL;
     }
 
+    conf->memory = NGX_CONF_UNSET_SIZE;
     conf->bodies = NGX_CONF_UNSET_SIZE;
 
     if (ngx_array_init(&conf->stores, cf->pool, 4,
@@ -41,10 +42,7 @@ ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf)
 {
     ngx_http_once_main_conf_t *omcf = conf;
 
-    if (omcf->memory == 0) {
-        omcf->memory = 128 * 1024 * 1024;
-    }
-
+    ngx_conf_init_size_value(omcf->memory, 128 * 1024 * 1024);
     ngx_conf_init_size_value(omcf->bodies, 0);
 
     return NGX_CONF_OK;
@@ -102,7 +100,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
 }
 
 
-/* Values that were read together are inherited together. */
+/* Values of one directive are inherited together. */
 
 static void
 ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
@@ -175,7 +173,7 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
 }
 
 
-/* The defaults are the library's: a part that nobody wrote stays unset. */
+/* The library has the defaults: what is not configured stays unset. */
 
 static void
 ngx_http_once_inherit_text(ngx_str_t *text, ngx_str_t *prev)
@@ -186,7 +184,7 @@ ngx_http_once_inherit_text(ngx_str_t *text, ngx_str_t *prev)
 }
 
 
-/* A location where requests are guarded: all values are there. */
+/* A location whose requests are guarded, after the merge. */
 
 static char *
 ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
@@ -196,14 +194,14 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     ngx_http_once_main_conf_t  *omcf;
 
     if (conf->store_url.len == 0) {
-        return ngx_http_once_refuse(cf, "\"once_store\" is missing: write "
-               "where records are kept, for example "
+        return ngx_http_once_reject(cf, "\"once_store\" is missing: say "
+               "where to keep records, for example "
                "\"once_store local:/var/lib/once\" in http", NULL);
     }
 
     if (!conf->scope_set) {
-        return ngx_http_once_refuse(cf, "\"once_scope\" is missing: write "
-               "what tells callers apart, for example "
+        return ngx_http_once_reject(cf, "\"once_scope\" is missing: say "
+               "what distinguishes callers, for example "
                "\"once_scope $remote_user\", or \"once_scope none\" if all "
                "callers share one scope", NULL);
     }
@@ -221,7 +219,7 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     }
 
     conf->store = ngx_http_once_store_add(cf, conf);
-    conf->route = ngx_http_once_route_add(cf, conf->name.len ? &conf->name
+    conf->route = ngx_http_once_metrics_route(cf, conf->name.len ? &conf->name
                                                              : name);
 
     if (conf->store == NULL || conf->route == NULL) {
@@ -258,7 +256,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_once_merge_groups(prev, conf);
     ngx_http_once_merge_values(prev, conf);
 
-    if (ngx_http_once_add_pages(cf) != NGX_OK) {
+    if (ngx_http_once_entry_add_pages(cf) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -274,22 +272,22 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     /*
-     * A server block by itself forwards nothing: it only hands its values
-     * down, and must not be asked for a scope that its locations name. It has
-     * no name; that of `location ""` is empty.
+     * A server block forwards nothing itself: it only passes its values on,
+     * and must not be asked for a scope that its locations have. Its name is
+     * NULL; that of `location ""` is empty.
      */
 
     if (!conf->on || clcf->name.data == NULL
         || clcf->handler == ngx_http_once_status_handler
-        || clcf->handler == ngx_http_once_problems_handler)
+        || clcf->handler == ngx_http_once_problem_page_handler)
     {
         return NGX_CONF_OK;
     }
 
-    if (ngx_http_once_returns(cf)) {
-        return here ? ngx_http_once_refuse(cf, "\"return\" answers before "
-                      "anything can be guarded: write \"once off\" in this "
-                      "location, or proxy_pass instead of return", NULL)
+    if (ngx_http_once_check_returns(cf)) {
+        return here ? ngx_http_once_reject(cf, "\"return\" answers "
+                      "before anything can be guarded: write \"once off\" in "
+                      "this location, or proxy_pass instead of return", NULL)
                     : NGX_CONF_OK;
     }
 
@@ -346,7 +344,7 @@ ngx_http_once_make_policy(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                             (char *) parts[i].text->data, &err)
             != ONCE_OK)
         {
-            ngx_http_once_refuse(cf, "%s", err.text);
+            ngx_http_once_reject(cf, "%s", err.text);
             return NGX_ERROR;
         }
     }

@@ -1,14 +1,709 @@
 /*
- * The directives: their names, places and the functions that read them.
+ * The directives: how their values are read, and the table of all of them at
+ * the end. once_scope, once_fingerprint and once_probe are read by
+ * ngx_http_once_identify.c and ngx_http_once_probe.c. What depends on more
+ * than one directive is decided by the merge.
  */
 #include "ngx_http_once_conf.h"
+#include "ngx_http_once_request.h"
 
+
+#define NGX_HTTP_ONCE_NAME_MAX  100
 
 #define NGX_HTTP_ONCE_ANYWHERE                                                \
     (NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF)
 
 #define ngx_http_once_slot(field)  offsetof(ngx_http_once_loc_conf_t, field)
+#define ngx_http_once_main_slot(field)                                        \
+    offsetof(ngx_http_once_main_conf_t, field)
 
+
+/* The `post` of a directive that takes a text or `off`. */
+typedef struct {
+    ngx_uint_t                 (*is_valid)(ngx_str_t *value);
+    const char                  *advice;
+    ngx_uint_t                   is_file;      /* relative to the prefix */
+} ngx_http_once_text_t;
+
+
+typedef enum {
+    NGX_HTTP_ONCE_NUMBER = 0,
+    NGX_HTTP_ONCE_SIZE,
+    NGX_HTTP_ONCE_MSEC,
+    NGX_HTTP_ONCE_SEC
+} ngx_http_once_unit_e;
+
+
+/* The `post` of a directive that takes a number, or a word for 0. */
+typedef struct {
+    ngx_http_once_unit_e         unit;
+    off_t                        min;
+    off_t                        max;
+    const char                  *zero;         /* "off", "auto"; NULL: none */
+    const char                  *advice;
+} ngx_http_once_number_t;
+
+
+static ngx_conf_bitmask_t  ngx_http_once_methods[] = {
+    { ngx_string("POST"), NGX_HTTP_POST },
+    { ngx_string("PATCH"), NGX_HTTP_PATCH },
+    { ngx_string("PUT"), NGX_HTTP_PUT },
+    { ngx_string("DELETE"), NGX_HTTP_DELETE },
+    { ngx_null_string, 0 }
+};
+
+
+char *
+ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *advice)
+{
+    ngx_str_t  *args;
+
+    args = cf->args->elts;
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "invalid value \"%V\" in \"%V\" directive: %s",
+                       value, &args[0], advice);
+
+    return NGX_CONF_ERROR;
+}
+
+
+ngx_uint_t
+ngx_http_once_is(ngx_str_t *value, const char *word)
+{
+    return value->len == ngx_strlen(word)
+           && ngx_strncmp(value->data, word, value->len) == 0;
+}
+
+
+/* A name that may stand before the colon of a header line (RFC 9110, token). */
+
+ngx_uint_t
+ngx_http_once_is_token(ngx_str_t *value)
+{
+    u_char      c;
+    ngx_uint_t  i;
+
+    for (i = 0; i < value->len; i++) {
+        c = value->data[i];
+
+        if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z')
+            || (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '.')
+        {
+            continue;
+        }
+
+        return 0;
+    }
+
+    return value->len > 0;
+}
+
+
+/* Visible ASCII that ends neither a quoted string nor <>. */
+
+ngx_uint_t
+ngx_http_once_is_plain(ngx_str_t *value)
+{
+    u_char      c;
+    ngx_uint_t  i;
+
+    for (i = 0; i < value->len; i++) {
+        c = value->data[i];
+
+        if (c <= ' ' || c >= 0x7f || c == '<' || c == '>' || c == '"') {
+            return 0;
+        }
+    }
+
+    return value->len > 0;
+}
+
+
+/* The path of a location, without variables. */
+
+static ngx_uint_t
+ngx_http_once_is_path(ngx_str_t *value)
+{
+    ngx_uint_t  i;
+
+    if (value->len == 0 || value->data[0] != '/') {
+        return 0;
+    }
+
+    for (i = 0; i < value->len; i++) {
+        if (value->data[i] <= ' ' || ngx_strchr("?#$\x7f", value->data[i])) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static ngx_uint_t
+ngx_http_once_is_given(ngx_str_t *value)
+{
+    return value->len != 0;
+}
+
+
+ngx_http_complex_value_t *
+ngx_http_once_compile(ngx_conf_t *cf, ngx_str_t *value)
+{
+    ngx_http_complex_value_t          *cv;
+    ngx_http_compile_complex_value_t   ccv;
+
+    cv = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
+    if (cv == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+    ccv.cf = cf;
+    ccv.value = value;
+    ccv.complex_value = cv;
+
+    return ngx_http_compile_complex_value(&ccv) == NGX_OK ? cv : NULL;
+}
+
+
+static char *
+ngx_http_once_set_text(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    ngx_str_t             *value, *field;
+    ngx_http_once_text_t  *text;
+
+    text = cmd->post;
+    field = (ngx_str_t *) (p + cmd->offset);
+
+    if (field->data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        ngx_str_set(field, "");
+        return NGX_CONF_OK;
+    }
+
+    if (!text->is_valid(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], text->advice);
+    }
+
+    *field = value[1];
+
+    if (text->is_file && ngx_conf_full_name(cf->cycle, field, 1) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* The field at `offset` is of the size of a word, and -1 while not set. */
+
+static char *
+ngx_http_once_set_number(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    off_t                    n;
+    ngx_int_t               *field;
+    ngx_str_t               *value;
+    ngx_http_once_number_t  *number;
+
+    number = cmd->post;
+    field = (ngx_int_t *) (p + cmd->offset);
+
+    if (*field != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (number->zero && ngx_http_once_is(&value[1], number->zero)) {
+        *field = 0;
+        return NGX_CONF_OK;
+    }
+
+    switch (number->unit) {
+
+    case NGX_HTTP_ONCE_SIZE:
+        n = ngx_parse_offset(&value[1]);
+        break;
+
+    case NGX_HTTP_ONCE_MSEC:
+    case NGX_HTTP_ONCE_SEC:
+        n = ngx_parse_time(&value[1], number->unit == NGX_HTTP_ONCE_SEC);
+        break;
+
+    default:
+        n = ngx_atoi(value[1].data, value[1].len);
+    }
+
+    if (n < number->min || n > number->max) {
+        return ngx_http_once_bad(cf, &value[1], number->advice);
+    }
+
+    *field = (ngx_int_t) n;
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->store_url.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->store_url = value[1];
+
+    return ngx_http_once_check_store_url(cf, &olcf->store_url);
+}
+
+
+static char *
+ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->name.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (value[1].len == 0 || value[1].len > NGX_HTTP_ONCE_NAME_MAX) {
+        return ngx_http_once_bad(cf, &value[1], "it must be 1 to 100 bytes");
+    }
+
+    olcf->name = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+/* once_record and once_release may have several arguments. */
+
+static ngx_int_t
+ngx_http_once_join(ngx_conf_t *cf, ngx_str_t *text)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    value = cf->args->elts;
+    len = 0;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        len += value[i].len + 1;
+    }
+
+    p = ngx_pnalloc(cf->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text->data = p;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+        if (i > 1) {
+            *p++ = ',';
+        }
+
+        p = ngx_cpymem(p, value[i].data, value[i].len);
+    }
+
+    *p = '\0';
+    text->len = p - text->data;
+
+    return NGX_OK;
+}
+
+
+/* The library validates it: called here to report the line. */
+
+static char *
+ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char  *p = conf;
+
+    int             code;
+    ngx_str_t      *text;
+    once_error_t    err;
+    once_policy_t  *policy;
+
+    text = (ngx_str_t *) (p + cmd->offset);
+
+    if (text->data) {
+        return "is duplicate";
+    }
+
+    if (ngx_http_once_join(cf, text) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    policy = once_policy_new();
+    if (policy == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    code = once_policy_set(policy,
+                           (char *) cmd->name.data + sizeof("once_") - 1,
+                           (char *) text->data, &err);
+    once_policy_free(policy);
+
+    return code == ONCE_OK ? NGX_CONF_OK
+                           : ngx_http_once_bad(cf, text, err.text);
+}
+
+
+static char *
+ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t   n;
+    ngx_str_t  *value;
+
+    if (olcf->wait != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->wait = 0;
+
+    } else {
+        olcf->wait = ngx_parse_time(&value[1], 0);
+
+        if (olcf->wait == (ngx_msec_t) NGX_ERROR || olcf->wait == 0) {
+            return ngx_http_once_bad(cf, &value[1], "it must be a time such "
+                                     "as 5s, or off");
+        }
+    }
+
+    if (cf->args->nelts == 2) {
+        return NGX_CONF_OK;
+    }
+
+    n = NGX_ERROR;
+
+    if (value[2].len > 4 && ngx_strncmp(value[2].data, "max=", 4) == 0) {
+        n = ngx_atoi(value[2].data + 4, value[2].len - 4);
+    }
+
+    if (n == NGX_ERROR || n == 0) {
+        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, the "
+                                 "waiters that one key may have in a worker");
+    }
+
+    olcf->wait_max = n;
+
+    return NGX_CONF_OK;
+}
+
+
+/* NUMBER/TIME */
+
+static char *
+ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    u_char     *slash, *last;
+    ngx_int_t   n, msec;
+    ngx_str_t  *value, text;
+
+    if (olcf->quota != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->quota = 0;
+        olcf->quota_period = 0;
+        return NGX_CONF_OK;
+    }
+
+    last = value[1].data + value[1].len;
+    slash = ngx_strlchr(value[1].data, last, '/');
+    n = NGX_ERROR;
+    msec = NGX_ERROR;
+
+    if (slash) {
+        n = ngx_atoi(value[1].data, slash - value[1].data);
+        text.data = slash + 1;
+        text.len = last - text.data;
+        msec = ngx_parse_time(&text, 0);
+    }
+
+    if (n < 1 || n > 1000000 || msec < 1000 || msec > 31 * 86400000LL) {
+        return ngx_http_once_bad(cf, &value[1], "it must be NUMBER/TIME such "
+                                 "as 1000/1h, up to 1000000 new records of a "
+                                 "scope in 1s to 31d, or off");
+    }
+
+    olcf->quota = n;
+    olcf->quota_period = msec;
+
+    return NGX_CONF_OK;
+}
+
+
+/*
+ * Filters are called in the reverse order of the modules. Those of modules
+ * loaded after this one would change a response before it is recorded, and
+ * its replay a second time. Therefore this one moves to the end, just before
+ * the copy filter, above which bodies may still be in files. The list is not
+ * in use while a directive is read, and each configuration makes a new one.
+ */
+
+static void
+ngx_http_once_move_last(ngx_conf_t *cf)
+{
+    ngx_uint_t      i, own, copy;
+    ngx_module_t  **modules;
+
+    modules = cf->cycle->modules;
+    own = copy = NGX_CONF_UNSET_UINT;
+
+    for (i = 0; modules[i]; i++) {
+
+        if (modules[i] == &ngx_http_once_module) {
+            own = i;
+
+        } else if (modules[i] == &ngx_http_copy_filter_module) {
+            copy = i;
+        }
+    }
+
+    if (own == NGX_CONF_UNSET_UINT || copy == NGX_CONF_UNSET_UINT) {
+        return;
+    }
+
+    for (i = own; i + 1 < copy; i++) {
+        modules[i] = modules[i + 1];
+        modules[i + 1] = &ngx_http_once_module;
+    }
+}
+
+
+static char *
+ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_move_last(cf);
+
+    return ngx_conf_set_flag_slot(cf, cmd, conf);
+}
+
+
+static char *
+ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t           *value;
+    ngx_uint_t           i;
+    ngx_conf_bitmask_t  *method;
+
+    if (olcf->methods) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        for (method = ngx_http_once_methods; method->name.len; method++) {
+            if (ngx_http_once_is(&value[i], (char *) method->name.data)) {
+                break;
+            }
+        }
+
+        if (method->name.len == 0) {
+            return ngx_http_once_bad(cf, &value[i], "guarded can be POST, "
+                                     "PATCH, PUT and DELETE; others have no "
+                                     "effect that could happen twice");
+        }
+
+        olcf->methods |= method->mask;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_once_set_require(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->require != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "on")) {
+        olcf->require = NGX_HTTP_ONCE_REQUIRE_ON;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->require = NGX_HTTP_ONCE_REQUIRE_OFF;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_script_variables_count(&value[1]) == 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must be on, off or a "
+                                 "variable such as $require_key");
+    }
+
+    olcf->require = NGX_HTTP_ONCE_REQUIRE_VALUE;
+    olcf->require_value = ngx_http_once_compile(cf, &value[1]);
+
+    return olcf->require_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->key_header.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->key_strict = 0;
+
+    if (cf->args->nelts == 3) {
+        if (!ngx_http_once_is(&value[2], "strict")) {
+            return ngx_http_once_bad(cf, &value[2],
+                                     "only strict may follow the key");
+        }
+
+        olcf->key_strict = 1;
+    }
+
+    if (ngx_http_script_variables_count(&value[1])) {
+        ngx_str_set(&olcf->key_header, "");
+        olcf->key_value = ngx_http_once_compile(cf, &value[1]);
+
+        return olcf->key_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+    }
+
+    if (!ngx_http_once_is_token(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
+                                 "request header such as Idempotency-Key, or "
+                                 "contain a variable such as "
+                                 "$once_json_id");
+    }
+
+    olcf->key_header = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t   *value, *name;
+    ngx_uint_t   i;
+
+    if (olcf->replay_headers != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->replay_headers = NULL;
+
+    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "none")) {
+        return NGX_CONF_OK;
+    }
+
+    olcf->replay_headers = ngx_array_create(cf->pool, cf->args->nelts - 1,
+                                            sizeof(ngx_str_t));
+    if (olcf->replay_headers == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        ngx_strlow(value[i].data, value[i].data, value[i].len);
+
+        if (!ngx_http_once_is_token(&value[i])
+            || ngx_http_once_headers_is_framing(value[i].data, value[i].len))
+        {
+            return ngx_http_once_bad(cf, &value[i], "it must be the name of "
+                                     "a response header that may be sent "
+                                     "again, such as Set-Cookie; or none");
+        }
+
+        name = ngx_array_push(olcf->replay_headers);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *name = value[i];
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_once_set_on_store_error(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->pass_on_error != NGX_CONF_UNSET) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->pass_on_error = ngx_http_once_is(&value[1], "pass");
+
+    if (!olcf->pass_on_error && !ngx_http_once_is(&value[1], "fail")) {
+        return ngx_http_once_bad(cf, &value[1], "it must be fail (answer "
+                                 "503) or pass (forward unguarded)");
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* --------------------------------------------------------------- the table */
 
 static ngx_http_once_text_t  ngx_http_once_secret_file = {
     ngx_http_once_is_given,
@@ -41,6 +736,47 @@ static ngx_http_once_text_t  ngx_http_once_docs = {
 };
 
 
+static ngx_http_once_number_t  ngx_http_once_store_timeout = {
+    NGX_HTTP_ONCE_MSEC, 1, NGX_MAX_OFF_T_VALUE, NULL,
+    "it must be a time such as 5s or 500ms"
+};
+
+
+static ngx_http_once_number_t  ngx_http_once_store_body = {
+    NGX_HTTP_ONCE_SIZE, 1, ONCE_BODY_STORE_MAX, "off",
+    "it must be a size from 1 to 16m, or off; larger responses pass through "
+    "and are recorded without their body"
+};
+
+
+static ngx_http_once_number_t  ngx_http_once_bodies = {
+    NGX_HTTP_ONCE_SIZE, 1, NGX_MAX_OFF_T_VALUE, "off",
+    "it must be a size such as 1g, or off"
+};
+
+
+/* Twice the largest response, so that any can be replayed and recorded. */
+
+static ngx_http_once_number_t  ngx_http_once_memory = {
+    NGX_HTTP_ONCE_SIZE, 2 * (ONCE_BODY_STORE_MAX + ONCE_HEADERS_MAX),
+    NGX_MAX_OFF_T_VALUE, NULL,
+    "it must be a size of at least 33m, which fits the largest response that "
+    "can be recorded"
+};
+
+
+static ngx_http_once_number_t  ngx_http_once_unknown_max = {
+    NGX_HTTP_ONCE_NUMBER, 1, 10000, "off",
+    "it must be a number from 1 to 10000, or off"
+};
+
+
+static ngx_http_once_number_t  ngx_http_once_retry_after = {
+    NGX_HTTP_ONCE_SEC, 1, 86400, "auto",
+    "it must be auto, or seconds from 1 to 86400"
+};
+
+
 ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once"),
@@ -66,10 +802,10 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_store_timeout"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_store_timeout,
+      ngx_http_once_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(store_timeout),
+      &ngx_http_once_store_timeout },
 
     { ngx_string("once_secret_file"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
@@ -171,24 +907,24 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_store_body"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_store_body,
+      ngx_http_once_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(store_body),
+      &ngx_http_once_store_body },
 
     { ngx_string("once_bodies"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_http_once_set_bodies,
+      ngx_http_once_set_number,
       NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_main_slot(bodies),
+      &ngx_http_once_bodies },
 
     { ngx_string("once_memory"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_http_once_set_memory,
+      ngx_http_once_set_number,
       NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_main_slot(memory),
+      &ngx_http_once_memory },
 
     { ngx_string("once_quota"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
@@ -199,17 +935,17 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_unknown_max"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_unknown_max,
+      ngx_http_once_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(unknown_max),
+      &ngx_http_once_unknown_max },
 
     { ngx_string("once_retry_after"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
-      ngx_http_once_set_retry_after,
+      ngx_http_once_set_number,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
-      NULL },
+      ngx_http_once_slot(retry_after),
+      &ngx_http_once_retry_after },
 
     { ngx_string("once_early_lookup"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_FLAG,
@@ -248,7 +984,7 @@ ngx_command_t  ngx_http_once_commands[] = {
 
     { ngx_string("once_problems"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
-      ngx_http_once_problems_page,
+      ngx_http_once_problem_page,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },
@@ -269,813 +1005,3 @@ ngx_command_t  ngx_http_once_commands[] = {
 
       ngx_null_command
 };
-
-
-/* ------------------------------------------------------------------ values */
-
-/*
- * Reading values of directives: what all need, the store's and the policy's.
- * What depends on more than one directive is decided when they are merged.
- */
-
-#define NGX_HTTP_ONCE_NAME_MAX  100
-
-
-char *
-ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *advice)
-{
-    ngx_str_t  *args;
-
-    args = cf->args->elts;
-
-    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                       "invalid value \"%V\" in \"%V\" directive: %s",
-                       value, &args[0], advice);
-
-    return NGX_CONF_ERROR;
-}
-
-
-ngx_uint_t
-ngx_http_once_is(ngx_str_t *value, const char *word)
-{
-    return value->len == ngx_strlen(word)
-           && ngx_strncmp(value->data, word, value->len) == 0;
-}
-
-
-/* A name that may stand before the colon of a header line (RFC 9110, token). */
-
-ngx_uint_t
-ngx_http_once_is_token(ngx_str_t *value)
-{
-    u_char      c;
-    ngx_uint_t  i;
-
-    for (i = 0; i < value->len; i++) {
-        c = value->data[i];
-
-        if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z')
-            || (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '.')
-        {
-            continue;
-        }
-
-        return 0;
-    }
-
-    return value->len > 0;
-}
-
-
-/* Visible ASCII without what would end a quoted or angled string. */
-
-ngx_uint_t
-ngx_http_once_is_plain(ngx_str_t *value)
-{
-    u_char      c;
-    ngx_uint_t  i;
-
-    for (i = 0; i < value->len; i++) {
-        c = value->data[i];
-
-        if (c <= ' ' || c >= 0x7f || c == '<' || c == '>' || c == '"') {
-            return 0;
-        }
-    }
-
-    return value->len > 0;
-}
-
-
-ngx_http_complex_value_t *
-ngx_http_once_compile(ngx_conf_t *cf, ngx_str_t *value)
-{
-    ngx_http_complex_value_t          *cv;
-    ngx_http_compile_complex_value_t   ccv;
-
-    cv = ngx_palloc(cf->pool, sizeof(ngx_http_complex_value_t));
-    if (cv == NULL) {
-        return NULL;
-    }
-
-    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
-
-    ccv.cf = cf;
-    ccv.value = value;
-    ccv.complex_value = cv;
-
-    return ngx_http_compile_complex_value(&ccv) == NGX_OK ? cv : NULL;
-}
-
-
-char *
-ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->store_url.data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->store_url = value[1];
-
-    return ngx_http_once_check_store_url(cf, &olcf->store_url);
-}
-
-
-char *
-ngx_http_once_set_store_timeout(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_int_t   msec;
-    ngx_str_t  *value;
-
-    if (olcf->store_timeout != NGX_CONF_UNSET_MSEC) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    msec = ngx_parse_time(&value[1], 0);
-
-    if (msec == NGX_ERROR || msec == 0) {
-        return ngx_http_once_bad(cf, &value[1], "it must be a time such as "
-                                 "5s or 500ms");
-    }
-
-    olcf->store_timeout = msec;
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->name.data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (value[1].len == 0 || value[1].len > NGX_HTTP_ONCE_NAME_MAX) {
-        return ngx_http_once_bad(cf, &value[1], "it must be 1 to 100 bytes");
-    }
-
-    olcf->name = value[1];
-
-    return NGX_CONF_OK;
-}
-
-
-ngx_uint_t
-ngx_http_once_is_path(ngx_str_t *value)
-{
-    ngx_uint_t  i;
-
-    if (value->len == 0 || value->data[0] != '/') {
-        return 0;
-    }
-
-    for (i = 0; i < value->len; i++) {
-        if (value->data[i] <= ' ' || ngx_strchr("?#$\x7f", value->data[i])) {
-            return 0;
-        }
-    }
-
-    return 1;
-}
-
-
-ngx_uint_t
-ngx_http_once_is_given(ngx_str_t *value)
-{
-    return value->len != 0;
-}
-
-
-char *
-ngx_http_once_set_text(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    char  *p = conf;
-
-    ngx_str_t             *value, *field;
-    ngx_http_once_text_t  *text;
-
-    text = cmd->post;
-    field = (ngx_str_t *) (p + cmd->offset);
-
-    if (field->data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        ngx_str_set(field, "");
-        return NGX_CONF_OK;
-    }
-
-    if (!text->fits(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], text->advice);
-    }
-
-    *field = value[1];
-
-    if (text->is_file && ngx_conf_full_name(cf->cycle, field, 1) != NGX_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    return NGX_CONF_OK;
-}
-
-
-/* once_record and once_release take their items as several arguments too. */
-
-static ngx_int_t
-ngx_http_once_join(ngx_conf_t *cf, ngx_str_t *text)
-{
-    u_char      *p;
-    size_t       len;
-    ngx_str_t   *value;
-    ngx_uint_t   i;
-
-    value = cf->args->elts;
-    len = 0;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-        len += value[i].len + 1;
-    }
-
-    p = ngx_pnalloc(cf->pool, len);
-    if (p == NULL) {
-        return NGX_ERROR;
-    }
-
-    text->data = p;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-        if (i > 1) {
-            *p++ = ',';
-        }
-
-        p = ngx_cpymem(p, value[i].data, value[i].len);
-    }
-
-    *p = '\0';
-    text->len = p - text->data;
-
-    return NGX_OK;
-}
-
-
-/* The library knows what is right; it is asked here to tell the line too. */
-
-char *
-ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    char  *p = conf;
-
-    int             code;
-    ngx_str_t      *text;
-    once_error_t    err;
-    once_policy_t  *policy;
-
-    text = (ngx_str_t *) (p + cmd->offset);
-
-    if (text->data) {
-        return "is duplicate";
-    }
-
-    if (ngx_http_once_join(cf, text) != NGX_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    policy = once_policy_new();
-    if (policy == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    code = once_policy_set(policy,
-                           (char *) cmd->name.data + sizeof("once_") - 1,
-                           (char *) text->data, &err);
-    once_policy_free(policy);
-
-    return code == ONCE_OK ? NGX_CONF_OK
-                           : ngx_http_once_bad(cf, text, err.text);
-}
-
-
-char *
-ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_int_t   n;
-    ngx_str_t  *value;
-
-    if (olcf->wait != NGX_CONF_UNSET_MSEC) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->wait = 0;
-
-    } else {
-        olcf->wait = ngx_parse_time(&value[1], 0);
-
-        if (olcf->wait == (ngx_msec_t) NGX_ERROR || olcf->wait == 0) {
-            return ngx_http_once_bad(cf, &value[1], "it must be a time such "
-                                     "as 5s, or off");
-        }
-    }
-
-    if (cf->args->nelts == 2) {
-        return NGX_CONF_OK;
-    }
-
-    n = NGX_ERROR;
-
-    if (value[2].len > 4 && ngx_strncmp(value[2].data, "max=", 4) == 0) {
-        n = ngx_atoi(value[2].data + 4, value[2].len - 4);
-    }
-
-    if (n == NGX_ERROR || n == 0) {
-        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, the "
-                                 "waiters that one key may have in a worker");
-    }
-
-    olcf->wait_max = n;
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_store_body(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ssize_t     size;
-    ngx_str_t  *value;
-
-    if (olcf->store_body != NGX_CONF_UNSET_SIZE) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->store_body = 0;
-        return NGX_CONF_OK;
-    }
-
-    size = ngx_parse_size(&value[1]);
-
-    if (size <= 0 || (size_t) size > ONCE_BODY_STORE_MAX) {
-        return ngx_http_once_bad(cf, &value[1], "it must be a size from 1 to "
-                                 "16m, or off; larger responses pass through "
-                                 "and are recorded without their body");
-    }
-
-    olcf->store_body = size;
-
-    return NGX_CONF_OK;
-}
-
-
-/* NUMBER/TIME */
-
-char *
-ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    u_char     *slash, *last;
-    ngx_int_t   n, msec;
-    ngx_str_t  *value, text;
-
-    if (olcf->quota != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->quota = 0;
-        olcf->quota_period = 0;
-        return NGX_CONF_OK;
-    }
-
-    last = value[1].data + value[1].len;
-    slash = ngx_strlchr(value[1].data, last, '/');
-    n = NGX_ERROR;
-    msec = NGX_ERROR;
-
-    if (slash) {
-        n = ngx_atoi(value[1].data, slash - value[1].data);
-        text.data = slash + 1;
-        text.len = last - text.data;
-        msec = ngx_parse_time(&text, 0);
-    }
-
-    if (n < 1 || n > 1000000 || msec < 1000 || msec > 31 * 86400000LL) {
-        return ngx_http_once_bad(cf, &value[1], "it must be NUMBER/TIME such "
-                                 "as 1000/1h, up to 1000000 new records of a "
-                                 "scope in 1s to 31d, or off");
-    }
-
-    olcf->quota = n;
-    olcf->quota_period = msec;
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_unknown_max(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_int_t   n;
-    ngx_str_t  *value;
-
-    if (olcf->unknown_max != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->unknown_max = 0;
-        return NGX_CONF_OK;
-    }
-
-    n = ngx_atoi(value[1].data, value[1].len);
-
-    if (n < 1 || n > 10000) {
-        return ngx_http_once_bad(cf, &value[1], "it must be a number from 1 "
-                                 "to 10000, or off");
-    }
-
-    olcf->unknown_max = n;
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_bodies(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_main_conf_t *omcf = conf;
-
-    off_t       size;
-    ngx_str_t  *value;
-
-    if (omcf->bodies != NGX_CONF_UNSET_SIZE) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        omcf->bodies = 0;
-        return NGX_CONF_OK;
-    }
-
-    size = ngx_parse_offset(&value[1]);
-
-    if (size <= 0) {
-        return ngx_http_once_bad(cf, &value[1], "it must be a size such as "
-                                 "1g, or off");
-    }
-
-    omcf->bodies = (size_t) size;
-
-    return NGX_CONF_OK;
-}
-
-
-/* Twice the largest response: whatever there is can be replayed and recorded. */
-
-char *
-ngx_http_once_set_memory(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_main_conf_t *omcf = conf;
-
-    off_t       size;
-    ngx_str_t  *value;
-
-    if (omcf->memory) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    size = ngx_parse_offset(&value[1]);
-
-    if (size == NGX_ERROR
-        || size < (off_t) 2 * (ONCE_BODY_STORE_MAX + ONCE_HEADERS_MAX))
-    {
-        return ngx_http_once_bad(cf, &value[1], "it must be a size of at "
-                                 "least 33m, which holds the largest response "
-                                 "that can be recorded");
-    }
-
-    omcf->memory = (size_t) size;
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_retry_after(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_int_t   seconds;
-    ngx_str_t  *value;
-
-    if (olcf->retry_after != NGX_CONF_UNSET) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "auto")) {
-        olcf->retry_after = 0;
-        return NGX_CONF_OK;
-    }
-
-    seconds = ngx_parse_time(&value[1], 1);
-
-    if (seconds == NGX_ERROR || seconds == 0 || seconds > 86400) {
-        return ngx_http_once_bad(cf, &value[1], "it must be auto or seconds, "
-                                 "1 to 86400");
-    }
-
-    olcf->retry_after = seconds;
-
-    return NGX_CONF_OK;
-}
-
-
-/* ------------------------------------------------------ values of requests */
-
-/*
- * Reading values of directives: which requests are guarded and how they are
- * known, and what their answers look like.
- */
-
-static ngx_conf_bitmask_t  ngx_http_once_methods[] = {
-    { ngx_string("POST"), NGX_HTTP_POST },
-    { ngx_string("PATCH"), NGX_HTTP_PATCH },
-    { ngx_string("PUT"), NGX_HTTP_PUT },
-    { ngx_string("DELETE"), NGX_HTTP_DELETE },
-    { ngx_null_string, 0 }
-};
-
-
-/*
- * Filters take their places in the order of the modules, the last one on top.
- * Those of modules that are loaded behind this one would change a response
- * before it is recorded, and its replay once more. So this one becomes the last
- * ahead of the copy filter, above which bodies may still be in files. Nobody
- * goes through the list while a directive is read; it is made anew with each
- * configuration.
- */
-
-static void
-ngx_http_once_come_last(ngx_conf_t *cf)
-{
-    ngx_uint_t      i, own, copy;
-    ngx_module_t  **modules;
-
-    modules = cf->cycle->modules;
-    own = copy = NGX_CONF_UNSET_UINT;
-
-    for (i = 0; modules[i]; i++) {
-
-        if (modules[i] == &ngx_http_once_module) {
-            own = i;
-
-        } else if (modules[i] == &ngx_http_copy_filter_module) {
-            copy = i;
-        }
-    }
-
-    if (own == NGX_CONF_UNSET_UINT || copy == NGX_CONF_UNSET_UINT) {
-        return;
-    }
-
-    for (i = own; i + 1 < copy; i++) {
-        modules[i] = modules[i + 1];
-        modules[i + 1] = &ngx_http_once_module;
-    }
-}
-
-
-char *
-ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_come_last(cf);
-
-    return ngx_conf_set_flag_slot(cf, cmd, conf);
-}
-
-
-char *
-ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t           *value;
-    ngx_uint_t           i;
-    ngx_conf_bitmask_t  *method;
-
-    if (olcf->methods) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        for (method = ngx_http_once_methods; method->name.len; method++) {
-            if (ngx_http_once_is(&value[i], (char *) method->name.data)) {
-                break;
-            }
-        }
-
-        if (method->name.len == 0) {
-            return ngx_http_once_bad(cf, &value[i], "guarded can be POST, "
-                                     "PATCH, PUT and DELETE; others have no "
-                                     "effect that could happen twice");
-        }
-
-        olcf->methods |= method->mask;
-    }
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_require(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->require != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "on")) {
-        olcf->require = NGX_HTTP_ONCE_REQUIRE_ON;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->require = NGX_HTTP_ONCE_REQUIRE_OFF;
-        return NGX_CONF_OK;
-    }
-
-    if (ngx_http_script_variables_count(&value[1]) == 0) {
-        return ngx_http_once_bad(cf, &value[1], "it must be on, off or a "
-                                 "variable such as $require_key");
-    }
-
-    olcf->require = NGX_HTTP_ONCE_REQUIRE_VALUE;
-    olcf->require_value = ngx_http_once_compile(cf, &value[1]);
-
-    return olcf->require_value ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-char *
-ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->key_header.data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->key_strict = 0;
-
-    if (cf->args->nelts == 3) {
-        if (!ngx_http_once_is(&value[2], "strict")) {
-            return ngx_http_once_bad(cf, &value[2],
-                                     "only strict may follow the key");
-        }
-
-        olcf->key_strict = 1;
-    }
-
-    if (ngx_http_script_variables_count(&value[1])) {
-        ngx_str_set(&olcf->key_header, "");
-        olcf->key_value = ngx_http_once_compile(cf, &value[1]);
-
-        return olcf->key_value ? NGX_CONF_OK : NGX_CONF_ERROR;
-    }
-
-    if (!ngx_http_once_is_token(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
-                                 "request header such as Idempotency-Key, or "
-                                 "contain a variable such as "
-                                 "$once_json_id");
-    }
-
-    olcf->key_header = value[1];
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t   *value, *name;
-    ngx_uint_t   i;
-
-    if (olcf->replay_headers != NGX_CONF_UNSET_PTR) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->replay_headers = NULL;
-
-    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "none")) {
-        return NGX_CONF_OK;
-    }
-
-    olcf->replay_headers = ngx_array_create(cf->pool, cf->args->nelts - 1,
-                                            sizeof(ngx_str_t));
-    if (olcf->replay_headers == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        ngx_strlow(value[i].data, value[i].data, value[i].len);
-
-        if (!ngx_http_once_is_token(&value[i])
-            || ngx_http_once_is_framing(value[i].data, value[i].len))
-        {
-            return ngx_http_once_bad(cf, &value[i], "it must be the name of "
-                                     "a response header that may be sent "
-                                     "again, such as Set-Cookie; or none");
-        }
-
-        name = ngx_array_push(olcf->replay_headers);
-        if (name == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        *name = value[i];
-    }
-
-    return NGX_CONF_OK;
-}
-
-
-char *
-ngx_http_once_set_on_store_error(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->pass_on_error != NGX_CONF_UNSET) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->pass_on_error = ngx_http_once_is(&value[1], "pass");
-
-    if (!olcf->pass_on_error && !ngx_http_once_is(&value[1], "fail")) {
-        return ngx_http_once_bad(cf, &value[1], "it must be fail (answer "
-                                 "503) or pass (forward unguarded)");
-    }
-
-    return NGX_CONF_OK;
-}

@@ -1,39 +1,138 @@
 /*
- * The store has taken the end of the claim, or did not: what the client gets.
+ * The end of an operation, in two steps. When the response is complete, or will
+ * never be, ngx_http_once_finish() judges what it means for the claim and ends
+ * it:
+ *
+ *   record     completed with the response, which is replayed from then on
+ *   release    answered as not done: the key may be used again
+ *   early      refused before any effect, or never sent
+ *   doubt      it may have taken effect, and the response is not known
+ *
+ * When the store has answered, or did not in time, ngx_http_once_finish_ended()
+ * and ngx_http_once_finish_failed() decide what the client gets.
  */
 #include "ngx_http_once_request.h"
 
+
+/* ---------------------------------------------------- the end of the claim */
+
+once_judgement_t
+ngx_http_once_finish_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_run_t  *run;
+
+    run = ctx->run;
+
+    if (run->broken || run->unanswered) {
+        return ONCE_JUDGEMENT_DOUBT;
+    }
+
+    if (run->header_status) {
+        return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
+                                (int) run->header_status, run->said);
+    }
+
+    if (run->acted) {
+        return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
+                                (int) r->headers_out.status, run->said);
+    }
+
+    /* from here on the response is nginx's own */
+
+    if (r->upstream) {
+        return run->sent ? ONCE_JUDGEMENT_DOUBT : ONCE_JUDGEMENT_EARLY;
+    }
+
+    if (r->headers_out.status >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return run->sent ? ONCE_JUDGEMENT_RELEASE : ONCE_JUDGEMENT_EARLY;
+    }
+
+    return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
+                            (int) r->headers_out.status, ONCE_VERDICT_NONE);
+}
+
+
+static ngx_int_t
+ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    once_response_t       response = ONCE_RESPONSE_INIT;
+    ngx_http_once_run_t  *run;
+
+    run = ctx->run;
+
+    response.status = (int) r->headers_out.status;
+    response.retain_ms = run->retain_ms;
+    response.body_omitted = run->stream;
+
+    if (!run->stream) {
+        response.body.data = run->data;
+        response.body.len = run->len;
+    }
+
+    if (ngx_http_once_headers_collect(r, ctx->conf, &response) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_once_guard_complete(ctx->guard, &response);
+}
+
+
+ngx_int_t
+ngx_http_once_finish(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    switch (ngx_http_once_finish_judge(r, ctx)) {
+
+    case ONCE_JUDGEMENT_RECORD:
+        return ngx_http_once_record(r, ctx);
+
+    case ONCE_JUDGEMENT_RELEASE:
+        return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
+                                           "answered as not done", 0);
+
+    case ONCE_JUDGEMENT_EARLY:
+        return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
+                                           ctx->run->sent
+                                           ? "refused before any effect"
+                                           : "nothing was sent", 1);
+
+    default:
+        return ngx_http_once_guard_doubt(ctx->guard);
+    }
+}
+
+
+/* ----------------------------------------------------- the client's answer */
 
 static void
 ngx_http_once_stop_waiting(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     r->buffered &= ~NGX_HTTP_ONCE_BUFFERED;
 
-    if (ctx->hold->delayed) {
-        ctx->hold->delayed = 0;
+    if (ctx->run->delayed) {
+        ctx->run->delayed = 0;
         r->connection->write->delayed = 0;
     }
 }
 
 
 /*
- * The location's handler has sent its response and goes on: a script that does
- * the rest of its work behind the client's back. It will finalize the request
- * itself; until then nobody else sends anything.
+ * The content handler has sent its response and goes on: a script that does
+ * the rest of its work after the response. It will finalize the request itself;
+ * until then nothing else is sent.
  */
 
 static ngx_uint_t
 ngx_http_once_handler_goes_on(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    return ctx->hold->acted && !(r->upstream && r->upstream->cleanup)
+    return ctx->run->acted && !(r->upstream && r->upstream->cleanup)
            && r->http_state != NGX_HTTP_WRITING_REQUEST_STATE;
 }
 
 
-/* The response that was held, or begins to pass. */
+/* The buffered response, or the beginning of one that passes through. */
 
 static void
-ngx_http_once_send_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_send_buffered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_connection_t  *c;
 
@@ -45,7 +144,7 @@ ngx_http_once_send_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     if (r->upstream && r->upstream->cleanup) {
         /* the upstream may have nothing to send for a while */
         (void) ngx_http_output_filter(r, NULL);
-        ngx_http_once_heed_abort(r);
+        ngx_http_once_upstream_heed_abort(r);
 
     } else if (ngx_http_once_handler_goes_on(r, ctx)) {
         (void) ngx_http_output_filter(r, NULL);
@@ -56,10 +155,10 @@ ngx_http_once_send_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
-/* Makes room for another response: nothing of the held one has been sent. */
+/* Makes way for another response: nothing of the buffered one was sent. */
 
 static void
-ngx_http_once_drop_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_drop_buffered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_http_upstream_t  *u;
 
@@ -73,7 +172,7 @@ ngx_http_once_drop_own(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         (*u->cleanup)(r);
     }
 
-    /* bytes that it has read and not passed on */
+    /* drop what the copy filter has not passed on */
 
     ngx_http_set_ctx(r, NULL, ngx_http_copy_filter_module);
     r->buffered &= ~NGX_HTTP_COPY_BUFFERED;
@@ -95,11 +194,11 @@ ngx_http_once_made_instead(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     c = r->connection;
 
     if (!ngx_http_once_handler_goes_on(r, ctx)) {
-        ngx_http_once_finish(r, rc);
+        ngx_http_once_finalize(r, rc);
         return;
     }
 
-    ctx->hold->dropped = 1;
+    ctx->run->dropped = 1;
 
     if (rc == NGX_ERROR || rc > NGX_OK) {
         c->error = 1;
@@ -115,28 +214,28 @@ ngx_http_once_send_instead(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 {
     ngx_int_t  rc;
 
-    ngx_http_once_drop_own(r, ctx);
+    ngx_http_once_drop_buffered(r, ctx);
 
-    rc = ngx_http_once_send_problem(r, ctx->conf, problem, NULL, retry_after);
+    rc = ngx_http_once_problem_send(r, ctx->conf, problem, NULL, retry_after);
     ngx_http_once_made_instead(r, ctx, rc);
 }
 
 
 /*
- * The operation may have been done, and nobody knows: what becomes of the key
- * is for the policy to say.
+ * Whether the operation has taken effect is not known: what becomes of the key
+ * depends on the policy.
  */
 
 static void
-ngx_http_once_lost_detail(ngx_http_once_loc_conf_t *conf, ngx_str_t *detail)
+ngx_http_once_in_doubt_detail(ngx_http_once_loc_conf_t *conf, ngx_str_t *detail)
 {
     switch (once_policy_recover(conf->policy)) {
 
     case ONCE_RECOVER_HOLD:
         ngx_str_set(detail, "The operation may have taken effect, and is not "
                     "run again until its outcome has been settled. Send the "
-                    "same request with the same key again to learn it, and no "
-                    "new key: that would be a new operation.");
+                    "same request with the same key again to learn it. Do not "
+                    "use a new key: that would be a new operation.");
         break;
 
     case ONCE_RECOVER_TRANSACTIONAL:
@@ -155,10 +254,10 @@ ngx_http_once_lost_detail(ngx_http_once_loc_conf_t *conf, ngx_str_t *detail)
 }
 
 
-/* When asking again may tell more; 0: nobody can say. */
+/* When the outcome may be known, in seconds; 0: nobody can say. */
 
 static time_t
-ngx_http_once_lost_retry(ngx_http_once_loc_conf_t *conf)
+ngx_http_once_in_doubt_retry(ngx_http_once_loc_conf_t *conf)
 {
     if (conf->retry_after) {
         return conf->retry_after;
@@ -180,10 +279,10 @@ ngx_http_once_lost_retry(ngx_http_once_loc_conf_t *conf)
 }
 
 
-/* In place of a response that was cut off, or of a page of nginx's own that says that there is none. */
+/* In place of a response that was cut off, or of nginx's own error page. */
 
 static void
-ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_send_no_response(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     time_t                   retry_after;
     ngx_int_t                rc;
@@ -191,32 +290,32 @@ ngx_http_once_send_lost(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ngx_uint_t               status;
     ngx_http_once_problem_e  problem;
 
-    status = ctx->hold->broken ? NGX_HTTP_BAD_GATEWAY : r->headers_out.status;
+    status = ctx->run->broken ? NGX_HTTP_BAD_GATEWAY : r->headers_out.status;
 
-    if (!ctx->hold->broken && !ctx->hold->sent) {
+    if (!ctx->run->broken && !ctx->run->sent) {
         problem = NGX_HTTP_ONCE_P_NOT_SENT;
         retry_after = ctx->conf->retry_after ? ctx->conf->retry_after : 1;
         ngx_str_null(&detail);
 
     } else {
-        problem = ctx->hold->broken ? NGX_HTTP_ONCE_P_UPSTREAM
-                                    : NGX_HTTP_ONCE_P_LOST;
-        retry_after = ngx_http_once_lost_retry(ctx->conf);
-        ngx_http_once_lost_detail(ctx->conf, &detail);
+        problem = ctx->run->broken ? NGX_HTTP_ONCE_P_UPSTREAM
+                                    : NGX_HTTP_ONCE_P_NO_RESPONSE;
+        retry_after = ngx_http_once_in_doubt_retry(ctx->conf);
+        ngx_http_once_in_doubt_detail(ctx->conf, &detail);
     }
 
-    ngx_http_once_drop_own(r, ctx);
+    ngx_http_once_drop_buffered(r, ctx);
 
-    rc = ngx_http_once_send_problem_as(r, ctx->conf, problem, status, &detail,
+    rc = ngx_http_once_problem_send_as(r, ctx->conf, problem, status, &detail,
                                        retry_after);
     ngx_http_once_made_instead(r, ctx, rc);
 }
 
 
 /*
- * The record is the answer where the backend completed it itself, and where the
- * claim was not ours any more. A caller whom the backend refused gets the
- * refusal: what the record holds is the answer to somebody else.
+ * The record is the answer if the backend completed it itself, or if the claim
+ * had been lost. A caller that the backend refused gets the refusal: the record
+ * has the answer to another caller.
  */
 
 static ngx_uint_t
@@ -236,7 +335,7 @@ static void
 ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
-    ngx_int_t             kept;
+    ngx_int_t             rc;
     once_state_t          state;
     const once_record_t  *record;
 
@@ -246,7 +345,7 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     if (once_answer_outcome(answer) == ONCE_OUTCOME_LOST
         && state == ONCE_STATE_COMPLETED && ctx->conf->authorize.len)
     {
-        /* another caller's answer, and nobody was asked: the next request is */
+        /* another caller's answer, not authorized: the next request will be */
         ngx_http_once_send_instead(r, ctx, NGX_HTTP_ONCE_P_IN_FLIGHT,
                                    ctx->conf->retry_after
                                    ? ctx->conf->retry_after : 1);
@@ -254,14 +353,16 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     if (state == ONCE_STATE_COMPLETED) {
-        kept = ngx_http_once_keep_answer(ctx, answer);
+        rc = ngx_http_once_memory_keep_answer(ctx, answer);
 
-        ngx_http_once_drop_own(r, ctx);
-        ngx_http_once_made_instead(r, ctx,
-                                   kept == NGX_OK
-                                   ? ngx_http_once_send_stored(r, ctx, 0)
-                                   : ngx_http_once_refuse_crowded(r, ctx,
-                                NGX_HTTP_ONCE_C_NO_MEMORY));
+        ngx_http_once_drop_buffered(r, ctx);
+
+        rc = (rc == NGX_OK)
+             ? ngx_http_once_replay_send(r, ctx, 0)
+             : ngx_http_once_problem_refuse_crowded(r, ctx,
+                                                    NGX_HTTP_ONCE_C_NO_MEMORY);
+
+        ngx_http_once_made_instead(r, ctx, rc);
         return;
     }
 
@@ -273,8 +374,8 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
                                    state == ONCE_STATE_PENDING
                                    ? NGX_HTTP_ONCE_P_IN_FLIGHT
                                    : NGX_HTTP_ONCE_P_IN_DOUBT,
-                                   ngx_http_once_retry_after(ctx->conf,
-                                                             answer));
+                                   ngx_http_once_ask_retry_after(ctx->conf,
+                                                                 answer));
         return;
     }
 
@@ -283,21 +384,21 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
 
 void
-ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+ngx_http_once_finish_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     int code)
 {
     ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                  "once: store \"%V\" did not take the end of an operation "
+                  "once: store \"%V\" has not taken the end of an operation "
                   "yet: %s", &ctx->conf->store->name, once_error_text(code));
 
-    if (ctx->guard->end != NGX_HTTP_ONCE_COMPLETING && !ctx->hold->broken) {
-        /* a response that promises nothing */
+    if (ctx->guard->end != NGX_HTTP_ONCE_COMPLETING && !ctx->run->broken) {
+        /* the response makes no promise that depends on the record */
 
-        if (ctx->hold->page) {
-            ngx_http_once_send_lost(r, ctx);
+        if (ctx->run->page) {
+            ngx_http_once_send_no_response(r, ctx);
 
         } else {
-            ngx_http_once_send_own(r, ctx);
+            ngx_http_once_send_buffered(r, ctx);
         }
 
         return;
@@ -312,12 +413,13 @@ ngx_http_once_hold_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
 
 /*
- * The backend should have completed the record together with the effect. It
- * did not: between the two is a moment in which a crash makes it run again.
+ * The backend should have completed the record in the transaction of the
+ * effect. As it did not, a crash between the two makes the operation run again.
  */
 
 static void
-ngx_http_once_tell_apart(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_warn_not_transactional(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx)
 {
     if (once_policy_recover(ctx->conf->policy) != ONCE_RECOVER_TRANSACTIONAL
         || r->headers_out.status >= NGX_HTTP_BAD_REQUEST)
@@ -334,7 +436,7 @@ ngx_http_once_tell_apart(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 void
-ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
+ngx_http_once_finish_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 {
     ngx_http_request_t   *r;
     const once_record_t  *record;
@@ -349,7 +451,7 @@ ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     ngx_http_set_log_request(r->connection->log, r);
 
     if (once_answer_error(answer) != ONCE_OK) {
-        ngx_http_once_hold_failed(r, ctx, once_answer_error(answer));
+        ngx_http_once_finish_failed(r, ctx, once_answer_error(answer));
         return;
     }
 
@@ -358,253 +460,19 @@ ngx_http_once_hold_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
         return;
     }
 
-    if (ctx->hold->broken
-        || (ctx->hold->page && ctx->guard->end != NGX_HTTP_ONCE_COMPLETING))
+    if (ctx->run->broken
+        || (ctx->run->page && ctx->guard->end != NGX_HTTP_ONCE_COMPLETING))
     {
-        ngx_http_once_send_lost(r, ctx);
+        ngx_http_once_send_no_response(r, ctx);
         return;
     }
 
     if (ctx->guard->end == NGX_HTTP_ONCE_COMPLETING) {
-        (void) ngx_http_once_add_expires(r, record
+        (void) ngx_http_once_headers_add_expires(r, record
                                             ? once_record_expires_ms(record)
                                             : 0);
-        ngx_http_once_tell_apart(r, ctx);
+        ngx_http_once_warn_not_transactional(r, ctx);
     }
 
-    ngx_http_once_send_own(r, ctx);
-}
-
-
-/* ---------------------------------------------------- the end of the claim */
-
-/*
- * What a response means for its claim, and the end that this leads to; and the
- * bytes of it that are held until then.
- */
-
-/* ------------------------------------------------------------ what it means */
-
-once_judgement_t
-ngx_http_once_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
-{
-    ngx_http_once_hold_t  *hold;
-
-    hold = ctx->hold;
-
-    if (hold->broken || hold->lost) {
-        return ONCE_JUDGEMENT_DOUBT;
-    }
-
-    if (hold->header_status) {
-        return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
-                                (int) hold->header_status, hold->said);
-    }
-
-    if (hold->acted) {
-        return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
-                                (int) r->headers_out.status, hold->said);
-    }
-
-    /* from here on the response is nginx's own */
-
-    if (r->upstream) {
-        return hold->sent ? ONCE_JUDGEMENT_DOUBT : ONCE_JUDGEMENT_EARLY;
-    }
-
-    if (r->headers_out.status >= NGX_HTTP_SPECIAL_RESPONSE) {
-        return hold->sent ? ONCE_JUDGEMENT_RELEASE : ONCE_JUDGEMENT_EARLY;
-    }
-
-    return once_claim_judge(ctx->guard->claim, ctx->conf->policy,
-                            (int) r->headers_out.status, ONCE_VERDICT_NONE);
-}
-
-
-static ngx_int_t
-ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
-{
-    once_response_t        response = ONCE_RESPONSE_INIT;
-    ngx_http_once_hold_t  *hold;
-
-    hold = ctx->hold;
-
-    response.status = (int) r->headers_out.status;
-    response.retain_ms = hold->retain_ms;
-    response.body_omitted = hold->stream;
-
-    if (!hold->stream) {
-        response.body.data = hold->data;
-        response.body.len = hold->len;
-    }
-
-    if (ngx_http_once_collect_headers(r, ctx->conf, &response) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    return ngx_http_once_guard_complete(ctx->guard, &response);
-}
-
-
-ngx_int_t
-ngx_http_once_end(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
-{
-    switch (ngx_http_once_judge(r, ctx)) {
-
-    case ONCE_JUDGEMENT_RECORD:
-        return ngx_http_once_record(r, ctx);
-
-    case ONCE_JUDGEMENT_RELEASE:
-        return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
-                                           "answered as not done", 0);
-
-    case ONCE_JUDGEMENT_EARLY:
-        return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
-                                           ctx->hold->sent
-                                           ? "refused before any effect"
-                                           : "nothing was sent", 1);
-
-    default:
-        return ngx_http_once_guard_doubt(ctx->guard);
-    }
-}
-
-
-/* ------------------------------------------------------------ what is held */
-
-/* Twice: as it is held, and as it is written to the store. */
-
-static ngx_int_t
-ngx_http_once_take_room(ngx_http_once_ctx_t *ctx, size_t bytes)
-{
-    if (ngx_http_once_memory_take(2 * bytes) != NGX_OK) {
-        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_NO_ROOM);
-        return NGX_DECLINED;
-    }
-
-    ctx->memory += bytes;
-    ctx->guard->memory += bytes;
-
-    return NGX_OK;
-}
-
-
-static ngx_int_t
-ngx_http_once_grow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
-    size_t need)
-{
-    u_char                *data;
-    size_t                 size;
-    ngx_http_once_hold_t  *hold;
-
-    hold = ctx->hold;
-
-    if (need <= hold->size) {
-        return NGX_OK;
-    }
-
-    size = hold->size ? hold->size * 2 : 4096;
-
-    if (hold->size == 0 && r->headers_out.content_length_n > 0) {
-        size = (size_t) r->headers_out.content_length_n;
-    }
-
-    size = ngx_min(ngx_max(size, need),
-                   ngx_max(ctx->conf->store_body, need));
-
-    if (ngx_http_once_take_room(ctx, size - hold->size) != NGX_OK) {
-        return NGX_DECLINED;
-    }
-
-    data = ngx_pnalloc(r->pool, size);
-    if (data == NULL) {
-        return NGX_ERROR;
-    }
-
-    if (hold->len) {
-        ngx_memcpy(data, hold->data, hold->len);
-        ngx_pfree(r->pool, hold->data);
-    }
-
-    hold->data = data;
-    hold->size = size;
-
-    return NGX_OK;
-}
-
-
-ngx_chain_t *
-ngx_http_once_held_chain(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
-{
-    ngx_buf_t    *b;
-    ngx_chain_t  *cl;
-
-    b = ngx_calloc_buf(r->pool);
-    cl = ngx_alloc_chain_link(r->pool);
-
-    if (b == NULL || cl == NULL) {
-        return NULL;
-    }
-
-    if (hold->len) {
-        b->pos = hold->data;
-        b->last = hold->data + hold->len;
-        b->start = b->pos;
-        b->end = b->last;
-        b->temporary = 1;
-    }
-
-    cl->buf = b;
-    cl->next = NULL;
-
-    return cl;
-}
-
-
-ngx_int_t
-ngx_http_once_hold_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
-    ngx_chain_t *in, ngx_chain_t **rest)
-{
-    size_t                 size;
-    ngx_int_t              rc;
-    ngx_buf_t             *b;
-    ngx_chain_t           *cl;
-    ngx_http_once_hold_t  *hold;
-
-    hold = ctx->hold;
-
-    for (cl = in; cl; cl = cl->next) {
-        b = cl->buf;
-        size = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
-
-        if (hold->len + size > ctx->conf->store_body && !hold->broken) {
-            *rest = cl;
-            return NGX_DECLINED;
-        }
-
-        if (size && !hold->broken) {
-
-            rc = ngx_http_once_grow(r, ctx, hold->len + size);
-
-            if (rc != NGX_OK) {
-                *rest = cl;
-                return rc;
-            }
-
-            ngx_memcpy(hold->data + hold->len, b->pos, size);
-            hold->len += size;
-        }
-
-        b->pos = b->last;
-
-        if (b->in_file) {
-            b->file_pos = b->file_last;
-        }
-
-        if (b->last_buf) {
-            hold->whole = 1;
-        }
-    }
-
-    return NGX_OK;
+    ngx_http_once_send_buffered(r, ctx);
 }

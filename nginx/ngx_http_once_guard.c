@@ -1,12 +1,17 @@
 /*
- * The guard of an operation: holds the claim and ends it, exactly once, whether
- * or not the request is still there. What nobody knows is said so: a request
- * that goes away before its response was whole ends in doubt if an upstream may
- * have got a byte of it, and is released if none has.
+ * The guard of an operation: owns the claim and ends it, exactly once, whether
+ * or not the request still exists. If the request is destroyed before its
+ * response is complete, the claim ends in doubt if an upstream may have
+ * received a byte of it, and is released otherwise.
  *
- * The library repeats the write of an end until the store has it. Here it is
- * only waited for: by the client's response, by requests that wait for the same
- * key, and by a worker that is to quit.
+ * The library repeats the write of an end until the store has it. The client's
+ * response, requests that wait for the same key, and a worker that is to quit
+ * wait for that here.
+ *
+ * Calls: the library gives up on a store that fails, but not on one that hangs.
+ * Therefore the pending calls of a store are in a queue. All of them have the
+ * same timeout, so that the oldest is the next to time out and one timer is
+ * enough.
  */
 #include "ngx_http_once_request.h"
 
@@ -44,7 +49,7 @@ ngx_http_once_guard_new(ngx_http_once_ctx_t *ctx)
     guard->conf = ctx->conf;
 
     ngx_queue_insert_head(&ngx_http_once_guards, &guard->queue);
-    ngx_http_once_hold_exit();
+    ngx_http_once_store_block_exit();
 
     return guard;
 }
@@ -69,7 +74,7 @@ ngx_http_once_guard_unref(ngx_http_once_guard_t *guard)
     ngx_queue_remove(&guard->queue);
     ngx_http_once_memory_give(&guard->memory);
     ngx_free(guard);
-    ngx_http_once_allow_exit();
+    ngx_http_once_store_allow_exit();
 }
 
 
@@ -113,8 +118,9 @@ ngx_http_once_guard_runs(const u_char *id)
 
 
 /*
- * Counted from the ask. Where the library itself asked several times, that was
- * long ago: then its word counts, that less than half of the lease has passed.
+ * Half of the lease from the call. If the library has asked several times, the
+ * call was long ago; then half of the lease from now, because the library
+ * guarantees that less than half of it has passed.
  */
 
 static uint64_t
@@ -122,7 +128,7 @@ ngx_http_once_fresh_until(ngx_http_once_guard_t *guard)
 {
     uint64_t  now, half;
 
-    now = ngx_http_once_usec();
+    now = ngx_http_once_guard_usec();
     half = once_policy_lease_ms(guard->conf->policy) * 500;
 
     return (now - guard->called_usec < half ? guard->called_usec : now) + half;
@@ -133,7 +139,7 @@ ngx_uint_t
 ngx_http_once_guard_fresh(ngx_http_once_guard_t *guard)
 {
     return guard->claim && once_claim_alive(guard->claim)
-           && ngx_http_once_usec() < guard->fresh_usec;
+           && ngx_http_once_guard_usec() < guard->fresh_usec;
 }
 
 
@@ -154,7 +160,7 @@ ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
 }
 
 
-/* The operation is over, as far as this worker can tell. */
+/* The operation has ended, as far as this worker knows. */
 
 static void
 ngx_http_once_guard_stop(ngx_http_once_guard_t *guard)
@@ -178,7 +184,7 @@ ngx_http_once_guard_stop(ngx_http_once_guard_t *guard)
     ngx_http_once_in_flight(guard->conf->route, -1);
 
     if (!ngx_http_once_process_ends) {
-        ngx_http_once_wake(guard->id);
+        ngx_http_once_wait_wake(guard->id);
     }
 }
 
@@ -192,7 +198,7 @@ ngx_http_once_guard_ending(ngx_http_once_guard_t *guard, int code,
     if (code != ONCE_OK) {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
                       "once: the end of an operation could not be written: "
-                      "%s; its record waits for its lease",
+                      "%s; its record waits for its lease to run out",
                       once_error_text(code));
 
         once_claim_drop(guard->claim);
@@ -216,12 +222,13 @@ ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
 {
     int  code;
 
-    code = once_claim_complete(guard->claim, response, ngx_http_once_ended, guard);
+    code = once_claim_complete(guard->claim, response, ngx_http_once_ended,
+                               guard);
 
     if (code == ONCE_E_TOO_BIG || code == ONCE_E_HEADER
         || code == ONCE_E_INVALID)
     {
-        /* not the headers of a record: that it was done is what counts */
+        /* not recordable, but it must be recorded that it was done */
 
         ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
                       "once: a response is recorded without its headers and "
@@ -231,8 +238,8 @@ ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
         response->body.len = 0;
         response->body_omitted = 1;
 
-        code = once_claim_complete(guard->claim, response, ngx_http_once_ended,
-                             guard);
+        code = once_claim_complete(guard->claim, response,
+                                   ngx_http_once_ended, guard);
     }
 
     if (response->body_omitted) {
@@ -327,14 +334,14 @@ ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
     }
 
     if (guard->ctx) {
-        ngx_http_once_hold_ended(guard->ctx, answer);
+        ngx_http_once_finish_ended(guard->ctx, answer);
     }
 
     ngx_http_once_guard_unref(guard);
 }
 
 
-/* -------------------------------------------------------- without a request */
+/* ------------------------------------------------------- without a request */
 
 static void
 ngx_http_once_guard_abandon(ngx_http_once_guard_t *guard)
@@ -348,16 +355,15 @@ ngx_http_once_guard_abandon(ngx_http_once_guard_t *guard)
         return;
     }
 
-    if (ctx->hold) {
-        ngx_http_once_note_upstream(ctx->request, ctx->hold);
+    if (ctx->run) {
+        ngx_http_once_upstream_note(ctx->request, ctx->run);
     }
 
-    if (ctx->hold && ctx->hold->sent) {
+    if (ctx->run && ctx->run->sent) {
         (void) ngx_http_once_guard_doubt(guard);
 
     } else {
-        (void) ngx_http_once_guard_release(guard, 0, "nothing was sent",
-                                            1);
+        (void) ngx_http_once_guard_release(guard, 0, "nothing was sent", 1);
     }
 }
 
@@ -371,7 +377,7 @@ ngx_http_once_guard_leave(ngx_http_once_guard_t *guard)
 
 
 void
-ngx_http_once_guards_end(void)
+ngx_http_once_guard_end_all(void)
 {
     ngx_queue_t            *q, *next;
     ngx_http_once_ctx_t    *ctx;
@@ -391,7 +397,7 @@ ngx_http_once_guards_end(void)
             continue;
         }
 
-        ngx_http_once_drop_answer(ctx);
+        ngx_http_once_memory_drop_answer(ctx);
         ctx->guard = NULL;
         ngx_http_once_guard_leave(guard);
     }
@@ -400,15 +406,8 @@ ngx_http_once_guards_end(void)
 
 /* ------------------------------------------------------------------- calls */
 
-/*
- * Calls of a store that have not been answered yet. The library gives up on a
- * store that fails, not on one that hangs: who waits for it is told here. All
- * calls of a store have the same patience, so that the oldest is the next one
- * to be told, and one timer is enough.
- */
-
 uint64_t
-ngx_http_once_usec(void)
+ngx_http_once_guard_usec(void)
 {
     struct timespec  ts;
 
@@ -438,19 +437,19 @@ ngx_http_once_overdue(ngx_http_once_guard_t *guard)
     if (guard->end != NGX_HTTP_ONCE_OPEN) {
 
         if (ctx->phase == NGX_HTTP_ONCE_RECORDING) {
-            ngx_http_once_hold_failed(r, ctx, ONCE_E_UNAVAILABLE);
+            ngx_http_once_finish_failed(r, ctx, ONCE_E_UNAVAILABLE);
         }
 
         return;
     }
 
-    /* a claim that is granted after that is not taken, and so given back */
+    /* a claim that is granted later is not taken: the library releases it */
 
     guard->ctx = NULL;
     ctx->guard = NULL;
 
     ngx_http_once_wait_over(ctx);
-    ngx_http_once_store_failed(r, ctx, ONCE_E_UNAVAILABLE);
+    ngx_http_once_ask_failed(r, ctx, ONCE_E_UNAVAILABLE);
     ngx_http_once_guard_unref(guard);
 }
 
@@ -463,7 +462,7 @@ ngx_http_once_overdue_handler(ngx_event_t *ev)
     ngx_http_once_guard_t  *guard;
 
     store = ev->data;
-    now = ngx_http_once_usec();
+    now = ngx_http_once_guard_usec();
 
     while (!ngx_queue_empty(&store->calls)) {
 
@@ -482,7 +481,7 @@ ngx_http_once_overdue_handler(ngx_event_t *ev)
 
 
 void
-ngx_http_once_calls_init(ngx_http_once_store_t *store, ngx_log_t *log)
+ngx_http_once_guard_calls_init(ngx_http_once_store_t *store, ngx_log_t *log)
 {
     ngx_queue_init(&store->calls);
 
@@ -502,7 +501,7 @@ ngx_http_once_guard_called(ngx_http_once_guard_t *guard)
 
     guard->refs++;
     guard->calling = 1;
-    guard->called_usec = ngx_http_once_usec();
+    guard->called_usec = ngx_http_once_guard_usec();
     ngx_queue_insert_tail(&store->calls, &guard->call);
 
     if (!store->overdue.timer_set) {
@@ -519,5 +518,5 @@ ngx_http_once_guard_returned(ngx_http_once_guard_t *guard)
         ngx_queue_remove(&guard->call);
     }
 
-    return (ngx_uint_t) (ngx_http_once_usec() - guard->called_usec);
+    return (ngx_uint_t) (ngx_http_once_guard_usec() - guard->called_usec);
 }

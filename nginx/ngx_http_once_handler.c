@@ -1,16 +1,55 @@
 /*
- * The request, up to the point where the store is asked: its context, its body,
- * the ask. What the answer leads to is in ngx_http_once_answer.c.
+ * The guarded request: its context, its body, and what is forwarded. The store
+ * is asked, and answered, in ngx_http_once_ask.c.
  *
- * Runs in precontent: whoever may not pass the access phase has been refused by
- * then and neither claims a key nor gets a stored answer, wherever an error page
- * may lead (ngx_http_once_refused.c). The handler is entered again when the
- * phases go on; the context says where the request stands.
+ * The handler runs in the precontent phase. A request that the access phase
+ * rejects never gets here: it neither claims a key nor receives a stored
+ * response, wherever an error page may redirect it (ngx_http_once_entry.c).
+ * When the phases resume, the handler is entered again, and the context says
+ * how far the request has come:
+ *
+ *   START      the key is read, if a header has it; the body is read
+ *   READING    the body streams through ngx_http_once_body.c
+ *   ASKING     ngx_http_once_ask(), after ngx_http_once_admit()
+ *   GRANTED    forwarded, and again after each internal redirect
  */
 #include "ngx_http_once_request.h"
 
 
-/* -------------------------------------------------------------- the context */
+/* ------------------------------------------------------------- the context */
+
+void *
+ngx_http_once_cleanup_find(ngx_pool_t *pool, ngx_pool_cleanup_pt handler)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    for (cln = pool->cleanup; cln; cln = cln->next) {
+        if (cln->handler == handler) {
+            return cln->data;
+        }
+    }
+
+    return NULL;
+}
+
+
+void *
+ngx_http_once_cleanup_add(ngx_pool_t *pool, ngx_pool_cleanup_pt handler,
+    size_t size)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    cln = ngx_pool_cleanup_add(pool, size);
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(cln->data, size);
+    cln->handler = handler;
+
+    return cln->data;
+}
+
 
 static void
 ngx_http_once_cleanup(void *data)
@@ -19,36 +58,30 @@ ngx_http_once_cleanup(void *data)
 
     ngx_http_once_wait_leave(ctx);
 
-    ngx_http_once_drop_answer(ctx);
+    ngx_http_once_memory_drop_answer(ctx);
 
     if (ctx->guard) {
         ngx_http_once_guard_leave(ctx->guard);
     }
 
     ngx_http_once_body_drop(ctx);
-    ngx_http_once_body_gone(ctx);
+    ngx_http_once_body_unreserve(ctx);
     ngx_http_once_memory_give(&ctx->memory);
 }
 
 
-ngx_http_once_ctx_t *
-ngx_http_once_make_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf)
+static ngx_http_once_ctx_t *
+ngx_http_once_make_ctx(ngx_http_request_t *r)
 {
-    ngx_pool_cleanup_t   *cln;
     ngx_http_once_ctx_t  *ctx;
 
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_once_ctx_t));
-    if (cln == NULL) {
+    ctx = ngx_http_once_cleanup_add(r->pool, ngx_http_once_cleanup,
+                                    sizeof(ngx_http_once_ctx_t));
+    if (ctx == NULL) {
         return NULL;
     }
 
-    ctx = cln->data;
-    ngx_memzero(ctx, sizeof(ngx_http_once_ctx_t));
-
     ctx->request = r;
-    ctx->conf = conf;
-    cln->handler = ngx_http_once_cleanup;
-
     ngx_http_set_ctx(r, ctx, ngx_http_once_module);
 
     return ctx;
@@ -58,7 +91,6 @@ ngx_http_once_make_ctx(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf)
 ngx_http_once_ctx_t *
 ngx_http_once_get_ctx(ngx_http_request_t *r)
 {
-    ngx_pool_cleanup_t   *cln;
     ngx_http_once_ctx_t  *ctx;
 
     ctx = ngx_http_get_module_ctx(r, ngx_http_once_module);
@@ -69,76 +101,122 @@ ngx_http_once_get_ctx(ngx_http_request_t *r)
 
     /* an internal redirect clears all contexts */
 
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
+    ctx = ngx_http_once_cleanup_find(r->pool, ngx_http_once_cleanup);
 
-        if (cln->handler == ngx_http_once_cleanup) {
-            ctx = cln->data;
-            ngx_http_set_ctx(r, ctx, ngx_http_once_module);
-            return ctx;
-        }
+    if (ctx) {
+        ngx_http_set_ctx(r, ctx, ngx_http_once_module);
     }
 
-    return NULL;
+    return ctx;
 }
 
 
-/* -------------------------------------------------------------------- the ask */
+/* ------------------------------------------------------- resuming, sending */
+
+/*
+ * Posted requests are run by whoever handles the event. In an event of the
+ * request's own that is nginx, once every user of the request has returned:
+ * if the client is gone, nginx posts the end of the request. In an event of
+ * the store or of a timer it is up to us.
+ */
+
+static ngx_uint_t
+ngx_http_once_runs_posted(ngx_http_request_t *r)
+{
+    ngx_uint_t            inside;
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_once_get_ctx(r);
+    inside = ctx && ctx->inside;
+
+    if (inside) {
+        ctx->inside = 0;
+    }
+
+    return !inside;
+}
+
 
 void
-ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
+ngx_http_once_finalize(ngx_http_request_t *r, ngx_int_t rc)
 {
-    int                  code;
-    once_t              *once;
-    once_ask_t           ask = ONCE_ASK_INIT;
-    ngx_http_request_t  *r;
+    ngx_uint_t         run_posted;
+    ngx_connection_t  *c;
 
-    r = ctx->request;
-    once = ctx->conf->store->once;
+    c = r->connection;
+    run_posted = ngx_http_once_runs_posted(r);
 
-    ctx->phase = NGX_HTTP_ONCE_ASKING;
+    ngx_http_finalize_request(r, rc);
 
-    ask.scope.data = ctx->scope.data;
-    ask.scope.len = ctx->scope.len;
-    ask.key.data = ctx->key.text;
-    ask.key.len = ctx->key.len;
-    ask.method.data = r->method_name.data;
-    ask.method.len = r->method_name.len;
-    ask.target.data = ctx->target.data;
-    ask.target.len = ctx->target.len;
-    ask.body = ctx->body;
-    ask.policy = ctx->conf->policy;
-
-    code = once ? once_begin(once, &ask, ngx_http_once_asked, ctx->guard)
-                : ONCE_E_UNAVAILABLE;
-
-    if (code == ONCE_OK) {
-        ctx->inside = 0;
-        ngx_http_once_guard_called(ctx->guard);
-        return;
+    if (run_posted) {
+        ngx_http_run_posted_requests(c);
     }
-
-    ngx_http_once_quota_asked(ctx->guard, NULL);
-    ngx_http_once_wait_over(ctx);
-    ngx_http_once_store_failed(r, ctx, code);
 }
 
+
+void
+ngx_http_once_resume(ngx_http_request_t *r)
+{
+    ngx_uint_t         run_posted;
+    ngx_connection_t  *c;
+
+    c = r->connection;
+    run_posted = ngx_http_once_runs_posted(r);
+
+    r->read_event_handler = ngx_http_block_reading;
+    r->write_event_handler = ngx_http_core_run_phases;
+
+    ngx_http_core_run_phases(r);
+
+    if (run_posted) {
+        ngx_http_run_posted_requests(c);
+    }
+}
+
+
+ngx_int_t
+ngx_http_once_send(ngx_http_request_t *r, ngx_buf_t *b)
+{
+    ngx_int_t    rc;
+    ngx_chain_t  out;
+
+    b->last_buf = (r == r->main) ? 1 : 0;
+    b->last_in_chain = 1;
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}
+
+
+/* ---------------------------------------------------------------- the body */
 
 static void
 ngx_http_once_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ctx->guard = ngx_http_once_guard_new(ctx);
 
-    if (ctx->guard == NULL || ngx_http_once_target(r, ctx) != NGX_OK) {
-        ngx_http_once_finish(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    if (ctx->guard == NULL || ngx_http_once_identify_target(r, ctx) != NGX_OK)
+    {
+        ngx_http_once_finalize(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
-    /* a client that hangs up now has not asked for anything */
+    /* a client that disconnects now has not asked for anything */
 
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = ngx_http_request_empty_handler;
 
-    ngx_http_once_admit(ctx);
+    if (ngx_http_once_admit(ctx) == NGX_OK) {
+        ngx_http_once_ask(ctx);
+    }
 }
 
 
@@ -161,14 +239,14 @@ ngx_http_once_check_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
                         problem == NGX_HTTP_ONCE_P_KEY_MISSING
                         ? NGX_HTTP_ONCE_C_MISSING : NGX_HTTP_ONCE_C_INVALID);
 
-    ngx_http_finalize_request(r, ngx_http_once_refuse_request(r, ctx, problem,
+    ngx_http_finalize_request(r, ngx_http_once_problem_refuse(r, ctx, problem,
                                                               &detail, 0));
     return NGX_DONE;
 }
 
 
 static void
-ngx_http_once_body_read(ngx_http_request_t *r)
+ngx_http_once_body_done(ngx_http_request_t *r)
 {
     ngx_int_t             rc;
     ngx_http_once_ctx_t  *ctx;
@@ -178,24 +256,25 @@ ngx_http_once_body_read(ngx_http_request_t *r)
     ctx->inside = 1;
 
     if (ctx->crowded) {
-        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx,
-                                NGX_HTTP_ONCE_C_NO_MEMORY));
+        rc = ngx_http_once_problem_refuse_crowded(r, ctx,
+                                                  NGX_HTTP_ONCE_C_NO_MEMORY);
+        ngx_http_once_finalize(r, rc);
         return;
     }
 
-    /* a key in the body is known only now */
+    /* a key that is made of variables may be in the body */
 
-    rc = ngx_http_once_check_key(r, ctx);
+    rc = ctx->conf->key_header.len ? NGX_OK : ngx_http_once_check_key(r, ctx);
 
     if (rc == NGX_OK) {
         ngx_http_once_start(r, ctx);
 
     } else if (rc == NGX_DECLINED) {
         ctx->phase = NGX_HTTP_ONCE_SENDING;
-        ngx_http_once_go_on(r);
+        ngx_http_once_resume(r);
 
     } else if (rc != NGX_DONE) {
-        ngx_http_once_finish(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+        ngx_http_once_finalize(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
     }
 }
 
@@ -206,9 +285,10 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ngx_int_t     rc;
     once_slice_t  type = { NULL, 0 };
 
-    if (ngx_http_once_body_room(r, ctx) != NGX_OK) {
-        ngx_http_finalize_request(r, ngx_http_once_refuse_crowded(r, ctx,
-                                                  NGX_HTTP_ONCE_C_NO_FILE));
+    if (ngx_http_once_body_reserve(r, ctx) != NGX_OK) {
+        rc = ngx_http_once_problem_refuse_crowded(r, ctx,
+                                                  NGX_HTTP_ONCE_C_NO_FILE);
+        ngx_http_finalize_request(r, rc);
         return NGX_DONE;
     }
 
@@ -220,13 +300,13 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ctx->body = once_body_new(ctx->conf->fingerprint, type);
 
     if (ctx->body == NULL
-        || ngx_http_once_body_of(r, ctx) != NGX_OK)
+        || ngx_http_once_body_add_read(r, ctx) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if ((r->method & NGX_HTTP_PUT) && r->content_handler == NULL) {
-        /* the dav module moves the body to where it belongs */
+        /* the dav module renames the file to its destination */
         r->request_body_in_file_only = 1;
         r->request_body_in_persistent_file = 1;
         r->request_body_in_clean_file = 1;
@@ -235,7 +315,7 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     ctx->phase = NGX_HTTP_ONCE_READING;
 
-    rc = ngx_http_read_client_request_body(r, ngx_http_once_body_read);
+    rc = ngx_http_read_client_request_body(r, ngx_http_once_body_done);
 
     if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
         return rc;
@@ -247,30 +327,30 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
-/* ---------------------------------------------------------------- the phase */
+/* -------------------------------------------------------------- forwarding */
 
 /*
- * A handler that may have acted by itself leads on (ngx.exec, for example): it
- * knows what it does. An error page is not its wish.
+ * A content handler that may have acted by itself can redirect on purpose
+ * (ngx.exec, for example). An error page is not its decision.
  */
 
 static ngx_uint_t
-ngx_http_once_led_by_handler(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_led_by_handler(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
-    return hold->acted && !hold->forwarded && !r->error_page
-           && !hold->recursive;
+    return run->acted && !run->forwarded && !r->error_page
+           && !run->recursive;
 }
 
 
 /*
- * What an upstream got once goes to no other, unless the first one answered and
- * sent us there.
+ * What one upstream has received is sent to no other, unless the first one
+ * answered and redirected the request there.
  */
 
 static ngx_uint_t
 ngx_http_once_may_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    if (!ctx->hold->sent) {
+    if (!ctx->run->sent) {
 
         if (ngx_http_once_guard_fresh(ctx->guard)) {
             return 1;
@@ -285,7 +365,7 @@ ngx_http_once_may_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     if (r->post_action || r->method == NGX_HTTP_GET
         || r->method == NGX_HTTP_HEAD
         || (r->upstream && r->upstream->headers_in.x_accel_redirect)
-        || ngx_http_once_led_by_handler(r, ctx->hold))
+        || ngx_http_once_led_by_handler(r, ctx->run))
     {
         return 1;
     }
@@ -305,34 +385,36 @@ ngx_http_once_may_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_forward(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    if (ctx->hold == NULL || ctx->phase != NGX_HTTP_ONCE_GRANTED) {
+    if (ctx->run == NULL || ctx->phase != NGX_HTTP_ONCE_GRANTED) {
         return NGX_DECLINED;
     }
 
-    ngx_http_once_note_upstream(r, ctx->hold);
+    ngx_http_once_upstream_note(r, ctx->run);
 
-    if (ctx->hold->starting) {
-        ngx_http_once_handler_acts(r, ctx->hold);
+    if (ctx->run->starting) {
+        ngx_http_once_upstream_handler_acted(r, ctx->run);
     }
 
-    if (ctx->hold->forwarded && ctx->hold->header_status == 0) {
-        /* whatever an error page's own backend says, it says of the page */
-        ctx->hold->lost = 1;
+    if (ctx->run->forwarded && ctx->run->header_status == 0) {
+        /* what the backend of an error page says is about the page */
+        ctx->run->unanswered = 1;
     }
 
-    ctx->hold->loc_conf = r->loc_conf;
-    ctx->hold->led = (r->err_status != 0);
+    ctx->run->loc_conf = r->loc_conf;
+    ctx->run->led = (r->err_status != 0);
 
     if (r->content_handler && !ngx_http_once_may_forward(r, ctx)) {
-        ctx->hold->led = 0;
+        ctx->run->led = 0;
         return NGX_HTTP_BAD_GATEWAY;
     }
 
-    ngx_http_once_watch_content(r, ctx->hold);
+    ngx_http_once_upstream_watch(r, ctx->run);
 
     return NGX_DECLINED;
 }
 
+
+/* --------------------------------------------------------------- the phase */
 
 ngx_int_t
 ngx_http_once_handler(ngx_http_request_t *r)
@@ -358,13 +440,13 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    /* a request that could not be read reaches a location by error pages only */
+    /* a request that could not be read gets here by error pages only */
 
-    if (r->internal && ngx_http_once_strip_request(r) != NGX_OK) {
+    if (r->internal && ngx_http_once_headers_strip_request(r) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    ngx_http_once_passed_access(r);
+    ngx_http_once_entry_passed_access(r);
 
     conf = ngx_http_get_module_loc_conf(r, ngx_http_once_module);
 
@@ -372,15 +454,15 @@ ngx_http_once_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    if (ngx_http_once_was_refused(r)) {
+    if (ngx_http_once_entry_was_refused(r)) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "once: refused, and led on by an error page: not "
-                      "guarded");
+                      "once: the request was refused and redirected by an "
+                      "error page: not guarded");
         return NGX_DECLINED;
     }
 
     if (ctx == NULL) {
-        ctx = ngx_http_once_make_ctx(r, conf);
+        ctx = ngx_http_once_make_ctx(r);
 
         if (ctx == NULL) {
             return NGX_ERROR;

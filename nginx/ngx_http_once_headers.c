@@ -1,12 +1,12 @@
 /*
- * Headers: what clients may not say to a backend, what the gateway says to it,
- * what the backend says to the gateway, and what is kept for a replay.
+ * Headers: what clients must not send to a backend, what the gateway sends to
+ * it, what the backend tells the gateway, and what is stored for replays.
  */
 #include "ngx_http_once_request.h"
 
 
 ngx_table_elt_t *
-ngx_http_once_next(ngx_http_once_walk_t *walk)
+ngx_http_once_headers_next(ngx_http_once_walk_t *walk)
 {
     ngx_table_elt_t  *h;
 
@@ -26,7 +26,7 @@ ngx_http_once_next(ngx_http_once_walk_t *walk)
 
 
 ngx_uint_t
-ngx_http_once_named(ngx_table_elt_t *h, const char *name, size_t len)
+ngx_http_once_headers_named(ngx_table_elt_t *h, const char *name, size_t len)
 {
     return h->key.len == len
            && ngx_strncasecmp(h->key.data, (u_char *) name, len) == 0;
@@ -34,7 +34,7 @@ ngx_http_once_named(ngx_table_elt_t *h, const char *name, size_t len)
 
 
 ngx_table_elt_t *
-ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
+ngx_http_once_headers_push(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
 {
     ngx_table_elt_t  *h;
 
@@ -43,7 +43,7 @@ ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
         return NULL;
     }
 
-    /* since 1.23 it has a link to the next of its name */
+    /* since 1.23 it has a link to the next header of its name */
     ngx_memzero(h, sizeof(ngx_table_elt_t));
 
     h->hash = 1;
@@ -54,12 +54,10 @@ ngx_http_once_push_header(ngx_list_t *list, ngx_str_t *name, ngx_str_t *value)
 }
 
 
-/* ------------------------------------------------------------ to the backend */
-
-/* To a CGI, - and _ are the same. */
+/* ---------------------------------------------------------- to the backend */
 
 ngx_uint_t
-ngx_http_once_is_named_as(ngx_table_elt_t *h, ngx_str_t *name)
+ngx_http_once_headers_named_as(ngx_table_elt_t *h, ngx_str_t *name)
 {
     u_char      c;
     ngx_uint_t  i;
@@ -83,7 +81,7 @@ ngx_http_once_is_named_as(ngx_table_elt_t *h, ngx_str_t *name)
 static ngx_uint_t
 ngx_http_once_is_ours(ngx_table_elt_t *h, ngx_str_t *also)
 {
-    /* to a CGI, both are HTTP_ONCE_... */
+    /* both are HTTP_ONCE_... to a CGI */
 
     if (h->key.len >= 5
         && ngx_strncasecmp(h->key.data, (u_char *) "once", 4) == 0
@@ -92,14 +90,13 @@ ngx_http_once_is_ours(ngx_table_elt_t *h, ngx_str_t *also)
         return 1;
     }
 
-    return also && ngx_http_once_is_named_as(h, also);
+    return also && ngx_http_once_headers_named_as(h, also);
 }
 
 
 /*
- * Takes element i out of a part. Pointers to elements are kept all over nginx:
- * none of the others moves, the part is split instead. Returns the part that
- * begins behind it; NULL: there is none.
+ * Removes element i of a part. nginx keeps pointers to elements, so the others
+ * must not move: the part is split instead. Returns the part after it, or NULL.
  */
 
 static ngx_list_part_t *
@@ -131,7 +128,7 @@ ngx_http_once_split(ngx_http_request_t *r, ngx_list_part_t *part, ngx_uint_t i)
 }
 
 
-/* Loops all over nginx cope with an empty part at the front of a list only. */
+/* nginx's loops allow an empty part only at the front of a list. */
 
 static void
 ngx_http_once_join_parts(ngx_list_t *list)
@@ -150,10 +147,7 @@ ngx_http_once_join_parts(ngx_list_t *list)
 
     list->last = part;
 
-    /*
-     * The last part may begin in the middle of its memory: the next header
-     * gets a part of its own.
-     */
+    /* the last part may begin inside its memory: the next header gets one */
 
     if (part->nelts) {
         list->nalloc = part->nelts;
@@ -206,14 +200,14 @@ ngx_http_once_strip(ngx_http_request_t *r, ngx_str_t *also)
 
 
 ngx_int_t
-ngx_http_once_strip_request(ngx_http_request_t *r)
+ngx_http_once_headers_strip_request(ngx_http_request_t *r)
 {
     return ngx_http_once_strip(r, NULL);
 }
 
 
 ngx_int_t
-ngx_http_once_add_request_header(ngx_http_request_t *r, const char *name,
+ngx_http_once_headers_add_request(ngx_http_request_t *r, const char *name,
     const char *lowcase, u_char *data, size_t len)
 {
     ngx_str_t         key, value;
@@ -230,7 +224,7 @@ ngx_http_once_add_request_header(ngx_http_request_t *r, const char *name,
 
     *ngx_cpymem(value.data, data, len) = '\0';
 
-    h = ngx_http_once_push_header(&r->headers_in.headers, &key, &value);
+    h = ngx_http_once_headers_push(&r->headers_in.headers, &key, &value);
     if (h == NULL) {
         return NGX_ERROR;
     }
@@ -253,20 +247,21 @@ ngx_http_once_key_is_standard(ngx_http_once_loc_conf_t *conf)
 
 
 ngx_int_t
-ngx_http_once_add_claim(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+ngx_http_once_headers_add_claim(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx)
 {
     char       token[ONCE_TOKEN_SIZE];
     ngx_str_t  name = ngx_string("idempotency-key");
 
     if (!ngx_http_once_key_is_standard(ctx->conf)) {
 
-        /* the key came from elsewhere: what a client says here is another */
+        /* the key came from elsewhere: the client's header is another one */
 
         if (ngx_http_once_strip(r, &name) != NGX_OK
-            || ngx_http_once_add_request_header(r, "Idempotency-Key",
-                                                "idempotency-key",
-                                                (u_char *) ctx->key.text,
-                                                ctx->key.len)
+            || ngx_http_once_headers_add_request(r, "Idempotency-Key",
+                                                 "idempotency-key",
+                                                 (u_char *) ctx->key.text,
+                                                 ctx->key.len)
                != NGX_OK)
         {
             return NGX_ERROR;
@@ -275,16 +270,17 @@ ngx_http_once_add_claim(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     once_claim_token(ctx->guard->claim, token);
 
-    return ngx_http_once_add_request_header(r, "Once-Claim", "once-claim",
-                                            (u_char *) token,
-                                            ngx_strlen(token));
+    return ngx_http_once_headers_add_request(r, "Once-Claim", "once-claim",
+                                             (u_char *) token,
+                                             ngx_strlen(token));
 }
 
 
-/* ---------------------------------------------------------- from the backend */
+/* -------------------------------------------------------- from the backend */
 
 ngx_uint_t
-ngx_http_once_is_own(ngx_http_once_loc_conf_t *conf, u_char *name, size_t len)
+ngx_http_once_headers_is_own(ngx_http_once_loc_conf_t *conf, u_char *name,
+    size_t len)
 {
     ngx_str_t  *marker;
 
@@ -301,7 +297,7 @@ ngx_http_once_is_own(ngx_http_once_loc_conf_t *conf, u_char *name, size_t len)
 
 
 void
-ngx_http_once_strip_own(ngx_http_request_t *r,
+ngx_http_once_headers_strip_own(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf)
 {
     ngx_table_elt_t       *h;
@@ -310,9 +306,9 @@ ngx_http_once_strip_own(ngx_http_request_t *r,
     walk.part = &r->headers_out.headers.part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
-        if (ngx_http_once_is_own(conf, h->key.data, h->key.len)) {
+        if (ngx_http_once_headers_is_own(conf, h->key.data, h->key.len)) {
             h->hash = 0;
         }
     }
@@ -320,7 +316,7 @@ ngx_http_once_strip_own(ngx_http_request_t *r,
 
 
 void
-ngx_http_once_strip_response(ngx_http_request_t *r)
+ngx_http_once_headers_strip_response(ngx_http_request_t *r)
 {
     ngx_table_elt_t       *h;
     ngx_http_once_walk_t   walk;
@@ -328,10 +324,10 @@ ngx_http_once_strip_response(ngx_http_request_t *r)
     walk.part = &r->headers_out.headers.part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
-        if (ngx_http_once_named(h, "once-outcome", 12)
-            || ngx_http_once_named(h, "once-retain", 11))
+        if (ngx_http_once_headers_named(h, "once-outcome", 12)
+            || ngx_http_once_headers_named(h, "once-retain", 11))
         {
             h->hash = 0;
         }
@@ -340,16 +336,16 @@ ngx_http_once_strip_response(ngx_http_request_t *r)
 
 
 /*
- * A date as HTTP writes it. The days are kept: expiry is mostly today or
- * tomorrow, and printing a date costs more than all the rest of the header.
+ * An HTTP date. The text of two days is cached: records expire mostly today or
+ * tomorrow, and printing a date costs more than the rest of the header.
  */
 
 static u_char *
 ngx_http_once_date(u_char *p, time_t when)
 {
-    size_t       i;
-    time_t       day;
-    ngx_uint_t   seconds, parts[3];
+    size_t      i;
+    time_t      day;
+    ngx_uint_t  seconds, parts[3];
 
     static struct {
         time_t   day;
@@ -380,16 +376,14 @@ ngx_http_once_date(u_char *p, time_t when)
 }
 
 
-/* How long the answer is kept, as a date. */
-
 ngx_int_t
-ngx_http_once_add_expires(ngx_http_request_t *r, uint64_t msec)
+ngx_http_once_headers_add_expires(ngx_http_request_t *r, uint64_t msec)
 {
     u_char      *p;
     ngx_str_t    value;
     ngx_time_t  *now;
 
-    ngx_str_t    name = ngx_string("Idempotency-Expires");
+    ngx_str_t  name = ngx_string("Idempotency-Expires");
 
     if (msec == 0) {
         return NGX_OK;
@@ -406,16 +400,12 @@ ngx_http_once_add_expires(ngx_http_request_t *r, uint64_t msec)
                                       + (time_t) ((now->msec + msec) / 1000))
                 - p;
 
-    return ngx_http_once_push_header(&r->headers_out.headers, &name, &value)
+    return ngx_http_once_headers_push(&r->headers_out.headers, &name, &value)
            ? NGX_OK : NGX_ERROR;
 }
 
 
 /* ---------------------------------------------------------- stored headers */
-
-/*
- * The headers of a response that are kept for its replays.
- */
 
 static const ngx_str_t  ngx_http_once_never[] = {
     /* framing of one message on one connection */
@@ -456,23 +446,23 @@ ngx_http_once_listed(const ngx_str_t *names, u_char *name, size_t len)
 
 
 ngx_uint_t
-ngx_http_once_is_framing(u_char *name, size_t len)
+ngx_http_once_headers_is_framing(u_char *name, size_t len)
 {
     return ngx_http_once_listed(ngx_http_once_never, name, len);
 }
 
 
 ngx_uint_t
-ngx_http_once_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
+ngx_http_once_headers_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
     size_t len)
 {
     ngx_str_t   *allowed;
     ngx_uint_t   i;
 
-    /* the gateway's own are made anew */
+    /* the gateway adds its own to each response */
 
-    if (ngx_http_once_is_framing(name, len)
-        || ngx_http_once_is_own(conf, name, len))
+    if (ngx_http_once_headers_is_framing(name, len)
+        || ngx_http_once_headers_is_own(conf, name, len))
     {
         return 0;
     }
@@ -511,14 +501,14 @@ ngx_http_once_set_header(once_header_t *header, const char *name,
 }
 
 
-/* nginx keeps some headers outside of its list. */
+/* nginx keeps some headers outside its list. */
 
 static ngx_int_t
 ngx_http_once_collect_type(ngx_http_request_t *r, once_header_t *header)
 {
-    u_char      *p;
-    size_t       len;
-    ngx_str_t   *type, *charset;
+    u_char     *p;
+    size_t      len;
+    ngx_str_t  *type, *charset;
 
     type = &r->headers_out.content_type;
     charset = &r->headers_out.charset;
@@ -561,7 +551,7 @@ ngx_http_once_collect_modified(ngx_http_request_t *r, once_header_t *header)
 }
 
 
-/* The host by which nginx calls itself in a redirect, as its header filter has it. */
+/* The host of a redirect, as in nginx's header filter. */
 
 static ngx_int_t
 ngx_http_once_redirect_host(ngx_http_request_t *r,
@@ -592,7 +582,7 @@ ngx_http_once_redirect_host(ngx_http_request_t *r,
 
 
 ngx_int_t
-ngx_http_once_make_location(ngx_http_request_t *r)
+ngx_http_once_headers_make_location(ngx_http_request_t *r)
 {
     u_char                    *p;
     in_port_t                  port;
@@ -650,7 +640,7 @@ ngx_http_once_count_headers(ngx_http_request_t *r)
     ngx_uint_t        n;
     ngx_list_part_t  *part;
 
-    n = 3;    /* those that are kept outside of the list */
+    n = 3;    /* those outside the list */
 
     for (part = &r->headers_out.headers.part; part; part = part->next) {
         n += part->nelts;
@@ -660,7 +650,7 @@ ngx_http_once_count_headers(ngx_http_request_t *r)
 }
 
 
-/* Names that stand in the upstream's own Connection header, which nginx does not pass on. */
+/* Headers named by the upstream's Connection header: not passed on. */
 
 static ngx_uint_t
 ngx_http_once_is_hop(ngx_http_request_t *r, ngx_str_t *name)
@@ -676,9 +666,9 @@ ngx_http_once_is_hop(ngx_http_request_t *r, ngx_str_t *name)
     walk.part = &r->upstream->headers_in.headers.part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
-        if (!ngx_http_once_named(h, "connection", 10)) {
+        if (!ngx_http_once_headers_named(h, "connection", 10)) {
             continue;
         }
 
@@ -709,7 +699,7 @@ ngx_http_once_is_hop(ngx_http_request_t *r, ngx_str_t *name)
 
 
 ngx_int_t
-ngx_http_once_collect_headers(ngx_http_request_t *r,
+ngx_http_once_headers_collect(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, once_response_t *response)
 {
     once_header_t         *headers;
@@ -725,7 +715,7 @@ ngx_http_once_collect_headers(ngx_http_request_t *r,
 
     n = 0;
 
-    /* of a 204 that is its own, nginx does not send the type */
+    /* nginx sends no type with a 204 of its own */
 
     if (r->headers_out.content_type.len
         && (r->headers_out.status != NGX_HTTP_NO_CONTENT
@@ -751,10 +741,10 @@ ngx_http_once_collect_headers(ngx_http_request_t *r,
     walk.part = &r->headers_out.headers.part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
         if (h->hash
-            && ngx_http_once_replayable(conf, h->key.data, h->key.len)
+            && ngx_http_once_headers_replayable(conf, h->key.data, h->key.len)
             && !ngx_http_once_is_hop(r, &h->key))
         {
             ngx_http_once_set_header(&headers[n++], (char *) h->key.data,

@@ -1,5 +1,10 @@
 /*
- * Whose request it is, and which: the key and the scope.
+ * The identity of a request: its key, its scope and the target of its
+ * fingerprint, and the directives that say where they come from.
+ *
+ * once_scope and once_fingerprint take several values. Each is joined with its
+ * length in front of it, so that a client cannot choose where one value ends
+ * and the next begins: "x y" and "z" are not "x" and "y z".
  */
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
@@ -9,37 +14,33 @@ static ngx_int_t
 ngx_http_once_header_values(ngx_http_request_t *r, ngx_str_t *name,
     ngx_array_t *values)
 {
-    ngx_uint_t        i;
-    once_slice_t     *value;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
+    once_slice_t          *value;
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
 
-    for (part = &r->headers_in.headers.part; part; part = part->next) {
-        h = part->elts;
+    walk.part = &r->headers_in.headers.part;
+    walk.i = 0;
 
-        for (i = 0; i < part->nelts; i++) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
-            if (h[i].key.len != name->len
-                || ngx_strncasecmp(h[i].key.data, name->data, name->len) != 0)
-            {
-                continue;
-            }
-
-            value = ngx_array_push(values);
-            if (value == NULL) {
-                return NGX_ERROR;
-            }
-
-            value->data = h[i].value.data;
-            value->len = h[i].value.len;
+        if (!ngx_http_once_headers_named(h, (char *) name->data, name->len)) {
+            continue;
         }
+
+        value = ngx_array_push(values);
+        if (value == NULL) {
+            return NGX_ERROR;
+        }
+
+        value->data = h->value.data;
+        value->len = h->value.len;
     }
 
     return NGX_OK;
 }
 
 
-ngx_uint_t
+static ngx_uint_t
 ngx_http_once_is_word(u_char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
@@ -47,7 +48,7 @@ ngx_http_once_is_word(u_char c)
 }
 
 
-/* What a value has besides its variables: `$name`, `${name}`, `$1`. */
+/* The length of a value without its variables: `$name`, `${name}`, `$1`. */
 
 static size_t
 ngx_http_once_literal(ngx_str_t *value)
@@ -83,7 +84,7 @@ ngx_http_once_literal(ngx_str_t *value)
 }
 
 
-/* "$a-$b" without a and b tells nobody from another: it is empty. */
+/* "$a-$b" with both variables empty identifies nothing: it is empty. */
 
 static ngx_int_t
 ngx_http_once_evaluate(ngx_http_request_t *r, ngx_http_complex_value_t *value,
@@ -136,7 +137,7 @@ ngx_http_once_key_values(ngx_http_request_t *r,
 }
 
 
-/* NGX_OK: a key is required; NGX_DECLINED: not. */
+/* NGX_OK: a key is required; NGX_DECLINED: it is not. */
 
 static ngx_int_t
 ngx_http_once_required(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf)
@@ -237,8 +238,8 @@ ngx_http_once_evaluate_parts(ngx_http_request_t *r, ngx_array_t *parts)
 
 
 /*
- * Puts texts behind `joined`, each with its length in front. A zero byte, which
- * no header and no URI can have, keeps what is joined from what is not.
+ * Appends texts to `joined`, each with its length in front of it. They follow a
+ * zero byte, which neither a header nor a URI can contain.
  */
 
 static ngx_int_t
@@ -275,7 +276,7 @@ ngx_http_once_join_parts(ngx_http_request_t *r, ngx_str_t *joined,
 
 
 static ngx_int_t
-ngx_http_once_scope_detail(ngx_http_request_t *r, ngx_str_t *told,
+ngx_http_once_scope_detail(ngx_http_request_t *r, ngx_str_t *label,
     ngx_str_t *detail)
 {
     u_char  *p;
@@ -284,21 +285,21 @@ ngx_http_once_scope_detail(ngx_http_request_t *r, ngx_str_t *told,
                                 "this request does not say whose it is: %V is "
                                 "missing.";
 
-    p = ngx_pnalloc(r->pool, sizeof(text) + told->len);
+    p = ngx_pnalloc(r->pool, sizeof(text) + label->len);
     if (p == NULL) {
         return NGX_ERROR;
     }
 
     detail->data = p;
-    detail->len = ngx_sprintf(p, text, told) - p;
+    detail->len = ngx_sprintf(p, text, label) - p;
 
     return NGX_ABORT;
 }
 
 
 /*
- * A password would be in the scope's hash. Whoever gets hold of the store, with
- * the secret in it, could try passwords against it as fast as hashes are made.
+ * The scope's hash would contain a password. With a copy of the store and the
+ * secret in it, passwords could be tried against it offline.
  */
 
 static ngx_uint_t
@@ -343,7 +344,7 @@ ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         }
 
         if (texts[i].len == 0 && !ctx->conf->scope_optional) {
-            return ngx_http_once_scope_detail(r, &part[i].told, detail);
+            return ngx_http_once_scope_detail(r, &part[i].label, detail);
         }
     }
 
@@ -393,11 +394,25 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
-ngx_int_t
-ngx_http_once_target(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+int
+ngx_http_once_identify_record(ngx_http_once_ctx_t *ctx, u_char *id)
 {
-    ngx_str_t     *texts;
-    ngx_array_t   *parts;
+    once_slice_t  scope, key;
+
+    scope.data = ctx->scope.data;
+    scope.len = ctx->scope.len;
+    key.data = ctx->key.text;
+    key.len = ctx->key.len;
+
+    return once_record_id_of(ctx->conf->store->once, scope, key, id);
+}
+
+
+ngx_int_t
+ngx_http_once_identify_target(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_str_t    *texts;
+    ngx_array_t  *parts;
 
     parts = ctx->conf->fingerprint_parts;
     ctx->target = r->unparsed_uri;
@@ -444,10 +459,13 @@ ngx_http_once_header_of(u_char *p, u_char *name, size_t len)
 }
 
 
-/* What a client is told of a part that is missing: the header, where it is one; otherwise the value as it is written. */
+/*
+ * How a problem names a missing value: by its header, cookie or parameter if
+ * it has one, otherwise as it is written.
+ */
 
 static ngx_int_t
-ngx_http_once_tell_part(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *told)
+ngx_http_once_label_part(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *label)
 {
     u_char     *p;
     size_t      len;
@@ -469,13 +487,13 @@ ngx_http_once_tell_part(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *told)
         }
     }
 
-    told->data = ngx_pnalloc(cf->pool, sizeof("the query parameter ")
-                                       + value->len);
-    if (told->data == NULL) {
+    label->data = ngx_pnalloc(cf->pool, sizeof("the query parameter ")
+                                        + value->len);
+    if (label->data == NULL) {
         return NGX_ERROR;
     }
 
-    p = told->data;
+    p = label->data;
 
     if (value->data[0] != '$' || len != name.len) {
         p = ngx_sprintf(p, "the value of %V", value);
@@ -500,13 +518,13 @@ ngx_http_once_tell_part(ngx_conf_t *cf, ngx_str_t *value, ngx_str_t *told)
         p = ngx_sprintf(p, "the value of $%V", &name);
     }
 
-    told->len = p - told->data;
+    label->len = p - label->data;
 
     return NGX_OK;
 }
 
 
-/* Adds the arguments of the directive from the first on. */
+/* Adds arguments of the directive, from `first` up to `last`. */
 
 static char *
 ngx_http_once_add_parts(ngx_conf_t *cf, ngx_uint_t first, ngx_uint_t last,
@@ -538,7 +556,7 @@ ngx_http_once_add_parts(ngx_conf_t *cf, ngx_uint_t first, ngx_uint_t last,
         ngx_memzero(part, sizeof(ngx_http_once_part_t));
 
         if (value[i].len == 0
-            || ngx_http_once_tell_part(cf, &value[i], &part->told) != NGX_OK)
+            || ngx_http_once_label_part(cf, &value[i], &part->label) != NGX_OK)
         {
             return ngx_http_once_bad(cf, &value[i], "a value is not empty");
         }

@@ -1,11 +1,11 @@
 /*
- * Counters in shared memory: over all workers, kept over reloads. Counting
+ * Counters in shared memory: of all workers, and kept over reloads. Counting
  * takes no lock.
  */
 #include "ngx_http_once_metrics.h"
 
 
-/* The size never changes: nginx keeps a zone over a reload only then. */
+/* Constant: nginx keeps a zone over a reload only if its size is the same. */
 #define NGX_HTTP_ONCE_ZONE_SIZE                                               \
     ngx_align(sizeof(ngx_http_once_table_t) + 32 * 4096, 4096)
 
@@ -16,7 +16,7 @@ const ngx_uint_t  ngx_http_once_bucket_usec[NGX_HTTP_ONCE_BUCKETS] = {
 };
 
 
-/* Of this process; NULL: none was free, nothing is in flight for others to see. */
+/* Of this process; NULL: none was free, others see nothing in flight. */
 static ngx_http_once_row_t  *ngx_http_once_row;
 
 
@@ -25,11 +25,11 @@ static ngx_str_t  ngx_http_once_other = ngx_string("other");
 
 
 ngx_http_once_route_t *
-ngx_http_once_route_add(ngx_conf_t *cf, ngx_str_t *name)
+ngx_http_once_metrics_route(ngx_conf_t *cf, ngx_str_t *name)
 {
-    ngx_uint_t                   i;
-    ngx_http_once_route_t       *route, **routes, **p;
-    ngx_http_once_main_conf_t   *omcf;
+    ngx_uint_t                  i;
+    ngx_http_once_route_t      *route, **routes, **p;
+    ngx_http_once_main_conf_t  *omcf;
 
     omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
     routes = omcf->routes.elts;
@@ -56,7 +56,7 @@ ngx_http_once_route_add(ngx_conf_t *cf, ngx_str_t *name)
 }
 
 
-/* The last slot is for routes that find no other. */
+/* The last slot is shared by all routes that find no other. */
 
 static ngx_uint_t
 ngx_http_once_find_slot(ngx_http_once_table_t *table, ngx_str_t *name)
@@ -132,28 +132,19 @@ ngx_http_once_init_zone(ngx_shm_zone_t *zone, void *old)
 ngx_int_t
 ngx_http_once_metrics_init(ngx_conf_t *cf)
 {
-    ngx_shm_zone_t             *zone;
     ngx_http_once_main_conf_t  *omcf;
 
     omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
+    omcf->metrics = ngx_http_once_add_zone(cf, &ngx_http_once_zone_name,
+                                           NGX_HTTP_ONCE_ZONE_SIZE,
+                                           ngx_http_once_init_zone);
 
-    zone = ngx_shared_memory_add(cf, &ngx_http_once_zone_name,
-                                 NGX_HTTP_ONCE_ZONE_SIZE,
-                                 &ngx_http_once_module);
-    if (zone == NULL) {
-        return NGX_ERROR;
-    }
-
-    zone->init = ngx_http_once_init_zone;
-    zone->data = omcf;
-    omcf->metrics = zone;
-
-    return NGX_OK;
+    return omcf->metrics ? NGX_OK : NGX_ERROR;
 }
 
 
 ngx_http_once_table_t *
-ngx_http_once_table(ngx_http_once_main_conf_t *omcf)
+ngx_http_once_metrics_table(ngx_http_once_main_conf_t *omcf)
 {
     ngx_slab_pool_t  *pool;
 
@@ -182,11 +173,13 @@ ngx_http_once_metrics_join(ngx_cycle_t *cycle)
     ngx_atomic_uint_t           pid;
     ngx_http_once_row_t        *row;
     ngx_http_once_table_t      *table;
+    ngx_http_once_main_conf_t  *omcf;
 
     ngx_http_once_row = NULL;
 
-    table = ngx_http_once_table(ngx_http_cycle_get_module_main_conf(cycle,
-                                                       ngx_http_once_module));
+    omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
+    table = ngx_http_once_metrics_table(omcf);
+
     if (table == NULL) {
         return;
     }
@@ -255,7 +248,7 @@ ngx_http_once_observe(ngx_http_once_route_t *route,
 }
 
 
-/* Only this process writes its row. */
+/* Only this process writes to its row. */
 
 void
 ngx_http_once_in_flight(ngx_http_once_route_t *route, ngx_int_t change)
@@ -267,7 +260,7 @@ ngx_http_once_in_flight(ngx_http_once_route_t *route, ngx_int_t change)
 
 
 void
-ngx_http_once_memory_in_use(size_t bytes)
+ngx_http_once_metrics_memory(size_t bytes)
 {
     if (ngx_http_once_row) {
         ngx_http_once_row->memory = bytes;
@@ -276,7 +269,7 @@ ngx_http_once_memory_in_use(size_t bytes)
 
 
 size_t
-ngx_http_once_memory_of(ngx_http_once_table_t *table)
+ngx_http_once_metrics_memory_sum(ngx_http_once_table_t *table)
 {
     size_t                sum;
     ngx_uint_t            i;
@@ -297,7 +290,8 @@ ngx_http_once_memory_of(ngx_http_once_table_t *table)
 
 
 ngx_uint_t
-ngx_http_once_in_flight_of(ngx_http_once_table_t *table, ngx_uint_t index)
+ngx_http_once_metrics_in_flight_sum(ngx_http_once_table_t *table,
+    ngx_uint_t index)
 {
     ngx_int_t             sum;
     ngx_uint_t            i;

@@ -1,12 +1,11 @@
 /*
  * The module: what nginx calls, and when.
  *
- * Order within a phase and between filters is that of registration, reversed.
- * The module's place in nginx's list (HTTP_AUX_FILTER) makes it run ahead of
- * the rewrite module and limit_req in their phases, ahead of try_files and
- * mirror in precontent, and gives it responses before add_header, gzip and
- * chunked; `once on` moves it behind modules of that kind that were loaded later,
- * so that it gets responses before their filters do.
+ * Handlers of a phase, and filters, run in the reverse order of registration.
+ * As an HTTP_AUX_FILTER the module runs before rewrite, limit_req, try_files
+ * and mirror in their phases, and it sees responses before add_header, gzip
+ * and chunked do. `once on` moves it behind modules of the same kind that were
+ * loaded later, so that it also sees responses before their filters do.
  */
 #include "ngx_http_once_request.h"
 
@@ -19,11 +18,12 @@ static ngx_int_t ngx_http_once_init_process(ngx_cycle_t *cycle);
 static void ngx_http_once_exit_process(ngx_cycle_t *cycle);
 
 
-static int  ngx_http_once_master_ends;    /* the signal that it asked for; 0: none */
+/* The signal that the master gets when its parent dies; 0: none. */
+static int  ngx_http_once_master_ends;
 
 
 static ngx_http_module_t  ngx_http_once_module_ctx = {
-    ngx_http_once_add_variables,           /* preconfiguration */
+    ngx_http_once_variables_add,           /* preconfiguration */
     ngx_http_once_init,                    /* postconfiguration */
 
     ngx_http_once_create_main_conf,        /* create main configuration */
@@ -73,7 +73,25 @@ ngx_http_once_add_phase(ngx_conf_t *cf, ngx_uint_t phase,
 }
 
 
-/* Where no location uses it, the module leaves no trace in the request path. */
+ngx_shm_zone_t *
+ngx_http_once_add_zone(ngx_conf_t *cf, ngx_str_t *name, size_t size,
+    ngx_shm_zone_init_pt init)
+{
+    ngx_shm_zone_t  *zone;
+
+    zone = ngx_shared_memory_add(cf, name, size, &ngx_http_once_module);
+
+    if (zone) {
+        zone->init = init;
+        zone->data = ngx_http_conf_get_module_main_conf(cf,
+                                                        ngx_http_once_module);
+    }
+
+    return zone;
+}
+
+
+/* If no location uses it, the module costs requests nothing. */
 
 static ngx_int_t
 ngx_http_once_init(ngx_conf_t *cf)
@@ -95,7 +113,7 @@ ngx_http_once_init(ngx_conf_t *cf)
     }
 
     if (omcf->early
-        && (ngx_http_once_credit_init(cf) != NGX_OK
+        && (ngx_http_once_early_init(cf) != NGX_OK
             || ngx_http_once_add_phase(cf, NGX_HTTP_PREACCESS_PHASE,
                                        ngx_http_once_early_handler)
                != NGX_OK))
@@ -104,13 +122,13 @@ ngx_http_once_init(ngx_conf_t *cf)
     }
 
     if (ngx_http_once_add_phase(cf, NGX_HTTP_POST_READ_PHASE,
-                                ngx_http_once_received)
+                                ngx_http_once_entry_post_read)
         != NGX_OK
         || ngx_http_once_add_phase(cf, NGX_HTTP_REWRITE_PHASE,
-                                   ngx_http_once_arrived)
+                                   ngx_http_once_entry_rewrite)
            != NGX_OK
         || ngx_http_once_add_phase(cf, NGX_HTTP_PREACCESS_PHASE,
-                                   ngx_http_once_entered)
+                                   ngx_http_once_entry_preaccess)
            != NGX_OK
         || ngx_http_once_add_phase(cf, NGX_HTTP_PRECONTENT_PHASE,
                                    ngx_http_once_handler)
@@ -119,8 +137,8 @@ ngx_http_once_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    ngx_http_once_body_filter_init();
-    ngx_http_once_hold_filter_init();
+    ngx_http_once_body_init();
+    ngx_http_once_buffer_init();
 
     return NGX_OK;
 }
@@ -153,9 +171,9 @@ ngx_http_once_init_module(ngx_cycle_t *cycle)
 
 
 /*
- * A master that ends with whoever started it, as that of `once gate` does, has
- * workers that end with it. Otherwise workers of a master that was killed go on
- * for ever, and keep the address.
+ * If the master dies with its parent, as that of `once gate` does, then so do
+ * its workers. Otherwise the workers of a killed master would run for ever and
+ * keep its address.
  */
 
 static void
@@ -168,13 +186,13 @@ ngx_http_once_end_with_master(void)
     (void) prctl(PR_SET_PDEATHSIG, SIGTERM);
 
     if (getppid() != ngx_parent) {
-        /* it died before that could be asked for */
+        /* it died before the signal was set */
         ngx_terminate = 1;
     }
 }
 
 
-/* Helper processes (cache manager and loader) are no workers: they open nothing. */
+/* Helper processes (cache manager and loader) open no stores. */
 
 static ngx_int_t
 ngx_http_once_init_process(ngx_cycle_t *cycle)

@@ -1,13 +1,13 @@
 /*
- * Asking the backend what became of a key, and settling its record when the
- * backend says so. Nothing but an explicit Once-Outcome does that: a mistyped
- * URL, a stray 404 or a page of somebody else's leaves everything as it was.
+ * once_probe: asks the backend what became of a key, and settles its record
+ * when the backend says so. Nothing but an explicit Once-Outcome does: a
+ * mistyped URL, a stray 404 or another server's page changes nothing.
  *
- * A probe belongs to no request. It looks at the record, asks the backend, and
- * settles by the token of the record it had looked at: if the record has moved
- * on meanwhile, the store refuses. Requests that met the unknown record wait
- * for one answer and then ask the store again. A probe that follows a doubt is
- * repeated for a while, because the backend may still be at work.
+ * A probe belongs to no request. It reads the record, asks the backend, and
+ * settles with the token of the record that it has read: if the record has
+ * changed meanwhile, the store refuses. Requests that meet an unknown record
+ * wait for one answer and then ask the store again. A probe that follows a
+ * doubt is repeated for a while, because the backend may still be working.
  */
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_metrics.h"
@@ -17,10 +17,10 @@
 #define NGX_HTTP_ONCE_PROBES       64          /* at once in a worker */
 #define NGX_HTTP_ONCE_PROBE_TRIES  8
 #define NGX_HTTP_ONCE_PROBE_PAUSE  1000        /* ms, doubled each time */
-#define NGX_HTTP_ONCE_PROBE_REST   250         /* ms between two at least */
+#define NGX_HTTP_ONCE_PROBE_REST   250         /* ms between two, at least */
 
 
-/* Somebody whose request waits for the end of a probe. */
+/* A request that waits for the end of a probe. */
 typedef struct {
     ngx_queue_t                  queue;
     ngx_http_once_guard_t       *guard;
@@ -34,13 +34,13 @@ typedef struct {
     u_char                       id[ONCE_ID_SIZE];
     once_key_t                   key;
     char                         token[ONCE_TOKEN_SIZE];
-    ngx_http_once_fetch_t       *fetch;            /* NULL: not asking now */
-    ngx_event_t                  event;            /* starts it, pauses it, and bounds the store */
+    ngx_http_once_fetch_t       *fetch;        /* NULL: not being asked */
+    ngx_event_t                  event;        /* start, pause, timeout */
     ngx_uint_t                   tries;
-    ngx_msec_t                   rested;           /* when it may be tried again */
+    ngx_msec_t                   rested;       /* when it may be tried again */
     unsigned                     resting:1;
-    unsigned                     patient:1;        /* of a doubt: is repeated */
-    unsigned                     storing:1;        /* the store will call back */
+    unsigned                     patient:1;    /* of a doubt: is repeated */
+    unsigned                     storing:1;    /* the store will call back */
 } ngx_http_once_probe_t;
 
 
@@ -49,13 +49,13 @@ static ngx_uint_t   ngx_http_once_probe_count;
 
 
 static void ngx_http_once_probe_start(ngx_event_t *ev);
-static void ngx_http_once_probe_looked(once_t *once, once_answer_t *answer,
+static void ngx_http_once_probe_read(once_t *once, once_answer_t *answer,
     void *data);
 static void ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch,
     ngx_int_t rc);
 
 
-/* Whoever waits asks the store again, whatever the backend said. */
+/* Waiting requests ask the store again, whatever the backend said. */
 
 static void
 ngx_http_once_probe_tell(ngx_http_once_probe_t *probe)
@@ -88,7 +88,7 @@ static void
 ngx_http_once_probe_end(ngx_http_once_probe_t *probe)
 {
     if (probe->fetch) {
-        ngx_http_once_fetch_destroy(probe->fetch);
+        ngx_http_once_probe_fetch_destroy(probe->fetch);
     }
 
     ngx_queue_remove(&probe->queue);
@@ -101,8 +101,8 @@ ngx_http_once_probe_end(ngx_http_once_probe_t *probe)
 
 
 /*
- * The backend did not say. Askers are not kept waiting; doubt is patient. In
- * any case the backend has a rest, however often clients come back.
+ * The backend gave no answer. Waiting requests go on; the probe of a doubt is
+ * repeated. In any case it pauses, however often clients come back.
  */
 
 static void
@@ -114,7 +114,7 @@ ngx_http_once_probe_unsettled(ngx_http_once_probe_t *probe)
     }
 
     if (probe->fetch) {
-        ngx_http_once_fetch_destroy(probe->fetch);
+        ngx_http_once_probe_fetch_destroy(probe->fetch);
         probe->fetch = NULL;
     }
 
@@ -170,7 +170,7 @@ ngx_http_once_probe_submitted(ngx_http_once_probe_t *probe)
 {
     probe->storing = 1;
     ngx_http_once_probe_bound(probe);
-    ngx_http_once_hold_exit();
+    ngx_http_once_store_block_exit();
 }
 
 
@@ -183,11 +183,11 @@ ngx_http_once_probe_called(ngx_http_once_probe_t *probe)
         ngx_del_timer(&probe->event);
     }
 
-    ngx_http_once_allow_exit();
+    ngx_http_once_store_allow_exit();
 }
 
 
-/* NULL: too many are under way, or there is no memory. */
+/* NULL: too many are under way, or out of memory. */
 
 static ngx_http_once_probe_t *
 ngx_http_once_probe_get(ngx_http_once_loc_conf_t *conf, const u_char *id)
@@ -291,7 +291,7 @@ ngx_http_once_probe_first(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 
     } else if (probe->event.timer_set) {
 
-        /* between two tries: somebody is waiting now */
+        /* between two tries: a request is waiting now */
 
         ngx_del_timer(&probe->event);
         ngx_post_event(&probe->event, &ngx_posted_events);
@@ -308,7 +308,7 @@ ngx_http_once_probe_start(ngx_event_t *ev)
 
     ev->timedout = 0;
 
-    /* the store hangs: askers hear of it when they ask, the probe waits */
+    /* the store hangs: requests find out by asking, the probe waits */
 
     if (probe->storing) {
         ngx_http_once_probe_tell(probe);
@@ -324,7 +324,7 @@ ngx_http_once_probe_start(ngx_event_t *ev)
 
     if (probe->conf->store->once == NULL
         || once_record_get(probe->conf->store->once, probe->id,
-                    ngx_http_once_probe_looked, probe)
+                           ngx_http_once_probe_read, probe)
            != ONCE_OK)
     {
         ngx_http_once_probe_unsettled(probe);
@@ -343,14 +343,16 @@ ngx_http_once_probe_ask(ngx_http_once_probe_t *probe)
 
     pcf = probe->conf->probe;
 
-    if (ngx_http_once_probe_request(pcf, &probe->key, probe->token, &request)
+    if (ngx_http_once_probe_fetch_request(pcf, &probe->key, probe->token,
+                                          &request)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    probe->fetch = ngx_http_once_fetch(pcf, &request,
-                                       ngx_http_once_probe_answered, probe);
+    probe->fetch = ngx_http_once_probe_fetch(pcf, &request,
+                                             ngx_http_once_probe_answered,
+                                             probe);
     ngx_free(request.data);
 
     if (probe->fetch == NULL) {
@@ -364,7 +366,7 @@ ngx_http_once_probe_ask(ngx_http_once_probe_t *probe)
 
 
 static void
-ngx_http_once_probe_looked(once_t *once, once_answer_t *answer, void *data)
+ngx_http_once_probe_read(once_t *once, once_answer_t *answer, void *data)
 {
     ngx_http_once_probe_t *probe = data;
 
@@ -377,7 +379,7 @@ ngx_http_once_probe_looked(once_t *once, once_answer_t *answer, void *data)
     record = once_answer_record(answer);
     state = record ? once_record_state(record) : ONCE_STATE_NONE;
 
-    /* settled, forgotten, or in somebody's hands: nothing to ask about */
+    /* settled, expired or running: there is nothing to ask about */
 
     if (state != ONCE_STATE_UNKNOWN
         && !(state == ONCE_STATE_PENDING && once_record_lease_ms(record) == 0))
@@ -404,7 +406,7 @@ ngx_http_once_probe_looked(once_t *once, once_answer_t *answer, void *data)
 }
 
 
-/* Refused: the record moved on, and whoever asks again sees where to. */
+/* If the store refused, the record has changed: asking again shows how. */
 
 static void
 ngx_http_once_probe_settled(once_t *once, once_answer_t *answer, void *data)
@@ -436,14 +438,16 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
     once_response_t   response = ONCE_RESPONSE_INIT;
 
     value = (rc == NGX_OK)
-            ? ngx_http_once_fetch_header(fetch, "Once-Outcome", NULL) : NULL;
+            ? ngx_http_once_probe_fetch_header(fetch, "Once-Outcome", NULL)
+            : NULL;
     said = value ? once_verdict_parse((char *) value->data, value->len)
                  : ONCE_VERDICT_NONE;
 
     if ((said != ONCE_VERDICT_FINAL && said != ONCE_VERDICT_RETRY)
         || probe->conf->store->once == NULL
         || (said == ONCE_VERDICT_FINAL
-            && ngx_http_once_probe_response(fetch, probe->conf, &response)
+            && ngx_http_once_probe_fetch_response(fetch, probe->conf,
+                                                  &response)
                != NGX_OK))
     {
         ngx_http_once_probe_unsettled(probe);
@@ -455,8 +459,7 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
     settle.note.data = "the backend said so when probed";
     settle.note.len = ngx_strlen(settle.note.data);
 
-    /* after doubt the lease goes on, but nobody holds the claim */
-
+    /* after a doubt the lease goes on, but the claim has ended */
     settle.force = 1;
 
     code = once_record_settle(probe->conf->store->once, &settle,
@@ -475,19 +478,15 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
 
 /* --------------------------------------------------------------- directive */
 
-/*
- * once_probe: where the backend is asked what became of a key.
- */
-
 /* timeout=TIME and size=SIZE, in any order. */
 
 static char *
 ngx_http_once_probe_param(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
     ngx_str_t *param)
 {
-    ssize_t     size;
-    ngx_int_t   msec;
-    ngx_str_t   value;
+    ssize_t    size;
+    ngx_int_t  msec;
+    ngx_str_t  value;
 
     if (param->len > 8 && ngx_strncmp(param->data, "timeout=", 8) == 0) {
         value.data = param->data + 8;
@@ -518,7 +517,7 @@ ngx_http_once_probe_param(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
 }
 
 
-/* A query may follow the address at once; the request's target begins with a slash. */
+/* A query may follow the address directly; a target begins with a slash. */
 
 static ngx_int_t
 ngx_http_once_probe_path(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
@@ -579,7 +578,7 @@ ngx_http_once_probe_url(ngx_conf_t *cf, ngx_http_once_probe_conf_t *pcf,
         ngx_str_set(&pcf->host, "localhost");
 
     } else {
-        /* as it stands in the URL, port included */
+        /* as in the URL, including the port */
         pcf->host.data = u.url.data;
         pcf->host.len = u.url.len - u.uri.len;
     }

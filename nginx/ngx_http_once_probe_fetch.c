@@ -1,10 +1,15 @@
 /*
- * One GET, in the spirit of nginx's own OCSP client: a connection, a buffer
- * and nginx's parsers, without a request around them. This is the connection.
+ * The HTTP client of probes: one GET, in the manner of nginx's OCSP client,
+ * with a connection, a buffer and nginx's parsers but without a request. The
+ * parser that is called next stands in fetch->parse: status line, headers,
+ * body. Then: what a probe sends, and how its response is read.
  */
 #include "ngx_http_once_probe.h"
 
 
+static ngx_int_t ngx_http_once_parse_line(ngx_http_once_fetch_t *fetch);
+static ngx_int_t ngx_http_once_parse_headers(ngx_http_once_fetch_t *fetch);
+static ngx_int_t ngx_http_once_parse_body(ngx_http_once_fetch_t *fetch);
 static void ngx_http_once_fetch_write(ngx_event_t *wev);
 static void ngx_http_once_fetch_read(ngx_event_t *rev);
 static void ngx_http_once_fetch_timeout(ngx_event_t *ev);
@@ -30,7 +35,7 @@ ngx_http_once_fetch_close(ngx_http_once_fetch_t *fetch)
 
 
 void
-ngx_http_once_fetch_destroy(ngx_http_once_fetch_t *fetch)
+ngx_http_once_probe_fetch_destroy(ngx_http_once_fetch_t *fetch)
 {
     ngx_http_once_fetch_close(fetch);
     ngx_destroy_pool(fetch->pool);
@@ -88,7 +93,7 @@ ngx_http_once_fetch_connect(ngx_http_once_fetch_t *fetch)
 
     fetch->parser->connection = c;
 
-    /* not ngx_http_once_fetch_write(): done is never called from here */
+    /* posted, not called: `done` is never called from here */
 
     if (rc == NGX_OK) {
         ngx_post_event(c->write, &ngx_posted_events);
@@ -115,7 +120,7 @@ ngx_http_once_fetch_prepare(ngx_http_once_fetch_t *fetch, ngx_str_t *request)
 
     fetch->out->last = ngx_cpymem(fetch->out->last, request->data,
                                   request->len);
-    fetch->parse = ngx_http_once_fetch_line;
+    fetch->parse = ngx_http_once_parse_line;
     fetch->length = -1;
 
     fetch->timer.handler = ngx_http_once_fetch_timeout;
@@ -127,7 +132,7 @@ ngx_http_once_fetch_prepare(ngx_http_once_fetch_t *fetch, ngx_str_t *request)
 
 
 ngx_http_once_fetch_t *
-ngx_http_once_fetch(ngx_http_once_probe_conf_t *conf, ngx_str_t *request,
+ngx_http_once_probe_fetch(ngx_http_once_probe_conf_t *conf, ngx_str_t *request,
     ngx_http_once_fetch_pt done, void *data)
 {
     ngx_pool_t             *pool;
@@ -153,7 +158,7 @@ ngx_http_once_fetch(ngx_http_once_probe_conf_t *conf, ngx_str_t *request,
     if (ngx_http_once_fetch_prepare(fetch, request) != NGX_OK
         || ngx_http_once_fetch_connect(fetch) != NGX_OK)
     {
-        ngx_http_once_fetch_destroy(fetch);
+        ngx_http_once_probe_fetch_destroy(fetch);
         return NULL;
     }
 
@@ -244,7 +249,7 @@ ngx_http_once_fetch_read(ngx_event_t *rev)
 }
 
 
-/* Parses what is there. NGX_OK of a parser: go on with the next. */
+/* Parses what has arrived. */
 
 static void
 ngx_http_once_fetch_step(ngx_http_once_fetch_t *fetch)
@@ -279,17 +284,13 @@ ngx_http_once_fetch_step(ngx_http_once_fetch_t *fetch)
 /* ------------------------------------------------------------ the response */
 
 /*
- * The response of a fetch, by nginx's own parsers. Each function works on what
- * has come in: NGX_OK: fetch->parse is the next; NGX_AGAIN: more is needed;
- * NGX_DONE: the response is whole; NGX_ERROR: it is none.
+ * The parsers work on what has arrived. NGX_OK: go on with fetch->parse;
+ * NGX_AGAIN: more is needed; NGX_DONE: the response is complete; NGX_ERROR: it
+ * is invalid.
  */
 
-static ngx_int_t ngx_http_once_parse_headers(ngx_http_once_fetch_t *fetch);
-static ngx_int_t ngx_http_once_parse_body(ngx_http_once_fetch_t *fetch);
-
-
-ngx_int_t
-ngx_http_once_fetch_line(ngx_http_once_fetch_t *fetch)
+static ngx_int_t
+ngx_http_once_parse_line(ngx_http_once_fetch_t *fetch)
 {
     ngx_int_t  rc;
 
@@ -329,7 +330,7 @@ ngx_http_once_take_header(ngx_http_once_fetch_t *fetch)
 
 
 ngx_str_t *
-ngx_http_once_fetch_header(ngx_http_once_fetch_t *fetch, const char *name,
+ngx_http_once_probe_fetch_header(ngx_http_once_fetch_t *fetch, const char *name,
     ngx_uint_t *count)
 {
     size_t         len;
@@ -359,7 +360,7 @@ ngx_http_once_fetch_header(ngx_http_once_fetch_t *fetch, const char *name,
 }
 
 
-/* How long the body is. Two answers to that are none (RFC 9112, 6.3). */
+/* The length of the body; it must be unambiguous (RFC 9112, 6.3). */
 
 static ngx_int_t
 ngx_http_once_frame(ngx_http_once_fetch_t *fetch)
@@ -367,7 +368,7 @@ ngx_http_once_frame(ngx_http_once_fetch_t *fetch)
     ngx_str_t   *value;
     ngx_uint_t   lengths, codings;
 
-    value = ngx_http_once_fetch_header(fetch, "Content-Length", &lengths);
+    value = ngx_http_once_probe_fetch_header(fetch, "Content-Length", &lengths);
 
     if (value) {
         fetch->length = ngx_atoof(value->data, value->len);
@@ -377,7 +378,8 @@ ngx_http_once_frame(ngx_http_once_fetch_t *fetch)
         return NGX_ERROR;
     }
 
-    value = ngx_http_once_fetch_header(fetch, "Transfer-Encoding", &codings);
+    value = ngx_http_once_probe_fetch_header(fetch, "Transfer-Encoding",
+                                             &codings);
 
     if (codings) {
         if (value == NULL || lengths || value->len != 7
@@ -437,7 +439,7 @@ ngx_http_once_parse_headers(ngx_http_once_fetch_t *fetch)
         fetch->headers.nelts = 0;
         ngx_memzero(&fetch->line, sizeof(ngx_http_status_t));
         r->state = 0;
-        fetch->parse = ngx_http_once_fetch_line;
+        fetch->parse = ngx_http_once_parse_line;
 
         return NGX_OK;
     }
@@ -454,7 +456,7 @@ ngx_http_once_parse_headers(ngx_http_once_fetch_t *fetch)
 }
 
 
-/* The pieces are moved together over what stood between them. */
+/* Moves the chunks together, over the chunk headers between them. */
 
 static ngx_int_t
 ngx_http_once_parse_chunks(ngx_http_once_fetch_t *fetch)
@@ -518,16 +520,11 @@ ngx_http_once_parse_body(ngx_http_once_fetch_t *fetch)
 }
 
 
-/* ----------------------------------------------------------------- a probe */
+/* --------------------------------------------------------------- the probe */
 
 /*
- * A probe as HTTP: the request that asks, and the operation's response in the
- * answer.
- */
-
-/*
- * Raw, as most clients send it, unless the key would be read differently then.
- * RFC 8941 strings escape the quote and the backslash.
+ * Raw, as most clients send it, unless it would be parsed differently then:
+ * a string of RFC 8941, which escapes quotes and backslashes.
  */
 
 static u_char *
@@ -567,8 +564,8 @@ ngx_http_once_print_key(u_char *p, once_key_t *key)
 
 
 ngx_int_t
-ngx_http_once_probe_request(ngx_http_once_probe_conf_t *pcf, once_key_t *key,
-    const char *token, ngx_str_t *request)
+ngx_http_once_probe_fetch_request(ngx_http_once_probe_conf_t *pcf,
+    once_key_t *key, const char *token, ngx_str_t *request)
 {
     u_char  *p;
     size_t   len;
@@ -606,7 +603,7 @@ ngx_http_once_probe_retain(ngx_http_once_fetch_t *fetch,
     ngx_int_t   seconds;
     ngx_str_t  *value;
 
-    value = ngx_http_once_fetch_header(fetch, "Once-Retain", NULL);
+    value = ngx_http_once_probe_fetch_header(fetch, "Once-Retain", NULL);
     seconds = value ? ngx_atoi(value->data, value->len) : NGX_ERROR;
 
     return seconds > 0 ? (uint64_t) seconds * 1000
@@ -614,10 +611,8 @@ ngx_http_once_probe_retain(ngx_http_once_fetch_t *fetch,
 }
 
 
-/* What the backend gave as the operation's response. */
-
 ngx_int_t
-ngx_http_once_probe_response(ngx_http_once_fetch_t *fetch,
+ngx_http_once_probe_fetch_response(ngx_http_once_fetch_t *fetch,
     ngx_http_once_loc_conf_t *conf, once_response_t *response)
 {
     ngx_int_t       status;
@@ -626,7 +621,7 @@ ngx_http_once_probe_response(ngx_http_once_fetch_t *fetch,
     ngx_keyval_t   *h;
     once_header_t  *headers;
 
-    value = ngx_http_once_fetch_header(fetch, "Once-Status", NULL);
+    value = ngx_http_once_probe_fetch_header(fetch, "Once-Status", NULL);
     status = value ? ngx_atoi(value->data, value->len) : NGX_ERROR;
 
     if (status < 200 || status > 599) {
@@ -647,7 +642,7 @@ ngx_http_once_probe_response(ngx_http_once_fetch_t *fetch,
 
     for (i = 0; i < fetch->headers.nelts; i++) {
 
-        if (!ngx_http_once_replayable(conf, h[i].key.data, h[i].key.len)
+        if (!ngx_http_once_headers_replayable(conf, h[i].key.data, h[i].key.len)
             || (h[i].key.len >= 5
                 && ngx_strncasecmp(h[i].key.data, (u_char *) "Once-", 5) == 0))
         {

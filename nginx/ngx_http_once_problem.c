@@ -1,15 +1,32 @@
 /*
- * Errors that the gateway itself answers: RFC 9457 application/problem+json,
- * with a type that stays, and a member that says whether the same request may
- * be sent again.
+ * Errors that the gateway itself answers, as application/problem+json (RFC
+ * 9457): the type is stable, and the member "retryable" says whether the same
+ * request may be sent again. once_problems is a page about all of them, made
+ * of the same table.
  */
-#include "ngx_http_once.h"
+#include "ngx_http_once_request.h"
+
+
+typedef struct {
+    ngx_uint_t                   status;
+    ngx_uint_t                   retryable;
+    ngx_str_t                    name;     /* urn:once:problem:NAME */
+    ngx_str_t                    kind;     /* the type of "error" */
+    ngx_str_t                    title;
+    ngx_str_t                    detail;   /* unless the caller has another */
+} ngx_http_once_problem_t;
+
+
+typedef struct {
+    ngx_uint_t  status;
+    ngx_str_t   line;
+} ngx_http_once_reason_t;
 
 
 /*
  * In the order of ngx_http_once_problem_e. `kind` is what Stripe's clients, and
- * those made after them, look for in the member "error": without that member
- * some of them take any answer for success.
+ * those modelled on them, read from the member "error": some of them take any
+ * response without that member for success.
  */
 
 static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
@@ -19,7 +36,7 @@ static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
       ngx_string("Idempotency key is missing"),
       ngx_string("This operation needs an idempotency key. Send a new, unique "
                  "key with each new operation, and the same key with each "
-                 "repetition of it.") },
+                 "retry of it.") },
 
     { NGX_HTTP_BAD_REQUEST, 0, ngx_string("key-invalid"),
       ngx_string("invalid_request_error"),
@@ -41,7 +58,7 @@ static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
       ngx_string("idempotency_error"),
       ngx_string("The outcome of this operation is not known"),
       ngx_string("An earlier request with this key may have taken effect. It "
-                 "is not repeated until its outcome has been settled.") },
+                 "is not run again until its outcome has been settled.") },
 
     { 422, 0, ngx_string("key-reused"),
       ngx_string("idempotency_error"),
@@ -90,13 +107,13 @@ static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
       ngx_string("authorization-unavailable"),
       ngx_string("api_error"),
       ngx_string("The caller could not be authorized"),
-      ngx_string("There is an answer for this key, and whether the caller may "
-                 "have it could not be found out. Send the same request with "
-                 "the same key again later.") },
+      ngx_string("There is an answer for this key, but it could not be "
+                 "verified that the caller may have it. Send the same request "
+                 "with the same key again later.") },
 
     { NGX_HTTP_SERVICE_UNAVAILABLE, 1, ngx_string("out-of-memory"),
       ngx_string("api_error"),
-      ngx_string("The gateway holds as many bodies as it may"),
+      ngx_string("The gateway has no room for more bodies"),
       ngx_string("Send the same request with the same key again later.") },
 
     { NGX_HTTP_TOO_MANY_REQUESTS, 1, ngx_string("quota-exceeded"),
@@ -104,47 +121,95 @@ static const ngx_http_once_problem_t  ngx_http_once_problems[] = {
       ngx_string("Too many new idempotency keys"),
       ngx_string("This caller has used as many new keys as it may for now. "
                  "Nothing was done. Send the same request again later; keys "
-                 "that were used before are answered.") },
+                 "that have been used before are still answered.") },
 
     { NGX_HTTP_SERVICE_UNAVAILABLE, 1, ngx_string("too-many-unknown"),
       ngx_string("api_error"),
       ngx_string("Too many operations with an unknown outcome"),
       ngx_string("New operations wait until the outcome of earlier ones has "
                  "been settled. Nothing was done. Send the same request again "
-                 "later; keys that were used before are answered.") }
+                 "later; keys that have been used before are still "
+                 "answered.") }
 };
 
 
-const ngx_http_once_problem_t *
-ngx_http_once_problem_of(ngx_http_once_problem_e code)
+/* Statuses that nginx would send without a reason phrase: "422 ". */
+static const ngx_http_once_reason_t  ngx_http_once_reasons[] = {
+    { 203, ngx_string("203 Non-Authoritative Information") },
+    { 205, ngx_string("205 Reset Content") },
+    { 207, ngx_string("207 Multi-Status") },
+    { 208, ngx_string("208 Already Reported") },
+    { 226, ngx_string("226 IM Used") },
+    { 300, ngx_string("300 Multiple Choices") },
+    { 305, ngx_string("305 Use Proxy") },
+    { 407, ngx_string("407 Proxy Authentication Required") },
+    { 417, ngx_string("417 Expectation Failed") },
+    { 422, ngx_string("422 Unprocessable Content") },
+    { 423, ngx_string("423 Locked") },
+    { 424, ngx_string("424 Failed Dependency") },
+    { 425, ngx_string("425 Too Early") },
+    { 426, ngx_string("426 Upgrade Required") },
+    { 428, ngx_string("428 Precondition Required") },
+    { 431, ngx_string("431 Request Header Fields Too Large") },
+    { 451, ngx_string("451 Unavailable For Legal Reasons") },
+    { 506, ngx_string("506 Variant Also Negotiates") },
+    { 508, ngx_string("508 Loop Detected") },
+    { 511, ngx_string("511 Network Authentication Required") },
+    { 0, ngx_null_string }
+};
+
+
+static const char  ngx_http_once_page_head[] =
+    "<!DOCTYPE html>\n"
+    "<html lang=\"en\">\n"
+    "<head><meta charset=\"utf-8\"><title>Errors of the gateway</title>\n"
+    "<style>body{font-family:sans-serif;max-width:45em;margin:2em auto;"
+    "padding:0 1em}:target{background:#ffd}</style></head>\n"
+    "<body>\n"
+    "<h1>Errors of the gateway</h1>\n"
+    "<p>Each has a stable <code>type</code>, and a member "
+    "<code>retryable</code>: whether the same request, with the same key, may "
+    "be sent again.</p>\n";
+
+static const char  ngx_http_once_page_tail[] = "</body>\n</html>\n";
+
+
+void
+ngx_http_once_problem_set_status(ngx_http_request_t *r, ngx_uint_t status)
 {
-    return &ngx_http_once_problems[code];
+    const ngx_http_once_reason_t  *reason;
+
+    r->headers_out.status = status;
+    r->headers_out.status_line.len = 0;
+
+    for (reason = ngx_http_once_reasons; reason->status; reason++) {
+
+        if (reason->status == status) {
+            r->headers_out.status_line = reason->line;
+            return;
+        }
+    }
 }
 
 
 static ngx_int_t
-ngx_http_once_add_header(ngx_http_request_t *r, const char *name,
+ngx_http_once_problem_header(ngx_http_request_t *r, const char *name,
     ngx_str_t *value)
 {
-    ngx_table_elt_t  *h;
+    ngx_str_t  key;
 
-    h = ngx_list_push(&r->headers_out.headers);
-    if (h == NULL) {
-        return NGX_ERROR;
-    }
+    key.data = (u_char *) name;
+    key.len = ngx_strlen(name);
 
-    ngx_memzero(h, sizeof(ngx_table_elt_t));
-
-    h->hash = 1;
-    h->key.data = (u_char *) name;
-    h->key.len = ngx_strlen(name);
-    h->value = *value;
-
-    return NGX_OK;
+    return ngx_http_once_headers_push(&r->headers_out.headers, &key, value)
+           ? NGX_OK : NGX_ERROR;
 }
 
 
-/* To the page that explains it: the place of this problem in it, unless the page was named with a place of its own. */
+/*
+ * Links to the page that explains it, at the anchor of this problem unless
+ * once_docs has an anchor of its own.
+ */
 
 static ngx_int_t
 ngx_http_once_problem_link(ngx_http_request_t *r,
@@ -181,7 +246,7 @@ ngx_http_once_problem_link(ngx_http_request_t *r,
     p = ngx_sprintf(p, ">; rel=\"describedby\"; type=\"text/html\"");
     value.len = p - value.data;
 
-    return ngx_http_once_add_header(r, "Link", &value);
+    return ngx_http_once_problem_header(r, "Link", &value);
 }
 
 
@@ -194,12 +259,12 @@ ngx_http_once_problem_headers(ngx_http_request_t *r,
     ngx_str_t   value;
 
     ngx_str_set(&value, "en");
-    if (ngx_http_once_add_header(r, "Content-Language", &value) != NGX_OK) {
+    if (ngx_http_once_problem_header(r, "Content-Language", &value) != NGX_OK) {
         return NGX_ERROR;
     }
 
     ngx_str_set(&value, "no-store");
-    if (ngx_http_once_add_header(r, "Cache-Control", &value) != NGX_OK) {
+    if (ngx_http_once_problem_header(r, "Cache-Control", &value) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -212,7 +277,7 @@ ngx_http_once_problem_headers(ngx_http_request_t *r,
         p = ngx_sprintf(value.data, "%T", retry_after);
         value.len = p - value.data;
 
-        if (ngx_http_once_add_header(r, "Retry-After", &value) != NGX_OK) {
+        if (ngx_http_once_problem_header(r, "Retry-After", &value) != NGX_OK) {
             return NGX_ERROR;
         }
     }
@@ -255,14 +320,11 @@ ngx_http_once_problem_body(ngx_http_request_t *r,
     p = (u_char *) ngx_escape_json(p, detail->data, detail->len);
     b->last = ngx_sprintf(p, "\"}}" CRLF);
 
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
-
     return b;
 }
 
 
-/* Whoever reads it wants to know where the key is looked for. */
+/* Names the header that the key is expected in. */
 
 static void
 ngx_http_once_key_detail(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf,
@@ -275,7 +337,7 @@ ngx_http_once_key_detail(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf,
                                     "in the header ";
     static const u_char  after[] = ". Send a new, unique key with each new "
                                    "operation, and the same key with each "
-                                   "repetition of it.";
+                                   "retry of it.";
 
     *detail = ngx_http_once_problems[NGX_HTTP_ONCE_P_KEY_MISSING].detail;
 
@@ -294,25 +356,24 @@ ngx_http_once_key_detail(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf,
 
 
 ngx_int_t
-ngx_http_once_send_problem(ngx_http_request_t *r,
+ngx_http_once_problem_send(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e code,
     ngx_str_t *detail, time_t retry_after)
 {
-    return ngx_http_once_send_problem_as(r, conf, code,
+    return ngx_http_once_problem_send_as(r, conf, code,
                                          ngx_http_once_problems[code].status,
                                          detail, retry_after);
 }
 
 
 ngx_int_t
-ngx_http_once_send_problem_as(ngx_http_request_t *r,
+ngx_http_once_problem_send_as(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, ngx_http_once_problem_e code,
     ngx_uint_t status, ngx_str_t *detail, time_t retry_after)
 {
     ngx_int_t                       rc;
     ngx_buf_t                      *b;
     ngx_str_t                       text;
-    ngx_chain_t                     out;
     const ngx_http_once_problem_t  *problem;
 
     problem = &ngx_http_once_problems[code];
@@ -335,11 +396,11 @@ ngx_http_once_send_problem_as(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    /* nothing may be left of a response that had begun to come in */
+    /* remove what is left of a response that had begun to arrive */
     ngx_http_clean_header(r);
 
     r->err_status = 0;
-    ngx_http_once_set_status(r, status);
+    ngx_http_once_problem_set_status(r, status);
     r->headers_out.content_length_n = b->last - b->pos;
     ngx_str_set(&r->headers_out.content_type, "application/problem+json");
     r->headers_out.content_type_len = r->headers_out.content_type.len;
@@ -351,91 +412,40 @@ ngx_http_once_send_problem_as(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_send_header(r);
+    return ngx_http_once_send(r, b);
+}
 
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
+
+ngx_int_t
+ngx_http_once_problem_refuse(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_http_once_problem_e problem, ngx_str_t *detail, time_t retry_after)
+{
+    ctx->phase = NGX_HTTP_ONCE_ANSWERED;
+
+    return ngx_http_once_problem_send(r, ctx->conf, problem, detail,
+                                      retry_after);
+}
+
+
+ngx_int_t
+ngx_http_once_problem_refuse_crowded(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_http_once_counter_e counter)
+{
+    if (ctx->outcome == NGX_HTTP_ONCE_NONE) {
+        /* otherwise it has been counted by its outcome */
+        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REFUSED);
     }
 
-    out.buf = b;
-    out.next = NULL;
+    ctx->outcome = NGX_HTTP_ONCE_REFUSED;
+    ngx_http_once_count(ctx->conf->route, counter);
 
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_once_problem_refuse(r, ctx, NGX_HTTP_ONCE_P_MEMORY, NULL,
+                                        ctx->conf->retry_after
+                                        ? ctx->conf->retry_after : 1);
 }
 
 
 /* ---------------------------------------------------------------- the page */
-
-/*
- * For people who meet an answer of the gateway: the page of once_problems,
- * made of the same table as the answers, and the words behind a status.
- */
-
-typedef struct {
-    ngx_uint_t  status;
-    ngx_str_t   line;
-} ngx_http_once_reason_t;
-
-
-/* nginx writes a status that it has no words for with none: "422 ". */
-
-static const ngx_http_once_reason_t  ngx_http_once_reasons[] = {
-    { 203, ngx_string("203 Non-Authoritative Information") },
-    { 205, ngx_string("205 Reset Content") },
-    { 207, ngx_string("207 Multi-Status") },
-    { 208, ngx_string("208 Already Reported") },
-    { 226, ngx_string("226 IM Used") },
-    { 300, ngx_string("300 Multiple Choices") },
-    { 305, ngx_string("305 Use Proxy") },
-    { 407, ngx_string("407 Proxy Authentication Required") },
-    { 417, ngx_string("417 Expectation Failed") },
-    { 422, ngx_string("422 Unprocessable Content") },
-    { 423, ngx_string("423 Locked") },
-    { 424, ngx_string("424 Failed Dependency") },
-    { 425, ngx_string("425 Too Early") },
-    { 426, ngx_string("426 Upgrade Required") },
-    { 428, ngx_string("428 Precondition Required") },
-    { 431, ngx_string("431 Request Header Fields Too Large") },
-    { 451, ngx_string("451 Unavailable For Legal Reasons") },
-    { 506, ngx_string("506 Variant Also Negotiates") },
-    { 508, ngx_string("508 Loop Detected") },
-    { 511, ngx_string("511 Network Authentication Required") },
-    { 0, ngx_null_string }
-};
-
-
-static const char  ngx_http_once_page_head[] =
-    "<!DOCTYPE html>\n"
-    "<html lang=\"en\">\n"
-    "<head><meta charset=\"utf-8\"><title>Errors of the gateway</title>\n"
-    "<style>body{font-family:sans-serif;max-width:45em;margin:2em auto;"
-    "padding:0 1em}:target{background:#ffd}</style></head>\n"
-    "<body>\n"
-    "<h1>Errors of the gateway</h1>\n"
-    "<p>Each has a <code>type</code> that stays, and a member "
-    "<code>retryable</code>: whether the same request, with the same key, may "
-    "be sent again.</p>\n";
-
-static const char  ngx_http_once_page_tail[] = "</body>\n</html>\n";
-
-
-void
-ngx_http_once_set_status(ngx_http_request_t *r, ngx_uint_t status)
-{
-    const ngx_http_once_reason_t  *reason;
-
-    r->headers_out.status = status;
-    r->headers_out.status_line.len = 0;
-
-    for (reason = ngx_http_once_reasons; reason->status; reason++) {
-
-        if (reason->status == status) {
-            r->headers_out.status_line = reason->line;
-            return;
-        }
-    }
-}
-
 
 static ngx_buf_t *
 ngx_http_once_page(ngx_http_request_t *r)
@@ -452,7 +462,7 @@ ngx_http_once_page(ngx_http_request_t *r)
     len = sizeof(ngx_http_once_page_head) + sizeof(ngx_http_once_page_tail);
 
     for (i = 0; i < NGX_HTTP_ONCE_PROBLEMS; i++) {
-        problem = ngx_http_once_problem_of(i);
+        problem = &ngx_http_once_problems[i];
         len += sizeof(entry) + NGX_INT_T_LEN + sizeof("not retryable")
                + 2 * problem->name.len + problem->title.len
                + problem->detail.len;
@@ -467,7 +477,7 @@ ngx_http_once_page(ngx_http_request_t *r)
                          sizeof(ngx_http_once_page_head) - 1);
 
     for (i = 0; i < NGX_HTTP_ONCE_PROBLEMS; i++) {
-        problem = ngx_http_once_problem_of(i);
+        problem = &ngx_http_once_problems[i];
         b->last = ngx_sprintf(b->last, entry, &problem->name, &problem->title,
                               &problem->name, problem->status,
                               problem->retryable ? "retryable"
@@ -477,19 +487,15 @@ ngx_http_once_page(ngx_http_request_t *r)
 
     b->last = ngx_cpymem(b->last, ngx_http_once_page_tail,
                          sizeof(ngx_http_once_page_tail) - 1);
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
-
     return b;
 }
 
 
 ngx_int_t
-ngx_http_once_problems_handler(ngx_http_request_t *r)
+ngx_http_once_problem_page_handler(ngx_http_request_t *r)
 {
-    ngx_int_t    rc;
-    ngx_buf_t   *b;
-    ngx_chain_t  out;
+    ngx_int_t   rc;
+    ngx_buf_t  *b;
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return NGX_HTTP_NOT_ALLOWED;
@@ -510,21 +516,12 @@ ngx_http_once_problems_handler(ngx_http_request_t *r)
     ngx_str_set(&r->headers_out.content_type, "text/html; charset=utf-8");
     r->headers_out.content_type_len = sizeof("text/html") - 1;
 
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_once_send(r, b);
 }
 
 
 char *
-ngx_http_once_problems_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_once_problem_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_core_loc_conf_t  *clcf;
     ngx_http_once_srv_conf_t  *oscf;
@@ -537,10 +534,10 @@ ngx_http_once_problems_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 #endif
         || clcf->noname || clcf->name.len == 0 || clcf->name.data[0] != '/')
     {
-        return "must stand in a location with a path, which errors link to";
+        return "must be in a location with a path, which errors link to";
     }
 
-    clcf->handler = ngx_http_once_problems_handler;
+    clcf->handler = ngx_http_once_problem_page_handler;
 
     oscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_once_module);
 

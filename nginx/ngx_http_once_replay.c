@@ -1,19 +1,18 @@
 /*
- * A stored response as an answer. It passes the same filters as the first one
- * did after it was recorded, so add_header, gzip and chunking treat both alike.
+ * Sends a stored response. It passes the same filters as the first one did
+ * after it was recorded: add_header, gzip and chunking treat both alike.
  */
-#include "ngx_http_once_metrics.h"
 #include "ngx_http_once_request.h"
 
 
 typedef struct {
     ngx_str_t   name;
     ngx_uint_t  offset;
-    ngx_uint_t  many;        /* there may be several of them */
+    ngx_uint_t  many;        /* may occur more than once */
 } ngx_http_once_known_t;
 
 
-/* Headers that nginx's own filters look at through a pointer. */
+/* Headers that nginx's filters read through a pointer. */
 static const ngx_http_once_known_t  ngx_http_once_known[] = {
     { ngx_string("content-encoding"),
       offsetof(ngx_http_headers_out_t, content_encoding), 0 },
@@ -46,8 +45,8 @@ ngx_http_once_is_name(const once_slice_t *name, const char *text, size_t len)
 
 
 /*
- * As it came: its parameters stay where they are. What filters see is what an
- * upstream's header makes them see: the charset, and the type ahead of it.
+ * The type is sent as it was received, with its parameters. Filters get the
+ * charset and the length of the type before it, as from an upstream's header.
  */
 
 static void
@@ -85,7 +84,7 @@ ngx_http_once_set_type(ngx_http_request_t *r, const once_slice_t *value)
 }
 
 
-/* The client does not see it: a backend's word to nginx, of which a filter takes note. */
+/* From the backend to nginx's charset filter; clients do not get it. */
 
 static ngx_int_t
 ngx_http_once_override_charset(ngx_http_request_t *r, ngx_str_t *value)
@@ -104,7 +103,7 @@ ngx_http_once_override_charset(ngx_http_request_t *r, ngx_str_t *value)
 }
 
 
-/* Puts a header where nginx's filters look for it. */
+/* Sets the pointer that nginx's filters read. */
 
 static ngx_int_t
 ngx_http_once_make_known(ngx_http_request_t *r, ngx_table_elt_t *h,
@@ -173,7 +172,7 @@ ngx_http_once_put_header(ngx_http_request_t *r, const once_header_t *header)
         return ngx_http_once_override_charset(r, &value);
     }
 
-    h = ngx_http_once_push_header(&r->headers_out.headers, &name, &value);
+    h = ngx_http_once_headers_push(&r->headers_out.headers, &name, &value);
     if (h == NULL) {
         return NGX_ERROR;
     }
@@ -197,7 +196,7 @@ ngx_http_once_put_header(ngx_http_request_t *r, const once_header_t *header)
 }
 
 
-/* These describe a body that is not there. */
+/* Headers that describe the body, which has been omitted. */
 
 static ngx_uint_t
 ngx_http_once_of_body(const once_slice_t *name)
@@ -221,8 +220,9 @@ ngx_http_once_put_headers(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     for (i = 0; i < response->header_count; i++) {
         header = &response->headers[i];
 
-        if (!ngx_http_once_replayable(ctx->conf, (u_char *) header->name.data,
-                                      header->name.len)
+        if (!ngx_http_once_headers_replayable(ctx->conf,
+                                              (u_char *) header->name.data,
+                                              header->name.len)
             || (response->body_omitted
                 && ngx_http_once_of_body(&header->name)))
         {
@@ -241,7 +241,7 @@ ngx_http_once_put_headers(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_str_set(&name, "Once-Body");
     ngx_str_set(&value, "omitted");
 
-    return ngx_http_once_push_header(&r->headers_out.headers, &name, &value)
+    return ngx_http_once_headers_push(&r->headers_out.headers, &name, &value)
            ? NGX_OK : NGX_ERROR;
 }
 
@@ -255,8 +255,8 @@ ngx_http_once_mark_replay(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return NGX_OK;
     }
 
-    return ngx_http_once_push_header(&r->headers_out.headers,
-                                     &ctx->conf->replay_header, &value)
+    return ngx_http_once_headers_push(&r->headers_out.headers,
+                                      &ctx->conf->replay_header, &value)
            ? NGX_OK : NGX_ERROR;
 }
 
@@ -264,42 +264,26 @@ ngx_http_once_mark_replay(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_send_body(ngx_http_request_t *r, const once_response_t *response)
 {
-    ngx_int_t     rc;
-    ngx_buf_t    *b;
-    ngx_chain_t   out;
-
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    if (response->body.len == 0) {
-        return ngx_http_send_special(r, NGX_HTTP_LAST);
-    }
+    ngx_buf_t  *b;
 
     b = ngx_calloc_buf(r->pool);
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    /* of the kept answer, which lives as long as the request */
+    if (response->body.len) {
+        /* in the kept answer, which lives as long as the request */
+        b->pos = (u_char *) response->body.data;
+        b->last = b->pos + response->body.len;
+        b->memory = 1;
+    }
 
-    b->pos = (u_char *) response->body.data;
-    b->last = b->pos + response->body.len;
-    b->memory = 1;
-    b->last_buf = 1;
-    b->last_in_chain = 1;
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
+    return ngx_http_once_send(r, b);
 }
 
 
 ngx_int_t
-ngx_http_once_send_stored(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+ngx_http_once_replay_send(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_uint_t replayed)
 {
     int                   code;
@@ -314,7 +298,7 @@ ngx_http_once_send_stored(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
                       "once: a stored response cannot be read: %s",
                       once_error_text(code));
 
-        return ngx_http_once_send_problem(r, ctx->conf, NGX_HTTP_ONCE_P_STORE,
+        return ngx_http_once_problem_send(r, ctx->conf, NGX_HTTP_ONCE_P_STORE,
                                           NULL, 1);
     }
 
@@ -322,8 +306,8 @@ ngx_http_once_send_stored(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     r->err_status = 0;
     r->allow_ranges = 0;
-    r->disable_not_modified = 1;    /* conditions were the first request's */
-    ngx_http_once_set_status(r, response.status);
+    r->disable_not_modified = 1;    /* the first request's were evaluated */
+    ngx_http_once_problem_set_status(r, response.status);
 
     if (response.status != NGX_HTTP_NO_CONTENT
         && response.status != NGX_HTTP_NOT_MODIFIED)
@@ -332,235 +316,16 @@ ngx_http_once_send_stored(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     if (response.status == NGX_HTTP_NO_CONTENT) {
-        /* else nginx takes it for its own and leaves out what it was sent with */
+        /* otherwise nginx drops headers, as it does with its own 204 */
         ngx_str_set(&r->headers_out.status_line, "204 No Content");
     }
 
     if (ngx_http_once_put_headers(r, ctx, &response) != NGX_OK
         || (replayed && ngx_http_once_mark_replay(r, ctx) != NGX_OK)
-        || ngx_http_once_add_expires(r, ctx->expires_ms) != NGX_OK)
+        || ngx_http_once_headers_add_expires(r, ctx->expires_ms) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     return ngx_http_once_send_body(r, &response);
-}
-
-
-/* ------------------------------------------------------------------ memory */
-
-/*
- * Bodies that a worker holds for its clients, and how much of them it may:
- * once_memory. What would be too much is not held: a first response passes and
- * is recorded without its body, a replay is refused for now. Nothing that was
- * done is forgotten, and nothing is done twice.
- *
- * A stored response that several clients are sent at the same time is there
- * once: a completed record does not change, so that its id and the claim that
- * completed it say which response it is.
- */
-
-#define NGX_HTTP_ONCE_STORED_SLOTS  256
-#define NGX_HTTP_ONCE_TELL_MSEC     60000
-
-
-struct ngx_http_once_stored_s {
-    ngx_queue_t                  queue;            /* of its slot */
-    ngx_uint_t                   refs;             /* of the requests that are sent it */
-    ngx_http_once_store_t       *store;
-    once_answer_t               *answer;           /* kept */
-    size_t                       bytes;
-};
-
-
-static ngx_queue_t  ngx_http_once_stored[NGX_HTTP_ONCE_STORED_SLOTS];
-static size_t       ngx_http_once_held;
-static size_t       ngx_http_once_limit;
-static ngx_msec_t   ngx_http_once_told;
-
-
-/* -------------------------------------------------------------- the account */
-
-void
-ngx_http_once_memory_open(ngx_cycle_t *cycle)
-{
-    ngx_http_once_main_conf_t  *omcf;
-
-    omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
-
-    ngx_http_once_limit = omcf->memory;
-}
-
-
-ngx_int_t
-ngx_http_once_memory_take(size_t bytes)
-{
-    if (bytes <= ngx_http_once_limit - ngx_http_once_held) {
-        ngx_http_once_held += bytes;
-        ngx_http_once_memory_in_use(ngx_http_once_held);
-        return NGX_OK;
-    }
-
-    if (ngx_http_once_told == 0
-        || ngx_current_msec - ngx_http_once_told > NGX_HTTP_ONCE_TELL_MSEC)
-    {
-        ngx_http_once_told = ngx_current_msec;
-
-        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
-                      "once: \"once_memory\" is used up: %uz of %uz bytes; "
-                      "replays are refused and responses are recorded without "
-                      "their body", ngx_http_once_held, ngx_http_once_limit);
-    }
-
-    return NGX_DECLINED;
-}
-
-
-void
-ngx_http_once_memory_give(size_t *bytes)
-{
-    ngx_http_once_held -= *bytes;
-    *bytes = 0;
-    ngx_http_once_memory_in_use(ngx_http_once_held);
-}
-
-
-/* -------------------------------------------------------- stored responses */
-
-static ngx_queue_t *
-ngx_http_once_stored_slot(const once_record_t *record)
-{
-    ngx_queue_t  *slot;
-
-    slot = &ngx_http_once_stored[once_record_id(record)[0]
-                                 % NGX_HTTP_ONCE_STORED_SLOTS];
-
-    if (slot->next == NULL) {
-        ngx_queue_init(slot);
-    }
-
-    return slot;
-}
-
-
-static ngx_http_once_stored_t *
-ngx_http_once_stored_find(ngx_queue_t *slot, ngx_http_once_store_t *store,
-    const once_record_t *record)
-{
-    ngx_queue_t             *q;
-    const once_record_t     *other;
-    ngx_http_once_stored_t  *stored;
-
-    for (q = ngx_queue_head(slot);
-         q != ngx_queue_sentinel(slot);
-         q = ngx_queue_next(q))
-    {
-        stored = ngx_queue_data(q, ngx_http_once_stored_t, queue);
-        other = once_answer_record(stored->answer);
-
-        if (stored->store == store
-            && ngx_memcmp(once_record_id(other), once_record_id(record),
-                          ONCE_ID_SIZE)
-               == 0
-            && ngx_memcmp(once_record_claim_id(other),
-                          once_record_claim_id(record), ONCE_CLAIM_ID_SIZE)
-               == 0)
-        {
-            return stored;
-        }
-    }
-
-    return NULL;
-}
-
-
-/* What an answer takes as long as it is kept. One that cannot be read is small, or told so later. */
-
-static size_t
-ngx_http_once_stored_bytes(const once_record_t *record)
-{
-    size_t           bytes;
-    ngx_uint_t       i;
-    once_response_t  response = ONCE_RESPONSE_INIT;
-
-    bytes = (size_t) once_record_bytes(record);
-
-    if (once_record_response(record, &response) == ONCE_OK
-        && response.body.len > 0)
-    {
-        /* packed it may be smaller, and is not there any more */
-
-        bytes = response.body.len;
-
-        for (i = 0; i < response.header_count; i++) {
-            bytes += sizeof(once_header_t) + response.headers[i].name.len
-                     + response.headers[i].value.len;
-        }
-    }
-
-    return bytes;
-}
-
-
-ngx_int_t
-ngx_http_once_keep_answer(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
-{
-    ngx_queue_t             *slot;
-    const once_record_t     *record;
-    ngx_http_once_stored_t  *stored;
-
-    record = once_answer_record(answer);
-    slot = ngx_http_once_stored_slot(record);
-    stored = ngx_http_once_stored_find(slot, ctx->conf->store, record);
-
-    if (stored == NULL) {
-        stored = ngx_calloc(sizeof(ngx_http_once_stored_t), ngx_cycle->log);
-        if (stored == NULL) {
-            return NGX_ERROR;
-        }
-
-        stored->bytes = ngx_http_once_stored_bytes(record);
-
-        if (ngx_http_once_memory_take(stored->bytes) != NGX_OK) {
-            ngx_free(stored);
-            return NGX_DECLINED;
-        }
-
-        stored->store = ctx->conf->store;
-        stored->answer = answer;
-        once_answer_keep(answer);
-        ngx_queue_insert_head(slot, &stored->queue);
-    }
-
-    stored->refs++;
-
-    ctx->stored = stored;
-    ctx->answer = stored->answer;
-    ctx->expires_ms = once_record_expires_ms(record);
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_once_drop_answer(ngx_http_once_ctx_t *ctx)
-{
-    ngx_http_once_stored_t  *stored;
-
-    stored = ctx->stored;
-
-    if (stored == NULL) {
-        return;
-    }
-
-    ctx->stored = NULL;
-    ctx->answer = NULL;
-    stored->refs--;
-
-    if (stored->refs == 0) {
-        ngx_queue_remove(&stored->queue);
-        ngx_http_once_memory_give(&stored->bytes);
-        once_answer_free(stored->answer);
-        ngx_free(stored);
-    }
 }

@@ -1,144 +1,15 @@
 /*
- * once_status: the counters as Prometheus text, or as JSON for those who ask
- * for it. Shows nothing of keys or scopes.
+ * once_status: the counters as Prometheus text, or as JSON if the client
+ * accepts it. It shows neither keys nor scopes.
  */
 #include "ngx_http_once_metrics.h"
+#include "ngx_http_once_request.h"
 
 
-/* Both formats: a route takes at most this, with every number at its longest. */
+/* What a route takes at most in either format, with the longest numbers. */
 #define NGX_HTTP_ONCE_ROUTE_TEXT  24576
 #define NGX_HTTP_ONCE_STORE_TEXT  512      /* beside its name */
 
-
-static ngx_uint_t
-ngx_http_once_wants_json(ngx_http_request_t *r)
-{
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
-
-    part = &r->headers_in.headers.part;
-    h = part->elts;
-
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-            if (part->next == NULL) {
-                return 0;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == 6
-            && ngx_strncasecmp(h[i].key.data, (u_char *) "Accept", 6) == 0
-            && ngx_strlcasestrn(h[i].value.data,
-                                h[i].value.data + h[i].value.len,
-                                (u_char *) "application/json",
-                                sizeof("application/json") - 2))
-        {
-            return 1;
-        }
-    }
-}
-
-
-ngx_int_t
-ngx_http_once_status_handler(ngx_http_request_t *r)
-{
-    size_t                      size;
-    ngx_int_t                   rc;
-    ngx_buf_t                  *b;
-    ngx_uint_t                  i, json;
-    ngx_chain_t                 out;
-    ngx_http_once_table_t      *table;
-    ngx_http_once_store_t     **stores;
-    ngx_http_once_main_conf_t  *omcf;
-
-    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
-        return NGX_HTTP_NOT_ALLOWED;
-    }
-
-    rc = ngx_http_discard_request_body(r);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
-    table = ngx_http_once_table(omcf);
-
-    if (table == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    json = ngx_http_once_wants_json(r);
-    size = 4096 + table->used * NGX_HTTP_ONCE_ROUTE_TEXT
-           + omcf->stores.nelts * NGX_HTTP_ONCE_STORE_TEXT;
-
-    stores = omcf->stores.elts;
-
-    for (i = 0; i < omcf->stores.nelts; i++) {
-        size += 8 * stores[i]->name.len;
-    }
-
-    b = ngx_create_temp_buf(r->pool, size);
-    if (b == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    b->last = json ? ngx_http_once_print_json(b->last, b->end, omcf, table)
-                   : ngx_http_once_print_text(b->last, b->end, omcf, table);
-    b->last_buf = (r == r->main) ? 1 : 0;
-    b->last_in_chain = 1;
-
-    r->headers_out.status = NGX_HTTP_OK;
-    r->headers_out.content_length_n = b->last - b->pos;
-
-    if (json) {
-        ngx_str_set(&r->headers_out.content_type, "application/json");
-    } else {
-        ngx_str_set(&r->headers_out.content_type,
-                    "text/plain; version=0.0.4; charset=utf-8");
-    }
-
-    r->headers_out.content_type_len = r->headers_out.content_type.len;
-
-    rc = ngx_http_send_header(r);
-
-    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
-        return rc;
-    }
-
-    out.buf = b;
-    out.next = NULL;
-
-    return ngx_http_output_filter(r, &out);
-}
-
-
-char *
-ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_core_loc_conf_t   *clcf;
-    ngx_http_once_main_conf_t  *omcf;
-
-    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-    clcf->handler = ngx_http_once_status_handler;
-
-    omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
-    omcf->status = 1;
-
-    return NGX_CONF_OK;
-}
-
-
-/* -------------------------------------------------------------------- text */
-
-/*
- * The counters as text: for Prometheus, and as JSON.
- */
 
 typedef struct {
     ngx_http_once_counter_e   counter;
@@ -150,7 +21,7 @@ typedef struct {
 typedef struct {
     const char                   *name;
     const char                   *help;
-    const char                   *label;      /* name of the second label; NULL: none */
+    const char                   *label;      /* a second one; NULL: none */
     const ngx_http_once_shown_t  *shown;
 } ngx_http_once_family_t;
 
@@ -204,7 +75,7 @@ static const ngx_http_once_shown_t  ngx_http_once_no_room[] = {
 };
 
 
-static const ngx_http_once_shown_t  ngx_http_once_refused[] = {
+static const ngx_http_once_shown_t  ngx_http_once_refusals[] = {
     { NGX_HTTP_ONCE_C_NO_MEMORY, "memory", "refused_memory" },
     { NGX_HTTP_ONCE_C_NO_FILE, "bodies", "refused_bodies" },
     { NGX_HTTP_ONCE_C_OVER_QUOTA, "quota", "refused_quota" },
@@ -234,7 +105,7 @@ static const ngx_http_once_family_t  ngx_http_once_families[] = {
     { "once_memory_omitted_total", "Responses recorded without their body "
       "because once_memory was used up.", NULL, ngx_http_once_no_room },
     { "once_refused_total", "Requests refused by a limit of the gateway.",
-      "reason", ngx_http_once_refused },
+      "reason", ngx_http_once_refusals },
     { "once_probes_total", "Probes sent to backends.", NULL,
       ngx_http_once_probed },
     { NULL, NULL, NULL, NULL }
@@ -248,12 +119,12 @@ static const struct {
 } ngx_http_once_latencies[NGX_HTTP_ONCE_HISTOGRAMS] = {
     { "once_claim_seconds", "Time until the store answered a claim.",
       "claim_seconds" },
-    { "once_complete_seconds", "Time until the store had a response.",
+    { "once_complete_seconds", "Time until the store had recorded a response.",
       "complete_seconds" }
 };
 
 
-/* Backslash and quote, as both formats want it; control bytes are dropped. */
+/* Escapes as both formats require it; control bytes are dropped. */
 
 static u_char *
 ngx_http_once_print_escaped(u_char *p, u_char *last, u_char *name, size_t len)
@@ -384,7 +255,7 @@ ngx_http_once_print_histogram(u_char *p, u_char *last,
 }
 
 
-/* Only where they are counted. */
+/* Of the routes that count them. */
 
 static u_char *
 ngx_http_once_print_unknown(u_char *p, u_char *last,
@@ -401,7 +272,7 @@ ngx_http_once_print_unknown(u_char *p, u_char *last,
                                  "gauge");
 
     for (i = 0; i < table->used; i++) {
-        count = ngx_http_once_unknown_of(omcf, i, &max);
+        count = ngx_http_once_unknown_count(omcf, i, &max);
 
         if (max) {
             p = ngx_slprintf(p, last, "once_unknown_records{route=\"");
@@ -433,8 +304,8 @@ static const struct {
 
 
 /*
- * The next store from i on whose size this worker knows; NULL: no more. One that
- * is opened in several ways has one name, and is shown once.
+ * The next store, from i on, whose size this worker knows; NULL: no more. A
+ * store that is opened several times has one name and is shown once.
  */
 
 static ngx_http_once_store_t *
@@ -534,7 +405,7 @@ ngx_http_once_print_json_stores(u_char *p, u_char *last,
 }
 
 
-u_char *
+static u_char *
 ngx_http_once_print_text(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
 {
@@ -546,29 +417,29 @@ ngx_http_once_print_text(u_char *p, u_char *last,
     }
 
     p = ngx_http_once_print_head(p, last, "once_build_info",
-                                 "What answers here.", "gauge");
+                                 "Versions of the gateway.", "gauge");
     p = ngx_slprintf(p, last,
                      "once_build_info{version=\"%s\",nginx=\"%s\"} 1\n",
                      once_version(), NGINX_VERSION);
 
     p = ngx_http_once_print_head(p, last, "once_in_flight",
-                                 "Operations that run now.", "gauge");
+                                 "Operations that are running.", "gauge");
 
     for (i = 0; i < table->used; i++) {
         p = ngx_slprintf(p, last, "once_in_flight{route=\"");
         p = ngx_http_once_print_name(p, last, &table->slot[i]);
         p = ngx_slprintf(p, last, "\"} %ui\n",
-                         ngx_http_once_in_flight_of(table, i));
+                         ngx_http_once_metrics_in_flight_sum(table, i));
     }
 
     p = ngx_http_once_print_unknown(p, last, omcf, table);
     p = ngx_http_once_print_stores(p, last, omcf);
 
     p = ngx_http_once_print_head(p, last, "once_memory_bytes",
-                                 "Bodies that workers hold for clients.",
+                                 "Bodies that workers keep for clients.",
                                  "gauge");
     p = ngx_slprintf(p, last, "once_memory_bytes %uz\n",
-                     ngx_http_once_memory_of(table));
+                     ngx_http_once_metrics_memory_sum(table));
 
     for (i = 0; i < NGX_HTTP_ONCE_HISTOGRAMS; i++) {
         p = ngx_http_once_print_histogram(p, last, table, i);
@@ -603,7 +474,7 @@ ngx_http_once_print_json_histogram(u_char *p, u_char *last,
 }
 
 
-u_char *
+static u_char *
 ngx_http_once_print_json(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf, ngx_http_once_table_t *table)
 {
@@ -613,7 +484,7 @@ ngx_http_once_print_json(u_char *p, u_char *last,
     const ngx_http_once_family_t  *family;
 
     p = ngx_slprintf(p, last, "{\"version\":\"%s\",\"memory_bytes\":%uz,",
-                     once_version(), ngx_http_once_memory_of(table));
+                     once_version(), ngx_http_once_metrics_memory_sum(table));
     p = ngx_http_once_print_json_stores(p, last, omcf);
     p = ngx_slprintf(p, last, "\"routes\":[");
 
@@ -633,8 +504,8 @@ ngx_http_once_print_json(u_char *p, u_char *last,
 
         p = ngx_slprintf(p, last, ",\"in_flight\":%ui,"
                          "\"unknown_records\":%ui",
-                         ngx_http_once_in_flight_of(table, i),
-                         ngx_http_once_unknown_of(omcf, i, &max));
+                         ngx_http_once_metrics_in_flight_sum(table, i),
+                         ngx_http_once_unknown_count(omcf, i, &max));
 
         for (n = 0; n < NGX_HTTP_ONCE_HISTOGRAMS; n++) {
             p = ngx_http_once_print_json_histogram(p, last,
@@ -646,4 +517,107 @@ ngx_http_once_print_json(u_char *p, u_char *last,
     }
 
     return ngx_slprintf(p, last, "]}\n");
+}
+
+
+/* ------------------------------------------------------------- the handler */
+
+static ngx_uint_t
+ngx_http_once_wants_json(ngx_http_request_t *r)
+{
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    walk.part = &r->headers_in.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
+
+        if (ngx_http_once_headers_named(h, "accept", 6)
+            && ngx_strlcasestrn(h->value.data, h->value.data + h->value.len,
+                                (u_char *) "application/json",
+                                sizeof("application/json") - 2))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_int_t
+ngx_http_once_status_handler(ngx_http_request_t *r)
+{
+    size_t                       size;
+    ngx_int_t                    rc;
+    ngx_buf_t                   *b;
+    ngx_uint_t                   i, json;
+    ngx_http_once_table_t       *table;
+    ngx_http_once_store_t      **stores;
+    ngx_http_once_main_conf_t   *omcf;
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
+        return NGX_HTTP_NOT_ALLOWED;
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    omcf = ngx_http_get_module_main_conf(r, ngx_http_once_module);
+    table = ngx_http_once_metrics_table(omcf);
+
+    if (table == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    json = ngx_http_once_wants_json(r);
+    size = 4096 + table->used * NGX_HTTP_ONCE_ROUTE_TEXT
+           + omcf->stores.nelts * NGX_HTTP_ONCE_STORE_TEXT;
+
+    stores = omcf->stores.elts;
+
+    for (i = 0; i < omcf->stores.nelts; i++) {
+        size += 8 * stores[i]->name.len;
+    }
+
+    b = ngx_create_temp_buf(r->pool, size);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    b->last = json ? ngx_http_once_print_json(b->last, b->end, omcf, table)
+                   : ngx_http_once_print_text(b->last, b->end, omcf, table);
+
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = b->last - b->pos;
+
+    if (json) {
+        ngx_str_set(&r->headers_out.content_type, "application/json");
+    } else {
+        ngx_str_set(&r->headers_out.content_type,
+                    "text/plain; version=0.0.4; charset=utf-8");
+    }
+
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+
+    return ngx_http_once_send(r, b);
+}
+
+
+char *
+ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t   *clcf;
+    ngx_http_once_main_conf_t  *omcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    clcf->handler = ngx_http_once_status_handler;
+
+    omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
+    omcf->status = 1;
+
+    return NGX_CONF_OK;
 }

@@ -1,8 +1,8 @@
 /*
  * Stores of a worker. The master opens none: a handle belongs to the process
  * that opened it, and a local store has a thread. Each worker opens all stores
- * of its configuration when it starts and watches their descriptors like any
- * connection. A store that cannot be opened is tried again each second; until
+ * of its configuration when it starts and watches their descriptors like those
+ * of connections. A store that cannot be opened is retried every second; until
  * then guarded locations answer 503.
  */
 #include "ngx_http_once_request.h"
@@ -20,10 +20,14 @@ static ngx_int_t ngx_http_once_store_open(ngx_http_once_store_t *store,
     ngx_cycle_t *cycle);
 
 
-/* Never fires to any effect: as long as it is set and cannot be cancelled, nginx does not end a worker that is to quit. */
+/*
+ * A timer that does nothing. While it is set and not cancelable, nginx keeps a
+ * worker alive that was asked to quit. The debug log prints the descriptor of
+ * a timer's connection, hence the dummy.
+ */
 static ngx_event_t       ngx_http_once_exit_event;
-static ngx_connection_t  ngx_http_once_exit_dummy;    /* nginx names an event in its debug log by a descriptor */
-static ngx_uint_t        ngx_http_once_exit_holds;
+static ngx_connection_t  ngx_http_once_exit_dummy;
+static ngx_uint_t        ngx_http_once_exit_blocks;
 
 
 static void
@@ -34,19 +38,19 @@ ngx_http_once_exit_handler(ngx_event_t *ev)
 
 
 void
-ngx_http_once_hold_exit(void)
+ngx_http_once_store_block_exit(void)
 {
-    ngx_http_once_exit_holds++;
+    ngx_http_once_exit_blocks++;
     ngx_http_once_exit_event.cancelable = 0;
 }
 
 
 void
-ngx_http_once_allow_exit(void)
+ngx_http_once_store_allow_exit(void)
 {
-    ngx_http_once_exit_holds--;
+    ngx_http_once_exit_blocks--;
 
-    if (ngx_http_once_exit_holds == 0) {
+    if (ngx_http_once_exit_blocks == 0) {
         ngx_http_once_exit_event.cancelable = 1;
     }
 }
@@ -75,7 +79,7 @@ ngx_http_once_copy_text(ngx_conf_t *cf, ngx_str_t *to, ngx_str_t *from)
 }
 
 
-/* What logs may show of a URL: no user, no password, no options. */
+/* The URL for logs: without user, password and options. */
 
 static ngx_int_t
 ngx_http_once_store_name(ngx_conf_t *cf, ngx_http_once_store_t *store)
@@ -157,7 +161,7 @@ ngx_http_once_store_add(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 }
 
 
-/* ------------------------------------------------------------- in the master */
+/* ----------------------------------------------------------- in the master */
 
 /* The directory of a local store; an empty one for other stores. */
 
@@ -183,7 +187,7 @@ ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
         }
 
         if (*p == '%') {
-            /* the library decodes it: then it also makes it, or says why not */
+            /* escaped: the library creates it, or reports why it cannot */
             *path = '\0';
             return;
         }
@@ -191,7 +195,7 @@ ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
 }
 
 
-/* Cuts an absolute path in two at its last name; NULL: it has none. */
+/* Splits an absolute path before its last name; NULL: it has none. */
 
 static u_char *
 ngx_http_once_last_name(u_char *path)
@@ -218,15 +222,15 @@ ngx_http_once_last_name(u_char *path)
 }
 
 
-/* Whether a directory is root's and has nothing in it. */
+/* Whether a directory belongs to root and is empty. */
 
 static ngx_uint_t
 ngx_http_once_is_new(int fd)
 {
-    DIR            *dir;
-    int             copy;
-    ngx_uint_t      n;
-    struct stat     st;
+    DIR          *dir;
+    int           copy;
+    ngx_uint_t    n;
+    struct stat   st;
 
     if (fstat(fd, &st) == -1 || st.st_uid != 0) {
         return 0;
@@ -252,8 +256,8 @@ ngx_http_once_is_new(int fd)
 
 
 /*
- * Whoever may write to the directory above could put something else in place of
- * what was just made: it is given away only if it still is that.
+ * A user with write access to the parent directory could replace what was just
+ * created: it is given to the workers' user only if it is still the same.
  */
 
 static ngx_int_t
@@ -288,8 +292,8 @@ ngx_http_once_make_directory_at(int above, const char *name,
 
 
 /*
- * Workers of another user could not make the directory where root keeps its
- * data. What is there already is left as it is.
+ * Workers of another user could not create a directory below one of root's. An
+ * existing directory is left as it is.
  */
 
 static void
@@ -319,7 +323,7 @@ ngx_http_once_make_directory(ngx_http_once_store_t *store, ngx_cycle_t *cycle,
             && ngx_errno != NGX_EEXIST))
     {
         ngx_log_error(NGX_LOG_ERR, cycle->log, ngx_errno,
-                      "once: the directory of \"%V\" cannot be made for its "
+                      "once: cannot create the directory of \"%V\" for the "
                       "workers", &store->name);
     }
 
@@ -346,11 +350,11 @@ ngx_http_once_stores_prepare(ngx_cycle_t *cycle)
         if (ngx_strncmp(stores[i]->url.data, "memory:", 7) == 0
             && ccf->worker_processes > 1)
         {
-            /* an error here would end the master, also at a reload */
+            /* an error would end the master, even at a reload */
             stores[i]->refused = 1;
 
             ngx_log_error(NGX_LOG_EMERG, cycle->log, 0,
-                          "once: \"%V\" is not shared by %i workers: write "
+                          "once: \"%V\" cannot be shared by %i workers: write "
                           "\"worker_processes 1\", or use a local store",
                           &stores[i]->name, ccf->worker_processes);
 
@@ -370,12 +374,11 @@ ngx_http_once_stores_prepare(ngx_cycle_t *cycle)
 }
 
 
-/* -------------------------------------------------------------- in a worker */
+/* ------------------------------------------------------------- in a worker */
 
 /*
- * What is wrong with a store, whenever that changes: damage that was found when
- * it was opened, a server that refuses us. What changes all the time is not
- * worth a line each time.
+ * Logs what is wrong with a store whenever that changes: damage that was found
+ * at the opening, a server that refuses connections. Rate-limited.
  */
 
 static void
@@ -389,8 +392,8 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
     }
 
     if (ngx_strcmp(text, store->trouble) == 0
-        || (text[0] && store->told
-            && ngx_current_msec - store->told < NGX_HTTP_ONCE_TROUBLE_MSEC))
+        || (text[0] && store->logged
+            && ngx_current_msec - store->logged < NGX_HTTP_ONCE_TROUBLE_MSEC))
     {
         return;
     }
@@ -401,11 +404,11 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
 
     } else {
         ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "once: store \"%V\" is well again", &store->name);
+                      "once: store \"%V\" has recovered", &store->name);
     }
 
     ngx_memcpy(store->trouble, text, sizeof(text));
-    store->told = ngx_current_msec;
+    store->logged = ngx_current_msec;
 }
 
 
@@ -414,13 +417,13 @@ ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log)
 {
     once_usage_t  usage = ONCE_USAGE_INIT;
 
-    if (store->full_told
-        && ngx_current_msec - store->full_told < NGX_HTTP_ONCE_TROUBLE_MSEC)
+    if (store->full_logged
+        && ngx_current_msec - store->full_logged < NGX_HTTP_ONCE_TROUBLE_MSEC)
     {
         return;
     }
 
-    store->full_told = ngx_current_msec;
+    store->full_logged = ngx_current_msec;
 
     if (once_store_usage(store->once, &usage) != ONCE_OK) {
         usage.max_records = 0;
@@ -439,8 +442,8 @@ ngx_http_once_store_full(ngx_http_once_store_t *store, ngx_log_t *log)
                   "once: store \"%V\" is full: it has %uL records "
                   "(max_records=%uL; 0: any number) in %uL bytes "
                   "(max_bytes=%uL); new keys are refused until records "
-                  "expire. Raise the bound if the disk allows it; if not all "
-                  "of them are wanted, see once_quota and once_ttl",
+                  "expire. Raise the limit if the disk allows it; to have "
+                  "fewer records, see once_quota and once_ttl",
                   &store->name, usage.records, usage.max_records, usage.bytes,
                   usage.max_bytes);
 }
@@ -607,12 +610,12 @@ ngx_http_once_store_open(ngx_http_once_store_t *store, ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
-    /* said once: a store that stays away would fill the log */
+    /* logged once: a store that stays away would fill the log */
 
     if (store->reopen.handler == NULL) {
         ngx_log_error(NGX_LOG_CRIT, cycle->log, 0,
                       "once: store \"%V\" cannot be opened: %s; requests get "
-                      "503, tried again each second", &store->name,
+                      "503, retrying every second", &store->name,
                       code == ONCE_OK ? "no free worker_connections"
                       : err.text[0] ? err.text : once_error_text(code));
     }
@@ -642,7 +645,7 @@ ngx_http_once_stores_open(ngx_cycle_t *cycle)
 
     for (i = 0; i < omcf->stores.nelts; i++) {
 
-        ngx_http_once_calls_init(stores[i], cycle->log);
+        ngx_http_once_guard_calls_init(stores[i], cycle->log);
 
         if (!stores[i]->refused) {
             (void) ngx_http_once_store_open(stores[i], cycle);
@@ -667,7 +670,7 @@ ngx_http_once_stores_close(ngx_cycle_t *cycle)
     ngx_http_once_store_t      **stores;
     ngx_http_once_main_conf_t   *omcf;
 
-    ngx_http_once_guards_end();
+    ngx_http_once_guard_end_all();
 
     omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
     stores = omcf->stores.elts;
@@ -686,8 +689,8 @@ ngx_http_once_stores_close(ngx_cycle_t *cycle)
 
         if (once_close(stores[i]->once, NGX_HTTP_ONCE_CLOSE_MSEC) != ONCE_OK) {
             ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
-                          "once: store \"%V\" did not take all that was "
-                          "written to it: those records wait for their lease",
+                          "once: store \"%V\" did not take all writes in time: "
+                          "those records wait for their leases to run out",
                           &stores[i]->name);
         }
 

@@ -1,12 +1,12 @@
 /*
  * once_unknown_max: how many records of a route may be unknown at a time. Under
- * hold each of them waits for somebody to settle it, and none expires: new keys
- * are refused before there are more than anybody can look through.
+ * hold, each of them waits for an operator to settle it, and none expires: new
+ * keys are refused before there are more than anyone can work through.
  *
- * The gateway lists the ids of those that it saw become unknown, in memory that
- * all workers share and that a reload keeps, and strikes out those that it sees
- * in another state. What is settled elsewhere it notices by looking: some of the
- * list at a time, while requests come in.
+ * The gateway lists the ids of records that it saw become unknown, in memory
+ * that all workers share and a reload keeps, and removes those that it sees in
+ * another state. To notice what was settled elsewhere it looks up a part of
+ * the list now and then, while requests come in.
  */
 #include "ngx_http_once_metrics.h"
 #include "ngx_http_once_request.h"
@@ -20,40 +20,40 @@
 
 /* An unknown record. */
 typedef struct {
-    ngx_rbtree_node_t            node;             /* its key: the first bytes of the id, which is a keyed hash */
-    ngx_queue_t                  queue;            /* of its route */
+    ngx_rbtree_node_t            node;         /* by the first bytes of id */
+    ngx_queue_t                  queue;        /* of its route */
     uint32_t                     route;
-    uint32_t                     store;            /* a hash of its name */
+    uint32_t                     store;        /* a hash of its name */
     u_char                       id[ONCE_ID_SIZE];
-} ngx_http_once_doubt_t;
+} ngx_http_once_unknown_t;
 
 
 typedef struct {
-    ngx_queue_t                  doubts;           /* the next to be looked at first */
+    ngx_queue_t                  doubts;       /* the next to look up first */
     ngx_atomic_t                 count;
-    ngx_atomic_t                 swept;            /* when, in microseconds */
-    ngx_uint_t                   max;              /* for the metrics */
-} ngx_http_once_doubts_t;
+    ngx_atomic_t                 swept;        /* when, in microseconds */
+    ngx_uint_t                   max;          /* for the metrics */
+} ngx_http_once_unknowns_t;
 
 
 typedef struct {
     ngx_rbtree_t                 tree;
     ngx_rbtree_node_t            sentinel;
-    ngx_http_once_doubts_t       route[NGX_HTTP_ONCE_ROUTES];
+    ngx_http_once_unknowns_t       route[NGX_HTTP_ONCE_ROUTES];
 } ngx_http_once_list_t;
 
 
-/* A look at one of them. */
+/* A lookup of one of them. */
 typedef struct {
     ngx_http_once_loc_conf_t    *conf;
     u_char                       id[ONCE_ID_SIZE];
-} ngx_http_once_sight_t;
+} ngx_http_once_unknown_check_t;
 
 
 static ngx_str_t  ngx_http_once_list_name = ngx_string("once_unknown");
 
 
-/* ------------------------------------------------------------------ the zone */
+/* ---------------------------------------------------------------- the zone */
 
 static ngx_http_once_list_t *
 ngx_http_once_list_new(ngx_slab_pool_t *pool)
@@ -99,7 +99,7 @@ ngx_http_once_list_init_zone(ngx_shm_zone_t *zone, void *old)
         return NGX_ERROR;
     }
 
-    /* the zone of the metrics is older, and has given routes their numbers */
+    /* the zone of the metrics is initialized first: it numbers the routes */
 
     for (i = 0; i < NGX_HTTP_ONCE_ROUTES; i++) {
         list->route[i].max = 0;
@@ -126,20 +126,11 @@ ngx_http_once_unknown_add(ngx_http_once_loc_conf_t *conf)
 ngx_int_t
 ngx_http_once_unknown_init(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf)
 {
-    ngx_shm_zone_t  *zone;
+    omcf->unknown = ngx_http_once_add_zone(cf, &ngx_http_once_list_name,
+                                           NGX_HTTP_ONCE_LIST_SIZE,
+                                           ngx_http_once_list_init_zone);
 
-    zone = ngx_shared_memory_add(cf, &ngx_http_once_list_name,
-                                 NGX_HTTP_ONCE_LIST_SIZE,
-                                 &ngx_http_once_module);
-    if (zone == NULL) {
-        return NGX_ERROR;
-    }
-
-    zone->init = ngx_http_once_list_init_zone;
-    zone->data = omcf;
-    omcf->unknown = zone;
-
-    return NGX_OK;
+    return omcf->unknown ? NGX_OK : NGX_ERROR;
 }
 
 
@@ -150,7 +141,7 @@ ngx_http_once_list_pool(ngx_http_once_main_conf_t *omcf)
 }
 
 
-static ngx_http_once_doubts_t *
+static ngx_http_once_unknowns_t *
 ngx_http_once_doubts(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 {
     ngx_http_once_list_t  *list;
@@ -162,7 +153,7 @@ ngx_http_once_doubts(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 
 
 ngx_uint_t
-ngx_http_once_unknown_of(ngx_http_once_main_conf_t *omcf, ngx_uint_t index,
+ngx_http_once_unknown_count(ngx_http_once_main_conf_t *omcf, ngx_uint_t index,
     ngx_uint_t *max)
 {
     ngx_http_once_list_t  *list;
@@ -179,9 +170,9 @@ ngx_http_once_unknown_of(ngx_http_once_main_conf_t *omcf, ngx_uint_t index,
 }
 
 
-/* ------------------------------------------------------------------ the list */
+/* ---------------------------------------------------------------- the list */
 
-static ngx_http_once_doubt_t *
+static ngx_http_once_unknown_t *
 ngx_http_once_doubt_find(ngx_http_once_list_t *list, const u_char *id)
 {
     ngx_rbtree_key_t    key;
@@ -193,7 +184,7 @@ ngx_http_once_doubt_find(ngx_http_once_list_t *list, const u_char *id)
     while (node != &list->sentinel) {
 
         if (key == node->key) {
-            return (ngx_http_once_doubt_t *) node;
+            return (ngx_http_once_unknown_t *) node;
         }
 
         node = (key < node->key) ? node->left : node->right;
@@ -207,9 +198,9 @@ static void
 ngx_http_once_doubt_add(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf,
     const u_char *id)
 {
-    ngx_http_once_list_t    *list;
-    ngx_http_once_doubt_t   *doubt;
-    ngx_http_once_doubts_t  *doubts;
+    ngx_http_once_list_t      *list;
+    ngx_http_once_unknown_t   *doubt;
+    ngx_http_once_unknowns_t  *doubts;
 
     list = pool->data;
 
@@ -217,7 +208,7 @@ ngx_http_once_doubt_add(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf,
         return;
     }
 
-    doubt = ngx_slab_calloc_locked(pool, sizeof(ngx_http_once_doubt_t));
+    doubt = ngx_slab_calloc_locked(pool, sizeof(ngx_http_once_unknown_t));
 
     if (doubt == NULL) {
         ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
@@ -243,8 +234,8 @@ ngx_http_once_doubt_add(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf,
 static void
 ngx_http_once_doubt_remove(ngx_slab_pool_t *pool, const u_char *id)
 {
-    ngx_http_once_list_t   *list;
-    ngx_http_once_doubt_t  *doubt;
+    ngx_http_once_list_t     *list;
+    ngx_http_once_unknown_t  *doubt;
 
     list = pool->data;
     doubt = ngx_http_once_doubt_find(list, id);
@@ -260,7 +251,7 @@ ngx_http_once_doubt_remove(ngx_slab_pool_t *pool, const u_char *id)
 }
 
 
-/* `record` may be NULL: then there is none. */
+/* `record` is NULL if there is none. */
 
 static void
 ngx_http_once_unknown_seen(ngx_http_once_loc_conf_t *conf, const u_char *id,
@@ -307,60 +298,61 @@ ngx_http_once_unknown_note(ngx_http_once_loc_conf_t *conf,
 }
 
 
-/* --------------------------------------------------------------- the looking */
+/* --------------------------------------------------------------- the sweep */
 
 static void
-ngx_http_once_sighted(once_t *once, once_answer_t *answer, void *data)
+ngx_http_once_unknown_checked(once_t *once, once_answer_t *answer, void *data)
 {
-    ngx_http_once_sight_t *sight = data;
+    ngx_http_once_unknown_check_t *check = data;
 
     if (once_answer_error(answer) == ONCE_OK
         || once_answer_error(answer) == ONCE_E_NOT_FOUND)
     {
-        ngx_http_once_unknown_seen(sight->conf, sight->id,
+        ngx_http_once_unknown_seen(check->conf, check->id,
                                    once_answer_record(answer));
     }
 
-    ngx_free(sight);
-    ngx_http_once_allow_exit();
+    ngx_free(check);
+    ngx_http_once_store_allow_exit();
 }
 
 
 static void
-ngx_http_once_look_at(ngx_http_once_loc_conf_t *conf, const u_char *id)
+ngx_http_once_unknown_check(ngx_http_once_loc_conf_t *conf, const u_char *id)
 {
-    ngx_http_once_sight_t  *sight;
+    ngx_http_once_unknown_check_t  *check;
 
-    sight = ngx_alloc(sizeof(ngx_http_once_sight_t), ngx_cycle->log);
-    if (sight == NULL) {
+    check = ngx_alloc(sizeof(ngx_http_once_unknown_check_t), ngx_cycle->log);
+    if (check == NULL) {
         return;
     }
 
-    sight->conf = conf;
-    ngx_memcpy(sight->id, id, ONCE_ID_SIZE);
+    check->conf = conf;
+    ngx_memcpy(check->id, id, ONCE_ID_SIZE);
 
-    if (once_record_get(conf->store->once, id, ngx_http_once_sighted, sight)
+    if (once_record_get(conf->store->once, id, ngx_http_once_unknown_checked,
+                        check)
         != ONCE_OK)
     {
-        ngx_free(sight);
+        ngx_free(check);
         return;
     }
 
-    ngx_http_once_hold_exit();
+    ngx_http_once_store_block_exit();
 }
 
 
-/* Those that were looked at go to the end of the list. */
+/* Looks up the first of the list, and moves them to its end. */
 
 static void
 ngx_http_once_sweep(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 {
-    u_char                   ids[NGX_HTTP_ONCE_SWEEP][ONCE_ID_SIZE];
-    uint32_t                 store;
-    ngx_uint_t               i, n, count;
-    ngx_queue_t             *q;
-    ngx_http_once_doubt_t   *doubt;
-    ngx_http_once_doubts_t  *doubts;
+    u_char                     ids[NGX_HTTP_ONCE_SWEEP][ONCE_ID_SIZE];
+    uint32_t                   store;
+    ngx_uint_t                 i, n, count;
+    ngx_queue_t               *q;
+    ngx_http_once_unknown_t   *doubt;
+    ngx_http_once_unknowns_t  *doubts;
 
     n = 0;
     store = ngx_crc32_long(conf->store->name.data, conf->store->name.len);
@@ -372,7 +364,7 @@ ngx_http_once_sweep(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 
     for (i = 0; i < count; i++) {
         q = ngx_queue_head(&doubts->doubts);
-        doubt = ngx_queue_data(q, ngx_http_once_doubt_t, queue);
+        doubt = ngx_queue_data(q, ngx_http_once_unknown_t, queue);
 
         if (doubt->store == store) {
             ngx_memcpy(ids[n++], doubt->id, ONCE_ID_SIZE);
@@ -385,7 +377,7 @@ ngx_http_once_sweep(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
     ngx_shmtx_unlock(&pool->mutex);
 
     for (i = 0; i < n; i++) {
-        ngx_http_once_look_at(conf, ids[i]);
+        ngx_http_once_unknown_check(conf, ids[i]);
     }
 }
 
@@ -397,7 +389,7 @@ ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf)
     ngx_uint_t                  full;
     ngx_slab_pool_t            *pool;
     ngx_atomic_uint_t           swept;
-    ngx_http_once_doubts_t     *doubts;
+    ngx_http_once_unknowns_t   *doubts;
     ngx_http_once_main_conf_t  *omcf;
 
     if (conf->unknown_max == 0) {
@@ -415,7 +407,7 @@ ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf)
         return 0;
     }
 
-    now = ngx_http_once_usec();
+    now = ngx_http_once_guard_usec();
     pause = full ? NGX_HTTP_ONCE_REFUSED_USEC : NGX_HTTP_ONCE_SWEEP_USEC;
     swept = doubts->swept;
 

@@ -1,6 +1,8 @@
 /*
- * What happens between nginx and an upstream, as far as the guard must know it
- * or must have it otherwise than nginx does.
+ * What happens between nginx and an upstream: what it received, what it
+ * answered, and where a guarded request must be treated differently. The
+ * content handler, the output to the upstream and the input from it are
+ * wrapped.
  */
 #include "ngx_http_once_request.h"
 
@@ -12,7 +14,7 @@
 
 static void
 ngx_http_once_note_retain(ngx_http_request_t *r, ngx_str_t *value,
-    ngx_http_once_hold_t *hold)
+    ngx_http_once_run_t *run)
 {
     ngx_int_t  seconds;
 
@@ -20,18 +22,18 @@ ngx_http_once_note_retain(ngx_http_request_t *r, ngx_str_t *value,
 
     if (seconds <= 0 || seconds > NGX_HTTP_ONCE_RETAIN_MAX) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "once: upstream sent \"Once-Retain\" that is no number "
-                      "of seconds from 1 to %d", NGX_HTTP_ONCE_RETAIN_MAX);
+                      "once: upstream sent invalid \"Once-Retain\": it must be "
+                      "seconds from 1 to %d", NGX_HTTP_ONCE_RETAIN_MAX);
         return;
     }
 
-    hold->retain_ms = (uint64_t) seconds * 1000;
+    run->retain_ms = (uint64_t) seconds * 1000;
 }
 
 
 static void
 ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
-    ngx_http_once_hold_t *hold)
+    ngx_http_once_run_t *run)
 {
     once_verdict_t  said;
 
@@ -39,21 +41,21 @@ ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
 
     if (said == ONCE_VERDICT_NONE) {
         ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
-                      "once: upstream sent \"Once-Outcome\" that is not "
-                      "final, retry or unknown");
+                      "once: upstream sent invalid \"Once-Outcome\": it must "
+                      "be final, retry or unknown");
         return;
     }
 
-    /* who contradicts himself does not know */
+    /* contradicting values mean that it does not know */
 
-    hold->said = (hold->said == ONCE_VERDICT_NONE || hold->said == said)
+    run->said = (run->said == ONCE_VERDICT_NONE || run->said == said)
                  ? said : ONCE_VERDICT_UNKNOWN;
 }
 
 
 static void
 ngx_http_once_note_headers(ngx_http_request_t *r, ngx_list_t *headers,
-    ngx_http_once_hold_t *hold)
+    ngx_http_once_run_t *run)
 {
     ngx_table_elt_t       *h;
     ngx_http_once_walk_t   walk;
@@ -61,30 +63,31 @@ ngx_http_once_note_headers(ngx_http_request_t *r, ngx_list_t *headers,
     walk.part = &headers->part;
     walk.i = 0;
 
-    while ((h = ngx_http_once_next(&walk)) != NULL) {
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
-        if (ngx_http_once_named(h, "once-outcome", 12)) {
-            ngx_http_once_note_verdict(r, &h->value, hold);
+        if (ngx_http_once_headers_named(h, "once-outcome", 12)) {
+            ngx_http_once_note_verdict(r, &h->value, run);
 
-        } else if (ngx_http_once_named(h, "once-retain", 11)) {
-            ngx_http_once_note_retain(r, &h->value, hold);
+        } else if (ngx_http_once_headers_named(h, "once-retain", 11)) {
+            ngx_http_once_note_retain(r, &h->value, run);
         }
     }
 }
 
 
 void
-ngx_http_once_handler_acts(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_upstream_handler_acted(ngx_http_request_t *r,
+    ngx_http_once_run_t *run)
 {
     r->aio = 0;
-    hold->starting = 0;
-    hold->acted = 1;
-    hold->sent = 1;
+    run->starting = 0;
+    run->acted = 1;
+    run->sent = 1;
 }
 
 
 void
-ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_upstream_note(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
     ngx_http_upstream_t  *u;
 
@@ -94,33 +97,34 @@ ngx_http_once_note_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
         return;
     }
 
-    if (u->request_sent && !hold->late) {
-        hold->sent = 1;
+    if (u->request_sent && !run->late) {
+        run->sent = 1;
     }
 
-    /* the time of the header is known as soon as it is whole */
+    /* header_time is set as soon as the header is complete */
 
-    if (hold->header_status || u->headers_in.status_n == 0
+    if (run->header_status || u->headers_in.status_n == 0
         || u->state == NULL || u->state->header_time == (ngx_msec_t) -1)
     {
         return;
     }
 
-    hold->header_status = u->headers_in.status_n;
+    run->header_status = u->headers_in.status_n;
 
-    ngx_http_once_note_headers(r, &u->headers_in.headers, hold);
+    ngx_http_once_note_headers(r, &u->headers_in.headers, run);
 }
 
 
 void
-ngx_http_once_note_handler(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_upstream_note_handler(ngx_http_request_t *r,
+    ngx_http_once_run_t *run)
 {
-    if (hold->starting) {
-        ngx_http_once_handler_acts(r, hold);
+    if (run->starting) {
+        ngx_http_once_upstream_handler_acted(r, run);
     }
 
-    if (hold->acted && hold->header_status == 0) {
-        ngx_http_once_note_headers(r, &r->headers_out.headers, hold);
+    if (run->acted && run->header_status == 0) {
+        ngx_http_once_note_headers(r, &r->headers_out.headers, run);
     }
 }
 
@@ -129,58 +133,58 @@ ngx_http_once_note_handler(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 
 /*
  * Between the store's answer and the first byte to the upstream a connection
- * has to be made, and this process may have been stopped for a while. A claim
- * that has become old may have been judged by others: it is not used.
+ * is made, and this process may be stopped for a while. A claim that has become
+ * old is not used: others may have taken over.
  *
- * From the first byte on there is no next server, whatever the method and the
- * location say; but for the GET that X-Accel-Redirect makes of a request.
+ * After the first byte there is no next server, whatever the method and the
+ * location, except for the GET that X-Accel-Redirect makes of a request.
  */
 
 static ngx_int_t
 ngx_http_once_output_filter(void *data, ngx_chain_t *in)
 {
-    ngx_http_request_t    *r;
-    ngx_http_once_ctx_t   *ctx;
-    ngx_http_once_hold_t  *hold;
+    ngx_http_request_t   *r;
+    ngx_http_once_ctx_t  *ctx;
+    ngx_http_once_run_t  *run;
 
     r = data;
     ctx = ngx_http_once_get_ctx(r);
-    hold = ctx->hold;
+    run = ctx->run;
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         r->upstream->conf->next_upstream = NGX_HTTP_UPSTREAM_FT_OFF;
     }
 
-    if (!hold->forwarded) {
+    if (!run->forwarded) {
 
         if (!ngx_http_once_guard_fresh(ctx->guard)) {
             ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
                           "once: too late to forward, half of the lease has "
                           "passed");
-            hold->late = 1;
+            run->late = 1;
             return NGX_ERROR;
         }
 
-        hold->forwarded = 1;
+        run->forwarded = 1;
     }
 
-    return hold->output_filter(hold->output_ctx, in);
+    return run->output_filter(run->output_ctx, in);
 }
 
 
 static void
-ngx_http_once_watch_output(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_watch_output(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
     ngx_http_upstream_t  *u;
 
     u = r->upstream;
 
-    hold->output_filter = u->output.output_filter;
-    hold->output_ctx = u->output.filter_ctx;
+    run->output_filter = u->output.output_filter;
+    run->output_ctx = u->output.filter_ctx;
 
-    if (hold->output_filter == NULL) {
-        hold->output_filter = ngx_chain_writer;
-        hold->output_ctx = &u->writer;
+    if (run->output_filter == NULL) {
+        run->output_filter = ngx_chain_writer;
+        run->output_ctx = &u->writer;
     }
 
     u->output.output_filter = ngx_http_once_output_filter;
@@ -188,13 +192,13 @@ ngx_http_once_watch_output(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
 }
 
 
-/* --------------------------------------------------- the location's handler */
+/* -------------------------------------------------- the location's handler */
 
 /*
- * What the location of an upstream says must not make a guarded request go out
- * twice, nor end it when its client hangs up. An internal redirect may have led
- * to a location that was not looked at when the configuration was read: the
- * request gets a configuration of its own.
+ * The upstream's configuration must neither send a guarded request twice nor
+ * end it when its client disconnects. An internal redirect may have led to a
+ * location that was not checked at startup: the request gets a configuration
+ * of its own.
  */
 
 static ngx_int_t
@@ -218,10 +222,10 @@ ngx_http_once_own_conf(ngx_http_request_t *r)
 }
 
 
-/* The handler has made an upstream, and nothing has been done with it yet. */
+/* The handler has made an upstream, and has not started it. */
 
 static ngx_int_t
-ngx_http_once_check_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_check_upstream(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
     ngx_str_t  *module;
 
@@ -238,23 +242,23 @@ ngx_http_once_check_upstream(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    ngx_http_once_watch_output(r, hold);
+    ngx_http_once_watch_output(r, run);
 
     return NGX_OK;
 }
 
 
 /*
- * A handler that forwards makes an upstream and starts it at once, for the body
- * has been read. Over a connection that was kept alive that may send, fail and
- * go to the next server before the handler returns. r->aio makes the start wait
- * until the upstream has been looked at.
+ * A handler that forwards makes an upstream and starts it at once, because the
+ * body has been read. With a keepalive connection this may send, fail and go to
+ * the next server before the handler returns. r->aio delays the start until the
+ * upstream has been checked and wrapped.
  *
- * A handler that makes none is the application itself, a script for example:
- * what it did, and whom it asked, nobody sees. It counts as sent from its first
- * step on, and its response is judged as a backend's is. r->aio would make the
- * copy filter wait as well, for ever: the header that such a handler sends, and
- * the location that it leads to, take it back.
+ * A handler that makes no upstream is the application itself, a script for
+ * example: what it did cannot be observed. The request counts as sent from its
+ * first step on, and its response is judged like a backend's. r->aio would also
+ * block the copy filter for ever: the header that such a handler sends, and the
+ * location that it redirects to, reset it.
  */
 
 static ngx_int_t
@@ -263,40 +267,40 @@ ngx_http_once_content_handler(ngx_http_request_t *r)
     ngx_int_t                  rc;
     ngx_http_once_ctx_t       *ctx;
     ngx_http_upstream_t       *before;
-    ngx_http_once_hold_t      *hold;
+    ngx_http_once_run_t       *run;
     ngx_http_core_loc_conf_t  *clcf;
 
     ctx = ngx_http_once_get_ctx(r);
-    hold = ctx->hold;
+    run = ctx->run;
     before = r->upstream;
 
-    /* nginx clones requests, to update its cache: the copy gets this handler */
-    r->content_handler = hold->content_handler;
+    /* nginx clones requests to update its cache: restore for the clone */
+    r->content_handler = run->content_handler;
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     r->aio = 1;
-    hold->starting = 1;
-    hold->recursive = clcf->recursive_error_pages;
+    run->starting = 1;
+    run->recursive = clcf->recursive_error_pages;
     rc = r->content_handler(r);
 
-    if (!hold->starting) {
+    if (!run->starting) {
         return rc;
     }
 
     if (r->upstream == before) {
-        ngx_http_once_handler_acts(r, hold);
+        ngx_http_once_upstream_handler_acted(r, run);
         return rc;
     }
 
     r->aio = 0;
-    hold->starting = 0;
+    run->starting = 0;
 
     if (rc != NGX_DONE || r->upstream->conf == NULL || r->upstream->cleanup) {
         return rc;
     }
 
-    rc = ngx_http_once_check_upstream(r, hold);
+    rc = ngx_http_once_check_upstream(r, run);
 
     if (rc != NGX_OK) {
         r->main->count--;    /* taken for the start */
@@ -310,21 +314,21 @@ ngx_http_once_content_handler(ngx_http_request_t *r)
 
 
 void
-ngx_http_once_watch_content(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_upstream_watch(ngx_http_request_t *r, ngx_http_once_run_t *run)
 {
     if (r->content_handler
         && r->content_handler != ngx_http_once_content_handler)
     {
-        hold->content_handler = r->content_handler;
+        run->content_handler = r->content_handler;
         r->content_handler = ngx_http_once_content_handler;
     }
 }
 
 
-/* Recorded, and on its way: from here on nobody needs the rest of it but the client. */
+/* Recorded, and being sent: only the client needs the rest. */
 
 void
-ngx_http_once_heed_abort(ngx_http_request_t *r)
+ngx_http_once_upstream_heed_abort(ngx_http_request_t *r)
 {
     ngx_connection_t  *c;
 
@@ -333,44 +337,45 @@ ngx_http_once_heed_abort(ngx_http_request_t *r)
     r->read_event_handler = ngx_http_test_reading;
 
     if (c->error || c->read->ready || c->read->pending_eof) {
-        /* it may have left while nobody looked */
+        /* it may have disconnected meanwhile */
         ngx_post_event(c->read, &ngx_posted_events);
     }
 }
 
 
-/* ------------------------------------------------- responses that make no sense */
+/* ------------------------------------------------------- invalid responses */
 
 /*
- * Where a body is not framed as its header said, nginx closes the connection to
- * the client. While the response is held there is something better to say: it
- * is made an error of the upstream, like a connection that is cut.
+ * If a body is not framed as its header said, nginx closes the connection to
+ * the client. While the response is buffered, it is treated as an error of the
+ * upstream instead, like a connection that was cut, so that the client gets a
+ * problem.
  */
 
-static ngx_http_once_hold_t *
-ngx_http_once_holding(ngx_http_request_t *r)
+static ngx_uint_t
+ngx_http_once_is_buffering(ngx_http_request_t *r)
 {
     ngx_http_once_ctx_t  *ctx;
 
     ctx = ngx_http_once_get_ctx(r);
 
-    return (ctx && ctx->phase == NGX_HTTP_ONCE_HOLDING) ? ctx->hold : NULL;
+    return ctx && ctx->phase == NGX_HTTP_ONCE_BUFFERING;
 }
 
 
 static ngx_int_t
 ngx_http_once_pipe_filter(ngx_event_pipe_t *p, ngx_buf_t *buf)
 {
-    ngx_int_t              rc;
-    ngx_http_once_ctx_t   *ctx;
-    ngx_http_request_t    *r;
+    ngx_int_t             rc;
+    ngx_http_once_ctx_t  *ctx;
+    ngx_http_request_t   *r;
 
     r = p->output_ctx;
     ctx = ngx_http_once_get_ctx(r);
 
-    rc = ctx->hold->pipe_filter(p, buf);
+    rc = ctx->run->pipe_filter(p, buf);
 
-    if (rc == NGX_ERROR && ngx_http_once_holding(r)) {
+    if (rc == NGX_ERROR && ngx_http_once_is_buffering(r)) {
         p->upstream_error = 1;
         return NGX_OK;
     }
@@ -389,9 +394,9 @@ ngx_http_once_input_filter(void *data, ssize_t bytes)
     r = data;
     ctx = ngx_http_once_get_ctx(r);
 
-    rc = ctx->hold->input_filter(data, bytes);
+    rc = ctx->run->input_filter(data, bytes);
 
-    if (rc == NGX_ERROR && ngx_http_once_holding(r)) {
+    if (rc == NGX_ERROR && ngx_http_once_is_buffering(r)) {
         r->upstream->error = 1;
         return NGX_OK;
     }
@@ -400,33 +405,33 @@ ngx_http_once_input_filter(void *data, ssize_t bytes)
 }
 
 
-/* Called when the header has been sent, which is when it is held. */
+/* Called when nginx has sent the header, that is, when it is buffered. */
 
 static ngx_int_t
 ngx_http_once_input_init(void *data)
 {
-    ngx_int_t              rc;
-    ngx_http_once_ctx_t   *ctx;
-    ngx_http_request_t    *r;
-    ngx_http_upstream_t   *u;
+    ngx_int_t             rc;
+    ngx_http_once_ctx_t  *ctx;
+    ngx_http_request_t   *r;
+    ngx_http_upstream_t  *u;
 
     r = data;
     u = r->upstream;
     ctx = ngx_http_once_get_ctx(r);
 
-    rc = ctx->hold->input_init(data);
+    rc = ctx->run->input_init(data);
 
     if (rc != NGX_OK) {
         return rc;
     }
 
     if (u->pipe && u->pipe->input_filter) {
-        ctx->hold->pipe_filter = u->pipe->input_filter;
+        ctx->run->pipe_filter = u->pipe->input_filter;
         u->pipe->input_filter = ngx_http_once_pipe_filter;
     }
 
     if (u->input_filter) {
-        ctx->hold->input_filter = u->input_filter;
+        ctx->run->input_filter = u->input_filter;
         u->input_filter = ngx_http_once_input_filter;
     }
 
@@ -435,7 +440,8 @@ ngx_http_once_input_init(void *data)
 
 
 void
-ngx_http_once_watch_input(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
+ngx_http_once_upstream_watch_input(ngx_http_request_t *r,
+    ngx_http_once_run_t *run)
 {
     ngx_http_upstream_t  *u;
 
@@ -444,19 +450,19 @@ ngx_http_once_watch_input(ngx_http_request_t *r, ngx_http_once_hold_t *hold)
     if (u->input_filter_init && u->input_filter_ctx == r
         && u->input_filter_init != ngx_http_once_input_init)
     {
-        hold->input_init = u->input_filter_init;
+        run->input_init = u->input_filter_init;
         u->input_filter_init = ngx_http_once_input_init;
     }
 }
 
 
 /*
- * A FastCGI response of unknown length ends with a record that says so. nginx
- * takes the end of the connection for it, too: a worker that died.
+ * A FastCGI response of unknown length ends with an end record. nginx also
+ * accepts the end of the connection, which may mean that a worker has died.
  */
 
 ngx_uint_t
-ngx_http_once_cut_off(ngx_http_request_t *r)
+ngx_http_once_upstream_is_cut_off(ngx_http_request_t *r)
 {
     ngx_http_upstream_t  *u;
 

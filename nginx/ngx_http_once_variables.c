@@ -1,10 +1,22 @@
 /*
  * $once_key, $once_outcome, $once_epoch, $once_age for logs and traces;
- * $once_limit_key for limit_req.
+ * $once_limit_key for limit_req; $once_json_NAME for keys in the body.
+ *
+ * $once_json_NAME is a top-level member of a JSON request body. It is found
+ * only after the body was read, which the handler does before it evaluates a
+ * key of variables. nginx lowers the case of variable names, so that a member
+ * is found whatever its case, and not at all if two match. Nor is one found in
+ * a document with duplicate names: the backend might take the other one.
  */
-#include "ngx_http_once.h"
+#include "ngx_http_once_request.h"
 
 #include <jansson.h>
+
+
+/* The document of a request, read once. Lives in a cleanup of its pool. */
+typedef struct {
+    json_t                      *root;         /* NULL: no usable JSON */
+} ngx_http_once_json_t;
 
 
 /* In the order of ngx_http_once_outcome_e. */
@@ -98,7 +110,7 @@ ngx_http_once_epoch_variable(ngx_http_request_t *r,
 }
 
 
-/* Seconds with milliseconds, as $request_time is written. */
+/* Seconds with milliseconds, like $request_time. */
 
 static ngx_int_t
 ngx_http_once_age_variable(ngx_http_request_t *r,
@@ -126,14 +138,14 @@ ngx_http_once_age_variable(ngx_http_request_t *r,
 }
 
 
-/* Empty, which limit_req does not count, for a replay that is known already. */
+/* Empty for a known replay: limit_req does not count it. */
 
 static ngx_int_t
 ngx_http_once_limit_key_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
-    ngx_str_t            *text;
-    struct sockaddr_in   *sin;
+    ngx_str_t           *text;
+    struct sockaddr_in  *sin;
 #if (NGX_HAVE_INET6)
     struct sockaddr_in6  *sin6;
 #endif
@@ -163,86 +175,12 @@ ngx_http_once_limit_key_variable(ngx_http_request_t *r,
 }
 
 
-static ngx_http_variable_t  ngx_http_once_variables[] = {
-
-    { ngx_string("once_key"), NULL, ngx_http_once_key_variable, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("once_outcome"), NULL, ngx_http_once_outcome_variable, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("once_epoch"), NULL, ngx_http_once_epoch_variable, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("once_age"), NULL, ngx_http_once_age_variable, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("once_limit_key"), NULL, ngx_http_once_limit_key_variable, 0,
-      NGX_HTTP_VAR_NOCACHEABLE, 0 },
-
-    { ngx_string("once_json_"), NULL, ngx_http_once_json_variable, 0,
-      NGX_HTTP_VAR_NOCACHEABLE|NGX_HTTP_VAR_PREFIX, 0 },
-
-      ngx_http_null_variable
-};
-
-
-ngx_int_t
-ngx_http_once_add_variables(ngx_conf_t *cf)
-{
-    ngx_http_variable_t  *var, *v;
-
-    for (v = ngx_http_once_variables; v->name.len; v++) {
-
-        var = ngx_http_add_variable(cf, &v->name, v->flags);
-        if (var == NULL) {
-            return NGX_ERROR;
-        }
-
-        var->get_handler = v->get_handler;
-        var->data = v->data;
-    }
-
-    return NGX_OK;
-}
-
-
-/* --------------------------------------------------------- $once_json_NAME */
-
-/*
- * $once_json_NAME: a top-level member of a JSON request body, for keys that
- * clients send in the body. nginx lowers the case of variables' names, so a
- * member is found whatever its case, and not at all when two fit. Neither is
- * one in a document with duplicate names: the backend might take the other.
- */
-
-/* The document of a request, read once. Lives in a cleanup of its pool. */
-typedef struct {
-    json_t                      *root;             /* NULL: no usable JSON */
-} ngx_http_once_json_t;
-
-
 static void
 ngx_http_once_json_cleanup(void *data)
 {
     ngx_http_once_json_t  *json = data;
 
     json_decref(json->root);
-}
-
-
-static ngx_http_once_json_t *
-ngx_http_once_json_find(ngx_http_request_t *r)
-{
-    ngx_pool_cleanup_t  *cln;
-
-    for (cln = r->pool->cleanup; cln; cln = cln->next) {
-        if (cln->handler == ngx_http_once_json_cleanup) {
-            return cln->data;
-        }
-    }
-
-    return NULL;
 }
 
 
@@ -263,7 +201,7 @@ ngx_http_once_json_copy(ngx_http_request_t *r, ngx_buf_t *b, u_char *p)
 }
 
 
-/* A body that is larger than a fingerprint in this form may be is not read. */
+/* A body that is too large for a JSON fingerprint is not read. */
 
 static json_t *
 ngx_http_once_json_load(ngx_http_request_t *r)
@@ -318,23 +256,21 @@ done:
 static json_t *
 ngx_http_once_json_root(ngx_http_request_t *r)
 {
-    ngx_pool_cleanup_t    *cln;
     ngx_http_once_json_t  *json;
 
-    json = ngx_http_once_json_find(r);
+    json = ngx_http_once_cleanup_find(r->pool, ngx_http_once_json_cleanup);
 
     if (json) {
         return json->root;
     }
 
-    cln = ngx_pool_cleanup_add(r->pool, sizeof(ngx_http_once_json_t));
-    if (cln == NULL) {
+    json = ngx_http_once_cleanup_add(r->pool, ngx_http_once_json_cleanup,
+                                     sizeof(ngx_http_once_json_t));
+    if (json == NULL) {
         return NULL;
     }
 
-    json = cln->data;
     json->root = ngx_http_once_json_load(r);
-    cln->handler = ngx_http_once_json_cleanup;
 
     return json->root;
 }
@@ -373,7 +309,7 @@ ngx_http_once_json_member(json_t *root, ngx_str_t *name)
 }
 
 
-ngx_int_t
+static ngx_int_t
 ngx_http_once_json_variable(ngx_http_request_t *r,
     ngx_http_variable_value_t *v, uintptr_t data)
 {
@@ -395,26 +331,65 @@ ngx_http_once_json_variable(ngx_http_request_t *r,
                                        &name);
 
     if (json_is_string(member)) {
-        v->data = (u_char *) json_string_value(member);
-        v->len = json_string_length(member);
+        return ngx_http_once_give(v, (u_char *) json_string_value(member),
+                                  json_string_length(member));
+    }
 
-    } else if (json_is_integer(member)) {
+    if (json_is_integer(member)) {
         p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
         if (p == NULL) {
             return NGX_ERROR;
         }
 
-        v->data = p;
-        v->len = ngx_sprintf(p, "%L", (int64_t) json_integer_value(member))
-                 - p;
-
-    } else {
-        return NGX_OK;
+        return ngx_http_once_give(v, p,
+                                  ngx_sprintf(p, "%L",
+                                       (int64_t) json_integer_value(member))
+                                  - p);
     }
 
-    v->valid = 1;
-    v->no_cacheable = 0;
-    v->not_found = 0;
+    return NGX_OK;
+}
+
+
+static ngx_http_variable_t  ngx_http_once_variables[] = {
+
+    { ngx_string("once_key"), NULL, ngx_http_once_key_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_outcome"), NULL, ngx_http_once_outcome_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_epoch"), NULL, ngx_http_once_epoch_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_age"), NULL, ngx_http_once_age_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_limit_key"), NULL, ngx_http_once_limit_key_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_json_"), NULL, ngx_http_once_json_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE|NGX_HTTP_VAR_PREFIX, 0 },
+
+      ngx_http_null_variable
+};
+
+
+ngx_int_t
+ngx_http_once_variables_add(ngx_conf_t *cf)
+{
+    ngx_http_variable_t  *var, *v;
+
+    for (v = ngx_http_once_variables; v->name.len; v++) {
+
+        var = ngx_http_add_variable(cf, &v->name, v->flags);
+        if (var == NULL) {
+            return NGX_ERROR;
+        }
+
+        var->get_handler = v->get_handler;
+        var->data = v->data;
+    }
 
     return NGX_OK;
 }

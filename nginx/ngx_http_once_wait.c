@@ -1,8 +1,9 @@
 /*
- * Requests that wait for another one with the same key. When that one runs in
- * this worker, its end wakes them; when it runs elsewhere, one of them asks the
- * store again, seldomer each time, and what it learns wakes the others. A key
- * has a bounded number of them, and each waits a bounded time.
+ * Requests that wait for another one with the same key (once_wait). If that
+ * one runs in this worker, its end wakes them. If it runs elsewhere, the first
+ * of them polls the store, less often each time, and wakes the others when the
+ * answer is not busy any more. The number of waiters of a key and the time that
+ * each of them waits are limited.
  */
 #include "ngx_http_once_request.h"
 
@@ -13,7 +14,7 @@
 
 /* A record that is waited for in this worker. */
 typedef struct {
-    ngx_rbtree_node_t            node;             /* its key: the first bytes of the record's id, which is a keyed hash */
+    ngx_rbtree_node_t            node;         /* by the record's id */
     ngx_queue_t                  waiters;
     ngx_uint_t                   count;
 } ngx_http_once_awaited_t;
@@ -22,16 +23,18 @@ typedef struct {
 struct ngx_http_once_waiter_s {
     ngx_queue_t                  queue;
     ngx_http_once_ctx_t         *ctx;
-    ngx_http_once_awaited_t     *awaited;          /* NULL: does not wait now */
+    ngx_http_once_awaited_t     *awaited;      /* NULL: is not waiting */
     ngx_event_t                  event;
     ngx_msec_t                   deadline;
-    ngx_msec_t                   pause;            /* until the store is asked again; 0: somebody will wake us */
+    ngx_msec_t                   pause;        /* before polling; 0: is woken */
 };
 
 
 static ngx_rbtree_t       ngx_http_once_tree;
 static ngx_rbtree_node_t  ngx_http_once_sentinel;
 
+
+/* The first bytes of an id, which is a keyed hash. */
 
 static ngx_rbtree_key_t
 ngx_http_once_tree_key(const u_char *id)
@@ -45,9 +48,8 @@ ngx_http_once_tree_key(const u_char *id)
 
 
 static ngx_http_once_awaited_t *
-ngx_http_once_find(const u_char *id)
+ngx_http_once_find(ngx_rbtree_key_t key)
 {
-    ngx_rbtree_key_t    key;
     ngx_rbtree_node_t  *node;
 
     if (ngx_http_once_tree.root == NULL) {
@@ -55,7 +57,6 @@ ngx_http_once_find(const u_char *id)
                         ngx_rbtree_insert_value);
     }
 
-    key = ngx_http_once_tree_key(id);
     node = ngx_http_once_tree.root;
 
     while (node != &ngx_http_once_sentinel) {
@@ -72,11 +73,11 @@ ngx_http_once_find(const u_char *id)
 
 
 static ngx_http_once_awaited_t *
-ngx_http_once_find_or_add(const u_char *id)
+ngx_http_once_find_or_add(ngx_rbtree_key_t key)
 {
     ngx_http_once_awaited_t  *awaited;
 
-    awaited = ngx_http_once_find(id);
+    awaited = ngx_http_once_find(key);
 
     if (awaited) {
         return awaited;
@@ -88,14 +89,14 @@ ngx_http_once_find_or_add(const u_char *id)
     }
 
     ngx_queue_init(&awaited->waiters);
-    awaited->node.key = ngx_http_once_tree_key(id);
+    awaited->node.key = key;
     ngx_rbtree_insert(&ngx_http_once_tree, &awaited->node);
 
     return awaited;
 }
 
 
-/* ------------------------------------------------------------------- waiting */
+/* ----------------------------------------------------------------- waiting */
 
 static void
 ngx_http_once_arm(ngx_http_once_waiter_t *waiter)
@@ -107,7 +108,7 @@ ngx_http_once_arm(ngx_http_once_waiter_t *waiter)
     left = ngx_max(left, 1);
 
     if (waiter->pause) {
-        /* many workers must not ask in step */
+        /* workers must not poll in step */
         pause = waiter->pause - waiter->pause / 4
                 + (ngx_msec_t) ngx_random() % (waiter->pause / 2 + 1);
 
@@ -119,7 +120,7 @@ ngx_http_once_arm(ngx_http_once_waiter_t *waiter)
 }
 
 
-/* The first in the queue asks for all of them, unless they will be woken. */
+/* The first in the queue polls for all of them, unless they are woken. */
 
 static void
 ngx_http_once_appoint(ngx_http_once_awaited_t *awaited)
@@ -136,7 +137,7 @@ ngx_http_once_appoint(ngx_http_once_awaited_t *awaited)
 }
 
 
-/* Takes a waiter out; what is left of the others goes on. */
+/* Removes a waiter. If it polled, the next one does. */
 
 static void
 ngx_http_once_take_out(ngx_http_once_waiter_t *waiter)
@@ -180,7 +181,7 @@ ngx_http_once_wait_handler(ngx_event_t *ev)
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    /* the last ask, at the deadline, is answered with what it finds */
+    /* at the deadline this is the last time, whatever the answer */
 
     ngx_http_once_ask(waiter->ctx);
 }
@@ -214,7 +215,7 @@ ngx_http_once_join(ngx_http_once_ctx_t *ctx, ngx_http_once_waiter_t *waiter,
 {
     ngx_http_once_awaited_t  *awaited;
 
-    awaited = ngx_http_once_find_or_add(id);
+    awaited = ngx_http_once_find_or_add(ngx_http_once_tree_key(id));
     if (awaited == NULL) {
         return NGX_ERROR;
     }
@@ -281,18 +282,18 @@ ngx_http_once_wait(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
 }
 
 
-/* ------------------------------------------------------------------- waking */
+/* ------------------------------------------------------------------ waking */
 
-void
-ngx_http_once_wake(const u_char *id)
+static void
+ngx_http_once_wake_all(ngx_rbtree_key_t key)
 {
     ngx_http_once_ctx_t      *ctx;
     ngx_http_once_waiter_t   *waiter;
     ngx_http_once_awaited_t  *awaited;
 
-    /* looked for each time: an ask that fails at once may end other requests */
+    /* found again each time: a failing ask may end other requests */
 
-    while ((awaited = ngx_http_once_find(id)) != NULL) {
+    while ((awaited = ngx_http_once_find(key)) != NULL) {
 
         waiter = ngx_queue_data(ngx_queue_head(&awaited->waiters),
                                 ngx_http_once_waiter_t, queue);
@@ -309,6 +310,13 @@ ngx_http_once_wake(const u_char *id)
 
 
 void
+ngx_http_once_wait_wake(const u_char *id)
+{
+    ngx_http_once_wake_all(ngx_http_once_tree_key(id));
+}
+
+
+void
 ngx_http_once_wait_over(ngx_http_once_ctx_t *ctx)
 {
     ngx_rbtree_key_t  key;
@@ -321,7 +329,7 @@ ngx_http_once_wait_over(ngx_http_once_ctx_t *ctx)
     ctx->waiter->pause = 0;
 
     ngx_http_once_take_out(ctx->waiter);
-    ngx_http_once_wake((u_char *) &key);
+    ngx_http_once_wake_all(key);
 }
 
 

@@ -190,4 +190,4 @@ def test_gateway_gives_up_before_the_end(hasty, commit):
         until(lambda: database.end_lease(key) or gate.post(key, body).status == 201, "the second attempt")
         assert database.state(key) == ("completed", 2) and upstream.count(key) == 2
     assert database.payments(key) == 1
-    gate.nginx.expect("did not take the end of an operation")
+    gate.nginx.expect("has not taken the end of an operation")

@@ -399,7 +399,7 @@ def test_directory_that_is_replaced_while_it_is_made(prepare):
     gw.nginx.expect("cannot be opened|cannot be made")
     gw.start()
     assert os.path.islink(f"{gw.directory}/store") and os.stat(target).st_uid == 0
-    gw.nginx.log.wait("cannot be made for its workers")
+    gw.nginx.log.wait("cannot create the directory of")
 
 
 def test_two_stores(gateway):

@@ -26,7 +26,7 @@ def test_gone_is_503_and_heals(gateway):
     assert again.status == 201 and again.headers.get("Idempotent-Replayed") == "true"
     gw.nginx.expect("the store did not answer in time")
     gw.nginx.log.wait(r"\[error\].*once: store .* failed: ")
-    gw.nginx.log.wait(r"\[warn\].*once: store .* is well again")  # the level that `once gate` shows
+    gw.nginx.log.wait(r"\[warn\].*once: store .* has recovered")  # the level that `once gate` shows
 
 
 def test_what_could_not_have_been_recorded_is_not_replayed(gateway):

@@ -1,31 +1,31 @@
 /*
- * Requests that were refused before anything was asked for them, and that an
- * error page leads on: `error_page 401 = @login`. A named location keeps the
- * method and may be guarded, mostly because `once on` stands in its server.
- * Such a request is neither asked, replayed nor recorded, there and wherever it
- * goes from there: nobody has let it in.
+ * Requests that were refused before the store was asked, and that an error
+ * page redirects: `error_page 401 = @login`. A named location keeps the method
+ * and may be guarded, mostly because its server has `once on`. Such a request
+ * is neither asked, replayed nor recorded, there and wherever it goes from
+ * there: no access check has let it pass.
  *
- * nginx itself remembers nothing of it: r->error_page is not set where
- * recursive_error_pages is on, r->err_status not where `=` stands. So a mark
- * says how far a request came in the location before, and the configuration
- * which statuses lead to the one where it is now. A request that another module
- * sends elsewhere, or that `return 418` does, is on its way and not refused.
+ * nginx does not remember this: r->error_page is not set if
+ * recursive_error_pages is on, r->err_status is not if the page has `=`.
+ * Therefore a mark says how far a request came in the previous location, and
+ * the configuration says which statuses lead to the present one. A request that
+ * another module or `return 418` redirects is on its way, and not refused.
  */
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
 
-/* A named location that an error page leads to. */
+/* A named location that error pages redirect to. */
 typedef struct {
-    ngx_str_t                    name;             /* "": any, it is made of variables */
-    ngx_uint_t                   refuses;          /* with a status that means a refusal in any phase */
+    ngx_str_t                    name;         /* "": any, it has variables */
+    ngx_uint_t                   refuses;      /* its status is a refusal */
 } ngx_http_once_page_t;
 
 
 /* Of a main request, in a cleanup of its pool. */
 typedef struct {
-    unsigned                     entered:1;        /* preaccess of the location where it is */
-    unsigned                     passed:1;         /* its access phase */
+    unsigned                     entered:1;    /* preaccess, of its location */
+    unsigned                     passed:1;     /* its access phase */
     unsigned                     refused:1;
 } ngx_http_once_mark_t;
 
@@ -33,8 +33,8 @@ typedef struct {
 /* ----------------------------------------------------------- configuration */
 
 /*
- * What `return` in the rewrite phase is used with to refuse, and what nginx and
- * others refuse with before preaccess. Every other status there is a way to go
+ * Statuses with which nginx, other modules, or `return` in the rewrite phase
+ * refuse a request before preaccess. There, every other status is used to go
  * to a named location.
  */
 
@@ -109,7 +109,7 @@ ngx_http_once_add_page(ngx_conf_t *cf, ngx_http_once_srv_conf_t *oscf,
 
 
 ngx_int_t
-ngx_http_once_add_pages(ngx_conf_t *cf)
+ngx_http_once_entry_add_pages(ngx_conf_t *cf)
 {
     ngx_str_t                  name;
     ngx_uint_t                 i;
@@ -135,7 +135,7 @@ ngx_http_once_add_pages(ngx_conf_t *cf)
             name = err[i].value.value;
 
             if (name.len == 0 || name.data[0] != '@') {
-                /* makes a GET of it, which is never guarded */
+                /* turned into a GET, which is never guarded */
                 continue;
             }
         }
@@ -168,7 +168,7 @@ ngx_http_once_mark(ngx_http_request_t *r)
     oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
 
     return oscf->pages
-           ? ngx_http_once_find_cleanup(r->pool, ngx_http_once_mark_cleanup)
+           ? ngx_http_once_cleanup_find(r->pool, ngx_http_once_mark_cleanup)
            : NULL;
 }
 
@@ -176,15 +176,15 @@ ngx_http_once_mark(ngx_http_request_t *r)
 static ngx_http_once_mark_t *
 ngx_http_once_add_mark(ngx_http_request_t *r)
 {
-    return ngx_http_once_add_cleanup(r->pool, ngx_http_once_mark_cleanup,
+    return ngx_http_once_cleanup_add(r->pool, ngx_http_once_mark_cleanup,
                                      sizeof(ngx_http_once_mark_t));
 }
 
 
-/* The first phase of all, which every request passes whose header could be read. */
+/* The first phase: for every request whose header could be read. */
 
 ngx_int_t
-ngx_http_once_received(ngx_http_request_t *r)
+ngx_http_once_entry_post_read(ngx_http_request_t *r)
 {
     ngx_http_once_srv_conf_t  *oscf;
 
@@ -194,7 +194,7 @@ ngx_http_once_received(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
 
-    if (ngx_http_once_strip_request(r) != NGX_OK
+    if (ngx_http_once_headers_strip_request(r) != NGX_OK
         || (oscf->pages && ngx_http_once_add_mark(r) == NULL))
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -231,10 +231,10 @@ ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_srv_conf_t *oscf,
 }
 
 
-/* Ahead of the rewrite module's: this is the location that the request was led to, whatever becomes of it there. */
+/* Before the rewrite module: this is the location of the redirect. */
 
 ngx_int_t
-ngx_http_once_arrived(ngx_http_request_t *r)
+ngx_http_once_entry_rewrite(ngx_http_request_t *r)
 {
     ngx_http_once_mark_t      *mark;
     ngx_http_core_loc_conf_t  *clcf;
@@ -250,7 +250,7 @@ ngx_http_once_arrived(ngx_http_request_t *r)
     mark = ngx_http_once_mark(r);
 
     if (mark == NULL) {
-        /* its header was not even read to the end */
+        /* its header could not be read to the end */
 
         mark = ngx_http_once_add_mark(r);
         if (mark == NULL) {
@@ -274,7 +274,7 @@ ngx_http_once_arrived(ngx_http_request_t *r)
 
 
 ngx_int_t
-ngx_http_once_entered(ngx_http_request_t *r)
+ngx_http_once_entry_preaccess(ngx_http_request_t *r)
 {
     ngx_http_once_mark_t  *mark;
 
@@ -289,7 +289,7 @@ ngx_http_once_entered(ngx_http_request_t *r)
 
 
 void
-ngx_http_once_passed_access(ngx_http_request_t *r)
+ngx_http_once_entry_passed_access(ngx_http_request_t *r)
 {
     ngx_http_once_mark_t  *mark;
 
@@ -302,12 +302,12 @@ ngx_http_once_passed_access(ngx_http_request_t *r)
 
 
 ngx_uint_t
-ngx_http_once_was_refused(ngx_http_request_t *r)
+ngx_http_once_entry_was_refused(ngx_http_request_t *r)
 {
     ngx_http_once_mark_t  *mark;
 
     if (r->headers_in.headers.last == NULL) {
-        /* not even begun to be read */
+        /* reading its header has not even begun */
         return 1;
     }
 

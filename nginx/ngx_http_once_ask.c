@@ -1,110 +1,74 @@
 /*
- * The store's answer to an ask, and what each outcome leads to: the request is
- * forwarded, answered, or waits.
+ * Asks the store whether the operation may run, and acts on the answer. By
+ * outcome:
+ *
+ *   run        granted: the phases resume, and the request is forwarded
+ *   replay     the stored response is sent
+ *   busy       waits (ngx_http_once_wait.c) and asks again, or gets a 409
+ *   mismatch   422: the key belongs to a different request
+ *   unknown    the backend is probed first, if it can be; then 409
+ *   an error   503, or forwarded unguarded (once_on_store_error)
+ *
+ * Everything except run is first submitted to once_authorize.
  */
 #include "ngx_http_once_request.h"
 
 
-/* --------------------------------------------------------------- going on */
+static void ngx_http_once_ask_done(once_t *once, once_answer_t *answer,
+    void *data);
 
-/*
- * What nginx posted is run by whoever handles the event. In an event of the
- * request's own that is nginx, and only when all who use the request have
- * returned: a client that is gone makes it post the end of the request.
- */
 
-static ngx_uint_t
-ngx_http_once_runs_posted(ngx_http_request_t *r)
+void
+ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
 {
-    ngx_uint_t            inside;
-    ngx_http_once_ctx_t  *ctx;
+    int                  code;
+    once_t              *once;
+    once_ask_t           ask = ONCE_ASK_INIT;
+    ngx_http_request_t  *r;
 
-    ctx = ngx_http_once_get_ctx(r);
-    inside = ctx && ctx->inside;
+    r = ctx->request;
+    once = ctx->conf->store->once;
 
-    if (inside) {
+    ctx->phase = NGX_HTTP_ONCE_ASKING;
+
+    ask.scope.data = ctx->scope.data;
+    ask.scope.len = ctx->scope.len;
+    ask.key.data = ctx->key.text;
+    ask.key.len = ctx->key.len;
+    ask.method.data = r->method_name.data;
+    ask.method.len = r->method_name.len;
+    ask.target.data = ctx->target.data;
+    ask.target.len = ctx->target.len;
+    ask.body = ctx->body;
+    ask.policy = ctx->conf->policy;
+
+    code = once ? once_begin(once, &ask, ngx_http_once_ask_done, ctx->guard)
+                : ONCE_E_UNAVAILABLE;
+
+    if (code == ONCE_OK) {
         ctx->inside = 0;
+        ngx_http_once_guard_called(ctx->guard);
+        return;
     }
 
-    return !inside;
+    ngx_http_once_quota_asked(ctx->guard, NULL);
+    ngx_http_once_wait_over(ctx);
+    ngx_http_once_ask_failed(r, ctx, code);
 }
 
 
 void
-ngx_http_once_finish(ngx_http_request_t *r, ngx_int_t rc)
-{
-    ngx_uint_t         run;
-    ngx_connection_t  *c;
-
-    c = r->connection;
-    run = ngx_http_once_runs_posted(r);
-
-    ngx_http_finalize_request(r, rc);
-
-    if (run) {
-        ngx_http_run_posted_requests(c);
-    }
-}
-
-
-ngx_int_t
-ngx_http_once_refuse_request(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
-    ngx_http_once_problem_e problem, ngx_str_t *detail, time_t retry_after)
-{
-    ctx->phase = NGX_HTTP_ONCE_ANSWERED;
-
-    return ngx_http_once_send_problem(r, ctx->conf, problem, detail,
-                                      retry_after);
-}
-
-
-ngx_int_t
-ngx_http_once_refuse_crowded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
-    ngx_http_once_counter_e counter)
-{
-    if (ctx->outcome == NGX_HTTP_ONCE_NONE) {    /* else it has been counted as what it was */
-        ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REFUSED);
-    }
-
-    ctx->outcome = NGX_HTTP_ONCE_REFUSED;
-    ngx_http_once_count(ctx->conf->route, counter);
-
-    return ngx_http_once_refuse_request(r, ctx, NGX_HTTP_ONCE_P_MEMORY, NULL,
-                                        ctx->conf->retry_after
-                                        ? ctx->conf->retry_after : 1);
-}
-
-
-void
-ngx_http_once_go_on(ngx_http_request_t *r)
-{
-    ngx_uint_t         run;
-    ngx_connection_t  *c;
-
-    c = r->connection;
-    run = ngx_http_once_runs_posted(r);
-
-    r->read_event_handler = ngx_http_block_reading;
-    r->write_event_handler = ngx_http_core_run_phases;
-
-    ngx_http_core_run_phases(r);
-
-    if (run) {
-        ngx_http_run_posted_requests(c);
-    }
-}
-
-
-void
-ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+ngx_http_once_ask_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     int code)
 {
     time_t                     retry_after;
+    ngx_int_t                  rc;
     ngx_http_once_loc_conf_t  *conf;
-    static ngx_str_t           secrets = ngx_string(
-        "The secrets of the idempotency records are missing, or not those of "
-        "this server. Its operator has to put that right. Send the same "
-        "request with the same key again later.");
+
+    static ngx_str_t  secrets = ngx_string(
+        "The secrets of the idempotency records are missing, or do not belong "
+        "to this server. Its operator has to fix this. Send the same request "
+        "with the same key again later.");
 
     conf = ctx->conf;
 
@@ -122,7 +86,7 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         ctx->outcome = NGX_HTTP_ONCE_PASS;
         ngx_http_once_count(conf->route, NGX_HTTP_ONCE_C_PASS);
         ctx->phase = NGX_HTTP_ONCE_SENDING;
-        ngx_http_once_go_on(r);
+        ngx_http_once_resume(r);
         return;
     }
 
@@ -138,52 +102,52 @@ ngx_http_once_store_failed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     retry_after = conf->retry_after ? conf->retry_after : 1;
 
-    ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,
-                                NGX_HTTP_ONCE_P_STORE,
-                                code == ONCE_E_SECRET ? &secrets : NULL,
-                                retry_after));
+    rc = ngx_http_once_problem_refuse(r, ctx, NGX_HTTP_ONCE_P_STORE,
+                                      code == ONCE_E_SECRET ? &secrets : NULL,
+                                      retry_after);
+    ngx_http_once_finalize(r, rc);
 }
 
 
-/* --------------------------------------------------------------- the answers */
+/* ------------------------------------------------------------- the answers */
 
 static void
 ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
-    ctx->hold = ngx_pcalloc(r->pool, sizeof(ngx_http_once_hold_t));
+    ctx->run = ngx_pcalloc(r->pool, sizeof(ngx_http_once_run_t));
 
-    if (ctx->hold == NULL || r->connection->error) {
-        /* not taken: the library gives the claim back */
-        ngx_http_once_finish(r, ctx->hold ? NGX_HTTP_CLIENT_CLOSED_REQUEST
+    if (ctx->run == NULL || r->connection->error) {
+        /* not taken: the library releases the claim */
+        ngx_http_once_finalize(r, ctx->run ? NGX_HTTP_CLIENT_CLOSED_REQUEST
                                           : NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
     ngx_http_once_guard_grant(ctx->guard, answer);
 
-    /* what reads the body later, SSI for example, is asked when the response is recorded */
+    /* filters such as SSI may read it after the response was recorded */
     r->preserve_body = 1;
 
-    /* conditions are about what is stored somewhere: nginx must not make a 304 or 412 of what is recorded */
+    /* nginx must not turn the recorded response into a 304 or a 412 */
     r->headers_in.if_match = NULL;
     r->headers_in.if_none_match = NULL;
     r->headers_in.if_modified_since = NULL;
     r->headers_in.if_unmodified_since = NULL;
 
-    ctx->hold->http_version = r->http_version;
+    ctx->run->http_version = r->http_version;
     ctx->outcome = NGX_HTTP_ONCE_RUN;
     ctx->epoch = once_claim_epoch(ctx->guard->claim);
     ctx->phase = NGX_HTTP_ONCE_GRANTED;
 
     ngx_http_once_body_drop(ctx);
 
-    if (ngx_http_once_add_claim(r, ctx) != NGX_OK) {
-        ngx_http_once_finish(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
+    if (ngx_http_once_headers_add_claim(r, ctx) != NGX_OK) {
+        ngx_http_once_finalize(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }
 
-    ngx_http_once_go_on(r);
+    ngx_http_once_resume(r);
 }
 
 
@@ -191,11 +155,14 @@ static void
 ngx_http_once_replayed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
+    ngx_int_t  rc;
+
     ngx_http_once_body_drop(ctx);
 
-    if (ngx_http_once_keep_answer(ctx, answer) != NGX_OK) {
-        ngx_http_once_finish(r, ngx_http_once_refuse_crowded(r, ctx,
-                                NGX_HTTP_ONCE_C_NO_MEMORY));
+    if (ngx_http_once_memory_keep_answer(ctx, answer) != NGX_OK) {
+        rc = ngx_http_once_problem_refuse_crowded(r, ctx,
+                                                  NGX_HTTP_ONCE_C_NO_MEMORY);
+        ngx_http_once_finalize(r, rc);
         return;
     }
 
@@ -204,12 +171,12 @@ ngx_http_once_replayed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_REPLAY);
 
-    ngx_http_once_finish(r, ngx_http_once_send_stored(r, ctx, 1));
+    ngx_http_once_finalize(r, ngx_http_once_replay_send(r, ctx, 1));
 }
 
 
 time_t
-ngx_http_once_retry_after(ngx_http_once_loc_conf_t *conf,
+ngx_http_once_ask_retry_after(ngx_http_once_loc_conf_t *conf,
     once_answer_t *answer)
 {
     uint64_t              msec, lease;
@@ -223,7 +190,10 @@ ngx_http_once_retry_after(ngx_http_once_loc_conf_t *conf,
     record = once_answer_record(answer);
     msec = lease;
 
-    /* the lease is renewed: who runs will be ready long before it is over */
+    /*
+     * the holder keeps renewing, so the end of its lease overestimates: use the
+     * observed latency
+     */
 
     if (conf->latency && conf->latency < msec
         && record && once_record_state(record) == ONCE_STATE_PENDING)
@@ -241,9 +211,10 @@ static void
 ngx_http_once_was_busy(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
-    time_t                   retry_after;
-    const once_record_t     *record;
-    ngx_http_once_problem_e  problem;
+    time_t                    retry_after;
+    ngx_int_t                 rc;
+    const once_record_t      *record;
+    ngx_http_once_problem_e   problem;
 
     record = once_answer_record(answer);
 
@@ -267,10 +238,10 @@ ngx_http_once_was_busy(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ctx->outcome = NGX_HTTP_ONCE_BUSY;
     ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_BUSY);
 
-    retry_after = ngx_http_once_retry_after(ctx->conf, answer);
+    retry_after = ngx_http_once_ask_retry_after(ctx->conf, answer);
 
-    ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx, problem, NULL,
-                                                         retry_after));
+    rc = ngx_http_once_problem_refuse(r, ctx, problem, NULL, retry_after);
+    ngx_http_once_finalize(r, rc);
 }
 
 
@@ -278,6 +249,7 @@ static void
 ngx_http_once_answered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
+    ngx_int_t             rc;
     const once_record_t  *record;
 
     record = once_answer_record(answer);
@@ -292,7 +264,7 @@ ngx_http_once_answered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return;
     }
 
-    /* under retry, an unknown record is busy until its lease is over */
+    /* under retry, an unknown record is busy until its lease runs out */
 
     if (record && once_record_state(record) == ONCE_STATE_UNKNOWN
         && (once_answer_outcome(answer) == ONCE_OUTCOME_UNKNOWN
@@ -323,25 +295,27 @@ ngx_http_once_answered(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     case ONCE_OUTCOME_MISMATCH:
         ctx->outcome = NGX_HTTP_ONCE_MISMATCH;
         ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_MISMATCH);
-        ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,
-                                    NGX_HTTP_ONCE_P_MISMATCH, NULL, 0));
+        rc = ngx_http_once_problem_refuse(r, ctx, NGX_HTTP_ONCE_P_MISMATCH,
+                                          NULL, 0);
+        ngx_http_once_finalize(r, rc);
         return;
 
     case ONCE_OUTCOME_UNKNOWN:
         ctx->outcome = NGX_HTTP_ONCE_UNKNOWN;
         ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_UNKNOWN);
-        ngx_http_once_finish(r, ngx_http_once_refuse_request(r, ctx,
-                                    NGX_HTTP_ONCE_P_UNKNOWN, NULL, 0));
+        rc = ngx_http_once_problem_refuse(r, ctx, NGX_HTTP_ONCE_P_UNKNOWN,
+                                          NULL, 0);
+        ngx_http_once_finalize(r, rc);
         return;
 
     default:
-        ngx_http_once_store_failed(r, ctx, ONCE_E_CONFLICT);
+        ngx_http_once_ask_failed(r, ctx, ONCE_E_CONFLICT);
     }
 }
 
 
-void
-ngx_http_once_asked(once_t *once, once_answer_t *answer, void *data)
+static void
+ngx_http_once_ask_done(once_t *once, once_answer_t *answer, void *data)
 {
     ngx_http_request_t     *r;
     ngx_http_once_ctx_t    *ctx;
@@ -364,7 +338,7 @@ ngx_http_once_asked(once_t *once, once_answer_t *answer, void *data)
 
         } else {
             ngx_http_once_wait_over(ctx);
-            ngx_http_once_store_failed(r, ctx, once_answer_error(answer));
+            ngx_http_once_ask_failed(r, ctx, once_answer_error(answer));
         }
     }
 
