@@ -49,7 +49,7 @@ ngx_http_once_query(ngx_str_t *url, ngx_str_t *query)
 }
 
 
-/* Decodes into `out`, terminated; values that are too long are cut, and then not what anybody expects. */
+/* Decodes into `out`, terminated; a value that is too long is cut. */
 
 static void
 ngx_http_once_decode(ngx_str_t *text, char *out, size_t size)
