@@ -100,12 +100,12 @@ def test_record_takes_a_status_out(gateway):
 
 @pytest.mark.parametrize("status", [408, 502, 503, 504])
 def test_doubtful_statuses_under_retry(gateway, status):
-    gw = gateway("once_lease 1s;")
+    gw = gateway("once_lease 3s;")
     gw.upstream.then(answer(status, body=b"in between"))
     response = expect.unrecorded(gw.post("k"), status)
     assert response.body == b"in between"
     assert gw.store.wait_state("k", "unknown")["policy"] == "retry"
-    expect.problem(gw.post("k"), "in-doubt", retry_after=(1, 2))
+    expect.problem(gw.post("k"), "in-doubt", retry_after=(1, 4))
     assert gw.upstream.count("k") == 1
     gw.store.wait_lease_over("k")
     original = expect.first(gw.post("k"))

@@ -41,7 +41,7 @@ def test_0_completion_fails_and_the_record_is_kept(gateway):
 def test_1_stale_owner_does_not_overwrite_the_one_who_took_over(gateway):
     """Two gateways, one store. The first stands still for longer than its lease; the second takes over; the first wakes up."""
     one = gateway("once_lease 1s;")
-    two = gateway("once_lease 1s;", store=one.store.url)
+    two = gateway("once_lease 30s;", store=one.store.url)  # so long that no busy machine makes its own claim late
     gate = Gate()
     one.upstream.then(slow(gate, body=b"of the stale one"))
     client = one.connect()
