@@ -29,8 +29,8 @@ int once__cli_confirm(const once__cli_command_t *command, int yes, const char *q
         return ONCE__CLI_OK;
     }
     if (!isatty(STDIN_FILENO)) {
-        return once__cli_usage(command, "nobody can be asked, standard input is no terminal: add "
-                                        "--yes to do it without a question");
+        return once__cli_usage(command, "standard input is not a terminal: add --yes to do it "
+                                        "without asking");
     }
     fflush(stdout);
     fprintf(stderr, "%s [y/N] ", question);

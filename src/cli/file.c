@@ -74,7 +74,7 @@ int once__cli_read_file(const char *path, size_t limit, once__cli_bytes_t *bytes
     }
     once__cli_bytes_free(bytes);
     if (error == EFBIG) {
-        once__cli_say("%s is larger than %zu bytes, which is the most that is allowed here",
+        once__cli_say("%s is larger than the limit of %zu bytes",
                       is_stdin ? "standard input" : once__cli_shown(path).text, limit);
         return ONCE__CLI_USAGE;
     }

@@ -97,10 +97,10 @@ int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_
     chosen->filter.younger_than_ms = settings->younger.value;
     chosen->filter.limit = settings->limit.value;
     if (settings->younger.given && settings->younger.value == 0) {
-        return once__cli_usage(command, "--younger 0 leaves nothing: give a longer time");
+        return once__cli_usage(command, "--younger must be greater than 0");
     }
     if (settings->scope_hash != NULL && once__cli_scope_given(&settings->scope)) {
-        return once__cli_usage(command, "--scope-hash and the scope itself: give one of them");
+        return once__cli_usage(command, "give --scope-hash or the scope itself, not both");
     }
     if (settings->state != NULL) {
         code = read_states(command, settings->state, &chosen->filter.states);

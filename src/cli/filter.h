@@ -26,12 +26,12 @@ typedef struct once__cli_filter {
      (base) + offsetof(once__cli_filter_t, state)},                                                                    \
     {"stuck", 0, ONCE__CLI_FLAG, NULL, "pending with the lease over, or unknown",                                      \
      (base) + offsetof(once__cli_filter_t, stuck)},                                                                    \
-    {"older", 0, ONCE__CLI_DURATION, "AGE", "first claimed at least so long ago",                                      \
+    {"older", 0, ONCE__CLI_DURATION, "AGE", "first claimed at least this long ago",                                     \
      (base) + offsetof(once__cli_filter_t, older)},                                                                    \
-    {"younger", 0, ONCE__CLI_DURATION, "AGE", "first claimed less than so long ago",                                   \
+    {"younger", 0, ONCE__CLI_DURATION, "AGE", "first claimed less than this long ago",                                  \
      (base) + offsetof(once__cli_filter_t, younger)},                                                                  \
     ONCE__CLI_SCOPE_OPTIONS((base) + offsetof(once__cli_filter_t, scope)),                                             \
-    {"scope-hash", 0, ONCE__CLI_TEXT, "HEX", "of scopes whose keyed hash begins so",                                   \
+    {"scope-hash", 0, ONCE__CLI_TEXT, "HEX", "in scopes whose keyed hash begins with HEX",                             \
      (base) + offsetof(once__cli_filter_t, scope_hash)},                                                               \
     {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N records (0: no limit)", (base) + offsetof(once__cli_filter_t, limit)}
 /* clang-format on */

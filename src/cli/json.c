@@ -89,7 +89,7 @@ int once__cli_json_print(once__cli_json_t *json)
     json_decref(json->object);
     json->object = NULL;
     if (failed) {
-        once__cli_say("the JSON output could not be made or written");
+        once__cli_say("cannot make or write the JSON output");
         return ONCE__CLI_STORE;
     }
     fputc('\n', stdout);

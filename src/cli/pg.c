@@ -178,7 +178,7 @@ int once__pg_connect(const char *url, PGconn **conn)
 
     *conn = NULL;
     if (strncmp(url, "postgres://", 11) != 0 && strncmp(url, "postgresql://", 13) != 0) {
-        once__cli_say("this is for PostgreSQL: postgres://...");
+        once__cli_say("this command needs a PostgreSQL store: postgres://...");
         return ONCE__CLI_USAGE;
     }
     text = once__pg_libpq_url(url);
@@ -217,7 +217,8 @@ int once__pg_run(PGconn *conn, const char *what, const char *statements)
 
 int once__pg_begin(PGconn *conn)
 {
-    return once__pg_run(conn, "cannot begin", "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp");
+    return once__pg_run(conn, "cannot begin a transaction",
+                        "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp");
 }
 
 char *once__pg_ask(PGconn *conn, const char *query)
@@ -226,7 +227,7 @@ char *once__pg_ask(PGconn *conn, const char *query)
     char *text = NULL;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__pg_complain(conn, "cannot ask");
+        once__pg_complain(conn, "cannot query the server");
     } else if (PQntuples(result) > 0) {
         text = strdup(PQgetvalue(result, 0, 0));
     }

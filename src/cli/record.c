@@ -185,14 +185,14 @@ static const char *meaning(const once_record_t *record)
 {
     switch (once_record_state(record)) {
     case ONCE_STATE_PENDING:
-        return once__cli_record_stuck(record) ? "claimed, but its holder has gone silent"
-                                              : "claimed, its holder is at work";
+        return once__cli_record_stuck(record) ? "claimed, but its holder went silent"
+                                              : "claimed; its holder is working";
     case ONCE_STATE_COMPLETED:
         return "took effect; the response is replayed";
     case ONCE_STATE_FAILED:
-        return "did not take effect; may be claimed again";
+        return "did not take effect; can be claimed again";
     case ONCE_STATE_UNKNOWN:
-        return "may have taken effect; nobody knows";
+        return "may or may not have taken effect";
     default:
         return "?";
     }

@@ -20,7 +20,7 @@ int once__cli_scope_read(const once__cli_command_t *command, const once__cli_sco
     int code;
 
     if (scope->text != NULL && scope->file != NULL) {
-        return once__cli_usage(command, "--scope and --scope-file name the same thing: give one");
+        return once__cli_usage(command, "give --scope or --scope-file, not both");
     }
     if (scope->text != NULL) {
         bytes->data = strdup(scope->text);
@@ -44,8 +44,8 @@ static int failed(once_t *once, const char *what, int error)
         return once__cli_store_failed(what, error);
     }
     once__cli_say(
-        "cannot %s: that takes the store's secrets, which this user may not read; take the "
-        "record's id from \"once keys list\", or be a once_gateway",
+        "cannot %s: that needs the store's secrets, which this user may not read; use the "
+        "record's id from \"once keys list\", or a user with the role once_gateway",
         what);
     return ONCE__CLI_STORE;
 }

@@ -17,9 +17,9 @@ typedef struct once__cli_scope {
 /* Rows of an option table; `base` is the offset of a once__cli_scope_t in the settings. */
 /* clang-format off */
 #define ONCE__CLI_SCOPE_OPTIONS(base)                                                                                  \
-    {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "of this scope (\"\": the empty one)",                                       \
+    {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "in this scope (\"\": the empty one)",                                       \
      (base) + offsetof(once__cli_scope_t, text)},                                                                      \
-    {"scope-file", 0, ONCE__CLI_TEXT, "FILE", "of the scope that is in FILE (-: stdin)",                               \
+    {"scope-file", 0, ONCE__CLI_TEXT, "FILE", "in the scope that FILE contains (-: stdin)",                            \
      (base) + offsetof(once__cli_scope_t, file)}
 /* clang-format on */
 

@@ -15,15 +15,15 @@ static const char *advice(int error)
 {
     switch (error) {
     case ONCE_E_UNAVAILABLE:
-        return "is it running, and is the URL right? store_timeout=30s in the URL waits longer";
+        return "is it running, and is the URL right? ?store_timeout=30s in the URL waits longer";
     case ONCE_E_NOREPLY:
-        return "look with \"once keys show\" before doing it again";
+        return "check with \"once keys show\" before you try again";
     case ONCE_E_FULL:
         return "raise the store's bound, or remove records: once reap, once keys purge";
     case ONCE_E_SECRET:
-        return "name the secrets that the other programs use: secrets=file:PATH in the URL";
+        return "add the secrets that the other programs use: secrets=file:PATH in the URL";
     case ONCE_E_SEALED:
-        return "name the key file: encrypt=file:PATH in the URL";
+        return "add the key file: encrypt=file:PATH in the URL";
     case ONCE_E_CORRUPT:
         return "keep a copy of the store before changing anything";
     case ONCE_E_KEY:
@@ -31,7 +31,7 @@ static const char *advice(int error)
     case ONCE_E_CONFIG:
         return "is the schema installed (once pg install), and may this user use it?";
     case ONCE_E_CONFLICT:
-        return "somebody else did the same just now";
+        return "another program did the same at the same time";
     default:
         return NULL;
     }
@@ -76,7 +76,7 @@ int once__cli_tell_damaged(const once_answer_t *answer, int code)
     if (damaged == 0) {
         return code;
     }
-    once__cli_say("%" PRIu64 " records cannot be read, and are not shown: see \"once fsck\"",
+    once__cli_say("%" PRIu64 " records cannot be read and are not shown: run \"once fsck\"",
                   damaged);
     return code == ONCE__CLI_OK ? ONCE__CLI_STORE : code;
 }

@@ -120,8 +120,8 @@ static int check_claim(const once__cli_target_t *target, const once_answer_t *an
     if (strcmp(token, target->claim) == 0) {
         return ONCE__CLI_OK;
     }
-    once__cli_say("refused: the record has another claim by now; look again with \"once keys "
-                  "show\" before deciding");
+    once__cli_say("refused: the record has another claim now; look again with \"once keys "
+                  "show\" before you decide");
     return ONCE__CLI_REFUSED;
 }
 

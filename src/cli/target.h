@@ -21,7 +21,7 @@ typedef struct once__cli_target {
 /* Rows of an option table; `offset` is that of a text in the settings. */
 /* clang-format off */
 #define ONCE__CLI_KEY_OPTION(offset)                                                                                   \
-    {"key", 0, ONCE__CLI_TEXT, "KEY", "the record of this key; needs the scope", (offset)}
+    {"key", 0, ONCE__CLI_TEXT, "KEY", "the record with this key; needs the scope", (offset)}
 #define ONCE__CLI_CLAIM_OPTION(offset)                                                                                 \
     {"claim", 0, ONCE__CLI_TEXT, "CLAIM", "only if its claim is still this one (from keys show)", (offset)}
 /* clang-format on */

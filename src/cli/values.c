@@ -15,11 +15,11 @@ static int check_text(const once__cli_call_t *call, const char *option, const ch
         return ONCE__CLI_OK;
     }
     if (text[0] == '\0') {
-        return once__cli_usage(call->command, "--%s is empty", option);
+        return once__cli_usage(call->command, "--%s must not be empty", option);
     }
     for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
         if (*at < 0x20 || *at == 0x7f) {
-            return once__cli_usage(call->command, "--%s has a control character", option);
+            return once__cli_usage(call->command, "--%s must not have control characters", option);
         }
     }
     return ONCE__CLI_OK;
@@ -43,7 +43,7 @@ static int check_number(const once__cli_call_t *call, const once__cli_option_t *
         return once__cli_usage(call->command, "--%s is too large", option->name);
     }
     if (option->kind == ONCE__CLI_DURATION && number->value > DURATION_MAX) {
-        return once__cli_usage(call->command, "--%s is 30d at most", option->name);
+        return once__cli_usage(call->command, "--%s must be at most 30d", option->name);
     }
     return ONCE__CLI_OK;
 }
@@ -71,7 +71,7 @@ int once__cli_check_file(const once__cli_call_t *call, const char *option, const
     int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 
     if (path != NULL && fd < 0) {
-        return once__cli_usage(call->command, "--%s: %s cannot be read: %s", option,
+        return once__cli_usage(call->command, "--%s: cannot read %s: %s", option,
                                once__cli_shown(path).text, strerror(errno));
     }
     if (fd >= 0) {

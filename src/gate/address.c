@@ -179,10 +179,10 @@ static const char *why_not(const once__gate_address_t *address, int error)
         return strerror(error);
     }
     if (un->sun_family == AF_UNIX && lstat(un->sun_path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
-        return "there is a file that is not a socket; choose another path, or remove it";
+        return "a file that is not a socket has this name; choose another path, or remove it";
     }
     if (!once__gate_answers(address)) {
-        return "it is already in use, if only by an outgoing connection; choose another address";
+        return "it is already in use, perhaps by an outgoing connection; choose another address";
     }
     return "it is already in use by another program; choose another address";
 }

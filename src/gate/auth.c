@@ -21,7 +21,7 @@ static const char *check_path(const char *path)
 {
     for (const char *at = path; *at != '\0'; at++) {
         if (*at <= ' ' || *at >= 0x7f || strchr("$#\"\\{};", *at) != NULL) {
-            return "its path has characters that no path needs; encode them with %";
+            return "its path has characters that must be encoded with %";
         }
     }
     return strlen(path) < ONCE__GATE_AUTH_PATH ? NULL : "its path is too long";
@@ -41,14 +41,14 @@ int once__gate_read_auth(const once__cli_command_t *command, const once__gate_op
     host = strstr(text, "://");
     path = text[0] == '/' ? text : host != NULL ? host + 3 + strcspn(host + 3, "/?#") : "";
     if (path[0] != '/') {
-        return bad_auth(command, text[0] == '\0' ? "it is empty" : "there is no path in it");
+        return bad_auth(command, text[0] == '\0' ? "it is empty" : "it has no path");
     }
     wrong = check_path(path);
     if (wrong == NULL && (size_t)(path - text) >= sizeof(url)) {
         wrong = "it is too long";
     }
     if (wrong == NULL && strncmp(text, "http://unix:", 12) == 0) {
-        wrong = "a socket of the file system has no path of a URL behind it";
+        wrong = "a unix socket cannot have a path after it";
     }
     if (wrong != NULL) {
         return bad_auth(command, wrong);

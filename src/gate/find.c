@@ -41,8 +41,8 @@ int once__gate_find_trusted(const char *option, const char *const *places,
             return once__gate_find_file("the certificates", *places, path);
         }
     }
-    once__cli_say("there are no certificates to check the upstream's with: install them (Debian: "
-                  "apt install ca-certificates), or name a file with --upstream-ca");
+    once__cli_say("no CA certificates to verify the upstream with: install them (Debian: "
+                  "apt install ca-certificates), or give a file with --upstream-ca");
     return ONCE__CLI_STORE;
 }
 
@@ -82,8 +82,8 @@ int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE])
     if (option != NULL) {
         once__cli_say("cannot run %s: %s", once__cli_shown(option).text, strerror(errno));
     } else {
-        once__cli_say(
-            "there is no nginx: install it (Debian: apt install nginx), or name it with --nginx");
+        once__cli_say("nginx was not found: install it (Debian: apt install nginx), or give its "
+                      "path with --nginx");
     }
     return ONCE__CLI_STORE;
 }
@@ -132,7 +132,8 @@ int once__gate_find_module(const char *option, char path[ONCE__GATE_PATH_SIZE])
             return once__gate_find_file("the module", tried, path);
         }
     }
-    once__cli_say("there is no " MODULE ": \"make build\" makes it, \"make install\" installs it, "
-                  "--module names it");
+    once__cli_say(MODULE
+                  " was not found: build it (make build), install it (make install), or give its "
+                  "path with --module");
     return ONCE__CLI_STORE;
 }

@@ -107,7 +107,7 @@ static int take_folder(once__gate_nginx_t *nginx, const char *top)
 {
     snprintf(nginx->folder, sizeof(nginx->folder), "%s/" NAME "XXXXXX", top);
     if (mkdtemp(nginx->folder) == NULL) {
-        once__cli_say("cannot make a directory in %s: %s", top, strerror(errno));
+        once__cli_say("cannot create a directory in %s: %s", top, strerror(errno));
         nginx->folder[0] = '\0';
         return ONCE__CLI_STORE;
     }
@@ -119,7 +119,7 @@ static int take_folder(once__gate_nginx_t *nginx, const char *top)
     /* Workers of another user pass through it to their temporary files; the configuration stays out of their sight. */
     if (nginx->plan->user[0] != '\0' &&
         (fchown(nginx->lock, (uid_t)-1, nginx->plan->gid) != 0 || fchmod(nginx->lock, 0710) != 0)) {
-        once__cli_say("cannot open %s to %s: %s", nginx->folder, nginx->plan->user,
+        once__cli_say("cannot give %s to the group of %s: %s", nginx->folder, nginx->plan->user,
                       strerror(errno));
         return ONCE__CLI_STORE;
     }

@@ -12,7 +12,7 @@
 #include "cli/store.h"
 #include "cli/text.h"
 
-/* Opened and closed: what is wrong with the store is told here, in place of 503 to everybody. */
+/* Opens and closes the store: a problem is reported here instead of as 503 to every client. */
 static int check_store(const once__gate_plan_t *plan)
 {
     static const char *const none[] = {NULL};
@@ -39,12 +39,13 @@ static int check_addresses(const once__gate_plan_t *plan)
     return code;
 }
 
-/* What becomes of an operation whose answer got lost is the first thing to know about a gate. */
+/* What happens after a lost response is the first thing to know about a gate. */
 static void tell_policy(const char *policy)
 {
     static const char *const meanings[][2] = {
-        {"retry", "an operation whose answer got lost runs again, and may take effect twice"},
-        {"hold", "an operation whose answer got lost never runs again; somebody settles it"},
+        {"retry",
+         "if a response is lost, a retry runs the operation again: it may take effect twice"},
+        {"hold", "if a response is lost, the operation never runs again until someone settles it"},
         {"transactional", "the backend's transaction decides; nothing takes effect twice"},
     };
 
@@ -58,7 +59,7 @@ static void tell_policy(const char *policy)
 static void tell_routes(const once__gate_plan_t *plan)
 {
     if (plan->route_count == 0) {
-        puts("  guarded  POST and PATCH of every path");
+        puts("  guarded  POST and PATCH on every path");
         tell_policy(once__gate_policy(plan, NULL));
     }
     for (size_t i = 0; i < plan->route_count; i++) {
@@ -71,12 +72,10 @@ static void tell_routes(const once__gate_plan_t *plan)
 static void tell_scope(const once__gate_plan_t *plan)
 {
     printf("  scope    %s%s\n", plan->scope.told,
-           plan->scope.optional ? " where there is one; requests without it share one key space"
-                                : "");
+           plan->scope.optional ? " if present; requests without it share one key space" : "");
     if (plan->scope_is_default) {
-        puts("           (a request without it gets 400: --scope names another identity, or none. "
-             "If tokens\n"
-             "           rotate, name a stable one)");
+        puts("           (requests without it get 400; if tokens rotate, give --scope a stable "
+             "identity)");
     }
 }
 
@@ -91,20 +90,20 @@ static void tell_plan(const once__gate_plan_t *plan)
                plan->listen[i].text, plan->upstream.text);
     }
     if (!once__gate_upstream_answers(&plan->upstream)) {
-        puts("  backend  does not answer yet: requests get 502 until it does");
+        puts("  backend  does not accept connections yet: requests get 502 until it does");
     }
     tell_routes(plan);
     tell_scope(plan);
     if (plan->auth.given) {
-        printf("  auth     %s%s, before a stored answer is told\n",
+        printf("  auth     %s%s is asked before a stored response is sent\n",
                plan->auth.own ? plan->auth.server.text : plan->upstream.text, plan->auth.path);
     }
-    /* Of a local store nothing is secret; of others once__cli_shown_url hides what may be. */
+    /* Nothing in a local URL is secret; once__cli_shown_url hides what may be in others. */
     once__cli_escape(store, sizeof(store), once__slice_of(plan->store));
     printf("  store    %s\n",
            strncmp(plan->store, "local:", 6) == 0 ? store : once__cli_shown_url(plan->store).text);
     if (strncmp(plan->store, "memory:", 7) == 0) {
-        puts("           (forgotten when the gate ends or is reloaded)");
+        puts("           (lost when the gate stops or reloads)");
     }
     if (plan->user[0] != '\0') {
         printf("  user     %s\n", plan->user);
@@ -116,14 +115,14 @@ static void tell_plan(const once__gate_plan_t *plan)
     fflush(stdout);
 }
 
-/* The store is opened as those who will use it. */
+/* Opens the store as the user of the workers. */
 static int try_store(const once__gate_plan_t *plan)
 {
     int made = once__gate_make_store(plan);
     int code = once__gate_as_user(plan, check_store);
 
     if (code == ONCE__CLI_STORE && plan->user[0] != '\0' && plan->folder[0] != '\0') {
-        once__cli_say("requests are served as %s, who must be able to reach and write the store: "
+        once__cli_say("requests are served as %s, who must be able to write to the store: "
                       "for example --store local:/var/lib/once",
                       plan->user);
     }
@@ -173,22 +172,22 @@ static int run_gate(const once__cli_call_t *call)
 /* clang-format off */
 static const once__cli_option_t options[] = {
     {"upstream", 0, ONCE__CLI_TEXT, "URL", "the backend: http://HOST[:PORT], https://..., http://unix:/PATH, PORT", offsetof(once__gate_options_t, upstream)},
-    {"listen", 0, ONCE__CLI_LIST, "ADDRESS", "where to listen; 127.0.0.1:8080. May be repeated", offsetof(once__gate_options_t, listen)},
-    {"store", 0, ONCE__CLI_TEXT, "URL", "ONCE_STORE, or local:./once-data", offsetof(once__gate_options_t, store)},
-    {"route", 0, ONCE__CLI_LIST, "ROUTE", "guard this only: 'METHODS PATH [NAME=VALUE]...'. May be repeated", offsetof(once__gate_options_t, route)},
-    {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none. Needed where others can connect", offsetof(once__gate_options_t, scope)},
-    {"upstream-ca", 0, ONCE__CLI_TEXT, "FILE", "check an https:// backend's certificate with these (PEM); those of the system", offsetof(once__gate_options_t, upstream_ca)},
-    {"auth", 0, ONCE__CLI_TEXT, "URL", "ask there before a stored answer is told: 2xx, or its answer instead", offsetof(once__gate_options_t, auth)},
-    {"tls-cert", 0, ONCE__CLI_TEXT, "FILE", "TLS and HTTP/2 with this certificate (PEM, with its chain)", offsetof(once__gate_options_t, tls_cert)},
-    {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "and this key (PEM)", offsetof(once__gate_options_t, tls_key)},
-    {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "/metrics for Prometheus and /health for load balancers, there", offsetof(once__gate_options_t, status)},
-    {"set", 0, ONCE__CLI_LIST, "DIRECTIVE", "a directive for all of it: 'once_wait 5s'. May be repeated", offsetof(once__gate_options_t, set)},
-    {"workers", 0, ONCE__CLI_NUMBER, "N", "processes that serve; 1", offsetof(once__gate_options_t, workers)},
-    {"user", 0, ONCE__CLI_TEXT, "NAME", "whom the processes that serve belong to, where root starts it; once", offsetof(once__gate_options_t, user)},
-    {"socket-mode", 0, ONCE__CLI_TEXT, "MODE", "who may connect to unix: sockets; 0600", offsetof(once__gate_options_t, socket_mode)},
+    {"listen", 0, ONCE__CLI_LIST, "ADDRESS", "where to listen (default 127.0.0.1:8080); may be repeated", offsetof(once__gate_options_t, listen)},
+    {"store", 0, ONCE__CLI_TEXT, "URL", "the store (default ONCE_STORE, or local:./once-data)", offsetof(once__gate_options_t, store)},
+    {"route", 0, ONCE__CLI_LIST, "ROUTE", "guard only 'METHODS PATH [NAME=VALUE]...'; may be repeated", offsetof(once__gate_options_t, route)},
+    {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none; required if other machines can connect", offsetof(once__gate_options_t, scope)},
+    {"upstream-ca", 0, ONCE__CLI_TEXT, "FILE", "CA certificates (PEM) to verify an https:// backend with (default: the system's)", offsetof(once__gate_options_t, upstream_ca)},
+    {"auth", 0, ONCE__CLI_TEXT, "URL", "ask it before a stored response is sent: 2xx allows it, other answers replace it", offsetof(once__gate_options_t, auth)},
+    {"tls-cert", 0, ONCE__CLI_TEXT, "FILE", "serve TLS and HTTP/2 with this certificate (PEM, with its chain)", offsetof(once__gate_options_t, tls_cert)},
+    {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "the certificate's key (PEM)", offsetof(once__gate_options_t, tls_key)},
+    {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics for Prometheus and /health for load balancers at ADDRESS", offsetof(once__gate_options_t, status)},
+    {"set", 0, ONCE__CLI_LIST, "DIRECTIVE", "a directive for all routes, such as 'once_wait 5s'; may be repeated", offsetof(once__gate_options_t, set)},
+    {"workers", 0, ONCE__CLI_NUMBER, "N", "number of worker processes (default 1)", offsetof(once__gate_options_t, workers)},
+    {"user", 0, ONCE__CLI_TEXT, "NAME", "run the workers as this user if started by root (default once)", offsetof(once__gate_options_t, user)},
+    {"socket-mode", 0, ONCE__CLI_TEXT, "MODE", "mode of unix: sockets (default 0600)", offsetof(once__gate_options_t, socket_mode)},
     {"nginx", 0, ONCE__CLI_TEXT, "FILE", "the nginx to run", offsetof(once__gate_options_t, nginx)},
     {"module", 0, ONCE__CLI_TEXT, "FILE", "the module to load: ngx_http_once_module.so", offsetof(once__gate_options_t, module)},
-    {"print-config", 0, ONCE__CLI_FLAG, NULL, "prints the configuration for nginx, and ends", offsetof(once__gate_options_t, print_config)},
+    {"print-config", 0, ONCE__CLI_FLAG, NULL, "print the nginx configuration and exit", offsetof(once__gate_options_t, print_config)},
     {0},
 };
 /* clang-format on */
@@ -196,17 +195,16 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_gate = {
     .name = "gate",
     .operands = "",
-    .summary = "runs the gateway: every guarded request takes effect once",
+    .summary = "run the gateway: every guarded request takes effect once",
     .details =
         "    once gate --upstream http://127.0.0.1:3000 --route 'POST /payments recover=hold'\n"
         "\n"
-        "Runs nginx with the module in front of a backend, in the foreground, with the log on\n"
-        "standard output. Without --route every POST and PATCH is guarded. PATH matches as a\n"
-        "prefix; end it with $ for an exact match; the longest wins. NAME is a directive of the\n"
-        "module without \"once_\": ttl, lease, recover, record, release, wait, require, key, "
-        "fingerprint, ...;\n"
-        "and scope. INT and QUIT let requests end first, TERM does not wait, HUP reads\n"
-        "certificates again.\n",
+        "Runs nginx with the module in front of a backend, in the foreground, logging to standard\n"
+        "output. Without --route every POST and PATCH is guarded. PATH matches as a prefix; end "
+        "it\n"
+        "with $ for an exact match; the longest match wins. NAME is scope, or a directive of the\n"
+        "module without \"once_\": ttl, lease, recover, record, release, wait, require, key, ...\n"
+        "INT and QUIT let running requests finish, TERM does not wait, HUP reloads certificates.\n",
     .store = ONCE__CLI_NO_STORE,
     .options = options,
     .settings_size = sizeof(once__gate_options_t),

@@ -67,7 +67,7 @@ pid_t once__gate_start(const once__gate_nginx_t *nginx, int test, int *log)
     int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        once__cli_say("cannot make a pipe: %s", strerror(errno));
+        once__cli_say("cannot create a pipe: %s", strerror(errno));
         return -1;
     }
     fflush(stdout);
@@ -159,7 +159,7 @@ static void tell_reason(const once__gate_nginx_t *nginx, char *text)
     }
     if (foreign) {
         once__cli_say(
-            "the module was built for another nginx: scripts/build-module builds it anew");
+            "the module was built for another nginx: rebuild it with scripts/build-module");
     }
 }
 
@@ -189,7 +189,7 @@ int once__gate_try(const once__gate_nginx_t *nginx)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return ONCE__CLI_OK;
     }
-    once__cli_say("nginx does not accept the configuration that this command line makes");
+    once__cli_say("nginx rejects the configuration made from this command line");
     tell_reason(nginx, text);
     return ONCE__CLI_USAGE;
 }

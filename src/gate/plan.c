@@ -19,7 +19,7 @@ static int read_addresses(const once__cli_command_t *command, const once__gate_o
     int code = ONCE__CLI_OK;
 
     if (gate->listen.count > ONCE__GATE_LISTEN_MAX) {
-        return once__cli_usage(command, "--listen can be given %d times at most",
+        return once__cli_usage(command, "--listen can be given at most %d times",
                                ONCE__GATE_LISTEN_MAX);
     }
     for (size_t i = 0; code == ONCE__CLI_OK && i < gate->listen.count; i++) {
@@ -37,7 +37,7 @@ static int read_addresses(const once__cli_command_t *command, const once__gate_o
     for (size_t i = 0; code == ONCE__CLI_OK && plan->has_status && i < plan->listen_count; i++) {
         if (strcmp(plan->status.text, plan->listen[i].text) == 0) {
             code = once__cli_usage(command,
-                                   "--status needs an address of its own: requests come to %s",
+                                   "--status needs an address of its own: --listen already has %s",
                                    plan->status.text);
         }
     }
@@ -53,7 +53,7 @@ static int check_routes(const once__cli_command_t *command, const once__gate_pla
             const once__gate_route_t *b = &plan->routes[j];
             if (a->exact == b->exact && strcmp(a->path, b->path) == 0) {
                 return once__cli_usage(command,
-                                       "there are two routes for %s: name their methods in one, "
+                                       "there are two routes for %s: put their methods into one, "
                                        "separated by commas",
                                        once__cli_shown(a->path).text);
             }
@@ -111,10 +111,10 @@ static int read_scope(const once__cli_command_t *command, const once__gate_optio
         if (!once__gate_is_local(&plan->listen[i])) {
             return once__cli_usage(
                 command,
-                "--listen %s is open to other machines, and needs --scope: whose key it is. Name "
+                "--listen %s is open to other machines and needs --scope, which says whose key it "
+                "is: "
                 "a header or cookie that your backend verifies (--scope header:X-Api-Key, --scope "
-                "cookie:session), or write --scope none if all clients may see each other's "
-                "responses",
+                "cookie:session), or --scope none if all clients may see each other's responses",
                 plan->listen[i].text);
         }
     }
@@ -131,7 +131,7 @@ static int read_socket_mode(const once__cli_command_t *command, const once__gate
 
     plan->socket_mode = (mode_t)strtoul(text, NULL, 8);
     if (len < 3 || len > 4 || text[len] != '\0' || plan->socket_mode > 0777) {
-        return once__cli_usage(command, "--socket-mode is such as 0660, not \"%s\"",
+        return once__cli_usage(command, "--socket-mode needs a mode such as 0660, not \"%s\"",
                                once__cli_shown(text).text);
     }
     return ONCE__CLI_OK;
@@ -150,14 +150,14 @@ static int read_trusted(const once__cli_command_t *command, const once__gate_opt
     if (!plan->upstream.tls && !plan->auth.server.tls) {
         return gate->upstream_ca == NULL
                    ? ONCE__CLI_OK
-                   : once__cli_usage(
-                         command,
-                         "--upstream-ca is for an upstream with https:// (or such an --auth)");
+                   : once__cli_usage(command,
+                                     "--upstream-ca is only for https:// in --upstream or --auth");
     }
     code = once__gate_find_trusted(gate->upstream_ca, places, plan->upstream_ca);
     if (code == ONCE__CLI_OK && strchr(plan->upstream_ca, '$') != NULL) {
-        code =
-            once__cli_usage(command, "nginx takes a $ in the name of a certificate for a variable");
+        code = once__cli_usage(
+            command,
+            "the name of a certificate must not contain $, which nginx reads as a variable");
     }
     return code;
 }
@@ -168,7 +168,7 @@ static int read_tls(const once__cli_command_t *command, const once__gate_options
     int code;
 
     if ((gate->tls_cert == NULL) != (gate->tls_key == NULL)) {
-        return once__cli_usage(command, "--tls-cert and --tls-key are needed together");
+        return once__cli_usage(command, "--tls-cert and --tls-key must be given together");
     }
     if (gate->tls_cert == NULL) {
         return ONCE__CLI_OK;
@@ -178,8 +178,9 @@ static int read_tls(const once__cli_command_t *command, const once__gate_options
         code = once__gate_find_file("the key", gate->tls_key, plan->tls_key);
     }
     if (code == ONCE__CLI_OK && (strchr(plan->tls_cert, '$') || strchr(plan->tls_key, '$'))) {
-        code =
-            once__cli_usage(command, "nginx takes a $ in the name of a certificate for a variable");
+        code = once__cli_usage(
+            command,
+            "the name of a certificate must not contain $, which nginx reads as a variable");
     }
     return code;
 }
@@ -226,7 +227,7 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
                                once__cli_shown(url).text, once__cli_shown(url).text);
     }
     if (strlen(url) > ONCE__GATE_WORD_MAX) {
-        return once__cli_usage(command, "the store's URL is too long");
+        return once__cli_usage(command, "--store: the URL is too long");
     }
     if (strncmp(url, "local:", 6) != 0 || url[6] == '/' || url[6] == '\0') {
         snprintf(plan->store, sizeof(plan->store), "%s", url);
@@ -234,7 +235,7 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
         return ONCE__CLI_OK;
     }
     if (getcwd(folder, sizeof(folder)) == NULL) {
-        once__cli_say("cannot tell which directory this is: %m");
+        once__cli_say("cannot determine the current directory: %m");
         return ONCE__CLI_STORE;
     }
     used = (size_t)snprintf(plan->store, sizeof(plan->store), "local:");
@@ -267,10 +268,11 @@ static int check_memory(const once__cli_command_t *command, const once__gate_opt
     if (strcmp(policy, "retry") == 0) {
         return ONCE__CLI_OK;
     }
-    return once__cli_usage(command,
-                           "recover=%s needs a store that remembers what runs when the gate is "
-                           "started again; a store in memory does not: --store local:./once-data",
-                           policy);
+    return once__cli_usage(
+        command,
+        "recover=%s needs a store that outlives the gate, which a store in memory does not: "
+        "use --store local:./once-data",
+        policy);
 }
 
 static int read_workers(const once__cli_command_t *command, const once__gate_options_t *gate,
@@ -279,10 +281,11 @@ static int read_workers(const once__cli_command_t *command, const once__gate_opt
     uint64_t workers = gate->workers.given ? gate->workers.value : 1;
 
     if (workers == 0 || workers > WORKERS_MAX) {
-        return once__cli_usage(command, "--workers is 1 to %d", WORKERS_MAX);
+        return once__cli_usage(command, "--workers must be between 1 and %d", WORKERS_MAX);
     }
     if (workers > 1 && strncmp(plan->store, "memory:", 7) == 0) {
-        return once__cli_usage(command, "a store in memory is not shared by several workers");
+        return once__cli_usage(
+            command, "--workers must be 1 with a store in memory, which workers cannot share");
     }
     plan->workers = (unsigned)workers;
     return ONCE__CLI_OK;
@@ -325,7 +328,7 @@ int once__gate_read_plan(const once__cli_command_t *command, const once__gate_op
 
     if (gate->upstream == NULL) {
         return once__cli_usage(command,
-                               "--upstream is missing: the backend, such as http://127.0.0.1:3000");
+                               "missing --upstream: the backend, such as http://127.0.0.1:3000");
     }
     for (size_t i = 0; code == ONCE__CLI_OK && i < sizeof(steps) / sizeof(steps[0]); i++) {
         code = steps[i](command, gate, plan);

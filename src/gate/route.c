@@ -83,7 +83,7 @@ static char *take_word(char **in, const char **wrong)
     if (*word == '"' || *word == '\'') {
         end = strchr(word + 1, *word);
         if (end == NULL || (end[1] != '\0' && end[1] != ' ')) {
-            *wrong = "a quote is not closed, or something follows it";
+            *wrong = "a quote is not closed, or text follows it";
             return NULL;
         }
         word++;
@@ -103,7 +103,7 @@ static const char *split(const char *text, once__gate_words_t *words)
 
     memset(words, 0, sizeof(*words));
     if (has_control(text)) {
-        return "it has control characters in it";
+        return "it must not have control characters";
     }
     words->memory = in = strdup(text);
     if (in == NULL) {
@@ -205,7 +205,7 @@ static const char *check_methods(const char *methods)
             found |= strlen(known[i]) == len && strncmp(known[i], at, len) == 0;
         }
         if (!found) {
-            return "its methods are POST, PATCH, PUT or DELETE, separated by commas";
+            return "methods must be POST, PATCH, PUT or DELETE, separated by commas";
         }
         if (at[len] == '\0') {
             return NULL;
@@ -219,17 +219,17 @@ static const char *check_path(once__gate_route_t *route, char *path)
     size_t len = strlen(path);
 
     if (path[0] != '/') {
-        return "its path begins with /: METHODS PATH [NAME=VALUE]...";
+        return "its path must begin with /: METHODS PATH [NAME=VALUE]...";
     }
     if (strpbrk(path, "?#%") != NULL) {
-        return "a path is compared without its query and after decoding: it has no ?, # or %";
+        return "its path must not have ?, # or %: it is compared decoded and without the query";
     }
     route->exact = path[len - 1] == '$';
     if (route->exact) {
         path[len - 1] = '\0';
     }
     if (strchr(path, '$') != NULL) {
-        return "a $ ends a path";
+        return "$ is allowed only at the end of the path";
     }
     route->path = path;
     return NULL;
@@ -260,7 +260,7 @@ static int unknown_setting(const once__cli_command_t *command, const char *text,
 {
     once__cli_nearest_t nearest;
     char why[400];
-    int len = snprintf(why, sizeof(why), "there is no \"%s\"; ", once__cli_shown(name).text);
+    int len = snprintf(why, sizeof(why), "unknown setting \"%s\"; ", once__cli_shown(name).text);
 
     once__cli_nearest_start(&nearest, name);
     for (size_t i = 0; i < SETTING_COUNT; i++) {
@@ -272,7 +272,7 @@ static int unknown_setting(const once__cli_command_t *command, const char *text,
                  nearest.best);
         return bad_route(command, text, why);
     }
-    len += snprintf(why + len, sizeof(why) - (size_t)len, "there are scope");
+    len += snprintf(why + len, sizeof(why) - (size_t)len, "known are scope");
     for (size_t i = 0; i < SETTING_COUNT && len < (int)sizeof(why); i++) {
         len +=
             snprintf(why + len, sizeof(why) - (size_t)len, ", %s", settings[i] + strlen("once_"));
@@ -287,7 +287,7 @@ static int check_setting(const once__cli_command_t *command, const char *text,
     char *equals = strchr(word, '=');
 
     if (equals == NULL || equals == word || equals[1] == '\0') {
-        return bad_route(command, text, "what follows the path is NAME=VALUE");
+        return bad_route(command, text, "the path must be followed by NAME=VALUE");
     }
     *equals = '\0';
     if (strcmp(word, "scope") == 0) {
@@ -333,11 +333,11 @@ int once__gate_read_route(const once__cli_command_t *command, const char *text,
 static const char *check_directive(const char *name)
 {
     static const char *const owned[][2] = {
-        {"once", "--route says what is guarded"},
-        {"once_authorize", "--auth names what is asked"},
-        {"once_methods", "--route says which methods are guarded"},
-        {"once_scope", "--scope says whose key it is, scope= in a route does so for that route"},
-        {"once_store", "--store names the store"},
+        {"once", "use --route"},
+        {"once_authorize", "use --auth"},
+        {"once_methods", "use --route, which has the methods"},
+        {"once_scope", "use --scope, or scope= in a route"},
+        {"once_store", "use --store"},
     };
 
     for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++) {
@@ -354,10 +354,10 @@ int once__gate_read_directive(const once__cli_command_t *command, const char *te
     const char *wrong = split(text, words);
 
     if (wrong == NULL && words->count < 2) {
-        wrong = "a directive has a name and a value, such as 'once_wait 5s'";
+        wrong = "a directive needs a name and a value, such as 'once_wait 5s'";
     }
     if (wrong == NULL && strspn(words->list[0], LOWER DIGITS "_") != strlen(words->list[0])) {
-        wrong = "the name of a directive has small letters, digits and underscores";
+        wrong = "the name of a directive may have only lower-case letters, digits and underscores";
     }
     if (wrong == NULL) {
         wrong = check_directive(words->list[0]);

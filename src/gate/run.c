@@ -48,7 +48,7 @@ static int meaning(gate_run_t *run, int signal_number)
         return SIGTERM;
     }
     if (signal_number != SIGTERM && !run->stopping) {
-        puts("once gate: ending as soon as all requests have been answered");
+        puts("once gate: stopping as soon as all requests have been answered");
         fflush(stdout);
     }
     run->interrupted |= signal_number == SIGINT;
@@ -192,9 +192,9 @@ static int serve(gate_run_t *run)
         return ONCE__CLI_OK;
     }
     if (WIFEXITED(run->status)) {
-        once__cli_say("nginx has ended with code %d", WEXITSTATUS(run->status));
+        once__cli_say("nginx exited with code %d", WEXITSTATUS(run->status));
     } else {
-        once__cli_say("nginx was ended by signal %d", WTERMSIG(run->status));
+        once__cli_say("nginx was killed by signal %d", WTERMSIG(run->status));
     }
     return ONCE__CLI_STORE;
 }

@@ -29,21 +29,21 @@ static const char *split_host(once__gate_upstream_t *upstream, const char *text,
     char plain[64];
 
     if (len == 0 || len >= sizeof(upstream->host) || len > strlen(text)) {
-        return "there is no host in it";
+        return "it has no host";
     }
     memcpy(upstream->host, text, len);
     upstream->host[len] = '\0';
     if (text[0] == '[') {
         snprintf(plain, sizeof(plain), "%.*s", (int)len - 2, text + 1);
         if (inet_pton(AF_INET6, plain, &ignored) != 1) {
-            return "what is in brackets is not an IPv6 address";
+            return "the brackets do not contain an IPv6 address";
         }
     } else if (strspn(upstream->host, HOST_CHARACTERS) != len) {
-        return "a host name has letters, digits, dots and dashes";
+        return "a host name may have only letters, digits, dots and dashes";
     }
     if (text[len] != '\0' &&
         (text[len] != ':' || once__gate_read_port(text + len + 1, port) != 0)) {
-        return "a port is a number from 1 to 65535";
+        return "a port must be between 1 and 65535";
     }
     return NULL;
 }
@@ -105,10 +105,11 @@ static int read_upstream_host(const once__cli_command_t *command, const char *op
     const char *wrong;
 
     if (strchr(text, '@') != NULL) {
-        return bad_upstream(command, option, "a user name or password cannot be used");
+        return bad_upstream(command, option, "it must not have a user name or password");
     }
     if (text[len] != '\0' && strcmp(text + len, "/") != 0) {
-        return bad_upstream(command, option, "requests keep their own path, so it cannot have one");
+        return bad_upstream(command, option,
+                            "requests keep their own path, so it must not have one");
     }
     if (len >= sizeof(rest)) {
         return bad_upstream(command, option, "it is too long");
@@ -136,7 +137,7 @@ int once__gate_read_upstream(const once__cli_command_t *command, const char *opt
     if (strncmp(url, "http://unix:", 12) == 0) {
         if (!once__gate_is_plain_path(url + 12) || strlen(url + 12) > 100) {
             return bad_upstream(command, option,
-                                "the path of a socket begins with / and has no colon");
+                                "the path of a socket must begin with / and have no colon");
         }
         snprintf(upstream->server, sizeof(upstream->server), "%s", url + 7);
         snprintf(upstream->host, sizeof(upstream->host), "localhost");

@@ -27,8 +27,8 @@ static int take_account(const once__cli_command_t *command, const struct passwd 
     const struct group *group;
 
     if (account->pw_uid == 0) {
-        return once__cli_usage(command, "--user: the processes that serve requests parse what "
-                                        "strangers send; they must not be root's");
+        return once__cli_usage(command, "--user must not be root: the workers parse what "
+                                        "strangers send");
     }
     plan->uid = account->pw_uid;
     plan->gid = account->pw_gid;
@@ -54,20 +54,20 @@ int once__gate_read_user(const once__cli_command_t *command, const once__gate_op
     if (account != NULL && geteuid() != 0) {
         return account->pw_uid == geteuid()
                    ? ONCE__CLI_OK
-                   : once__cli_usage(command, "--user: only root can serve as another user");
+                   : once__cli_usage(command, "--user: only root can run workers as another user");
     }
     if (account != NULL) {
         return take_account(command, account, plan);
     }
     if (gate->user != NULL) {
-        return once__cli_usage(command, "--user: there is no account \"%s\"",
+        return once__cli_usage(command, "--user: unknown user \"%s\"",
                                once__cli_shown(gate->user).text);
     }
     if (gate->print_config) {
         return ONCE__CLI_OK;
     }
-    return once__cli_usage(command, "started by root, it needs an account for the processes that "
-                                    "serve requests: --user NAME, or make one for it: "
+    return once__cli_usage(command, "started by root, it needs a user for the workers: "
+                                    "--user NAME, or create the default one: "
                                     "useradd --system " ACCOUNT);
 }
 
@@ -96,7 +96,7 @@ int once__gate_as_user(const once__gate_plan_t *plan, int (*work)(const once__ga
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     if (pid < 0 || !WIFEXITED(status)) {
-        once__cli_say("cannot look at the store as %s", plan->user);
+        once__cli_say("cannot open the store as %s", plan->user);
         return ONCE__CLI_STORE;
     }
     return WEXITSTATUS(status);

@@ -155,7 +155,7 @@ static void secrets_elsewhere(void **state)
     once_close(open_store(place.url), -1);
     r = backup(&place, &copy);
     assert_run(r, ONCE__CLI_OK);
-    assert_has(r.err, "no secrets: copy their file, too");
+    assert_has(r.err, "not the secrets: copy their file as well");
     run_free(&r);
     assert_int_equal(count_names(copy.path), 2);
     place_remove(&place);
@@ -180,7 +180,7 @@ static void damage_is_not_hidden(void **state)
     spoil(inside(&place, "segments/00000001.log"), 300, 1);
     r = backup(&place, &copy);
     assert_run(r, ONCE__CLI_OK);
-    assert_has(r.err, "1 ranges of the store are damaged, and so is the copy");
+    assert_has(r.err, "damaged ranges in the store, and so in the copy: 1");
     run_free(&r);
     once_close(once, -1);
     r = run("fsck", copy.url, NULL);

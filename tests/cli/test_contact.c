@@ -56,7 +56,7 @@ static void states_have_colours(void **state)
     assert_has(stats.text, RED "stuck               2" PLAIN "  pending");
     assert_lacks(stats.text, RED "damaged");
     ON_TERMINAL(&show, "keys", "show", URL, "unknown-1");
-    assert_has(show.text, RED "unknown" PLAIN " (may have");
+    assert_has(show.text, RED "unknown" PLAIN " (may or may not");
 }
 
 static void errors_are_red_and_notes_are_not(void **state)

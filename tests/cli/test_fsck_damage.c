@@ -53,7 +53,7 @@ static void missing_segment(void **state)
     assert_run(r, ONCE__CLI_NO);
     assert_has(r.out, "segment 00000002 is missing; it was begun between 20");
     assert_has(r.out, "their operations can run again");
-    assert_has(r.err, "make a copy of the directory");
+    assert_has(r.err, "copy the directory");
     run_free(&r);
     report = fsck_json(&place, ONCE__CLI_NO);
     assert_int_equal(json_number_of(report, "missing"), 1);

@@ -37,11 +37,12 @@ static void first_replay_mismatch(void **state)
 
     gateway_start(g, NULL, NULL);
     process_expect(&g->gate, "once gate: ready\n");
-    assert_has(g->gate.text, "guarded  POST and PATCH of every path\n");
+    assert_has(g->gate.text, "guarded  POST and PATCH on every path\n");
     assert_has(g->gate.text, "scope    the header Authorization\n");
-    assert_has(g->gate.text, "           (a request without it gets 400: --scope names another");
-    assert_has(g->gate.text, "recover=retry: an operation whose answer got lost runs again");
-    assert_lacks(g->gate.text, "does not answer yet");
+    assert_has(g->gate.text, "           (requests without it get 400; if tokens rotate");
+    assert_has(g->gate.text,
+               "recover=retry: if a response is lost, a retry runs the operation again");
+    assert_lacks(g->gate.text, "does not accept connections yet");
     assert_has(g->gate.text, g->place.store);
     first = request(g->port, "/payments", "order-1", PAYMENT);
     again = request(g->port, "/payments", "\"order-1\"", PAYMENT);
@@ -170,7 +171,7 @@ static void a_file_in_place_of_a_socket_is_told_and_left(void **state)
     write_text(path, "precious");
     gateway_start(g, NULL, NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
-    assert_has(g->gate.text, "there is a file that is not a socket");
+    assert_has(g->gate.text, "a file that is not a socket has this name");
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, 8);
 }
@@ -186,7 +187,7 @@ static void an_address_in_use_without_a_listener_is_told(void **state)
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     gateway_start(g, NULL, NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
-    assert_has(g->gate.text, "it is already in use, if only by an outgoing connection");
+    assert_has(g->gate.text, "it is already in use, perhaps by an outgoing connection");
     close(fd);
 }
 
@@ -248,15 +249,16 @@ static void root_must_name_a_user(void **state)
 
     gateway_start(g, "--user", "root", NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
-    assert_has(g->gate.text, root ? "they must not be root's" : "only root can serve as another");
+    assert_has(g->gate.text,
+               root ? "--user must not be root" : "only root can run workers as another");
     gateway_start(g, "--user", "no-such-account", NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
-    assert_has(g->gate.text, "there is no account \"no-such-account\"");
+    assert_has(g->gate.text, "unknown user \"no-such-account\"");
     if (root && getpwnam("once") == NULL) {
         run_t r = run("gate", "--upstream", g->upstream, "--listen", g->listen, "--store",
                       g->place.url, "--module", MODULE, "--nginx", NGINX, NULL);
         assert_run(r, ONCE__CLI_USAGE);
-        assert_has(r.err, "started by root, it needs an account");
+        assert_has(r.err, "started by root, it needs a user");
         assert_has(r.err, "--user NAME");
         run_free(&r);
     }
@@ -275,7 +277,7 @@ static void a_store_that_workers_cannot_reach_is_told(void **state)
     gateway_start(g, NULL, NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
     assert_has(g->gate.text, "cannot open the store: ");
-    assert_has(g->gate.text, "requests are served as " WORKERS ", who must be able to reach");
+    assert_has(g->gate.text, "requests are served as " WORKERS ", who must be able to write");
     assert_int_not_equal(stat(g->place.store, &st), 0);
 }
 
@@ -320,7 +322,8 @@ static void a_backend_that_is_down_is_told(void **state)
 
     gateway_start(g, "--upstream", "127.0.0.1:1", NULL);
     process_expect(&g->gate, "once gate: ready\n");
-    assert_has(g->gate.text, "  backend  does not answer yet: requests get 502 until it does\n");
+    assert_has(g->gate.text,
+               "  backend  does not accept connections yet: requests get 502 until it does\n");
     gateway_stop(g, SIGTERM, 0);
 }
 
@@ -387,7 +390,7 @@ static void what_nginx_refuses_is_told(void **state)
     for (size_t i = 0; i < sizeof(directives) / sizeof(directives[0]); i++) {
         gateway_start(g, "--set", directives[i][0], NULL);
         assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
-        assert_has(g->gate.text, "nginx does not accept the configuration");
+        assert_has(g->gate.text, "nginx rejects the configuration");
         assert_has(g->gate.text, directives[i][1]);
         assert_lacks(g->gate.text, "/nginx.conf");
         assert_int_equal(count_names(g->scratch), 0);
@@ -401,7 +404,7 @@ static void a_wrong_module_is_told(void **state)
 
     gateway_start(g, "--module", "/dev/null", NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_USAGE);
-    assert_has(g->gate.text, "nginx does not accept the configuration");
+    assert_has(g->gate.text, "nginx rejects the configuration");
     assert_int_equal(count_names(g->scratch), 0);
 }
 
@@ -533,7 +536,7 @@ static void a_stored_answer_is_for_those_who_may_have_it(void **state)
 
     for (int refused = 0; refused < 2; refused++) {
         gateway_start(g, "--auth", asked[refused], NULL);
-        process_expect(&g->gate, "before a stored answer is told\n");
+        process_expect(&g->gate, "before a stored response is sent\n");
         process_expect(&g->gate, "once gate: ready\n");
         if (!refused) {
             assert_int_equal(request(g->port, "/payments", "a", PAYMENT).status, 201);

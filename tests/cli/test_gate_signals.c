@@ -55,7 +55,7 @@ static void ending_at_once(void **state)
     fd = request_send(g->port, "/payments?delay=60000", "slow", PAYMENT);
     process_expect(&g->backend, "key slow");
     assert_int_equal(kill(g->gate.pid, SIGINT), 0);
-    process_expect(&g->gate, "once gate: ending as soon as");
+    process_expect(&g->gate, "once gate: stopping as soon as");
     gateway_stop(g, SIGINT, 0);
     close(fd);
     gateway_start(g, "--set", "once_recover hold", NULL);
@@ -241,7 +241,7 @@ static void a_killed_nginx_ends_the_gate(void **state)
     process_expect(&g->gate, "once gate: ready\n");
     assert_int_equal(kill(master_of(g), SIGKILL), 0);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
-    assert_has(g->gate.text, "nginx was ended by signal 9");
+    assert_has(g->gate.text, "nginx was killed by signal 9");
     assert_int_equal(count_names(g->scratch), 0);
     assert_false(is_answered(g->port));
 }

@@ -160,7 +160,7 @@ static void moved_on_while_the_person_thinks(void **state)
     run_on_terminal(&r, "y\n", claim_failed_1, *state, arguments);
     assert_int_equal(r.code, ONCE__CLI_REFUSED);
     assert_has(r.text, "purged 1");
-    assert_has(r.text, "refused for 1");
+    assert_has(r.text, "kept 1");
     assert_int_equal(state_of(*state, "shop", "failed-1"), ONCE_STATE_PENDING);
     assert_int_equal(state_of(*state, "bank", "failed-2"), ONCE_STATE_NONE);
 }

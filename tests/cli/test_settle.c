@@ -56,14 +56,14 @@ static void completed_with_a_response(void **state)
             path, "--yes", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "unknown");
-    assert_has(r.out, "with status 201, 2 headers and a body of 9 B");
+    assert_has(r.out, "status 201, 2 headers and a body of 9 B");
     assert_has(r.out, "settled: the record is now completed");
     run_free(&r);
     unlink(path);
     make_unknown(*state, "shop", "one", "hold");
     r = run("keys", "settle", URL, OF("one"), "--completed", "--status", "200", "--header", "A: b",
             "--yes", NULL);
-    assert_has(r.out, "with status 200, 1 header and a body of 0 B");
+    assert_has(r.out, "status 200, 1 header and a body of 0 B");
     run_free(&r);
 
     answer = read_record(*state, "shop", "paid");
@@ -124,7 +124,7 @@ static void completed_is_never_changed(void **state)
     make_completed(*state, "shop", "done", "x");
     r = run("keys", "settle", URL, OF("done"), "--failed", "--force", "--yes", NULL);
     assert_run(r, ONCE__CLI_REFUSED);
-    assert_has(r.err, "an answer that was given is not changed");
+    assert_has(r.err, "a response that was sent is never changed");
     run_free(&r);
     assert_int_equal(state_of(*state, "shop", "done"), ONCE_STATE_COMPLETED);
 }
@@ -194,7 +194,7 @@ static void completed_while_the_person_thinks(void **state)
     wait_for_lease(*state, "shop", "race-1");
     run_on_terminal(&r, "y\n", finish_it, held, arguments);
     assert_int_equal(r.code, ONCE__CLI_REFUSED);
-    assert_has(r.text, "its holder completed it meanwhile");
+    assert_has(r.text, "its holder has completed it meanwhile");
     assert_int_equal(state_of(*state, "shop", "race-1"), ONCE_STATE_COMPLETED);
 }
 
@@ -213,7 +213,7 @@ static void moved_on_while_the_person_thinks(void **state)
     make_stuck(*state, "shop", "race-2", "retry");
     run_on_terminal(&r, "y\n", claim_it, *state, arguments);
     assert_int_equal(r.code, ONCE__CLI_REFUSED);
-    assert_has(r.text, "moved on");
+    assert_has(r.text, "has changed meanwhile");
     assert_int_equal(state_of(*state, "shop", "race-2"), ONCE_STATE_PENDING);
 }
 

@@ -314,4 +314,4 @@ def test_messages_just_under_the_limit_can_be_dead_letters(kafka, name, handler,
     assert one.stop() == 0
     admin = kafka.admin()
     admin.delete_topics([name])[name].result(30)
-    assert "cannot be had" in once("dlq", "replay", "--all", "--id", "payload", kafka.url(name + ".dlq"), code=4)
+    assert "cannot be fetched" in once("dlq", "replay", "--all", "--id", "payload", kafka.url(name + ".dlq"), code=4)

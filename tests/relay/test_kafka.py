@@ -336,7 +336,7 @@ def test_what_cannot_be(database, relay):
                                     ("kafka://h/{what}", (), 2, "template"),
                                     ("kafka://h/t", ("--lease", "1ms"), 2, "--lease"),
                                     ("amqp://h/x?nonsense=1", (), 2, "parameters"),
-                                    ("ftp://h/t", (), 2, "to where"),
+                                    ("ftp://h/t", (), 2, "missing TO"),
                                     ("http://h/x", ("--secret-file", "/dev/null"), 2, "chmod 600"),
                                     ("http://h/x", ("--metrics", "nowhere"), 2, "metrics are served")):
         one = relay(to, *options, wait=False)

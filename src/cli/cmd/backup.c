@@ -37,28 +37,27 @@ static int run_backup(const once__cli_call_t *call)
     }
     printf("copied %" PRIu64 " segments, %s\n", report.segments, once__cli_size(report.bytes).text);
     if (report.damaged > 0) {
-        once__cli_say("%" PRIu64 " ranges of the store are damaged, and so is the copy: see "
-                      "\"once fsck\"",
+        once__cli_say("damaged ranges in the store, and so in the copy: %" PRIu64 "; run \"once fsck\"",
                       report.damaged);
     }
     once__cli_note(
         report.secrets
-            ? "the copy holds the secrets and the stored responses: keep it like the store"
-            : "the copy holds the stored responses, but no secrets: copy their file, too");
+            ? "the copy holds the secrets and the stored responses: protect it like the store"
+            : "the copy holds the stored responses, but not the secrets: copy their file as well");
     return ONCE__CLI_OK;
 }
 
 const once__cli_command_t once__cli_backup = {
     .name = "backup",
     .operands = "[URL] DIRECTORY",
-    .summary = "copies a local store while programs use it",
+    .summary = "copy a local store while programs use it",
     .details =
-        "Everything that was acknowledged before the command began is in the copy, and the copy\n"
-        "is a store. DIRECTORY must not exist, or be empty. It holds the secrets and the stored\n"
-        "responses: keep it like the store itself.\n"
+        "The copy is itself a store, and has everything that was acknowledged before the command\n"
+        "started. DIRECTORY must be empty or not exist. It holds the secrets and the stored\n"
+        "responses: protect it like the store itself.\n"
         "\n"
-        "To go back to it: stop every program that uses the store, move its directory away, and\n"
-        "move (or copy) DIRECTORY to its place. What happened since the copy is forgotten then.\n",
+        "To restore it, stop every program that uses the store, move the store's directory away,\n"
+        "and move (or copy) DIRECTORY into its place. What happened after the copy is lost.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_min = 1,
     .operands_max = 1,

@@ -297,21 +297,21 @@ static int check_settings(const once__cli_call_t *call, const settings_t *set)
 {
     if (call->url == NULL) {
         return once__cli_usage(call->command,
-                               "missing store: give its URL: it is filled with records, "
-                               "so ONCE_STORE is not used for this");
+                               "missing store: give its URL; ONCE_STORE is not used, because the "
+                               "store is filled with records");
     }
     if (set->inflight.given && (set->inflight.value == 0 || set->inflight.value > INFLIGHT_MAX)) {
-        return once__cli_usage(call->command, "--inflight needs 1 to %d", INFLIGHT_MAX);
+        return once__cli_usage(call->command, "--inflight must be between 1 and %d", INFLIGHT_MAX);
     }
     if (set->value_size.value > ONCE_BODY_STORE_MAX) {
-        return once__cli_usage(call->command, "--value-size can be %d bytes at most",
+        return once__cli_usage(call->command, "--value-size must be at most %d bytes",
                                ONCE_BODY_STORE_MAX);
     }
     if (set->pairs.given && set->pairs.value == 0) {
-        return once__cli_usage(call->command, "--pairs needs 1 or more");
+        return once__cli_usage(call->command, "--pairs must be greater than 0");
     }
     if ((set->seconds.given && set->seconds.value == 0) || set->seconds.value > 86400) {
-        return once__cli_usage(call->command, "--seconds needs 1 to 86400");
+        return once__cli_usage(call->command, "--seconds must be between 1 and 86400");
     }
     return ONCE__CLI_OK;
 }
@@ -323,7 +323,7 @@ static int measure(bench_t *bench, const char *url, const settings_t *set)
         run_pairs(bench);
     }
     if (bench->error != ONCE_OK) {
-        return once__cli_store_failed("go on with the bench", bench->error);
+        return once__cli_store_failed("continue the benchmark", bench->error);
     }
     bench->has_limit =
         once__cli_bench_limit(url, bench->inflight, bench->response.body.len, &bench->limit);
@@ -341,7 +341,7 @@ static int run_bench(const once__cli_call_t *call)
     }
     bench = calloc(1, sizeof(*bench)); /* the histogram is too large for a stack */
     if (bench == NULL) {
-        return once__cli_store_failed("run the bench", ONCE_E_NOMEM);
+        return once__cli_store_failed("run the benchmark", ONCE_E_NOMEM);
     }
     code = once__cli_open_url(call->url, none, &bench->once);
     if (code == ONCE__CLI_OK) {
@@ -357,10 +357,10 @@ static int run_bench(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"pairs", 0, ONCE__CLI_NUMBER, "N", "N claims and completions (100000; with --seconds: no end)",
+    {"pairs", 0, ONCE__CLI_NUMBER, "N", "N claims and completions (default 100000, or as many as --seconds allows)",
      offsetof(settings_t, pairs)},
-    {"inflight", 0, ONCE__CLI_NUMBER, "N", "at the same time (64)", offsetof(settings_t, inflight)},
-    {"value-size", 0, ONCE__CLI_SIZE, "SIZE", "bytes of the stored response (256)", offsetof(settings_t, value_size)},
+    {"inflight", 0, ONCE__CLI_NUMBER, "N", "N at the same time (default 64)", offsetof(settings_t, inflight)},
+    {"value-size", 0, ONCE__CLI_SIZE, "SIZE", "size of the stored response (default 256)", offsetof(settings_t, value_size)},
     {"seconds", 0, ONCE__CLI_NUMBER, "S", "stop after this time", offsetof(settings_t, seconds)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "one JSON object", offsetof(settings_t, json)},
     {0},
@@ -370,7 +370,7 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_bench_store = {
     .name = "bench store",
     .operands = "URL",
-    .summary = "measures claims and completions per second, CPU and latency",
+    .summary = "measure claims and completions per second, CPU time and latency",
     .details =
         "Fills the store with records that expire after a minute. The latency is that of a pair:\n"
         "from asking until the completion is durable. With a local store the limit of its disk\n"

@@ -33,7 +33,7 @@ static int list(const settings_t *set)
         }
     }
     if (chosen == 0) {
-        once__cli_say("no test has such a name");
+        once__cli_say("no test matches --filter");
         return ONCE__CLI_NO;
     }
     return ONCE__CLI_OK;
@@ -53,7 +53,8 @@ static int run_conformance(const once__cli_call_t *call)
         return once__cli_usage(call->command, "missing store: give its URL or set ONCE_STORE");
     }
     if (set->threads.value > 64 || set->processes.value > 32) {
-        return once__cli_usage(call->command, "at most 64 threads and 32 processes");
+        return once__cli_usage(call->command,
+                               "--threads must be at most 64, --processes at most 32");
     }
     code = once__cli_reach(url);
     if (code != ONCE__CLI_OK) {
@@ -78,15 +79,15 @@ static int run_conformance(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options_table[] = {
-    {"filter", 0, ONCE__CLI_TEXT, "LIST", "only tests whose name has, or as a glob is, one of these; ! leaves out",
+    {"filter", 0, ONCE__CLI_TEXT, "LIST", "tests whose name contains an item or matches it as a glob; ! excludes",
      offsetof(settings_t, filter)},
-    {"threads", 0, ONCE__CLI_NUMBER, "N", "threads of a race (8)", offsetof(settings_t, threads)},
-    {"processes", 0, ONCE__CLI_NUMBER, "N", "processes of a race (4)", offsetof(settings_t, processes)},
+    {"threads", 0, ONCE__CLI_NUMBER, "N", "threads in a race (default 8)", offsetof(settings_t, threads)},
+    {"processes", 0, ONCE__CLI_NUMBER, "N", "processes in a race (default 4)", offsetof(settings_t, processes)},
     {"seed", 0, ONCE__CLI_NUMBER, "N", "repeat the random choices of an earlier run", offsetof(settings_t, seed)},
-    {"exclusive", 0, ONCE__CLI_FLAG, NULL, "nobody else uses the store: compare totals exactly",
+    {"exclusive", 0, ONCE__CLI_FLAG, NULL, "nothing else uses the store: compare totals exactly",
      offsetof(settings_t, exclusive)},
-    {"stop", 0, ONCE__CLI_FLAG, NULL, "at the first failure", offsetof(settings_t, stop)},
-    {"list", 0, ONCE__CLI_FLAG, NULL, "only tell which tests there are", offsetof(settings_t, list)},
+    {"stop", 0, ONCE__CLI_FLAG, NULL, "stop at the first failure", offsetof(settings_t, stop)},
+    {"list", 0, ONCE__CLI_FLAG, NULL, "list the tests and exit", offsetof(settings_t, list)},
     {0},
 };
 /* clang-format on */
@@ -94,10 +95,10 @@ static const once__cli_option_t options_table[] = {
 const once__cli_command_t once__cli_conformance = {
     .name = "conformance",
     .operands = "[URL]",
-    .summary = "tries whether a store keeps every rule",
+    .summary = "run the conformance suite against a store",
     .details =
-        "Works with records of its own under a random scope and removes them where it can, so\n"
-        "it can be run on a store that is in use. Exits with 1 when a rule is broken.\n",
+        "Uses records of its own under a random scope and removes them where it can, so it can\n"
+        "run on a store that is in use. Exits with 1 if the store breaks a rule.\n",
     .store = ONCE__CLI_MAY_STORE,
     .options = options_table,
     .settings_size = sizeof(settings_t),

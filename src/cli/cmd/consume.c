@@ -43,7 +43,7 @@ static int read_order(const once__cli_call_t *call, const char *text, once__cons
         }
     }
     return text == NULL ? ONCE__CLI_OK
-                        : once__cli_usage(call->command, "--order is key, partition or none");
+                        : once__cli_usage(call->command, "--order must be key, partition or none");
 }
 
 static int read_fingerprint(const once__cli_call_t *call, const char *text, once_body_mode_t *mode)
@@ -51,7 +51,7 @@ static int read_fingerprint(const once__cli_call_t *call, const char *text, once
     int found = text != NULL ? once_body_mode_parse(text) : ONCE_BODY_MODE_EXACT;
 
     if (found < 0 || found == ONCE_BODY_MODE_MULTIPART) {
-        return once__cli_usage(call->command, "--fingerprint is exact, json or none");
+        return once__cli_usage(call->command, "--fingerprint must be exact, json or none");
     }
     *mode = (once_body_mode_t)found;
     return ONCE__CLI_OK;
@@ -82,16 +82,20 @@ static int read_settings(const once__cli_call_t *call, once__consume_settings_t 
         .shutdown_ms = or_default(&set->drain, 30000),
     };
     if (set->to == NULL) {
-        return once__cli_usage(call->command, "--to URL is missing: where is the handler?");
+        return once__cli_usage(
+            call->command, "missing --to URL: the handler, such as http://127.0.0.1:3000/events");
     }
     if (out->concurrency < 1 || out->concurrency > CONCURRENCY_MAX) {
-        return once__cli_usage(call->command, "--concurrency is 1 to %d", CONCURRENCY_MAX);
+        return once__cli_usage(call->command, "--concurrency must be between 1 and %d",
+                               CONCURRENCY_MAX);
     }
     if (out->window < out->concurrency || out->window > WINDOW_MAX) {
-        return once__cli_usage(call->command, "--window is --concurrency to %d", WINDOW_MAX);
+        return once__cli_usage(call->command, "--window must be between --concurrency and %d",
+                               WINDOW_MAX);
     }
     if (out->tries < 1 || out->timeout_ms < 1 || out->backoff_ms < 1) {
-        return once__cli_usage(call->command, "--tries, --timeout and --backoff are not 0");
+        return once__cli_usage(call->command,
+                               "--tries, --timeout and --backoff must be greater than 0");
     }
     code = read_order(call, set->order, &out->order);
     return code == ONCE__CLI_OK ? read_fingerprint(call, set->fingerprint, &out->fingerprint)
@@ -120,11 +124,11 @@ static int check_headers(const once__cli_call_t *call)
     for (size_t i = 0; i < headers->count; i++) {
         const char *name = headers->items[i];
         if (!once__is_token(name, strlen(name)) || strlen(name) > 99) {
-            return once__cli_usage(call->command, "--header is the name of a header, not \"%s\"",
+            return once__cli_usage(call->command, "--header needs the name of a header, not \"%s\"",
                                    once__cli_shown(name).text);
         }
         if (is_own(name)) {
-            return once__cli_usage(call->command, "--header: %s is not the message's to say",
+            return once__cli_usage(call->command, "--header: %s cannot come from a message",
                                    once__cli_shown(name).text);
         }
     }
@@ -210,7 +214,7 @@ static int consume(const once__cli_call_t *call, once__consume_settings_t *with,
 
     with->signals = once__service_signals_open(); /* before any thread begins: they inherit it */
     if (with->signals < 0) {
-        once__cli_say("signals cannot be received");
+        once__cli_say("cannot receive signals");
         return ONCE__CLI_STORE;
     }
     code = open_store(call->settings, &once);
@@ -246,7 +250,7 @@ static int run_consume(const once__cli_call_t *call)
     }
     if (code == ONCE__CLI_OK && set->log != NULL &&
         once__service_log_level_read(set->log, &log.level) != 0) {
-        code = once__cli_usage(call->command, "--log is debug, info, warn or error");
+        code = once__cli_usage(call->command, "--log must be debug, info, warn or error");
     }
     if (code == ONCE__CLI_OK) {
         code = make_policy(call, &policy);
@@ -264,28 +268,28 @@ static int run_consume(const once__cli_call_t *call)
 /* clang-format off */
 static const once__cli_option_t options[] = {
     {"to", 0, ONCE__CLI_TEXT, "URL", "the handler: http://HOST[:PORT]/PATH, https://...", offsetof(settings_t, to)},
-    {"store", 0, ONCE__CLI_TEXT, "URL", "ONCE_STORE, or local:./once-data", offsetof(settings_t, store)},
-    {"subscriber", 0, ONCE__CLI_TEXT, "NAME", "whose records they are; the group, or the queue", offsetof(settings_t, subscriber)},
-    {"id", 0, ONCE__CLI_TEXT, "WHERE", "header:NAME, json:/NAME or json:/NAME+/NAME (header:ce_id)", offsetof(settings_t, id)},
-    {"fingerprint", 0, ONCE__CLI_TEXT, "HOW", "payloads are compared: exact, json, none (exact)", offsetof(settings_t, fingerprint)},
-    {"order", 0, ONCE__CLI_TEXT, "HOW", "keep the order per key, per partition, or not at all: key, partition, none (key)", offsetof(settings_t, order)},
-    {"concurrency", 0, ONCE__CLI_NUMBER, "N", "requests under way at most (16)", offsetof(settings_t, concurrency)},
-    {"window", 0, ONCE__CLI_NUMBER, "N", "messages in memory, those of one key up to an eighth (4096)", offsetof(settings_t, window)},
-    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "of one request (30s)", offsetof(settings_t, timeout)},
-    {"tries", 0, ONCE__CLI_NUMBER, "N", "then it is a dead letter (8)", offsetof(settings_t, tries)},
-    {"backoff", 0, ONCE__CLI_DURATION, "TIME", "first pause before another try; it doubles (200ms)", offsetof(settings_t, backoff)},
-    {"backoff-max", 0, ONCE__CLI_DURATION, "TIME", "longest pause (30s)", offsetof(settings_t, backoff_max)},
-    {"dead-letter", 0, ONCE__CLI_TEXT, "NAME", "topic or queue of dead letters; that of FROM and .dlq", offsetof(settings_t, dead_letter)},
-    {"ttl", 0, ONCE__CLI_TEXT, "TIME", "how long a message is recognised (8d)", offsetof(settings_t, ttl)},
-    {"lease", 0, ONCE__CLI_TEXT, "TIME", "how long a silent consumer is presumed alive (30s)", offsetof(settings_t, lease)},
-    {"recover", 0, ONCE__CLI_TEXT, "POLICY", "retry, hold or transactional (retry)", offsetof(settings_t, recover)},
-    {"release", 0, ONCE__CLI_TEXT, "STATUSES", "that the handler sends before any effect: 503", offsetof(settings_t, release)},
-    {"header", 0, ONCE__CLI_LIST, "NAME", "a header of the message that is passed on. May be repeated", offsetof(settings_t, headers)},
-    {"content-type", 0, ONCE__CLI_TEXT, "TYPE", "of messages that name none; application/json", offsetof(settings_t, content_type)},
-    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "authorities that the handler's certificate is verified by", offsetof(settings_t, ca)},
-    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "counters there: PORT or IP:PORT", offsetof(settings_t, metrics)},
-    {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug, info, warn, error (info)", offsetof(settings_t, log)},
-    {"drain", 0, ONCE__CLI_DURATION, "TIME", "at the end, how long to wait for what is under way (30s)", offsetof(settings_t, drain)},
+    {"store", 0, ONCE__CLI_TEXT, "URL", "the store (default ONCE_STORE, or local:./once-data)", offsetof(settings_t, store)},
+    {"subscriber", 0, ONCE__CLI_TEXT, "NAME", "the scope of the records (default: the group or queue)", offsetof(settings_t, subscriber)},
+    {"id", 0, ONCE__CLI_TEXT, "WHERE", "the event id: header:NAME, json:/NAME or json:/NAME+/NAME (default header:ce_id)", offsetof(settings_t, id)},
+    {"fingerprint", 0, ONCE__CLI_TEXT, "HOW", "how to compare payloads: exact, json, none (default exact)", offsetof(settings_t, fingerprint)},
+    {"order", 0, ONCE__CLI_TEXT, "HOW", "keep order per key, per partition, or not at all: key, partition, none (default key)", offsetof(settings_t, order)},
+    {"concurrency", 0, ONCE__CLI_NUMBER, "N", "at most N requests at a time (default 16)", offsetof(settings_t, concurrency)},
+    {"window", 0, ONCE__CLI_NUMBER, "N", "at most N messages in memory, an eighth of them for one key (default 4096)", offsetof(settings_t, window)},
+    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "timeout of a request (default 30s)", offsetof(settings_t, timeout)},
+    {"tries", 0, ONCE__CLI_NUMBER, "N", "after N failed attempts a message becomes a dead letter (default 8)", offsetof(settings_t, tries)},
+    {"backoff", 0, ONCE__CLI_DURATION, "TIME", "first pause between attempts; it doubles (default 200ms)", offsetof(settings_t, backoff)},
+    {"backoff-max", 0, ONCE__CLI_DURATION, "TIME", "longest pause between attempts (default 30s)", offsetof(settings_t, backoff_max)},
+    {"dead-letter", 0, ONCE__CLI_TEXT, "NAME", "topic or queue for dead letters (default: that of FROM with .dlq)", offsetof(settings_t, dead_letter)},
+    {"ttl", 0, ONCE__CLI_TEXT, "TIME", "how long a message is recognised (default 8d)", offsetof(settings_t, ttl)},
+    {"lease", 0, ONCE__CLI_TEXT, "TIME", "how long a silent consumer is presumed alive (default 30s)", offsetof(settings_t, lease)},
+    {"recover", 0, ONCE__CLI_TEXT, "POLICY", "retry, hold or transactional (default retry)", offsetof(settings_t, recover)},
+    {"release", 0, ONCE__CLI_TEXT, "STATUSES", "statuses the handler sends only before any effect, such as 503", offsetof(settings_t, release)},
+    {"header", 0, ONCE__CLI_LIST, "NAME", "pass on this header of the message; may be repeated", offsetof(settings_t, headers)},
+    {"content-type", 0, ONCE__CLI_TEXT, "TYPE", "for messages that have none (default application/json)", offsetof(settings_t, content_type)},
+    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "CA certificates to verify the handler with (default: the system's)", offsetof(settings_t, ca)},
+    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT", offsetof(settings_t, metrics)},
+    {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug, info, warn, error (default info)", offsetof(settings_t, log)},
+    {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for running requests at the end (default 30s)", offsetof(settings_t, drain)},
     {0},
 };
 /* clang-format on */
@@ -293,7 +297,7 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_consume = {
     .name = "consume",
     .operands = "FROM",
-    .summary = "messages of Kafka or RabbitMQ, posted to a handler once each",
+    .summary = "post each message of Kafka or RabbitMQ to a handler once",
     .details =
         "    once consume 'kafka://127.0.0.1:9092/orders?group=billing' --to "
         "http://127.0.0.1:3000/events\n"
@@ -301,9 +305,9 @@ const once__cli_command_t once__cli_consume = {
         "FROM is kafka://[USER:PASSWORD@]HOST[:PORT],.../TOPIC?group=GROUP, or\n"
         "amqp[s]://[USER:PASSWORD@]HOST[:PORT]/VHOST/QUEUE. A message is recognised by its event\n"
         "id; duplicates are acknowledged and logged. 2xx: recorded, then acknowledged. 4xx: dead\n"
-        "letter, except 408, 409, 425 and 429, which are tried again, as 5xx and timeouts are.\n"
-        "The log is JSON on standard output. INT and TERM finish what runs. docs/consume.md tells\n"
-        "what is promised.\n",
+        "letter, except 408, 409, 425 and 429, which are retried like 5xx and timeouts.\n"
+        "Logs JSON lines to standard output. INT and TERM finish running requests first.\n"
+        "docs/consume.md says what is guaranteed.\n",
     .store = ONCE__CLI_NO_STORE,
     .operands_min = 1,
     .operands_max = 1,

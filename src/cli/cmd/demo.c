@@ -314,7 +314,7 @@ static int tell_end(const demo_t *demo)
         return once__cli_store_failed("go on with the story", demo->error);
     }
     if (demo->wrong > 0) {
-        once__cli_say("%d answers were not as told", demo->wrong);
+        once__cli_say("%d answers differed from the script", demo->wrong);
         return ONCE__CLI_NO;
     }
     printf("\n%u requests for 3 operations: each took effect exactly once.\n", demo->asked);

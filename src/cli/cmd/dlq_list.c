@@ -78,7 +78,8 @@ static once__broker_choice_t show(void *data, const once__broker_browsed_t *mess
     listing_t *listing = data;
 
     if (listing->limit != 0 && listing->seen == listing->limit) {
-        once__cli_note("there are more than %" PRIu64 ": --limit shows them", listing->limit);
+        once__cli_note("there are more than these %" PRIu64 ": --limit 0 lists all",
+                       listing->limit);
         return ONCE__BROKER_ENOUGH;
     }
     listing->seen++;
@@ -118,8 +119,8 @@ static int run_list(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N messages (1000; 0: no limit)", offsetof(settings_t, limit)},
-    {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those that were replayed", offsetof(settings_t, all)},
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N messages (default 1000; 0: no limit)", offsetof(settings_t, limit)},
+    {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those already replayed", offsetof(settings_t, all)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines", offsetof(settings_t, json)},
     {0},
 };
@@ -128,11 +129,12 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_dlq_list = {
     .name = "dlq list",
     .operands = "FROM",
-    .summary = "dead letters of a topic or queue, and why they were given up",
+    .summary = "list the dead letters of a topic or queue, and why they failed",
     .details =
         "FROM is kafka://HOST[:PORT]/TOPIC or amqp[s]://HOST[:PORT]/VHOST/QUEUE, such as\n"
-        "kafka://127.0.0.1:9092/orders.dlq. Nothing is changed. With Kafka those that were not\n"
-        "replayed yet are listed. Messages of RabbitMQ are out of sight of others meanwhile.\n",
+        "kafka://127.0.0.1:9092/orders.dlq. Nothing is changed. With Kafka, letters that were\n"
+        "already replayed are left out. With RabbitMQ, other consumers cannot see the messages\n"
+        "while they are listed.\n",
     .store = ONCE__CLI_NO_STORE,
     .operands_min = 1,
     .operands_max = 1,

@@ -88,12 +88,12 @@ static int find_topic(replay_t *replay, const once__broker_browsed_t *message)
                     &partition, &offset) == 0;
 
     if (replay->set->to == NULL && !known) {
-        once__cli_say("dlq replay: a message does not say where it came from; --to NAME does");
+        once__cli_say("dlq replay: a dead letter does not say where it came from; use --to NAME");
         return ONCE__CLI_USAGE;
     }
     if (known && (replay->set->to == NULL || !has_payload) && !is_believed(replay, from)) {
-        once__cli_say("dlq replay: a letter says that its message came from %s, which is not the "
-                      "topic of these letters: it stays. --any believes it%s",
+        once__cli_say("dlq replay: kept a dead letter that says it came from %s, which is not the "
+                      "topic of these letters; --any believes it%s",
                       from, has_payload ? ", --to NAME publishes it there" : "");
         return ONCE__CLI_REFUSED;
     }
@@ -159,20 +159,21 @@ static once__broker_choice_t send_original(void *data, const once__broker_browse
 static once__broker_choice_t replay_original(replay_t *replay, const once__broker_browsed_t *letter)
 {
     once_slice_t source = once__broker_browsed_header(letter, ONCE__BROKER_DEAD_LETTER_SOURCE);
-    char topic[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE], error[300] = "Kafka does not keep it any more";
+    char topic[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE], error[300] = "Kafka no longer has it";
     int32_t partition;
     int64_t offset;
 
     replay->original = ONCE__BROKER_LEAVE;
     if (once__broker_dead_letter_read_source(source, topic, &partition, &offset) != 0) {
-        snprintf(error, sizeof(error), "it does not say where");
+        snprintf(error, sizeof(error), "the dead letter does not say where it is");
     } else if (once__broker_browse_one(replay->url, topic, partition, offset, send_original, replay,
                                        error, sizeof(error)) == 0 &&
                replay->original != ONCE__BROKER_LEAVE) {
         return replay->original;
     }
-    once__cli_say("dlq replay: a letter has no payload, and the message of %.*s cannot be had: %s",
-                  (int)source.len, source.data != NULL ? (const char *)source.data : "", error);
+    once__cli_say(
+        "dlq replay: a dead letter has no payload, and its message %.*s cannot be fetched: %s",
+        (int)source.len, source.data != NULL ? (const char *)source.data : "", error);
     replay->code = ONCE__CLI_NOT_FOUND;
     return ONCE__BROKER_LEAVE;
 }
@@ -212,8 +213,8 @@ static int find_own(const once__cli_call_t *call, replay_t *replay)
     replay->own[0] = '\0';
     if (replay->set->to == NULL && !replay->set->any) {
         return once__cli_usage(
-            call->command, "only of NAME.dlq it is known whose letters are there: say --to NAME, "
-                           "or --any for wherever each says that it came from");
+            call->command, "only letters in NAME.dlq are known to belong to NAME: give --to NAME, "
+                           "or --any to trust each letter's own origin");
     }
     return ONCE__CLI_OK;
 }
@@ -257,10 +258,10 @@ static int run_replay(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"to", 0, ONCE__CLI_TEXT, "NAME", "topic or queue; where not given, NAME for letters of NAME.dlq", offsetof(settings_t, to)},
-    {"any", 0, ONCE__CLI_FLAG, NULL, "wherever a letter says that its message came from", offsetof(settings_t, any)},
-    {"id", 0, ONCE__CLI_LIST, "ID", "only that event. May be repeated", offsetof(settings_t, ids)},
-    {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those that were replayed", offsetof(settings_t, all)},
+    {"to", 0, ONCE__CLI_TEXT, "NAME", "topic or queue to publish to (default: NAME for letters in NAME.dlq)", offsetof(settings_t, to)},
+    {"any", 0, ONCE__CLI_FLAG, NULL, "publish each to wherever it says it came from", offsetof(settings_t, any)},
+    {"id", 0, ONCE__CLI_LIST, "ID", "replay only this event; may be repeated", offsetof(settings_t, ids)},
+    {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those already replayed", offsetof(settings_t, all)},
     {0},
 };
 /* clang-format on */
@@ -268,15 +269,15 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_dlq_replay = {
     .name = "dlq replay",
     .operands = "FROM",
-    .summary = "publishes dead letters again, to be handled anew",
+    .summary = "publish dead letters again, to be handled again",
     .details =
         "FROM is kafka://HOST[:PORT]/TOPIC or amqp[s]://HOST[:PORT]/VHOST/QUEUE, such as\n"
-        "amqp://127.0.0.1/%2F/orders.dlq. Each is published without what once consume added to\n"
-        "it, and taken out when the broker confirmed that; with Kafka the offset of the group\n"
-        "once-dlq moves on instead. A record that was released is claimed anew; an id that is\n"
-        "used with another payload stays a mismatch. The message of a letter without a payload is\n"
-        "fetched from where it came from. A letter that says that it came from another topic than\n"
-        "the one that these letters belong to (orders for orders.dlq) stays, unless --any.\n",
+        "amqp://127.0.0.1/%2F/orders.dlq. Each is published without the headers that\n"
+        "once consume added, and removed when the broker has confirmed it; with Kafka the offset\n"
+        "of the group once-dlq advances instead. A record that was released is claimed again; an\n"
+        "id reused with another payload stays a mismatch. If a letter has no payload, its message\n"
+        "is fetched from where it came from. A letter that says it came from a topic other than\n"
+        "the one these letters belong to (orders for orders.dlq) is kept, unless --any.\n",
     .store = ONCE__CLI_NO_STORE,
     .operands_min = 1,
     .operands_max = 1,

@@ -82,7 +82,7 @@ static const char *index_text(once_local_index_t index)
     case ONCE_LOCAL_INDEX_DIFFERS:
         return "differs from the log";
     case ONCE_LOCAL_INDEX_NONE:
-        return "none to compare: the next program that opens the store makes it anew";
+        return "none to compare: the next program that opens the store rebuilds it";
     case ONCE_LOCAL_INDEX_LEFT:
         return "left by an earlier boot: not compared";
     }
@@ -125,7 +125,7 @@ static void print_report(const once_local_fsck_report_t *report)
     line_bytes("damaged", report->damaged, report->damaged_bytes, "was durable, cannot be read");
     line("torn", report->torn, report->torn > 0 ? "ends that were never durable; ignored" : "");
     line_bytes("quarantine", report->quarantined, report->quarantine_bytes,
-               "look at it, then remove the files");
+               "inspect, then remove the files");
     line_bytes("spares", report->spares, report->spare_bytes, "");
     printf("%-10s %10s  %s\n", "index", once__cli_size(report->index_bytes).text,
            index_text(report->index));
@@ -182,7 +182,7 @@ static uint64_t lost(const once_local_fsck_report_t *report)
 static void say_lost(const once_local_fsck_report_t *report)
 {
     if (!report->lost_known && report->missing + report->damaged > 0) {
-        puts("lost: there is no index that could tell how many records. Keys whose newest state is "
+        puts("lost: without an index nobody can say how many records. Keys whose newest state is "
              "gone\n"
              "count as never used, or are as they were before: their operations can run again.");
     } else if (lost(report) > 0) {
@@ -214,9 +214,8 @@ static int tell(fsck_t *fsck, const once_local_fsck_report_t *report)
     }
     if (code == ONCE__CLI_OK && report->left > 0) {
         once__cli_say("%" PRIu64 " problems%s", report->left,
-                      fsck->set->repair
-                          ? " are left"
-                          : "; make a copy of the directory, then see \"once help fsck\"");
+                      fsck->set->repair ? " remain"
+                                        : "; copy the directory, then see \"once help fsck\"");
         return ONCE__CLI_NO;
     }
     return code;
@@ -254,7 +253,7 @@ static int run_fsck(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"repair", 0, ONCE__CLI_FLAG, NULL, "put right what is not; nobody else may use the store",
+    {"repair", 0, ONCE__CLI_FLAG, NULL, "repair it; no other program may be using the store",
      offsetof(settings_t, repair)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "one JSON object", offsetof(settings_t, json)},
     {0},
@@ -264,15 +263,15 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_fsck = {
     .name = "fsck",
     .operands = "[URL]",
-    .summary = "checks every byte of a local store, and repairs it",
+    .summary = "check every byte of a local store, or repair it",
     .details =
-        "Without --repair nothing is changed, and programs may go on using the store. Exits with\n"
-        "1 when something that was durable is missing, damaged, or not found by the index.\n"
+        "Without --repair nothing is changed, and programs may keep using the store. Exits with 1\n"
+        "if anything that was durable is missing, damaged, or not in the index.\n"
         "\n"
         "--repair accepts the loss: a missing segment is replaced by an empty one, damaged ranges\n"
-        "are taken out (a copy goes to quarantine/), the index is made anew. Stop every program\n"
-        "that uses the store and copy the directory first; restoring what is missing from a\n"
-        "backup loses less. Keys whose records are gone count as never used.\n",
+        "are cut out (a copy goes to quarantine/), and the index is rebuilt. First stop every\n"
+        "program that uses the store and copy the directory; restoring the missing files from a\n"
+        "backup loses less. Keys whose records are lost count as never used.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

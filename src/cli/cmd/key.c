@@ -52,7 +52,7 @@ static int run_new(const once__cli_call_t *call)
     once_error_t err = {0};
 
     if (count == 0 || count > NEW_MAX) {
-        return once__cli_usage(call->command, "--count needs 1 to %d", NEW_MAX);
+        return once__cli_usage(call->command, "--count must be between 1 and %d", NEW_MAX);
     }
     for (uint64_t i = 0; i < count; i++) {
         char uuid[ONCE_UUID_SIZE];
@@ -68,14 +68,15 @@ static int run_new(const once__cli_call_t *call)
 static const once__cli_option_t new_options[] = {
     {"v7", 0, ONCE__CLI_FLAG, NULL, "time-ordered (version 7) instead of random (version 4)",
      offsetof(new_settings_t, v7)},
-    {"count", 'n', ONCE__CLI_NUMBER, "N", "N keys (1)", offsetof(new_settings_t, count)},
+    {"count", 'n', ONCE__CLI_NUMBER, "N", "make N keys (default 1)",
+     offsetof(new_settings_t, count)},
     {0},
 };
 
 const once__cli_command_t once__cli_key_new = {
     .name = "key new",
     .operands = "",
-    .summary = "makes a new key (UUID)",
+    .summary = "make a new key (UUID)",
     .options = new_options,
     .settings_size = sizeof(new_settings_t),
     .run = run_new,
@@ -96,7 +97,8 @@ static int run_derive(const once__cli_call_t *call)
     int code;
 
     if (set->parent == NULL || set->step == NULL) {
-        return once__cli_usage(call->command, "both are needed: --parent KEY --step NAME");
+        return once__cli_usage(call->command,
+                               "missing option; both are needed: --parent KEY --step NAME");
     }
     code = once_key_derive(once__slice_of(set->parent), once__slice_of(set->step), &key, &err);
     return print_key(call->command, code, &key, &err);
@@ -105,17 +107,17 @@ static int run_derive(const once__cli_call_t *call)
 static const once__cli_option_t derive_options[] = {
     {"parent", 0, ONCE__CLI_TEXT, "KEY", "the key of the whole operation",
      offsetof(derive_settings_t, parent)},
-    {"step", 0, ONCE__CLI_TEXT, "NAME", "which step of it", offsetof(derive_settings_t, step)},
+    {"step", 0, ONCE__CLI_TEXT, "NAME", "the name of the step", offsetof(derive_settings_t, step)},
     {0},
 };
 
 const once__cli_command_t once__cli_key_derive = {
     .name = "key derive",
     .operands = "",
-    .summary = "the key of one step, to be sent to a third party",
+    .summary = "derive the key of one step, to be sent to a third party",
     .details =
-        "Depends on the parent key and the step's name only: an operation that is resumed sends\n"
-        "the same one. It reveals nothing of the parent.\n",
+        "It depends only on the parent key and the step's name, so an operation that is resumed\n"
+        "sends the same key. It reveals nothing about the parent.\n",
     .options = derive_options,
     .settings_size = sizeof(derive_settings_t),
     .run = run_derive,
@@ -150,7 +152,8 @@ static int run_hash(const once__cli_call_t *call)
 
     parts.when_ms = now_ms();
     if (set->principal == NULL || set->action == NULL) {
-        return once__cli_usage(call->command, "both are needed: --principal P --action A");
+        return once__cli_usage(call->command,
+                               "missing option; both are needed: --principal P --action A");
     }
     if (set->at != NULL && once__cli_read_time(set->at, &parts.when_ms) != 0) {
         return once__cli_usage(call->command,
@@ -175,10 +178,10 @@ static int run_hash(const once__cli_call_t *call)
 static const once__cli_option_t hash_options[] = {
     {"principal", 0, ONCE__CLI_TEXT, "P", "who does it", offsetof(hash_settings_t, principal)},
     {"action", 0, ONCE__CLI_TEXT, "A", "what is done", offsetof(hash_settings_t, action)},
-    {"payload-file", 0, ONCE__CLI_TEXT, "FILE", "with which content (-: stdin)", offsetof(hash_settings_t, payload_file)},
-    {"bucket", 0, ONCE__CLI_DURATION, "TIME", "another key in every such span of time; 0: never",
+    {"payload-file", 0, ONCE__CLI_TEXT, "FILE", "with this content (-: stdin)", offsetof(hash_settings_t, payload_file)},
+    {"bucket", 0, ONCE__CLI_DURATION, "TIME", "a new key in every period of this length (default 0: never)",
      offsetof(hash_settings_t, bucket)},
-    {"at", 0, ONCE__CLI_TEXT, "TIME", "when, in place of now: Unix seconds or 2031-05-17T08:30:00Z",
+    {"at", 0, ONCE__CLI_TEXT, "TIME", "a time other than now: Unix seconds or 2031-05-17T08:30:00Z",
      offsetof(hash_settings_t, at)},
     {0},
 };
@@ -187,10 +190,12 @@ static const once__cli_option_t hash_options[] = {
 const once__cli_command_t once__cli_key_hash = {
     .name = "key hash",
     .operands = "",
-    .summary = "the key of what is done: the same for the same principal, action and content",
+    .summary = "make a key from content: principal, action and payload",
     .details =
-        "For clients that cannot keep a key. Legitimate repeats within one bucket are swallowed,\n"
-        "and two calls a moment apart can fall into two buckets: prefer \"once key new\".\n",
+        "For clients that cannot remember a key: the same input gives the same key on every\n"
+        "machine. Legitimate repeats within one bucket are swallowed, and two calls a moment "
+        "apart\n"
+        "can fall into two buckets; prefer \"once key new\".\n",
     .options = hash_options,
     .settings_size = sizeof(hash_settings_t),
     .run = run_hash,
@@ -215,10 +220,10 @@ static int run_compose(const once__cli_call_t *call)
 const once__cli_command_t once__cli_key_compose = {
     .name = "key compose",
     .operands = "PART...",
-    .summary = "joins parts to a business key: order 42 refund gives order:42:refund",
+    .summary = "join parts into a business key: order 42 refund gives order:42:refund",
     .details =
-        "A part has letters, digits and . _ ~ - only, so that two different lists of parts never\n"
-        "give one key.\n",
+        "A part may have letters, digits and . _ ~ - only, so that two different lists of parts\n"
+        "never give the same key.\n",
     .operands_min = 1,
     .operands_max = ONCE_KEY_MAX,
     .run = run_compose,
@@ -265,7 +270,7 @@ static int run_check(const once__cli_call_t *call)
 }
 
 static const once__cli_option_t check_options[] = {
-    {"strict", 0, ONCE__CLI_FLAG, NULL, "only the quoted form of the IETF draft",
+    {"strict", 0, ONCE__CLI_FLAG, NULL, "accept only the quoted form of the IETF draft",
      offsetof(check_settings_t, strict)},
     {0},
 };
@@ -273,8 +278,8 @@ static const once__cli_option_t check_options[] = {
 const once__cli_command_t once__cli_key_check = {
     .name = "key check",
     .operands = "[VALUE]",
-    .summary = "is this header value a key? Prints the key without quotes",
-    .details = "Reads standard input when no value is given. Exits with 1 when it is not a key.\n",
+    .summary = "validate a key: print it without quotes, or say what is wrong",
+    .details = "Reads standard input if no value is given. Exits with 1 if it is not a key.\n",
     .operands_max = 1,
     .options = check_options,
     .settings_size = sizeof(check_settings_t),

@@ -58,7 +58,7 @@ static int tell(const export_t *export)
         fprintf(stderr, "\r%" PRIu64 " records\n", export->count);
     }
     if (export->unreadable > 0) {
-        once__cli_say("%" PRIu64 " responses could not be read; their records have a "
+        once__cli_say("%" PRIu64 " responses cannot be read; their records have a "
                       "\"response_error\" instead",
                       export->unreadable);
         return ONCE__CLI_STORE;
@@ -97,8 +97,8 @@ static int run_export(const once__cli_call_t *call)
 /* clang-format off */
 static const once__cli_option_t options[] = {
     ONCE__CLI_FILTER_OPTIONS(offsetof(settings_t, filter)),
-    {"headers", 0, ONCE__CLI_FLAG, NULL, "also the values of the responses' headers", offsetof(settings_t, headers)},
-    {"bodies", 0, ONCE__CLI_FLAG, NULL, "also header values and bodies (base64)", offsetof(settings_t, bodies)},
+    {"headers", 0, ONCE__CLI_FLAG, NULL, "include header values of the responses", offsetof(settings_t, headers)},
+    {"bodies", 0, ONCE__CLI_FLAG, NULL, "include header values and bodies (base64)", offsetof(settings_t, bodies)},
     {0},
 };
 /* clang-format on */
@@ -106,10 +106,10 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_keys_export = {
     .name = "keys export",
     .operands = "[URL]",
-    .summary = "writes every record as a JSON line",
+    .summary = "write every record as a JSON line",
     .details =
-        "Shows what existed during the whole export; records that come or go meanwhile may be\n"
-        "in it or not. Bodies may be personal data: they are left out unless asked for.\n",
+        "Has every record that existed during the whole export; records that come or go meanwhile\n"
+        "may or may not be in it. Bodies may be personal data: they are left out by default.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

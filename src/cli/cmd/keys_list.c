@@ -206,8 +206,8 @@ static int print_result(const listing_t *listing)
     }
     if (listing->more) {
         once__cli_note("there are more than these %" PRIu64
-                       ": --limit 0 lists all, \"once keys export\" "
-                       "is made for many",
+                       ": --limit 0 lists all; use \"once keys "
+                       "export\" for many",
                        listing->limit);
     }
     if (listing->set->json) {
@@ -258,9 +258,9 @@ static int run_list(const once__cli_call_t *call)
 
 static const once__cli_option_t options[] = {
     ONCE__CLI_FILTER_OPTIONS(offsetof(settings_t, filter)),
-    {"wide", 0, ONCE__CLI_FLAG, NULL, "whole ids and keys, and more columns",
+    {"wide", 0, ONCE__CLI_FLAG, NULL, "show whole ids and keys, and more columns",
      offsetof(settings_t, wide)},
-    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines: one object for each record",
+    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines, one object per record",
      offsetof(settings_t, json)},
     {0},
 };
@@ -268,11 +268,12 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_keys_list = {
     .name = "keys list",
     .operands = "[URL]",
-    .summary = "lists records, oldest first",
+    .summary = "list records, oldest first",
     .details =
-        "Without --limit at most 1000 are listed, and it is told when there are more. Which ones\n"
-        "a limit leaves out is the store's choice. Ids are shortened to what tells them apart;\n"
-        "every command takes them in that form, but finds a whole one faster.\n",
+        "Without --limit at most 1000 are listed, with a note if there are more; the store "
+        "chooses\n"
+        "which ones a limit leaves out. Ids are shortened as far as they stay distinct. Every\n"
+        "command accepts them like that, but finds a whole one faster.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

@@ -85,13 +85,13 @@ static int purge(once_t *once, const settings_t *set, const heap_t *heap)
         }
         once_answer_free(answer);
         if (error != ONCE_OK) {
-            printf("purged %" PRIu64 ", then it stopped\n", i - kept);
+            printf("purged %" PRIu64 ", then stopped\n", i - kept);
             return once__cli_store_failed("purge a record", error);
         }
     }
     printf("purged %" PRIu64 "\n", heap->count - kept);
     if (kept > 0) {
-        once__cli_say("refused for %" PRIu64 ": they moved on meanwhile%s", kept,
+        once__cli_say("kept %" PRIu64 ": they changed meanwhile%s", kept,
                       set->force ? "" : ", or are pending or unknown (see --force)");
         return ONCE__CLI_REFUSED;
     }
@@ -108,15 +108,16 @@ static int ask_and_purge(const once__cli_command_t *command, once_t *once, const
         return ONCE__CLI_OK;
     }
     if (undecided(heap) > 0 && !set->force) {
-        once__cli_say("refused: %" PRIu64 " of them are pending or unknown: what they guard may be "
-                      "happening, or may have happened. Settle them, leave them out (--state "
+        once__cli_say("refused: %" PRIu64
+                      " of them are pending or unknown: the operation may be running, or "
+                      "may have taken effect. Settle them, exclude them (--state "
                       "completed,failed), or add --force",
                       undecided(heap));
         return ONCE__CLI_REFUSED;
     }
-    puts("\nPurging means: these keys count as never used. A request that is repeated afterwards "
-         "takes "
-         "effect\nonce more, and what it was answered before is gone.");
+    puts("\nPurging makes these keys count as never used. A request that is repeated afterwards "
+         "takes"
+         "\neffect again, and the stored response is gone.");
     code = once__cli_confirm(command, set->yes, "Purge?");
     return code == ONCE__CLI_OK ? purge(once, set, heap) : code;
 }
@@ -169,15 +170,15 @@ static int check_settings(const once__cli_call_t *call, const settings_t *set, i
     }
     filtered = once__cli_filter_given(&filter);
     if (one && (filtered || set->all || filter.limit.given)) {
-        return once__cli_usage(call->command, "one record is named: no filter, --limit or --all "
-                                              "beside it");
+        return once__cli_usage(call->command, "one record is named: a filter, --limit or --all "
+                                              "cannot be combined with it");
     }
     if (!one && set->claim != NULL) {
-        return once__cli_usage(call->command, "--claim belongs to one record: name it");
+        return once__cli_usage(call->command, "--claim needs one record: give its id or key");
     }
     if (!one && filtered == set->all) {
-        return once__cli_usage(call->command, "which records? Name one, give a filter (such as "
-                                              "--state failed --older 7d), or say --all");
+        return once__cli_usage(call->command, "missing records: name one, give a filter (such as "
+                                              "--state failed --older 7d), or --all");
     }
     return ONCE__CLI_OK;
 }
@@ -209,9 +210,9 @@ static const once__cli_option_t options[] = {
     ONCE__CLI_KEY_OPTION(offsetof(settings_t, key)),
     ONCE__CLI_CLAIM_OPTION(offsetof(settings_t, claim)),
     ONCE__CLI_FILTER_OPTIONS(offsetof(settings_t, filter)),
-    {"all", 0, ONCE__CLI_FLAG, NULL, "every record of the store", offsetof(settings_t, all)},
-    {"dry-run", 'n', ONCE__CLI_FLAG, NULL, "only count them", offsetof(settings_t, dry_run)},
-    {"force", 0, ONCE__CLI_FLAG, NULL, "pending and unknown ones, too", offsetof(settings_t, force)},
+    {"all", 0, ONCE__CLI_FLAG, NULL, "purge every record of the store", offsetof(settings_t, all)},
+    {"dry-run", 'n', ONCE__CLI_FLAG, NULL, "count them and exit", offsetof(settings_t, dry_run)},
+    {"force", 0, ONCE__CLI_FLAG, NULL, "purge pending and unknown records, too", offsetof(settings_t, force)},
     {"yes", 'y', ONCE__CLI_FLAG, NULL, "do not ask", offsetof(settings_t, yes)},
     {0},
 };
@@ -220,11 +221,11 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_keys_purge = {
     .name = "keys purge",
     .operands = "[URL] [ID]",
-    .summary = "removes records: their keys count as never used",
+    .summary = "remove records: their keys count as never used",
     .details =
-        "One record by id or by --scope and --key, or all that pass a filter. Counts them, asks,\n"
-        "and removes each only if it still is as it was counted. A purged key can run again:\n"
-        "to let a stuck operation run again, \"once keys release\" is the safer way.\n",
+        "Purges one record, or all that match a filter. Counts them, asks, and removes each only\n"
+        "if it has not changed since it was counted. A purged key can run again; to let a stuck\n"
+        "operation run again, \"once keys release\" is safer.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = options,

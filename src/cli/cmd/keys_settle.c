@@ -40,18 +40,19 @@ typedef struct verdict {
 static int check_settings(const once__cli_command_t *command, const settings_t *set)
 {
     if (set->completed == set->failed) {
-        return once__cli_usage(command, "say what is true: --completed, or --failed (it has not "
+        return once__cli_usage(command, "missing decision: --completed, or --failed (it has not "
                                         "happened and no longer can)");
     }
     if (set->status.given && (set->status.value < 100 || set->status.value > 999)) {
-        return once__cli_usage(command, "--status needs 100 to 999, not %" PRIu64,
+        return once__cli_usage(command, "--status must be between 100 and 999, not %" PRIu64,
                                set->status.value);
     }
     if (set->completed && !set->status.given) {
         return once__cli_usage(command, "--completed needs the response's status: --status NNN");
     }
     if (set->completed && (set->status.value < 200 || set->status.value > 599)) {
-        return once__cli_usage(command, "--completed needs a --status of 200 to 599, not %" PRIu64,
+        return once__cli_usage(command,
+                               "--completed needs a --status between 200 and 599, not %" PRIu64,
                                set->status.value);
     }
     if (set->completed && set->note != NULL) {
@@ -92,25 +93,26 @@ static int read_verdict(const once__cli_command_t *command, const settings_t *se
     return code;
 }
 
-/* What the store would refuse is told before the question is asked. The store still has the last word. */
+/* Reports what the store would refuse before asking. The store still has the last word. */
 static int check_record(const settings_t *set, const once_record_t *record)
 {
     once_state_t state = once_record_state(record);
 
     if (state == ONCE_STATE_COMPLETED) {
-        once__cli_say("refused: the record is completed; an answer that was given is not changed");
+        once__cli_say(
+            "refused: the record is completed; a response that was sent is never changed");
         return ONCE__CLI_REFUSED;
     }
     if (state == ONCE_STATE_FAILED) {
         once__cli_say(
-            "refused: the record is failed, so its key can be claimed again: there is nothing "
+            "refused: the record is failed, so its key can be claimed again; there is nothing "
             "to settle");
         return ONCE__CLI_REFUSED;
     }
     if (once_record_lease_ms(record) > 0 && !set->force) {
         once__cli_say(
-            "refused: its lease is live for %s more, so its holder may be at work; wait, or "
-            "add --force if you know that the holder is dead",
+            "refused: its lease is live for another %s, so its holder may still be working; wait, "
+            "or add --force if you know that the holder is dead",
             once__cli_duration(once_record_lease_ms(record)).text);
         return ONCE__CLI_REFUSED;
     }
@@ -121,17 +123,16 @@ static void print_meaning(const verdict_t *verdict)
 {
     if (verdict->completed) {
         printf(
-            "\nSettling it as completed means: it took effect. Every later request with this key "
-            "is answered\nwith status %d, %zu header%s and a body of %s, as long as the record is "
-            "kept.\n",
+            "\nSettling it as completed means that it took effect. Every later request with this "
+            "key "
+            "gets\nstatus %d, %zu header%s and a body of %s, for as long as the record is kept.\n",
             verdict->response.status, verdict->response.header_count,
             verdict->response.header_count == 1 ? "" : "s",
             once__cli_size(verdict->response.body.len).text);
     } else {
-        puts("\nSettling it as failed means: it has not happened and no longer can. The next "
-             "request "
-             "with this\nkey runs it again. If the first attempt is still on its way somewhere, it "
-             "will happen twice.");
+        puts("\nSettling it as failed means that it has not happened and no longer can. The next "
+             "request with\nthis key runs it again. If the first attempt is still in flight "
+             "somewhere, it takes effect twice.");
     }
 }
 
@@ -145,13 +146,13 @@ static int tell(const once_answer_t *answer)
                record != NULL ? once_state_name(once_record_state(record)) : "settled");
         return ONCE__CLI_OK;
     case ONCE_OUTCOME_ALREADY:
-        once__cli_say("refused: its holder completed it meanwhile; nothing was changed");
+        once__cli_say("refused: its holder has completed it meanwhile; nothing was changed");
         return ONCE__CLI_REFUSED;
     case ONCE_OUTCOME_BUSY:
         return once__cli_store_failed("settle the record", ONCE_E_NEWER);
     default:
-        once__cli_say("refused: the record moved on while it was judged; nothing was changed. Look "
-                      "again with \"once keys show\"");
+        once__cli_say("refused: the record has changed meanwhile; nothing was changed. Look again "
+                      "with \"once keys show\"");
         return ONCE__CLI_REFUSED;
     }
 }
@@ -166,7 +167,7 @@ static int settle(const once__cli_command_t *command, const settings_t *set, onc
 
     once__cli_record_brief(record);
     if (!verdict->completed && once_record_state(record) == ONCE_STATE_FAILED) {
-        puts("\nit is failed already: nothing was changed");
+        puts("\nthe record is failed already: nothing was changed");
         return ONCE__CLI_OK;
     }
     code = check_record(set, record);
@@ -235,20 +236,20 @@ static int run_release(const once__cli_call_t *call)
     ONCE__CLI_KEY_OPTION(offsetof(settings_t, target.key)),                                                                      \
     ONCE__CLI_CLAIM_OPTION(offsetof(settings_t, target.claim))
 #define END_OPTIONS                                                                                                    \
-    {"note", 0, ONCE__CLI_TEXT, "TEXT", "kept with the failed record: why; no personal data", offsetof(settings_t, note)}, \
-    {"force", 0, ONCE__CLI_FLAG, NULL, "also while the lease is live: its holder is known to be dead",                 \
+    {"note", 0, ONCE__CLI_TEXT, "TEXT", "the reason, kept with the failed record; no personal data", offsetof(settings_t, note)}, \
+    {"force", 0, ONCE__CLI_FLAG, NULL, "even while the lease is live: its holder is known to be dead",                 \
      offsetof(settings_t, force)},                                                                                     \
     {"yes", 'y', ONCE__CLI_FLAG, NULL, "do not ask", offsetof(settings_t, yes)},                                       \
     {0}
 
 static const once__cli_option_t settle_options[] = {
     TARGET_OPTIONS,
-    {"completed", 0, ONCE__CLI_FLAG, NULL, "it took effect, and this is its response:", offsetof(settings_t, completed)},
-    {"status", 0, ONCE__CLI_NUMBER, "NNN", "the response's status (--failed: kept for people)",
+    {"completed", 0, ONCE__CLI_FLAG, NULL, "it took effect, with this response:", offsetof(settings_t, completed)},
+    {"status", 0, ONCE__CLI_NUMBER, "NNN", "status of the response (with --failed: for information)",
      offsetof(settings_t, status)},
     {"header", 0, ONCE__CLI_LIST, "'NAME: VALUE'", "a header of the response; may be repeated",
      offsetof(settings_t, headers)},
-    {"body-file", 0, ONCE__CLI_TEXT, "FILE", "the response's body (-: stdin)", offsetof(settings_t, body_file)},
+    {"body-file", 0, ONCE__CLI_TEXT, "FILE", "body of the response (-: stdin)", offsetof(settings_t, body_file)},
     {"failed", 0, ONCE__CLI_FLAG, NULL, "it has not happened and no longer can", offsetof(settings_t, failed)},
     END_OPTIONS,
 };
@@ -258,11 +259,11 @@ static const once__cli_option_t release_options[] = {TARGET_OPTIONS, END_OPTIONS
 const once__cli_command_t once__cli_keys_settle = {
     .name = "keys settle",
     .operands = "[URL] [ID]",
-    .summary = "decides what became of an unknown or stuck operation",
+    .summary = "decide the outcome of an unknown or stuck operation",
     .details =
-        "Reads the record, shows it, asks, and writes the decision for the very claim that was\n"
-        "shown: a record that moved on meanwhile is left alone. A completed record is never\n"
-        "changed; one whose lease is live only with --force.\n",
+        "Shows the record, asks, and writes the decision for exactly the claim that was shown: if\n"
+        "the record has changed meanwhile, nothing happens. A completed record is never changed;\n"
+        "one with a live lease only with --force.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = settle_options,
@@ -273,11 +274,11 @@ const once__cli_command_t once__cli_keys_settle = {
 const once__cli_command_t once__cli_keys_release = {
     .name = "keys release",
     .operands = "[URL] [ID]",
-    .summary = "lets a stuck operation run again: short for settle --failed",
+    .summary = "let a stuck operation run again: short for settle --failed",
     .details =
-        "Only for an operation that has not happened and no longer can. Whether it has is not\n"
-        "in the record: look at what the operation changes (the account, the mail server, the\n"
-        "payment provider) before you say so.\n",
+        "Only for an operation that has not happened and no longer can. The record does not say\n"
+        "whether it has: check what the operation changes (the account, the mail server, the\n"
+        "payment provider) first.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = release_options,

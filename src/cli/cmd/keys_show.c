@@ -26,8 +26,8 @@ static int write_body(const settings_t *set, const once_record_t *record)
 
     if (isatty(STDOUT_FILENO) && !set->force) {
         once__cli_say(
-            "the body may contain anything, also bytes that control the terminal: send it "
-            "to a file, or add --force");
+            "the body may contain bytes that control the terminal: redirect it to a file, "
+            "or add --force");
         return ONCE__CLI_REFUSED;
     }
     error = once_record_response(record, &response);
@@ -40,7 +40,7 @@ static int write_body(const settings_t *set, const once_record_t *record)
         return once__cli_store_failed("read the response", error);
     }
     if (response.body_omitted) {
-        once__cli_say("the body was not stored, only status and headers were");
+        once__cli_say("the body was not stored, only the status and the headers");
         return ONCE__CLI_NOT_FOUND;
     }
     fwrite(response.body.data, 1, response.body.len, stdout);
@@ -52,12 +52,12 @@ static void print_advice(const once_record_t *record)
     if (!once__cli_record_stuck(record)) {
         return;
     }
-    puts("\nWhen you know what became of it:");
+    puts("\nOnce you know what happened:");
     puts("  it took effect                             once keys settle --completed --status NNN "
          "...");
     puts("  it has not happened and no longer can      once keys release ...");
     if (once_record_recover(record) != ONCE_RECOVER_HOLD) {
-        puts("Else nothing has to be done: the next request with this key runs it again.");
+        puts("Otherwise there is nothing to do: the next request with this key runs it again.");
     }
 }
 
@@ -92,7 +92,9 @@ static int run_show(const once__cli_call_t *call)
     int code;
 
     if (set.body && (set.json || set.headers)) {
-        return once__cli_usage(call->command, "--body writes the body and nothing else");
+        return once__cli_usage(
+            call->command,
+            "--body writes only the body: it cannot be combined with --json or --headers");
     }
     set.target.id = call->operand_count > 0 ? call->operands[0] : NULL;
     code = once__cli_open(call, &once);
@@ -111,9 +113,9 @@ static int run_show(const once__cli_call_t *call)
 static const once__cli_option_t options[] = {
     ONCE__CLI_SCOPE_OPTIONS(offsetof(settings_t, target.scope)),
     ONCE__CLI_KEY_OPTION(offsetof(settings_t, target.key)),
-    {"headers", 0, ONCE__CLI_FLAG, NULL, "also the values of the response's headers", offsetof(settings_t, headers)},
-    {"body", 0, ONCE__CLI_FLAG, NULL, "write the stored body to stdout, and nothing else", offsetof(settings_t, body)},
-    {"force", 0, ONCE__CLI_FLAG, NULL, "--body: also when stdout is a terminal", offsetof(settings_t, force)},
+    {"headers", 0, ONCE__CLI_FLAG, NULL, "include header values of the response", offsetof(settings_t, headers)},
+    {"body", 0, ONCE__CLI_FLAG, NULL, "write the stored body, and nothing else, to standard output", offsetof(settings_t, body)},
+    {"force", 0, ONCE__CLI_FLAG, NULL, "with --body: even if standard output is a terminal", offsetof(settings_t, force)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "one JSON object", offsetof(settings_t, json)},
     {0},
 };
@@ -122,9 +124,11 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_keys_show = {
     .name = "keys show",
     .operands = "[URL] [ID]",
-    .summary = "shows one record: state, claim, lease, retention, response",
-    .details = "The record is named by its id (64 hex digits, or the first 8 or more), or by\n"
-               "--scope and --key. Header values and the body are shown only when asked for.\n",
+    .summary = "show one record: state, claim, lease, retention, response",
+    .details =
+        "The operand is the record's id (64 hex digits, or the first 8 or more) or its key; or\n"
+        "name the record by --scope and --key. Header values and the body are shown only on\n"
+        "request.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = options,

@@ -192,8 +192,8 @@ static char *find(PGconn *conn, const once__cli_call_t *call, int *code)
             len +=
                 (size_t)sprintf(ids + len, "%s%s", len > 1 ? "," : "", PQgetvalue(result, 0, ID));
         } else if (count >= 0) {
-            once__cli_say(count == 0 ? "there is no dead event %s"
-                                     : "several dead events begin with %s",
+            once__cli_say(count == 0 ? "no dead event has the id %s"
+                                     : "the ids of several dead events begin with %s",
                           once__cli_shown(call->operands[i]).text);
         }
         *code = count == 1   ? ONCE__CLI_OK
@@ -246,7 +246,7 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
     int code;
 
     if (set->all == (call->operand_count > 0)) {
-        return once__cli_usage(call->command, "which events? Give their ids, or --all");
+        return once__cli_usage(call->command, "missing events: give their ids, or --all");
     }
     for (size_t i = 0; i < call->operand_count; i++) {
         if (!is_id(call->operands[i])) {
@@ -269,7 +269,7 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
 static int run_retry(const once__cli_call_t *call)
 {
     return run_change(call, "SELECT once.outbox_retry($1::pg_catalog.uuid[])", NULL,
-                      "events wait to be published again");
+                      "events queued to be published again");
 }
 
 static int run_drop(const once__cli_call_t *call)
@@ -280,9 +280,9 @@ static int run_drop(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t list_options[] = {
-    {"waiting", 0, ONCE__CLI_FLAG, NULL, "those that wait to be published, not the dead ones", offsetof(settings_t, waiting)},
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N events (1000); 0: no limit", offsetof(settings_t, limit)},
-    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines: one object for each event", offsetof(settings_t, json)},
+    {"waiting", 0, ONCE__CLI_FLAG, NULL, "events that wait to be published, instead of dead ones", offsetof(settings_t, waiting)},
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N events (default 1000; 0: no limit)", offsetof(settings_t, limit)},
+    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines, one object per event", offsetof(settings_t, json)},
     {0},
 };
 
@@ -301,11 +301,11 @@ static const once__cli_option_t drop_options[] = {
 const once__cli_command_t once__cli_outbox_list = {
     .name = "outbox list",
     .operands = "[URL] [ID]",
-    .summary = "lists dead events of the outbox, oldest first",
+    .summary = "list dead events of the outbox, oldest first",
     .details =
         "An event is dead when the destination refused it for good, or when it failed too often\n"
-        "(once relay --tries). Payloads and headers are not shown. ID: only those that begin with "
-        "it.\n",
+        "(once relay --tries). With ID, only events whose id begins with it are listed. Payloads\n"
+        "and headers are not shown.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = list_options,
@@ -316,10 +316,10 @@ const once__cli_command_t once__cli_outbox_list = {
 const once__cli_command_t once__cli_outbox_retry = {
     .name = "outbox retry",
     .operands = "[URL] [ID]...",
-    .summary = "has dead events published after all",
+    .summary = "requeue dead events",
     .details =
-        "With the ids that they have, behind everything that waits: later events of the same key\n"
-        "may be published already.\n",
+        "They keep their ids and queue behind everything that waits: later events of the same key\n"
+        "may have been published already.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 64,
     .options = retry_options,
@@ -330,7 +330,7 @@ const once__cli_command_t once__cli_outbox_retry = {
 const once__cli_command_t once__cli_outbox_drop = {
     .name = "outbox drop",
     .operands = "[URL] [ID]...",
-    .summary = "removes dead events for ever",
+    .summary = "remove dead events for good",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 64,
     .options = drop_options,

@@ -86,20 +86,20 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade, int no_s
         return code != ONCE__CLI_OK ? code : ONCE__CLI_STORE;
     }
     if (have > sql->newest) {
-        once__cli_say("the schema has version %d, this program knows %d: use a newer once", have,
-                      sql->newest);
+        once__cli_say("the schema has version %d, this program only knows %d: use a newer once",
+                      have, sql->newest);
         return ONCE__CLI_REFUSED;
     }
     if (upgrade && have == 0) {
-        once__cli_say("there is nothing to upgrade; install it: once pg install");
+        once__cli_say("the schema is not installed: run \"once pg install\"");
         return ONCE__CLI_NOT_FOUND;
     }
     if (!upgrade && have != 0 && have < sql->newest) {
-        once__cli_say("version %d is installed already; bring it to %d with: once pg upgrade", have,
+        once__cli_say("version %d is installed; \"once pg upgrade\" brings it to %d", have,
                       sql->newest);
         return ONCE__CLI_REFUSED;
     }
-    if ((have == 0 && once__pg_run(conn, "cannot make the schema", "CREATE SCHEMA once") != 0) ||
+    if ((have == 0 && once__pg_run(conn, "cannot create the schema", "CREATE SCHEMA once") != 0) ||
         apply_files(conn, sql, have, no_secrets) != 0) {
         return ONCE__CLI_STORE;
     }
@@ -108,7 +108,7 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade, int no_s
         return code != ONCE__CLI_OK ? code : ONCE__CLI_STORE;
     }
     if (have == sql->newest) {
-        printf("version %d was there; functions and grants are as this program has them\n", have);
+        printf("version %d was installed already; functions and grants were refreshed\n", have);
     } else if (have == 0) {
         printf("installed version %d\n", sql->newest);
     } else {
@@ -129,11 +129,11 @@ static int schedule(PGconn *conn)
         return ONCE__CLI_STORE;
     }
     if (strcmp(there, "0") == 0) {
-        puts("pg_cron is not in this database: gateways remove what expires by themselves");
+        puts("pg_cron is not in this database: gateways remove expired records themselves");
     } else if (once__pg_run(conn, "cannot schedule",
                             "SELECT cron.schedule('once-reap'::text, '* * * * *'::text, "
                             "'SELECT once.reap()'::text); COMMIT") == 0) {
-        puts("scheduled: pg_cron removes what expires, every minute");
+        puts("scheduled: pg_cron removes expired records every minute");
     } else {
         code = ONCE__CLI_STORE;
     }
@@ -217,16 +217,16 @@ static int run_upgrade(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t install_options[] = {
-    {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove what expires, where it exists", offsetof(settings_t, cron)},
-    {"no-secrets", 0, ONCE__CLI_FLAG, NULL, "make no secrets: programs have them in a file (secrets=file:PATH)",
+    {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove expired records, where it is installed", offsetof(settings_t, cron)},
+    {"no-secrets", 0, ONCE__CLI_FLAG, NULL, "create no secrets: programs read them from a file (secrets=file:PATH)",
      offsetof(settings_t, no_secrets)},
-    {"print", 0, ONCE__CLI_FLAG, NULL, "write the SQL instead of applying it", offsetof(settings_t, print)},
-    {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply these files instead of those built in", offsetof(settings_t, sql)},
+    {"print", 0, ONCE__CLI_FLAG, NULL, "print the SQL instead of applying it", offsetof(settings_t, print)},
+    {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply the files in DIRECTORY instead of the built-in ones", offsetof(settings_t, sql)},
     {0},
 };
 static const once__cli_option_t upgrade_options[] = {
-    {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove what expires, where it exists", offsetof(settings_t, cron)},
-    {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply these files instead of those built in", offsetof(settings_t, sql)},
+    {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove expired records, where it is installed", offsetof(settings_t, cron)},
+    {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply the files in DIRECTORY instead of the built-in ones", offsetof(settings_t, sql)},
     {0},
 };
 /* clang-format on */
@@ -234,13 +234,12 @@ static const once__cli_option_t upgrade_options[] = {
 const once__cli_command_t once__cli_pg_install = {
     .name = "pg install",
     .operands = "[URL]",
-    .summary = "makes the schema `once` in a PostgreSQL database",
+    .summary = "create the schema `once` in a PostgreSQL database",
     .details =
         "Plain SQL in one transaction: no extension, no superuser; the user needs CREATE on the\n"
         "database, and CREATEROLE for the roles once_gateway, once_application, once_relay,\n"
-        "once_monitor and once_operator, which are then granted to the users that need them. May "
-        "be\n"
-        "repeated.\n",
+        "once_monitor and once_operator, which are then granted to the users that need them.\n"
+        "Running it again does no harm.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = install_options,
     .settings_size = sizeof(settings_t),
@@ -250,10 +249,10 @@ const once__cli_command_t once__cli_pg_install = {
 const once__cli_command_t once__cli_pg_upgrade = {
     .name = "pg upgrade",
     .operands = "[URL]",
-    .summary = "brings the schema to this program's version",
+    .summary = "upgrade the schema to this program's version",
     .details =
-        "Gateways of the previous version may go on running meanwhile. Upgrade the schema first,\n"
-        "then the programs.\n",
+        "Upgrade the schema first, then the programs: those of the previous version can keep\n"
+        "running meanwhile.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = upgrade_options,
     .settings_size = sizeof(settings_t),

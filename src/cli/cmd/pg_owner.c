@@ -57,7 +57,7 @@ static int refuse(PGconn *conn, const char *query, const char *advice)
     int code = ONCE__CLI_OK;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__pg_complain(conn, "cannot see whose the schema is");
+        once__pg_complain(conn, "cannot read who owns the schema");
         code = ONCE__CLI_STORE;
     } else if (PQntuples(result) > 0) {
         once__cli_say("%s; %s", PQgetvalue(result, 0, 0), advice);
@@ -77,7 +77,8 @@ int once__pg_check_objects(PGconn *conn)
 
 int once__pg_check_code(PGconn *conn)
 {
-    return refuse(conn, foreign_code,
-                  "it would run with the rights of whoever uses the schema. Nothing was changed; "
-                  "take it out first (docs/postgres.md, \"Installing\")");
+    return refuse(
+        conn, foreign_code,
+        "it would run with the rights of everyone who uses the schema. Nothing was changed; "
+        "remove it first (docs/postgres.md, \"Installing\")");
 }

@@ -72,7 +72,7 @@ static int print_all(PGconn *conn, int json)
     int code = ONCE__CLI_OK;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__pg_complain(conn, "cannot look");
+        once__pg_complain(conn, "cannot read the state of the schema");
         code = ONCE__CLI_STORE;
     } else if (json) {
         code = print_json(result);
@@ -104,14 +104,14 @@ static int run_status(const once__cli_call_t *call)
     if (have < 0) {
         code = ONCE__CLI_STORE;
     } else if (have == 0) {
-        once__cli_say("the schema is not installed: once pg install");
+        once__cli_say("the schema is not installed: run \"once pg install\"");
         code = ONCE__CLI_NO;
     } else {
         code = print_all(conn, set->json);
     }
     if (code == ONCE__CLI_OK && have != sql.newest) {
-        once__cli_say("the schema has version %d, this program %d%s", have, sql.newest,
-                      have < sql.newest ? ": once pg upgrade" : "");
+        once__cli_say("the schema has version %d, this program needs %d%s", have, sql.newest,
+                      have < sql.newest ? ": run \"once pg upgrade\"" : "");
         code = ONCE__CLI_NO;
     }
     PQfinish(conn);
@@ -128,10 +128,10 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_pg_status = {
     .name = "pg status",
     .operands = "[URL]",
-    .summary = "tells what is installed in a PostgreSQL database",
-    .details = "Exits with 1 when the schema is missing or not of this program's version. For the "
-               "user that\n"
-               "installed it, or an administrator.\n",
+    .summary = "show what is installed in a PostgreSQL database",
+    .details =
+        "Exits with 1 if the schema is missing or has another version than this program. Run it\n"
+        "as the user that installed the schema, or as an administrator.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

@@ -41,12 +41,12 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_reap = {
     .name = "reap",
     .operands = "[URL]",
-    .summary = "removes expired records now",
+    .summary = "remove expired records now",
     .details =
-        "Programs that use a store do this by themselves; this is for stores that nobody uses\n"
-        "at the moment, and for making room at once. Only what has expired is removed, and,\n"
-        "under the policy retry, what nobody touched for a whole retention after its lease.\n"
-        "Unknown records under hold stay until they are settled.\n",
+        "Programs that use a store do this themselves; this command is for stores that no program\n"
+        "is using, and for making room immediately. It removes what has expired and, under the\n"
+        "policy retry, what nobody touched for a whole retention after its lease. Unknown records\n"
+        "under hold stay until they are settled.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

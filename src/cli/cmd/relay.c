@@ -48,20 +48,21 @@ static int take_urls(const once__cli_call_t *call, const char **from, const char
         *to = call->operands[taken++];
     }
     if (taken < call->operand_count) {
-        return once__cli_usage(call->command, "it is FROM and then TO, and FROM is postgres://...");
+        return once__cli_usage(call->command,
+                               "the operands are FROM and then TO, and FROM is postgres://...");
     }
     if (*from == NULL || !is_postgres(*from)) {
         return once__cli_usage(call->command,
-                               "from where? Give a URL postgres://..., or set ONCE_STORE");
+                               "missing FROM: give a URL postgres://..., or set ONCE_STORE");
     }
     if (*to == NULL || !once__broker_publisher_knows(*to)) {
-        return once__cli_usage(call->command, "to where? Give a URL kafka://, amqp://, amqps://, "
+        return once__cli_usage(call->command, "missing TO: give a URL kafka://, amqp://, amqps://, "
                                               "http:// or https://, or set ONCE_TO");
     }
     return ONCE__CLI_OK;
 }
 
-/* Whoever gets a webhook needs to know that it is ours: leaving that out is a decision, and not a default. */
+/* The receiver of a webhook must be able to verify its sender: not signing is a decision, not a default. */
 static int check_signing(const once__cli_call_t *call, const char *to)
 {
     const settings_t *set = call->settings;
@@ -72,11 +73,10 @@ static int check_signing(const once__cli_call_t *call, const char *to)
                                "--secret-file and --unsigned are for webhooks: http[s]://");
     }
     if (is_http && (set->secret_file != NULL) == set->is_unsigned) {
-        return once__cli_usage(call->command,
-                               set->is_unsigned
-                                   ? "it is --secret-file FILE or --unsigned, and not both"
-                                   : "webhooks are signed: --secret-file FILE, with what \"once "
-                                     "secret webhook\" prints in it; or --unsigned");
+        return once__cli_usage(
+            call->command, set->is_unsigned ? "give --secret-file FILE or --unsigned, not both"
+                                            : "webhooks need --secret-file FILE (\"once "
+                                              "secret webhook\" makes the secret), or --unsigned");
     }
     return ONCE__CLI_OK;
 }
@@ -89,16 +89,16 @@ static uint64_t value_of(const once__cli_number_t *number, uint64_t otherwise)
 static int check(const once__cli_call_t *call, const once__relay_options_t *options)
 {
     if (options->lease_ms < 1000 || options->lease_ms > 600000) {
-        return once__cli_usage(call->command, "--lease is between 1s and 10m");
+        return once__cli_usage(call->command, "--lease must be between 1s and 10m");
     }
     if (options->poll_ms < 1 || options->poll_ms > 60000) {
-        return once__cli_usage(call->command, "--poll is between 1ms and 60s");
+        return once__cli_usage(call->command, "--poll must be between 1ms and 60s");
     }
     if (options->tries < 1 || options->window < 64 || options->window > 1000000 ||
         options->connections < 1 || options->connections > 1024 || options->timeout_ms < 1) {
-        return once__cli_usage(call->command,
-                               "--tries is at least 1, --window 64 to 1000000, --requests 1 to "
-                               "1024, --timeout not 0");
+        return once__cli_usage(
+            call->command, "--tries must be at least 1, --window 64 to 1000000, --requests 1 to "
+                           "1024, --timeout greater than 0");
     }
     return ONCE__CLI_OK;
 }
@@ -147,7 +147,7 @@ static int run_relay(const once__cli_call_t *call)
         return code;
     }
     if (set->log != NULL && once__service_log_level_read(set->log, &options.level) != 0) {
-        return once__cli_usage(call->command, "--log is debug, info, warn or error");
+        return once__cli_usage(call->command, "--log must be debug, info, warn or error");
     }
     libpq_url = once__pg_libpq_url(from);
     if (libpq_url == NULL) {
@@ -162,29 +162,29 @@ static int run_relay(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"source", 0, ONCE__CLI_TEXT, "URI", "ce_source of all messages (urn:once:DATABASE)", offsetof(settings_t, source)},
-    {"secret-file", 0, ONCE__CLI_TEXT, "FILE", "webhooks are signed with the secrets in it; only its owner may read it",
+    {"source", 0, ONCE__CLI_TEXT, "URI", "ce_source of all messages (default urn:once:DATABASE)", offsetof(settings_t, source)},
+    {"secret-file", 0, ONCE__CLI_TEXT, "FILE", "sign webhooks with the secrets in FILE, which only its owner may read",
      offsetof(settings_t, secret_file)},
-    {"unsigned", 0, ONCE__CLI_FLAG, NULL, "webhooks are not signed", offsetof(settings_t, is_unsigned)},
-    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "certificate authorities for TLS to TO (the system's)",
+    {"unsigned", 0, ONCE__CLI_FLAG, NULL, "do not sign webhooks", offsetof(settings_t, is_unsigned)},
+    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "CA certificates to verify TO with (default: the system's)",
      offsetof(settings_t, ca_file)},
-    {"tries", 0, ONCE__CLI_NUMBER, "N", "give up an event after N failed attempts (10)", offsetof(settings_t, tries)},
-    {"give-up", 0, ONCE__CLI_DURATION, "TIME", "or when its destination took nothing for so long (24h)",
+    {"tries", 0, ONCE__CLI_NUMBER, "N", "give up an event after N failed attempts (default 10)", offsetof(settings_t, tries)},
+    {"give-up", 0, ONCE__CLI_DURATION, "TIME", "or when its destination accepted nothing for this long (default 24h)",
      offsetof(settings_t, give_up)},
-    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "for one attempt, HTTP and AMQP (30s)", offsetof(settings_t, timeout)},
-    {"requests", 0, ONCE__CLI_NUMBER, "N", "HTTP requests at once (16)", offsetof(settings_t, requests)},
-    {"lease", 0, ONCE__CLI_DURATION, "TIME", "after so long without a sign of life others take over (10s)",
+    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "timeout of one attempt, HTTP and AMQP (default 30s)", offsetof(settings_t, timeout)},
+    {"requests", 0, ONCE__CLI_NUMBER, "N", "at most N HTTP requests at a time (default 16)", offsetof(settings_t, requests)},
+    {"lease", 0, ONCE__CLI_DURATION, "TIME", "others take over from a relay silent for this long (default 10s)",
      offsetof(settings_t, lease)},
-    {"poll", 0, ONCE__CLI_DURATION, "TIME", "how often to look without being notified (500ms)",
+    {"poll", 0, ONCE__CLI_DURATION, "TIME", "how often to look for events without a notification (default 500ms)",
      offsetof(settings_t, poll)},
-    {"window", 0, ONCE__CLI_NUMBER, "N", "events in memory (50000)", offsetof(settings_t, window)},
-    {"drain", 0, ONCE__CLI_DURATION, "TIME", "at the end, how long to wait for what is under way (10s)",
+    {"window", 0, ONCE__CLI_NUMBER, "N", "at most N events in memory (default 50000)", offsetof(settings_t, window)},
+    {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for confirmations at the end (default 10s)",
      offsetof(settings_t, drain)},
-    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serves /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT",
+    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT",
      offsetof(settings_t, metrics)},
-    {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug (every event), info, warn, error (info)", offsetof(settings_t, log)},
-    {"progress", 0, ONCE__CLI_FLAG, NULL, "tells on standard error how the backlog drains", offsetof(settings_t, progress)},
-    {"until-empty", 0, ONCE__CLI_FLAG, NULL, "ends when nothing is left to publish", offsetof(settings_t, until_empty)},
+    {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug (every event), info, warn, error (default info)", offsetof(settings_t, log)},
+    {"progress", 0, ONCE__CLI_FLAG, NULL, "show on standard error how the backlog drains", offsetof(settings_t, progress)},
+    {"until-empty", 0, ONCE__CLI_FLAG, NULL, "exit when nothing is left to publish", offsetof(settings_t, until_empty)},
     {0},
 };
 /* clang-format on */
@@ -192,19 +192,18 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_relay = {
     .name = "relay",
     .operands = "[FROM] [TO]",
-    .summary = "publishes the events of an outbox at least once, in order per key",
+    .summary = "publish outbox events at least once, in order per key",
     .details =
         "FROM is postgres://... or ONCE_STORE, TO is one of these or ONCE_TO:\n"
         "  kafka://HOST[:PORT],...[/TEMPLATE][?property=value&...]\n"
         "  amqp[s]://[USER:PASSWORD@]HOST[:PORT][/VHOST]/EXCHANGE[?routing_key=TEMPLATE]\n"
         "  http[s]://HOST[:PORT]/TEMPLATE\n"
-        "A template has {topic}, {type} and {key}. Webhooks are signed as Standard Webhooks has "
-        "it:\n"
-        "--secret-file holds what once secret webhook prints.\n\n"
-        "What once.emit wrote in a committed transaction is published at least once, in the\n"
-        "order of each key, with the event id in the message, and then removed. Several\n"
-        "relays share the work; one that dies or stops is replaced when its lease is over.\n"
-        "Logs JSON lines to standard output. INT and TERM end it; a second one does not wait.\n",
+        "A template may use {topic}, {type} and {key}. Webhooks are signed as\n"
+        "Standard Webhooks defines; put what \"once secret webhook\" prints into --secret-file.\n\n"
+        "Events that once.emit wrote in a committed transaction are published at least once, in\n"
+        "order per key, with the event id in the message, and then removed. Several relays share\n"
+        "the work; one that dies or stops is replaced when its lease ends. Logs JSON lines to\n"
+        "standard output. INT and TERM stop it; a second one does not wait.\n",
     .operands_max = 2,
     .options = options,
     .settings_size = sizeof(settings_t),

@@ -35,7 +35,7 @@ static int run_rotate(const once__cli_call_t *call)
                    once_answer_count(answer), once__cli_duration(keep_ms).text);
         } else if (error == ONCE_E_FULL) {
             (void)fprintf(stderr,
-                          "once secret rotate: four secrets are still in use, which is the most; "
+                          "once secret rotate: four secrets are in use, which is the maximum; "
                           "wait until the oldest "
                           "was replaced longer than --keep ago, or choose a shorter --keep\n");
             code = ONCE__CLI_REFUSED;
@@ -50,7 +50,7 @@ static int run_rotate(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"keep", 0, ONCE__CLI_DURATION, "TIME", "forget secrets replaced longer ago than this (48h)",
+    {"keep", 0, ONCE__CLI_DURATION, "TIME", "forget secrets replaced longer ago than this (default 48h)",
      offsetof(settings_t, keep)},
     {0},
 };
@@ -59,12 +59,13 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_secret_rotate = {
     .name = "secret rotate",
     .operands = "[URL]",
-    .summary = "starts a new secret for fingerprints",
+    .summary = "start a new secret for fingerprints",
     .details =
-        "Earlier secrets stay readable, so running programs and stored records go on; programs\n"
-        "notice by themselves. A record whose secret is forgotten answers mismatch: keep them\n"
-        "at least as long as the longest retention. At most four secrets are kept, so do not\n"
-        "rotate more than three times within one retention. No secret is printed.\n",
+        "Running programs pick it up themselves, and earlier secrets stay valid for stored\n"
+        "records. A record whose secret is forgotten answers mismatch, so keep secrets at least "
+        "as\n"
+        "long as the longest retention. At most four secrets are kept: do not rotate more than\n"
+        "three times within one retention. No secret is printed.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),
@@ -78,7 +79,7 @@ static int run_webhook(const once__cli_call_t *call)
     char secret[ONCE__HTTP_SECRET_TEXT_SIZE];
 
     if (once__http_secret_new(secret) != 0) {
-        once__cli_say("%s: the system has no random bytes", call->command->name);
+        once__cli_say("%s: cannot get random bytes", call->command->name);
         return ONCE__CLI_STORE;
     }
     puts(secret);
@@ -88,11 +89,11 @@ static int run_webhook(const once__cli_call_t *call)
 const once__cli_command_t once__cli_secret_webhook = {
     .name = "secret webhook",
     .operands = "",
-    .summary = "makes a secret that webhooks are signed with",
-    .details = "Prints whsec_ and the base64 of 32 random bytes, as Standard Webhooks has it. The "
-               "file for\n"
-               "once relay --secret-file must be its owner's alone: (umask 077; once secret "
-               "webhook > FILE).\n",
+    .summary = "make a secret for signing webhooks",
+    .details =
+        "Prints whsec_ and the base64 of 32 random bytes, as Standard Webhooks defines. Only its\n"
+        "owner may read the file of once relay --secret-file:\n"
+        "    (umask 077; once secret webhook > FILE)\n",
     .store = ONCE__CLI_NO_STORE,
     .run = run_webhook,
 };

@@ -43,7 +43,7 @@ static void print_text(const once_stats_t *stats)
     count("completed", stats->completed, ONCE__CLI_PLAIN, "");
     count("failed", stats->failed, ONCE__CLI_PLAIN, "");
     count("unknown", stats->unknown, ONCE__CLI_RED, "");
-    count("stuck", stats->stuck, ONCE__CLI_RED, "pending with the lease over, and unknown");
+    count("stuck", stats->stuck, ONCE__CLI_RED, "pending with the lease over, or unknown");
     count("expired", stats->expired, ONCE__CLI_PLAIN, "not yet removed");
     printf("%-10s %10s\n", "oldest",
            live(stats) > 0 ? once__cli_duration(stats->oldest_ms).text : "-");
@@ -66,10 +66,10 @@ static void print_text(const once_stats_t *stats)
     }
     if (stats->damaged > 0) {
         count("damaged", stats->damaged, ONCE__CLI_RED,
-              "records that cannot be read: see \"once fsck\"");
+              "records that cannot be read: run \"once fsck\"");
     }
     if (stats->quarantined > 0) {
-        count("quarantine", stats->quarantined, ONCE__CLI_RED, "damaged ranges: see \"once fsck\"");
+        count("quarantine", stats->quarantined, ONCE__CLI_RED, "damaged ranges: run \"once fsck\"");
     }
 }
 
@@ -108,8 +108,8 @@ static int tell(const settings_t *set, const once_stats_t *stats)
         print_text(stats);
     }
     if (code == ONCE__CLI_OK && set->max_stuck.given && stats->stuck > set->max_stuck.value) {
-        once__cli_say("%" PRIu64 " records are stuck, more than %" PRIu64
-                      ": see \"once keys list --stuck\"",
+        once__cli_say("stuck records: %" PRIu64 ", more than %" PRIu64
+                      ": run \"once keys list --stuck\"",
                       stats->stuck, set->max_stuck.value);
         return ONCE__CLI_NO;
     }
@@ -138,7 +138,7 @@ static int run_stats(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"max-stuck", 0, ONCE__CLI_NUMBER, "N", "exit with 1 when more than N records are stuck",
+    {"max-stuck", 0, ONCE__CLI_NUMBER, "N", "exit with 1 if more than N records are stuck",
      offsetof(settings_t, max_stuck)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "one JSON object", offsetof(settings_t, json)},
     {0},
@@ -148,10 +148,9 @@ static const once__cli_option_t options[] = {
 const once__cli_command_t once__cli_stats = {
     .name = "stats",
     .operands = "[URL]",
-    .summary = "counts records: per state, stuck, expired; age, size and bounds",
-    .details =
-        "For monitoring: once stats --max-stuck 0 exits with 1 as soon as a record waits for\n"
-        "somebody to decide, and with 3 when the store does not answer.\n",
+    .summary = "count records by state, stuck and expired ones; show age, size and bounds",
+    .details = "For monitoring: once stats --max-stuck 0 exits with 1 as soon as a record needs a\n"
+               "decision, and with 3 if the store does not answer.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),
