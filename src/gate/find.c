@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gate/gate.h"
 #include "cli/text.h"
+#include "gate/internal.h"
 
 #define MODULE "ngx_http_once_module.so"
 

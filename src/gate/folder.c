@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gate/gate.h"
 #include "cli/text.h"
+#include "gate/internal.h"
 
 #define NAME      "once-gate-"
 #define CONFIG    "nginx.conf"
@@ -56,14 +56,14 @@ static void remove_tree(int fd, const char *folder)
     rmdir(folder);
 }
 
-void once__gate_remove_folder(once__gate_nginx_t *nginx)
+void once__gate_remove_folder(once__gate_folder_t *folder)
 {
-    if (nginx->folder[0] != '\0') {
-        remove_tree(nginx->lock, nginx->folder);
+    if (folder->path[0] != '\0') {
+        remove_tree(folder->lock, folder->path);
     }
-    if (nginx->lock >= 0) {
-        close(nginx->lock);
-        nginx->lock = -1;
+    if (folder->lock >= 0) {
+        close(folder->lock);
+        folder->lock = -1;
     }
 }
 
@@ -103,23 +103,23 @@ static void sweep(const char *top)
 }
 
 /* The lock is handed down to nginx: its workers may outlive a gate and a master that are killed together. */
-static int take_folder(once__gate_nginx_t *nginx, const char *top)
+static int take_folder(once__gate_folder_t *folder, const char *top)
 {
-    snprintf(nginx->folder, sizeof(nginx->folder), "%s/" NAME "XXXXXX", top);
-    if (mkdtemp(nginx->folder) == NULL) {
+    snprintf(folder->path, sizeof(folder->path), "%s/" NAME "XXXXXX", top);
+    if (mkdtemp(folder->path) == NULL) {
         once__cli_say("cannot create a directory in %s: %s", top, strerror(errno));
-        nginx->folder[0] = '\0';
+        folder->path[0] = '\0';
         return ONCE__CLI_STORE;
     }
-    nginx->lock = open(nginx->folder, OPEN_MODE);
-    if (nginx->lock < 0 || flock(nginx->lock, LOCK_EX) != 0) {
-        once__cli_say("cannot lock %s: %s", nginx->folder, strerror(errno));
+    folder->lock = open(folder->path, OPEN_MODE);
+    if (folder->lock < 0 || flock(folder->lock, LOCK_EX) != 0) {
+        once__cli_say("cannot lock %s: %s", folder->path, strerror(errno));
         return ONCE__CLI_STORE;
     }
     /* Workers of another user pass through it to their temporary files; the configuration stays out of their sight. */
-    if (nginx->plan->user[0] != '\0' &&
-        (fchown(nginx->lock, (uid_t)-1, nginx->plan->gid) != 0 || fchmod(nginx->lock, 0710) != 0)) {
-        once__cli_say("cannot give %s to the group of %s: %s", nginx->folder, nginx->plan->user,
+    if (folder->plan->user[0] != '\0' && (fchown(folder->lock, (uid_t)-1, folder->plan->gid) != 0 ||
+                                          fchmod(folder->lock, 0710) != 0)) {
+        once__cli_say("cannot give %s to the group of %s: %s", folder->path, folder->plan->user,
                       strerror(errno));
         return ONCE__CLI_STORE;
     }
@@ -179,25 +179,25 @@ static void choose_top(const once__gate_plan_t *plan, char top[ONCE__GATE_PATH_S
     }
 }
 
-int once__gate_make_folder(once__gate_nginx_t *nginx)
+int once__gate_make_folder(once__gate_folder_t *folder)
 {
     char top[ONCE__GATE_PATH_SIZE];
     FILE *out = NULL;
     int fd;
 
-    choose_top(nginx->plan, top);
+    choose_top(folder->plan, top);
     sweep(top);
-    if (take_folder(nginx, top) != ONCE__CLI_OK) {
+    if (take_folder(folder, top) != ONCE__CLI_OK) {
         return ONCE__CLI_STORE;
     }
-    snprintf(nginx->config, sizeof(nginx->config), "%s/" CONFIG, nginx->folder);
-    fd = open(nginx->config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    snprintf(folder->config, sizeof(folder->config), "%s/" CONFIG, folder->path);
+    fd = open(folder->config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     out = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (out != NULL) {
-        once__gate_write_config(nginx->plan, out);
+        once__gate_write_config(folder->plan, out);
     }
     if (out == NULL || fclose(out) != 0) {
-        once__cli_say("cannot write %s: %s", nginx->config, strerror(errno));
+        once__cli_say("cannot write %s: %s", folder->config, strerror(errno));
         return ONCE__CLI_STORE;
     }
     return ONCE__CLI_OK;

@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "cli/commands.h"
-#include "gate/gate.h"
 #include "cli/store.h"
 #include "cli/text.h"
+#include "gate/internal.h"
 
 /* Opens and closes the store: a problem is reported here instead of as 503 to every client. */
 static int check_store(const once__gate_plan_t *plan)
@@ -71,7 +70,7 @@ static void tell_routes(const once__gate_plan_t *plan)
 
 static void tell_scope(const once__gate_plan_t *plan)
 {
-    printf("  scope    %s%s\n", plan->scope.told,
+    printf("  scope    %s%s\n", plan->scope.shown,
            plan->scope.optional ? " if present; requests without it share one key space" : "");
     if (plan->scope_is_default) {
         puts("           (requests without it get 400; if tokens rotate, give --scope a stable "
@@ -132,9 +131,9 @@ static int try_store(const once__gate_plan_t *plan)
     return code;
 }
 
-static int serve(const once__gate_options_t *gate, once__gate_plan_t *plan)
+static int serve(once__gate_plan_t *plan)
 {
-    int code = once__gate_find_nginx(gate->nginx, plan->nginx);
+    int code = once__gate_find_nginx(plan->options->nginx, plan->nginx);
 
     if (code == ONCE__CLI_OK) {
         code = check_addresses(plan);
@@ -151,7 +150,6 @@ static int serve(const once__gate_options_t *gate, once__gate_plan_t *plan)
 
 static int run_gate(const once__cli_call_t *call)
 {
-    const once__gate_options_t *gate = call->settings;
     once__gate_plan_t *plan = calloc(1, sizeof(*plan));
     int code;
 
@@ -159,11 +157,12 @@ static int run_gate(const once__cli_call_t *call)
         once__cli_say("out of memory");
         return ONCE__CLI_STORE;
     }
-    code = once__gate_read_plan(call->command, gate, plan);
-    if (code == ONCE__CLI_OK && gate->print_config) {
+    plan->options = call->settings;
+    code = once__gate_read_plan(plan);
+    if (code == ONCE__CLI_OK && plan->options->print_config) {
         once__gate_write_config(plan, stdout);
     } else if (code == ONCE__CLI_OK) {
-        code = serve(gate, plan);
+        code = serve(plan);
     }
     once__gate_free_plan(plan);
     return code;

@@ -7,82 +7,77 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "gate/gate.h"
 #include "cli/text.h"
+#include "gate/internal.h"
 
 #define CONNECTIONS_MAX 4096
 #define WORKERS_MAX     256
 
-static int read_addresses(const once__cli_command_t *command, const once__gate_options_t *gate,
-                          once__gate_plan_t *plan)
+static int read_addresses(once__gate_plan_t *plan)
 {
     int code = ONCE__CLI_OK;
 
-    if (gate->listen.count > ONCE__GATE_LISTEN_MAX) {
-        return once__cli_usage(command, "--listen can be given at most %d times",
-                               ONCE__GATE_LISTEN_MAX);
+    if (plan->options->listen.count > ONCE__GATE_LISTEN_MAX) {
+        return ONCE__GATE_USAGE("--listen can be given at most %d times", ONCE__GATE_LISTEN_MAX);
     }
-    for (size_t i = 0; code == ONCE__CLI_OK && i < gate->listen.count; i++) {
-        code = once__gate_read_address(command, "listen", gate->listen.items[i],
+    for (size_t i = 0; code == ONCE__CLI_OK && i < plan->options->listen.count; i++) {
+        code = once__gate_read_address("listen", plan->options->listen.items[i],
                                        &plan->listen[plan->listen_count++]);
     }
-    if (gate->listen.count == 0) {
+    if (plan->options->listen.count == 0) {
         plan->listen_count = 1;
-        code = once__gate_read_address(command, "listen", "127.0.0.1:8080", &plan->listen[0]);
+        code = once__gate_read_address("listen", "127.0.0.1:8080", &plan->listen[0]);
     }
-    if (code == ONCE__CLI_OK && gate->status != NULL) {
+    if (code == ONCE__CLI_OK && plan->options->status != NULL) {
         plan->has_status = 1;
-        code = once__gate_read_address(command, "status", gate->status, &plan->status);
+        code = once__gate_read_address("status", plan->options->status, &plan->status);
     }
     for (size_t i = 0; code == ONCE__CLI_OK && plan->has_status && i < plan->listen_count; i++) {
         if (strcmp(plan->status.text, plan->listen[i].text) == 0) {
-            code = once__cli_usage(command,
-                                   "--status needs an address of its own: --listen already has %s",
-                                   plan->status.text);
+            code = ONCE__GATE_USAGE("--status needs an address of its own: --listen already has %s",
+                                    plan->status.text);
         }
     }
     return code;
 }
 
 /* Two locations of one path would be one too many for nginx. */
-static int check_routes(const once__cli_command_t *command, const once__gate_plan_t *plan)
+static int check_routes(const once__gate_plan_t *plan)
 {
     for (size_t i = 0; i < plan->route_count && plan->routes[i].path != NULL; i++) {
         for (size_t j = 0; j < i; j++) {
             const once__gate_route_t *a = &plan->routes[i];
             const once__gate_route_t *b = &plan->routes[j];
             if (a->exact == b->exact && strcmp(a->path, b->path) == 0) {
-                return once__cli_usage(command,
-                                       "there are two routes for %s: put their methods into one, "
-                                       "separated by commas",
-                                       once__cli_shown(a->path).text);
+                return ONCE__GATE_USAGE("there are two routes for %s: put their methods into one, "
+                                        "separated by commas",
+                                        once__cli_shown(a->path).text);
             }
         }
     }
     return ONCE__CLI_OK;
 }
 
-static int read_routes(const once__cli_command_t *command, const once__gate_options_t *gate,
-                       once__gate_plan_t *plan)
+static int read_routes(once__gate_plan_t *plan)
 {
     int code = ONCE__CLI_OK;
 
-    plan->routes = calloc(gate->route.count + 1, sizeof(plan->routes[0]));
-    plan->directives = calloc(gate->set.count + 1, sizeof(plan->directives[0]));
+    plan->routes = calloc(plan->options->route.count + 1, sizeof(plan->routes[0]));
+    plan->directives = calloc(plan->options->set.count + 1, sizeof(plan->directives[0]));
     if (plan->routes == NULL || plan->directives == NULL) {
         once__cli_say("out of memory");
         return ONCE__CLI_STORE;
     }
-    for (size_t i = 0; code == ONCE__CLI_OK && i < gate->route.count; i++) {
-        code = once__gate_read_route(command, gate->route.items[i],
+    for (size_t i = 0; code == ONCE__CLI_OK && i < plan->options->route.count; i++) {
+        code = once__gate_read_route(plan->options->route.items[i],
                                      &plan->routes[plan->route_count++]);
     }
-    for (size_t i = 0; code == ONCE__CLI_OK && i < gate->set.count; i++) {
-        code = once__gate_read_directive(command, gate->set.items[i],
+    for (size_t i = 0; code == ONCE__CLI_OK && i < plan->options->set.count; i++) {
+        code = once__gate_read_directive(plan->options->set.items[i],
                                          &plan->directives[plan->directive_count++]);
     }
     if (code == ONCE__CLI_OK) {
-        code = check_routes(command, plan);
+        code = check_routes(plan);
     }
     return code;
 }
@@ -103,14 +98,12 @@ static int needs_scope(const once__gate_plan_t *plan)
  * shows a response to others. On this machine's own addresses, where it is tried out, it is a safe one: nobody without
  * Authorization, and nobody else's.
  */
-static int read_scope(const once__cli_command_t *command, const once__gate_options_t *gate,
-                      once__gate_plan_t *plan)
+static int read_scope(once__gate_plan_t *plan)
 {
-    plan->scope_is_default = gate->scope == NULL && needs_scope(plan);
+    plan->scope_is_default = plan->options->scope == NULL && needs_scope(plan);
     for (size_t i = 0; plan->scope_is_default && i < plan->listen_count; i++) {
         if (!once__gate_is_local(&plan->listen[i])) {
-            return once__cli_usage(
-                command,
+            return ONCE__GATE_USAGE(
                 "--listen %s is open to other machines and needs --scope, which says whose key it "
                 "is: "
                 "a header or cookie that your backend verifies (--scope header:X-Api-Key, --scope "
@@ -119,27 +112,25 @@ static int read_scope(const once__cli_command_t *command, const once__gate_optio
         }
     }
     return once__gate_read_scope(
-        command, gate->scope != NULL ? gate->scope : "header:Authorization", &plan->scope);
+        plan->options->scope != NULL ? plan->options->scope : "header:Authorization", &plan->scope);
 }
 
 /* Who may connect to sockets of the file system. */
-static int read_socket_mode(const once__cli_command_t *command, const once__gate_options_t *gate,
-                            once__gate_plan_t *plan)
+static int read_socket_mode(once__gate_plan_t *plan)
 {
-    const char *text = gate->socket_mode != NULL ? gate->socket_mode : "0600";
+    const char *text = plan->options->socket_mode != NULL ? plan->options->socket_mode : "0600";
     size_t len = strspn(text, "01234567");
 
     plan->socket_mode = (mode_t)strtoul(text, NULL, 8);
     if (len < 3 || len > 4 || text[len] != '\0' || plan->socket_mode > 0777) {
-        return once__cli_usage(command, "--socket-mode needs a mode such as 0660, not \"%s\"",
-                               once__cli_shown(text).text);
+        return ONCE__GATE_USAGE("--socket-mode needs a mode such as 0660, not \"%s\"",
+                                once__cli_shown(text).text);
     }
     return ONCE__CLI_OK;
 }
 
 /* A backend that is not checked could be anybody: whoever it is would get every caller's credentials. */
-static int read_trusted(const once__cli_command_t *command, const once__gate_options_t *gate,
-                        once__gate_plan_t *plan)
+static int read_trusted(once__gate_plan_t *plan)
 {
     /* Where Debian, Fedora and Alpine keep the certificates that everybody trusts. */
     static const char *const places[] = {"/etc/ssl/certs/ca-certificates.crt",
@@ -148,38 +139,34 @@ static int read_trusted(const once__cli_command_t *command, const once__gate_opt
     int code;
 
     if (!plan->upstream.tls && !plan->auth.server.tls) {
-        return gate->upstream_ca == NULL
+        return plan->options->upstream_ca == NULL
                    ? ONCE__CLI_OK
-                   : once__cli_usage(command,
-                                     "--upstream-ca is only for https:// in --upstream or --auth");
+                   : ONCE__GATE_USAGE("--upstream-ca is only for https:// in --upstream or --auth");
     }
-    code = once__gate_find_trusted(gate->upstream_ca, places, plan->upstream_ca);
+    code = once__gate_find_trusted(plan->options->upstream_ca, places, plan->upstream_ca);
     if (code == ONCE__CLI_OK && strchr(plan->upstream_ca, '$') != NULL) {
-        code = once__cli_usage(
-            command,
+        code = ONCE__GATE_USAGE(
             "the name of a certificate must not contain $, which nginx reads as a variable");
     }
     return code;
 }
 
-static int read_tls(const once__cli_command_t *command, const once__gate_options_t *gate,
-                    once__gate_plan_t *plan)
+static int read_tls(once__gate_plan_t *plan)
 {
     int code;
 
-    if ((gate->tls_cert == NULL) != (gate->tls_key == NULL)) {
-        return once__cli_usage(command, "--tls-cert and --tls-key must be given together");
+    if ((plan->options->tls_cert == NULL) != (plan->options->tls_key == NULL)) {
+        return ONCE__GATE_USAGE("--tls-cert and --tls-key must be given together");
     }
-    if (gate->tls_cert == NULL) {
+    if (plan->options->tls_cert == NULL) {
         return ONCE__CLI_OK;
     }
-    code = once__gate_find_file("the certificate", gate->tls_cert, plan->tls_cert);
+    code = once__gate_find_file("the certificate", plan->options->tls_cert, plan->tls_cert);
     if (code == ONCE__CLI_OK) {
-        code = once__gate_find_file("the key", gate->tls_key, plan->tls_key);
+        code = once__gate_find_file("the key", plan->options->tls_key, plan->tls_key);
     }
     if (code == ONCE__CLI_OK && (strchr(plan->tls_cert, '$') || strchr(plan->tls_key, '$'))) {
-        code = once__cli_usage(
-            command,
+        code = ONCE__GATE_USAGE(
             "the name of a certificate must not contain $, which nginx reads as a variable");
     }
     return code;
@@ -195,9 +182,10 @@ const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_ro
             policy = words->list[1];
         }
     }
-    for (size_t i = 2; route != NULL && i < route->words.count; i++) {
-        const char *name = route->words.list[i]; /* its value stands behind it */
-        policy = strcmp(name, "recover") == 0 ? name + strlen(name) + 1 : policy;
+    for (size_t i = 0; route != NULL && i < route->setting_count; i++) {
+        if (strcmp(route->settings[i].known->name, "recover") == 0) {
+            policy = route->settings[i].value;
+        }
     }
     return policy;
 }
@@ -214,20 +202,18 @@ static void keep_folder(once__gate_plan_t *plan, const char *above, const char *
 }
 
 /* nginx may be run from elsewhere: a relative path becomes an absolute one, its odd characters encoded as in every URL. */
-static int read_store(const once__cli_command_t *command, const once__gate_options_t *gate,
-                      once__gate_plan_t *plan)
+static int read_store(once__gate_plan_t *plan)
 {
-    const char *url = once__cli_store_option(gate->store);
+    const char *url = once__cli_store_option(plan->options->store);
     char folder[1024];
     size_t used;
 
     if (strchr(url, ':') == NULL) {
-        return once__cli_usage(command,
-                               "--store: \"%s\" is not a store URL; did you mean local:%s?",
-                               once__cli_shown(url).text, once__cli_shown(url).text);
+        return ONCE__GATE_USAGE("--store: \"%s\" is not a store URL; did you mean local:%s?",
+                                once__cli_shown(url).text, once__cli_shown(url).text);
     }
     if (strlen(url) > ONCE__GATE_WORD_MAX) {
-        return once__cli_usage(command, "--store: the URL is too long");
+        return ONCE__GATE_USAGE("--store: the URL is too long");
     }
     if (strncmp(url, "local:", 6) != 0 || url[6] == '/' || url[6] == '\0') {
         snprintf(plan->store, sizeof(plan->store), "%s", url);
@@ -251,8 +237,7 @@ static int read_store(const once__cli_command_t *command, const once__gate_optio
 }
 
 /* Policies that promise never to run twice need a store that remembers. nginx would refuse it, too, but by other names. */
-static int check_memory(const once__cli_command_t *command, const once__gate_options_t *gate,
-                        once__gate_plan_t *plan)
+static int check_memory(once__gate_plan_t *plan)
 {
     const char *policy = "retry";
 
@@ -268,24 +253,22 @@ static int check_memory(const once__cli_command_t *command, const once__gate_opt
     if (strcmp(policy, "retry") == 0) {
         return ONCE__CLI_OK;
     }
-    return once__cli_usage(
-        command,
+    return ONCE__GATE_USAGE(
         "recover=%s needs a store that outlives the gate, which a store in memory does not: "
         "use --store local:./once-data",
         policy);
 }
 
-static int read_workers(const once__cli_command_t *command, const once__gate_options_t *gate,
-                        once__gate_plan_t *plan)
+static int read_workers(once__gate_plan_t *plan)
 {
-    uint64_t workers = gate->workers.given ? gate->workers.value : 1;
+    uint64_t workers = plan->options->workers.given ? plan->options->workers.value : 1;
 
     if (workers == 0 || workers > WORKERS_MAX) {
-        return once__cli_usage(command, "--workers must be between 1 and %d", WORKERS_MAX);
+        return ONCE__GATE_USAGE("--workers must be between 1 and %d", WORKERS_MAX);
     }
     if (workers > 1 && strncmp(plan->store, "memory:", 7) == 0) {
-        return once__cli_usage(
-            command, "--workers must be 1 with a store in memory, which workers cannot share");
+        return ONCE__GATE_USAGE(
+            "--workers must be 1 with a store in memory, which workers cannot share");
     }
     plan->workers = (unsigned)workers;
     return ONCE__CLI_OK;
@@ -309,35 +292,33 @@ static void allow_connections(once__gate_plan_t *plan)
     }
 }
 
-static int read_upstream(const once__cli_command_t *command, const once__gate_options_t *gate,
-                         once__gate_plan_t *plan)
+static int read_upstream(once__gate_plan_t *plan)
 {
-    return once__gate_read_upstream(command, "upstream", gate->upstream, &plan->upstream);
+    return once__gate_read_upstream("upstream", plan->options->upstream, &plan->upstream);
 }
 
-int once__gate_read_plan(const once__cli_command_t *command, const once__gate_options_t *gate,
-                         once__gate_plan_t *plan)
+static int find_module(once__gate_plan_t *plan)
 {
-    static int (*const steps[])(const once__cli_command_t *, const once__gate_options_t *,
-                                once__gate_plan_t *) = {
-        read_addresses,       read_socket_mode, read_routes,  read_scope,
-        read_store,           check_memory,     read_workers, read_upstream,
-        once__gate_read_auth, read_trusted,     read_tls,     once__gate_read_user,
+    return once__gate_find_module(plan->options->module, plan->module);
+}
+
+int once__gate_read_plan(once__gate_plan_t *plan)
+{
+    static int (*const steps[])(once__gate_plan_t *) = {
+        read_addresses, read_socket_mode,     read_routes,   read_scope,           read_store,
+        check_memory,   read_workers,         read_upstream, once__gate_read_auth, read_trusted,
+        read_tls,       once__gate_read_user, find_module,
     };
     int code = ONCE__CLI_OK;
 
-    if (gate->upstream == NULL) {
-        return once__cli_usage(command,
-                               "missing --upstream: the backend, such as http://127.0.0.1:3000");
+    if (plan->options->upstream == NULL) {
+        return ONCE__GATE_USAGE("missing --upstream: the backend, such as http://127.0.0.1:3000");
     }
     for (size_t i = 0; code == ONCE__CLI_OK && i < sizeof(steps) / sizeof(steps[0]); i++) {
-        code = steps[i](command, gate, plan);
+        code = steps[i](plan);
     }
-    if (code == ONCE__CLI_OK) {
-        code = once__gate_find_module(gate->module, plan->module);
-    }
-    if (code == ONCE__CLI_OK && gate->tls_cert != NULL &&
-        once__gate_look_for_nginx(gate->nginx, plan->nginx)) {
+    if (code == ONCE__CLI_OK && plan->options->tls_cert != NULL &&
+        once__gate_look_for_nginx(plan->options->nginx, plan->nginx)) {
         plan->http2_directive = once__gate_version(plan->nginx) >= 1025001;
     }
     allow_connections(plan);

@@ -3,67 +3,49 @@
  *
  * Everything becomes words, and config.c writes each word in quotes: whatever a value contains, it stays one word.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <once/policy.h>
 
-#include "gate/gate.h"
 #include "cli/nearest.h"
 #include "cli/text.h"
+#include "gate/internal.h"
 
 #define LOWER  "abcdefghijklmnopqrstuvwxyz"
 #define UPPER  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
 
-/* What a route may set: the module's directives without "once_". */
-static const char *const settings[] = {
-    "once_docs",
-    "once_early_lookup",
-    "once_fingerprint",
-    "once_key",
-    "once_lease",
-    "once_name",
-    "once_on_store_error",
-    "once_probe",
-    "once_quota",
-    "once_record",
-    "once_recover",
-    "once_release",
-    "once_release_ttl",
-    "once_replay_header",
-    "once_replay_headers",
-    "once_require",
-    "once_retry_after",
-    "once_store_body",
-    "once_ttl",
-    "once_unknown_max",
-    "once_wait",
+/* The directives that a route can set, without "once_"; beside them it can set the scope. */
+static const once__gate_setting_t settings[] = {
+    {"docs", 0},
+    {"early_lookup", 0},
+    {"fingerprint", ONCE__GATE_LIST},
+    {"key", ONCE__GATE_LIST},
+    {"lease", ONCE__GATE_POLICY},
+    {"name", 0},
+    {"on_store_error", 0},
+    {"probe", ONCE__GATE_LIST},
+    {"quota", 0},
+    {"record", ONCE__GATE_LIST | ONCE__GATE_POLICY},
+    {"recover", ONCE__GATE_POLICY},
+    {"release", ONCE__GATE_LIST | ONCE__GATE_POLICY},
+    {"release_ttl", ONCE__GATE_POLICY},
+    {"replay_header", 0},
+    {"replay_headers", ONCE__GATE_LIST},
+    {"require", 0},
+    {"retry_after", 0},
+    {"store_body", 0},
+    {"ttl", ONCE__GATE_POLICY},
+    {"unknown_max", 0},
+    {"wait", ONCE__GATE_LIST},
 };
 
 #define SETTING_COUNT (sizeof(settings) / sizeof(settings[0]))
 
-const char *once__gate_directive_of(const char *name, size_t len)
-{
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
-        const char *rest = settings[i] + strlen("once_");
-        if (strlen(rest) == len && strncmp(rest, name, len) == 0) {
-            return settings[i];
-        }
-    }
-    return NULL;
-}
-
-static int has_control(const char *text)
-{
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
-            return 1;
-        }
-    }
-    return 0;
-}
+/* ---------------------------------------------------------------------------------------------------------------- words */
 
 void once__gate_words_free(once__gate_words_t *words)
 {
@@ -75,7 +57,7 @@ void once__gate_words_free(once__gate_words_t *words)
 static char *take_word(char **in, const char **wrong)
 {
     char *word = *in + strspn(*in, " ");
-    char *end;
+    char *end = word + strcspn(word, " ");
 
     if (*word == '\0') {
         return NULL;
@@ -87,130 +69,113 @@ static char *take_word(char **in, const char **wrong)
             return NULL;
         }
         word++;
-    } else {
-        end = word + strcspn(word, " ");
     }
     *in = *end == '\0' ? end : end + 1;
     *end = '\0';
     return word;
 }
 
-/* NULL, or what is wrong. */
+/* Returns NULL, or what is wrong. */
 static const char *split(const char *text, once__gate_words_t *words)
 {
     const char *wrong = NULL;
     char *in, *word;
 
     memset(words, 0, sizeof(*words));
-    if (has_control(text)) {
-        return "it must not have control characters";
+    for (const char *at = text; *at != '\0'; at++) {
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) {
+            return "it must not have control characters";
+        }
     }
     words->memory = in = strdup(text);
     if (in == NULL) {
         return "out of memory";
     }
     while ((word = take_word(&in, &wrong)) != NULL) {
-        if (words->count == ONCE__GATE_WORDS_MAX) {
-            return "it has too many words";
-        }
-        if (strlen(word) > ONCE__GATE_WORD_MAX) {
-            return "a word in it is too long";
+        if (words->count == ONCE__GATE_WORDS_MAX || strlen(word) > ONCE__GATE_WORD_MAX) {
+            return words->count == ONCE__GATE_WORDS_MAX ? "it has too many words"
+                                                        : "a word in it is too long";
         }
         words->list[words->count++] = word;
     }
     return wrong;
 }
 
-/* ----------------------------------------------------------------------------------------------------------------- scope */
+/* ---------------------------------------------------------------------------------------------------------------- scope */
 
-/* The value in a variable of nginx, whose names have letters, digits and underscores only. */
-static int variable_of(once__gate_scope_t *scope, const char *prefix, const char *name, size_t len,
-                       const char *allowed)
+/* The value in a variable of nginx, whose name has letters, digits and underscores only. */
+static int read_variable(once__gate_scope_t *scope, const char *kind, const char *name, size_t len)
 {
-    if (len == 0 || len > 64 || strspn(name, allowed) < len) {
+    int is_header = strcmp(kind, "header") == 0;
+
+    if (len == 0 || len > 64 ||
+        strspn(name, is_header ? LOWER UPPER DIGITS "-" : LOWER UPPER DIGITS "_") < len) {
         return -1;
     }
-    snprintf(scope->value, sizeof(scope->value), "$%s%.*s", prefix, (int)len, name);
-    for (char *at = scope->value; *at != '\0'; at++) {
-        if (*at == '-') {
-            *at = '_';
-        }
+    snprintf(scope->shown, sizeof(scope->shown), "the %s %.*s", kind, (int)len, name);
+    snprintf(scope->value, sizeof(scope->value), "$%s_%.*s", is_header ? "http" : kind, (int)len,
+             name);
+    for (char *at = scope->value; is_header && *at != '\0'; at++) {
+        *at = (char)(*at == '-' ? '_' : tolower((unsigned char)*at));
     }
     return 0;
 }
 
-static void lower(char *text)
+int once__gate_read_scope(const char *text, once__gate_scope_t *scope)
 {
-    for (; *text != '\0'; text++) {
-        if (*text >= 'A' && *text <= 'Z') {
-            *text = (char)(*text - 'A' + 'a');
-        }
-    }
-}
-
-int once__gate_read_scope(const once__cli_command_t *command, const char *text,
-                          once__gate_scope_t *scope)
-{
-    const char *comma = strchr(text, ',');
-    size_t len = comma != NULL ? (size_t)(comma - text) : strlen(text);
+    size_t len = strcspn(text, ",");
     int code = -1;
 
     memset(scope, 0, sizeof(*scope));
-    scope->optional = comma != NULL;
+    scope->optional = strcmp(text + len, ",optional") == 0;
     if (strcmp(text, "none") == 0) {
         snprintf(scope->value, sizeof(scope->value), "none");
-        snprintf(scope->told, sizeof(scope->told), "none: all clients share one key space");
+        snprintf(scope->shown, sizeof(scope->shown), "none: all clients share one key space");
         return ONCE__CLI_OK;
     }
-    if (comma != NULL && strcmp(comma, ",optional") != 0) {
-        code = -1;
-    } else if (len > 7 && strncmp(text, "header:", 7) == 0) {
-        code = variable_of(scope, "http_", text + 7, len - 7, LOWER UPPER DIGITS "-");
-        lower(scope->value);
-        snprintf(scope->told, sizeof(scope->told), "the header %.*s", (int)len - 7, text + 7);
-    } else if (len > 7 && strncmp(text, "cookie:", 7) == 0) {
-        code = variable_of(scope, "cookie_", text + 7, len - 7, LOWER UPPER DIGITS "_");
-        snprintf(scope->told, sizeof(scope->told), "the cookie %.*s", (int)len - 7, text + 7);
+    if (scope->optional || text[len] == '\0') {
+        if (strncmp(text, "header:", 7) == 0) {
+            code = read_variable(scope, "header", text + 7, len - 7);
+        } else if (strncmp(text, "cookie:", 7) == 0) {
+            code = read_variable(scope, "cookie", text + 7, len - 7);
+        }
     }
-    if (code != 0 && len > 0 && strspn(text, LOWER UPPER DIGITS "-") == len) {
-        return once__cli_usage(
-            command, "a scope is header:NAME, cookie:NAME or none; did you mean header:%s?",
+    if (code == 0) {
+        return ONCE__CLI_OK;
+    }
+    if (len > 0 && strspn(text, LOWER UPPER DIGITS "-") == len) {
+        return ONCE__GATE_USAGE(
+            "a scope is header:NAME, cookie:NAME or none; did you mean header:%s?",
             once__cli_shown(text).text);
     }
-    if (code != 0) {
-        return once__cli_usage(command,
-                               "a scope is header:NAME, cookie:NAME (\",optional\" may follow) or "
-                               "none, not \"%s\"",
-                               once__cli_shown(text).text);
-    }
-    return ONCE__CLI_OK;
+    return ONCE__GATE_USAGE(
+        "a scope is header:NAME, cookie:NAME (\",optional\" may follow) or none, not \"%s\"",
+        once__cli_shown(text).text);
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- routes */
+/* --------------------------------------------------------------------------------------------------------------- routes */
 
-static int bad_route(const once__cli_command_t *command, const char *text, const char *why)
+static int bad_route(const char *text, const char *why)
 {
-    return once__cli_usage(command, "--route \"%s\": %s", once__cli_shown(text).text, why);
+    return ONCE__GATE_USAGE("--route \"%s\": %s", once__cli_shown(text).text, why);
 }
 
 static const char *check_methods(const char *methods)
 {
-    static const char *const known[] = {"POST", "PATCH", "PUT", "DELETE"};
-    const char *at = methods;
-
-    for (;;) {
+    for (const char *at = methods;; at++) {
         size_t len = strcspn(at, ",");
-        int found = 0;
-        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-            found |= strlen(known[i]) == len && strncmp(known[i], at, len) == 0;
+        char one[8] = "";
+        if (len > 0 && len < sizeof(one)) {
+            memcpy(one, at, len);
         }
-        if (!found) {
+        if (strcmp(one, "POST") != 0 && strcmp(one, "PATCH") != 0 && strcmp(one, "PUT") != 0 &&
+            strcmp(one, "DELETE") != 0) {
             return "methods must be POST, PATCH, PUT or DELETE, separated by commas";
         }
-        if (at[len] == '\0') {
+        at += len;
+        if (*at == '\0') {
             return NULL;
         }
-        at += len + 1;
     }
 }
 
@@ -235,28 +200,21 @@ static const char *check_path(once__gate_route_t *route, char *path)
     return NULL;
 }
 
-/* Policies are checked here, because the library says it better than a line number in a generated file does. */
-static int check_policy(const once__cli_command_t *command, const char *text, const char *name,
-                        const char *value)
+/* The library explains what is wrong with a policy better than a line number in a generated file would. */
+static int check_policy(const char *text, const char *name, const char *value)
 {
-    static const char *const parts[] = {"ttl",    "lease",   "recover",
-                                        "record", "release", "release_ttl"};
+    once_policy_t *policy = once_policy_new();
     once_error_t err = {0};
     int code = ONCE__CLI_OK;
 
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (strcmp(name, parts[i]) == 0) {
-            once_policy_t *policy = once_policy_new();
-            if (policy != NULL && once_policy_set(policy, name, value, &err) != ONCE_OK) {
-                code = bad_route(command, text, err.text);
-            }
-            once_policy_free(policy);
-        }
+    if (policy != NULL && once_policy_set(policy, name, value, &err) != ONCE_OK) {
+        code = bad_route(text, err.text);
     }
+    once_policy_free(policy);
     return code;
 }
 
-static int unknown_setting(const once__cli_command_t *command, const char *text, const char *name)
+static int unknown_setting(const char *text, const char *name)
 {
     once__cli_nearest_t nearest;
     char why[400];
@@ -264,44 +222,45 @@ static int unknown_setting(const once__cli_command_t *command, const char *text,
 
     once__cli_nearest_start(&nearest, name);
     for (size_t i = 0; i < SETTING_COUNT; i++) {
-        const char *known = settings[i] + strlen("once_");
-        once__cli_nearest_try(&nearest, known, strlen(known));
+        once__cli_nearest_try(&nearest, settings[i].name, strlen(settings[i].name));
     }
     if (nearest.best != NULL) {
         snprintf(why + len, sizeof(why) - (size_t)len, "did you mean %.*s?", nearest.best_len,
                  nearest.best);
-        return bad_route(command, text, why);
+        return bad_route(text, why);
     }
     len += snprintf(why + len, sizeof(why) - (size_t)len, "known are scope");
     for (size_t i = 0; i < SETTING_COUNT && len < (int)sizeof(why); i++) {
-        len +=
-            snprintf(why + len, sizeof(why) - (size_t)len, ", %s", settings[i] + strlen("once_"));
+        len += snprintf(why + len, sizeof(why) - (size_t)len, ", %s", settings[i].name);
     }
-    return bad_route(command, text, why);
+    return bad_route(text, why);
 }
 
-/* NAME=VALUE: the = becomes the end of the name, and the word stays in its place. */
-static int check_setting(const once__cli_command_t *command, const char *text,
-                         once__gate_route_t *route, char *word)
+/* NAME=VALUE: the = becomes the end of the name. */
+static int read_setting(const char *text, once__gate_route_t *route, char *word)
 {
     char *equals = strchr(word, '=');
 
     if (equals == NULL || equals == word || equals[1] == '\0') {
-        return bad_route(command, text, "the path must be followed by NAME=VALUE");
+        return bad_route(text, "the path must be followed by NAME=VALUE");
     }
     *equals = '\0';
     if (strcmp(word, "scope") == 0) {
         route->has_scope = 1;
-        return once__gate_read_scope(command, equals + 1, &route->scope);
+        return once__gate_read_scope(equals + 1, &route->scope);
     }
-    if (once__gate_directive_of(word, strlen(word)) == NULL) {
-        return unknown_setting(command, text, word);
+    for (size_t i = 0; i < SETTING_COUNT; i++) {
+        if (strcmp(word, settings[i].name) == 0) {
+            route->settings[route->setting_count].known = &settings[i];
+            route->settings[route->setting_count++].value = equals + 1;
+            return settings[i].flags & ONCE__GATE_POLICY ? check_policy(text, word, equals + 1)
+                                                         : ONCE__CLI_OK;
+        }
     }
-    return check_policy(command, text, word, equals + 1);
+    return unknown_setting(text, word);
 }
 
-int once__gate_read_route(const once__cli_command_t *command, const char *text,
-                          once__gate_route_t *route)
+int once__gate_read_route(const char *text, once__gate_route_t *route)
 {
     const char *wrong;
     int code = ONCE__CLI_OK;
@@ -319,17 +278,17 @@ int once__gate_read_route(const once__cli_command_t *command, const char *text,
         wrong = check_path(route, route->words.list[1]);
     }
     if (wrong != NULL) {
-        return bad_route(command, text, wrong);
+        return bad_route(text, wrong);
     }
     for (size_t i = 2; code == ONCE__CLI_OK && i < route->words.count; i++) {
-        code = check_setting(command, text, route, route->words.list[i]);
+        code = read_setting(text, route, route->words.list[i]);
     }
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ directives */
+/* ----------------------------------------------------------------------------------------------------------- directives */
 
-/* What has an option of its own is told at the start, and that must be what is in force. NULL: nothing is wrong. */
+/* What has an option of its own is shown at the start, and must be what is in force. Returns NULL if nothing is wrong. */
 static const char *check_directive(const char *name)
 {
     static const char *const owned[][2] = {
@@ -345,30 +304,26 @@ static const char *check_directive(const char *name)
             return owned[i][1];
         }
     }
-    return NULL;
+    return name[strspn(name, LOWER DIGITS "_")] == '\0'
+               ? NULL
+               : "the name of a directive may have only lower-case letters, digits and underscores";
 }
 
-int once__gate_read_directive(const once__cli_command_t *command, const char *text,
-                              once__gate_words_t *words)
+int once__gate_read_directive(const char *text, once__gate_words_t *words)
 {
     const char *wrong = split(text, words);
+    char *last;
 
-    if (wrong == NULL && words->count < 2) {
-        wrong = "a directive needs a name and a value, such as 'once_wait 5s'";
-    }
-    if (wrong == NULL && strspn(words->list[0], LOWER DIGITS "_") != strlen(words->list[0])) {
-        wrong = "the name of a directive may have only lower-case letters, digits and underscores";
-    }
     if (wrong == NULL) {
-        wrong = check_directive(words->list[0]);
+        wrong = words->count < 2 ? "a directive needs a name and a value, such as 'once_wait 5s'"
+                                 : check_directive(words->list[0]);
     }
-    if (wrong == NULL) {
-        char *last = words->list[words->count - 1];
-        size_t len = strlen(last);
-        if (len > 1 && last[len - 1] == ';') {
-            last[len - 1] = '\0'; /* copied from a configuration */
-        }
-        return ONCE__CLI_OK;
+    if (wrong != NULL) {
+        return ONCE__GATE_USAGE("--set \"%s\": %s", once__cli_shown(text).text, wrong);
     }
-    return once__cli_usage(command, "--set \"%s\": %s", once__cli_shown(text).text, wrong);
+    last = words->list[words->count - 1];
+    if (strlen(last) > 1 && last[strlen(last) - 1] == ';') {
+        last[strlen(last) - 1] = '\0'; /* copied from a configuration */
+    }
+    return ONCE__CLI_OK;
 }

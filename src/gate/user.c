@@ -16,59 +16,57 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gate/gate.h"
 #include "cli/text.h"
+#include "gate/internal.h"
 
 #define ACCOUNT "once" /* used where root names no other, and the machine has it */
 
-static int take_account(const once__cli_command_t *command, const struct passwd *account,
-                        once__gate_plan_t *plan)
+static int take_account(const struct passwd *account, once__gate_plan_t *plan)
 {
     const struct group *group;
 
     if (account->pw_uid == 0) {
-        return once__cli_usage(command, "--user must not be root: the workers parse what "
-                                        "strangers send");
+        return ONCE__GATE_USAGE("--user must not be root: the workers parse what "
+                                "strangers send");
     }
     plan->uid = account->pw_uid;
     plan->gid = account->pw_gid;
     group = getgrgid(account->pw_gid);
     if (group == NULL || strlen(group->gr_name) >= sizeof(plan->group) ||
         strlen(account->pw_name) >= sizeof(plan->user)) {
-        return once__cli_usage(command, "--user: the account's group has no name");
+        return ONCE__GATE_USAGE("--user: the account's group has no name");
     }
     snprintf(plan->user, sizeof(plan->user), "%s", account->pw_name);
     snprintf(plan->group, sizeof(plan->group), "%s", group->gr_name);
     return ONCE__CLI_OK;
 }
 
-int once__gate_read_user(const once__cli_command_t *command, const once__gate_options_t *gate,
-                         once__gate_plan_t *plan)
+int once__gate_read_user(once__gate_plan_t *plan)
 {
     const struct passwd *account;
 
-    if (gate->user == NULL && geteuid() != 0) {
+    if (plan->options->user == NULL && geteuid() != 0) {
         return ONCE__CLI_OK;
     }
-    account = getpwnam(gate->user != NULL ? gate->user : ACCOUNT);
+    account = getpwnam(plan->options->user != NULL ? plan->options->user : ACCOUNT);
     if (account != NULL && geteuid() != 0) {
         return account->pw_uid == geteuid()
                    ? ONCE__CLI_OK
-                   : once__cli_usage(command, "--user: only root can run workers as another user");
+                   : ONCE__GATE_USAGE("--user: only root can run workers as another user");
     }
     if (account != NULL) {
-        return take_account(command, account, plan);
+        return take_account(account, plan);
     }
-    if (gate->user != NULL) {
-        return once__cli_usage(command, "--user: unknown user \"%s\"",
-                               once__cli_shown(gate->user).text);
+    if (plan->options->user != NULL) {
+        return ONCE__GATE_USAGE("--user: unknown user \"%s\"",
+                                once__cli_shown(plan->options->user).text);
     }
-    if (gate->print_config) {
+    if (plan->options->print_config) {
         return ONCE__CLI_OK;
     }
-    return once__cli_usage(command, "started by root, it needs a user for the workers: "
-                                    "--user NAME, or create the default one: "
-                                    "useradd --system " ACCOUNT);
+    return ONCE__GATE_USAGE("started by root, it needs a user for the workers: "
+                            "--user NAME, or create the default one: "
+                            "useradd --system " ACCOUNT);
 }
 
 int once__gate_as_user(const once__gate_plan_t *plan, int (*work)(const once__gate_plan_t *plan))

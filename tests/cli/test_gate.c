@@ -2,7 +2,7 @@
  * The command line of `once gate`: what is refused, and what configuration comes of the rest. No nginx is run here.
  */
 #include "harness.h"
-#include "gate/gate.h"
+#include "gate/internal.h"
 #include "local.h"
 
 #include <pwd.h>
