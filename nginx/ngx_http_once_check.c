@@ -138,22 +138,22 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 
     if (conf->fingerprint == ONCE_BODY_MODE_NONE) {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and "
-               "\"once_fingerprint none\" contradict each other: another "
-               "request under the same key would be taken for a repetition; "
-               "write \"once_fingerprint exact\"", once_recover_name(recover));
+               "\"once_fingerprint none\" contradict each other: a different "
+               "request with the same key would be taken for a retry; write "
+               "\"once_fingerprint exact\"", once_recover_name(recover));
     }
 
     if (ngx_http_once_store_relaxed(&conf->store_url)) {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
-               "\"durability=claims-relaxed\" contradict each other: a claim "
-               "may be lost with the power; use durability=full",
+               "\"durability=claims-relaxed\" contradict each other: a power "
+               "failure may lose a claim; use durability=full",
                once_recover_name(recover));
     }
 
     if (ngx_strncmp(conf->store_url.data, "memory:", 7) == 0) {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and the store "
-               "\"memory:\" contradict each other: a reload forgets what "
-               "runs; write a store that lasts, for example "
+               "\"memory:\" contradict each other: a reload forgets what is "
+               "running; use a store that persists, for example "
                "\"once_store local:/var/lib/once\"",
                once_recover_name(recover));
     }
@@ -162,8 +162,8 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         && ngx_strncmp(conf->store_url.data, "postgres", 8) != 0)
     {
         return ngx_http_once_reject(cf, "\"once_recover %s\" needs a store "
-               "that the backend's own transaction can reach, which only "
-               "\"postgres://\" is; elsewhere write \"once_recover hold\"",
+               "that the backend's own transaction can reach: use "
+               "\"postgres://\", or write \"once_recover hold\"",
                once_recover_name(recover));
     }
 
@@ -173,7 +173,7 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"encrypt\" contradict each other: what a backend records by "
                "SQL is not encrypted, and would not be replayed; add "
-               "encrypt_require=off to the URL, or take encrypt out",
+               "encrypt_require=off to the URL, or remove encrypt",
                once_recover_name(recover));
     }
 
@@ -197,15 +197,15 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         < 2 * once_policy_lease_ms(conf->policy))
     {
         return ngx_http_once_reject(cf, "\"once_release_ttl\" must be at least "
-               "twice \"once_lease\": a copy of a request's claim that comes "
-               "late would be taken for a new one", NULL);
+               "twice \"once_lease\": a late copy of a claim would be taken "
+               "for a new one", NULL);
     }
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
     if (clcf->send_timeout <= conf->store_timeout) {
         return ngx_http_once_reject(cf, "\"send_timeout\" must be longer than "
-               "\"once_store_timeout\": nginx would hang up on a client while "
+               "\"once_store_timeout\": nginx would disconnect a client while "
                "its response is being recorded", NULL);
     }
 
@@ -220,14 +220,14 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 
         if (ucf->upstream && ngx_strcmp(name, "grpc") == 0) {
             return ngx_http_once_reject(cf, "\"grpc_pass\" cannot be guarded: "
-                   "a call's status comes after its response; write "
+                   "the status of a call follows its response; write "
                    "\"once off\" in this location", NULL);
         }
 
         if (ucf->next_upstream & NGX_HTTP_UPSTREAM_FT_NON_IDEMPOTENT) {
             return ngx_http_once_reject(cf, "\"%s_next_upstream\" with "
-                   "\"non_idempotent\" would send a request twice: take "
-                   "non_idempotent out", name);
+                   "\"non_idempotent\" would send a request twice: remove "
+                   "non_idempotent", name);
         }
     }
 

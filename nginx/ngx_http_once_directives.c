@@ -410,8 +410,8 @@ ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     if (n == NGX_ERROR || n == 0) {
-        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, the "
-                                 "waiters that one key may have in a worker");
+        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, how "
+                                 "many may wait for one key in a worker");
     }
 
     olcf->wait_max = n;
@@ -457,8 +457,8 @@ ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     if (n < 1 || n > 1000000 || msec < 1000 || msec > 31 * 86400000LL) {
         return ngx_http_once_bad(cf, &value[1], "it must be NUMBER/TIME such "
-                                 "as 1000/1h, up to 1000000 new records of a "
-                                 "scope in 1s to 31d, or off");
+                                 "as 1000/1h, at most 1000000 new records of "
+                                 "a scope in 1s to 31d, or off");
     }
 
     olcf->quota = n;
@@ -539,9 +539,9 @@ ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
 
         if (method->name.len == 0) {
-            return ngx_http_once_bad(cf, &value[i], "guarded can be POST, "
-                                     "PATCH, PUT and DELETE; others have no "
-                                     "effect that could happen twice");
+            return ngx_http_once_bad(cf, &value[i], "only POST, PATCH, PUT "
+                                     "and DELETE can be guarded; others have "
+                                     "no effect that could happen twice");
         }
 
         olcf->methods |= method->mask;
@@ -663,8 +663,8 @@ ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
             || ngx_http_once_headers_is_framing(value[i].data, value[i].len))
         {
             return ngx_http_once_bad(cf, &value[i], "it must be the name of "
-                                     "a response header that may be sent "
-                                     "again, such as Set-Cookie; or none");
+                                     "a response header that can be replayed, "
+                                     "such as Set-Cookie; or none");
         }
 
         name = ngx_array_push(olcf->replay_headers);
@@ -722,8 +722,8 @@ static ngx_http_once_text_t  ngx_http_once_replay_header = {
 
 static ngx_http_once_text_t  ngx_http_once_authorize_uri = {
     ngx_http_once_is_path,
-    "it must be the path of a location, such as /authorize, without "
-    "variables; or off",
+    "it must be the path of a location such as /authorize, without "
+    "variables, or off",
     0
 };
 
@@ -731,7 +731,7 @@ static ngx_http_once_text_t  ngx_http_once_authorize_uri = {
 static ngx_http_once_text_t  ngx_http_once_docs = {
     ngx_http_once_is_plain,
     "it must be the URL of a page that explains the errors, without spaces "
-    "or quotes; or off",
+    "or quotes, or off",
     0
 };
 

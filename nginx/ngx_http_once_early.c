@@ -6,13 +6,13 @@
  * store again.
  *
  * At that time the caller is not authenticated. Guessing a scope and a key
- * gains a request that limit_req does not count, and a caller who knows those
- * of a completed record could try passwords without limit. Therefore such a
- * request is on credit: its record and its client's address pay for it, and
- * get it back if it turns out to be a replay. If it is refused, or asks for
- * something else under the same key, the credit is spent and comes back only
- * with time. Without credit a request is counted like any other. Lookups are
- * limited for each connection as well.
+ * gains a request that limit_req does not count: with those of a completed
+ * record, passwords could be tried without limit. Therefore such a request is
+ * on credit: its record and its client's address pay for it, and get it back
+ * if it turns out to be a replay. If it is refused, or asks for something else
+ * under the same key, the credit is spent and comes back only with time.
+ * Without credit a request is counted like any other. Lookups are limited for
+ * each connection as well.
  *
  * The accounts are slots in memory that all workers share, found by a hash.
  * Two that share a slot share its credit: they are counted sooner. A slot

@@ -336,10 +336,10 @@ ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         if (!ctx->conf->secrets_apart
             && ngx_http_once_is_password(r, &part[i]))
         {
-            ngx_str_set(detail, "The header Authorization has a password in "
-                        "it (Basic), which this gateway does not take for a "
-                        "scope: its operator can keep the secrets outside of "
-                        "the store, or scope by the name of the user.");
+            ngx_str_set(detail, "The header Authorization contains a password "
+                        "(Basic), which this gateway does not accept as a "
+                        "scope: its operator can keep the secrets outside the "
+                        "store, or scope by the name of the user.");
             return NGX_ABORT;
         }
 
@@ -432,12 +432,6 @@ ngx_http_once_identify_target(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
 
 /* -------------------------------------------------------------- directives */
-
-/*
- * Values of several parts: once_scope and what once_fingerprint adds. Each part
- * goes in with its length in front of it, so that where one ends and the next
- * begins is not for a client to choose: "x y" and "z" are not "x" and "y z".
- */
 
 #define NGX_HTTP_ONCE_PARTS_MAX  8
 
@@ -537,7 +531,7 @@ ngx_http_once_add_parts(ngx_conf_t *cf, ngx_uint_t first, ngx_uint_t last,
     value = cf->args->elts;
 
     if (last - first > NGX_HTTP_ONCE_PARTS_MAX) {
-        return "takes 8 values at most";
+        return "takes at most 8 values";
     }
 
     *parts = ngx_array_create(cf->pool, last - first,
@@ -558,7 +552,7 @@ ngx_http_once_add_parts(ngx_conf_t *cf, ngx_uint_t first, ngx_uint_t last,
         if (value[i].len == 0
             || ngx_http_once_label_part(cf, &value[i], &part->label) != NGX_OK)
         {
-            return ngx_http_once_bad(cf, &value[i], "a value is not empty");
+            return ngx_http_once_bad(cf, &value[i], "it must not be empty");
         }
 
         part->credential = ngx_strlcasestrn(value[i].data,
@@ -611,15 +605,15 @@ ngx_http_once_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         variables += ngx_http_script_variables_count(&value[i]);
 
         if (ngx_http_script_variables_count(&value[i]) == 0 && i > 1) {
-            return ngx_http_once_bad(cf, &value[i], "behind the first value "
-                                     "of a scope there may be others with "
-                                     "variables, and optional at the end");
+            return ngx_http_once_bad(cf, &value[i], "values after the first "
+                                     "must contain a variable, except "
+                                     "\"optional\" at the end");
         }
     }
 
     if (variables == 0) {
         return ngx_http_once_bad(cf, &value[1], "it must contain a variable "
-                                 "that tells callers apart, such as "
+                                 "that distinguishes callers, such as "
                                  "$remote_user or $ssl_client_s_dn; write "
                                  "none if all callers share one scope");
     }
@@ -653,8 +647,8 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     for (i = 2; i < cf->args->nelts; i++) {
         if (ngx_http_script_variables_count(&value[i]) == 0) {
-            return ngx_http_once_bad(cf, &value[i], "what is added must "
-                                     "contain a variable, such as "
+            return ngx_http_once_bad(cf, &value[i], "an added value must "
+                                     "contain a variable such as "
                                      "$http_stripe_account");
         }
     }

@@ -1,8 +1,8 @@
 /*
  * The HTTP client of probes: one GET, in the manner of nginx's OCSP client,
  * with a connection, a buffer and nginx's parsers but without a request. The
- * parser that is called next stands in fetch->parse: status line, headers,
- * body. Then: what a probe sends, and how its response is read.
+ * parsers follow each other in fetch->parse: status line, headers, body. At
+ * the end: what a probe sends, and how the answer is read.
  */
 #include "ngx_http_once_probe.h"
 
