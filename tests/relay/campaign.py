@@ -47,8 +47,7 @@ class ToKafka:
         self.url = self.broker.url("{topic}")
 
     def faults(self, faults):
-        faults.add("kill", "broker", lambda: (self.broker.kill(), self.broker.start()), 0.3)
-        faults.add("stop", "broker", lambda: self.broker.pause() or self.broker.go_on, 0.5)
+        faults.broker(self.broker)
 
     def read(self):
         """(id, key, number or None) of all messages, in their order for each key."""

@@ -49,8 +49,8 @@ def options(description, keys, **choices):
 
 
 class Part:
-    """A program of the campaign: killed, stopped, started again. `ready()` tells when it serves. Only its first start is waited for:
-    later, what it needs may be away."""
+    """A program of the campaign: killed, stopped, started again. `ready()` tells when it serves. Only its first start is waited
+    for: later, what it needs may be away."""
 
     def __init__(self, name, command, directory, ready=lambda: True, environment=None):
         self.name, self.command, self.directory, self.ready = name, [str(word) for word in command], directory, ready
@@ -107,6 +107,14 @@ class Faults:
         self.parts.append(part)
         self.add("kill", part.name, part.kill, weight)
         self.add("stop", part.name, part.stop, weight)
+
+    def broker(self, broker):
+        """Its start takes seconds: that is rare."""
+        self.add("kill", "broker", lambda: (broker.kill(), broker.start()), 0.3)
+        self.add("stop", "broker", lambda: broker.pause() or broker.go_on, 0.5)
+
+    def total(self):
+        return sum(self.counts.values())
 
     def strike(self):
         """Each way comes once before chance decides: no short run leaves one out."""
