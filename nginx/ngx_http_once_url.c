@@ -106,61 +106,6 @@ ngx_http_once_store_reads_sealed_only(ngx_str_t *url)
 }
 
 
-static int
-ngx_http_once_check_param(once_options_t *options, ngx_str_t *name,
-    ngx_str_t *value, once_error_t *err)
-{
-    char        option[64], text[1024];
-    ngx_uint_t  i;
-
-    /* checked by once_local_check() */
-
-    static const char *const  own[] = {
-        "segment", "durability", "max_records", "max_bytes", NULL
-    };
-
-    ngx_http_once_decode(name, option, sizeof(option));
-    ngx_http_once_decode(value, text, sizeof(text));
-
-    for (i = 0; own[i]; i++) {
-        if (ngx_strcmp(option, own[i]) == 0) {
-            return ONCE_OK;
-        }
-    }
-
-    return once_options_set(options, option, text, err);
-}
-
-
-/* What stands in the URL of a local store behind its path. */
-
-static int
-ngx_http_once_check_params(ngx_str_t *url, once_error_t *err)
-{
-    int              code;
-    ngx_str_t        query, name, value;
-    once_options_t  *options;
-
-    options = once_options_new();
-    if (options == NULL) {
-        return ONCE_E_NOMEM;
-    }
-
-    code = once_local_check((char *) url->data, err);
-    ngx_http_once_query(url, &query);
-
-    while (code == ONCE_OK
-           && ngx_http_once_next_param(&query, &name, &value))
-    {
-        code = ngx_http_once_check_param(options, &name, &value, err);
-    }
-
-    once_options_free(options);
-
-    return code;
-}
-
-
 /* `local:data` is below nginx's prefix, wherever nginx was started. */
 
 static ngx_int_t
@@ -330,7 +275,7 @@ ngx_http_once_check_local(ngx_conf_t *cf, ngx_str_t *url, once_error_t *err)
         return code;
     }
 
-    return ngx_http_once_check_params(url, err);
+    return once_store_check((char *) url->data, err);
 }
 
 

@@ -2,8 +2,7 @@
  * once/local.h - looking after a local store (`local:PATH`): check, repair, copy.
  *
  * None of this needs a handle, and none of it is needed in normal operation: a store that was left in any way is put in order by
- * the next program that opens it. Every function blocks. `url` is that of the store, as for once_open; its options are ignored,
- * except by once_local_check.
+ * the next program that opens it. Every function blocks. `url` is that of the store, as for once_open; its options are ignored.
  */
 #ifndef ONCE_LOCAL_H
 #define ONCE_LOCAL_H
@@ -22,9 +21,6 @@ extern "C" {
  * a local store; or why it cannot be opened.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_exists(const char *url, once_error_t *err);
-
-/* Are the options right that only local stores have? Looks at the URL alone. ONCE_OK, ONCE_E_CONFIG, ONCE_E_UNSUPPORTED. */
-ONCE_API ONCE_MUST_CHECK int once_local_check(const char *url, once_error_t *err);
 
 /* ------------------------------------------------------------------------------------------------------------- check */
 

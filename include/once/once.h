@@ -122,6 +122,13 @@ ONCE_API ONCE_MUST_CHECK int once_options_set(once_options_t *options, const cha
 ONCE_API ONCE_MUST_CHECK int once_open(const char *url, const once_options_t *options,
                                        once_t **handle, once_error_t *err);
 
+/*
+ * Checks a store URL as far as it can be without opening anything: scheme, options and their limits. Touches neither files nor the
+ * network, so that a program can check its configuration before it forks or changes its user.
+ * Returns ONCE_OK; otherwise ONCE_E_CONFIG, ONCE_E_UNSUPPORTED, ONCE_E_INVALID for NULL, or ONCE_E_NOMEM.
+ */
+ONCE_API ONCE_MUST_CHECK int once_store_check(const char *url, once_error_t *err);
+
 /* The descriptor to watch for reading. It stays the same until once_close. */
 ONCE_API int once_fd(const once_t *once);
 

@@ -179,23 +179,26 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
     return ONCE_OK;
 }
 
-static int open_store(once__url_t *url, const once_options_t *options, once__loop_t *loop,
-                      once__store_t **store, once_error_t *err)
+/* Finds the store of a URL, and checks everything that is written in it; `loop` is left for the caller. */
+static int check_url(once__url_t *url, once_options_t *options, once__store_config_t *config,
+                     const once__store_vt_t **vt, once_error_t *err)
 {
-    const once__store_vt_t *vt = once__store_find(url->scheme, strlen(url->scheme));
-    once__store_config_t config = {
-        .path = url->path, .timeout_ms = options->store_timeout_ms, .loop = loop, .url = url};
-    int code;
+    int code = once__options_from_url(options, url, err);
 
-    if (vt == NULL) {
+    if (code != ONCE_OK) {
+        return code;
+    }
+    *vt = once__store_find(url->scheme, strlen(url->scheme));
+    if (*vt == NULL) {
         return once__fail(err, ONCE_E_UNSUPPORTED,
                           "there is no \"%.20s\" store in this build; there are %s", url->scheme,
                           once__store_schemes());
     }
-    code = vt->open(&config, store, err);
+    *config = (once__store_config_t){
+        .path = url->path, .timeout_ms = options->store_timeout_ms, .url = url};
+    code = (*vt)->check(config, err);
     if (code == ONCE_OK && once__url_untaken(url) != NULL) {
-        vt->close(*store);
-        return once__fail(err, ONCE_E_CONFIG, "store URL: the %s store has no parameter \"%s\"",
+        code = once__fail(err, ONCE_E_CONFIG, "store URL: the %s store has no parameter \"%s\"",
                           url->scheme, once__url_untaken(url));
     }
     return code;
@@ -203,23 +206,48 @@ static int open_store(once__url_t *url, const once_options_t *options, once__loo
 
 static int open_url(once__url_t *url, once_options_t *options, once_t **handle, once_error_t *err)
 {
+    once__store_config_t config;
+    const once__store_vt_t *vt;
     once__store_t *store = NULL;
-    once__loop_t *loop;
-    int code = once__options_from_url(options, url, err);
+    int code = check_url(url, options, &config, &vt, err);
 
     if (code != ONCE_OK) {
         return code;
     }
-    loop = once__loop_new(&once__real_env, &code);
-    if (loop == NULL) {
+    config.loop = once__loop_new(&once__real_env, &code);
+    if (config.loop == NULL) {
         return once__fail(err, code, "cannot make an event loop: %s", once_error_text(code));
     }
-    code = open_store(url, options, loop, &store, err);
-    if (code != ONCE_OK || store == NULL) {
-        once__loop_free(loop);
+    code = vt->open(&config, &store, err);
+    if (code != ONCE_OK) {
+        once__loop_free(config.loop);
         return code;
     }
-    return once__open_over(loop, store, options, handle, err);
+    return once__open_over(config.loop, store, options, handle, err);
+}
+
+int once_store_check(const char *text, once_error_t *err)
+{
+    once__store_config_t config;
+    const once__store_vt_t *vt;
+    once_options_t options;
+    once__url_t url;
+    int code;
+
+    if (text == NULL) {
+        return once__fail(err, ONCE_E_INVALID, "%s", once_error_text(ONCE_E_INVALID));
+    }
+    if (err != NULL) {
+        memset(err, 0, sizeof(*err));
+    }
+    once__options_init(&options);
+    code = once__url_parse(&url, "store URL", text, 0, err);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = check_url(&url, &options, &config, &vt, err);
+    once__url_free(&url);
+    return code;
 }
 
 int once_open(const char *text, const once_options_t *given, once_t **handle, once_error_t *err)

@@ -176,6 +176,8 @@ int once__url_authority(once__url_t *url, once_error_t *err)
     if (strncmp(raw, "//", 2) != 0) {
         return once__fail(err, ONCE_E_CONFIG, "%s: write %s://HOST", url->what, url->scheme);
     }
+    url->user = url->password = NULL;
+    url->host_count = 0;
     memcpy(text, raw + 2, strlen(raw + 2) + 1);
     path = cut(text, '/');
     path = path != NULL ? path : text + strlen(text);

@@ -57,7 +57,8 @@ typedef enum once__url_flag {
 int once__url_parse(once__url_t *url, const char *what, const char *text, unsigned flags,
                     once_error_t *err);
 
-/* Reads the authority of a URL that was parsed; there must be one with at least one host. Returns ONCE_OK or ONCE_E_CONFIG. */
+/* Reads the authority of a URL that was parsed; there must be one with at least one host. May be called again. Returns ONCE_OK or
+ * ONCE_E_CONFIG. */
 int once__url_authority(once__url_t *url, once_error_t *err);
 
 /* Overwrites and frees the memory. */

@@ -80,17 +80,60 @@ static void bad_urls_and_options_are_named(void **state)
         {"postgres://nowhere/d?max_bytes=99999999999g", ONCE_E_CONFIG, "is not a size"},
         {"redis://nowhere?max_records=many", ONCE_E_CONFIG, "a number from 1 to"},
         {"redis+cluster://nowhere?max_bytes=0", ONCE_E_CONFIG, "is not a size"},
+        {"local:", ONCE_E_CONFIG, "name a directory"},
+        {"local:/nowhere/once?segment=1", ONCE_E_CONFIG, "segment"},
+        {"local:/nowhere/once?durability=none", ONCE_E_CONFIG, "durability"},
+        {"local:/nowhere/once?segmant=1m", ONCE_E_CONFIG, "\"segmant\""},
+        {"postgres://u:hunter2@nowhere:x/d?connections=0", ONCE_E_CONFIG, "connections"},
+        {"postgres://u:hunter2@nowhere/d?colour=red", ONCE_E_CONFIG, "\"colour\""},
+        {"redis://u:hunter2@nowhere:0", ONCE_E_CONFIG, "port"},
+        {"redis://u:hunter2@nowhere?prefix=%7B", ONCE_E_CONFIG, "prefix"},
+        {"redis://u:hunter2@nowhere?colour=red", ONCE_E_CONFIG, "\"colour\""},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         once_error_t err;
         once_t *once = NULL;
-        assert_int_equal(once_open(cases[i].url, NULL, &once, &err), cases[i].code);
-        assert_null(once);
-        if (strstr(err.text, cases[i].says) == NULL || strstr(err.text, "hunter2") != NULL) {
-            fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].url, err.text, cases[i].says);
+        for (int checked = 0; checked < 2; checked++) {
+            memset(&err, 'x', sizeof(err));
+            assert_int_equal(checked ? once_store_check(cases[i].url, &err)
+                                     : once_open(cases[i].url, NULL, &once, &err),
+                             cases[i].code);
+            assert_null(once);
+            if (strstr(err.text, cases[i].says) == NULL || strstr(err.text, "hunter2") != NULL) {
+                fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].url, err.text, cases[i].says);
+            }
         }
     }
+}
+
+/* Nothing is opened: what cannot be reached or read, or does not exist, is fine. */
+static void a_check_looks_at_the_url_alone(void **state)
+{
+    static const char *const urls[] = {
+        "memory:",
+        "memory:NAME?max_records=5&ttl=1h",
+        "local:/proc/nowhere/once?segment=1M&durability=claims-relaxed&max_bytes=64m",
+        "local:/proc/nowhere/once?secrets=file:/nowhere/s&encrypt=file:/nowhere/e&lease=30s",
+        "postgres://nowhere.invalid/d?connections=3&sslmode=require&max_records=7",
+        "postgresql:///d?host=/nowhere",
+        "redis://nowhere.invalid/5?wait=1&store_timeout=3s",
+        "rediss://u:p@nowhere.invalid?ca=/nowhere/ca",
+        "redis+sentinel://a,b:1,[::1]:2/name",
+        "redis+cluster://a,b?prefix=%7Bx%7D",
+    };
+    once_error_t err;
+
+    for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+        memset(&err, 'x', sizeof(err));
+        if (once_store_check(urls[i], &err) != ONCE_OK) {
+            fail_msg("%s: %s", urls[i], err.text);
+        }
+        assert_int_equal(err.code, ONCE_OK);
+        assert_string_equal(err.text, "");
+        assert_int_equal(once_store_check(urls[i], NULL), ONCE_OK);
+    }
+    assert_int_equal(once_store_check(NULL, &err), ONCE_E_INVALID);
 }
 
 static void options_are_set_by_name(void **state)
@@ -357,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_urls_and_options_are_named),
+        cmocka_unit_test(a_check_looks_at_the_url_alone),
         cmocka_unit_test(options_are_set_by_name),
         cmocka_unit_test(a_secrets_file_is_made_private_and_used_again),
         cmocka_unit_test(a_second_rotation_of_the_same_file_meets_the_first),

@@ -73,6 +73,8 @@ static void parts_may_be_missing(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(once__url_parse(&url, "URL", cases[i].text, 0, NULL), ONCE_OK);
         assert_int_equal(once__url_authority(&url, NULL), ONCE_OK);
+        assert_int_equal(once__url_authority(&url, NULL), ONCE_OK); /* the same again */
+        assert_int_equal(url.host_count, 1);
         assert_int_equal(url.user != NULL, cases[i].user != NULL);
         assert_int_equal(url.password != NULL, cases[i].password != NULL);
         assert_true(url.user == NULL || strcmp(url.user, cases[i].user) == 0);

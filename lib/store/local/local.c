@@ -167,9 +167,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     local->loop = config->loop;
     local->disk = *disk;
     local->source.fd = -1;
-    code = config->path[0] != '\0'
-               ? once__local_settings_take(&settings, config->url, err)
-               : once__fail(err, ONCE_E_CONFIG, "local store: name a directory: local:PATH");
+    code = once__local_settings_take(&settings, config->url, err);
     if (code == ONCE_OK) {
         code = once__directory_open_on(&local->directory, config->path, &local->disk, err);
     }
@@ -198,6 +196,13 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
 static const char *once__local_trouble(const once__store_t *store)
 {
     return ((const once__local_t *)store)->trouble;
+}
+
+static int local_check(const once__store_config_t *config, once_error_t *err)
+{
+    once__local_settings_t settings;
+
+    return once__local_settings_take(&settings, config->url, err);
 }
 
 static int local_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
@@ -274,6 +279,7 @@ static void local_abandon(once__store_t *store)
 const once__store_vt_t once__local_store = {
     .scheme = "local",
     .shared = 1,
+    .check = local_check,
     .open = local_open,
     .submit = local_submit,
     .dispatch = local_dispatch,

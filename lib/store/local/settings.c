@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "store/local/fsck.h"
 #include "store/local/log.h"
 
 #define SEGMENT_SIZE     ((uint64_t)64 << 20)
@@ -33,6 +32,9 @@ int once__local_settings_take(once__local_settings_t *settings, once__url_t *url
     uint64_t *segment_size = &settings->segment_size;
 
     *settings = (once__local_settings_t){.segment_size = SEGMENT_SIZE};
+    if (url->path[0] == '\0') {
+        return once__fail(err, ONCE_E_CONFIG, "local store: name a directory: local:PATH");
+    }
     if (size != NULL &&
         (once__size_parse(size, segment_size) != 0 || *segment_size < SEGMENT_SIZE_MIN ||
          *segment_size > SEGMENT_SIZE_MAX || *segment_size % 4096 != 0)) {
@@ -46,17 +48,4 @@ int once__local_settings_take(once__local_settings_t *settings, once__url_t *url
     }
     settings->relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0;
     return take_limits(settings, url, err);
-}
-
-int once_local_check(const char *url, once_error_t *err)
-{
-    once__local_settings_t settings;
-    once__url_t parsed;
-    int code = once__local_url(&parsed, url, err);
-
-    if (code == ONCE_OK) {
-        code = once__local_settings_take(&settings, &parsed, err);
-        once__url_free(&parsed);
-    }
-    return code;
 }

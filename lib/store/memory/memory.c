@@ -110,6 +110,13 @@ static void leave_shared(shared_t *shared)
     (void)pthread_mutex_unlock(&all_lock);
 }
 
+static int memory_check(const once__store_config_t *config, once_error_t *err)
+{
+    once__limits_t limits = {0};
+
+    return once__limits_take(&limits, config->url, err);
+}
+
 static int memory_open(const once__store_config_t *config, once__store_t **store, once_error_t *err)
 {
     once__limits_t limits = {DEFAULT_MAX_RECORDS, DEFAULT_MAX_BYTES};
@@ -188,6 +195,7 @@ static void memory_abandon(once__store_t *store)
 const once__store_vt_t once__memory_store = {
     .scheme = "memory",
     .shared = 0,
+    .check = memory_check,
     .open = memory_open,
     .submit = memory_submit,
     .dispatch = memory_dispatch,

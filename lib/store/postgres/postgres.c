@@ -50,6 +50,14 @@ static int postgres_dispatch(once__store_t *store)
     return count;
 }
 
+static int postgres_check(const once__store_config_t *config, once_error_t *err)
+{
+    once__limits_t limits = {0};
+    int code = once__limits_take(&limits, config->url, err);
+
+    return code == ONCE_OK ? once__traffic_check(config, err) : code;
+}
+
 static int open_any(const once__store_config_t *config, const once__store_vt_t *vt,
                     once__store_t **store, once_error_t *err)
 {
@@ -109,6 +117,7 @@ static int postgres_is_away(const once__store_t *store)
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
     .shared = 1,
+    .check = postgres_check,
     .open = postgres_open,
     .submit = postgres_submit,
     .dispatch = postgres_dispatch,
@@ -121,6 +130,7 @@ const once__store_vt_t once__postgres_store = {
 const once__store_vt_t once__postgresql_store = {
     .scheme = "postgresql",
     .shared = 1,
+    .check = postgres_check,
     .open = postgresql_open,
     .submit = postgres_submit,
     .dispatch = postgres_dispatch,

@@ -288,15 +288,39 @@ static void free_links(once__traffic_t *pg)
     once__conninfo_free(&pg->conninfo);
 }
 
-static int read_links(const once__store_config_t *config, once__traffic_t *pg, once_error_t *err)
+static int take_count(once__url_t *url, uint64_t *count, once_error_t *err)
 {
-    const char *text = once__url_take(config->url, "connections");
-    uint64_t count = LINKS_DEFAULT;
+    const char *text = once__url_take(url, "connections");
 
-    if (text != NULL && (once__number_parse(text, strlen(text), &count) != 0 || count < 1 ||
-                         count > ONCE__PG_LINKS_MAX)) {
+    *count = LINKS_DEFAULT;
+    if (text != NULL && (once__number_parse(text, strlen(text), count) != 0 || *count < 1 ||
+                         *count > ONCE__PG_LINKS_MAX)) {
         return once__fail(err, ONCE_E_CONFIG, "connections: \"%.40s\" is not a number from 1 to %d",
                           text, ONCE__PG_LINKS_MAX);
+    }
+    return ONCE_OK;
+}
+
+int once__traffic_check(const once__store_config_t *config, once_error_t *err)
+{
+    once__conninfo_t conninfo;
+    uint64_t count;
+    int code = once__conninfo_read(&conninfo, config->url, err);
+
+    if (code == ONCE_OK) {
+        once__conninfo_free(&conninfo);
+        code = take_count(config->url, &count, err);
+    }
+    return code;
+}
+
+static int read_links(const once__store_config_t *config, once__traffic_t *pg, once_error_t *err)
+{
+    uint64_t count;
+    int code = take_count(config->url, &count, err);
+
+    if (code != ONCE_OK) {
+        return code;
     }
     for (unsigned i = 0; i < count; i++) {
         if (once__pg_link_init(&pg->links[i], config->loop, &pg->owner, config->timeout_ms) != 0) {

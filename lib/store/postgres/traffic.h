@@ -35,6 +35,8 @@ typedef struct once__traffic {
 } once__traffic_t;
 
 /* Takes the URL's parameters. ONCE_OK, or what is wrong; then nothing has to be freed. */
+/* Takes and checks what is in the URL, and opens nothing. */
+int once__traffic_check(const once__store_config_t *config, once_error_t *err);
 int once__traffic_open(once__traffic_t *pg, const once__store_config_t *config, once_error_t *err);
 
 /* Sends what can be sent now. */

@@ -184,6 +184,21 @@ static int open_links(once__redis_t *redis)
     return ONCE_OK;
 }
 
+static int redis_check(const once__store_config_t *config, once_error_t *err)
+{
+    once__redis_settings_t settings;
+    once__limits_t limits = {0};
+    int code = once__redis_settings_read(&settings, config->url, config->timeout_ms, err);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = once__limits_take(&limits, config->url, err);
+    code = code == ONCE_OK ? check_prefix(&settings, err) : code;
+    once__redis_settings_free(&settings);
+    return code;
+}
+
 static int open_any(const once__store_config_t *config, const once__store_vt_t *vt,
                     once__store_t **store, once_error_t *err)
 {
@@ -239,6 +254,7 @@ static int redis_is_away(const once__store_t *store)
     const once__store_vt_t once__##name##_store = {                                                \
         .scheme = (text),                                                                          \
         .shared = 1,                                                                               \
+        .check = redis_check,                                                                      \
         .open = name##_open,                                                                       \
         .submit = redis_submit,                                                                    \
         .dispatch = redis_dispatch,                                                                \
