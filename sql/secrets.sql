@@ -7,7 +7,7 @@ DECLARE
     v_secrets text[] := ARRAY(SELECT encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
                                                    || uuid_send(gen_random_uuid())), 'hex') FROM generate_series(1, 2));
 BEGIN
-    PERFORM once.store_secrets_load(format(E'once-secrets 1\nrecord %s\nfingerprint 1 %s 0 %s\n', v_secrets[1], once.now_ms(),
+    PERFORM once.store_secrets_load(format(E'once-secrets 1\nrecord %s\nfingerprint 1 %s 0 %s\n', v_secrets[1], once._now_ms(),
                                            v_secrets[2]));
 END
 $$;

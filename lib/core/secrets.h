@@ -52,7 +52,7 @@ int once__secrets_parse(once__secrets_t *secrets, const char *text, size_t len, 
 
 /*
  * The mark of the record secret: tells it from any other, and nothing about it. Handles that work on the same records have
- * the same, however often the fingerprint secrets rotate. SQL computes it as well (once.secrets_keep).
+ * the same, however often the fingerprint secrets rotate. SQL computes it as well (once._secrets_store).
  */
 void once__secrets_mark(const once__secrets_t *secrets, uint8_t mark[ONCE__MARK_SIZE]);
 

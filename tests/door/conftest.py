@@ -58,7 +58,7 @@ class Database:
 
     def end_lease(self, key):
         """As if its time were over: whoever asks next may take the record over."""
-        self.rows("UPDATE once.keys SET lease_until = least(lease_until, once.now_ms()) "
+        self.rows("UPDATE once.keys SET lease_until = least(lease_until, once._now_ms()) "
                   "WHERE key = convert_to(%s, 'UTF8') AND state IN (1, 4)", key)
 
     def state(self, key):

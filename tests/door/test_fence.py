@@ -10,10 +10,10 @@ UNFENCED = """
 CREATE OR REPLACE FUNCTION once.complete(claim text, status integer, headers jsonb DEFAULT '[]',
     body anycompatible DEFAULT ''::text, retain interval DEFAULT NULL) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
-    t record := once.token_read(claim);
+    t record := once._token_decode(claim);
 BEGIN
-    UPDATE once.keys k SET state = 2, kind = 1, status = $2, payload = once.pack_response($3, once.bytes_of($4)),
-        expires = once.now_ms() + 3600000 WHERE k.id = t.id;
+    UPDATE once.keys k SET state = 2, kind = 1, status = $2, payload = once._pack_response($3, once._to_bytes($4)),
+        expires = once._now_ms() + 3600000 WHERE k.id = t.id;
 END $$;
 CREATE OR REPLACE FUNCTION once.renew(claim text, lease interval DEFAULT NULL) RETURNS void LANGUAGE sql SECURITY DEFINER
 AS 'SELECT';

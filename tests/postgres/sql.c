@@ -99,6 +99,10 @@ const char *sql_state(PGconn *conn, const char *format, ...)
     va_end(args);
     state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
     snprintf(text, TEXT_SIZE, "%s", state != NULL ? state : "00000");
+    if (strncmp(text, "ON", 2) == 0) {
+        const char *hint = PQresultErrorField(result, PG_DIAG_MESSAGE_HINT);
+        assert_true(hint != NULL && hint[0] != '\0');
+    }
     PQclear(result);
     return text;
 }

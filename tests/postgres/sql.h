@@ -20,7 +20,7 @@ void sql_run(PGconn *conn, const char *format, ...) __attribute__((format(printf
 /* The only value of the only row; lives for the next 63 calls. "" for NULL; "(none)" when there is no row. */
 const char *sql_one(PGconn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The SQLSTATE that a statement fails with; "00000" when it does not. */
+/* The SQLSTATE that a statement fails with; "00000" if it does not. Every error of once has a hint. */
 const char *sql_state(PGconn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Starts a statement; whether it is still waiting after `ms`; ends it and gives its value. */

@@ -31,10 +31,10 @@ def test_gone_is_503_and_heals(gateway):
 
 def test_what_could_not_have_been_recorded_is_not_replayed(gateway):
     gw = gateway()
-    forged = ("once.le32(1) || once.le32(1) || 'X'::bytea || once.le32(25) || E'a\\r\\nSet-Cookie: admin=1\\r\\nb'::bytea"
+    forged = ("once._le32(1) || once._le32(1) || 'X'::bytea || once._le32(25) || E'a\\r\\nSet-Cookie: admin=1\\r\\nb'::bytea"
               " || 'body'::bytea")
     for key, change in {
-            "header": f"payload = '\\x0000000000'::bytea || once.le32(length({forged})) || {forged}",
+            "header": f"payload = '\\x0000000000'::bytea || once._le32(length({forged})) || {forged}",
             "interim": "status = 100",
             "unheard-of": "status = 600"}.items():
         assert gw.post(key).status == 201
@@ -79,7 +79,7 @@ def test_secrets_that_were_deleted_come_back_from_whoever_knows_them(gateway):
     sql(old, "DELETE FROM once.secret_pads WHERE name = 'mark'")
     old.nginx.expect("secrets")
     assert refused(old.post("other"))  # the database does not say which ones it had
-    sql(old, "INSERT INTO once.secrets SELECT * FROM kept; SELECT once.secrets_keep(s.text) FROM once.secrets s")
+    sql(old, "INSERT INTO once.secrets SELECT * FROM kept; SELECT once._secrets_store(s.text) FROM once.secrets s")
     for gw in old, new:
         assert gw.post("before").body == done.body
         assert gw.post("other").status == 201

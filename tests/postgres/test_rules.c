@@ -292,7 +292,7 @@ static void every_rule_was_met(void **state)
 
 static uint64_t server_now(void)
 {
-    PGresult *result = PQexec(walk.conn, "SELECT once.now_ms()");
+    PGresult *result = PQexec(walk.conn, "SELECT once._now_ms()");
     uint64_t now;
 
     assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);

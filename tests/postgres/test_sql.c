@@ -208,7 +208,7 @@ static void roles_have_what_they_need(void **state)
     assert_string_equal(sql_state(shop, "SELECT count(*) FROM once.secrets"), "42501");
     assert_string_equal(sql_state(shop, "SELECT once.store_secrets_load('x')"), "42501");
     assert_string_equal(sql_state(shop, "SELECT once.settle('%s', 'failed')", token), "42501");
-    assert_string_equal(sql_state(shop, "SELECT once.hmac('record', 0, '')"), "42501");
+    assert_string_equal(sql_state(shop, "SELECT once._hmac('record', 0, '')"), "42501");
     assert_string_equal(sql_state(gateway, "SELECT * FROM once.stats()"), "00000");
     assert_string_equal(sql_state(gateway, "SELECT once.reap()"), "00000");
     assert_string_equal(sql_state(gateway, "SELECT count(*) FROM once.records"), "00000");
@@ -218,6 +218,34 @@ static void roles_have_what_they_need(void **state)
     PQfinish(shop);
     PQfinish(gateway);
     PQfinish(nobody);
+}
+
+/* \df+ once.* is the manual: what a role may call or read has a comment, and nothing private is granted to anybody. */
+static void everything_public_has_a_comment(void **state)
+{
+    static const char granted[] =
+        "SELECT coalesce(string_agg(p.oid::regprocedure::text, ' '), '') FROM pg_proc p "
+        "WHERE p.pronamespace = 'once'::regnamespace AND EXISTS (SELECT FROM aclexplode("
+        "coalesce(p.proacl, acldefault('f', p.proowner))) AS a WHERE a.grantee <> p.proowner) ";
+
+    assert_true(atol(sql_one(a, "SELECT count(*) FROM pg_proc WHERE proname LIKE E'\\\\_%%' AND "
+                                "pronamespace = 'once'::regnamespace")) > 40);
+    assert_string_equal(sql_one(a, "%s AND p.proname LIKE E'\\\\_%%'", granted), "");
+    assert_string_equal(sql_one(a, "%s AND obj_description(p.oid, 'pg_proc') IS NULL", granted),
+                        "");
+    /* Those that are granted to nobody begin with an underscore. */
+    assert_string_equal(
+        sql_one(a, "SELECT coalesce(string_agg(p.oid::regprocedure::text, ' '), '') FROM pg_proc p "
+                   "WHERE p.pronamespace = 'once'::regnamespace AND p.proname NOT LIKE E'\\\\_%%' "
+                   "AND NOT EXISTS (SELECT FROM aclexplode(p.proacl) AS a WHERE a.grantee <> "
+                   "p.proowner)"),
+        "");
+    assert_string_equal(
+        sql_one(a, "SELECT coalesce(string_agg(c.oid::regclass::text, ' '), '') FROM pg_class c "
+                   "WHERE c.relnamespace = 'once'::regnamespace AND c.relkind IN ('r', 'v', 'c') "
+                   "AND obj_description(CASE c.relkind WHEN 'c' THEN c.reltype ELSE c.oid END) IS "
+                   "NULL"),
+        "");
 }
 
 /* A caller's own objects and search_path must not come between a function and its tables. */
@@ -295,6 +323,7 @@ int main(void)
         cmocka_unit_test(work_resumes_where_it_stopped),
         cmocka_unit_test(a_natural_key_is_locked_until_the_end),
         cmocka_unit_test(roles_have_what_they_need),
+        cmocka_unit_test(everything_public_has_a_comment),
         cmocka_unit_test(callers_cannot_redirect_functions),
         cmocka_unit_test(the_size_of_many_records_is_estimated),
     };

@@ -146,8 +146,7 @@ static void errors_say_what_to_do(void **state)
     PGresult *result = PQexec(shop, "SELECT once.complete('', 200)");
 
     assert_string_equal(PQresultErrorField(result, PG_DIAG_SQLSTATE), "ON004");
-    assert_non_null(
-        strstr(PQresultErrorField(result, PG_DIAG_MESSAGE_HINT), "through the gateway"));
+    assert_non_null(strstr(PQresultErrorField(result, PG_DIAG_MESSAGE_HINT), "through once gate"));
     PQclear(result);
     /* As where the secrets are in a file: nothing is found from SQL, and that is said. */
     sql_run(owner, "BEGIN; DELETE FROM once.secrets; DELETE FROM once.secret_pads");

@@ -117,7 +117,8 @@ def test_an_event_cannot_speak_for_the_relay(database, relay, endpoint, secrets)
               "Forwarded", "X-HTTP-Method-Override", "cloudEvents:id"]
     relay(endpoint.url().replace("//", "//hook:s3cret@"), "--secret-file", secrets[1])
     event = database.one("INSERT INTO once.outbox (id, grp, topic, key, type, payload, headers) VALUES"
-                         " (gen_random_uuid(), once.group_of('k', NULL), 'orders', 'k', 'placed', '{}', %s) RETURNING id::text",
+                         " (gen_random_uuid(), once._outbox_group('k', NULL), 'orders', 'k', 'placed', '{}', %s)"
+                         " RETURNING id::text",
                          json.dumps({"traceparent": "00-1-2-01", "X-Tenant": "7", **dict.fromkeys(forged, "forged")}))
     database.until_empty()
     (request,) = endpoint.requests

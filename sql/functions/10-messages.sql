@@ -1,28 +1,28 @@
--- Messages out and in, in the transaction that they belong to.
+-- Events to publish and messages received, in the transaction that they belong to.
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- The id of an event that belongs to a record: by the operation and how far it got, not by the attempt, so that whoever repeats a
--- step emits the same events again (docs/decisions/event-ids.md). A UUID of version 8.
-CREATE OR REPLACE FUNCTION once.event_id(p_record bytea, p_created bigint, p_checkpoint text, p_number integer, p_topic text,
+-- The id of an event that belongs to a record. It depends on the operation and its checkpoint, not on the attempt: a step that is
+-- repeated emits the same events again (docs/decisions/event-ids.md). A UUID of version 8.
+CREATE OR REPLACE FUNCTION once._event_id(p_record bytea, p_created bigint, p_checkpoint text, p_number integer, p_topic text,
     p_key text, p_type text)
 RETURNS uuid
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp -- in SQL it would be planned anew for each event
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp -- a function in SQL would be planned for each event
 AS $$
 DECLARE
-    hash bytea := substr(sha256(once.part('event') || once.part(p_record) || once.part(int8send(p_created))
-                                || once.part(convert_to(coalesce(p_checkpoint, ''), 'UTF8')) || once.part(int4send(p_number))
-                                || once.part(convert_to(p_topic, 'UTF8')) || once.part(convert_to(coalesce(p_key, ''), 'UTF8'))
-                                || once.part(convert_to(p_type, 'UTF8'))), 1, 16);
+    hash bytea := substr(sha256(once._framed('event') || once._framed(p_record) || once._framed(int8send(p_created))
+        || once._framed(convert_to(coalesce(p_checkpoint, ''), 'UTF8')) || once._framed(int4send(p_number))
+        || once._framed(convert_to(p_topic, 'UTF8')) || once._framed(convert_to(coalesce(p_key, ''), 'UTF8'))
+        || once._framed(convert_to(p_type, 'UTF8'))), 1, 16);
 BEGIN
     RETURN encode(set_byte(set_byte(hash, 6, get_byte(hash, 6) & 15 | 128), 8, get_byte(hash, 8) & 63 | 128), 'hex')::uuid;
 END
 $$;
 
--- Which of the events of a claim that have the same topic, key, type and checkpoint (p_slot) it is: 0, 1, 2, in whichever
--- transactions they are. One that another transaction has emitted with the same payload is that one again: its COMMIT was not seen, say.
--- The caller has the record: nobody else counts meanwhile.
-CREATE OR REPLACE FUNCTION once.event_number(p_record bytea, p_claim bytea, p_slot uuid, p_payload bytea) RETURNS integer
+-- The number of an event among those of a claim with the same topic, key, type and checkpoint (p_slot): 0, 1, 2, across
+-- transactions. If another transaction has emitted one with the same payload, it is that event again: the reply to its COMMIT was
+-- lost, for example. The caller has locked the record: no other transaction counts meanwhile.
+CREATE OR REPLACE FUNCTION once._event_number(p_record bytea, p_claim bytea, p_slot uuid, p_payload bytea) RETURNS integer
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -54,9 +54,9 @@ BEGIN
 END
 $$;
 
--- The same after this transaction has completed the record, so that no other will emit for it: -2, -3. A savepoint that is rolled back
--- takes its numbers along.
-CREATE OR REPLACE FUNCTION once.last_number() RETURNS integer
+-- The same after this transaction has completed the record, so that no other can emit for it: -2, -3. Rolling back to a savepoint
+-- takes numbers back.
+CREATE OR REPLACE FUNCTION once._event_number_completed() RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -67,16 +67,16 @@ BEGIN
 END
 $$;
 
--- Did this very transaction write the row? Only for rows that it sees: what is in progress and visible is its own.
-CREATE OR REPLACE FUNCTION once.is_ours(p_xmin xid, p_changed bigint) RETURNS boolean
+-- Whether this very transaction wrote the row. Only for rows that it sees: what is in progress and visible is its own.
+CREATE OR REPLACE FUNCTION once._is_written_here(p_xmin xid, p_changed bigint) RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     current bigint := pg_current_xact_id()::text;
     distance bigint := (p_xmin::text::bigint - current) & 4294967295;
 BEGIN
-    -- Of old rows the number says nothing: it may have come round. A minute: the clock may have gone back.
-    IF p_changed < once.milliseconds_of(transaction_timestamp()) - 60000 THEN
+    -- The transaction id of an old row may have wrapped around. A minute: the clock may have gone back.
+    IF p_changed < once._timestamp_ms(transaction_timestamp()) - 60000 THEN
         RETURN false;
     END IF;
     distance := CASE WHEN distance >= 2147483648 THEN distance - 4294967296 ELSE distance END;
@@ -84,36 +84,37 @@ BEGIN
 END
 $$;
 
--- The record that a claim may emit events for: it holds, or this very transaction has completed it.
-CREATE OR REPLACE FUNCTION once.emitter(p_token text, OUT id bytea, OUT created bigint, OUT claim bytea, OUT cause bytea,
+-- Locks the record that a claim emits events for. Fails unless the claim holds, or this very transaction has completed it.
+CREATE OR REPLACE FUNCTION once._lock_emitter(p_token text, OUT id bytea, OUT created bigint, OUT claim bytea, OUT cause bytea,
     OUT completed boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-    t record := once.token_read(p_token);
+    t record := once._token_decode(p_token);
     v_state smallint;
     v_ours boolean;
 BEGIN
-    PERFORM once.take(t.id);
-    SELECT k.id, k.created, k.claim, k.key, k.state, k.state = 2, CASE WHEN k.state = 2 THEN once.is_ours(k.xmin, k.changed) END
+    PERFORM once._lock_record(t.id);
+    SELECT k.id, k.created, k.claim, k.key, k.state, k.state = once._state_completed(),
+           CASE WHEN k.state = once._state_completed() THEN once._is_written_here(k.xmin, k.changed) END
     INTO id, created, claim, cause, v_state, completed, v_ours
     FROM once.keys k WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim;
-    IF v_state = 2 AND NOT v_ours THEN
-        PERFORM once.fail('ON002', 'this claim is completed already');
-    ELSIF v_state IS NULL OR v_state = 3 THEN
-        PERFORM once.fail('ON001', 'the claim is no longer yours');
+    IF completed AND NOT v_ours THEN
+        PERFORM once._fail_claim('already');
+    ELSIF v_state IS NULL OR v_state = once._state_failed() THEN
+        PERFORM once._fail_claim('lost');
     END IF;
 END
 $$;
 
 -- The group of an event. What is in one group is published by one relay at a time; events without a key have no order.
-CREATE OR REPLACE FUNCTION once.group_of(key text, id uuid) RETURNS smallint
+CREATE OR REPLACE FUNCTION once._outbox_group(key text, id uuid) RETURNS smallint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (coalesce(hashtextextended(key, 0::bigint), uuid_hash_extended(id, 0::bigint)) & 63::bigint)::smallint;
 
 -- Writes an event that is published if and only if this transaction commits. Returns its id, which a consumer gives to accept:
--- event_id if given; with a claim, the same in every attempt; otherwise a random one. With a claim that no longer holds it fails.
+-- event_id if given; with a claim, the same in every attempt; otherwise random. Fails with a claim that no longer holds.
 CREATE OR REPLACE FUNCTION once.emit(topic text, key text, type text, payload anycompatible, headers jsonb DEFAULT '{}',
     claim text DEFAULT NULL, event_id uuid DEFAULT NULL)
 RETURNS uuid
@@ -121,62 +122,67 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_id uuid := event_id;
-    v_payload CONSTANT bytea := once.bytes_of(payload);
+    v_payload CONSTANT bytea := once._to_bytes(payload);
     v_record bytea;
     v_cause bytea;
     v_reserved text;
     v_checkpoint text;
+    v_number integer;
     held record;
 BEGIN
     IF coalesce(topic, '') = '' OR type IS NULL OR payload IS NULL OR coalesce(jsonb_typeof(headers), 'object') <> 'object' THEN
-        PERFORM once.fail('ON004', 'an event needs a topic, a type and a payload; its headers are an object');
+        PERFORM once._fail('ON004', 'an event needs a topic, a type and a payload; its headers are an object',
+            'A payload may be empty, but not NULL.');
     END IF;
-    IF headers <> '{}' THEN -- a message has one identity: what relays write cannot be said by an event's header
+    IF headers <> '{}' THEN -- a message has one identity, and relays write it
         SELECT name INTO v_reserved FROM jsonb_object_keys(headers) AS name
         WHERE name ~* '^((ce|cloudevents|once|webhook)[-_:]|(message[-_]id|idempotency[-_]key)$)' LIMIT 1;
         IF FOUND THEN
-            PERFORM once.fail('ON004', format('an event cannot have a header %s: that name is reserved for what the relay says'
-                ' (ce-*, cloudEvents:*, once-*, webhook-*, message-id, idempotency-key); leave it out', left(v_reserved, 100)));
+            PERFORM once._fail('ON004', format('an event cannot have a header %s: that name is reserved for what the relay says'
+                ' (ce-*, cloudEvents:*, once-*, webhook-*, message-id, idempotency-key); leave it out', left(v_reserved, 100)),
+                'Leave the header out, or give it another name.');
         END IF;
     END IF;
     IF claim IS NOT NULL THEN
-        held := once.emitter(claim);
+        held := once._lock_emitter(claim);
         v_record := held.id;
         v_cause := held.cause;
         IF v_id IS NULL THEN
             SELECT c.name INTO v_checkpoint FROM once.checkpoints c WHERE c.id = held.id AND c.created = held.created;
-            v_id := once.event_id(held.id, held.created, v_checkpoint, CASE WHEN held.completed THEN once.last_number()
-                ELSE once.event_number(held.id, held.claim, once.event_id(held.id, held.created, v_checkpoint, -1, topic, key, type),
-                                       v_payload) END, topic, key, type);
+            v_number := CASE WHEN held.completed THEN once._event_number_completed()
+                ELSE once._event_number(held.id, held.claim,
+                    once._event_id(held.id, held.created, v_checkpoint, -1, topic, key, type), v_payload) END;
+            v_id := once._event_id(held.id, held.created, v_checkpoint, v_number, topic, key, type);
         END IF;
     END IF;
     v_id := coalesce(v_id, gen_random_uuid());
     INSERT INTO once.outbox (id, grp, topic, key, type, payload, headers, record, cause)
-    VALUES (v_id, once.group_of($2, v_id), $1, $2, $3, v_payload, coalesce($5, '{}'), v_record, v_cause);
-    PERFORM once.outbox_wake();
+    VALUES (v_id, once._outbox_group($2, v_id), $1, $2, $3, v_payload, coalesce($5, '{}'), v_record, v_cause);
+    PERFORM once._notify_relays();
     RETURN v_id;
 END
 $$;
 
--- The same with headers as a driver sends them, which knows strings only.
+-- The same for drivers that send headers as a string.
 CREATE OR REPLACE FUNCTION once.emit(topic text, key text, type text, payload anycompatible, headers text,
     claim text DEFAULT NULL, event_id uuid DEFAULT NULL)
 RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN once.emit(topic, key, type, once.bytes_of(payload), headers::jsonb, claim, event_id);
+    RETURN once.emit(topic, key, type, once._to_bytes(payload), headers::jsonb, claim, event_id);
 END
 $$;
 
--- Is this message new to the subscriber? Waits for another transaction that is handling it. False: it was handled.
+-- Whether this message is new to the subscriber. Waits for another transaction that is handling it. False: it was handled.
 CREATE OR REPLACE FUNCTION once.accept(subscriber text, message_id text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF coalesce(octet_length(subscriber), 0) NOT BETWEEN 1 AND 1000
        OR coalesce(octet_length(message_id), 0) NOT BETWEEN 1 AND 1000 THEN
-        PERFORM once.fail('ON004', 'a message needs a subscriber and an id, each of 1 to 1000 bytes');
+        PERFORM once._fail('ON004', 'a message needs a subscriber and an id, each of 1 to 1000 bytes',
+            'The id is that of the message, for example the header ce-id.');
     END IF;
     INSERT INTO once.inbox (subscriber, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
     RETURN FOUND;

@@ -1,27 +1,27 @@
--- Looking at records.
+-- Reading records.
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- The records with these ids; what is expired is not there. Committed state: a lock does not matter.
+-- The records with these ids that have not expired, as committed: locks do not matter.
 CREATE OR REPLACE FUNCTION once.store_get(p_id bytea[]) RETURNS SETOF once.answer
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_clock bigint := once.now_ms();
+    v_clock bigint := once._now_ms();
 BEGIN
     RETURN QUERY
-    SELECT k.id, 0::smallint, v_clock, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
-           flags, kind, status, claim, fingerprint, scope, key, payload
+    SELECT k.id, once._outcome_none(), v_clock, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state,
+           recover, flags, kind, status, claim, fingerprint, scope, key, payload
     FROM unnest(p_id) AS a (id) JOIN once.keys k ON k.id = a.id
-    WHERE NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires);
+    WHERE NOT once._is_expired(state, expires, v_clock);
 END
 $$;
 
--- The next p_limit records in the order of their ids, after p_after, of which those are answered that pass the filter: states
--- as bits (0: all), stuck ones only, ages, and the beginning of a scope hash. A last row with outcome 1 tells how far it
--- went; 2: to the end.
+-- Looks at the next p_limit records after p_after, in the order of their ids, and answers those that pass the filter: states as
+-- bits (0: all), stuck ones only, ages, and the beginning of a scope hash. The id of the last row is how far it got; its outcome
+-- says whether there may be more.
 CREATE OR REPLACE FUNCTION once.store_scan(p_after bytea, p_limit bigint, p_states integer, p_stuck boolean,
     p_older_ms bigint, p_younger_ms bigint, p_scope bytea)
 RETURNS SETOF once.answer
@@ -30,67 +30,72 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort =
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_clock bigint := once.now_ms();
+    v_clock bigint := once._now_ms();
     v_ids bytea[];
     v_last bytea;
     v_seen bigint;
+    v_more CONSTANT smallint := 1;
+    v_end CONSTANT smallint := 2;
 BEGIN
     v_ids := ARRAY(SELECT k.id FROM once.keys k WHERE k.id > p_after ORDER BY k.id LIMIT p_limit);
     v_seen := cardinality(v_ids);
     v_last := v_ids[v_seen];
     RETURN QUERY
-    SELECT k.id, 0::smallint, v_clock, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
-           flags, kind, status, claim, fingerprint, scope, key, payload
+    SELECT k.id, once._outcome_none(), v_clock, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state,
+           recover, flags, kind, status, claim, fingerprint, scope, key, payload
     FROM once.keys k
     WHERE k.id > p_after AND k.id <= v_last
-      AND NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires)
+      AND NOT once._is_expired(state, expires, v_clock)
       AND (p_states = 0 OR p_states & (1 << state) <> 0)
-      AND (NOT p_stuck OR state = 4 OR state = 1 AND v_clock >= lease_until)
+      AND (NOT p_stuck OR state = once._state_unknown() OR state = once._state_pending() AND v_clock >= lease_until)
       AND greatest(v_clock - created, 0) >= p_older_ms
       AND (p_younger_ms = 0 OR greatest(v_clock - created, 0) < p_younger_ms)
       AND substr(scope, 1, length(p_scope)) = p_scope;
     RETURN QUERY
-    SELECT coalesce(v_last, p_after), (CASE WHEN v_seen < p_limit THEN 2 ELSE 1 END)::smallint, v_clock, 0::bigint, 0::bigint,
+    SELECT coalesce(v_last, p_after), CASE WHEN v_seen < p_limit THEN v_end ELSE v_more END, v_clock, 0::bigint, 0::bigint,
            0::bigint, 0::bigint, 0::bigint, 0::bigint, 0, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint,
            0::smallint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
 END
 $$;
 
--- The same for those who look and no more: without claims, fingerprints and payloads.
+-- The same without claims, fingerprints and payloads: for roles that may only look.
 CREATE OR REPLACE FUNCTION once.store_list(p_after bytea, p_limit bigint, p_states integer, p_stuck boolean,
     p_older_ms bigint, p_younger_ms bigint, p_scope bytea)
 RETURNS SETOF once.answer
 LANGUAGE sql STABLE SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
-           0::smallint, status, decode(repeat('00', 16), 'hex'), decode(repeat('00', 37), 'hex'), scope, key, NULL::bytea
+           once._payload_none(), status, decode(repeat('00', 16), 'hex'), decode(repeat('00', 37), 'hex'), scope, key, NULL::bytea
     FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)
 $$;
 
--- Counts; reads the whole table. `bytes` is what the rows take, without the room between them.
+-- Counts records; reads the whole table. `bytes` is the size of the rows, without free space.
 CREATE OR REPLACE FUNCTION once.stats(OUT pending bigint, OUT completed bigint, OUT failed bigint, OUT unknown bigint,
     OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint, OUT now bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_clock bigint := once.now_ms();
+    v_clock bigint := once._now_ms();
 BEGIN
-    SELECT count(*) FILTER (WHERE live AND state = 1), count(*) FILTER (WHERE live AND state = 2),
-           count(*) FILTER (WHERE live AND state = 3), count(*) FILTER (WHERE live AND state = 4),
-           count(*) FILTER (WHERE live AND (state = 4 OR state = 1 AND v_clock >= lease_until)),
+    SELECT count(*) FILTER (WHERE live AND state = once._state_pending()),
+           count(*) FILTER (WHERE live AND state = once._state_completed()),
+           count(*) FILTER (WHERE live AND state = once._state_failed()),
+           count(*) FILTER (WHERE live AND state = once._state_unknown()),
+           count(*) FILTER (WHERE live AND (state = once._state_unknown()
+                                            OR state = once._state_pending() AND v_clock >= lease_until)),
            count(*) FILTER (WHERE NOT live),
            coalesce(max(greatest(v_clock - created, 0)) FILTER (WHERE live), 0), coalesce(sum(size), 0)
     INTO pending, completed, failed, unknown, stuck, expired, oldest_ms, bytes
     FROM (SELECT state, lease_until, created, 200 + octet_length(key) + coalesce(octet_length(payload), 0) AS size,
-                 NOT (state IN (2, 3) AND expires <> 0 AND v_clock >= expires) AS live
+                 NOT once._is_expired(state, expires, v_clock) AS live
           FROM once.keys) AS k;
     now := v_clock;
 END
 $$;
 
--- About how many records there are and how much they take, at little cost however many they are: a small table is counted. Of a
--- large one PostgreSQL's own statistics say how many rows live (after a crash, which loses them, how many the last vacuum left), and
--- some pages how large a row is. Neither grows by the room that removed rows leave, which new ones are written to.
+-- About how many records there are and how much room they take, cheap for any number of them. A small table is counted. Of a large
+-- one, PostgreSQL's statistics give the live rows (after a crash, which loses them, the rows that the last vacuum left), and a
+-- sample of pages the size of a row. Neither counts the room that removed rows leave for new ones.
 CREATE OR REPLACE FUNCTION once.size(OUT records bigint, OUT bytes bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
@@ -117,7 +122,7 @@ BEGIN
 END
 $$;
 
--- Records for people.
+-- Records in readable form. Calls no private function: a view calls functions with the rights of the role that reads it.
 CREATE OR REPLACE VIEW once.records AS
 SELECT id, encode(scope, 'hex') AS scope_hash, convert_from(key, 'LATIN1') AS key,
        (ARRAY['pending', 'completed', 'failed', 'unknown'])[state] AS state,

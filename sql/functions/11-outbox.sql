@@ -2,10 +2,10 @@
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Tells relays that are asleep that there is something to do, when this transaction commits. Notifying makes commits wait for
--- each other, so it is left out while relays are awake: they look again without being told. And PREPARE TRANSACTION refuses a transaction
--- that has notified: with once.notify = off nobody is told, and relays find it when they look by themselves.
-CREATE OR REPLACE FUNCTION once.outbox_wake() RETURNS void
+-- Wakes relays that are asleep when this transaction commits. Notifying makes commits wait for each other, so it is left out while
+-- relays are awake: they look again by themselves. PREPARE TRANSACTION refuses a transaction that has notified: with
+-- once.notify = off no relay is notified, and relays find the events the next time they look.
+CREATE OR REPLACE FUNCTION once._notify_relays() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -16,8 +16,8 @@ BEGIN
 END
 $$;
 
--- A relay is alive, gives groups back, keeps those that it has and takes what is free, up to its share.
--- `rival`: another live relay publishes this outbox to somewhere else; then nothing is taken.
+-- A relay reports that it is alive, gives groups back, keeps those that it has and takes free ones, up to its share. `rival`:
+-- another live relay publishes this outbox to another destination; then nothing is taken.
 CREATE OR REPLACE FUNCTION once.relay_turn(p_relay uuid, p_name text, p_destination text, p_lease_ms bigint, p_asleep boolean,
     p_give smallint[], OUT groups smallint[], OUT relays integer, OUT share integer, OUT rival text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -63,16 +63,19 @@ BEGIN
 END
 $$;
 
--- What there is to publish in some groups, as the caller's statement sees it (the function is STABLE). The first row has
--- grp -1, the snapshot as its topic, the server's time, as its key the groups that the relay has (others are left out), and as
--- its type what no other server has, and this one no longer after a crash: snapshots and numbers of one mean nothing to the other, and
--- behind a pool nobody else tells. Values of headers are strings, as PostgreSQL writes them.
--- For each group:
--- - rows up to p_pos that the previous snapshot (p_prev) did not see: their transactions ended since. They are above p_low,
---   or, when one of the transactions p_old ended, above p_low_old. 256 of them, as many as fit in p_bytes, but at least one:
---   a relay that gets so many goes back to the last of them;
--- - the next p_limits rows after p_pos, as many as fit in p_bytes, but at least one. Without those of the keys p_not_keys, each
---   in the group at the same place of p_not_groups.
+-- The events to publish in some groups, as the caller's statement sees them (the function is STABLE). Values of headers are
+-- strings.
+--
+-- The first row has grp -1. Its topic is the snapshot, its time the server's, its key the groups that the relay owns (others are
+-- left out), and its type identifies the server and its last start: snapshots and numbers of one server mean nothing to another,
+-- and behind a connection pool nothing else shows that the server changed.
+--
+-- Then, for each group:
+-- - rows up to p_pos that the previous snapshot (p_prev) did not see: their transactions ended since. They are above p_low, or, if
+--   one of the transactions p_old ended, above p_low_old. At most 256 of them and as many as fit in p_bytes, but at least one: a
+--   relay that gets 256 goes back to the last of them;
+-- - the next p_limits rows after p_pos, as many as fit in p_bytes, but at least one, without those of the keys p_not_keys, each in
+--   the group at the same place of p_not_groups.
 CREATE OR REPLACE FUNCTION once.relay_fetch(p_relay uuid, p_groups smallint[], p_pos bigint[], p_limits integer[],
     p_low bigint[], p_low_old bigint[], p_old xid8[], p_prev pg_snapshot, p_bytes bigint, p_not_groups smallint[],
     p_not_keys text[])
@@ -93,7 +96,8 @@ BEGIN
         v_low := p_low_old;
     END IF;
     RETURN QUERY SELECT -1::smallint, 0::bigint, NULL::tid, NULL::uuid, clock_timestamp(), v_now::text, v_mine::text,
-        (SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM b.stats_reset)) FROM pg_stat_bgwriter b),
+        (SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM b.stats_reset))
+         FROM pg_stat_bgwriter b),
         NULL::bytea, NULL::text, NULL::bytea;
     RETURN QUERY
     SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload,
@@ -128,9 +132,9 @@ BEGIN
 END
 $$;
 
--- Removes what was published: where the rows were when they were read, and by number those that were moved since. The id is
--- compared, too: after a failover that lost commits, the same number can be another event's. Does not wait for the disk: what a
--- crash brings back is published a second time, with the same id.
+-- Removes published events: where the rows were when they were read, and by number if they moved since. The id is compared as
+-- well: after a failover that lost commits, the same number can belong to another event. Does not wait for the disk: an event that
+-- a crash brings back is published again, with the same id.
 CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[], p_ids uuid[])
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
@@ -154,7 +158,7 @@ BEGIN
 END
 $$;
 
--- Gives an event up. False: it was not there.
+-- Moves an event to the dead ones. False if it was not there.
 CREATE OR REPLACE FUNCTION once.relay_dead(p_group smallint, p_seq bigint, p_id uuid, p_tries integer,
     p_reason text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -169,8 +173,8 @@ BEGIN
 END
 $$;
 
--- How far the relays are behind. Counted are at most 200 events of each group; of more it is estimated how dense they are.
--- `oldest`: of the first event of each group, which is near enough.
+-- How far the relays are behind. At most 200 events of each group are counted; the number of the others is estimated. `oldest` is
+-- the oldest of the first events of the groups, which is close enough.
 CREATE OR REPLACE FUNCTION once.outbox_lag(OUT events bigint, OUT oldest timestamptz, OUT dead bigint, OUT server timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -188,7 +192,7 @@ BEGIN
 END
 $$;
 
--- For people: dead events, or (p_waiting) those that wait to be published, oldest first. p_id: the beginning of an id.
+-- Dead events, or (p_waiting) those that wait to be published, oldest first. p_id: the beginning of an id.
 CREATE OR REPLACE FUNCTION once.outbox_list(p_waiting boolean, p_id text, p_limit bigint)
 RETURNS TABLE (id uuid, age_ms bigint, dead_ms bigint, topic text, key text, type text, bytes bigint, tries integer, reason text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -196,18 +200,18 @@ AS $$
 #variable_conflict use_column
 BEGIN
     IF p_waiting THEN
-        RETURN QUERY SELECT o.id, once.milliseconds(clock_timestamp() - o.at), NULL::bigint, o.topic, o.key, o.type,
+        RETURN QUERY SELECT o.id, once._interval_ms(clock_timestamp() - o.at), NULL::bigint, o.topic, o.key, o.type,
             octet_length(o.payload)::bigint, 0, ''
         FROM once.outbox o WHERE o.id::text LIKE p_id || '%' ORDER BY o.seq LIMIT p_limit;
     ELSE
-        RETURN QUERY SELECT d.id, once.milliseconds(clock_timestamp() - d.at), once.milliseconds(clock_timestamp() - d.died),
+        RETURN QUERY SELECT d.id, once._interval_ms(clock_timestamp() - d.at), once._interval_ms(clock_timestamp() - d.died),
             d.topic, d.key, d.type, octet_length(d.payload)::bigint, d.tries, d.reason
         FROM once.outbox_dead d WHERE d.id::text LIKE p_id || '%' ORDER BY d.number LIMIT p_limit;
     END IF;
 END
 $$;
 
--- Dead events to be published after all, behind everything that waits; with the ids that they have. NULL: all of them.
+-- Requeues dead events behind everything that waits, with the ids that they have. NULL: all of them.
 CREATE OR REPLACE FUNCTION once.outbox_retry(p_ids uuid[]) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -218,14 +222,14 @@ BEGIN
         DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING d.*
     )
     INSERT INTO once.outbox (at, id, grp, topic, key, type, payload, headers, record, cause)
-    SELECT at, id, once.group_of(key, id), topic, key, type, payload, headers, record, cause FROM gone ORDER BY number;
+    SELECT at, id, once._outbox_group(key, id), topic, key, type, payload, headers, record, cause FROM gone ORDER BY number;
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    PERFORM once.outbox_wake();
+    PERFORM once._notify_relays();
     RETURN v_count;
 END
 $$;
 
--- Dead events that nobody shall ever get. NULL: all of them.
+-- Deletes dead events. NULL: all of them.
 CREATE OR REPLACE FUNCTION once.outbox_drop(p_ids uuid[]) RETURNS bigint
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$

@@ -1,10 +1,10 @@
--- Removing what is over: page by page through the table, in its physical order. No index is needed for it, so that none has
--- to be kept up to date by every completion (docs/decisions/postgres-expiry.md).
+-- Removing expired records: page by page through the table, in its physical order. That needs no index, which every completion
+-- would have to keep up to date (docs/decisions/postgres-expiry.md).
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- From page p_from on: removes at most p_limit records, looks for at most p_budget_ms (NULL: as long as it takes).
--- next_block: where to go on; NULL: the end was reached.
+-- Removes at most p_limit records from page p_from on, for at most p_budget_ms (NULL: as long as it takes). next_block is where to
+-- go on; NULL at the end of the table.
 CREATE OR REPLACE FUNCTION once.sweep(p_from bigint, p_limit bigint, p_budget_ms integer,
     OUT removed bigint, OUT next_block bigint)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -12,7 +12,7 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjo
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_clock bigint := once.now_ms();
+    v_clock bigint := once._now_ms();
     v_blocks bigint := pg_relation_size('once.keys') / current_setting('block_size')::bigint;
     v_step CONSTANT bigint := 64;
     v_count bigint;
@@ -23,9 +23,10 @@ BEGIN
         WITH over AS MATERIALIZED (
             SELECT k.ctid AS place, k.id FROM once.keys k
             WHERE k.ctid >= format('(%s,0)', next_block)::tid AND k.ctid < format('(%s,0)', next_block + v_step)::tid
-              AND schema <= 1
-              AND CASE WHEN state IN (2, 3) THEN expires <> 0 AND greatest(v_clock, changed) >= expires
-                       ELSE recover <> 2 AND greatest(v_clock, changed) >= lease_until + ttl_ms END
+              AND schema <= once._schema()
+              AND CASE WHEN state IN (once._state_completed(), once._state_failed())
+                       THEN once._is_expired(state, expires, greatest(v_clock, changed))
+                       ELSE recover <> once._recover_hold() AND greatest(v_clock, changed) >= lease_until + ttl_ms END
             LIMIT greatest(p_limit - removed, 0)
             FOR UPDATE OF k SKIP LOCKED
         ), points AS (
@@ -41,7 +42,7 @@ BEGIN
             RETURN; -- there may be more in these pages
         END IF;
         next_block := next_block + v_step;
-        IF once.now_ms() - v_clock > p_budget_ms THEN
+        IF once._now_ms() - v_clock > p_budget_ms THEN
             RETURN;
         END IF;
     END LOOP;
@@ -49,8 +50,8 @@ BEGIN
 END
 $$;
 
--- NULL: nobody can tell; then nothing is forgotten.
-CREATE OR REPLACE FUNCTION once.inbox_retention() RETURNS interval
+-- How long the inbox remembers a message. NULL if the setting is not valid: then no message is forgotten.
+CREATE OR REPLACE FUNCTION once._inbox_retention() RETURNS interval
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -61,22 +62,22 @@ BEGIN
     END IF;
     RAISE data_exception;
 EXCEPTION WHEN data_exception THEN
-    RAISE WARNING USING MESSAGE = format('once: inbox_retention in once.settings is no span of time (%L): no message is forgotten',
-                                         v_value),
+    RAISE WARNING USING MESSAGE = format('once: inbox_retention in once.settings is not a positive interval (%L): no message is'
+                                         ' forgotten', v_value),
         HINT = 'UPDATE once.settings SET value = ''7 days'' WHERE name = ''inbox_retention''';
     RETURN NULL;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION once.sweep_inbox(p_from bigint, p_limit bigint, p_budget_ms integer,
+CREATE OR REPLACE FUNCTION once._sweep_inbox(p_from bigint, p_limit bigint, p_budget_ms integer,
     OUT removed bigint, OUT next_block bigint)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_clock bigint := once.now_ms();
-    v_before timestamptz := clock_timestamp() - once.inbox_retention();
+    v_clock bigint := once._now_ms();
+    v_before timestamptz := clock_timestamp() - once._inbox_retention();
     v_blocks bigint := pg_relation_size('once.inbox') / current_setting('block_size')::bigint;
     v_step CONSTANT bigint := 64;
     v_count bigint;
@@ -99,7 +100,7 @@ BEGIN
             RETURN;
         END IF;
         next_block := next_block + v_step;
-        IF once.now_ms() - v_clock > p_budget_ms THEN
+        IF once._now_ms() - v_clock > p_budget_ms THEN
             RETURN;
         END IF;
     END LOOP;
@@ -107,7 +108,8 @@ BEGIN
 END
 $$;
 
--- A little of it, where the last call stopped; 0 when somebody else is at it. For gateways, pg_cron, and any scheduler.
+-- Removes some expired records and messages, from where the last call stopped. Returns the number of records; 0 if another session
+-- is reaping. For gateways, pg_cron, and any scheduler.
 CREATE OR REPLACE FUNCTION once.reap(p_limit bigint DEFAULT 10000, p_budget_ms integer DEFAULT 200) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -124,7 +126,7 @@ BEGIN
     UPDATE once.sweeps SET block = coalesce(v_next, 0), ended = CASE WHEN v_next IS NULL THEN clock_timestamp() ELSE ended END
     WHERE name = 'keys';
     SELECT s.removed, s.next_block INTO v_inbox, v_next
-    FROM once.sweep_inbox((SELECT block FROM once.sweeps WHERE name = 'inbox'), p_limit, p_budget_ms / 4) AS s;
+    FROM once._sweep_inbox((SELECT block FROM once.sweeps WHERE name = 'inbox'), p_limit, p_budget_ms / 4) AS s;
     UPDATE once.sweeps SET block = coalesce(v_next, 0), ended = CASE WHEN v_next IS NULL THEN clock_timestamp() ELSE ended END
     WHERE name = 'inbox';
     RETURN v_removed;
