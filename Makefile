@@ -6,7 +6,8 @@ PREFIX ?= /usr/local
 export BUILD
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install uninstall clean
+.PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install
+.PHONY: uninstall clean
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
