@@ -10,63 +10,63 @@
 int once__broker_browse(const char *url, int all, once__broker_browse_cb *each, void *data,
                         char *error, size_t size)
 {
-    once__url_t address;
-    int code = once__broker_url_read(&address, url, error, size);
+    once__url_t parsed;
+    int code = once__broker_url_read(&parsed, url, error, size);
 
-    if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
-        code = once__kafka_browse(&address, all, each, data, error, size);
-    } else if (code == 0 && strncmp(address.scheme, "amqp", 4) == 0) {
-        code = once__amqp_browse(&address, each, data, error, size);
+    if (code == 0 && strcmp(parsed.scheme, "kafka") == 0) {
+        code = once__kafka_browse(&parsed, all, each, data, error, size);
+    } else if (code == 0 && strncmp(parsed.scheme, "amqp", 4) == 0) {
+        code = once__amqp_browse(&parsed, each, data, error, size);
     } else if (code == 0) {
-        snprintf(error, size, "it is kafka://, amqp:// or amqps://");
+        snprintf(error, size, "the URL must be kafka://, amqp:// or amqps://");
         code = -1;
     }
-    once__url_free(&address);
+    once__url_free(&parsed);
     return code;
 }
 
 int once__broker_browse_one(const char *url, const char *topic, int32_t partition, int64_t offset,
                             once__broker_browse_cb *each, void *data, char *error, size_t size)
 {
-    once__url_t address;
-    int code = once__broker_url_read(&address, url, error, size);
+    once__url_t parsed;
+    int code = once__broker_url_read(&parsed, url, error, size);
 
-    if (code == 0 && strcmp(address.scheme, "kafka") == 0) {
-        code = once__kafka_browse_one(&address, topic, partition, offset, each, data, error, size);
+    if (code == 0 && strcmp(parsed.scheme, "kafka") == 0) {
+        code = once__kafka_browse_one(&parsed, topic, partition, offset, each, data, error, size);
     } else if (code == 0) {
-        snprintf(error, size, "a queue does not keep what was taken out of it");
+        snprintf(error, size, "a queue does not keep messages that were acknowledged");
         code = -1;
     }
-    once__url_free(&address);
+    once__url_free(&parsed);
     return code;
 }
 
 char *once__broker_browse_publish_url(const char *url)
 {
-    once__url_t address;
+    once__url_t parsed;
     char error[200], *made = NULL;
 
-    if (once__broker_url_read(&address, url, error, sizeof(error)) == 0) {
-        made = once__broker_publish_url(&address);
+    if (once__broker_url_read(&parsed, url, error, sizeof(error)) == 0) {
+        made = once__broker_publish_url(&parsed);
     }
-    once__url_free(&address);
+    once__url_free(&parsed);
     return made;
 }
 
 int once__broker_browse_name(const char *url, char *name, char *error, size_t size)
 {
-    once__url_t address;
-    int code = once__broker_url_read(&address, url, error, size);
+    once__url_t parsed;
+    int code = once__broker_url_read(&parsed, url, error, size);
 
-    if (code == 0 && strncmp(address.scheme, "amqp", 4) == 0) {
-        code = once__amqp_queue_name(&address, name, error, size);
-    } else if (code == 0 && strlen(address.path) < ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE) {
-        snprintf(name, ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE, "%s", address.path);
+    if (code == 0 && strncmp(parsed.scheme, "amqp", 4) == 0) {
+        code = once__amqp_queue_name(&parsed, name, error, size);
+    } else if (code == 0 && strlen(parsed.path) < ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE) {
+        snprintf(name, ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE, "%s", parsed.path);
     } else if (code == 0) {
         snprintf(error, size, "the name of the topic is too long");
         code = -1;
     }
-    once__url_free(&address);
+    once__url_free(&parsed);
     return code;
 }
 

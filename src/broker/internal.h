@@ -27,7 +27,7 @@ typedef struct once__broker_early once__broker_early_t;
 struct once__broker_publisher {
     const once__broker_publisher_ops_t *ops;
     once__broker_publisher_options_t options;
-    once__url_t address;
+    once__url_t url;
     char name[256]; /* if its constructor leaves it empty: scheme, hosts and path of the URL */
     const char
         *target; /* template of what distinguishes its destinations; the publisher's memory */
@@ -38,13 +38,13 @@ struct once__broker_publisher {
     once__broker_early_t *early;
 };
 
-once__broker_publisher_t *once__kafka_publisher(const once__url_t *address,
+once__broker_publisher_t *once__kafka_publisher(const once__url_t *url,
                                                 const once__broker_publisher_options_t *options,
                                                 char *error, size_t size);
-once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
+once__broker_publisher_t *once__amqp_publisher(const once__url_t *url,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size);
-once__broker_publisher_t *once__http_publisher(const once__url_t *address,
+once__broker_publisher_t *once__http_publisher(const once__url_t *url,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size);
 
@@ -108,7 +108,7 @@ typedef struct once__broker_subscription_ops {
 struct once__broker_subscription {
     const once__broker_subscription_ops_t *ops;
     once__broker_subscription_options_t options;
-    once__url_t address;
+    once__url_t url;
     const char *topic, *group;
     int fd;
     int ready;
@@ -123,19 +123,14 @@ typedef struct once__broker_delivered {
 } once__broker_delivered_t;
 
 once__broker_subscription_t *
-once__kafka_subscription(const once__url_t *address,
-                         const once__broker_subscription_options_t *options, char *error,
-                         size_t size);
+once__kafka_subscription(const once__url_t *url, const once__broker_subscription_options_t *options,
+                         char *error, size_t size);
 once__broker_subscription_t *
-once__amqp_subscription(const once__url_t *address,
-                        const once__broker_subscription_options_t *options, char *error,
-                        size_t size);
+once__amqp_subscription(const once__url_t *url, const once__broker_subscription_options_t *options,
+                        char *error, size_t size);
 
 /* Why Kafka cannot have a topic of that name, or of a name that the template gives; NULL if it can. */
 const char *once__kafka_name_wrong(const char *name, int is_template);
-
-/* The URL of a publisher to the same broker whose messages go to the topic or queue that they name. Allocated with malloc. */
-char *once__broker_publish_url(const once__url_t *address);
 
 /* Logs a sentence with printf's format. */
 void once__broker_subscription_say(once__broker_subscription_t *subscription, int is_trouble,
@@ -143,16 +138,15 @@ void once__broker_subscription_say(once__broker_subscription_t *subscription, in
 
 /* ---------------------------------------------------------------------------------------------------------- browsing */
 
-int once__kafka_browse(once__url_t *address, int all, once__broker_browse_cb *each, void *data,
+int once__kafka_browse(once__url_t *url, int all, once__broker_browse_cb *each, void *data,
                        char *error, size_t size);
-int once__kafka_browse_one(once__url_t *address, const char *topic, int32_t partition,
-                           int64_t offset, once__broker_browse_cb *each, void *data, char *error,
-                           size_t size);
-int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *data, char *error,
+int once__kafka_browse_one(once__url_t *url, const char *topic, int32_t partition, int64_t offset,
+                           once__broker_browse_cb *each, void *data, char *error, size_t size);
+int once__amqp_browse(once__url_t *url, once__broker_browse_cb *each, void *data, char *error,
                       size_t size);
 
 /* Writes the name of the URL's queue into `name`, of 256 bytes. Returns 0, or -1 after writing the reason into `error`. */
-int once__amqp_queue_name(once__url_t *address, char *name, char *error, size_t size);
+int once__amqp_queue_name(once__url_t *url, char *name, char *error, size_t size);
 
 /* Adds a header if there is room; `data` is a once__broker_browsed_t. */
 void once__broker_browsed_add(void *data, once_slice_t name, once_slice_t value);

@@ -38,7 +38,7 @@ const char *once__broker_template_wrong(const char *template_text)
         if (hole < HOLES) {
             at += strlen(holes[hole].name) - 1;
         } else if (*at == '{' || *at == '}') {
-            return "a template has {topic}, {type} and {key}, and no other braces";
+            return "a template may contain {topic}, {type} and {key}, and no other braces";
         }
     }
     return NULL;

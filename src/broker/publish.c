@@ -9,7 +9,7 @@
 
 static const struct {
     const char *scheme;
-    once__broker_publisher_t *(*open)(const once__url_t *address,
+    once__broker_publisher_t *(*open)(const once__url_t *parsed,
                                       const once__broker_publisher_options_t *options, char *error,
                                       size_t size);
 } kinds[] = {
@@ -43,26 +43,26 @@ once__broker_publisher_open(const char *url, const once__broker_publisher_option
 {
     once__broker_publisher_options_t with = *options;
     size_t kind = kind_of(url);
-    once__url_t address;
+    once__url_t parsed;
     once__broker_publisher_t *publisher = NULL;
 
     if (kind == KINDS) {
-        snprintf(error, size, "messages go to kafka://, amqp://, amqps://, http:// or https://");
+        snprintf(error, size, "the URL must be kafka://, amqp://, amqps://, http:// or https://");
         return NULL;
     }
     with.timeout_ms = with.timeout_ms != 0 ? with.timeout_ms : 30000;
     with.connections = with.connections != 0 ? with.connections : 16;
-    if (once__broker_url_read(&address, url, error, size) == 0) {
-        publisher = kinds[kind].open(&address, &with, error, size);
+    if (once__broker_url_read(&parsed, url, error, size) == 0) {
+        publisher = kinds[kind].open(&parsed, &with, error, size);
     }
     if (publisher == NULL) {
-        once__url_free(&address);
+        once__url_free(&parsed);
         return NULL;
     }
-    publisher->address = address;
+    publisher->url = parsed;
     if (publisher->name[0] == '\0') {
-        snprintf(publisher->name, sizeof(publisher->name), "%s://%s/%s", address.scheme,
-                 address.hosts, address.raw_path);
+        snprintf(publisher->name, sizeof(publisher->name), "%s://%s/%s", parsed.scheme,
+                 parsed.hosts, parsed.raw_path);
     }
     return publisher;
 }
@@ -161,14 +161,14 @@ size_t once__broker_publisher_pending(const once__broker_publisher_t *publisher)
 void once__broker_publisher_close(once__broker_publisher_t *publisher)
 {
     if (publisher != NULL) {
-        once__url_t address = publisher->address;
+        once__url_t parsed = publisher->url;
         while (publisher->early != NULL) {
             once__broker_early_t *early = publisher->early;
             publisher->early = early->next;
             free(early);
         }
         publisher->ops->close(publisher);
-        once__url_free(&address);
+        once__url_free(&parsed);
     }
 }
 

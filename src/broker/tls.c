@@ -17,7 +17,7 @@ void once__broker_tls_explain(long error, const char *authorities, char *text, s
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
         snprintf(text, size,
-                 "its certificate is for another name: use a name in the URL that it has");
+                 "its certificate is for another name: use one of its names in the URL");
         break;
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
     case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
@@ -25,7 +25,7 @@ void once__broker_tls_explain(long error, const char *authorities, char *text, s
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
         snprintf(text, size,
-                 "its certificate is of an authority that is not trusted here: %s names one",
+                 "its certificate was issued by an authority that is not trusted: %s names one",
                  authorities);
         break;
     default:

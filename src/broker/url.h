@@ -6,7 +6,10 @@
 
 #include "base/url.h"
 
-/* Returns 0, or -1 after writing into `error` what is wrong, without showing a credential. Free it with once__url_free(). */
+/* Returns 0, or -1 after writing what is wrong into `error`, without credentials. To be freed with once__url_free(). */
 int once__broker_url_read(once__url_t *url, const char *text, char *error, size_t size);
+
+/* The URL of a publisher to the same broker whose messages go to the topic or queue that they name. Allocated with malloc. */
+char *once__broker_publish_url(const once__url_t *url);
 
 #endif

@@ -240,7 +240,10 @@ static int watch_all(once__consume_t *consumer)
     return 0;
 }
 
-/* 0, or -1: out of memory, of descriptors or of random bytes. The loop is entered for good: only once__loop_turn() runs it. */
+/*
+ * Returns 0, or -1 if memory, descriptors or random bytes are short. The loop is entered for good: only once__loop_turn() runs
+ * it.
+ */
 static int make_parts(once__consume_t *consumer)
 {
     const once__env_t *env = &once__real_env;

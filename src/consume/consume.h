@@ -12,7 +12,7 @@
 #include "service/log.h"
 
 typedef enum once__consume_order {
-    ONCE__CONSUME_ORDER_KEY, /* messages of one partition and key follow each other */
+    ONCE__CONSUME_ORDER_KEY, /* messages with the same partition and key are handled in order */
     ONCE__CONSUME_ORDER_PARTITION,
     ONCE__CONSUME_ORDER_NONE,
 } once__consume_order_t;
@@ -24,7 +24,7 @@ typedef struct once__consume_settings {
     const char *id;          /* header:ce_id */
     const char *dead_letter; /* NAME.dlq */
     const char *content_type;
-    const char *metrics; /* none are served */
+    const char *metrics; /* no metrics are served */
     const char *ca_file;
     const char *const *headers; /* of messages that are passed on to the handler */
     size_t header_count;
@@ -38,9 +38,9 @@ typedef struct once__consume_settings {
 
 enum once__consume_end {
     ONCE__CONSUME_ENDED = 0,   /* by a signal, gracefully */
-    ONCE__CONSUME_WRONG = 1,   /* the settings are; `error` says how */
-    ONCE__CONSUME_FAILED = 2,  /* something is missing; `error` says what */
-    ONCE__CONSUME_ABORTED = 3, /* not everything that ran could be finished */
+    ONCE__CONSUME_WRONG = 1,   /* a setting is wrong; `error` says which */
+    ONCE__CONSUME_FAILED = 2,  /* it cannot start; `error` says why */
+    ONCE__CONSUME_ABORTED = 3, /* some requests in flight could not be finished */
 };
 
 /*

@@ -15,7 +15,7 @@
 
 #define HEADERS_MAX    (256 + ONCE__BROKER_DEAD_LETTER_HEADERS)
 #define KEPT_MAX       1024  /* of a header of the message, after a dead letter was too large */
-#define KEPT_TOTAL_MAX 16384 /* of all of them */
+#define KEPT_TOTAL_MAX 16384 /* of all these headers */
 
 typedef enum size_class {
     WHOLE,
@@ -163,7 +163,7 @@ void once__consume_dead_letter_sent(void *consumer, void *tag, once__broker_verd
         once__consume_item_done(item);
         return;
     }
-    snprintf(sentence, sizeof(sentence), "the dead letter of %s was not taken%s: %s",
+    snprintf(sentence, sizeof(sentence), "the broker did not accept the dead letter of %s%s: %s",
              item->dead_letter->source,
              item->dead_letter->size == WHOLE ? "" : ", although it is smaller than the message",
              reason);

@@ -9,7 +9,7 @@
 #include "consume/internal.h"
 
 #define TOGETHER  128
-#define PAUSE_MAX 63 /* batches in a row that are not looked at, where there are no duplicates */
+#define PAUSE_MAX 63 /* batches in a row without looking for duplicates, after none were found */
 
 static void digest(once__broker_delivery_t *const *deliveries, size_t count)
 {
@@ -26,7 +26,10 @@ static void digest(once__broker_delivery_t *const *deliveries, size_t count)
     }
 }
 
-/* Looking costs a little, and gains nothing where everything is new. If two threads count at once, one count may be lost. */
+/*
+ * Looking for duplicates costs a little, and gains nothing if all messages are new. If two threads count at once, one count may
+ * be lost.
+ */
 static int is_worthwhile(once__consume_t *consumer)
 {
     unsigned pause = atomic_load(&consumer->recall_pause);
@@ -46,7 +49,7 @@ static void learn(once__consume_t *consumer, int found)
     atomic_store(&consumer->recall_pause, wait);
 }
 
-/* At most TOGETHER. */
+/* `count` is at most TOGETHER. */
 static void recall(once__consume_t *consumer, once__broker_delivery_t *const *deliveries,
                    size_t count)
 {

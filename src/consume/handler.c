@@ -42,7 +42,7 @@ typedef struct request {
     once_verdict_t said;
     uint64_t retry_after;
     char trouble[CURL_ERROR_SIZE];
-    int problem; /* the answer says what is wrong: its beginning is kept */
+    int problem; /* the answer explains the refusal: its beginning is kept */
     size_t kept;
     char answer[PROBLEM_MAX];
 } request_t;
@@ -145,7 +145,7 @@ static size_t take_header(char *bytes, size_t size, size_t count, void *data)
     size_t len = size * count;
     char text[64];
 
-    if (len >= 5 && strncmp(bytes, "HTTP/", 5) == 0) { /* an interim response came before */
+    if (len >= 5 && strncmp(bytes, "HTTP/", 5) == 0) { /* discards what an interim response said */
         request->said = ONCE_VERDICT_NONE;
         request->retry_after = 0;
         request->problem = 0;

@@ -53,7 +53,7 @@ static uint64_t has_zero(uint64_t word)
     return (word - EACH(1)) & ~word & EACH(0x80);
 }
 
-/* The same of eight at a time. Not 0: one of them is not plain, or looks like that. */
+/* The same for eight bytes at a time. Not 0 if one of them is not plain, or seems so. */
 static uint64_t is_odd(const unsigned char *bytes, int several)
 {
     uint64_t word;
@@ -63,7 +63,7 @@ static uint64_t is_odd(const unsigned char *bytes, int several)
            has_zero(word ^ EACH('%')) | (several ? has_zero(word ^ EACH(':')) : 0);
 }
 
-/* 1: all of it is plain, as nearly every id is. 0: look at each byte. */
+/* 1 if all bytes are plain, as in nearly every id; 0 if each must be checked. */
 static int is_all_plain(const unsigned char *bytes, size_t len, int several)
 {
     uint64_t odd = 0;
@@ -77,7 +77,7 @@ static int is_all_plain(const unsigned char *bytes, size_t len, int several)
     return (odd | is_odd(bytes + len - sizeof(odd), several)) == 0;
 }
 
-/* Visible ASCII and the space stay; everything else, and what keeps parts apart, becomes %XX: two values never give one text. */
+/* Visible ASCII and spaces stay; other bytes, and separators of parts, become %XX: two values never give the same text. */
 static int append(once__consume_id_t *key, once_slice_t value, int several)
 {
     const unsigned char *bytes = value.data;
@@ -106,7 +106,7 @@ static int append(once__consume_id_t *key, once_slice_t value, int several)
     return 0;
 }
 
-/* A JSON pointer without its first slash (RFC 6901). NULL: there is nothing. */
+/* Follows a JSON pointer without its first slash (RFC 6901). Returns NULL if it leads nowhere. */
 static const json_t *follow(const json_t *at, const char *pointer)
 {
     char token[256];
@@ -176,7 +176,7 @@ static int of_json(const once__consume_identity_t *identity, once__broker_delive
 }
 
 typedef struct search {
-    const char *names[4]; /* NULL behind the last */
+    const char *names[4]; /* ends with NULL */
     once_slice_t value;
     int found, differs;
 } search_t;
@@ -200,7 +200,7 @@ static void look(void *data, once_slice_t name, once_slice_t value)
     search->found = 1;
 }
 
-/* A message that says two ids is none of both: whoever added the second one would choose which record it meets. */
+/* A message with two ids has neither: otherwise a second header could choose which record decides. */
 static int of_header(const once__consume_identity_t *identity, once__broker_delivery_t *delivery,
                      once__consume_id_t *key, char *why, size_t size)
 {

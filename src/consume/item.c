@@ -611,7 +611,7 @@ void once__consume_items_send(once__consume_t *consumer)
 
 /* ----------------------------------------------------------------------------------------------------- begin and end */
 
-/* NULL: out of memory. An item reserves its timer for as long as it exists, so that a pause cannot fail. */
+/* Returns NULL if memory is short. An item reserves its timer for as long as it exists, so that a pause cannot fail. */
 static once__consume_item_t *make_item(once__consume_t *consumer)
 {
     once__consume_item_t *item = consumer->free_items;

@@ -25,7 +25,7 @@ static uint64_t hash_of(const once__consume_t *consumer, const once__broker_deli
     return hash;
 }
 
-/* NULL: out of memory. The message then has no order, as without a key. */
+/* Returns NULL if memory is short. The message then has no order, as without a key. */
 static once__consume_queue_t *find_or_make(once__consume_t *consumer, uint64_t hash)
 {
     once__hash_node_t *node = once__hash_first(&consumer->queues, hash);

@@ -1,6 +1,6 @@
 /*
- * What `once consume` tells: the metrics, and a log in which every line about a message has its id, its key and where it came from.
- * At most LINES_A_SECOND of each kind are written; the counters count all.
+ * The metrics of `once consume`, and its log, in which every line about a message has its id, its key and its source. At most
+ * LINES_A_SECOND lines of each kind are written; the counters count all.
  */
 #include "consume/report.h"
 
@@ -116,7 +116,7 @@ void once__consume_counters_second(once__consume_counters_t *counters,
     for (int i = 0; i < ONCE__CONSUME_LINES; i++) {
         if (counters->lines[i].left_out > 0) {
             once__service_log(
-                log, ONCE__SERVICE_LOG_INFO, "lines were left out",
+                log, ONCE__SERVICE_LOG_INFO, "log lines were left out",
                 ONCE__SERVICE_FIELDS(
                     once__service_field_text("kind", lines[i].kind),
                     once__service_field_number("count", (int64_t)counters->lines[i].left_out)));

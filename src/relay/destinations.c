@@ -254,7 +254,7 @@ static void took(once__relay_t *relay, once__relay_event_t *event)
     destination->alive_ms = relay->now_ms;
     if (destination->is_open) {
         once__relay_report_event(relay, ONCE__SERVICE_LOG_INFO,
-                                 "a held destination takes events again", event, NULL);
+                                 "a held destination accepts events again", event, NULL);
         close_destination(relay, destination);
     }
 }
@@ -272,8 +272,8 @@ static void refused(once__relay_t *relay, once__relay_event_t *event, int was_pr
     }
     if (!destination->is_open && destination->failing >= OPEN_AFTER) {
         once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN,
-                                 "a destination is held: it takes nothing, of several keys", event,
-                                 reason);
+                                 "a destination is held: events of several keys failed in a row",
+                                 event, reason);
         open_destination(relay, destination, after_ms);
     } else if (was_probe) {
         open_destination(relay, destination, after_ms);
@@ -365,7 +365,7 @@ static void make_room(once__relay_t *relay)
         if (!destination->is_open && destination->sent > 0 && destination->events > KEEP &&
             relay->now_ms - destination->alive_ms >= STALL_MS) {
             once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
-                              "a destination is held: it takes nothing, and fills the memory",
+                              "a destination is held: it accepts nothing and fills the memory",
                               ONCE__SERVICE_FIELDS(once__service_field_number(
                                   "events", (int64_t)destination->events)));
             open_destination(relay, destination, 0);

@@ -21,7 +21,7 @@ static once_slice_t column(const PGresult *result, int row, int field)
     return (once_slice_t){PQgetvalue(result, row, field), (size_t)PQgetlength(result, row, field)};
 }
 
-/* Events of one second are many: the second is written once. */
+/* There are many events in a second: its text is kept. */
 static void write_time(char *out, size_t size, int64_t at_us)
 {
     static _Thread_local time_t known = -1;
@@ -38,7 +38,7 @@ static void write_time(char *out, size_t size, int64_t at_us)
     snprintf(out, size, "%s.%06ldZ", text, us);
 }
 
-/* The server made strings of all values; there is no JSON of the application's in it. Slices point into the object. */
+/* The server has turned all values into strings: nothing in it is JSON of the application. Slices point into the object. */
 static int read_headers(once__relay_event_t *event, const char *text, size_t len)
 {
     const char *name;

@@ -23,15 +23,15 @@
 
 #include "relay/internal.h"
 
-/* With one statement about so many: while they are published, the next ones are read. */
+/* About as many rows are read by one statement: while they are published, the next ones are read. */
 #define FETCH_ROWS   10000
 #define BYTES_MAX    (64U << 20) /* of payloads in memory */
-#define BYTES_MIN    (64U << 10) /* asked for of each group, whatever there is */
+#define BYTES_MIN    (64U << 10) /* asked for of each group, however much is in memory */
 #define LIMIT_MIN    16
 #define EXCLUDED_MAX 64  /* keys that the server is asked to leave out */
 #define LATE_MAX     256 /* as in once.relay_fetch */
 #define WAIT_MIN_MS  2   /* between fetches that find nothing: doubled up to poll_ms */
-#define AWAKE_MS     20  /* or to this while nobody notifies us */
+#define AWAKE_MS     20  /* or to this while producers do not notify us */
 #define MILESTONE_MS 200 /* between two milestones */
 
 static const char statement[] =
@@ -72,8 +72,8 @@ uint64_t once__relay_snapshot_next(const char *text, const char **at)
 /* --------------------------------------------------------------------------------------------- positions, milestones */
 
 /*
- * A group goes back while a fetch is in flight, and that fetch leaves out a key that is to be read now. So what its answer has
- * above the position of the group does not count.
+ * A group goes back while a fetch is in flight that leaves out a key which must now be read. So the part of its answer above
+ * the group's position is ignored.
  */
 static void make_void(once__relay_t *relay, int16_t group)
 {
@@ -133,7 +133,7 @@ static void add_milestone(once__relay_t *relay, uint64_t xmax)
     relay->reading.milestone_ms = relay->now_ms;
 }
 
-/* The newest one at which no transaction from `xid` on had begun; NULL: none is old enough. */
+/* The newest milestone at which no transaction from `xid` on had begun; NULL if none is old enough. */
 static const once__relay_milestone_t *milestone_before(const once__relay_t *relay, uint64_t xid)
 {
     const once__relay_milestone_t *found = NULL;
@@ -162,7 +162,7 @@ static int limit_of(const once__relay_t *relay, int group, size_t share)
     return (int)(room < share ? room : share);
 }
 
-/* Transactions that are under way since before `young`, and the oldest of them. */
+/* Writes the transactions in progress that are older than `young`, and returns the oldest of them. */
 static uint64_t put_old(once__array_t *array, const char *snapshot,
                         const once__relay_milestone_t *young)
 {
@@ -207,7 +207,7 @@ static void put_groups(once__relay_t *relay, const once__relay_milestone_t *youn
     }
 }
 
-/* Keys with events left in the database: the server leaves out some of them, and the rest is dropped when it comes. */
+/* Keys with events left in the database: the server leaves out some of them, and the rest is dropped on arrival. */
 static void put_excluded(once__relay_t *relay, once__array_t *groups, once__array_t *keys)
 {
     const once__relay_queue_t *queue = relay->queues.left > 0 ? relay->queues.all : NULL;
@@ -269,7 +269,7 @@ static void ask(once__relay_t *relay)
 
 /* ---------------------------------------------------------------------------------------------------------- the answer */
 
-/* Groups that the server says are not ours: what was read of them counts for nothing. */
+/* Drops what was read of groups that are not ours, according to the server. */
 static void check_groups(once__relay_t *relay, const char *list)
 {
     int has[ONCE__RELAY_GROUPS] = {0};
@@ -284,7 +284,7 @@ static void check_groups(once__relay_t *relay, const char *list)
     }
 }
 
-/* A group that went back to an earlier position meanwhile reads again what is above it; what is below comes only once. */
+/* A group that went back meanwhile will read again what is above its position; what is below comes only once. */
 static int is_wanted(once__relay_t *relay, const once__relay_event_t *event)
 {
     const once__relay_group_t *group = &relay->groups[event->group];
@@ -298,7 +298,7 @@ static int is_wanted(once__relay_t *relay, const once__relay_event_t *event)
     return once__relay_event_known(relay, event->seq, event->id) == NULL;
 }
 
-/* A transaction that emitted very much may have ended. So much at once is cut off: the rest is read forwards, from there on. */
+/* A transaction with very many events may have ended: the answer is then cut off, and the rest is read forwards from there. */
 static void note_late(once__relay_t *relay, const once__relay_event_t *event)
 {
     once__relay_group_t *group = &relay->groups[event->group];
@@ -314,7 +314,7 @@ static void note_late(once__relay_t *relay, const once__relay_event_t *event)
     }
 }
 
-/* Many keys fill all groups evenly, a few keys only some: then those may give more. */
+/* Many keys fill all groups evenly, few keys only some of them: then more rows of each group are asked for. */
 static void adapt_share(once__relay_t *relay, const int *rows, int total)
 {
     int full = 0;
@@ -339,7 +339,7 @@ static void move_on(once__relay_t *relay, const int64_t *reached)
     }
 }
 
-/* Every event of the batch refers to it, and so does this function until it ends. */
+/* Every event keeps a reference to its batch, and so does this function until it returns. */
 static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows)
 {
     int64_t reached[ONCE__RELAY_GROUPS] = {0};
@@ -372,13 +372,13 @@ static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows
     }
     move_on(relay, reached);
     adapt_share(relay, counts, rows - 1);
-    if (failed) { /* no memory: nothing may be skipped */
+    if (failed) { /* out of memory: nothing may be skipped */
         once__relay_fetch_restart(relay);
     }
     once__relay_batch_release(batch);
 }
 
-/* Another server, or one that came back from a backup or a crash, behind a connection that goes on: a pool's. */
+/* Behind the connection of a pool there may be another server, or one that was restored from a backup. */
 static int is_another(once__relay_t *relay, const PGresult *result)
 {
     const char *server = PQgetvalue(result, 0, 7);
@@ -390,7 +390,8 @@ static int is_another(once__relay_t *relay, const PGresult *result)
     if (changed) {
         if (relay->reading.server[0] != '\0') {
             once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
-                              "another server answers, or an earlier state of it: all is read anew",
+                              "another server answers, or an earlier state of the same one: all "
+                              "groups are read again",
                               NULL);
         }
         snprintf(relay->reading.server, sizeof(relay->reading.server), "%s", server);

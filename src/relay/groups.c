@@ -16,10 +16,10 @@
 #include "relay/internal.h"
 
 #define RETRY_MS 1000 /* after a turn that failed */
-#define IDLE_MS  50   /* nothing to do for so long: asleep */
-#define BUSY_MS  200  /* something to do for so long: awake, no notifications wanted */
+#define IDLE_MS  50   /* asleep after being idle for this time */
+#define BUSY_MS  200  /* awake, without notifications, after being busy for this time */
 #define LAG_MS   1000
-#define LAG_PART 20 /* the count may take a twentieth of the time */
+#define LAG_PART 20 /* counting may take one part in these of the time */
 
 static const char turn_statement[] =
     "SELECT groups, relays, share, rival FROM once.relay_turn($1, $2, $3, $4, $5, $6::smallint[])";
@@ -64,7 +64,7 @@ static void lose(once__relay_t *relay, int16_t group)
     relay->sharing.owned--;
 }
 
-/* Our own clock says that the lease is over: another relay may have the groups by now. */
+/* By our own clock the lease has run out: another relay may have the groups by now. */
 static void check_lease(once__relay_t *relay)
 {
     if (relay->sharing.owned == 0 || relay->now_ms < relay->sharing.lease_over_ms) {
@@ -72,7 +72,7 @@ static void check_lease(once__relay_t *relay)
     }
     once__service_log(
         &relay->log, ONCE__SERVICE_LOG_WARN,
-        "the lease is over; what was under way may be published twice",
+        "the lease has run out: events in flight may be published twice",
         ONCE__SERVICE_FIELDS(once__service_field_number("groups", (int64_t)relay->sharing.owned),
                              once__service_field_number("under_way", (int64_t)relay->sent)));
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
@@ -89,8 +89,8 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
 
     once__relay_groups_read(list, has);
     /*
-     * A group that was lost and is ours again, with events of it still under way: one of those that fails is dropped, and would be
-     * read again and published behind the others. So it begins when nothing of it is left; the next turn looks again.
+     * A group may be ours again while events of it are still in flight. One of them that fails is dropped, and would be read again
+     * and published behind the others. So the group starts when none of its events is left; the next turn checks again.
      */
     for (int16_t i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (has[i] && !relay->groups[i].owned && relay->groups[i].events == 0) {
@@ -106,7 +106,9 @@ static size_t apply_groups(once__relay_t *relay, const char *list)
     return changed;
 }
 
-/* More than our share: those with the highest numbers go, when nothing of them is under way any more. */
+/*
+ * If we have more than our share, the groups with the highest numbers are given back, once none of their events is in memory.
+ */
 static void give_back(once__relay_t *relay, size_t share)
 {
     size_t keep = relay->sharing.owned;
@@ -120,7 +122,10 @@ static void give_back(once__relay_t *relay, size_t share)
             group->giving = 1;
             once__relay_queues_drop(relay, i);
         }
-        /* Another relay has gone meanwhile. What was left to it is read again before more of its key is sent. */
+        /*
+         * Another relay has gone since. The events that were left to it are read again before later ones of their keys are
+         * sent.
+         */
         if (keep <= share && group->giving && group->events == 0) {
             group->giving = 0;
             once__relay_fetch_restart_group(relay, i);
@@ -140,7 +145,7 @@ void once__relay_stop(once__relay_t *relay, once__relay_end_t end, const char *w
     relay->stop_by_ms = relay->now_ms;
 }
 
-/* What no waiting heals: no schema, an older one, no rights. */
+/* Errors that do not go away by waiting: a missing or older schema, missing permissions. */
 static int is_for_good(const PGresult *result)
 {
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -182,7 +187,8 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
     relay->sharing.lease_over_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms;
     relay->sharing.turn_due_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms / 3;
     if (relay->sharing.asleep_asked && !relay->sharing.asleep_told) {
-        relay->reading.notified = 1; /* look once more: whoever emitted before did not notify us */
+        relay->reading.notified =
+            1; /* read once more: producers that emitted before did not notify us */
     }
     relay->sharing.asleep_told = relay->sharing.asleep_asked;
     changed = apply_groups(relay, PQgetvalue(result, 0, 0));
@@ -281,7 +287,7 @@ static void send_turn(once__relay_t *relay)
     once__array_free(&give);
 }
 
-/* A count of many can take long, and must not keep the lease from being renewed: it has a link of its own. */
+/* Counting many events can take long and must not delay the renewal of the lease: it has its own connection. */
 static void send_lag(once__relay_t *relay)
 {
     relay->reading.empty_count = 0;
@@ -329,7 +335,7 @@ static int wants_lag(const once__relay_t *relay)
            (relay->options->until_empty && relay->reading.empty_count >= 2);
 }
 
-/* A server that cannot be trusted at the beginning: no waiting heals that, either. */
+/* A server that cannot be trusted at the start will not be trusted later, either. */
 static void check_trust(once__relay_t *relay)
 {
     const once__link_t *link = &relay->control;
@@ -350,7 +356,7 @@ void once__relay_groups_turn(once__relay_t *relay)
     }
     if (relay->stopping && relay->sharing.owned == 0 && relay->sent == 0 &&
         once__relay_marks_empty(relay) && relay->control.state < ONCE__LINK_IDLE) {
-        relay->stop_by_ms = 0; /* nothing is ours, and nobody to tell it to */
+        relay->stop_by_ms = 0; /* we own nothing, and there is no connection to report it on */
     }
     if (relay->control.state != ONCE__LINK_IDLE) {
         return;

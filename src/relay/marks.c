@@ -83,7 +83,7 @@ int once__relay_marks_empty(const once__relay_t *relay)
     return relay->marks.done.count + relay->marks.dead.count + relay->marks.marking.count == 0;
 }
 
-/* A fetch that began before a row was removed may still see it; until it has ended the event stays known. */
+/* A fetch that started before a row was removed may still see it: until it is answered the event stays known. */
 void once__relay_marks_fetched(once__relay_t *relay)
 {
     while (relay->marks.gone.count > 0) {

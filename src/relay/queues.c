@@ -116,7 +116,9 @@ void once__relay_queue_first(once__relay_t *relay, once__relay_queue_t *queue)
     }
 }
 
-/* The next queue of a destination. Events of another destination may have come before those for which it stood in line here. */
+/*
+ * The next queue of a destination. Since it stood in line here, events for another destination may have been inserted in front.
+ */
 static once__relay_queue_t *take_ready(once__relay_t *relay, once__relay_destination_t *destination)
 {
     once__relay_queue_t *queue;
@@ -243,7 +245,7 @@ static void free_queue(once__relay_t *relay, once__relay_queue_t *queue)
     free(queue);
 }
 
-/* What was left in the database is read again: the group goes back to where it begins. */
+/* Reads again what was left in the database: the group goes back to its first event. */
 static void read_back(once__relay_t *relay, once__relay_queue_t *queue)
 {
     once__relay_fetch_back(relay, queue->group, queue->low);
@@ -251,7 +253,7 @@ static void read_back(once__relay_t *relay, once__relay_queue_t *queue)
     relay->queues.left--;
 }
 
-/* Not while it would only wait in memory: its key or its destination fails. */
+/* Reads on, unless its key or its destination fails: then the events would only wait in memory. */
 static void read_on(once__relay_t *relay, once__relay_queue_t *queue)
 {
     if (queue->low != 0 && queue->waiting <= QUEUE_LOW && queue->held_ms == 0 &&
@@ -295,7 +297,7 @@ void once__relay_queue_sent(once__relay_t *relay, once__relay_queue_t *queue)
     read_on(relay, queue);
 }
 
-/* Where any number of one key may be under way, only a failure makes events pile up. */
+/* If any number of events of a key may be in flight, they pile up only after a failure. */
 static size_t queue_max(const once__relay_t *relay, const once__relay_queue_t *queue)
 {
     return queue->careful || once__broker_publisher_key_window(relay->publisher) == 1 ? QUEUE_MAX
@@ -313,7 +315,7 @@ static void leave_in_database(once__relay_t *relay, once__relay_queue_t *queue, 
     queue->low = queue->low == 0 || seq < queue->low ? seq : queue->low;
 }
 
-/* Until the destination takes events again. */
+/* Until the destination accepts events again. */
 static void stand_at(once__relay_destination_t *destination, once__relay_queue_t *queue)
 {
     unlist(queue);
@@ -322,7 +324,7 @@ static void stand_at(once__relay_destination_t *destination, once__relay_queue_t
     enlist(&destination->parked, destination->parked.end, queue);
 }
 
-/* 1: the event was left in the database. */
+/* Returns 1 if the event was left in the database. */
 static int is_left(once__relay_t *relay, once__relay_queue_t *queue,
                    const once__relay_event_t *event)
 {
@@ -349,7 +351,7 @@ static int is_left(once__relay_t *relay, once__relay_queue_t *queue,
     return 1;
 }
 
-/* Drops events that wait, from `event` on: they are read again. */
+/* Drops waiting events from `at` on: they will be read again. */
 static void drop_from(once__relay_t *relay, once__relay_queue_t *queue, once__relay_event_t **at)
 {
     once__relay_event_t *event = *at;
@@ -362,7 +364,7 @@ static void drop_from(once__relay_t *relay, once__relay_queue_t *queue, once__re
     for (once__relay_event_t *left = queue->first; left != NULL; left = left->next) {
         queue->last = left;
     }
-    queue->known++; /* keeps it */
+    queue->known++; /* keeps the queue alive */
     while (event != NULL) {
         once__relay_event_t *after = event->next;
         queue->waiting--;

@@ -112,13 +112,13 @@ static void take_signals(once__relay_t *relay, int fd)
         return;
     }
     if (relay->stopping) {
-        relay->stop_by_ms = 0; /* the second one does not wait */
+        relay->stop_by_ms = 0; /* the second signal does not wait */
         return;
     }
     relay->stopping = 1;
     relay->stop_by_ms = relay->now_ms + relay->options->drain_ms;
     once__service_log(
-        &relay->log, ONCE__SERVICE_LOG_INFO, "ending: what is under way is waited for",
+        &relay->log, ONCE__SERVICE_LOG_INFO, "stopping: waiting for events in flight",
         ONCE__SERVICE_FIELDS(once__service_field_number("under_way", (int64_t)relay->sent)));
 }
 
@@ -140,7 +140,7 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Does all that can be done now; returns when something is due at the latest. */
+/* Does all that can be done now; returns when the next thing is due. */
 static uint64_t turn(once__relay_t *relay)
 {
     uint64_t due;
@@ -154,7 +154,7 @@ static uint64_t turn(once__relay_t *relay)
     once__broker_publisher_turn(relay->publisher);
     once__relay_groups_turn(relay);
     once__relay_marks_turn(relay);
-    once__relay_fetch_turn(relay); /* the server reads on while we send */
+    once__relay_fetch_turn(relay); /* the server reads while we send */
     once__relay_send_turn(relay);
     once__relay_report_turn(relay);
     due = sooner(due, sooner(once__relay_groups_due(relay), once__relay_fetch_due(relay)));
@@ -196,7 +196,7 @@ static void end(once__relay_t *relay)
     if (relay->end == ONCE__RELAY_DONE && relay->publisher != NULL && relay->stopping) {
         once__service_log(
             &relay->log, left > 0 ? ONCE__SERVICE_LOG_WARN : ONCE__SERVICE_LOG_INFO,
-            left > 0 ? "ended; what was under way may be published twice" : "ended",
+            left > 0 ? "ended: events in flight may be published twice" : "ended",
             ONCE__SERVICE_FIELDS(once__service_field_number("published", (int64_t)relay->published),
                                  once__service_field_number("under_way", (int64_t)left)));
     }

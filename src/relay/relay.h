@@ -1,6 +1,4 @@
-/*
- * The relay: events of the outbox, from PostgreSQL to a publisher. docs/relay.md has the promises and how they are kept.
- */
+/* The relay: publishes the events of the outbox in PostgreSQL. docs/relay.md has its guarantees and how they are kept. */
 #ifndef ONCE_RELAY_RELAY_H
 #define ONCE_RELAY_RELAY_H
 
@@ -10,7 +8,7 @@
 #include "service/log.h"
 
 typedef struct once__relay_options {
-    const char *from;        /* what libpq connects to */
+    const char *from;        /* connection string of libpq */
     const char *to;          /* URL of a publisher */
     const char *source;      /* ce_source; NULL: urn:once:DATABASE */
     const char *metrics;     /* address; NULL: none */
@@ -20,13 +18,13 @@ typedef struct once__relay_options {
     uint64_t poll_ms;
     uint64_t timeout_ms; /* of one attempt, HTTP and AMQP */
     uint64_t
-        give_up_ms; /* a destination that took nothing for so long: events of that age are dead */
-    uint64_t drain_ms;    /* how long what is under way is waited for at the end */
-    unsigned tries;       /* an event that failed so often is dead */
+        give_up_ms; /* after a destination accepted nothing for this time, its failing events of that age are dead */
+    uint64_t drain_ms;    /* how long events in flight are waited for at the end */
+    unsigned tries;       /* an event is dead after so many failures */
     unsigned window;      /* events in memory */
     unsigned connections; /* HTTP requests at once */
-    int until_empty;      /* ends when there is nothing left */
-    int progress;         /* tells on standard error how the backlog drains */
+    int until_empty;      /* ends when the outbox is empty */
+    int progress;         /* shows on standard error how the backlog drains */
     once__service_log_level_t level;
 } once__relay_options_t;
 
@@ -34,10 +32,10 @@ typedef enum once__relay_end {
     ONCE__RELAY_DONE,
     ONCE__RELAY_USAGE,    /* an option is wrong */
     ONCE__RELAY_UNUSABLE, /* the database cannot be used: no schema, no rights */
-    ONCE__RELAY_RIVAL,    /* another relay publishes the same outbox to somewhere else */
+    ONCE__RELAY_RIVAL,    /* another relay publishes the same outbox to another destination */
 } once__relay_end_t;
 
-/* Runs until a signal; logs to standard output. What is wrong is in `error` when it is not ONCE__RELAY_DONE. */
+/* Runs until a signal; logs to standard output. If it returns anything but ONCE__RELAY_DONE, the reason is in `error`. */
 once__relay_end_t once__relay_run(const once__relay_options_t *options, char *error, size_t size);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * What a relay tells: log, metrics, progress.
- */
+/* Log, metrics and progress of a relay. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,8 +8,8 @@
 #include "relay/internal.h"
 
 #define PROGRESS_MS 1000
-#define SILENT_MS   10000 /* a statement that takes so long */
-/* Between two lines that say that the database is away. */
+#define SILENT_MS   10000 /* a statement that takes this long counts as unanswered */
+/* Between two lines that say that the database is unreachable. */
 #define AGAIN_MIN_MS 5000
 #define AGAIN_MAX_MS 600000
 
@@ -33,7 +31,7 @@ int once__relay_report_start(once__relay_t *relay)
                                   "Events read from the outbox.", NULL, 1);
     relay->report.retries =
         once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_retries_total",
-                                  "Attempts that failed and are repeated.", NULL, 1);
+                                  "Failed attempts that are repeated.", NULL, 1);
     relay->report.dead =
         once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_dead_total",
                                   "Events given up by this relay.", NULL, 1);
@@ -42,24 +40,24 @@ int once__relay_report_start(once__relay_t *relay)
                                   "Dead events in the database.", NULL, 1);
     relay->report.lag_events =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_events",
-                                  "Events that wait to be published, of all relays.", NULL, 1);
+                                  "Events waiting to be published, of all relays.", NULL, 1);
     relay->report.lag_seconds =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_seconds",
-                                  "Age of the oldest event that waits.", NULL, 0.001);
+                                  "Age of the oldest waiting event.", NULL, 0.001);
     relay->report.in_flight =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_in_flight",
                                   "Events sent and not confirmed.", NULL, 1);
     relay->report.groups =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_groups",
-                                  "Groups of the outbox that this relay has.", NULL, 1);
+                                  "Groups of the outbox that this relay owns.", NULL, 1);
     relay->report.relays = once__service_metrics_add(
         metrics, ONCE__SERVICE_GAUGE, "once_relay_relays", "Relays that are alive.", NULL, 1);
     relay->report.database =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_database_up",
-                                  "1: the database answers.", NULL, 1);
+                                  "1 if the database is reachable.", NULL, 1);
     relay->report.destination = once__service_metrics_add(
         metrics, ONCE__SERVICE_GAUGE, "once_relay_destination_up",
-        "1: the destination takes events, or nothing is known against it.", NULL, 1);
+        "1 if the destination accepts events, or nothing to the contrary is known.", NULL, 1);
     relay->report.destinations_well = once__service_metrics_add(
         metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
         "URLs, topics or queues with events in this relay's memory.", "state=\"well\"", 1);
@@ -68,8 +66,8 @@ int once__relay_report_start(once__relay_t *relay)
         "URLs, topics or queues with events in this relay's memory.", "state=\"held\"", 1);
     relay->report.left =
         once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_left_keys",
-                                  "Keys whose events are left in the database for now: they "
-                                  "have many, or something of theirs fails.",
+                                  "Per-key queues whose events are left in the database for now: "
+                                  "they are long, or their events or destinations fail.",
                                   NULL, 1);
     relay->report.delay = once__service_metrics_add_histogram(
         metrics, "once_relay_delay_seconds", "From emit to the destination's confirmation.", bounds,
@@ -94,7 +92,7 @@ void once__relay_report_database(once__relay_t *relay, const PGresult *result)
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
     once__service_log(
-        &relay->log, ONCE__SERVICE_LOG_WARN, "the database refuses",
+        &relay->log, ONCE__SERVICE_LOG_WARN, "the database reports an error",
         ONCE__SERVICE_FIELDS(
             once__service_field_text("reason", text != NULL ? text : PQresultErrorMessage(result)),
             once__service_field_text("sqlstate", PQresultErrorField(result, PG_DIAG_SQLSTATE))));
@@ -126,7 +124,7 @@ void once__relay_report_published(once__relay_t *relay, const once__relay_event_
     }
 }
 
-/* One line that changes where it is read by people, a line each time elsewhere. */
+/* On a terminal one line that changes, elsewhere a new line each time. */
 static void end_line(int is_last)
 {
     fputs(!isatty(STDERR_FILENO) ? "\n" : is_last ? "\033[K\n" : "\033[K\r", stderr);
@@ -161,14 +159,14 @@ void once__relay_report_end(const once__relay_t *relay)
     }
 }
 
-/* A pool takes a statement and waits for a server. */
+/* A pool may accept a statement and wait for a server. */
 static int is_silent(const once__relay_t *relay)
 {
     return relay->control.state == ONCE__LINK_BUSY &&
            relay->now_ms - relay->sharing.turn_sent_ms >= SILENT_MS;
 }
 
-/* It may be away from the start. While it is, that is told again, less and less often. */
+/* Logs changes, and while the database is unreachable, also from the start, repeats that less and less often. */
 static void tell_database(once__relay_t *relay, int up, const char *trouble)
 {
     int changed = up != (int)once__service_metric_value(relay->report.database);
@@ -186,13 +184,13 @@ static void tell_database(once__relay_t *relay, int up, const char *trouble)
     once__service_metric_set(relay->report.database, up);
     once__service_log(
         &relay->log, up ? ONCE__SERVICE_LOG_INFO : ONCE__SERVICE_LOG_WARN,
-        up ? "the database answers" : "the database is away",
+        up ? "the database is reachable" : "the database is unreachable",
         ONCE__SERVICE_FIELDS(once__service_field_text("reason", up ? NULL : trouble)));
 }
 
 void once__relay_report_turn(once__relay_t *relay)
 {
-    const char *silent = is_silent(relay) ? "it is connected, and does not answer" : NULL;
+    const char *silent = is_silent(relay) ? "it is connected but does not answer" : NULL;
     int up = relay->control.state >= ONCE__LINK_IDLE && silent == NULL;
 
     once__service_metric_set(relay->report.in_flight, (int64_t)relay->sent);

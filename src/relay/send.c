@@ -20,8 +20,8 @@
 #define AWAY_MAX_MS  10000
 #define HOLD_MIN_MS  100
 #define HOLD_MAX_MS  60000
-#define LATER_MAX_MS 3600000 /* of what the other side asks for */
-#define TRIM_AFTER   3 /* failures of a key in a row: what is behind it stays in the database */
+#define LATER_MAX_MS 3600000 /* the longest pause that the other side may ask for */
+#define TRIM_AFTER   3 /* failures of a key in a row; then its later events stay in the database */
 
 /* ---------------------------------------------------------------------------------------------------------- verdicts */
 
@@ -30,7 +30,7 @@ static void published(once__relay_t *relay, once__relay_event_t *event)
     once__relay_queue_t *queue = event->queue;
 
     if (relay->outage.is_away) {
-        once__relay_report_said(relay, 0, "the destination takes events again");
+        once__relay_report_said(relay, 0, "the destination accepts events again");
     }
     relay->outage.is_away = 0;
     relay->outage.attempts = 0;
@@ -52,7 +52,7 @@ static void give_up(once__relay_t *relay, once__relay_event_t *event, const char
     once__relay_queue_ready(relay, event->queue);
 }
 
-/* The event may be left to the database in the end: nothing of it is touched after that. */
+/* May free the event, if it is left in the database: it must not be used after this. */
 static void wait_in_line(once__relay_t *relay, once__relay_event_t *event)
 {
     once__relay_queue_t *queue = event->queue;
@@ -68,12 +68,12 @@ static void went_away(once__relay_t *relay, once__relay_event_t *event, const ch
 
     if (relay->outage.is_away && relay->now_ms < relay->outage.until_ms) {
         wait_in_line(relay, event);
-        return; /* sent together with one that told us already */
+        return; /* it was sent together with one whose verdict was the same */
     }
     wait = once__backoff(relay->outage.attempts++, AWAY_MIN_MS, AWAY_MAX_MS, (uint64_t)random());
     if (!relay->outage.is_away) {
-        once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "the destination is away", event,
-                                 reason);
+        once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "the destination is unavailable",
+                                 event, reason);
     }
     relay->outage.is_away = 1;
     wait = after_ms > wait ? after_ms : wait;
@@ -104,13 +104,16 @@ static void try_again(once__relay_t *relay, once__relay_event_t *event, const ch
     }
 }
 
-/* Nothing was taken for so long: whatever the reason, somebody has to look at it. The next one is tried at once. */
+/*
+ * Nothing was accepted for longer than --give-up: whatever the reason, an operator has to look at it. The next event is tried
+ * at once.
+ */
 static void is_over(once__relay_t *relay, once__relay_event_t *event, const char *reason)
 {
     char why[300];
 
-    snprintf(why, sizeof(why), "%s (and its destination took nothing for longer than --give-up)",
-             reason);
+    snprintf(why, sizeof(why),
+             "%s (and its destination accepted nothing for longer than --give-up)", reason);
     event->tries++;
     event->destination->until_ms = relay->now_ms;
     give_up(relay, event, why);
@@ -125,15 +128,14 @@ static void failed(once__relay_t *relay, once__relay_event_t *event, const char 
     if (event->tries >= relay->options->tries) {
         give_up(relay, event, reason);
     } else if (event->seq < event->queue->confirmed) {
-        snprintf(why, sizeof(why), "%s (and a later event of its key is published already)",
-                 reason);
+        snprintf(why, sizeof(why), "%s (and a later event of its key has been published)", reason);
         give_up(relay, event, why);
     } else {
         try_again(relay, event, reason, after_ms);
     }
 }
 
-/* Its group has another relay by now, or will have: that one reads it again. */
+/* The group belongs to another relay, or soon will: that relay reads the event again. */
 static int abandoned(once__relay_t *relay, once__relay_event_t *event)
 {
     const once__relay_group_t *group = &relay->groups[event->group];
@@ -219,7 +221,7 @@ static int overtaken(once__relay_t *relay, once__relay_queue_t *queue)
     }
     once__relay_queue_sent(relay, queue);
     once__relay_destination_verdict(relay, event, ONCE__BROKER_REFUSED, "", 0);
-    give_up(relay, event, "it failed, and a later event of its key is published already");
+    give_up(relay, event, "it failed, and a later event of its key has been published");
     return 1;
 }
 
@@ -243,7 +245,7 @@ void once__relay_send_turn(once__relay_t *relay)
             continue;
         }
         if (send_first(relay, queue) != 0) {
-            /* Its turn stays: a message that has to go alone would else never find the publisher idle. */
+            /* It keeps its turn: otherwise a message that must be sent alone would never find the publisher idle. */
             once__relay_queue_first(relay, queue);
             break;
         }

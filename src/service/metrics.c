@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "service/metrics_server.h"
+#include "service/internal.h"
 
 #define BOUNDS_MAX 24
 

@@ -1,4 +1,4 @@
-#include "service/metrics_server.h"
+#include "service/internal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -107,7 +107,7 @@ once__service_metrics_server_t *once__service_metrics_server_start(once__service
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD;
 
     if (server == NULL || read_address(address, &storage) != 0) {
-        snprintf(error, size, "metrics are served at PORT, IP:PORT or [IPV6]:PORT");
+        snprintf(error, size, "the address of metrics must be PORT, IP:PORT or [IPV6]:PORT");
         free(server);
         return NULL;
     }

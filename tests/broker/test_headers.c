@@ -43,7 +43,7 @@ static const seen_t *all_of(const once__kafka_headers_t *headers)
 
 static void they_come_back_in_order(void **state)
 {
-    once__kafka_headers_t headers = {NULL, 0, 0};
+    once__kafka_headers_t headers = {0};
     const seen_t *seen;
 
     assert_int_equal(all_of(&headers)->count, 0);
@@ -69,7 +69,7 @@ static void they_come_back_in_order(void **state)
 static void a_value_behind_its_name_is_the_same(void **state)
 {
     static const char memory[] = "ce_id\0event-7";
-    once__kafka_headers_t headers = {NULL, 0, 0};
+    once__kafka_headers_t headers = {0};
     const seen_t *seen;
 
     assert_int_equal(
@@ -88,7 +88,7 @@ static void a_value_behind_its_name_is_the_same(void **state)
 
 static void there_is_room_for_many_and_they_can_be_used_again(void **state)
 {
-    once__kafka_headers_t headers = {NULL, 0, 0};
+    once__kafka_headers_t headers = {0};
 
     for (size_t round = 1; round <= MANY; round += 13) {
         const seen_t *seen;

@@ -42,8 +42,8 @@ def test_messages_and_dead_letters(kafka, certificates, name, handler, consume, 
 def test_a_broker_that_is_not_as_it_should_be(kafka, certificates, impostor, name, handler, consume, what):
     """It is told why, and what to do. Nothing is handled or committed, nothing is lost, no password goes there."""
     bad, words = {
-        "stranger": ({"authority": "stranger"}, ("not trusted here", "ssl.ca.location=FILE")),
-        "name": ({"host": "localhost"}, ("for another name", "use a name")),
+        "stranger": ({"authority": "stranger"}, ("not trusted", "ssl.ca.location=FILE")),
+        "name": ({"host": "localhost"}, ("for another name", "use one of its names")),
         "expired": ({"port": impostor.port, "user": USER}, ("has expired", "needs a new one")),
         "no client certificate": ({"port": kafka.mutual_port}, ("certificate", "ssl.certificate.location=FILE")),
         "password": ({"port": kafka.sasl_port, "user": "courier:wrong@"}, ("Authentication failed", "password")),

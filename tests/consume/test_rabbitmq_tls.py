@@ -30,8 +30,8 @@ def test_messages_and_dead_letters(rabbitmq, certificates, name, handler, consum
 def test_a_broker_that_is_not_as_it_should_be(rabbitmq, certificates, impostor, name, handler, consume, what):
     """It is told why, and what to do. Nothing is acknowledged, nothing is lost."""
     bad, words = {
-        "stranger": ({"authority": "stranger"}, ("not trusted here", "cacert=FILE")),
-        "name": ({"host": "localhost"}, ("for another name", "use a name")),
+        "stranger": ({"authority": "stranger"}, ("not trusted", "cacert=FILE")),
+        "name": ({"host": "localhost"}, ("for another name", "use one of its names")),
         "expired": ({"port": impostor.port}, ("has expired", "needs a new one")),
         "no client certificate": ({"client": None}, ("client certificate", "cert=FILE&key=FILE")),
         "no such file": ({"authority": "nowhere"}, ("cannot be read", "nowhere.crt")),

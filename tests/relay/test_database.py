@@ -86,7 +86,7 @@ def test_a_database_that_cannot_be_reached_at_the_start(relays, endpoint, tmp_pa
     url = os.environ["ONCE_PG_URL"].replace("port=", "port=1")
     relays.append(Relay(url, endpoint.url(), tmp_path / "relay.log", "--drain", "10m", wait=False))
     one = relays[-1]
-    until(lambda: len(one.said("the database is away")) >= 2, "it is said again")
-    assert all("No such file" in line["reason"] for line in one.said("the database is away"))
+    until(lambda: len(one.said("the database is unreachable")) >= 2, "it is said again")
+    assert all("No such file" in line["reason"] for line in one.said("the database is unreachable"))
     assert one.stop() == 0
     assert len(one.said("ended")) == 1

@@ -190,7 +190,7 @@ def test_a_lease_that_is_lost_and_regained(database, kafka, relay, name):
     one.signal(signal.SIGSTOP)
     until(lambda: database.one("SELECT count(*) FROM once.outbox_groups WHERE lease_until > clock_timestamp()") == 0, "it is over")
     one.signal(signal.SIGCONT)
-    one.until_said("the lease is over; what was under way may be published twice")
+    one.until_said("the lease has run out: events in flight may be published twice")
     until(lambda: one.metric("groups") == 63, "it has all groups but that one")
     database.emit(key, 4, topic=name)
     database.emit("other", 5, topic=name)
@@ -245,7 +245,7 @@ def test_an_event_that_kafka_refuses(database, kafka, relay, name):
     assert bad in once("outbox", "list", bad[:9], url=database.url)
     assert "1 events dropped" in once("outbox", "drop", "--yes", worse, url=database.url)
     widen(kafka, name)
-    assert "1 events wait" in once("outbox", "retry", bad[:13], url=database.url)
+    assert "1 events queued" in once("outbox", "retry", bad[:13], url=database.url)
     until(lambda: bad in ids(kafka.read(name)), "the dead one is published after all")
     assert database.dead() == [] and "no dead events" in once("outbox", "list", url=database.url)
     once("outbox", "retry", bad, url=database.url, code=4)
@@ -332,13 +332,13 @@ def test_progress(database, kafka, relay, name):
 
 
 def test_what_cannot_be(database, relay):
-    for to, options, code, said in (("kafka://h/t?acks=0", (), 2, "not to be changed"),
+    for to, options, code, said in (("kafka://h/t?acks=0", (), 2, "cannot be changed"),
                                     ("kafka://h/{what}", (), 2, "template"),
                                     ("kafka://h/t", ("--lease", "1ms"), 2, "--lease"),
                                     ("amqp://h/x?nonsense=1", (), 2, "parameters"),
                                     ("ftp://h/t", (), 2, "missing TO"),
                                     ("http://h/x", ("--secret-file", "/dev/null"), 2, "chmod 600"),
-                                    ("http://h/x", ("--metrics", "nowhere"), 2, "metrics are served")):
+                                    ("http://h/x", ("--metrics", "nowhere"), 2, "address of metrics must be")):
         one = relay(to, *options, wait=False)
         assert one.process.wait(30) == code and said in "\n".join(one.text())
     database.run("DROP SCHEMA once CASCADE")

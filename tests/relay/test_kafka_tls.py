@@ -27,8 +27,8 @@ def test_events(database, kafka, certificates, relay, name, how):
 def test_a_broker_that_is_not_as_it_should_be(database, kafka, certificates, impostor, relay, name, what):
     """It is told why, and what to do. Nothing is published or dead, nothing is lost, no password goes there."""
     to, authority, words = {
-        "stranger": (url(kafka.tls_port), "stranger", ("not trusted here", "--cacert FILE")),
-        "name": (url(kafka.tls_port, host="localhost"), "authority", ("for another name", "use a name")),
+        "stranger": (url(kafka.tls_port), "stranger", ("not trusted", "--cacert FILE")),
+        "name": (url(kafka.tls_port, host="localhost"), "authority", ("for another name", "use one of its names")),
         "expired": (url(impostor.port, user=USER), "authority", ("has expired", "needs a new one")),
         "no client certificate": (url(kafka.mutual_port), "authority", ("client certificate", "ssl.certificate.location=FILE")),
         "password": (url(kafka.sasl_port, user="courier:wrong@"), "authority", ("Authentication failed", "password")),

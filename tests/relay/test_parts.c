@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "broker/kafka/producer.h"
+#include "broker/kafka/conf.h"
 #include "broker/internal.h"
 #include "broker/http/signature.h"
 #include "relay/internal.h"
@@ -231,7 +231,7 @@ static void secrets_of_webhooks(void **state)
         {"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwA===\n", 0600, "line 1"},
         {"whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGB==\n", 0600, "line 1"}, /* bits beyond the end */
         {"whsec_\n", 0600, "line 1"},
-        {"", 0600, "holds no secret"},
+        {"", 0600, "contains no secret"},
         {SECRET_24 "\n" SECRET_24 "\n" SECRET_24 "\n" SECRET_24 "\n" SECRET_24 "\n", 0600,
          "more than 4"},
     };

@@ -52,4 +52,4 @@ def test_a_server_that_lost_commits(database, relays, endpoint, tmp_path):
     database.until_empty()
     found = [(r.path, r.headers["ce-id"], int(r.body)) for r in endpoint.requests[before:]]
     assert in_order([one for one in found if one[2] > 1000])[0] == 100
-    assert len(relays[-1].said("another server answers, or an earlier state of it: all is read anew")) >= 1
+    assert len(relays[-1].said("another server answers, or an earlier state of the same one: all groups are read again")) >= 1

@@ -87,7 +87,7 @@ def test_no_exchange(database, rabbitmq, relay, name):
     """Nobody is at fault but the operator: nothing is dead, and all of it comes when the exchange is there."""
     one = relay(url(rabbitmq, name))
     events = [database.emit(f"k{i}", i) for i in range(5)]
-    one.until_said("the destination is away")
+    one.until_said("the destination is unavailable")
     until(lambda: one.get("/health")[0] == 503, "it is said at /health, too")
     assert database.dead() == []
     rabbitmq.create(name, exchange=name)
@@ -103,7 +103,7 @@ def test_headers_that_no_frame_holds(database, rabbitmq, relay, name):
     good = database.emit("k", 3)
     until(lambda: len(database.dead()) == 2, "they are dead")
     database.until_empty()
-    assert {dead[0] for dead in database.dead()} == set(bad) and one.said("the destination is away") == []
+    assert {dead[0] for dead in database.dead()} == set(bad) and one.said("the destination is unavailable") == []
     assert [properties.message_id for properties, *_ in rabbitmq.read(name)] == [good]
 
 
@@ -197,7 +197,7 @@ def test_rabbitmq_goes_away_and_comes_back(database, rabbitmq, relay, name, how)
     if how == "kill":
         rabbitmq.kill()
     database.emit_many(5, 50, first=51)
-    one.until_said("the destination is away")
+    one.until_said("the destination is unavailable")
     assert one.metric("destination_up") == 0 and database.dead() == []
     if how == "kill":
         rabbitmq.start()

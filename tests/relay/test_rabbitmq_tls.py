@@ -19,8 +19,8 @@ def test_events(database, rabbitmq, certificates, relay, name):
 def test_a_broker_that_is_not_as_it_should_be(database, rabbitmq, certificates, impostor, relay, name, what):
     """It is told why, and what to do. Nothing is published or dead, nothing is lost."""
     bad, words = {
-        "stranger": ({}, ("not trusted here", "--cacert FILE")),
-        "name": ({"host": "localhost"}, ("for another name", "use a name")),
+        "stranger": ({}, ("not trusted", "--cacert FILE")),
+        "name": ({"host": "localhost"}, ("for another name", "use one of its names")),
         "expired": ({"port": impostor.port}, ("has expired", "needs a new one")),
         "no client certificate": ({"client": False}, ("client certificate", "cert=FILE&key=FILE")),
     }[what]
@@ -28,7 +28,7 @@ def test_a_broker_that_is_not_as_it_should_be(database, rabbitmq, certificates, 
     one = relay(url(rabbitmq, name, certificates, **bad),
                 "--cacert", certificates.file("stranger" if what == "stranger" else "authority"))
     database.emit("k", 1)
-    line = one.until_said("the destination is away")[0]
+    line = one.until_said("the destination is unavailable")[0]
     assert all(word in line["reason"] for word in words), line
     assert database.waiting() == 1 and database.dead() == [] and rabbitmq.count(name)[0] == 0
     assert one.stop() == 0

@@ -143,7 +143,7 @@ def test_the_endpoint_goes_away_and_comes_back(database, relay):
     database.until_empty()
     first.close()
     events = [database.emit(f"k{i}", i) for i in range(30)]
-    one.until_said("the destination is away")
+    one.until_said("the destination is unavailable")
     until(lambda: one.get("/health")[0] == 503, "it is said at /health, too")
     second = Endpoint(port=first.port)
     database.until_empty()
@@ -160,7 +160,7 @@ def test_an_endpoint_that_is_not_trusted(database, relay, certificates, what):
     one = relay(wrong.url().replace("127.0.0.1", "localhost") if what == "name" else wrong.url(),
                 "--cacert", certificates.file("stranger" if what == "stranger" else "authority"), "--tries", "1")
     database.emit("k", 1)
-    line = one.until_said("the destination is away")[0]
+    line = one.until_said("the destination is unavailable")[0]
     assert words in line["reason"] and "not trusted" in line["reason"]
     assert wrong.requests == [] and database.waiting() == 1 and database.dead() == []
     assert one.stop() == 0

@@ -49,7 +49,7 @@ static int next(amqp_connection_state_t connection, const char *queue, once__bro
     return more;
 }
 
-int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *data, char *error,
+int once__amqp_browse(once__url_t *url, once__broker_browse_cb *each, void *data, char *error,
                       size_t size)
 {
     once__amqp_target_t target;
@@ -57,7 +57,7 @@ int once__amqp_browse(once__url_t *address, once__broker_browse_cb *each, void *
     amqp_queue_declare_ok_t *queue;
     int more = 1;
 
-    if (once__amqp_queue_read(&target, address, error, size) != 0) {
+    if (once__amqp_queue_read(&target, url, error, size) != 0) {
         return -1;
     }
     connection = once__amqp_connect(&target, error, size);

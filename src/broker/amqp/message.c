@@ -55,11 +55,11 @@ const char *once__amqp_unfit(once__amqp_t *amqp, const once__broker_message_t *m
     size_t size = PROPERTIES_SIZE + message->key.len;
 
     if (once__broker_message_content_type(message).len > 255) {
-        return "a content type has at most 255 bytes";
+        return "a content type can have at most 255 bytes";
     }
     once__broker_message_headers(message, "ce_", add_size, &size);
     return size > (size_t)amqp_get_frame_max(amqp->connection)
-               ? "its headers do not fit in a frame of AMQP"
+               ? "its headers do not fit into an AMQP frame"
                : NULL;
 }
 

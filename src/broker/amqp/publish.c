@@ -75,7 +75,7 @@ static int amqp_publish(once__broker_publisher_t *base, const once__broker_messa
                                    sizeof(job->routing_key)) != 0) {
         free(job);
         return once__broker_publisher_tell_soon(base, tag, ONCE__BROKER_REFUSED,
-                                                "a routing key has at most 255 bytes");
+                                                "a routing key can have at most 255 bytes");
     }
     pthread_mutex_lock(&amqp->lock);
     once__amqp_list_add(&amqp->jobs, job);
@@ -166,7 +166,7 @@ static int read_target(once__amqp_t *amqp, const char *ca_file)
 {
     once__amqp_target_t *target = &amqp->target;
 
-    if (once__amqp_target_read(target, &amqp->base.address) != 0) {
+    if (once__amqp_target_read(target, &amqp->base.url) != 0) {
         return -1;
     }
     target->ca_file = target->ca_file != NULL ? target->ca_file : ca_file;
@@ -195,7 +195,7 @@ static int start(once__amqp_t *amqp, char *error, size_t size)
     return 0;
 }
 
-once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
+once__broker_publisher_t *once__amqp_publisher(const once__url_t *url,
                                                const once__broker_publisher_options_t *options,
                                                char *error, size_t size)
 {
@@ -207,14 +207,14 @@ once__broker_publisher_t *once__amqp_publisher(const once__url_t *address,
         amqp->base.options = *options;
         amqp->base.key_window = 1;
         amqp->base.most = WINDOW;
-        amqp->base.address = *address; /* the thread reads it from now on */
-        amqp->routing_key = once__url_take(&amqp->base.address, "routing_key");
+        amqp->base.url = *url; /* the thread reads it from now on */
+        amqp->routing_key = once__url_take(&amqp->base.url, "routing_key");
         amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";
         amqp->base.target = amqp->routing_key;
         wrong = once__broker_template_wrong(amqp->routing_key);
         if (read_target(amqp, options->ca_file) != 0) {
             wrong = "the URL must be amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]/EXCHANGE";
-        } else if (wrong == NULL && once__url_untaken(&amqp->base.address) != NULL) {
+        } else if (wrong == NULL && once__url_untaken(&amqp->base.url) != NULL) {
             wrong = "an amqp:// URL has the parameters routing_key, cacert, cert and key";
         }
     }

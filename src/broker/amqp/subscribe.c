@@ -400,9 +400,8 @@ static int start(amqp_t *amqp)
 }
 
 once__broker_subscription_t *
-once__amqp_subscription(const once__url_t *address,
-                        const once__broker_subscription_options_t *options, char *error,
-                        size_t size)
+once__amqp_subscription(const once__url_t *url, const once__broker_subscription_options_t *options,
+                        char *error, size_t size)
 {
     amqp_t *amqp = calloc(1, sizeof(*amqp));
 
@@ -412,10 +411,10 @@ once__amqp_subscription(const once__url_t *address,
     }
     amqp->base.ops = &ops;
     amqp->base.options = *options;
-    amqp->base.address = *address;
+    amqp->base.url = *url;
     amqp->base.fd = amqp->timer = -1;
     amqp->lag = -1;
-    if (once__amqp_queue_read(&amqp->target, &amqp->base.address, error, size) != 0) {
+    if (once__amqp_queue_read(&amqp->target, &amqp->base.url, error, size) != 0) {
         free(amqp);
         return NULL;
     }

@@ -113,7 +113,7 @@ static void confirm_one(once__amqp_t *amqp, once__amqp_job_t *job, int good)
         finish(amqp, job, ONCE__BROKER_FAILED, job->reason);
     } else {
         finish(amqp, job, good ? ONCE__BROKER_PUBLISHED : ONCE__BROKER_LATER,
-               good ? "" : "RabbitMQ could not take it (nack)");
+               good ? "" : "RabbitMQ did not accept it (nack)");
     }
 }
 
@@ -151,7 +151,7 @@ static int returned(once__amqp_t *amqp, const amqp_basic_return_t *method)
     char reason[200];
     amqp_rpc_reply_t reply;
 
-    snprintf(reason, sizeof(reason), "RabbitMQ returns it: %d %.*s", method->reply_code,
+    snprintf(reason, sizeof(reason), "RabbitMQ returned it: %d %.*s", method->reply_code,
              method->reply_text.len < 100 ? (int)method->reply_text.len : 100,
              (const char *)method->reply_text.bytes);
     reply = amqp_read_message(amqp->connection, 1, &message, 0);

@@ -148,10 +148,10 @@ static void set_options(http_t *http, request_t *request, const char *url, once_
     if (http->base.options.ca_file != NULL) {
         curl_easy_setopt(easy, CURLOPT_CAINFO, http->base.options.ca_file);
     }
-    if (http->base.address.user != NULL) {
-        curl_easy_setopt(easy, CURLOPT_USERNAME, http->base.address.user);
+    if (http->base.url.user != NULL) {
+        curl_easy_setopt(easy, CURLOPT_USERNAME, http->base.url.user);
         curl_easy_setopt(easy, CURLOPT_PASSWORD,
-                         http->base.address.password != NULL ? http->base.address.password : "");
+                         http->base.url.password != NULL ? http->base.url.password : "");
     }
 }
 
@@ -374,9 +374,9 @@ static const char *url_wrong(const http_t *http)
     if (parsed == NULL ||
         once__broker_template_fill(http->template_text, &example, 1, url, sizeof(url)) ||
         curl_url_set(parsed, CURLUPART_URL, url, 0) != CURLUE_OK) {
-        wrong = "it is no URL of HTTP: http[s]://HOST[:PORT]/TEMPLATE";
+        wrong = "the URL must be http[s]://HOST[:PORT]/TEMPLATE";
     } else if (climbs(url)) {
-        wrong = "the path of the URL has . or .. in it: write it without";
+        wrong = "the path of the URL must not contain . or ..";
     }
     curl_url_cleanup(parsed);
     return wrong;

@@ -45,14 +45,14 @@ static int read_text(const char *path, char *text, char *error, size_t size)
         return -1;
     }
     if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) {
-        snprintf(error, size, "others than its owner can use %s: chmod 600", path);
+        snprintf(error, size, "users other than its owner have access to %s: chmod 600", path);
         fclose(file);
         return -1;
     }
     len = fread(text, 1, FILE_SIZE - 1, file);
     fclose(file);
     if (len == FILE_SIZE - 1 || memchr(text, '\0', len) != NULL) {
-        snprintf(error, size, "%s holds no secrets: a secret is a line of text", path);
+        snprintf(error, size, "%s contains no secrets: a secret is a line of text", path);
         return -1;
     }
     text[len] = '\0';
@@ -110,7 +110,7 @@ static int read_secrets(once__http_signer_t *signer, char *text, const char *pat
         }
     }
     if (signer->count == 0) {
-        snprintf(error, size, "%s holds no secret: \"once secret webhook\" makes one", path);
+        snprintf(error, size, "%s contains no secret: \"once secret webhook\" makes one", path);
         return -1;
     }
     return 0;

@@ -222,10 +222,9 @@ static void no_log(const rd_kafka_t *consumer, int level, const char *facility, 
 {
 }
 
-static int open_consumer(browser_t *browser, const once__url_t *address, const char *group)
+static int open_consumer(browser_t *browser, const once__url_t *url, const char *group)
 {
-    rd_kafka_conf_t *conf =
-        once__kafka_consumer_conf(address, group, browser->error, browser->size);
+    rd_kafka_conf_t *conf = once__kafka_consumer_conf(url, group, browser->error, browser->size);
     char why[300];
 
     if (conf == NULL) {
@@ -239,7 +238,7 @@ static int open_consumer(browser_t *browser, const once__url_t *address, const c
     rd_kafka_conf_set_log_cb(conf, no_log);
     browser->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (browser->consumer == NULL) {
-        snprintf(browser->error, browser->size, "Kafka's consumer cannot be made: %s", why);
+        snprintf(browser->error, browser->size, "cannot create a Kafka consumer: %s", why);
         rd_kafka_conf_destroy(conf);
         return -1;
     }
@@ -253,24 +252,20 @@ static void close_consumer(browser_t *browser)
     rd_kafka_destroy(browser->consumer);
 }
 
-int once__kafka_browse(once__url_t *address, int all, once__broker_browse_cb *each, void *data,
+int once__kafka_browse(once__url_t *url, int all, once__broker_browse_cb *each, void *data,
                        char *error, size_t size)
 {
-    const char *group = once__url_take(address, "group");
-    browser_t browser = {.topic = address->path,
-                         .each = each,
-                         .data = data,
-                         .all = all,
-                         .error = error,
-                         .size = size};
+    const char *group = once__url_take(url, "group");
+    browser_t browser = {
+        .topic = url->path, .each = each, .data = data, .all = all, .error = error, .size = size};
     int code;
 
-    if (once__kafka_name_wrong(address->path, 0) != NULL) {
-        snprintf(error, size, "it is kafka://HOST[:PORT]/TOPIC, and %s",
-                 once__kafka_name_wrong(address->path, 0));
+    if (once__kafka_name_wrong(url->path, 0) != NULL) {
+        snprintf(error, size, "the URL must be kafka://HOST[:PORT]/TOPIC, and %s",
+                 once__kafka_name_wrong(url->path, 0));
         return -1;
     }
-    if (open_consumer(&browser, address, group != NULL ? group : "once-dlq") != 0) {
+    if (open_consumer(&browser, url, group != NULL ? group : "once-dlq") != 0) {
         return -1;
     }
     code = browse_all(&browser);
@@ -278,9 +273,8 @@ int once__kafka_browse(once__url_t *address, int all, once__broker_browse_cb *ea
     return code;
 }
 
-int once__kafka_browse_one(once__url_t *address, const char *topic, int32_t partition,
-                           int64_t offset, once__broker_browse_cb *each, void *data, char *error,
-                           size_t size)
+int once__kafka_browse_one(once__url_t *url, const char *topic, int32_t partition, int64_t offset,
+                           once__broker_browse_cb *each, void *data, char *error, size_t size)
 {
     browser_t browser = {.topic = topic, .each = each, .data = data, .error = error, .size = size};
     rd_kafka_topic_partition_list_t *one;
@@ -288,7 +282,7 @@ int once__kafka_browse_one(once__url_t *address, const char *topic, int32_t part
     rd_kafka_resp_err_t code;
     int bad = 0;
 
-    if (open_consumer(&browser, address, "once-dlq") != 0) {
+    if (open_consumer(&browser, url, "once-dlq") != 0) {
         return -1;
     }
     code = rd_kafka_query_watermark_offsets(browser.consumer, topic, partition, &low, &high,
@@ -296,7 +290,7 @@ int once__kafka_browse_one(once__url_t *address, const char *topic, int32_t part
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
         bad = failed(&browser, code);
     } else if (offset < low || offset >= high) {
-        snprintf(error, size, "Kafka does not keep it any more");
+        snprintf(error, size, "Kafka no longer keeps it");
         bad = -1;
     } else {
         one = rd_kafka_topic_partition_list_new(1);

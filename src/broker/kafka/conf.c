@@ -1,3 +1,7 @@
+/*
+ * The configuration of Kafka's consumers and producers: what both have in common, what each of them needs, then the URL. Properties that
+ * the guarantees depend on cannot be changed by the URL.
+ */
 #include "broker/kafka/conf.h"
 
 #include <openssl/x509_vfy.h>
@@ -9,21 +13,36 @@
 
 #define TOPIC_MAX 249
 
-/* Properties that the guarantees depend on cannot be changed by the user. */
-static const char *const fixed[] = {
-    "group.id",
+typedef const char *setting_t[2];
+
+/* All lists end with NULL. */
+static const char *const fixed_for_both[] = {
     "bootstrap.servers",
     "metadata.broker.list",
+    "enable.ssl.certificate.verification",
+    "ssl.endpoint.identification.algorithm",
+    "plugin.library.paths",
+    NULL,
+};
+
+static const setting_t settings_for_both[] = {
+    {"ssl.endpoint.identification.algorithm", "https"},
+    {"socket.keepalive.enable", "true"},
+    {"reconnect.backoff.max.ms", "2000"},
+    {"client.id", "once"},
+    {NULL, NULL},
+};
+
+static const char *const fixed_for_consumers[] = {
+    "group.id",
     "enable.auto.commit",
     "enable.auto.offset.store",
     "partition.assignment.strategy",
     "enable.partition.eof",
-    "enable.ssl.certificate.verification",
-    "ssl.endpoint.identification.algorithm",
-    "plugin.library.paths",
+    NULL,
 };
 
-static const char *const settings[][2] = {
+static const setting_t settings_for_consumers[] = {
     {"enable.auto.commit", "true"},
     {"auto.commit.interval.ms", "1000"},
     {"enable.auto.offset.store", "false"},
@@ -33,10 +52,33 @@ static const char *const settings[][2] = {
     {"fetch.wait.max.ms", "100"},
     {"enable.partition.eof", "true"}, /* a partition that was read to its end has no lag */
     {"topic.metadata.refresh.interval.ms", "10000"}, /* how soon new partitions are noticed */
-    {"ssl.endpoint.identification.algorithm", "https"},
-    {"socket.keepalive.enable", "true"},
-    {"reconnect.backoff.max.ms", "2000"},
-    {"client.id", "once"},
+    {NULL, NULL},
+};
+
+static const char *const fixed_for_producers[] = {
+    "enable.idempotence",
+    "acks",
+    "request.required.acks",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+    "enable.gapless.guarantee",
+    "max.in.flight",
+    "max.in.flight.requests.per.connection",
+    "retries",
+    "message.send.max.retries",
+    "transactional.id",
+    NULL,
+};
+
+static const setting_t settings_for_producers[] = {
+    {"enable.idempotence", "true"},
+    {"enable.gapless.guarantee", "true"},
+    {"message.timeout.ms", "0"},
+    {"linger.ms", "0"},
+    {"partitioner", "murmur2_random"}, /* chooses the same partition as Java's producer */
+    {"batch.num.messages", "10000"},
+    {"queue.buffering.max.messages", "200000"},
+    {NULL, NULL},
 };
 
 int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
@@ -48,7 +90,7 @@ int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, 
         return 0;
     }
     /* librdkafka's own message would show the value, which may be a password. */
-    snprintf(error, size, "Kafka's property %s cannot be set like that", name);
+    snprintf(error, size, "Kafka's property %s cannot have that value", name);
     return -1;
 }
 
@@ -64,7 +106,8 @@ const char *once__kafka_name_wrong(const char *name, int is_template)
     }
     return *at != '\0' || name[0] == '\0' || strlen(name) > TOPIC_MAX || strcmp(name, ".") == 0 ||
                    strcmp(name, "..") == 0
-               ? "a topic of Kafka has 1 to 249 letters, digits, dots, dashes and underscores"
+               ? "the name of a Kafka topic must have 1 to 249 letters, digits, dots, dashes and "
+                 "underscores"
                : NULL;
 }
 
@@ -110,59 +153,98 @@ void once__kafka_explain(_Atomic int *distrust, const char *reason, const char *
     once__broker_tls_explain(error, authorities, text + len, size - len);
 }
 
-static int is_fixed(const char *name)
+static int is_one_of(const char *name, const char *const *names)
 {
-    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-        if (strcmp(name, fixed[i]) == 0) {
-            return 1;
-        }
+    while (*names != NULL && strcmp(name, *names) != 0) {
+        names++;
     }
-    return 0;
+    return *names != NULL;
 }
 
-static int set_params(rd_kafka_conf_t *conf, const once__url_t *address, char *error, size_t size)
+static int set_list(rd_kafka_conf_t *conf, const setting_t *settings, char *error, size_t size)
 {
-    for (size_t i = 0; i < address->param_count; i++) {
-        const char *name = address->params[i].name;
-        if (strcmp(name, "group") == 0) {
-            continue;
-        }
-        if (is_fixed(name)) {
-            snprintf(error, size, "Kafka's property %s is not to be changed", name);
-            return -1;
-        }
-        if (once__kafka_set(conf, name, address->params[i].value, error, size) != 0) {
+    for (; (*settings)[0] != NULL; settings++) {
+        if (once__kafka_set(conf, (*settings)[0], (*settings)[1], error, size) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-static int set_all(rd_kafka_conf_t *conf, const once__url_t *address, const char *group,
+static int set_url(rd_kafka_conf_t *conf, const once__url_t *url, const char *const *fixed,
                    char *error, size_t size)
 {
-    int bad = once__kafka_set(conf, "bootstrap.servers", address->hosts, error, size) != 0 ||
-              once__kafka_set(conf, "group.id", group, error, size) != 0;
-
-    for (size_t i = 0; !bad && i < sizeof(settings) / sizeof(settings[0]); i++) {
-        bad = once__kafka_set(conf, settings[i][0], settings[i][1], error, size);
+    for (size_t i = 0; i < url->param_count; i++) {
+        const char *name = url->params[i].name;
+        if (is_one_of(name, fixed_for_both) || is_one_of(name, fixed)) {
+            snprintf(error, size, "Kafka's property %s cannot be changed", name);
+            return -1;
+        }
+        if ((fixed != fixed_for_consumers || strcmp(name, "group") != 0) &&
+            once__kafka_set(conf, name, url->params[i].value, error, size) != 0) {
+            return -1;
+        }
     }
-    if (!bad && address->user != NULL) {
-        const char *password = address->password != NULL ? address->password : "";
-        bad = once__kafka_set(conf, "security.protocol", "sasl_ssl", error, size) != 0 ||
-              once__kafka_set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
-              once__kafka_set(conf, "sasl.username", address->user, error, size) != 0 ||
-              once__kafka_set(conf, "sasl.password", password, error, size) != 0;
-    }
-    return bad ? -1 : set_params(conf, address, error, size);
+    return 0;
 }
 
-rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *address, const char *group,
-                                           char *error, size_t size)
+/* A password or an authority implies an encrypted connection, unless the URL says otherwise. */
+static int set_security(rd_kafka_conf_t *conf, const once__url_t *url, const char *ca_file,
+                        char *error, size_t size)
+{
+    const char *password = url->password != NULL ? url->password : "";
+    const char *protocol = url->user != NULL ? "sasl_ssl" : ca_file != NULL ? "ssl" : NULL;
+
+    return (protocol != NULL &&
+            once__kafka_set(conf, "security.protocol", protocol, error, size) != 0) ||
+                   (url->user != NULL &&
+                    (once__kafka_set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+                     once__kafka_set(conf, "sasl.username", url->user, error, size) != 0 ||
+                     once__kafka_set(conf, "sasl.password", password, error, size) != 0)) ||
+                   (ca_file != NULL &&
+                    once__kafka_set(conf, "ssl.ca.location", ca_file, error, size) != 0)
+               ? -1
+               : 0;
+}
+
+static int set_all(rd_kafka_conf_t *conf, const once__url_t *url, const char *ca_file,
+                   int is_consumer, char *error, size_t size)
+{
+    return once__kafka_set(conf, "bootstrap.servers", url->hosts, error, size) != 0 ||
+                   set_list(conf, settings_for_both, error, size) != 0 ||
+                   set_list(conf, is_consumer ? settings_for_consumers : settings_for_producers,
+                            error, size) != 0 ||
+                   set_security(conf, url, ca_file, error, size) != 0 ||
+                   set_url(conf, url, is_consumer ? fixed_for_consumers : fixed_for_producers,
+                           error, size) != 0
+               ? -1
+               : 0;
+}
+
+rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *url, const char *group, char *error,
+                                           size_t size)
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
 
-    if (set_all(conf, address, group, error, size) != 0) {
+    if (once__kafka_set(conf, "group.id", group, error, size) != 0 ||
+        set_all(conf, url, NULL, 1, error, size) != 0) {
+        rd_kafka_conf_destroy(conf);
+        return NULL;
+    }
+    return conf;
+}
+
+static void no_log(const rd_kafka_t *producer, int level, const char *facility, const char *text)
+{
+}
+
+rd_kafka_conf_t *once__kafka_producer_conf(const once__url_t *url, const char *ca_file, char *error,
+                                           size_t size)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+
+    rd_kafka_conf_set_log_cb(conf, no_log); /* errors that matter arrive as events */
+    if (set_all(conf, url, ca_file, 0, error, size) != 0) {
         rd_kafka_conf_destroy(conf);
         return NULL;
     }

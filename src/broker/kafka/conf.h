@@ -1,4 +1,4 @@
-/* The configuration of Kafka's consumers. */
+/* The configuration of Kafka's consumers and producers. */
 #ifndef ONCE_BROKER_KAFKA_CONF_H
 #define ONCE_BROKER_KAFKA_CONF_H
 
@@ -11,8 +11,12 @@
  * From the URL's parts and properties; `group` takes precedence. Returns NULL after writing what is wrong into `error`, without
  * a value.
  */
-rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *address, const char *group,
-                                           char *error, size_t size);
+rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *url, const char *group, char *error,
+                                           size_t size);
+
+/* The same for a producer; `ca_file` may be NULL. */
+rd_kafka_conf_t *once__kafka_producer_conf(const once__url_t *url, const char *ca_file, char *error,
+                                           size_t size);
 
 /* Sets a property. Returns 0, or -1 after naming it, but never its value, in `error`. */
 int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,

@@ -1,35 +1,14 @@
 #include "broker/kafka/headers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define ROOM_FIRST 256
-#define ROOM_KEEP  4096
+#define BYTES_MAX (1u << 30)
+#define ROOM_KEEP 4096
 
 /* Precedes each header, which is a name, a zero byte and a value. */
 typedef struct lengths {
     uint32_t name, value;
 } lengths_t;
-
-static int reserve(once__kafka_headers_t *headers, size_t more)
-{
-    size_t room = headers->room != 0 ? headers->room : ROOM_FIRST;
-    char *bytes;
-
-    while (room < headers->len + more) {
-        room *= 2;
-    }
-    if (room == headers->room) {
-        return 0;
-    }
-    bytes = realloc(headers->bytes, room);
-    if (bytes == NULL) {
-        return -1;
-    }
-    headers->bytes = bytes;
-    headers->room = room;
-    return 0;
-}
 
 int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, once_slice_t value)
 {
@@ -38,11 +17,14 @@ int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, o
     const char *text = name.data;
     char *at;
 
-    if (name.len > UINT32_MAX || value.len > UINT32_MAX ||
-        (headers->room - headers->len < more && reserve(headers, more) != 0)) {
+    headers->buf.max = BYTES_MAX;
+    at = name.len <= BYTES_MAX && value.len <= BYTES_MAX ? once__buf_reserve(&headers->buf, more)
+                                                         : NULL;
+    if (at == NULL) {
+        headers->buf.error =
+            ONCE_OK; /* what is in it stays valid, and smaller headers can be added */
         return -1;
     }
-    at = headers->bytes + headers->len;
     memcpy(at, &lengths, sizeof(lengths));
     at += sizeof(lengths);
     if (value.data == text + name.len + 1) { /* as librdkafka stores them: in one piece */
@@ -54,7 +36,7 @@ int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, o
             memcpy(at + name.len + 1, value.data, value.len);
         }
     }
-    headers->len += more;
+    once__buf_added(&headers->buf, more);
     return 0;
 }
 
@@ -64,9 +46,9 @@ void once__kafka_headers_each(const once__kafka_headers_t *headers,
 {
     lengths_t lengths;
 
-    for (size_t from = 0; from < headers->len;) {
-        const char *name = headers->bytes + from + sizeof(lengths);
-        memcpy(&lengths, headers->bytes + from, sizeof(lengths));
+    for (size_t from = 0; from < headers->buf.len;) {
+        const char *name = headers->buf.data + from + sizeof(lengths);
+        memcpy(&lengths, headers->buf.data + from, sizeof(lengths));
         each(data, (once_slice_t){name, lengths.name},
              (once_slice_t){name + lengths.name + 1, lengths.value});
         from += sizeof(lengths) + lengths.name + 1 + lengths.value;
@@ -75,14 +57,10 @@ void once__kafka_headers_each(const once__kafka_headers_t *headers,
 
 void once__kafka_headers_clear(once__kafka_headers_t *headers)
 {
-    headers->len = 0;
-    if (headers->room > ROOM_KEEP) {
-        once__kafka_headers_free(headers);
-    }
+    once__buf_reset(&headers->buf, ROOM_KEEP);
 }
 
 void once__kafka_headers_free(once__kafka_headers_t *headers)
 {
-    free(headers->bytes);
-    *headers = (once__kafka_headers_t){NULL, 0, 0};
+    once__buf_free(&headers->buf);
 }

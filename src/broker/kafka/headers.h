@@ -9,9 +9,10 @@
 
 #include <once/key.h>
 
-typedef struct once__kafka_headers {
-    char *bytes; /* of each header: both lengths, name, value */
-    size_t len, room;
+#include "base/buf.h"
+
+typedef struct once__kafka_headers { /* all zero: empty */
+    once__buf_t buf;                 /* of each header: both lengths, name, value */
 } once__kafka_headers_t;
 
 /* Returns 0, or -1 if memory is short; then nothing was added. */

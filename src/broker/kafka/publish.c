@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "broker/kafka/conf.h"
-#include "broker/kafka/producer.h"
 #include "broker/internal.h"
 
 #define TOPIC_MAX 1024 /* Kafka's own limit is 249 */
@@ -47,11 +46,11 @@ static int verify(rd_kafka_t *producer, const char *broker, int32_t id, int *x50
     return once__kafka_trusts(&((kafka_t *)opaque)->distrust, x509_error);
 }
 
-static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t size)
+static int start(kafka_t *kafka, const once__url_t *url, char *error, size_t size)
 {
     static const uint64_t one = 1;
     rd_kafka_conf_t *conf =
-        once__kafka_producer_conf(address, kafka->base.options.ca_file, error, size);
+        once__kafka_producer_conf(url, kafka->base.options.ca_file, error, size);
     char why[300];
 
     if (conf == NULL) {
@@ -62,7 +61,7 @@ static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t
     rd_kafka_conf_set_events(conf, RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR);
     kafka->producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof(why));
     if (kafka->producer == NULL) {
-        snprintf(error, size, "Kafka's producer cannot be made: %s", why);
+        snprintf(error, size, "cannot create a Kafka producer: %s", why);
         rd_kafka_conf_destroy(conf);
         return -1;
     }
@@ -186,7 +185,7 @@ static int kafka_publish(once__broker_publisher_t *base, const once__broker_mess
     }
     if (choose_topic(kafka, message) != 0) {
         return once__broker_publisher_tell_soon(base, tag, ONCE__BROKER_REFUSED,
-                                                "Kafka cannot have a topic of that name");
+                                                "Kafka cannot have a topic with that name");
     }
     headers = headers_of(message);
     error = rd_kafka_producev(
@@ -295,7 +294,7 @@ static void begin_anew(kafka_t *kafka)
     char why[300];
 
     stop(kafka);
-    if (start(kafka, &kafka->base.address, why, sizeof(why)) != 0) {
+    if (start(kafka, &kafka->base.url, why, sizeof(why)) != 0) {
         once__broker_publisher_say(&kafka->base, 1, "%s", why);
     }
 }
@@ -342,15 +341,15 @@ static void kafka_close(once__broker_publisher_t *base)
 static const once__broker_publisher_ops_t ops = {kafka_publish, NULL, kafka_turn, kafka_wake,
                                                  kafka_close};
 
-once__broker_publisher_t *once__kafka_publisher(const once__url_t *address,
+once__broker_publisher_t *once__kafka_publisher(const once__url_t *url,
                                                 const once__broker_publisher_options_t *options,
                                                 char *error, size_t size)
 {
     kafka_t *kafka = calloc(1, sizeof(*kafka));
-    const char *wrong = once__broker_template_wrong(address->path);
+    const char *wrong = once__broker_template_wrong(url->path);
 
-    if (wrong == NULL && address->path[0] != '\0') {
-        wrong = once__kafka_name_wrong(address->path, 1);
+    if (wrong == NULL && url->path[0] != '\0') {
+        wrong = once__kafka_name_wrong(url->path, 1);
     }
     if (wrong != NULL || kafka == NULL) {
         snprintf(error, size, "%s", wrong != NULL ? wrong : "out of memory");
@@ -361,9 +360,9 @@ once__broker_publisher_t *once__kafka_publisher(const once__url_t *address,
     kafka->base.options = *options;
     kafka->base.key_window = kafka->base.most = SIZE_MAX;
     kafka->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    kafka->template_text = address->path[0] != '\0' ? address->path : "{topic}";
+    kafka->template_text = url->path[0] != '\0' ? url->path : "{topic}";
     kafka->base.target = kafka->template_text;
-    if (kafka->base.fd < 0 || start(kafka, address, error, size) != 0) {
+    if (kafka->base.fd < 0 || start(kafka, url, error, size) != 0) {
         if (kafka->base.fd >= 0) {
             close(kafka->base.fd);
         }

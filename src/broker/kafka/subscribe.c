@@ -123,7 +123,7 @@ static kafka_delivery_t *make_delivery(kafka_t *kafka)
     made = aligned_alloc(LINE, (sizeof(*made) + kafka->base.options.prepared_size + LINE - 1) /
                                    LINE * LINE);
     if (made != NULL) {
-        made->headers = (once__kafka_headers_t){NULL, 0, 0};
+        made->headers = (once__kafka_headers_t){.buf = {.len = 0}};
     }
     return made;
 }
@@ -510,11 +510,11 @@ static const once__broker_subscription_ops_t ops = {kafka_turn, kafka_flush,  ka
                                                     kafka_stop, kafka_close,  kafka_end,
                                                     kafka_lost, kafka_headers};
 
-static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t size)
+static int start(kafka_t *kafka, const once__url_t *url, char *error, size_t size)
 {
     static const uint64_t one = 1;
     rd_kafka_topic_partition_list_t *topics;
-    rd_kafka_conf_t *conf = once__kafka_consumer_conf(address, kafka->base.group, error, size);
+    rd_kafka_conf_t *conf = once__kafka_consumer_conf(url, kafka->base.group, error, size);
     char why[300];
 
     if (conf == NULL) {
@@ -527,7 +527,7 @@ static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t
     rd_kafka_conf_set_log_cb(conf, no_log);
     kafka->consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     if (kafka->consumer == NULL) {
-        snprintf(error, size, "Kafka's consumer cannot be made: %s", why);
+        snprintf(error, size, "cannot create a Kafka consumer: %s", why);
         rd_kafka_conf_destroy(conf);
         return -1;
     }
@@ -546,31 +546,30 @@ static int start(kafka_t *kafka, const once__url_t *address, char *error, size_t
 }
 
 once__broker_subscription_t *
-once__kafka_subscription(const once__url_t *address,
-                         const once__broker_subscription_options_t *options, char *error,
-                         size_t size)
+once__kafka_subscription(const once__url_t *url, const once__broker_subscription_options_t *options,
+                         char *error, size_t size)
 {
     kafka_t *kafka = calloc(1, sizeof(*kafka));
-    once__url_t known = *address;
+    once__url_t known = *url;
     const char *group = once__url_take(&known, "group");
 
-    if (kafka == NULL || address->path[0] == '\0' || group == NULL || group[0] == '\0' ||
-        once__kafka_name_wrong(address->path, 0) != NULL) {
+    if (kafka == NULL || url->path[0] == '\0' || group == NULL || group[0] == '\0' ||
+        once__kafka_name_wrong(url->path, 0) != NULL) {
         snprintf(error, size, "%s",
                  kafka == NULL ? "out of memory"
-                 : address->path[0] == '\0' || group == NULL || group[0] == '\0'
-                     ? "it is kafka://HOST[:PORT]/TOPIC?group=GROUP"
-                     : once__kafka_name_wrong(address->path, 0));
+                 : url->path[0] == '\0' || group == NULL || group[0] == '\0'
+                     ? "the URL must be kafka://HOST[:PORT]/TOPIC?group=GROUP"
+                     : once__kafka_name_wrong(url->path, 0));
         free(kafka);
         return NULL;
     }
     kafka->base.ops = &ops;
     kafka->base.options = *options;
-    kafka->base.address = *address;
-    kafka->base.topic = address->path;
+    kafka->base.url = *url;
+    kafka->base.topic = url->path;
     kafka->base.group = group;
     kafka->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (kafka->base.fd < 0 || start(kafka, address, error, size) != 0) {
+    if (kafka->base.fd < 0 || start(kafka, url, error, size) != 0) {
         if (kafka->base.fd >= 0) {
             close(kafka->base.fd);
         }

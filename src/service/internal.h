@@ -1,8 +1,8 @@
 /*
  * The HTTP server of the metrics: libmicrohttpd with one thread.
  */
-#ifndef ONCE_SERVICE_METRICS_SERVER_H
-#define ONCE_SERVICE_METRICS_SERVER_H
+#ifndef ONCE_SERVICE_INTERNAL_H
+#define ONCE_SERVICE_INTERNAL_H
 
 #include "service/metrics.h"
 
