@@ -1,8 +1,8 @@
 /*
  * Load on a store, through the public API, with a ledger beside it: what was done, and what was acknowledged.
  *
- *   load run URL NAME SECONDS KEYS      asks for random keys under hold, 128 at a time. An effect is a line in NAME.effects,
- *                                       an acknowledged completion one in NAME.acks: "KEY BODY"
+ *   load run URL NAME SECONDS KEYS [POLICY]   asks for random keys under hold, or that policy, 128 at a time. An effect is a line
+ *                                       in NAME.effects, an acknowledged completion one in NAME.acks: "KEY BODY"
  *   load verify URL ACKS...             every acknowledged key must be replayed, byte for byte
  *
  * Lines are written with one call each: whoever is killed leaves whole ones.
@@ -165,13 +165,13 @@ static void ask(once_t *once)
     submit(once, work, answered);
 }
 
-static once_t *open_store(const char *url)
+static once_t *open_store(const char *url, const char *policy)
 {
     once_options_t *options = once_options_new();
     once_error_t err;
     once_t *once = NULL;
 
-    if (once_options_set(options, "recover", "hold", &err) != ONCE_OK ||
+    if (once_options_set(options, "recover", policy, &err) != ONCE_OK ||
         once_options_set(options, "lease", "2s", &err) != ONCE_OK ||
         once_options_set(options, "store_timeout", "3s", &err) != ONCE_OK ||
         once_open(url, options, &once, &err) != ONCE_OK) {
@@ -190,9 +190,10 @@ static int open_file(const char *suffix)
     return open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 }
 
-static int run_load(const char *url, const char *name, double seconds, unsigned keys)
+static int run_load(const char *url, const char *name, double seconds, unsigned keys,
+                    const char *policy)
 {
-    once_t *once = open_store(url);
+    once_t *once = open_store(url, policy);
     double until = now() + seconds;
     int code;
 
@@ -262,7 +263,7 @@ static void verify_file(once_t *once, FILE *file)
 
 static int verify(const char *url, int count, char **files)
 {
-    once_t *once = open_store(url);
+    once_t *once = open_store(url, "hold");
 
     for (int i = 0; i < count; i++) {
         FILE *file = fopen(files[i], "r");
@@ -281,12 +282,13 @@ static int verify(const char *url, int count, char **files)
 
 int main(int argc, char **argv)
 {
-    if (argc == 6 && strcmp(argv[1], "run") == 0) {
-        return run_load(argv[2], argv[3], atof(argv[4]), (unsigned)atoi(argv[5]));
+    if ((argc == 6 || argc == 7) && strcmp(argv[1], "run") == 0) {
+        return run_load(argv[2], argv[3], atof(argv[4]), (unsigned)atoi(argv[5]),
+                        argc == 7 ? argv[6] : "hold");
     }
     if (argc >= 4 && strcmp(argv[1], "verify") == 0) {
         return verify(argv[2], argc - 3, argv + 3);
     }
-    fprintf(stderr, "usage: load run URL NAME SECONDS KEYS | load verify URL ACKS...\n");
+    fprintf(stderr, "usage: load run URL NAME SECONDS KEYS [POLICY] | load verify URL ACKS...\n");
     return 2;
 }
