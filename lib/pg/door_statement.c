@@ -8,15 +8,10 @@
 
 #include <once/once.h>
 
-#include "core/token.h"
 #include "base/error.h"
-
-/* Of PostgreSQL's catalog, where they never change. */
-#define OID_BYTEA  17
-#define OID_INT8   20
-#define OID_TEXT   25
-#define OID_FLOAT8 701
-#define OID_UUID   2950
+#include "core/token.h"
+#include "pg/sqlstate.h"
+#include "pg/values.h"
 
 static void add(once__params_t *params, Oid type, const void *value, size_t len, int format)
 {
@@ -31,7 +26,7 @@ static void add(once__params_t *params, Oid type, const void *value, size_t len,
 
 void once__param_text(once__params_t *params, const char *text)
 {
-    add(params, OID_TEXT, text, text != NULL ? strlen(text) : 0, 1);
+    add(params, ONCE__PG_TEXT, text, text != NULL ? strlen(text) : 0, 1);
 }
 
 /* No bytes is not the same as null. */
@@ -42,12 +37,12 @@ static const void *never_null(once_slice_t slice)
 
 void once__param_slice(once__params_t *params, once_slice_t text)
 {
-    add(params, OID_TEXT, never_null(text), text.len, 1);
+    add(params, ONCE__PG_TEXT, never_null(text), text.len, 1);
 }
 
 void once__param_bytes(once__params_t *params, once_slice_t bytes)
 {
-    add(params, OID_BYTEA, never_null(bytes), bytes.len, 1);
+    add(params, ONCE__PG_BYTEA, never_null(bytes), bytes.len, 1);
 }
 
 void once__param_number(once__params_t *params, long long number)
@@ -55,7 +50,7 @@ void once__param_number(once__params_t *params, long long number)
     char *text = params->numbers[params->count];
     int len = snprintf(text, sizeof(params->numbers[0]), "%lld", number);
 
-    add(params, OID_INT8, text, (size_t)len, 0);
+    add(params, ONCE__PG_INT8, text, (size_t)len, 0);
 }
 
 void once__param_seconds(once__params_t *params, uint64_t ms)
@@ -64,38 +59,45 @@ void once__param_seconds(once__params_t *params, uint64_t ms)
     int len = snprintf(text, sizeof(params->numbers[0]), "%" PRIu64 ".%03u", ms / 1000,
                        (unsigned)(ms % 1000));
 
-    add(params, OID_FLOAT8, ms > 0 ? text : NULL, (size_t)len, 0);
+    add(params, ONCE__PG_FLOAT8, ms > 0 ? text : NULL, (size_t)len, 0);
 }
 
 void once__param_uuid(once__params_t *params, const uint8_t *uuid)
 {
-    add(params, OID_UUID, uuid, ONCE_CLAIM_ID_SIZE, 1);
+    add(params, ONCE__PG_UUID, uuid, ONCE_CLAIM_ID_SIZE, 1);
 }
 
-/* What an error of the server means to those who call. `-`: any last letters. */
+/* once's own errors; PostgreSQL's are sqlstate.h's. */
 static const struct {
     const char *state;
     int code;
-} meanings[] = {
-    {"ON001", ONCE_E_STALE},       {"ON002", ONCE_E_COMPLETED},   {"ON003", ONCE_E_NEWER},
-    {"ON004", ONCE_E_INVALID},     {"ON005", ONCE_E_SECRET},      {"ON006", ONCE_E_CONFLICT},
-    {"40001", ONCE_E_CONFLICT},    {"40P01", ONCE_E_CONFLICT},    {"55P03", ONCE_E_CONFLICT},
-    {"53100", ONCE_E_FULL},        {"3F000", ONCE_E_CONFIG},      {"42883", ONCE_E_CONFIG},
-    {"42501", ONCE_E_CONFIG},      {"42P01", ONCE_E_CONFIG},      {"22021", ONCE_E_INVALID},
-    {"22P02", ONCE_E_INVALID},     {"22P05", ONCE_E_INVALID},     {"22003", ONCE_E_INVALID},
-    {"25006", ONCE_E_UNAVAILABLE}, {"25P03", ONCE_E_UNAVAILABLE}, {"25P04", ONCE_E_UNAVAILABLE},
-    {"08-", ONCE_E_UNAVAILABLE},   {"57P-", ONCE_E_UNAVAILABLE},
+} own_errors[] = {
+    {"ON001", ONCE_E_STALE},   {"ON002", ONCE_E_COMPLETED}, {"ON003", ONCE_E_NEWER},
+    {"ON004", ONCE_E_INVALID}, {"ON005", ONCE_E_SECRET},    {"ON006", ONCE_E_CONFLICT},
 };
 
-static int meaning_of(const char *state)
+static int code_of(const char *state)
 {
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
-        size_t len = strcspn(meanings[i].state, "-");
-        if (strncmp(state, meanings[i].state, len) == 0) {
-            return meanings[i].code;
+    for (size_t i = 0; i < sizeof(own_errors) / sizeof(own_errors[0]); i++) {
+        if (strcmp(state, own_errors[i].state) == 0) {
+            return own_errors[i].code;
         }
     }
-    return ONCE_E_SQL;
+    switch (once__pg_fault(state)) {
+    case ONCE__PG_FAULT_VALUE:
+        return ONCE_E_INVALID;
+    case ONCE__PG_FAULT_SETUP:
+    case ONCE__PG_FAULT_RIGHTS:
+        return ONCE_E_CONFIG;
+    case ONCE__PG_FAULT_CONFLICT:
+        return ONCE_E_CONFLICT;
+    case ONCE__PG_FAULT_FULL:
+        return ONCE_E_FULL;
+    case ONCE__PG_FAULT_GONE:
+        return ONCE_E_UNAVAILABLE;
+    default:
+        return ONCE_E_SQL;
+    }
 }
 
 /* The primary message only, because details quote values; and not of class 22, where it does, too. */
@@ -105,10 +107,10 @@ static int fail_by(PGconn *conn, const PGresult *result, once_error_t *err)
     const char *words = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
     if (state != NULL && strncmp(state, "22", 2) == 0) {
-        return once__fail(err, meaning_of(state), "%s: the server refused an argument", state);
+        return once__fail(err, code_of(state), "%s: the server refused an argument", state);
     }
     if (state != NULL && words != NULL) {
-        return once__fail(err, meaning_of(state), "%s: %.200s", state, words);
+        return once__fail(err, code_of(state), "%s: %.200s", state, words);
     }
     if (PQstatus(conn) == CONNECTION_BAD) {
         return once__fail(err, ONCE_E_UNAVAILABLE, "the connection to the server is gone");

@@ -4,7 +4,7 @@
 
 #include "store/local/local.h"
 #include "store/memory/memory.h"
-#include "store/postgres/postgres.h"
+#include "store/postgres/store.h"
 #include "store/redis/redis.h"
 
 const once__store_vt_t *once__store_find(const char *scheme, size_t len)

@@ -14,6 +14,7 @@
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
 
+#include "base/hash.h"
 #include "core/rules.h"
 #include "core/secrets.h"
 #include "loop/loop.h"
@@ -42,7 +43,8 @@ typedef struct once__cursor {
 struct once__op {
     once__op_kind_t kind;
     void (*done)(once__op_t *op);
-    once__op_t *next; /* the store's while the operation is submitted */
+    once__op_t *next;       /* the store's while the operation is submitted */
+    once__hash_node_t node; /* likewise */
 
     /* Asked. What is pointed to stays valid until done. */
     uint8_t id[ONCE_ID_SIZE];

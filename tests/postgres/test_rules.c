@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/url.h"
-#include "store/postgres/wire.h"
+#include "pg/values.h"
 #include "support/situations.h"
 
 #define IN_FLIGHT 500

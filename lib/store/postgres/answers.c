@@ -44,7 +44,7 @@ static void read_fingerprint(once__fingerprint_t *fingerprint, const PGresult *r
     size_t len;
     const uint8_t *data = once__pg_bytes(result, row, AT_FINGERPRINT, &len);
 
-    if (len == ONCE__PG_FINGERPRINT_SIZE) {
+    if (len == ONCE__POSTGRES_FINGERPRINT_SIZE) {
         fingerprint->secret = once__get32(data);
         fingerprint->mode = data[4];
         memcpy(fingerprint->mac, data + 5, sizeof(fingerprint->mac));
@@ -111,7 +111,7 @@ static void read_row(const PGresult *result, int row, once__op_t *op)
     }
 }
 
-int once__pg_is_read_committed(const PGresult *result)
+int once__postgres_is_read_committed(const PGresult *result)
 {
     static const char level[] = "read committed";
 
@@ -120,7 +120,7 @@ int once__pg_is_read_committed(const PGresult *result)
             memcmp(PQgetvalue(result, 0, 1), level, sizeof(level) - 1) == 0);
 }
 
-int once__pg_backend(const PGresult *result)
+int once__postgres_backend(const PGresult *result)
 {
     return PQntuples(result) == 1 && PQnfields(result) == 3 ? (int)once__pg_int(result, 0, 2) : 0;
 }
@@ -140,9 +140,9 @@ static void answer_granted(once__op_t *op, uint64_t now)
         .claim = {.epoch = 1},
         .created = now,
         .changed = now,
-        .lease_ms = once__pg_clamp(event->lease_ms),
-        .lease_until = now + once__pg_clamp(event->lease_ms),
-        .ttl_ms = once__pg_clamp(event->ttl_ms),
+        .lease_ms = once__postgres_clamp(event->lease_ms),
+        .lease_until = now + once__postgres_clamp(event->lease_ms),
+        .ttl_ms = once__postgres_clamp(event->ttl_ms),
     };
     memcpy(op->head.claim.id, event->claim.id, ONCE_CLAIM_ID_SIZE);
     if (event->fingerprint_count > 0) {
@@ -150,14 +150,14 @@ static void answer_granted(once__op_t *op, uint64_t now)
     }
 }
 
-int once__pg_read_granted(const PGresult *result, once__oplist_t *list)
+int once__postgres_read_granted(const PGresult *result, once__oplist_t *list)
 {
     if (PQnfields(result) != COLUMN_COUNT || PQntuples(result) != 1 ||
         !PQgetisnull(result, 0, AT_ID)) {
         return 0;
     }
     for (once__op_t *op = list->first; op != NULL; op = op->next) {
-        if (once__pg_statement_of(op) != ONCE__PG_CLAIM) {
+        if (once__postgres_statement_of(op) != ONCE__POSTGRES_CLAIM) {
             continue;
         }
         if (once__pg_int(result, 0, AT_OUTCOME) == OTHER_SECRETS) {
@@ -169,7 +169,7 @@ int once__pg_read_granted(const PGresult *result, once__oplist_t *list)
     return 1;
 }
 
-void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data)
+void once__postgres_read_batch(const PGresult *result, once__postgres_find find, void *data)
 {
     if (PQnfields(result) != COLUMN_COUNT) {
         return;
@@ -196,7 +196,7 @@ static void answer_busy(once__op_t *op)
     op->head.lease_until = op->now + 1000; /* a transaction: seconds, not leases */
 }
 
-void once__pg_answer_absent(once__op_t *op)
+void once__postgres_answer_absent(once__op_t *op)
 {
     if (op->kind == ONCE__OP_GET) {
         op->error = ONCE_E_NOT_FOUND;
@@ -285,7 +285,7 @@ static void read_secrets(const PGresult *result, once__op_t *op)
                     : ONCE_OK;
 }
 
-int once__pg_read_single(const PGresult *result, once__op_t *op)
+int once__postgres_read_single(const PGresult *result, once__op_t *op)
 {
     if (op->kind == ONCE__OP_SCAN) {
         read_scan(result, op);

@@ -1,79 +1,88 @@
 #include "store/postgres/session.h"
 
-#include <string.h>
+#include "pg/sqlstate.h"
 
-static unsigned bit(once__pg_statement_t which)
+static unsigned bit(once__postgres_statement_t which)
 {
     return 1u << which;
 }
 
-int once__pg_session_begin(once__pg_link_t *link, once__pg_params_t *params, uint64_t timeout_ms,
-                           int level)
+int once__postgres_session_begin(once__postgres_connection_t *connection,
+                                 once__postgres_batch_t *batch, once__pg_params_t *params,
+                                 uint64_t timeout_ms, int level)
 {
-    int ours = link->session.kind == ONCE__PG_SESSION_OURS;
+    once__postgres_session_t *session = &connection->session;
+    PGconn *conn = connection->base.conn;
+    int ours = session->kind == ONCE__POSTGRES_SESSION_OURS;
     int code = 0;
 
-    if (ours && link->session.timeout_ms == timeout_ms) {
+    if (ours && session->timeout_ms == timeout_ms) {
         return 0;
     }
     if (level) {
-        code = once__pg_send_level(link->conn, params);
-        once__pg_link_add(link, ONCE__PG_LEVEL);
-        once__pg_link_add(link, ONCE__PG_LEVEL);
+        code = once__postgres_send_level(conn, params);
+        once__postgres_batch_add(batch, ONCE__POSTGRES_LEVEL);
+        once__postgres_batch_add(batch, ONCE__POSTGRES_LEVEL);
     }
-    /* For good, and not for this batch alone: or all that follow a long one would have to say theirs. */
+    /* For the session and not for this batch alone: or each batch after a long one would have to set its own. */
     if (code == 0 && ours) {
-        link->session.asked_ms = timeout_ms;
-        code = once__pg_send_settings(link->conn, params, timeout_ms);
-        once__pg_link_add(link, ONCE__PG_SETTINGS);
+        session->asked_ms = timeout_ms;
+        code = once__postgres_send_settings(conn, params, timeout_ms);
+        once__postgres_batch_add(batch, ONCE__POSTGRES_SETTINGS);
     } else if (code == 0) {
-        code = once__pg_send_timeout(link->conn, params, timeout_ms);
-        once__pg_link_add(link, ONCE__PG_TIMEOUT);
+        code = once__postgres_send_timeout(conn, params, timeout_ms);
+        once__postgres_batch_add(batch, ONCE__POSTGRES_TIMEOUT);
     }
     return code;
 }
 
-int once__pg_session_put(once__pg_link_t *link, once__pg_params_t *params,
-                         once__pg_statement_t which, uint32_t count)
+int once__postgres_session_put(once__postgres_connection_t *connection,
+                               once__postgres_batch_t *batch, once__pg_params_t *params,
+                               once__postgres_statement_t which)
 {
-    const once__pg_text_t *text = once__pg_fill(params, which, &link->trip.sent, count);
+    const once__postgres_text_t *text = once__postgres_fill(params, which, &batch->ops);
+    PGconn *conn = connection->base.conn;
     int code = 0;
 
-    if (link->session.kind != ONCE__PG_SESSION_OURS) {
-        once__pg_link_add(link, which);
-        return once__pg_send(link->conn, text->statement, params);
+    if (connection->session.kind != ONCE__POSTGRES_SESSION_OURS) {
+        once__postgres_batch_add(batch, which);
+        return once__pg_put_statement(conn, text->statement, params, 1);
     }
-    if (!(link->session.prepared & bit(which))) {
-        code = once__pg_prepare(link->conn, text->name, text->statement, params);
-        once__pg_link_add(link, ONCE__PG_PREPARE);
+    if (!(connection->session.prepared & bit(which))) {
+        code = once__pg_put_prepare(conn, text->name, text->statement, params);
+        once__postgres_batch_add(batch, ONCE__POSTGRES_PREPARE);
     }
-    once__pg_link_add(link, which);
-    link->trip.trusting = 1;
-    return code == 0 ? once__pg_send_prepared(link->conn, text->name, params) : code;
+    once__postgres_batch_add(batch, which);
+    batch->relies_on_session = 1;
+    return code == 0 ? once__pg_put_prepared(conn, text->name, params) : code;
 }
 
-static int is_greeter(const once__pg_link_t *link, const PGresult *result)
+static int is_own_process(const once__postgres_connection_t *connection, const PGresult *result)
 {
-    int process = once__pg_backend(result);
+    int process = once__postgres_backend(result);
 
-    return process > 0 && process == PQbackendPID(link->conn);
+    return process > 0 && process == PQbackendPID(connection->base.conn);
 }
 
-void once__pg_session_learn(once__pg_link_t *link, once__pg_end_t end)
+void once__postgres_session_learn(once__postgres_connection_t *connection,
+                                  const once__postgres_batch_t *batch, once__pg_end_t end)
 {
-    for (unsigned i = 0; i < link->trip.result_count; i++) {
-        switch (link->trip.statements[i]) {
-        case ONCE__PG_TIMEOUT:
-            if (link->session.kind == ONCE__PG_SESSION_NEW) {
-                link->session.kind = is_greeter(link, link->trip.results[i]) ? ONCE__PG_SESSION_OURS
-                                                                             : ONCE__PG_SESSION_ANY;
+    once__postgres_session_t *session = &connection->session;
+
+    for (unsigned i = 0; i < batch->base.result_count && end != ONCE__PG_LOST; i++) {
+        switch (batch->statements[i]) {
+        case ONCE__POSTGRES_TIMEOUT:
+            if (session->kind == ONCE__POSTGRES_SESSION_NEW) {
+                session->kind = is_own_process(connection, batch->base.results[i])
+                                    ? ONCE__POSTGRES_SESSION_OURS
+                                    : ONCE__POSTGRES_SESSION_ANY;
             }
             break;
-        case ONCE__PG_SETTINGS: /* rolled back with what fails; what is prepared stays */
-            link->session.timeout_ms = end == ONCE__PG_COMMITTED ? link->session.asked_ms : 0;
+        case ONCE__POSTGRES_SETTINGS: /* rolled back with the batch; what is prepared stays */
+            session->timeout_ms = end == ONCE__PG_COMMITTED ? session->asked_ms : 0;
             break;
-        case ONCE__PG_PREPARE:
-            link->session.prepared |= bit(link->trip.statements[i + 1]);
+        case ONCE__POSTGRES_PREPARE:
+            session->prepared |= bit(batch->statements[i + 1]);
             break;
         default:
             break;
@@ -81,19 +90,13 @@ void once__pg_session_learn(once__pg_link_t *link, once__pg_end_t end)
     }
 }
 
-int once__pg_session_mistaken(once__pg_link_t *link)
+int once__postgres_session_mistaken(once__postgres_connection_t *connection,
+                                    const once__postgres_batch_t *batch)
 {
-    /* No such statement; there is one already; its result has changed. */
-    static const char *const states[] = {"26000", "42P05", "0A000"};
-
-    if (!link->trip.trusting) {
+    if (!batch->relies_on_session ||
+        once__pg_fault(batch->base.sqlstate) != ONCE__PG_FAULT_SESSION) {
         return 0;
     }
-    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
-        if (strcmp(link->trip.sqlstate, states[i]) == 0) {
-            link->session.kind = ONCE__PG_SESSION_ANY;
-            return 1;
-        }
-    }
-    return 0;
+    connection->session.kind = ONCE__POSTGRES_SESSION_ANY;
+    return 1;
 }

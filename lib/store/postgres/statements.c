@@ -13,15 +13,15 @@
 #define REAP_BUDGET_MS 500   /* and how long it may take */
 #define TIME_MAX       (INT64_MAX / 4)
 
-once__pg_statement_t once__pg_statement_of(const once__op_t *op)
+once__postgres_statement_t once__postgres_statement_of(const once__op_t *op)
 {
     if (op->kind == ONCE__OP_EVENT) {
-        return op->event.kind == ONCE__CLAIM ? ONCE__PG_CLAIM : ONCE__PG_APPLY;
+        return op->event.kind == ONCE__CLAIM ? ONCE__POSTGRES_CLAIM : ONCE__POSTGRES_APPLY;
     }
-    return op->kind == ONCE__OP_GET ? ONCE__PG_GET : ONCE__PG_SINGLE;
+    return op->kind == ONCE__OP_GET ? ONCE__POSTGRES_GET : ONCE__POSTGRES_SINGLE;
 }
 
-uint64_t once__pg_clamp(uint64_t ms)
+uint64_t once__postgres_clamp(uint64_t ms)
 {
     return ms > (uint64_t)TIME_MAX ? (uint64_t)TIME_MAX : ms;
 }
@@ -48,27 +48,28 @@ static void put_recover(once__pg_value_t *value, const once__op_t *op)
 
 static void put_lease(once__pg_value_t *value, const once__op_t *op)
 {
-    once__pg_element_int(value, once__pg_clamp(op->event.lease_ms), 8);
+    once__pg_element_int(value, once__postgres_clamp(op->event.lease_ms), 8);
 }
 
 static void put_ttl(once__pg_value_t *value, const once__op_t *op)
 {
-    once__pg_element_int(value, once__pg_clamp(op->event.ttl_ms), 8);
+    once__pg_element_int(value, once__postgres_clamp(op->event.ttl_ms), 8);
 }
 
 static void put_fingerprints(once__pg_value_t *value, const once__op_t *op)
 {
-    uint8_t bytes[ONCE__FINGERPRINTS_MAX * ONCE__PG_FINGERPRINT_SIZE] = {0};
+    uint8_t bytes[ONCE__FINGERPRINTS_MAX * ONCE__POSTGRES_FINGERPRINT_SIZE] = {0};
     unsigned count = op->event.fingerprint_count;
 
     for (unsigned i = 0; i < count; i++) {
         const once__fingerprint_t *from = &op->event.fingerprints[i];
-        uint8_t *to = bytes + (size_t)i * ONCE__PG_FINGERPRINT_SIZE;
+        uint8_t *to = bytes + (size_t)i * ONCE__POSTGRES_FINGERPRINT_SIZE;
         once__put32(to, from->secret);
         to[4] = from->mode;
         memcpy(to + 5, from->mac, sizeof(from->mac));
     }
-    once__pg_element(value, bytes, (size_t)(count > 0 ? count : 1) * ONCE__PG_FINGERPRINT_SIZE);
+    once__pg_element(value, bytes,
+                     (size_t)(count > 0 ? count : 1) * ONCE__POSTGRES_FINGERPRINT_SIZE);
 }
 
 static void put_scope(once__pg_value_t *value, const once__op_t *op)
@@ -134,26 +135,26 @@ static const array_t apply_arrays[] = {
 static const array_t get_arrays[] = {{ONCE__PG_BYTEAS, put_id}};
 
 static const struct {
-    once__pg_text_t text;
+    once__postgres_text_t text;
     const array_t *arrays;
     size_t count;
     int with_schema, with_mark;
 } batches[] = {
-    [ONCE__PG_CLAIM] = {{"SELECT " COLUMNS
-                         " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-                         "once_claim"},
-                        claim_arrays,
-                        sizeof(claim_arrays) / sizeof(claim_arrays[0]),
-                        1,
-                        1},
-    [ONCE__PG_APPLY] = {{"SELECT " COLUMNS
-                         " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-                         "once_apply"},
-                        apply_arrays,
-                        sizeof(apply_arrays) / sizeof(apply_arrays[0]),
-                        1,
-                        0},
-    [ONCE__PG_GET] =
+    [ONCE__POSTGRES_CLAIM] = {{"SELECT " COLUMNS
+                               " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                               "once_claim"},
+                              claim_arrays,
+                              sizeof(claim_arrays) / sizeof(claim_arrays[0]),
+                              1,
+                              1},
+    [ONCE__POSTGRES_APPLY] =
+        {{"SELECT " COLUMNS " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+          "once_apply"},
+         apply_arrays,
+         sizeof(apply_arrays) / sizeof(apply_arrays[0]),
+         1,
+         0},
+    [ONCE__POSTGRES_GET] =
         {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_record_get"}, get_arrays, 1, 0, 0},
 };
 
@@ -162,25 +163,26 @@ static void put_mark(once__pg_params_t *params, const once__oplist_t *list)
 {
     const once__op_t *op = list->first;
 
-    while (op != NULL && once__pg_statement_of(op) != ONCE__PG_CLAIM) {
+    while (op != NULL && once__postgres_statement_of(op) != ONCE__POSTGRES_CLAIM) {
         op = op->next;
     }
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), op != NULL ? op->mark : NULL,
                  op != NULL && op->mark != NULL ? ONCE__MARK_SIZE : 0);
 }
 
-const once__pg_text_t *once__pg_fill(once__pg_params_t *params, once__pg_statement_t which,
-                                     const once__oplist_t *list, uint32_t count)
+const once__postgres_text_t *once__postgres_fill(once__pg_params_t *params,
+                                                 once__postgres_statement_t which,
+                                                 const once__oplist_t *list)
 {
     once__pg_params_reset(params);
     if (batches[which].with_schema) {
-        once__pg_put_int(once__pg_param(params, ONCE__PG_INT2), ONCE__SCHEMA, 2);
+        once__pg_param_int(params, ONCE__PG_INT2, ONCE__SCHEMA, 2);
     }
     for (size_t i = 0; i < batches[which].count; i++) {
         const array_t *array = &batches[which].arrays[i];
-        once__pg_value_t *value = once__pg_array(params, array->type, count);
+        once__pg_value_t *value = once__pg_array(params, array->type);
         for (const once__op_t *op = list->first; op != NULL; op = op->next) {
-            if (once__pg_statement_of(op) == which) {
+            if (once__postgres_statement_of(op) == which) {
                 array->put(value, op);
             }
         }
@@ -195,14 +197,14 @@ static int send_with_timeout(PGconn *conn, once__pg_params_t *params, const char
                              uint64_t timeout_ms)
 {
     char text[24];
-    int len = snprintf(text, sizeof(text), "%llu", (unsigned long long)timeout_ms);
 
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)timeout_ms);
     once__pg_params_reset(params);
-    once__pg_put(once__pg_param(params, ONCE__PG_TEXT), text, (size_t)len);
-    return once__pg_send(conn, statement, params);
+    once__pg_param_text(params, text);
+    return once__pg_put_statement(conn, statement, params, 1);
 }
 
-int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
+int once__postgres_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
 {
     return send_with_timeout(conn, params,
                              "SELECT pg_catalog.set_config('statement_timeout', $1, true), "
@@ -211,7 +213,7 @@ int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t time
                              timeout_ms);
 }
 
-int once__pg_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
+int once__postgres_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms)
 {
     return send_with_timeout(
         conn, params,
@@ -224,12 +226,12 @@ int once__pg_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t tim
  * The level can be set before the first snapshot only. SHOW takes none, and after it the server knows that it is in a pipeline:
  * as the first statement, SET TRANSACTION would be warned about in the server's log.
  */
-int once__pg_send_level(PGconn *conn, once__pg_params_t *params)
+int once__postgres_send_level(PGconn *conn, once__pg_params_t *params)
 {
     once__pg_params_reset(params);
-    return once__pg_send(conn, "SHOW transaction_isolation", params) == 0 &&
-                   once__pg_send(conn, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", params) ==
-                       0
+    return once__pg_put_statement(conn, "SHOW transaction_isolation", params, 1) == 0 &&
+                   once__pg_put_statement(conn, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                                          params, 1) == 0
                ? 0
                : -1;
 }
@@ -241,20 +243,18 @@ static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *
     const once_filter_t *filter = op->filter;
 
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), op->cursor.bytes, ONCE_ID_SIZE);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__pg_clamp(op->limit), 8);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT4), filter->states, 4);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_BOOL), filter->stuck != 0, 1);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__pg_clamp(filter->older_than_ms),
-                     8);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__pg_clamp(filter->younger_than_ms),
-                     8);
+    once__pg_param_int(params, ONCE__PG_INT8, once__postgres_clamp(op->limit), 8);
+    once__pg_param_int(params, ONCE__PG_INT4, filter->states, 4);
+    once__pg_param_int(params, ONCE__PG_BOOL, filter->stuck != 0, 1);
+    once__pg_param_int(params, ONCE__PG_INT8, once__postgres_clamp(filter->older_than_ms), 8);
+    once__pg_param_int(params, ONCE__PG_INT8, once__postgres_clamp(filter->younger_than_ms), 8);
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), filter->scope_hash,
                  filter->scope_hash_len);
-    return once__pg_send(
+    return once__pg_put_statement(
         conn,
         op->bare ? "SELECT " COLUMNS " FROM once.store_list($1, $2, $3, $4, $5, $6, $7)"
                  : "SELECT " COLUMNS " FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)",
-        params);
+        params, 1);
 }
 
 static uint64_t reap_limit(const once__op_t *op)
@@ -268,16 +268,17 @@ static uint64_t reap_limit(const once__op_t *op)
 static int send_reap(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
 {
     if (!op->thorough) {
-        once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), reap_limit(op), 8);
-        return once__pg_send(conn, "SELECT once.reap($1), NULL::bigint", params);
+        once__pg_param_int(params, ONCE__PG_INT8, reap_limit(op), 8);
+        return once__pg_put_statement(conn, "SELECT once.reap($1), NULL::bigint", params, 1);
     }
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), once__get64(op->cursor.bytes), 8);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT8), reap_limit(op), 8);
-    once__pg_put_int(once__pg_param(params, ONCE__PG_INT4), REAP_BUDGET_MS, 4);
-    return once__pg_send(conn, "SELECT removed, next_block FROM once.sweep($1, $2, $3)", params);
+    once__pg_param_int(params, ONCE__PG_INT8, once__get64(op->cursor.bytes), 8);
+    once__pg_param_int(params, ONCE__PG_INT8, reap_limit(op), 8);
+    once__pg_param_int(params, ONCE__PG_INT4, REAP_BUDGET_MS, 4);
+    return once__pg_put_statement(conn, "SELECT removed, next_block FROM once.sweep($1, $2, $3)",
+                                  params, 1);
 }
 
-int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
+int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
 {
     once__pg_params_reset(params);
     switch (op->kind) {
@@ -286,22 +287,20 @@ int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op
     case ONCE__OP_REAP:
         return send_reap(conn, params, op);
     case ONCE__OP_STATS:
-        return once__pg_send(conn,
-                             op->thorough ? "SELECT pending, completed, failed, unknown, stuck, "
+        return once__pg_put_statement(conn,
+                                      op->thorough
+                                          ? "SELECT pending, completed, failed, unknown, stuck, "
                                             "expired, oldest_ms, bytes, now FROM once.stats()"
                                           : "SELECT records, bytes FROM once.size()",
-                             params);
+                                      params, 1);
     case ONCE__OP_SECRETS_LOAD:
-        once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->secrets_new,
-                     strlen(op->secrets_new));
+        once__pg_param_text(params, op->secrets_new);
         once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), op->mark, ONCE__MARK_SIZE);
-        return once__pg_send(conn, "SELECT once.store_secrets_load($1, $2)", params);
+        return once__pg_put_statement(conn, "SELECT once.store_secrets_load($1, $2)", params, 1);
     case ONCE__OP_SECRETS_SWAP:
-        once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->secrets_old,
-                     strlen(op->secrets_old));
-        once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->secrets_new,
-                     strlen(op->secrets_new));
-        return once__pg_send(conn, "SELECT once.store_secrets_swap($1, $2)", params);
+        once__pg_param_text(params, op->secrets_old);
+        once__pg_param_text(params, op->secrets_new);
+        return once__pg_put_statement(conn, "SELECT once.store_secrets_swap($1, $2)", params, 1);
     default:
         return -1;
     }

@@ -1,71 +1,75 @@
 /*
- * The statements that the store sends, and what it makes of their results. Everything here is about operations and bytes:
- * connections are link.h's business.
+ * The statements that the store sends (statements.c), and how their results become answers (answers.c). Everything here is about
+ * operations and bytes; connections are queue.c's business.
  */
 #ifndef ONCE_STORE_POSTGRES_STATEMENTS_H
 #define ONCE_STORE_POSTGRES_STATEMENTS_H
 
+#include "pg/values.h"
 #include "store/oplist.h"
-#include "store/postgres/wire.h"
 
-typedef enum once__pg_statement {
-    ONCE__PG_TIMEOUT, /* of the statements after it, until the transaction ends */
-    ONCE__PG_CLAIM,
-    ONCE__PG_APPLY, /* every other event */
-    ONCE__PG_GET,
-    ONCE__PG_SINGLE,   /* an operation that travels alone */
-    ONCE__PG_LEVEL,    /* of isolation; two statements */
-    ONCE__PG_SETTINGS, /* of the session, for good */
-    ONCE__PG_PREPARE,  /* the statement after it */
-} once__pg_statement_t;
+typedef enum once__postgres_statement {
+    ONCE__POSTGRES_TIMEOUT, /* of the statements after it, until the transaction ends */
+    ONCE__POSTGRES_CLAIM,
+    ONCE__POSTGRES_APPLY, /* every other event */
+    ONCE__POSTGRES_GET,
+    ONCE__POSTGRES_SINGLE,   /* an operation that has a batch to itself */
+    ONCE__POSTGRES_LEVEL,    /* of isolation; two statements */
+    ONCE__POSTGRES_SETTINGS, /* of the session, for good */
+    ONCE__POSTGRES_PREPARE,  /* the statement after it */
+} once__postgres_statement_t;
 
-/* The error of an operation that was sent and has no answer yet. Positive: no code of once. */
-#define ONCE__PG_UNANSWERED 1
+/* The error of an operation that was sent and has no answer yet. It is positive, unlike any once_code_t. */
+#define ONCE__POSTGRES_UNANSWERED 1
 
-#define ONCE__PG_FINGERPRINT_SIZE 37 /* as a row has it: secret, mode, HMAC */
+#define ONCE__POSTGRES_FINGERPRINT_SIZE 37 /* as a row has it: secret, mode, HMAC */
 
-/* A time that the server can calculate with. */
-uint64_t once__pg_clamp(uint64_t ms);
+/* `ms`, or the longest time that the server can calculate with. */
+uint64_t once__postgres_clamp(uint64_t ms);
 
 /* Which statement carries the operation. */
-once__pg_statement_t once__pg_statement_of(const once__op_t *op);
+once__postgres_statement_t once__postgres_statement_of(const once__op_t *op);
 
-typedef struct once__pg_text {
+typedef struct once__postgres_text {
     const char *statement;
-    const char *name; /* where it is prepared */
-} once__pg_text_t;
+    const char *name; /* under which it is prepared */
+} once__postgres_text_t;
 
-/* The statement `which`, and its parameters: the `count` operations of `list` that it carries; the others are passed over. */
-const once__pg_text_t *once__pg_fill(once__pg_params_t *params, once__pg_statement_t which,
-                                     const once__oplist_t *list, uint32_t count);
+/* The text of `which`, and its parameters: the operations of `list` that it carries; the others are skipped. */
+const once__postgres_text_t *once__postgres_fill(once__pg_params_t *params,
+                                                 once__postgres_statement_t which,
+                                                 const once__oplist_t *list);
 
-/* Each sends a statement. 0 or -1. */
-int once__pg_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
-int once__pg_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
-int once__pg_send_level(PGconn *conn, once__pg_params_t *params);
-int once__pg_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
+/* Each puts a statement into the pipeline (two for the level). Returns 0, or -1 as once__pg_put_statement. */
+int once__postgres_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
+int once__postgres_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
+int once__postgres_send_level(PGconn *conn, once__pg_params_t *params);
+int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
 
-/* ------------------------------------------------------------------------------------------------ results: answers.c */
-
-/* The operation with this id that is under way, or NULL. */
-typedef once__op_t *(*once__pg_find)(void *data, const uint8_t *id);
+/* ----------------------------------------------------------------------------------------------------- answers.c */
 
 /* Does the answer to the timeout say that the transaction is READ COMMITTED? */
-int once__pg_is_read_committed(const PGresult *result);
+int once__postgres_is_read_committed(const PGresult *result);
 
-/* Which of the server's processes answered it? */
-int once__pg_backend(const PGresult *result);
+/* Which of the server's processes answered it; 0: unknown. */
+int once__postgres_backend(const PGresult *result);
 
-/* Does the result say one thing for every claim of the batch: granted, with a new record, or refused? Then they are answered. */
-int once__pg_read_granted(const PGresult *result, once__oplist_t *list);
+/*
+ * Answers every claim of the list if the result says the same for all of them: granted with a new record, or refused. Returns
+ * whether it does.
+ */
+int once__postgres_read_granted(const PGresult *result, once__oplist_t *list);
 
-/* Answers the operations that a batch's result names. */
-void once__pg_read_batch(const PGresult *result, once__pg_find find, void *data);
+/* Finds the unanswered operation with this id; NULL: there is none. */
+typedef once__op_t *(*once__postgres_find)(void *data, const uint8_t *id);
 
-/* What no row named: no such record (get), or somebody has it locked. */
-void once__pg_answer_absent(once__op_t *op);
+/* Answers the operations that the rows of a batch's result name. */
+void once__postgres_read_batch(const PGresult *result, once__postgres_find find, void *data);
 
-/* Answers an operation that travelled alone. 1: it goes on and must be sent again. */
-int once__pg_read_single(const PGresult *result, once__op_t *op);
+/* Answers an operation that no row named: no such record (get), or another transaction has it locked. */
+void once__postgres_answer_absent(once__op_t *op);
+
+/* Answers an operation that had a batch to itself. Returns 1 if it is not done yet and must be sent again. */
+int once__postgres_read_single(const PGresult *result, once__op_t *op);
 
 #endif

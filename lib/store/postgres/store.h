@@ -7,8 +7,8 @@
  *
  * There is no session state: any connection will do for anything, also one of a pool in transaction mode.
  */
-#ifndef ONCE_STORE_POSTGRES_POSTGRES_H
-#define ONCE_STORE_POSTGRES_POSTGRES_H
+#ifndef ONCE_STORE_POSTGRES_STORE_H
+#define ONCE_STORE_POSTGRES_STORE_H
 
 #include "store/store.h"
 

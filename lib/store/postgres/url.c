@@ -1,25 +1,12 @@
-#include "store/postgres/conninfo.h"
+#include "store/postgres/url.h"
 
 #include <libpq-fe.h>
-#include <openssl/crypto.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "pg/tcp.h"
+#include "base/units.h"
 
-static int add(once__conninfo_t *info, const char *keyword, const char *value)
-{
-    char *copy = strdup(value);
-
-    if (copy == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    info->keywords[info->count] = keyword;
-    info->values[info->count] = info->memory[info->count] = copy;
-    info->count++;
-    return ONCE_OK;
-}
+#define CONNECTIONS_DEFAULT 4
 
 /* Keywords are static text: the URL goes after opening. */
 static const char *const given[] = {
@@ -76,16 +63,16 @@ static int is_known(const PQconninfoOption *all, const char *name)
     return 0;
 }
 
-static int add_given(once__conninfo_t *info, once__url_t *url)
+static int add_given(once__pg_conninfo_t *info, once__url_t *url)
 {
     PQconninfoOption *all = PQconndefaults();
     int code = all != NULL ? ONCE_OK : ONCE_E_NOMEM;
 
     for (size_t i = 0; code == ONCE_OK && i < sizeof(given) / sizeof(given[0]); i++) {
-        /* What this libpq does not know stays in the URL, and is complained about as an unknown parameter. */
+        /* What this libpq does not know stays in the URL, and is reported as an unknown parameter. */
         const char *value = is_known(all, given[i]) ? once__url_take(url, given[i]) : NULL;
         if (value != NULL) {
-            code = add(info, given[i], value);
+            code = once__pg_conninfo_add(info, given[i], value);
         }
     }
     if (all != NULL) {
@@ -94,7 +81,7 @@ static int add_given(once__conninfo_t *info, once__url_t *url)
     return code;
 }
 
-/* Does libpq understand the part before the parameters? Its own words may show a password: ours do not. */
+/* Does libpq understand the part before the parameters? Its own message may show a password; this one does not. */
 static int check(const char *text, once_error_t *err)
 {
     PQconninfoOption *parsed = PQconninfoParse(text, NULL);
@@ -109,37 +96,35 @@ static int check(const char *text, once_error_t *err)
     return ONCE_OK;
 }
 
-int once__conninfo_read(once__conninfo_t *info, once__url_t *url, once_error_t *err)
+static int take_connections(unsigned *connections, once__url_t *url, once_error_t *err)
 {
-    int code = check(url->raw, err);
+    const char *text = once__url_take(url, "connections");
+    uint64_t count = CONNECTIONS_DEFAULT;
 
-    memset(info, 0, sizeof(*info));
-    if (code != ONCE_OK) {
-        return code;
+    if (text != NULL && (once__number_parse(text, strlen(text), &count) != 0 || count < 1 ||
+                         count > ONCE__POSTGRES_CONNECTIONS_MAX)) {
+        return once__fail(err, ONCE_E_CONFIG, "connections: \"%.40s\" is not a number from 1 to %d",
+                          text, ONCE__POSTGRES_CONNECTIONS_MAX);
     }
-    code = add(info, "application_name", "once");
-#define ADD(keyword, value) code = code == ONCE_OK ? add(info, keyword, value) : code;
-    ONCE__PG_TCP(ADD)
-#undef ADD
-    /* With several hosts, the one that takes writes; and no reads from replicas. */
-    code = code == ONCE_OK ? add(info, "target_session_attrs", "read-write") : code;
-    code = code == ONCE_OK ? add(info, "dbname", url->raw) : code;
-    code = code == ONCE_OK ? add_given(info, url) : code;
-    /* Whatever the URL, the environment or the database says: texts are UTF-8 here. */
-    code = code == ONCE_OK ? add(info, "client_encoding", "UTF8") : code;
-    if (code != ONCE_OK) {
-        once__conninfo_free(info);
-        return once__fail(err, code, "%s", once_error_text(code));
-    }
-    once__pq_tls_add(&info->tls, info->keywords, info->values);
+    *connections = (unsigned)count;
     return ONCE_OK;
 }
 
-void once__conninfo_free(once__conninfo_t *info)
+int once__postgres_url_read(once__pg_conninfo_t *info, unsigned *connections, once__url_t *url,
+                            once_error_t *err)
 {
-    for (unsigned i = 0; i < info->count; i++) {
-        OPENSSL_cleanse(info->memory[i], strlen(info->memory[i]));
-        free(info->memory[i]);
+    int code = check(url->raw, err);
+
+    code = code == ONCE_OK ? take_connections(connections, url, err) : code;
+    if (code != ONCE_OK) {
+        return code;
     }
-    memset(info, 0, sizeof(*info));
+    code = once__pg_conninfo_begin(info, "once", url->raw);
+    code = code == ONCE_OK ? add_given(info, url) : code;
+    code = code == ONCE_OK ? once__pg_conninfo_end(info) : code;
+    if (code != ONCE_OK) {
+        once__pg_conninfo_free(info);
+        return once__fail(err, code, "%s", once_error_text(code));
+    }
+    return ONCE_OK;
 }

@@ -1,51 +1,52 @@
-#include "store/postgres/postgres.h"
+#include "store/postgres/store.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "store/postgres/traffic.h"
+#include "store/postgres/queue.h"
+#include "store/postgres/url.h"
 
 /*
- * Callbacks may take long. Before the first, and whenever so many were told, it is seen to that the server has something to do
- * meanwhile, and the host looks after what has come in. What they submit themselves is sent when all are told.
+ * Callbacks may take long. Before the first one, and each time this many were called, the server is given something to do, and the
+ * host looks after what has come in. What the callbacks submit themselves is sent when all have been called.
  */
 #define ANSWERS_A_TURN 8
 
 typedef struct postgres {
     once__store_t base;
-    once__traffic_t traffic;
+    once__postgres_queue_t queue;
 } postgres_t;
 
 static void postgres_submit(once__store_t *store, once__op_t *op)
 {
-    once__traffic_t *traffic = &((postgres_t *)store)->traffic;
+    once__postgres_queue_t *queue = &((postgres_t *)store)->queue;
 
     op->error = ONCE_OK;
     if (op->kind == ONCE__OP_REAP) {
         memset(&op->cursor, 0, sizeof(op->cursor));
     }
-    once__oplist_add(&traffic->queue, op);
-    traffic->prompt += traffic->telling;
-    once__loop_wake(traffic->loop);
+    once__oplist_add(&queue->waiting, op);
+    queue->prompt += queue->answering;
+    once__loop_wake(queue->loop);
 }
 
 static int postgres_dispatch(once__store_t *store)
 {
-    once__traffic_t *traffic = &((postgres_t *)store)->traffic;
+    once__postgres_queue_t *queue = &((postgres_t *)store)->queue;
     int count;
 
-    if (traffic->freed) {
-        once__traffic_pump(traffic);
+    if (queue->freed) {
+        once__postgres_queue_pump(queue);
     }
-    traffic->telling = 1;
-    count = once__oplist_finish_some(&traffic->answers, ANSWERS_A_TURN);
-    traffic->telling = 0;
-    if (traffic->answers.first == NULL || traffic->prompt == 0) {
-        once__traffic_pump(traffic);
+    queue->answering = 1;
+    count = once__oplist_finish_some(&queue->answers, ANSWERS_A_TURN);
+    queue->answering = 0;
+    if (queue->answers.first == NULL || queue->prompt == 0) {
+        once__postgres_queue_pump(queue);
     }
-    if (traffic->answers.first != NULL) {
-        once__loop_pause(traffic->loop);
+    if (queue->answers.first != NULL) {
+        once__loop_pause(queue->loop);
     }
     return count;
 }
@@ -53,9 +54,16 @@ static int postgres_dispatch(once__store_t *store)
 static int postgres_check(const once__store_config_t *config, once_error_t *err)
 {
     once__limits_t limits = {0};
+    once__pg_conninfo_t conninfo;
+    unsigned connections;
     int code = once__limits_take(&limits, config->url, err);
 
-    return code == ONCE_OK ? once__traffic_check(config, err) : code;
+    code =
+        code == ONCE_OK ? once__postgres_url_read(&conninfo, &connections, config->url, err) : code;
+    if (code == ONCE_OK) {
+        once__pg_conninfo_free(&conninfo);
+    }
+    return code;
 }
 
 static int open_any(const once__store_config_t *config, const once__store_vt_t *vt,
@@ -69,7 +77,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     }
     pg->base.vt = vt;
     code = once__limits_take(&pg->base.limits, config->url, err);
-    code = code == ONCE_OK ? once__traffic_open(&pg->traffic, config, err) : code;
+    code = code == ONCE_OK ? once__postgres_queue_open(&pg->queue, config, err) : code;
     if (code != ONCE_OK) {
         free(pg);
         return code;
@@ -92,26 +100,26 @@ static int postgresql_open(const once__store_config_t *config, once__store_t **s
 
 static void postgres_close(once__store_t *store)
 {
-    once__traffic_close(&((postgres_t *)store)->traffic);
+    once__postgres_queue_close(&((postgres_t *)store)->queue);
     free(store);
 }
 
 static void postgres_abandon(once__store_t *store)
 {
-    once__traffic_abandon(&((postgres_t *)store)->traffic);
+    once__postgres_queue_abandon(&((postgres_t *)store)->queue);
     free(store);
 }
 
 static const char *postgres_trouble(const once__store_t *store)
 {
-    return ((const postgres_t *)store)->traffic.trouble;
+    return ((const postgres_t *)store)->queue.trouble;
 }
 
 static int postgres_is_away(const once__store_t *store)
 {
-    const once__traffic_t *traffic = &((const postgres_t *)store)->traffic;
+    const once__postgres_queue_t *queue = &((const postgres_t *)store)->queue;
 
-    return traffic->refused && !traffic->met;
+    return queue->refused && !queue->met;
 }
 
 const once__store_vt_t once__postgres_store = {

@@ -1,0 +1,19 @@
+/*
+ * The store's URL (docs/postgres.md): libpq's parameters, which are passed on, and once's own.
+ */
+#ifndef ONCE_STORE_POSTGRES_URL_H
+#define ONCE_STORE_POSTGRES_URL_H
+
+#include "base/url.h"
+#include "pg/conninfo.h"
+
+#define ONCE__POSTGRES_CONNECTIONS_MAX 8
+
+/*
+ * Takes libpq's parameters and `connections` from the URL. Returns ONCE_OK, ONCE_E_NOMEM, or ONCE_E_CONFIG with a text that shows no
+ * password; after an error `info` need not be freed.
+ */
+int once__postgres_url_read(once__pg_conninfo_t *info, unsigned *connections, once__url_t *url,
+                            once_error_t *err);
+
+#endif
