@@ -66,9 +66,9 @@ static int read_headers(once__relay_event_t *event, const char *text, size_t len
 
 int once__relay_event_read(once__relay_event_t *event, const PGresult *result, int row)
 {
-    event->group = once__get_int2(PQgetvalue(result, row, GRP));
-    event->seq = once__get_int8(PQgetvalue(result, row, SEQ));
-    event->at_us = once__get_int8(PQgetvalue(result, row, AT));
+    event->group = (int16_t)once__pg_int(result, row, GRP);
+    event->seq = once__pg_int(result, row, SEQ);
+    event->at_us = once__pg_int(result, row, AT);
     memcpy(event->place, PQgetvalue(result, row, PLACE), sizeof(event->place));
     memcpy(event->id, PQgetvalue(result, row, ID), sizeof(event->id));
     event->topic = column(result, row, TOPIC);

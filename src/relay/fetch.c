@@ -35,9 +35,8 @@
 #define MILESTONE_MS 200 /* between two milestones */
 
 static const char statement[] =
-    "SELECT * FROM once.relay_fetch($1, $2::smallint[], $3::bigint[], $4::integer[], "
-    "$5::bigint[], $6::bigint[], $7::pg_catalog.xid8[], $8::pg_catalog.pg_snapshot, $9, "
-    "$10::smallint[], $11::pg_catalog.text[])";
+    "SELECT * FROM once.relay_fetch($1::pg_catalog.uuid, $2, $3, $4, $5, $6, $7, "
+    "$8::pg_catalog.pg_snapshot, $9, $10, $11)";
 
 /* --------------------------------------------------------------------------------------------------------- snapshots */
 
@@ -163,108 +162,92 @@ static int limit_of(const once__relay_t *relay, int group, size_t share)
 }
 
 /* Writes the transactions in progress that are older than `young`, and returns the oldest of them. */
-static uint64_t put_old(once__array_t *array, const char *snapshot,
+static uint64_t put_old(once__pg_value_t *array, const char *snapshot,
                         const once__relay_milestone_t *young)
 {
     const char *at = NULL;
     uint64_t xid, oldest = UINT64_MAX;
 
-    once__array_text(array);
     while (snapshot != NULL && young != NULL &&
            (xid = once__relay_snapshot_next(snapshot, &at)) != 0) {
         if (xid < young->xmax) {
-            once__array_text_number(array, (int64_t)xid);
+            once__pg_element_int(array, xid, 8);
             oldest = xid < oldest ? xid : oldest;
         }
     }
-    (void)once__array_text_end(array);
     return oldest;
 }
 
+/* Fills parameters 2 to 6, which are empty arrays. */
 static void put_groups(once__relay_t *relay, const once__relay_milestone_t *young,
                        const once__relay_milestone_t *old, size_t share)
 {
-    once__array_t *arrays = relay->reading.arrays;
+    once__pg_value_t *arrays = relay->params.values + 1;
 
-    for (int i = 0; i < 5; i++) {
-        once__array_text(&arrays[i]);
-    }
     for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (!wants(relay, i)) {
             continue;
         }
         relay->groups[i].asked = relay->groups[i].pos;
         relay->groups[i].late = relay->groups[i].late_bytes = 0;
-        once__array_text_number(&arrays[0], i);
-        once__array_text_number(&arrays[1], relay->groups[i].pos);
         relay->groups[i].limit = limit_of(relay, i, share);
-        once__array_text_number(&arrays[2], relay->groups[i].limit);
-        once__array_text_number(&arrays[3], young != NULL ? young->pos[i] : 0);
-        once__array_text_number(&arrays[4], old != NULL ? old->pos[i] : 0);
-    }
-    for (int i = 0; i < 5; i++) {
-        (void)once__array_text_end(&arrays[i]);
+        once__pg_element_int(&arrays[0], (uint64_t)i, 2);
+        once__pg_element_int(&arrays[1], (uint64_t)relay->groups[i].pos, 8);
+        once__pg_element_int(&arrays[2], (uint64_t)relay->groups[i].limit, 4);
+        once__pg_element_int(&arrays[3], (uint64_t)(young != NULL ? young->pos[i] : 0), 8);
+        once__pg_element_int(&arrays[4], (uint64_t)(old != NULL ? old->pos[i] : 0), 8);
     }
 }
 
 /* Keys with events left in the database: the server leaves out some of them, and the rest is dropped on arrival. */
-static void put_excluded(once__relay_t *relay, once__array_t *groups, once__array_t *keys)
+static void put_excluded(once__relay_t *relay)
 {
+    once__pg_value_t *groups = once__pg_array(&relay->params, ONCE__PG_INT2S);
+    once__pg_value_t *keys = once__pg_array(&relay->params, ONCE__PG_TEXTS);
     const once__relay_queue_t *queue = relay->queues.left > 0 ? relay->queues.all : NULL;
 
-    once__array_text(groups);
-    once__array_text(keys);
     for (int count = 0; queue != NULL && count < EXCLUDED_MAX; queue = queue->next) {
         if (queue->low != 0) {
             count++;
-            once__array_text_number(groups, queue->group);
-            once__array_text_string(keys, queue->key, queue->key_len);
+            once__pg_element_int(groups, (uint64_t)queue->group, 2);
+            once__pg_element(keys, queue->key, queue->key_len);
         }
     }
-    (void)once__array_text_end(groups);
-    (void)once__array_text_end(keys);
 }
 
 static void take_answer(void *data, PGresult *result);
 
 static void ask(once__relay_t *relay)
 {
+    static const Oid types[] = {ONCE__PG_INT2S, ONCE__PG_INT8S, ONCE__PG_INT4S,
+                                ONCE__PG_INT8S, ONCE__PG_INT8S, ONCE__PG_XID8S};
+    once__relay_reading_t *reading = &relay->reading;
     const once__relay_milestone_t *young =
-        relay->reading.milestone_count >= 2
-            ? &relay->reading.milestones[relay->reading.milestone_count - 2]
-            : NULL;
-    once__array_t old_xids = {0};
-    uint64_t oldest = put_old(&old_xids, relay->reading.snapshot, young);
+        reading->milestone_count >= 2 ? &reading->milestones[reading->milestone_count - 2] : NULL;
+    once__pg_params_t *params = &relay->params;
     size_t room = (relay->options->window - relay->events) / relay->sharing.owned;
-    size_t share = relay->reading.share < room ? relay->reading.share : room;
-    char bytes[32];
-    const char *values[11];
-    int failed = old_xids.failed;
+    size_t share = reading->share < room ? reading->share : room;
+    uint64_t oldest;
 
+    once__pg_params_reset(params);
+    once__pg_param_text(params, relay->id);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        (void)once__pg_array(params, types[i]);
+    }
+    oldest = put_old(&params->values[6], reading->snapshot, young);
     put_groups(relay, young, oldest != UINT64_MAX ? milestone_before(relay, oldest) : young,
                share > LIMIT_MIN ? share : LIMIT_MIN);
-    put_excluded(relay, &relay->reading.arrays[5], &relay->reading.arrays[6]);
-    relay->reading.bytes_asked = relay->bytes < BYTES_MAX
-                                     ? (BYTES_MAX - relay->bytes) / relay->sharing.owned + BYTES_MIN
-                                     : BYTES_MIN;
-    snprintf(bytes, sizeof(bytes), "%zu", relay->reading.bytes_asked);
-    values[0] = relay->id;
-    for (int i = 0; i < 5; i++) {
-        values[1 + i] = relay->reading.arrays[i].data;
-        failed |= relay->reading.arrays[i].failed;
+    once__pg_param_text(params, reading->snapshot != NULL ? reading->snapshot : "1:1:");
+    reading->bytes_asked = relay->bytes < BYTES_MAX
+                               ? (BYTES_MAX - relay->bytes) / relay->sharing.owned + BYTES_MIN
+                               : BYTES_MIN;
+    once__pg_param_int(params, ONCE__PG_INT8, reading->bytes_asked, 8);
+    put_excluded(relay);
+    reading->connection = relay->fetch.connected;
+    reading->notified = 0;
+    if (once__relay_link_send(&relay->fetch, statement, params, 1, take_answer, relay) == 0) {
+        reading->is_under_way = 1;
     }
-    values[6] = old_xids.data;
-    values[7] = relay->reading.snapshot != NULL ? relay->reading.snapshot : "1:1:";
-    values[8] = bytes;
-    values[9] = relay->reading.arrays[5].data;
-    values[10] = relay->reading.arrays[6].data;
-    relay->reading.connection = relay->fetch.connected;
-    relay->reading.notified = 0;
-    if (!failed && once__link_send(&relay->fetch, relay->now_ms, statement, 11, NULL, values, NULL,
-                                   NULL, 1, take_answer, relay) == 0) {
-        relay->reading.is_under_way = 1;
-    }
-    once__array_free(&old_xids);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the answer */
@@ -413,7 +396,7 @@ static int keep_snapshot(once__relay_t *relay, PGresult *result)
     free(relay->reading.snapshot);
     relay->reading.snapshot = text;
     clock_gettime(CLOCK_REALTIME, &now);
-    relay->clock_ahead_us = once__get_int8(PQgetvalue(result, 0, 4)) -
+    relay->clock_ahead_us = once__pg_int(result, 0, 4) -
                             ((int64_t)(now.tv_sec - 946684800) * 1000000 + now.tv_nsec / 1000);
     return 0;
 }
@@ -491,7 +474,7 @@ int once__relay_fetch_has_room(const once__relay_t *relay)
 
 void once__relay_fetch_turn(once__relay_t *relay)
 {
-    if (relay->fetch.state != ONCE__LINK_IDLE || relay->reading.is_under_way ||
+    if (!once__relay_link_is_idle(&relay->fetch) || relay->reading.is_under_way ||
         relay->sharing.owned == 0 || relay->stopping ||
         relay->now_ms >= relay->sharing.lease_over_ms || !once__relay_fetch_has_room(relay)) {
         return;
@@ -507,7 +490,7 @@ void once__relay_fetch_turn(once__relay_t *relay)
 
 uint64_t once__relay_fetch_due(const once__relay_t *relay)
 {
-    if (relay->fetch.state != ONCE__LINK_IDLE || relay->reading.is_under_way ||
+    if (!once__relay_link_is_idle(&relay->fetch) || relay->reading.is_under_way ||
         relay->sharing.owned == 0 || relay->stopping || !once__relay_fetch_has_room(relay)) {
         return UINT64_MAX;
     }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pg/sqlstate.h"
 #include "relay/internal.h"
 
 #define RETRY_MS 1000 /* after a turn that failed */
@@ -21,13 +22,13 @@
 #define LAG_MS   1000
 #define LAG_PART 20 /* counting may take one part in these of the time */
 
-static const char turn_statement[] =
-    "SELECT groups, relays, share, rival FROM once.relay_turn($1, $2, $3, $4, $5, $6::smallint[])";
+static const char turn_statement[] = "SELECT groups, relays, share, rival FROM "
+                                     "once.relay_turn($1::pg_catalog.uuid, $2, $3, $4, $5, $6)";
 static const char lag_statement[] = "SELECT events, (extract(epoch FROM coalesce("
                                     "server OPERATOR(pg_catalog.-) oldest, '0')) "
                                     "OPERATOR(pg_catalog.*) 1000::numeric)::bigint, dead "
                                     "FROM once.outbox_lag()";
-static const char end_statement[] = "SELECT once.relay_end($1)";
+static const char end_statement[] = "SELECT once.relay_end($1::pg_catalog.uuid)";
 
 /* ------------------------------------------------------------------------------------------------------------ groups */
 
@@ -150,7 +151,7 @@ static int is_for_good(const PGresult *result)
 {
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
-    return state != NULL && (strncmp(state, "42", 2) == 0 || strncmp(state, "3F", 2) == 0);
+    return state != NULL && once__pg_fault_is_setup(once__pg_fault(state));
 }
 
 static void turn_failed(once__relay_t *relay, const PGresult *result)
@@ -260,31 +261,25 @@ static void take_end(void *data, PGresult *result)
 
 static void send_turn(once__relay_t *relay)
 {
-    once__array_t give = {0};
-    char lease[24];
-    const char *values[] = {relay->id,
-                            relay->name,
-                            once__broker_publisher_name(relay->publisher),
-                            lease,
-                            relay->sharing.asleep ? "t" : "f",
-                            NULL};
+    once__pg_params_t *params = &relay->params;
+    once__pg_value_t *give;
 
-    once__array_text(&give);
+    once__pg_params_reset(params);
+    once__pg_param_text(params, relay->id);
+    once__pg_param_text(params, relay->name);
+    once__pg_param_text(params, once__broker_publisher_name(relay->publisher));
+    once__pg_param_int(params, ONCE__PG_INT8, relay->options->lease_ms, 8);
+    once__pg_param_int(params, ONCE__PG_BOOL, relay->sharing.asleep != 0, 1);
+    give = once__pg_array(params, ONCE__PG_INT2S);
     for (int i = 0; i < ONCE__RELAY_GROUPS; i++) {
         if (relay->groups[i].giving && relay->groups[i].events == 0) {
-            once__array_text_number(&give, i);
+            once__pg_element_int(give, (uint64_t)i, 2);
         }
     }
-    values[5] = once__array_text_end(&give);
-    snprintf(lease, sizeof(lease), "%llu", (unsigned long long)relay->options->lease_ms);
     relay->sharing.asleep_asked = relay->sharing.asleep;
     relay->sharing.turn_sent_ms = relay->now_ms;
     relay->sharing.turn_due_ms = relay->now_ms + RETRY_MS;
-    if (values[5] != NULL) {
-        (void)once__link_send(&relay->control, relay->now_ms, turn_statement, 6, NULL, values, NULL,
-                              NULL, 0, take_turn, relay);
-    }
-    once__array_free(&give);
+    (void)once__relay_link_send(&relay->control, turn_statement, params, 0, take_turn, relay);
 }
 
 /* Counting many events can take long and must not delay the renewal of the lease: it has its own connection. */
@@ -293,16 +288,15 @@ static void send_lag(once__relay_t *relay)
     relay->reading.empty_count = 0;
     relay->lag.sent_ms = relay->now_ms;
     relay->lag.due_ms = relay->now_ms + LAG_MS;
-    (void)once__link_send(&relay->watch, relay->now_ms, lag_statement, 0, NULL, NULL, NULL, NULL, 0,
-                          take_lag, relay);
+    once__pg_params_reset(&relay->params);
+    (void)once__relay_link_send(&relay->watch, lag_statement, &relay->params, 0, take_lag, relay);
 }
 
 static void send_end(once__relay_t *relay)
 {
-    const char *values[] = {relay->id};
-
-    (void)once__link_send(&relay->control, relay->now_ms, end_statement, 1, NULL, values, NULL,
-                          NULL, 0, take_end, relay);
+    once__pg_params_reset(&relay->params);
+    once__pg_param_text(&relay->params, relay->id);
+    (void)once__relay_link_send(&relay->control, end_statement, &relay->params, 0, take_end, relay);
 }
 
 /* --------------------------------------------------------------------------------------------------------------- when */
@@ -338,9 +332,10 @@ static int wants_lag(const once__relay_t *relay)
 /* A server that cannot be trusted at the start will not be trusted later, either. */
 static void check_trust(once__relay_t *relay)
 {
-    const once__link_t *link = &relay->control;
+    const once__relay_link_t *link = &relay->control;
 
-    if (link->connected == 0 && once__pq_tls_advice(&link->tls, link->trouble)[0] != '\0') {
+    if (link->connected == 0 &&
+        once__pq_tls_advice(&link->conninfo.tls, link->trouble)[0] != '\0') {
         once__relay_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
     }
 }
@@ -351,14 +346,14 @@ void once__relay_groups_turn(once__relay_t *relay)
     check_trust(relay);
     check_lease(relay);
     choose_sleep(relay);
-    if (relay->watch.state == ONCE__LINK_IDLE && !relay->stopping && wants_lag(relay)) {
+    if (once__relay_link_is_idle(&relay->watch) && !relay->stopping && wants_lag(relay)) {
         send_lag(relay);
     }
     if (relay->stopping && relay->sharing.owned == 0 && relay->sent == 0 &&
-        once__relay_marks_empty(relay) && relay->control.state < ONCE__LINK_IDLE) {
+        once__relay_marks_empty(relay) && !once__relay_link_is_up(&relay->control)) {
         relay->stop_by_ms = 0; /* we own nothing, and there is no connection to report it on */
     }
-    if (relay->control.state != ONCE__LINK_IDLE) {
+    if (!once__relay_link_is_idle(&relay->control)) {
         return;
     }
     if (relay->stopping) {
@@ -374,9 +369,9 @@ void once__relay_groups_turn(once__relay_t *relay)
 uint64_t once__relay_groups_due(const once__relay_t *relay)
 {
     uint64_t due =
-        relay->control.state == ONCE__LINK_IDLE ? relay->sharing.turn_due_ms : UINT64_MAX;
+        once__relay_link_is_idle(&relay->control) ? relay->sharing.turn_due_ms : UINT64_MAX;
 
-    if (relay->watch.state == ONCE__LINK_IDLE && relay->lag.due_ms < due) {
+    if (once__relay_link_is_idle(&relay->watch) && relay->lag.due_ms < due) {
         due = relay->lag.due_ms;
     }
     if (relay->sharing.owned > 0 && relay->sharing.lease_over_ms < due) {

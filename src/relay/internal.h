@@ -18,7 +18,6 @@
 
 #include "base/hash.h"
 #include "broker/publish.h"
-#include "relay/arrays.h"
 #include "relay/link.h"
 #include "relay/relay.h"
 #include "service/metrics.h"
@@ -154,7 +153,6 @@ typedef struct once__relay_reading {
     uint64_t due_ms, wait_ms, idle_since_ms, busy_since_ms;
     size_t bytes_asked;  /* of each group, by the fetch in flight */
     int64_t empty_count; /* fetches in a row that found nothing */
-    once__array_t arrays[8];
 } once__relay_reading_t;
 
 /* queues.c */
@@ -220,7 +218,9 @@ struct once__relay {
     const once__relay_options_t *options;
     once__service_log_t log;
     once__broker_publisher_t *publisher;
-    once__link_t fetch, mark, control, watch;
+    once__loop_t *loop;
+    once__relay_link_t fetch, mark, control, watch;
+    once__pg_params_t params; /* of the statement that is being sent */
     uint64_t now_ms;
     int64_t clock_ahead_us; /* the server's clock before ours */
     char id[37], name[128], source[160];

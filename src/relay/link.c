@@ -1,69 +1,15 @@
 #include "relay/link.h"
 
+#include <once/error.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "pg/tcp.h"
+#define CONNECT_MS  10000
+#define LOST_MS     100  /* after a connection that was lost */
+#define REFUSED_MS  1000 /* after a greeting that failed */
+#define OPTIONS_MAX 2048
 
-#define BACKOFF_MIN_MS 100
-#define BACKOFF_MAX_MS 5000
-#define CONNECT_MS     10000
-#define OPTIONS_MAX    2048
-#define DRAIN_MS       600000
-
-void once__link_init(once__link_t *link, const char *url, const char *greeting,
-                     uint64_t patience_ms)
-{
-    memset(link, 0, sizeof(*link));
-    link->url = url;
-    link->greeting = greeting;
-    link->patience_ms = patience_ms;
-    link->drain_ms = DRAIN_MS;
-}
-
-/* libpq's sentences have several lines; a log has one. */
-static void note_trouble(once__link_t *link, const char *text)
-{
-    snprintf(link->trouble, sizeof(link->trouble), "%.*s%s",
-             (int)(strlen(text) - (text[0] != '\0' && text[strlen(text) - 1] == '\n')), text,
-             once__pq_tls_advice(&link->tls, text));
-    for (char *at = link->trouble; *at != '\0'; at++) {
-        if (*at == '\n') {
-            *at = at[1] == '\0' ? '\0' : ' ';
-        }
-    }
-}
-
-static void lose(once__link_t *link, uint64_t now_ms, const char *why)
-{
-    once__link_cb *answer = link->state == ONCE__LINK_BUSY ? link->answer : NULL;
-
-    note_trouble(link, why);
-    PQclear(link->result);
-    link->result = NULL;
-    PQfinish(link->conn);
-    link->conn = NULL;
-    link->state = ONCE__LINK_DOWN;
-    link->backoff_ms = link->backoff_ms == 0 ? BACKOFF_MIN_MS : 2 * link->backoff_ms;
-    link->backoff_ms = link->backoff_ms > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : link->backoff_ms;
-    link->retry_ms = now_ms + link->backoff_ms;
-    if (answer != NULL) {
-        answer(link->data, NULL);
-    }
-}
-
-void once__link_close(once__link_t *link)
-{
-    PQclear(link->result);
-    PQfinish(link->conn);
-    link->result = NULL;
-    link->conn = NULL;
-    link->state = ONCE__LINK_DOWN;
-}
-
-static void ignore_notice(void *data, const PGresult *result)
-{
-}
+/* ------------------------------------------------------------------------------------------------------ connecting */
 
 static const char *option_of(const PQconninfoOption *options, const char *keyword)
 {
@@ -77,7 +23,7 @@ static const char *option_of(const PQconninfoOption *options, const char *keywor
 
 /*
  * Each statement of a relay is a transaction of its own, for which READ COMMITTED is right. Where the database's default is
- * SERIALIZABLE, the relay's reads and writes would else make transactions of the application fail. 0, or -1: it does not fit.
+ * SERIALIZABLE, the relay's reads and writes would make transactions of the application fail. Returns 0, or -1: it does not fit.
  */
 static int own_options(const char *url, char *out, size_t size)
 {
@@ -93,175 +39,155 @@ static int own_options(const char *url, char *out, size_t size)
     return len >= 0 && (size_t)len < size ? 0 : -1;
 }
 
-static void connect_now(once__link_t *link, uint64_t now_ms)
+static int make_conninfo(once__relay_link_t *link)
 {
-#define KEYWORD(keyword, value) keyword,
-#define VALUE(keyword, value)   value,
-    const char *keywords[] = {ONCE__PG_TCP(KEYWORD) "dbname",
-                              "application_name",
-                              "target_session_attrs",
-                              "client_encoding",
-                              NULL,
-                              NULL,
-                              NULL,
-                              NULL};
-    const char *values[] = {
-        ONCE__PG_TCP(VALUE) link->url, "once relay", "read-write", "UTF8", NULL, NULL, NULL, NULL};
-#undef KEYWORD
-#undef VALUE
     char options[OPTIONS_MAX];
+    int code = once__pg_conninfo_begin(&link->conninfo, "once relay", link->url);
 
-    if (!link->is_pooled && own_options(link->url, options, sizeof(options)) == 0) {
-        keywords[ONCE__PG_TCP_COUNT + 4] = "options";
-        values[ONCE__PG_TCP_COUNT + 4] = options;
+    if (code == ONCE_OK && !link->is_pooled &&
+        own_options(link->url, options, sizeof(options)) == 0) {
+        code = once__pg_conninfo_add(&link->conninfo, "options", options);
     }
-    once__pq_tls_add(&link->tls, keywords, values);
-    link->conn = PQconnectStartParams(keywords, values, 1);
-    link->state = ONCE__LINK_CONNECTING;
-    link->polling = PGRES_POLLING_WRITING;
-    link->deadline_ms = now_ms + CONNECT_MS;
-    if (link->conn == NULL || PQstatus(link->conn) == CONNECTION_BAD) {
-        lose(link, now_ms, link->conn != NULL ? PQerrorMessage(link->conn) : "out of memory");
-        return;
-    }
-    PQsetNoticeReceiver(link->conn, ignore_notice, NULL);
+    return code == ONCE_OK ? once__pg_conninfo_end(&link->conninfo) : code;
 }
 
-static void connected(once__link_t *link, uint64_t now_ms)
+static void connected(void *data, once__pg_connection_t *connection)
 {
+    static const once__pg_params_t none = {.count = 0};
+    once__relay_link_t *link = data;
+
     link->connected++;
-    link->backoff_ms = 0;
-    PQsetnonblocking(link->conn, 1);
-    link->state = ONCE__LINK_IDLE;
-    if (link->greeting == NULL) {
-        return;
-    }
-    link->state = ONCE__LINK_GREETING;
-    link->deadline_ms = now_ms + link->patience_ms;
-    if (PQsendQuery(link->conn, link->greeting) == 0) {
-        lose(link, now_ms, PQerrorMessage(link->conn));
+    if (link->greeting != NULL) {
+        link->is_greeting = 1;
+        (void)once__relay_link_send(link, link->greeting, &none, 0, NULL, NULL);
     }
 }
 
-static void go_on_connecting(once__link_t *link, uint64_t now_ms)
+static void failed(void *data, once__pg_connection_t *connection)
 {
-    link->polling = PQconnectPoll(link->conn);
-    if (link->polling == PGRES_POLLING_OK) {
-        connected(link, now_ms);
-    } else if (link->polling == PGRES_POLLING_FAILED && !link->is_pooled &&
-               strstr(PQerrorMessage(link->conn), "unsupported startup parameter") != NULL) {
+    once__relay_link_t *link = data;
+
+    if (!link->is_pooled && strstr(link->trouble, "unsupported startup parameter") != NULL) {
         link->is_pooled = 1; /* PgBouncer: without options, then */
-        PQfinish(link->conn);
-        connect_now(link, now_ms);
-    } else if (link->polling == PGRES_POLLING_FAILED) {
-        lose(link, now_ms, PQerrorMessage(link->conn));
+        once__pg_conninfo_free(&link->conninfo);
+        connection->retry_at = make_conninfo(link) == ONCE_OK ? 0 : connection->retry_at;
     }
 }
 
-static void finish_statement(once__link_t *link, uint64_t now_ms)
+uint64_t once__relay_link_turn(once__relay_link_t *link)
 {
-    PGresult *result = link->result;
-    once__link_state_t was = link->state;
-
-    link->result = NULL;
-    link->state = ONCE__LINK_IDLE;
-    link->drain_ms = DRAIN_MS;
-    if (was == ONCE__LINK_BUSY) {
-        link->answer(link->data, result);
-        return;
-    }
-    if (was == ONCE__LINK_GREETING && PQresultStatus(result) == PGRES_FATAL_ERROR) {
-        lose(link, now_ms, PQresultErrorMessage(result));
-    }
-    PQclear(result);
-}
-
-static void go_on_reading(once__link_t *link, uint64_t now_ms)
-{
-    PGresult *result;
-
-    if (PQflush(link->conn) < 0 || PQconsumeInput(link->conn) == 0) {
-        lose(link, now_ms, PQerrorMessage(link->conn));
-        return;
-    }
-    while (link->state != ONCE__LINK_IDLE && !PQisBusy(link->conn)) {
-        result = PQgetResult(link->conn);
-        if (result == NULL) {
-            finish_statement(link, now_ms);
-            return;
-        }
-        PQclear(link->result);
-        link->result = result;
-        if (PQstatus(link->conn) == CONNECTION_BAD) {
-            lose(link, now_ms, PQerrorMessage(link->conn));
-            return;
-        }
-    }
-}
-
-static void be_late(once__link_t *link, uint64_t now_ms)
-{
-    if (link->state == ONCE__LINK_BUSY) {
-        note_trouble(link, "the server does not answer");
-        link->state = ONCE__LINK_DRAINING;
-        link->deadline_ms = now_ms + link->drain_ms;
-        link->answer(link->data, NULL);
-        return;
-    }
-    link->drain_ms *= link->state == ONCE__LINK_DRAINING ? 2 : 1;
-    lose(link, now_ms, "the server does not answer");
-}
-
-uint64_t once__link_turn(once__link_t *link, uint64_t now_ms)
-{
-    if (link->state == ONCE__LINK_DOWN && now_ms >= link->retry_ms) {
-        connect_now(link, now_ms);
-    }
-    if (link->state == ONCE__LINK_CONNECTING) {
-        go_on_connecting(link, now_ms);
-    }
-    if (link->state >= ONCE__LINK_GREETING) {
-        go_on_reading(link, now_ms);
-    }
-    if (link->state == ONCE__LINK_IDLE) {
+    if (link->base.state != ONCE__PG_DOWN) {
         return UINT64_MAX;
     }
-    if (link->state != ONCE__LINK_DOWN && now_ms >= link->deadline_ms) {
-        be_late(link, now_ms);
+    if (once__loop_now(link->base.loop) < link->base.retry_at) {
+        return link->base.retry_at;
     }
-    return link->state == ONCE__LINK_DOWN ? link->retry_ms : link->deadline_ms;
+    link->is_greeting = 0;
+    once__pg_connection_open(&link->base, link->conninfo.keywords, link->conninfo.values);
+    return UINT64_MAX;
 }
 
-struct pollfd once__link_poll(const once__link_t *link)
-{
-    struct pollfd poll = {.fd = -1};
+/* ------------------------------------------------------------------------------------------------------ statements */
 
-    if (link->conn == NULL) {
-        return poll;
-    }
-    poll.fd = PQsocket(link->conn);
-    poll.events = POLLIN;
-    if (link->state == ONCE__LINK_CONNECTING) {
-        poll.events = link->polling == PGRES_POLLING_READING ? POLLIN : POLLOUT;
-    } else if (link->state != ONCE__LINK_IDLE && PQflush(link->conn) > 0) {
-        poll.events = POLLIN | POLLOUT;
-    }
-    return poll;
+int once__relay_link_is_up(const once__relay_link_t *link)
+{
+    return link->base.state >= ONCE__PG_IDLE && !link->is_greeting;
 }
 
-int once__link_send(once__link_t *link, uint64_t now_ms, const char *statement, int count,
-                    const Oid *types, const char *const *values, const int *lengths,
-                    const int *formats, int binary_result, once__link_cb *answer, void *data)
+int once__relay_link_is_idle(const once__relay_link_t *link)
 {
-    link->answer = answer;
-    link->data = data;
-    link->deadline_ms = now_ms + link->patience_ms;
-    if (PQsendQueryParams(link->conn, statement, count, types, values, lengths, formats,
-                          binary_result) == 0 ||
-        PQflush(link->conn) < 0) {
-        lose(link, now_ms, PQerrorMessage(link->conn));
+    return link->base.state == ONCE__PG_IDLE && !link->is_greeting;
+}
+
+int once__relay_link_send(once__relay_link_t *link, const char *statement,
+                          const once__pg_params_t *params, int binary, once__relay_link_cb *answer,
+                          void *data)
+{
+    if (once__pg_put_statement(link->base.conn, statement, params, binary) != 0) {
+        link->base.retry_at = once__loop_now(link->base.loop) + LOST_MS;
+        once__pg_connection_drop(&link->base);
         return -1;
     }
-    link->state = ONCE__LINK_BUSY;
+    link->answer = answer;
+    link->data = data;
+    link->batch.statement_count = 1;
+    once__pg_connection_send(&link->base, &link->batch, link->patience_ms);
     return 0;
+}
+
+/* Takes what the batch has for the statement: its rows, or its error. */
+static PGresult *take_result(once__pg_batch_t *batch)
+{
+    PGresult *result = batch->failure != NULL ? batch->failure : batch->results[0];
+
+    batch->failure = NULL;
+    batch->result_count = 0;
+    return result;
+}
+
+static void ended(void *data, once__pg_connection_t *connection, once__pg_batch_t *batch,
+                  once__pg_end_t end)
+{
+    once__relay_link_t *link = data;
+    PGresult *result = end != ONCE__PG_LOST ? take_result(batch) : NULL;
+    int was_late = batch->is_late;
+
+    once__pg_batch_clear(batch);
+    if (end == ONCE__PG_LOST) {
+        connection->retry_at = once__loop_now(connection->loop) + LOST_MS;
+    }
+    if (link->is_greeting || was_late) {
+        PQclear(result);
+        if (link->is_greeting && end == ONCE__PG_ABORTED) {
+            connection->retry_at = once__loop_now(connection->loop) + REFUSED_MS;
+            once__pg_connection_drop(connection);
+        }
+        link->is_greeting = 0;
+        return;
+    }
+    link->answer(link->data, result);
+}
+
+static void late(void *data, once__pg_connection_t *connection, once__pg_batch_t *batch)
+{
+    once__relay_link_t *link = data;
+
+    if (!link->is_greeting) {
+        link->answer(link->data, NULL);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- lifetime */
+
+int once__relay_link_open(once__relay_link_t *link, once__loop_t *loop, const char *url,
+                          const char *greeting, uint64_t patience_ms)
+{
+    memset(link, 0, sizeof(*link));
+    link->url = url;
+    link->greeting = greeting;
+    link->patience_ms = patience_ms;
+    link->owner = (once__pg_owner_t){.connected = connected,
+                                     .failed = failed,
+                                     .ended = ended,
+                                     .late = late,
+                                     .data = link,
+                                     .trouble = link->trouble,
+                                     .tls = &link->conninfo.tls,
+                                     .drain_ms = ONCE__PG_DRAIN_MS};
+    if (make_conninfo(link) != ONCE_OK ||
+        once__pg_connection_init(&link->base, loop, &link->owner, CONNECT_MS) != 0) {
+        once__pg_conninfo_free(&link->conninfo);
+        memset(link, 0, sizeof(*link));
+        return -1;
+    }
+    return 0;
+}
+
+void once__relay_link_close(once__relay_link_t *link)
+{
+    if (link->base.loop != NULL) {
+        once__pg_connection_free(&link->base);
+    }
+    once__pg_batch_clear(&link->batch);
+    once__pg_conninfo_free(&link->conninfo);
 }

@@ -1,65 +1,58 @@
 /*
- * A connection to PostgreSQL that never blocks: one statement at a time, connected again when it is lost.
- *
- * A statement that is not answered in time is reported as lost, but its connection is kept, and draining, until the answer
- * comes or the connection ends: the server may be committing it still, as long as a synchronous standby takes, and would have
- * one connection less for everybody each time. A connection that stays alive without an answer is given up after 10 minutes,
- * then 20, 40, ...
+ * A link of the relay to its database: a connection (pg/connection.h) that is made again whenever it is lost, and takes one
+ * statement at a time, each a transaction of its own.
  */
 #ifndef ONCE_RELAY_LINK_H
 #define ONCE_RELAY_LINK_H
 
-#include <libpq-fe.h>
-#include <poll.h>
-#include <stdint.h>
+#include "pg/connection.h"
+#include "pg/conninfo.h"
+#include "pg/values.h"
 
-#include "pg/tls.h"
+/*
+ * Takes the result over: rows, or an error. NULL: whether the statement took effect is unknown; the connection is lost, or it does
+ * not answer and is kept for nothing else until it does.
+ */
+typedef void once__relay_link_cb(void *data, PGresult *result);
 
-typedef enum once__link_state {
-    ONCE__LINK_DOWN,
-    ONCE__LINK_CONNECTING,
-    ONCE__LINK_GREETING, /* its first statement is under way */
-    ONCE__LINK_DRAINING, /* waits for the end of a statement that was reported as lost */
-    ONCE__LINK_IDLE,
-    ONCE__LINK_BUSY,
-} once__link_state_t;
-
-/* Takes the result over. NULL: the connection was lost, and nobody knows whether the statement took effect. */
-typedef void once__link_cb(void *data, PGresult *result);
-
-typedef struct once__link {
+typedef struct once__relay_link {
+    once__pg_connection_t base;
+    once__pg_owner_t owner;
+    once__pg_conninfo_t conninfo;
+    once__pg_batch_t batch; /* of one statement */
     const char *url;
-    const char *greeting; /* the first statement of every connection; NULL: none */
-    PGconn *conn;
-    once__link_state_t state;
-    PostgresPollingStatusType polling;
-    int is_pooled;     /* the other side takes no options */
-    uint64_t retry_ms; /* when to connect again */
-    uint64_t backoff_ms;
-    uint64_t deadline_ms;    /* of what is under way */
+    const char *greeting;    /* the first statement of every connection; NULL: none */
+    int is_greeting;         /* it is under way */
+    int is_pooled;           /* the other side takes no options */
     uint64_t patience_ms;    /* how long a statement may take */
-    uint64_t drain_ms;       /* how long it drains at most */
     unsigned long connected; /* how often */
-    once__link_cb *answer;
+    once__relay_link_cb *answer;
     void *data;
-    PGresult *result;   /* the last one of the statement under way */
-    char trouble[600];  /* why it is down */
-    once__pq_tls_t tls; /* what is added to the URL */
-} once__link_t;
+    char trouble[ONCE__PG_TROUBLE_SIZE]; /* why it is down */
+} once__relay_link_t;
 
-void once__link_init(once__link_t *link, const char *url, const char *greeting,
-                     uint64_t patience_ms);
-void once__link_close(once__link_t *link);
+/* Returns 0, or -1 if memory is short; then it need not be closed. */
+int once__relay_link_open(once__relay_link_t *link, once__loop_t *loop, const char *url,
+                          const char *greeting, uint64_t patience_ms);
 
-/* Does what can be done now, calls back. Returns when it wants to be called again at the latest. */
-uint64_t once__link_turn(once__link_t *link, uint64_t now_ms);
+/* Closes and frees; one that is all zero, too. */
+void once__relay_link_close(once__relay_link_t *link);
 
-/* What to poll for; fd -1: nothing. */
-struct pollfd once__link_poll(const once__link_t *link);
+/* Connects if it is down and the pause is over. Returns when that will be: UINT64_MAX if it is not down. */
+uint64_t once__relay_link_turn(once__relay_link_t *link);
 
-/* Sends a statement over an idle link. `types` and `formats` may be NULL (all text). 0 or -1: lost; there is no callback. */
-int once__link_send(once__link_t *link, uint64_t now_ms, const char *statement, int count,
-                    const Oid *types, const char *const *values, const int *lengths,
-                    const int *formats, int binary_result, once__link_cb *answer, void *data);
+/* Does it take a statement? */
+int once__relay_link_is_idle(const once__relay_link_t *link);
+
+/* Is it connected, and does not keep a statement that is late? */
+int once__relay_link_is_up(const once__relay_link_t *link);
+
+/*
+ * Sends a statement over an idle link; its results are binary, or text. Returns 0, or -1 if it was not sent: there is no callback
+ * then. The callback comes from the loop.
+ */
+int once__relay_link_send(once__relay_link_t *link, const char *statement,
+                          const once__pg_params_t *params, int binary, once__relay_link_cb *answer,
+                          void *data);
 
 #endif

@@ -129,65 +129,56 @@ static void take_answer(void *data, PGresult *result)
     assert_marks_state(relay);
 }
 
-static void send_published(once__relay_t *relay)
+static void send(once__relay_t *relay, const char *statement)
 {
-    static const Oid types[] = {ONCE__OID_TID_ARRAY, ONCE__OID_INT2_ARRAY, ONCE__OID_INT8_ARRAY,
-                                ONCE__OID_UUID_ARRAY};
-    static const uint32_t elements[] = {ONCE__OID_TID, ONCE__OID_INT2, ONCE__OID_INT8,
-                                        ONCE__OID_UUID};
-    static const int formats[] = {1, 1, 1, 1};
-    once__array_t arrays[4] = {{0}};
-    const char *values[4];
-    int lengths[4], failed = 0;
-
-    for (int i = 0; i < 4; i++) {
-        once__array_start(&arrays[i], elements[i]);
-    }
-    while (relay->marks.done.count > 0 && relay->marks.marking.count < MARKS_MAX) {
-        once__relay_event_t *event = once__relay_event_list_take(&relay->marks.done);
-        once__array_put(&arrays[0], event->place, sizeof(event->place));
-        once__array_put_int2(&arrays[1], event->group);
-        once__array_put_int8(&arrays[2], event->seq);
-        once__array_put(&arrays[3], event->id, sizeof(event->id));
-        once__relay_event_list_add(&relay->marks.marking, event);
-    }
-    for (int i = 0; i < 4; i++) {
-        values[i] = arrays[i].data;
-        lengths[i] = (int)arrays[i].len;
-        failed |= arrays[i].failed;
-    }
-    relay->marks.marking_dead = 0;
-    if (failed || once__link_send(&relay->mark, relay->now_ms, published_statement, 4, types,
-                                  values, lengths, formats, 0, take_answer, relay) != 0) {
+    if (once__relay_link_send(&relay->mark, statement, &relay->params, 0, take_answer, relay) !=
+        0) {
         take_answer(relay, NULL);
     }
-    for (int i = 0; i < 4; i++) {
-        once__array_free(&arrays[i]);
+}
+
+static void send_published(once__relay_t *relay)
+{
+    once__pg_params_t *params = &relay->params;
+    once__pg_value_t *places, *groups, *seqs, *ids;
+
+    once__pg_params_reset(params);
+    places = once__pg_array(params, ONCE__PG_TIDS);
+    groups = once__pg_array(params, ONCE__PG_INT2S);
+    seqs = once__pg_array(params, ONCE__PG_INT8S);
+    ids = once__pg_array(params, ONCE__PG_UUIDS);
+    while (relay->marks.done.count > 0 && relay->marks.marking.count < MARKS_MAX) {
+        once__relay_event_t *event = once__relay_event_list_take(&relay->marks.done);
+        once__pg_element(places, event->place, sizeof(event->place));
+        once__pg_element_int(groups, (uint64_t)event->group, 2);
+        once__pg_element_int(seqs, (uint64_t)event->seq, 8);
+        once__pg_element(ids, event->id, sizeof(event->id));
+        once__relay_event_list_add(&relay->marks.marking, event);
     }
+    relay->marks.marking_dead = 0;
+    send(relay, published_statement);
 }
 
 static void send_dead(once__relay_t *relay)
 {
     once__relay_event_t *event = once__relay_event_list_take(&relay->marks.dead);
-    char group[8], seq[24], tries[16];
-    const char *values[] = {group, seq, event->id_text, tries,
-                            event->reason != NULL ? event->reason : ""};
+    once__pg_params_t *params = &relay->params;
 
-    snprintf(group, sizeof(group), "%d", event->group);
-    snprintf(seq, sizeof(seq), "%lld", (long long)event->seq);
-    snprintf(tries, sizeof(tries), "%u", event->tries);
+    once__pg_params_reset(params);
+    once__pg_param_int(params, ONCE__PG_INT2, (uint64_t)event->group, 2);
+    once__pg_param_int(params, ONCE__PG_INT8, (uint64_t)event->seq, 8);
+    once__pg_put(once__pg_param(params, ONCE__PG_UUID), event->id, sizeof(event->id));
+    once__pg_param_int(params, ONCE__PG_INT4, event->tries, 4);
+    once__pg_param_text(params, event->reason != NULL ? event->reason : "");
     once__relay_event_list_add(&relay->marks.marking, event);
     relay->marks.marking_dead = 1;
-    if (once__link_send(&relay->mark, relay->now_ms, dead_statement, 5, NULL, values, NULL, NULL, 0,
-                        take_answer, relay) != 0) {
-        take_answer(relay, NULL);
-    }
+    send(relay, dead_statement);
 }
 
 void once__relay_marks_turn(once__relay_t *relay)
 {
     assert_marks_state(relay);
-    if (relay->mark.state != ONCE__LINK_IDLE || relay->marks.marking.count > 0 ||
+    if (!once__relay_link_is_idle(&relay->mark) || relay->marks.marking.count > 0 ||
         relay->now_ms < relay->marks.retry_ms) {
         return;
     }

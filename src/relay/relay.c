@@ -62,6 +62,22 @@ static void make_names(once__relay_t *relay)
     PQconninfoFree(options);
 }
 
+/* Returns 0, or -1 if memory or descriptors are short. */
+static int open_links(once__relay_t *relay)
+{
+    once__relay_link_t *links[] = {&relay->fetch, &relay->mark, &relay->control, &relay->watch};
+    int code;
+
+    relay->loop = once__loop_new(&once__real_env, &code);
+    for (size_t i = 0; relay->loop != NULL && i < sizeof(links) / sizeof(links[0]); i++) {
+        if (once__relay_link_open(links[i], relay->loop, relay->options->from,
+                                  i == 0 ? "LISTEN once_outbox" : NULL, PATIENCE_MS) != 0) {
+            return -1;
+        }
+    }
+    return relay->loop != NULL ? 0 : -1;
+}
+
 static once__relay_end_t begin(once__relay_t *relay)
 {
     const once__relay_options_t *options = relay->options;
@@ -95,10 +111,10 @@ static once__relay_end_t begin(once__relay_t *relay)
                                      relay->error_size) != 0)) {
         return ONCE__RELAY_USAGE;
     }
-    once__link_init(&relay->fetch, options->from, "LISTEN once_outbox", PATIENCE_MS);
-    once__link_init(&relay->mark, options->from, NULL, PATIENCE_MS);
-    once__link_init(&relay->control, options->from, NULL, PATIENCE_MS);
-    once__link_init(&relay->watch, options->from, NULL, PATIENCE_MS);
+    if (open_links(relay) != 0) {
+        snprintf(relay->error, relay->error_size, "out of memory or of descriptors");
+        return ONCE__RELAY_UNUSABLE;
+    }
     return ONCE__RELAY_DONE;
 }
 
@@ -126,10 +142,10 @@ static void take_notifications(once__relay_t *relay)
 {
     PGnotify *notification;
 
-    if (relay->fetch.conn == NULL || relay->fetch.state < ONCE__LINK_IDLE) {
+    if (!once__relay_link_is_up(&relay->fetch)) {
         return;
     }
-    while ((notification = PQnotifies(relay->fetch.conn)) != NULL) {
+    while ((notification = PQnotifies(relay->fetch.base.conn)) != NULL) {
         relay->reading.notified = 1;
         PQfreemem(notification);
     }
@@ -146,10 +162,11 @@ static uint64_t turn(once__relay_t *relay)
     uint64_t due;
 
     relay->now_ms = clock_ms();
-    due = once__link_turn(&relay->fetch, relay->now_ms);
-    due = sooner(due, once__link_turn(&relay->mark, relay->now_ms));
-    due = sooner(due, once__link_turn(&relay->control, relay->now_ms));
-    due = sooner(due, once__link_turn(&relay->watch, relay->now_ms));
+    (void)once__loop_run(relay->loop);
+    due = once__relay_link_turn(&relay->fetch);
+    due = sooner(due, once__relay_link_turn(&relay->mark));
+    due = sooner(due, once__relay_link_turn(&relay->control));
+    due = sooner(due, once__relay_link_turn(&relay->watch));
     take_notifications(relay);
     once__broker_publisher_turn(relay->publisher);
     once__relay_groups_turn(relay);
@@ -173,10 +190,7 @@ static void loop(once__relay_t *relay, int signals)
         struct pollfd polls[] = {
             {.fd = signals, .events = POLLIN},
             {.fd = once__broker_publisher_fd(relay->publisher), .events = POLLIN},
-            once__link_poll(&relay->fetch),
-            once__link_poll(&relay->mark),
-            once__link_poll(&relay->control),
-            once__link_poll(&relay->watch),
+            {.fd = once__loop_fd(relay->loop), .events = POLLIN},
         };
         uint64_t wait = due > now ? due - now : 0;
         if (is_over(relay)) {
@@ -201,16 +215,15 @@ static void end(once__relay_t *relay)
                                  once__service_field_number("under_way", (int64_t)left)));
     }
     once__broker_publisher_close(relay->publisher);
-    once__link_close(&relay->fetch);
-    once__link_close(&relay->mark);
-    once__link_close(&relay->control);
-    once__link_close(&relay->watch);
+    once__relay_link_close(&relay->fetch);
+    once__relay_link_close(&relay->mark);
+    once__relay_link_close(&relay->control);
+    once__relay_link_close(&relay->watch);
+    once__loop_free(relay->loop);
     once__relay_marks_fetched(relay);
     once__relay_queues_end(relay);
     once__relay_destinations_end(relay);
-    for (size_t i = 0; i < sizeof(relay->reading.arrays) / sizeof(relay->reading.arrays[0]); i++) {
-        once__array_free(&relay->reading.arrays[i]);
-    }
+    once__pg_params_free(&relay->params);
     free(relay->reading.snapshot);
     once__service_metrics_free(relay->report.metrics);
 }

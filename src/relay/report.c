@@ -162,7 +162,7 @@ void once__relay_report_end(const once__relay_t *relay)
 /* A pool may accept a statement and wait for a server. */
 static int is_silent(const once__relay_t *relay)
 {
-    return relay->control.state == ONCE__LINK_BUSY &&
+    return relay->control.base.state == ONCE__PG_BUSY &&
            relay->now_ms - relay->sharing.turn_sent_ms >= SILENT_MS;
 }
 
@@ -191,7 +191,7 @@ static void tell_database(once__relay_t *relay, int up, const char *trouble)
 void once__relay_report_turn(once__relay_t *relay)
 {
     const char *silent = is_silent(relay) ? "it is connected but does not answer" : NULL;
-    int up = relay->control.state >= ONCE__LINK_IDLE && silent == NULL;
+    int up = once__relay_link_is_up(&relay->control) && silent == NULL;
 
     once__service_metric_set(relay->report.in_flight, (int64_t)relay->sent);
     once__service_metric_set(relay->report.groups, (int64_t)relay->sharing.owned);

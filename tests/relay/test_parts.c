@@ -354,26 +354,27 @@ static void snapshots(void **state)
 
 static void arrays(void **state)
 {
-    once__array_t array = {0};
+    once__pg_params_t params = {.count = 0};
+    once__pg_value_t *numbers = once__pg_array(&params, ONCE__PG_INT8S);
+    once__pg_value_t *texts = once__pg_array(&params, ONCE__PG_TEXTS);
 
-    once__array_text(&array);
-    assert_string_equal(once__array_text_end(&array), "{}");
-    once__array_text(&array);
-    once__array_text_number(&array, -1);
-    once__array_text_number(&array, INT64_MAX);
-    assert_string_equal(once__array_text_end(&array), "{-1,9223372036854775807}");
-    once__array_text(&array);
-    once__array_text_string(&array, "a\"\\", 3);
-    once__array_text_string(&array, "", 0);
-    assert_string_equal(once__array_text_end(&array), "{\"a\\\"\\\\\",\"\"}");
-    once__array_start(&array, ONCE__OID_INT8);
+    assert_memory_equal(texts->buf.data, "\0\0\0\1\0\0\0\1\0\0\0\x19\0\0\0\0\0\0\0\1", 20);
     for (int64_t i = 0; i < 1000; i++) {
-        once__array_put_int8(&array, i);
+        once__pg_element_int(numbers, (uint64_t)(i < 999 ? i : -1), 8);
     }
-    assert_int_equal(array.len, 20 + 1000 * 12);
-    assert_memory_equal(array.data, "\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\x03\xe8\0\0\0\1\0\0\0\x08", 24);
-    assert_int_equal(once__get_int8(array.data + 20 + 12 * 999 + 4), 999);
-    once__array_free(&array);
+    assert_int_equal(numbers->buf.len, 20 + 1000 * 12);
+    assert_memory_equal(numbers->buf.data,
+                        "\0\0\0\1\0\0\0\1\0\0\0\x14\0\0\x03\xe8\0\0\0\1\0\0\0\x08", 24);
+    assert_memory_equal(numbers->buf.data + 20 + 12 * 998 + 4, "\0\0\0\0\0\0\x03\xe6", 8);
+    assert_memory_equal(numbers->buf.data + 20 + 12 * 999 + 4, "\xff\xff\xff\xff\xff\xff\xff\xff",
+                        8);
+    once__pg_element(texts, "a\"\\", 3);
+    once__pg_element(texts, "", 0);
+    once__pg_element_null(texts);
+    assert_int_equal(texts->buf.len, 20 + 7 + 4 + 4);
+    assert_memory_equal(texts->buf.data + 12,
+                        "\0\0\0\3\0\0\0\1\0\0\0\3a\"\\\0\0\0\0\xff\xff\xff\xff", 23);
+    once__pg_params_free(&params);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- queues */
