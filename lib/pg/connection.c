@@ -50,7 +50,7 @@ static void complain(const once__pg_connection_t *connection, const char *text)
 
     len -= len > 0 && text[len - 1] == '\n';
     snprintf(out, ONCE__PG_TROUBLE_SIZE, "%.*s%s", (int)len, text,
-             once__pq_tls_advice(connection->owner->tls, text));
+             once__pg_tls_advice(connection->owner->tls, text));
     for (char *at = out; (at = strchr(at, '\n')) != NULL;) {
         *at = ' ';
     }

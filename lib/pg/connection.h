@@ -72,7 +72,7 @@ typedef struct once__pg_owner {
     void (*late)(void *data, once__pg_connection_t *connection, once__pg_batch_t *batch);
     void *data;
     char *trouble; /* ONCE__PG_TROUBLE_SIZE bytes: the last complaint; empty when all is well */
-    const once__pq_tls_t *tls; /* what was added to the parameters */
+    const once__pg_tls_t *tls; /* what was added to the parameters */
     uint64_t
         drain_ms; /* how long the next connection drains at most; begins with ONCE__PG_DRAIN_MS */
 } once__pg_owner_t;

@@ -44,7 +44,7 @@ int once__pg_conninfo_end(once__pg_conninfo_t *info)
     int code = once__pg_conninfo_add(info, "client_encoding", "UTF8");
 
     if (code == ONCE_OK) {
-        once__pq_tls_add(&info->tls, info->keywords, info->values);
+        once__pg_tls_add(&info->tls, info->keywords, info->values);
     }
     return code;
 }

@@ -20,7 +20,7 @@ typedef struct once__pg_conninfo {
     const char *values[ONCE__PG_CONNINFO_MAX + 3];
     char *memory[ONCE__PG_CONNINFO_MAX];
     unsigned count;
-    once__pq_tls_t tls; /* what was added to the URL */
+    once__pg_tls_t tls; /* what was added to the URL */
 } once__pg_conninfo_t;
 
 /* Begins with what the URL takes precedence over, and the URL. `name` is the program's. Returns ONCE_OK or ONCE_E_NOMEM. */

@@ -1,5 +1,5 @@
 /*
- * Asking to run, and what was told.
+ * Claims, and their answers.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ struct once_pg_answer {
 enum { OUTCOME, CLAIM, EPOCH, RETRY_AFTER, STATUS, STORED, BODY, NAME, VALUE };
 
 /*
- * One row for each header; the first has everything else. The connection is the application's, and so is its search_path: nothing
- * here is found by it (pg/door_statement.h).
+ * One row for each header; the first has everything else. The connection and its search_path are the application's, so no name here
+ * depends on it (pg/door_statement.h).
  */
 #define COLUMNS                                                                                    \
     "SELECT c.outcome, c.claim, c.epoch::bigint, "                                                 \
@@ -73,7 +73,7 @@ static once_outcome_t outcome_of(const char *name)
             return (once_outcome_t)i;
         }
     }
-    /* `mine`: this claim id had the record when its lease ran out. It was never run, and must not be now. */
+    /* `mine`: this claim id held the record when its lease ran out. Nothing was run under it, and nothing may be now. */
     return ONCE_OUTCOME_LOST;
 }
 
@@ -120,7 +120,7 @@ static int read_ask(once_ask_t *ask, const once_ask_t *given, once_error_t *err)
 int once_pg_claim(PGconn *conn, const once_ask_t *given, unsigned flags, once_pg_answer_t **answer,
                   once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     const once_policy_t *policy;
     once_ask_t ask;
     PGresult *rows;
@@ -131,33 +131,34 @@ int once_pg_claim(PGconn *conn, const once_ask_t *given, unsigned flags, once_pg
         return code;
     }
     policy = ask.policy;
-    once__param_slice(&params, ask.scope);
-    once__param_slice(&params, ask.key);
-    once__param_slice(&params, ask.method);
-    once__param_slice(&params, ask.target);
-    once__param_bytes(&params, ask.bytes);
-    once__param_text(&params, once_recover_name(policy != NULL ? once_policy_recover(policy)
-                                                               : ONCE_RECOVER_TRANSACTIONAL));
-    once__param_seconds(&params, policy != NULL ? once_policy_lease_ms(policy) : 30000);
-    once__param_seconds(&params, policy != NULL ? once_policy_ttl_ms(policy) : 24ull * 3600 * 1000);
-    once__param_number(&params, (flags & ONCE_PG_NOWAIT) != 0);
-    once__param_uuid(&params, ask.claim_id);
-    code = once__statement(conn, claim_text, &params, 1, &rows, err);
+    once__door_param_slice(&params, ask.scope);
+    once__door_param_slice(&params, ask.key);
+    once__door_param_slice(&params, ask.method);
+    once__door_param_slice(&params, ask.target);
+    once__door_param_bytes(&params, ask.bytes);
+    once__door_param_text(&params, once_recover_name(policy != NULL ? once_policy_recover(policy)
+                                                                    : ONCE_RECOVER_TRANSACTIONAL));
+    once__door_param_seconds(&params, policy != NULL ? once_policy_lease_ms(policy) : 30000);
+    once__door_param_seconds(&params,
+                             policy != NULL ? once_policy_ttl_ms(policy) : 24ull * 3600 * 1000);
+    once__door_param_number(&params, (flags & ONCE_PG_NOWAIT) != 0);
+    once__door_param_uuid(&params, ask.claim_id);
+    code = once__door_statement(conn, claim_text, &params, 1, &rows, err);
     return code == ONCE_OK ? answer_of(rows, answer, err) : code;
 }
 
 int once_pg_recorded(PGconn *conn, const char *claim, once_pg_answer_t **answer, once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     PGresult *rows;
-    int code = once__demand_claim(claim, err);
+    int code = once__door_demand_claim(claim, err);
 
     *answer = NULL;
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, claim);
-    code = once__statement(conn, recorded_text, &params, 1, &rows, err);
+    once__door_param_text(&params, claim);
+    code = once__door_statement(conn, recorded_text, &params, 1, &rows, err);
     return code == ONCE_OK ? answer_of(rows, answer, err) : code;
 }
 

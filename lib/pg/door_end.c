@@ -85,10 +85,10 @@ static int read_response(once_response_t *response, const once_response_t *given
 int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *given,
                      once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     once_response_t response;
     char *headers;
-    int code = once__demand_claim(claim, err);
+    int code = once__door_demand_claim(claim, err);
 
     code = code == ONCE_OK ? read_response(&response, given, err) : code;
     if (code != ONCE_OK) {
@@ -98,16 +98,17 @@ int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *giv
     if (headers == NULL) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
-    once__param_text(&params, claim);
-    once__param_number(&params, response.status);
-    once__param_text(&params, headers);
-    once__param_bytes(&params, response.body);
-    once__param_seconds(&params, response.retain_ms);
-    code = once__statement(conn,
-                           "SELECT once.complete(claim => $1, status => $2::integer, headers => "
-                           "$3::pg_catalog.jsonb, body => $4, "
-                           "retain => pg_catalog.make_interval(secs => $5))",
-                           &params, 1, NULL, err);
+    once__door_param_text(&params, claim);
+    once__door_param_number(&params, response.status);
+    once__door_param_text(&params, headers);
+    once__door_param_bytes(&params, response.body);
+    once__door_param_seconds(&params, response.retain_ms);
+    code =
+        once__door_statement(conn,
+                             "SELECT once.complete(claim => $1, status => $2::integer, headers => "
+                             "$3::pg_catalog.jsonb, body => $4, "
+                             "retain => pg_catalog.make_interval(secs => $5))",
+                             &params, 1, NULL, err);
     free(headers);
     return code;
 }
@@ -115,8 +116,8 @@ int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *giv
 static int release(PGconn *conn, const char *claim, int status, once_slice_t note,
                    const char *statement, once_error_t *err)
 {
-    once__params_t params = {0};
-    int code = once__demand_claim(claim, err);
+    once__door_params_t params = {0};
+    int code = once__door_demand_claim(claim, err);
 
     if (code == ONCE_OK && (status < 0 || status > 999)) {
         code = once__fail(err, ONCE_E_INVALID, "a status is 0 to 999");
@@ -124,10 +125,10 @@ static int release(PGconn *conn, const char *claim, int status, once_slice_t not
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, claim);
-    once__param_number(&params, status);
-    once__param_slice(&params, note);
-    return once__statement(conn, statement, &params, 1, NULL, err);
+    once__door_param_text(&params, claim);
+    once__door_param_number(&params, status);
+    once__door_param_slice(&params, note);
+    return once__door_statement(conn, statement, &params, 1, NULL, err);
 }
 
 int once_pg_release(PGconn *conn, const char *claim, int status, once_slice_t note,
@@ -148,15 +149,15 @@ int once_pg_release_early(PGconn *conn, const char *claim, int status, once_slic
 static int with_lease(PGconn *conn, const char *text, const char *claim, uint64_t lease_ms,
                       once_error_t *err)
 {
-    once__params_t params = {0};
-    int code = once__demand_claim(claim, err);
+    once__door_params_t params = {0};
+    int code = once__door_demand_claim(claim, err);
 
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, claim);
-    once__param_seconds(&params, lease_ms);
-    return once__statement(conn, text, &params, 1, NULL, err);
+    once__door_param_text(&params, claim);
+    once__door_param_seconds(&params, lease_ms);
+    return once__door_statement(conn, text, &params, 1, NULL, err);
 }
 
 int once_pg_doubt(PGconn *conn, const char *claim, uint64_t lease_ms, once_error_t *err)

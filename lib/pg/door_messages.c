@@ -1,5 +1,5 @@
 /*
- * Messages out and in, in the transaction that they belong to.
+ * Events that are emitted and messages that are accepted, in the caller's transaction.
  */
 #include <string.h>
 
@@ -17,13 +17,13 @@ static int read_event(once_pg_event_t *event, const once_pg_event_t *given, once
     if (event->topic == NULL || event->type == NULL) {
         return once__fail(err, ONCE_E_INVALID, "an event has a topic and a type");
     }
-    return event->claim != NULL ? once__demand_claim(event->claim, err) : ONCE_OK;
+    return event->claim != NULL ? once__door_demand_claim(event->claim, err) : ONCE_OK;
 }
 
 int once_pg_emit(PGconn *conn, const once_pg_event_t *given, char id[ONCE_UUID_SIZE],
                  once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     once_pg_event_t event;
     PGresult *rows;
     int code = read_event(&event, given, err);
@@ -31,17 +31,18 @@ int once_pg_emit(PGconn *conn, const once_pg_event_t *given, char id[ONCE_UUID_S
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, event.topic);
-    once__param_text(&params, event.key);
-    once__param_text(&params, event.type);
-    once__param_bytes(&params, event.payload);
-    once__param_text(&params, event.headers);
-    once__param_text(&params, event.claim);
-    code = once__statement(conn,
-                           "SELECT once.emit(topic => $1, key => $2, type => $3, payload => $4, "
-                           "headers => coalesce($5::pg_catalog.jsonb, '{}'), claim => $6)"
-                           "::pg_catalog.text",
-                           &params, 1, &rows, err);
+    once__door_param_text(&params, event.topic);
+    once__door_param_text(&params, event.key);
+    once__door_param_text(&params, event.type);
+    once__door_param_bytes(&params, event.payload);
+    once__door_param_text(&params, event.headers);
+    once__door_param_text(&params, event.claim);
+    code =
+        once__door_statement(conn,
+                             "SELECT once.emit(topic => $1, key => $2, type => $3, payload => $4, "
+                             "headers => coalesce($5::pg_catalog.jsonb, '{}'), claim => $6)"
+                             "::pg_catalog.text",
+                             &params, 1, &rows, err);
     if (code != ONCE_OK) {
         return code;
     }
@@ -56,9 +57,9 @@ int once_pg_emit(PGconn *conn, const once_pg_event_t *given, char id[ONCE_UUID_S
 int once_pg_accept(PGconn *conn, const char *subscriber, const char *message_id, int *is_new,
                    once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     PGresult *rows;
-    int code = once__demand_transaction(conn, "accepting a message", err);
+    int code = once__door_demand_transaction(conn, "accepting a message", err);
 
     if (code == ONCE_OK && (subscriber == NULL || message_id == NULL)) {
         code = once__fail(err, ONCE_E_INVALID, "a message has a subscriber and an id");
@@ -66,10 +67,10 @@ int once_pg_accept(PGconn *conn, const char *subscriber, const char *message_id,
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, subscriber);
-    once__param_text(&params, message_id);
-    code = once__statement(conn, "SELECT once.accept(subscriber => $1, message_id => $2)", &params,
-                           1, &rows, err);
+    once__door_param_text(&params, subscriber);
+    once__door_param_text(&params, message_id);
+    code = once__door_statement(conn, "SELECT once.accept(subscriber => $1, message_id => $2)",
+                                &params, 1, &rows, err);
     if (code == ONCE_OK) {
         *is_new = PQgetvalue(rows, 0, 0)[0] != 0;
         PQclear(rows);

@@ -13,7 +13,7 @@
 #include "pg/sqlstate.h"
 #include "pg/values.h"
 
-static void add(once__params_t *params, Oid type, const void *value, size_t len, int format)
+static void add(once__door_params_t *params, Oid type, const void *value, size_t len, int format)
 {
     int n = params->count++;
 
@@ -24,28 +24,28 @@ static void add(once__params_t *params, Oid type, const void *value, size_t len,
     params->formats[n] = format;
 }
 
-void once__param_text(once__params_t *params, const char *text)
+void once__door_param_text(once__door_params_t *params, const char *text)
 {
     add(params, ONCE__PG_TEXT, text, text != NULL ? strlen(text) : 0, 1);
 }
 
-/* No bytes is not the same as null. */
+/* An empty value is not null. */
 static const void *never_null(once_slice_t slice)
 {
     return slice.data != NULL ? slice.data : "";
 }
 
-void once__param_slice(once__params_t *params, once_slice_t text)
+void once__door_param_slice(once__door_params_t *params, once_slice_t text)
 {
     add(params, ONCE__PG_TEXT, never_null(text), text.len, 1);
 }
 
-void once__param_bytes(once__params_t *params, once_slice_t bytes)
+void once__door_param_bytes(once__door_params_t *params, once_slice_t bytes)
 {
     add(params, ONCE__PG_BYTEA, never_null(bytes), bytes.len, 1);
 }
 
-void once__param_number(once__params_t *params, long long number)
+void once__door_param_number(once__door_params_t *params, long long number)
 {
     char *text = params->numbers[params->count];
     int len = snprintf(text, sizeof(params->numbers[0]), "%lld", number);
@@ -53,7 +53,7 @@ void once__param_number(once__params_t *params, long long number)
     add(params, ONCE__PG_INT8, text, (size_t)len, 0);
 }
 
-void once__param_seconds(once__params_t *params, uint64_t ms)
+void once__door_param_seconds(once__door_params_t *params, uint64_t ms)
 {
     char *text = params->numbers[params->count];
     int len = snprintf(text, sizeof(params->numbers[0]), "%" PRIu64 ".%03u", ms / 1000,
@@ -62,7 +62,7 @@ void once__param_seconds(once__params_t *params, uint64_t ms)
     add(params, ONCE__PG_FLOAT8, ms > 0 ? text : NULL, (size_t)len, 0);
 }
 
-void once__param_uuid(once__params_t *params, const uint8_t *uuid)
+void once__door_param_uuid(once__door_params_t *params, const uint8_t *uuid)
 {
     add(params, ONCE__PG_UUID, uuid, ONCE_CLAIM_ID_SIZE, 1);
 }
@@ -100,7 +100,7 @@ static int code_of(const char *state)
     }
 }
 
-/* The primary message only, because details quote values; and not of class 22, where it does, too. */
+/* Quotes the primary message only, because details contain values; for class 22 not even that, because it does, too. */
 static int fail_by(PGconn *conn, const PGresult *result, once_error_t *err)
 {
     const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
@@ -120,8 +120,8 @@ static int fail_by(PGconn *conn, const PGresult *result, once_error_t *err)
         "the connection could not take the statement: it is in use, or out of memory");
 }
 
-int once__statement(PGconn *conn, const char *text, const once__params_t *params, int rows,
-                    PGresult **result, once_error_t *err)
+int once__door_statement(PGconn *conn, const char *text, const once__door_params_t *params,
+                         int rows, PGresult **result, once_error_t *err)
 {
     PGresult *got;
     int code = ONCE_OK;
@@ -146,7 +146,7 @@ int once__statement(PGconn *conn, const char *text, const once__params_t *params
     return code;
 }
 
-int once__demand_claim(const char *claim, once_error_t *err)
+int once__door_demand_claim(const char *claim, once_error_t *err)
 {
     uint8_t id[ONCE_ID_SIZE];
     once__claim_ref_t ref;
@@ -157,7 +157,7 @@ int once__demand_claim(const char *claim, once_error_t *err)
     return ONCE_OK;
 }
 
-int once__demand_transaction(PGconn *conn, const char *what, once_error_t *err)
+int once__door_demand_transaction(PGconn *conn, const char *what, once_error_t *err)
 {
     if (PQtransactionStatus(conn) == PQTRANS_IDLE) {
         return once__fail(err, ONCE_E_INVALID, "%s is for a transaction, and none is open", what);

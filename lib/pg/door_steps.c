@@ -12,8 +12,8 @@
 int once_pg_checkpoint(PGconn *conn, const char *claim, const char *name, const char *state,
                        once_error_t *err)
 {
-    once__params_t params = {0};
-    int code = once__demand_claim(claim, err);
+    once__door_params_t params = {0};
+    int code = once__door_demand_claim(claim, err);
 
     if (code == ONCE_OK && (name == NULL || name[0] == '\0')) {
         code = once__fail(err, ONCE_E_INVALID, "a checkpoint has a name");
@@ -21,15 +21,15 @@ int once_pg_checkpoint(PGconn *conn, const char *claim, const char *name, const 
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, claim);
-    once__param_text(&params, name);
-    once__param_text(&params, state);
-    return once__statement(
+    once__door_param_text(&params, claim);
+    once__door_param_text(&params, name);
+    once__door_param_text(&params, state);
+    return once__door_statement(
         conn, "SELECT once.checkpoint(claim => $1, name => $2, state => $3::pg_catalog.jsonb)",
         &params, 1, NULL, err);
 }
 
-/* One piece of memory: the step, its name, its state. */
+/* One allocation: the step, its name, its state. */
 static once_pg_step_t *step_of(const PGresult *rows)
 {
     size_t name = (size_t)PQgetlength(rows, 0, 0) + 1;
@@ -50,18 +50,18 @@ static once_pg_step_t *step_of(const PGresult *rows)
 
 int once_pg_resume(PGconn *conn, const char *claim, once_pg_step_t **step, once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     PGresult *rows;
-    int code = once__demand_claim(claim, err);
+    int code = once__door_demand_claim(claim, err);
 
     *step = NULL;
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, claim);
-    code =
-        once__statement(conn, "SELECT name, state::pg_catalog.text FROM once.resume(claim => $1)",
-                        &params, 0, &rows, err);
+    once__door_param_text(&params, claim);
+    code = once__door_statement(conn,
+                                "SELECT name, state::pg_catalog.text FROM once.resume(claim => $1)",
+                                &params, 0, &rows, err);
     if (code != ONCE_OK) {
         return code;
     }
@@ -80,17 +80,17 @@ void once_pg_step_free(once_pg_step_t *step)
 int once_pg_derive(PGconn *conn, const char *claim, const char *step, once_key_t *key,
                    once_error_t *err)
 {
-    once__params_t params = {0};
+    once__door_params_t params = {0};
     PGresult *rows;
-    int code = once__demand_claim(claim, err);
+    int code = once__door_demand_claim(claim, err);
 
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, claim);
-    once__param_text(&params, step);
-    code = once__statement(conn, "SELECT once.derive(claim => $1, step => $2)", &params, 1, &rows,
-                           err);
+    once__door_param_text(&params, claim);
+    once__door_param_text(&params, step);
+    code = once__door_statement(conn, "SELECT once.derive(claim => $1, step => $2)", &params, 1,
+                                &rows, err);
     if (code == ONCE_OK) {
         key->len = (size_t)PQgetlength(rows, 0, 0);
         memcpy(key->text, PQgetvalue(rows, 0, 0), key->len + 1);
@@ -101,8 +101,8 @@ int once_pg_derive(PGconn *conn, const char *claim, const char *step, once_key_t
 
 int once_pg_lock(PGconn *conn, const char *natural_key, once_error_t *err)
 {
-    once__params_t params = {0};
-    int code = once__demand_transaction(conn, "a lock", err);
+    once__door_params_t params = {0};
+    int code = once__door_demand_transaction(conn, "a lock", err);
 
     if (code == ONCE_OK && natural_key == NULL) {
         code = once__fail(err, ONCE_E_INVALID, "a lock needs a natural key");
@@ -110,6 +110,6 @@ int once_pg_lock(PGconn *conn, const char *natural_key, once_error_t *err)
     if (code != ONCE_OK) {
         return code;
     }
-    once__param_text(&params, natural_key);
-    return once__statement(conn, "SELECT once.lock($1)", &params, 1, NULL, err);
+    once__door_param_text(&params, natural_key);
+    return once__door_statement(conn, "SELECT once.lock($1)", &params, 1, NULL, err);
 }

@@ -28,19 +28,19 @@ static int is_loopback(const char *address)
     return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
 }
 
-int once__pq_is_here(const char *host, const char *hostaddr)
+int once__pg_is_here(const char *host, const char *hostaddr)
 {
     if (hostaddr[0] != '\0') {
         return is_loopback(hostaddr);
     }
-    /* A directory, an abstract socket, or none: libpq's own socket. */
+    /* A directory, an abstract socket, or nothing: libpq's default socket. */
     if (host[0] == '\0' || host[0] == '/' || host[0] == '@') {
         return 1;
     }
     return strcasecmp(host, "localhost") == 0 || is_loopback(host);
 }
 
-/* The next part of a list with commas; 0: there is none. */
+/* Reads the next part of a list with commas. Returns 0 if there is none. */
 static int next_part(const char **list, char part[256])
 {
     size_t len;
@@ -64,7 +64,7 @@ static int are_here(const char *hosts, const char *addresses)
         if (!more) {
             return 1;
         }
-        if (!once__pq_is_here(host, address)) {
+        if (!once__pg_is_here(host, address)) {
             return 0;
         }
         host[0] = address[0] = '\0';
@@ -90,7 +90,7 @@ static int is_set(const char *name)
     return value != NULL && value[0] != '\0';
 }
 
-/* An sslmode in the parameters themselves, or in the URL among them? */
+/* Is there an sslmode in the environment, the parameters, or the URL among them? */
 static int is_decided(const char *const *keywords, const char *const *values)
 {
     int decided = is_set("PGSSLMODE") || is_set("PGREQUIRESSL");
@@ -110,8 +110,8 @@ static int is_decided(const char *const *keywords, const char *const *values)
 }
 
 /*
- * The parameters with what the environment and service files add. libpq tells it of a connection only: of one to a port that does
- * not exist, which it notices before it looks up a name.
+ * Returns the parameters with what the environment and service files add. libpq reveals that for a connection only: one to port 0,
+ * which it refuses before it looks up a name.
  */
 static PQconninfoOption *resolve(const char *const *keywords, const char *const *values)
 {
@@ -185,7 +185,7 @@ static void put(const char **keywords, const char **values, const char *keyword,
     keywords[n + 1] = values[n + 1] = NULL;
 }
 
-void once__pq_tls_add(once__pq_tls_t *tls, const char **keywords, const char **values)
+void once__pg_tls_add(once__pg_tls_t *tls, const char **keywords, const char **values)
 {
     PQconninfoOption *options = is_decided(keywords, values) ? NULL : resolve(keywords, values);
 
@@ -202,7 +202,7 @@ void once__pq_tls_add(once__pq_tls_t *tls, const char **keywords, const char **v
     PQconninfoFree(options);
 }
 
-const char *once__pq_tls_advice(const once__pq_tls_t *tls, const char *complaint)
+const char *once__pg_tls_advice(const once__pg_tls_t *tls, const char *complaint)
 {
     if (tls->sslmode == NULL ||
         (strstr(complaint, "SSL") == NULL && strstr(complaint, "certificate") == NULL)) {

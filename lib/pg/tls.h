@@ -1,29 +1,29 @@
 /*
- * Is the server that libpq connects to the one that is meant? By default libpq does not ask (`sslmode=prefer`). Secrets and
- * responses travel there: beyond this machine the certificate is checked, unless somebody decided otherwise.
+ * TLS by default. libpq's own default (`sslmode=prefer`) does not check who the server is, and secrets and responses go there. So
+ * the certificate of a server on another machine is checked, unless the configuration says otherwise.
  */
-#ifndef ONCE_PQ_TLS_H
-#define ONCE_PQ_TLS_H
+#ifndef ONCE_PG_TLS_H
+#define ONCE_PG_TLS_H
 
 #include <stddef.h>
 
-/* What was added to a connection's parameters; they point into it. */
-typedef struct once__pq_tls {
+/* What was added to a connection's parameters, which point into it. */
+typedef struct once__pg_tls {
     const char *sslmode;   /* verify-full; NULL: nothing was added */
-    char sslrootcert[256]; /* the system's authorities, where libpq would find none; or "" */
-} once__pq_tls_t;
+    char sslrootcert[256]; /* the system's authorities if libpq would find none; or "" */
+} once__pg_tls_t;
 
 /*
- * Adds it to the parameters of PQconnectStartParams (with `dbname` expanded), which end with NULL and have room for two more.
- * Nothing when all hosts are this machine, or when an sslmode stands among them, in the environment or in a service file (where
- * `prefer` counts as nothing said, because libpq does not tell it from its own default). Connects to nothing.
+ * Adds sslmode=verify-full to the parameters of PQconnectStartParams (with `dbname` expanded), which end with NULL and have room
+ * for two more. Adds nothing if all hosts are this machine, or if the parameters, the environment or a service file have an
+ * sslmode. `prefer` in a service file does not count: libpq does not distinguish it from its own default. Does not connect.
  */
-void once__pq_tls_add(once__pq_tls_t *tls, const char **keywords, const char **values);
+void once__pg_tls_add(once__pg_tls_t *tls, const char **keywords, const char **values);
 
-/* Is it this machine? A host and an address as libpq takes them; one of a list each. */
-int once__pq_is_here(const char *host, const char *hostaddr);
+/* Is this host, or this address, the local machine? In libpq's notation, and one of a list. */
+int once__pg_is_here(const char *host, const char *hostaddr);
 
-/* What somebody can do about libpq's complaint, to be put behind it: "" when it is not about what was added here. */
-const char *once__pq_tls_advice(const once__pq_tls_t *tls, const char *complaint);
+/* A hint to append to libpq's complaint; "" if the complaint is not about what was added here. */
+const char *once__pg_tls_advice(const once__pg_tls_t *tls, const char *complaint);
 
 #endif

@@ -73,7 +73,7 @@ void once__pg_element_null(once__pg_value_t *array);
 int once__pg_put_statement(PGconn *conn, const char *statement, const once__pg_params_t *params,
                            int binary);
 
-/* The same in two steps: the statement with the types of these parameters, under a name; then any number of times, results binary. */
+/* The same in two steps: the statement with the types of these parameters, under a name; then any number of times. */
 int once__pg_put_prepare(PGconn *conn, const char *name, const char *statement,
                          const once__pg_params_t *params);
 int once__pg_put_prepared(PGconn *conn, const char *name, const once__pg_params_t *params);

@@ -173,7 +173,7 @@ int once__pg_connect(const char *url, PGconn **conn)
 {
     const char *keywords[] = {"dbname", "client_encoding", NULL, NULL, NULL},
                *values[] = {NULL, "UTF8", NULL, NULL, NULL};
-    once__pq_tls_t tls;
+    once__pg_tls_t tls;
     char *text;
 
     *conn = NULL;
@@ -187,13 +187,13 @@ int once__pg_connect(const char *url, PGconn **conn)
         return ONCE__CLI_STORE;
     }
     values[0] = text;
-    once__pq_tls_add(&tls, keywords, values);
+    once__pg_tls_add(&tls, keywords, values);
     *conn = PQconnectdbParams(keywords, values, 1);
     free(text);
     if (*conn == NULL || PQstatus(*conn) != CONNECTION_OK) {
         const char *why = *conn != NULL ? PQerrorMessage(*conn) : "out of memory";
         once__cli_say("cannot connect: %.*s%s", (int)strcspn(why, "\n"), why,
-                      once__pq_tls_advice(&tls, why));
+                      once__pg_tls_advice(&tls, why));
         PQfinish(*conn);
         *conn = NULL;
         return ONCE__CLI_STORE;

@@ -335,7 +335,7 @@ static void check_trust(once__relay_t *relay)
     const once__relay_link_t *link = &relay->control;
 
     if (link->connected == 0 &&
-        once__pq_tls_advice(&link->conninfo.tls, link->trouble)[0] != '\0') {
+        once__pg_tls_advice(&link->conninfo.tls, link->trouble)[0] != '\0') {
         once__relay_stop(relay, ONCE__RELAY_UNUSABLE, link->trouble);
     }
 }

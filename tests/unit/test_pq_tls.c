@@ -13,10 +13,10 @@
 /* The sslmode that is added for a URL; "": none. */
 static const char *added(const char *url)
 {
-    static once__pq_tls_t tls;
+    static once__pg_tls_t tls;
     const char *keywords[] = {"dbname", NULL, NULL, NULL}, *values[] = {url, NULL, NULL, NULL};
 
-    once__pq_tls_add(&tls, keywords, values);
+    once__pg_tls_add(&tls, keywords, values);
     if (tls.sslmode != NULL) {
         assert_string_equal(keywords[1], "sslmode");
         assert_string_equal(values[1], tls.sslmode);
@@ -120,12 +120,12 @@ static void the_environment_and_service_files_count(void **state)
 
 static void advice_is_for_its_own_complaints(void **state)
 {
-    const once__pq_tls_t none = {NULL, ""}, full = {"verify-full", ""};
+    const once__pg_tls_t none = {NULL, ""}, full = {"verify-full", ""};
     const char *complaint = "SSL error: certificate verify failed";
 
-    assert_string_equal(once__pq_tls_advice(&none, complaint), "");
-    assert_string_equal(once__pq_tls_advice(&full, "Connection refused"), "");
-    assert_non_null(strstr(once__pq_tls_advice(&full, complaint), "sslrootcert=FILE"));
+    assert_string_equal(once__pg_tls_advice(&none, complaint), "");
+    assert_string_equal(once__pg_tls_advice(&full, "Connection refused"), "");
+    assert_non_null(strstr(once__pg_tls_advice(&full, complaint), "sslrootcert=FILE"));
 }
 
 int main(void)

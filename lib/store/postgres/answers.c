@@ -30,7 +30,8 @@ enum {
     COLUMN_COUNT
 };
 
-#define OTHER_SECRETS 33 /* an outcome: the store's are not the caller's, and nothing was done */
+#define OTHER_SECRETS                                                                              \
+    33 /* an outcome: the store's secrets are not the caller's, and nothing was done */
 
 static uint64_t time_at(const PGresult *result, int row, int column)
 {
@@ -51,7 +52,7 @@ static void read_fingerprint(once__fingerprint_t *fingerprint, const PGresult *r
     }
 }
 
-/* 0, or -1 when this cannot be a record. */
+/* Returns 0, or -1 if the row is not a record. */
 static int read_head(once__head_t *head, const PGresult *result, int row)
 {
     memset(head, 0, sizeof(*head));
@@ -75,7 +76,7 @@ static int read_head(once__head_t *head, const PGresult *result, int row)
     return once__pg_copy(result, row, AT_CLAIM, head->claim.id, ONCE_CLAIM_ID_SIZE);
 }
 
-/* A copy of the row; of a newer version's only the envelope. NULL when out of memory. */
+/* Copies the row, or its envelope only if a newer version wrote it. Returns NULL if memory is short. */
 static once__record_t *read_record(const once__head_t *head, const PGresult *result, int row)
 {
     once__record_t record = {.head = *head};
@@ -106,7 +107,7 @@ static void read_row(const PGresult *result, int row, once__op_t *op)
                    (op->outcome != ONCE_OUTCOME_DONE && once__pg_int(result, row, AT_KIND) != 0);
     if (wants_record && op->head.state != ONCE_STATE_NONE) {
         op->record = read_record(&op->head, result, row);
-        /* What was done is done: a copy that could not be made is a lost reply, and is asked for again. */
+        /* The event was applied: without memory for the copy the reply counts as lost, and is asked for again. */
         op->error = op->record != NULL ? ONCE_OK : ONCE_E_NOREPLY;
     }
 }
@@ -125,7 +126,7 @@ int once__postgres_backend(const PGresult *result)
     return PQntuples(result) == 1 && PQnfields(result) == 3 ? (int)once__pg_int(result, 0, 2) : 0;
 }
 
-/* A record that was made as the claim asked. */
+/* The claim made a new record. */
 static void answer_granted(once__op_t *op, uint64_t now)
 {
     const once__event_t *event = &op->event;
@@ -184,7 +185,7 @@ void once__postgres_read_batch(const PGresult *result, once__postgres_find find,
     }
 }
 
-/* Somebody else is at this record right now: as much of it as can be said without having seen it. */
+/* Another transaction has the record locked: what can be said without having seen it. */
 static void answer_busy(once__op_t *op)
 {
     op->error = ONCE_OK;
@@ -193,7 +194,7 @@ static void answer_busy(once__op_t *op)
     op->head.state = ONCE_STATE_PENDING;
     op->head.recover = op->event.recover;
     op->head.claim.epoch = 1;
-    op->head.lease_until = op->now + 1000; /* a transaction: seconds, not leases */
+    op->head.lease_until = op->now + 1000; /* a transaction takes seconds, not leases */
 }
 
 void once__postgres_answer_absent(once__op_t *op)
@@ -203,7 +204,7 @@ void once__postgres_answer_absent(once__op_t *op)
     } else if (op->event.kind == ONCE__CLAIM) {
         answer_busy(op);
     } else {
-        op->error = ONCE_E_UNAVAILABLE; /* certainly not applied: it is repeated */
+        op->error = ONCE_E_UNAVAILABLE; /* not applied: it will be repeated */
     }
 }
 
@@ -223,7 +224,7 @@ static void read_scan(const PGresult *result, once__op_t *op)
     for (int row = 0; row < last; row++) {
         once__head_t head;
         if (read_head(&head, result, row) != 0) {
-            continue; /* not a record: nothing that could be shown */
+            continue; /* not a record */
         }
         op->records[op->count] = read_record(&head, result, row);
         if (op->records[op->count] == NULL) {
@@ -279,7 +280,7 @@ static void read_secrets(const PGresult *result, once__op_t *op)
     }
     memcpy(op->secrets, text, len);
     op->secrets[len] = '\0';
-    /* A swap that finds its own text was applied before: its reply was lost. */
+    /* A swap that finds its own text was applied before, and its reply was lost. */
     op->error = op->kind == ONCE__OP_SECRETS_SWAP && strcmp(op->secrets, op->secrets_new) != 0
                     ? ONCE_E_CONFLICT
                     : ONCE_OK;

@@ -9,7 +9,7 @@
     "id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, "  \
     "state, recover, flags, kind, status, claim, fingerprint, scope, key, payload"
 
-#define REAP_STEP      10000 /* records in one transaction */
+#define REAP_STEP      10000 /* records that one transaction removes at most */
 #define REAP_BUDGET_MS 500   /* and how long it may take */
 #define TIME_MAX       (INT64_MAX / 4)
 
@@ -158,7 +158,7 @@ static const struct {
         {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_record_get"}, get_arrays, 1, 0, 0},
 };
 
-/* All claims of a handle have the same. */
+/* The mark of the secrets is the same for all claims of a handle. */
 static void put_mark(once__pg_params_t *params, const once__oplist_t *list)
 {
     const once__op_t *op = list->first;
@@ -223,8 +223,8 @@ int once__postgres_send_settings(PGconn *conn, once__pg_params_t *params, uint64
 }
 
 /*
- * The level can be set before the first snapshot only. SHOW takes none, and after it the server knows that it is in a pipeline:
- * as the first statement, SET TRANSACTION would be warned about in the server's log.
+ * The level can only be set before the first snapshot. SHOW takes none, and after it the server knows that it is in a pipeline: as
+ * the first statement, SET TRANSACTION would leave a warning in the server's log.
  */
 int once__postgres_send_level(PGconn *conn, once__pg_params_t *params)
 {
@@ -264,7 +264,7 @@ static uint64_t reap_limit(const once__op_t *op)
     return left < REAP_STEP ? left : REAP_STEP;
 }
 
-/* By itself a handle does a little where the last one stopped; who asks for it gets a pass through the whole table. */
+/* A handle's own reaping does a little where the last one stopped; an explicit one goes through the whole table. */
 static int send_reap(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
 {
     if (!op->thorough) {

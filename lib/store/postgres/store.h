@@ -1,11 +1,11 @@
 /*
  * The store `postgres://`: records in a PostgreSQL database, by the functions of the schema `once` (docs/postgres.md).
  *
- * Operations wait in one queue. Whenever a connection is idle, what waits goes out on it as one transaction: all claims as one
- * statement over arrays, all other events as a second one, all reads as a third. So the more there is to do, the more travels
- * together, and nothing waits for a timer. No two operations on the same record are ever under way at once.
+ * Operations wait in one queue (queue.h). What waits is sent as one transaction, a batch (batch.h): all claims in one
+ * statement over arrays, all other events in a second one, all reads in a third. The more there is to do, the more is sent
+ * together. A handle never has two operations on the same record under way at once.
  *
- * There is no session state: any connection will do for anything, also one of a pool in transaction mode.
+ * Any connection will do for any operation, also one of a pool in transaction mode.
  */
 #ifndef ONCE_STORE_POSTGRES_STORE_H
 #define ONCE_STORE_POSTGRES_STORE_H
@@ -13,6 +13,6 @@
 #include "store/store.h"
 
 extern const once__store_vt_t once__postgres_store;
-extern const once__store_vt_t once__postgresql_store; /* the other way to write the scheme */
+extern const once__store_vt_t once__postgresql_store; /* the other spelling of the scheme */
 
 #endif

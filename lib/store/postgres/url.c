@@ -8,7 +8,7 @@
 
 #define CONNECTIONS_DEFAULT 4
 
-/* Keywords are static text: the URL goes after opening. */
+/* Keywords are static, because the URL is freed after opening. */
 static const char *const given[] = {
     "host",
     "hostaddr",

@@ -10,7 +10,7 @@
 #define ONCE__POSTGRES_CONNECTIONS_MAX 8
 
 /*
- * Takes libpq's parameters and `connections` from the URL. Returns ONCE_OK, ONCE_E_NOMEM, or ONCE_E_CONFIG with a text that shows no
+ * Takes libpq's parameters and `connections` from the URL. Returns ONCE_OK, ONCE_E_NOMEM, or ONCE_E_CONFIG with a text without a
  * password; after an error `info` need not be freed.
  */
 int once__postgres_url_read(once__pg_conninfo_t *info, unsigned *connections, once__url_t *url,
