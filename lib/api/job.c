@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/claim.h"
+#include "base/backoff.h"
 
 #define PAUSE_MIN_MS 10
 #define PAUSE_MAX_MS 1000
@@ -103,15 +104,10 @@ void once__job_watch_deadline(once__job_t *job)
 uint64_t once__job_pause(once__job_t *job)
 {
     once_t *once = job->once;
-    uint64_t pause = PAUSE_MAX_MS;
-    uint8_t jitter = 0;
+    uint64_t random = 0, pause;
 
-    if (job->attempts < 8 && (uint64_t)PAUSE_MIN_MS << job->attempts < PAUSE_MAX_MS) {
-        pause = (uint64_t)PAUSE_MIN_MS << job->attempts;
-    }
-    /* Many processes that lost the same store must not come back in step. */
-    (void)once__random(once, &jitter, 1);
-    pause += pause * jitter / 512;
+    (void)once__random(once, &random, sizeof(random));
+    pause = once__backoff(job->attempts, PAUSE_MIN_MS, PAUSE_MAX_MS, random);
     once__timer_set(once->loop, &job->pause_timer, once__loop_now(once->loop) + pause);
     once__job_watch_deadline(job);
     return job->pause_timer.due;

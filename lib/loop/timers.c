@@ -1,19 +1,20 @@
 #include "loop/timers.h"
 
 #include <assert.h>
+#include <stdint.h>
 #include <stdlib.h>
+
+#include "base/buf.h"
 
 int once__timers_grow(once__timers_t *timers)
 {
-    if (timers->reserved == timers->room) {
-        size_t room = timers->room == 0 ? 16 : timers->room * 2;
-        once__timer_t **heap = realloc(timers->heap, (room + 1) * sizeof(once__timer_t *));
-        if (heap == NULL) {
-            return -1;
-        }
-        timers->heap = heap;
-        timers->room = room;
+    once__timer_t **heap = once__grow(timers->heap, &timers->room, timers->reserved + 2,
+                                      sizeof(once__timer_t *), SIZE_MAX / sizeof(once__timer_t *));
+
+    if (heap == NULL) {
+        return -1;
     }
+    timers->heap = heap;
     timers->reserved++;
     return 0;
 }

@@ -6,54 +6,34 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/text.h"
 
-#define FIRST_ROOM 4096
-
-/* Makes room for at least one more byte and the terminator. 0 or -1. */
-static int grow(once__cli_bytes_t *bytes, size_t *room)
-{
-    char *data;
-
-    if (bytes->len + 1 < *room) {
-        return 0;
-    }
-    data = realloc(bytes->data, *room == 0 ? FIRST_ROOM : *room * 2);
-    if (data == NULL) {
-        return -1;
-    }
-    bytes->data = data;
-    *room = *room == 0 ? FIRST_ROOM : *room * 2;
-    return 0;
-}
+#define PIECE ((size_t)4096)
 
 /* Reads to the end. 0, or an errno; EFBIG: more than `limit`. */
 static int read_all(int fd, size_t limit, once__cli_bytes_t *bytes)
 {
-    size_t room = 0;
+    once__buf_t buf = ONCE__BUF(limit + 1);
+    ssize_t got = 1;
+    int error = 0;
 
-    for (;;) {
-        ssize_t got;
-        if (grow(bytes, &room) != 0) {
-            return ENOMEM;
-        }
-        got = read(fd, bytes->data + bytes->len, room - bytes->len - 1);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return errno;
-        }
-        bytes->len += (size_t)got;
-        bytes->data[bytes->len] = '\0';
-        if (bytes->len > limit) {
-            return EFBIG;
-        }
-        if (got == 0) {
-            return 0;
+    while (error == 0 && got != 0) {
+        size_t more = buf.max - buf.len < PIECE ? buf.max - buf.len : PIECE;
+        char *room = once__buf_reserve(&buf, more);
+        got = room != NULL ? read(fd, room, more) : -1;
+        if (got > 0) {
+            once__buf_added(&buf, (size_t)got);
+            error = buf.len > limit ? EFBIG : 0;
+        } else if (got < 0 && (room == NULL || errno != EINTR)) {
+            error = room == NULL ? ENOMEM : errno;
         }
     }
+    bytes->len = buf.len;
+    bytes->data = error == 0 ? once__buf_take(&buf) : NULL;
+    once__buf_free(&buf);
+    return error;
 }
 
 int once__cli_read_file(const char *path, size_t limit, once__cli_bytes_t *bytes)

@@ -2,9 +2,12 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/buf.h"
 
 #define COLUMNS_MAX 16
 
@@ -22,18 +25,13 @@ void once__cli_table_start(once__cli_table_t *table, const char *const *heads, s
 
 static int make_room(once__cli_table_t *table)
 {
-    size_t room = table->room == 0 ? 64 : table->room * 2;
-    struct once__cli_cell *cells;
+    struct once__cli_cell *cells = once__grow(table->cells, &table->room, table->count + 1,
+                                              sizeof(cells[0]), SIZE_MAX / sizeof(cells[0]));
 
-    if (table->count < table->room) {
-        return 0;
-    }
-    cells = realloc(table->cells, room * sizeof(cells[0]));
     if (cells == NULL) {
         return -1;
     }
     table->cells = cells;
-    table->room = room;
     return 0;
 }
 

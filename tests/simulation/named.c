@@ -173,8 +173,8 @@ const script_t named_scripts[] = {
 
     {"F4a", "an unknown record is not revived under the epoch that an operator judged", .recover = ONCE_RECOVER_HOLD,
      .store_timeout = 4000, .horizon = 5000,
-     .steps = {ASK(0, 0), ASK(1100, 1), LOOK(1150), ASK(2600, 1)},
-     .fates = {{FATE_LOSE_REPLY, 0, ONCE__CLAIM, 1, 1, 0}, {FATE_LOSE_REQUEST, 0, ONCE__CLAIM, 2, 4, 0},
+     .steps = {ASK(0, 0), ASK(1100, 1), LOOK(1380), ASK(2600, 1)},
+     .fates = {{FATE_LOSE_REPLY, 0, ONCE__CLAIM, 1, 1, 0}, {FATE_LOSE_REQUEST, 0, ONCE__CLAIM, 2, 5, 0},
                {FATE_DELAY, SCRIPT_OPERATOR, ONCE__SETTLE_FAILED, 1, 1, 190}},
      .courses = {GOOD, GOOD},
      .effects = 1, .state = ONCE_STATE_COMPLETED, .catches = {"mine-revives", "mine-runs"}},

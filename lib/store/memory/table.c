@@ -13,6 +13,7 @@
 
 #include <openssl/crypto.h>
 
+#include "base/buf.h"
 #include "base/bytes.h"
 
 #define PAGE_SLOTS 1024u
@@ -30,7 +31,8 @@ struct once__table {
     const once__rules_t *rules;
     once__limits_t limits;
     entry_t **pages;
-    uint32_t page_count, page_room;
+    uint32_t page_count;
+    size_t page_room;
     uint32_t used_slots; /* slots that were ever used */
     uint32_t free_slot;  /* list of free ones below used_slots */
     uint32_t *index;
@@ -52,15 +54,13 @@ static entry_t *entry_at(const once__table_t *table, uint32_t slot)
 
 static int add_page(once__table_t *table)
 {
-    if (table->page_count == table->page_room) {
-        uint32_t room = table->page_room == 0 ? 16 : table->page_room * 2;
-        entry_t **pages = realloc(table->pages, room * sizeof(entry_t *));
-        if (pages == NULL) {
-            return -1;
-        }
-        table->pages = pages;
-        table->page_room = room;
+    entry_t **pages = once__grow(table->pages, &table->page_room, (size_t)table->page_count + 1,
+                                 sizeof(entry_t *), UINT32_MAX);
+
+    if (pages == NULL) {
+        return -1;
     }
+    table->pages = pages;
     table->pages[table->page_count] = calloc(PAGE_SLOTS, sizeof(entry_t));
     if (table->pages[table->page_count] == NULL) {
         return -1;

@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/backoff.h"
+
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 2000
 
@@ -102,18 +104,13 @@ static void end_calls(once__redis_link_t *link)
 void once__redis_link_fail(once__redis_link_t *link, int refusal)
 {
     const once__env_t *env = once__loop_env(link->shared->loop);
-    uint64_t pause = PAUSE_MIN_MS;
-    uint8_t jitter = 0;
+    uint64_t random = 0;
 
     forget_connection(link);
-    for (unsigned i = 0; i < link->failures && pause < PAUSE_MAX_MS; i++) {
-        pause *= 2;
-    }
-    pause = pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
-    (void)env->random(env->data, &jitter, 1);
-    link->failures++;
+    (void)env->random(env->data, &random, sizeof(random));
     link->refusal = refusal;
-    link->retry_at = once__loop_now(link->shared->loop) + pause + pause * jitter / 512;
+    link->retry_at = once__loop_now(link->shared->loop) +
+                     once__backoff(link->failures++, PAUSE_MIN_MS, PAUSE_MAX_MS, random);
     end_calls(link);
     link->shared->changed(link->shared->data, link);
 }

@@ -17,12 +17,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "broker/kafka/conf.h"
 #include "broker/internal.h"
 
-#define TOPIC_MAX 1024 /* Kafka's own limit is 249 */
-#define EVENTS    64   /* events handled in one turn */
-#define BATCH     512
+#define TOPIC_MAX    1024 /* Kafka's own limit is 249 */
+#define EVENTS       64   /* events handled in one turn */
+#define BATCH        512
+#define SUSPECTS_MAX 65536
 
 typedef struct kafka {
     once__broker_publisher_t base;
@@ -149,17 +151,13 @@ static int is_suspect(const kafka_t *kafka, const void *tag)
 /* If memory is short it is not noted: it will be refused in a batch again, and come here again. */
 static void suspect(kafka_t *kafka, void *tag)
 {
-    size_t room = kafka->suspect_room == 0 ? 64 : 2 * kafka->suspect_room;
+    void **longer = once__grow(kafka->suspects, &kafka->suspect_room, kafka->suspect_count + 1,
+                               sizeof(longer[0]), SUSPECTS_MAX);
 
-    if (kafka->suspect_count == kafka->suspect_room) {
-        void **longer = realloc(kafka->suspects, room * sizeof(longer[0]));
-        if (longer == NULL) {
-            return;
-        }
+    if (longer != NULL) {
         kafka->suspects = longer;
-        kafka->suspect_room = room;
+        kafka->suspects[kafka->suspect_count++] = tag;
     }
-    kafka->suspects[kafka->suspect_count++] = tag;
 }
 
 static void acquit(kafka_t *kafka, const void *tag)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/filter.h"
@@ -50,18 +51,14 @@ typedef struct listing {
 
 static row_t *new_row(listing_t *listing)
 {
-    size_t room = listing->room == 0 ? 64 : listing->room * 2;
-    row_t *rows;
+    row_t *rows = once__grow(listing->rows, &listing->room, listing->count + 1, sizeof(rows[0]),
+                             SIZE_MAX / sizeof(rows[0]));
 
-    if (listing->count == listing->room) {
-        rows = realloc(listing->rows, room * sizeof(rows[0]));
-        if (rows == NULL) {
-            return NULL;
-        }
-        listing->rows = rows;
-        listing->room = room;
+    if (rows == NULL) {
+        return NULL;
     }
-    return &listing->rows[listing->count];
+    listing->rows = rows;
+    return &rows[listing->count];
 }
 
 static char *escaped_key(once_slice_t key, int wide)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "cli/commands.h"
 #include "cli/confirm.h"
 #include "cli/filter.h"
@@ -39,17 +40,14 @@ typedef struct heap {
 static int each(once_t *once, const once_record_t *record, void *data)
 {
     heap_t *heap = data;
+    token_t *tokens = once__grow(heap->tokens, &heap->room, heap->count + 1, sizeof(tokens[0]),
+                                 SIZE_MAX / sizeof(tokens[0]));
 
-    if (heap->count == heap->room) {
-        size_t room = heap->room == 0 ? 64 : heap->room * 2;
-        token_t *tokens = realloc(heap->tokens, room * sizeof(tokens[0]));
-        if (tokens == NULL) {
-            heap->broken = 1;
-            return 1;
-        }
-        heap->tokens = tokens;
-        heap->room = room;
+    if (tokens == NULL) {
+        heap->broken = 1;
+        return 1;
     }
+    heap->tokens = tokens;
     once_record_token(record, heap->tokens[heap->count].text);
     heap->count++;
     if (once_record_state(record) <= ONCE_STATE_UNKNOWN) {
