@@ -29,17 +29,17 @@ typedef struct {
 
 
 typedef struct {
-    ngx_queue_t                  doubts;       /* the next to look up first */
+    ngx_queue_t                  records;      /* the next to look up first */
     ngx_atomic_t                 count;
     ngx_atomic_t                 swept;        /* when, in microseconds */
     ngx_uint_t                   max;          /* for the metrics */
-} ngx_http_once_unknowns_t;
+} ngx_http_once_unknown_route_t;
 
 
 typedef struct {
     ngx_rbtree_t                 tree;
     ngx_rbtree_node_t            sentinel;
-    ngx_http_once_unknowns_t       route[NGX_HTTP_ONCE_ROUTES];
+    ngx_http_once_unknown_route_t  route[NGX_HTTP_ONCE_ROUTES];
 } ngx_http_once_list_t;
 
 
@@ -69,7 +69,7 @@ ngx_http_once_list_new(ngx_slab_pool_t *pool)
     ngx_rbtree_init(&list->tree, &list->sentinel, ngx_rbtree_insert_value);
 
     for (i = 0; i < NGX_HTTP_ONCE_ROUTES; i++) {
-        ngx_queue_init(&list->route[i].doubts);
+        ngx_queue_init(&list->route[i].records);
     }
 
     return list;
@@ -141,8 +141,8 @@ ngx_http_once_list_pool(ngx_http_once_main_conf_t *omcf)
 }
 
 
-static ngx_http_once_unknowns_t *
-ngx_http_once_doubts(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
+static ngx_http_once_unknown_route_t *
+ngx_http_once_list_route(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 {
     ngx_http_once_list_t  *list;
 
@@ -173,7 +173,7 @@ ngx_http_once_unknown_count(ngx_http_once_main_conf_t *omcf, ngx_uint_t index,
 /* ---------------------------------------------------------------- the list */
 
 static ngx_http_once_unknown_t *
-ngx_http_once_doubt_find(ngx_http_once_list_t *list, const u_char *id)
+ngx_http_once_list_find(ngx_http_once_list_t *list, const u_char *id)
 {
     ngx_rbtree_key_t    key;
     ngx_rbtree_node_t  *node;
@@ -195,59 +195,59 @@ ngx_http_once_doubt_find(ngx_http_once_list_t *list, const u_char *id)
 
 
 static void
-ngx_http_once_doubt_add(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf,
+ngx_http_once_list_add(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf,
     const u_char *id)
 {
-    ngx_http_once_list_t      *list;
-    ngx_http_once_unknown_t   *doubt;
-    ngx_http_once_unknowns_t  *doubts;
+    ngx_http_once_list_t           *list;
+    ngx_http_once_unknown_t        *entry;
+    ngx_http_once_unknown_route_t  *route;
 
     list = pool->data;
 
-    if (ngx_http_once_doubt_find(list, id)) {
+    if (ngx_http_once_list_find(list, id)) {
         return;
     }
 
-    doubt = ngx_slab_calloc_locked(pool, sizeof(ngx_http_once_unknown_t));
+    entry = ngx_slab_calloc_locked(pool, sizeof(ngx_http_once_unknown_t));
 
-    if (doubt == NULL) {
+    if (entry == NULL) {
         ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0,
                       "once: there are more unknown records than the gateway "
                       "can list: settle them");
         return;
     }
 
-    doubts = ngx_http_once_doubts(pool, conf);
+    route = ngx_http_once_list_route(pool, conf);
 
-    ngx_memcpy(&doubt->node.key, id, sizeof(ngx_rbtree_key_t));
-    ngx_memcpy(doubt->id, id, ONCE_ID_SIZE);
-    doubt->route = conf->route->index;
-    doubt->store = ngx_crc32_long(conf->store->name.data,
+    ngx_memcpy(&entry->node.key, id, sizeof(ngx_rbtree_key_t));
+    ngx_memcpy(entry->id, id, ONCE_ID_SIZE);
+    entry->route = conf->route->index;
+    entry->store = ngx_crc32_long(conf->store->name.data,
                                   conf->store->name.len);
 
-    ngx_rbtree_insert(&list->tree, &doubt->node);
-    ngx_queue_insert_tail(&doubts->doubts, &doubt->queue);
-    doubts->count++;
+    ngx_rbtree_insert(&list->tree, &entry->node);
+    ngx_queue_insert_tail(&route->records, &entry->queue);
+    route->count++;
 }
 
 
 static void
-ngx_http_once_doubt_remove(ngx_slab_pool_t *pool, const u_char *id)
+ngx_http_once_list_remove(ngx_slab_pool_t *pool, const u_char *id)
 {
     ngx_http_once_list_t     *list;
-    ngx_http_once_unknown_t  *doubt;
+    ngx_http_once_unknown_t  *entry;
 
     list = pool->data;
-    doubt = ngx_http_once_doubt_find(list, id);
+    entry = ngx_http_once_list_find(list, id);
 
-    if (doubt == NULL) {
+    if (entry == NULL) {
         return;
     }
 
-    list->route[doubt->route].count--;
-    ngx_queue_remove(&doubt->queue);
-    ngx_rbtree_delete(&list->tree, &doubt->node);
-    ngx_slab_free_locked(pool, doubt);
+    list->route[entry->route].count--;
+    ngx_queue_remove(&entry->queue);
+    ngx_rbtree_delete(&list->tree, &entry->node);
+    ngx_slab_free_locked(pool, entry);
 }
 
 
@@ -267,17 +267,17 @@ ngx_http_once_unknown_seen(ngx_http_once_loc_conf_t *conf, const u_char *id,
     unknown = record && once_record_state(record) == ONCE_STATE_UNKNOWN
               && once_record_recover(record) == ONCE_RECOVER_HOLD;
 
-    if (!unknown && ngx_http_once_doubts(pool, conf)->count == 0) {
+    if (!unknown && ngx_http_once_list_route(pool, conf)->count == 0) {
         return;
     }
 
     ngx_shmtx_lock(&pool->mutex);
 
     if (unknown) {
-        ngx_http_once_doubt_add(pool, conf, id);
+        ngx_http_once_list_add(pool, conf, id);
 
     } else {
-        ngx_http_once_doubt_remove(pool, id);
+        ngx_http_once_list_remove(pool, id);
     }
 
     ngx_shmtx_unlock(&pool->mutex);
@@ -347,31 +347,31 @@ ngx_http_once_unknown_check(ngx_http_once_loc_conf_t *conf, const u_char *id)
 static void
 ngx_http_once_sweep(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 {
-    u_char                     ids[NGX_HTTP_ONCE_SWEEP][ONCE_ID_SIZE];
-    uint32_t                   store;
-    ngx_uint_t                 i, n, count;
-    ngx_queue_t               *q;
-    ngx_http_once_unknown_t   *doubt;
-    ngx_http_once_unknowns_t  *doubts;
+    u_char                          ids[NGX_HTTP_ONCE_SWEEP][ONCE_ID_SIZE];
+    uint32_t                        store;
+    ngx_uint_t                      i, n, count;
+    ngx_queue_t                    *q;
+    ngx_http_once_unknown_t        *entry;
+    ngx_http_once_unknown_route_t  *route;
 
     n = 0;
     store = ngx_crc32_long(conf->store->name.data, conf->store->name.len);
-    doubts = ngx_http_once_doubts(pool, conf);
+    route = ngx_http_once_list_route(pool, conf);
 
     ngx_shmtx_lock(&pool->mutex);
 
-    count = ngx_min(doubts->count, NGX_HTTP_ONCE_SWEEP);
+    count = ngx_min(route->count, NGX_HTTP_ONCE_SWEEP);
 
     for (i = 0; i < count; i++) {
-        q = ngx_queue_head(&doubts->doubts);
-        doubt = ngx_queue_data(q, ngx_http_once_unknown_t, queue);
+        q = ngx_queue_head(&route->records);
+        entry = ngx_queue_data(q, ngx_http_once_unknown_t, queue);
 
-        if (doubt->store == store) {
-            ngx_memcpy(ids[n++], doubt->id, ONCE_ID_SIZE);
+        if (entry->store == store) {
+            ngx_memcpy(ids[n++], entry->id, ONCE_ID_SIZE);
         }
 
         ngx_queue_remove(q);
-        ngx_queue_insert_tail(&doubts->doubts, q);
+        ngx_queue_insert_tail(&route->records, q);
     }
 
     ngx_shmtx_unlock(&pool->mutex);
@@ -385,12 +385,12 @@ ngx_http_once_sweep(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 ngx_uint_t
 ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf)
 {
-    uint64_t                    now, pause;
-    ngx_uint_t                  full;
-    ngx_slab_pool_t            *pool;
-    ngx_atomic_uint_t           swept;
-    ngx_http_once_unknowns_t   *doubts;
-    ngx_http_once_main_conf_t  *omcf;
+    uint64_t                        now, pause;
+    ngx_uint_t                      full;
+    ngx_slab_pool_t                *pool;
+    ngx_atomic_uint_t               swept;
+    ngx_http_once_unknown_route_t  *route;
+    ngx_http_once_main_conf_t      *omcf;
 
     if (conf->unknown_max == 0) {
         return 0;
@@ -399,20 +399,20 @@ ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf)
     omcf = ngx_http_cycle_get_module_main_conf(ngx_cycle,
                                                ngx_http_once_module);
     pool = ngx_http_once_list_pool(omcf);
-    doubts = ngx_http_once_doubts(pool, conf);
+    route = ngx_http_once_list_route(pool, conf);
 
-    full = doubts->count >= conf->unknown_max;
+    full = route->count >= conf->unknown_max;
 
-    if (doubts->count == 0) {
+    if (route->count == 0) {
         return 0;
     }
 
     now = ngx_http_once_guard_usec();
     pause = full ? NGX_HTTP_ONCE_REFUSED_USEC : NGX_HTTP_ONCE_SWEEP_USEC;
-    swept = doubts->swept;
+    swept = route->swept;
 
     if (now - swept >= pause
-        && ngx_atomic_cmp_set(&doubts->swept, swept, (ngx_atomic_uint_t) now))
+        && ngx_atomic_cmp_set(&route->swept, swept, (ngx_atomic_uint_t) now))
     {
         ngx_http_once_sweep(pool, conf);
     }
