@@ -6,7 +6,8 @@
  *     module      what nginx calls, and when: phases, filters, processes
  *     directives  the table of directives; reads their values
  *     conf        configuration: create and merge
- *     check       rejects what cannot be guarded; url: store URLs
+ *     check       rejects store URLs, policies and locations that would not be
+ *                 safe
  *     store       the stores of a worker: opened after fork, dispatched by the
  *                 event loop, closed at exit
  *

@@ -1,9 +1,16 @@
 /*
  * What is rejected when nginx reads its configuration, rather than found out
- * by a second payment: policies that contradict each other, and handlers that
- * cannot be guarded.
+ * by a second payment: URLs of stores that cannot be used, policies that
+ * contradict each other, and handlers that cannot be guarded.
  */
 #include "ngx_http_once_conf.h"
+
+#include <once/local.h>
+
+#include <sys/prctl.h>
+
+
+#define NGX_HTTP_ONCE_PARAM_SIZE  64
 
 
 /* In all of these, the upstream configuration comes first. */
@@ -11,6 +18,268 @@ static const char *const  ngx_http_once_upstreams[] = {
     "proxy", "fastcgi", "uwsgi", "scgi", "grpc", NULL
 };
 
+
+/* --------------------------------------------------------------- store URLs */
+
+/*
+ * The URL of a store is checked without opening it: workers would inherit the
+ * threads and locks of a store that the master had opened.
+ */
+
+static void
+ngx_http_once_decode(u_char *data, u_char *last, char *out, size_t size)
+{
+    u_char  *dst, *src;
+
+    dst = (u_char *) out;
+    src = data;
+
+    ngx_unescape_uri(&dst, &src, ngx_min((size_t) (last - data), size - 1), 0);
+
+    *dst = '\0';
+}
+
+
+static void
+ngx_http_once_query(ngx_str_t *url, ngx_str_t *query)
+{
+    u_char  *p;
+
+    p = ngx_strlchr(url->data, url->data + url->len, '?');
+
+    query->data = p ? p + 1 : url->data + url->len;
+    query->len = url->data + url->len - query->data;
+}
+
+
+/* The next `name=value`, decoded and cut to 64 bytes; 0: no more. */
+
+static ngx_uint_t
+ngx_http_once_next_param(ngx_str_t *query, char *name, char *value)
+{
+    u_char  *p, *end, *equal;
+
+    if (query->len == 0) {
+        return 0;
+    }
+
+    end = ngx_strlchr(query->data, query->data + query->len, '&');
+    p = end ? end : query->data + query->len;
+
+    equal = ngx_strlchr(query->data, p, '=');
+
+    ngx_http_once_decode(query->data, equal ? equal : p, name,
+                         NGX_HTTP_ONCE_PARAM_SIZE);
+    ngx_http_once_decode(equal ? equal + 1 : p, p, value,
+                         NGX_HTTP_ONCE_PARAM_SIZE);
+
+    query->len -= p - query->data + (end ? 1 : 0);
+    query->data = end ? end + 1 : p;
+
+    return 1;
+}
+
+
+/* Whether the value of a parameter begins with a word. */
+
+static ngx_uint_t
+ngx_http_once_param_is(ngx_str_t *url, const char *param, const char *word)
+{
+    char       name[NGX_HTTP_ONCE_PARAM_SIZE], value[NGX_HTTP_ONCE_PARAM_SIZE];
+    ngx_str_t  query;
+
+    ngx_http_once_query(url, &query);
+
+    while (ngx_http_once_next_param(&query, name, value)) {
+
+        if (ngx_strcmp(name, param) == 0
+            && ngx_strncmp(value, word, ngx_strlen(word)) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * Options that have a directive of their own, or that nginx decides: callbacks
+ * must run in its event loop, and claims must be renewed.
+ */
+
+static char *
+ngx_http_once_check_reserved(ngx_conf_t *cf, ngx_str_t *url)
+{
+    char        name[NGX_HTTP_ONCE_PARAM_SIZE], value[NGX_HTTP_ONCE_PARAM_SIZE];
+    ngx_str_t   query;
+    ngx_uint_t  i;
+
+    static const char *const  directives[] = {
+        "ttl", "lease", "recover", "record", "release", "release_ttl",
+        "store_timeout", NULL
+    };
+
+    ngx_http_once_query(url, &query);
+
+    while (ngx_http_once_next_param(&query, name, value)) {
+
+        for (i = 0; directives[i]; i++) {
+            if (ngx_strcmp(name, directives[i]) == 0) {
+                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                                   "\"%s\" in \"once_store\": write "
+                                   "\"once_%s\" instead", name, name);
+                return NGX_CONF_ERROR;
+            }
+        }
+
+        if (ngx_strcmp(name, "thread") == 0 || ngx_strcmp(name, "renew") == 0)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%s\" in \"once_store\" is not for nginx: "
+                               "remove it", name);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* `local:data` is relative to nginx's prefix. */
+
+static ngx_int_t
+ngx_http_once_absolute(ngx_conf_t *cf, ngx_str_t *url)
+{
+    u_char     *p;
+    size_t      skip, escape;
+    ngx_str_t   prefix, full;
+
+    skip = sizeof("local:") - 1;
+
+    if (url->len > skip && url->data[skip] == '/') {
+        return NGX_OK;
+    }
+
+    prefix = cf->cycle->prefix;
+    escape = ngx_escape_uri(NULL, prefix.data, prefix.len, NGX_ESCAPE_URI);
+
+    full.len = skip + prefix.len + 2 * escape + url->len - skip;
+    full.data = ngx_pnalloc(cf->pool, full.len + 1);
+    if (full.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(full.data, "local:", skip);
+    p = (u_char *) ngx_escape_uri(p, prefix.data, prefix.len, NGX_ESCAPE_URI);
+    p = ngx_cpymem(p, url->data + skip, url->len - skip);
+    *p = '\0';
+
+    *url = full;
+
+    return NGX_OK;
+}
+
+
+/*
+ * The directory belongs to the workers: a master of root checks it as their
+ * user. If `user` does not precede the store, that user is not known yet:
+ * ONCE_E_NOT_FOUND.
+ */
+
+static int
+ngx_http_once_check_as_worker(ngx_conf_t *cf, ngx_str_t *url,
+    once_error_t *err)
+{
+    int               code, ends;
+    pid_t             parent;
+    ngx_core_conf_t  *ccf;
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cf->cycle->conf_ctx,
+                                           ngx_core_module);
+
+    if (geteuid() != 0 || ccf->user == 0) {
+        return once_local_exists((char *) url->data, err);
+    }
+
+    if (ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT) {
+        return ONCE_E_NOT_FOUND;
+    }
+
+    /* changing the user clears the signal for the parent's death */
+
+    parent = getppid();
+    ends = 0;
+    (void) prctl(PR_GET_PDEATHSIG, &ends);
+
+    if (setegid(ccf->group) == -1 || seteuid(ccf->user) == -1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           "seteuid(%d) failed", ccf->user);
+        code = ONCE_E_IO;
+
+    } else {
+        code = once_local_exists((char *) url->data, err);
+    }
+
+    if (seteuid(0) == -1 || setegid(getgid()) == -1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno, "seteuid(0) failed");
+        return ONCE_E_CONFIG;
+    }
+
+    if (ends) {
+        (void) prctl(PR_SET_PDEATHSIG, ends);
+
+        if (getppid() != parent) {
+            (void) raise(ends);
+        }
+    }
+
+    return code;
+}
+
+
+/* A directory that is missing, locked or damaged is reported by the workers. */
+
+char *
+ngx_http_once_check_store(ngx_conf_t *cf, ngx_str_t *url)
+{
+    int           code;
+    once_error_t  err;
+
+    ngx_memzero(&err, sizeof(err));
+
+    if (ngx_http_once_check_reserved(cf, url) != NGX_CONF_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    code = ONCE_OK;
+
+    if (url->len > 6 && ngx_strncmp(url->data, "local:", 6) == 0) {
+
+        if (ngx_http_once_absolute(cf, url) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+
+        code = ngx_http_once_check_as_worker(cf, url, &err);
+    }
+
+    if (code != ONCE_E_CONFIG && code != ONCE_E_UNSUPPORTED) {
+        code = once_store_check((char *) url->data, &err);
+    }
+
+    if (code == ONCE_OK) {
+        return NGX_CONF_OK;
+    }
+
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                       "\"once_store\" cannot be used: %s",
+                       err.text[0] ? err.text : once_error_text(code));
+
+    return NGX_CONF_ERROR;
+}
+
+
+/* ----------------------------------------------------------- the location */
 
 char *
 ngx_http_once_reject(ngx_conf_t *cf, const char *fmt, const void *arg)
@@ -143,7 +412,9 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                "\"once_fingerprint exact\"", once_recover_name(recover));
     }
 
-    if (ngx_http_once_store_relaxed(&conf->store_url)) {
+    if (ngx_http_once_param_is(&conf->store_url, "durability",
+                               "claims-relaxed"))
+    {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"durability=claims-relaxed\" contradict each other: a power "
                "failure may lose a claim; use durability=full",
@@ -168,7 +439,8 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     }
 
     if (recover == ONCE_RECOVER_TRANSACTIONAL
-        && ngx_http_once_store_reads_sealed_only(&conf->store_url))
+        && ngx_http_once_param_is(&conf->store_url, "encrypt", "file:")
+        && !ngx_http_once_param_is(&conf->store_url, "encrypt_require", "off"))
     {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"encrypt\" contradict each other: what a backend records by "

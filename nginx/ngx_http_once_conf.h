@@ -32,16 +32,10 @@ ngx_http_complex_value_t *ngx_http_once_compile(ngx_conf_t *cf,
     ngx_str_t *value);
 
 /*
- * Validates the URL of a store without opening it: only workers open stores. A
+ * Checks the URL of a store without opening it: only workers open stores. A
  * relative path of a local store becomes absolute, from nginx's prefix.
  */
-char *ngx_http_once_check_store_url(ngx_conf_t *cf, ngx_str_t *url);
-
-/* Whether the URL has durability=claims-relaxed. */
-ngx_uint_t ngx_http_once_store_relaxed(ngx_str_t *url);
-
-/* Whether it has encryption without encrypt_require=off. */
-ngx_uint_t ngx_http_once_store_reads_sealed_only(ngx_str_t *url);
+char *ngx_http_once_check_store(ngx_conf_t *cf, ngx_str_t *url);
 
 /* Of any location, after the merge: notes where its error pages redirect. */
 ngx_int_t ngx_http_once_entry_add_pages(ngx_conf_t *cf);

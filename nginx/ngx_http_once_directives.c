@@ -270,7 +270,7 @@ ngx_http_once_set_store(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     value = cf->args->elts;
     olcf->store_url = value[1];
 
-    return ngx_http_once_check_store_url(cf, &olcf->store_url);
+    return ngx_http_once_check_store(cf, &olcf->store_url);
 }
 
 
