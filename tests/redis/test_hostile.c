@@ -280,9 +280,9 @@ typedef struct greeting {
     const char *options, *reply; /* to the first command */
     int error;
     const char *trouble; /* what is said of it */
-} greeting_t;
+} handshake_t;
 
-static greeting_t greetings[] = {
+static handshake_t greetings[] = {
     {"/", "-ERR max number of clients reached\r\n", ONCE_E_UNAVAILABLE, "max number of clients"},
     {"/", "-DENIED Redis is running in protected mode\r\n", ONCE_E_CONFIG, "protected mode"},
     {"/", "-NOAUTH Log in.\r\n-NOAUTH Log in.\r\n", ONCE_E_CONFIG, "NOAUTH"},
@@ -305,7 +305,7 @@ static greeting_t greetings[] = {
 
 static int answer_greeting(int fd, const fake_command_t *command, void *data)
 {
-    const greeting_t *greeting = data;
+    const handshake_t *greeting = data;
 
     if (greeting->reply == NULL) {
         return -1;

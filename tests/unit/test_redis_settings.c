@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "store/redis/greet.h"
-#include "store/redis/inside.h"
+#include "store/redis/handshake.h"
+#include "store/redis/internal.h"
 #include "store/redis/settings.h"
 
 static int read_url(once__redis_settings_t *s, const char *text, once_error_t *err)

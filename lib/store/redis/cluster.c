@@ -1,4 +1,4 @@
-#include "store/redis/inside.h"
+#include "store/redis/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------- slots */
 
-/* CRC-16/XMODEM, as the cluster counts. */
+/* CRC-16/XMODEM, which maps keys to slots. */
 static unsigned crc16(const char *data, size_t len)
 {
     unsigned crc = 0;
@@ -23,7 +23,7 @@ static unsigned crc16(const char *data, size_t len)
     return crc & 0xffff;
 }
 
-/* Of a key with {...}, which can only stand in the prefix, what is between the braces counts. */
+/* Of a key with {...}, which only the prefix can have, the part between the braces counts. */
 unsigned once__redis_slot(const char *key, size_t len)
 {
     const char *open = memchr(key, '{', len);
@@ -52,8 +52,8 @@ static unsigned index_of(const once__redis_t *redis, const once__redis_node_t *n
     return i;
 }
 
-/* One line of CLUSTER SLOTS: first, last, the master, its replicas. The master's node, or NULL. */
-static once__redis_node_t *range_master(once__redis_t *redis, const once__redis_link_t *from,
+/* One line of CLUSTER SLOTS: first, last, the master, its replicas. Returns the master's node, or NULL. */
+static once__redis_node_t *range_master(once__redis_t *redis, const once__redis_connection_t *from,
                                         const redisReply *range)
 {
     const redisReply *at;
@@ -70,14 +70,15 @@ static once__redis_node_t *range_master(once__redis_t *redis, const once__redis_
         at->element[1]->integer > UINT16_MAX) {
         return NULL;
     }
-    /* A server that does not know its own address: the one that was asked. */
+    /* A server that does not know its own address is the one that was asked. */
     host = at->element[0]->type == REDIS_REPLY_STRING && at->element[0]->len > 0
                ? at->element[0]->str
                : from->host.name;
     return once__redis_node(redis, host, (uint16_t)at->element[1]->integer);
 }
 
-static int take_map(once__redis_t *redis, const once__redis_link_t *from, const redisReply *reply)
+static int take_map(once__redis_t *redis, const once__redis_connection_t *from,
+                    const redisReply *reply)
 {
     static _Thread_local uint16_t slots[ONCE__REDIS_SLOTS];
     int is_mapped[ONCE__REDIS_NODES_MAX] = {0};
@@ -112,12 +113,12 @@ static int take_map(once__redis_t *redis, const once__redis_link_t *from, const 
 static void map_answered(once__redis_call_t *call, const redisReply *reply)
 {
     once__redis_t *redis = ((map_call_t *)call)->redis;
-    once__redis_link_t *link = call->link;
+    once__redis_connection_t *connection = call->connection;
 
     redis->map_asked = 0;
-    if (reply != NULL && take_map(redis, link, reply) != 0) {
+    if (reply != NULL && take_map(redis, connection, reply) != 0) {
         redis->map_wanted = 1;
-        once__redis_link_condemn(link); /* perhaps another one knows more */
+        once__redis_connection_condemn(connection); /* another one may know more */
     } else if (reply == NULL) {
         redis->map_wanted = 1;
     }
@@ -158,14 +159,14 @@ void once__redis_map_refresh(once__redis_t *redis)
     }
     for (unsigned i = 0; i < redis->node_count; i++) {
         once__redis_node_t *node = redis->nodes[(start + i) % redis->node_count];
-        if (once__redis_link_is_ready(&node->link)) {
+        if (once__redis_connection_is_ready(&node->connection)) {
             ask_for_map(redis, node);
             return;
         }
     }
 }
 
-/* No map yet: as long as a server may still be reached there is hope. */
+/* No map yet: operations wait as long as a server may still be reached. */
 static int code_without_map(const once__redis_t *redis)
 {
     int code = ONCE_E_UNAVAILABLE;
@@ -200,7 +201,7 @@ once__redis_node_t *once__redis_cluster_route(once__redis_t *redis, unsigned slo
         return NULL;
     }
     node = redis->nodes[redis->slots[slot] - 1];
-    if (once__redis_link_is_ready(&node->link)) {
+    if (once__redis_connection_is_ready(&node->connection)) {
         return node;
     }
     *code = once__redis_node_code(node);
@@ -209,7 +210,7 @@ once__redis_node_t *once__redis_cluster_route(once__redis_t *redis, unsigned slo
 }
 
 /* "MOVED 3999 127.0.0.1:6381", "ASK 3999 [::1]:6381", "MOVED 3999 :6381" for the host that said it. */
-once__redis_node_t *once__redis_redirect(once__redis_t *redis, const once__redis_link_t *from,
+once__redis_node_t *once__redis_redirect(once__redis_t *redis, const once__redis_connection_t *from,
                                          const char *text)
 {
     const char *slot_text = strchr(text, ' ');

@@ -12,9 +12,9 @@
 #define FINGERPRINT_SIZE 37
 #define WRITE_SIZE       33
 #define GROUPED_MAX                                                                                \
-    16384 /* a larger payload goes alone: others need not wait for it, nor share its fate */
+    16384 /* a larger payload is sent alone: others neither wait for it nor fail with it */
 
-/* Where things are in a record (docs/format.md). */
+/* Offsets in a record (docs/format.md). */
 enum {
     AT_LEASE_UNTIL = 32,
     AT_CHANGED = 40,
@@ -90,7 +90,7 @@ size_t once__redis_key(const once__redis_settings_t *settings, const once__op_t 
     return once__redis_record_key(settings, op->id, key);
 }
 
-/* In the slot of the secrets, also where the prefix says which slot that is. */
+/* In the slot of the secrets, even if the prefix determines that slot. */
 size_t once__redis_mark_key(const once__redis_settings_t *settings, char key[ONCE__REDIS_MARK_SIZE])
 {
     return (size_t)snprintf(key, ONCE__REDIS_MARK_SIZE, "%smark{%ssecrets}", settings->prefix,
@@ -104,7 +104,7 @@ int once__redis_is_simple(const once__op_t *op)
     return op->kind != ONCE__OP_SCAN && op->kind != ONCE__OP_STATS && op->kind != ONCE__OP_REAP;
 }
 
-/* Whether the script itself compares the secrets' mark. Claims that do not share their server with it cannot. */
+/* Whether the script itself compares the mark of the secrets. It cannot if the mark may be on another server. */
 static int compares(const once__op_t *op, int apart)
 {
     return op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM && op->mark != NULL &&
@@ -120,7 +120,7 @@ static once__redis_script_t script_of(const once__op_t *op)
                                                                      : ONCE__REDIS_CHANGE;
 }
 
-/* What record.lua calls it. */
+/* The name of the event in record.lua. */
 static const char *event_of(const once__op_t *op)
 {
     static const char *const events[ONCE__EVENT_COUNT] = {
@@ -143,7 +143,7 @@ static uint64_t shorter(uint64_t ms)
     return ms < TIME_MAX ? ms : TIME_MAX;
 }
 
-/* What the rules make of a claim where there is no record. */
+/* The record after a first claim, by the rules. */
 static once__head_t first_head(const once__op_t *op, uint64_t now)
 {
     once__event_t event = op->event;
@@ -238,7 +238,7 @@ static void add_arguments(once__redis_command_t *command, const once__op_t *op, 
     } else if (op->kind == ONCE__OP_EVENT) {
         add_write(command, op, waits);
     } else if (op->kind != ONCE__OP_GET) {
-        /* Secrets. Who comes first brings them, the others are told what is there. */
+        /* Secrets: the first caller stores its own, the others get those. */
         once__redis_add_text(command, op->kind == ONCE__OP_SECRETS_SWAP ? op->secrets_old : "");
         once__redis_add_text(command, op->secrets_new);
     }
@@ -300,7 +300,7 @@ int once__redis_error_of(const char *text)
         {"NOPERM", ONCE_E_CONFIG},
         {"NOAUTH", ONCE_E_CONFIG},
         {"WRONGTYPE", ONCE_E_CORRUPT},
-        /* proto-max-bulk-len; the connection ends with it, and would each time. */
+        /* proto-max-bulk-len: the server closes the connection, and would do so each time. */
         {"ERR Protocol error: invalid bulk length", ONCE_E_TOO_BIG},
     };
 
@@ -309,7 +309,7 @@ int once__redis_error_of(const char *text)
             return errors[i].code;
         }
     }
-    /* What a command of a script ran into may come wrapped. */
+    /* The error of a command inside a script may come wrapped. */
     if (strstr(text, "OOM command not allowed") != NULL) {
         return ONCE_E_FULL;
     }
@@ -368,11 +368,11 @@ static void keep_record(once__op_t *op, const void *data, size_t len)
     }
     op->head = record.head;
     op->record = once__record_clone(&record);
-    /* What was done is done: a copy that could not be made is a lost reply, and is asked for again. */
+    /* It was applied: if memory is short for the copy, the reply counts as lost, and it is asked for again. */
     op->error = op->record != NULL ? ONCE_OK : ONCE_E_NOREPLY;
 }
 
-/* 0, or -1: no such answer can have been given. */
+/* Returns 0, or -1 if this cannot be the answer. */
 static int read_event(once__op_t *op, const redisReply *bytes)
 {
     const uint8_t *data = (const uint8_t *)bytes->str;
@@ -424,7 +424,7 @@ static void read_secrets(once__op_t *op, const redisReply *reply)
     }
     memcpy(op->secrets, text, len);
     op->secrets[len] = '\0';
-    /* A swap that finds its own text was applied before: its reply was lost. */
+    /* A swap that finds its own text was applied before, and its reply was lost. */
     if (op->kind == ONCE__OP_SECRETS_SWAP && strcmp(op->secrets, op->secrets_new) != 0) {
         op->error = ONCE_E_CONFLICT;
     }

@@ -1,5 +1,5 @@
 /*
- * Operations as commands, and replies as answers.
+ * Turns operations into commands, and replies into answers.
  */
 #ifndef ONCE_STORE_REDIS_COMMAND_H
 #define ONCE_STORE_REDIS_COMMAND_H
@@ -17,7 +17,7 @@
 #define ONCE__REDIS_MARK_SIZE (2 * ONCE__REDIS_PREFIX_MAX + 16)
 #define ONCE__REDIS_TEXTS_MAX (1024 + ONCE__REDIS_MARK_SIZE + 544 * ONCE__REDIS_GROUP_MAX)
 
-/* The arguments of one command. `texts` holds those that had to be written. */
+/* The arguments of one command. `texts` holds those that were composed. */
 typedef struct once__redis_command {
     const char *argv[ONCE__REDIS_ARGS_MAX];
     size_t lengths[ONCE__REDIS_ARGS_MAX];
@@ -40,10 +40,10 @@ size_t once__redis_record_key(const once__redis_settings_t *settings, const uint
 size_t once__redis_mark_key(const once__redis_settings_t *settings,
                             char key[ONCE__REDIS_MARK_SIZE]);
 
-/* Whether one command is all that it takes: not so with scan, stats and reap. */
+/* Whether one command is enough: not for scan, stats and reap. */
 int once__redis_is_simple(const once__op_t *op);
 
-/* Whether it can share a call of its script with others of its kind. Where keys have slots, none can. */
+/* Whether it can share a call of its script with others of its kind. Where keys have slots, it cannot. */
 int once__redis_is_groupable(const once__op_t *op);
 
 /*
@@ -59,16 +59,16 @@ void once__redis_command_of(once__redis_command_t *command, once__op_t *const *o
 void once__redis_command_reap(once__redis_command_t *command, const once__redis_texts_t texts,
                               int with_text, const char *key, size_t key_len);
 
-/* Fills in the answer of a simple operation from a reply that is no error. 0, or -1: this answers something else. */
+/* Reads the answer of a simple operation from a reply that is no error. Returns 0, or -1 if it answers something else. */
 int once__redis_read(once__op_t *op, const redisReply *reply);
 
-/* What an operation is told whose command was answered by this error. */
+/* The code for an operation whose command got this error. */
 int once__redis_error_of(const char *text);
 
-/* Reads a stored record; pointers point into `data`. ONCE_OK, ONCE_E_NEWER, ONCE_E_CORRUPT. The id is not touched. */
+/* Reads a stored record; pointers point into `data`. Returns ONCE_OK, ONCE_E_NEWER or ONCE_E_CORRUPT. The id is not set. */
 int once__redis_read_record(once__record_t *record, const void *data, size_t len);
 
-/* The head alone, from the first bytes of a record (at least 64; 128 of one that is not newer). Answers likewise. */
+/* The head alone, from the first bytes of a record (at least 64; 128 if it is not newer). Returns the same codes. */
 int once__redis_read_head(once__record_t *record, const void *data, size_t len);
 #define ONCE__REDIS_HEAD_SIZE 128
 

@@ -1,72 +1,163 @@
-#include "store/redis/link_inside.h"
+/*
+ * From a host name to a connection that can be used: look-up, TCP, TLS, and the start of the handshake. The C library blocks while
+ * it looks a name up, so a thread does that, and says by a descriptor that it is done.
+ */
+#include "store/redis/connection_internal.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "store/redis/greet.h"
+#include "store/redis/handshake.h"
 
 #define ELEMENTS_MAX (1 << 20) /* of a reply: more than a page of keys, or a map of a cluster */
 
-void once__redis_link_try(once__redis_link_t *link);
+/* ------------------------------------------------------------------------------------------------------ looking names up */
 
-void once__redis_link_trouble(once__redis_link_t *link, const char *what, const char *why)
+typedef struct once__redis_lookup {
+    atomic_int users; /* the thread and the connection */
+    int fd;
+    _Atomic(struct addrinfo *) found;
+    char port[8];
+    char host[];
+} lookup_t;
+
+static struct addrinfo *look_up(const char *host, const char *port, int flags)
 {
-    (void)snprintf(link->shared->trouble, ONCE__REDIS_TROUBLE_SIZE, "%.60s:%u: %s%.100s",
-                   link->host.name, link->host.port, what, why);
-    link->shared->is_complaint = 0;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+
+    return getaddrinfo(host, port, &hints, &found) == 0 ? found : NULL;
 }
 
-static void greet(once__redis_link_t *link)
+/* An address that needs no look-up. NULL if it is a name. Freed with freeaddrinfo. */
+static struct addrinfo *numeric_address(const char *host, uint16_t port)
 {
-    link->state = ONCE__REDIS_GREETING;
-    if (once__redis_greet(link) != 0) {
-        once__redis_link_fail(link, ONCE_E_UNAVAILABLE);
+    char text[8];
+
+    (void)snprintf(text, sizeof(text), "%u", port);
+    return look_up(host, text, AI_NUMERICHOST);
+}
+
+static void leave(lookup_t *lookup)
+{
+    if (atomic_fetch_sub(&lookup->users, 1) == 1) {
+        struct addrinfo *found = atomic_load(&lookup->found);
+        if (found != NULL) {
+            freeaddrinfo(found);
+        }
+        (void)close(lookup->fd);
+        free(lookup);
+    }
+}
+
+static void *run(void *data)
+{
+    lookup_t *lookup = data;
+    uint64_t one = 1;
+
+    atomic_store(&lookup->found, look_up(lookup->host, lookup->port, AI_ADDRCONFIG));
+    while (write(lookup->fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+    leave(lookup);
+    return NULL;
+}
+
+/* Signals are for the threads of the host. */
+static int start_thread(lookup_t *lookup)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    int code;
+
+    if (pthread_attr_init(&attributes) != 0) {
+        return -1;
+    }
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    code = pthread_create(&thread, &attributes, run, lookup);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return code == 0 ? 0 : -1;
+}
+
+/* `*fd` becomes readable when it is done. NULL: no memory, descriptor or thread. */
+static lookup_t *start_lookup(const char *host, uint16_t port, int *fd)
+{
+    lookup_t *lookup = calloc(1, sizeof(*lookup) + strlen(host) + 1);
+
+    if (lookup == NULL) {
+        return NULL;
+    }
+    (void)snprintf(lookup->port, sizeof(lookup->port), "%u", port);
+    memcpy(lookup->host, host, strlen(host) + 1);
+    atomic_init(&lookup->users, 2);
+    lookup->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (lookup->fd < 0 || start_thread(lookup) != 0) {
+        if (lookup->fd >= 0) {
+            (void)close(lookup->fd);
+        }
+        free(lookup);
+        return NULL;
+    }
+    *fd = lookup->fd;
+    return lookup;
+}
+
+/* When it is done: the addresses, which the caller frees. NULL: there are none. */
+static struct addrinfo *take_addresses(lookup_t *lookup)
+{
+    return atomic_exchange(&lookup->found, NULL);
+}
+
+void once__redis_lookup_free(lookup_t *lookup)
+{
+    leave(lookup);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ connecting */
+
+static void start_handshake(once__redis_connection_t *connection)
+{
+    connection->state = ONCE__REDIS_HANDSHAKE;
+    if (once__redis_handshake(connection) != 0) {
+        once__redis_connection_fail(connection, ONCE_E_UNAVAILABLE);
         return;
     }
-    once__redis_link_flush(link);
+    once__redis_connection_flush(connection);
 }
 
-void once__redis_link_greeted(once__redis_link_t *link, int code)
+void once__redis_connection_tls(once__redis_connection_t *connection)
 {
-    if (code != ONCE_OK) {
-        link->refusal = code;
-        once__redis_link_condemn(link);
-        return;
-    }
-    if (!link->is_sentinel && !link->shared->is_complaint) {
-        link->shared->trouble[0] = '\0';
-    }
-    link->failures = 0;
-    link->retry_at = 0;
-    link->state = ONCE__REDIS_READY;
-    once__timer_stop(link->shared->loop, &link->timer);
-    link->shared->changed(link->shared->data, link);
-}
-
-void once__redis_link_shake(once__redis_link_t *link)
-{
-    int done = once__tls_handshake(link->ssl);
+    int done = once__redis_tls_handshake(connection->ssl);
 
     if (done < 0) {
-        once__redis_link_flush(link); /* the server is told why */
-        once__redis_link_trouble(link, "", once__tls_trouble(link->ssl));
-        once__redis_link_fail(link, ONCE_E_CONFIG);
+        once__redis_connection_flush(connection); /* the alert for the server */
+        once__redis_connection_trouble(connection, "", once__redis_tls_trouble(connection->ssl));
+        once__redis_connection_fail(connection, ONCE_E_CONFIG);
         return;
     }
     if (done > 0) {
-        greet(link);
+        start_handshake(connection);
     } else {
-        once__redis_link_flush(link);
+        once__redis_connection_flush(connection);
     }
 }
 
-/* hiredis believes what it is told: room for two thousand million elements, and a look at each when it is freed again. */
+/* hiredis trusts the length of an array: it would make room for two billion elements, and visit each to free it. */
 static void *make_array(const redisReadTask *task, int elements)
 {
     const redisReplyObjectFunctions *makers = task->privdata;
@@ -74,116 +165,119 @@ static void *make_array(const redisReadTask *task, int elements)
     return elements <= ELEMENTS_MAX ? makers->createArray(task, elements) : NULL;
 }
 
-static redisReader *new_reader(once__redis_link_t *link)
+static redisReader *new_reader(once__redis_connection_t *connection)
 {
     redisReader *reader = redisReaderCreate();
 
     if (reader != NULL) {
-        link->makers = *reader->fn;
-        link->makers.createArray = make_array;
+        connection->makers = *reader->fn;
+        connection->makers.createArray = make_array;
         reader->privdata = reader->fn;
-        reader->fn = &link->makers;
+        reader->fn = &connection->makers;
     }
     return reader;
 }
 
-void once__redis_link_connected(once__redis_link_t *link)
+void once__redis_connection_connected(once__redis_connection_t *connection)
 {
-    const once__redis_settings_t *settings = link->shared->settings;
+    const once__redis_settings_t *settings = connection->shared->settings;
     int error = 0, one = 1;
     socklen_t size = sizeof(error);
 
-    if (getsockopt(link->source.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
-        link->connect_error = error != 0 ? error : errno;
-        once__redis_link_hang_up(link);
-        link->address = link->address->ai_next;
-        once__redis_link_try(link);
+    if (getsockopt(connection->source.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+        connection->connect_error = error != 0 ? error : errno;
+        once__redis_connection_hang_up(connection);
+        connection->address = connection->address->ai_next;
+        once__redis_connection_try(connection);
         return;
     }
-    link->shared->met = 1;
-    (void)setsockopt(link->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    (void)setsockopt(link->source.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    link->reader = new_reader(link);
+    connection->shared->met = 1;
+    (void)setsockopt(connection->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(connection->source.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    connection->reader = new_reader(connection);
     if (settings->tls) {
-        link->ssl = once__tls_new(link->shared->tls, settings->tls_name != NULL ? settings->tls_name
-                                                                                : link->host.name);
+        connection->ssl = once__redis_tls_new(connection->shared->tls, settings->tls_name != NULL
+                                                                           ? settings->tls_name
+                                                                           : connection->host.name);
     }
-    if (link->reader == NULL || (settings->tls && link->ssl == NULL)) {
-        once__redis_link_fail(link, ONCE_E_UNAVAILABLE);
+    if (connection->reader == NULL || (settings->tls && connection->ssl == NULL)) {
+        once__redis_connection_fail(connection, ONCE_E_UNAVAILABLE);
         return;
     }
-    once__redis_link_watch(link, EPOLLIN);
+    once__redis_connection_watch(connection, EPOLLIN);
     if (settings->tls) {
-        link->state = ONCE__REDIS_SHAKING;
-        once__redis_link_shake(link);
+        connection->state = ONCE__REDIS_TLS_HANDSHAKE;
+        once__redis_connection_tls(connection);
     } else {
-        greet(link);
+        start_handshake(connection);
     }
 }
 
-/* Tries the addresses one after the other. */
-void once__redis_link_try(once__redis_link_t *link)
+void once__redis_connection_try(once__redis_connection_t *connection)
 {
-    for (; link->address != NULL; link->address = link->address->ai_next) {
-        const struct addrinfo *a = link->address;
+    for (; connection->address != NULL; connection->address = connection->address->ai_next) {
+        const struct addrinfo *a = connection->address;
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) {
-            link->connect_error = errno;
+            connection->connect_error = errno;
             continue;
         }
-        link->source.fd = fd;
+        connection->source.fd = fd;
         if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS) {
-            link->state = ONCE__REDIS_CONNECTING;
-            once__redis_link_watch(link, EPOLLOUT);
+            connection->state = ONCE__REDIS_CONNECTING;
+            once__redis_connection_watch(connection, EPOLLOUT);
             return;
         }
-        link->connect_error = errno;
-        once__redis_link_hang_up(link);
+        connection->connect_error = errno;
+        once__redis_connection_hang_up(connection);
     }
-    link->shared->refused++;
-    once__redis_link_trouble(link, "no connection: ",
-                             link->connect_error != 0 ? strerror(link->connect_error)
-                                                      : "there is no such host");
-    once__redis_link_fail(link, ONCE_E_UNAVAILABLE);
+    connection->shared->refused++;
+    once__redis_connection_trouble(connection, "no connection: ",
+                                   connection->connect_error != 0
+                                       ? strerror(connection->connect_error)
+                                       : "there is no such host");
+    once__redis_connection_fail(connection, ONCE_E_UNAVAILABLE);
 }
 
-void once__redis_link_resolved(once__redis_link_t *link)
+void once__redis_connection_resolved(once__redis_connection_t *connection)
 {
-    struct addrinfo *found = once__resolve_take(link->resolve);
+    struct addrinfo *found = take_addresses(connection->lookup);
 
-    once__redis_link_hang_up(link);
-    link->addresses = link->address = found;
-    link->connect_error = 0;
-    once__redis_link_try(link);
+    once__redis_connection_hang_up(connection);
+    connection->addresses = connection->address = found;
+    connection->connect_error = 0;
+    once__redis_connection_try(connection);
 }
 
-void once__redis_link_connect(once__redis_link_t *link)
+void once__redis_connection_connect(once__redis_connection_t *connection)
 {
     int fd = -1;
 
-    link->refusal = ONCE_OK;
-    once__redis_link_timer(link, link->shared->settings->connect_ms);
-    link->addresses = link->address = once__resolve_number(link->host.name, link->host.port);
-    link->state = ONCE__REDIS_RESOLVING;
-    if (link->addresses != NULL) {
-        /* From the loop, like everything that can fail. */
-        link->state = ONCE__REDIS_CONNECTING;
-        once__redis_link_timer(link, 0);
+    connection->refusal = ONCE_OK;
+    once__redis_connection_timer(connection, connection->shared->settings->connect_ms);
+    connection->addresses = connection->address =
+        numeric_address(connection->host.name, connection->host.port);
+    connection->state = ONCE__REDIS_RESOLVING;
+    if (connection->addresses != NULL) {
+        /* Later, from the loop, like everything that can fail. */
+        connection->state = ONCE__REDIS_CONNECTING;
+        once__redis_connection_timer(connection, 0);
         return;
     }
-    link->resolve = once__resolve_start(link->host.name, link->host.port, &fd);
-    if (link->resolve == NULL) {
-        once__redis_link_timer(link, 0);
+    connection->lookup = start_lookup(connection->host.name, connection->host.port, &fd);
+    if (connection->lookup == NULL) {
+        once__redis_connection_timer(connection, 0);
         return;
     }
-    link->source.fd = fd;
-    once__redis_link_watch(link, EPOLLIN);
+    connection->source.fd = fd;
+    once__redis_connection_watch(connection, EPOLLIN);
 }
 
-int once__redis_link_is_ready(once__redis_link_t *link)
+int once__redis_connection_is_ready(once__redis_connection_t *connection)
 {
-    if (link->state == ONCE__REDIS_DOWN && link->retry_at <= once__loop_now(link->shared->loop)) {
-        once__redis_link_connect(link);
+    if (connection->state == ONCE__REDIS_DOWN &&
+        connection->retry_at <= once__loop_now(connection->shared->loop)) {
+        once__redis_connection_connect(connection);
     }
-    return link->state == ONCE__REDIS_READY && !link->condemned;
+    return connection->state == ONCE__REDIS_READY && !connection->condemned;
 }

@@ -1,10 +1,10 @@
-#include "store/redis/inside.h"
+#include "store/redis/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A place in the table: a new one, or that of a server that is not needed any more. */
+/* A place in the table: a new one, or that of a server that is no longer needed. */
 static once__redis_node_t **place_for_node(once__redis_t *redis)
 {
     if (redis->node_count < ONCE__REDIS_NODES_MAX) {
@@ -13,8 +13,8 @@ static once__redis_node_t **place_for_node(once__redis_t *redis)
     for (unsigned i = 0; i < redis->node_count; i++) {
         once__redis_node_t *node = redis->nodes[i];
         if (!node->is_mapped && node != redis->master && node->batch == NULL &&
-            node->link.state == ONCE__REDIS_DOWN) {
-            once__redis_link_free(&node->link);
+            node->connection.state == ONCE__REDIS_DOWN) {
+            once__redis_connection_free(&node->connection);
             free(node);
             return &redis->nodes[i];
         }
@@ -28,7 +28,7 @@ once__redis_node_t *once__redis_node(once__redis_t *redis, const char *host, uin
     once__redis_node_t *node, **place;
 
     for (unsigned i = 0; i < redis->node_count; i++) {
-        const once__redis_host_t *known = &redis->nodes[i]->link.host;
+        const once__redis_host_t *known = &redis->nodes[i]->connection.host;
         if (known->port == port && strcmp(known->name, host) == 0) {
             return redis->nodes[i];
         }
@@ -37,13 +37,14 @@ once__redis_node_t *once__redis_node(once__redis_t *redis, const char *host, uin
         return NULL;
     }
     node = calloc(1, sizeof(*node));
-    if (node == NULL || once__redis_link_init(&node->link, &redis->shared, &address, 0) != 0) {
+    if (node == NULL ||
+        once__redis_connection_init(&node->connection, &redis->shared, &address, 0) != 0) {
         free(node);
         return NULL;
     }
     place = place_for_node(redis);
     if (place == NULL) {
-        once__redis_link_free(&node->link);
+        once__redis_connection_free(&node->connection);
         free(node);
         return NULL;
     }
@@ -53,10 +54,10 @@ once__redis_node_t *once__redis_node(once__redis_t *redis, const char *host, uin
 
 int once__redis_node_code(const once__redis_node_t *node)
 {
-    if (node->link.state != ONCE__REDIS_DOWN) {
+    if (node->connection.state != ONCE__REDIS_DOWN) {
         return ONCE_OK;
     }
-    return node->link.refusal != ONCE_OK ? node->link.refusal : ONCE_E_UNAVAILABLE;
+    return node->connection.refusal != ONCE_OK ? node->connection.refusal : ONCE_E_UNAVAILABLE;
 }
 
 static once__redis_node_t *master(once__redis_t *redis, int *code)
@@ -64,7 +65,7 @@ static once__redis_node_t *master(once__redis_t *redis, int *code)
     once__redis_node_t *node = redis->master;
 
     *code = ONCE_OK;
-    if (node != NULL && once__redis_link_is_ready(&node->link)) {
+    if (node != NULL && once__redis_connection_is_ready(&node->connection)) {
         return node;
     }
     if (redis->settings.mode == ONCE__REDIS_SENTINEL) {
@@ -101,7 +102,7 @@ once__redis_node_t *once__redis_holder(once__redis_t *redis, unsigned i, int *co
             continue;
         }
         *code = ONCE_OK;
-        if (once__redis_link_is_ready(&node->link)) {
+        if (once__redis_connection_is_ready(&node->connection)) {
             return node;
         }
         *code = once__redis_node_code(node);
@@ -111,21 +112,22 @@ once__redis_node_t *once__redis_holder(once__redis_t *redis, unsigned i, int *co
     return NULL;
 }
 
-void once__redis_link_changed(void *data, once__redis_link_t *link)
+void once__redis_connection_changed(void *data, once__redis_connection_t *connection)
 {
     once__redis_t *redis = data;
 
-    /* A server that went away may have been replaced. */
-    if (link->state == ONCE__REDIS_DOWN && redis->settings.mode == ONCE__REDIS_CLUSTER) {
+    /* A server that is gone may have been replaced. */
+    if (connection->state == ONCE__REDIS_DOWN && redis->settings.mode == ONCE__REDIS_CLUSTER) {
         redis->map_wanted = 1;
     }
-    /* One that is gone; or one that sent us to a server that is gone or no master: the others may have heard more. */
-    if (link->state == ONCE__REDIS_DOWN && redis->sentinel_count > 0 &&
-        (link->is_sentinel ? link == redis->sentinels[redis->sentinel]
-                           : redis->master != NULL && link == &redis->master->link)) {
+    /* This one is gone, or named a server that is gone or no master: the others may know more. */
+    if (connection->state == ONCE__REDIS_DOWN && redis->sentinel_count > 0 &&
+        (connection->is_sentinel
+             ? connection == redis->sentinels[redis->sentinel]
+             : redis->master != NULL && connection == &redis->master->connection)) {
         redis->sentinel = (redis->sentinel + 1) % redis->sentinel_count;
     }
-    if (link->is_sentinel && link->state == ONCE__REDIS_READY) {
+    if (connection->is_sentinel && connection->state == ONCE__REDIS_READY) {
         once__redis_sentinel_ask(redis);
     }
     once__loop_wake(redis->loop);

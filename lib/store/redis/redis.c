@@ -4,15 +4,15 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "store/redis/inside.h"
+#include "store/redis/internal.h"
 
-#define CALLS_MAX 8192               /* under way on one connection; the rest waits */
-#define BYTES_MAX ((size_t)32 << 20) /* the same for what was not sent yet */
+#define CALLS_MAX 8192               /* in flight on one connection; the rest waits */
+#define BYTES_MAX ((size_t)32 << 20) /* likewise for bytes that are not sent yet */
 
 /*
- * Redis and the host take turns unless they are kept from it: one works on everything that the other sent in one go, and waits
- * while the other does the same. So a long turn is cut: so many operations are sent while the host still collects the next, and
- * after so many callbacks the host looks after what has come in meanwhile.
+ * Left alone, Redis and the host work in turns: each works on everything that the other sent at once, and then waits. So a long
+ * turn is cut: SEND_AT operations are sent while the host collects the next ones, and after TELL_MAX callbacks the host handles
+ * what has arrived meanwhile.
  */
 #define SEND_AT  32
 #define TELL_MAX 16
@@ -21,11 +21,11 @@
 
 static int is_full(const once__redis_node_t *node)
 {
-    return node->link.call_count >= CALLS_MAX ||
-           node->link.wire.len + node->link.plain.len >= BYTES_MAX;
+    return node->connection.call_count >= CALLS_MAX ||
+           node->connection.wire.len + node->connection.plain.len >= BYTES_MAX;
 }
 
-/* Sends one operation, or puts it to those of its kind. 0: done with, 1: it has to wait. */
+/* Sends one operation, or adds it to its group. Returns 0, or 1 if it has to wait. */
 static int start(once__redis_t *redis, once__op_t *op, once__redis_groups_t *groups)
 {
     once__redis_node_t *node;
@@ -34,7 +34,7 @@ static int start(once__redis_t *redis, once__op_t *op, once__redis_groups_t *gro
     if (!once__redis_is_simple(op)) {
         node = once__redis_holder(redis, 0, &code);
         if (node != NULL) {
-            once__redis_walk(redis, op);
+            once__redis_scan(redis, op);
             return 0;
         }
     } else {
@@ -86,7 +86,7 @@ static void redis_submit(once__store_t *store, once__op_t *op)
     }
     once__oplist_add(&redis->queue, op);
     redis->collected++;
-    /* Replicas are waited for once a turn: a connection takes no other command meanwhile. */
+    /* WAIT is sent once a turn: the connection takes no other command meanwhile. */
     if (redis->collected == SEND_AT && redis->settings.wait == 0) {
         pump(redis);
     }
@@ -113,7 +113,7 @@ static int redis_dispatch(once__store_t *store)
 
 static void free_store(once__redis_t *redis)
 {
-    once__redis_walk_close(redis);
+    once__redis_scan_close(redis);
     for (unsigned i = 0; i < redis->node_count; i++) {
         free(redis->nodes[i]);
     }
@@ -130,7 +130,7 @@ static void redis_close(once__store_t *store)
     (void)once__oplist_finish(&redis->answers);
     once__redis_end_turn(redis);
     for (unsigned i = 0; i < redis->node_count; i++) {
-        once__redis_link_free(&redis->nodes[i]->link);
+        once__redis_connection_free(&redis->nodes[i]->connection);
     }
     once__redis_sentinel_close(redis);
     once__oplist_close(&redis->queue);
@@ -143,16 +143,16 @@ static void redis_abandon(once__store_t *store)
     once__redis_t *redis = (once__redis_t *)store;
 
     for (unsigned i = 0; i < redis->node_count; i++) {
-        once__redis_link_abandon(&redis->nodes[i]->link);
+        once__redis_connection_abandon(&redis->nodes[i]->connection);
     }
     for (unsigned i = 0; i < redis->sentinel_count; i++) {
-        once__redis_link_abandon(redis->sentinels[i]);
+        once__redis_connection_abandon(redis->sentinels[i]);
         free(redis->sentinels[i]);
     }
     free_store(redis);
 }
 
-/* Where keys have slots, a script may only see what is in one of them. */
+/* Where keys have slots, all keys of a script must be in one of them. */
 static int check_prefix(const once__redis_settings_t *settings, once_error_t *err)
 {
     const once__op_t secrets = {.kind = ONCE__OP_SECRETS_LOAD};
@@ -166,8 +166,8 @@ static int check_prefix(const once__redis_settings_t *settings, once_error_t *er
                             "prefix: a { needs its }, with something between them, and a } its {");
 }
 
-/* Links and timers for what the URL names. */
-static int open_links(once__redis_t *redis)
+/* Connections and timers for the servers in the URL. */
+static int open_connections(once__redis_t *redis)
 {
     if (redis->settings.mode == ONCE__REDIS_SENTINEL) {
         return once__redis_sentinel_open(redis);
@@ -211,7 +211,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     redis->base.vt = vt;
     redis->loop = redis->shared.loop = config->loop;
     redis->shared.settings = &redis->settings;
-    redis->shared.changed = once__redis_link_changed;
+    redis->shared.changed = once__redis_connection_changed;
     redis->shared.data = redis;
     once__oplist_init(&redis->queue);
     once__oplist_init(&redis->answers);
@@ -220,9 +220,9 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     code = code == ONCE_OK ? once__limits_take(&redis->base.limits, config->url, err) : code;
     code = code == ONCE_OK ? check_prefix(&redis->settings, err) : code;
     if (code == ONCE_OK && redis->settings.tls) {
-        code = once__tls_context(&redis->shared.tls, &redis->settings, err);
+        code = once__redis_tls_context(&redis->shared.tls, &redis->settings, err);
     }
-    if (code == ONCE_OK && open_links(redis) != ONCE_OK) {
+    if (code == ONCE_OK && open_connections(redis) != ONCE_OK) {
         code = once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
     if (code != ONCE_OK) {

@@ -1,9 +1,8 @@
 /*
  * The store `redis://`: records in Redis 7, alone, behind sentinels, or as a cluster (docs/stores.md).
  *
- * A record is one Redis key, an operation is one script and one round trip. What one turn of the loop collected for a server
- * goes out in one write, over one connection; replies come back in that order. Decisions are made in the scripts, by the
- * server's clock.
+ * A record is one Redis key, an operation is one call of a script and one round trip. The operations of one turn of the loop go
+ * to a server in one write over one connection; replies come back in the same order. record.lua decides, by the server's clock.
  */
 #ifndef ONCE_STORE_REDIS_REDIS_H
 #define ONCE_STORE_REDIS_REDIS_H

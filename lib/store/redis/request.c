@@ -1,11 +1,28 @@
+/*
+ * Simple operations in flight. An operation is sent as one call of a script, alone or with others of its kind (a request). It
+ * may be sent again: to another server if its slot is there (MOVED, ASK), with the text of its script (NOSCRIPT), or by itself
+ * if something in front of several servers refuses keys of different slots in one call (CROSSSLOT).
+ *
+ * An answer may have to wait for two things: that replicas have the change (the batch of its turn and connection, ended by
+ * WAIT), and that the store's secrets are the caller's (the check of its turn; only where keys have slots, else the script
+ * compares them).
+ *
+ * Invariants:
+ *
+ * R-1  a request has 1 to ONCE__REDIS_GROUP_MAX operations; several only where keys have no slots, and of one kind.
+ * R-2  a request has a batch only if the settings ask for replicas, and a check only if it is a claim in a store with slots.
+ * R-3  it was redirected at most HOPS_MAX times, and is a guest only in a cluster.
+ * R-4  a batch or a check has a user for each request that refers to it; after it ended, it holds no operation.
+ */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/redis/inside.h"
+#include "store/redis/internal.h"
 
 #define HOPS_MAX 8 /* redirections of one operation */
 
-/* An operation under way as a command, or several of one kind that share it. */
+/* An operation in flight, or several of one kind that share a command. */
 struct once__redis_request {
     once__redis_call_t call;
     once__redis_t *redis;
@@ -13,26 +30,26 @@ struct once__redis_request {
     once__redis_check_t *check;
     int hops;
     int is_apart; /* its keys may have a slot of their own */
-    int is_guest; /* its slot is moving: it was sent where the slot will be, after ASKING */
+    int is_guest; /* its slot is moving: it was sent to the new server, after ASKING */
     unsigned count;
     once__op_t *ops[];
 };
 
 typedef once__redis_request_t request_t;
 
-/* Events of one turn on one connection, which all wait until their replicas have them. */
+/* Events of one turn on one connection, which all wait until the replicas have them. */
 struct once__redis_batch {
     once__redis_call_t call; /* WAIT */
     once__redis_t *redis;
     once__redis_check_t *check; /* of the claims among them */
     unsigned users;
     int is_broken;
-    once__oplist_t held; /* answered, but not told yet */
+    once__oplist_t held; /* answered by Redis, but not passed on yet */
 };
 
 /*
- * Where keys have slots, the server that decides a claim does not know the store's secrets. Beside the claims of a turn their
- * mark is asked for where it is, and no claim is told before they are known to be ours.
+ * Where keys have slots, the server that decides a claim does not know the store's secrets. Their mark is fetched together with
+ * the claims of a turn, and no claim is answered before the secrets are known to be the caller's.
  */
 struct once__redis_check {
     once__redis_call_t call; /* GET */
@@ -40,13 +57,45 @@ struct once__redis_check {
     unsigned users;
     int hops;
     int is_answered;
-    int code; /* what claims are told that were granted, refused or replayed */
+    int code; /* the answer for claims that were granted, refused or replayed */
     uint8_t mark[ONCE__MARK_SIZE];
-    once__oplist_t held; /* answered, but not told yet */
+    once__oplist_t held; /* answered by Redis, but not passed on yet */
 };
 
 static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text);
 static int say_asking(once__redis_node_t *node);
+static int is_checked(const once__op_t *op);
+
+/* ------------------------------------------------------------------------------------------------------------- states */
+
+static void assert_batch_state(const once__redis_batch_t *batch)
+{
+    assert(batch->users > 0 && (!batch->is_broken || batch->held.first == NULL)); /* */
+}
+
+static void assert_check_state(const once__redis_check_t *check)
+{
+    assert(check->users > 0 && (!check->is_answered || check->held.first == NULL)); /* */
+}
+
+static void assert_request_state(const request_t *request)
+{
+    const once__redis_settings_t *settings = &request->redis->settings;
+
+    assert(request->count >= 1 && request->count <= ONCE__REDIS_GROUP_MAX); /* */
+    assert(request->count == 1 || (settings->mode != ONCE__REDIS_CLUSTER &&
+                                   request->ops[0]->event.kind == request->ops[1]->event.kind));
+    assert(request->batch == NULL || settings->wait > 0); /* */
+    assert(request->check == NULL || (request->is_apart && is_checked(request->ops[0])));
+    assert(request->hops <= HOPS_MAX); /* */
+    assert(!request->is_guest || settings->mode == ONCE__REDIS_CLUSTER);
+    if (request->batch != NULL) {
+        assert_batch_state(request->batch);
+    }
+    if (request->check != NULL) {
+        assert_check_state(request->check);
+    }
+}
 
 /* ---------------------------------------------------------------------------------------------------------- answering */
 
@@ -63,7 +112,7 @@ void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error)
     once__redis_answer(redis, op, error);
 }
 
-/* Applied, but not where it must be: as good as not answered. */
+/* Applied, but not where it must be: counts as not answered. */
 static void take_back(once__op_t *op)
 {
     free(op->record);
@@ -84,7 +133,7 @@ static void leave_check(once__redis_check_t *check)
     }
 }
 
-/* Tells an operation, or keeps it until the secrets are known to be its own. */
+/* Answers an operation, or keeps it until the secrets are known to be the caller's. */
 static void pass(once__redis_t *redis, once__redis_check_t *check, once__op_t *op, int error)
 {
     if (check == NULL || error != ONCE_OK || !is_checked(op)) {
@@ -128,17 +177,18 @@ static int ask_check(once__redis_check_t *check, once__redis_node_t *node)
     return once__redis_ask(node, &check->call, &command);
 }
 
-/* The slot of the secrets is elsewhere. 1: it is asked for there. */
+/* The slot of the secrets is elsewhere. Returns 1 if they are asked for there. */
 static int follow_check(once__redis_check_t *check, const char *text)
 {
     once__redis_t *redis = check->redis;
     once__redis_node_t *node = NULL;
 
     if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0) {
-        node = once__redis_redirect(redis, check->call.link, text);
+        node = once__redis_redirect(redis, check->call.connection, text);
     }
     redis->map_wanted |= node == NULL;
-    if (node == NULL || ++check->hops > HOPS_MAX || !once__redis_link_is_ready(&node->link) ||
+    if (node == NULL || ++check->hops > HOPS_MAX ||
+        !once__redis_connection_is_ready(&node->connection) ||
         (text[0] == 'A' && say_asking(node) != 0) || ask_check(check, node) != 0) {
         return 0;
     }
@@ -164,7 +214,7 @@ static void checked(once__redis_call_t *call, const redisReply *reply)
     }
 }
 
-/* This turn's. NULL: it cannot be asked. `near` is the server that the claim goes to. */
+/* The check of this turn. NULL if the mark cannot be asked for. `near` is the server that the claim goes to. */
 static once__redis_check_t *join_check(once__redis_t *redis, once__redis_node_t *near,
                                        const once__op_t *op)
 {
@@ -183,7 +233,7 @@ static once__redis_check_t *join_check(once__redis_t *redis, once__redis_node_t 
             return NULL;
         }
         check->redis = redis;
-        check->users = 2; /* the turn, and the question */
+        check->users = 2; /* the turn and the question */
         memcpy(check->mark, op->mark, ONCE__MARK_SIZE);
         once__oplist_init(&check->held);
         if (ask_check(check, node) != 0) {
@@ -266,10 +316,10 @@ static void close_batch(once__redis_t *redis, once__redis_node_t *node)
     once__redis_add_number(&command, redis->settings.wait);
     once__redis_add_number(&command, redis->settings.wait_ms);
     batch->call.done = waited;
-    if (once__redis_link_call(&node->link, &batch->call, command.argc, command.argv,
-                              command.lengths) != 0) {
+    if (once__redis_connection_call(&node->connection, &batch->call, command.argc, command.argv,
+                                    command.lengths) != 0) {
         end_batch(batch, 0);
-        once__redis_link_condemn(&node->link);
+        once__redis_connection_condemn(&node->connection);
     }
 }
 
@@ -281,14 +331,15 @@ int once__redis_ask(once__redis_node_t *node, once__redis_call_t *call,
     const char *argv[ONCE__REDIS_ARGS_MAX];
 
     memcpy(argv, command->argv, (size_t)command->argc * sizeof(argv[0]));
-    if (once__redis_link_call(&node->link, call, command->argc, argv, command->lengths) != 0) {
+    if (once__redis_connection_call(&node->connection, call, command->argc, argv,
+                                    command->lengths) != 0) {
         return -1;
     }
     node->is_dirty = 1;
     return 0;
 }
 
-static void tell(const request_t *request, once__op_t *op, int error)
+static void answer(const request_t *request, once__op_t *op, int error)
 {
     once__redis_batch_t *batch = request->batch;
 
@@ -316,12 +367,12 @@ static void free_request(request_t *request)
 static void finish(request_t *request, int error)
 {
     for (unsigned i = 0; i < request->count; i++) {
-        tell(request, request->ops[i], error);
+        answer(request, request->ops[i], error);
     }
     free_request(request);
 }
 
-/* The same operation, somewhere else or in another form: it does not belong to its batch any more. */
+/* The same operation, to another server or in another form: it leaves its batch and its check. */
 static void send_again(request_t *request, once__redis_node_t *node, int text)
 {
     once__redis_t *redis = request->redis;
@@ -359,34 +410,36 @@ static int say_asking(once__redis_node_t *node)
     return 0;
 }
 
-/* The slot is elsewhere, or just moving there. */
+/* The slot is on another server, or just moving there. */
 static void follow(request_t *request, const char *text)
 {
     once__redis_t *redis = request->redis;
     once__redis_node_t *node;
 
     if (redis->settings.mode != ONCE__REDIS_CLUSTER) {
-        once__redis_link_complain(request->call.link, "is part of a cluster: redis+cluster://");
+        once__redis_connection_complain(request->call.connection,
+                                        "is part of a cluster: redis+cluster://");
         finish(request, ONCE_E_CONFIG);
         return;
     }
-    node = once__redis_redirect(redis, request->call.link, text);
+    node = once__redis_redirect(redis, request->call.connection, text);
     redis->map_wanted |= node == NULL;
     request->is_guest = strncmp(text, "ASK", 3) == 0;
-    if (node == NULL || request->hops >= HOPS_MAX || !once__redis_link_is_ready(&node->link) ||
+    if (node == NULL || request->hops >= HOPS_MAX ||
+        !once__redis_connection_is_ready(&node->connection) ||
         (request->is_guest && say_asking(node) != 0)) {
-        finish(request, ONCE_E_UNAVAILABLE); /* certainly not applied: it comes again */
+        finish(request, ONCE_E_UNAVAILABLE); /* certainly not applied: it will be repeated */
         return;
     }
     send_again(request, node, 0);
 }
 
-/* The script is not known there: once more, with its text. */
+/* The server does not know the script: once more, with its text. */
 static void send_script(request_t *request)
 {
-    once__redis_node_t *node = (once__redis_node_t *)request->call.link;
+    once__redis_node_t *node = (once__redis_node_t *)request->call.connection;
 
-    if (request->hops >= HOPS_MAX || node->link.condemned ||
+    if (request->hops >= HOPS_MAX || node->connection.condemned ||
         (request->is_guest && say_asking(node) != 0)) {
         finish(request, ONCE_E_UNAVAILABLE);
         return;
@@ -394,31 +447,31 @@ static void send_script(request_t *request)
     send_again(request, node, 1);
 }
 
-/* What an operation is told whose command, or part of one, was refused. */
+/* The code for an operation whose command was refused. */
 static int judge_error(const request_t *request, const char *text)
 {
-    once__redis_link_t *link = request->call.link;
+    once__redis_connection_t *connection = request->call.connection;
     int code = once__redis_error_of(text);
 
     if (strncmp(text, "READONLY", 8) == 0 || strncmp(text, "MASTERDOWN", 10) == 0) {
-        once__redis_link_condemn(link); /* the master is another one by now */
+        once__redis_connection_condemn(connection); /* there is another master by now */
     } else if (strncmp(text, "CLUSTERDOWN", 11) == 0) {
         request->redis->map_wanted = 1;
     }
     if (code == ONCE_E_CONFIG) {
-        once__redis_link_complain(link, text); /* somebody has to do something about it */
+        once__redis_connection_complain(connection, text); /* an administrator has to act */
     }
     return code;
 }
 
-/* With room for `most` operations. NULL: out of memory. */
+/* Has room for `most` operations. NULL: out of memory. */
 static request_t *new_request(once__redis_t *redis, once__redis_node_t *node, size_t most)
 {
     request_t *request = calloc(1, sizeof(*request) + most * sizeof(once__op_t *));
 
     if (request != NULL) {
         request->redis = redis;
-        request->call.link = &node->link;
+        request->call.connection = &node->connection;
     }
     return request;
 }
@@ -435,14 +488,14 @@ static void send_alone(once__redis_t *redis, once__redis_node_t *node, once__op_
     send_op(redis, node, request, 0);
 }
 
-/* Something in front of several servers spreads keys over them: nothing was decided, and from now on each goes by itself. */
+/* Something in front of several servers spreads keys over them: nothing was decided. From now on each is sent by itself. */
 static void split(request_t *request)
 {
     once__redis_t *redis = request->redis;
 
     redis->is_spread = 1;
     for (unsigned i = 0; i < request->count; i++) {
-        send_alone(redis, (once__redis_node_t *)request->call.link, request->ops[i]);
+        send_alone(redis, (once__redis_node_t *)request->call.connection, request->ops[i]);
     }
     free_request(request);
     once__loop_wake(redis->loop);
@@ -468,24 +521,25 @@ static void take_error(request_t *request, const char *text)
 static void take_answer(const request_t *request, once__op_t *op, const redisReply *reply)
 {
     if (reply->type == REDIS_REPLY_ERROR) {
-        tell(request, op, judge_error(request, reply->str));
+        answer(request, op, judge_error(request, reply->str));
         return;
     }
     if (once__redis_read(op, reply) != 0) {
-        /* Whatever it was that answered: what became of the operation is not known. */
+        /* This was no Redis: what became of the operation is not known. */
         take_back(op);
-        once__redis_link_distrust(request->call.link);
-        tell(request, op, ONCE_E_NOREPLY);
+        once__redis_connection_distrust(request->call.connection);
+        answer(request, op, ONCE_E_NOREPLY);
         return;
     }
-    once__redis_link_content(request->call.link);
-    tell(request, op, op->error);
+    once__redis_connection_content(request->call.connection);
+    answer(request, op, op->error);
 }
 
 static void replied(once__redis_call_t *call, const redisReply *reply)
 {
     request_t *request = (request_t *)call;
 
+    assert_request_state(request);
     if (reply == NULL) {
         finish(request, call->sent ? ONCE_E_NOREPLY : ONCE_E_UNAVAILABLE);
         return;
@@ -496,7 +550,7 @@ static void replied(once__redis_call_t *call, const redisReply *reply)
     }
     if (request->count > 1 &&
         (reply->type != REDIS_REPLY_ARRAY || reply->elements != request->count)) {
-        once__redis_link_distrust(call->link);
+        once__redis_connection_distrust(call->connection);
         finish(request, ONCE_E_NOREPLY);
         return;
     }
@@ -511,7 +565,7 @@ static int needs_replicas(const once__redis_t *redis, const once__op_t *op)
     return redis->settings.wait > 0 && op->kind != ONCE__OP_GET;
 }
 
-/* A store that loses its secrets between their question and the claim has lost the claim as well. 0, or -1: not asked. */
+/* A store that loses its secrets after the check has lost the claim as well. Returns 0, or -1 if it could not join. */
 static int join(once__redis_t *redis, once__redis_node_t *node, request_t *request)
 {
     const once__op_t *op = request->ops[0];
@@ -533,7 +587,7 @@ static int join(once__redis_t *redis, once__redis_node_t *node, request_t *reque
     return request->batch != NULL ? 0 : -1;
 }
 
-/* `text`: with the script's text. */
+/* `text`: with the text of the script. */
 static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text)
 {
     once__redis_command_t command;
@@ -549,6 +603,7 @@ static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *r
     once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->texts,
                            text, request->is_apart);
     request->call.done = replied;
+    assert_request_state(request);
     if (once__redis_ask(node, &request->call, &command) != 0) {
         finish(request, ONCE_E_UNAVAILABLE);
     }
@@ -562,11 +617,11 @@ static void send_group(once__redis_t *redis, request_t **group)
 
     *group = NULL;
     if (request != NULL) {
-        send_op(redis, (once__redis_node_t *)request->call.link, request, 0);
+        send_op(redis, (once__redis_node_t *)request->call.connection, request, 0);
     }
 }
 
-/* Completions first: who asks for the key again in the same turn is to find the response. */
+/* Completions first: a claim of the same key in the same turn must find the response. */
 void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups)
 {
     send_group(redis, &groups->completions);
@@ -606,7 +661,7 @@ void once__redis_flush(once__redis_t *redis)
         }
         if (node->is_dirty) {
             node->is_dirty = 0;
-            once__redis_link_flush(&node->link);
+            once__redis_connection_flush(&node->connection);
         }
     }
 }

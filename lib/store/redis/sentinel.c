@@ -1,8 +1,8 @@
 /*
- * Sentinels know which server is the master. One of them is asked whenever the master is not known or not there, and every
- * second besides: a master that was replaced may well still answer us.
+ * Sentinels know which server is the master. One of them is asked whenever the master is unknown or gone, and every second in
+ * between: a master that was replaced may still answer.
  */
-#include "store/redis/inside.h"
+#include "store/redis/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,12 +31,12 @@ static void use_master(once__redis_t *redis, const char *host, uint16_t port)
         return;
     }
     redis->master = node;
-    node->link.retry_at = 0;
-    redis->map_version++; /* for those who walk through all records */
+    node->connection.retry_at = 0;
+    redis->map_version++; /* scans start again */
     if (old != NULL) {
-        once__redis_link_condemn(&old->link);
+        once__redis_connection_condemn(&old->connection);
     }
-    (void)once__redis_link_is_ready(&node->link);
+    (void)once__redis_connection_is_ready(&node->connection);
 }
 
 static void answered(once__redis_call_t *call, const redisReply *reply)
@@ -53,7 +53,7 @@ static void answered(once__redis_call_t *call, const redisReply *reply)
         port > 0 && port <= UINT16_MAX) {
         use_master(redis, reply->element[0]->str, (uint16_t)port);
     } else if (reply != NULL) {
-        redis->sentinel_blind++; /* this one does not know */
+        redis->sentinel_blind++; /* it does not know */
         next_sentinel(redis);
         (void)snprintf(redis->shared.trouble, ONCE__REDIS_TROUBLE_SIZE,
                        "the sentinels know no master \"%.60s\"%s%.80s", redis->settings.service,
@@ -65,14 +65,14 @@ static void answered(once__redis_call_t *call, const redisReply *reply)
 
 void once__redis_sentinel_ask(once__redis_t *redis)
 {
-    once__redis_link_t *link = redis->sentinels[redis->sentinel];
+    once__redis_connection_t *connection = redis->sentinels[redis->sentinel];
     const char *argv[] = {"SENTINEL", "get-master-addr-by-name", redis->settings.service};
     size_t lengths[] = {strlen(argv[0]), strlen(argv[1]), strlen(argv[2])};
     sentinel_call_t *call;
 
-    /* When none of them knows, they are asked again by the timer only. */
+    /* If none of them knows, only the timer asks again. */
     if (redis->sentinel_asked || redis->sentinel_blind >= redis->sentinel_count ||
-        !once__redis_link_is_ready(link)) {
+        !once__redis_connection_is_ready(connection)) {
         return;
     }
     call = calloc(1, sizeof(*call));
@@ -81,12 +81,12 @@ void once__redis_sentinel_ask(once__redis_t *redis)
     }
     call->redis = redis;
     call->call.done = answered;
-    if (once__redis_link_call(link, &call->call, 3, argv, lengths) != 0) {
+    if (once__redis_connection_call(connection, &call->call, 3, argv, lengths) != 0) {
         free(call);
         return;
     }
     redis->sentinel_asked = 1;
-    once__redis_link_flush(link);
+    once__redis_connection_flush(connection);
 }
 
 int once__redis_sentinel_code(const once__redis_t *redis)
@@ -98,7 +98,7 @@ int once__redis_sentinel_code(const once__redis_t *redis)
     }
     for (unsigned i = 0; i < redis->sentinel_count; i++) {
         if (redis->sentinels[i]->state != ONCE__REDIS_DOWN || redis->sentinels[i]->retry_at == 0) {
-            return ONCE_OK; /* not all of them were tried */
+            return ONCE_OK; /* some have not been tried */
         }
         code = redis->sentinels[i]->refusal == ONCE_E_CONFIG ? ONCE_E_CONFIG : code;
     }
@@ -118,13 +118,13 @@ static void poll(once__timer_t *timer)
 int once__redis_sentinel_open(once__redis_t *redis)
 {
     for (unsigned i = 0; i < redis->settings.host_count; i++) {
-        once__redis_link_t *link = calloc(1, sizeof(*link));
-        if (link == NULL ||
-            once__redis_link_init(link, &redis->shared, &redis->settings.hosts[i], 1) != 0) {
-            free(link);
+        once__redis_connection_t *connection = calloc(1, sizeof(*connection));
+        if (connection == NULL || once__redis_connection_init(connection, &redis->shared,
+                                                              &redis->settings.hosts[i], 1) != 0) {
+            free(connection);
             return ONCE_E_NOMEM;
         }
-        redis->sentinels[redis->sentinel_count++] = link;
+        redis->sentinels[redis->sentinel_count++] = connection;
     }
     if (once__timers_reserve(redis->loop) != 0) {
         return ONCE_E_NOMEM;
@@ -141,7 +141,7 @@ void once__redis_sentinel_close(once__redis_t *redis)
         once__timers_release(redis->loop);
     }
     for (unsigned i = 0; i < redis->sentinel_count; i++) {
-        once__redis_link_free(redis->sentinels[i]);
+        once__redis_connection_free(redis->sentinels[i]);
         free(redis->sentinels[i]);
     }
     redis->sentinel_count = 0;

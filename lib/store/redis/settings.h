@@ -1,5 +1,5 @@
 /*
- * What a redis URL says: which servers, who we are, how long we wait.
+ * The settings in a redis URL: servers, credentials, time limits.
  *
  *     redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]            one server
  *     rediss://...                                              the same over TLS
@@ -39,12 +39,12 @@ typedef struct once__redis_settings {
     unsigned database;
     char *prefix;
     char *ca, *ca_dir, *cert, *key, *tls_name; /* NULL: not given */
-    unsigned wait;                             /* replicas that must have it; 0: none */
+    unsigned wait;                             /* how many replicas must have a change; 0: none */
     uint64_t wait_ms, connect_ms, reply_ms;
     int accept_eviction;
 } once__redis_settings_t;
 
-/* Takes what is ours from the URL. ONCE_E_CONFIG names what is wrong, without showing a password; ONCE_E_NOMEM. */
+/* Returns ONCE_OK, ONCE_E_CONFIG, with what is wrong in `err` but never a password, or ONCE_E_NOMEM. */
 int once__redis_settings_read(once__redis_settings_t *settings, once__url_t *url,
                               uint64_t timeout_ms, once_error_t *err);
 void once__redis_settings_free(once__redis_settings_t *settings);

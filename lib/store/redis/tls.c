@@ -39,7 +39,8 @@ static int load_own(SSL_CTX *context, const once__redis_settings_t *s, once_erro
     return ONCE_OK;
 }
 
-int once__tls_context(SSL_CTX **context, const once__redis_settings_t *settings, once_error_t *err)
+int once__redis_tls_context(SSL_CTX **context, const once__redis_settings_t *settings,
+                            once_error_t *err)
 {
     int code;
 
@@ -74,7 +75,7 @@ static int expect_name(SSL *ssl, const char *name)
     return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, copy) == 1;
 }
 
-SSL *once__tls_new(SSL_CTX *context, const char *name)
+SSL *once__redis_tls_new(SSL_CTX *context, const char *name)
 {
     SSL *ssl = SSL_new(context);
     BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
@@ -101,7 +102,7 @@ static int must_wait(const SSL *ssl, int result)
     return why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE;
 }
 
-int once__tls_handshake(SSL *ssl)
+int once__redis_tls_handshake(SSL *ssl)
 {
     int result;
 
@@ -113,19 +114,19 @@ int once__tls_handshake(SSL *ssl)
     return must_wait(ssl, result) ? 0 : -1;
 }
 
-int once__tls_feed(SSL *ssl, const void *data, size_t len)
+int once__redis_tls_feed(SSL *ssl, const void *data, size_t len)
 {
     return BIO_write(SSL_get_rbio(ssl), data, (int)len) == (int)len ? 0 : -1;
 }
 
-size_t once__tls_drain(SSL *ssl, void *out, size_t size)
+size_t once__redis_tls_drain(SSL *ssl, void *out, size_t size)
 {
     int got = BIO_read(SSL_get_wbio(ssl), out, (int)size);
 
     return got > 0 ? (size_t)got : 0;
 }
 
-int once__tls_write(SSL *ssl, const void *data, size_t len)
+int once__redis_tls_write(SSL *ssl, const void *data, size_t len)
 {
     size_t written = 0;
 
@@ -137,7 +138,7 @@ int once__tls_write(SSL *ssl, const void *data, size_t len)
     return -1;
 }
 
-int once__tls_read(SSL *ssl, void *out, size_t size)
+int once__redis_tls_read(SSL *ssl, void *out, size_t size)
 {
     int got;
 
@@ -149,7 +150,7 @@ int once__tls_read(SSL *ssl, void *out, size_t size)
     return must_wait(ssl, got) ? 0 : -1;
 }
 
-const char *once__tls_trouble(const SSL *ssl)
+const char *once__redis_tls_trouble(const SSL *ssl)
 {
     long verified = SSL_get_verify_result(ssl);
 

@@ -1,12 +1,12 @@
 /*
- * What the parts of the redis store know of each other.
+ * Private to lib/store/redis: the store, its servers, and what each file offers to the others.
  */
-#ifndef ONCE_STORE_REDIS_INSIDE_H
-#define ONCE_STORE_REDIS_INSIDE_H
+#ifndef ONCE_STORE_REDIS_INTERNAL_H
+#define ONCE_STORE_REDIS_INTERNAL_H
 
 #include "store/oplist.h"
 #include "store/redis/command.h"
-#include "store/redis/link.h"
+#include "store/redis/connection.h"
 
 #define ONCE__REDIS_NODES_MAX 256
 #define ONCE__REDIS_SLOTS     16384
@@ -16,30 +16,30 @@ typedef struct once__redis_batch once__redis_batch_t;
 typedef struct once__redis_check once__redis_check_t;
 typedef struct once__redis_request once__redis_request_t;
 
-/* Requests of this turn that more of their kind are put to. */
+/* Requests of this turn that further operations of their kind can join. */
 typedef struct once__redis_groups {
     once__redis_request_t *completions, *claims;
 } once__redis_groups_t;
 
 /* A server. */
 typedef struct once__redis_node {
-    once__redis_link_t link;
+    once__redis_connection_t connection;
     once__redis_batch_t *batch; /* this turn's events, where replicas are waited for */
-    int is_dirty;               /* something was collected and not yet sent */
+    int is_dirty;               /* commands were collected and not sent yet */
     int is_mapped;              /* cluster: has slots */
 } once__redis_node_t;
 
-/* One pass through all records. Lives in the store between the steps of a scan. */
+/* One pass through all records. It outlives the single steps of a scan. */
 typedef struct once__redis_pass {
     struct once__redis_pass *next;
-    uint64_t number; /* what a scan's cursor holds */
+    uint64_t number; /* in the cursor of a scan */
     uint64_t used_at;
     uint64_t map_version;
-    unsigned node;     /* which of the servers */
+    unsigned node;     /* which server */
     uint64_t position; /* SCAN's cursor there */
-    int is_disturbed;  /* records moved meanwhile: once more from the beginning */
+    int is_disturbed;  /* records moved meanwhile: start again */
     unsigned rounds;
-    uint64_t *seen; /* the first bytes of the ids that were met; 0: free */
+    uint64_t *seen; /* a set: the first bytes of the ids that were met; 0: free */
     size_t seen_count, seen_room;
 } once__redis_pass_t;
 
@@ -52,27 +52,27 @@ struct once__redis {
     once__oplist_t queue, answers;
     unsigned collected; /* submitted since the queue was last empty */
     int is_closing;
-    once__redis_check_t *check; /* of this turn's claims: are the secrets ours? */
-    int is_spread;              /* what looks like one server has slots: no two keys in one call */
+    once__redis_check_t *check; /* of this turn's claims: whether the store has the same secrets */
+    int is_spread;              /* what looks like one server has slots: one key in each call */
 
     once__redis_node_t *nodes[ONCE__REDIS_NODES_MAX];
     unsigned node_count;
 
     /* cluster.c */
-    uint16_t slots[ONCE__REDIS_SLOTS]; /* index of the node + 1; 0: nobody's */
-    uint64_t map_version;              /* 0: there is none yet */
+    uint16_t slots[ONCE__REDIS_SLOTS]; /* index of the node + 1; 0: none */
+    uint64_t map_version;              /* 0: no map yet */
     int map_wanted, map_asked;
     uint64_t map_asked_at;
 
     /* sentinel.c */
-    once__redis_link_t *sentinels[ONCE__REDIS_HOSTS_MAX];
+    once__redis_connection_t *sentinels[ONCE__REDIS_HOSTS_MAX];
     unsigned sentinel_count, sentinel; /* the one that is asked */
     int sentinel_asked;
-    unsigned sentinel_blind;    /* so many did not know the master, one after the other */
-    once__redis_node_t *master; /* NULL: not known. With a single server: that one */
+    unsigned sentinel_blind;    /* how many in a row did not know the master */
+    once__redis_node_t *master; /* NULL: not known. With a single server, that one */
     once__timer_t poll_timer;
 
-    /* walk.c */
+    /* scan.c */
     once__redis_pass_t *passes, reap_pass;
     uint64_t pass_number;
 };
@@ -80,42 +80,42 @@ struct once__redis {
 /* request.c */
 void once__redis_answer(once__redis_t *redis, once__op_t *op, int error);
 void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error); /* it was not sent */
-/* Collects a simple operation, or puts it to those of its kind. */
+/* Collects a simple operation, or adds it to the group of its kind. */
 void once__redis_send(once__redis_t *redis, once__redis_node_t *node, once__op_t *op,
                       once__redis_groups_t *groups);
 void once__redis_send_groups(once__redis_t *redis, once__redis_groups_t *groups);
 void once__redis_end_turn(once__redis_t *redis);
 void once__redis_flush(once__redis_t *redis); /* sends what was collected */
 int once__redis_ask(once__redis_node_t *node, once__redis_call_t *call,
-                    const once__redis_command_t *command); /* 0, or -1: out of memory */
+                    const once__redis_command_t *command); /* returns 0, or -1 if out of memory */
 
-/* nodes.c: where to send a simple operation. NULL: `*code` is why not, or ONCE_OK: it must wait. */
+/* nodes.c: where to send a simple operation. NULL: `*code` says why not; ONCE_OK means that it must wait. */
 once__redis_node_t *once__redis_route(once__redis_t *redis, const once__op_t *op, int *code);
-/* Server number `i` of those that hold records; NULL and ONCE_E_NOT_FOUND: there are no more. Otherwise as above. */
+/* Server number `i` of those that hold records; NULL and ONCE_E_NOT_FOUND if there are no more. Otherwise as above. */
 once__redis_node_t *once__redis_holder(once__redis_t *redis, unsigned i, int *code);
 /* NULL: out of memory, or too many. */
 once__redis_node_t *once__redis_node(once__redis_t *redis, const char *host, uint16_t port);
-/* Of a node that is not ready: why not; ONCE_OK: it must wait. */
+/* Why a node is not ready; ONCE_OK: operations must wait. */
 int once__redis_node_code(const once__redis_node_t *node);
-void once__redis_link_changed(void *data, once__redis_link_t *link);
+void once__redis_connection_changed(void *data, once__redis_connection_t *connection);
 
 /* cluster.c */
 unsigned once__redis_slot(const char *key, size_t len);
 void once__redis_map_refresh(once__redis_t *redis); /* asks for the map if it is wanted */
 once__redis_node_t *once__redis_cluster_route(once__redis_t *redis, unsigned slot, int *code);
-/* A server that MOVED or ASK names; NULL: it names none. */
-once__redis_node_t *once__redis_redirect(once__redis_t *redis, const once__redis_link_t *from,
+/* The server that MOVED or ASK names; NULL if it names none. */
+once__redis_node_t *once__redis_redirect(once__redis_t *redis, const once__redis_connection_t *from,
                                          const char *text);
 
 /* sentinel.c */
 int once__redis_sentinel_open(once__redis_t *redis); /* ONCE_OK or ONCE_E_NOMEM */
 void once__redis_sentinel_close(once__redis_t *redis);
-void once__redis_sentinel_ask(once__redis_t *redis); /* where is the master? */
-/* While it is not known: why not; ONCE_OK: it must wait. */
+void once__redis_sentinel_ask(once__redis_t *redis); /* where the master is */
+/* Why the master is not known; ONCE_OK: operations must wait. */
 int once__redis_sentinel_code(const once__redis_t *redis);
 
-/* walk.c: scan, stats and reap */
-void once__redis_walk(once__redis_t *redis, once__op_t *op);
-void once__redis_walk_close(once__redis_t *redis);
+/* scan.c: scan, stats and reap */
+void once__redis_scan(once__redis_t *redis, once__op_t *op);
+void once__redis_scan_close(once__redis_t *redis);
 
 #endif

@@ -1,4 +1,4 @@
-#include "store/redis/greet.h"
+#include "store/redis/handshake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +8,15 @@
 
 typedef enum step { STEP_AUTH, STEP_SELECT, STEP_NAME, STEP_INFO, STEP_PING } step_t;
 
-typedef struct greeting {
+/* One command of it. */
+typedef struct handshake {
     once__redis_call_t call;
     step_t step;
-} greeting_t;
+} handshake_t;
 
 /* ------------------------------------------------------------------------------------------------------------ judging */
 
-/* The value of a line `name:value` of INFO, as text that ends with the line. NULL: there is none. */
+/* The value of a line `name:value` of INFO; it ends with the line. NULL: there is none. */
 static const char *find_line(const char *info, const char *name)
 {
     size_t len = strlen(name);
@@ -84,7 +85,7 @@ int once__redis_judge_info(const char *info, const once__redis_settings_t *setti
     if (line_is(info, "loading", "1")) {
         return refuse(trouble, ONCE_E_UNAVAILABLE, "the server is loading its data");
     }
-    /* A cluster's replicas can still tell where the masters are. */
+    /* A replica in a cluster still knows where the masters are. */
     if (settings->mode != ONCE__REDIS_CLUSTER && !line_is(info, "role", "master")) {
         return refuse(trouble, ONCE_E_UNAVAILABLE, "the server is a replica");
     }
@@ -104,37 +105,37 @@ void once__redis_add_size(const char *info, unsigned database, uint64_t *keys, u
     *bytes += line_number(info, "used_memory");
 }
 
-/* ----------------------------------------------------------------------------------------------------------- greeting */
+/* ----------------------------------------------------------------------------------------------------------- handshake */
 
 static int begins(const redisReply *reply, const char *text)
 {
     return strncmp(reply->str, text, strlen(text)) == 0;
 }
 
-static int judge_error(const greeting_t *greeting, const redisReply *reply, char *trouble)
+static int judge_error(const handshake_t *handshake, const redisReply *reply, char *trouble)
 {
     static const char *const steps[] = {"log in", "select the database", "connect", "ask for INFO",
                                         "ask the sentinel"};
-    /* Some of these come before anything was asked, and the connection ends. */
+    /* Some of these come before any command, and then the connection ends. */
     int is_away = begins(reply, "LOADING") || begins(reply, "MASTERDOWN") ||
                   begins(reply, "ERR max number of clients");
 
-    if (greeting->step == STEP_NAME && !is_away && !begins(reply, "DENIED")) {
-        return ONCE_OK; /* a courtesy */
+    if (handshake->step == STEP_NAME && !is_away && !begins(reply, "DENIED")) {
+        return ONCE_OK; /* only a courtesy */
     }
     (void)snprintf(trouble, ONCE__REDIS_TROUBLE_SIZE, "once could not %s: %.120s",
-                   steps[greeting->step], reply->str);
+                   steps[handshake->step], reply->str);
     return is_away ? ONCE_E_UNAVAILABLE : ONCE_E_CONFIG;
 }
 
-static int judge(const greeting_t *greeting, const redisReply *reply)
+static int judge(const handshake_t *handshake, const redisReply *reply)
 {
-    once__redis_shared_t *shared = greeting->call.link->shared;
+    once__redis_shared_t *shared = handshake->call.connection->shared;
 
     if (reply->type == REDIS_REPLY_ERROR) {
-        return judge_error(greeting, reply, shared->trouble);
+        return judge_error(handshake, reply, shared->trouble);
     }
-    if (greeting->step == STEP_INFO) {
+    if (handshake->step == STEP_INFO) {
         return reply->type == REDIS_REPLY_STRING
                    ? once__redis_judge_info(reply->str, shared->settings, shared->trouble,
                                             &shared->max_bytes)
@@ -143,69 +144,87 @@ static int judge(const greeting_t *greeting, const redisReply *reply)
     return ONCE_OK;
 }
 
+static void finish(once__redis_connection_t *connection, int code)
+{
+    if (code != ONCE_OK) {
+        connection->refusal = code;
+        once__redis_connection_condemn(connection);
+        return;
+    }
+    if (!connection->is_sentinel && !connection->shared->is_complaint) {
+        connection->shared->trouble[0] = '\0';
+    }
+    connection->failures = 0;
+    connection->retry_at = 0;
+    connection->state = ONCE__REDIS_READY;
+    once__timer_stop(connection->shared->loop, &connection->timer);
+    connection->shared->changed(connection->shared->data, connection);
+}
+
 static void answered(once__redis_call_t *call, const redisReply *reply)
 {
-    greeting_t *greeting = (greeting_t *)call;
-    once__redis_link_t *link = call->link;
-    int code = reply != NULL ? judge(greeting, reply) : ONCE_OK;
+    handshake_t *handshake = (handshake_t *)call;
+    once__redis_connection_t *connection = call->connection;
+    int code = reply != NULL ? judge(handshake, reply) : ONCE_OK;
 
-    free(greeting);
-    link->greeting_count--;
+    free(handshake);
+    connection->handshake_count--;
     if (reply == NULL) {
-        return; /* whoever ended the connection says so */
+        return; /* the connection ended, and its end is handled there */
     }
-    if (code != ONCE_OK || link->greeting_count == 0) {
-        once__redis_link_greeted(link, code);
+    if (code != ONCE_OK || connection->handshake_count == 0) {
+        finish(connection, code);
     }
 }
 
-static int say(once__redis_link_t *link, step_t step, int argc, const char **argv)
+static int say(once__redis_connection_t *connection, step_t step, int argc, const char **argv)
 {
-    greeting_t *greeting = calloc(1, sizeof(*greeting));
+    handshake_t *handshake = calloc(1, sizeof(*handshake));
     size_t lengths[3];
 
-    if (greeting == NULL) {
+    if (handshake == NULL) {
         return -1;
     }
     for (int i = 0; i < argc; i++) {
         lengths[i] = strlen(argv[i]);
     }
-    greeting->step = step;
-    greeting->call.done = answered;
-    if (once__redis_link_call(link, &greeting->call, argc, argv, lengths) != 0) {
-        free(greeting);
+    handshake->step = step;
+    handshake->call.done = answered;
+    if (once__redis_connection_call(connection, &handshake->call, argc, argv, lengths) != 0) {
+        free(handshake);
         return -1;
     }
-    link->greeting_count++;
+    connection->handshake_count++;
     return 0;
 }
 
-static int say_who(once__redis_link_t *link, const char *user, const char *password)
+static int say_auth(once__redis_connection_t *connection, const char *user, const char *password)
 {
     const char *with_user[] = {"AUTH", user, password}, *without[] = {"AUTH", password};
 
     if (password == NULL) {
         return 0;
     }
-    return user != NULL ? say(link, STEP_AUTH, 3, with_user) : say(link, STEP_AUTH, 2, without);
+    return user != NULL ? say(connection, STEP_AUTH, 3, with_user)
+                        : say(connection, STEP_AUTH, 2, without);
 }
 
-int once__redis_greet(once__redis_link_t *link)
+int once__redis_handshake(once__redis_connection_t *connection)
 {
-    const once__redis_settings_t *s = link->shared->settings;
+    const once__redis_settings_t *s = connection->shared->settings;
     const char *name[] = {"CLIENT", "SETNAME", "once"}, *info[] = {"INFO"};
     const char *ping[] = {"PING"};
     char number[16];
     const char *database[] = {"SELECT", number};
     int code;
 
-    if (link->is_sentinel) {
-        code = say_who(link, s->sentinel_user, s->sentinel_password);
-        return code == 0 ? say(link, STEP_PING, 1, ping) : code;
+    if (connection->is_sentinel) {
+        code = say_auth(connection, s->sentinel_user, s->sentinel_password);
+        return code == 0 ? say(connection, STEP_PING, 1, ping) : code;
     }
     (void)snprintf(number, sizeof(number), "%u", s->database);
-    code = say_who(link, s->user, s->password);
-    code = code == 0 && s->database != 0 ? say(link, STEP_SELECT, 2, database) : code;
-    code = code == 0 ? say(link, STEP_NAME, 3, name) : code;
-    return code == 0 ? say(link, STEP_INFO, 1, info) : code;
+    code = say_auth(connection, s->user, s->password);
+    code = code == 0 && s->database != 0 ? say(connection, STEP_SELECT, 2, database) : code;
+    code = code == 0 ? say(connection, STEP_NAME, 3, name) : code;
+    return code == 0 ? say(connection, STEP_INFO, 1, info) : code;
 }

@@ -1,0 +1,514 @@
+#include "store/redis/connection_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/backoff.h"
+
+#define PAUSE_MIN_MS 50
+#define PAUSE_MAX_MS 2000
+#define READ_SIZE    65536
+#define WIRE_STEP    16384u
+#define OUTPUT_MAX   ((size_t)1 << 31) /* bytes that may wait to be sent */
+#define OUTPUT_KEEP  ((size_t)1 << 20) /* memory that stays after a rare large command */
+
+#define CONNECTION_OF(member, pointer)                                                             \
+    ((once__redis_connection_t *)(void *)((char *)(pointer)-offsetof(once__redis_connection_t,     \
+                                                                     member)))
+
+static void assert_connection_state(const once__redis_connection_t *connection)
+{
+    int is_open = connection->state >= ONCE__REDIS_TLS_HANDSHAKE;
+
+    if (connection->state == ONCE__REDIS_DOWN) { /* C-1 */
+        assert(connection->source.fd < 0 && connection->lookup == NULL);
+        assert(connection->addresses == NULL && connection->ssl == NULL);
+        assert(connection->reader == NULL && !connection->condemned);
+    }
+    assert(connection->state >= ONCE__REDIS_HANDSHAKE || connection->first == NULL); /* C-2 */
+    assert(!is_open || (connection->source.fd >= 0 && connection->reader != NULL));  /* C-3 */
+    assert(!is_open || (connection->ssl != NULL) == (connection->shared->settings->tls != 0));
+    assert(connection->lookup == NULL || connection->state == ONCE__REDIS_RESOLVING); /* C-4 */
+    assert((connection->first == NULL) == (connection->call_count == 0));             /* C-5 */
+    assert((connection->first == NULL) == (connection->last == &connection->first));
+    assert(connection->gone <= connection->stream); /* C-6 */
+    assert(connection->wire_sent <= connection->wire.len);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- the end */
+
+void once__redis_connection_timer(once__redis_connection_t *connection, uint64_t ms)
+{
+    once__loop_t *loop = connection->shared->loop;
+
+    once__timer_set(loop, &connection->timer, ms == 0 ? 0 : once__loop_now(loop) + ms);
+}
+
+/* Bytes went one way or the other: replies have more time again. The handshake has a time of its own. */
+static void heard(once__redis_connection_t *connection)
+{
+    if (connection->state != ONCE__REDIS_READY || connection->condemned) {
+        return;
+    }
+    if (connection->first != NULL) {
+        once__redis_connection_timer(connection, connection->shared->settings->reply_ms);
+    } else {
+        once__timer_stop(connection->shared->loop, &connection->timer);
+    }
+}
+
+void once__redis_connection_watch(once__redis_connection_t *connection, uint32_t events)
+{
+    if (connection->events != events) {
+        (void)once__source_set(connection->shared->loop, &connection->source, connection->source.fd,
+                               events);
+        connection->events = events;
+    }
+}
+
+void once__redis_connection_hang_up(once__redis_connection_t *connection)
+{
+    if (connection->source.fd >= 0) {
+        if (connection->events != 0) {
+            (void)once__source_set(connection->shared->loop, &connection->source,
+                                   connection->source.fd, 0);
+        }
+        if (connection->lookup == NULL) {
+            (void)close(connection->source.fd);
+        }
+    }
+    if (connection->lookup != NULL) {
+        once__redis_lookup_free(connection->lookup);
+    }
+    connection->lookup = NULL;
+    connection->source.fd = -1;
+    connection->events = 0;
+}
+
+static void forget_connection(once__redis_connection_t *connection)
+{
+    once__redis_connection_hang_up(connection);
+    if (connection->addresses != NULL) {
+        freeaddrinfo(connection->addresses);
+    }
+    connection->addresses = connection->address = NULL;
+    SSL_free(connection->ssl);
+    connection->ssl = NULL;
+    if (connection->reader != NULL) {
+        redisReaderFree(connection->reader);
+    }
+    connection->reader = NULL;
+    once__buf_reset(&connection->plain, OUTPUT_KEEP);
+    once__buf_reset(&connection->wire, OUTPUT_KEEP);
+    connection->wire_sent = 0;
+    connection->condemned = 0;
+    connection->state = ONCE__REDIS_DOWN;
+    once__timer_stop(connection->shared->loop, &connection->timer);
+}
+
+/* Ends the calls that got no reply. Their callbacks may call again, on any connection. */
+static void end_calls(once__redis_connection_t *connection)
+{
+    once__redis_call_t *call = connection->first;
+    uint64_t gone = connection->gone;
+
+    connection->first = NULL;
+    connection->last = &connection->first;
+    connection->call_count = 0;
+    connection->stream = connection->gone = 0;
+    while (call != NULL) {
+        once__redis_call_t *next = call->next;
+        call->sent = call->begin < gone;
+        call->done(call, NULL);
+        call = next;
+    }
+}
+
+void once__redis_connection_fail(once__redis_connection_t *connection, int refusal)
+{
+    const once__env_t *env = once__loop_env(connection->shared->loop);
+    uint64_t bits = 0;
+
+    forget_connection(connection);
+    (void)env->random(env->data, (uint8_t *)&bits, sizeof(bits));
+    connection->retry_at = once__loop_now(connection->shared->loop) +
+                           once__backoff(connection->failures, PAUSE_MIN_MS, PAUSE_MAX_MS, bits);
+    connection->failures++;
+    connection->refusal = refusal;
+    end_calls(connection);
+    connection->shared->changed(connection->shared->data, connection);
+}
+
+/* A connection that had worked may be tried again at once. */
+static void drop(once__redis_connection_t *connection)
+{
+    if (connection->state != ONCE__REDIS_READY) {
+        once__redis_connection_fail(connection, ONCE_E_UNAVAILABLE);
+        return;
+    }
+    forget_connection(connection);
+    connection->refusal = ONCE_E_UNAVAILABLE;
+    connection->retry_at = 0;
+    end_calls(connection);
+    connection->shared->changed(connection->shared->data, connection);
+}
+
+void once__redis_connection_condemn(once__redis_connection_t *connection)
+{
+    assert_connection_state(connection);
+    if (connection->state != ONCE__REDIS_DOWN) {
+        connection->condemned = 1;
+        once__redis_connection_timer(connection, 0);
+    }
+}
+
+void once__redis_connection_distrust(once__redis_connection_t *connection)
+{
+    once__redis_connection_complain(connection, "this is not what Redis answers");
+    once__redis_connection_condemn(connection);
+}
+
+void once__redis_connection_trouble(once__redis_connection_t *connection, const char *what,
+                                    const char *why)
+{
+    (void)snprintf(connection->shared->trouble, ONCE__REDIS_TROUBLE_SIZE, "%.60s:%u: %s%.100s",
+                   connection->host.name, connection->host.port, what, why);
+    connection->shared->is_complaint = 0;
+}
+
+void once__redis_connection_complain(once__redis_connection_t *connection, const char *text)
+{
+    once__redis_connection_trouble(connection, "", text);
+    connection->shared->is_complaint = 1;
+}
+
+void once__redis_connection_content(once__redis_connection_t *connection)
+{
+    if (connection->shared->is_complaint) {
+        connection->shared->is_complaint = 0;
+        connection->shared->trouble[0] = '\0';
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------------- calls */
+
+int once__redis_connection_call(once__redis_connection_t *connection, once__redis_call_t *call,
+                                int argc, const char **argv, const size_t *lengths)
+{
+    once__buf_t *out = connection->ssl != NULL ? &connection->plain : &connection->wire;
+    char *text = NULL;
+    int len, code;
+
+    assert_connection_state(connection);
+    if (connection->state < ONCE__REDIS_HANDSHAKE || connection->condemned) {
+        return -1; /* it went away meanwhile */
+    }
+    len = redisFormatCommandArgv(&text, argc, argv, lengths);
+    if (len < 0) {
+        return -1;
+    }
+    code = once__buf_add(out, text, (size_t)len);
+    free(text);
+    if (code != ONCE_OK) {
+        out->error = ONCE_OK; /* nothing was added: a shorter one may fit */
+        return -1;
+    }
+    call->next = NULL;
+    call->connection = connection;
+    call->begin = connection->stream;
+    connection->stream += (uint64_t)len;
+    if (connection->first == NULL && connection->state != ONCE__REDIS_HANDSHAKE) {
+        once__redis_connection_timer(connection, connection->shared->settings->reply_ms);
+    }
+    *connection->last = call;
+    connection->last = &call->next;
+    connection->call_count++;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- sending */
+
+/* Encrypts the collected commands into the wire buffer. Returns 0 or -1. */
+static int encrypt(once__redis_connection_t *connection)
+{
+    if (connection->ssl == NULL) {
+        return 0;
+    }
+    if (connection->plain.len > 0) {
+        if (once__redis_tls_write(connection->ssl, connection->plain.data, connection->plain.len) !=
+            0) {
+            return -1;
+        }
+        connection->gone = connection->stream;
+        once__buf_reset(&connection->plain, OUTPUT_KEEP);
+    }
+    for (;;) {
+        char *to = once__buf_reserve(&connection->wire, WIRE_STEP);
+        size_t got = to != NULL ? once__redis_tls_drain(connection->ssl, to, WIRE_STEP) : 0;
+        if (to == NULL || got == 0) {
+            return to == NULL ? -1 : 0;
+        }
+        once__buf_added(&connection->wire, got);
+    }
+}
+
+void once__redis_connection_flush(once__redis_connection_t *connection)
+{
+    once__buf_t *wire = &connection->wire;
+    int is_moving = 0;
+
+    assert_connection_state(connection);
+    if (connection->state < ONCE__REDIS_TLS_HANDSHAKE || connection->condemned) {
+        return;
+    }
+    if (encrypt(connection) != 0) {
+        once__redis_connection_condemn(connection);
+        return;
+    }
+    while (connection->wire_sent < wire->len) {
+        ssize_t sent = send(connection->source.fd, wire->data + connection->wire_sent,
+                            wire->len - connection->wire_sent, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) {
+            continue;
+        }
+        if (sent < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK) {
+                once__redis_connection_condemn(connection);
+                return;
+            }
+            once__redis_connection_watch(connection, EPOLLIN | EPOLLOUT);
+            if (is_moving) {
+                heard(connection); /* a large one over a slow line */
+            }
+            return;
+        }
+        connection->wire_sent += (size_t)sent;
+        is_moving = 1;
+        connection->gone += connection->ssl == NULL ? (uint64_t)sent : 0;
+    }
+    once__buf_reset(wire, OUTPUT_KEEP);
+    connection->wire_sent = 0;
+    once__redis_connection_watch(connection, EPOLLIN);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ replies */
+
+/* Gives complete replies to their calls. Returns 0, or -1 if this is not the protocol. */
+static int hand_out(once__redis_connection_t *connection)
+{
+    void *reply = NULL;
+
+    while (!connection->condemned && redisReaderGetReply(connection->reader, &reply) == REDIS_OK) {
+        once__redis_call_t *call = connection->first;
+        if (reply == NULL) {
+            return 0;
+        }
+        if (call == NULL) {
+            freeReplyObject(reply);
+            return -1;
+        }
+        connection->first = call->next;
+        connection->last = connection->first == NULL ? &connection->first : connection->last;
+        connection->call_count--;
+        call->done(call, reply);
+        freeReplyObject(reply);
+        reply = NULL;
+    }
+    return connection->condemned ? 0 : -1;
+}
+
+static int decrypt(once__redis_connection_t *connection, const char *data, size_t len)
+{
+    char plain[16384];
+
+    if (once__redis_tls_feed(connection->ssl, data, len) != 0) {
+        return -1;
+    }
+    for (;;) {
+        int got;
+        if (connection->state == ONCE__REDIS_TLS_HANDSHAKE) {
+            once__redis_connection_tls(connection);
+            if (connection->state <= ONCE__REDIS_TLS_HANDSHAKE) {
+                return 0;
+            }
+        }
+        got = once__redis_tls_read(connection->ssl, plain, sizeof(plain));
+        if (got <= 0) {
+            return got;
+        }
+        if (redisReaderFeed(connection->reader, plain, (size_t)got) != REDIS_OK) {
+            return -1;
+        }
+    }
+}
+
+/* Reads what has arrived. Returns 0, or -1 if the connection ended; replies that came before its end still count. */
+static int take_in(once__redis_connection_t *connection)
+{
+    static _Thread_local char data[READ_SIZE];
+    int ended = 0;
+
+    while (!ended) {
+        ssize_t got = recv(connection->source.fd, data, sizeof(data), 0);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            break;
+        }
+        if (got <= 0) {
+            ended = 1;
+        } else if (connection->ssl != NULL) {
+            ended = decrypt(connection, data, (size_t)got) != 0;
+            if (connection->state == ONCE__REDIS_DOWN) {
+                return 0;
+            }
+        } else {
+            ended = redisReaderFeed(connection->reader, data, (size_t)got) != REDIS_OK;
+        }
+        if (got > 0 && (size_t)got < sizeof(data)) {
+            break;
+        }
+    }
+    if (hand_out(connection) != 0 || ended) {
+        return -1;
+    }
+    heard(connection);
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------------------------- what the loop says */
+
+static void refuse_or_drop(once__redis_connection_t *connection)
+{
+    if (connection->state == ONCE__REDIS_HANDSHAKE) {
+        once__redis_connection_fail(
+            connection, connection->refusal != ONCE_OK ? connection->refusal : ONCE_E_UNAVAILABLE);
+    } else {
+        drop(connection);
+    }
+}
+
+static void ready(once__source_t *source, uint32_t events)
+{
+    once__redis_connection_t *connection = CONNECTION_OF(source, source);
+
+    assert_connection_state(connection);
+    switch (connection->state) {
+    case ONCE__REDIS_DOWN:
+        return;
+    case ONCE__REDIS_RESOLVING:
+        once__redis_connection_resolved(connection);
+        return;
+    case ONCE__REDIS_CONNECTING:
+        once__redis_connection_connected(connection);
+        return;
+    default:
+        break;
+    }
+    if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) && take_in(connection) != 0) {
+        if (connection->state != ONCE__REDIS_READY && connection->refusal == ONCE_OK) {
+            once__redis_connection_trouble(connection, "this is no Redis, or it hung up", "");
+        }
+        refuse_or_drop(connection);
+        return;
+    }
+    if (connection->condemned) {
+        refuse_or_drop(connection);
+    } else if (events & EPOLLOUT) {
+        once__redis_connection_flush(connection);
+    }
+}
+
+/* No reply in time. Whether the command is still on its way, over a slow line. */
+static int is_on_its_way(once__redis_connection_t *connection)
+{
+    int left = 0;
+
+    if (connection->state != ONCE__REDIS_READY || connection->condemned ||
+        ioctl(connection->source.fd, SIOCOUTQ, &left) != 0 || left == 0 ||
+        left == connection->unsent) {
+        return 0;
+    }
+    connection->unsent = left;
+    return 1;
+}
+
+/* A reply or a connection took too long, the connection is condemned, or an address needed no look-up. */
+static void timer_fired(once__timer_t *timer)
+{
+    once__redis_connection_t *connection = CONNECTION_OF(timer, timer);
+
+    assert_connection_state(connection);
+    if (connection->state == ONCE__REDIS_CONNECTING && connection->source.fd < 0 &&
+        connection->address != NULL && !connection->condemned) {
+        once__redis_connection_timer(connection, connection->shared->settings->connect_ms);
+        once__redis_connection_try(connection);
+        return;
+    }
+    if (is_on_its_way(connection)) {
+        heard(connection);
+        return;
+    }
+    if (connection->state != ONCE__REDIS_READY && !connection->condemned) {
+        once__redis_connection_trouble(connection, "no connection in time", "");
+    }
+    refuse_or_drop(connection);
+}
+
+int once__redis_connection_init(once__redis_connection_t *connection, once__redis_shared_t *shared,
+                                const once__redis_host_t *host, int is_sentinel)
+{
+    memset(connection, 0, sizeof(*connection));
+    connection->shared = shared;
+    connection->host = *host;
+    connection->is_sentinel = is_sentinel;
+    connection->source.ready = ready;
+    connection->source.fd = -1;
+    connection->timer.fire = timer_fired;
+    connection->last = &connection->first;
+    connection->plain.max = connection->wire.max = OUTPUT_MAX;
+    return once__timers_reserve(shared->loop);
+}
+
+void once__redis_connection_free(once__redis_connection_t *connection)
+{
+    forget_connection(connection);
+    end_calls(connection);
+    once__buf_free(&connection->plain);
+    once__buf_free(&connection->wire);
+    once__timers_release(connection->shared->loop);
+}
+
+/* The loop's descriptors are shared with the parent: they must not change. */
+void once__redis_connection_abandon(once__redis_connection_t *connection)
+{
+    once__redis_call_t *call = connection->first;
+
+    if (connection->source.fd >= 0 && connection->lookup == NULL) {
+        (void)close(connection->source.fd);
+    }
+    if (connection->addresses != NULL) {
+        freeaddrinfo(connection->addresses);
+    }
+    if (connection->reader != NULL) {
+        redisReaderFree(connection->reader);
+    }
+    SSL_free(connection->ssl);
+    while (call != NULL) {
+        once__redis_call_t *next = call->next;
+        free(call);
+        call = next;
+    }
+    once__buf_free(&connection->plain);
+    once__buf_free(&connection->wire);
+}
