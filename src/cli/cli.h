@@ -85,4 +85,15 @@ int once__cli_unknown_command(const char *const *words, size_t count);
 int once__cli_usage(const once__cli_command_t *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* "Did you mean": the known word nearest to a mistyped one. */
+typedef struct once__cli_nearest {
+    const char *word; /* what was typed */
+    const char *best; /* the nearest so far, not terminated; NULL: none is near enough */
+    int best_len;
+    unsigned distance;
+} once__cli_nearest_t;
+
+void once__cli_nearest_start(once__cli_nearest_t *nearest, const char *word);
+void once__cli_nearest_try(once__cli_nearest_t *nearest, const char *candidate, size_t len);
+
 #endif

@@ -12,7 +12,7 @@ typedef struct once__cli_bytes {
 } once__cli_bytes_t;
 
 /*
- * Reads a file, or standard input for "-", of at most `limit` bytes. ONCE__CLI_OK, or an exit code after saying what is wrong.
+ * Reads a file, or standard input for "-", of at most `limit` bytes. Returns ONCE__CLI_OK, or an exit code after an error message.
  * Free with once__cli_bytes_free.
  */
 int once__cli_read_file(const char *path, size_t limit, once__cli_bytes_t *bytes);

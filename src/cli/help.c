@@ -8,11 +8,12 @@
 #include <once/once.h>
 
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "cli/text.h"
 
 #define USAGE "usage: once COMMAND [OPTION]... [URL] [OPERAND]...\n"
 
-/* Commands by what somebody is about to do, in the order of the help: whole names, or the first words of several. */
+/* Commands by purpose, in the order of the help: whole names, or the first words of several. */
 static const struct {
     const char *title;
     const char *names[6];

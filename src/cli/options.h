@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct once__cli_command;
+struct once__cli_call;
 
 typedef enum once__cli_kind {
     ONCE__CLI_FLAG,     /* int: 1 when given */
@@ -50,8 +51,17 @@ typedef struct once__cli_parsed {
     int help; /* --help or -h was there: nothing else counts */
 } once__cli_parsed_t;
 
-/* 0, or ONCE__CLI_USAGE after saying what is wrong. */
+/* Returns 0, or ONCE__CLI_USAGE after an error message. */
 int once__cli_parse(const struct once__cli_command *command, int argc, char **argv,
                     once__cli_parsed_t *parsed);
+
+/*
+ * All options of a call: texts are not empty and have no control characters, numbers have 32 bits, durations are 30 days at most.
+ * Returns ONCE__CLI_OK, or ONCE__CLI_USAGE after an error message.
+ */
+int once__cli_check_values(const struct once__cli_call *call);
+
+/* Can the file that an option names be read? NULL is fine. */
+int once__cli_check_file(const struct once__cli_call *call, const char *option, const char *path);
 
 #endif

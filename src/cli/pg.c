@@ -14,7 +14,7 @@
 
 /* -------------------------------------------------------------------------------------------------------------- SQL */
 
-int once__pg_file_version(const char *name)
+int once__cli_pg_file_version(const char *name)
 {
     int version = 0;
 
@@ -31,14 +31,14 @@ static int by_name(const void *a, const void *b)
     return strcmp(*x, *y);
 }
 
-static int add_file(once__pg_sql_t *sql, const char *directory, const char *name)
+static int add_file(once__cli_pg_sql_t *sql, const char *directory, const char *name)
 {
     char path[1024];
     once__cli_bytes_t bytes;
     int code;
 
-    if (sql->count == ONCE__PG_FILES_MAX) {
-        once__cli_say("more than %d files in %s", ONCE__PG_FILES_MAX, directory);
+    if (sql->count == ONCE__CLI_PG_FILES_MAX) {
+        once__cli_say("more than %d files in %s", ONCE__CLI_PG_FILES_MAX, directory);
         return ONCE__CLI_USAGE;
     }
     snprintf(path, sizeof(path), "%s/%s", directory, name);
@@ -54,7 +54,7 @@ static int add_file(once__pg_sql_t *sql, const char *directory, const char *name
     return sql->memory[2 * sql->count - 1] != NULL ? ONCE__CLI_OK : ONCE__CLI_STORE;
 }
 
-static int read_directory(once__pg_sql_t *sql, const char *directory, const char *sub)
+static int read_directory(once__cli_pg_sql_t *sql, const char *directory, const char *sub)
 {
     char path[1024], name[300];
     const struct dirent *entry;
@@ -78,16 +78,16 @@ static int read_directory(once__pg_sql_t *sql, const char *directory, const char
     return code;
 }
 
-static void take_built_in(once__pg_sql_t *sql)
+static void take_built_in(once__cli_pg_sql_t *sql)
 {
-    for (size_t i = 0; i < once__pg_files_count && i < ONCE__PG_FILES_MAX; i++) {
-        sql->files[i].name = once__pg_files[i].name;
-        sql->files[i].text = once__pg_files[i].text;
+    for (size_t i = 0; i < once__cli_pg_files_count && i < ONCE__CLI_PG_FILES_MAX; i++) {
+        sql->files[i].name = once__cli_pg_files[i].name;
+        sql->files[i].text = once__cli_pg_files[i].text;
         sql->count++;
     }
 }
 
-int once__pg_sql_load(once__pg_sql_t *sql, const char *directory)
+int once__cli_pg_sql_load(once__cli_pg_sql_t *sql, const char *directory)
 {
     int code = ONCE__CLI_OK;
 
@@ -100,13 +100,13 @@ int once__pg_sql_load(once__pg_sql_t *sql, const char *directory)
     }
     qsort(sql->files, sql->count, sizeof(sql->files[0]), by_name);
     for (size_t i = 0; i < sql->count; i++) {
-        int version = once__pg_file_version(sql->files[i].name);
+        int version = once__cli_pg_file_version(sql->files[i].name);
         sql->newest = version > sql->newest ? version : sql->newest;
     }
     return code;
 }
 
-void once__pg_sql_free(once__pg_sql_t *sql)
+void once__cli_pg_sql_free(once__cli_pg_sql_t *sql)
 {
     for (size_t i = 0; i < sizeof(sql->memory) / sizeof(sql->memory[0]); i++) {
         free(sql->memory[i]);
@@ -128,7 +128,7 @@ static int is_libpq_keyword(const char *name, size_t len)
     return found;
 }
 
-char *once__pg_libpq_url(const char *url)
+char *once__cli_pg_libpq_url(const char *url)
 {
     const char *query = strchr(url, '?');
     size_t len = query != NULL ? (size_t)(query - url) : strlen(url);
@@ -151,7 +151,7 @@ char *once__pg_libpq_url(const char *url)
     return out;
 }
 
-/* Notices are for whoever reads the server's log, except warnings. */
+/* Shows warnings only; notices are for the server's log. */
 static void notice(void *data, const PGresult *result)
 {
     const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
@@ -162,14 +162,14 @@ static void notice(void *data, const PGresult *result)
     }
 }
 
-void once__pg_complain(PGconn *conn, const char *what)
+void once__cli_pg_complain(PGconn *conn, const char *what)
 {
     const char *text = conn != NULL ? PQerrorMessage(conn) : "out of memory";
 
     once__cli_say("%s: %.*s", what, (int)strcspn(text, "\n"), text);
 }
 
-int once__pg_connect(const char *url, PGconn **conn)
+int once__cli_pg_connect(const char *url, PGconn **conn)
 {
     const char *keywords[] = {"dbname", "client_encoding", NULL, NULL, NULL},
                *values[] = {NULL, "UTF8", NULL, NULL, NULL};
@@ -181,9 +181,9 @@ int once__pg_connect(const char *url, PGconn **conn)
         once__cli_say("this command needs a PostgreSQL store: postgres://...");
         return ONCE__CLI_USAGE;
     }
-    text = once__pg_libpq_url(url);
+    text = once__cli_pg_libpq_url(url);
     if (text == NULL) {
-        once__pg_complain(NULL, "cannot connect");
+        once__cli_pg_complain(NULL, "cannot connect");
         return ONCE__CLI_STORE;
     }
     values[0] = text;
@@ -202,32 +202,32 @@ int once__pg_connect(const char *url, PGconn **conn)
     return ONCE__CLI_OK;
 }
 
-int once__pg_run(PGconn *conn, const char *what, const char *statements)
+int once__cli_pg_run(PGconn *conn, const char *what, const char *statements)
 {
     PGresult *result = PQexec(conn, statements);
     ExecStatusType status = PQresultStatus(result);
     int good = status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 
     if (!good) {
-        once__pg_complain(conn, what);
+        once__cli_pg_complain(conn, what);
     }
     PQclear(result);
     return good ? 0 : -1;
 }
 
-int once__pg_begin(PGconn *conn)
+int once__cli_pg_begin(PGconn *conn)
 {
-    return once__pg_run(conn, "cannot begin a transaction",
-                        "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp");
+    return once__cli_pg_run(conn, "cannot begin a transaction",
+                            "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp");
 }
 
-char *once__pg_ask(PGconn *conn, const char *query)
+char *once__cli_pg_ask(PGconn *conn, const char *query)
 {
     PGresult *result = PQexec(conn, query);
     char *text = NULL;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__pg_complain(conn, "cannot query the server");
+        once__cli_pg_complain(conn, "cannot query the server");
     } else if (PQntuples(result) > 0) {
         text = strdup(PQgetvalue(result, 0, 0));
     }
@@ -235,10 +235,10 @@ char *once__pg_ask(PGconn *conn, const char *query)
     return text;
 }
 
-int once__pg_version(PGconn *conn)
+int once__cli_pg_version(PGconn *conn)
 {
-    char *there = once__pg_ask(conn, "SELECT count(*) FROM pg_catalog.pg_tables "
-                                     "WHERE schemaname = 'once' AND tablename = 'versions'");
+    char *there = once__cli_pg_ask(conn, "SELECT count(*) FROM pg_catalog.pg_tables "
+                                         "WHERE schemaname = 'once' AND tablename = 'versions'");
     char *text;
     int version;
 
@@ -248,7 +248,7 @@ int once__pg_version(PGconn *conn)
         return version;
     }
     free(there);
-    text = once__pg_ask(conn, "SELECT coalesce(max(version), 0) FROM once.versions");
+    text = once__cli_pg_ask(conn, "SELECT coalesce(max(version), 0) FROM once.versions");
     version = text != NULL ? (int)strtol(text, NULL, 10) : -1;
     free(text);
     return version;

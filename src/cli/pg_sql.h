@@ -6,12 +6,12 @@
 
 #include <stddef.h>
 
-typedef struct once__pg_file {
+typedef struct once__cli_pg_file {
     const char *name; /* below sql/ */
     const char *text;
-} once__pg_file_t;
+} once__cli_pg_file_t;
 
-extern const once__pg_file_t once__pg_files[];
-extern const size_t once__pg_files_count;
+extern const once__cli_pg_file_t once__cli_pg_files[];
+extern const size_t once__cli_pg_files_count;
 
 #endif

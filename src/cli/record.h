@@ -7,7 +7,7 @@
 #include <once/once.h>
 
 #include "cli/json.h"
-#include "cli/text.h"
+#include "cli/console.h"
 #include "cli/units.h"
 
 /* What is shown besides the record's own fields. */
@@ -18,10 +18,10 @@ enum once__cli_parts {
     ONCE__CLI_CLAIM = 8,    /* the claim's text */
 };
 
-/* Pending with the lease over, or unknown: somebody has to decide, or nobody was there since. */
+/* Pending with the lease over, or unknown. */
 int once__cli_record_stuck(const once_record_t *record);
 
-/* Of the state: red and yellow are those that somebody may have to settle. */
+/* The colour of the state: red and yellow may need a decision. */
 once__cli_colour_t once__cli_record_colour(const once_record_t *record);
 
 /* "12s" or "over"; "-" when the state has no lease. */

@@ -81,7 +81,7 @@ int once__cli_tell_damaged(const once_answer_t *answer, int code)
     return code == ONCE__CLI_OK ? ONCE__CLI_STORE : code;
 }
 
-/* A person waits for it; whoever wants to wait for the store says how long. */
+/* A person is waiting: do not insist, unless the URL says how long to wait for the store. */
 static const char *const settings_of_commands[] = {"insist", "off", NULL};
 static const char *const none[] = {NULL};
 
@@ -134,7 +134,7 @@ int once__cli_open(const once__cli_call_t *call, once_t **once)
 
 int once__cli_reach(const char *url)
 {
-    static const uint8_t nobody[ONCE_ID_SIZE];
+    static const uint8_t no_record[ONCE_ID_SIZE];
     int error = ONCE_OK, code = ONCE__CLI_OK;
     once_t *once;
 
@@ -144,7 +144,7 @@ int once__cli_reach(const char *url)
     }
     code = once__cli_open_url(url, settings_of_commands, &once);
     if (code == ONCE__CLI_OK) {
-        error = once_record_get_sync(once, nobody, NULL);
+        error = once_record_get_sync(once, no_record, NULL);
     }
     if (error == ONCE_E_UNAVAILABLE) {
         code = once__cli_store_failed("begin", error);
@@ -165,7 +165,7 @@ void once__cli_close(once_t *once)
  */
 int once__cli_wait_for_secrets(once_t *once)
 {
-    static const uint8_t nobody[ONCE_ID_SIZE];
+    static const uint8_t no_record[ONCE_ID_SIZE];
     const once_slice_t empty = {"", 0};
     uint8_t hash[ONCE_SCOPE_HASH_SIZE];
     int code = once_scope_hash_of(once, empty, hash);
@@ -173,7 +173,7 @@ int once__cli_wait_for_secrets(once_t *once)
     if (code != ONCE_E_UNAVAILABLE) {
         return code;
     }
-    code = once_record_get_sync(once, nobody, NULL);
+    code = once_record_get_sync(once, no_record, NULL);
     if (code != ONCE_OK && code != ONCE_E_NOT_FOUND) {
         return code;
     }

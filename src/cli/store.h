@@ -10,7 +10,7 @@
 
 /*
  * Opens the call's store; a local one must exist. It removes nothing by itself (no reaping): looking must not change what is
- * looked at. ONCE__CLI_OK, or an exit code after saying what is wrong.
+ * looked at. Returns ONCE__CLI_OK, or an exit code after an error message.
  */
 int once__cli_open(const once__cli_call_t *call, once_t **once);
 

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "cli/text.h"
+#include "cli/console.h"
 
 typedef struct once__cli_table {
     const char *const *heads; /* one for each column; ">" before it: aligned to the right */

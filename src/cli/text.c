@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include <unistd.h>
+#include "cli/console.h"
 
 /* One byte's escaped form; returns its length. */
 static size_t escape_byte(char out[4], uint8_t byte)
@@ -104,23 +104,6 @@ once__cli_shown_t once__cli_shown_url(const char *url)
              host != NULL ? host + 1 : "");
     once__cli_escape(shown.text, sizeof(shown.text), once__slice_of(plain));
     return shown;
-}
-
-const char *once__cli_colour(FILE *stream, once__cli_colour_t colour)
-{
-    static const char *const sequences[] = {[ONCE__CLI_PLAIN] = "\033[0m",
-                                            [ONCE__CLI_BOLD] = "\033[1m",
-                                            [ONCE__CLI_RED] = "\033[1;31m",
-                                            [ONCE__CLI_GREEN] = "\033[32m",
-                                            [ONCE__CLI_YELLOW] = "\033[33m"};
-    const char *refused = getenv("NO_COLOR");
-    const char *terminal = getenv("TERM");
-
-    if ((refused != NULL && refused[0] != '\0') ||
-        (terminal != NULL && strcmp(terminal, "dumb") == 0) || !isatty(fileno(stream))) {
-        return "";
-    }
-    return sequences[colour];
 }
 
 /* The text may come from a server: control bytes are escaped. Backslashes stay, arguments were escaped before. */

@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include <once/key.h>
 
@@ -28,17 +27,6 @@ once__cli_shown_t once__cli_shown(const char *argument);
 
 /* A store's URL: its scheme, hosts and database. Neither credentials nor parameters. */
 once__cli_shown_t once__cli_shown_url(const char *url);
-
-typedef enum once__cli_colour {
-    ONCE__CLI_PLAIN, /* ends the others */
-    ONCE__CLI_BOLD,
-    ONCE__CLI_RED,
-    ONCE__CLI_GREEN,
-    ONCE__CLI_YELLOW,
-} once__cli_colour_t;
-
-/* The escape sequence; "" if the stream is not a terminal, the terminal is dumb, or NO_COLOR is set. */
-const char *once__cli_colour(FILE *stream, once__cli_colour_t colour);
 
 /* "once: ..." on stderr, control bytes escaped. An error; a note is advice that does not belong to the output. */
 void once__cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -2,7 +2,7 @@
  * once gate: the private directory of a run, with the configuration in it.
  *
  * The gate and every process of its nginx hold a lock on it. A gate that is killed cannot remove its directory, and the
- * configuration may hold a password: the next gate of the same user removes what nobody holds any more.
+ * configuration may hold a password: the next gate of the same user removes directories without a lock.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ void once__gate_remove_folder(once__gate_folder_t *folder)
     }
 }
 
-/* Ours, and nobody holds it. One without a configuration may be just being made: it is locked before that is written. */
+/* Ours and unlocked. One without a configuration may just be being made: it is locked before that is written. */
 static int is_left_behind(int fd)
 {
     struct stat st;
@@ -126,7 +126,7 @@ static int take_folder(once__gate_folder_t *folder, const char *top)
     return ONCE__CLI_OK;
 }
 
-/* Nobody but root can put another directory in its place, or in that of one above it. */
+/* Can only root replace the directory, or one above it? */
 static int is_roots(const char *path)
 {
     char above[ONCE__GATE_PATH_SIZE];

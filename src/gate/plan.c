@@ -41,7 +41,7 @@ static int read_addresses(once__gate_plan_t *plan)
     return code;
 }
 
-/* Two locations of one path would be one too many for nginx. */
+/* nginx allows one location per path. */
 static int check_routes(const once__gate_plan_t *plan)
 {
     for (size_t i = 0; i < plan->route_count && plan->routes[i].path != NULL; i++) {
@@ -94,9 +94,9 @@ static int needs_scope(const once__gate_plan_t *plan)
 }
 
 /*
- * Whose key it is has no default that is right everywhere: too narrow (a token that changes) runs an operation twice, too wide
- * shows a response to others. On this machine's own addresses, where it is tried out, it is a safe one: nobody without
- * Authorization, and nobody else's.
+ * No default scope is right everywhere: one that is too narrow (a token that changes) runs an operation twice, one that is too wide
+ * shows responses to others. Addresses of this machine, where people try it out, get a safe one: the header Authorization, which
+ * every request must have.
  */
 static int read_scope(once__gate_plan_t *plan)
 {
@@ -115,7 +115,7 @@ static int read_scope(once__gate_plan_t *plan)
         plan->options->scope != NULL ? plan->options->scope : "header:Authorization", &plan->scope);
 }
 
-/* Who may connect to sockets of the file system. */
+/* The mode of unix sockets. */
 static int read_socket_mode(once__gate_plan_t *plan)
 {
     const char *text = plan->options->socket_mode != NULL ? plan->options->socket_mode : "0600";
@@ -129,7 +129,7 @@ static int read_socket_mode(once__gate_plan_t *plan)
     return ONCE__CLI_OK;
 }
 
-/* A backend that is not checked could be anybody: whoever it is would get every caller's credentials. */
+/* An unverified backend could be anyone, and would get every caller's credentials. */
 static int read_trusted(once__gate_plan_t *plan)
 {
     /* Where Debian, Fedora and Alpine keep the certificates that everybody trusts. */

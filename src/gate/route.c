@@ -10,7 +10,7 @@
 
 #include <once/policy.h>
 
-#include "cli/nearest.h"
+#include "cli/cli.h"
 #include "cli/text.h"
 #include "gate/internal.h"
 

@@ -296,7 +296,7 @@ static void pump(gate_run_t *run, const struct pollfd *log, const struct pollfd 
     if (run->chunk_len > 0 && out->revents != 0) {
         ssize_t written = write(STDOUT_FILENO, run->chunk, run->chunk_len);
         if (written < 0 && errno != EAGAIN && errno != EINTR) {
-            written = (ssize_t)run->chunk_len; /* nobody reads it any more */
+            written = (ssize_t)run->chunk_len; /* the reader is gone */
         }
         if (written > 0) {
             run->chunk_len -= (size_t)written;
@@ -325,7 +325,7 @@ static void turn(gate_run_t *run)
     int got = poll(polls, 3, timeout);
 
     if (got == 0 && run->ended && run->log >= 0) {
-        close(run->log); /* somebody else holds the pipe */
+        close(run->log); /* another process holds the pipe */
         run->log = -1;
         run->chunk_len = 0;
     }

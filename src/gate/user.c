@@ -1,8 +1,8 @@
 /*
- * once gate: whom the processes that serve requests belong to, and what is theirs.
+ * once gate: the user of the workers, and what belongs to it.
  *
- * They parse what strangers send, so they are not root's. The master of nginx stays root where root starts it: it opens ports
- * below 1024 and reads keys that nobody else may read.
+ * Workers parse what strangers send, so they are not root. If root starts the gate, nginx's master stays root: it opens ports
+ * below 1024 and reads keys that only root may read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "cli/text.h"
 #include "gate/internal.h"
 
-#define ACCOUNT "once" /* used where root names no other, and the machine has it */
+#define ACCOUNT "once" /* the default where root starts the gate */
 
 static int take_account(const struct passwd *account, once__gate_plan_t *plan)
 {
@@ -100,7 +100,7 @@ int once__gate_as_user(const once__gate_plan_t *plan, int (*work)(const once__ga
     return WEXITSTATUS(status);
 }
 
-/* By descriptors: whoever may write beside it cannot put something else in its place meanwhile. */
+/* Uses descriptors, so that nothing else can be put in its place meanwhile. */
 int once__gate_make_store(const once__gate_plan_t *plan)
 {
     char parent[ONCE__GATE_PATH_SIZE];

@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/units.h"
 #include "cli/histogram.h"
-#include "cli/nearest.h"
+#include "cli/cli.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "cli/units.h"

@@ -7,7 +7,7 @@
 #include <once/local.h>
 
 #include "cli/commands.h"
-#include "cli/progress.h"
+#include "cli/console.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -37,7 +37,8 @@ static int run_backup(const once__cli_call_t *call)
     }
     printf("copied %" PRIu64 " segments, %s\n", report.segments, once__cli_size(report.bytes).text);
     if (report.damaged > 0) {
-        once__cli_say("damaged ranges in the store, and so in the copy: %" PRIu64 "; run \"once fsck\"",
+        once__cli_say("damaged ranges in the store, and so in the copy: %" PRIu64
+                      "; run \"once fsck\"",
                       report.damaged);
     }
     once__cli_note(

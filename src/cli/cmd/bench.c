@@ -4,14 +4,17 @@
  * `inflight` slots each claim a new key, complete it, and begin again; all through the public API and one loop, as a host
  * would do it. What is measured is the pair: from asking to the durable completion.
  */
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
-#include "cli/cmd/bench_limit.h"
 #include "cli/commands.h"
 #include "cli/histogram.h"
 #include "cli/json.h"
@@ -31,6 +34,16 @@ typedef struct settings {
     once__cli_number_t seconds;
     int json;
 } settings_t;
+
+/*
+ * The limit of the disk: what nothing can beat that keeps the same bytes durable. For about a second they are appended to a file
+ * beside those of the store, `inflight` claims in one sync and as many completions in another, and cannot be found again.
+ */
+typedef struct limit {
+    double pairs_per_second;
+    double cpu_us_per_pair;
+    double latency_us; /* of a pair: two syncs; the median */
+} limit_t;
 
 typedef struct bench bench_t;
 
@@ -53,7 +66,7 @@ struct bench {
     int error; /* once_code_t, the first one */
     once__cli_histogram_t latency;
     int has_limit;
-    once__cli_limit_t limit; /* of the disk */
+    limit_t limit; /* of the disk */
 };
 
 static uint64_t clock_ns(void)
@@ -64,11 +77,11 @@ static uint64_t clock_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static uint64_t cpu_ns(void)
+static uint64_t cpu_ns(int whose)
 {
     struct rusage usage;
 
-    getrusage(RUSAGE_SELF, &usage);
+    getrusage(whose, &usage);
     return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000u +
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000u;
 }
@@ -190,7 +203,7 @@ static int prepare(bench_t *bench, const settings_t *set)
 
 static void run_pairs(bench_t *bench)
 {
-    uint64_t cpu_before = cpu_ns();
+    uint64_t cpu_before = cpu_ns(RUSAGE_SELF);
     uint64_t finished_before = 0;
     uint64_t moved_ns;
 
@@ -215,8 +228,111 @@ static void run_pairs(bench_t *bench)
         }
     }
     bench->end_ns = clock_ns();
-    bench->cpu_ns = cpu_ns() - cpu_before;
+    bench->cpu_ns = cpu_ns(RUSAGE_SELF) - cpu_before;
 }
+
+/* ----------------------------------------------------------------------------------------------- the limit of the disk */
+
+#define FILE_SIZE  (UINT64_C(16) << 20) /* written from the beginning again when it is full */
+#define CHUNK      (UINT64_C(1) << 20)
+#define TIME_NS    UINT64_C(1000000000)
+#define CLAIM      232 /* bytes of a claim's frame with a key like ours (docs/format.md) */
+#define COMPLETION 136 /* of a completion's, beside the body */
+
+typedef struct file {
+    int fd;
+    uint8_t *bytes; /* CHUNK of them */
+    uint64_t tail;
+} file_t;
+
+/* The directory in the URL. 0: it is another store's, or one with an escape, which is not worth it here. */
+static int directory_of(const char *url, char out[PATH_MAX])
+{
+    static const char scheme[] = "local:";
+    const char *path = url + strlen(scheme);
+    size_t len;
+
+    if (strncmp(url, scheme, strlen(scheme)) != 0) {
+        return 0;
+    }
+    len = strcspn(path, "?");
+    if (len == 0 || len >= PATH_MAX || memchr(path, '%', len) != NULL) {
+        return 0;
+    }
+    memcpy(out, path, len);
+    out[len] = '\0';
+    return 1;
+}
+
+/* Appends `len` bytes and syncs. Returns 0 or -1. */
+static int append(file_t *file, uint64_t len)
+{
+    while (len > 0) {
+        uint64_t part = len < CHUNK ? len : CHUNK;
+        if (file->tail + part > FILE_SIZE) {
+            file->tail = 0;
+        }
+        if (pwrite(file->fd, file->bytes, part, (off_t)file->tail) != (ssize_t)part) {
+            return -1;
+        }
+        file->tail += part;
+        len -= part;
+    }
+    return fdatasync(file->fd);
+}
+
+/* All of it is written once before: to overwrite is what a store does that is in use. */
+static int prepare_file(file_t *file, const char *directory)
+{
+    file->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    file->bytes = malloc(CHUNK);
+    if (file->fd < 0 || file->bytes == NULL) {
+        return -1;
+    }
+    memset(file->bytes, 'x', CHUNK);
+    return append(file, FILE_SIZE);
+}
+
+static int append_pairs(file_t *file, uint64_t inflight, uint64_t value_size, limit_t *limit,
+                        once__cli_histogram_t *latency)
+{
+    uint64_t start = clock_ns(), cpu = cpu_ns(RUSAGE_THREAD), pairs = 0, now = start;
+
+    while (now - start < TIME_NS) {
+        uint64_t began = now;
+        if (append(file, inflight * CLAIM) != 0 ||
+            append(file, inflight * (COMPLETION + value_size)) != 0) {
+            return 0;
+        }
+        now = clock_ns();
+        once__cli_histogram_add(latency, now - began);
+        pairs += inflight;
+    }
+    limit->pairs_per_second = (double)pairs * 1e9 / (double)(now - start);
+    limit->cpu_us_per_pair = (double)(cpu_ns(RUSAGE_THREAD) - cpu) / 1000.0 / (double)pairs;
+    limit->latency_us = (double)once__cli_histogram_at(latency, 0.5) / 1000.0;
+    return 1;
+}
+
+/* Leaves nothing behind. Returns 0 if the store is not local, or its filesystem has no unnamed files. */
+static int measure_limit(const char *url, uint64_t inflight, uint64_t value_size, limit_t *limit)
+{
+    once__cli_histogram_t *latency = calloc(1, sizeof(*latency));
+    file_t file = {.fd = -1};
+    char directory[PATH_MAX];
+    int measured = latency != NULL && directory_of(url, directory) &&
+                   prepare_file(&file, directory) == 0 &&
+                   append_pairs(&file, inflight, value_size, limit, latency);
+
+    if (file.fd >= 0) {
+        (void)close(file.fd);
+    }
+    free(file.bytes);
+    free(latency);
+    return measured;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- results */
 
 static double per_pair_us(const bench_t *bench, uint64_t ns)
 {
@@ -325,8 +441,7 @@ static int measure(bench_t *bench, const char *url, const settings_t *set)
     if (bench->error != ONCE_OK) {
         return once__cli_store_failed("continue the benchmark", bench->error);
     }
-    bench->has_limit =
-        once__cli_bench_limit(url, bench->inflight, bench->response.body.len, &bench->limit);
+    bench->has_limit = measure_limit(url, bench->inflight, bench->response.body.len, &bench->limit);
     return set->json ? print_json(bench) : print_text(bench);
 }
 

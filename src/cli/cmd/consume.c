@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/store.h"
 #include "cli/text.h"
-#include "cli/values.h"
+#include "cli/options.h"
 #include "service/signals.h"
 
 #define CONCURRENCY_MAX 1024
@@ -102,7 +102,7 @@ static int read_settings(const once__cli_call_t *call, once__consume_settings_t 
                                 : code;
 }
 
-/* Headers that are the request's own, or ours: whoever writes to a topic must not choose them. */
+/* Headers of the request itself, or ours: a message must not set them. */
 static int is_own(const char *name)
 {
     static const char *const own[] = {
@@ -186,8 +186,7 @@ static int open_store(const settings_t *set, once_t **once)
     }
     options[count] = NULL;
     code = once__cli_open_url(once__cli_store_option(set->store), options, once);
-    if (code ==
-        ONCE__CLI_OK) { /* what is wrong with the store is told here, not message by message */
+    if (code == ONCE__CLI_OK) { /* a problem is reported here, not message by message */
         error = once__cli_wait_for_secrets(*once);
         if (error != ONCE_OK) {
             code = once__cli_store_failed("use the store", error);
@@ -269,27 +268,41 @@ static int run_consume(const once__cli_call_t *call)
 static const once__cli_option_t options[] = {
     {"to", 0, ONCE__CLI_TEXT, "URL", "the handler: http://HOST[:PORT]/PATH, https://...", offsetof(settings_t, to)},
     {"store", 0, ONCE__CLI_TEXT, "URL", "the store (default ONCE_STORE, or local:./once-data)", offsetof(settings_t, store)},
-    {"subscriber", 0, ONCE__CLI_TEXT, "NAME", "the scope of the records (default: the group or queue)", offsetof(settings_t, subscriber)},
-    {"id", 0, ONCE__CLI_TEXT, "WHERE", "the event id: header:NAME, json:/NAME or json:/NAME+/NAME (default header:ce_id)", offsetof(settings_t, id)},
-    {"fingerprint", 0, ONCE__CLI_TEXT, "HOW", "how to compare payloads: exact, json, none (default exact)", offsetof(settings_t, fingerprint)},
-    {"order", 0, ONCE__CLI_TEXT, "HOW", "keep order per key, per partition, or not at all: key, partition, none (default key)", offsetof(settings_t, order)},
+    {"subscriber", 0, ONCE__CLI_TEXT, "NAME", "the scope of the records (default: the group or queue)",
+     offsetof(settings_t, subscriber)},
+    {"id", 0, ONCE__CLI_TEXT, "WHERE", "the event id: header:NAME, json:/NAME or json:/NAME+/NAME (default header:ce_id)",
+     offsetof(settings_t, id)},
+    {"fingerprint", 0, ONCE__CLI_TEXT, "HOW", "how to compare payloads: exact, json, none (default exact)",
+     offsetof(settings_t, fingerprint)},
+    {"order", 0, ONCE__CLI_TEXT, "HOW", "keep order per key, per partition, or not at all: key, partition, none (default key)",
+     offsetof(settings_t, order)},
     {"concurrency", 0, ONCE__CLI_NUMBER, "N", "at most N requests at a time (default 16)", offsetof(settings_t, concurrency)},
-    {"window", 0, ONCE__CLI_NUMBER, "N", "at most N messages in memory, an eighth of them for one key (default 4096)", offsetof(settings_t, window)},
+    {"window", 0, ONCE__CLI_NUMBER, "N", "at most N messages in memory, an eighth of them for one key (default 4096)",
+     offsetof(settings_t, window)},
     {"timeout", 0, ONCE__CLI_DURATION, "TIME", "timeout of a request (default 30s)", offsetof(settings_t, timeout)},
-    {"tries", 0, ONCE__CLI_NUMBER, "N", "after N failed attempts a message becomes a dead letter (default 8)", offsetof(settings_t, tries)},
-    {"backoff", 0, ONCE__CLI_DURATION, "TIME", "first pause between attempts; it doubles (default 200ms)", offsetof(settings_t, backoff)},
-    {"backoff-max", 0, ONCE__CLI_DURATION, "TIME", "longest pause between attempts (default 30s)", offsetof(settings_t, backoff_max)},
-    {"dead-letter", 0, ONCE__CLI_TEXT, "NAME", "topic or queue for dead letters (default: that of FROM with .dlq)", offsetof(settings_t, dead_letter)},
+    {"tries", 0, ONCE__CLI_NUMBER, "N", "after N failed attempts a message becomes a dead letter (default 8)",
+     offsetof(settings_t, tries)},
+    {"backoff", 0, ONCE__CLI_DURATION, "TIME", "first pause between attempts; it doubles (default 200ms)",
+     offsetof(settings_t, backoff)},
+    {"backoff-max", 0, ONCE__CLI_DURATION, "TIME", "longest pause between attempts (default 30s)",
+     offsetof(settings_t, backoff_max)},
+    {"dead-letter", 0, ONCE__CLI_TEXT, "NAME", "topic or queue for dead letters (default: that of FROM with .dlq)",
+     offsetof(settings_t, dead_letter)},
     {"ttl", 0, ONCE__CLI_TEXT, "TIME", "how long a message is recognised (default 8d)", offsetof(settings_t, ttl)},
     {"lease", 0, ONCE__CLI_TEXT, "TIME", "how long a silent consumer is presumed alive (default 30s)", offsetof(settings_t, lease)},
     {"recover", 0, ONCE__CLI_TEXT, "POLICY", "retry, hold or transactional (default retry)", offsetof(settings_t, recover)},
-    {"release", 0, ONCE__CLI_TEXT, "STATUSES", "statuses the handler sends only before any effect, such as 503", offsetof(settings_t, release)},
+    {"release", 0, ONCE__CLI_TEXT, "STATUSES", "statuses the handler sends only before any effect, such as 503",
+     offsetof(settings_t, release)},
     {"header", 0, ONCE__CLI_LIST, "NAME", "pass on this header of the message; may be repeated", offsetof(settings_t, headers)},
-    {"content-type", 0, ONCE__CLI_TEXT, "TYPE", "for messages that have none (default application/json)", offsetof(settings_t, content_type)},
-    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "CA certificates to verify the handler with (default: the system's)", offsetof(settings_t, ca)},
-    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT", offsetof(settings_t, metrics)},
+    {"content-type", 0, ONCE__CLI_TEXT, "TYPE", "for messages that have none (default application/json)",
+     offsetof(settings_t, content_type)},
+    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "CA certificates to verify the handler with (default: the system's)",
+     offsetof(settings_t, ca)},
+    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT",
+     offsetof(settings_t, metrics)},
     {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug, info, warn, error (default info)", offsetof(settings_t, log)},
-    {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for running requests at the end (default 30s)", offsetof(settings_t, drain)},
+    {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for running requests at the end (default 30s)",
+     offsetof(settings_t, drain)},
     {0},
 };
 /* clang-format on */

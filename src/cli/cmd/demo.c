@@ -1,9 +1,9 @@
 /*
- * once demo: what once does, told as a short story that checks itself.
+ * once demo: what once does, as a script that checks itself.
  *
- * Every answer is compared with what the story says. The text has no times in it, so that it is the same at every run.
+ * The script is a table of steps; each prints what is done and what came of it, and compares that with what the script expects. The
+ * text has no times in it, so that it is the same at every run.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,306 +12,262 @@
 #include "cli/store.h"
 #include "cli/text.h"
 
-#define LEASE "1s" /* the story waits for two of them */
+#define LEASE "1s" /* the script waits for two of them */
+
+typedef struct request {
+    const char *key, *target, *body;
+    int hold; /* under the policy hold */
+} request_t;
+
+static const request_t charge = {"order-1", "/charges", "{\"amount\":4200}", 0};
+static const request_t changed = {"order-1", "/charges", "{\"amount\":9900}", 0};
+static const request_t booking = {"order-2", "/bookings", "{\"seat\":\"12A\"}", 0};
+static const request_t transfer = {"transfer-1", "/transfers", "{\"amount\":50000}", 1};
+
+typedef enum deed {
+    CHAPTER,
+    ASK,      /* and, if it is to run, keep the claim */
+    COMPLETE, /* the claim, with a body */
+    DOUBT,    /* the outcome of the claim */
+    FORGET,   /* the claim: its holder falls silent */
+    RETURN,   /* the silent holder wakes up, and has its claim again */
+    WAIT,     /* until the lease is over */
+    SETTLE,   /* the record, with a body */
+} deed_t;
+
+typedef struct step {
+    deed_t deed;
+    const char *text; /* the title of a chapter, or what the outcome means */
+    const request_t *request;
+    once_outcome_t expected;
+    const char *body; /* of the completion, or of the replay that is expected */
+    uint32_t epoch;   /* of the claim that is expected */
+} step_t;
+
+#define FRESH     "nobody has done this before: the claim is yours"
+#define REPLAYED  "it was done before; this was the response"
+#define CHARGED   "{\"charge\":\"ch_1\"}"
+#define LATE      "{\"booking\":\"bk_1\"}"
+#define BOOKED    "{\"booking\":\"bk_2\"}"
+#define PAID      "{\"transfer\":\"tr_1\"}"
+#define OUTCOME_X ONCE_OUTCOME_NONE /* a step without an answer */
+
+/* clang-format off */
+static const step_t script[] = {
+    {CHAPTER, "1. A shop charges a card. The order's key goes with the request.", NULL, OUTCOME_X, NULL, 0},
+    {ASK, FRESH, &charge, ONCE_OUTCOME_RUN, NULL, 1},
+    {COMPLETE, "recorded", NULL, ONCE_OUTCOME_DONE, CHARGED, 0},
+    {CHAPTER, "2. The response was lost on the way. The client sends the same request again.", NULL, OUTCOME_X, NULL, 0},
+    {ASK, REPLAYED, &charge, ONCE_OUTCOME_REPLAY, CHARGED, 0},
+    {CHAPTER, "3. A bug uses the key of that order for another amount.", NULL, OUTCOME_X, NULL, 0},
+    {ASK, "this key belongs to another request", &changed, ONCE_OUTCOME_MISMATCH, NULL, 0},
+    {CHAPTER, "4. A double click: a seat is being booked when the same request arrives again.", NULL, OUTCOME_X, NULL, 0},
+    {ASK, FRESH, &booking, ONCE_OUTCOME_RUN, NULL, 1},
+    {ASK, "it is being done; ask again later", &booking, ONCE_OUTCOME_BUSY, NULL, 0},
+    {CHAPTER, "5. The first worker goes silent before its transaction ends. Nobody renews its lease.", NULL, OUTCOME_X, NULL, 0},
+    {FORGET, NULL, NULL, OUTCOME_X, NULL, 0},
+    {WAIT, NULL, &booking, OUTCOME_X, NULL, 0},
+    {ASK, "its holder is gone: the claim is yours, epoch 2", &booking, ONCE_OUTCOME_RUN, NULL, 2},
+    {COMPLETE, "recorded", NULL, ONCE_OUTCOME_DONE, BOOKED, 0},
+    {CHAPTER, "6. It was not dead, only slow. Now it wants to commit its booking.", NULL, OUTCOME_X, NULL, 0},
+    {RETURN, NULL, NULL, OUTCOME_X, NULL, 0},
+    {COMPLETE, "epoch 1 is over, so its transaction is rolled back", NULL, ONCE_OUTCOME_LOST, LATE, 0},
+    {ASK, REPLAYED, &booking, ONCE_OUTCOME_REPLAY, BOOKED, 0},
+    {CHAPTER, "7. A transfer that must never be made twice: its policy is hold.", NULL, OUTCOME_X, NULL, 0},
+    {ASK, FRESH, &transfer, ONCE_OUTCOME_RUN, NULL, 1},
+    {DOUBT, "from now on the outcome is unknown", NULL, ONCE_OUTCOME_DONE, NULL, 0},
+    {ASK, "it may have been done, so it is not done again", &transfer, ONCE_OUTCOME_UNKNOWN, NULL, 0},
+    {CHAPTER, "8. Someone asks the bank and settles the record: the transfer was made.", NULL, OUTCOME_X, NULL, 0},
+    {WAIT, NULL, &transfer, OUTCOME_X, NULL, 0},
+    {SETTLE, "recorded", &transfer, ONCE_OUTCOME_DONE, PAID, 0},
+    {ASK, REPLAYED, &transfer, ONCE_OUTCOME_REPLAY, PAID, 0},
+};
+/* clang-format on */
 
 typedef struct demo {
     once_t *once;
     once_policy_t *hold;
-    char scope
-        [ONCE_UUID_SIZE]; /* of this run: the story can be told on any store, any number of times */
+    char scope[ONCE_UUID_SIZE]; /* of this run: it can run on any store, any number of times */
+    once_claim_t *claim;
+    char silent[ONCE_TOKEN_SIZE]; /* the claim whose holder fell silent */
     unsigned asked;
-    int wrong; /* answers that were not as told */
-    int error; /* of the store: the story ends */
+    int wrong; /* answers that differ from the script */
 } demo_t;
 
-/* What the story asks for. */
-typedef struct request {
-    const char *key;
-    const char *target;
-    const char *body;
-} request_t;
-
-static const request_t order_1 = {"order-1", "/charges", "{\"amount\":4200}"};
-static const request_t order_1_changed = {"order-1", "/charges", "{\"amount\":9900}"};
-static const request_t booking = {"order-2", "/bookings", "{\"seat\":\"12A\"}"};
-static const request_t transfer_1 = {"transfer-1", "/transfers", "{\"amount\":50000}"};
-
-static const char charge_1[] = "{\"charge\":\"ch_1\"}";
-static const char booking_late[] = "{\"booking\":\"bk_1\"}";
-static const char booking_done[] = "{\"booking\":\"bk_2\"}";
-static const char transfer_done[] = "{\"transfer\":\"tr_1\"}";
-
-static void chapter(const demo_t *demo, const char *title)
+static void line(const char *who, const char *what, const char *more)
 {
-    if (demo->error == ONCE_OK) {
-        printf("\n%s\n", title);
-    }
-}
-
-static void line(const demo_t *demo, const char *who, const char *what)
-{
-    if (demo->error == ONCE_OK) {
-        printf("  %-9s %s\n", who, what);
-    }
+    printf("  %-9s %s%s\n", who, what, more);
 }
 
 static void wrong(demo_t *demo, const char *expected)
 {
-    printf("  WRONG     expected: %s\n", expected);
+    line("WRONG", "expected: ", expected);
     demo->wrong++;
 }
 
-/* Asks, and prints what was asked. NULL after an error of the store. */
-static once_answer_t *ask(demo_t *demo, const request_t *request, const once_policy_t *policy)
+static int begin(demo_t *demo, const request_t *request, once_answer_t **answer)
 {
     once_ask_t ask = ONCE_ASK_INIT;
-    once_answer_t *answer = NULL;
 
     ask.scope = once__slice_of(demo->scope);
     ask.key = once__slice_of(request->key);
     ask.method = once__slice_of("POST");
     ask.target = once__slice_of(request->target);
     ask.bytes = once__slice_of(request->body);
-    ask.policy = policy;
-    if (demo->error == ONCE_OK) {
-        printf("  %-9s POST %s %s with key %s\n", "asked", request->target, request->body,
-               request->key);
-        demo->asked++;
-        demo->error = once_begin_sync(demo->once, &ask, &answer);
-    }
-    return answer;
+    ask.policy = request->hold ? demo->hold : NULL;
+    printf("  %-9s POST %s %s with key %s\n", "request", request->target, request->body,
+           request->key);
+    demo->asked++;
+    return once_begin_sync(demo->once, &ask, answer);
 }
 
-static void check_outcome(demo_t *demo, const once_answer_t *answer, once_outcome_t expected,
-                          const char *meaning)
-{
-    once_outcome_t outcome = answer != NULL ? once_answer_outcome(answer) : ONCE_OUTCOME_NONE;
-
-    if (demo->error != ONCE_OK) {
-        return;
-    }
-    if (outcome == expected) {
-        printf("  %-9s %s: %s\n", "answered", once_outcome_name(outcome), meaning);
-    } else {
-        line(demo, "answered", once_outcome_name(outcome));
-        wrong(demo, once_outcome_name(expected));
-    }
-}
-
-/* Asks and expects to run; returns the claim, NULL when it was not granted. */
-static once_claim_t *ask_to_run(demo_t *demo, const request_t *request, const once_policy_t *policy,
-                                uint32_t epoch, const char *meaning)
-{
-    once_answer_t *answer = ask(demo, request, policy);
-    once_claim_t *claim = NULL;
-
-    check_outcome(demo, answer, ONCE_OUTCOME_RUN, meaning);
-    if (answer != NULL) {
-        claim = once_answer_take_claim(answer);
-    }
-    if (claim != NULL && once_claim_epoch(claim) != epoch) {
-        wrong(demo, "another epoch");
-    }
-    once_answer_free(answer);
-    return claim;
-}
-
-static void ask_and_expect(demo_t *demo, const request_t *request, const once_policy_t *policy,
-                           once_outcome_t expected, const char *meaning)
-{
-    once_answer_t *answer = ask(demo, request, policy);
-
-    check_outcome(demo, answer, expected, meaning);
-    once_answer_free(answer);
-}
-
-static void expect_replay(demo_t *demo, const request_t *request, const once_policy_t *policy,
-                          const char *body)
-{
-    once_response_t response = ONCE_RESPONSE_INIT;
-    once_answer_t *answer = ask(demo, request, policy);
-    const once_record_t *record = answer != NULL ? once_answer_record(answer) : NULL;
-    int same = 0;
-
-    check_outcome(demo, answer, ONCE_OUTCOME_REPLAY,
-                  "it was done before, this is what was answered then");
-    if (record != NULL && once_record_response(record, &response) == ONCE_OK) {
-        char text[64];
-        once__cli_escape(text, sizeof(text), response.body);
-        printf("  %-9s %d %s\n", "", response.status, text);
-        same = response.status == 201 && strcmp(text, body) == 0;
-    }
-    if (demo->error == ONCE_OK && !same) {
-        wrong(demo, body);
-    }
-    once_answer_free(answer);
-}
-
-static once_response_t response_201(const char *body)
-{
-    once_response_t response = ONCE_RESPONSE_INIT;
-
-    response.status = 201;
-    response.body = once__slice_of(body);
-    return response;
-}
-
-/* The work is done; the claim is completed with this body. */
-static void complete(demo_t *demo, once_claim_t *claim, const char *body, once_outcome_t expected,
-                     const char *meaning)
-{
-    once_response_t response = response_201(body);
-    once_answer_t *answer = NULL;
-
-    if (claim == NULL || demo->error != ONCE_OK) {
-        once_claim_drop(claim);
-        return;
-    }
-    printf("  %-9s complete with 201 %s\n", "told", body);
-    demo->error = once_claim_complete_sync(claim, &response, &answer);
-    check_outcome(demo, answer, expected, meaning);
-    once_answer_free(answer);
-}
-
-/* The record of a request as it is now. NULL after an error. */
-static once_answer_t *read_record(demo_t *demo, const request_t *request)
+static int read_record(demo_t *demo, const request_t *request, once_answer_t **answer)
 {
     uint8_t id[ONCE_ID_SIZE];
-    once_answer_t *answer = NULL;
+    int error = once_record_id_of(demo->once, once__slice_of(demo->scope),
+                                  once__slice_of(request->key), id);
 
-    if (demo->error == ONCE_OK) {
-        demo->error = once_record_id_of(demo->once, once__slice_of(demo->scope),
-                                        once__slice_of(request->key), id);
-    }
-    if (demo->error == ONCE_OK) {
-        demo->error = once_record_get_sync(demo->once, id, &answer);
-    }
-    return answer;
+    return error == ONCE_OK ? once_record_get_sync(demo->once, id, answer) : error;
 }
 
-/* Waits until the store says that the lease is over. */
-static void wait_for_lease(demo_t *demo, const request_t *request)
+static int wait_for_lease(demo_t *demo, const request_t *request)
 {
     uint64_t left = 1;
+    int error = ONCE_OK;
 
-    line(demo, "", "(the lease runs out)");
-    while (demo->error == ONCE_OK && left > 0) {
-        once_answer_t *answer = read_record(demo, request);
-        int waited = 0;
-        if (answer != NULL) {
-            left = once_record_lease_ms(once_answer_record(answer));
-            waited = left > 0 ? once_wait(demo->once, (int)left) : 0;
-        }
-        if (waited < 0) {
-            demo->error = waited;
+    line("", "(the lease runs out)", "");
+    while (error >= 0 && left > 0) {
+        once_answer_t *answer = NULL;
+        error = read_record(demo, request, &answer);
+        left = answer != NULL ? once_record_lease_ms(once_answer_record(answer)) : 0;
+        if (error == ONCE_OK && left > 0) {
+            error = once_wait(demo->once, (int)left);
         }
         once_answer_free(answer);
     }
+    return error < 0 ? error : ONCE_OK;
 }
 
-static void tell_retries(demo_t *demo)
+static int settle(demo_t *demo, const request_t *request, const once_response_t *response,
+                  once_answer_t **answer)
 {
-    once_claim_t *claim;
-
-    chapter(demo, "1. A shop charges a card. The order's key goes with the request.");
-    claim = ask_to_run(demo, &order_1, NULL, 1, "nobody did this before, the claim is yours");
-    complete(demo, claim, charge_1, ONCE_OUTCOME_DONE, "recorded");
-
-    chapter(demo, "2. The answer got lost on its way. The client sends the same request again.");
-    expect_replay(demo, &order_1, NULL, charge_1);
-
-    chapter(demo, "3. A bug uses the key of that order for another amount.");
-    ask_and_expect(demo, &order_1_changed, NULL, ONCE_OUTCOME_MISMATCH,
-                   "this key belongs to something else");
-}
-
-static void tell_takeover(demo_t *demo)
-{
-    char token[ONCE_TOKEN_SIZE] = "";
-    once_claim_t *slow = NULL;
-    once_claim_t *claim;
-
-    chapter(demo, "4. A double click: a seat is being booked when the same request comes again.");
-    claim = ask_to_run(demo, &booking, NULL, 1, "nobody did this before, the claim is yours");
-    ask_and_expect(demo, &booking, NULL, ONCE_OUTCOME_BUSY,
-                   "somebody is doing it, ask again later");
-
-    chapter(
-        demo,
-        "5. The first worker falls silent before its transaction ends. Nobody renews its lease.");
-    if (claim != NULL) {
-        once_claim_token(claim, token);
-        once_claim_drop(claim);
-    }
-    wait_for_lease(demo, &booking);
-    claim = ask_to_run(demo, &booking, NULL, 2, "its holder is gone, the claim is yours, epoch 2");
-    complete(demo, claim, booking_done, ONCE_OUTCOME_DONE, "recorded");
-
-    chapter(demo,
-            "6. It was not dead, only slow. Now it wants to commit, and its booking with it.");
-    if (demo->error == ONCE_OK && once_claim_adopt(demo->once, token, 0, &slow) != ONCE_OK) {
-        wrong(demo, "a claim");
-    }
-    complete(demo, slow, booking_late, ONCE_OUTCOME_LOST,
-             "epoch 1 is over, so its transaction is rolled back");
-    expect_replay(demo, &booking, NULL, booking_done);
-}
-
-static void doubt(demo_t *demo, once_claim_t *claim)
-{
-    once_answer_t *answer = NULL;
-
-    if (claim == NULL || demo->error != ONCE_OK) {
-        once_claim_drop(claim);
-        return;
-    }
-    line(demo, "told", "doubt: the bank did not answer in time");
-    demo->error = once_claim_doubt_sync(claim, &answer);
-    check_outcome(demo, answer, ONCE_OUTCOME_DONE, "from now on nobody knows");
-    once_answer_free(answer);
-}
-
-static void settle(demo_t *demo)
-{
-    once_response_t response = response_201(transfer_done);
-    once_answer_t *read = read_record(demo, &transfer_1);
     once_settle_t settlement = ONCE_SETTLE_INIT;
-    once_answer_t *answer = NULL;
+    once_answer_t *read = NULL;
     char token[ONCE_TOKEN_SIZE];
+    int error = read_record(demo, request, &read);
 
-    if (read != NULL) {
-        printf("  %-9s settle: it took effect, with 201 %s\n", "told", transfer_done);
+    if (error == ONCE_OK) {
+        line("settle", "it took effect, with 201 ", PAID);
         once_record_token(once_answer_record(read), token);
         settlement.token = token;
-        settlement.response = &response;
-        demo->error = once_record_settle_sync(demo->once, &settlement, &answer);
-        check_outcome(demo, answer, ONCE_OUTCOME_DONE, "recorded");
+        settlement.response = response;
+        error = once_record_settle_sync(demo->once, &settlement, answer);
     }
-    once_answer_free(answer);
     once_answer_free(read);
+    return error;
 }
 
-static void tell_unknown(demo_t *demo)
+/* Returns an error of the store. Without a claim, because a store did not grant it, there is nothing to end. */
+static int perform(demo_t *demo, const step_t *step, once_answer_t **answer)
 {
-    once_claim_t *claim;
+    once_response_t response = ONCE_RESPONSE_INIT;
+    once_claim_t *claim = demo->claim;
 
-    chapter(demo, "7. A transfer that must never be made twice: its policy is hold.");
-    claim =
-        ask_to_run(demo, &transfer_1, demo->hold, 1, "nobody did this before, the claim is yours");
-    doubt(demo, claim);
-    ask_and_expect(demo, &transfer_1, demo->hold, ONCE_OUTCOME_UNKNOWN,
-                   "it may have been done, so it is not done again");
-
-    chapter(demo, "8. A person asks the bank and settles the record: the transfer was made.");
-    wait_for_lease(demo, &transfer_1);
-    settle(demo);
-    expect_replay(demo, &transfer_1, demo->hold, transfer_done);
+    response.status = 201;
+    response.body = once__slice_of(step->body != NULL ? step->body : "");
+    switch (step->deed) {
+    case CHAPTER:
+        printf("\n%s\n", step->text);
+        return ONCE_OK;
+    case ASK:
+        return begin(demo, step->request, answer);
+    case WAIT:
+        return wait_for_lease(demo, step->request);
+    case SETTLE:
+        return settle(demo, step->request, &response, answer);
+    case RETURN:
+        if (once_claim_adopt(demo->once, demo->silent, 0, &demo->claim) != ONCE_OK) {
+            wrong(demo, "a claim");
+        }
+        return ONCE_OK;
+    default:
+        break;
+    }
+    demo->claim = NULL;
+    if (claim == NULL) {
+        return ONCE_OK;
+    }
+    if (step->deed == FORGET) {
+        once_claim_token(claim, demo->silent);
+        once_claim_drop(claim);
+        return ONCE_OK;
+    }
+    if (step->deed == DOUBT) {
+        line("doubt", "the bank did not answer in time", "");
+        return once_claim_doubt_sync(claim, answer);
+    }
+    line("complete", "with 201 ", step->body);
+    return once_claim_complete_sync(claim, &response, answer);
 }
 
-static int tell_end(const demo_t *demo)
+static void check_replay(demo_t *demo, const step_t *step, const once_answer_t *answer)
 {
-    if (demo->error != ONCE_OK) {
-        return once__cli_store_failed("go on with the story", demo->error);
+    once_response_t response = ONCE_RESPONSE_INIT;
+    const once_record_t *record = once_answer_record(answer);
+    char text[64] = "";
+
+    if (record != NULL && once_record_response(record, &response) == ONCE_OK) {
+        once__cli_escape(text, sizeof(text), response.body);
+        printf("  %-9s %d %s\n", "", response.status, text);
+    }
+    if (response.status != 201 || strcmp(text, step->body) != 0) {
+        wrong(demo, step->body);
+    }
+}
+
+static void check(demo_t *demo, const step_t *step, once_answer_t *answer)
+{
+    once_outcome_t outcome = once_answer_outcome(answer);
+
+    printf("  %-9s %s", "answer", once_outcome_name(outcome));
+    if (outcome != step->expected) {
+        puts("");
+        wrong(demo, once_outcome_name(step->expected));
+        return;
+    }
+    printf(": %s\n", step->text);
+    if (outcome == ONCE_OUTCOME_REPLAY) {
+        check_replay(demo, step, answer);
+    } else if (outcome == ONCE_OUTCOME_RUN) {
+        demo->claim = once_answer_take_claim(answer);
+        if (once_claim_epoch(demo->claim) != step->epoch) {
+            wrong(demo, "another epoch");
+        }
+    }
+}
+
+static int play(demo_t *demo)
+{
+    int error = once_key_uuid4(demo->scope);
+
+    demo->hold = once_policy_new();
+    if (error == ONCE_OK) {
+        error = demo->hold != NULL
+                    ? once_policy_parse(demo->hold, "recover=hold lease=" LEASE, NULL)
+                    : ONCE_E_NOMEM;
+    }
+    for (size_t i = 0; error == ONCE_OK && i < sizeof(script) / sizeof(script[0]); i++) {
+        once_answer_t *answer = NULL;
+        error = perform(demo, &script[i], &answer);
+        if (answer != NULL && error == ONCE_OK) {
+            check(demo, &script[i], answer);
+        }
+        once_answer_free(answer);
+    }
+    once_claim_drop(demo->claim);
+    once_policy_free(demo->hold);
+    if (error != ONCE_OK) {
+        return once__cli_store_failed("continue the demo", error);
     }
     if (demo->wrong > 0) {
         once__cli_say("%d answers differed from the script", demo->wrong);
@@ -319,20 +275,6 @@ static int tell_end(const demo_t *demo)
     }
     printf("\n%u requests for 3 operations: each took effect exactly once.\n", demo->asked);
     return ONCE__CLI_OK;
-}
-
-static int prepare(demo_t *demo)
-{
-    int error = once_key_uuid4(demo->scope);
-
-    demo->hold = once_policy_new();
-    if (error == ONCE_OK && demo->hold == NULL) {
-        error = ONCE_E_NOMEM;
-    }
-    if (error == ONCE_OK) {
-        error = once_policy_parse(demo->hold, "recover=hold lease=" LEASE, NULL);
-    }
-    return error;
 }
 
 static int run_demo(const once__cli_call_t *call)
@@ -346,13 +288,8 @@ static int run_demo(const once__cli_call_t *call)
         code = once__cli_open_url(url, settings, &demo.once);
     }
     if (code == ONCE__CLI_OK) {
-        demo.error = prepare(&demo);
-        tell_retries(&demo);
-        tell_takeover(&demo);
-        tell_unknown(&demo);
-        code = tell_end(&demo);
+        code = play(&demo);
     }
-    once_policy_free(demo.hold);
     once__cli_close(demo.once);
     return code;
 }
@@ -360,10 +297,10 @@ static int run_demo(const once__cli_call_t *call)
 const once__cli_command_t once__cli_demo = {
     .name = "demo",
     .operands = "[URL]",
-    .summary = "tells in a few seconds what once does, on a store in memory",
-    .details =
-        "Every answer is compared with what the story says; exits with 1 when one differs. With a\n"
-        "URL the story is told on that store, under a scope of its own.\n",
+    .summary = "show in a few seconds what once does, on a store in memory",
+    .details = "Every answer is compared with the script; exits with 1 if one differs. With a URL "
+               "it runs\n"
+               "on that store, under a scope of its own.\n",
     .store = ONCE__CLI_MAY_STORE,
     .run = run_demo,
 };

@@ -10,7 +10,7 @@
 #include "cli/json.h"
 #include "cli/table.h"
 #include "cli/text.h"
-#include "cli/values.h"
+#include "cli/options.h"
 
 #define LIMIT     1000 /* where nothing else is asked for */
 #define CELL_SIZE 61

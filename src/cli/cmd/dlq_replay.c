@@ -1,5 +1,5 @@
 /*
- * once dlq replay: dead letters are published again, to be handled anew.
+ * once dlq replay: publishes dead letters again, to be handled again.
  */
 #include <inttypes.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include "broker/publish.h"
 #include "cli/commands.h"
 #include "cli/text.h"
-#include "cli/values.h"
+#include "cli/options.h"
 
 #define CONFIRM_SECONDS 30
 
@@ -196,7 +196,7 @@ static once__broker_choice_t replay_one(void *data, const once__broker_browsed_t
                : send(replay, message);
 }
 
-/* The letters of NAME are in NAME.dlq; of others nobody knows whose they are. */
+/* Letters in NAME.dlq belong to NAME; the owner of others is not known. */
 static int find_own(const once__cli_call_t *call, replay_t *replay)
 {
     char error[400];
@@ -258,7 +258,8 @@ static int run_replay(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"to", 0, ONCE__CLI_TEXT, "NAME", "topic or queue to publish to (default: NAME for letters in NAME.dlq)", offsetof(settings_t, to)},
+    {"to", 0, ONCE__CLI_TEXT, "NAME", "topic or queue to publish to (default: NAME for letters in NAME.dlq)",
+     offsetof(settings_t, to)},
     {"any", 0, ONCE__CLI_FLAG, NULL, "publish each to wherever it says it came from", offsetof(settings_t, any)},
     {"id", 0, ONCE__CLI_LIST, "ID", "replay only this event; may be repeated", offsetof(settings_t, ids)},
     {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those already replayed", offsetof(settings_t, all)},

@@ -9,7 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/json.h"
-#include "cli/progress.h"
+#include "cli/console.h"
 #include "cli/store.h"
 #include "cli/text.h"
 #include "cli/units.h"
@@ -182,7 +182,8 @@ static uint64_t lost(const once_local_fsck_report_t *report)
 static void say_lost(const once_local_fsck_report_t *report)
 {
     if (!report->lost_known && report->missing + report->damaged > 0) {
-        puts("lost: without an index nobody can say how many records. Keys whose newest state is "
+        puts("lost: an unknown number of records, because there is no index. Keys whose newest "
+             "state is "
              "gone\n"
              "count as never used, or are as they were before: their operations can run again.");
     } else if (lost(report) > 0) {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
-#include "cli/filter.h"
+#include "cli/select.h"
 #include "cli/record.h"
 #include "cli/store.h"
 #include "cli/text.h"

@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/bytes.h"
 #include "cli/commands.h"
-#include "cli/filter.h"
+#include "cli/select.h"
 #include "cli/record.h"
 #include "cli/store.h"
 #include "cli/table.h"
@@ -131,7 +131,7 @@ static int by_age(const void *a, const void *b)
     return by_id(a, b);
 }
 
-/* So many digits that no two ids of the listing look the same. */
+/* The number of digits that keeps all ids of the listing distinct. */
 static int id_digits(const listing_t *listing)
 {
     size_t digits = 8;
@@ -240,7 +240,7 @@ static int run_list(const once__cli_call_t *call)
     }
     if (code == ONCE__CLI_OK) {
         int error;
-        /* One more than is shown: whether there are more must be told. */
+        /* One more than is shown, to know whether there are more. */
         chosen.filter.limit =
             listing.limit != 0 && listing.limit < UINT64_MAX ? listing.limit + 1 : 0;
         error = once_record_scan_sync(once, &chosen.filter, each, &listing, &answer);

@@ -8,11 +8,10 @@
 
 #include "base/buf.h"
 #include "cli/commands.h"
-#include "cli/confirm.h"
-#include "cli/filter.h"
+#include "cli/console.h"
+#include "cli/select.h"
 #include "cli/record.h"
 #include "cli/store.h"
-#include "cli/target.h"
 #include "cli/text.h"
 
 typedef struct settings {

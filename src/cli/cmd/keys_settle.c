@@ -7,12 +7,12 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "cli/commands.h"
-#include "cli/confirm.h"
-#include "cli/header.h"
+#include "cli/console.h"
 #include "cli/record.h"
 #include "cli/store.h"
-#include "cli/target.h"
+#include "cli/select.h"
 #include "cli/text.h"
 
 typedef struct settings {
@@ -69,6 +69,30 @@ static int check_settings(const once__cli_command_t *command, const settings_t *
     return ONCE__CLI_OK;
 }
 
+/* `header` borrows from `text`: 'Name: value'. */
+static int read_header(const once__cli_command_t *command, const char *text, once_header_t *header)
+{
+    const char *colon = strchr(text, ':');
+    const char *value;
+
+    if (colon == NULL || !once__is_token(text, (size_t)(colon - text)) ||
+        !once__is_field_value(colon + 1, strlen(colon + 1))) {
+        return once__cli_usage(command,
+                               "--header needs 'Name: value' without control characters, "
+                               "not \"%s\"",
+                               once__cli_shown(text).text);
+    }
+    value = colon + 1 + strspn(colon + 1, " \t");
+    header->name.data = text;
+    header->name.len = (size_t)(colon - text);
+    header->value.data = value;
+    header->value.len = strlen(value);
+    while (header->value.len > 0 && strchr(" \t", value[header->value.len - 1]) != NULL) {
+        header->value.len--;
+    }
+    return ONCE__CLI_OK;
+}
+
 static int read_verdict(const once__cli_command_t *command, const settings_t *set,
                         verdict_t *verdict)
 {
@@ -83,7 +107,7 @@ static int read_verdict(const once__cli_command_t *command, const settings_t *se
     verdict->response.headers = verdict->headers;
     verdict->response.header_count = set->headers.count;
     for (size_t i = 0; code == ONCE__CLI_OK && i < set->headers.count; i++) {
-        code = once__cli_header_read(command, set->headers.items[i], &verdict->headers[i]);
+        code = read_header(command, set->headers.items[i], &verdict->headers[i]);
     }
     if (code == ONCE__CLI_OK && set->body_file != NULL) {
         code = once__cli_read_file(set->body_file, ONCE_BODY_STORE_MAX, &verdict->body);

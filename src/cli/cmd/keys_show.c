@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/record.h"
 #include "cli/store.h"
-#include "cli/target.h"
+#include "cli/select.h"
 #include "cli/text.h"
 
 typedef struct settings {

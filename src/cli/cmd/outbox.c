@@ -8,13 +8,13 @@
 
 #include "base/bytes.h"
 #include "cli/commands.h"
-#include "cli/confirm.h"
+#include "cli/console.h"
 #include "cli/json.h"
 #include "cli/pg.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "cli/units.h"
-#include "cli/values.h"
+#include "cli/options.h"
 
 #define LIMIT     1000
 #define KEY_WIDTH 40
@@ -165,7 +165,7 @@ static int run_list(const once__cli_call_t *call)
         return once__cli_usage(call->command, "\"%s\" is not the beginning of an event id",
                                once__cli_shown(id).text);
     }
-    code = once__pg_connect(call->url, &conn);
+    code = once__cli_pg_connect(call->url, &conn);
     if (code != ONCE__CLI_OK) {
         return code;
     }
@@ -257,7 +257,7 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
     code = once__cli_confirm(call->command, set->yes || question == NULL,
                              question != NULL ? question : "");
     if (code == ONCE__CLI_OK) {
-        code = once__pg_connect(call->url, &conn);
+        code = once__cli_pg_connect(call->url, &conn);
     }
     if (code == ONCE__CLI_OK) {
         code = change(call, conn, statement, done);

@@ -23,6 +23,89 @@ typedef struct settings {
     int no_secrets;
 } settings_t;
 
+/* ------------------------------------------------------------------------------------------------------- whose objects */
+
+#define OBJECTS(catalog, owner, namespace)                                                         \
+    "UNION ALL SELECT (pg_identify_object('" catalog "'::regclass, oid, 0)).identity, " owner " "  \
+    "FROM " catalog                                                                                \
+    " WHERE " namespace " = (SELECT oid FROM pg_namespace WHERE nspname = 'once') "
+
+/*
+ * Functions of the schema run with the rights of the role that installs them. If they use tables or functions of another role,
+ * that role gets those rights.
+ */
+
+/* Objects in the schema that are not ours, the schema itself first. */
+static const char foreign_object[] =
+    "SELECT format('%s belongs to the role %I', what, rolname) FROM ("
+    "SELECT 0 AS place, 'the schema once' AS what, nspowner AS owner "
+    "FROM pg_namespace WHERE nspname = 'once' UNION ALL SELECT 1, o.* FROM ("
+    "SELECT ''::text, 0::oid WHERE false " /* clang-format off */
+    OBJECTS("pg_class", "relowner", "relnamespace")
+    OBJECTS("pg_proc", "proowner", "pronamespace")
+    OBJECTS("pg_type", "typowner", "typnamespace")
+    OBJECTS("pg_operator", "oprowner", "oprnamespace")
+    OBJECTS("pg_opclass", "opcowner", "opcnamespace")
+    OBJECTS("pg_opfamily", "opfowner", "opfnamespace")
+    OBJECTS("pg_collation", "collowner", "collnamespace")
+    OBJECTS("pg_conversion", "conowner", "connamespace")
+    OBJECTS("pg_statistic_ext", "stxowner", "stxnamespace") /* clang-format on */
+    ") AS o) AS found JOIN pg_roles r ON r.oid = owner "
+    "WHERE rolname <> current_user ORDER BY place, what LIMIT 1";
+
+/*
+ * Functions and operators of other roles that a table, a view, a trigger or a function of the schema calls; what came with an
+ * extension is not meant. Found first and named then: not everything that is depended on has a name.
+ */
+static const char foreign_code[] =
+    "WITH used AS MATERIALIZED ("
+    "SELECT d.classid, d.objid, d.objsubid, d.refclassid, d.refobjid, rolname FROM pg_depend d "
+    "LEFT JOIN pg_proc p ON d.refclassid = 'pg_proc'::regclass AND p.oid = refobjid "
+    "LEFT JOIN pg_operator o ON d.refclassid = 'pg_operator'::regclass AND o.oid = refobjid "
+    "JOIN pg_roles r ON r.oid = coalesce(proowner, oprowner) "
+    "JOIN pg_namespace n ON n.oid = coalesce(pronamespace, oprnamespace) "
+    "WHERE d.classid <> 0 AND nspname <> 'pg_catalog' AND rolname <> current_user "
+    "AND NOT EXISTS (SELECT FROM pg_depend e WHERE e.classid = d.refclassid "
+    "AND e.objid = d.refobjid AND e.deptype = 'e')) "
+    "SELECT format('%s calls %s, which belongs to the role %I', caller.identity, called.identity, "
+    "rolname) FROM used d "
+    "CROSS JOIN pg_identify_object_as_address(d.classid, d.objid, d.objsubid) AS a "
+    "CROSS JOIN pg_identify_object(d.classid, d.objid, d.objsubid) AS caller "
+    "CROSS JOIN pg_identify_object(d.refclassid, d.refobjid, 0) AS called "
+    "WHERE caller.schema = 'once' OR a.object_names[1] = 'once' LIMIT 1";
+
+static int refuse(PGconn *conn, const char *query, const char *advice)
+{
+    PGresult *result = PQexec(conn, query);
+    int code = ONCE__CLI_OK;
+
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+        once__cli_pg_complain(conn, "cannot read who owns the schema");
+        code = ONCE__CLI_STORE;
+    } else if (PQntuples(result) > 0) {
+        once__cli_say("%s; %s", PQgetvalue(result, 0, 0), advice);
+        code = ONCE__CLI_REFUSED;
+    }
+    PQclear(result);
+    return code;
+}
+
+static int check_objects(PGconn *conn)
+{
+    return refuse(conn, foreign_object,
+                  "what is installed there would run with your rights. Connect as that role if it "
+                  "is the one that installs once here; if not, have it removed: DROP SCHEMA once "
+                  "CASCADE");
+}
+
+static int check_code(PGconn *conn)
+{
+    return refuse(
+        conn, foreign_code,
+        "it would run with the rights of everyone who uses the schema. Nothing was changed; "
+        "remove it first (docs/postgres.md, \"Installing\")");
+}
+
 /* ------------------------------------------------------------------------------------------------------------ applying */
 
 static int apply_version(PGconn *conn, const char *name, const char *text)
@@ -31,32 +114,34 @@ static int apply_version(PGconn *conn, const char *name, const char *text)
 
     snprintf(insert, sizeof(insert),
              "INSERT INTO once.versions (version, program) VALUES (%d, '%s')",
-             once__pg_file_version(name), once_version());
-    return once__pg_run(conn, name, text) == 0 && once__pg_run(conn, name, insert) == 0 ? 0 : -1;
+             once__cli_pg_file_version(name), once_version());
+    return once__cli_pg_run(conn, name, text) == 0 && once__cli_pg_run(conn, name, insert) == 0
+               ? 0
+               : -1;
 }
 
 /* Of a new installation the secrets, too: not of one that is there, whose secrets may be in a file. */
-static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have, int no_secrets)
+static int apply_files(PGconn *conn, const once__cli_pg_sql_t *sql, int have, int no_secrets)
 {
     static const char *const last[] = {"roles.sql", "grants.sql", "secrets.sql"};
     size_t count = have == 0 && !no_secrets ? 3 : 2;
 
     for (size_t i = 0; i < sql->count; i++) {
-        int version = once__pg_file_version(sql->files[i].name);
+        int version = once__cli_pg_file_version(sql->files[i].name);
         if (version > have && apply_version(conn, sql->files[i].name, sql->files[i].text) != 0) {
             return -1;
         }
     }
     for (size_t i = 0; i < sql->count; i++) {
         if (strncmp(sql->files[i].name, "functions/", 10) == 0 &&
-            once__pg_run(conn, sql->files[i].name, sql->files[i].text) != 0) {
+            once__cli_pg_run(conn, sql->files[i].name, sql->files[i].text) != 0) {
             return -1;
         }
     }
     for (size_t n = 0; n < count; n++) {
         for (size_t i = 0; i < sql->count; i++) {
             if (strcmp(sql->files[i].name, last[n]) == 0 &&
-                once__pg_run(conn, last[n], sql->files[i].text) != 0) {
+                once__cli_pg_run(conn, last[n], sql->files[i].text) != 0) {
                 return -1;
             }
         }
@@ -66,8 +151,8 @@ static int apply_files(PGconn *conn, const once__pg_sql_t *sql, int have, int no
 
 static int begin(PGconn *conn)
 {
-    return once__pg_begin(conn) == 0 &&
-                   once__pg_run(
+    return once__cli_pg_begin(conn) == 0 &&
+                   once__cli_pg_run(
                        conn, "cannot begin",
                        "SET LOCAL client_min_messages = warning; SET LOCAL lock_timeout = '10s'; "
                        "SET LOCAL check_function_bodies = off; SELECT "
@@ -77,10 +162,10 @@ static int begin(PGconn *conn)
 }
 
 /* The whole change. `upgrade`: there must be something to upgrade. */
-static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade, int no_secrets)
+static int change(PGconn *conn, const once__cli_pg_sql_t *sql, int upgrade, int no_secrets)
 {
-    int code = once__pg_check_objects(conn);
-    int have = code == ONCE__CLI_OK ? once__pg_version(conn) : -1;
+    int code = check_objects(conn);
+    int have = code == ONCE__CLI_OK ? once__cli_pg_version(conn) : -1;
 
     if (have < 0) {
         return code != ONCE__CLI_OK ? code : ONCE__CLI_STORE;
@@ -99,12 +184,13 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade, int no_s
                       sql->newest);
         return ONCE__CLI_REFUSED;
     }
-    if ((have == 0 && once__pg_run(conn, "cannot create the schema", "CREATE SCHEMA once") != 0) ||
+    if ((have == 0 &&
+         once__cli_pg_run(conn, "cannot create the schema", "CREATE SCHEMA once") != 0) ||
         apply_files(conn, sql, have, no_secrets) != 0) {
         return ONCE__CLI_STORE;
     }
-    code = once__pg_check_code(conn);
-    if (code != ONCE__CLI_OK || once__pg_run(conn, "cannot commit", "COMMIT") != 0) {
+    code = check_code(conn);
+    if (code != ONCE__CLI_OK || once__cli_pg_run(conn, "cannot commit", "COMMIT") != 0) {
         return code != ONCE__CLI_OK ? code : ONCE__CLI_STORE;
     }
     if (have == sql->newest) {
@@ -119,9 +205,9 @@ static int change(PGconn *conn, const once__pg_sql_t *sql, int upgrade, int no_s
 
 static int schedule(PGconn *conn)
 {
-    char *there = once__pg_begin(conn) == 0
-                      ? once__pg_ask(conn, "SELECT count(*) FROM pg_extension "
-                                           "WHERE extname = 'pg_cron'")
+    char *there = once__cli_pg_begin(conn) == 0
+                      ? once__cli_pg_ask(conn, "SELECT count(*) FROM pg_extension "
+                                               "WHERE extname = 'pg_cron'")
                       : NULL;
     int code = ONCE__CLI_OK;
 
@@ -130,9 +216,9 @@ static int schedule(PGconn *conn)
     }
     if (strcmp(there, "0") == 0) {
         puts("pg_cron is not in this database: gateways remove expired records themselves");
-    } else if (once__pg_run(conn, "cannot schedule",
-                            "SELECT cron.schedule('once-reap'::text, '* * * * *'::text, "
-                            "'SELECT once.reap()'::text); COMMIT") == 0) {
+    } else if (once__cli_pg_run(conn, "cannot schedule",
+                                "SELECT cron.schedule('once-reap'::text, '* * * * *'::text, "
+                                "'SELECT once.reap()'::text); COMMIT") == 0) {
         puts("scheduled: pg_cron removes expired records every minute");
     } else {
         code = ONCE__CLI_STORE;
@@ -142,13 +228,13 @@ static int schedule(PGconn *conn)
 }
 
 /* For administrators who want to read it first, and to apply it by their own means. */
-static int print_all(const once__pg_sql_t *sql, int no_secrets)
+static int print_all(const once__cli_pg_sql_t *sql, int no_secrets)
 {
     puts("BEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n"
          "SET LOCAL client_min_messages = warning;\nSET LOCAL check_function_bodies = off;\n"
          "CREATE SCHEMA once;");
     for (size_t i = 0; i < sql->count; i++) {
-        int version = once__pg_file_version(sql->files[i].name);
+        int version = once__cli_pg_file_version(sql->files[i].name);
         if (version > 0) {
             printf("-- %s\n%s\nINSERT INTO once.versions (version, program) VALUES (%d, '%s');\n",
                    sql->files[i].name, sql->files[i].text, version, once_version());
@@ -161,7 +247,7 @@ static int print_all(const once__pg_sql_t *sql, int no_secrets)
                        : strcmp(name, "roles.sql") == 0     ? 1
                        : strcmp(name, "grants.sql") == 0    ? 2
                                                             : 3;
-            if (once__pg_file_version(name) == 0 && when == pass) {
+            if (once__cli_pg_file_version(name) == 0 && when == pass) {
                 printf("-- %s\n%s\n", name, sql->files[i].text);
             }
         }
@@ -170,11 +256,11 @@ static int print_all(const once__pg_sql_t *sql, int no_secrets)
     return ONCE__CLI_OK;
 }
 
-static int install(const once__cli_call_t *call, const once__pg_sql_t *sql, int upgrade)
+static int install(const once__cli_call_t *call, const once__cli_pg_sql_t *sql, int upgrade)
 {
     const settings_t *set = call->settings;
     PGconn *conn;
-    int code = once__pg_connect(call->url, &conn);
+    int code = once__cli_pg_connect(call->url, &conn);
 
     if (code != ONCE__CLI_OK) {
         return code;
@@ -195,13 +281,13 @@ static int install(const once__cli_call_t *call, const once__pg_sql_t *sql, int 
 static int run(const once__cli_call_t *call, int upgrade)
 {
     const settings_t *set = call->settings;
-    once__pg_sql_t sql;
-    int code = once__pg_sql_load(&sql, set->sql);
+    once__cli_pg_sql_t sql;
+    int code = once__cli_pg_sql_load(&sql, set->sql);
 
     if (code == ONCE__CLI_OK) {
         code = set->print ? print_all(&sql, set->no_secrets) : install(call, &sql, upgrade);
     }
-    once__pg_sql_free(&sql);
+    once__cli_pg_sql_free(&sql);
     return code;
 }
 

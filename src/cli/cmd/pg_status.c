@@ -72,7 +72,7 @@ static int print_all(PGconn *conn, int json)
     int code = ONCE__CLI_OK;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        once__pg_complain(conn, "cannot read the state of the schema");
+        once__cli_pg_complain(conn, "cannot read the state of the schema");
         code = ONCE__CLI_STORE;
     } else if (json) {
         code = print_json(result);
@@ -92,15 +92,15 @@ static int print_all(PGconn *conn, int json)
 static int run_status(const once__cli_call_t *call)
 {
     const settings_t *set = call->settings;
-    once__pg_sql_t sql;
+    once__cli_pg_sql_t sql;
     PGconn *conn = NULL;
-    int have, code = once__pg_sql_load(&sql, NULL);
+    int have, code = once__cli_pg_sql_load(&sql, NULL);
 
-    code = code == ONCE__CLI_OK ? once__pg_connect(call->url, &conn) : code;
+    code = code == ONCE__CLI_OK ? once__cli_pg_connect(call->url, &conn) : code;
     if (code != ONCE__CLI_OK) {
         return code;
     }
-    have = once__pg_begin(conn) == 0 ? once__pg_version(conn) : -1;
+    have = once__cli_pg_begin(conn) == 0 ? once__cli_pg_version(conn) : -1;
     if (have < 0) {
         code = ONCE__CLI_STORE;
     } else if (have == 0) {

@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 #include "cli/pg.h"
 #include "cli/text.h"
-#include "cli/values.h"
+#include "cli/options.h"
 
 #define LEASE_MS   10000
 #define POLL_MS    500
@@ -149,7 +149,7 @@ static int run_relay(const once__cli_call_t *call)
     if (set->log != NULL && once__service_log_level_read(set->log, &options.level) != 0) {
         return once__cli_usage(call->command, "--log must be debug, info, warn or error");
     }
-    libpq_url = once__pg_libpq_url(from);
+    libpq_url = once__cli_pg_libpq_url(from);
     if (libpq_url == NULL) {
         once__cli_say("out of memory");
         return ONCE__CLI_STORE;
@@ -171,7 +171,8 @@ static const once__cli_option_t options[] = {
     {"tries", 0, ONCE__CLI_NUMBER, "N", "give up an event after N failed attempts (default 10)", offsetof(settings_t, tries)},
     {"give-up", 0, ONCE__CLI_DURATION, "TIME", "or when its destination accepted nothing for this long (default 24h)",
      offsetof(settings_t, give_up)},
-    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "timeout of one attempt, HTTP and AMQP (default 30s)", offsetof(settings_t, timeout)},
+    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "timeout of one attempt, HTTP and AMQP (default 30s)",
+     offsetof(settings_t, timeout)},
     {"requests", 0, ONCE__CLI_NUMBER, "N", "at most N HTTP requests at a time (default 16)", offsetof(settings_t, requests)},
     {"lease", 0, ONCE__CLI_DURATION, "TIME", "others take over from a relay silent for this long (default 10s)",
      offsetof(settings_t, lease)},

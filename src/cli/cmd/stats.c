@@ -1,5 +1,5 @@
 /*
- * once stats: how many records there are, and whether somebody has to look.
+ * once stats: how many records there are, and whether any need attention.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/json.h"
 #include "cli/store.h"
+#include "cli/console.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -124,7 +125,7 @@ static int run_stats(const once__cli_call_t *call)
 
     if (code == ONCE__CLI_OK) {
         int error = once_store_stats_sync(once, &answer);
-        /* Whoever opens a new store first makes its secrets: that is not left halfway. */
+        /* The first handle on a new store creates its secrets: wait until that is done. */
         if (error == ONCE_OK) {
             (void)once__cli_wait_for_secrets(once);
         }
