@@ -1,6 +1,6 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Roles to grant to the users that need them. Where the installing user may not make roles, an administrator does it.
+-- Roles to grant to users. If the installing user may not create roles, an administrator has to.
 DO $$
 DECLARE
     wanted text;
@@ -10,7 +10,7 @@ BEGIN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
             EXCEPTION
-            WHEN duplicate_object OR unique_violation THEN NULL; -- somebody else just did
+            WHEN duplicate_object OR unique_violation THEN NULL; -- another installation just did
             WHEN insufficient_privilege THEN
                 RAISE WARNING 'role % does not exist and cannot be created by this user: CREATE ROLE % NOLOGIN, then upgrade',
                     wanted, wanted;

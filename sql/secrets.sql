@@ -1,7 +1,7 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- The secrets of a new installation (docs/format.md), so that once.claim works at once. Whoever opens the store first would make them
--- otherwise. 32 bytes of three random UUIDs, which have 366 random bits of the server's own strong source.
+-- The secrets of a new installation (docs/format.md), so that once.claim works at once; otherwise the first program that opens the
+-- store would make them. Each is 32 bytes from three random UUIDs, which have 366 random bits of the server's strong source.
 DO $$
 DECLARE
     v_secrets text[] := ARRAY(SELECT encode(sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())
