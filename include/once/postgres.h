@@ -25,7 +25,7 @@
  *     ONCE_E_UNAVAILABLE  the connection is gone. What was not committed is not done
  *     ONCE_E_SQL          anything else that the server refused, also a transaction that had failed before
  *     ONCE_E_CONFIG       the schema is not installed, or the user is no `once_application`
- *     ONCE_E_INVALID      an argument is wrong; nothing was sent, or ON004
+ *     ONCE_E_INVALID      an argument is wrong: nothing was sent, or ON004, or a value that the server refuses (class 22)
  *
  * A COMMIT whose reply is lost may have been done or not. Repeat the whole transaction with the same claim: when it had been
  * done, once_pg_complete says ONCE_E_COMPLETED, and nothing is done twice.
