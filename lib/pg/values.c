@@ -96,6 +96,7 @@ once__pg_value_t *once__pg_array(once__pg_params_t *params, Oid type)
 {
     once__pg_value_t *value = once__pg_param(params, type);
 
+    value->elements = 0;
     once__pg_put_int(value, 1, 4); /* dimensions */
     once__pg_put_int(value, 1, 4); /* there may be NULLs */
     once__pg_put_int(value, element_of(type), 4);
@@ -104,33 +105,45 @@ once__pg_value_t *once__pg_array(once__pg_params_t *params, Oid type)
     return value;
 }
 
-static void count_element(once__pg_value_t *array)
+/* Adds an element of `len` bytes and returns where they go; NULL if memory is short or the value too large. */
+static uint8_t *add_element(once__pg_value_t *array, size_t len)
 {
-    uint8_t *at = (uint8_t *)array->buf.data + COUNT_AT;
+    char *to = once__buf_reserve(&array->buf, len + 4);
 
-    if (array->buf.error == ONCE_OK) {
-        set_int(at, ((uint32_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3]) + 1u, 4);
+    if (to == NULL) {
+        return NULL;
     }
+    once__buf_added(&array->buf, len + 4);
+    set_int((uint8_t *)to, len, 4);
+    set_int((uint8_t *)array->buf.data + COUNT_AT, ++array->elements, 4);
+    return (uint8_t *)to + 4;
 }
 
 void once__pg_element(once__pg_value_t *array, const void *data, size_t len)
 {
-    once__pg_put_int(array, len, 4);
-    once__pg_put(array, data, len);
-    count_element(array);
+    uint8_t *to = add_element(array, len);
+
+    if (to != NULL && len > 0) {
+        memcpy(to, data, len);
+    }
 }
 
 void once__pg_element_int(once__pg_value_t *array, uint64_t number, size_t bytes)
 {
-    once__pg_put_int(array, bytes, 4);
-    once__pg_put_int(array, number, bytes);
-    count_element(array);
+    uint8_t *to = add_element(array, bytes);
+
+    if (to != NULL) {
+        set_int(to, number, bytes);
+    }
 }
 
 void once__pg_element_null(once__pg_value_t *array)
 {
-    once__pg_put_int(array, UINT32_MAX, 4);
-    count_element(array);
+    uint8_t *to = add_element(array, 0);
+
+    if (to != NULL) {
+        set_int(to - 4, UINT32_MAX, 4);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------ statements */

@@ -38,6 +38,7 @@ enum {
 typedef struct once__pg_value {
     once__buf_t buf; /* one with an error is never sent */
     Oid type;
+    uint32_t elements; /* of an array */
 } once__pg_value_t;
 
 /* The parameters of one statement; memory is kept for the next. All zero is empty. */
