@@ -1,5 +1,5 @@
 /*
- * libcurl's multi interface in our loop.
+ * Requests to the handler, over libcurl (broker/http/client.h).
  *
  * The body comes from a callback that cannot rewind. When a kept connection turns out to be closed after a part of the body
  * was sent, libcurl would otherwise send the request again on a new connection, and the handler might get it twice under one
@@ -14,10 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
 #include <time.h>
 
-#include "base/hash.h"
+#include "broker/http/client.h"
 #include "broker/tls.h"
 
 #define HEADER_MAX 4096
@@ -47,20 +46,10 @@ typedef struct request {
     char answer[PROBLEM_MAX];
 } request_t;
 
-typedef struct connection {
-    struct connection *next;
-    once__source_t source;
-    once__consume_handler_t *handler;
-} connection_t;
-
 struct once__consume_handler {
-    once__loop_t *loop;
     once__consume_handler_options_t options;
-    CURLM *multi;
-    once__timer_t timer;
-    int has_timer;         /* it is reserved */
+    once__http_client_t *client;
     request_t *idle, *all; /* `all` is an array */
-    connection_t *gone;    /* freed when the turn is over */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ headers */
@@ -225,7 +214,8 @@ int once__consume_handler_post(once__consume_handler_t *handler,
     curl_easy_setopt(request->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)payload.len);
     /* An empty body could be sent again: only on a fresh connection libcurl never repeats the request. */
     curl_easy_setopt(request->easy, CURLOPT_FRESH_CONNECT, payload.len == 0 ? 1L : 0L);
-    if (curl_multi_add_handle(handler->multi, request->easy) != CURLM_OK) {
+    if (curl_multi_add_handle(once__http_client_multi(handler->client), request->easy) !=
+        CURLM_OK) {
         give_back(request);
         return -1;
     }
@@ -262,16 +252,20 @@ static void problem_words(const char *body, size_t len, char *out, size_t size)
     json_decref(problem);
 }
 
-static void finish(request_t *request, CURLcode result)
+static void finish(void *data, CURL *easy, CURLcode result)
 {
-    once__consume_reply_t reply = {.said = request->said, .retry_after = request->retry_after};
+    request_t *request = NULL;
+    once__consume_reply_t reply = {0};
     long status = 0, sent = 0;
     curl_off_t took = 0;
     char trouble[CURL_ERROR_SIZE], words[WORDS_MAX];
 
-    curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
-    curl_easy_getinfo(request->easy, CURLINFO_TOTAL_TIME_T, &took);
+    curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&request);
+    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &sent);
+    curl_easy_getinfo(easy, CURLINFO_TOTAL_TIME_T, &took);
+    reply.said = request->said;
+    reply.retry_after = request->retry_after;
     reply.status = result == CURLE_OK ? (int)status : 0;
     reply.sent = sent > 0;
     reply.took = (uint64_t)took;
@@ -282,110 +276,13 @@ static void finish(request_t *request, CURLcode result)
         problem_words(request->answer, request->kept, words, sizeof(words));
     }
     reply.words = words;
-    curl_multi_remove_handle(request->handler->multi, request->easy);
     give_back(request);
     request->cb(request->data, &reply);
 }
 
-/* -------------------------------------------------------------------------------------------------------- in the loop */
-
 void once__consume_handler_turn_over(once__consume_handler_t *handler)
 {
-    while (handler->gone != NULL) {
-        connection_t *connection = handler->gone;
-        handler->gone = connection->next;
-        free(connection);
-    }
-}
-
-static void collect(once__consume_handler_t *handler)
-{
-    CURLMsg *message;
-    int left;
-
-    while ((message = curl_multi_info_read(handler->multi, &left)) != NULL) {
-        request_t *request;
-        CURLcode result = message->data.result;
-        if (message->msg != CURLMSG_DONE) {
-            continue;
-        }
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&request);
-        finish(request, result);
-    }
-}
-
-static void on_timer(once__timer_t *timer)
-{
-    once__consume_handler_t *handler = ONCE__CONTAINER(timer, once__consume_handler_t, timer);
-    int running;
-
-    curl_multi_socket_action(handler->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-    collect(handler);
-}
-
-static void on_socket(once__source_t *source, uint32_t events)
-{
-    once__consume_handler_t *handler = ONCE__CONTAINER(source, connection_t, source)->handler;
-    int flags = 0, running;
-
-    if (events & (EPOLLIN | EPOLLHUP)) {
-        flags |= CURL_CSELECT_IN;
-    }
-    if (events & EPOLLOUT) {
-        flags |= CURL_CSELECT_OUT;
-    }
-    if (events & EPOLLERR) {
-        flags |= CURL_CSELECT_ERR;
-    }
-    curl_multi_socket_action(handler->multi, source->fd, flags, &running);
-    collect(handler);
-}
-
-/* libcurl closed it earlier in the same turn. */
-static void on_gone(once__source_t *source, uint32_t events)
-{
-}
-
-static int set_timer(CURLM *multi, long timeout_ms, void *data)
-{
-    once__consume_handler_t *handler = data;
-
-    if (timeout_ms < 0) {
-        once__timer_stop(handler->loop, &handler->timer);
-    } else {
-        once__timer_set(handler->loop, &handler->timer,
-                        once__loop_now(handler->loop) + (uint64_t)timeout_ms);
-    }
-    return 0;
-}
-
-static int set_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *known)
-{
-    once__consume_handler_t *handler = data;
-    connection_t *connection = known;
-    uint32_t events = (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0) |
-                      (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0);
-
-    if (what == CURL_POLL_REMOVE) {
-        if (connection != NULL) {
-            (void)once__source_set(handler->loop, &connection->source, fd, 0);
-            connection->source.ready = on_gone;
-            curl_multi_assign(handler->multi, fd, NULL);
-            connection->next = handler->gone;
-            handler->gone = connection;
-        }
-        return 0;
-    }
-    if (connection == NULL) {
-        connection = calloc(1, sizeof(*connection));
-        if (connection == NULL) {
-            return -1;
-        }
-        connection->handler = handler;
-        connection->source.ready = on_socket;
-        curl_multi_assign(handler->multi, fd, connection);
-    }
-    return once__source_set(handler->loop, &connection->source, fd, events);
+    once__http_client_turn_over(handler->client);
 }
 
 /* ---------------------------------------------------------------------------------------------------- begin and end */
@@ -420,21 +317,15 @@ once__consume_handler_t *once__consume_handler_new(once__loop_t *loop,
     if (handler == NULL) {
         return NULL;
     }
-    handler->loop = loop;
     handler->options = *options;
-    handler->timer.fire = on_timer;
-    handler->has_timer = once__timers_reserve(loop) == 0;
-    handler->multi = curl_multi_init();
+    handler->client = once__http_client_new(loop, finish, handler);
     handler->all = calloc(options->concurrency, sizeof(*handler->all));
-    if (!handler->has_timer || handler->multi == NULL || handler->all == NULL) {
+    if (handler->client == NULL || handler->all == NULL) {
         once__consume_handler_free(handler);
         return NULL;
     }
-    curl_multi_setopt(handler->multi, CURLMOPT_SOCKETFUNCTION, set_socket);
-    curl_multi_setopt(handler->multi, CURLMOPT_SOCKETDATA, handler);
-    curl_multi_setopt(handler->multi, CURLMOPT_TIMERFUNCTION, set_timer);
-    curl_multi_setopt(handler->multi, CURLMOPT_TIMERDATA, handler);
-    curl_multi_setopt(handler->multi, CURLMOPT_MAXCONNECTS, (long)options->concurrency);
+    curl_multi_setopt(once__http_client_multi(handler->client), CURLMOPT_MAXCONNECTS,
+                      (long)options->concurrency);
     for (size_t i = 0; i < options->concurrency; i++) {
         if (prepare(&handler->all[i], handler) != 0) {
             once__consume_handler_free(handler);
@@ -452,17 +343,13 @@ void once__consume_handler_free(once__consume_handler_t *handler)
     }
     for (size_t i = 0; handler->all != NULL && i < handler->options.concurrency; i++) {
         if (handler->all[i].easy != NULL) {
-            curl_multi_remove_handle(handler->multi, handler->all[i].easy);
+            curl_multi_remove_handle(once__http_client_multi(handler->client),
+                                     handler->all[i].easy);
             curl_easy_cleanup(handler->all[i].easy);
             once__consume_handler_headers_free(handler->all[i].headers);
         }
     }
-    curl_multi_cleanup(handler->multi);
-    once__consume_handler_turn_over(handler);
-    once__timer_stop(handler->loop, &handler->timer);
-    if (handler->has_timer) {
-        once__timers_release(handler->loop);
-    }
+    once__http_client_free(handler->client);
     free(handler->all);
     free(handler);
 }

@@ -1,20 +1,19 @@
 /*
  * The subscription to RabbitMQ: one consumer of a queue, which acknowledges each delivery separately.
  *
- * The descriptor that the owner watches is an epoll set, which stays the same while connections come and go. It contains the
- * socket and a timer for heartbeats and reconnecting. Frames that librabbitmq has already read do not make it readable.
+ * The descriptor that the owner watches is that of a loop, which stays the same while connections come and go. It watches the
+ * socket, and has a timer for heartbeats and reconnecting. Frames that librabbitmq has already read do not make it readable.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/time.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
+#include "base/hash.h"
 #include "broker/amqp/internal.h"
 #include "broker/internal.h"
+#include "loop/loop.h"
 
 #define PAUSE_MAX 8 /* seconds between attempts to connect */
 
@@ -27,7 +26,10 @@ typedef struct amqp {
     size_t open;                           /* their number */
     struct amqp_delivery *done;            /* ended, to be acknowledged by the next flush */
     int gap; /* a delivery was dropped: those before an acknowledged one are not all done */
-    int timer;
+    once__loop_t *loop;
+    once__source_t socket;
+    once__timer_t second_timer;
+    int second_passed;          /* in this turn */
     unsigned pause, pause_left; /* seconds until the next attempt */
     int64_t lag;
     int want_lag;
@@ -56,8 +58,8 @@ static void forget_done(amqp_t *amqp)
 static void disconnect(amqp_t *amqp, const char *why)
 {
     if (amqp->connection != NULL) {
-        once__amqp_disconnect(&amqp->target,
-                              amqp->connection); /* its socket leaves the epoll by being closed */
+        (void)once__source_set(amqp->loop, &amqp->socket, amqp_get_sockfd(amqp->connection), 0);
+        once__amqp_disconnect(&amqp->target, amqp->connection);
         amqp->connection = NULL;
         amqp->base.ready = 0;
         forget_done(amqp);
@@ -98,7 +100,6 @@ static int consume(amqp_t *amqp, char *why, size_t size)
 
 static void reconnect(amqp_t *amqp)
 {
-    struct epoll_event event = {.events = EPOLLIN};
     char why[300] = "its socket cannot be watched";
 
     amqp->connection = once__amqp_connect(&amqp->target, why, sizeof(why));
@@ -107,7 +108,8 @@ static void reconnect(amqp_t *amqp)
         return;
     }
     if (consume(amqp, why, sizeof(why)) != 0 ||
-        epoll_ctl(amqp->base.fd, EPOLL_CTL_ADD, amqp_get_sockfd(amqp->connection), &event) != 0) {
+        once__source_set(amqp->loop, &amqp->socket, amqp_get_sockfd(amqp->connection), EPOLLIN) !=
+            0) {
         disconnect(amqp, why);
         return;
     }
@@ -218,19 +220,22 @@ static int take(amqp_t *amqp)
     return 0;
 }
 
-static int tick(amqp_t *amqp)
+static void on_second(once__timer_t *timer)
 {
-    uint64_t count;
+    amqp_t *amqp = ONCE__CONTAINER(timer, amqp_t, second_timer);
 
-    if (read(amqp->timer, &count, sizeof(count)) != (ssize_t)sizeof(count)) {
-        return 0;
-    }
+    once__timer_set(amqp->loop, timer, once__loop_now(amqp->loop) + 1000);
+    amqp->second_passed = 1;
     amqp->want_lag = 1;
     if (amqp->connection == NULL && !amqp->base.stopped &&
         (amqp->pause_left == 0 || --amqp->pause_left == 0)) {
         reconnect(amqp);
     }
-    return 1;
+}
+
+/* take() reads it. */
+static void on_socket(once__source_t *source, uint32_t events)
+{
 }
 
 static int amqp_turn(once__broker_subscription_t *base, size_t room)
@@ -238,7 +243,11 @@ static int amqp_turn(once__broker_subscription_t *base, size_t room)
     amqp_t *amqp = (amqp_t *)base;
     size_t count = 0;
 
-    if (tick(amqp) && room == 0) {
+    amqp->second_passed = 0;
+    once__loop_enter(amqp->loop);
+    (void)once__loop_run(amqp->loop);
+    once__loop_leave(amqp->loop);
+    if (amqp->second_passed && room == 0) {
         room = 1; /* heartbeats are sent and seen while reading */
     }
     while (count < room && amqp->connection != NULL && take(amqp)) {
@@ -377,8 +386,7 @@ static void amqp_close(once__broker_subscription_t *base)
         once__amqp_disconnect(&amqp->target, amqp->connection);
     }
     forget_done(amqp);
-    close(amqp->timer);
-    close(base->fd);
+    once__loop_free(amqp->loop);
     free(amqp);
 }
 
@@ -387,16 +395,17 @@ static const once__broker_subscription_ops_t ops = {
 
 static int start(amqp_t *amqp)
 {
-    struct itimerspec each_second = {{1, 0}, {0, 1}};
-    struct epoll_event event = {.events = EPOLLIN};
+    int code;
 
-    amqp->base.fd = epoll_create1(EPOLL_CLOEXEC);
-    amqp->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    return amqp->base.fd < 0 || amqp->timer < 0 ||
-                   timerfd_settime(amqp->timer, 0, &each_second, NULL) != 0 ||
-                   epoll_ctl(amqp->base.fd, EPOLL_CTL_ADD, amqp->timer, &event) != 0
-               ? -1
-               : 0;
+    amqp->loop = once__loop_new(&once__real_env, &code);
+    if (amqp->loop == NULL || once__timers_reserve(amqp->loop) != 0) {
+        return -1;
+    }
+    amqp->base.fd = once__loop_fd(amqp->loop);
+    amqp->socket.ready = on_socket;
+    amqp->second_timer.fire = on_second;
+    once__timer_set(amqp->loop, &amqp->second_timer, once__loop_now(amqp->loop));
+    return 0;
 }
 
 once__broker_subscription_t *
@@ -412,7 +421,7 @@ once__amqp_subscription(const once__url_t *url, const once__broker_subscription_
     amqp->base.ops = &ops;
     amqp->base.options = *options;
     amqp->base.url = *url;
-    amqp->base.fd = amqp->timer = -1;
+    amqp->base.fd = -1;
     amqp->lag = -1;
     if (once__amqp_queue_read(&amqp->target, &amqp->base.url, error, size) != 0) {
         free(amqp);
@@ -420,7 +429,7 @@ once__amqp_subscription(const once__url_t *url, const once__broker_subscription_
     }
     amqp->base.topic = amqp->base.group = amqp->target.name;
     if (start(amqp) != 0) {
-        snprintf(error, size, "%s", strerror(errno));
+        snprintf(error, size, "out of memory or of descriptors");
         amqp_close(&amqp->base);
         return NULL;
     }

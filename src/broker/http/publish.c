@@ -1,5 +1,5 @@
 /*
- * The publisher for HTTP endpoints: one POST for each message, with libcurl's multi interface behind one epoll descriptor.
+ * The publisher for HTTP endpoints: one POST for each message, many at once.
  *
  * Certificates are verified, redirects are not followed, and proxies of the environment are not used. judge() decides what an
  * answer means.
@@ -9,18 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
+#include "broker/http/client.h"
 #include "broker/http/headers.h"
 #include "broker/internal.h"
 #include "broker/tls.h"
 
 #define URL_MAX    4096
 #define CONNECT_MS 10000L
-#define EVENTS     32
 
 typedef struct request {
     struct request *next; /* free ones */
@@ -32,44 +29,12 @@ typedef struct request {
 
 typedef struct http {
     once__broker_publisher_t base;
-    CURLM *multi;
-    request_t *requests, *free; /* options.connections of them */
-    int timer;
+    once__loop_t *loop; /* its descriptor is the publisher's */
+    once__http_client_t *client;
+    request_t *requests, *free;  /* options.connections of them */
     once__http_signer_t *signer; /* NULL: unsigned */
     char template_text[URL_MAX];
 } http_t;
-
-/* -------------------------------------------------------------------------------------------------- curl and epoll */
-
-static int watch(CURL *easy, curl_socket_t fd, int what, void *data, void *watched)
-{
-    http_t *http = data;
-    struct epoll_event event = {.data.fd = fd};
-
-    if (what == CURL_POLL_REMOVE) {
-        epoll_ctl(http->base.fd, EPOLL_CTL_DEL, fd, NULL);
-        return 0;
-    }
-    event.events = (what != CURL_POLL_OUT ? EPOLLIN : 0U) | (what != CURL_POLL_IN ? EPOLLOUT : 0U);
-    if (epoll_ctl(http->base.fd, EPOLL_CTL_MOD, fd, &event) != 0) {
-        epoll_ctl(http->base.fd, EPOLL_CTL_ADD, fd, &event);
-    }
-    return 0;
-}
-
-static int set_timer(CURLM *multi, long ms, void *data)
-{
-    http_t *http = data;
-    struct itimerspec when = {.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}};
-
-    if (ms < 0) {
-        when.it_value.tv_sec = when.it_value.tv_nsec = 0;
-    } else if (ms == 0) {
-        when.it_value.tv_nsec = 1;
-    }
-    timerfd_settime(http->timer, 0, &when, NULL);
-    return 0;
-}
 
 static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
 {
@@ -157,7 +122,7 @@ static void set_options(http_t *http, request_t *request, const char *url, once_
 
 static void http_wake(once__broker_publisher_t *base)
 {
-    set_timer(NULL, 0, base);
+    once__loop_wake(((http_t *)base)->loop);
 }
 
 static int http_publish(once__broker_publisher_t *base, const once__broker_message_t *message,
@@ -186,7 +151,7 @@ static int http_publish(once__broker_publisher_t *base, const once__broker_messa
         return -1;
     }
     set_options(http, request, url, message->payload);
-    if (curl_multi_add_handle(http->multi, request->easy) != CURLM_OK) {
+    if (curl_multi_add_handle(once__http_client_multi(http->client), request->easy) != CURLM_OK) {
         return -1;
     }
     request->tag = tag;
@@ -237,17 +202,19 @@ static once__broker_verdict_t judge(CURLcode code, long status)
     }
 }
 
-static void finish(http_t *http, request_t *request, CURLcode code)
+static void finish(void *data, CURL *easy, CURLcode code)
 {
+    http_t *http = data;
+    request_t *request = NULL;
     char reason[CURL_ERROR_SIZE + 32] = "";
     curl_off_t after = 0;
     long status = 0, sent = 0;
     once__broker_verdict_t verdict;
 
-    curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_getinfo(request->easy, CURLINFO_RETRY_AFTER, &after);
-    curl_easy_getinfo(request->easy, CURLINFO_REQUEST_SIZE, &sent);
-    curl_multi_remove_handle(http->multi, request->easy);
+    curl_easy_getinfo(easy, CURLINFO_PRIVATE, &request);
+    curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &after);
+    curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &sent);
     verdict = judge(code, status);
     if (code == CURLE_OPERATION_TIMEDOUT && sent == 0) {
         verdict = ONCE__BROKER_AWAY; /* the endpoint was not reached */
@@ -271,31 +238,11 @@ static void finish(http_t *http, request_t *request, CURLcode code)
 static void http_turn(once__broker_publisher_t *base)
 {
     http_t *http = (http_t *)base;
-    struct epoll_event events[EVENTS];
-    int count = epoll_wait(base->fd, events, EVENTS, 0), running, left;
-    uint64_t expired;
-    CURLMsg *message;
 
-    for (int i = 0; i < count; i++) {
-        unsigned flags = events[i].events;
-        int what = (flags & EPOLLIN ? CURL_CSELECT_IN : 0) |
-                   (flags & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-                   (flags & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
-        if (events[i].data.fd == http->timer) {
-            (void)!read(http->timer, &expired, sizeof(expired));
-            curl_multi_socket_action(http->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-        } else {
-            curl_multi_socket_action(http->multi, events[i].data.fd, what, &running);
-        }
-    }
-    while ((message = curl_multi_info_read(http->multi, &left)) != NULL) {
-        request_t *request = NULL;
-        if (message->msg == CURLMSG_DONE) {
-            CURLcode code = message->data.result;
-            curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &request);
-            finish(http, request, code);
-        }
-    }
+    once__loop_enter(http->loop);
+    (void)once__loop_run(http->loop);
+    once__loop_leave(http->loop);
+    once__http_client_turn_over(http->client);
 }
 
 /* -------------------------------------------------------------------------------------------------------- begin, end */
@@ -305,23 +252,16 @@ static void http_close(once__broker_publisher_t *base)
     http_t *http = (http_t *)base;
 
     for (unsigned i = 0; http->requests != NULL && i < base->options.connections; i++) {
-        if (http->multi != NULL && http->requests[i].easy != NULL) {
-            curl_multi_remove_handle(http->multi, http->requests[i].easy);
+        if (http->client != NULL && http->requests[i].easy != NULL) {
+            curl_multi_remove_handle(once__http_client_multi(http->client), http->requests[i].easy);
         }
         curl_easy_cleanup(http->requests[i].easy);
         curl_slist_free_all(http->requests[i].headers);
     }
-    if (http->multi != NULL) {
-        curl_multi_cleanup(http->multi);
-    }
+    once__http_client_free(http->client);
+    once__loop_free(http->loop);
     free(http->requests);
     once__http_signer_free(http->signer);
-    if (http->timer >= 0) {
-        close(http->timer);
-    }
-    if (base->fd >= 0) {
-        close(base->fd);
-    }
     free(http);
 }
 
@@ -330,19 +270,17 @@ static const once__broker_publisher_ops_t ops = {http_publish, NULL, http_turn, 
 
 static int prepare(http_t *http)
 {
-    struct epoll_event event = {.events = EPOLLIN};
     unsigned count = http->base.options.connections;
+    int code;
 
     curl_global_init(CURL_GLOBAL_DEFAULT);
-    http->multi = curl_multi_init();
-    http->base.fd = epoll_create1(EPOLL_CLOEXEC);
-    http->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    http->loop = once__loop_new(&once__real_env, &code);
+    http->client = http->loop != NULL ? once__http_client_new(http->loop, finish, http) : NULL;
     http->requests = calloc(count, sizeof(http->requests[0]));
-    event.data.fd = http->timer;
-    if (http->multi == NULL || http->requests == NULL || http->base.fd < 0 || http->timer < 0 ||
-        epoll_ctl(http->base.fd, EPOLL_CTL_ADD, http->timer, &event) != 0) {
+    if (http->client == NULL || http->requests == NULL) {
         return -1;
     }
+    http->base.fd = once__loop_fd(http->loop);
     for (unsigned i = 0; i < count; i++) {
         http->requests[i].easy = curl_easy_init();
         if (http->requests[i].easy == NULL) {
@@ -351,11 +289,8 @@ static int prepare(http_t *http)
         http->requests[i].next = http->free;
         http->free = &http->requests[i];
     }
-    curl_multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch);
-    curl_multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
-    curl_multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_timer);
-    curl_multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
-    curl_multi_setopt(http->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)count);
+    curl_multi_setopt(once__http_client_multi(http->client), CURLMOPT_MAX_TOTAL_CONNECTIONS,
+                      (long)count);
     return 0;
 }
 
