@@ -219,6 +219,7 @@ struct once__relay {
     once__service_log_t log;
     once__broker_publisher_t *publisher;
     once__loop_t *loop;
+    once__source_t signals_source, publisher_source;
     once__relay_link_t fetch, mark, control, watch;
     once__pg_params_t params; /* of the statement that is being sent */
     uint64_t now_ms;

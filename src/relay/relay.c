@@ -1,13 +1,11 @@
 #include "relay/relay.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -20,10 +18,7 @@
 
 static uint64_t clock_ms(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return once__real_env.monotonic_ms(once__real_env.data);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- begin */
@@ -120,9 +115,10 @@ static once__relay_end_t begin(once__relay_t *relay)
 
 /* ---------------------------------------------------------------------------------------------------------- the loop */
 
-static void take_signals(once__relay_t *relay, int fd)
+static void on_signal(once__source_t *source, uint32_t events)
 {
-    int number = once__service_signals_take(fd);
+    once__relay_t *relay = ONCE__CONTAINER(source, once__relay_t, signals_source);
+    int number = once__service_signals_take(source->fd);
 
     if (number == 0 || number == SIGHUP) {
         return;
@@ -136,6 +132,11 @@ static void take_signals(once__relay_t *relay, int fd)
     once__service_log(
         &relay->log, ONCE__SERVICE_LOG_INFO, "stopping: waiting for events in flight",
         ONCE__SERVICE_FIELDS(once__service_field_number("under_way", (int64_t)relay->sent)));
+}
+
+/* Its turn comes in every turn of the relay. */
+static void on_publisher(once__source_t *source, uint32_t events)
+{
 }
 
 static void take_notifications(once__relay_t *relay)
@@ -185,20 +186,17 @@ static int is_over(const once__relay_t *relay)
 
 static void loop(once__relay_t *relay, int signals)
 {
+    relay->signals_source.ready = on_signal;
+    relay->publisher_source.ready = on_publisher;
+    if (once__source_set(relay->loop, &relay->signals_source, signals, EPOLLIN) != 0 ||
+        once__source_set(relay->loop, &relay->publisher_source,
+                         once__broker_publisher_fd(relay->publisher), EPOLLIN) != 0) {
+        once__relay_stop(relay, ONCE__RELAY_UNUSABLE, "out of descriptors");
+    }
     while (!is_over(relay)) {
-        uint64_t due = turn(relay), now = clock_ms();
-        struct pollfd polls[] = {
-            {.fd = signals, .events = POLLIN},
-            {.fd = once__broker_publisher_fd(relay->publisher), .events = POLLIN},
-            {.fd = once__loop_fd(relay->loop), .events = POLLIN},
-        };
-        uint64_t wait = due > now ? due - now : 0;
-        if (is_over(relay)) {
-            break;
-        }
-        poll(polls, sizeof(polls) / sizeof(polls[0]), (int)sooner(wait, TURN_MAX_MS));
-        if (polls[0].revents != 0) {
-            take_signals(relay, signals);
+        uint64_t due = turn(relay), now = clock_ms(), wait = due > now ? due - now : 0;
+        if (!is_over(relay)) {
+            (void)once__loop_wait(relay->loop, (int)sooner(wait, TURN_MAX_MS));
         }
     }
 }

@@ -1,6 +1,6 @@
 /*
- * The configuration of Kafka's consumers and producers: what both have in common, what each of them needs, then the URL. Properties that
- * the guarantees depend on cannot be changed by the URL.
+ * The configuration of Kafka's consumers and producers: what both have in common, what each of them needs, then the URL.
+ * Properties that the guarantees depend on cannot be changed by the URL.
  */
 #include "broker/kafka/conf.h"
 
