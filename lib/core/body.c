@@ -5,13 +5,12 @@
 
 #include <once/experimental.h>
 
+#include "base/buf.h"
 #include "base/bytes.h"
 #include "core/digest.h"
 #include "core/json.h"
 #include "core/multipart.h"
 #include "core/sha256_many.h"
-
-#define JSON_ROOM_FIRST 1024
 
 /*
  * How each mode works:
@@ -22,11 +21,9 @@
  */
 struct once_body {
     once_body_mode_t mode;
-    int broken;           /* out of memory: what was lost cannot be added again */
-    once__sha256_t exact; /* not of json while it is kept */
-    uint8_t *json;        /* json, kept */
-    size_t json_len;
-    size_t json_room;
+    int broken;                   /* out of memory: what was lost cannot be added again */
+    once__sha256_t exact;         /* not of json while it is kept */
+    once__buf_t json;             /* json, kept */
     int json_over;                /* json, over the limit */
     once__multipart_t *multipart; /* multipart; NULL when there is no usable boundary */
 };
@@ -47,6 +44,7 @@ once_body_t *once_body_new(once_body_mode_t mode, once_slice_t content_type)
         return NULL;
     }
     body->mode = mode;
+    body->json.max = ONCE_BODY_JSON_MAX;
     once__sha256_init(&body->exact);
     if (mode == ONCE_BODY_MODE_MULTIPART &&
         once__multipart_boundary(content_type, boundary, &len) == 0) {
@@ -63,47 +61,22 @@ once_body_t *once_body_new(once_body_mode_t mode, once_slice_t content_type)
 void once_body_free(once_body_t *body)
 {
     if (body != NULL) {
-        free(body->json);
+        once__buf_free(&body->json);
         free(body->multipart);
         free(body);
     }
 }
 
-static int json_reserve(once_body_t *body, size_t more)
-{
-    size_t room = body->json_room == 0 ? JSON_ROOM_FIRST : body->json_room;
-
-    while (room < body->json_len + more) {
-        room *= 2;
-    }
-    if (room == body->json_room) {
-        return ONCE_OK;
-    }
-    uint8_t *json = realloc(body->json, room);
-    if (json == NULL) {
-        body->broken = 1;
-        return ONCE_E_NOMEM;
-    }
-    body->json = json;
-    body->json_room = room;
-    return ONCE_OK;
-}
-
 static int json_add(once_body_t *body, const void *data, size_t len)
 {
-    if (!body->json_over && len <= ONCE_BODY_JSON_MAX - body->json_len) {
-        if (json_reserve(body, len) != ONCE_OK) {
-            return ONCE_E_NOMEM;
-        }
-        memcpy(body->json + body->json_len, data, len);
-        body->json_len += len;
-        return ONCE_OK;
+    if (!body->json_over && len <= ONCE_BODY_JSON_MAX - body->json.len) {
+        body->broken = once__buf_add(&body->json, data, len) != ONCE_OK;
+        return body->broken ? ONCE_E_NOMEM : ONCE_OK;
     }
     if (!body->json_over) {
         body->json_over = 1;
-        once__sha256_add(&body->exact, body->json, body->json_len);
-        free(body->json);
-        body->json = NULL;
+        once__sha256_add(&body->exact, body->json.data, body->json.len);
+        once__buf_free(&body->json);
     }
     once__sha256_add(&body->exact, data, len);
     return ONCE_OK;
@@ -171,7 +144,7 @@ int once__body_digest(const once_body_t *body, once__digest_t *digest)
         return ONCE_OK;
     }
     if (body->mode == ONCE_BODY_MODE_JSON && !body->json_over) {
-        return json_digest(once__slice(body->json, body->json_len), digest);
+        return json_digest(once__slice(body->json.data, body->json.len), digest);
     }
     if (body->multipart != NULL && once__multipart_end(body->multipart, digest->sum) == 0) {
         digest->mode = ONCE_BODY_MODE_MULTIPART;

@@ -33,6 +33,7 @@ static void *failing_realloc(void *memory, size_t size)
 #define calloc  failing_calloc
 #define malloc  failing_malloc
 #define realloc failing_realloc
+#include "../../lib/base/buf.c"
 #include "../../lib/core/body.c"
 #include "../../lib/core/json_io.c"
 #include "../../lib/core/json.c"
