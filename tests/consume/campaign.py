@@ -12,7 +12,6 @@ import collections
 import os
 import random
 import shutil
-import socket
 import sys
 import tempfile
 import threading
@@ -25,7 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 import postgres  # noqa: E402
 from brokers import Kafka, Missing, RabbitMQ, free_port  # noqa: E402
-from campaign import PATIENCE, Progress, enough, odd, options, python, result  # noqa: E402
+from campaign import PATIENCE, Progress, enough, listens, numbered, options, python, result  # noqa: E402
 from stage import FAILOVERS, Stage  # noqa: E402
 from waiting import until  # noqa: E402
 
@@ -35,11 +34,6 @@ KEYS, HOT = 64, 3
 CONSUMERS, CONCURRENCY = 3, 8
 AHEAD = 4000  # messages that are sent before they are handled
 SCHEMA = "CREATE TABLE effects (id bigserial, event text NOT NULL, key text, number integer)"
-
-
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class FromKafka:
@@ -131,7 +125,7 @@ class World(Stage):
             for _ in range(100):
                 key = f"k{choice.randrange(HOT) if choice.random() < 0.2 else choice.randrange(KEYS)}"
                 numbers[key] += 1
-                message = (f"{key}-{numbers[key]}", key, b"%d:" % numbers[key] + odd(numbers[key]))
+                message = (f"{key}-{numbers[key]}", key, numbered(numbers[key]))
                 messages += [message] * choice.choice((1, 1, 1, 2))
                 if choice.random() < 0.2:
                     again.append(message)

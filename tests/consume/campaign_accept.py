@@ -10,18 +10,13 @@ import psycopg2
 from confluent_kafka import Consumer
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from campaign import odd  # noqa: E402
+from campaign import number_of  # noqa: E402
 
 SERVERS, TOPIC, DATABASE = sys.argv[1:4]
 NEW = "" if "unfenced" in sys.argv[4:] else "WHERE once.accept('campaign', event)"
 HANDLE = f"""INSERT INTO effects (event, key, number) SELECT event, key, number
              FROM (SELECT * FROM unnest(%s, %s, %s) AS m (event, key, number)) AS messages {NEW}"""
 MANY = 100  # messages in one transaction: of each of them accept tells whether it is new
-
-
-def number_of(payload):
-    digits, _, rest = payload.partition(b":")
-    return int(digits) if digits.isdigit() and rest == odd(int(digits)) else -1
 
 
 def handle(connection, messages):

@@ -14,7 +14,7 @@ import threading
 import psycopg2
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from campaign import odd  # noqa: E402
+from campaign import number_of  # noqa: E402
 
 PORT, DATABASE, POLICY = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 FENCED = POLICY == "transactional" and "unfenced" not in sys.argv[4:]
@@ -22,12 +22,6 @@ CUT = 0.05 if "unfenced" in sys.argv[4:] else 0.001
 EFFECT = "BEGIN; INSERT INTO effects (event, key, number) VALUES (%(event)s, %(key)s, %(number)s);"
 COMPLETE = "SELECT once.complete(%(claim)s, 200);" if FENCED else ""
 TRIES = 4
-
-
-def number_of(payload):
-    """-1: it is not as it was sent."""
-    digits, _, rest = payload.partition(b":")
-    return int(digits) if digits.isdigit() and rest == odd(int(digits)) else -1
 
 
 def serve(sock):

@@ -12,7 +12,6 @@ import hashlib
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "g
 
 import postgres  # noqa: E402
 from brokers import free_port  # noqa: E402
-from campaign import PATIENCE, Progress, enough, odd, options, python, result, size  # noqa: E402
+from campaign import PATIENCE, Progress, enough, listens, odd, options, python, result, size  # noqa: E402
 from harness import environment  # noqa: E402
 from stage import FAILOVERS, Stage  # noqa: E402
 from waiting import until  # noqa: E402
@@ -37,11 +36,6 @@ WORKERS = 4
 SCHEMA = """CREATE TABLE effects (id bigserial, key text NOT NULL, asked bytea, answer bytea);
             CREATE ROLE application LOGIN; GRANT once_application TO application;
             GRANT INSERT ON effects TO application; GRANT USAGE ON SEQUENCE effects_id_seq TO application"""
-
-
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class World(Stage):
@@ -223,7 +217,7 @@ def main():
     try:
         world = (Gates if chosen.via == "gates" else Claims)(directory, chosen)
         faults = world.faults(LEASE_S)
-        progress = Progress(lambda: f"{world.count():,} keys, {world.faced(faults)}")
+        progress = Progress(lambda: f"{len(world.answers):,} keys, {world.faced(faults)}")
         world.run(faults)
         progress.end()
         until(world.servers.works, "PostgreSQL works", PATIENCE)

@@ -154,7 +154,7 @@ def main():
         faults.add("other trouble", "clients and scripts", servers.trouble)
         if KIND == "cluster":
             faults.add("reshard", "server", servers.reshard)
-        progress = Progress(lambda: f"{effects.count():,} keys, {faults.text()}")
+        progress = Progress(lambda: f"{len(effects.counts):,} keys, {faults.text()}")
         faults.run(enough(chosen, effects.count), not chosen.unfenced)
         servers.wait()
         if chosen.unfenced:

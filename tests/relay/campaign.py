@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 import postgres  # noqa: E402
 from brokers import Kafka, Missing, RabbitMQ, free_port  # noqa: E402
-from campaign import EVERY, LARGE, ODD, PATIENCE, Part, Progress, enough, odd, options, python, result  # noqa: E402
+from campaign import EVERY, LARGE, ODD, PATIENCE, Part, Progress, enough, number_of, options, python, result  # noqa: E402
 from stage import FAILOVERS, Stage  # noqa: E402
 from waiting import until  # noqa: E402
 
@@ -50,7 +50,7 @@ class ToKafka:
         faults.broker(self.broker)
 
     def read(self):
-        """(id, key, number or None) of all messages, in their order for each key."""
+        """(id, key, number) of all messages, in their order for each key."""
         for topic in ("well", "sick"):
             for message in self.broker.stream(topic):
                 yield dict(message.headers())["ce_id"].decode(), message.key().decode(), number_of(message.value())
@@ -99,7 +99,7 @@ class ToHTTP:
         with open(self.file, encoding="ascii") as lines:
             for line in lines:
                 event, key, number = line.split()
-                yield event, key, int(number) if number != "wrong" else None
+                yield event, key, int(number)
 
     def close(self):
         self.sink.close()
@@ -109,11 +109,6 @@ def directory_of(stage, name):
     path = os.path.join(stage.directory, name)
     os.mkdir(path)
     return path
-
-
-def number_of(payload):
-    digits, _, rest = payload.partition(b":")
-    return int(digits) if digits.isdigit() and rest == odd(int(digits)) else None
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
@@ -232,7 +227,8 @@ def main():
         events, again, gone, found = world.check()
         found["crashes"] = faults.crashes()
         told = f"{events:,} events, {again:,} of them more than once" + (f", {gone} lost with the standby" if gone else "")
-        return result(f"relay, {chosen.to}", told, world.faced(faults), found, chosen.unfenced)
+        return result(f"relay, {chosen.to}", told, world.faced(faults), found, chosen.unfenced,
+                      ("lost", "never committed"))
     except Missing as missing:
         print(missing)
         return 77

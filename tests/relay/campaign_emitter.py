@@ -77,7 +77,7 @@ def apart(connection):
             connection.rollback()
             return
         connection.commit()
-        if not before and choice.random() < 0.9:  # or it dies just here
+        if not before and choice.random() < 0.6:  # or it dies just here
             for event in events:
                 outside.execute(APART, event)
     other.close()

@@ -2,7 +2,7 @@
 
     campaign_sink.py PORT FILE MOOD SEED
 
-Lines are "ID KEY NUMBER", or "ID KEY wrong" where the payload is not that of its number. MOOD is a file of one byte, which says how
+Lines are "ID KEY NUMBER"; the number is -1 where the payload is not what it was. MOOD is a file of one byte, which says how
 the topic `sick` is: w(ell), 5 (503), h(angs), c(uts the connection). Now and then a reply is lost after its line was written.
 """
 import asyncio
@@ -13,19 +13,13 @@ import sys
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from campaign import odd  # noqa: E402
+from campaign import number_of  # noqa: E402
 
 PORT, FILE, MOOD, SEED = sys.argv[1:5]
 lines = os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 with open(MOOD, "rb") as file:
     mood = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
 choice = random.Random(SEED)
-
-
-def reading(payload):
-    """The number of a payload, or None if it is not as it was emitted."""
-    digits, _, rest = payload.partition(b":")
-    return int(digits) if digits.isdigit() and rest == odd(int(digits)) else None
 
 
 class Connection(asyncio.Protocol):
@@ -59,9 +53,7 @@ class Connection(asyncio.Protocol):
         elif state == b"c":
             self.transport.abort()
         elif state == b"w":
-            number = reading(body)
-            os.write(lines, b"%s %s %s\n" % (headers[b"ce-id"], urllib.parse.unquote(key).encode(),
-                                             b"wrong" if number is None else b"%d" % number))
+            os.write(lines, b"%s %s %d\n" % (headers[b"ce-id"], urllib.parse.unquote(key).encode(), number_of(body)))
             if choice.random() < 0.0005:
                 self.transport.abort()
             else:

@@ -10,6 +10,7 @@ import collections
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -28,6 +29,22 @@ EVERY = 5000
 def odd(number):
     """The payload of that number: odd ones in turn, some of 5,000 bytes, and a few of nearly a million."""
     return LARGE if number % EVERY == EVERY - 1 else LARGE[:5000] if number % 97 == 0 else ODD[number % len(ODD)]
+
+
+def numbered(number):
+    """A payload that tells its number."""
+    return b"%d:" % number + odd(number)
+
+
+def number_of(payload):
+    """The number of a payload; -1 if it is not as it was made."""
+    digits = payload.partition(b":")[0]
+    return int(digits) if digits.isdigit() and payload == numbered(int(digits)) else -1
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def options(description, keys, **choices):
@@ -181,18 +198,21 @@ def enough(options_, count):
     return lambda: count() >= options_.keys or end is not None and time.monotonic() >= end
 
 
-def result(name, what, faults, found, unfenced=False):
-    """One line. `found`: violations by name, as counts or lists of examples. The exit code."""
+def result(name, what, faults, found, unfenced=False, expected=("double",)):
+    """One line. `found`: violations by name, as counts or lists of examples. The exit code; unfenced, 0 if all that is expected was
+    found."""
     numbers = {kind: value if isinstance(value, int) else len(value) for kind, value in found.items()}
     for kind, value in found.items():
         for example in [] if isinstance(value, int) else list(value)[:5]:
             print(f"  {kind}: {example}", flush=True)
     print(f"{name}{' without its fence' if unfenced else ''}: {what}, {faults}: "
           + ", ".join(f"{number:,} {kind}" for kind, number in numbers.items()), flush=True)
-    bad = any(numbers.values())
-    if unfenced and not bad:
-        print("the checker found nothing where the fence is missing")
-    return int(bad != unfenced)
+    if not unfenced:
+        return int(any(numbers.values()))
+    missed = [kind for kind in expected if not numbers[kind]]
+    if missed:
+        print(f"the checker found nothing {' and nothing '.join(missed)}, although the fence is missing")
+    return int(bool(missed))
 
 
 def size(path):
