@@ -40,7 +40,7 @@ typedef enum once__consume_stage {
     ONCE__CONSUME_ENDING,      /* the end of the claim is being written */
     ONCE__CONSUME_DEAD_LETTER, /* the dead letter is being published */
     ONCE__CONSUME_PAUSED,      /* ready again when its timer fires */
-    ONCE__CONSUME_PARKED,      /* the same; its record is unknown until somebody settles it */
+    ONCE__CONSUME_PARKED,      /* the same; its record is unknown until it is settled */
     ONCE__CONSUME_STAGES,
 } once__consume_stage_t;
 

@@ -20,7 +20,7 @@ typedef struct once__relay_options {
     uint64_t
         give_up_ms; /* after a destination accepted nothing for this time, its failing events of that age are dead */
     uint64_t drain_ms;    /* how long events in flight are waited for at the end */
-    unsigned tries;       /* an event is dead after so many failures */
+    unsigned tries;       /* failures after which an event is dead */
     unsigned window;      /* events in memory */
     unsigned connections; /* HTTP requests at once */
     int until_empty;      /* ends when the outbox is empty */
