@@ -92,8 +92,8 @@ int once__is_field_value(const void *text, size_t len)
 size_t once__json_escape(char out[6], char byte)
 {
     static const char letters[] = "btn\0fr"; /* of 8 to 13; 11 has none */
-    static const char digits[] = "0123456789abcdef";
-    unsigned code = (unsigned char)byte;
+    const uint8_t code = (uint8_t)byte;
+    char hex[3];
 
     if (code == '"' || code == '\\') {
         out[0] = '\\';
@@ -106,9 +106,9 @@ size_t once__json_escape(char out[6], char byte)
         return 2;
     }
     if (code < 0x20 || code == 0x7f) {
+        once__hex(hex, &code, 1);
         memcpy(out, "\\u00", 4);
-        out[4] = digits[code >> 4];
-        out[5] = digits[code & 15];
+        memcpy(out + 4, hex, 2);
         return 6;
     }
     out[0] = byte;
