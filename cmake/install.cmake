@@ -34,6 +34,17 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/onceConfig.cmake.in ${PR
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/onceConfigVersion.cmake COMPATIBILITY SameMinorVersion) # until 1.0
 install(FILES ${PROJECT_BINARY_DIR}/onceConfig.cmake ${PROJECT_BINARY_DIR}/onceConfigVersion.cmake DESTINATION ${ONCE_CMAKE_DIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/once DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+
+# Man pages of the library, made of the headers' comments. Their date is that of once(1).
+file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/once/*.h)
+file(STRINGS ${PROJECT_SOURCE_DIR}/man/once.1 date REGEX "^\\.Dd " LIMIT_COUNT 1)
+string(REPLACE ".Dd " "" date ${date})
+set(ONCE_MAN3 ${PROJECT_BINARY_DIR}/man3)
+add_custom_command(OUTPUT ${ONCE_MAN3}/libonce.3
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/man3 ${PROJECT_VERSION} ${date} ${ONCE_MAN3} ${headers}
+  DEPENDS ${headers} ${PROJECT_SOURCE_DIR}/scripts/man3 VERBATIM)
+add_custom_target(man3 ALL DEPENDS ${ONCE_MAN3}/libonce.3)
+install(DIRECTORY ${ONCE_MAN3}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(TARGETS once_static once_shared
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

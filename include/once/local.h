@@ -1,8 +1,8 @@
 /*
- * once/local.h - looking after a local store (`local:PATH`): check, repair, copy.
+ * once/local.h - maintenance of a local store (`local:PATH`): check, repair, back up.
  *
- * None of this needs a handle, and none of it is needed in normal operation: a store that was left in any way is put in order by
- * the next program that opens it. Every function blocks. `url` is that of the store, as for once_open; its options are ignored.
+ * Normal operation needs none of this: whatever state a store was left in, the next program that opens it puts it in order. These
+ * functions need no handle, and all of them block. `url` is the URL of the store as for once_open; its options are ignored.
  */
 #ifndef ONCE_LOCAL_H
 #define ONCE_LOCAL_H
@@ -17,27 +17,27 @@ extern "C" {
 #endif
 
 /*
- * Is there a store? Changes nothing, where once_open would make one. ONCE_OK; ONCE_E_NOT_FOUND; ONCE_E_UNSUPPORTED: not the URL of
- * a local store; or why it cannot be opened.
+ * Finds out whether there is a store, without creating one as once_open would. Returns ONCE_OK, ONCE_E_NOT_FOUND,
+ * ONCE_E_UNSUPPORTED if the URL is not that of a local store, or why the store cannot be opened.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_exists(const char *url, once_error_t *err);
 
 /* ------------------------------------------------------------------------------------------------------------- check */
 
-/* Something that is not as it should be, or is worth knowing. */
+/* Something that is wrong, or good to know. */
 typedef struct once_local_finding {
-    const char *
-        kind; /* missing, header, damage, unreadable, watermark, order, index, summary, torn, leftover: a static string */
-    int harmless;     /* nothing that was acknowledged is concerned */
+    /* missing, header, damage, unreadable, watermark, order, index, summary, torn, leftover: a static string */
+    const char *kind;
+    int harmless;     /* nothing that was acknowledged is affected */
     uint32_t segment; /* 0: none */
-    uint64_t offset;  /* in the segment's file */
+    uint64_t offset;  /* in the file of the segment */
     uint64_t length;  /* bytes from there; 0: no range */
-    const char *text; /* for people: one line; until the call returns */
+    const char *text; /* one line for people; valid until the callback returns */
 } once_local_finding_t;
 
 typedef struct once_local_fsck_options {
-    size_t size; /* sizeof(once_local_fsck_options_t): set by ONCE_LOCAL_FSCK_OPTIONS_INIT */
-    int repair;  /* put right what is not; nobody else may use the store meanwhile */
+    size_t size; /* set by ONCE_LOCAL_FSCK_OPTIONS_INIT */
+    int repair;  /* repair what is wrong; no other program may use the store meanwhile */
     void (*found)(const once_local_finding_t *finding, void *data); /* may be NULL */
     void (*progress)(uint64_t done, uint64_t total, void *data);    /* bytes; may be NULL */
     void *data;
@@ -48,22 +48,21 @@ typedef struct once_local_fsck_options {
         sizeof(once_local_fsck_options_t), 0, 0, 0, 0                                              \
     }
 
-/* Whether the index was compared with the log. */
+/* What became of the comparison of the index with the log. */
 typedef enum once_local_index {
     ONCE_LOCAL_INDEX_OK = 0,
     ONCE_LOCAL_INDEX_DIFFERS = 1,
-    ONCE_LOCAL_INDEX_NONE =
-        2, /* none that can be used: the next program that opens the store makes it anew */
-    ONCE_LOCAL_INDEX_LEFT = 3, /* left by an earlier boot: not compared */
+    ONCE_LOCAL_INDEX_NONE = 2, /* unusable: the next program that opens the store rebuilds it */
+    ONCE_LOCAL_INDEX_LEFT = 3, /* from before the last boot: not compared */
 } once_local_index_t;
 
 typedef struct once_local_fsck_report {
-    size_t size;       /* sizeof(once_local_fsck_report_t): set by ONCE_LOCAL_FSCK_REPORT_INIT */
+    size_t size;       /* set by ONCE_LOCAL_FSCK_REPORT_INIT */
     uint64_t problems; /* findings that are not harmless */
-    uint64_t left;     /* those of them that are still there: all without repair */
+    uint64_t left;     /* of these, those that are still there: all of them without repair */
 
     uint64_t segments, segment_bytes;
-    uint64_t writing;                /* segments that a program is writing to */
+    uint64_t writing;                /* segments that programs are writing to */
     uint64_t frames;                 /* valid ones */
     uint64_t missing;                /* segments */
     uint64_t damaged, damaged_bytes; /* ranges that were durable and cannot be read */
@@ -71,7 +70,7 @@ typedef struct once_local_fsck_report {
 
     uint64_t pending, completed, failed, unknown; /* records */
     uint64_t expired; /* not yet removed; counted in none of the above */
-    uint64_t newer;   /* those of the above that only a newer version can read whole */
+    uint64_t newer;   /* of the above, those that only a newer version can read completely */
 
     once_local_index_t index;
     uint64_t index_bytes;
@@ -89,12 +88,13 @@ typedef struct once_local_fsck_report {
     }
 
 /*
- * Reads the whole log, checks every frame, and compares the index with it. Without `repair` nothing is changed, and other programs
- * may go on using the store; what they write meanwhile is looked at or not. ONCE_OK: see report->left. Otherwise it could not be
- * checked: ONCE_E_NOT_FOUND, ONCE_E_NEWER, ONCE_E_CONFLICT (repair: other programs use it; nothing was changed), or as once_open.
+ * Checks every frame of the log and compares the index with it. Without `repair` nothing is changed, and other programs can go on
+ * using the store; what they write meanwhile may or may not be checked. Returns ONCE_OK if the check could be made: report->left
+ * says what is wrong. Otherwise ONCE_E_INVALID if a struct was not set up, ONCE_E_NOT_FOUND, ONCE_E_NEWER, ONCE_E_CONFLICT (repair
+ * while other programs use the store; nothing was changed), or as once_open.
  *
- * Repair replaces each missing segment by an empty one, takes damaged ranges out of their segments (a copy goes to quarantine/),
- * and makes the index anew. What was lost is lost: keys whose records were there count as never used, or are as they were before.
+ * Repair replaces each missing segment by an empty one, cuts damaged ranges out of their segments (a copy goes to quarantine/), and
+ * rebuilds the index. What was lost is lost: keys whose records were there count as never used, or are as they were before.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_fsck(const char *url, const once_local_fsck_options_t *how,
                                              once_local_fsck_report_t *report, once_error_t *err);
@@ -102,7 +102,7 @@ ONCE_API ONCE_MUST_CHECK int once_local_fsck(const char *url, const once_local_f
 /* ------------------------------------------------------------------------------------------------------------ backup */
 
 typedef struct once_local_backup_options {
-    size_t size; /* sizeof(once_local_backup_options_t): set by ONCE_LOCAL_BACKUP_OPTIONS_INIT */
+    size_t size; /* set by ONCE_LOCAL_BACKUP_OPTIONS_INIT */
     void (*progress)(uint64_t done, uint64_t total, void *data); /* segments; may be NULL */
     void *data;
 } once_local_backup_options_t;
@@ -113,8 +113,8 @@ typedef struct once_local_backup_options {
     }
 
 typedef struct once_local_backup_report {
-    size_t size; /* sizeof(once_local_backup_report_t): set by ONCE_LOCAL_BACKUP_REPORT_INIT */
-    int secrets; /* 0: the store has none of its own; they are in a file that must be copied, too */
+    size_t size; /* set by ONCE_LOCAL_BACKUP_REPORT_INIT */
+    int secrets; /* 0: the store has none: they are in a file, which must be copied as well */
     uint64_t segments, bytes; /* of the copy */
     uint64_t damaged;         /* ranges in it that cannot be read, as in the store */
 } once_local_backup_report_t;
@@ -125,10 +125,9 @@ typedef struct once_local_backup_report {
     }
 
 /*
- * Copies the store to the directory `destination`, which must not exist or be empty, while other programs use it. Everything that
- * was acknowledged before the call is in the copy. The copy is a store: `local:DESTINATION` opens it. It holds the secrets and
- * the stored responses, and must be kept like the store itself. On an error nothing is left behind. `options` and `report` may be
- * NULL.
+ * Copies the store to the directory `destination`, which must be empty or not exist, while other programs use it. The copy has
+ * everything that was acknowledged before the call, and is a store itself: `local:DESTINATION` opens it. It contains the secrets
+ * and the stored responses: protect it like the store. On an error nothing is left behind. `options` and `report` may be NULL.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_backup(const char *url, const char *destination,
                                                const once_local_backup_options_t *options,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/job.h"
+#include "api/log.h"
 #include "base/bytes.h"
 #include "core/token.h"
 
@@ -29,6 +30,18 @@ static void renew_now(once__timer_t *timer)
     claim->once->store->vt->submit(claim->once->store, &claim->op);
 }
 
+/* A claim that was completed by its token was not lost: its outcome is ALREADY. */
+static void log_lost(const once_claim_t *claim)
+{
+    char id[2 * ONCE_ID_SIZE + 1];
+
+    if (claim->op.outcome == ONCE_OUTCOME_LOST && !claim->ended) {
+        once__hex(id, claim->id, ONCE_ID_SIZE);
+        once__log(claim->once, ONCE_LOG_NOTICE,
+                  "the claim of record %s is lost: it was settled, released, or taken over", id);
+    }
+}
+
 static void renew_done(once__op_t *op)
 {
     once_claim_t *claim = CLAIM_OF(op, op);
@@ -36,12 +49,14 @@ static void renew_done(once__op_t *op)
     uint64_t pause = claim->lease_ms / 3;
 
     claim->submitted = 0;
+    once->store_is_silent = once__is_transient(op->error);
     free(op->record);
     op->record = NULL;
     if (op->error == ONCE_OK &&
         (op->outcome == ONCE_OUTCOME_LOST || op->outcome == ONCE_OUTCOME_ALREADY)) {
         claim->alive = 0;
         claim->renewing = 0;
+        log_lost(claim);
     }
     if (op->error != ONCE_OK) {
         pause = claim->lease_ms / 10;

@@ -1,6 +1,7 @@
 #include "api/dispatch.h"
 
 #include "api/begin.h"
+#include "api/log.h"
 #include "api/thread.h"
 
 #define TURNS_MAX 64 /* then the host gets a breath; the descriptor stays readable */
@@ -41,6 +42,7 @@ int once__dispatch_locked(once_t *once)
     if (busy) {
         once__loop_wake(once->loop);
     }
+    once__log_store(once);
     once__loop_leave(once->loop);
     once->in_dispatch = 0;
     once__thread_notify(once);

@@ -9,6 +9,7 @@
 #include "api/dispatch.h"
 #include "api/job.h"
 #include "api/keyring.h"
+#include "api/log.h"
 #include "api/reap.h"
 #include "store/secret_file.h"
 #include "api/thread.h"
@@ -19,6 +20,16 @@
 const char *once_version(void)
 {
     return ONCE_VERSION;
+}
+
+unsigned once_version_number(void)
+{
+    return ONCE_VERSION_NUMBER;
+}
+
+int once_store_is_built_in(const char *scheme)
+{
+    return scheme != NULL && once__store_find(scheme, strlen(scheme)) != NULL;
 }
 
 int once__enter(once_t *once)
@@ -66,20 +77,25 @@ int once_fd(const once_t *once)
     return once__loop_fd(once->loop);
 }
 
-size_t once_store_trouble(once_t *once, char *text, size_t size)
+const char *once__trouble(const once_t *once)
 {
     const char *trouble = "";
+
+    if (once->store->vt->trouble != NULL) {
+        trouble = once->store->vt->trouble(once->store);
+    }
+    return trouble[0] != '\0' ? trouble : once__keyring_trouble(once);
+}
+
+size_t once_store_trouble(once_t *once, char *text, size_t size)
+{
+    const char *trouble;
     size_t len;
 
     if (size == 0 || once__enter(once) != ONCE_OK) {
         return 0;
     }
-    if (once->store->vt->trouble != NULL) {
-        trouble = once->store->vt->trouble(once->store);
-    }
-    if (trouble[0] == '\0') {
-        trouble = once__keyring_trouble(once);
-    }
+    trouble = once__trouble(once);
     len = strlen(trouble) < size ? strlen(trouble) : size - 1;
     memcpy(text, trouble, len);
     text[len] = '\0';
@@ -175,6 +191,7 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
         free_handle(once);
         return code;
     }
+    once__log_store(once);
     *handle = once;
     return ONCE_OK;
 }
@@ -320,14 +337,14 @@ static void drain(once_t *once, int timeout_ms)
     once__block(once, is_drained, NULL, until);
 }
 
-static int has_writes(const once_t *once)
+static unsigned count_writes(const once_t *once)
 {
+    unsigned count = 0;
+
     for (const once__job_t *job = once->jobs; job != NULL; job = job->next) {
-        if (job->is_write) {
-            return 1;
-        }
+        count += job->is_write ? 1 : 0;
     }
-    return 0;
+    return count;
 }
 
 static void drop_claims(once_t *once)
@@ -370,7 +387,7 @@ static void abandon(once_t *once)
 
 int once_close(once_t *once, int timeout_ms)
 {
-    int result;
+    unsigned abandoned;
 
     if (once == NULL) {
         return ONCE_OK;
@@ -390,7 +407,13 @@ int once_close(once_t *once, int timeout_ms)
     if (once->threaded) {
         once__thread_end(once);
     }
-    result = has_writes(once) ? ONCE_E_UNAVAILABLE : ONCE_OK;
+    abandoned = count_writes(once);
+    if (abandoned > 0) {
+        once__log(once, ONCE_LOG_ERROR,
+                  "closed with %u writes that the store has not confirmed: their records stay as "
+                  "they are until their leases end",
+                  abandoned);
+    }
     kill_jobs(once);
     once->store->vt->close(once->store);
     once->store = NULL;
@@ -404,5 +427,5 @@ int once_close(once_t *once, int timeout_ms)
         (void)pthread_mutex_destroy(&once->lock);
     }
     free_handle(once);
-    return result;
+    return abandoned > 0 ? ONCE_E_UNAVAILABLE : ONCE_OK;
 }

@@ -38,6 +38,8 @@ struct once {
     once__store_t *store;
     once_options_t options;
     once__bound_t bound;
+    int store_is_silent; /* the last operation that was answered was not answered by the store */
+    char trouble_logged[200]; /* what the host was last told about the store */
     once__zstd_t zstd;
     once__pool_t pool; /* of jobs and claims */
 
@@ -91,6 +93,9 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
 /* Every public function begins and ends with these. ONCE_E_FORKED in a child process; else locked where it must be. */
 int once__enter(once_t *once);
 void once__leave(once_t *once);
+
+/* What is wrong with the store or its secrets, for people; empty: nothing. */
+const char *once__trouble(const once_t *once);
 
 /* The process generation: changes in a child of fork. */
 unsigned once__generation(void);

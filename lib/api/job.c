@@ -19,6 +19,7 @@ static void op_done(once__op_t *op)
 
     job->submitted = 0;
     job->reply_lost |= op->error == ONCE_E_NOREPLY;
+    job->once->store_is_silent = once__is_transient(op->error);
     if (job->once->ended) {
         free(op->record);
         op->record = NULL;

@@ -6,6 +6,7 @@
 
 #include "api/begin.h"
 #include "api/job.h"
+#include "api/log.h"
 #include "store/secret_file.h"
 #include "base/bytes.h"
 #include "base/error.h"
@@ -44,6 +45,11 @@ static keyring_job_t *keyring_job_new(once_t *once, once__op_kind_t kind, once_c
     return keyring;
 }
 
+static uint32_t newest_id(const once__secrets_t *secrets)
+{
+    return secrets->fingerprints[secrets->count - 1].id;
+}
+
 /* Makes `text` the handle's secrets. */
 static int adopt(once_t *once, const char *text, once_error_t *err)
 {
@@ -55,6 +61,11 @@ static int adopt(once_t *once, const char *text, once_error_t *err)
         !once__equal(secrets.record_bytes, once->secrets.record_bytes, ONCE__SECRET_SIZE)) {
         code = once__fail(err, ONCE_E_SECRET, "the secrets were replaced by others; restore them");
         once->secrets_foreign = 1;
+    }
+    if (code == ONCE_OK && once->secrets_ready &&
+        newest_id(&secrets) != newest_id(&once->secrets)) {
+        once__log(once, ONCE_LOG_NOTICE, "secrets: new fingerprints are made with secret %u",
+                  newest_id(&secrets));
     }
     if (code == ONCE_OK) {
         (void)pthread_rwlock_wrlock(&once->secrets_lock);
@@ -221,6 +232,7 @@ void once__keyring_close(once_t *once)
 
 int once__keyring_reload(once_t *once)
 {
+    once_error_t err = {0};
     int code;
 
     if (once->secrets_loading) {
@@ -229,9 +241,11 @@ int once__keyring_reload(once_t *once)
     if (once->options.secrets_file[0] == '\0') {
         return load_from_store(once);
     }
-    code = load_from_file(once, NULL);
+    code = load_from_file(once, &err);
     if (code == ONCE_OK) {
         once__begin_secrets_ready(once);
+    } else {
+        once__log(once, ONCE_LOG_WARNING, "secrets: %s", err.text);
     }
     return code;
 }

@@ -34,6 +34,14 @@ void once_options_free(once_options_t *options)
     free(options);
 }
 
+void once_options_set_log(once_options_t *options, once_log_level_t level, once_log_cb cb,
+                          void *data)
+{
+    options->log = cb;
+    options->log_data = data;
+    options->log_level = level;
+}
+
 static int set_switch(const char *name, const char *value, int *out, once_error_t *err)
 {
     if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {

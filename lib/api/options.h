@@ -22,6 +22,9 @@ struct once_options {
     char encrypt_file[ONCE__PATH_SIZE]; /* empty: off */
     int encrypt_require;                /* what is not encrypted is not read */
     once__seal_keys_t seal;             /* read by once_open */
+    once_log_cb log;                    /* NULL: no messages */
+    void *log_data;
+    once_log_level_t log_level;
 };
 
 void once__options_init(once_options_t *options);

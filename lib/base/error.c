@@ -8,7 +8,7 @@
 const char *once_error_name(int code)
 {
     switch (code) {
-#define NAME(name, number, text)                                                                   \
+#define NAME(name, number, retryable, text)                                                        \
     case name:                                                                                     \
         return #name;
         ONCE_ERROR_MAP(NAME)
@@ -21,13 +21,26 @@ const char *once_error_name(int code)
 const char *once_error_text(int code)
 {
     switch (code) {
-#define TEXT(name, number, text)                                                                   \
+#define TEXT(name, number, retryable, text)                                                        \
     case name:                                                                                     \
         return text;
         ONCE_ERROR_MAP(TEXT)
 #undef TEXT
     default:
         return "an error that this version does not know";
+    }
+}
+
+int once_error_is_retryable(int code)
+{
+    switch (code) {
+#define RETRYABLE(name, number, retryable, text)                                                   \
+    case name:                                                                                     \
+        return retryable;
+        ONCE_ERROR_MAP(RETRYABLE)
+#undef RETRYABLE
+    default:
+        return 0;
     }
 }
 

@@ -26,7 +26,7 @@ static void version_and_help(void **state)
     run_t same = run("help", NULL);
 
     assert_run(version, ONCE__CLI_OK);
-    assert_string_equal(version.out, "once 0.1.0\n");
+    assert_string_equal(version.out, "once 0.2.0\n");
     assert_run(command, ONCE__CLI_OK);
     assert_string_equal(command.out, version.out);
     run_free(&command);

@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 static const int codes[] = {
-#define CODE(name, number, text) name,
+#define CODE(name, number, retryable, text) name,
     ONCE_ERROR_MAP(CODE)
 #undef CODE
 };
@@ -50,6 +50,23 @@ static void numbers_stay(void **state)
     assert_int_equal(ONCE_E_HEADER, -23);
 }
 
+/* What a program does about an error depends on it. */
+static void what_passes_by_itself_is_retryable(void **state)
+{
+    static const int retryable[] = {ONCE_E_NOMEM, ONCE_E_UNAVAILABLE, ONCE_E_NOREPLY, ONCE_E_FULL,
+                                    ONCE_E_CONFLICT};
+
+    for (size_t i = 0; i < COUNT; i++) {
+        int expected = 0;
+        for (size_t j = 0; j < sizeof(retryable) / sizeof(retryable[0]); j++) {
+            expected |= codes[i] == retryable[j];
+        }
+        assert_int_equal(once_error_is_retryable(codes[i]), expected);
+    }
+    assert_int_equal(once_error_is_retryable(1), 0);
+    assert_int_equal(once_error_is_retryable(-12345), 0);
+}
+
 static void unknown_codes_have_words_too(void **state)
 {
     assert_non_null(once_error_name(1));
@@ -86,6 +103,7 @@ int main(void)
         cmocka_unit_test(every_code_has_a_name_and_a_sentence),
         cmocka_unit_test(codes_are_negative_and_differ),
         cmocka_unit_test(numbers_stay),
+        cmocka_unit_test(what_passes_by_itself_is_retryable),
         cmocka_unit_test(unknown_codes_have_words_too),
         cmocka_unit_test(failing_says_why),
         cmocka_unit_test(long_texts_are_cut_and_terminated),
