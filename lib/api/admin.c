@@ -1,5 +1,5 @@
 /*
- * Looking at records and deciding about them: get, stats, settle, purge, and the ids to name them by.
+ * Reading records and deciding about them: get, stats, settle, purge, and their ids.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void stats_reply(once__job_t *job)
 
     stats->max_records = limits->max_records != 0 ? limits->max_records : stats->max_records;
     if (limits->max_bytes != 0 && (stats->max_bytes == 0 || limits->max_bytes < stats->max_bytes)) {
-        stats->max_bytes = limits->max_bytes; /* a server may have one of its own */
+        stats->max_bytes = limits->max_bytes; /* a server may have a bound of its own */
     }
     job->answer.stats = *stats;
     job->answer.has_stats = job->op.error == ONCE_OK;
@@ -84,7 +84,7 @@ int once_store_usage(once_t *once, once_usage_t *usage)
     return once__sized_write(usage, ONCE__USAGE_V1, &now, sizeof(now));
 }
 
-/* What was lost was our own try's reply, not the race. */
+/* A reply was lost: the record may be as it is because of our own earlier attempt. */
 static void admin_reply(once__job_t *job)
 {
     once__op_t *op = &job->op;
@@ -104,7 +104,7 @@ static void admin_reply(once__job_t *job)
     once__job_reply_plain(job);
 }
 
-/* A record event by somebody who is not the holder. Takes `memory` over when it succeeds. */
+/* Submits an event that does not come from the holder of the claim. On ONCE_OK the job owns `memory`. */
 static int submit_event(once_t *once, const once__event_t *event, const uint8_t *id,
                         const once__payload_t *payload, uint8_t *memory, once_cb cb, void *data)
 {

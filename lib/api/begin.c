@@ -2,17 +2,17 @@
  * Asking to run: once_begin.
  *
  * What can go wrong between the question and the answer, and what is done about it:
- *   the reply to the claim is lost      the same claim id is asked again: the store recognises it
- *   that takes longer than the caller   the caller is told; the job goes on until it can see whether it was granted, and then
- *   waits                               releases: nothing was run, and nobody shall wait for a lease because of us
- *   the record went unknown meanwhile   `mine`: nothing was run; release and claim anew with a new id
- *   run comes late (half the lease)     release and claim anew: the holder must have time to send, and a lease that was over
- *                                       may have been judged; renewing it would bring a judged claim back to life
- *   it was released behind our back     somebody settled what he took for a dead claim: claim anew
- *   a secret that we do not know        somebody rotated: load the secrets again and ask once more
- *   the store is at its bound           look first: only what is there is claimed
- *   the store's secrets are not ours    it lost them: load the secrets, which gives it ours if it has none, and ask once more.
- *                                       If it has others by now, the key has another id: refuse, or it runs twice
+ *   the reply to the claim is lost      ask again with the same claim id: the store recognises it
+ *   that takes longer than the caller   the callback receives the error; the job goes on until it knows whether the claim was
+ *   waits                               granted, and releases it: nothing was run, and nobody should wait for its lease
+ *   the record became unknown meanwhile `mine`: nothing was run; release it and claim again with a new id
+ *   run arrives late (half the lease)   release it and claim again: the holder needs time to send, and a lease that was over may
+ *                                       have been judged; renewing it would bring a judged claim back to life
+ *   it was released by someone else     an operator settled what looked like a dead claim: claim again
+ *   a secret that we do not know        another process rotated: load the secrets again and ask again
+ *   the store is at its bound           read first: only a record that exists is claimed
+ *   the store's secrets are not ours    it lost them: load the secrets, which restores ours if it has none, and ask again. If it
+ *                                       has other secrets now, the key has another id: refuse, or the work is done twice
  */
 #include "api/begin.h"
 
@@ -29,21 +29,21 @@
 #include "core/identity.h"
 #include "core/sized.h"
 
-#define REFUSALS_MAX 3 /* a store that loses its secrets again and again */
+#define REFUSALS_MAX 3 /* of a store that keeps losing its secrets */
 
 typedef enum phase {
     PARKED,  /* waits for the secrets */
-    FAILING, /* the secrets cannot be had: is being told */
+    FAILING, /* the secrets cannot be loaded: the callback is about to receive that */
     SEEKING, /* no room for another record: is there one of this key? */
     CLAIMING,
-    LOOKING, /* gave up: was it granted? Only looks: asking could take over somebody else's claim */
-    RELEASING, /* gives a claim back that nobody will run */
+    LOOKING,   /* gave up: reads whether it was granted; asking could take over another claim */
+    RELEASING, /* releases a claim that will not be run */
 } phase_t;
 
 typedef struct begin {
     once__job_t job;
     phase_t phase;
-    int giving_up;     /* the caller has his answer: only find out and release */
+    int giving_up;     /* the caller has an answer: only find out and release */
     int maybe_granted; /* a reply was lost */
     int reloaded;      /* the secrets, because of an id that we did not know */
     unsigned refusals; /* because the store has other secrets than ours */
@@ -56,7 +56,7 @@ typedef struct begin {
     char text[]; /* copies: key, scope, method, target */
 } begin_t;
 
-/* Everything of a claim but sending it. */
+/* Prepares the claim without sending it. */
 static void prepare_claim(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
@@ -132,14 +132,14 @@ static void tell_error(begin_t *begin, int error)
     once__job_end(&begin->job);
 }
 
-/* Whether the claim was granted is to be seen. Sent now, or when the pause that is under way is over. */
+/* Reads whether the claim was granted: now, or when the present pause is over. */
 static void prepare_look(begin_t *begin)
 {
     begin->job.op.kind = ONCE__OP_GET;
     begin->phase = LOOKING;
 }
 
-/* Gives back the claim that the last reply told about. */
+/* Releases the claim that the last reply named. */
 static void submit_release(begin_t *begin)
 {
     once__op_t *op = &begin->job.op;
@@ -157,7 +157,7 @@ static void submit_release(begin_t *begin)
     once__job_submit(&begin->job);
 }
 
-/* The old id is spent. After a little while: what spent it may not be over yet. */
+/* The old id is used up. Claims again after a pause, because what used it up may still be going on. */
 static void claim_anew(begin_t *begin)
 {
     if (once__random(begin->job.once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
@@ -189,12 +189,12 @@ static void granted(begin_t *begin)
         tell_run(begin);
         return;
     }
-    /* A store that is always this slow must not keep us claiming and releasing for ever. */
+    /* A store that is always this slow must not keep us claiming and releasing without end. */
     once__job_watch_deadline(&begin->job);
     submit_release(begin);
 }
 
-/* The secrets cannot be had. What was granted before that came out is given back. */
+/* The secrets cannot be loaded. A claim that may have been granted before that is released. */
 static void fail(begin_t *begin, int error)
 {
     if (!begin->maybe_granted) {
@@ -207,7 +207,7 @@ static void fail(begin_t *begin, int error)
     once__job_submit(&begin->job);
 }
 
-/* A rotation by somebody else, or a store that has lost its secrets: load them, then the same question again. */
+/* After a rotation by another process, or if the store has lost its secrets: load them, then ask again. */
 static void ask_again_with_new_secrets(begin_t *begin)
 {
     once__job_t *job = &begin->job;
@@ -262,7 +262,7 @@ static void claim_failed(begin_t *begin)
 {
     int error = begin->job.op.error;
 
-    /* Where the store cannot compare and grant in one step, it may have been granted. */
+    /* A store that cannot compare and grant in one step may have granted it. */
     begin->maybe_granted |= error == ONCE_E_NOREPLY || error == ONCE_E_SECRET;
     if (error == ONCE_E_SECRET && !begin->giving_up && begin->refusals < REFUSALS_MAX) {
         begin->refusals++;
@@ -281,7 +281,7 @@ static void claim_failed(begin_t *begin)
     }
 }
 
-/* A record that goes before it is claimed makes room for the one that takes its place. */
+/* A record that disappears before it is claimed leaves room for its successor. */
 static void seek_answered(begin_t *begin)
 {
     int error = begin->job.op.error;
@@ -298,7 +298,7 @@ static void seek_answered(begin_t *begin)
     }
 }
 
-/* The record as it is, or that there is none. */
+/* The record was read, or there is none. */
 static void look_answered(begin_t *begin)
 {
     const once__op_t *op = &begin->job.op;
@@ -314,7 +314,7 @@ static void look_answered(begin_t *begin)
     }
 }
 
-/* The claim is known to be ours: a store that is away or full is no reason to forget it. */
+/* The claim is known to be ours: it is not forgotten because the store is away or full. */
 static void write_failed(begin_t *begin)
 {
     if (once__is_hopeless(begin->job.op.error)) {
@@ -349,7 +349,7 @@ static void begin_reply(once__job_t *job)
     }
 }
 
-/* The caller will not wait any longer (or must not: the handle is closing). */
+/* The caller does not wait any longer, or the handle is closing. */
 static void give_up(begin_t *begin, int error)
 {
     once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
@@ -387,13 +387,13 @@ void once__begin_secrets_ready(once_t *once)
     }
 }
 
-/* Telling runs callbacks, which may make or end other jobs: these two start over after each. */
+/* Callbacks may create or end other jobs: these two start from the beginning after each. */
 
 void once__begin_secrets_failed(once_t *once, int error)
 {
     once__job_t *job;
 
-    /* Only those who wait now: who asks again from his callback waits for the next try. */
+    /* Only those that wait now: an ask made inside a callback waits for the next attempt. */
     for (job = once->jobs; job != NULL; job = job->next) {
         if (is_parked(job)) {
             ((begin_t *)job)->phase = FAILING;

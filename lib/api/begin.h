@@ -1,5 +1,5 @@
 /*
- * What the rest of the handle needs of the asks under way.
+ * Asks under way, as the rest of the handle sees them.
  */
 #ifndef ONCE_API_BEGIN_H
 #define ONCE_API_BEGIN_H
@@ -12,13 +12,13 @@
  */
 int once__ask_read(once_ask_t *ask, const once_ask_t *given, const uint8_t *digest);
 
-/* The secrets have come: starts the asks that waited for them. */
+/* The secrets are loaded: starts the asks that waited for them. */
 void once__begin_secrets_ready(once_t *once);
 
-/* They cannot be had: tells the asks that waited for them. */
+/* They cannot be loaded: fails the asks that waited for them. */
 void once__begin_secrets_failed(once_t *once, int error);
 
-/* The handle is closing: tells every ask under way, and gives back what was granted. */
+/* The handle is closing: fails every ask under way, and releases what was granted. */
 void once__begin_close_all(once_t *once);
 
 #endif

@@ -4,7 +4,7 @@
 
 #define PAUSE_MS       5000 /* between two looks */
 #define PAUSE_NEAR_MS  1000 /* when less than a tenth (NEAR_PART) of a bound is left, or nothing */
-#define PAUSE_FIRST_MS 50   /* while the first look finds nobody */
+#define PAUSE_FIRST_MS 50   /* until the first answer */
 #define NEAR_PART      10
 #define RECORD_BYTES   256 /* of a record without its response, about */
 
@@ -62,7 +62,7 @@ static void looked(once__job_t *job)
     once__job_end(job);
 }
 
-/* What is made while the store looks may be in its answer or not: it is counted on. */
+/* What is added while the store counts may or may not be in its answer: it stays counted. */
 static void look(once_t *once)
 {
     once__bound_t *bound = &once->bound;

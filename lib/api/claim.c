@@ -12,12 +12,20 @@
 #define CLAIM_OF(member, pointer)                                                                  \
     ((once_claim_t *)(void *)((char *)(pointer)-offsetof(once_claim_t, member)))
 
+static void assert_claim_state(const once_claim_t *claim)
+{
+    assert(claim->refs > 0 && *claim->place == claim);                        /* I-1 */
+    assert(!claim->ended || !claim->renewing);                                /* I-2 */
+    assert(claim->timer.slot == 0 || (claim->renewing && !claim->submitted)); /* I-3 */
+}
+
 /* ---------------------------------------------------------------------------------------------------------- renewal */
 
 static void renew_now(once__timer_t *timer)
 {
     once_claim_t *claim = CLAIM_OF(timer, timer);
 
+    assert_claim_state(claim);
     assert(!claim->submitted);
     memset(&claim->op.event, 0, sizeof(claim->op.event));
     claim->op.kind = ONCE__OP_EVENT;
@@ -65,6 +73,7 @@ static void renew_done(once__op_t *op)
         once__timer_set(once->loop, &claim->timer,
                         once__loop_now(once->loop) + (pause > 0 ? pause : 1));
     }
+    assert_claim_state(claim);
     once__claim_unref(claim);
 }
 
@@ -79,6 +88,7 @@ void once__claim_start_renewing(once_claim_t *claim, uint64_t granted_ms)
     if (!claim->submitted) {
         once__timer_set(once->loop, &claim->timer, granted_ms + claim->lease_ms / 3);
     }
+    assert_claim_state(claim);
 }
 
 void once__claim_stop(once_claim_t *claim)
@@ -86,6 +96,7 @@ void once__claim_stop(once_claim_t *claim)
     claim->ended = 1;
     claim->renewing = 0;
     once__timer_stop(claim->once->loop, &claim->timer);
+    assert_claim_state(claim);
 }
 
 /* --------------------------------------------------------------------------------------------------------- lifetime */
@@ -112,6 +123,7 @@ once_claim_t *once__claim_new(once_t *once)
         claim->next->place = &claim->next;
     }
     once->claims = claim;
+    assert_claim_state(claim);
     return claim;
 }
 
@@ -134,8 +146,9 @@ void once__claim_ref(once_claim_t *claim)
 
 void once__claim_unref(once_claim_t *claim)
 {
-    claim->refs--;
-    if (claim->refs > 0) {
+    assert_claim_state(claim);
+    if (claim->refs > 1) {
+        claim->refs--;
         return;
     }
     once__claim_stop(claim);
@@ -147,7 +160,7 @@ void once__claim_unref(once_claim_t *claim)
     once__pool_give(&claim->once->pool, claim);
 }
 
-/* An adopted claim does not know when its record was made; but epochs of one record only grow. */
+/* An adopted claim does not know when its record was created, but the epochs of one record only grow. */
 static int is_later_life(const once_claim_t *claim, const once__head_t *head)
 {
     if (claim->created != 0) {

@@ -3,6 +3,11 @@
  *
  * Renewal is part of the claim: its operation and timer are embedded, so keeping a claim alive needs no memory. References
  * are held by the caller (or the job that finishes the claim), by a renewal in flight and by jobs that renew on demand.
+ *
+ * What holds between calls (assert_claim_state in claim.c):
+ *   I-1  there is at least one reference, and the claim is in the list of its handle
+ *   I-2  a claim that ended is not renewed
+ *   I-3  the timer is set only to renew: not while a renewal is in flight, and not for a claim that is not renewed
  */
 #ifndef ONCE_API_CLAIM_H
 #define ONCE_API_CLAIM_H
@@ -18,38 +23,38 @@ struct once_claim {
     uint64_t created; /* of the record that it is a claim of; 0: not known */
     uint8_t recover;  /* the stricter of the asker's policy and the record's */
     uint64_t lease_ms;
-    uint64_t release_ttl_ms; /* how long a release before any effect is remembered */
+    uint64_t release_ttl_ms; /* how long a release before any effect is kept */
     int alive;
-    int renewing; /* by itself */
-    int ended;    /* given to a write that has its answer: nothing more to renew */
+    int renewing; /* by the timer */
+    int ended;    /* its final write is confirmed: nothing more to renew */
     once__timer_t timer;
     once__op_t op;
     int submitted;
 };
 
-/* A claim that is not granted yet. NULL when out of memory. */
+/* Creates a claim that is not granted yet. NULL if out of memory. */
 once_claim_t *once__claim_new(once_t *once);
 
-/* It is granted: `granted_ms` is when the request for it was sent. */
+/* Grants it. `granted_ms` is when the request for it was sent. */
 void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__head_t *head,
                          uint64_t lease_ms, uint64_t granted_ms);
 
-/* Begins to renew by itself (if the handle's options want that). */
+/* Starts renewing by timer, unless the option `renew` is off. */
 void once__claim_start_renewing(once_claim_t *claim, uint64_t granted_ms);
 
-/* Nothing more is to be renewed. */
+/* Stops renewing for good. */
 void once__claim_stop(once_claim_t *claim);
 
 void once__claim_ref(once_claim_t *claim);
 void once__claim_unref(once_claim_t *claim);
 
 /*
- * The claim is lost, and the key has a new record by now: the old one was forgotten after its ttl. That is the answer to somebody
- * else's request, not to this caller's: takes it out of what the store answered.
+ * If the claim is lost and its record was forgotten after its ttl, the key may have a new record by now. That record answers
+ * another request: removes it from what the store answered.
  */
 void once__claim_forget_later_life(const once_claim_t *claim, once__op_t *op);
 
-/* Nobody will run it: releases it, or lets it run out if there is no memory for that. */
+/* Releases a claim that will not be run, or lets its lease run out if there is no memory for that. */
 void once__claim_give_back(once_claim_t *claim);
 
 #endif

@@ -4,7 +4,7 @@
 #include "api/log.h"
 #include "api/thread.h"
 
-#define TURNS_MAX 64 /* then the host gets a breath; the descriptor stays readable */
+#define TURNS_MAX 64 /* then the host gets its turn; the descriptor stays readable */
 
 static void tell_shutdown(once_t *once)
 {
@@ -61,7 +61,7 @@ int once_dispatch(once_t *once)
     return code;
 }
 
-/* The time left, as poll() wants it. */
+/* The time left, for poll(). */
 static int left_ms(const once_t *once, uint64_t until_ms)
 {
     uint64_t now = once__loop_now(once->loop);

@@ -1,9 +1,9 @@
 /*
  * The end of a claim: complete, release, doubt.
  *
- * A submitted end is repeated until the store has it: a failed write never releases, and a lost reply is asked for again with
- * the same claim. The caller is told after store_timeout at the latest; the job goes on without him. The claim is renewed
- * meanwhile, so that nobody takes over an operation whose outcome is known.
+ * A submitted end is repeated until the store has it: a failed write never releases the claim, and after a lost reply it is sent
+ * again with the same claim. The callback is called after store_timeout at the latest; the job goes on without the caller. The
+ * claim is renewed meanwhile, so that no other process takes over an operation whose outcome is known.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "api/payload.h"
 #include "core/sized.h"
 
-/* A store without room for a note has room for a release without one. */
+/* A store that has no room for a note may have room for a release without one. */
 static void drop_note(once__job_t *job)
 {
     static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
@@ -31,7 +31,7 @@ static void finish_reply(once__job_t *job)
         (void)once__job_pause(job);
         return;
     }
-    /* What is wrong with the arguments was found before the claim was taken: to the caller this is the store's failure. */
+    /* Wrong arguments were refused before the claim was taken: to the caller this is a failure of the store. */
     if (job->op.error != ONCE_OK && job->op.error != ONCE_E_CORRUPT) {
         job->op.error = ONCE_E_UNSUPPORTED;
     }
@@ -49,7 +49,7 @@ static void finish_deadline(once__job_t *job)
     once__job_tell(job, error, ONCE_OUTCOME_NONE);
 }
 
-/* Takes `payload` over when it succeeds. */
+/* On ONCE_OK the job owns `payload_memory` and the caller's reference to the claim. */
 static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payload_t *payload,
                   uint8_t *payload_memory, uint64_t ttl_ms, once_cb cb, void *data)
 {
@@ -61,7 +61,7 @@ static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payl
     job->is_write = 1;
     job->reply = finish_reply;
     job->deadline = finish_deadline;
-    job->claim = claim; /* and with it the caller's reference */
+    job->claim = claim;
     job->payload = payload_memory;
     job->op.kind = ONCE__OP_EVENT;
     job->op.payload = *payload;

@@ -1,6 +1,8 @@
 #include "api/handle.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +34,38 @@ int once_store_is_built_in(const char *scheme)
     return scheme != NULL && once__store_find(scheme, strlen(scheme)) != NULL;
 }
 
+/*
+ * Notices that we are in a child of fork(): the child's copy of the process increments a counter. Cheaper than asking for the
+ * process id at every call.
+ */
+static atomic_uint generation = 1;
+static pthread_once_t registered = PTHREAD_ONCE_INIT;
+
+static void in_child(void)
+{
+    atomic_fetch_add(&generation, 1);
+}
+
+static void register_handler(void)
+{
+    (void)pthread_atfork(NULL, NULL, in_child);
+}
+
+unsigned once__generation(void)
+{
+    (void)pthread_once(&registered, register_handler);
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+static void assert_handle_state(const once_t *once)
+{
+    assert(once->job_count == 0 || once->jobs != NULL);     /* I-1 */
+    assert(!once->secrets_foreign || once->secrets_ready);  /* I-2 */
+    assert(!once->asks_to_close || once->closing);          /* I-3 */
+    assert(once->random_left <= sizeof(once->random_pool)); /* I-4 */
+    assert(once->depth >= 0);                               /* I-5 */
+}
+
 int once__enter(once_t *once)
 {
     if (once->generation != once__generation()) {
@@ -40,11 +74,13 @@ int once__enter(once_t *once)
     if (once->threaded) {
         (void)pthread_mutex_lock(&once->lock);
     }
+    assert_handle_state(once);
     return ONCE_OK;
 }
 
 void once__leave(once_t *once)
 {
+    assert_handle_state(once);
     if (once->threaded) {
         (void)pthread_mutex_unlock(&once->lock);
     }
@@ -67,7 +103,7 @@ int once__random(once_t *once, void *out, size_t len)
     }
     from = once->random_pool + ONCE__RANDOM_POOL - once->random_left;
     memcpy(out, from, len);
-    OPENSSL_cleanse(from, len); /* what was given out is nobody else's */
+    OPENSSL_cleanse(from, len); /* never given out twice */
     once->random_left -= len;
     return 0;
 }
@@ -149,7 +185,7 @@ static void kill_jobs(once_t *once)
     once->ended = 1;
     while (job != NULL) {
         if (job->submitted) {
-            job = job->next; /* the store answers it with ONCE_E_CLOSED */
+            job = job->next; /* the store will answer it with ONCE_E_CLOSED */
         } else {
             once__job_kill(job);
             job = once->jobs;
@@ -296,7 +332,7 @@ int once_open(const char *text, const once_options_t *given, once_t **handle, on
 
 /* ---------------------------------------------------------------------------------------------------------- closing */
 
-/* Callbacks are for dispatch: it tells the asks under way. */
+/* Callbacks are called by dispatch only: it fails the asks under way. */
 static void begin_shutdown(once_t *once)
 {
     if (!once->closing) {
@@ -314,7 +350,7 @@ int once_shutdown(once_t *once, once_shutdown_cb cb, void *data)
         return code;
     }
     if (once->shutdown_cb != NULL) {
-        code = ONCE_E_CLOSED; /* the first one is still to be called */
+        code = ONCE_E_CLOSED; /* the callback of the first is outstanding */
     } else {
         once->shutdown_cb = cb;
         once->shutdown_data = data;
@@ -354,14 +390,14 @@ static void drop_claims(once_t *once)
     while (claim != NULL) {
         once_claim_t *next = claim->next;
         once__claim_stop(claim);
-        /* The store has answered everything: only the caller's reference is left. */
+        /* The store has answered everything: only the reference of the caller is left. */
         claim->refs = 1;
         once__claim_unref(claim);
         claim = next;
     }
 }
 
-/* In a child of fork(): the memory is ours, everything else is the parent's. */
+/* In a child of fork(): frees memory, and leaves everything else to the parent. */
 static void abandon(once_t *once)
 {
     once__job_t *job = once->jobs;

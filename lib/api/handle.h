@@ -1,8 +1,8 @@
 /*
  * The inside of a handle.
  *
- * A call becomes a job (job.h): one store operation after another until there is an answer. A granted claim (claim.h) lives on
- * its own and renews itself. Everything that waits hangs on one loop; everything that runs, runs inside once_dispatch.
+ * A call becomes a job (job.h): one store operation after another until there is an answer. A granted claim (claim.h) exists
+ * independently and is renewed by a timer. All waiting is done by one loop, and all work inside once_dispatch.
  */
 #ifndef ONCE_API_HANDLE_H
 #define ONCE_API_HANDLE_H
@@ -24,34 +24,41 @@ struct once__job;
 
 /* How full the store is (bound.h). */
 typedef struct once__bound {
-    uint64_t records, bytes;                         /* when it was last looked */
-    uint64_t made_records, made_bytes;               /* of this handle, perhaps not among them */
-    uint64_t made_records_before, made_bytes_before; /* when the look under way began */
-    uint64_t looked_at;                              /* when the last one began; 0: never */
-    int error;                                       /* why it fails; ONCE_OK: it does not */
+    uint64_t records, bytes;                         /* at the last count */
+    uint64_t made_records, made_bytes;               /* by this handle, perhaps not counted yet */
+    uint64_t made_records_before, made_bytes_before; /* when the present count began */
+    uint64_t looked_at;                              /* when the last count began; 0: never */
+    int error;                                       /* why counting fails; ONCE_OK: it does not */
     int is_known, is_looking;
 } once__bound_t;
 
+/*
+ * What holds while no function of the handle runs (assert_handle_state in handle.c, at once__enter and once__leave):
+ *   I-1  the handle has jobs if it counts any
+ *   I-2  secrets are called foreign only by comparison with our own
+ *   I-3  asks are closed only by a shutdown
+ *   I-4  random bytes are taken from the pool, never from beyond it
+ *   I-5  callbacks that were entered are left
+ */
 struct once {
-    unsigned generation; /* of the process: another one means that we are in a child */
+    unsigned generation; /* of the process that opened it: differs in a child */
     once__loop_t *loop;
     once__store_t *store;
     once_options_t options;
     once__bound_t bound;
     int store_is_silent; /* the last operation that was answered was not answered by the store */
-    char trouble_logged[200]; /* what the host was last told about the store */
+    char trouble_logged[200]; /* the last message about the store */
     once__zstd_t zstd;
     once__pool_t pool; /* of jobs and claims */
 
     once__secrets_t secrets; /* usable when secrets_ready */
     int secrets_ready;
-    pthread_rwlock_t
-        secrets_lock; /* of these two: who changes them, and readers in other threads */
+    pthread_rwlock_t secrets_lock; /* protects these two from readers in other threads */
     int secrets_loading;
-    int secrets_error;                          /* why the last load failed; ONCE_OK: it did not */
+    int secrets_error; /* why the last load failed; ONCE_OK: it succeeded */
     char secrets_text[ONCE__SECRETS_TEXT_SIZE]; /* as the store has it */
     uint8_t secrets_mark[ONCE__MARK_SIZE];      /* goes with every claim */
-    int secrets_foreign; /* the store has others than ours: nothing is asked before that is over */
+    int secrets_foreign; /* the store has other secrets than ours: nothing is asked until it has ours */
 
     struct once__job *jobs; /* all jobs that are not finished, newest first */
     unsigned job_count;     /* of those that a graceful end waits for */
@@ -59,20 +66,20 @@ struct once {
     once__timer_t reap_timer;
     once__timer_t keyring_timer;
 
-    char last_scope[64]; /* most asks in a row have the same one: its hash is kept */
+    char last_scope[64]; /* consecutive asks mostly have the same scope: its hash is kept */
     size_t last_scope_len;
     int last_scope_known;
     uint8_t last_scope_hash[ONCE_SCOPE_HASH_SIZE];
 
-    uint8_t random_pool[ONCE__RANDOM_POOL]; /* a system call for many claim ids */
+    uint8_t random_pool[ONCE__RANDOM_POOL]; /* one system call for many claim ids */
     size_t random_left;
 
-    unsigned callbacks; /* called so far: the return value of dispatch is a difference of this */
+    unsigned callbacks; /* called so far; dispatch returns the difference */
     int depth;          /* inside a callback */
     int in_dispatch;
     _Atomic int closing; /* shutdown began: no new asks */
-    int asks_to_close;   /* and those under way are to be told */
-    int ended;           /* close: nothing is submitted any more */
+    int asks_to_close;   /* the next dispatch fails those under way */
+    int ended;           /* by close: nothing more is submitted */
     once_shutdown_cb shutdown_cb;
     void *shutdown_data;
 
@@ -84,13 +91,13 @@ struct once {
 };
 
 /*
- * Opens a handle over a world and a store of the caller's: the simulation and the fault tests use it. The handle takes the
- * store over in every case (also on an error). The loop must be the one that the store was made with; it is taken over, too.
+ * Opens a handle over a loop and a store made by the caller, for the simulation and the fault tests. The handle owns both, also on
+ * an error. The store must have been made with this loop.
  */
 int once__open_over(once__loop_t *loop, once__store_t *store, const once_options_t *options,
                     once_t **handle, once_error_t *err);
 
-/* Every public function begins and ends with these. ONCE_E_FORKED in a child process; else locked where it must be. */
+/* Every public function begins and ends with these. Locks the handle if it has a thread. ONCE_E_FORKED in a child process. */
 int once__enter(once_t *once);
 void once__leave(once_t *once);
 
@@ -100,10 +107,10 @@ const char *once__trouble(const once_t *once);
 /* The process generation: changes in a child of fork. */
 unsigned once__generation(void);
 
-/* The handle's randomness. 0, or -1. */
+/* Random bytes. Returns 0, or -1 if the system has none. */
 int once__random(once_t *once, void *out, size_t len);
 
-/* When the handle wants to be dispatched: 0 now, UINT64_MAX never. For the simulation. */
+/* When the handle is to be dispatched next: 0 now, UINT64_MAX never. For the simulation. */
 uint64_t once__due(const once_t *once);
 
 #endif

@@ -13,10 +13,21 @@
 #define JOB_OF(member, pointer)                                                                    \
     ((once__job_t *)(void *)((char *)(pointer)-offsetof(once__job_t, member)))
 
+static void assert_job_state(const once__job_t *job)
+{
+    assert(job->refs > 0 && *job->place == job);                     /* I-1 */
+    assert(!job->submitted || job->pause_timer.slot == 0);           /* I-2 */
+    assert(!job->told || job->deadline_timer.slot == 0);             /* I-3 */
+    assert(!job->is_write || !job->submitted || job->claim != NULL); /* I-4 */
+    assert(!job->counted || job->once->job_count > 0);               /* I-5 */
+}
+
 static void op_done(once__op_t *op)
 {
     once__job_t *job = JOB_OF(op, op);
 
+    assert_job_state(job);
+    assert(job->submitted);
     job->submitted = 0;
     job->reply_lost |= op->error == ONCE_E_NOREPLY;
     job->once->store_is_silent = once__is_transient(op->error);
@@ -76,6 +87,7 @@ once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data)
     }
     once->jobs = job;
     once->job_count++;
+    assert_job_state(job);
     return job;
 }
 
@@ -89,6 +101,7 @@ void once__job_submit(once__job_t *job)
     assert(!job->submitted);
     job->submitted = 1;
     job->attempts++;
+    assert_job_state(job);
     job->once->store->vt->submit(job->once->store, &job->op);
 }
 
@@ -111,6 +124,7 @@ uint64_t once__job_pause(once__job_t *job)
     pause = once__backoff(job->attempts, PAUSE_MIN_MS, PAUSE_MAX_MS, random);
     once__timer_set(once->loop, &job->pause_timer, once__loop_now(once->loop) + pause);
     once__job_watch_deadline(job);
+    assert_job_state(job);
     return job->pause_timer.due;
 }
 
@@ -145,7 +159,7 @@ void once__job_answer_record(once__job_t *job)
         record->owned = &job->answer.owned;
         record->data = *op->record;
         if (op->key != NULL && op->key_len == record->data.key_len) {
-            record->data.key = op->key; /* then `owned` is needed for the payload alone */
+            record->data.key = op->key; /* then `owned` is needed only for the payload */
         }
         job->op.record = NULL;
     } else {
@@ -157,7 +171,7 @@ void once__job_answer_record(once__job_t *job)
     }
     record->now = op->now;
     record->seal = &job->once->options.seal;
-    /* The handle's own context has one user at a time; with a thread there may be more. */
+    /* The context of the handle has one user at a time; with a thread there may be more. */
     record->zstd = job->once->threaded ? NULL : &job->once->zstd;
     record->unpacked = &job->answer.unpacked;
     job->answer.has_record = 1;
@@ -172,6 +186,7 @@ void once__job_tell(once__job_t *job, int error, once_outcome_t outcome)
     }
     job->told = 1;
     once__timer_stop(once->loop, &job->deadline_timer);
+    assert_job_state(job);
     job->answer.error = error;
     job->answer.outcome = error == ONCE_OK ? outcome : ONCE_OUTCOME_NONE;
     if (job->cb != NULL) {
@@ -180,7 +195,7 @@ void once__job_tell(once__job_t *job, int error, once_outcome_t outcome)
         job->cb(once, &job->answer, job->data);
         once->depth--;
     }
-    /* A claim that nobody took will not be run. A kept answer can still be asked for it. */
+    /* A claim that was not taken will not be run, unless the answer was kept: then it can still be taken. */
     if (job->refs == 1 && job->answer.claim != NULL) {
         once__claim_give_back(job->answer.claim);
         job->answer.claim = NULL;
@@ -208,7 +223,7 @@ void once__job_reply_plain(once__job_t *job)
         once__job_answer_record(job);
         job->answer.count = job->op.count;
     }
-    /* "Busy" is how the rules refuse to touch what a newer version wrote. */
+    /* The rules answer "busy" to writes on a record of a newer version. */
     if (job->op.error == ONCE_OK && job->op.kind == ONCE__OP_EVENT &&
         job->op.outcome == ONCE_OUTCOME_BUSY) {
         job->op.error = ONCE_E_NEWER;
@@ -229,6 +244,7 @@ void once__job_end(once__job_t *job)
 {
     once_t *once = job->once;
 
+    assert_job_state(job);
     assert(!job->submitted);
     once__timer_stop(once->loop, &job->pause_timer);
     once__timer_stop(once->loop, &job->deadline_timer);

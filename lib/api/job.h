@@ -1,13 +1,20 @@
 /*
  * A job: one call on a handle, from its acceptance to its end.
  *
- * It owns one store operation that is submitted, answered, and perhaps submitted again after a pause. The caller is told once
- * (once__job_tell); the job may go on after that, detached, until what was promised is done. The answer that the caller is
- * given lives inside the job, so that telling him cannot fail.
+ * It owns one store operation that is submitted, answered, and perhaps submitted again after a pause. The callback is called once
+ * (once__job_tell); the job may go on after that, without the caller, until what was promised is done. The answer that the callback
+ * receives is part of the job, so delivering it cannot fail.
  *
  *   submit --> reply() --+--> once__job_tell --> once__job_end
  *     ^                  |
- *     +--- pause <-------+   deadline(): store_timeout is over and the caller has waited enough
+ *     +--- pause <-------+   deadline(): store_timeout is over, and the caller has waited long enough
+ *
+ * What holds between calls until once__job_end (assert_job_state in job.c):
+ *   I-1  there is at least one reference, and the job is in the list of its handle
+ *   I-2  an operation that is submitted is not waiting to be submitted
+ *   I-3  there is no deadline after the callback was called
+ *   I-4  a submitted write has its claim, which is renewed until the store has it
+ *   I-5  the handle counts the jobs that a graceful end waits for
  */
 #ifndef ONCE_API_JOB_H
 #define ONCE_API_JOB_H
@@ -18,7 +25,7 @@
 typedef struct once__job once__job_t;
 
 struct once_record {
-    once__record_t data;    /* points into what `owned` names, or into the job */
+    once__record_t data;    /* points into `*owned`, or into the job */
     once__record_t **owned; /* of the answer; NULL: none */
     uint64_t now;
     const once__seal_keys_t *seal;
@@ -33,7 +40,7 @@ struct once_answer {
     int has_record;
     once_record_t record;
     once__record_t
-        *owned; /* what the store gave; NULL: nothing, or its response was unpacked elsewhere */
+        *owned; /* the record from the store; NULL: none, or its response was unpacked elsewhere */
     once__unpacked_t unpacked;
     once_claim_t *claim; /* not yet taken */
     uint64_t count;
@@ -48,15 +55,15 @@ struct once__job {
     once__job_t *next, **place; /* in once->jobs */
     void (*reply)(once__job_t *job);
     void (*deadline)(once__job_t *job);
-    void (*ended)(once__job_t *job); /* gives up what the kind of job holds besides; may be NULL */
+    void (*ended)(once__job_t *job); /* frees what this kind of job holds besides; may be NULL */
     once__timer_t pause_timer;
     once__timer_t deadline_timer;
     unsigned attempts;
     unsigned refs; /* the handle, and a kept answer */
-    int is_write;  /* a completion, release or doubt: must not be abandoned lightly */
+    int is_write;  /* a completion, release or doubt */
     int counted;   /* a graceful end waits for it */
     int submitted;
-    int reply_lost; /* at least once: an earlier try may have been applied */
+    int reply_lost; /* at least once: an earlier attempt may have been applied */
     int told;
     once_cb cb;
     void *data;
@@ -65,37 +72,37 @@ struct once__job {
     once_answer_t answer;
 };
 
-/* `size` bytes, zeroed, beginning with the job. NULL: once__no_job says why. */
+/* Creates a job of `size` bytes, zeroed, that begin with a once__job_t. NULL: once__no_job says why. */
 once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data);
 int once__no_job(const once_t *once);
 
-/* An accepted job without any special ways: tells its answer as it is, repeats until the deadline while the store is away. */
+/* What most jobs do: deliver the answer as it is, and repeat until the deadline while the store is away. */
 void once__job_reply_plain(once__job_t *job);
 void once__job_deadline_plain(once__job_t *job);
 
 void once__job_submit(once__job_t *job);
 
-/* Submits again after a pause that grows; from the first time on, the deadline is watched. Returns when that will be. */
+/* Submits again after a pause that grows; starts the deadline with the first. Returns when that will be. */
 uint64_t once__job_pause(once__job_t *job);
 void once__job_watch_deadline(once__job_t *job);
 
-/* The store has answered: earlier failures do not count any more. */
+/* The store has answered: forgets earlier failures. */
 void once__job_well_again(once__job_t *job);
 
-/* Can the same operation be tried again with a hope for another answer? */
+/* Whether the same operation may succeed if it is repeated soon. */
 int once__is_transient(int error);
-/* Will the same operation fail for ever, whatever becomes of the store? */
+/* Whether the same operation will always fail, whatever becomes of the store. */
 int once__is_hopeless(int error);
 
-/* Fills the answer's record from the operation's. Takes op.record over. */
+/* Fills the record of the answer from the operation; owns op.record afterwards. */
 void once__job_answer_record(once__job_t *job);
 
-/* Calls the callback, once. `error` not ONCE_OK: the answer has no outcome. */
+/* Calls the callback, unless it was called before. With an error the answer has no outcome. */
 void once__job_tell(once__job_t *job, int error, once_outcome_t outcome);
 
 void once__job_end(once__job_t *job);
 
-/* After a hard end: tells ONCE_E_CLOSED and ends. */
+/* Ends the job with ONCE_E_CLOSED. */
 void once__job_kill(once__job_t *job);
 
 void once__job_unref(once__job_t *job);

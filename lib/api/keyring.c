@@ -11,9 +11,9 @@
 #include "base/bytes.h"
 #include "base/error.h"
 
-#define REFRESH_MS 60000 /* how long a rotation by somebody else may go unnoticed */
+#define REFRESH_MS 60000 /* how long a rotation by another process may go unnoticed */
 
-/* A job that carries secrets texts: what we propose, what we replace, what the store has. */
+/* A job with three secrets texts: what we propose, what we replace, what the store has. */
 typedef struct keyring_job {
     once__job_t job;
     uint32_t new_id; /* rotation */
@@ -56,7 +56,7 @@ static int adopt(once_t *once, const char *text, once_error_t *err)
     once__secrets_t secrets;
     int code = once__secrets_parse(&secrets, text, strlen(text), err);
 
-    /* Another record secret is another installation: every record would have another id, and run again. */
+    /* Another record secret is another installation: every record would have another id, and its work would be done again. */
     if (code == ONCE_OK && once->secrets_ready &&
         !once__equal(secrets.record_bytes, once->secrets.record_bytes, ONCE__SECRET_SIZE)) {
         code = once__fail(err, ONCE_E_SECRET, "the secrets were replaced by others; restore them");
@@ -127,7 +127,7 @@ static void load_reply(once__job_t *job)
         code = adopt(once, keyring->answer, NULL);
     } else if (code == ONCE_E_SECRET) {
         once->secrets_foreign =
-            once->secrets_ready; /* it would have taken ours back if it had had them */
+            once->secrets_ready; /* it would have accepted ours if it had none */
     }
     once__job_end(job);
     if (code == ONCE_OK) {
@@ -145,14 +145,14 @@ static int load_from_store(once_t *once)
     if (keyring == NULL) {
         return once__no_job(once);
     }
-    /* A store that has lost its secrets gets them back from whoever still knows them, unless it has others by now. */
+    /* A store that has lost its secrets gets ours back, unless it has others by now. */
     if (once->secrets_ready) {
         memcpy(keyring->proposed, once->secrets_text, sizeof(keyring->proposed));
         memcpy(keyring->mark, once->secrets_mark, sizeof(keyring->mark));
     } else {
         code = propose(once, keyring->proposed, keyring->mark);
     }
-    /* Nobody waits for it: a graceful end does not, and there is nobody to tell. */
+    /* No caller waits for it, and neither does a graceful end. */
     keyring->job.counted = 0;
     keyring->job.told = 1;
     once->job_count--;
@@ -166,7 +166,7 @@ static int load_from_store(once_t *once)
     return ONCE_OK;
 }
 
-/* Makes the file when there is none, but only at the beginning: one that vanishes later is a mishap, not a new installation. */
+/* Creates the file if there is none, but only when the handle is opened: if it vanishes later, that is an accident. */
 static int load_from_file(once_t *once, once_error_t *err)
 {
     const char *path = once->options.secrets_file;
@@ -196,7 +196,7 @@ static int load_from_file(once_t *once, once_error_t *err)
     return code;
 }
 
-/* Others rotate. Whoever only ever meets his own records would not notice, and go on with a secret that is forgotten. */
+/* A handle that meets only its own records would not notice a rotation, and go on with a secret that is then forgotten. */
 static void refresh(once__timer_t *timer)
 {
     once_t *once = (once_t *)(void *)((char *)timer - offsetof(once_t, keyring_timer));
@@ -279,7 +279,7 @@ static void rotate_reply(once__job_t *job)
     rotated((keyring_job_t *)job, job->op.error);
 }
 
-/* With a file there is nothing to submit: the work is done in the next dispatch. */
+/* With a file nothing is submitted: the next dispatch does the work. */
 static void rotate_file(once__timer_t *timer)
 {
     keyring_job_t *keyring =
@@ -289,13 +289,13 @@ static void rotate_file(once__timer_t *timer)
                                       keyring->proposed, NULL);
 
     if (code == ONCE_E_UNAVAILABLE) {
-        (void)once__job_pause(&keyring->job); /* somebody else has it locked */
+        (void)once__job_pause(&keyring->job); /* another process has it locked */
     } else {
         rotated(keyring, code);
     }
 }
 
-/* With the greatest number of secrets, the oldest has to go: may it? */
+/* If there are as many secrets as there can be, whether the oldest may go. */
 static int has_room(const once__secrets_t *secrets, uint64_t now_ms, uint64_t keep_ms)
 {
     const once__secret_t *oldest = &secrets->fingerprints[0];
@@ -328,7 +328,7 @@ static int rotate_locked(once_t *once, uint64_t keep_ms, once_cb cb, void *data)
         return keyring == NULL ? once__no_job(once) : ONCE_E_IO;
     }
     keyring->new_id = once__secrets_rotate(&next, random, env->wall_ms(env->data), keep_ms);
-    (void)once__secrets_format(&next, keyring->proposed); /* unchanged when all ids are used up */
+    (void)once__secrets_format(&next, keyring->proposed); /* unchanged if all ids are used up */
     once__secrets_mark(&next, keyring->mark);
     memcpy(keyring->replaced, once->secrets_text, sizeof(keyring->replaced));
     once__secrets_wipe(&next);

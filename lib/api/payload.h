@@ -1,5 +1,5 @@
 /*
- * Payloads from what callers give. On ONCE_OK `*memory` (may be NULL) is the caller's to free.
+ * Makes payloads of responses and notes. On ONCE_OK the caller frees `*memory`, which may be NULL.
  */
 #ifndef ONCE_API_PAYLOAD_H
 #define ONCE_API_PAYLOAD_H

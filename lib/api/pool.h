@@ -1,6 +1,6 @@
 /*
- * Memory for jobs and claims: what is given back is kept for the next ones, because the general allocator takes longer for blocks
- * of this size than all the rest of a call's bookkeeping. Used by one thread at a time, like the handle.
+ * Memory for jobs and claims. Freed blocks are kept for the next ones, because the general allocator takes longer for blocks of
+ * this size than all other bookkeeping of a call. Used by one thread at a time, like the handle.
  */
 #ifndef ONCE_API_POOL_H
 #define ONCE_API_POOL_H

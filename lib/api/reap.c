@@ -3,7 +3,7 @@
 #include "api/job.h"
 #include "base/error.h"
 
-#define REAP_BATCH 10000 /* per step of the timer: a store must not be held up */
+#define REAP_BATCH 10000 /* per step of the timer, so as not to hold up the store */
 
 static int submit_reap(once_t *once, uint64_t limit, int thorough, once_cb cb, void *data)
 {
@@ -35,7 +35,7 @@ static void reaped(once_t *once, once_answer_t *answer, void *data)
     if (once->ended || once->closing) {
         return;
     }
-    /* The rest comes soon, but others come first. */
+    /* The rest follows soon, after the work of others. */
     reap_again(once, more ? 10 : once->options.reap_ms);
 }
 

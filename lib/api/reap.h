@@ -1,5 +1,5 @@
 /*
- * Removing what expired: on demand, and by the handle itself on a timer.
+ * Removing expired records: on demand, and by a timer of the handle.
  */
 #ifndef ONCE_API_REAP_H
 #define ONCE_API_REAP_H

@@ -1,6 +1,6 @@
 /*
- * Looking without asking: once_recall. It does not enter the handle, which may belong to another thread: of the handle it reads
- * only the secrets, which have a lock of their own for that, and what never changes.
+ * once_recall: finding completed records without claiming. It does not enter the handle, which may belong to another thread: it
+ * reads only the secrets, which have a lock of their own for that, and what never changes.
  */
 #include <string.h>
 
@@ -10,9 +10,9 @@
 #include "core/identity.h"
 #include "core/sized.h"
 
-#define TOGETHER 128 /* looks at a time: each time the store makes sure of its files */
+#define TOGETHER 128 /* lookups at a time; the store checks its files once for all of them */
 
-/* A claim of nobody. Of its fingerprints only those that count are set: zeroing the others would take longer than the rest. */
+/* An event without a claim id. Only the fingerprints in use are set: zeroing the others would take longer than the rest. */
 static void start_look(once__look_t *look, unsigned fingerprints)
 {
     once__event_t *event = &look->event;
@@ -101,7 +101,7 @@ static int recall_some(once_t *once, const asks_t *asks, unsigned char *found)
     return ONCE_OK;
 }
 
-/* All of them, before any is looked at. */
+/* Checks all of them before any is looked up. */
 static int check(const asks_t *asks)
 {
     int code = ONCE_OK;

@@ -1,5 +1,5 @@
 /*
- * Going through all records, a few at a time: between two steps everybody else gets his turn.
+ * Scanning all records, a few at a time: other work is done between two steps.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +16,10 @@ typedef struct scan {
     once_scan_cb each;
     void *each_data;
     uint64_t shown;
-    uint64_t damaged; /* not shown: they cannot be read */
+    uint64_t damaged; /* records that cannot be read */
 } scan_t;
 
-/* Shows one record; whether to go on. */
+/* Passes one record to the callback. Returns whether to go on. */
 static int show(scan_t *scan, const once__record_t *data)
 {
     once_t *once = scan->job.once;
@@ -43,7 +43,7 @@ static int show(scan_t *scan, const once__record_t *data)
 static int show_all(scan_t *scan)
 {
     once__op_t *op = &scan->job.op;
-    int more = !scan->job.told; /* who was told that it failed is not called again */
+    int more = !scan->job.told; /* no record after the failure was delivered */
 
     for (uint64_t i = 0; i < op->count; i++) {
         if (more && op->error == ONCE_OK) {

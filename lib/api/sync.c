@@ -1,5 +1,5 @@
 /*
- * Blocking calls: submit, wait for the callback, hand the answer over. The same path as everybody else's.
+ * Blocking calls: submit, wait for the callback, hand over the answer. They use the same path as all other calls.
  */
 #include "api/claim.h"
 #include "api/dispatch.h"
@@ -21,7 +21,7 @@ static void arrived(once_t *once, once_answer_t *answer, void *data)
     once__thread_notify(once);
 }
 
-/* Entered, outside of callbacks, and with descriptors to wait on? */
+/* Enters the handle, unless inside a callback. */
 static int enter_blocking(once_t *once)
 {
     int code = once__enter(once);
@@ -41,7 +41,7 @@ static int has_arrived(const once_t *once, const void *data)
     return ((const waiter_t *)data)->done;
 }
 
-/* `code` is what the submission said. */
+/* `code` is the result of the submission. */
 static int await(once_t *once, int code, waiter_t *waiter, once_answer_t **answer)
 {
     if (answer != NULL) {
@@ -135,7 +135,7 @@ int once_secret_rotate_sync(once_t *once, uint64_t keep_ms, once_answer_t **answ
     BLOCKING(once, answer, once_secret_rotate(once, keep_ms, arrived, &waiter));
 }
 
-/* A scan has one `data` for both of its callbacks: this one carries the caller's along. */
+/* A scan has one `data` for both of its callbacks: this one includes the caller's. */
 typedef struct scan_waiter {
     waiter_t waiter;
     once_scan_cb each;

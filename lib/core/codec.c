@@ -196,7 +196,7 @@ uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earli
     return out + rest;
 }
 
-/* Fills in what schema 1 has after the envelope. 0, or -1 when the lengths do not meet. */
+/* Fills in what schema 1 has after the envelope. Returns 0, or -1 if the lengths do not match. */
 static int get_rest(once__record_t *record, const uint8_t *data, size_t len)
 {
     static const uint8_t zero[RESERVED_SIZE];

@@ -1,5 +1,5 @@
 /*
- * Who and what: the record id of (scope, key), the hash that stands for a scope, and the fingerprint of a request.
+ * The record id of (scope, key), the hash of a scope, and the fingerprint of a request.
  *
  * All are HMAC-SHA-256 over length-prefixed parts, each with a label of its own, so that no value of one kind can be taken
  * for another:

@@ -154,7 +154,7 @@ static fault_t put_name(job_t *job, frame_t *frame)
     return put_byte(job, ':');
 }
 
-/* Puts the text of an object together anew, its members in order: first behind the text, then in its place. */
+/* Rebuilds the text of an object with its members in order: first behind the text, then in its place. */
 static fault_t reorder(job_t *job, const frame_t *frame)
 {
     once__json_member_t *members = job->members + frame->first;

@@ -3,7 +3,7 @@
  * way to write each string and each number.
  *
  * One pass over the document writes the canonical text of each value as it comes. Members of open objects are remembered on a
- * stack; when an object closes and its members did not come in order, they are sorted and its text is put together anew. So a
+ * stack; when an object closes and its members did not come in order, they are sorted and its text is rebuilt. So a
  * byte is moved at most twice per level of nesting, the sort is a merge sort, and no document takes more than
  * O(n log n + 64 n). Nothing recurses and nothing is allocated per value: there is one growing text and one growing stack.
  */

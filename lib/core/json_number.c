@@ -425,7 +425,7 @@ static int lossless_easy(const once__number_t *number)
 /*
  * Short texts of numbers that are hard would make a document slow: what is easy is not computed, and what is hard takes about
  * as long for each of its bytes as other numbers do. A bound of hard numbers would be simpler, but the canonical form of a
- * document must not depend on who computes it.
+ * document must not depend on the machine.
  */
 int once__number_lossless(const once__number_t *number)
 {

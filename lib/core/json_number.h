@@ -2,7 +2,7 @@
  * Numbers of a JSON document in the text that ECMAScript gives to a double (RFC 8785, 3.2.2.3).
  *
  * A number is kept as its decimal digits, never as a double. The text it has in the document and the text of the nearest
- * double either have the same decimal value, and then the canonical text is those digits laid out anew; or they differ, and
+ * double either have the same decimal value, and then the canonical text is those digits in another layout; or they differ, and
  * then the document has no canonical form.
  */
 #ifndef ONCE_CORE_JSON_NUMBER_H
@@ -24,7 +24,7 @@ typedef struct once__number {
     int32_t point;
 } once__number_t;
 
-/* Reads a number from the start of `text`; returns its length, 0 when there is none by the grammar of RFC 8259. */
+/* Reads a number from the start of `text`; returns its length, 0 if it is not a number by the grammar of RFC 8259. */
 size_t once__number_scan(const char *text, size_t len, once__number_t *number);
 
 /* Is the nearest double's text the same decimal value? */

@@ -2,7 +2,7 @@
  * Reading a key from its header.
  *
  * A comma in the raw form is refused. Proxies and servers may join several header lines into one, `a, b`: that is two keys,
- * and taking them for one would hide what a request with two header lines is told. A key that has a comma can be quoted:
+ * and taking them for one would hide the error of a request with two header lines. A key that has a comma can be quoted:
  * inside quotes there is no doubt what belongs to it.
  */
 #include <once/key.h>
@@ -48,7 +48,7 @@ static int add(once_key_t *key, char byte, once_error_t *err)
     return ONCE_OK;
 }
 
-/* What stands between the closing quote and the end of the value. */
+/* What is between the closing quote and the end of the value. */
 static int refuse_rest(once_slice_t rest, once_error_t *err)
 {
     once_slice_t trimmed = trim(rest);

@@ -1,7 +1,23 @@
 #include "core/record.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+void once__record_assert_state(const once__head_t *before, const once__head_t *after, int granted)
+{
+    assert(after->state <= ONCE_STATE_UNKNOWN); /* I-1 */
+    assert(after->changed >= before->changed);  /* I-2 */
+    if (after->state == ONCE_STATE_NONE) {
+        return;
+    }
+    assert(after->schema <= ONCE__SCHEMA);                                   /* I-3 */
+    assert(after->claim.epoch == before->claim.epoch + (granted ? 1u : 0u)); /* I-4 */
+    assert(after->recover >= before->recover);                               /* I-5 */
+    if (after->state == ONCE_STATE_COMPLETED || after->state == ONCE_STATE_FAILED) {
+        assert(after->flags == 0 && after->expires >= after->changed); /* I-6 */
+    }
+}
 
 once__record_t *once__record_clone(const once__record_t *record)
 {

@@ -2,7 +2,7 @@
  * The record: what a store holds for one (scope, key).
  *
  * The head is everything that decisions are made from; a store changes it only through once__step (rules.h). The rest (key
- * text, payload) is carried along. All times are milliseconds of the store's clock.
+ * text, payload) only goes with it. All times are milliseconds of the store's clock.
  */
 #ifndef ONCE_CORE_RECORD_H
 #define ONCE_CORE_RECORD_H
@@ -46,6 +46,17 @@ typedef struct once__head {
     once__fingerprint_t fingerprint;
 } once__head_t;
 
+/*
+ * What holds whenever a step has changed a record, whatever was stored before:
+ *   I-1  the state is one of once_state_t; NONE means that the record is removed
+ *   I-2  the time of the last change does not go back
+ *   I-3  the schema is one that this code knows: what a newer version wrote is not changed
+ *   I-4  the epoch grows by one with every grant, and by nothing else
+ *   I-5  the policy does not become laxer
+ *   I-6  a record that ended has no flags, and is kept at least until now
+ */
+void once__record_assert_state(const once__head_t *before, const once__head_t *after, int granted);
+
 /* What a payload is. Stored: never renumber. */
 enum {
     ONCE__PAYLOAD_NONE = 0,
@@ -60,7 +71,7 @@ typedef struct once__payload {
     size_t len;
 } once__payload_t;
 
-/* A whole record. The pointers are borrowed from whoever made it. */
+/* A whole record. Its pointers are borrowed. */
 typedef struct once__record {
     uint8_t id[ONCE_ID_SIZE];
     uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE];
@@ -70,7 +81,7 @@ typedef struct once__record {
     once__payload_t payload;
 } once__record_t;
 
-/* A copy in one allocation (free with free()), pointers into itself. NULL when out of memory. */
+/* Copies the record into one allocation, to be freed with free(). NULL if out of memory. */
 once__record_t *once__record_clone(const once__record_t *record);
 
 #endif

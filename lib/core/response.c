@@ -277,7 +277,7 @@ static int unseal(packed_t *packed, const once__payload_t *payload, const uint8_
     return rc;
 }
 
-/* Takes a length and so many bytes off the front of `rest`. 0, or -1 when they are not there. */
+/* Takes a length and that many bytes off the front of `rest`. Returns 0, or -1 if `rest` is shorter. */
 static int take_sized(once_slice_t *rest, once_slice_t *bytes)
 {
     const uint8_t *data = rest->data;
@@ -378,7 +378,7 @@ int once__response_unpack(const once__payload_t *payload, const uint8_t id[ONCE_
     if (packed.flags & SEALED) {
         rc = unseal(&packed, payload, id, seal);
     } else if (seal != NULL && seal->count > 0 && !seal->plain_too) {
-        rc = ONCE_E_UNSEALED; /* whoever can write to the store could have put it there */
+        rc = ONCE_E_UNSEALED; /* anyone who can write to the store could have put it there */
     }
     if (rc == ONCE_OK) {
         rc = unpack_plain(&packed, zstd, out);

@@ -37,7 +37,7 @@ int once__headers_check(const once_response_t *response, size_t *bytes);
 int once__response_pack(const once_response_t *response, const uint8_t id[ONCE_ID_SIZE],
                         const once__packing_t *packing, uint8_t **data, size_t *len);
 
-/* An unpacked response. A body is not copied where it stands in the payload as it is: then that must live as long. */
+/* An unpacked response. A body that is stored as it is is not copied: the payload must then live as long. */
 typedef struct once__unpacked {
     once_response_t response;
     void *memory;   /* the headers, and what was compressed; never NULL */

@@ -2,8 +2,8 @@
  * The rules of the record: the state machine as data, and the one function that applies it.
  *
  * Every store that can call C decides with once__step; SQL and Lua mirror the table and are compared with it. The table is
- * the contract: docs/record.md shows it in words, tests walk it row by row, and the model checker searches its whole state
- * space. Change it only together with that search.
+ * the contract: docs/record.md has it in words, tests go through it row by row, and the model checker searches its whole state
+ * space. Run that search after every change.
  */
 #ifndef ONCE_CORE_RULES_H
 #define ONCE_CORE_RULES_H
@@ -26,7 +26,7 @@ typedef enum once__event_kind {
 /* Answers that only the library sees; the public ones are once_outcome_t. */
 enum {
     ONCE__MINE =
-        32, /* claim: unknown by lease, and the claim is yours; release it and claim anew */
+        32, /* claim: unknown by lease, and the claim is yours: release it, then claim again */
 };
 
 #define ONCE__FINGERPRINTS_MAX 4 /* live secrets that a claim is prepared for */
@@ -80,9 +80,6 @@ enum {
     ONCE__E_END = 1 << 13,
 };
 
-#define ONCE__ANY_STATE                                                                            \
-    ((1 << ONCE_STATE_NONE) | (1 << ONCE_STATE_PENDING) | (1 << ONCE_STATE_COMPLETED) |            \
-     (1 << ONCE_STATE_FAILED) | (1 << ONCE_STATE_UNKNOWN))
 #define ONCE__KEEP_STATE 0xff
 
 /* The first row whose event and state fit, whose needed guards hold and whose forbidden ones do not, decides. */
@@ -121,14 +118,14 @@ typedef struct once__step {
 void once__step(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
                 uint64_t clock, once__step_t *step);
 
-/* Would once__step change nothing, and answer this? For who does not need the head that it makes. */
+/* Whether once__step would change nothing and give this outcome, for callers that do not need the new head. */
 int once__answers(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
                   uint64_t clock, uint8_t outcome);
 
 /* The guards that hold: for tests that walk the table. `head` is not NULL. */
 unsigned once__guards(const once__head_t *head, const once__event_t *event, uint64_t now);
 
-/* Does any fingerprint of the event come from the secret that made the record's? If not, load the secrets again. */
+/* Whether the event has a fingerprint by the secret that made the record's. If not, load the secrets again. */
 int once__fingerprint_known(const once__head_t *head, const once__event_t *event);
 
 const char *once__event_name(once__event_kind_t kind);

@@ -27,7 +27,7 @@ static int parse_key(once__seal_keys_t *keys, const char *line, size_t len, cons
         return -1;
     }
     if (once__seal_keys_find(keys, (uint32_t)id) != NULL) {
-        *wrong = "this id stands on an earlier line";
+        *wrong = "this id is on an earlier line";
     } else if (keys->count == ONCE__SEAL_KEYS_MAX) {
         *wrong = "more than 16 keys";
     } else {

@@ -1,7 +1,7 @@
 /*
  * The secrets of an installation: one permanent secret for record ids, and rotating ones for fingerprints.
  *
- * Kept as text, in the store or in a file, created by whoever comes first:
+ * Kept as text, in the store or in a file, created by the first process that needs them:
  *     once-secrets 1
  *     record HEX64
  *     fingerprint ID CREATED_MS RETIRED_MS HEX64
@@ -51,7 +51,7 @@ size_t once__secrets_format(const once__secrets_t *secrets, char text[ONCE__SECR
 int once__secrets_parse(once__secrets_t *secrets, const char *text, size_t len, once_error_t *err);
 
 /*
- * The mark of the record secret: tells it from any other, and nothing about it. Handles that work on the same records have
+ * The mark of the record secret: differs for every secret, and reveals nothing about it. Handles that work on the same records have
  * the same, however often the fingerprint secrets rotate. SQL computes it as well (once._secrets_store).
  */
 void once__secrets_mark(const once__secrets_t *secrets, uint8_t mark[ONCE__MARK_SIZE]);

@@ -153,7 +153,7 @@ static void by_instruction(uint32_t *a, const uint8_t *block_a, uint32_t *b, con
 }
 #endif
 
-static compress_fn *chosen; /* NULL: not looked yet. Whoever looks finds the same */
+static compress_fn *chosen; /* NULL: not chosen yet. Every thread chooses the same */
 
 static compress_fn *look(void)
 {

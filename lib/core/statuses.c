@@ -37,7 +37,7 @@ static int read_status(const char *text)
     return (int)status;
 }
 
-/* NNN, NNN-NNN or Nxx. 0, or -1. */
+/* NNN, NNN-NNN or Nxx. Returns 0, or -1 if it is none of them. */
 static int read_range(const char *text, size_t len, int *first, int *last)
 {
     if (len == 3 && text[0] >= '1' && text[0] <= '9' && memcmp(text + 1, "xx", 2) == 0) {
@@ -57,7 +57,7 @@ static int read_range(const char *text, size_t len, int *first, int *last)
     return -1;
 }
 
-/* Puts one item in, or takes it out. 0, or -1 when it is not an item of this list. */
+/* Adds or removes one item. Returns 0, or -1 if it is not a valid item. */
 static int read_item(once__statuses_t *set, const char *text, size_t len, once__list_t list)
 {
     int add = text[0] != '!';

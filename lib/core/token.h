@@ -9,7 +9,7 @@
 void once__token_write(char out[ONCE_TOKEN_SIZE], const uint8_t id[ONCE_ID_SIZE],
                        const once__claim_ref_t *claim);
 
-/* 0, or -1 when the text is not a claim. */
+/* Returns 0, or -1 if the text is not a claim. */
 int once__token_read(const char *text, uint8_t id[ONCE_ID_SIZE], once__claim_ref_t *claim);
 
 #endif

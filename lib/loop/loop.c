@@ -16,6 +16,12 @@
 
 #define EVENTS_PER_RUN 64
 
+/*
+ * What holds outside of a dispatch, so that a host that watches the descriptor misses nothing (assert_loop_state):
+ *   I-1  announced work has made the descriptor readable
+ *   I-2  the timerfd is set to the first timer, or to an earlier time, which does no harm
+ * In simulated time there are no descriptors: once__loop_due says what is due.
+ */
 struct once__loop {
     once__env_t env;
     once__timers_t timers;
@@ -53,6 +59,17 @@ static void timer_ready(once__source_t *source, uint32_t events)
 
     drain(source->fd);
     loop->armed_due = UINT64_MAX;
+}
+
+static void assert_loop_state(const once__loop_t *loop)
+{
+    const once__timer_t *first = once__timers_first(&loop->timers);
+
+    if (loop->inside || loop->env.simulated) {
+        return;
+    }
+    assert(!loop->woken || loop->wake_written);                                /* I-1 */
+    assert(first == NULL || loop->armed_due <= first->due || first->due == 0); /* I-2 */
 }
 
 static int open_descriptors(once__loop_t *loop)
@@ -144,6 +161,7 @@ void once__loop_wake(once__loop_t *loop)
     if (!loop->inside) {
         write_wake(loop);
     }
+    assert_loop_state(loop);
 }
 
 void once__loop_pause(once__loop_t *loop)
@@ -191,6 +209,7 @@ void once__loop_leave(once__loop_t *loop)
         write_wake(loop);
     }
     arm(loop);
+    assert_loop_state(loop);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
@@ -294,6 +313,7 @@ void once__timer_set(once__loop_t *loop, once__timer_t *timer, uint64_t due_ms)
     if (!loop->inside) {
         arm(loop);
     }
+    assert_loop_state(loop);
 }
 
 void once__timer_stop(once__loop_t *loop, once__timer_t *timer)

@@ -11,9 +11,9 @@
 
 typedef struct once__loop once__loop_t;
 
-/* NULL and `*code` (ONCE_E_NOMEM, ONCE_E_IO) when it cannot be made. */
+/* Creates a loop. On failure NULL, and `*code` is ONCE_E_NOMEM or ONCE_E_IO. */
 once__loop_t *once__loop_new(const once__env_t *env, int *code);
-/* Timers and sources must be stopped before. Never touches what the descriptors share with a parent process. */
+/* Stop timers and sources first. Does not touch what the descriptors share with a parent process. */
 void once__loop_free(once__loop_t *loop);
 
 int once__loop_fd(const once__loop_t *loop);
@@ -22,21 +22,21 @@ const once__env_t *once__loop_env(const once__loop_t *loop);
 /* Monotonic milliseconds. */
 uint64_t once__loop_now(const once__loop_t *loop);
 
-/* There is queued work: the descriptor becomes readable and stays so until once__loop_run. */
+/* Announces queued work: the descriptor becomes readable and stays so until once__loop_run. */
 void once__loop_wake(once__loop_t *loop);
 
 /* Fires what is due: ready descriptors and timers. Never waits. Returns whether there was a wake-up or an event. */
 int once__loop_run(once__loop_t *loop);
 
-/* A wake-up after which the host comes first: the dispatch that runs ends, and the next one goes on. */
+/* Wakes the loop, but ends the dispatch that is running: the host gets its turn, and the next dispatch goes on. */
 void once__loop_pause(once__loop_t *loop);
-int once__loop_paused(const once__loop_t *loop); /* was that asked for since it was entered? */
+int once__loop_paused(const once__loop_t *loop); /* since it was entered */
 
-/* Between these two a wake-up costs no system call; the second makes the descriptor readable if one came. */
+/* Between these two a wake-up costs no system call; leaving makes the descriptor readable if there was one. */
 void once__loop_enter(once__loop_t *loop);
 void once__loop_leave(once__loop_t *loop);
 
-/* Waits until the descriptor is readable, at most timeout_ms (-1: for ever). 0, or -1 on an error. */
+/* Waits until the descriptor is readable, at most timeout_ms (-1: no limit). Returns 0, or -1 on an error. */
 int once__loop_wait(const once__loop_t *loop, int timeout_ms);
 
 /*
@@ -57,21 +57,21 @@ struct once__timer {
     size_t slot;    /* place in the heap, counted from 1; 0: not set */
 };
 
-/* Room for one more timer. Every owner of a timer reserves once and releases once, so that setting one cannot fail. */
-int once__timers_reserve(once__loop_t *loop); /* 0 or -1: out of memory */
+/* Reserves room for one timer. Every owner of a timer reserves once and releases once, so that setting it cannot fail. */
+int once__timers_reserve(once__loop_t *loop); /* 0, or -1 if out of memory */
 void once__timers_release(once__loop_t *loop);
 
 void once__timer_set(once__loop_t *loop, once__timer_t *timer, uint64_t due_ms);
 void once__timer_stop(once__loop_t *loop, once__timer_t *timer);
 
-/* A descriptor that a store waits for: embed it with `ready` set. */
+/* A descriptor to wait for: embed it with `ready` set. */
 typedef struct once__source once__source_t;
 struct once__source {
     void (*ready)(once__source_t *source, uint32_t events);
     int fd;
 };
 
-/* Adds, changes (events are epoll's; 0 removes). 0, or -1 with errno. */
+/* Adds or changes it; `events` are epoll's, and 0 removes it. Returns 0, or -1 with errno set. */
 int once__source_set(once__loop_t *loop, once__source_t *source, int fd, uint32_t events);
 
 #endif

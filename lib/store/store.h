@@ -93,7 +93,6 @@ typedef struct once__store_config {
 
 typedef struct once__store_vt {
     const char *scheme;
-    int shared; /* other processes can use the same store */
     /* Takes and checks what is in the URL, and touches nothing else: neither the loop nor a file nor the network. */
     int (*check)(const once__store_config_t *config, once_error_t *err);
     int (*open)(const once__store_config_t *config, once__store_t **store, once_error_t *err);

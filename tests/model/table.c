@@ -76,7 +76,7 @@ static void add_states(line_t *line, unsigned states)
 {
     int before = 0;
 
-    if (states == ONCE__ANY_STATE) {
+    if (states == (2u << ONCE_STATE_UNKNOWN) - 1) {
         add(line, "any");
         return;
     }

@@ -66,7 +66,6 @@ static void link_close(once__store_t *store)
 
 static const once__store_vt_t link_vt = {
     .scheme = "simulated",
-    .shared = 1,
     .submit = link_submit,
     .dispatch = link_dispatch,
     .close = link_close,

@@ -214,7 +214,7 @@ static void bad_key_files_name_the_line(void **state)
         {"1 " H1 "\r\n", "line 1: one space"},
         {"1\t" H1, "line 1: it must begin with an id"},
         {"1 g" H1, "line 1: one space"},
-        {"1 " H1 "\n2 " H2 "\n1 " H2, "line 3: this id stands on an earlier line"},
+        {"1 " H1 "\n2 " H2 "\n1 " H2, "line 3: this id is on an earlier line"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -278,7 +278,6 @@ static void local_abandon(once__store_t *store)
 
 const once__store_vt_t once__local_store = {
     .scheme = "local",
-    .shared = 1,
     .check = local_check,
     .open = local_open,
     .submit = local_submit,

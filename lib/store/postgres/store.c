@@ -124,7 +124,6 @@ static int postgres_is_away(const once__store_t *store)
 
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
-    .shared = 1,
     .check = postgres_check,
     .open = postgres_open,
     .submit = postgres_submit,
@@ -137,7 +136,6 @@ const once__store_vt_t once__postgres_store = {
 
 const once__store_vt_t once__postgresql_store = {
     .scheme = "postgresql",
-    .shared = 1,
     .check = postgres_check,
     .open = postgresql_open,
     .submit = postgres_submit,
