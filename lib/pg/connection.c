@@ -327,7 +327,7 @@ static void exchange(once__pg_connection_t *connection, uint32_t events)
         if (connection->state == ONCE__PG_DRAINING) {
             connection->owner->drain_ms = ONCE__PG_DRAIN_MS;
         }
-        if (connection->owner->trouble[0] == '\0') {
+        if (connection->owner->reports_loss && connection->owner->trouble[0] == '\0') {
             complain(connection, PQerrorMessage(connection->conn));
         }
         once__pg_connection_drop(connection);

@@ -75,6 +75,7 @@ typedef struct once__pg_owner {
     const once__pg_tls_t *tls; /* what was added to the parameters */
     uint64_t
         drain_ms; /* how long the next connection drains at most; begins with ONCE__PG_DRAIN_MS */
+    int reports_loss; /* a lost connection is trouble by itself */
 } once__pg_owner_t;
 
 struct once__pg_connection {

@@ -173,6 +173,7 @@ int once__relay_link_open(once__relay_link_t *link, once__loop_t *loop, const ch
                                      .data = link,
                                      .trouble = link->trouble,
                                      .tls = &link->conninfo.tls,
+                                     .reports_loss = 1,
                                      .drain_ms = ONCE__PG_DRAIN_MS};
     if (make_conninfo(link) != ONCE_OK ||
         once__pg_connection_init(&link->base, loop, &link->owner, CONNECT_MS) != 0) {
