@@ -107,7 +107,8 @@ once__cli_shown_t once__cli_shown_url(const char *url)
 }
 
 /* The text may come from a server: control bytes are escaped. Backslashes stay, arguments were escaped before. */
-static void write_line(once__cli_colour_t colour, const char *format, va_list values)
+__attribute__((format(printf, 2, 0))) static void write_line(once__cli_colour_t colour,
+                                                             const char *format, va_list values)
 {
     char text[1024];
 
