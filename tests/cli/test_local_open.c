@@ -172,7 +172,7 @@ static void secrets(void **state)
     assert_int_equal(chmod(inside(&place, "secrets"), 0600), 0);
     assert_opens(&place);
     write_text(inside(&place, "secrets"), "once-secrets 1\nrecord 00\n");
-    assert_open_fails(place.url, ONCE_E_SECRET, "malformed; restore it from a backup");
+    assert_open_fails(place.url, ONCE_E_SECRET, "not those of the store; restore it from a backup");
     place_remove(&place);
 }
 
