@@ -19,6 +19,15 @@ HANDLE = f"""INSERT INTO effects (event, key, number) SELECT event, key, number
 MANY = 100  # messages in one transaction: of each of them accept tells whether it is new
 
 
+def take(consumer):
+    """One after the other: consume() of librdkafka before 2.1 loses messages when partitions move while it collects them."""
+    found, message = [], consumer.poll(0.2)
+    while message is not None:
+        found += [message] if not message.error() else []
+        message = consumer.poll(0) if len(found) < MANY else None
+    return found
+
+
 def handle(connection, messages):
     events, keys, numbers = zip(*((dict(m.headers())["ce_id"].decode(), m.key().decode(), number_of(m.value())) for m in messages))
     with connection, connection.cursor() as cursor:
@@ -31,7 +40,7 @@ def main():
     consumer.subscribe([TOPIC])
     connection = None
     while True:
-        messages = [message for message in consumer.consume(MANY, 0.2) if not message.error()]
+        messages = take(consumer)
         while messages:
             try:
                 connection = connection or psycopg2.connect(DATABASE, connect_timeout=5)

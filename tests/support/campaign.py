@@ -115,6 +115,7 @@ class Faults:
     def __init__(self, chosen, stop_seconds):
         self.choice, self.stop_seconds, self.pause = random.Random(chosen.seed), stop_seconds, chosen.pause
         self.ways, self.counts, self.stopped, self.order, self.parts = {}, collections.Counter(), {}, [], []
+        self.began, self.history = time.monotonic(), []
 
     def add(self, kind, name, strike, weight=1):
         """kind: kill, stop, ... what is counted. A stop returns what ends it."""
@@ -144,7 +145,9 @@ class Faults:
             if self.order is not None:
                 self.order.insert(0, name)
             return
+        begin = time.monotonic()
         go_on = strike()
+        self.history.append(f"{begin - self.began:.1f} to {time.monotonic() - self.began:.1f} s: {name}")
         self.counts[kind] += 1
         if kind == "stop" and go_on:
             self.stopped[target] = (go_on, time.monotonic() + self.stop_seconds * self.choice.uniform(1.1, 2))
