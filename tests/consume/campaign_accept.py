@@ -7,7 +7,7 @@ import sys
 import time
 
 import psycopg2
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from campaign import number_of  # noqa: E402
@@ -20,12 +20,17 @@ MANY = 100  # messages in one transaction: of each of them accept tells whether 
 
 
 def take(consumer):
-    """One after the other: consume() of librdkafka before 2.1 loses messages when partitions move while it collects them."""
+    """One after the other: with consume(), librdkafka before 2.1 drops what it has collected when partitions move."""
     found, message = [], consumer.poll(0.2)
     while message is not None:
         found += [message] if not message.error() else []
         message = consumer.poll(0) if len(found) < MANY else None
     return found
+
+
+def ends(messages):
+    """What was handled, and nothing behind it: a commit without offsets takes those of messages that are polled meanwhile."""
+    return {message.partition(): TopicPartition(TOPIC, message.partition(), message.offset() + 1) for message in messages}
 
 
 def handle(connection, messages):
@@ -45,7 +50,7 @@ def main():
             try:
                 connection = connection or psycopg2.connect(DATABASE, connect_timeout=5)
                 handle(connection, messages)
-                consumer.commit(asynchronous=True)
+                consumer.commit(offsets=list(ends(messages).values()), asynchronous=True)
                 break
             except psycopg2.Error:  # the same messages again: what was committed is not new then
                 connection = None
