@@ -263,6 +263,46 @@ static void test_others_see_only_what_is_durable(void **state)
     (void)once_close(other, 5000);
 }
 
+/* Asks for "key" with a claim id of the caller's choice. */
+static int ask_with_claim_id(once_t *once, const uint8_t *claim_id, seen_t *seen)
+{
+    once_ask_t question = ONCE_ASK_INIT;
+
+    question.key = once__slice("key", 3);
+    question.claim_id = claim_id;
+    return once_begin(once, &question, see, seen);
+}
+
+/* A claim that is not yet durable is granted to nobody, not even to its own caller who repeats it through another process. */
+static void test_a_repeated_claim_waits_for_the_sync(void **state)
+{
+    static const uint8_t claim_id[ONCE_CLAIM_ID_SIZE] = {1, 2, 3};
+    static seen_t seen, again; /* the handles may outlive this function if it fails */
+    once_t *other;
+
+    start("renew=off&reap=off");
+    other = place_open(the.store, "renew=off&reap=off&store_timeout=60s", NULL);
+    (void)get(other, "nothing");
+    once_claim_drop(claim("first")); /* the segment is there now */
+    gate_set(&the.gate, 1);
+    assert_int_equal(ask_with_claim_id(the.once, claim_id, &seen), ONCE_OK);
+    check_silence(the.once, &seen);
+    assert_int_equal(ask_with_claim_id(other, claim_id, &again), ONCE_OK);
+    for (unsigned i = 0; i < 100; i++) {
+        assert_true(once_wait(other, 1) >= 0);
+    }
+    assert_int_equal(again.calls, 0);
+    gate_set(&the.gate, 0);
+    wait_seen(the.once, &seen);
+    wait_seen(other, &again);
+    assert_int_equal(seen.told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(again.told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(again.told.epoch, seen.told.epoch);
+    once_claim_drop(again.told.claim);
+    once_claim_drop(seen.told.claim);
+    (void)once_close(other, 5000);
+}
+
 static void test_a_batch_is_one_sync(void **state)
 {
     seen_t seen[MANY];
@@ -409,6 +449,7 @@ int main(void)
         cmocka_unit_test_teardown(test_every_end_waits_for_the_sync, end),
         cmocka_unit_test_teardown(test_settle_and_purge_wait_for_the_sync, end),
         cmocka_unit_test_teardown(test_others_see_only_what_is_durable, end),
+        cmocka_unit_test_teardown(test_a_repeated_claim_waits_for_the_sync, end),
         cmocka_unit_test_teardown(test_a_batch_is_one_sync, end),
         cmocka_unit_test_teardown(test_reading_needs_no_sync, end),
         cmocka_unit_test_teardown(test_a_replay_waits_for_no_other_sync, end),

@@ -208,6 +208,12 @@ static int apply_event(once__records_t *records, once__op_t *op, const once__cur
         op->head.expires = 0;
         return answer_unsettled(op, &step);
     }
+    /* The same claim again: it was granted by another process, whose sync ours cannot stand in for. Asked for again until then. */
+    if (!durable && !ours && !step.changed && op->outcome == ONCE_OUTCOME_RUN &&
+        !records->relaxed_claims) {
+        op->error = ONCE_E_NOREPLY;
+        return 0;
+    }
     if (step.changed) {
         once__record_t next = next_record(op, current, &step);
         op->error = !current->found && !has_room(records, &next)
