@@ -281,6 +281,88 @@ static void test_damage_to_nobody_knows_whom(void **state)
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
 }
 
+/* A response that looks like the beginnings of long frames, with `pad` bytes before the first. Too short to be compressed. */
+static size_t imitate_frames(uint8_t body[1000], size_t pad)
+{
+    size_t at = pad;
+
+    memset(body, 0, 1000);
+    memset(body, 'x', pad);
+    for (; at + ONCE__FRAME_HEADER <= 1000; at += ONCE__FRAME_HEADER) {
+        once__put32(body + at, 60000);
+        memset(body + at + 4, 'x', 4); /* in place of a checksum */
+        body[at + 8] = ONCE__FRAME_REMOVED;
+    }
+    return at;
+}
+
+/* A store whose third frame has that response. Its beginning is lost; many records stand behind it. What the search makes of it. */
+static once__gap_t make_imitation(const char *store, size_t pad)
+{
+    static frame_at_t frames[2000];
+    static const uint8_t zeros[ONCE__FRAME_HEADER];
+    once_t *once = place_open(store, QUERY, NULL);
+    once__place_t place = {1, 0};
+    char path[PLACE_SIZE];
+    size_t size, count;
+    uint64_t next;
+    uint8_t body[1000], *data;
+    once__gap_t gap;
+    told_t told;
+    int fd;
+
+    told = ask(once, "imitation", "recover=hold");
+    assert_int_equal(complete(told.claim, 200, body, imitate_frames(body, pad)).outcome,
+                     ONCE_OUTCOME_DONE);
+    for (unsigned key = 0; key < KEYS; key++) {
+        char name[32];
+        do_with_body(once, name_of(key, name), 201, 10);
+    }
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
+    place_join(path, store, "segments/00000001.log");
+    fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    data = content_read(fd, &size);
+    count = list_frames(data, size, frames, 2000);
+    assert_true(count > KEYS);
+    place.offset = frames[1].offset;
+    memset(data + place.offset, 0, sizeof(zeros));
+    assert_int_equal(pwrite(fd, zeros, sizeof(zeros), (off_t)place.offset), sizeof(zeros));
+    gap = once__frame_gap(data, size, place, &next);
+    free(data);
+    (void)close(fd);
+    place_join(path, store, "index");
+    assert_int_equal(unlink(path), 0);
+    return gap;
+}
+
+/* Bytes of a client that keep the search from finding what stands behind the damage: the store does not open either. */
+static void test_damage_among_imitated_frames(void **state)
+{
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
+    unsigned unknown = 0;
+
+    for (size_t pad = 0; pad < 8; pad++) { /* one of them has the frames where frames begin */
+        char store[PLACE_SIZE], url[PLACE_SIZE + 8];
+        once_error_t err = {0};
+        once_t *once = NULL;
+        place_join(store, the.base, "imitation");
+        unknown += make_imitation(store, pad) == ONCE__GAP_UNKNOWN;
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(place_try(store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
+            assert_non_null(strstr(err.text, "segment 00000001"));
+            assert_non_null(strstr(err.text, "once fsck --repair"));
+        }
+        (void)snprintf(url, sizeof(url), "local:%s", store);
+        how.repair = 1;
+        assert_int_equal(once_local_fsck(url, &how, &report, NULL), ONCE_OK);
+        assert_int_equal(once_close(place_open(store, QUERY, NULL), 5000), ONCE_OK);
+        place_remove(store);
+    }
+    assert_int_equal(unknown, 1);
+}
+
 /* Where nothing was written, and in the frame that seals, a bit changes nothing that anybody could miss. */
 static void test_changed_bits_that_do_not_matter(void **state)
 {
@@ -426,9 +508,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_changed_bits_are_found),          TEST(test_damage_to_nobody_knows_whom),
-        TEST(test_changed_bits_that_do_not_matter), TEST(test_changed_bits_of_a_killed_writer),
-        TEST(test_changed_bits_after_a_crash),      TEST(test_a_changed_header_is_told),
-        TEST(test_bits_that_change_meanwhile),
+        TEST(test_damage_among_imitated_frames),    TEST(test_changed_bits_that_do_not_matter),
+        TEST(test_changed_bits_of_a_killed_writer), TEST(test_changed_bits_after_a_crash),
+        TEST(test_a_changed_header_is_told),        TEST(test_bits_that_change_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

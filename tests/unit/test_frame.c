@@ -363,6 +363,7 @@ static void test_hostile_bytes_cost_little(void **state)
 {
     uint64_t size = 16 << 20, next = 0;
     once__place_t place = {SEGMENT, 64};
+    once__search_t search = {0};
     uint8_t *bytes = calloc(1, size);
     double start = seconds();
 
@@ -377,8 +378,11 @@ static void test_hostile_bytes_cost_little(void **state)
         once__put32(bytes + at + ONCE__FRAME_HEADER + 128,
                     (uint32_t)(len - ONCE__FRAME_HEADER - 133 - 3));
     }
-    /* What cannot be known is kept aside, not thrown away. */
+    /* What cannot be known is neither an end nor a torn tail. */
     assert_int_equal(once__frame_gap(bytes, size, place, &next), ONCE__GAP_UNKNOWN);
+    assert_int_equal(next, size);
+    next = 0;
+    assert_true(once__frame_is_no_end(&search, bytes, size, place, &next) < 0);
     assert_int_equal(next, size);
     assert_true(seconds() - start < 20);
     free(bytes);

@@ -258,8 +258,8 @@ static size_t likely_length(const uint8_t *data, size_t room)
 }
 
 /*
- * Whoever gets bytes of his own into a response could make every second word of it look like the beginning of a long
- * frame, and each would be summed up: so there is a limit to that, which no honest segment comes near.
+ * A client whose bytes are echoed in a response could make every second word of it look like the beginning of a long frame,
+ * and each would be summed up: so there is a limit to that, which no honest segment comes near.
  */
 #define EFFORT 8 /* bytes summed up, for each byte of the segment */
 
@@ -328,15 +328,17 @@ int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t 
                           once__place_t place, uint64_t *next)
 {
     once__frame_t frame;
+    int found;
 
     *next = place.offset + ONCE__FRAME_HEADER;
-    while (find_frame(search, data, size, place.segment, next, &frame) > 0) {
+    while ((found = find_frame(search, data, size, place.segment, next, &frame)) > 0) {
         if (frame.kind != ONCE__FRAME_SEALED) {
             return 1;
         }
         *next += frame.size;
     }
-    return 0;
+    *next = size;
+    return found;
 }
 
 once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)

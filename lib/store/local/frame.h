@@ -170,7 +170,9 @@ typedef enum once__gap {
     ONCE__GAP_END, /* the clean end: nothing was written there */
     ONCE__GAP_TORN, /* written, never synced: cut. *next: a valid frame behind it, 0: there is none */
     ONCE__GAP_DAMAGE, /* was synced, is damaged: goes on at *next */
-    ONCE__GAP_UNKNOWN, /* looks so much like frames that the truth is too dear: kept aside, goes on at *next */
+    /* Looks so much like frames that finding out takes too long: it may be damage, and valid frames may follow. *next: the
+     * first one that was found, or the end of the segment. */
+    ONCE__GAP_UNKNOWN,
 } once__gap_t;
 
 /* What earlier searches in the same segment found out, so that many gaps cost no more than one. Zero at first. */
@@ -189,7 +191,8 @@ once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint
 
 /*
  * Does the frame at `place`, which says that it is the last one, stand before others? A response can have bytes that look like it,
- * and they are met when the frame around them is damaged. 1: go on at *next, what is before that is damage; 0: it is the end.
+ * and they are met when the frame around them is damaged. 1: go on at *next, what is before that is damage; 0: it is the end;
+ * negative: finding out takes too long, and *next is the end of the segment.
  */
 int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t size,
                           once__place_t place, uint64_t *next);

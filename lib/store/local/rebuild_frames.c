@@ -173,7 +173,7 @@ static int read_gap(once__rebuild_t *rebuild, once__search_t *search, once__plac
                     const uint8_t *data, uint64_t size, uint64_t *next)
 {
     once__gap_t gap = once__frame_search(search, data, size, place, next);
-    int code = ONCE_OK;
+    int code;
 
     if (gap == ONCE__GAP_END || gap == ONCE__GAP_TORN) {
         rebuild->rebuilt->torn += gap == ONCE__GAP_TORN;
@@ -181,10 +181,9 @@ static int read_gap(once__rebuild_t *rebuild, once__search_t *search, once__plac
         *next = 0;
         return ONCE_OK;
     }
-    /* Bytes of an earlier use that look like frames are no reason not to open. */
-    if (gap == ONCE__GAP_DAMAGE) {
-        code = enter_remains(rebuild, place, data, *next);
-    }
+    /* Records may stand behind it that nobody would find: going on at the end of the segment would set their keys free. */
+    code = gap == ONCE__GAP_UNKNOWN ? cannot_tell(rebuild, place, *next)
+                                    : enter_remains(rebuild, place, data, *next);
     return code == ONCE_OK ? quarantine(rebuild, place.segment, place.offset, data + place.offset,
                                         *next - place.offset)
                            : code;
@@ -194,13 +193,15 @@ static int read_gap(once__rebuild_t *rebuild, once__search_t *search, once__plac
 static int read_seal(once__rebuild_t *rebuild, once__search_t *search, once__place_t place,
                      const uint8_t *data, uint64_t size, uint64_t *next)
 {
+    int more = search->used ? once__frame_is_no_end(search, data, size, place, next) : 0;
     int code;
 
-    if (!search->used || !once__frame_is_no_end(search, data, size, place, next)) {
+    if (more == 0) {
         *next = 0;
         return ONCE_OK;
     }
-    code = enter_remains(rebuild, place, data, *next);
+    code =
+        more < 0 ? cannot_tell(rebuild, place, *next) : enter_remains(rebuild, place, data, *next);
     return code == ONCE_OK ? quarantine(rebuild, place.segment, place.offset, data + place.offset,
                                         *next - place.offset)
                            : code;
