@@ -21,6 +21,19 @@ CREATE OR REPLACE FUNCTION once._timestamp_ms(moment timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (extract(epoch FROM moment) * 1000)::bigint;
 
+-- Makes the commit wait for the synchronous standby, where there is one. A transaction that only reads does not wait; but what it
+-- read may be a commit that was waiting itself when the primary crashed, which is visible after the restart, and which a failover
+-- takes back. What is answered from a record must not be taken back.
+CREATE OR REPLACE FUNCTION once._await_standby() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('synchronous_standby_names') <> '' THEN
+        PERFORM pg_logical_emit_message(true, 'once', ''); -- a commit waits if it has written anything
+    END IF;
+END
+$$;
+
 -- The advisory lock of a record. A transaction takes it before it inserts the record, and holds it until it ends.
 CREATE OR REPLACE FUNCTION once._lock_key(id bytea) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -60,7 +60,7 @@ RETURN rule IN ('expired', 'failed', 'takeover', 'lapsed');
 --
 -- New records are inserted first. If all are new, the answer is one row without an id: all are granted as they were asked for, at
 -- `now`. If not, the rule of each is found; those that were just inserted are repeated claims. A rule that changes nothing is
--- answered from the row as it is, without a lock: a replay is a read.
+-- answered from the row as it is, without a lock: a replay is a read (but see once._await_standby).
 CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_claim bytea[], p_recover smallint[],
     p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[],
     p_mark bytea DEFAULT NULL)
@@ -100,6 +100,7 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM once._await_standby();
     RETURN QUERY
     WITH ask AS MATERIALIZED (
         SELECT k.*, a.id AS a_id, a.claim AS a_claim, a.recover AS a_recover, a.lease_ms AS a_lease_ms, a.ttl_ms AS a_ttl_ms,

@@ -359,7 +359,7 @@ $$;
 -- The response that this very claim recorded: for a backend that repeated its transaction, or got its request twice, and was
 -- refused with ON002. No row if this claim recorded none, even if a later claim of the record did.
 CREATE OR REPLACE FUNCTION once.recorded(claim text) RETURNS SETOF once.claimed
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once._token_decode(claim);
@@ -371,6 +371,7 @@ BEGIN
     WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim AND k.state = once._state_completed()
       AND k.kind = once._payload_response() AND once._now_ms() < k.expires;
     IF FOUND THEN
+        PERFORM once._await_standby();
         result.outcome := 'replay';
         result.epoch := t.epoch;
         result.status := response.status;

@@ -185,6 +185,10 @@ BEGIN
             'The id is that of the message, for example the header ce-id.');
     END IF;
     INSERT INTO once.inbox (subscriber, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING;
-    RETURN FOUND;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    PERFORM once._await_standby();
+    RETURN false;
 END
 $$;
