@@ -19,6 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 from campaign import PATIENCE, Faults, Part, Progress, enough, options, result, size  # noqa: E402
+from processes import alive  # noqa: E402
 from waiting import until  # noqa: E402
 
 DIR, URL = os.environ["ONCE_REDIS_DIR"], os.environ["ONCE_REDIS_URL"]
@@ -65,7 +66,9 @@ class Servers:
         self.wait()
         port = self.choice.choice(PORTS)
         masters = {one for one in PORTS if role(one) == "master"}
-        os.kill(pid(port), signal.SIGKILL)
+        victim = pid(port)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: not alive(victim), "the end of the server", PATIENCE)  # it has the port until then
         if KIND != "single" and port in masters:
             self.until_replaced(port, masters)
         subprocess.run([os.environ["ONCE_REDIS_START"], port], check=True)
