@@ -146,7 +146,7 @@ def main():
     chosen = options(__doc__, 70000)
     faults, effects = Faults(chosen, LEASE_S), Effects()
     servers = Servers(faults)
-    space = 1000 if chosen.unfenced else int(chosen.keys * 1.3)
+    space = 20000 if chosen.unfenced else int(chosen.keys * 1.3)  # few enough to be asked for again soon
     workers = [Part(f"worker-{number}", [LOAD, "run", URL, f"{DIR}/load-{number}", 100000, space,
                                          "retry" if chosen.unfenced else "hold"], DIR) for number in range(WORKERS)]
     try:
@@ -158,10 +158,12 @@ def main():
         if KIND == "cluster":
             faults.add("reshard", "server", servers.reshard)
         progress = Progress(lambda: f"{len(effects.counts):,} keys, {faults.text()}")
-        faults.run(enough(chosen, effects.count), not chosen.unfenced)
-        servers.wait()
         if chosen.unfenced:
-            until(lambda: effects.count() and max(effects.counts.values()) > 1, "a second effect", PATIENCE)
+            end = time.monotonic() + PATIENCE
+            faults.run(lambda: effects.count() and max(effects.counts.values()) > 1 or time.monotonic() > end, False)
+        else:
+            faults.run(enough(chosen, effects.count))
+        servers.wait()
         progress.end()
     finally:
         for worker in workers:
