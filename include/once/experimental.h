@@ -34,7 +34,7 @@ ONCE_API ONCE_MUST_CHECK int once_begin_digested(once_t *once, const once_ask_t 
 /*
  * Finds out which of `count` operations were completed before, in one call that claims nothing, changes nothing, never waits and
  * calls no callback. found[i] becomes 1 if the record is completed with the fingerprint of asks[i], so that once_begin would
- * answer replay. It becomes 0 if it is not, or if that cannot be told without waiting: use once_begin then. digests[i] is the
+ * answer replay. It becomes 0 if it is not, or if that is not known without waiting: use once_begin then. digests[i] is the
  * digest of the i-th body, or NULL if asks[i] has the body itself; `digests` may be NULL. The asks lie one after the other, all of
  * asks[0].size bytes; their policies and claim ids do not matter.
  *

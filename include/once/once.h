@@ -424,8 +424,8 @@ ONCE_API ONCE_MUST_CHECK int once_record_get(once_t *once, const uint8_t id[ONCE
 typedef struct once_settle {
     size_t size;       /* set by ONCE_SETTLE_INIT */
     const char *token; /* of the record as it was read: once_record_token */
-    const once_response_t
-        *response;     /* it took effect, with this response; NULL: it did not, and no longer can */
+    /* it took effect, with this response; NULL: it did not, and no longer can */
+    const once_response_t *response;
     once_slice_t note; /* without a response: as for once_claim_release */
     int status;        /* without a response: as for once_claim_release */
     int force;         /* even if the lease is live */
@@ -457,9 +457,9 @@ typedef struct once_filter {
     uint64_t older_than_ms;    /* only with at least this age; 0: all */
     uint64_t younger_than_ms;  /* only with less than this age; 0: all */
     const uint8_t *scope_hash; /* only of this scope */
-    size_t
-        scope_hash_len; /* how many bytes of it are compared: 1 to ONCE_SCOPE_HASH_SIZE; 0: any scope */
-    uint64_t limit;     /* at most this many; 0: all */
+    /* how many bytes of it are compared: 1 to ONCE_SCOPE_HASH_SIZE; 0: any scope */
+    size_t scope_hash_len;
+    uint64_t limit; /* at most this many; 0: all */
 } once_filter_t;
 
 #define ONCE_FILTER_INIT                                                                           \

@@ -20,8 +20,8 @@ extern "C" {
  */
 typedef enum once_recover {
     ONCE_RECOVER_RETRY = 0, /* runs again after doubt or when the lease is over */
-    ONCE_RECOVER_TRANSACTIONAL =
-        1,                 /* as retry; the backend completes it inside its own transaction */
+    /* as retry; the backend completes it inside its own transaction */
+    ONCE_RECOVER_TRANSACTIONAL = 1,
     ONCE_RECOVER_HOLD = 2, /* never runs again until it is settled */
 } once_recover_t;
 
