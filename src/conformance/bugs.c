@@ -11,7 +11,7 @@
 
 /*
  * 0. The handler succeeded, recording its response failed, and the error path deleted the record: the retry ran it again.
- *    A completion that cannot be recorded leaves the claim where it is; nobody else runs.
+ *    A completion that cannot be recorded leaves the claim as it is; no other caller runs.
  */
 static void failed_completion(once__test_t *t)
 {
@@ -136,7 +136,7 @@ static void mutated_input(once__test_t *t)
 
 /*
  * 5. The record vanished between the claim that failed and the read that followed, and the handler ran without any claim.
- *    Keys are removed and asked for all the time: whoever runs has a claim, whoever replays has a response.
+ *    Keys are removed and asked for all the time: every run has a claim, and every replay a response.
  */
 typedef struct vanishing {
     atomic_uint granted, completed;
@@ -204,7 +204,7 @@ static void marker_outlives_response(once__test_t *t)
 }
 
 /*
- * 7. Records were also looked up by the hash of the body: two tenants who posted the same body were in each other's way.
+ * 7. Records were also looked up by the hash of the body: two tenants that posted the same body got in each other's way.
  */
 static void same_body(once__test_t *t)
 {
@@ -224,7 +224,7 @@ static void same_body(once__test_t *t)
 }
 
 /*
- * 8. The key was reused with another body while the first was in progress, and was told "in progress" instead of "mismatch".
+ * 8. The key was reused with another body while the first was in progress, and the answer was "in progress" instead of "mismatch".
  */
 static void mismatch_in_progress(once__test_t *t)
 {
@@ -245,7 +245,7 @@ const once__case_t once__bug_cases[] = {
     {"bug-03-no-deadline-is-an-orphan", "what is in progress has a lease from the start",
      no_deadline},
     {"bug-04-identity-of-mutated-input", "the claim knows its record", mutated_input},
-    {"bug-05-record-vanishes-after-the-claim", "nobody runs without a claim", vanished_record},
+    {"bug-05-record-vanishes-after-the-claim", "no caller runs without a claim", vanished_record},
     {"bug-06-marker-outlives-the-response", "key and response are forgotten together",
      marker_outlives_response},
     {"bug-07-same-body-other-key", "is no conflict, in one scope or in two", same_body},

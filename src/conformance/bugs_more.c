@@ -130,7 +130,7 @@ static void done_is_visible(once__test_t *t)
 
 /*
  * 14. A response over the limit was silently not stored, and the retry ran again; or the whole call failed after its effect.
- *     Large ones are stored; over the limit the caller is told and still holds the claim, and records it without the body.
+ *     Large ones are stored; over the limit the caller gets an error, still holds the claim, and records it without the body.
  */
 static void large_response(once__test_t *t)
 {
@@ -202,7 +202,7 @@ static void empty_hash(once__test_t *t)
 
 /*
  * 19. Expired records were removed only as a side effect of looking one up, ten at a time: an idle store never shrank.
- *     One call removes them all, and nobody has to ask for their keys.
+ *     One call removes them all, without asking for their keys.
  */
 static void garbage(once__test_t *t)
 {
@@ -270,10 +270,11 @@ const once__case_t once__bug_more_cases[] = {
      same_fingerprint_owns},
     {"bug-11-clean-up-by-raw-header", "quoted and raw are one key, for every call", raw_header},
     {"bug-13-completed-after-the-answer", "done means that everybody can see it", done_is_visible},
-    {"bug-14-large-response-is-not-stored", "it is stored, or the caller is told", large_response},
+    {"bug-14-large-response-is-not-stored", "it is stored, or the caller gets an error",
+     large_response},
     {"bug-15-check-then-put", "the same race through one handle: one runs", check_then_put},
     {"bug-16-cross-tenant-replay", "the scope is a part of the identity", cross_tenant},
-    {"bug-17-hash-of-nothing", "every body is told from every other", empty_hash},
+    {"bug-17-hash-of-nothing", "every body differs from every other", empty_hash},
     {"bug-19-garbage-of-an-idle-store", "one call removes all that expired", garbage},
     {"bug-22-derived-keys-swallow-repeats", "only when asked for, and not beyond the bucket",
      derived_keys},

@@ -332,9 +332,9 @@ static void stricter_policy(once__test_t *t)
 }
 
 const once__case_t once__claim_cases[] = {
-    {"claim-new-key-runs", "a key nobody used runs: pending, epoch 1", new_key},
+    {"claim-new-key-runs", "an unused key runs: pending, epoch 1", new_key},
     {"claim-repeated-runs-again", "the same claim id again is the same claim", same_claim_again},
-    {"claim-repeated-after-its-lease", "also when the lease is over and nobody came",
+    {"claim-repeated-after-its-lease", "also after the lease, if no other caller came",
      same_claim_after_its_lease},
     {"claim-busy-while-the-lease-is-live", "another's claim is busy under every policy", busy},
     {"claim-lease-over-runs", "retry, transactional: a new epoch when the lease is over",

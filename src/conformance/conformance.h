@@ -15,8 +15,8 @@
 typedef enum once_conformance_result {
     ONCE_CONFORMANCE_PASSED = 0,
     ONCE_CONFORMANCE_FAILED = 1,
-    ONCE_CONFORMANCE_NOT_APPLICABLE =
-        2, /* this store, or this run, has no such thing; the reason is told */
+    /* this store, or this run, has no such thing; the reason is printed */
+    ONCE_CONFORMANCE_NOT_APPLICABLE = 2,
 } once_conformance_result_t;
 
 typedef struct once_conformance_test {
@@ -44,8 +44,9 @@ typedef struct once_conformance_options {
     const char *filter; /* which tests: see once_conformance_chooses */
     unsigned threads;   /* of a race; 0: 8, at most 64 */
     unsigned processes; /* of a race; 0: 4, at most 32 */
-    uint64_t seed; /* of everything random but claim ids and keys; 0: a random one, which is told */
-    int exclusive; /* nobody else uses the store meanwhile: totals can be compared exactly. `memory:` always is */
+    /* of everything random but claim ids and keys; 0: a random one, which is printed */
+    uint64_t seed;
+    int exclusive; /* no other program uses the store: totals can be compared exactly. Always true of `memory:` */
     int stop;  /* at the first failure */
     FILE *out; /* one line per test as it ends, then the counts; NULL: nothing is written */
 
@@ -63,7 +64,7 @@ typedef struct once_conformance_options {
                 void *data);
 
     /*
-     * How time passes: NULL means that the caller sleeps. Whoever brings a clock of his own moves it here. Tests of
+     * How time passes. NULL: the suite sleeps. A program with its own clock moves it here. Tests of
      * renewal by timer are then not applicable.
      */
     void (*wait)(uint64_t ms, void *data);
@@ -80,7 +81,7 @@ typedef struct once_conformance_options {
  * Runs the chosen tests one after the other. `options` may be NULL: all tests, written to standard output. The caller must
  * have no other threads running in handles of its own while tests with several processes run (they fork).
  * 0: all passed or were not applicable. 1: at least one failed, or none was chosen. ONCE_E_*: the store could not be opened
- * or did not answer (told on `out`), nothing was run.
+ * or did not answer (`out` says which), and nothing was run.
  */
 int once_conformance_run(const char *url, const once_conformance_options_t *options);
 

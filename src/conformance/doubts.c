@@ -208,11 +208,11 @@ static void renew_stale_extends_nothing(once__test_t *t)
 
 const once__case_t once__doubt_cases[] = {
     {"doubt-is-unknown-with-a-lease", "again is done and starts no new lease", doubt},
-    {"doubt-when-unknown-by-lease", "starts a lease; the claim is no longer free to run anew",
+    {"doubt-when-unknown-by-lease", "starts a lease; the claim can no longer run again",
      doubt_unknown_by_lease},
     {"doubt-ended", "completed: already; failed and stale: lost", doubt_ended},
     {"renew-extends", "from now, under every policy", renew},
-    {"renew-after-the-lease", "as long as nobody else was granted", renew_after_lease},
+    {"renew-after-the-lease", "as long as no other caller was granted", renew_after_lease},
     {"renew-unknown", "by doubt or by lease: the lease is live again, the state stays",
      renew_unknown},
     {"renew-never-shortens", "a shorter lease changes nothing", renew_never_shortens},

@@ -1,5 +1,5 @@
 /*
- * One against another: two who want the opposite of the same record at the same time. One wins, and the other is told.
+ * Duels: two callers try opposite things with the same record at the same time. One wins, and the other learns the result.
  */
 #include "conformance/suite.h"
 
@@ -17,9 +17,9 @@ enum { DUELS = 40 };
 
 typedef struct duels {
     char tokens[DUELS][ONCE_TOKEN_SIZE];
-    int holder[DUELS];          /* what the holder was told */
-    int settler[DUELS];         /* what the settler was told */
-    atomic_uint granted[DUELS]; /* to those who want to take over */
+    int holder[DUELS];          /* the holder's answers */
+    int settler[DUELS];         /* the settler's answers */
+    atomic_uint granted[DUELS]; /* to callers that try to take over */
 } duels_t;
 
 static duels_t *new_duels(once__test_t *t, const char *policy)
@@ -126,8 +126,7 @@ static void holder_against_takeover(once__test_t *t)
 }
 
 const once__case_t once__duel_cases[] = {
-    {"race-complete-against-settle", "one decides, the other is told what",
-     complete_against_settle},
+    {"race-complete-against-settle", "one decides, the other learns what", complete_against_settle},
     {"race-holder-against-takeover", "the holder in time, or one other: never both",
      holder_against_takeover},
     {0},

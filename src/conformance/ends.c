@@ -335,7 +335,7 @@ static void release_lapsed_twice(once__test_t *t)
     EXPECT(ONCE_OUTCOME_DONE, once__peer_release(b, 0, ""));
     EXPECT(ONCE_OK, once__peer_get(a, &brief));
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
-    /* It is no longer the holder's to run anew. */
+    /* The holder may no longer run it again. */
     EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &own));
     CHECK_EQ(2, once__peer_epoch(b));
 }
@@ -347,7 +347,7 @@ const once__case_t once__end_cases[] = {
     {"complete-after-doubt", "the holder learned the outcome after all", complete_after_doubt},
     {"complete-when-unknown-by-lease", "a slow holder's outcome is not refused",
      complete_unknown_by_lease},
-    {"complete-after-the-lease", "as long as nobody else was granted", complete_after_lease},
+    {"complete-after-the-lease", "as long as no other caller was granted", complete_after_lease},
     {"complete-stale-is-lost", "after another was granted, and after it completed", stale_complete},
     {"complete-failed-is-lost", "a failed record is a fence", complete_failed},
     {"end-nothing-is-lost", "no record: renew, complete, release and doubt are lost", end_nothing},
@@ -361,6 +361,7 @@ const once__case_t once__end_cases[] = {
      release_after_lapse},
     {"release-after-earlier-doubt", "the same when the earlier epoch ended in doubt",
      release_after_doubt},
-    {"release-after-two-lapses", "unknown, and not the holder's to run anew", release_lapsed_twice},
+    {"release-after-two-lapses", "unknown, and the holder may not run it again",
+     release_lapsed_twice},
     {0},
 };

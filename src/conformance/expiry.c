@@ -1,5 +1,5 @@
 /*
- * Retention: what is forgotten when, what is never forgotten, and who removes it.
+ * Retention: what is forgotten and when, what is never forgotten, and what removes it.
  */
 #include "conformance/suite.h"
 
@@ -385,7 +385,7 @@ static void reap_beside_hold(once__test_t *t)
     EXPECT(ONCE_OK, once__peer_get(a, &kept));
 }
 
-/* The programs clean up after themselves: nobody has to ask. */
+/* Programs clean up after themselves, without being asked. */
 static void reap_by_timer(once__test_t *t)
 {
     once__peer_t *a, *b;
@@ -429,9 +429,8 @@ const once__case_t once__expiry_cases[] = {
     {"expiry-of-early", "two leases later the key is free for anything", refused_is_forgotten},
     {"expiry-stale-claim-is-lost", "a claim of the old epoch 1 cannot touch the new epoch 1",
      stale_after_expiry},
-    {"expiry-never-under-hold", "pending and unknown stay until somebody settles them",
-     hold_is_kept},
-    {"reap-abandoned", "retry: what nobody touched for a retention after its lease",
+    {"expiry-never-under-hold", "pending and unknown stay until they are settled", hold_is_kept},
+    {"reap-abandoned", "retry: what was not touched for a retention after its lease",
      abandoned_is_reaped},
     {"reap-keeps", "everything whose time has not come", reap_keeps},
     {"reap-removes-expired", "all, or as many as were asked for", reap_removes},

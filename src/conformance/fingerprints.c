@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Asks for something else under the same key: told so, and nothing changes. */
+/* Asks for something else under the same key: a mismatch, and nothing changes. */
 static void check_mismatch(once__test_t *t, once__peer_t *peer, const once__asked_t *asked)
 {
     once__asked_t other = *asked;
@@ -188,7 +188,7 @@ static void body_modes(once__test_t *t)
            begin_with(t, a, "parts", ONCE_BODY_MODE_MULTIPART, type_one, other));
 }
 
-/* The mode is a part of the fingerprint: an operator who changes it must not make two requests the same. */
+/* The mode is a part of the fingerprint: changing it must not make two requests the same. */
 static void modes_do_not_mix(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, "");
@@ -279,7 +279,7 @@ static void odd_keys(once__test_t *t)
 
 const once__case_t once__fingerprint_cases[] = {
     {"mismatch-in-every-state", "another body under the same key changes nothing", in_every_state},
-    {"mismatch-before-busy", "is told first, also while the lease is live", before_busy},
+    {"mismatch-before-busy", "comes first, also while the lease is live", before_busy},
     {"mismatch-after-failure", "a failed record keeps its fingerprint", failed_keeps_it},
     {"fingerprint-every-part-counts", "method, path, query and body", every_part_counts},
     {"fingerprint-parts-are-kept-apart", "what moves between them makes another request",

@@ -1,5 +1,5 @@
 /*
- * What a handle promises on top of its store: renewal, claims nobody takes, closing, many calls at once, fork.
+ * What a handle promises on top of its store: renewal, claims that are never taken, closing, many calls at once, fork.
  */
 #include "conformance/suite.h"
 
@@ -52,7 +52,7 @@ static void dropped_runs_out(once__test_t *t)
     CHECK_EQ(2, once__peer_epoch(b));
 }
 
-/* A holder that lost its claim is told by its next renewal. */
+/* A holder that lost its claim learns it from its next renewal. */
 static void loss_is_noticed(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .policy = "lease=300ms"};
@@ -69,7 +69,7 @@ static void loss_is_noticed(once__test_t *t)
     CHECK(!once_claim_alive(a->claim));
 }
 
-/* ------------------------------------------------------------------------------------------- claims nobody takes */
+/* ------------------------------------------------------------------------------------ claims that are never taken */
 
 static once_ask_t make_ask(const char *scope, const char *key)
 {
@@ -201,7 +201,7 @@ static void one_turn(once__test_t *t)
 
 /* ------------------------------------------------------------------------------------------------------------- fork */
 
-/* A child that uses its parent's handle would answer for two: it is told so, and the parent goes on. */
+/* A child must not use its parent's handle: its calls fail, and the parent goes on. */
 static void forked(once__test_t *t)
 {
     once__asked_t asked = {.key = "k"};
@@ -232,7 +232,7 @@ static void forked(once__test_t *t)
 const once__case_t once__handle_cases[] = {
     {"handle-renews-while-held", "a slow holder keeps its claim", renewed_while_held},
     {"handle-drops-what-is-dropped", "a dropped claim runs out", dropped_runs_out},
-    {"handle-notices-a-loss", "a renewal tells that the claim is lost", loss_is_noticed},
+    {"handle-notices-a-loss", "a renewal reports that the claim is lost", loss_is_noticed},
     {"handle-releases-untaken-claims", "a claim that the callback did not take",
      untaken_is_released},
     {"handle-closing-finishes-writes", "a submitted completion is in the store when it is closed",

@@ -344,7 +344,7 @@ static void stats(once__test_t *t)
     once__peer_wait_gone(a, &gone);
     EXPECT(ONCE_OK, once__peer_get(a, &oldest));
     after = stats_of(t, a);
-    /* Ours are there, whoever else is. */
+    /* Ours are there, whatever else is. */
     CHECK(after.pending >= 2);
     CHECK(after.completed >= 1);
     CHECK(after.failed >= 1);

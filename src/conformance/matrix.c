@@ -22,7 +22,7 @@ static expected_t becomes(int outcome, once_state_t state)
     return (expected_t){outcome, state, 1};
 }
 
-/* What the caller was told, and what the record is like afterwards. */
+/* What the caller gets, and the state of the record afterwards. */
 static void check_expected(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
                            const char *deed, int got, const expected_t *want,
                            const once__facts_t *before)
@@ -144,7 +144,7 @@ static expected_t after_deed(const once__situation_t *s, unsigned deed)
     }
 }
 
-/* What a deed that changed something leaves besides the state. */
+/* What an action that changed something leaves besides the state. */
 static void check_marks(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
                         unsigned deed, const once__facts_t *before)
 {
@@ -216,7 +216,7 @@ static int is_hold(const once__situation_t *s)
     return s->policy == ONCE_RECOVER_HOLD || asker_policy(s) == ONCE_RECOVER_HOLD;
 }
 
-/* The lapsed claim repeated: released, and claimed anew unless an earlier epoch is in doubt. */
+/* The lapsed claim repeated: released, and claimed again unless an earlier epoch is in doubt. */
 static expected_t after_own_ask(const once__situation_t *s)
 {
     switch (s->made) {

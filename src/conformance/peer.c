@@ -171,7 +171,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* A grant that is heard of after half its lease is given back and claimed anew: on a machine that is busy, that is no mistake. */
+/* A grant that arrives after half its lease is released and claimed again: on a busy machine that is correct. */
 static void note_time(once__test_t *t, uint64_t took_ms)
 {
     if (took_ms >= SHORT_MS / 2 - 25) {

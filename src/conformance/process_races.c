@@ -152,7 +152,7 @@ static void mortal(once__test_t *t)
     run_race(t, sums, work_mortal);
     CHECK_EQ(KEYS, sums[TOLD_EFFECTS]);
     CHECK_EQ(KEYS * (KEYS + 1) / 2, sums[TOLD_TOTAL]);
-    /* More than were told: a grant that comes after half of such a short lease is given back by the library. */
+    /* More than were reported: the library releases a grant that comes after half of such a short lease. */
     CHECK(sum_epochs(t) >= sums[TOLD_GRANTS]);
 }
 

@@ -287,6 +287,6 @@ const once__case_t once__race_cases[] = {
     {"race-mortal-holders", "retry: one effect per key, totals add up", mortal_retry},
     {"race-mortal-holders-under-hold", "hold: one grant per key, dropped ones end unknown",
      mortal_hold},
-    {"race-same-claim", "a claim id is one claim for everybody who repeats it", same_claim},
+    {"race-same-claim", "a repeated claim id is one claim", same_claim},
     {0},
 };

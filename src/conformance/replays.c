@@ -219,6 +219,6 @@ const once__case_t once__replay_cases[] = {
     {"replay-of-one-mebibyte", "noise and silence", one_mebibyte},
     {"replay-of-every-size", "around the powers of two", every_size},
     {"replay-compressed", "by one handle, read by another that does not compress", compressed},
-    {"replay-too-big", "is told before anything is done; the claim is still the caller's", too_big},
+    {"replay-too-big", "is refused before anything is done; the caller keeps the claim", too_big},
     {0},
 };

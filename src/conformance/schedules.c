@@ -70,7 +70,7 @@ static void pending_outlives_ttl(once__test_t *t)
     EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
 }
 
-/* L4: the reply to a claim is lost and somebody else finds the lease over: nothing was run, so nothing stays unknown. */
+/* L4: the reply to a claim is lost and another caller finds the lease over: nothing was run, so nothing stays unknown. */
 static void lost_claim_reply(once__test_t *t)
 {
     once__asked_t own = {.key = "k", .claim_id = own_id, .policy = SHORT "recover=hold"};
@@ -86,7 +86,7 @@ static void lost_claim_reply(once__test_t *t)
     EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(b, &other));
 }
 
-/* L12: a claim that is repeated because its reply was lost must not be told that it is busy with itself. */
+/* L12: a claim that is repeated because its reply was lost must not get busy because of itself. */
 static void own_claim_busy(once__test_t *t)
 {
     once__asked_t own = {.key = "k", .claim_id = own_id, .policy = LONG "recover=hold"};
@@ -196,7 +196,7 @@ static void failed_hides_doubt(once__test_t *t)
     CHECK_STATE(ONCE_STATE_UNKNOWN, a);
 }
 
-/* I7: the reply to a completion is lost: its repetition is told that it was done, and by itself. */
+/* I7: the reply to a completion is lost: its repetition learns that it was done, and by the same claim. */
 static void lost_complete_reply(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .policy = LONG "recover=hold"};
@@ -209,7 +209,7 @@ static void lost_complete_reply(once__test_t *t)
     SAME_RESPONSE(&response, a);
 }
 
-/* I7b: a slow holder knows the outcome, but somebody has meanwhile found its lease over. */
+/* I7b: a slow holder knows the outcome, but another caller has meanwhile found its lease over. */
 static void known_outcome_refused(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .policy = SHORT "recover=hold"};

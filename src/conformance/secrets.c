@@ -139,7 +139,7 @@ static void second_handle_mismatch(once__test_t *t)
     EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &pending));
 }
 
-/* What an old handle makes under the old secret is understood by those who have the new one. */
+/* What an old handle makes under the old secret is understood by handles that have the new one. */
 static void old_handle_makes_new_records(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
@@ -232,6 +232,6 @@ const once__case_t once__secret_cases[] = {
      old_handle_makes_new_records},
     {"rotate-refuses-to-forget", "four secrets are the most; none is forgotten before its time",
      refuses_to_forget},
-    {"rotate-under-traffic", "nobody is told a wrong mismatch, nothing runs twice", under_traffic},
+    {"rotate-under-traffic", "no wrong mismatch, nothing runs twice", under_traffic},
     {0},
 };

@@ -207,7 +207,7 @@ static void purge_ended(once__test_t *t)
     EXPECT(ONCE_E_NOT_FOUND, once__peer_get(b, &completed));
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &completed));
     CHECK_EQ(1, once__peer_epoch(b));
-    /* The new record has the old epoch number: the claim id tells them apart. */
+    /* The new record has the old epoch number: the claim id distinguishes them. */
     EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, NULL));
     EXPECT(ONCE_OUTCOME_REFUSED, once__peer_purge(a, a->token, 1));
 

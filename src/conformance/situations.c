@@ -43,7 +43,7 @@ once__asked_t once__situation_ask(const once__situation_t *situation, const char
     return ask;
 }
 
-/* Under hold nobody is granted after a lapse, so no such record has an earlier epoch that lapsed. */
+/* Under hold there is no grant after a lapse, so no such record has an earlier epoch that lapsed. */
 static int can_be(const once__situation_t *s)
 {
     if (s->tainted && s->policy == ONCE_RECOVER_HOLD) {

@@ -1,5 +1,5 @@
 /*
- * A claim that is over, against a record in every state: whatever it tries, it is told so and nothing changes.
+ * A claim that is over, against a record in every state: whatever it tries is refused, and nothing changes.
  */
 #include "conformance/suite.h"
 
@@ -131,7 +131,7 @@ static void after_lapse(once__test_t *t)
 }
 
 const once__case_t once__stale_cases[] = {
-    {"stale-after-release", "ten deeds in seven states: lost or refused, nothing changes",
+    {"stale-after-release", "ten actions in seven states: lost or refused, nothing changes",
      after_release},
     {"stale-after-lapse", "the same when the first epoch ended by its lease", after_lapse},
     {0},

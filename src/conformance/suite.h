@@ -66,7 +66,7 @@ void once__test_expect(once__test_t *t, const char *file, int line, const char *
 
 unsigned once__test_threads(const once__test_t *t);   /* how many a race has */
 unsigned once__test_processes(const once__test_t *t); /* the same */
-int once__test_exclusive(const once__test_t *t);      /* nobody else uses the store */
+int once__test_exclusive(const once__test_t *t);      /* no other program uses the store */
 int once__test_counts_expired(const once__test_t *t); /* and only we remove what expired */
 int once__test_real_time(const once__test_t *t);      /* time passes by itself */
 const char *once__test_url(const once__test_t *t);
@@ -83,7 +83,7 @@ uint64_t once__test_random(uint64_t *state);
 
 /* ------------------------------------------------------------------------------------------------------------ peers */
 
-/* A handle, and what it was told last. */
+/* A handle, and the last answer that it got. */
 typedef struct once__peer {
     once__test_t *test;
     once_t *once;
@@ -158,7 +158,7 @@ void once__peer_wait_gone(once__peer_t *peer, const once__asked_t *asked);
 
 /* ------------------------------------------------------------------------------------------------------------ facts */
 
-/* All of a record that can be seen. State NONE: there is none. */
+/* Everything that can be seen of a record. State NONE: there is no record. */
 typedef struct once__facts {
     once_state_t state;
     once_recover_t recover;
@@ -202,10 +202,10 @@ void once__test_run_threads(once__test_t *t, unsigned count,
 
 #define ONCE__TOLD 8
 
-/* A process of the test. It tells numbers at its end, and may be killed before. */
+/* A process of the test. It reports numbers at its end, and may be killed before. */
 typedef struct once__process {
     int pid;
-    int from; /* what it tells; closed at its end */
+    int from; /* its report; closed at its end */
     int to;   /* it waits here: see pause */
     uint64_t told[ONCE__TOLD];
 } once__process_t;
@@ -217,9 +217,9 @@ void once__test_needs_processes(once__test_t *t);
 void once__process_start(once__test_t *t, once__process_t *process, unsigned number,
                          void (*body)(once__test_t *t, once__process_t *self, unsigned number));
 
-/* In the child: tells the parent that it is here, and waits until the parent says go on. */
+/* In the child: signals the parent, and waits until the parent lets it go on. */
 void once__process_pause(once__test_t *t, once__process_t *self);
-/* In the parent: waits until the child pauses; lets it go on; kills it; waits for its end and what it told. */
+/* In the parent: waits until the child pauses; lets it go on; kills it; waits for its end and its report. */
 void once__process_await(once__test_t *t, once__process_t *process);
 void once__process_go(once__test_t *t, once__process_t *process);
 void once__process_kill(once__test_t *t, once__process_t *process);

@@ -19,7 +19,7 @@
 typedef struct once__run {
     char url[ONCE__URL_SIZE];
     int is_memory;         /* private to the process */
-    int expires_by_itself; /* the server removes what expired: nobody can count it */
+    int expires_by_itself; /* the server removes what expired, so it cannot be counted */
     uint64_t seed;
     once_conformance_options_t options;
     once_conformance_counts_t counts;
