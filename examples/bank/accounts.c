@@ -1,6 +1,6 @@
 /*
  * GET and PUT /accounts/{id}. Clients choose the ids: opening an account can be repeated. Changing one needs the version that the
- * change was made for (If-Match), so that nobody undoes what he has not seen.
+ * change was made for (If-Match), so that a client cannot undo a change that it has not seen.
  *
  * The entity tag names the version of what PUT can change and the account's last ledger entry. A PUT is judged by the former: money
  * that came in meanwhile does not make another holder's name a conflict. If-None-Match is judged by both.

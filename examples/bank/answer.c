@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A service that has no memory for an answer has none for anything: better ended, and started anew. */
+/* A service without memory for an answer has none for anything else: better to end and be restarted. */
 static void *must(void *memory)
 {
     if (memory == NULL) {

@@ -30,7 +30,7 @@ typedef struct request {
     const char *method;
     const char *path;     /* decoded, without the query */
     const char *target;   /* as it was sent */
-    const char *customer; /* verified by whoever is in front of the bank; "" when there is none */
+    const char *customer; /* verified by the service in front of the bank; "" if there is none */
     const char *claim; /* Once-Claim; "" when there is none, or when the bank must not trust it */
     const uint8_t *claim_id; /* for a claim of its own: the same in every try of this request */
     const char *if_match, *if_none_match; /* "" when there is none */

@@ -13,15 +13,15 @@ typedef struct db db_t; /* one connection, used by one thread at a time */
 
 typedef enum db_end {
     DB_OK = 0,
-    DB_AGAIN, /* the connection is gone, or the server ended the transaction to let another one go on: begin it anew */
+    DB_AGAIN, /* the connection is gone, or the server ended the transaction to let another one go on: begin it again */
     DB_BUSY,  /* waited for somebody else for too long */
     DB_STALE, /* the claim is no longer ours (ON001) */
     DB_ALREADY, /* this claim is completed already (ON002) */
-    DB_FAILED,  /* anything else: it was told on standard error */
+    DB_FAILED,  /* anything else: reported on standard error */
 } db_end_t;
 
 /*
- * At most `size` connections, made when they are needed. `idle_ms`: a transaction in which nothing happens for so long is ended by
+ * At most `size` connections, made when they are needed. `idle_ms`: a transaction that is idle for longer is ended by
  * the server, so that a process that hangs does not keep others from an account.
  */
 pool_t *pool_new(const char *conninfo, size_t size, unsigned idle_ms);

@@ -186,7 +186,7 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
     if (exchange->too_large) {
         answer_problem(answer, 413, "too-large", "a request has at most 64 KiB");
     } else if (lines.customers > 1 || lines.claims > 1) {
-        /* Whoever is in front may mean the other one. */
+        /* The service in front may mean the other one. */
         answer_problem(answer, 400, "bad-request", "Bank-Customer or Once-Claim was sent twice");
     } else if (!is_plain(request.customer, BANK_CUSTOMER_MAX) ||
                !is_plain(request.claim, BANK_CLAIM_MAX - 1) ||
@@ -305,7 +305,7 @@ unsigned http_stop(http_t *http, unsigned timeout_s)
     unsigned left;
     int code = 0;
 
-    shutdown(listener, SHUT_RDWR); /* whoever comes now is told so, instead of waiting */
+    shutdown(listener, SHUT_RDWR); /* new connections are refused instead of waiting */
     clock_gettime(CLOCK_REALTIME, &end);
     end.tv_sec += timeout_s;
     pthread_mutex_lock(&http->lock);

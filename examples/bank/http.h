@@ -1,5 +1,5 @@
 /*
- * The HTTP side: a thread for each connection, at most so many, and requests as the rest of the bank sees them.
+ * The HTTP side: a thread for each connection, up to a limit, and requests as the rest of the bank sees them.
  */
 #ifndef EXAMPLES_BANK_HTTP_H
 #define EXAMPLES_BANK_HTTP_H

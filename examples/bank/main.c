@@ -30,14 +30,14 @@ static const char usage[] =
     "  --provider URL         where payouts are asked for\n"
     "  --provider-timeout MS  how long it may take to answer (10000); less than half the lease\n"
     "  --lease TIME           of claims that the bank makes itself (30s)\n"
-    "  --connections N        at most so many HTTP connections, each with a thread (256)\n"
-    "  --pool N               at most so many connections to PostgreSQL (8)\n"
-    "  --idle MS              a transaction in which nothing happens for so long is ended (10000)\n"
+    "  --connections N        maximum number of HTTP connections, each with a thread (256)\n"
+    "  --pool N               maximum number of connections to PostgreSQL (8)\n"
+    "  --idle MS              a transaction that is idle for longer is ended (10000)\n"
     "  --help                 this text\n"
     "\n"
     "POST /transfers, POST /payouts (both with Idempotency-Key), GET and PUT /accounts/ID,\n"
-    "GET /transfers/ID, GET /payouts/ID, GET /health. Whoever is in front names the customer in\n"
-    "the header Bank-Customer. SIGTERM and SIGINT let requests end first.\n";
+    "GET /transfers/ID, GET /payouts/ID, GET /health. The service in front names the\n"
+    "customer in the header Bank-Customer. SIGTERM and SIGINT let requests end first.\n";
 
 static int read_number(const char *name, const char *text, unsigned max, unsigned *number)
 {
@@ -63,7 +63,7 @@ static int read_lease(const char *text, once_policy_t *policy)
     return 0;
 }
 
-/* 0, 1: the help was wanted, -1: something is wrong, and was told. */
+/* Returns 0, 1 if help was asked for, -1 after an error message. */
 static int read_options(int argc, char **argv, settings_t *s)
 {
     static const struct option options[] = {

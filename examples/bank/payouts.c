@@ -1,6 +1,6 @@
 /*
  * POST /payouts {account, destination, amount, currency}: money leaves the bank, by an outside provider. Three steps, each in a
- * transaction of its own with a checkpoint, so that whoever comes after a crash goes on where it stopped:
+ * transaction of its own with a checkpoint, so that the next attempt after a crash goes on where it stopped:
  *
  *     reserve   the amount goes to the account @reserved               checkpoint "reserved"
  *     pay       the provider is asked, with a key derived from ours    checkpoint "paid"

@@ -3,7 +3,7 @@
 --     psql -v ON_ERROR_STOP=1 -f schema.sql        as the owner; then GRANT bank TO the user that the service connects as
 --
 -- Money is never added to a column. It is in the ledger, entry by entry, and every entry says what the account held after it: the
--- balance is one look at the last entry, and whoever wants can add all of them up (bank.audit).
+-- balance is one look at the last entry, and bank.audit adds all of them up to check it.
 
 SET client_min_messages = warning;
 CREATE SCHEMA IF NOT EXISTS bank;
@@ -21,7 +21,7 @@ ON CONFLICT DO NOTHING;
 -- the only ones that may be below zero: what the others have in all is what these owe.
 CREATE TABLE IF NOT EXISTS bank.accounts (
     id text PRIMARY KEY CHECK (id ~ '^[@A-Za-z0-9][A-Za-z0-9._-]{0,63}$'),
-    customer text NOT NULL, -- whose it is: only he moves money out of it
+    customer text NOT NULL, -- the owner, the only one who can move money out of it
     holder text NOT NULL,
     currency text NOT NULL REFERENCES bank.currencies,
     transfer_limit numeric(20, 4) CHECK (transfer_limit > 0), -- the most that one transfer moves; null: any amount

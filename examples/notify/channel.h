@@ -1,5 +1,5 @@
 /*
- * The ways by which a user is told something. Each has a scope of its own in the store, so that one that fails does not repeat the
+ * The ways by which a user is notified. Each has a scope of its own in the store, so that one that fails does not repeat the
  * others.
  */
 #ifndef EXAMPLES_NOTIFY_CHANNEL_H

@@ -55,7 +55,7 @@ static int add(batch_t *batch, const template_t *template, const user_t *user, c
         return problem_set(problem, 422, PROBLEM_BAD_EVENT,
                            "no key can be made of type, event id and user");
     }
-    for (size_t i = 0; i < batch->count; i++) { /* the same user under two pointers is told once */
+    for (size_t i = 0; i < batch->count; i++) { /* a user under two pointers is notified once */
         if (batch->list[i].channel == channel &&
             strcmp(batch->list[i].key.text, n->key.text) == 0) {
             return 0;
@@ -113,7 +113,7 @@ static void end_claim(batch_t *batch, notification_t *n, fate_t fate, long statu
         outcome = OUTCOME_HELD;
     }
     if (records_end(&batch->service->records, n->claim, fate, (int)status, &n->after_ms) != 0) {
-        /* The record, not this thread, knows: whoever asks next is told. */
+        /* The record, not this thread, knows: the next request gets its answer. */
         outcome = outcome == OUTCOME_REFUSED ? OUTCOME_REFUSED : OUTCOME_BUSY;
     }
     n->claim = NULL;

@@ -1,4 +1,4 @@
-/* One event, all its notifications: who is told what by which channel, and what became of each. */
+/* One event, all its notifications: who gets what by which channel, and what became of each. */
 #ifndef EXAMPLES_NOTIFY_DELIVERY_H
 #define EXAMPLES_NOTIFY_DELIVERY_H
 

@@ -100,8 +100,8 @@ static void put_body(FILE *out, const char *text)
 
 char *mail_compose(const mail_t *mail)
 {
-    const char *end =
-        strchr(mail->text, '\n'); /* templates are checked for it, and values have none */
+    /* templates are checked for it, and values have none */
+    const char *end = strchr(mail->text, '\n');
     char *result = NULL;
     size_t size;
     FILE *out = open_memstream(&result, &size);

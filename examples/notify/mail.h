@@ -12,8 +12,8 @@ typedef struct mail {
 } mail_t;
 
 /*
- * To be freed; NULL when out of memory. The Message-ID depends on the key alone: nobody on the way refuses a mail that he has seen
- * before, but whoever gets two copies can see that they are one.
+ * To be freed; NULL when out of memory. The Message-ID depends on the key alone: no server refuses a mail that it has seen before,
+ * but a recipient of two copies can see that they are one.
  */
 char *mail_compose(const mail_t *mail);
 

@@ -26,7 +26,7 @@ void records_close(records_t *records, int timeout_ms);
 typedef enum verdict {
     VERDICT_SEND,      /* the claim is yours */
     VERDICT_DUPLICATE, /* it was sent before */
-    VERDICT_BUSY,      /* somebody is sending it, or died while he did: ask again */
+    VERDICT_BUSY,      /* it is being sent, or its sender died meanwhile: ask again */
     VERDICT_HELD,      /* it may have been sent, and is not sent again */
     VERDICT_MISMATCH,  /* this event id was used with another payload */
     VERDICT_NO_STORE,

@@ -1,5 +1,5 @@
 /*
- * Who is told, and where. A user is an object with the members `id`, `name` and one address for each channel that reaches him:
+ * The users to notify, and their addresses. A user is an object with `id`, `name` and one address for each channel that reaches it:
  * `mail`, `sms`, `push`. It is found by its id in a file (an object of such objects, by id), or stands in the event itself.
  */
 #ifndef EXAMPLES_NOTIFY_USERS_H
@@ -12,8 +12,8 @@
 
 typedef struct user {
     const char *id;
-    const char *name;              /* the id, when he has none */
-    const char *address[CHANNELS]; /* NULL: the channel does not reach him */
+    const char *name;              /* the id, if there is no name */
+    const char *address[CHANNELS]; /* NULL: the channel does not reach the user */
 } user_t;
 
 /* Reads and checks the file. NULL after saying what is wrong on standard error. An object: json_decref it. */

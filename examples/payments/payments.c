@@ -8,7 +8,7 @@
  *
  * To see what becomes of slow and failing backends: POST /payments?delay=2000 answers after two seconds, &then=close makes the
  * payment and closes the connection in place of an answer, &then=503 makes it and answers 503. As options of the program these
- * hold for every payment. Each payment that is made is told on standard output.
+ * hold for every payment. Each payment that is made is printed on standard output.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static const char *shown(const char *key)
     return key[0] != '\0' ? key : "none";
 }
 
-/* Makes the payment. From here on there is no way back, whatever the caller is told. */
+/* Makes the payment. From here on there is no way back, whatever the caller gets to know. */
 static void pay(const http_request_t *request, http_response_t *response)
 {
     unsigned long amount = amount_of(request->body);
