@@ -39,8 +39,8 @@ struct once_answer {
     once_outcome_t outcome;
     int has_record;
     once_record_t record;
-    once__record_t
-        *owned; /* the record from the store; NULL: none, or its response was unpacked elsewhere */
+    /* the record from the store; NULL: none, or its response was unpacked elsewhere */
+    once__record_t *owned;
     once__unpacked_t unpacked;
     once_claim_t *claim; /* not yet taken */
     uint64_t count;

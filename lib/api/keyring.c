@@ -126,8 +126,8 @@ static void load_reply(once__job_t *job)
     if (code == ONCE_OK) {
         code = adopt(once, keyring->answer, NULL);
     } else if (code == ONCE_E_SECRET) {
-        once->secrets_foreign =
-            once->secrets_ready; /* it would have accepted ours if it had none */
+        /* it would have accepted ours if it had none */
+        once->secrets_foreign = once->secrets_ready;
     }
     once__job_end(job);
     if (code == ONCE_OK) {

@@ -35,8 +35,8 @@ typedef struct once__url {
     const char *scheme;
     const char *raw;       /* as written, up to the query */
     const char *raw_query; /* as written; NULL: none */
-    const char
-        *path; /* decoded, with the authority; after once__url_authority() what follows its slash */
+    /* decoded, with the authority; after once__url_authority() what follows its slash */
+    const char *path;
     once__url_param_t params[ONCE__URL_PARAMS_MAX];
     size_t param_count;
 
@@ -49,8 +49,8 @@ typedef struct once__url {
 } once__url_t;
 
 typedef enum once__url_flag {
-    ONCE__URL_REPEAT =
-        1, /* a parameter may be given several times: once__url_take() gives the first, `params` has all */
+    /* a parameter may be given several times: once__url_take() gives the first, `params` has all */
+    ONCE__URL_REPEAT = 1,
 } once__url_flag_t;
 
 /* Reads all but the authority. Returns ONCE_OK, or ONCE_E_CONFIG or ONCE_E_NOMEM with nothing to be freed. */

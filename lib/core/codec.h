@@ -1,7 +1,7 @@
 /*
  * A record as bytes, for the stores that keep bytes. docs/format.md has the layout: a frozen envelope of
  * ONCE__ENVELOPE_SIZE bytes (schema, state, policy, flags, claim, lease, times) that every version can read, then the rest
- * by schema. The record id is not in the bytes: the store finds them by it.
+ * by schema. The record id is not part of the bytes: it is what the store finds them by.
  */
 #ifndef ONCE_CORE_CODEC_H
 #define ONCE_CORE_CODEC_H
@@ -15,28 +15,28 @@
 size_t once__record_size(const once__record_t *record);
 
 /*
- * Encodes into `out` of exactly once__record_size bytes. The record must be valid (asserted): what its state cannot be must
- * not reach a store. A lease length over 32 bits is stored as the greatest that fits; nothing else is changed.
+ * Encodes into `out` of exactly once__record_size bytes. The record must be valid (asserted): an impossible state must
+ * not reach a store. A lease length over 32 bits is stored as the largest value that fits; nothing else is changed.
  */
 void once__record_encode(const once__record_t *record, uint8_t *out);
 
 /*
- * Decodes; pointers point into `data`, the id is zeroed (set it afterwards). Trusts nothing. ONCE_OK; ONCE_E_NEWER: only the
- * envelope's part of `head` was filled in (schema says which version), the rest is zero; ONCE_E_CORRUPT: not a record,
- * `record` is zeroed.
+ * Decodes; pointers point into `data`, the id is zeroed (set it afterwards). Trusts nothing. Returns ONCE_OK;
+ * ONCE_E_NEWER: only the envelope's part of `head` was filled in (schema says which version), the rest is zero; ONCE_E_CORRUPT:
+ * not a record, `record` is zeroed.
  */
 int once__record_decode(once__record_t *record, const uint8_t *data, size_t len);
 
-/* The envelope alone, of ONCE__ENVELOPE_SIZE bytes: what `head` has beyond it is zero. Answers as once__record_decode. */
+/* The envelope alone, ONCE__ENVELOPE_SIZE bytes; the other members of `head` become zero. Returns as once__record_decode. */
 void once__envelope_encode(const once__head_t *head, uint8_t *out);
 int once__envelope_decode(once__head_t *head, const uint8_t *data);
-/* The same, but what `head` has beyond it stays. */
+/* The same, but the other members of `head` are unchanged. */
 int once__envelope_replace(once__head_t *head, const uint8_t *data);
 
 /*
- * The bytes of a record once it is completed, from those that it had before (`earlier`), a new envelope and a response of
- * `len` bytes. Returns where in `out` the response is to be put, which ends there; NULL: `earlier` is not of this schema. Needs
- * room for ONCE__RECORD_REST + `len`. What comes out may still be corrupt: decode it.
+ * Encodes a record that was completed, from its bytes before (`earlier`), a new envelope and a response of `len` bytes. Returns
+ * where in `out` to put the response, which ends the record; NULL: `earlier` is not of this schema. `out` needs room for
+ * ONCE__RECORD_REST + `len` bytes. The result may still be corrupt: decode it.
  */
 #define ONCE__RECORD_REST (133 + 255)
 uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,

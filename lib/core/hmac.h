@@ -1,6 +1,6 @@
 /*
  * SHA-256 and HMAC-SHA-256 without allocation: contexts are plain values, and an HMAC key is hashed once when it is set up,
- * so that a decision costs no set-up (docs/decisions/hmac.md has the numbers). The hashing itself is libcrypto's.
+ * so that a decision does not pay for the set-up (docs/decisions/hmac.md has the numbers). The hashing itself is libcrypto's.
  */
 #ifndef ONCE_CORE_HMAC_H
 #define ONCE_CORE_HMAC_H
@@ -35,10 +35,10 @@ void once__hmac_key_set(once__hmac_key_t *key, const uint8_t *secret, size_t len
 
 void once__hmac_init(once__hmac_t *ctx, const once__hmac_key_t *key);
 void once__hmac_add(once__hmac_t *ctx, const void *data, size_t len);
-/* A length (8 bytes, little-endian) and then the bytes: parts can never run into each other. */
-/* The same for several in a row, in fewer steps. */
-void once__hmac_add_parts(once__hmac_t *ctx, const once_slice_t *parts, size_t count);
+/* Adds a length (8 bytes, little-endian) and then the bytes, so that adjacent parts cannot be confused. */
 void once__hmac_add_part(once__hmac_t *ctx, once_slice_t part);
+/* The same for several parts in a row, in fewer steps. */
+void once__hmac_add_parts(once__hmac_t *ctx, const once_slice_t *parts, size_t count);
 void once__hmac_end(once__hmac_t *ctx, uint8_t out[ONCE__SHA256_SIZE]);
 
 #endif

@@ -110,7 +110,7 @@ static fault_t put_scalar(job_t *job)
 
 /* ------------------------------------------------------------------------------------------------- arrays and objects */
 
-/* The next character that is not white space; 0 at the end (a zero byte is never right, so it may stand for it). */
+/* The next character that is not white space; 0 at the end (a zero byte is never valid, so it can mean the end). */
 static unsigned char peek(job_t *job)
 {
     for (; job->io.at < job->io.end; job->io.at++) {

@@ -27,10 +27,10 @@ typedef enum once__json_fault {
     ONCE__JSON_DUPLICATE, /* an object has two members of one name */
     ONCE__JSON_SURROGATE, /* half of a surrogate pair */
     ONCE__JSON_NUMBER,    /* a double cannot hold the number without loss */
-    ONCE__JSON_MEMORY,    /* says nothing about the document: out of memory */
+    ONCE__JSON_MEMORY,    /* out of memory; says nothing about the document */
 } once__json_fault_t;
 
-/* The canonical text, one allocation (free()); NULL and 0 unless the document is fine. */
+/* The canonical text, one allocation (free()); NULL and 0 unless ONCE__JSON_FINE is returned. */
 once__json_fault_t once__json_canonical(once_slice_t document, char **text, size_t *len);
 
 #endif

@@ -57,7 +57,7 @@ static size_t utf8_write(char out[4], uint32_t code)
     return 4;
 }
 
-/* Writes a character that the document escaped in the one way that RFC 8785 has for it. */
+/* Writes a character that the document escaped, in the only form that RFC 8785 allows. */
 static once__json_fault_t put_character(once__json_io_t *io, uint32_t code)
 {
     int escaped = code < 0x20 || code == '"' || code == '\\';
@@ -67,7 +67,7 @@ static once__json_fault_t put_character(once__json_io_t *io, uint32_t code)
     return once__json_put(io, out, len);
 }
 
-/* Reads "\uXXXX"; -1 when it is not that. */
+/* Reads "\uXXXX"; returns -1 if it is malformed. */
 static int32_t read_unit(once__json_io_t *io)
 {
     const unsigned char *p = io->at;
@@ -123,7 +123,7 @@ static once__json_fault_t put_escape(once__json_io_t *io)
     return put_character(io, (uint32_t)values[letter - letters]);
 }
 
-/* What stands for itself, from `p` on. */
+/* Characters that need no escape, from `p` on. */
 static const unsigned char *skip_plain(const unsigned char *p, const unsigned char *end)
 {
     while (p < end && *p >= 0x20 && *p != '"' && *p != '\\') {

@@ -1,5 +1,5 @@
 /*
- * The two ends of canonicalising: the document that is read and the text that is written, and strings from one to the other.
+ * Input and output of canonicalising: the document that is read, the text that is written, and strings copied between them.
  */
 #ifndef ONCE_CORE_JSON_IO_H
 #define ONCE_CORE_JSON_IO_H
@@ -14,11 +14,11 @@ typedef struct once__json_io {
     size_t room;
 } once__json_io_t;
 
-/* Room for `more` bytes; FINE or MEMORY. */
+/* Makes room for `more` bytes. Returns ONCE__JSON_FINE or ONCE__JSON_MEMORY. */
 once__json_fault_t once__json_reserve(once__json_io_t *io, size_t more);
 once__json_fault_t once__json_put(once__json_io_t *io, const void *data, size_t len);
 
-/* A string with its quotes, from io->at (a quote) on, in its canonical form. */
+/* Reads the string at io->at (its opening quote) and writes it in canonical form, with its quotes. */
 once__json_fault_t once__json_put_string(once__json_io_t *io);
 
 #endif

@@ -15,8 +15,8 @@ typedef struct reader {
     const char *at;
     const char *end;
     once__number_t *number;
-    int32_t
-        zeros; /* zeros read since the last other digit: they count only if another one follows */
+    /* zeros read since the last other digit: they count only if another one follows */
+    int32_t zeros;
 } reader_t;
 
 static int is_digit(const reader_t *reader)
@@ -217,7 +217,7 @@ static near_t near_multiply(near_t near, uint64_t factor)
     return near_normal((near_t){high, near.exponent + exact.exponent + 128});
 }
 
-/* The sign of left - right; 0 when they are too close to tell. */
+/* The sign of left - right; 0 if they are too close to decide. */
 static int near_compare(near_t left, near_t right)
 {
     if (left.exponent != right.exponent) {
@@ -252,7 +252,7 @@ typedef struct range {
     near_t near; /* the same, from below */
 } range_t;
 
-/* Nearly always the first 128 bits of both sides tell; then nothing is copied or multiplied out. */
+/* The first 128 bits of both sides are nearly always enough; then nothing is copied or multiplied out. */
 static int compare_near(const range_t *range, uint64_t t, uint64_t limit)
 {
     near_t one = {1, 0};
@@ -327,8 +327,8 @@ static int is_shortest(const range_t *range, uint64_t t, unsigned digits)
     if (digits > 1 && (inside(range, shorter) || inside(range, shorter + 10))) {
         return 0;
     }
-    int above =
-        -compare(range, 2 * t + 1, 2 * range->middle); /* > 0: t + 1 is closer; 0: as close */
+    /* > 0: t + 1 is closer; 0: as close */
+    int above = -compare(range, 2 * t + 1, 2 * range->middle);
     if ((above > 0 || (above == 0 && t % 2 != 0)) && inside(range, t + 1)) {
         return 0;
     }
@@ -363,8 +363,8 @@ static double nearest(const once__number_t *number, int decimal)
 }
 
 /*
- * Among the smallest doubles, all 2^-1074 apart, one that is close can be had cheaply, and nearly always it is the nearest. So
- * are the numbers whose texts are short and yet hard: 5e-324, 1.5e-323.
+ * Among the smallest doubles, which are all 2^-1074 apart, a close one is cheap to find, and it is nearly always the nearest.
+ * These are the numbers whose texts are short and yet hard: 5e-324, 1.5e-323.
  */
 static double guess(uint64_t t, int decimal)
 {
@@ -405,8 +405,8 @@ static int lossless_hard(const once__number_t *number)
 
 /*
  * Where decimals of that many digits are further apart than doubles are, each has a double of its own, and the text of that
- * double is the decimal itself: nothing needs to be computed. That is so for 15 digits, and nearly every number anybody sends
- * has no more. At the small end of the range doubles are 2^-1074 (5e-324) apart below 4e-308, and four times that below 1e-306.
+ * double is the decimal itself: nothing needs to be computed. That is so for 15 digits, and nearly all numbers in practice
+ * have no more. At the small end of the range doubles are 2^-1074 (5e-324) apart below 4e-308, and four times that below 1e-306.
  */
 static int lossless_easy(const once__number_t *number)
 {

@@ -1,9 +1,8 @@
 /*
  * Numbers of a JSON document in the text that ECMAScript gives to a double (RFC 8785, 3.2.2.3).
  *
- * A number is kept as its decimal digits, never as a double. The text it has in the document and the text of the nearest
- * double either have the same decimal value, and then the canonical text is those digits in another layout; or they differ, and
- * then the document has no canonical form.
+ * A number is kept as its decimal digits, never as a double. If its text in the document and the text of the nearest double have
+ * the same decimal value, the canonical text is those digits in another layout. If they differ, the document has no canonical form.
  */
 #ifndef ONCE_CORE_JSON_NUMBER_H
 #define ONCE_CORE_JSON_NUMBER_H
@@ -19,8 +18,8 @@ typedef struct once__number {
     char digits[ONCE__NUMBER_DIGITS];
     uint8_t count;
     uint8_t negative;
-    uint8_t
-        cut; /* there are more digits than a double's text can have; only the first ones are kept */
+    /* there are more digits than a double's text can have; only the first ones are kept */
+    uint8_t cut;
     int32_t point;
 } once__number_t;
 

@@ -24,7 +24,7 @@ int once__json_name_compare(const char *text, const once__json_member_t *a,
 
 /*
  * Links `count` (1 or more) members in order; returns the index of the first, ONCE__JSON_NO_MEMBER when two have the same
- * name. Merge sort: O(count log count) comparisons whatever the order, `count` when they are in order already.
+ * name. Merge sort: O(count log count) comparisons in any order, `count` if they are already sorted.
  */
 uint32_t once__json_sort(const char *text, once__json_member_t *members, size_t count);
 

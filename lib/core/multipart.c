@@ -9,7 +9,7 @@
 /* ------------------------------------------------------------------------------------------ the body, cut at delimiters */
 
 enum state {
-    START, /* nothing but the beginning of the first "--" boundary has come */
+    START, /* so far only the beginning of the first "--" boundary */
     MARK,  /* after "--" boundary: CRLF or "--" decides */
     PART,
     CLOSED,
@@ -36,7 +36,7 @@ static void drop(once__multipart_t *multipart, size_t len)
     memmove(multipart->window, multipart->window + len, multipart->held);
 }
 
-/* Each step returns 1 when it came further, 0 when it needs more bytes. */
+/* Each step returns 1 if it made progress, 0 if it needs more bytes. */
 static int step_start(once__multipart_t *multipart)
 {
     if (multipart->held < multipart->dash_len) {
@@ -212,7 +212,7 @@ static once_slice_t read_token(reader_t *reader)
     return once__slice(start, (size_t)(reader->at - start));
 }
 
-/* The inside of a quoted string, escapes and all; 0 bytes when it does not end. */
+/* The inside of a quoted string, including escapes; 0 bytes if it does not end. */
 static once_slice_t read_quoted(reader_t *reader)
 {
     const char *start = ++reader->at;
@@ -255,7 +255,7 @@ static int is_usable(once_slice_t value)
     return value.len > 0 && value.len <= ONCE__BOUNDARY_MAX && text[value.len - 1] != ' ';
 }
 
-/* One "name=value"; -1 when it is malformed or a second boundary. */
+/* One "name=value"; returns -1 if it is malformed or a second boundary. */
 static int read_parameter(reader_t *reader, once_slice_t *boundary)
 {
     once_slice_t name = read_token(reader), value;

@@ -1,17 +1,17 @@
 /*
- * The digest of a multipart body, whatever its boundary.
+ * A digest of a multipart body that does not depend on its boundary.
  *
- * The boundary is the one thing that differs between two sendings of the same form: clients draw a new one each time. So the
+ * The boundary is the one thing that differs between two sendings of the same form: clients make a new one each time. So the
  * body is cut at its delimiters, and the digest is
  *     SHA-256 (SHA-256 of part 1 | SHA-256 of part 2 | ... | number of parts, 8 bytes little-endian)
  * where a part is every byte between two delimiters: its header lines, the empty line, its content. Nothing inside a part is
  * interpreted; the boundary of a multipart within it is part of its bytes.
  *
- * Only bodies that every reader cuts alike are digested this way (body = *part close, a part's bytes may be anything else):
+ * Only bodies that every reader splits the same way are digested like this (body = *part close, bytes may be anything else):
  *     part  = "--" boundary CRLF bytes CRLF      and then the next "--" boundary
  *     close = "--" boundary "--" [CRLF]
  * A preamble, an epilogue, spaces after a boundary, lines that end in LF alone, and "--" boundary anywhere else (readers differ
- * on whether such a line cuts) make the body none of those; it is then digested exactly.
+ * on whether such a line is a delimiter) rule this out; the body is then digested byte for byte.
  */
 #ifndef ONCE_CORE_MULTIPART_H
 #define ONCE_CORE_MULTIPART_H
@@ -28,23 +28,23 @@ typedef struct once__multipart {
     uint64_t parts;
     once__sha256_t total;
     once__sha256_t part;
-    size_t held; /* bytes of the window that are not decided yet */
+    size_t held; /* bytes in the window: not yet known whether they are a delimiter */
     uint8_t window[ONCE__MULTIPART_WINDOW];
 } once__multipart_t;
 
 /*
- * The boundary in a content type. 0; -1 when it is not multipart, has no boundary or more than one, or one that is not 1 to
- * ONCE__BOUNDARY_MAX characters of RFC 2046 (a backslash in a quoted one counts as that, too: readers differ on it).
+ * Finds the boundary in a content type. Returns 0, or -1 if the type is not multipart, if it has no boundary or several, or if the
+ * boundary is not 1 to ONCE__BOUNDARY_MAX characters of RFC 2046. A backslash in a quoted one is refused: readers differ on it.
  */
 int once__multipart_boundary(once_slice_t content_type, char boundary[ONCE__BOUNDARY_MAX],
                              size_t *len);
 
 void once__multipart_init(once__multipart_t *multipart, const char *boundary, size_t len);
 
-/* The next bytes, cut anywhere. */
+/* Adds the next bytes; the body may be split anywhere. */
 void once__multipart_add(once__multipart_t *multipart, const void *data, size_t len);
 
-/* 0 and the digest, or -1: what came so far is not a whole body of the form above. More can be added afterwards. */
+/* Returns 0 and the digest, or -1 if the bytes so far are not a whole body of the form above. More can be added afterwards. */
 int once__multipart_end(const once__multipart_t *multipart, uint8_t sum[ONCE__SHA256_SIZE]);
 
 #endif

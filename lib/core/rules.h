@@ -25,8 +25,8 @@ typedef enum once__event_kind {
 
 /* Answers that only the library sees; the public ones are once_outcome_t. */
 enum {
-    ONCE__MINE =
-        32, /* claim: unknown by lease, and the claim is yours: release it, then claim again */
+    /* claim: unknown by lease, and the claim is yours: release it, then claim again */
+    ONCE__MINE = 32,
 };
 
 #define ONCE__FINGERPRINTS_MAX 4 /* live secrets that a claim is prepared for */

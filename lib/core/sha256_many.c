@@ -70,7 +70,7 @@ WITH_SHA static inline void load(lane_t *lane, const uint32_t *state, const uint
     }
 }
 
-/* Adds what came out to the state. */
+/* Adds the result to the state. */
 WITH_SHA static inline void store(const lane_t *lane, uint32_t *state)
 {
     __m128i low = _mm_shuffle_epi32(lane->abef, 0x1b);
@@ -118,7 +118,7 @@ WITH_SHA static void one_by_instruction(uint32_t *state, const uint8_t *block)
     store(&lane, state);
 }
 
-/* The compiler is not to move the instructions of a lane together: side by side the lanes fill each other's waiting. */
+/* Keeps the compiler from grouping the instructions of a lane: interleaved, the lanes hide each other's latency. */
 #define SIDE_BY_SIDE(a, b) __asm__("" : "+x"(a), "+x"(b))
 
 WITH_SHA static void two_by_instruction(uint32_t *a, const uint8_t *block_a, uint32_t *b,
@@ -239,7 +239,7 @@ static size_t pad(uint8_t *end, size_t left, uint64_t total)
     static const uint8_t zeros[BLOCK + 8];
     size_t size = left + 9 > BLOCK ? 2 * BLOCK : BLOCK;
 
-    memcpy(end + left, zeros, sizeof(zeros)); /* quicker than to have them set: no call */
+    memcpy(end + left, zeros, sizeof(zeros)); /* faster than memset, which would be a call */
     end[left] = 0x80;
     put_big32(end + size - 8, (uint32_t)(total >> 29));
     put_big32(end + size - 4, (uint32_t)(total << 3));
@@ -296,7 +296,7 @@ static void chain_of(chain_t *chain, const uint32_t *state, const uint8_t *bytes
     chain->first_blocks = chain->blocks = blocks;
 }
 
-/* The text behind its first block, if that is the same as the one before it had: its state is known then. */
+/* The text after its first block, if that equals the previous text's first block: its state is already known. */
 static void begin_inner(chain_t *chain, once__text_t *text, const once__text_t *before,
                         const uint32_t *inner, uint32_t *shared)
 {

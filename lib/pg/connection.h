@@ -50,8 +50,8 @@ typedef enum once__pg_end {
 
 /* A batch. The caller owns it, and embeds it where more is to be known. All zero is an empty one. */
 typedef struct once__pg_batch {
-    PGresult
-        *results[ONCE__PG_STATEMENTS_MAX]; /* of the statements that succeeded, in their order */
+    /* of the statements that succeeded, in their order */
+    PGresult *results[ONCE__PG_STATEMENTS_MAX];
     unsigned statement_count, result_count;
     PGresult *failure; /* of the first statement that failed; NULL: none did */
     char sqlstate[6];  /* of that */
@@ -61,20 +61,20 @@ typedef struct once__pg_batch {
 
 typedef struct once__pg_connection once__pg_connection_t;
 
-/* Who uses one or several connections. It is called from the loop, never from inside a call of its own. */
+/* The user of one or several connections. Its functions are called from the loop, never from inside one of its own calls. */
 typedef struct once__pg_owner {
     void (*connected)(void *data, once__pg_connection_t *connection);
     void (*failed)(void *data, once__pg_connection_t *connection); /* could not connect */
-    /* The owner has the batch back. If it was late, its statements are not what is under way now. */
+    /* Returns the batch to the owner. If it was late, the connection may be running other statements by now. */
     void (*ended)(void *data, once__pg_connection_t *connection, once__pg_batch_t *batch,
                   once__pg_end_t end);
-    /* Whether the batch is committed is unknown, perhaps for long. It will end, but nobody should wait for it. */
+    /* It is not known whether the batch was committed, perhaps for a long time. It will end, but should not be waited for. */
     void (*late)(void *data, once__pg_connection_t *connection, once__pg_batch_t *batch);
     void *data;
     char *trouble; /* ONCE__PG_TROUBLE_SIZE bytes: the last complaint; empty when all is well */
     const once__pg_tls_t *tls; /* what was added to the parameters */
-    uint64_t
-        drain_ms; /* how long the next connection drains at most; begins with ONCE__PG_DRAIN_MS */
+    /* how long the next connection drains at most; begins with ONCE__PG_DRAIN_MS */
+    uint64_t drain_ms;
     int reports_loss; /* a lost connection is trouble by itself */
 } once__pg_owner_t;
 

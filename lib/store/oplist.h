@@ -6,7 +6,7 @@
 
 #include "store/store.h"
 
-/* Before an operation is applied, or once more: as if nobody had answered it. */
+/* Resets the answer of an operation, before it is applied for the first time or again. */
 void once__op_clear(once__op_t *op);
 
 typedef struct once__oplist {
@@ -19,13 +19,13 @@ void once__oplist_add(once__oplist_t *list, once__op_t *op);
 /* Moves everything from one list to the end of the other. */
 void once__oplist_move(once__oplist_t *to, once__oplist_t *from);
 
-/* Calls done for each; that may submit them, or others, again. Returns how many there were. The list is empty before the first. */
+/* Empties the list, then calls `done` for each operation, which may submit it or others again. Returns how many there were. */
 int once__oplist_finish(once__oplist_t *list);
 
-/* The same for the first of them, at most `limit`. */
+/* The same, for at most the first `limit` operations. */
 int once__oplist_finish_some(once__oplist_t *list, int limit);
 
-/* Answers everything, also what is submitted meanwhile, with ONCE_E_CLOSED: for close. */
+/* For close: answers everything with ONCE_E_CLOSED, including what is submitted meanwhile. */
 void once__oplist_close(once__oplist_t *list);
 
 #endif

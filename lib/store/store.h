@@ -3,7 +3,7 @@
  *
  * Rules of the vtable, kept by every store and relied on by the api layer:
  *  - submit never blocks and never calls `done`; it queues the operation and wakes the loop. Operations that are submitted in
- *    one turn travel together; those of a long turn may begin to before it ends.
+ *    one turn are sent together; in a long turn the first may be sent before it ends.
  *  - `done` is called exactly once for every submit, from the store's dispatch (or from close, with ONCE_E_CLOSED).
  *  - every record event is decided by once__step (or its mirror), in one atomic step; two claims never both get run.
  *  - a claim that names a mark is granted only while the store's secrets have it (secrets.h): else ONCE_E_SECRET. Two handles
@@ -28,9 +28,9 @@ typedef enum once__op_kind {
     ONCE__OP_GET,   /* one record */
     ONCE__OP_SCAN,  /* the next records after a cursor */
     ONCE__OP_REAP,  /* remove what expired or was abandoned */
-    ONCE__OP_STATS, /* counts; not `thorough`: no more than `count` records and stats.bytes, at little cost */
-    ONCE__OP_SECRETS_LOAD, /* the secrets text; `secrets_new`, whose mark is `mark`, becomes it when there is none */
-    ONCE__OP_SECRETS_SWAP, /* `secrets_new` replaces it if it still is `secrets_old`; else ONCE_E_CONFLICT */
+    ONCE__OP_STATS, /* counts; if not `thorough`, only `count` and stats.bytes, cheaply */
+    ONCE__OP_SECRETS_LOAD, /* the secrets text; if there is none, `secrets_new` with mark `mark` becomes it */
+    ONCE__OP_SECRETS_SWAP, /* `secrets_new` replaces it if it is still `secrets_old`; otherwise ONCE_E_CONFLICT */
 } once__op_kind_t;
 
 #define ONCE__CURSOR_SIZE 40
@@ -53,12 +53,12 @@ struct once__op {
     const char *key;                          /* claim */
     size_t key_len;
     once__payload_t payload;     /* complete, release, settle */
-    const once_filter_t *filter; /* scan; its `limit` is not the store's business */
-    once__cursor_t cursor;       /* scan: where to go on, and then where it ended */
-    uint64_t limit;              /* scan: records per step; reap: at most so many, 0 all */
-    int thorough;                /* reap, stats: somebody asked for it, it may cost something */
-    int bare;                    /* scan, set by the store: no more than heads and keys */
-    const uint8_t *mark;         /* claim, load: of the record secret; NULL: is not compared */
+    const once_filter_t *filter; /* scan; the store ignores its `limit` */
+    once__cursor_t cursor;       /* scan: where to continue; updated */
+    uint64_t limit;              /* scan: records per step; reap: at most this many, 0: all */
+    int thorough;                /* reap, stats: asked for explicitly, so it may be expensive */
+    int bare;                    /* scan, set by the store: records have heads and keys only */
+    const uint8_t *mark;         /* claim, load: of the record secret; NULL: not compared */
     const char *secrets_new;     /* terminated */
     const char *secrets_old;
     char *secrets; /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */
@@ -68,57 +68,56 @@ struct once__op {
     uint8_t outcome;
     uint64_t now;      /* the store's clock */
     once__head_t head; /* the record after the event; state NONE: there is none */
-    once__record_t
-        *record; /* a copy: with get, and whenever an event leaves a record that has a payload */
+    /* a copy: for get, and for every event after which the record has a payload */
+    once__record_t *record;
     once__record_t **records; /* scan: `count` copies */
     uint64_t count;           /* scan, reap, stats */
-    uint64_t damaged;         /* scan: met in this step, cannot be read, not among `records` */
+    uint64_t damaged;         /* scan: unreadable records in this step, not among `records` */
     once_stats_t stats;
 };
 
-/* A look at a record: would this claim be told replay? */
+/* A lookup: would this claim be answered with replay? */
 typedef struct once__look {
     uint8_t id[ONCE_ID_SIZE];
     once__event_t event; /* a claim */
-    int found;           /* set by the store: surely */
+    int found;           /* set by the store: certainly yes */
 } once__look_t;
 
 /* What a store is opened with. Valid during open, except `loop`. */
 typedef struct once__store_config {
     const char *path;    /* after the scheme, decoded */
-    uint64_t timeout_ms; /* after which an answer that did not come is ONCE_E_NOREPLY */
+    uint64_t timeout_ms; /* ONCE_E_NOREPLY if there is no answer by then */
     once__loop_t *loop;
-    struct once__url *url; /* its parameters (url.h): take what is yours with once__url_take */
+    struct once__url *url; /* the store takes its parameters with once__url_take (url.h) */
 } once__store_config_t;
 
 typedef struct once__store_vt {
     const char *scheme;
-    /* Takes and checks what is in the URL, and touches nothing else: neither the loop nor a file nor the network. */
+    /* Takes and checks the URL's parameters. Does not touch the loop, files or the network. */
     int (*check)(const once__store_config_t *config, once_error_t *err);
     int (*open)(const once__store_config_t *config, once__store_t **store, once_error_t *err);
     void (*submit)(once__store_t *store, once__op_t *op);
-    int (*dispatch)(once__store_t *store); /* answers what can be answered; returns how many */
-    /* Never waits: what it cannot tell at once is not found. NULL: it can tell nothing at once. */
+    int (*dispatch)(once__store_t *store); /* answers what it can; returns how many */
+    /* Never waits: what is not known at once counts as not found. NULL: the store cannot do this. */
     void (*recall)(once__store_t *store, once__look_t *looks, size_t count);
-    /* How large it is, and may become, without waiting. NULL: that must be asked for (ONCE__OP_STATS). */
+    /* The size and its limits, without waiting. NULL: use ONCE__OP_STATS. */
     void (*usage)(once__store_t *store, once_usage_t *usage);
     void (*close)(once__store_t *store); /* answers what is left with ONCE_E_CLOSED, then frees */
-    void (*abandon)(
-        once__store_t *store); /* after fork: frees memory, touches nothing that is shared */
-    const char *(*trouble)(
-        const once__store_t
-            *store); /* what is wrong, for people; empty: nothing. NULL: never told */
-    /* Everybody there is was tried, and nobody could be reached so far. NULL: it is never away. */
+    /* After fork: frees memory, touches nothing that is shared. */
+    void (*abandon)(once__store_t *store);
+    /* What is wrong, for people; empty: nothing. NULL: the store never reports trouble. */
+    const char *(*trouble)(const once__store_t *store);
+    /* Every server was tried, and none could be reached so far. NULL: the store is never away. */
     int (*is_away)(const once__store_t *store);
 } once__store_vt_t;
 
 struct once__store {
     const once__store_vt_t *vt;
-    /* Limits that the api layer keeps, by asking for the size from time to time. Those that a store keeps itself are not here. */
+    /* Limits that the api layer enforces by asking for the size now and then. Those that the store enforces are not here. */
     once__limits_t limits;
 };
 
-/* The stores that are built in, by the URL's scheme. NULL: none. */
+/* The built-in store of a URL scheme. NULL: there is none. */
 const once__store_vt_t *once__store_find(const char *scheme, size_t len);
 const char *once__store_schemes(void); /* for people */
 

@@ -29,8 +29,8 @@ struct once__broker_publisher {
     once__broker_publisher_options_t options;
     once__url_t url;
     char name[256]; /* if its constructor leaves it empty: scheme, hosts and path of the URL */
-    const char
-        *target; /* template of what distinguishes its destinations; the publisher's memory */
+    /* template of what distinguishes its destinations; the publisher's memory */
+    const char *target;
     size_t most; /* messages in flight at once; SIZE_MAX: any number */
     size_t key_window;
     size_t pending;

@@ -33,15 +33,15 @@ typedef struct once__broker_pair {
  * RabbitMQ's message-id, and the Idempotency-Key and webhook-id of HTTP.
  */
 typedef struct once__broker_message {
-    once_slice_t
-        topic; /* Kafka: topic; AMQP: routing key; HTTP: for {topic} in the URL. After the URL's template */
+    /* Kafka: topic; AMQP: routing key; HTTP: for {topic} in the URL. After the URL's template */
+    once_slice_t topic;
     once_slice_t key; /* Kafka's key: messages of one key stay in order */
     once_slice_t payload;
     once_slice_t id, type, source, time;
-    once_slice_t
-        cause; /* idempotency key of the request that caused it: the extension `idempotencykey` */
-    const once__broker_pair_t *
-        headers; /* `content-type` is recognised; with an id, those that look like one are left out */
+    /* idempotency key of the request that caused it: the extension `idempotencykey` */
+    once_slice_t cause;
+    /* `content-type` is recognised; with an id, those that look like one are left out */
+    const once__broker_pair_t *headers;
     size_t header_count;
 } once__broker_message_t;
 

@@ -18,8 +18,8 @@ enum once__cli_exit {
     ONCE__CLI_USAGE = 2,     /* the command line is wrong, or a question could not be asked */
     ONCE__CLI_STORE = 3,     /* the store or a file could not be used */
     ONCE__CLI_NOT_FOUND = 4, /* there is no such record */
-    ONCE__CLI_REFUSED =
-        5, /* the record is not as it was judged, or the person said no; nothing was changed */
+    /* the record is not as it was judged, or the person said no; nothing was changed */
+    ONCE__CLI_REFUSED = 5,
 };
 
 typedef enum once__cli_store {

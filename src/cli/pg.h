@@ -39,7 +39,7 @@ void once__cli_pg_complain(PGconn *conn, const char *what);
 
 /*
  * Begins a transaction in which names are found in pg_catalog alone: the connection's search_path may lead to what other roles
- * have made. For the transaction, and not the session, which may be a pooler's. 0 or -1, after saying why.
+ * have made. For the transaction, and not the session, which may be a pooler's. Returns 0, or -1 after an error message.
  */
 int once__cli_pg_begin(PGconn *conn);
 

@@ -313,8 +313,8 @@ static void finish(once__consume_t *consumer, int end)
     }
     consumer->stopping = 1;
     if (consumer->subscription != NULL) {
-        once__broker_subscription_stop(
-            consumer->subscription); /* its threads no longer use the handle */
+        /* its threads no longer use the handle */
+        once__broker_subscription_stop(consumer->subscription);
     }
     once__broker_publisher_close(consumer->dead_letters);
     consumer->dead_letters = NULL;

@@ -188,8 +188,8 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
     relay->sharing.lease_over_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms;
     relay->sharing.turn_due_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms / 3;
     if (relay->sharing.asleep_asked && !relay->sharing.asleep_told) {
-        relay->reading.notified =
-            1; /* read once more: producers that emitted before did not notify us */
+        /* read once more: producers that emitted before did not notify us */
+        relay->reading.notified = 1;
     }
     relay->sharing.asleep_told = relay->sharing.asleep_asked;
     changed = apply_groups(relay, PQgetvalue(result, 0, 0));

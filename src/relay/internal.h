@@ -84,13 +84,13 @@ struct once__relay_queue {
     once__relay_queue_t *list_next;   /* in its list */
     once__relay_queue_t **list_at;    /* the pointer to it there */
     once__relay_queue_list_t *list;   /* NULL: in none */
-    once__relay_destination_t
-        *parked; /* none of its events is in memory until this one takes events again */
+    /* none of its events is in memory until this one takes events again */
+    once__relay_destination_t *parked;
     once__relay_event_t *first, *last; /* waiting */
     size_t waiting, sent;
     size_t known;          /* events that point here, in any state */
     int64_t confirmed;     /* greatest seq that was published */
-    int64_t low;           /* its events from here on are left in the database; 0: none is */
+    int64_t low;           /* its events from here on are left in the database; 0: none are */
     uint64_t held_ms;      /* nothing is sent before; 0: not held */
     uint64_t failed_round; /* of its destination, when it failed last */
     unsigned backoff;      /* times it was held in a row */
@@ -108,8 +108,8 @@ struct once__relay_destination {
         **ring_at; /* those that may have something to send; ring_at NULL: not there */
     once__relay_destination_t *open_next, **open_at; /* those that are open */
     once__relay_queue_list_t ready, parked;
-    int64_t *
-        keyless; /* for each group: the first event without a key that was left in the database; NULL: none */
+    /* for each group: the first event without a key that was left in the database; NULL: none */
+    int64_t *keyless;
     size_t events, sent;
     uint64_t round;    /* changes with each event that it takes */
     unsigned failing;  /* keys that failed in this round */
@@ -296,8 +296,8 @@ void once__relay_destinations_end(once__relay_t *relay);
 once__relay_destination_t *
 once__relay_destination_for(once__relay_t *relay,
                             const once__relay_event_t *event); /* NULL: no memory */
-void once__relay_destination_release(
-    once__relay_t *relay, once__relay_destination_t *destination); /* if nothing needs it */
+/* if nothing needs it */
+void once__relay_destination_release(once__relay_t *relay, once__relay_destination_t *destination);
 /* Whether it has enough events in memory. */
 int once__relay_destination_parks(const once__relay_t *relay,
                                   const once__relay_destination_t *destination);

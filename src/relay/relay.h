@@ -17,8 +17,8 @@ typedef struct once__relay_options {
     uint64_t lease_ms;
     uint64_t poll_ms;
     uint64_t timeout_ms; /* of one attempt, HTTP and AMQP */
-    uint64_t
-        give_up_ms; /* after a destination accepted nothing for this time, its failing events of that age are dead */
+    /* after a destination accepted nothing for this time, its failing events of that age are dead */
+    uint64_t give_up_ms;
     uint64_t drain_ms;    /* how long events in flight are waited for at the end */
     unsigned tries;       /* failures after which an event is dead */
     unsigned window;      /* events in memory */

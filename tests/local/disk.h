@@ -37,8 +37,8 @@ struct disk {
     _Atomic int full;             /* no new room */
     _Atomic int fail_write;       /* errno of every write to a segment; 0: they work */
     _Atomic unsigned writes_left; /* that work before that */
-    _Atomic uint64_t
-        fail_read; /* reads that touch this byte of the first segment fail with EIO; 0: none do */
+    /* reads that touch this byte of the first segment fail with EIO; 0: none do */
+    _Atomic uint64_t fail_read;
     _Atomic unsigned short_write; /* bytes that a write takes at most; 0: all of them */
 
     /* Called before a sync, and before a sync of the directory, with the disk locked: now a crash would hurt most. */

@@ -481,8 +481,8 @@ static void test_a_changed_header_is_told(void **state)
 static void test_bits_that_change_meanwhile(void **state)
 {
     static frame_at_t frames[10];
-    once_t *other =
-        place_open(the.store, QUERY, NULL); /* who wrote it has it in memory for a while */
+    /* the handle that wrote it has it in memory for a while */
+    once_t *other = place_open(the.store, QUERY, NULL);
     size_t size, count;
     uint8_t *data;
     told_t told;

@@ -15,8 +15,8 @@ typedef struct run_options {
 
 int run_scenarios(const run_options_t *options);
 int run_mutants(const run_options_t *options);
-int run_edits(
-    const run_options_t *options); /* every single edit of every row, not only the catalogue's */
+/* every single edit of every row, not only the catalogue's */
+int run_edits(const run_options_t *options);
 int run_table(const run_options_t *options);
 
 /* Names given: only those. */

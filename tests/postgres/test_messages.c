@@ -110,8 +110,8 @@ static void events_in_transactions_of_their_own_are_several(void **state)
     for (int i = 0; i < 3; i++) { /* the same claim says the same again */
         assert_string_equal(emit_line(token, i), ids[i]);
     }
-    token = claim_of(
-        "lines"); /* the next one: all of it, with payloads that may differ (a time, say) */
+    /* the next one: all of it, with payloads that may differ (a time, say) */
+    token = claim_of("lines");
     for (int i = 0; i < 3; i++) {
         assert_string_equal(emit_line(token, 10 + i), ids[i]);
     }

@@ -393,8 +393,8 @@ int main(void)
         cmocka_unit_test(tcp_ends_the_connections_of_a_silent_host),
         cmocka_unit_test(two_batches_are_lost_with_their_connection),
         cmocka_unit_test(a_batch_behind_one_that_fails_its_session),
-        cmocka_unit_test(
-            nothing_is_left_in_the_sessions_of_a_pool), /* last: the pool keeps its connections */
+        /* last: the pool keeps its connections */
+        cmocka_unit_test(nothing_is_left_in_the_sessions_of_a_pool),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -15,8 +15,8 @@ typedef struct proxy_line {
     atomic_uint pause_us; /* between pieces, both ways */
     atomic_uint up_piece; /* the same to the server */
     atomic_int is_deaf;   /* nothing is passed on from the server */
-    atomic_long
-        cut_down; /* the next connection ends after so many bytes from the server, once; < 0: never */
+    /* the next connection ends after this many bytes from the server, once; < 0: never */
+    atomic_long cut_down;
     atomic_long cut_up;   /* the same, to the server */
     atomic_uint accepted; /* connections so far */
     atomic_uint cuts;     /* of those: cut */

@@ -26,8 +26,8 @@ typedef struct job {
     void *data;
     int has_answered;
     response_t response; /* of the operation itself */
-    response_t
-        says; /* what is answered: a proxy in between, or a crash after the commit, may say something else */
+    /* what is answered: a proxy in between, or a crash after the commit, may say something else */
+    response_t says;
 } job_t;
 
 /* The first byte is sent. */

@@ -9,10 +9,10 @@
 
 /* Wrong behaviour of an actor. */
 enum {
-    BROKEN_SQL_IDEMPOTENT =
-        1 << 0, /* backend: "completed before" counts as success, the transaction commits */
-    BROKEN_SQL_SEPARATE =
-        1 << 1, /* backend: the effect commits first, the record is completed afterwards */
+    /* backend: "completed before" counts as success, the transaction commits */
+    BROKEN_SQL_IDEMPOTENT = 1 << 0,
+    /* backend: the effect commits first, the record is completed afterwards */
+    BROKEN_SQL_SEPARATE = 1 << 1,
     BROKEN_OWN_ANSWER = 1 << 2,   /* gateway: answers with its own response after lost or already */
     BROKEN_EARLY_ANSWER = 1 << 3, /* gateway: answers before the completion is recorded */
     BROKEN_ERROR_RELEASES = 1 << 4, /* gateway: releases when a completion could not be written */
@@ -21,17 +21,17 @@ enum {
     BROKEN_TIMEOUT_RELEASES = 1 << 7, /* gateway: takes "no response" for "not executed" */
     BROKEN_NEXT_UPSTREAM = 1 << 8,    /* gateway: sends again when there was no response */
     BROKEN_HANGUP_RELEASES = 1 << 9,  /* gateway: releases when the client hangs up */
-    BROKEN_FAIL_OPEN =
-        1 << 10, /* gateway: forwards without a claim when the store does not answer */
+    /* gateway: forwards without a claim when the store does not answer */
+    BROKEN_FAIL_OPEN = 1 << 10,
     BROKEN_NO_RENEWAL = 1 << 11,     /* library: claims are not renewed */
     BROKEN_NO_BODY = 1 << 12,        /* gateway: leaves the body out of the fingerprint */
     BROKEN_NO_SCOPE = 1 << 13,       /* gateway: leaves the scope out */
     BROKEN_HASTY_OPERATOR = 1 << 14, /* operator: "has not happened yet" counts as "never" */
-    BROKEN_RENAMING_OPERATOR =
-        1 << 15, /* operator: repeats a settle naming the claim of now, not the one it judged */
+    /* operator: repeats a settle naming the claim of now, not the one it judged */
+    BROKEN_RENAMING_OPERATOR = 1 << 15,
     BROKEN_BOLD_409 = 1 << 16, /* gateway: runs without a claim when it is told busy */
-    BROKEN_OWN_POLICY =
-        1 << 17, /* gateway: judges by its own policy although the record's is stricter */
+    /* gateway: judges by its own policy although the record's is stricter */
+    BROKEN_OWN_POLICY = 1 << 17,
     BROKEN_DIRTY_401 = 1 << 18,  /* backend: sends a status that releases after the effect */
     BROKEN_EPOCH_ONLY = 1 << 19, /* store: compares the epoch of a claim but not its id */
     /* of the local store */

@@ -10,8 +10,8 @@
 
 /* Rules that are not in the table but in whoever uses it. A simulated gateway or backend asks for these. */
 enum {
-    MUTANT_IDEMPOTENT_SQL =
-        1 << 0, /* once.complete that was answered `already` commits the transaction */
+    /* once.complete that was answered `already` commits the transaction */
+    MUTANT_IDEMPOTENT_SQL = 1 << 0,
     MUTANT_OWN_ANSWER = 1 << 1, /* a gateway whose complete was `lost` sends its own response */
     MUTANT_FAILED_WRITE_RELEASES = 1
                                    << 2, /* a complete without a reply is given up with a release */

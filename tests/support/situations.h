@@ -7,8 +7,8 @@
 #include "store/store.h"
 
 typedef struct situation {
-    once__op_t
-        op; /* first: found from it. The last 8 bytes of its id are its number, counted from 1 */
+    /* first: found from it. The last 8 bytes of its id are its number, counted from 1 */
+    once__op_t op;
     once__head_t before; /* state NONE: no record */
 } situation_t;
 

@@ -255,8 +255,8 @@ static void any_other_length_is_corrupt(void **state)
 
     memcpy(longer, bytes, len);
     for (size_t cut = 0; cut < len; cut++) {
-        uint8_t *exact =
-            malloc(cut + 1); /* of its size: a byte too many is seen by the sanitizer */
+        /* of its size: a byte too many is seen by the sanitizer */
+        uint8_t *exact = malloc(cut + 1);
         memcpy(exact + 1, bytes, cut);
         assert_int_equal(once__record_decode(&read, exact + 1, cut), ONCE_E_CORRUPT);
         assert_memory_equal(&read, &zero, sizeof(zero));

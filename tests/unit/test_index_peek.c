@@ -117,8 +117,8 @@ static void look(looker_t *looker)
     if (next_random(&looker->random) % 4 == 0) {
         (void)sched_yield();
     }
-    done = atomic_load(
-        &shared.done[n]); /* here a record would be read: what came before it is no answer */
+    /* here a record would be read: what came before it is no answer */
+    done = atomic_load(&shared.done[n]);
     if (once__index_peek_holds(shared.index, &peek)) {
         was = peek.entry.place.offset / 8;
         looker->held++;

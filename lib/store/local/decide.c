@@ -203,8 +203,8 @@ static int apply_event(once__records_t *records, once__op_t *op, const once__cur
     op->head = step.next;
     if (!durable && !ours && !pending) {
         op->head = current->record.head;
-        op->head.state =
-            ONCE_STATE_PENDING; /* how it ended is nobody's business before that is durable */
+        /* report it as pending: the outcome must not be visible before it is durable */
+        op->head.state = ONCE_STATE_PENDING;
         op->head.expires = 0;
         return answer_unsettled(op, &step);
     }

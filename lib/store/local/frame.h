@@ -14,8 +14,8 @@
 enum {
     ONCE__FRAME_RECORD = 1,
     ONCE__FRAME_REMOVED = 2,
-    ONCE__FRAME_SEALED =
-        3, /* the writer is done with the segment: everything before it was synced */
+    /* the writer is done with the segment: everything before it was synced */
+    ONCE__FRAME_SEALED = 3,
     ONCE__FRAME_COMPLETION = 4, /* a record, completed: refers to frames before it in its segment */
 };
 

@@ -224,8 +224,8 @@ static int write_parts(const once__disk_t *disk, int fd, once__segment_header_t 
 {
     uint8_t head[ONCE__SEGMENT_HEADER], tail[2 * PAGE] = {0};
     once__place_t seal = {header->number, end};
-    const uint8_t *frames =
-        end > sizeof(head) ? data + sizeof(head) : head; /* an empty segment has no data */
+    /* an empty segment has no data */
+    const uint8_t *frames = end > sizeof(head) ? data + sizeof(head) : head;
 
     header->size = (end + ONCE__FRAME_HEADER + PAGE - 1) / PAGE * PAGE;
     once__segment_header_write(header, head);

@@ -25,8 +25,8 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
  * Over a simulated loop (env.h) the store has no thread: its owner does the writer's work, in two halves, so that others can act in
  * between. For tests.
  */
-void once__local_decide(
-    once__store_t *store); /* all that dispatch took in; answers what need not wait */
+/* all that dispatch took in; answers what need not wait */
+void once__local_decide(once__store_t *store);
 void once__local_commit(once__store_t *store); /* syncs, and answers the rest */
 
 #endif

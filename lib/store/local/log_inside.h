@@ -49,8 +49,8 @@ typedef struct once__mark {
 struct once__log {
     once__log_config_t config;
     once__segment_t active;
-    once__segment_t
-        rolled; /* finished since the last sync: all of it is written, and must be synced, too */
+    /* finished since the last sync: all of it is written, and must be synced, too */
+    once__segment_t rolled;
     once__window_t *window; /* of the active segment; NULL when there is none */
     uint64_t next_size;
     once__reader_t readers[ONCE__READERS]; /* by number */

@@ -31,8 +31,8 @@ static uint32_t number_of(const char *name, const char *suffix)
 typedef struct numbers {
     uint32_t *list; /* of the segments, sorted */
     size_t count, room;
-    uint32_t
-        highest; /* that was ever seen, also on a spare: its bytes must not become valid again */
+    /* that was ever seen, also on a spare: its bytes must not become valid again */
+    uint32_t highest;
 } numbers_t;
 
 static int add_number(numbers_t *numbers, uint32_t number)

@@ -17,8 +17,8 @@ typedef struct once__rebuild {
     const uint8_t *data; /* the segment that is read frame by frame; NULL: none */
     uint64_t size;
     uint32_t number;
-    uint64_t
-        open_end; /* where its frames end without a seal; 0: they do not, or it cannot be told */
+    /* where its frames end without a seal; 0: they do not, or it is not known */
+    uint64_t open_end;
     once__whole_t whole;
     once__rebuilt_t *rebuilt;
     uint64_t latest; /* time that any frame or header knows of */

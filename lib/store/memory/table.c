@@ -38,9 +38,9 @@ struct once__table {
     uint32_t *index;
     uint32_t index_size; /* power of two */
     uint64_t count, bytes;
-    uint64_t
-        none_expires_before; /* nothing can be reaped earlier: spares a full table the search */
-    const entry_t *pinned;   /* being written: not to be reaped now */
+    /* nothing can be reaped earlier: spares a full table the search */
+    uint64_t none_expires_before;
+    const entry_t *pinned; /* being written: not to be reaped now */
     char *secrets;
     uint8_t mark[ONCE__MARK_SIZE]; /* of these */
 };

@@ -28,8 +28,8 @@ typedef enum once__postgres_session_kind {
 typedef struct once__postgres_session {
     once__postgres_session_kind_t kind;
     unsigned prepared; /* statements, as bits */
-    uint64_t
-        timeout_ms;    /* its statement timeout; then it is READ COMMITTED, too. 0: not set by us */
+    /* its statement timeout; then it is READ COMMITTED, too. 0: not set by us */
+    uint64_t timeout_ms;
     uint64_t asked_ms; /* of the batch under way */
 } once__postgres_session_t;
 

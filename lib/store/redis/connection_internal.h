@@ -21,9 +21,9 @@ void once__redis_connection_trouble(once__redis_connection_t *connection, const 
 void once__redis_connection_resolved(once__redis_connection_t *connection);
 void once__redis_connection_connected(once__redis_connection_t *connection);
 void once__redis_connection_tls(once__redis_connection_t *connection);
-void once__redis_connection_try(
-    once__redis_connection_t *connection); /* the addresses, one after the other */
-void once__redis_lookup_free(
-    struct once__redis_lookup *lookup); /* at any time; a late answer is dropped */
+/* the addresses, one after the other */
+void once__redis_connection_try(once__redis_connection_t *connection);
+/* at any time; a late answer is dropped */
+void once__redis_lookup_free(struct once__redis_lookup *lookup);
 
 #endif

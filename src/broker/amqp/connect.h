@@ -18,8 +18,8 @@ typedef struct once__amqp_target {
     const char *authorities;          /* how a user names ca_file: "--cacert FILE" */
     unsigned turn;                    /* which of the URL's hosts is next */
     int connect_s, answer_s, heartbeat_s;
-    _Atomic int
-        *socket; /* NULL, or -1 while there is no socket that another thread could shut down */
+    /* NULL, or -1 while there is no socket that another thread could shut down */
+    _Atomic int *socket;
 } once__amqp_target_t;
 
 /*

@@ -77,8 +77,8 @@ static void disconnect(amqp_t *amqp, const char *why)
 static int consume(amqp_t *amqp, char *why, size_t size)
 {
     amqp_bytes_t queue = amqp_cstring_bytes(amqp->target.name);
-    size_t window =
-        2 * amqp->base.options.window; /* twice: the second half is for messages of crowded keys */
+    /* twice: the second half is for messages of crowded keys */
+    size_t window = 2 * amqp->base.options.window;
 
     amqp_queue_declare(amqp->connection, 1, queue, 1, 0, 0, 0, amqp_empty_table);
     if (once__amqp_check(amqp_get_rpc_reply(amqp->connection), "looking for the queue", why,

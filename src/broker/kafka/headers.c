@@ -21,8 +21,8 @@ int once__kafka_headers_add(once__kafka_headers_t *headers, once_slice_t name, o
     at = name.len <= BYTES_MAX && value.len <= BYTES_MAX ? once__buf_reserve(&headers->buf, more)
                                                          : NULL;
     if (at == NULL) {
-        headers->buf.error =
-            ONCE_OK; /* what is in it stays valid, and smaller headers can be added */
+        /* what is in it stays valid, and smaller headers can be added */
+        headers->buf.error = ONCE_OK;
         return -1;
     }
     memcpy(at, &lengths, sizeof(lengths));

@@ -38,8 +38,8 @@ typedef struct kafka {
     size_t preparing_bytes;           /* bytes of payloads that are in memory here */
     size_t usual_bytes;               /* average size of the last payloads */
     once__kafka_waker_t *waker;
-    size_t
-        queue_peak; /* greatest number of messages waiting in librdkafka since it was last woken */
+    /* greatest number of messages waiting in librdkafka since it was last woken */
+    size_t queue_peak;
     unsigned full_turns;
     _Atomic int distrust; /* what is wrong with a broker's certificate */
 } kafka_t;

@@ -13,10 +13,10 @@ typedef struct settings {
     unsigned rounds;
 } settings_t;
 
-void section_pairs(
-    const settings_t *settings); /* against the limit and the libraries; flat as it grows */
-void section_grow(
-    const settings_t *settings); /* the same without the libraries, which take long to be filled */
+/* against the limit and the libraries; flat as it grows */
+void section_pairs(const settings_t *settings);
+/* the same without the libraries, which take long to be filled */
+void section_grow(const settings_t *settings);
 void section_disk(const settings_t *settings);      /* bytes for each kind of response */
 void section_life(const settings_t *settings);      /* killing, reopening, rebuilding, looking up */
 void section_expiry(const settings_t *settings);    /* what expiring costs */
