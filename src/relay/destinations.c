@@ -1,13 +1,24 @@
 /*
  * Destinations: the URLs, topics or queues that the template gives. One of them can fail while the others go on.
  *
- * - They send in turns, and none may have more in flight than three times what it leaves free at the publisher.
+ * - Those that differ in nothing but the key are a family: all of a topic, if the template has {topic} and {key}. Families send in
+ *   turns, and the destinations of a family do. No family and no destination may have more in flight than three times what it
+ *   leaves free at the publisher: any number of URLs that hang, one for each key, take no more than one URL for all keys.
+ * - A destination that failed stands in another line of its family until it takes an event. All of that line have a quarter of
+ *   what can be in flight, and the two lines send in turns.
  * - When several keys in a row have failed and no event was taken meanwhile, the destination is opened, like a circuit breaker (to
  *   users: it is held). It gets one event at a time (a probe), after pauses that grow. Queues of its events stand in line. Beyond
  *   a few they are parked: their events stay in the database, and the group is read again from there when the destination takes
  *   events or needs more for its probes.
  * - When there is no room in memory, destinations that take nothing are opened without waiting for their failures.
+ *
+ * Invariants of a family:
+ *
+ *   I-1  It is in the ring if and only if a destination is in one of its lines.
+ *   I-2  The count of a line is that of its destinations, and its end is the pointer behind the last one.
+ *   I-3  A destination is in one line at most, of its own family.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,53 +35,173 @@
 #define STALL_MS       1000 /* with events in flight and none taken: it may not fill the memory */
 #define STALL_LOOK_MS  250
 
+static void assert_family_state(const once__relay_family_t *family)
+{
+    assert((family->ring_at != NULL) ==
+           (family->lines[0].count + family->lines[1].count > 0)); /* I-1 */
+    for (int i = 0; i < 2; i++) {
+        assert((family->lines[i].count > 0) == (family->lines[i].first != NULL)); /* I-2 */
+        assert(*family->lines[i].end == NULL);
+    }
+    assert(family->members >= family->lines[0].count + family->lines[1].count); /* I-3 */
+}
+
 /* --------------------------------------------------------------------------------------------------------------- the ring */
 
-static void put_ring(once__relay_t *relay, once__relay_destination_t *destination,
-                     once__relay_destination_t **at)
+static void put_ring(once__relay_t *relay, once__relay_family_t *family, once__relay_family_t **at)
 {
-    destination->ring_at = at;
-    destination->ring_next = *at;
+    family->ring_at = at;
+    family->ring_next = *at;
     if (*at != NULL) {
-        (*at)->ring_at = &destination->ring_next;
+        (*at)->ring_at = &family->ring_next;
     } else {
-        relay->destinations.ring_end = &destination->ring_next;
+        relay->destinations.ring_end = &family->ring_next;
     }
-    *at = destination;
+    *at = family;
     relay->destinations.ring_count++;
 }
 
-static void take_ring(once__relay_t *relay, once__relay_destination_t *destination)
+static void take_ring(once__relay_t *relay, once__relay_family_t *family)
 {
-    if (destination->ring_at == NULL) {
+    if (family->ring_at == NULL) {
         return;
     }
-    *destination->ring_at = destination->ring_next;
-    if (destination->ring_next != NULL) {
-        destination->ring_next->ring_at = destination->ring_at;
+    *family->ring_at = family->ring_next;
+    if (family->ring_next != NULL) {
+        family->ring_next->ring_at = family->ring_at;
     } else {
-        relay->destinations.ring_end = destination->ring_at;
+        relay->destinations.ring_end = family->ring_at;
     }
-    destination->ring_at = NULL;
+    family->ring_at = NULL;
     relay->destinations.ring_count--;
+}
+
+static void put_line(once__relay_t *relay, once__relay_destination_t *destination, int is_first)
+{
+    once__relay_family_t *family = destination->family;
+    once__relay_line_t *line = &family->lines[destination->is_failing];
+    once__relay_destination_t **at = is_first ? &line->first : line->end;
+
+    destination->line_at = at;
+    destination->line_next = *at;
+    if (*at != NULL) {
+        (*at)->line_at = &destination->line_next;
+    } else {
+        line->end = &destination->line_next;
+    }
+    *at = destination;
+    line->count++;
+    if (is_first) {
+        take_ring(relay, family);
+        put_ring(relay, family, &relay->destinations.ring_first);
+    } else if (family->ring_at == NULL) {
+        put_ring(relay, family, relay->destinations.ring_end);
+    }
+    assert_family_state(family);
+}
+
+static void take_line(once__relay_t *relay, once__relay_destination_t *destination)
+{
+    once__relay_family_t *family = destination->family;
+    once__relay_line_t *line = &family->lines[destination->is_failing];
+
+    if (destination->line_at == NULL) {
+        return;
+    }
+    *destination->line_at = destination->line_next;
+    if (destination->line_next != NULL) {
+        destination->line_next->line_at = destination->line_at;
+    } else {
+        line->end = destination->line_at;
+    }
+    destination->line_at = NULL;
+    line->count--;
+    if (family->lines[0].count + family->lines[1].count == 0) {
+        take_ring(relay, family);
+    }
+    assert_family_state(family);
 }
 
 void once__relay_destination_rings(once__relay_t *relay, once__relay_destination_t *destination,
                                    int is_first)
 {
     if (is_first) {
-        take_ring(relay, destination);
-        put_ring(relay, destination, &relay->destinations.ring_first);
-    } else if (destination->ring_at == NULL && !destination->is_open) {
-        put_ring(relay, destination, relay->destinations.ring_end);
+        take_line(relay, destination);
+        put_line(relay, destination, 1);
+    } else if (destination->line_at == NULL && !destination->is_open) {
+        put_line(relay, destination, 0);
+    }
+}
+
+/* It changes lines, and what it has in flight counts there. */
+static void set_failing(once__relay_t *relay, once__relay_destination_t *destination,
+                        int is_failing)
+{
+    int was_in_line = destination->line_at != NULL;
+
+    if (is_failing == destination->is_failing) {
+        return;
+    }
+    take_line(relay, destination);
+    destination->family->lines[destination->is_failing].sent -= destination->sent;
+    destination->is_failing = is_failing;
+    destination->family->lines[destination->is_failing].sent += destination->sent;
+    if (was_in_line) {
+        put_line(relay, destination, 0);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------------- begin and end */
 
+/* Its name is the destination without a key: what the template gives for the topic and the type alone. */
+static once__relay_family_t *family_for(once__relay_t *relay, const once__relay_event_t *event)
+{
+    const once__broker_message_t message = {
+        .topic = event->topic, .key = {"", 0}, .type = event->type};
+    char name[NAME_MAX_BYTES];
+    size_t len = once__broker_publisher_target(relay->publisher, &message, name, sizeof(name));
+    uint64_t hash = once__hash_data(&relay->queues.seed, name, len);
+    once__hash_node_t *node = once__hash_first(&relay->destinations.families, hash);
+    once__relay_family_t *family;
+
+    for (; node != NULL; node = once__hash_next(node)) {
+        family = ONCE__CONTAINER(node, once__relay_family_t, node);
+        if (family->name_len == len && memcmp(family->name, name, len) == 0) {
+            return family;
+        }
+    }
+    family = calloc(1, sizeof(*family) + len + 1);
+    if (family != NULL) {
+        memcpy(family->name, name, len);
+        family->name_len = len;
+        family->lines[0].end = &family->lines[0].first;
+        family->lines[1].end = &family->lines[1].first;
+        (void)once__hash_add(&relay->destinations.families, &family->node, hash);
+    }
+    return family;
+}
+
+static void release_family(once__relay_t *relay, once__relay_family_t *family)
+{
+    if (family->members == 0) {
+        once__hash_remove(&relay->destinations.families, &family->node);
+        free(family);
+    }
+}
+
+static void leave_family(once__relay_t *relay, once__relay_destination_t *destination)
+{
+    take_line(relay, destination);
+    destination->family->members--;
+    release_family(relay, destination->family);
+}
+
 int once__relay_destinations_start(once__relay_t *relay)
 {
     relay->destinations.ring_end = &relay->destinations.ring_first;
+    if (once__hash_init(&relay->destinations.families, SIZE_MAX) != 0) {
+        return -1;
+    }
     return once__hash_init(&relay->destinations.table, SIZE_MAX);
 }
 
@@ -82,26 +213,35 @@ void once__relay_destinations_end(once__relay_t *relay)
         once__relay_destination_t *destination =
             ONCE__CONTAINER(node, once__relay_destination_t, node);
         node = once__hash_each(&relay->destinations.table, node);
+        leave_family(relay, destination);
         free(destination->keyless);
         free(destination);
     }
     once__hash_free(&relay->destinations.table);
+    once__hash_free(&relay->destinations.families);
 }
 
-static once__relay_destination_t *make_destination(once__relay_t *relay, const char *name,
-                                                   size_t len, uint64_t hash)
+static once__relay_destination_t *make_destination(once__relay_t *relay,
+                                                   const once__relay_event_t *event,
+                                                   const char *name, size_t len, uint64_t hash)
 {
-    once__relay_destination_t *destination = calloc(1, sizeof(*destination) + len + 1);
+    once__relay_family_t *family = family_for(relay, event);
+    once__relay_destination_t *destination =
+        family != NULL ? calloc(1, sizeof(*destination) + len + 1) : NULL;
 
     if (destination != NULL) {
         memcpy(destination->name, name, len);
         destination->name_len = len;
+        destination->family = family;
+        family->members++;
         destination->ready = (once__relay_queue_list_t){.end = &destination->ready.first,
                                                         .destination = destination};
         destination->parked = (once__relay_queue_list_t){.end = &destination->parked.first,
                                                          .destination = destination};
         destination->round = ++relay->destinations.rounds;
         (void)once__hash_add(&relay->destinations.table, &destination->node, hash);
+    } else if (family != NULL) {
+        release_family(relay, family);
     }
     return destination;
 }
@@ -123,7 +263,7 @@ once__relay_destination_t *once__relay_destination_for(once__relay_t *relay,
             return destination;
         }
     }
-    return make_destination(relay, name, len, hash);
+    return make_destination(relay, event, name, len, hash);
 }
 
 static void set_open(once__relay_t *relay, once__relay_destination_t *destination, int is_open)
@@ -134,7 +274,7 @@ static void set_open(once__relay_t *relay, once__relay_destination_t *destinatio
     destination->is_open = is_open;
     if (is_open) {
         relay->destinations.open_count++;
-        take_ring(relay, destination);
+        take_line(relay, destination);
         destination->open_at = &relay->destinations.open;
         destination->open_next = relay->destinations.open;
         if (destination->open_next != NULL) {
@@ -157,8 +297,8 @@ void once__relay_destination_release(once__relay_t *relay, once__relay_destinati
         return;
     }
     once__hash_remove(&relay->destinations.table, &destination->node);
-    take_ring(relay, destination);
     set_open(relay, destination, 0);
+    leave_family(relay, destination);
     free(destination);
 }
 
@@ -250,6 +390,7 @@ static void took(once__relay_t *relay, once__relay_event_t *event)
 
     destination->round = ++relay->destinations.rounds;
     destination->failing = 0;
+    set_failing(relay, destination, 0);
     destination->sick_since_ms = 0;
     destination->alive_ms = relay->now_ms;
     if (destination->is_open) {
@@ -269,6 +410,7 @@ static void refused(once__relay_t *relay, once__relay_event_t *event, int was_pr
     if (event->queue->failed_round != destination->round) {
         event->queue->failed_round = destination->round;
         destination->failing++;
+        set_failing(relay, destination, 1);
     }
     if (!destination->is_open && destination->failing >= OPEN_AFTER) {
         once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN,
@@ -314,23 +456,46 @@ static int may_probe(const once__relay_t *relay)
            relay->destinations.probes < once__broker_publisher_most(relay->publisher) / 4;
 }
 
-static int may_send(const once__relay_t *relay, const once__relay_destination_t *destination)
+/* Not more than three times what it leaves free, and one in any case. */
+static int is_fair(const once__relay_t *relay, size_t sent)
 {
     size_t room = once__broker_publisher_room(relay->publisher);
 
+    return sent == 0 || (room > 1 && sent / 3 < room && sent < relay->options->window / 2);
+}
+
+static int may_send(const once__relay_t *relay, const once__relay_destination_t *destination)
+{
     if (destination->is_open) {
         return relay->now_ms >= destination->until_ms && !destination->is_probing &&
                may_probe(relay);
     }
-    return destination->sent == 0 || (room > 1 && destination->sent / 3 < room &&
-                                      destination->sent < relay->options->window / 2);
+    return is_fair(relay, destination->sent);
 }
 
-once__relay_destination_t *once__relay_destination_turn(once__relay_t *relay)
+/* Those of a family that failed have a quarter, so that they do not take everything from the others of the family. */
+static int line_may_send(const once__relay_t *relay, const once__relay_family_t *family,
+                         int is_failing)
 {
-    for (size_t left = relay->destinations.ring_count; left > 0; left--) {
-        once__relay_destination_t *destination = relay->destinations.ring_first;
-        take_ring(relay, destination);
+    size_t failing = family->lines[1].sent;
+
+    if (!is_fair(relay, family->lines[0].sent + failing)) {
+        return 0;
+    }
+    return !is_failing || family->members == 1 || failing == 0 ||
+           failing < once__broker_publisher_most(relay->publisher) / 4;
+}
+
+/* Probes stand in front, and do not depend on the share of their family. */
+static once__relay_destination_t *take_from_line(once__relay_t *relay, once__relay_family_t *family,
+                                                 int is_failing)
+{
+    for (size_t left = family->lines[is_failing].count; left > 0; left--) {
+        once__relay_destination_t *destination = family->lines[is_failing].first;
+        if (!destination->is_open && !line_may_send(relay, family, is_failing)) {
+            return NULL;
+        }
+        take_line(relay, destination);
         if (may_send(relay, destination)) {
             return destination;
         }
@@ -339,15 +504,44 @@ once__relay_destination_t *once__relay_destination_turn(once__relay_t *relay)
     return NULL;
 }
 
+once__relay_destination_t *once__relay_destination_turn(once__relay_t *relay)
+{
+    for (size_t left = relay->destinations.ring_count; left > 0; left--) {
+        once__relay_family_t *family = relay->destinations.ring_first;
+        once__relay_destination_t *destination;
+        int is_failing = family->was_failing ? 0 : 1; /* the lines have turns, too */
+
+        take_ring(relay, family);
+        put_ring(relay, family, relay->destinations.ring_end);
+        family->was_failing = is_failing;
+        destination = take_from_line(relay, family, is_failing);
+        if (destination == NULL && family->lines[!is_failing].count > 0) {
+            destination = take_from_line(relay, family, !is_failing);
+        }
+        if (destination != NULL) {
+            return destination;
+        }
+    }
+    return NULL;
+}
+
 void once__relay_destination_sent(once__relay_t *relay, once__relay_event_t *event)
 {
-    event->destination->alive_ms =
-        event->destination->sent == 0 ? relay->now_ms : event->destination->alive_ms;
-    event->destination->sent++;
-    if (event->destination->is_open) {
-        event->is_probe = event->destination->is_probing = 1;
+    once__relay_destination_t *destination = event->destination;
+
+    destination->alive_ms = destination->sent == 0 ? relay->now_ms : destination->alive_ms;
+    destination->sent++;
+    destination->family->lines[destination->is_failing].sent++;
+    if (destination->is_open) {
+        event->is_probe = destination->is_probing = 1;
         relay->destinations.probes++;
     }
+}
+
+void once__relay_destination_over(const once__relay_event_t *event)
+{
+    event->destination->sent--;
+    event->destination->family->lines[event->destination->is_failing].sent--;
 }
 
 /* Other destinations may have events in the database behind those that fill the memory. */

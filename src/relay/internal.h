@@ -101,11 +101,29 @@ struct once__relay_queue {
     char key[];
 };
 
+typedef struct once__relay_line {
+    once__relay_destination_t *first, **end;
+    size_t count;
+    size_t sent; /* in flight, of all destinations that belong to this line */
+} once__relay_line_t;
+
+/* Destinations that differ in nothing but the key. It exists while one of them does. */
+typedef struct once__relay_family {
+    once__hash_node_t node;                          /* of all families, by name */
+    struct once__relay_family *ring_next, **ring_at; /* ring_at NULL: its lines are empty */
+    once__relay_line_t lines[2];                     /* well ones, failing ones */
+    int was_failing;                                 /* which line had the last turn */
+    size_t members;
+    size_t name_len;
+    char name[];
+} once__relay_family_t;
+
 /* A URL, a topic or a queue of the broker. It exists while events for it are in memory, or per-key queues wait for it. */
 struct once__relay_destination {
     once__hash_node_t node; /* of all destinations, by name */
-    once__relay_destination_t *ring_next,
-        **ring_at; /* those that may have something to send; ring_at NULL: not there */
+    once__relay_family_t *family;
+    once__relay_destination_t *line_next,
+        **line_at; /* those that may have something to send; line_at NULL: not there */
     once__relay_destination_t *open_next, **open_at; /* those that are open */
     once__relay_queue_list_t ready, parked;
     /* for each group: the first event without a key that was left in the database; NULL: none */
@@ -113,6 +131,7 @@ struct once__relay_destination {
     size_t events, sent;
     uint64_t round;    /* changes with each event that it takes */
     unsigned failing;  /* keys that failed in this round */
+    int is_failing;    /* which line of its family it belongs to: a key failed in this round */
     uint64_t alive_ms; /* when it took an event, or was sent one after a time with none in flight */
     uint64_t sick_since_ms; /* the first failure of this round; 0: none */
     int is_open;            /* as a circuit breaker: it gets nothing but a probe after `until_ms` */
@@ -166,8 +185,9 @@ typedef struct once__relay_queues {
 
 /* destinations.c */
 typedef struct once__relay_destinations {
-    once__hash_t table; /* by name */
-    once__relay_destination_t *ring_first, **ring_end, *open;
+    once__hash_t table, families; /* by name */
+    once__relay_family_t *ring_first, **ring_end;
+    once__relay_destination_t *open;
     size_t ring_count, open_count, probes;
     uint64_t rounds, room_ms;
 } once__relay_destinations_t;
@@ -309,6 +329,7 @@ void once__relay_destination_rings(once__relay_t *relay, once__relay_destination
 once__relay_destination_t *
 once__relay_destination_turn(once__relay_t *relay); /* takes the next that may send; NULL: none */
 void once__relay_destination_sent(once__relay_t *relay, once__relay_event_t *event);
+void once__relay_destination_over(const once__relay_event_t *event); /* no longer in flight */
 void once__relay_destination_verdict(once__relay_t *relay, once__relay_event_t *event,
                                      once__broker_verdict_t verdict, const char *reason,
                                      uint64_t after_ms);

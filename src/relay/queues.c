@@ -454,7 +454,7 @@ int once__relay_queue_add(once__relay_t *relay, once__relay_event_t *event)
 void once__relay_queue_over(once__relay_t *relay, once__relay_event_t *event)
 {
     event->queue->sent--;
-    event->destination->sent--;
+    once__relay_destination_over(event);
     relay->sent--;
 }
 

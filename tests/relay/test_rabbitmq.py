@@ -71,14 +71,15 @@ def test_a_full_queue_delays_no_other(database, rabbitmq, relay, name):
     rabbitmq.create(name + "-sick", exchange=name, routing_key="sick", **{"x-max-length": 1, "x-overflow": "reject-publish"})
     rabbitmq.create(name, exchange=name, routing_key="well")
     relay(url(rabbitmq, name))
-    emit_sick(database)
-    until(lambda: rabbitmq.count(name + "-sick")[0] == 1, "it is full")
     delays = Delays()
 
     def look():
         for properties, *_ in rabbitmq.read(name):
             delays.note(properties.message_id, properties.headers["ce_time"])
 
+    delays.measure_alone(database, look)
+    emit_sick(database)
+    until(lambda: rabbitmq.count(name + "-sick")[0] == 1, "it is full")
     delays.measure(database, "a full queue", look)
     assert database.dead() == []
 
