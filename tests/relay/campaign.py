@@ -168,7 +168,7 @@ class World(Stage):
         until(drained, "the outbox is empty", 1e6)
 
     def truth(self):
-        """{id: (key, number)} of what was committed, and how many numbers are there twice."""
+        """{id: (key, number)} of what was committed."""
         with psycopg2.connect(postgres.url()) as connection, connection.cursor("truth") as cursor:
             cursor.itersize = 20000
             cursor.execute("SELECT id::text, key, number FROM truth")
@@ -228,7 +228,7 @@ def main():
         found["crashes"] = faults.crashes()
         told = f"{events:,} events, {again:,} of them more than once" + (f", {gone} lost with the standby" if gone else "")
         return result(f"relay, {chosen.to}", told, world.faced(faults), found, chosen.unfenced,
-                      ("lost", "never committed"))
+                      ("double", "lost", "out of order", "never committed"))
     except Missing as missing:
         print(missing)
         return 77
