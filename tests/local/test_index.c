@@ -1,11 +1,13 @@
 /*
  * An index that was damaged: whoever checks the store says so and lives, whatever the damage is; and so does who opens it.
  */
+#include "content.h"
 #include "place.h"
 
 #include "support/testing.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +287,169 @@ static void test_cut_short_while_it_is_used(void **state)
     place_remove(store.base);
 }
 
+/* ------------------------------------------------------------------------------------- an index older than the log */
+
+#define LATE 6 /* keys */
+
+static void fill(once_t *once, unsigned from, unsigned to, size_t body_len)
+{
+    static uint8_t body[40000];
+    dice_t dice = {from};
+
+    for (; from < to; from++) {
+        char name[32];
+        told_t told;
+        (void)snprintf(name, sizeof(name), "late-%u", from);
+        dice_fill(&dice, body, sizeof(body)); /* so that it cannot be compressed */
+        told = ask(once, name, "recover=hold");
+        must(told.outcome == ONCE_OUTCOME_RUN, "run");
+        must(complete(told.claim, 201, body, body_len).outcome == ONCE_OUTCOME_DONE, "done");
+    }
+}
+
+static uint8_t *read_file(const char *path, size_t *size)
+{
+    int fd = open(path, O_RDONLY);
+    uint8_t *bytes;
+
+    must(fd >= 0, "open");
+    bytes = content_read(fd, size);
+    (void)close(fd);
+    return bytes;
+}
+
+/* Writes, and leaves the index as it was after the first key: as when the filesystem came back without its last pages. */
+static void write_and_forget(const store_t *store, size_t body_len)
+{
+    char copy[PLACE_SIZE];
+    size_t size;
+    uint8_t *bytes;
+    pid_t child;
+    int status;
+
+    place_join(copy, store->base, "index-before");
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        once_t *once = place_open(store->path, QUERY, NULL);
+        fill(once, 0, 1, body_len);
+        bytes = read_file(store->index, &size);
+        content_write(copy, bytes, size);
+        fill(once, 1, LATE, body_len);
+        (void)kill(getpid(), SIGKILL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    bytes = read_file(copy, &size);
+    content_write(store->index, bytes, size); /* the same file */
+    free(bytes);
+}
+
+static void check_late(once_t *once)
+{
+    for (unsigned key = 0; key < LATE; key++) {
+        char name[32];
+        told_t told;
+        (void)snprintf(name, sizeof(name), "late-%u", key);
+        told = ask(once, name, "recover=hold");
+        assert_int_equal(told.outcome, ONCE_OUTCOME_REPLAY);
+        assert_int_equal(told.status, 201);
+    }
+}
+
+static void check_older(size_t body_len)
+{
+    store_t store;
+    once_t *once;
+    unsigned segments;
+
+    make_store(&store);
+    write_and_forget(&store, body_len);
+    segments = place_count(store.path, "segments", ".log");
+    assert_true(body_len < 1000 || segments >= LATE);
+    once = place_open(store.path, QUERY, NULL);
+    check_late(once);
+    fill(once, LATE, LATE + 1, body_len);
+    check_late(once);
+    assert_int_equal(place_count(store.path, "segments", ".log"), segments + 1);
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
+    assert_int_equal(in_child(&store, check), 0);
+    place_remove(store.base);
+}
+
+static void test_older_than_the_log(void **state)
+{
+    check_older(40000); /* each key takes more than half a segment */
+}
+
+/* The same when all of it is in the segment that was being written. */
+static void test_older_than_a_segment(void **state)
+{
+    check_older(10);
+}
+
+/* A segment of which the index does not know appears while the store is used: none is put over it. */
+static void test_a_segment_is_never_replaced(void **state)
+{
+    char first[PLACE_SIZE], last[PLACE_SIZE], trouble[200] = "", name[40];
+    uint8_t *before, *after;
+    size_t size, again;
+    store_t store;
+    once_t *once;
+
+    make_store(&store);
+    once = place_open(store.path, QUERY, NULL);
+    assert_int_equal(get(once, "key-1").state, ONCE_STATE_COMPLETED);
+    place_join(first, store.path, "segments/00000001.log");
+    (void)snprintf(name, sizeof(name), "segments/%08x.log",
+                   place_count(store.path, "segments", ".log") + 1);
+    place_join(last, store.path, name);
+    before = read_file(first, &size);
+    content_write(last, before, size);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ask(once, "new", NULL).error, ONCE_E_CORRUPT);
+    }
+    assert_true(once_store_trouble(once, trouble, sizeof(trouble)) > 0);
+    assert_non_null(strstr(trouble, "older than the log"));
+    assert_int_equal(ask(once, "key-1", NULL).outcome, ONCE_OUTCOME_REPLAY);
+    after = read_file(last, &again);
+    assert_int_equal(again, size);
+    assert_memory_equal(after, before, size);
+    free(before);
+    free(after);
+    (void)once_close(once, 5000);
+    place_remove(store.base);
+}
+
+/* One without frames is what a process left that could not sync its name. */
+static void test_an_empty_segment_is_replaced(void **state)
+{
+    char first[PLACE_SIZE], last[PLACE_SIZE], name[40];
+    uint8_t *bytes;
+    store_t store;
+    size_t size;
+    once_t *once;
+    told_t told;
+
+    make_store(&store);
+    once = place_open(store.path, QUERY, NULL);
+    assert_int_equal(get(once, "key-1").state, ONCE_STATE_COMPLETED);
+    place_join(first, store.path, "segments/00000001.log");
+    (void)snprintf(name, sizeof(name), "segments/%08x.log",
+                   place_count(store.path, "segments", ".log") + 1);
+    place_join(last, store.path, name);
+    bytes = read_file(first, &size);
+    memset(bytes + ONCE__SEGMENT_HEADER, 0, size - ONCE__SEGMENT_HEADER);
+    content_write(last, bytes, size);
+    free(bytes);
+    told = ask(once, "new", NULL);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    once_claim_drop(told.claim);
+    assert_int_equal(once_close(once, 5000), ONCE_OK);
+    assert_int_equal(in_child(&store, check), 0);
+    place_remove(store.base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +459,10 @@ int main(void)
         cmocka_unit_test(test_a_changed_index_is_made_anew),
         cmocka_unit_test(test_cut_short),
         cmocka_unit_test(test_cut_short_while_it_is_used),
+        cmocka_unit_test(test_older_than_the_log),
+        cmocka_unit_test(test_older_than_a_segment),
+        cmocka_unit_test(test_a_segment_is_never_replaced),
+        cmocka_unit_test(test_an_empty_segment_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

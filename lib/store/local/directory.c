@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/secrets.h"
+#include "base/bytes.h"
 #include "base/error.h"
 #include "store/local/format.h"
 #include "store/local/image.h"
@@ -160,6 +161,94 @@ static int has_writers(const once__directory_t *directory)
     return found;
 }
 
+/* Does the index know the frame at `place`, or a later one of its record? */
+static int knows_frame(const once__index_t *index, once__place_t place, const once__frame_t *frame)
+{
+    static const uint8_t nobody[ONCE_ID_SIZE];
+    once__entry_t entry;
+    uint64_t cursor = 0;
+    int found = 0;
+
+    while (once__index_find(index, frame->id, &cursor, &entry)) {
+        if (entry.place.segment > place.segment ||
+            (entry.place.segment == place.segment && entry.place.offset >= place.offset)) {
+            return 1;
+        }
+        found = 1;
+    }
+    return frame->kind == ONCE__FRAME_REMOVED &&
+           (!found || memcmp(frame->id, nobody, sizeof(nobody)) == 0);
+}
+
+/* Is there anything at all at `place`? Nearly always not, and then the file need not be read. */
+static int has_bytes(const once__directory_t *directory, once__place_t place)
+{
+    uint8_t len[4] = {0};
+    char name[ONCE__SEGMENT_NAME];
+    int fd, bytes;
+
+    once__segment_name(name, place.segment, "log");
+    fd = openat(directory->segments_fd, name, O_RDONLY | O_CLOEXEC);
+    bytes = fd >= 0 && pread(fd, len, sizeof(len), (off_t)place.offset) == (ssize_t)sizeof(len) &&
+            once__get32(len) != 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return bytes;
+}
+
+/*
+ * Has a segment whose writer is gone frames that the index does not know, behind those that it knows to be synced? A writer
+ * that was killed left no more than a batch there, which the index knows.
+ */
+static int has_unknown_frames(const once__directory_t *directory, uint32_t number, uint64_t synced)
+{
+    once__image_t image = {0};
+    once__place_t place = {number, synced};
+    once__frame_t frame = {0};
+    int unknown = 0;
+
+    if (!has_bytes(directory, place) ||
+        once__image_read(&image, directory->segments_fd, number) != ONCE_OK) {
+        return 0; /* whoever reads it will be told why */
+    }
+    while (!unknown && place.offset + ONCE__FRAME_HEADER <= image.size &&
+           once__frame_read(&frame, place, image.data + place.offset, image.size - place.offset) &&
+           frame.kind != ONCE__FRAME_SEALED) {
+        unknown = !knows_frame(directory->index, place, &frame);
+        place.offset += frame.size;
+    }
+    once__image_free(&image);
+    return unknown;
+}
+
+/*
+ * Has the log a segment or a frame that the index does not know? Then the index is older: the filesystem came back without its last
+ * pages, or somebody put a copy back. (Or a process was killed while it began a segment: a rebuild is right then, too.)
+ */
+static int is_outdated(const once__directory_t *directory)
+{
+    const once__index_t *index = directory->index;
+    uint32_t end = once__index_end_segment(index);
+    uint32_t *numbers;
+    size_t count;
+    uint64_t unfinished;
+    int outdated;
+
+    if (once__image_list(directory->segments_fd, &numbers, &count, &unfinished) != ONCE_OK) {
+        return 1; /* the rebuild will tell */
+    }
+    outdated = count > 0 && numbers[count - 1] >= end;
+    free(numbers);
+    for (uint32_t n = once__index_first_segment(index); n < end && !outdated; n++) {
+        const once__segment_info_t *info = once__index_segment(index, n);
+        uint64_t synced = atomic_load(&info->synced);
+        outdated = synced >= ONCE__SEGMENT_HEADER && synced < info->size &&
+                   has_unknown_frames(directory, n, synced);
+    }
+    return outdated;
+}
+
 /* Makes sure that there is an index that can be used. AGAIN: others are there. */
 static int prepare_index(once__directory_t *directory, const char *path, once_error_t *err)
 {
@@ -169,7 +258,7 @@ static int prepare_index(once__directory_t *directory, const char *path, once_er
     if (once__directory_is_known(directory)) {
         code = once__index_open(&directory->index, directory->fd, directory->boot_id, 0, &why);
     }
-    if (code == ONCE_OK && once__index_has_changed(directory->index)) {
+    if (code == ONCE_OK && (once__index_has_changed(directory->index) || is_outdated(directory))) {
         once__index_close(directory->index);
         directory->index = NULL;
         code = ONCE_E_CORRUPT;

@@ -195,7 +195,12 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
 
 static const char *once__local_trouble(const once__store_t *store)
 {
-    return ((const once__local_t *)store)->trouble;
+    const once__local_t *local = (const once__local_t *)store;
+
+    return once__log_is_outdated(local->records.log)
+               ? "the index is older than the log, so nothing new is written; stop all programs, "
+                 "remove the file index, then start them again"
+               : local->trouble;
 }
 
 static int local_check(const once__store_config_t *config, once_error_t *err)

@@ -129,6 +129,12 @@ void once__log_forget_readers(once__log_t *log);
 /* Is the frame durable? What a writer left behind that is gone is made so. */
 int once__log_is_durable(once__log_t *log, once__place_t place);
 
+/*
+ * Did a segment that we wanted to begin exist already, with frames? Then the index is older than the log, and no further segment
+ * is begun. Any thread may ask.
+ */
+int once__log_is_outdated(const once__log_t *log);
+
 /* Is it in our own segment, waiting for the next sync? */
 int once__log_is_ours(const once__log_t *log, once__place_t place);
 

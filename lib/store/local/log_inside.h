@@ -68,6 +68,7 @@ struct once__log {
     once__mark_t marks[ONCE__MARKS];
     int stuck; /* the disk did not take what is in the window */
     int failed;
+    _Atomic int outdated; /* once__log_is_outdated */
 };
 
 /* All of it, to a segment's file. 0, or -1 and errno. */
@@ -87,7 +88,7 @@ int once__log_find_reader(once__log_t *log, uint32_t number, once__reader_t **ou
  */
 uint64_t once__log_at_hand(const once__log_t *log, once__reader_t *reader, uint64_t offset);
 
-/* Makes a segment of `size` the active one. ONCE_OK, ONCE_E_FULL, ONCE_E_IO. */
+/* Makes a segment of `size` the active one. ONCE_OK, ONCE_E_FULL, ONCE_E_IO, ONCE_E_CORRUPT if the log is outdated. */
 int once__log_start(once__log_t *log, uint64_t size);
 
 /*

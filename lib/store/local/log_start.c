@@ -159,6 +159,45 @@ int once__log_set_extent(once__log_t *log, uint32_t first, uint32_t last)
     return code;
 }
 
+/* renameat() that never replaces a file: then EEXIST. */
+static int rename_new(int directory_fd, const char *from, const char *to)
+{
+    int code = renameat2(directory_fd, from, directory_fd, to, RENAME_NOREPLACE);
+
+    if (code != 0 && (errno == EINVAL || errno == ENOSYS)) { /* not every filesystem has it */
+        code = linkat(directory_fd, from, directory_fd, to, 0);
+        code = code == 0 ? unlinkat(directory_fd, from, 0) : code;
+    }
+    return code;
+}
+
+/*
+ * Puts the file over one that has its name already, if that has no frame and no writer: one whose name could not be synced.
+ * Otherwise the index is older than the log, and the frames are records that it does not know: ONCE_E_CORRUPT, and nothing is
+ * changed.
+ */
+static int replace_empty(once__log_t *log, const char *temp, const char *name)
+{
+    static const uint8_t nothing[ONCE__FRAME_HEADER];
+    uint8_t first[ONCE__FRAME_HEADER];
+    int directory_fd = log->config.directory_fd;
+    int fd = openat(directory_fd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int code = ONCE_OK;
+
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 ||
+        pread(fd, first, sizeof(first), ONCE__SEGMENT_HEADER) != (ssize_t)sizeof(first) ||
+        memcmp(first, nothing, sizeof(first)) != 0) {
+        atomic_store(&log->outdated, 1);
+        code = ONCE_E_CORRUPT;
+    } else if (renameat(directory_fd, temp, directory_fd, name) != 0) {
+        code = once__log_errno();
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return code;
+}
+
 /* The name of the file, which makes it the segment, and from then on it must exist. */
 static int name_segment(once__log_t *log, uint32_t number, const char *temp)
 {
@@ -166,9 +205,14 @@ static int name_segment(once__log_t *log, uint32_t number, const char *temp)
     char name[ONCE__SEGMENT_NAME];
 
     once__segment_name(name, number, "log");
-    if (once__extent_make(directory_fd) != 0 ||
-        renameat(directory_fd, temp, directory_fd, name) != 0) {
+    if (once__extent_make(directory_fd) != 0) {
         return once__log_errno();
+    }
+    if (rename_new(directory_fd, temp, name) != 0) {
+        code = errno == EEXIST ? replace_empty(log, temp, name) : once__log_errno();
+        if (code != ONCE_OK) {
+            return code;
+        }
     }
     /* If this fails, the file stays: it is empty, it may have to exist already, and who begins a segment next takes its name. */
     code = once__log_sync_directory(log);
@@ -217,6 +261,9 @@ static int start(once__log_t *log, uint64_t size)
     char temp[TEMP_SIZE];
     int code, used;
 
+    if (atomic_load(&log->outdated)) {
+        return ONCE_E_CORRUPT;
+    }
     if (once__index_mark_used(log->config.index) != ONCE_OK) {
         return ONCE_E_IO;
     }
@@ -238,6 +285,11 @@ static int start(once__log_t *log, uint64_t size)
     log->active = segment;
     once__templates_clear(&log->templates);
     return ONCE_OK;
+}
+
+int once__log_is_outdated(const once__log_t *log)
+{
+    return atomic_load(&log->outdated);
 }
 
 int once__log_start(once__log_t *log, uint64_t size)
