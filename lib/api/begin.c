@@ -36,7 +36,7 @@ typedef enum phase {
     FAILING, /* the secrets cannot be loaded: the callback is about to receive that */
     SEEKING, /* no room for another record: is there one of this key? */
     CLAIMING,
-    LOOKING,   /* gave up: reads whether it was granted; asking could take over another claim */
+    READING,   /* gave up: reads whether it was granted; asking could take over another claim */
     RELEASING, /* releases a claim that will not be run */
 } phase_t;
 
@@ -133,10 +133,10 @@ static void tell_error(begin_t *begin, int error)
 }
 
 /* Reads whether the claim was granted: now, or when the present pause is over. */
-static void prepare_look(begin_t *begin)
+static void prepare_read(begin_t *begin)
 {
     begin->job.op.kind = ONCE__OP_GET;
-    begin->phase = LOOKING;
+    begin->phase = READING;
 }
 
 /* Releases the claim that the last reply named. */
@@ -203,7 +203,7 @@ static void fail(begin_t *begin, int error)
     }
     once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
     begin->giving_up = 1;
-    prepare_look(begin);
+    prepare_read(begin);
     once__job_submit(&begin->job);
 }
 
@@ -275,7 +275,7 @@ static void claim_failed(begin_t *begin)
         once__job_end(&begin->job);
     } else {
         if (begin->giving_up) {
-            prepare_look(begin);
+            prepare_read(begin);
         }
         (void)once__job_pause(&begin->job);
     }
@@ -338,7 +338,7 @@ static void begin_reply(once__job_t *job)
     }
     if (begin->phase == SEEKING) {
         seek_answered(begin);
-    } else if (begin->phase == LOOKING) {
+    } else if (begin->phase == READING) {
         look_answered(begin);
     } else if (job->op.error != ONCE_OK) {
         write_failed(begin);
@@ -361,10 +361,10 @@ static void give_up(begin_t *begin, int error)
         ((begin->phase == PARKED || begin->phase == CLAIMING) && !begin->maybe_granted)) {
         once__job_end(&begin->job);
     } else if (begin->phase == PARKED) {
-        prepare_look(begin);
+        prepare_read(begin);
         once__job_submit(&begin->job);
     } else if (begin->phase == CLAIMING) {
-        prepare_look(begin);
+        prepare_read(begin);
     }
 }
 

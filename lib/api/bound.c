@@ -2,7 +2,7 @@
 
 #include "api/job.h"
 
-#define PAUSE_MS       5000 /* between two looks */
+#define PAUSE_MS       5000 /* between two counts */
 #define PAUSE_NEAR_MS  1000 /* when less than a tenth (NEAR_PART) of a bound is left, or nothing */
 #define PAUSE_FIRST_MS 50   /* until the first answer */
 #define NEAR_PART      10
@@ -42,13 +42,13 @@ static uint64_t pause_of(const once_t *once)
                : PAUSE_MS;
 }
 
-static void looked(once__job_t *job)
+static void counted(once__job_t *job)
 {
     once_t *once = job->once;
     once__bound_t *bound = &once->bound;
     const once__op_t *op = &job->op;
 
-    bound->is_looking = 0;
+    bound->is_counting = 0;
     if (op->error == ONCE_OK) {
         bound->is_known = 1;
         bound->error = ONCE_OK;
@@ -63,26 +63,26 @@ static void looked(once__job_t *job)
 }
 
 /* What is added while the store counts may or may not be in its answer: it stays counted. */
-static void look(once_t *once)
+static void start_count(once_t *once)
 {
     once__bound_t *bound = &once->bound;
     uint64_t now = once__loop_now(once->loop);
     once__job_t *job;
 
-    if (bound->is_looking || once->closing ||
-        (bound->looked_at != 0 && now - bound->looked_at < pause_of(once))) {
+    if (bound->is_counting || once->closing ||
+        (bound->counted_at != 0 && now - bound->counted_at < pause_of(once))) {
         return;
     }
     job = once__job_new(once, sizeof(*job), NULL, NULL);
     if (job == NULL) {
         return;
     }
-    bound->is_looking = 1;
-    bound->looked_at = now;
+    bound->is_counting = 1;
+    bound->counted_at = now;
     bound->made_records_before = bound->made_records;
     bound->made_bytes_before = bound->made_bytes;
     job->op.kind = ONCE__OP_STATS;
-    job->reply = looked;
+    job->reply = counted;
     once__job_submit(job);
 }
 
@@ -94,7 +94,7 @@ int once__bound_check(once_t *once)
     if (limits->max_records == 0 && limits->max_bytes == 0) {
         return ONCE_OK;
     }
-    look(once);
+    start_count(once);
     if (bound->error != ONCE_OK) {
         return bound->error;
     }

@@ -27,9 +27,9 @@ typedef struct once__bound {
     uint64_t records, bytes;                         /* at the last count */
     uint64_t made_records, made_bytes;               /* by this handle, perhaps not counted yet */
     uint64_t made_records_before, made_bytes_before; /* when the present count began */
-    uint64_t looked_at;                              /* when the last count began; 0: never */
+    uint64_t counted_at;                             /* when the last count began; 0: never */
     int error;                                       /* why counting fails; ONCE_OK: it does not */
-    int is_known, is_looking;
+    int is_known, is_counting;
 } once__bound_t;
 
 /*

@@ -13,9 +13,9 @@
 #define TOGETHER 128 /* lookups at a time; the store checks its files once for all of them */
 
 /* An event without a claim id. Only the fingerprints in use are set: zeroing the others would take longer than the rest. */
-static void start_look(once__look_t *look, unsigned fingerprints)
+static void start_lookup(once__look_t *lookup, unsigned fingerprints)
 {
-    once__event_t *event = &look->event;
+    once__event_t *event = &lookup->event;
 
     event->kind = ONCE__CLAIM;
     memset(&event->claim, 0, sizeof(event->claim));
@@ -23,7 +23,7 @@ static void start_look(once__look_t *look, unsigned fingerprints)
     event->recover = 0;
     event->fingerprint_count = (uint8_t)fingerprints;
     event->lease_ms = event->ttl_ms = 0;
-    look->found = 0;
+    lookup->found = 0;
 }
 
 /* A run of asks as the caller gave them: one struct of the caller's size after the other, and perhaps their digests. */
@@ -43,7 +43,7 @@ static int ask_at(const asks_t *asks, size_t i, once_ask_t *ask, const uint8_t *
                                               : ONCE_E_INVALID;
 }
 
-static int identify(const once_t *once, const asks_t *asks, once__look_t *looks)
+static int identify(const once_t *once, const asks_t *asks, once__look_t *lookups)
 {
     once__identified_t many[TOGETHER];
     unsigned fingerprints;
@@ -62,24 +62,24 @@ static int identify(const once_t *once, const asks_t *asks, once__look_t *looks)
         many[i].request.method = ask.method;
         many[i].request.target = ask.target;
         many[i].key = ask.key;
-        many[i].id = looks[i].id;
-        many[i].fingerprints = looks[i].event.fingerprints;
+        many[i].id = lookups[i].id;
+        many[i].fingerprints = lookups[i].event.fingerprints;
     }
     fingerprints = once__identify_many(&once->secrets, many, asks->count);
     for (size_t i = 0; i < asks->count; i++) {
-        start_look(&looks[i], fingerprints);
+        start_lookup(&lookups[i], fingerprints);
     }
     return ONCE_OK;
 }
 
-static int identify_locked(once_t *once, const asks_t *asks, once__look_t *looks, int *ready)
+static int identify_locked(once_t *once, const asks_t *asks, once__look_t *lookups, int *ready)
 {
     int code = ONCE_OK;
 
     (void)pthread_rwlock_rdlock(&once->secrets_lock);
     *ready = once->secrets_ready; /* the first once_begin brings them */
     if (*ready) {
-        code = identify(once, asks, looks);
+        code = identify(once, asks, lookups);
     }
     (void)pthread_rwlock_unlock(&once->secrets_lock);
     return code;
@@ -87,16 +87,16 @@ static int identify_locked(once_t *once, const asks_t *asks, once__look_t *looks
 
 static int recall_some(once_t *once, const asks_t *asks, unsigned char *found)
 {
-    once__look_t looks[TOGETHER];
+    once__look_t lookups[TOGETHER];
     int ready, code;
 
-    code = identify_locked(once, asks, looks, &ready);
+    code = identify_locked(once, asks, lookups, &ready);
     if (code != ONCE_OK || !ready) {
         return code;
     }
-    once->store->vt->recall(once->store, looks, asks->count);
+    once->store->vt->recall(once->store, lookups, asks->count);
     for (size_t i = 0; i < asks->count; i++) {
-        found[i] = (unsigned char)looks[i].found;
+        found[i] = (unsigned char)lookups[i].found;
     }
     return ONCE_OK;
 }

@@ -155,7 +155,7 @@ static void by_instruction(uint32_t *a, const uint8_t *block_a, uint32_t *b, con
 
 static compress_fn *chosen; /* NULL: not chosen yet. Every thread chooses the same */
 
-static compress_fn *look(void)
+static compress_fn *detect(void)
 {
 #if defined(__x86_64__)
     unsigned eax, ebx, ecx, edx;
@@ -173,7 +173,7 @@ static compress_fn *best(void)
     compress_fn *found = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
 
     if (found == NULL) {
-        found = look();
+        found = detect();
         __atomic_store_n(&chosen, found, __ATOMIC_RELAXED);
     }
     return found;
@@ -181,7 +181,7 @@ static compress_fn *best(void)
 
 void once__sha256_many_portable(int only_portable)
 {
-    __atomic_store_n(&chosen, only_portable ? portable : look(), __ATOMIC_RELAXED);
+    __atomic_store_n(&chosen, only_portable ? portable : detect(), __ATOMIC_RELAXED);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- messages */
