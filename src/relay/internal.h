@@ -71,10 +71,10 @@ typedef struct once__relay_event_list {
     size_t count;
 } once__relay_event_list_t;
 
-/* Queues that are ready for one destination, parked for one, or held. */
+/* Queues that are ready for one destination, parked for one, or paused. */
 typedef struct once__relay_queue_list {
     once__relay_queue_t *first, **end;
-    once__relay_destination_t *destination; /* NULL: the list of held queues */
+    once__relay_destination_t *destination; /* NULL: the list of paused queues */
 } once__relay_queue_list_t;
 
 /* The events of one key in the order of seq. An event without a key has a queue of its own. */
@@ -91,9 +91,9 @@ struct once__relay_queue {
     size_t known;          /* events that point here, in any state */
     int64_t confirmed;     /* greatest seq that was published */
     int64_t low;           /* its events from here on are left in the database; 0: none are */
-    uint64_t held_ms;      /* nothing is sent before; 0: not held */
+    uint64_t paused_ms;    /* nothing is sent before; 0: not paused */
     uint64_t failed_round; /* of its destination, when it failed last */
-    unsigned backoff;      /* times it was held in a row */
+    unsigned backoff;      /* times it was paused in a row */
     int careful;           /* one event at a time: one of them failed */
     int16_t group;
     int has_key;
@@ -179,7 +179,7 @@ typedef struct once__relay_queues {
     once__hash_t table; /* by group and key */
     once__hash_seed_t seed;
     once__relay_queue_t *all;
-    once__relay_queue_list_t held;
+    once__relay_queue_list_t paused;
     size_t left; /* queues with events left in the database */
 } once__relay_queues_t;
 
@@ -299,8 +299,8 @@ once__relay_queue_t *
 once__relay_queue_next(once__relay_t *relay); /* takes a ready one; NULL: there is none */
 void once__relay_queue_sent(once__relay_t *relay,
                             once__relay_queue_t *queue); /* its first event was */
-void once__relay_queue_hold(once__relay_t *relay, once__relay_queue_t *queue, uint64_t until_ms);
-/* Wakes held queues whose time has come; returns when the next one is due. */
+void once__relay_queue_pause(once__relay_t *relay, once__relay_queue_t *queue, uint64_t until_ms);
+/* Wakes paused queues whose time has come; returns when the next one is due. */
 uint64_t once__relay_queues_wake(once__relay_t *relay);
 void once__relay_queue_trim(once__relay_t *relay,
                             once__relay_queue_t *queue); /* to its first event */

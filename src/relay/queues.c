@@ -2,7 +2,7 @@
  * Per-key queues: the events in memory, in the order of their keys.
  *
  * A queue is ready when its first event may be sent: the publisher allows one more event of this key in flight, and the queue
- * is not held after a failure. It then stands in line at the destination of that event (destinations.c). A queue with too many
+ * is not paused after a failure. It then stands in line at the destination of that event (destinations.c). A queue with too many
  * events leaves the rest in the database, so that other keys go on; it reads on when it is nearly through. Of a queue that
  * fails again and again only the first event stays in memory, and of one that waits for a failing destination perhaps none: it
  * is parked.
@@ -11,7 +11,7 @@
  *
  *   I-1  `waiting` is the length of the list from `first` to `last`, which is in the order of seq.
  *   I-2  Every waiting and every sent event is known; known events beyond these are in the lists of marks.c.
- *   I-3  A queue has a time before which it is held if and only if it is in the list of held queues.
+ *   I-3  A queue has a time before which it is paused if and only if it is in the list of paused queues.
  *   I-4  A parked queue is in the list of its destination, has no event in memory, and has events left in the database.
  *   I-5  What is counted for a queue is counted for its group and for the relay.
  */
@@ -31,7 +31,7 @@ int once__relay_queues_start(once__relay_t *relay)
     const once__env_t *env = &once__real_env;
     once__relay_queues_t *queues = &relay->queues;
 
-    queues->held.end = &queues->held.first;
+    queues->paused.end = &queues->paused.first;
     return env->random(env->data, &queues->seed, sizeof(queues->seed)) != 0 ||
                    once__hash_init(&queues->table, SIZE_MAX) != 0 ||
                    once__hash_init(&relay->event_table, SIZE_MAX) != 0
@@ -46,8 +46,8 @@ static void assert_queue_state(const once__relay_t *relay, const once__relay_que
     assert((queue->first == NULL) == (queue->waiting == 0)); /* I-1 */
     assert(queue->first == NULL ||
            (queue->last->next == NULL && queue->first->seq <= queue->last->seq));
-    assert(queue->known >= queue->waiting + queue->sent);                  /* I-2 */
-    assert((queue->held_ms != 0) == (queue->list == &relay->queues.held)); /* I-3 */
+    assert(queue->known >= queue->waiting + queue->sent);                      /* I-2 */
+    assert((queue->paused_ms != 0) == (queue->list == &relay->queues.paused)); /* I-3 */
     assert(queue->parked == NULL || (queue->list == &queue->parked->parked && queue->low != 0 &&
                                      queue->waiting + queue->sent == 0)); /* I-4 */
     assert(relay->events >= relay->sent && relay->sent >= queue->sent);   /* I-5 */
@@ -60,7 +60,7 @@ static int may_send(const once__relay_t *relay, const once__relay_queue_t *queue
 {
     size_t window = queue->careful ? 1 : once__broker_publisher_key_window(relay->publisher);
 
-    return queue->first != NULL && queue->held_ms == 0 && queue->sent < window;
+    return queue->first != NULL && queue->paused_ms == 0 && queue->sent < window;
 }
 
 /* `at`: the beginning of the list, or its end. */
@@ -148,11 +148,11 @@ once__relay_queue_t *once__relay_queue_next(once__relay_t *relay)
     return queue;
 }
 
-void once__relay_queue_hold(once__relay_t *relay, once__relay_queue_t *queue, uint64_t until_ms)
+void once__relay_queue_pause(once__relay_t *relay, once__relay_queue_t *queue, uint64_t until_ms)
 {
     unlist(queue);
-    queue->held_ms = until_ms > 0 ? until_ms : 1;
-    enlist(&relay->queues.held, &relay->queues.held.first, queue);
+    queue->paused_ms = until_ms > 0 ? until_ms : 1;
+    enlist(&relay->queues.paused, &relay->queues.paused.first, queue);
     assert_queue_state(relay, queue);
 }
 
@@ -161,14 +161,14 @@ uint64_t once__relay_queues_wake(once__relay_t *relay)
     uint64_t soonest = UINT64_MAX;
     once__relay_queue_t *next;
 
-    for (once__relay_queue_t *queue = relay->queues.held.first; queue != NULL; queue = next) {
+    for (once__relay_queue_t *queue = relay->queues.paused.first; queue != NULL; queue = next) {
         next = queue->list_next;
-        if (queue->held_ms > relay->now_ms) {
-            soonest = queue->held_ms < soonest ? queue->held_ms : soonest;
+        if (queue->paused_ms > relay->now_ms) {
+            soonest = queue->paused_ms < soonest ? queue->paused_ms : soonest;
             continue;
         }
         unlist(queue);
-        queue->held_ms = 0;
+        queue->paused_ms = 0;
         once__relay_queue_ready(relay, queue);
     }
     return soonest;
@@ -256,7 +256,7 @@ static void read_back(once__relay_t *relay, once__relay_queue_t *queue)
 /* Reads on, unless its key or its destination fails: then the events would only wait in memory. */
 static void read_on(once__relay_t *relay, once__relay_queue_t *queue)
 {
-    if (queue->low != 0 && queue->waiting <= QUEUE_LOW && queue->held_ms == 0 &&
+    if (queue->low != 0 && queue->waiting <= QUEUE_LOW && queue->paused_ms == 0 &&
         queue->backoff == 0 && queue->parked == NULL &&
         (queue->first == NULL || !queue->first->destination->is_open)) {
         read_back(relay, queue);
@@ -319,7 +319,7 @@ static void leave_in_database(once__relay_t *relay, once__relay_queue_t *queue, 
 static void stand_at(once__relay_destination_t *destination, once__relay_queue_t *queue)
 {
     unlist(queue);
-    queue->held_ms = 0;
+    queue->paused_ms = 0;
     queue->parked = destination;
     enlist(&destination->parked, destination->parked.end, queue);
 }

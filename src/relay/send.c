@@ -97,8 +97,8 @@ static void try_again(once__relay_t *relay, once__relay_event_t *event, const ch
         return;
     }
     once__relay_queue_back(relay, event);
-    once__relay_queue_hold(relay, queue,
-                           relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS));
+    once__relay_queue_pause(relay, queue,
+                            relay->now_ms + (wait < LATER_MAX_MS ? wait : LATER_MAX_MS));
     if (queue->backoff >= TRIM_AFTER) {
         once__relay_queue_trim(relay, queue);
     }
@@ -259,9 +259,9 @@ uint64_t once__relay_send_due(once__relay_t *relay)
 {
     uint64_t due = once__relay_destinations_wake(relay);
 
-    for (const once__relay_queue_t *queue = relay->queues.held.first; queue != NULL;
+    for (const once__relay_queue_t *queue = relay->queues.paused.first; queue != NULL;
          queue = queue->list_next) {
-        due = queue->held_ms < due ? queue->held_ms : due;
+        due = queue->paused_ms < due ? queue->paused_ms : due;
     }
     if (relay->outage.is_away && !relay->outage.is_probing &&
         relay->destinations.ring_first != NULL && relay->outage.until_ms < due) {

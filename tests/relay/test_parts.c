@@ -412,10 +412,10 @@ static void queues_and_whose_turn_it_is(void **state)
     once__relay_queue_first(relay, queue); /* the publisher did not take it: its turn stays */
     assert_int_equal(next_seq(relay), 1);
     once__relay_queue_first(relay, queue);
-    once__relay_queue_hold(relay, queue, 5);
+    once__relay_queue_pause(relay, queue, 5);
     queue = once__relay_queue_next(relay);
     assert_int_equal(queue->first->seq, 2);
-    once__relay_queue_hold(relay, queue, 9);
+    once__relay_queue_pause(relay, queue, 9);
     assert_int_equal(once__relay_queues_wake(relay), 5);
     relay->now_ms = 5;
     assert_int_equal(once__relay_queues_wake(relay), 9); /* behind 3, 4 and 5 */
