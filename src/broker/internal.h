@@ -98,8 +98,8 @@ typedef struct once__broker_subscription_ops {
     void (*close)(once__broker_subscription_t *subscription);
     void (*end)(once__broker_subscription_t *subscription, once__broker_delivery_t *delivery,
                 int done);
-    int (*lost)(const once__broker_subscription_t *subscription,
-                const once__broker_delivery_t *delivery);
+    int (*revoked)(const once__broker_subscription_t *subscription,
+                   const once__broker_delivery_t *delivery);
     void (*headers)(once__broker_delivery_t *delivery,
                     void (*each)(void *data, once_slice_t name, once_slice_t value), void *data);
 } once__broker_subscription_ops_t;

@@ -128,11 +128,11 @@ void once__broker_delivery_drop(once__broker_delivery_t *delivery)
     from->ops->end(from, delivery, 0);
 }
 
-int once__broker_delivery_lost(const once__broker_delivery_t *delivery)
+int once__broker_delivery_revoked(const once__broker_delivery_t *delivery)
 {
     const once__broker_subscription_t *from = delivered(delivery)->from;
 
-    return from->ops->lost(from, delivery);
+    return from->ops->revoked(from, delivery);
 }
 
 void once__broker_delivery_headers(once__broker_delivery_t *delivery,

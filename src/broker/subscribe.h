@@ -3,7 +3,7 @@
  *
  * A subscription belongs to one thread and never waits for long. It gives deliveries in the order of the broker. Each must be
  * ended with once__broker_delivery_done (acknowledge) or once__broker_delivery_drop (do not). Deliveries of a partition or a
- * connection that was lost are lost: done is then the same as drop, because the broker gives the message to another consumer.
+ * connection that was lost are revoked: done is then the same as drop, because the broker gives the message to another consumer.
  */
 #ifndef ONCE_BROKER_SUBSCRIBE_H
 #define ONCE_BROKER_SUBSCRIBE_H
@@ -100,7 +100,7 @@ void once__broker_delivery_done(once__broker_delivery_t *delivery);
 void once__broker_delivery_drop(once__broker_delivery_t *delivery);
 
 /* Whether it can no longer be acknowledged by us. */
-int once__broker_delivery_lost(const once__broker_delivery_t *delivery);
+int once__broker_delivery_revoked(const once__broker_delivery_t *delivery);
 
 /* Calls `each` with all headers in order. */
 void once__broker_delivery_headers(once__broker_delivery_t *delivery,

@@ -106,8 +106,8 @@ void once__consume_prepare(void *data, once__broker_delivery_t *const *deliverie
 static void acknowledge(once__consume_t *consumer, once__broker_delivery_t *delivery)
 {
     once__consume_report_duplicate(consumer, delivery);
-    if (once__broker_delivery_lost(delivery)) {
-        once__service_metric_count(consumer->counters.lost, 1);
+    if (once__broker_delivery_revoked(delivery)) {
+        once__service_metric_count(consumer->counters.revoked, 1);
     }
     once__broker_delivery_done(delivery);
 }

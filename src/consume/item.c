@@ -137,8 +137,8 @@ static void end(once__consume_item_t *item, int is_done)
 {
     once__consume_t *consumer = item->consumer;
 
-    if (once__broker_delivery_lost(item->delivery)) {
-        once__service_metric_count(consumer->counters.lost, 1);
+    if (once__broker_delivery_revoked(item->delivery)) {
+        once__service_metric_count(consumer->counters.revoked, 1);
     }
     consumer->open_bytes -= item->delivery->payload.len;
     if (is_done) {
@@ -335,7 +335,7 @@ static void granted(once__consume_item_t *item, once_answer_t *answer)
     item->pauses = 0;
     consumer->lookahead /= 2;
     once__consume_item_set_stage(item, ONCE__CONSUME_GRANTED);
-    if (consumer->stopping || once__broker_delivery_lost(item->delivery)) {
+    if (consumer->stopping || once__broker_delivery_revoked(item->delivery)) {
         end_claim(item, RELEASE_EARLY, ONCE__CONSUME_NEXT_DROP);
     }
 }
@@ -465,7 +465,7 @@ static void ask_for(once__consume_item_t *item)
     int error;
 
     once__consume_assert_item_state(item, ONCE__CONSUME_READY);
-    if (once__broker_delivery_lost(item->delivery)) {
+    if (once__broker_delivery_revoked(item->delivery)) {
         drop(item);
         return;
     }
@@ -583,7 +583,7 @@ static void send_request(once__consume_item_t *item)
     once__consume_t *consumer = item->consumer;
 
     once__consume_assert_item_state(item, ONCE__CONSUME_GRANTED);
-    if (once__broker_delivery_lost(item->delivery) || !once_claim_alive(item->claim)) {
+    if (once__broker_delivery_revoked(item->delivery) || !once_claim_alive(item->claim)) {
         end_claim(item, RELEASE_EARLY, ONCE__CONSUME_NEXT_PAUSE);
         return;
     }

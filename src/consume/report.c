@@ -73,7 +73,7 @@ int once__consume_counters_start(once__consume_counters_t *c)
     c->store_errors =
         once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_store_errors_total",
                                   "Asks that failed in the store.", NULL, 1);
-    c->lost =
+    c->revoked =
         once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_lost_total",
                                   "Messages whose partition or connection was lost.", NULL, 1);
     c->running = once__service_metrics_add(m, ONCE__SERVICE_GAUGE, "once_consume_running",

@@ -293,8 +293,8 @@ static void amqp_end(once__broker_subscription_t *base, once__broker_delivery_t 
     }
 }
 
-static int amqp_lost(const once__broker_subscription_t *base,
-                     const once__broker_delivery_t *delivery)
+static int amqp_revoked(const once__broker_subscription_t *base,
+                        const once__broker_delivery_t *delivery)
 {
     return ((const amqp_delivery_t *)delivery)->generation != ((const amqp_t *)base)->generation;
 }
@@ -391,7 +391,7 @@ static void amqp_close(once__broker_subscription_t *base)
 }
 
 static const once__broker_subscription_ops_t ops = {
-    amqp_turn, amqp_flush, amqp_lag, amqp_stop, amqp_close, amqp_end, amqp_lost, amqp_headers};
+    amqp_turn, amqp_flush, amqp_lag, amqp_stop, amqp_close, amqp_end, amqp_revoked, amqp_headers};
 
 static int start(amqp_t *amqp)
 {

@@ -116,7 +116,7 @@ void once__kafka_partition_add(once__kafka_partitions_t *all, int32_t number)
     }
 }
 
-void once__kafka_partition_lose(once__kafka_partitions_t *all, int32_t number)
+void once__kafka_partition_revoke(once__kafka_partitions_t *all, int32_t number)
 {
     once__kafka_partition_t **link = &all->first;
 
@@ -127,7 +127,7 @@ void once__kafka_partition_lose(once__kafka_partitions_t *all, int32_t number)
         once__kafka_partition_t *partition = *link;
         *link = partition->next;
         all->last = NULL;
-        partition->lost = 1;
+        partition->revoked = 1;
         if (partition->open == 0) {
             free_partition(partition);
         }
@@ -179,7 +179,7 @@ void once__kafka_partition_ends(once__kafka_partitions_t *all, int32_t number, i
 void once__kafka_partition_ended(once__kafka_partition_t *partition)
 {
     partition->open--;
-    if (partition->lost && partition->open == 0) {
+    if (partition->revoked && partition->open == 0) {
         free_partition(partition);
     }
 }
@@ -188,7 +188,7 @@ void once__kafka_partitions_regulate(once__kafka_partitions_t *all)
 {
     for (once__kafka_partition_t *p = all->first; p != NULL; p = p->next) {
         uint64_t behind = p->offsets.after - p->offsets.first;
-        int pause = all->held || behind > (p->paused ? BEHIND_MAX / 2 : BEHIND_MAX);
+        int pause = all->all_paused || behind > (p->paused ? BEHIND_MAX / 2 : BEHIND_MAX);
         if (pause != p->paused) {
             pause_or_resume(all, p, pause);
         }

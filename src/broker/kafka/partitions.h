@@ -1,7 +1,7 @@
 /*
  * The partitions of a topic that are assigned to us, and how far each of them is done.
  *
- * A partition that was lost keeps its struct until its last delivery has ended, so that a late acknowledgement meets the lost
+ * A revoked partition keeps its struct until its last delivery has ended, so that a late acknowledgement meets the revoked
  * partition and not the one that was assigned again since.
  */
 #ifndef ONCE_BROKER_KAFKA_PARTITIONS_H
@@ -33,7 +33,7 @@ void once__kafka_offsets_done(once__kafka_offsets_t *offsets, uint64_t number);
 typedef struct once__kafka_partition {
     struct once__kafka_partition *next;
     int32_t number;
-    int lost, paused;
+    int revoked, paused;
     int went_back;    /* to a smaller offset, which librdkafka would not commit by itself */
     size_t open;      /* deliveries that have not ended */
     int64_t position; /* offset behind the last one read */
@@ -46,7 +46,7 @@ typedef struct once__kafka_partitions {
     const char *topic;
     once__kafka_partition_t *first;
     once__kafka_partition_t *last; /* the one used last */
-    int held;                      /* reading is paused because there was no room for some time */
+    int all_paused;                /* reading is paused because there was no room for some time */
 } once__kafka_partitions_t;
 
 /* NULL if it is not assigned to us. */
@@ -54,7 +54,7 @@ once__kafka_partition_t *once__kafka_partition_find(once__kafka_partitions_t *al
 void once__kafka_partition_add(once__kafka_partitions_t *all, int32_t number);
 /* Before a partition is given up: librdkafka keeps its pause, and would not read it when it is assigned again. */
 void once__kafka_partition_resume(once__kafka_partitions_t *all, int32_t number);
-void once__kafka_partition_lose(once__kafka_partitions_t *all, int32_t number);
+void once__kafka_partition_revoke(once__kafka_partitions_t *all, int32_t number);
 
 /* This offset was read. If it is smaller than the last, the topic was created again, or its offsets were reset. */
 void once__kafka_partition_reads(once__kafka_partition_t *partition, int64_t offset);
@@ -64,7 +64,7 @@ void once__kafka_partition_ends(once__kafka_partitions_t *all, int32_t number, i
 /* A delivery of the partition has ended. */
 void once__kafka_partition_ended(once__kafka_partition_t *partition);
 
-/* Pauses partitions with too many deliveries behind an open one, or all while `held`; resumes the others. */
+/* Pauses partitions with too many deliveries behind an open one, or all while `all_paused`; resumes the others. */
 void once__kafka_partitions_regulate(once__kafka_partitions_t *all);
 
 /* Stores the offset of the first delivery of each partition that is not done; librdkafka commits it. */

@@ -67,7 +67,7 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
             once__kafka_partition_add(&kafka->partitions, list->elems[i].partition);
         }
         error = rd_kafka_incremental_assign(consumer, list);
-        kafka->partitions.held = kafka->base.paused = 0;
+        kafka->partitions.all_paused = kafka->base.paused = 0;
         kafka->base.ready = 1;
         once__broker_subscription_say(&kafka->base, 0, "%d partitions of %s were assigned",
                                       list->cnt, kafka->base.topic);
@@ -76,7 +76,7 @@ static void rebalance(rd_kafka_t *consumer, rd_kafka_resp_err_t event,
         once__kafka_partitions_store(&kafka->partitions);
         for (int i = 0; i < list->cnt; i++) {
             once__kafka_partition_resume(&kafka->partitions, list->elems[i].partition);
-            once__kafka_partition_lose(&kafka->partitions, list->elems[i].partition);
+            once__kafka_partition_revoke(&kafka->partitions, list->elems[i].partition);
         }
         error = rd_kafka_incremental_unassign(consumer, list);
         once__broker_subscription_say(&kafka->base, lost, "%d partitions of %s were %s", list->cnt,
@@ -365,12 +365,12 @@ static int kafka_turn(once__broker_subscription_t *base, size_t room)
     ssize_t count = 0;
 
     drain_event(kafka);
-    if (room == 0 && !kafka->partitions.held && ++kafka->full_turns < FULL_TURNS_MAX &&
+    if (room == 0 && !kafka->partitions.all_paused && ++kafka->full_turns < FULL_TURNS_MAX &&
         !base->stopped) {
         return 0;
     }
-    if ((room == 0) != kafka->partitions.held && !base->stopped) {
-        kafka->partitions.held = base->paused = room == 0;
+    if ((room == 0) != kafka->partitions.all_paused && !base->stopped) {
+        kafka->partitions.all_paused = base->paused = room == 0;
         once__kafka_partitions_regulate(&kafka->partitions);
     }
     kafka->full_turns = 0;
@@ -397,7 +397,7 @@ static void kafka_end(once__broker_subscription_t *base, once__broker_delivery_t
     kafka_delivery_t *ended = (kafka_delivery_t *)delivery;
     once__kafka_partition_t *partition = ended->partition;
 
-    if (done && !partition->lost) {
+    if (done && !partition->revoked) {
         once__kafka_offsets_done(&partition->offsets, ended->number);
     }
     rd_kafka_message_destroy(ended->message);
@@ -407,10 +407,10 @@ static void kafka_end(once__broker_subscription_t *base, once__broker_delivery_t
     ((kafka_t *)base)->idle = ended;
 }
 
-static int kafka_lost(const once__broker_subscription_t *base,
-                      const once__broker_delivery_t *delivery)
+static int kafka_revoked(const once__broker_subscription_t *base,
+                         const once__broker_delivery_t *delivery)
 {
-    return ((const kafka_delivery_t *)delivery)->partition->lost;
+    return ((const kafka_delivery_t *)delivery)->partition->revoked;
 }
 
 static void kafka_headers(once__broker_delivery_t *delivery,
@@ -440,7 +440,7 @@ static void kafka_stop(once__broker_subscription_t *base)
     kafka_t *kafka = (kafka_t *)base;
 
     once__kafka_preparer_stop(kafka->preparer);
-    kafka->partitions.held = 1;
+    kafka->partitions.all_paused = 1;
     once__kafka_partitions_regulate(&kafka->partitions);
 }
 
@@ -473,7 +473,7 @@ static void kafka_close(once__broker_subscription_t *base)
     once__kafka_waker_free(kafka->waker);
     leave(kafka);
     while (kafka->partitions.first != NULL) {
-        once__kafka_partition_lose(&kafka->partitions, kafka->partitions.first->number);
+        once__kafka_partition_revoke(&kafka->partitions, kafka->partitions.first->number);
     }
     while (kafka->idle != NULL) {
         kafka_delivery_t *ended = kafka->idle;
@@ -506,9 +506,9 @@ static void no_log(const rd_kafka_t *consumer, int level, const char *facility, 
 {
 }
 
-static const once__broker_subscription_ops_t ops = {kafka_turn, kafka_flush,  kafka_lag,
-                                                    kafka_stop, kafka_close,  kafka_end,
-                                                    kafka_lost, kafka_headers};
+static const once__broker_subscription_ops_t ops = {kafka_turn,    kafka_flush,  kafka_lag,
+                                                    kafka_stop,    kafka_close,  kafka_end,
+                                                    kafka_revoked, kafka_headers};
 
 static int start(kafka_t *kafka, const once__url_t *url, char *error, size_t size)
 {
