@@ -44,7 +44,7 @@ struct once__redis_batch {
     once__redis_check_t *check; /* of the claims among them */
     unsigned users;
     int is_broken;
-    once__oplist_t held; /* answered by Redis, but not passed on yet */
+    once__oplist_t unreported; /* answered by Redis, but not passed on yet */
 };
 
 /*
@@ -59,7 +59,7 @@ struct once__redis_check {
     int is_answered;
     int code; /* the answer for claims that were granted, refused or replayed */
     uint8_t mark[ONCE__MARK_SIZE];
-    once__oplist_t held; /* answered by Redis, but not passed on yet */
+    once__oplist_t unreported; /* answered by Redis, but not passed on yet */
 };
 
 static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *request, int text);
@@ -70,12 +70,12 @@ static int is_checked(const once__op_t *op);
 
 static void assert_batch_state(const once__redis_batch_t *batch)
 {
-    assert(batch->users > 0 && (!batch->is_broken || batch->held.first == NULL)); /* */
+    assert(batch->users > 0 && (!batch->is_broken || batch->unreported.first == NULL)); /* */
 }
 
 static void assert_check_state(const once__redis_check_t *check)
 {
-    assert(check->users > 0 && (!check->is_answered || check->held.first == NULL)); /* */
+    assert(check->users > 0 && (!check->is_answered || check->unreported.first == NULL)); /* */
 }
 
 static void assert_request_state(const request_t *request)
@@ -140,7 +140,7 @@ static void pass(once__redis_t *redis, once__redis_check_t *check, once__op_t *o
         once__redis_answer(redis, op, error);
     } else if (!check->is_answered) {
         op->error = ONCE_OK;
-        once__oplist_add(&check->held, op);
+        once__oplist_add(&check->unreported, op);
     } else {
         if (check->code != ONCE_OK) {
             take_back(op);
@@ -151,9 +151,9 @@ static void pass(once__redis_t *redis, once__redis_check_t *check, once__op_t *o
 
 static void end_check(once__redis_check_t *check, int code)
 {
-    once__op_t *op = check->held.first;
+    once__op_t *op = check->unreported.first;
 
-    once__oplist_init(&check->held);
+    once__oplist_init(&check->unreported);
     check->is_answered = 1;
     check->code = code;
     while (op != NULL) {
@@ -235,7 +235,7 @@ static once__redis_check_t *join_check(once__redis_t *redis, once__redis_node_t 
         check->redis = redis;
         check->users = 2; /* the turn and the question */
         memcpy(check->mark, op->mark, ONCE__MARK_SIZE);
-        once__oplist_init(&check->held);
+        once__oplist_init(&check->unreported);
         if (ask_check(check, node) != 0) {
             free(check);
             return NULL;
@@ -264,9 +264,9 @@ static void leave_batch(once__redis_batch_t *batch)
 
 static void end_batch(once__redis_batch_t *batch, int is_replicated)
 {
-    once__op_t *op = batch->held.first;
+    once__op_t *op = batch->unreported.first;
 
-    once__oplist_init(&batch->held);
+    once__oplist_init(&batch->unreported);
     batch->is_broken = !is_replicated;
     while (op != NULL) {
         once__op_t *next = op->next;
@@ -297,7 +297,7 @@ static once__redis_batch_t *join_batch(once__redis_t *redis, once__redis_node_t 
         }
         node->batch->redis = redis;
         node->batch->users = 1;
-        once__oplist_init(&node->batch->held);
+        once__oplist_init(&node->batch->unreported);
     }
     node->batch->users++;
     return node->batch;
@@ -345,7 +345,7 @@ static void answer(const request_t *request, once__op_t *op, int error)
 
     if (batch != NULL && error == ONCE_OK && !batch->is_broken) {
         op->error = ONCE_OK;
-        once__oplist_add(&batch->held, op);
+        once__oplist_add(&batch->unreported, op);
         return;
     }
     if (batch != NULL && error == ONCE_OK) {
