@@ -21,7 +21,7 @@ enum state {
 void once__multipart_init(once__multipart_t *multipart, const char *boundary, size_t len)
 {
     assert(len > 0 && len <= ONCE__BOUNDARY_MAX);
-    memset(multipart, 0, offsetof(once__multipart_t, window));
+    memset(multipart, 0, offsetof(once__multipart_t, buffer));
     multipart->state = START;
     memcpy(multipart->dash_boundary, "--", 2);
     memcpy(multipart->dash_boundary + 2, boundary, len);
@@ -31,18 +31,18 @@ void once__multipart_init(once__multipart_t *multipart, const char *boundary, si
 
 static void drop(once__multipart_t *multipart, size_t len)
 {
-    assert(len <= multipart->held);
-    multipart->held -= len;
-    memmove(multipart->window, multipart->window + len, multipart->held);
+    assert(len <= multipart->buffered);
+    multipart->buffered -= len;
+    memmove(multipart->buffer, multipart->buffer + len, multipart->buffered);
 }
 
 /* Each step returns 1 if it made progress, 0 if it needs more bytes. */
 static int step_start(once__multipart_t *multipart)
 {
-    if (multipart->held < multipart->dash_len) {
+    if (multipart->buffered < multipart->dash_len) {
         return 0;
     }
-    if (memcmp(multipart->window, multipart->dash_boundary, multipart->dash_len) != 0) {
+    if (memcmp(multipart->buffer, multipart->dash_boundary, multipart->dash_len) != 0) {
         multipart->state = NONE;
         return 1;
     }
@@ -53,13 +53,13 @@ static int step_start(once__multipart_t *multipart)
 
 static int step_mark(once__multipart_t *multipart)
 {
-    if (multipart->held < 2) {
+    if (multipart->buffered < 2) {
         return 0;
     }
-    if (memcmp(multipart->window, "\r\n", 2) == 0) {
+    if (memcmp(multipart->buffer, "\r\n", 2) == 0) {
         multipart->state = PART;
         once__sha256_init(&multipart->part);
-    } else if (memcmp(multipart->window, "--", 2) == 0) {
+    } else if (memcmp(multipart->buffer, "--", 2) == 0) {
         multipart->state = CLOSED;
     } else {
         multipart->state = NONE;
@@ -79,39 +79,39 @@ static void end_part(once__multipart_t *multipart)
 
 static int step_part(once__multipart_t *multipart)
 {
-    const uint8_t *window = multipart->window;
+    const uint8_t *buffer = multipart->buffer;
     const uint8_t *found =
-        memmem(window, multipart->held, multipart->dash_boundary, multipart->dash_len);
+        memmem(buffer, multipart->buffered, multipart->dash_boundary, multipart->dash_len);
 
     if (found != NULL) {
-        size_t at = (size_t)(found - window);
+        size_t at = (size_t)(found - buffer);
         if (at < 2 || memcmp(found - 2, "\r\n", 2) != 0) {
             multipart->state = NONE;
             return 1;
         }
-        once__sha256_add(&multipart->part, window, at - 2);
+        once__sha256_add(&multipart->part, buffer, at - 2);
         end_part(multipart);
         drop(multipart, at + multipart->dash_len);
         multipart->state = MARK;
         return 1;
     }
-    /* What may still become CRLF "--" boundary stays; so the CRLF before a boundary is always in the window with it. */
+    /* What may still become CRLF "--" boundary stays; so the CRLF before a boundary is always in the buffer with it. */
     size_t keep = (size_t)multipart->dash_len + 1;
-    if (multipart->held > keep) {
-        once__sha256_add(&multipart->part, window, multipart->held - keep);
-        drop(multipart, multipart->held - keep);
+    if (multipart->buffered > keep) {
+        once__sha256_add(&multipart->part, buffer, multipart->buffered - keep);
+        drop(multipart, multipart->buffered - keep);
     }
     return 0;
 }
 
 static int step_closed(once__multipart_t *multipart)
 {
-    if (multipart->held == 0) {
+    if (multipart->buffered == 0) {
         return 0;
     }
-    if (multipart->state == CLOSED && multipart->window[0] == '\r') {
+    if (multipart->state == CLOSED && multipart->buffer[0] == '\r') {
         multipart->state = CLOSED_CR;
-    } else if (multipart->state == CLOSED_CR && multipart->window[0] == '\n') {
+    } else if (multipart->state == CLOSED_CR && multipart->buffer[0] == '\n') {
         multipart->state = CLOSED_CRLF;
     } else {
         multipart->state = NONE;
@@ -144,10 +144,10 @@ void once__multipart_add(once__multipart_t *multipart, const void *data, size_t 
     const uint8_t *bytes = data;
 
     while (len > 0 && multipart->state != NONE) {
-        size_t room = sizeof(multipart->window) - multipart->held;
+        size_t room = sizeof(multipart->buffer) - multipart->buffered;
         size_t take = len < room ? len : room;
-        memcpy(multipart->window + multipart->held, bytes, take);
-        multipart->held += take;
+        memcpy(multipart->buffer + multipart->buffered, bytes, take);
+        multipart->buffered += take;
         bytes += take;
         len -= take;
         while (step(multipart)) {

@@ -19,7 +19,7 @@
 #include "core/hmac.h"
 
 #define ONCE__BOUNDARY_MAX     70 /* RFC 2046 */
-#define ONCE__MULTIPART_WINDOW 4096
+#define ONCE__MULTIPART_BUFFER 4096
 
 typedef struct once__multipart {
     uint8_t state;
@@ -28,8 +28,8 @@ typedef struct once__multipart {
     uint64_t parts;
     once__sha256_t total;
     once__sha256_t part;
-    size_t held; /* bytes in the window: not yet known whether they are a delimiter */
-    uint8_t window[ONCE__MULTIPART_WINDOW];
+    size_t buffered; /* bytes in the buffer: not yet known whether they are a delimiter */
+    uint8_t buffer[ONCE__MULTIPART_BUFFER];
 } once__multipart_t;
 
 /*

@@ -222,18 +222,18 @@ static void only_the_parts_count(void **state)
     assert_memory_not_equal(sum, other, 32);
 }
 
-/* Contents longer than the window, so that the delimiter falls on every place of it; full of false beginnings. */
+/* Contents longer than the buffer, so that the delimiter falls on every place of it; full of false beginnings. */
 static void large_parts_are_cut_right(void **state)
 {
     static const char noise[] = "\r\n--boundarx\r\r\n\r\n-\r\n--boundar";
-    size_t room = 3 * (size_t)ONCE__MULTIPART_WINDOW;
+    size_t room = 3 * (size_t)ONCE__MULTIPART_BUFFER;
     char *content = malloc(room), *body = malloc(room + 100);
     uint8_t sum[32], expected[32];
 
     for (size_t i = 0; i < room; i++) {
         content[i] = noise[i % (sizeof(noise) - 1)];
     }
-    for (size_t len = ONCE__MULTIPART_WINDOW - 40; len < ONCE__MULTIPART_WINDOW + 40; len++) {
+    for (size_t len = ONCE__MULTIPART_BUFFER - 40; len < ONCE__MULTIPART_BUFFER + 40; len++) {
         const char *parts[] = {content};
         content[len] = '\0';
         size_t size = write_body(body, "boundary", parts, 1);
