@@ -63,6 +63,22 @@ int once__percent_decode(char *out, size_t size, const char *text, size_t len)
     return 0;
 }
 
+size_t once__percent_encode(char out[3], char byte)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char lower = (char)(byte | 0x20);
+
+    if ((lower >= 'a' && lower <= 'z') || (byte >= '0' && byte <= '9') ||
+        (byte != '\0' && strchr("-._~", byte) != NULL)) {
+        out[0] = byte;
+        return 1;
+    }
+    out[0] = '%';
+    out[1] = digits[(unsigned char)byte >> 4];
+    out[2] = digits[(unsigned char)byte & 15];
+    return 3;
+}
+
 int once__is_token(const void *text, size_t len)
 {
     const char *p = text;

@@ -16,6 +16,9 @@ size_t once__utf8_len(const void *at, size_t left);
  */
 int once__percent_decode(char *out, size_t size, const char *text, size_t len);
 
+/* Writes the form that a byte has in any part of a URL: itself if it is unreserved (RFC 3986), else %XX. Returns its length. */
+size_t once__percent_encode(char out[3], char byte);
+
 /* May it be the name of a header, a method or the like (RFC 9110, token)? */
 int once__is_token(const void *text, size_t len);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "broker/internal.h"
 
 /* -------------------------------------------------------------------------------------------------------- templates */
@@ -44,23 +45,17 @@ const char *once__broker_template_wrong(const char *template_text)
     return NULL;
 }
 
-static int is_unreserved(unsigned char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("-._~", c) != NULL);
-}
-
 static int append(char *out, size_t size, size_t *len, once_slice_t value, int escape)
 {
     for (size_t i = 0; i < value.len; i++) {
-        unsigned char c = ((const unsigned char *)value.data)[i];
+        char c = ((const char *)value.data)[i];
         if (c == '\0' || *len + 4 > size) {
             return -1;
         }
-        if (escape && !is_unreserved(c)) {
-            *len += (size_t)sprintf(out + *len, "%%%02X", (unsigned)c);
+        if (escape) {
+            *len += once__percent_encode(out + *len, c);
         } else {
-            out[(*len)++] = (char)c;
+            out[(*len)++] = c;
         }
     }
     return 0;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
+
 #define MESSAGE_MAX (64 * 1024 * 1024)
 
 /* A parameter may be repeated: librdkafka takes the last value, which lets a URL override what is written before it. */
@@ -29,19 +31,13 @@ int once__broker_url_read(once__url_t *url, const char *text, char *error, size_
     return code == ONCE_OK ? 0 : -1;
 }
 
-static int encode(FILE *out, const char *text)
+static void encode(FILE *out, const char *text)
 {
+    char form[3];
+
     for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        int plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    strchr("-._~", c) != NULL;
-        if (plain) {
-            fputc(c, out);
-        } else {
-            fprintf(out, "%%%02X", (unsigned)c);
-        }
+        fwrite(form, 1, once__percent_encode(form, *text), out);
     }
-    return ferror(out);
 }
 
 static void write_url(FILE *out, const once__url_t *url, int amqp)

@@ -1,5 +1,6 @@
 #include "support/testing.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -68,6 +69,28 @@ static void percent_encoding_is_strict(void **state)
     assert_string_equal(out, "xAy");
 }
 
+static void only_unreserved_bytes_stay_as_they_are(void **state)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+
+    for (int c = 0; c < 256; c++) {
+        char form[4] = "", expected[4], decoded[4];
+        size_t len = once__percent_encode(form, (char)c);
+        if (c != 0 && strchr(plain, c) != NULL) {
+            snprintf(expected, sizeof(expected), "%c", c);
+        } else {
+            snprintf(expected, sizeof(expected), "%%%02X", (unsigned)c);
+        }
+        form[len] = '\0';
+        assert_string_equal(form, expected);
+        if (c != 0) {
+            assert_int_equal(once__percent_decode(decoded, sizeof(decoded), form, len), 0);
+            assert_int_equal((unsigned char)decoded[0], c);
+        }
+    }
+}
+
 static void tokens_are_those_of_http(void **state)
 {
     static const char others[] = "!#$%&'*+-.^_`|~";
@@ -117,8 +140,11 @@ static void json_is_escaped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_is_the_shortest_form), cmocka_unit_test(percent_encoding_is_strict),
-        cmocka_unit_test(tokens_are_those_of_http),  cmocka_unit_test(values_stay_on_their_line),
+        cmocka_unit_test(utf8_is_the_shortest_form),
+        cmocka_unit_test(percent_encoding_is_strict),
+        cmocka_unit_test(only_unreserved_bytes_stay_as_they_are),
+        cmocka_unit_test(tokens_are_those_of_http),
+        cmocka_unit_test(values_stay_on_their_line),
         cmocka_unit_test(json_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

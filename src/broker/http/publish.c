@@ -43,7 +43,10 @@ static size_t ignore_body(char *bytes, size_t size, size_t count, void *data)
 
 /* ------------------------------------------------------------------------------------------------------------- URLs */
 
-/* Decodes in place. Returns 0 if there was nothing to decode. An encoded zero byte stays as it is. */
+/*
+ * Decodes in place. Returns 0 if there was nothing to decode. An encoded zero byte stays as it is. Not once__percent_decode():
+ * it refuses a text with one bad escape, and a lenient server decodes the others.
+ */
 static int decode(char *text)
 {
     char *out = text;
