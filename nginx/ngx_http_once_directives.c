@@ -76,7 +76,10 @@ ngx_http_once_is(ngx_str_t *value, const char *word)
 }
 
 
-/* A name that may stand before the colon of a header line (RFC 9110, token). */
+/*
+ * The name of a header: letters, digits, "-", "_" and ".". RFC 9110 allows
+ * more in a token, but in a directive the rest is a slip ("$name", "a|b").
+ */
 
 ngx_uint_t
 ngx_http_once_is_token(ngx_str_t *value)
