@@ -41,6 +41,7 @@ static int check_private(int fd, const char *path, once_error_t *err)
     return ONCE_OK;
 }
 
+/* Into the caller's memory, which it wipes: a buffer that grows would leave copies of the secrets behind. */
 static int read_all(int fd, const char *path, char *text, size_t size, once_error_t *err)
 {
     size_t len = 0;

@@ -12,7 +12,7 @@
 
 #define PIECE ((size_t)4096)
 
-/* Reads to the end. 0, or an errno; EFBIG: more than `limit`. */
+/* Reads to the end, of a pipe as of a file: the length is not known before. 0, or an errno; EFBIG: more than `limit`. */
 static int read_all(int fd, size_t limit, once__cli_bytes_t *bytes)
 {
     once__buf_t buf = ONCE__BUF(limit + 1);

@@ -18,6 +18,7 @@ typedef struct report {
     char reason[ONCE__REASON_SIZE];
 } report_t;
 
+/* The suite includes nothing of the library but its public headers, so it has its own loops around read and write. */
 static int read_all(int fd, void *out, size_t len)
 {
     for (size_t done = 0; done < len;) {
