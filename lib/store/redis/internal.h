@@ -4,6 +4,7 @@
 #ifndef ONCE_STORE_REDIS_INTERNAL_H
 #define ONCE_STORE_REDIS_INTERNAL_H
 
+#include "base/hash.h"
 #include "store/oplist.h"
 #include "store/redis/command.h"
 #include "store/redis/connection.h"
@@ -29,6 +30,13 @@ typedef struct once__redis_node {
     int is_mapped;              /* cluster: has slots */
 } once__redis_node_t;
 
+/* The records of a page that a scan has met. */
+typedef struct once__redis_met {
+    struct once__redis_met *next;
+    size_t count;
+    once__hash_node_t records[]; /* their hashes are the first bytes of their ids */
+} once__redis_met_t;
+
 /* One pass through all records. It outlives the single steps of a scan. */
 typedef struct once__redis_pass {
     struct once__redis_pass *next;
@@ -39,8 +47,8 @@ typedef struct once__redis_pass {
     uint64_t position; /* SCAN's cursor there */
     int is_disturbed;  /* records moved meanwhile: start again */
     unsigned rounds;
-    uint64_t *seen; /* a set: the first bytes of the ids that were met; 0: free */
-    size_t seen_count, seen_room;
+    once__hash_t seen;      /* scan: the records that were shown */
+    once__redis_met_t *met; /* where they lie */
 } once__redis_pass_t;
 
 struct once__redis {

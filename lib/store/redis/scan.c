@@ -17,7 +17,6 @@
 #define REAP_KEYS   1000 /* each time the programs' own reaper runs */
 #define ROUNDS_MAX  10
 #define PASSES_MAX  16
-#define SEEN_MIN    256
 #define PATTERN_MAX (2 * ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
 
 /* One step of an operation. */
@@ -30,8 +29,8 @@ typedef struct scan {
     unsigned outstanding;
     int error;
     once__record_t **records;
-    uint64_t *met; /* ids of this page */
-    size_t count, met_count;
+    size_t count;
+    once__redis_met_t *met; /* in this page */
 } scan_t;
 
 /* One command of it; `id` is the id of its record. */
@@ -45,61 +44,6 @@ static void begin_page(scan_t *scan);
 
 /* ------------------------------------------------------------------------------------------------------------- passes */
 
-static uint64_t mark_of(const uint8_t *id)
-{
-    uint64_t mark = once__get64(id);
-
-    return mark != 0 ? mark : 1;
-}
-
-static int was_seen(const once__redis_pass_t *pass, uint64_t mark)
-{
-    for (size_t i = mark & (pass->seen_room - 1); pass->seen_room > 0 && pass->seen[i] != 0;
-         i = (i + 1) & (pass->seen_room - 1)) {
-        if (pass->seen[i] == mark) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static void put_seen(uint64_t *seen, size_t room, uint64_t mark)
-{
-    size_t i = mark & (room - 1);
-
-    while (seen[i] != 0) {
-        i = (i + 1) & (room - 1);
-    }
-    seen[i] = mark;
-}
-
-/* Makes room for `more`. Returns 0, or -1 if out of memory. */
-static int grow_seen(once__redis_pass_t *pass, size_t more)
-{
-    size_t room = pass->seen_room > 0 ? pass->seen_room : SEEN_MIN;
-    uint64_t *seen;
-
-    while ((pass->seen_count + more) * 2 > room) {
-        room *= 2;
-    }
-    if (room == pass->seen_room) {
-        return 0;
-    }
-    seen = calloc(room, sizeof(*seen));
-    if (seen == NULL) {
-        return -1;
-    }
-    for (size_t i = 0; i < pass->seen_room; i++) {
-        if (pass->seen[i] != 0) {
-            put_seen(seen, room, pass->seen[i]);
-        }
-    }
-    free(pass->seen);
-    pass->seen = seen;
-    pass->seen_room = room;
-    return 0;
-}
-
 static void free_pass(once__redis_t *redis, once__redis_pass_t *pass)
 {
     once__redis_pass_t **place = &redis->passes;
@@ -111,7 +55,12 @@ static void free_pass(once__redis_t *redis, once__redis_pass_t *pass)
         place = &(*place)->next;
     }
     *place = pass->next;
-    free(pass->seen);
+    once__hash_free(&pass->seen);
+    while (pass->met != NULL) {
+        once__redis_met_t *met = pass->met;
+        pass->met = met->next;
+        free(met);
+    }
     free(pass);
 }
 
@@ -136,12 +85,14 @@ static once__redis_pass_t *new_pass(once__redis_t *redis)
 
     forget_oldest(redis);
     pass = calloc(1, sizeof(*pass));
-    if (pass != NULL) {
-        pass->number = ++redis->pass_number;
-        pass->map_version = redis->map_version;
-        pass->next = redis->passes;
-        redis->passes = pass;
+    if (pass == NULL || once__hash_init(&pass->seen, SIZE_MAX) != 0) {
+        free(pass);
+        return NULL;
     }
+    pass->number = ++redis->pass_number;
+    pass->map_version = redis->map_version;
+    pass->next = redis->passes;
+    redis->passes = pass;
     return pass;
 }
 
@@ -219,18 +170,27 @@ static int is_over(scan_t *scan)
     return 1;
 }
 
+/* The pass remembers the records of the page: they are shown now. */
+static void keep_met(scan_t *scan)
+{
+    once__redis_met_t *met = scan->met;
+
+    if (met == NULL || met->count == 0) {
+        return;
+    }
+    for (size_t i = 0; i < met->count; i++) {
+        (void)once__hash_add(&scan->pass->seen, &met->records[i], met->records[i].hash);
+    }
+    met->next = scan->pass->met;
+    scan->pass->met = met;
+    scan->met = NULL;
+}
+
 static void end_scan_step(scan_t *scan, int over)
 {
     once__op_t *op = scan->op;
 
-    if (grow_seen(scan->pass, scan->met_count) != 0) {
-        end_scan(scan, ONCE_E_NOMEM);
-        return;
-    }
-    for (size_t i = 0; i < scan->met_count; i++) {
-        put_seen(scan->pass->seen, scan->pass->seen_room, scan->met[i]);
-    }
-    scan->pass->seen_count += scan->met_count;
+    keep_met(scan);
     op->records = scan->records;
     op->count = scan->count;
     once__put64(op->cursor.bytes, scan->pass->number);
@@ -338,7 +298,7 @@ static void record_read(once__redis_call_t *call, const redisReply *reply)
     memcpy(record.id, step->id, ONCE_ID_SIZE);
     if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING &&
         once__redis_read_record(&record, reply->str, (size_t)reply->len) != ONCE_E_CORRUPT) {
-        scan->met[scan->met_count++] = mark_of(step->id);
+        scan->met->records[scan->met->count++].hash = once__get64(step->id);
         if (once__filter_passes(scan->op->filter, &record, scan->op->now)) {
             scan->records[scan->count] = once__record_clone(&record);
             scan->error = scan->records[scan->count] == NULL ? ONCE_E_NOMEM : scan->error;
@@ -476,9 +436,8 @@ static void take_keys(scan_t *scan, const redisReply *keys)
     if (scan->op->kind == ONCE__OP_SCAN) {
         free(scan->met);
         drop_records(scan);
-        scan->met = calloc(keys->elements + 1, sizeof(*scan->met));
+        scan->met = calloc(1, sizeof(*scan->met) + keys->elements * sizeof(scan->met->records[0]));
         scan->records = calloc(keys->elements + 1, sizeof(once__record_t *));
-        scan->met_count = 0;
         if (scan->met == NULL || scan->records == NULL) {
             scan->error = ONCE_E_NOMEM;
             return;
@@ -494,7 +453,8 @@ static void take_keys(scan_t *scan, const redisReply *keys)
             once__unbase64url(id, sizeof(id), key->str + prefix, ONCE__REDIS_NAME_LEN) != 0) {
             continue;
         }
-        if (scan->op->kind == ONCE__OP_SCAN && was_seen(scan->pass, mark_of(id))) {
+        if (scan->op->kind == ONCE__OP_SCAN &&
+            once__hash_first(&scan->pass->seen, once__get64(id)) != NULL) {
             continue;
         }
         if (send_key(scan, id, key->str, (size_t)key->len) != 0) {
