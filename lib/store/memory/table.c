@@ -1,6 +1,7 @@
 /*
  * Records lie in pages that never move; a slot number names a place in them. The index is a hash table of slot numbers with
- * linear probing, at most half full. A record id is a keyed hash already, so its first bytes are the hash value.
+ * linear probing, at most half full. A record id is a keyed hash already, so its first bytes are the hash value. It is not a
+ * once__hash_t because that takes 24 bytes for a record, and this 8 to 16.
  *
  * Slots give scanning its cursor: a record keeps its slot as long as it lives, so a scan that goes through the slots in order
  * shows nothing twice and misses nothing that stayed.
