@@ -1,4 +1,4 @@
--- Names for the numbers in tables and answers: those of include/once/types.h and lib/core/rules.h.
+-- Names for the numbers in tables and answers: those of include/once/ (once.h, policy.h) and lib/core/ (record.h, rules.h).
 --
 -- once._state_completed() costs nothing where it is executed: the planner replaces it by its number. One function for each name,
 -- because a session pays for replacing them in its plans: the shorter the function, the less.

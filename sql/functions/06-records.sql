@@ -131,5 +131,5 @@ SELECT id, encode(scope, 'hex') AS scope_hash, convert_from(key, 'LATIN1') AS ke
        to_timestamp(created / 1000.0) AS created, to_timestamp(changed / 1000.0) AS changed,
        to_timestamp(lease_until / 1000.0) AS lease_until, to_timestamp(nullif(expires, 0) / 1000.0) AS expires,
        length(payload) AS payload_bytes,
-       CASE kind WHEN 2 THEN convert_from(payload, 'LATIN1') END AS note
+       CASE kind WHEN 2 /* once._payload_note() */ THEN convert_from(payload, 'LATIN1') END AS note
 FROM once.keys;

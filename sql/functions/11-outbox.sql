@@ -95,6 +95,7 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(p_old) AS x WHERE pg_visible_in_snapshot(x, v_now)) THEN
         v_low := p_low_old;
     END IF;
+    -- the first row: of no group
     RETURN QUERY SELECT -1::smallint, 0::bigint, NULL::tid, NULL::uuid, clock_timestamp(), v_now::text, v_mine::text,
         (SELECT concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()), extract(epoch FROM b.stats_reset))
          FROM pg_stat_bgwriter b),
