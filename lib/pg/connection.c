@@ -42,18 +42,23 @@ static uint64_t now_of(const once__pg_connection_t *connection)
     return once__loop_now(connection->loop);
 }
 
-/* Keeps a complaint: libpq's have several lines, and a log has one. */
+/* Keeps a complaint: libpq's have several lines, some of them indented with a tab, and a log has one. */
 static void complain(const once__pg_connection_t *connection, const char *text)
 {
-    char *out = connection->owner->trouble;
+    char *out = connection->owner->trouble, *end = out;
     size_t len = strlen(text);
 
     len -= len > 0 && text[len - 1] == '\n';
     snprintf(out, ONCE__PG_TROUBLE_SIZE, "%.*s%s", (int)len, text,
              once__pg_tls_advice(connection->owner->tls, text));
-    for (char *at = out; (at = strchr(at, '\n')) != NULL;) {
-        *at = ' ';
+    for (const char *at = out; *at != '\0'; at++) {
+        if (*at != '\n' && *at != '\t') {
+            *end++ = *at;
+        } else if (end > out && end[-1] != ' ') {
+            *end++ = ' ';
+        }
     }
+    *end = '\0';
 }
 
 /* ----------------------------------------------------------------------------------------------------- descriptor */

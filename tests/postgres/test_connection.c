@@ -226,6 +226,19 @@ static void a_statement_that_fails_leaves_the_batch_behind_it_alone(void **state
     close_world(world);
 }
 
+static void a_complaint_is_one_line(void **state)
+{
+    world_t *world = open_world();
+
+    send(world, 0, 0, "DO $$BEGIN RAISE EXCEPTION E'refused\\n\\tIs it\\trunning?\\n'; END$$");
+    while (world->connections[0].state != ONCE__PG_IDLE) {
+        turn(world);
+    }
+    assert_int_equal(world->ended[ONCE__PG_ABORTED], 1);
+    assert_string_equal(world->trouble, "refused Is it running?");
+    close_world(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +246,7 @@ int main(void)
         cmocka_unit_test(what_never_answers_is_given_up_one_at_a_time),
         cmocka_unit_test(the_server_may_end_a_connection_that_drains),
         cmocka_unit_test(a_statement_that_fails_leaves_the_batch_behind_it_alone),
+        cmocka_unit_test(a_complaint_is_one_line),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
