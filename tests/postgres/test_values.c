@@ -23,7 +23,33 @@ static const char *hex_of(const char *text)
 }
 
 /* `value` is an SQL expression. */
-static void completes_as(const char *value, const char *hex)
+static void settles_as(const char *key, const char *value, const char *hex)
+{
+    sql_run(owner,
+            "SELECT once.settle((once.claim('values', '%s')).claim, 'completed', 201, "
+            "'{\"X-A\": \"b\"}', %s, force => true)",
+            key, value);
+    assert_string_equal(body_of(key), hex);
+}
+
+static void claims_as(const char *key, const char *value, const char *hex)
+{
+    sql_run(shop, "SELECT once.complete((once.claim('values', '%s', 'POST', '/', %s)).claim, 201)",
+            key, value);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(
+            sql_one(shop,
+                    "SELECT outcome FROM once.claim('values', '%s', 'POST', '/', '\\x%s%s'::bytea)",
+                    key, hex, i == 0 ? "" : "20"),
+            i == 0 ? "replay" : "mismatch");
+    }
+    assert_string_equal(sql_one(shop,
+                                "SELECT outcome FROM once.claim('values', '%s', 'POST', '/', %s)",
+                                key, value),
+                        "replay");
+}
+
+static void arrives_as(const char *value, const char *hex)
 {
     static int n;
     char key[20];
@@ -43,18 +69,23 @@ static void completes_as(const char *value, const char *hex)
                                 "AND headers ->> 'a' = 'b'",
                                 key),
                         hex);
+    snprintf(key, sizeof(key), "settled-%d", n);
+    settles_as(key, value, hex);
+    snprintf(key, sizeof(key), "claimed-%d", n);
+    claims_as(key, value, hex);
 }
 
 static void values_arrive_byte_for_byte(void **state)
 {
-    completes_as("'" TRICKY "'", hex_of(TRICKY));
-    completes_as("'" TRICKY "'::text", hex_of(TRICKY));
-    completes_as("'" TRICKY "'::varchar", hex_of(TRICKY));
-    completes_as("'" TRICKY "'::json", hex_of(TRICKY));
-    completes_as("convert_to('" TRICKY "', 'UTF8')", hex_of(TRICKY));
-    completes_as("jsonb_build_object('n', 1)", hex_of("{\"n\": 1}"));
-    completes_as("'\\x00ff5c'::bytea", "00ff5c");
-    completes_as("''", "");
+    arrives_as("'" TRICKY "'", hex_of(TRICKY));
+    arrives_as("'" TRICKY "'::text", hex_of(TRICKY));
+    arrives_as("'" TRICKY "'::varchar", hex_of(TRICKY));
+    arrives_as("'" TRICKY "'::json", hex_of(TRICKY));
+    arrives_as("convert_to('" TRICKY "', 'UTF8')", hex_of(TRICKY));
+    arrives_as("jsonb_build_object('n', 1)", hex_of("{\"n\": 1}"));
+    arrives_as("'" TRICKY "'::jsonb", hex_of(TRICKY));
+    arrives_as("'\\x00ff5c'::bytea", "00ff5c");
+    arrives_as("''", "");
 }
 
 static void what_is_not_sure_is_refused(void **state)
@@ -72,6 +103,11 @@ static void what_is_not_sure_is_refused(void **state)
         assert_string_equal(
             sql_state(shop, "SELECT once.claim('values', 'odd', 'POST', '/', %s)", values[i]),
             "ON004");
+        assert_string_equal(sql_state(owner,
+                                      "SELECT once.settle((once.claim('values', 'odd')).claim, "
+                                      "'completed', 200, '{}', %s, force => true)",
+                                      values[i]),
+                            "ON004");
     }
     assert_string_equal(
         sql_state(

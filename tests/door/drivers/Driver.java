@@ -9,34 +9,49 @@ import java.sql.SQLException;
 import java.util.Base64;
 
 public class Driver {
-    static void set(PreparedStatement statement, int n, String kind, byte[] data) throws SQLException {
+    static Object valueOf(String kind, byte[] data) throws SQLException {
         if (kind.equals("bytes") || kind.equals("cast")) {
-            statement.setBytes(n, data);
-        } else if (kind.equals("object")) {
+            return data;
+        }
+        String text = new String(data, StandardCharsets.UTF_8);
+        if (kind.equals("object")) {
             org.postgresql.util.PGobject object = new org.postgresql.util.PGobject();
             object.setType("jsonb");
-            object.setValue(new String(data, StandardCharsets.UTF_8));
-            statement.setObject(n, object);
-        } else {
-            statement.setString(n, new String(data, StandardCharsets.UTF_8));
+            object.setValue(text);
+            return object;
+        }
+        return text;
+    }
+
+    static void execute(Connection db, String text, Object... arguments) throws SQLException {
+        try (PreparedStatement statement = db.prepareStatement(text)) {
+            for (int i = 0; i < arguments.length; i++) {
+                statement.setObject(i + 1, arguments[i]);
+            }
+            statement.execute();
         }
     }
 
-    static void record(Connection db, String[] fields) throws SQLException {
-        byte[] data = Base64.getDecoder().decode(fields.length > 3 ? fields[3] : "");
-        String cast = fields[1].equals("cast") ? "::bytea" : "";
-        try (PreparedStatement complete = db.prepareStatement("SELECT once.complete(?, ?, ?, ?" + cast + ")")) {
-            complete.setString(1, fields[2]);
-            complete.setInt(2, 201);
-            complete.setString(3, System.getenv("HEADERS"));
-            set(complete, 4, fields[1], data);
-            complete.execute();
-        }
-        try (PreparedStatement emit = db.prepareStatement("SELECT once.emit('drivers', ?, 'made', ?" + cast + ", ?)")) {
-            emit.setString(1, fields[0]);
-            set(emit, 2, fields[1], data);
-            emit.setString(3, System.getenv("HEADERS"));
-            emit.execute();
+    static void record(Connection db, String call, String kind, String name, byte[] data) throws SQLException {
+        String headers = System.getenv("HEADERS");
+        String cast = kind.equals("cast") ? "::bytea" : "";
+        Object value = valueOf(kind, data);
+        switch (call) {
+            case "complete":
+                execute(db, "SELECT once.complete(?, ?, ?, ?" + cast + ")", name, 201, headers, value);
+                break;
+            case "emit":
+                execute(db, "SELECT once.emit('drivers', ?, 'made', ?" + cast + ", ?)", name, value, headers);
+                break;
+            case "claim":
+                execute(db, "INSERT INTO answers SELECT ?, outcome FROM once.claim('drivers', ?, 'POST', '/', ?" + cast
+                    + ", lease => '1 hour')", name, name, value);
+                break;
+            case "settle":
+                execute(db, "SELECT once.settle(?, 'completed', ?, ?, ?" + cast + ", force => true)", name, 201, headers, value);
+                break;
+            default:
+                throw new SQLException("no call " + call);
         }
     }
 
@@ -47,7 +62,7 @@ public class Driver {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] fields = line.split("\t");
             try {
-                record(db, fields);
+                record(db, fields[1], fields[2], fields[3], Base64.getDecoder().decode(fields.length > 4 ? fields[4] : ""));
                 db.commit();
                 System.out.println(fields[0] + "\tok");
             } catch (SQLException error) {

@@ -8,12 +8,22 @@ import sys
 DATABASE, HEADERS = os.environ["DATABASE"], os.environ["HEADERS"]
 
 
-def examples():
+def examples(adapt, place):
+    """The number of each example, its statement and its arguments. `place` is how the driver writes the n-th argument."""
     for line in sys.stdin:
-        number, kind, claim, data = line.rstrip("\n").split("\t")
+        number, call, kind, name, data = line.rstrip("\n").split("\t")
         data = base64.b64decode(data)
-        value = {"string": data.decode, "object": lambda: json.loads(data)}.get(kind, lambda: data)()
-        yield number, kind, claim, value, "::bytea" if kind == "cast" else ""
+        value = {"string": data.decode, "object": lambda: adapt(json.loads(data))}.get(kind, lambda: data)()
+        at = [place(n) for n in range(1, 5)]
+        cast = "::bytea" if kind == "cast" else ""
+        yield number, *{
+            "complete": (f"SELECT once.complete({at[0]}, {at[1]}, {at[2]}, {at[3]}{cast})", (name, 201, HEADERS, value)),
+            "emit": (f"SELECT once.emit('drivers', {at[0]}, 'made', {at[1]}{cast}, {at[2]})", (name, value, HEADERS)),
+            "claim": (f"INSERT INTO answers SELECT {at[0]}, outcome FROM once.claim('drivers', {at[1]}, 'POST', '/', "
+                      f"{at[2]}{cast}, lease => '1 hour')", (name, name, value)),
+            "settle": (f"SELECT once.settle({at[0]}, 'completed', {at[1]}, {at[2]}, {at[3]}{cast}, force => true)",
+                       (name, 201, HEADERS, value)),
+        }[call]
 
 
 def tell(number, error=None):
@@ -21,12 +31,10 @@ def tell(number, error=None):
 
 
 def with_psycopg(connection, adapt):
-    for number, kind, claim, value, cast in examples():
-        value = adapt(value) if kind == "object" else value
+    for number, statement, arguments in examples(adapt, lambda n: "%s"):
         try:
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT once.complete(%s, %s, %s, %s{cast})", (claim, 201, HEADERS, value))
-                cursor.execute(f"SELECT once.emit('drivers', %s, 'made', %s{cast}, %s)", (number, value, HEADERS))
+                cursor.execute(statement, arguments)
             connection.commit()
             tell(number)
         except Exception as error:  # whatever it is: loud is what counts
@@ -38,12 +46,10 @@ async def with_asyncpg():
     import asyncpg
 
     connection = await asyncpg.connect(DATABASE)
-    for number, kind, claim, value, cast in examples():
-        value = json.dumps(value, ensure_ascii=False) if kind == "object" else value
+    for number, statement, arguments in examples(lambda value: json.dumps(value, ensure_ascii=False), lambda n: f"${n}"):
         try:
             async with connection.transaction():
-                await connection.execute(f"SELECT once.complete($1, $2, $3, $4{cast})", claim, 201, HEADERS, value)
-                await connection.execute(f"SELECT once.emit('drivers', $1, 'made', $2{cast}, $3)", number, value, HEADERS)
+                await connection.execute(statement, *arguments)
             tell(number)
         except Exception as error:
             tell(number, error)

@@ -16,7 +16,7 @@ import (
 
 type exec func(statement string, arguments ...interface{}) error
 
-func record(exec exec, id, kind, claim string, data []byte) error {
+func record(exec exec, call, kind, name string, data []byte) error {
 	var value interface{} = string(data) // an object: what json.Marshal gave
 	cast := ""
 	if kind == "bytes" || kind == "cast" {
@@ -26,11 +26,18 @@ func record(exec exec, id, kind, claim string, data []byte) error {
 		cast = "::bytea"
 	}
 	headers := os.Getenv("HEADERS")
-	err := exec("SELECT once.complete($1, $2, $3, $4"+cast+")", claim, 201, headers, value)
-	if err == nil {
-		err = exec("SELECT once.emit('drivers', $1, 'made', $2"+cast+", $3)", id, value, headers)
+	switch call {
+	case "complete":
+		return exec("SELECT once.complete($1, $2, $3, $4"+cast+")", name, 201, headers, value)
+	case "emit":
+		return exec("SELECT once.emit('drivers', $1, 'made', $2"+cast+", $3)", name, value, headers)
+	case "claim":
+		return exec("INSERT INTO answers SELECT $1, outcome FROM once.claim('drivers', $2, 'POST', '/', $3"+cast+
+			", lease => '1 hour')", name, name, value)
+	case "settle":
+		return exec("SELECT once.settle($1, 'completed', $2, $3, $4"+cast+", force => true)", name, 201, headers, value)
 	}
-	return err
+	return fmt.Errorf("no call %s", call)
 }
 
 func withPgx(conn *pgx.Conn, work func(exec) error) error {
@@ -69,8 +76,8 @@ func main() {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), "\t")
-		data, _ := base64.StdEncoding.DecodeString(fields[3])
-		work := func(exec exec) error { return record(exec, fields[0], fields[1], fields[2], data) }
+		data, _ := base64.StdEncoding.DecodeString(fields[4])
+		work := func(exec exec) error { return record(exec, fields[1], fields[2], fields[3], data) }
 		if os.Args[1] == "pgx" {
 			err = withPgx(conn, work)
 		} else {
