@@ -9,7 +9,7 @@ import threading
 import psycopg2
 import pytest
 
-from harness import BUILD, SOURCE, event, until
+from harness import BUILD, SOURCE, event, once, until
 from test_kafka import wait_caught_up
 
 URL = os.environ.get("ONCE_PG_URL")
@@ -53,6 +53,90 @@ def test_store_is_killed(kafka, name, handler, consume):
     again = {key for key in handler.keys() if handler.count(key) > 1}
     assert {f"event-{i}" for i in range(60)} == set(handler.keys())
     assert len(again) <= 4, f"repeated: {again}: only what was at the handler when its lease ran out"
+
+
+@pytest.fixture
+def own_database():
+    """url(NAME) makes one whose secrets can be replaced and lost."""
+    admin, made = psycopg2.connect(URL), []
+    admin.autocommit = True
+
+    def url(name):
+        query(admin, f"CREATE DATABASE {name} TEMPLATE template0")
+        made.append(name)
+        once("pg", "install", URL.replace("/postgres?", f"/{name}?"))
+        return URL.replace("/postgres?", f"/{name}?")
+    yield url
+    for name in made:
+        query(admin, f"DROP DATABASE {name} WITH (FORCE)")
+    admin.close()
+
+
+def run(url, text, *values):
+    connection = psycopg2.connect(url)
+    connection.autocommit = True
+    rows = query(connection, text, *values)
+    connection.close()
+    return rows
+
+
+def secrets_of(url):
+    return run(url, "SELECT text FROM once.secrets")[0][0]
+
+
+def replace_secrets(url, text):
+    run(url, "UPDATE once.secrets SET text = %s; SELECT once._secrets_store(%s)", text, text)
+
+
+REFUSED = "not those of the store"
+
+
+def test_nothing_is_run_with_other_secrets_than_the_store_has(kafka, name, handler, consume, own_database):
+    """With them every message has another record than for the other consumers, and would be handled by both."""
+    def produce(*numbers):
+        kafka.produce(name, [event(i, key=f"k{i}") for i in numbers])
+
+    def wait_refused(*numbers):
+        def refused():
+            assert one.alive()
+            return {line["id"] for line in one.said("the store failed") if REFUSED in line["detail"]}
+        until(lambda: {f"event-{i}" for i in numbers} <= refused(), lambda: f"refusals\n{one.last_words()}")
+
+    kafka.create(name, 1)
+    produce(0)
+    store = own_database("consumed")
+    one = consume(kafka.url(name, group=name), store=store)
+    handler.wait(1)
+    wait_caught_up(kafka, name, name)
+
+    # Replaced by others, then right again.
+    right = secrets_of(store)
+    replace_secrets(store, secrets_of(own_database("other")))
+    produce(0, *range(1, 9))
+    wait_refused(*range(9))
+    assert one.metric("store_errors_total") >= 9
+    assert handler.keys() == ["event-0"] and kafka.committed(name, name) == {0: 1}
+    replace_secrets(store, right)
+    wait_caught_up(kafka, name, name)
+    assert sorted(handler.keys()) == [f"event-{i}" for i in range(9)]
+    assert one.metric("duplicates_total") == 1
+
+    # Lost for good, and another consumer is there first.
+    run(store, "DROP SCHEMA once CASCADE")
+    once("pg", "install", store)
+    kafka.create(name + "-two", 1)
+    new = [event(i, key=f"k{i}") for i in range(9, 17)]
+    for topic in (name, name + "-two"):
+        kafka.produce(topic, new)
+    two = consume(kafka.url(name + "-two", group=name + "-two"), "--subscriber", name, store=store)
+    wait_caught_up(kafka, name + "-two", name + "-two")
+    wait_refused(*range(9, 17))
+    assert two.metric("handled_total") == 8
+    assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(17)), "each once"
+    assert one.stop() == 0
+    one.go()  # as an operator does
+    wait_caught_up(kafka, name, name)
+    assert one.metric("duplicates_total") == 8 and sorted(handler.keys()) == sorted(f"event-{i}" for i in range(17))
 
 
 def test_handler_completes_in_its_own_transaction(kafka, name, handler, consume, database):
