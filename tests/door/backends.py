@@ -1,4 +1,6 @@
 """The examples as they are, in each language: built where they must be, started, killed, started again."""
+import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -17,6 +19,15 @@ from harness.wait import PATIENCE, Timeout
 EXAMPLES = os.path.join(environment.SOURCE, "examples", "door")
 PLACE = os.path.join(environment.BUILD, "door")
 LANGUAGES = ("c", "python", "node", "go")
+
+
+@contextlib.contextmanager
+def alone():
+    """Several tests prepare the same programs at the same time: npm removes what is there before it installs."""
+    os.makedirs(PLACE, exist_ok=True)
+    with open(os.path.join(PLACE, "lock"), "w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def run(command, directory, what):
@@ -58,10 +69,9 @@ def command_go():
 
 @functools.lru_cache(maxsize=None)
 def command_of(language):
-    if language == "node":
-        return command_node()
-    if language == "go":
-        return command_go()
+    if language in ("node", "go"):
+        with alone():
+            return command_node() if language == "node" else command_go()
     if language == "c":
         return [os.path.join(environment.BUILD, "examples", "example_door")]
     name = "payments" if language == "python" else language
