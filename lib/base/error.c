@@ -33,15 +33,13 @@ const char *once_error_text(int code)
 
 int once_error_is_retryable(int code)
 {
-    switch (code) {
-#define RETRYABLE(name, number, retryable, text)                                                   \
-    case name:                                                                                     \
-        return retryable;
+    static const unsigned char retryable[] = {
+#define RETRYABLE(name, number, is_retryable, text) [-(number)] = (is_retryable),
         ONCE_ERROR_MAP(RETRYABLE)
 #undef RETRYABLE
-    default:
-        return 0;
-    }
+    };
+
+    return code <= 0 && code > -(int)sizeof(retryable) && retryable[-code];
 }
 
 int once__fail(once_error_t *err, int code, const char *format, ...)

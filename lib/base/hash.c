@@ -13,7 +13,7 @@
 int once__hash_init(once__hash_t *table, size_t max)
 {
     *table = (once__hash_t){.mask = BUCKETS_MIN - 1, .max = max};
-    table->buckets = calloc(BUCKETS_MIN, sizeof(*table->buckets));
+    table->buckets = calloc(BUCKETS_MIN, sizeof(void *));
     return table->buckets != NULL ? 0 : -1;
 }
 
@@ -37,7 +37,7 @@ static void grow(once__hash_t *table)
     once__hash_t bigger = *table;
 
     bigger.mask = 2 * table->mask + 1;
-    bigger.buckets = calloc(bigger.mask + 1, sizeof(*bigger.buckets));
+    bigger.buckets = calloc(bigger.mask + 1, sizeof(void *));
     if (bigger.buckets == NULL) {
         return;
     }
@@ -64,7 +64,7 @@ int once__hash_add(once__hash_t *table, once__hash_node_t *node, uint64_t hash)
     if (table->count >= table->max) {
         return -1;
     }
-    if (table->count > table->mask && table->mask < SIZE_MAX / 4 / sizeof(*table->buckets)) {
+    if (table->count > table->mask && table->mask < SIZE_MAX / 4 / sizeof(void *)) {
         grow(table);
     }
     node->hash = hash;

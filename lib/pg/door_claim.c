@@ -122,7 +122,7 @@ int once_pg_claim(PGconn *conn, const once_ask_t *given, unsigned flags, once_pg
 {
     once__door_params_t params = {0};
     const once_policy_t *policy;
-    once_ask_t ask;
+    once_ask_t ask = {0};
     PGresult *rows;
     int code = read_ask(&ask, given, err);
 

@@ -86,7 +86,7 @@ int once_pg_complete(PGconn *conn, const char *claim, const once_response_t *giv
                      once_error_t *err)
 {
     once__door_params_t params = {0};
-    once_response_t response;
+    once_response_t response = {0};
     char *headers;
     int code = once__door_demand_claim(claim, err);
 

@@ -24,7 +24,7 @@ int once_pg_emit(PGconn *conn, const once_pg_event_t *given, char id[ONCE_UUID_S
                  once_error_t *err)
 {
     once__door_params_t params = {0};
-    once_pg_event_t event;
+    once_pg_event_t event = {0};
     PGresult *rows;
     int code = read_event(&event, given, err);
 

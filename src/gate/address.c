@@ -220,9 +220,9 @@ static const char *read_host(once__gate_upstream_t *upstream, char *text)
     }
     snprintf(upstream->host, sizeof(upstream->host), is_ipv6 ? "[%s]" : "%s", host.name);
     snprintf(upstream->server, sizeof(upstream->server), "%s:%u", upstream->host,
-             host.port != 0  ? host.port
-             : upstream->tls ? 443
-                             : 80);
+             host.port != 0  ? (unsigned)host.port
+             : upstream->tls ? 443U
+                             : 80U);
     snprintf(upstream->text, sizeof(upstream->text), "%s://%s", upstream->tls ? "https" : "http",
              upstream->server);
     return NULL;

@@ -40,8 +40,8 @@ typedef struct step {
     const char *text; /* the title of a chapter, or what the outcome means */
     const request_t *request;
     once_outcome_t expected;
-    const char *body; /* of the completion, or of the replay that is expected */
     uint32_t epoch;   /* of the claim that is expected */
+    const char *body; /* of the completion, or of the replay that is expected */
 } step_t;
 
 #define FRESH     "nobody has done this before: the claim is yours"
@@ -54,33 +54,33 @@ typedef struct step {
 
 /* clang-format off */
 static const step_t script[] = {
-    {CHAPTER, "1. A shop charges a card. The order's key goes with the request.", NULL, OUTCOME_X, NULL, 0},
-    {ASK, FRESH, &charge, ONCE_OUTCOME_RUN, NULL, 1},
-    {COMPLETE, "recorded", NULL, ONCE_OUTCOME_DONE, CHARGED, 0},
-    {CHAPTER, "2. The response was lost on the way. The client sends the same request again.", NULL, OUTCOME_X, NULL, 0},
-    {ASK, REPLAYED, &charge, ONCE_OUTCOME_REPLAY, CHARGED, 0},
-    {CHAPTER, "3. A bug uses the key of that order for another amount.", NULL, OUTCOME_X, NULL, 0},
-    {ASK, "this key belongs to another request", &changed, ONCE_OUTCOME_MISMATCH, NULL, 0},
-    {CHAPTER, "4. A double click: a seat is being booked when the same request arrives again.", NULL, OUTCOME_X, NULL, 0},
-    {ASK, FRESH, &booking, ONCE_OUTCOME_RUN, NULL, 1},
-    {ASK, "it is being done; ask again later", &booking, ONCE_OUTCOME_BUSY, NULL, 0},
-    {CHAPTER, "5. The first worker goes silent before its transaction ends. Nobody renews its lease.", NULL, OUTCOME_X, NULL, 0},
-    {FORGET, NULL, NULL, OUTCOME_X, NULL, 0},
-    {WAIT, NULL, &booking, OUTCOME_X, NULL, 0},
-    {ASK, "its holder is gone: the claim is yours, epoch 2", &booking, ONCE_OUTCOME_RUN, NULL, 2},
-    {COMPLETE, "recorded", NULL, ONCE_OUTCOME_DONE, BOOKED, 0},
-    {CHAPTER, "6. It was not dead, only slow. Now it wants to commit its booking.", NULL, OUTCOME_X, NULL, 0},
-    {RETURN, NULL, NULL, OUTCOME_X, NULL, 0},
-    {COMPLETE, "epoch 1 is over, so its transaction is rolled back", NULL, ONCE_OUTCOME_LOST, LATE, 0},
-    {ASK, REPLAYED, &booking, ONCE_OUTCOME_REPLAY, BOOKED, 0},
-    {CHAPTER, "7. A transfer that must never be made twice: its policy is hold.", NULL, OUTCOME_X, NULL, 0},
-    {ASK, FRESH, &transfer, ONCE_OUTCOME_RUN, NULL, 1},
-    {DOUBT, "from now on the outcome is unknown", NULL, ONCE_OUTCOME_DONE, NULL, 0},
-    {ASK, "it may have been done, so it is not done again", &transfer, ONCE_OUTCOME_UNKNOWN, NULL, 0},
-    {CHAPTER, "8. Someone asks the bank and settles the record: the transfer was made.", NULL, OUTCOME_X, NULL, 0},
-    {WAIT, NULL, &transfer, OUTCOME_X, NULL, 0},
-    {SETTLE, "recorded", &transfer, ONCE_OUTCOME_DONE, PAID, 0},
-    {ASK, REPLAYED, &transfer, ONCE_OUTCOME_REPLAY, PAID, 0},
+    {CHAPTER, "1. A shop charges a card. The order's key goes with the request.", NULL, OUTCOME_X, 0, NULL},
+    {ASK, FRESH, &charge, ONCE_OUTCOME_RUN, 1, NULL},
+    {COMPLETE, "recorded", NULL, ONCE_OUTCOME_DONE, 0, CHARGED},
+    {CHAPTER, "2. The response was lost on the way. The client sends the same request again.", NULL, OUTCOME_X, 0, NULL},
+    {ASK, REPLAYED, &charge, ONCE_OUTCOME_REPLAY, 0, CHARGED},
+    {CHAPTER, "3. A bug uses the key of that order for another amount.", NULL, OUTCOME_X, 0, NULL},
+    {ASK, "this key belongs to another request", &changed, ONCE_OUTCOME_MISMATCH, 0, NULL},
+    {CHAPTER, "4. A double click: a seat is being booked when the same request arrives again.", NULL, OUTCOME_X, 0, NULL},
+    {ASK, FRESH, &booking, ONCE_OUTCOME_RUN, 1, NULL},
+    {ASK, "it is being done; ask again later", &booking, ONCE_OUTCOME_BUSY, 0, NULL},
+    {CHAPTER, "5. The first worker goes silent before its transaction ends. Nobody renews its lease.", NULL, OUTCOME_X, 0, NULL},
+    {FORGET, NULL, NULL, OUTCOME_X, 0, NULL},
+    {WAIT, NULL, &booking, OUTCOME_X, 0, NULL},
+    {ASK, "its holder is gone: the claim is yours, epoch 2", &booking, ONCE_OUTCOME_RUN, 2, NULL},
+    {COMPLETE, "recorded", NULL, ONCE_OUTCOME_DONE, 0, BOOKED},
+    {CHAPTER, "6. It was not dead, only slow. Now it wants to commit its booking.", NULL, OUTCOME_X, 0, NULL},
+    {RETURN, NULL, NULL, OUTCOME_X, 0, NULL},
+    {COMPLETE, "epoch 1 is over, so its transaction is rolled back", NULL, ONCE_OUTCOME_LOST, 0, LATE},
+    {ASK, REPLAYED, &booking, ONCE_OUTCOME_REPLAY, 0, BOOKED},
+    {CHAPTER, "7. A transfer that must never be made twice: its policy is hold.", NULL, OUTCOME_X, 0, NULL},
+    {ASK, FRESH, &transfer, ONCE_OUTCOME_RUN, 1, NULL},
+    {DOUBT, "from now on the outcome is unknown", NULL, ONCE_OUTCOME_DONE, 0, NULL},
+    {ASK, "it may have been done, so it is not done again", &transfer, ONCE_OUTCOME_UNKNOWN, 0, NULL},
+    {CHAPTER, "8. Someone asks the bank and settles the record: the transfer was made.", NULL, OUTCOME_X, 0, NULL},
+    {WAIT, NULL, &transfer, OUTCOME_X, 0, NULL},
+    {SETTLE, "recorded", &transfer, ONCE_OUTCOME_DONE, 0, PAID},
+    {ASK, REPLAYED, &transfer, ONCE_OUTCOME_REPLAY, 0, PAID},
 };
 /* clang-format on */
 
