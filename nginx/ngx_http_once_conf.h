@@ -23,8 +23,7 @@ char *ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *advice);
 
 ngx_uint_t ngx_http_once_is(ngx_str_t *value, const char *word);
 
-/* The value is a header name; is visible ASCII that ends no quoted string. */
-ngx_uint_t ngx_http_once_is_token(ngx_str_t *value);
+/* The value is visible ASCII that ends no quoted string. */
 ngx_uint_t ngx_http_once_is_plain(ngx_str_t *value);
 
 /* NULL: invalid, and logged. */

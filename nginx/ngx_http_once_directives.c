@@ -81,7 +81,7 @@ ngx_http_once_is(ngx_str_t *value, const char *word)
  * more in a token, but in a directive the rest is a slip ("$name", "a|b").
  */
 
-ngx_uint_t
+static ngx_uint_t
 ngx_http_once_is_token(ngx_str_t *value)
 {
     u_char      c;

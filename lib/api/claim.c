@@ -21,6 +21,11 @@ static void assert_claim_state(const once_claim_t *claim)
 
 /* ---------------------------------------------------------------------------------------------------------- renewal */
 
+static void claim_ref(once_claim_t *claim)
+{
+    claim->refs++;
+}
+
 static void renew_now(once__timer_t *timer)
 {
     once_claim_t *claim = CLAIM_OF(timer, timer);
@@ -34,7 +39,7 @@ static void renew_now(once__timer_t *timer)
     claim->op.event.lease_ms = claim->lease_ms;
     memcpy(claim->op.id, claim->id, ONCE_ID_SIZE);
     claim->submitted = 1;
-    once__claim_ref(claim);
+    claim_ref(claim);
     claim->once->store->vt->submit(claim->once->store, &claim->op);
 }
 
@@ -77,7 +82,8 @@ static void renew_done(once__op_t *op)
     once__claim_unref(claim);
 }
 
-void once__claim_start_renewing(once_claim_t *claim, uint64_t granted_ms)
+/* Starts renewing by timer, unless the option `renew` is off. */
+static void start_renewing(once_claim_t *claim, uint64_t granted_ms)
 {
     once_t *once = claim->once;
 
@@ -136,12 +142,7 @@ void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__hea
     claim->recover = head->recover;
     claim->lease_ms = lease_ms;
     claim->alive = 1;
-    once__claim_start_renewing(claim, granted_ms);
-}
-
-void once__claim_ref(once_claim_t *claim)
-{
-    claim->refs++;
+    start_renewing(claim, granted_ms);
 }
 
 void once__claim_unref(once_claim_t *claim)
@@ -273,7 +274,7 @@ static void renew_reply(once__job_t *job)
 {
     if (job->op.error == ONCE_OK && job->op.outcome == ONCE_OUTCOME_DONE) {
         job->claim->alive = 1;
-        once__claim_start_renewing(job->claim, once__loop_now(job->once->loop));
+        start_renewing(job->claim, once__loop_now(job->once->loop));
     } else if (job->op.error == ONCE_OK) {
         job->claim->alive = 0;
     }
@@ -294,7 +295,7 @@ int once_claim_renew(once_claim_t *claim, once_cb cb, void *data)
     if (job != NULL) {
         job->reply = renew_reply;
         job->claim = claim;
-        once__claim_ref(claim);
+        claim_ref(claim);
         job->op.kind = ONCE__OP_EVENT;
         job->op.event.kind = ONCE__RENEW;
         job->op.event.claim = claim->ref;

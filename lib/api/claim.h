@@ -39,13 +39,8 @@ once_claim_t *once__claim_new(once_t *once);
 void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__head_t *head,
                          uint64_t lease_ms, uint64_t granted_ms);
 
-/* Starts renewing by timer, unless the option `renew` is off. */
-void once__claim_start_renewing(once_claim_t *claim, uint64_t granted_ms);
-
 /* Stops renewing for good. */
 void once__claim_stop(once_claim_t *claim);
-
-void once__claim_ref(once_claim_t *claim);
 void once__claim_unref(once_claim_t *claim);
 
 /*

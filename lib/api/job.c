@@ -52,6 +52,14 @@ static void deadline_over(once__timer_t *timer)
     job->deadline(job);
 }
 
+static void deadline_plain(once__job_t *job)
+{
+    once__job_tell(job, ONCE_E_UNAVAILABLE, ONCE_OUTCOME_NONE);
+    if (!job->submitted) {
+        once__job_end(job);
+    }
+}
+
 once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data)
 {
     once__job_t *job;
@@ -72,7 +80,7 @@ once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data)
     job->once = once;
     job->op.done = op_done;
     job->reply = once__job_reply_plain;
-    job->deadline = once__job_deadline_plain;
+    job->deadline = deadline_plain;
     job->pause_timer.fire = pause_over;
     job->deadline_timer.fire = deadline_over;
     job->refs = 1;
@@ -230,14 +238,6 @@ void once__job_reply_plain(once__job_t *job)
     }
     once__job_tell(job, job->op.error, (once_outcome_t)job->op.outcome);
     once__job_end(job);
-}
-
-void once__job_deadline_plain(once__job_t *job)
-{
-    once__job_tell(job, ONCE_E_UNAVAILABLE, ONCE_OUTCOME_NONE);
-    if (!job->submitted) {
-        once__job_end(job);
-    }
 }
 
 void once__job_end(once__job_t *job)

@@ -78,8 +78,6 @@ int once__no_job(const once_t *once);
 
 /* What most jobs do: deliver the answer as it is, and repeat until the deadline while the store is away. */
 void once__job_reply_plain(once__job_t *job);
-void once__job_deadline_plain(once__job_t *job);
-
 void once__job_submit(once__job_t *job);
 
 /* Submits again after a pause that grows; starts the deadline with the first. Returns when that will be. */

@@ -166,7 +166,8 @@ static int is_brief(const once__head_t *head)
            head->expires < after(head->changed, head->ttl_ms);
 }
 
-unsigned once__guards(const once__head_t *head, const once__event_t *event, uint64_t now)
+/* The guards that hold: for tests that walk the table. `head` is not NULL. */
+static unsigned guards_of(const once__head_t *head, const once__event_t *event, uint64_t now)
 {
     uint8_t recover = head->recover;
     unsigned guards = 0;
@@ -286,7 +287,7 @@ static const once__rule_t *decide(const once__rules_t *rules, const once__head_t
     /* A clock that went back must not shorten or revive anything. */
     *now = clock > (*from)->changed ? clock : (*from)->changed;
     if ((*from)->state != ONCE_STATE_NONE) {
-        guards = once__guards(*from, event, *now);
+        guards = guards_of(*from, event, *now);
         if ((guards & ONCE__G_EXPIRED) && !(guards & ONCE__G_NEWER) && event->kind != ONCE__REAP) {
             *from = &none;
             guards = 0;

@@ -122,9 +122,6 @@ void once__step(const once__rules_t *rules, const once__head_t *head, const once
 int once__answers(const once__rules_t *rules, const once__head_t *head, const once__event_t *event,
                   uint64_t clock, uint8_t outcome);
 
-/* The guards that hold: for tests that walk the table. `head` is not NULL. */
-unsigned once__guards(const once__head_t *head, const once__event_t *event, uint64_t now);
-
 /* Whether the event has a fingerprint by the secret that made the record's. If not, load the secrets again. */
 int once__fingerprint_known(const once__head_t *head, const once__event_t *event);
 

@@ -28,7 +28,8 @@ static int is_loopback(const char *address)
     return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);
 }
 
-int once__pg_is_here(const char *host, const char *hostaddr)
+/* Is this host, or this address, the local machine? In libpq's notation, and one of a list. */
+static int is_here(const char *host, const char *hostaddr)
 {
     if (hostaddr[0] != '\0') {
         return is_loopback(hostaddr);
@@ -64,7 +65,7 @@ static int are_here(const char *hosts, const char *addresses)
         if (!more) {
             return 1;
         }
-        if (!once__pg_is_here(host, address)) {
+        if (!is_here(host, address)) {
             return 0;
         }
         host[0] = address[0] = '\0';

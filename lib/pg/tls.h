@@ -20,9 +20,6 @@ typedef struct once__pg_tls {
  */
 void once__pg_tls_add(once__pg_tls_t *tls, const char **keywords, const char **values);
 
-/* Is this host, or this address, the local machine? In libpq's notation, and one of a list. */
-int once__pg_is_here(const char *host, const char *hostaddr);
-
 /* A hint to append to libpq's complaint; "" if the complaint is not about what was added here. */
 const char *once__pg_tls_advice(const once__pg_tls_t *tls, const char *complaint);
 

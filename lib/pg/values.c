@@ -46,7 +46,7 @@ static void set_int(uint8_t *to, uint64_t number, size_t bytes)
     }
 }
 
-void once__pg_put_int(once__pg_value_t *value, uint64_t number, size_t bytes)
+static void put_int(once__pg_value_t *value, uint64_t number, size_t bytes)
 {
     char *to = once__buf_reserve(&value->buf, bytes);
 
@@ -58,7 +58,7 @@ void once__pg_put_int(once__pg_value_t *value, uint64_t number, size_t bytes)
 
 void once__pg_param_int(once__pg_params_t *params, Oid type, uint64_t number, size_t bytes)
 {
-    once__pg_put_int(once__pg_param(params, type), number, bytes);
+    put_int(once__pg_param(params, type), number, bytes);
 }
 
 void once__pg_param_text(once__pg_params_t *params, const char *text)
@@ -97,11 +97,11 @@ once__pg_value_t *once__pg_array(once__pg_params_t *params, Oid type)
     once__pg_value_t *value = once__pg_param(params, type);
 
     value->elements = 0;
-    once__pg_put_int(value, 1, 4); /* dimensions */
-    once__pg_put_int(value, 1, 4); /* there may be NULLs */
-    once__pg_put_int(value, element_of(type), 4);
-    once__pg_put_int(value, 0, 4); /* elements */
-    once__pg_put_int(value, 1, 4); /* the first index */
+    put_int(value, 1, 4); /* dimensions */
+    put_int(value, 1, 4); /* there may be NULLs */
+    put_int(value, element_of(type), 4);
+    put_int(value, 0, 4); /* elements */
+    put_int(value, 1, 4); /* the first index */
     return value;
 }
 

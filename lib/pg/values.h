@@ -56,8 +56,6 @@ once__pg_value_t *once__pg_array(once__pg_params_t *params, Oid type);
 
 /* Plain bytes, and numbers in network order. */
 void once__pg_put(once__pg_value_t *value, const void *data, size_t len);
-void once__pg_put_int(once__pg_value_t *value, uint64_t number, size_t bytes);
-
 /* The next parameter, with its value. */
 void once__pg_param_int(once__pg_params_t *params, Oid type, uint64_t number, size_t bytes);
 void once__pg_param_text(once__pg_params_t *params, const char *text);

@@ -14,7 +14,11 @@ static int is_path(const char *text)
            strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0;
 }
 
-const char *once__cli_store_url(const char *text)
+/*
+ * A store's URL as people write it: a path ("./data", "/var/lib/once") stands for the local store in it. The result is `text`
+ * itself, or lives until the next call.
+ */
+static const char *store_url(const char *text)
 {
     static char url[4096];
 
@@ -29,7 +33,7 @@ const char *once__cli_store_option(const char *option)
 {
     const char *url = option != NULL ? option : getenv("ONCE_STORE");
 
-    return once__cli_store_url(url != NULL && url[0] != '\0' ? url : "local:./once-data");
+    return store_url(url != NULL && url[0] != '\0' ? url : "local:./once-data");
 }
 
 /* A URL has a colon, other operands have none. A path is a store unless the command needs it for something else. */
@@ -49,7 +53,7 @@ static int take_url(once__cli_call_t *call)
         return 0;
     }
     if (begins_with_url(call)) {
-        call->url = once__cli_store_url(call->operands[0]);
+        call->url = store_url(call->operands[0]);
         call->operands++;
         call->operand_count--;
         return 0;
@@ -58,7 +62,7 @@ static int take_url(once__cli_call_t *call)
         return 0;
     }
     if (from_environment != NULL && from_environment[0] != '\0') {
-        call->url = once__cli_store_url(from_environment);
+        call->url = store_url(from_environment);
         return 0;
     }
     if (call->operand_count > call->command->operands_max) {

@@ -53,12 +53,6 @@ typedef struct once__cli_command {
 extern const once__cli_command_t *const once__cli_commands[];
 extern const size_t once__cli_command_count;
 
-/*
- * A store's URL as people write it: a path ("./data", "/var/lib/once") stands for the local store in it. The result is `text`
- * itself, or lives until the next call.
- */
-const char *once__cli_store_url(const char *text);
-
 /* The URL of --store (NULL: not given), of ONCE_STORE, or of a local store in the current directory. */
 const char *once__cli_store_option(const char *option);
 

@@ -11,13 +11,14 @@
 
 #define SCOPE_MAX (64 * 1024)
 
-int once__cli_scope_given(const once__cli_scope_t *scope)
+static int scope_given(const once__cli_scope_t *scope)
 {
     return scope->text != NULL || scope->file != NULL;
 }
 
-int once__cli_scope_read(const once__cli_command_t *command, const once__cli_scope_t *scope,
-                         once__cli_bytes_t *bytes)
+/* The scope's bytes; free with once__cli_bytes_free. Returns ONCE__CLI_OK, or an exit code after an error message. */
+static int scope_read(const once__cli_command_t *command, const once__cli_scope_t *scope,
+                      once__cli_bytes_t *bytes)
 {
     int code;
 
@@ -52,7 +53,11 @@ static int failed(once_t *once, const char *what, int error)
     return ONCE__CLI_STORE;
 }
 
-int once__cli_scope_hash(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+/*
+ * The scope's keyed hash, and the id of one of its records. Both wait for the store's secrets. They return ONCE__CLI_OK, or an exit
+ * code after an error message.
+ */
+static int scope_hash_of(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
 {
     int error = once__cli_wait_for_secrets(once);
 
@@ -62,7 +67,7 @@ int once__cli_scope_hash(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCO
     return error == ONCE_OK ? ONCE__CLI_OK : failed(once, "find the scope", error);
 }
 
-int once__cli_id_of(once_t *once, once_slice_t scope, const char *key, uint8_t id[ONCE_ID_SIZE])
+static int id_of(once_t *once, once_slice_t scope, const char *key, uint8_t id[ONCE_ID_SIZE])
 {
     int error = once__cli_wait_for_secrets(once);
 
@@ -135,11 +140,11 @@ static int choose_scope(const once__cli_command_t *command, const once__cli_scop
                         once_t *once, once__cli_chosen_t *chosen)
 {
     once__cli_bytes_t bytes = {0};
-    int code = once__cli_scope_read(command, scope, &bytes);
+    int code = scope_read(command, scope, &bytes);
 
     if (code == ONCE__CLI_OK) {
         once_slice_t slice = {bytes.data, bytes.len};
-        code = once__cli_scope_hash(once, slice, chosen->scope_hash);
+        code = scope_hash_of(once, slice, chosen->scope_hash);
         chosen->filter.scope_hash = chosen->scope_hash;
         chosen->filter.scope_hash_len = ONCE_SCOPE_HASH_SIZE;
     }
@@ -150,8 +155,7 @@ static int choose_scope(const once__cli_command_t *command, const once__cli_scop
 int once__cli_filter_given(const once__cli_filter_t *settings)
 {
     return settings->state != NULL || settings->stuck || settings->older.given ||
-           settings->younger.given || settings->scope_hash != NULL ||
-           once__cli_scope_given(&settings->scope);
+           settings->younger.given || settings->scope_hash != NULL || scope_given(&settings->scope);
 }
 
 int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_t *settings,
@@ -168,7 +172,7 @@ int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_
     if (settings->younger.given && settings->younger.value == 0) {
         return once__cli_usage(command, "--younger must be greater than 0");
     }
-    if (settings->scope_hash != NULL && once__cli_scope_given(&settings->scope)) {
+    if (settings->scope_hash != NULL && scope_given(&settings->scope)) {
         return once__cli_usage(command, "give --scope-hash or the scope itself, not both");
     }
     if (settings->state != NULL) {
@@ -177,7 +181,7 @@ int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_
     if (code == ONCE__CLI_OK && settings->scope_hash != NULL) {
         code = read_scope_hash(command, settings->scope_hash, chosen);
     }
-    if (code == ONCE__CLI_OK && once__cli_scope_given(&settings->scope)) {
+    if (code == ONCE__CLI_OK && scope_given(&settings->scope)) {
         code = choose_scope(command, &settings->scope, once, chosen);
     }
     return code;
@@ -256,11 +260,11 @@ static int id_from_key(const once__cli_command_t *command, once_t *once,
                        const once__cli_target_t *target, uint8_t id[ONCE_ID_SIZE])
 {
     once__cli_bytes_t scope = {0};
-    int code = once__cli_scope_read(command, &target->scope, &scope);
+    int code = scope_read(command, &target->scope, &scope);
 
     if (code == ONCE__CLI_OK) {
         once_slice_t slice = {scope.data, scope.len};
-        code = once__cli_id_of(once, slice, target->key, id);
+        code = id_of(once, slice, target->key, id);
     }
     once__cli_bytes_free(&scope);
     return code;
@@ -269,7 +273,7 @@ static int id_from_key(const once__cli_command_t *command, once_t *once,
 static int find_id(const once__cli_command_t *command, once_t *once,
                    const once__cli_target_t *target, uint8_t id[ONCE_ID_SIZE])
 {
-    int by_key = target->key != NULL || once__cli_scope_given(&target->scope);
+    int by_key = target->key != NULL || scope_given(&target->scope);
 
     if (target->id != NULL && by_key) {
         return once__cli_usage(command, "give the record's id, or --scope and --key, not both");
@@ -281,7 +285,7 @@ static int find_id(const once__cli_command_t *command, once_t *once,
         return once__cli_usage(command,
                                "missing record: give its id or key, or --scope SCOPE --key KEY");
     }
-    if (!once__cli_scope_given(&target->scope)) {
+    if (!scope_given(&target->scope)) {
         return once__cli_usage(command, "--key needs the scope: --scope SCOPE, --scope-file FILE, "
                                         "or --scope \"\" for the empty one");
     }

@@ -24,19 +24,6 @@ typedef struct once__cli_scope {
      (base) + offsetof(once__cli_scope_t, file)}
 /* clang-format on */
 
-int once__cli_scope_given(const once__cli_scope_t *scope);
-
-/* The scope's bytes; free with once__cli_bytes_free. Returns ONCE__CLI_OK, or an exit code after an error message. */
-int once__cli_scope_read(const once__cli_command_t *command, const once__cli_scope_t *scope,
-                         once__cli_bytes_t *bytes);
-
-/*
- * The scope's keyed hash, and the id of one of its records. Both wait for the store's secrets. They return ONCE__CLI_OK, or an exit
- * code after an error message.
- */
-int once__cli_scope_hash(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE]);
-int once__cli_id_of(once_t *once, once_slice_t scope, const char *key, uint8_t id[ONCE_ID_SIZE]);
-
 /* Which records: the options that list, purge and export share. */
 typedef struct once__cli_filter {
     const char *state;

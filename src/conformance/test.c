@@ -102,11 +102,6 @@ int once__test_real_time(const once__test_t *t)
     return t->run->options.wait == NULL;
 }
 
-const char *once__test_url(const once__test_t *t)
-{
-    return t->run->url;
-}
-
 void once__test_wait(once__test_t *t, uint64_t ms)
 {
     const once_conformance_options_t *options = &t->run->options;

@@ -83,7 +83,7 @@ void once__consume_handler_headers_add(once__consume_handler_headers_t *headers,
     }
 }
 
-void once__consume_handler_headers_free(once__consume_handler_headers_t *headers)
+static void headers_free(once__consume_handler_headers_t *headers)
 {
     if (headers != NULL) {
         curl_slist_free_all(headers->list);
@@ -183,7 +183,7 @@ static int prepare(request_t *request, once__consume_handler_t *handler)
 
 static void give_back(request_t *request)
 {
-    once__consume_handler_headers_free(request->headers);
+    headers_free(request->headers);
     request->headers = NULL;
     request->next = request->handler->idle;
     request->handler->idle = request;
@@ -196,7 +196,7 @@ int once__consume_handler_post(once__consume_handler_t *handler,
     request_t *request = handler->idle;
 
     if (headers == NULL || headers->broken || request == NULL) {
-        once__consume_handler_headers_free(headers);
+        headers_free(headers);
         return -1;
     }
     handler->idle = request->next;
@@ -346,7 +346,7 @@ void once__consume_handler_free(once__consume_handler_t *handler)
             curl_multi_remove_handle(once__http_client_multi(handler->client),
                                      handler->all[i].easy);
             curl_easy_cleanup(handler->all[i].easy);
-            once__consume_handler_headers_free(handler->all[i].headers);
+            headers_free(handler->all[i].headers);
         }
     }
     once__http_client_free(handler->client);

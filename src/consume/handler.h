@@ -46,8 +46,6 @@ typedef struct once__consume_handler_headers once__consume_handler_headers_t;
 once__consume_handler_headers_t *once__consume_handler_headers_new(void);
 void once__consume_handler_headers_add(once__consume_handler_headers_t *headers, const char *format,
                                        ...) __attribute__((format(printf, 2, 3)));
-void once__consume_handler_headers_free(once__consume_handler_headers_t *headers);
-
 /*
  * Sends a request. The payload is borrowed until `cb` is called, which happens in a later turn of the loop; the headers are taken
  * over. Returns 0, or -1 if memory is short or `concurrency` requests are in flight.

@@ -99,7 +99,8 @@ void once__relay_fetch_restart_group(once__relay_t *relay, int16_t group)
     }
 }
 
-void once__relay_fetch_restart(once__relay_t *relay)
+/* Forgets what was read, of all groups. */
+static void restart(once__relay_t *relay)
 {
     free(relay->reading.snapshot);
     relay->reading.snapshot = NULL;
@@ -356,7 +357,7 @@ static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows
     move_on(relay, reached);
     adapt_share(relay, counts, rows - 1);
     if (failed) { /* out of memory: nothing may be skipped */
-        once__relay_fetch_restart(relay);
+        restart(relay);
     }
     once__relay_batch_release(batch);
 }
@@ -445,7 +446,7 @@ static void take_answer(void *data, PGresult *result)
     }
     if (batch == NULL || batch->events == NULL || is_another(relay, result) ||
         keep_snapshot(relay, result) != 0) {
-        once__relay_fetch_restart(relay); /* whatever was missed is read again */
+        restart(relay); /* whatever was missed is read again */
         relay->reading.due_ms = batch != NULL ? relay->now_ms : relay->reading.due_ms;
         free(batch != NULL ? batch->events : NULL);
         free(batch);
@@ -480,7 +481,7 @@ void once__relay_fetch_turn(once__relay_t *relay)
         return;
     }
     if (relay->reading.connection != relay->fetch.connected) {
-        once__relay_fetch_restart(relay);
+        restart(relay);
     }
     if (relay->reading.has_more || relay->reading.notified ||
         relay->now_ms >= relay->reading.due_ms) {

@@ -342,7 +342,6 @@ uint64_t once__relay_destinations_wake(once__relay_t *relay);
 void once__relay_fetch_turn(once__relay_t *relay);
 int once__relay_fetch_has_room(const once__relay_t *relay);
 uint64_t once__relay_fetch_due(const once__relay_t *relay);
-void once__relay_fetch_restart(once__relay_t *relay); /* forgets what was read, of all groups */
 void once__relay_fetch_restart_group(once__relay_t *relay, int16_t group);
 /* What was left in the database from `low` on is read again. */
 void once__relay_fetch_back(once__relay_t *relay, int16_t group, int64_t low);

@@ -19,7 +19,8 @@ static uint64_t hash_of(const uint8_t *id)
     return once__get64(id);
 }
 
-once__op_t *once__postgres_inflight(const once__hash_t *inflight, const uint8_t *id)
+/* The operation with this id that is in flight; NULL: none is. */
+static once__op_t *inflight_find(const once__hash_t *inflight, const uint8_t *id)
 {
     once__hash_node_t *node = once__hash_first(inflight, hash_of(id));
 
@@ -91,7 +92,7 @@ static int take(filling_t *filling, once__op_t *op)
             return -1;
         }
         filling->full = 1;
-    } else if (once__postgres_inflight(filling->inflight, op->id) != NULL ||
+    } else if (inflight_find(filling->inflight, op->id) != NULL ||
                once__hash_add(filling->inflight, &op->node, hash_of(op->id)) != 0) {
         return -1;
     }
@@ -158,7 +159,7 @@ int once__postgres_batch_put(once__postgres_batch_t *batch, once__postgres_conne
 /* Of several rows with one id the first counts. */
 static once__op_t *find_unanswered(void *data, const uint8_t *id)
 {
-    once__op_t *op = once__postgres_inflight(data, id);
+    once__op_t *op = inflight_find(data, id);
 
     return op != NULL && op->error == ONCE__POSTGRES_UNANSWERED ? op : NULL;
 }

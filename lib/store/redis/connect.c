@@ -249,7 +249,8 @@ void once__redis_connection_resolved(once__redis_connection_t *connection)
     once__redis_connection_try(connection);
 }
 
-void once__redis_connection_connect(once__redis_connection_t *connection)
+/* Starts connecting; `changed` is called from the loop when it is ready or down. */
+static void start_connecting(once__redis_connection_t *connection)
 {
     int fd = -1;
 
@@ -277,7 +278,7 @@ int once__redis_connection_is_ready(once__redis_connection_t *connection)
 {
     if (connection->state == ONCE__REDIS_DOWN &&
         connection->retry_at <= once__loop_now(connection->shared->loop)) {
-        once__redis_connection_connect(connection);
+        start_connecting(connection);
     }
     return connection->state == ONCE__REDIS_READY && !connection->condemned;
 }

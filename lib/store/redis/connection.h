@@ -101,9 +101,6 @@ void once__redis_connection_free(once__redis_connection_t *connection);
 /* After a fork, in the child: frees memory and descriptors without the server noticing. */
 void once__redis_connection_abandon(once__redis_connection_t *connection);
 
-/* Starts connecting; `changed` is called from the loop when it is ready or down. */
-void once__redis_connection_connect(once__redis_connection_t *connection);
-
 /* Whether it is ready. If it is down and may be tried again, connecting starts. */
 int once__redis_connection_is_ready(once__redis_connection_t *connection);
 

@@ -81,8 +81,9 @@ static const setting_t settings_for_producers[] = {
     {NULL, NULL},
 };
 
-int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
-                    size_t size)
+/* Sets a property. Returns 0, or -1 after naming it, but never its value, in `error`. */
+static int set_property(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
+                        size_t size)
 {
     char why[300];
 
@@ -164,7 +165,7 @@ static int is_one_of(const char *name, const char *const *names)
 static int set_list(rd_kafka_conf_t *conf, const setting_t *settings, char *error, size_t size)
 {
     for (; (*settings)[0] != NULL; settings++) {
-        if (once__kafka_set(conf, (*settings)[0], (*settings)[1], error, size) != 0) {
+        if (set_property(conf, (*settings)[0], (*settings)[1], error, size) != 0) {
             return -1;
         }
     }
@@ -181,7 +182,7 @@ static int set_url(rd_kafka_conf_t *conf, const once__url_t *url, const char *co
             return -1;
         }
         if ((fixed != fixed_for_consumers || strcmp(name, "group") != 0) &&
-            once__kafka_set(conf, name, url->params[i].value, error, size) != 0) {
+            set_property(conf, name, url->params[i].value, error, size) != 0) {
             return -1;
         }
     }
@@ -196,13 +197,13 @@ static int set_security(rd_kafka_conf_t *conf, const once__url_t *url, const cha
     const char *protocol = url->user != NULL ? "sasl_ssl" : ca_file != NULL ? "ssl" : NULL;
 
     return (protocol != NULL &&
-            once__kafka_set(conf, "security.protocol", protocol, error, size) != 0) ||
+            set_property(conf, "security.protocol", protocol, error, size) != 0) ||
                    (url->user != NULL &&
-                    (once__kafka_set(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
-                     once__kafka_set(conf, "sasl.username", url->user, error, size) != 0 ||
-                     once__kafka_set(conf, "sasl.password", password, error, size) != 0)) ||
+                    (set_property(conf, "sasl.mechanism", "PLAIN", error, size) != 0 ||
+                     set_property(conf, "sasl.username", url->user, error, size) != 0 ||
+                     set_property(conf, "sasl.password", password, error, size) != 0)) ||
                    (ca_file != NULL &&
-                    once__kafka_set(conf, "ssl.ca.location", ca_file, error, size) != 0)
+                    set_property(conf, "ssl.ca.location", ca_file, error, size) != 0)
                ? -1
                : 0;
 }
@@ -210,7 +211,7 @@ static int set_security(rd_kafka_conf_t *conf, const once__url_t *url, const cha
 static int set_all(rd_kafka_conf_t *conf, const once__url_t *url, const char *ca_file,
                    int is_consumer, char *error, size_t size)
 {
-    return once__kafka_set(conf, "bootstrap.servers", url->hosts, error, size) != 0 ||
+    return set_property(conf, "bootstrap.servers", url->hosts, error, size) != 0 ||
                    set_list(conf, settings_for_both, error, size) != 0 ||
                    set_list(conf, is_consumer ? settings_for_consumers : settings_for_producers,
                             error, size) != 0 ||
@@ -226,7 +227,7 @@ rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *url, const char *g
 {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
 
-    if (once__kafka_set(conf, "group.id", group, error, size) != 0 ||
+    if (set_property(conf, "group.id", group, error, size) != 0 ||
         set_all(conf, url, NULL, 1, error, size) != 0) {
         rd_kafka_conf_destroy(conf);
         return NULL;

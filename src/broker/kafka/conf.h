@@ -18,10 +18,6 @@ rd_kafka_conf_t *once__kafka_consumer_conf(const once__url_t *url, const char *g
 rd_kafka_conf_t *once__kafka_producer_conf(const once__url_t *url, const char *ca_file, char *error,
                                            size_t size);
 
-/* Sets a property. Returns 0, or -1 after naming it, but never its value, in `error`. */
-int once__kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value, char *error,
-                    size_t size);
-
 /*
  * For librdkafka's callback about certificates, which runs on another thread: returns whether the certificate is good, and
  * notes if not. The error that librdkafka reports later is explained by that note.

@@ -19,16 +19,16 @@
 
 /* ----------------------------------------------------------------------------------------------------------- offsets */
 
-void once__kafka_offsets_start(once__kafka_offsets_t *offsets)
+static void offsets_start(once__kafka_offsets_t *offsets)
 {
     memset(offsets, 0, sizeof(*offsets));
     offsets->done_to = -1;
 }
 
-void once__kafka_offsets_free(once__kafka_offsets_t *offsets)
+static void offsets_free(once__kafka_offsets_t *offsets)
 {
     free(offsets->ring);
-    once__kafka_offsets_start(offsets);
+    offsets_start(offsets);
 }
 
 static void assert_offsets_state(const once__kafka_offsets_t *offsets)
@@ -99,7 +99,7 @@ once__kafka_partition_t *once__kafka_partition_find(once__kafka_partitions_t *al
 
 static void free_partition(once__kafka_partition_t *partition)
 {
-    once__kafka_offsets_free(&partition->offsets);
+    offsets_free(&partition->offsets);
     free(partition);
 }
 
@@ -110,7 +110,7 @@ void once__kafka_partition_add(once__kafka_partitions_t *all, int32_t number)
 
     if (made != NULL) {
         made->number = number;
-        once__kafka_offsets_start(&made->offsets);
+        offsets_start(&made->offsets);
         made->next = all->first;
         all->first = made;
     }

@@ -22,10 +22,6 @@ typedef struct once__kafka_offsets {
     int64_t done_to;       /* the offset up to which all are done; -1: none yet */
     int moved;             /* done_to has changed since the owner stored it */
 } once__kafka_offsets_t;
-
-void once__kafka_offsets_start(once__kafka_offsets_t *offsets);
-void once__kafka_offsets_free(once__kafka_offsets_t *offsets);
-
 /* Adds the next delivery. Returns 0, or -1 if memory is short. */
 int once__kafka_offsets_add(once__kafka_offsets_t *offsets, int64_t offset, uint64_t *number);
 void once__kafka_offsets_done(once__kafka_offsets_t *offsets, uint64_t number);
