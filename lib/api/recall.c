@@ -13,7 +13,7 @@
 #define TOGETHER 128 /* lookups at a time; the store checks its files once for all of them */
 
 /* An event without a claim id. Only the fingerprints in use are set: zeroing the others would take longer than the rest. */
-static void start_lookup(once__look_t *lookup, unsigned fingerprints)
+static void start_lookup(once__lookup_t *lookup, unsigned fingerprints)
 {
     once__event_t *event = &lookup->event;
 
@@ -43,7 +43,7 @@ static int ask_at(const asks_t *asks, size_t i, once_ask_t *ask, const uint8_t *
                                               : ONCE_E_INVALID;
 }
 
-static int identify(const once_t *once, const asks_t *asks, once__look_t *lookups)
+static int identify(const once_t *once, const asks_t *asks, once__lookup_t *lookups)
 {
     once__identified_t many[TOGETHER];
     unsigned fingerprints;
@@ -72,7 +72,7 @@ static int identify(const once_t *once, const asks_t *asks, once__look_t *lookup
     return ONCE_OK;
 }
 
-static int identify_locked(once_t *once, const asks_t *asks, once__look_t *lookups, int *ready)
+static int identify_locked(once_t *once, const asks_t *asks, once__lookup_t *lookups, int *ready)
 {
     int code = ONCE_OK;
 
@@ -87,7 +87,7 @@ static int identify_locked(once_t *once, const asks_t *asks, once__look_t *looku
 
 static int recall_some(once_t *once, const asks_t *asks, unsigned char *found)
 {
-    once__look_t lookups[TOGETHER];
+    once__lookup_t lookups[TOGETHER];
     int ready, code;
 
     code = identify_locked(once, asks, lookups, &ready);

@@ -77,11 +77,11 @@ struct once__op {
 };
 
 /* A lookup: would this claim be answered with replay? */
-typedef struct once__look {
+typedef struct once__lookup {
     uint8_t id[ONCE_ID_SIZE];
     once__event_t event; /* a claim */
     int found;           /* set by the store: certainly yes */
-} once__look_t;
+} once__lookup_t;
 
 /* What a store is opened with. Valid during open, except `loop`. */
 typedef struct once__store_config {
@@ -99,7 +99,7 @@ typedef struct once__store_vt {
     void (*submit)(once__store_t *store, once__op_t *op);
     int (*dispatch)(once__store_t *store); /* answers what it can; returns how many */
     /* Never waits: what is not known at once counts as not found. NULL: the store cannot do this. */
-    void (*recall)(once__store_t *store, once__look_t *looks, size_t count);
+    void (*recall)(once__store_t *store, once__lookup_t *lookups, size_t count);
     /* The size and its limits, without waiting. NULL: use ONCE__OP_STATS. */
     void (*usage)(once__store_t *store, once_usage_t *usage);
     void (*close)(once__store_t *store); /* answers what is left with ONCE_E_CLOSED, then frees */

@@ -357,7 +357,7 @@ int once__records_peek(const once__records_t *records, const uint8_t *id, once__
 }
 
 /* Only the head is needed: the response stays where it is. */
-int once__records_recall(once__records_t *records, const once__look_t *look,
+int once__records_recall(once__records_t *records, const once__lookup_t *look,
                          const once__peek_t *peek)
 {
     const once__place_t *place = &peek->entry.place;

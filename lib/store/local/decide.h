@@ -44,7 +44,7 @@ int once__records_glance(once__records_t *records, once__op_t *op);
  * index says (1: there may be a record; it will be read soon), and then the record (1: surely). They take no lock.
  */
 int once__records_peek(const once__records_t *records, const uint8_t *id, once__peek_t *peek);
-int once__records_recall(once__records_t *records, const once__look_t *look,
+int once__records_recall(once__records_t *records, const once__lookup_t *look,
                          const once__peek_t *peek);
 
 /*

@@ -75,7 +75,7 @@ void once__recallers_open(once__local_t *local);
 void once__recallers_forget(once__local_t *local);
 void once__recallers_close(once__local_t *local);
 void once__recallers_abandon(once__local_t *local); /* takes and destroys no lock */
-void once__local_recall(once__store_t *store, once__look_t *looks, size_t count);
+void once__local_recall(once__store_t *store, once__lookup_t *looks, size_t count);
 
 /* Operations on the store as a whole, by the writer. */
 void once__local_secrets(once__local_t *local, once__op_t *op);

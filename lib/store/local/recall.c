@@ -59,7 +59,7 @@ void once__recallers_forget(once__local_t *local)
 /*
  * At most TOGETHER. One step for all of them before the next: the processor fetches what that needs of many records at a time.
  */
-static void look_at_some(once__records_t *records, once__look_t *looks, size_t count)
+static void look_at_some(once__records_t *records, once__lookup_t *looks, size_t count)
 {
     once__peek_t peeks[TOGETHER];
     size_t known[TOGETHER], found = 0;
@@ -84,7 +84,7 @@ static void look_at_some(once__records_t *records, once__look_t *looks, size_t c
 }
 
 /* Returns whether segments were dropped since this one looked last. */
-static int look(const once__local_t *local, once__recaller_t *recaller, once__look_t *looks,
+static int look(const once__local_t *local, once__recaller_t *recaller, once__lookup_t *looks,
                 size_t count)
 {
     once__records_t *records = &recaller->records;
@@ -103,7 +103,7 @@ static int look(const once__local_t *local, once__recaller_t *recaller, once__lo
     return dropped;
 }
 
-void once__local_recall(once__store_t *store, once__look_t *looks, size_t count)
+void once__local_recall(once__store_t *store, once__lookup_t *looks, size_t count)
 {
     once__local_t *local = (once__local_t *)store;
     once__recaller_t *recaller;
