@@ -133,7 +133,7 @@ static void foreign_owner(void **state)
     place_t place;
 
     if (geteuid() != 0) {
-        skip();
+        skip_without("root");
     }
     make_store(&place, "");
     assert_int_equal(chown(place.store, 1, 1), 0);
@@ -271,7 +271,7 @@ static void foreign_segment(void **state)
     place_t place;
 
     if (geteuid() != 0) {
-        skip();
+        skip_without("root");
     }
     make_store(&place, "");
     assert_int_equal(chown(inside(&place, "segments/00000001.log"), 12345, 12345), 0);
@@ -348,7 +348,7 @@ static void read_only(void **state)
     code = in_child(on_a_read_only_disk, &place);
     place_remove(&place);
     if (code == NOT_ALLOWED) {
-        skip();
+        skip_without("the permission to mount");
     }
     assert_int_equal(code, 0);
 }
@@ -383,7 +383,7 @@ static void no_space(void **state)
     code = in_child(on_a_full_disk, &place);
     place_remove(&place);
     if (code == NOT_ALLOWED) {
-        skip();
+        skip_without("the permission to mount");
     }
     assert_int_equal(code, 0);
 }

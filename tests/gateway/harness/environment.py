@@ -17,7 +17,6 @@ SANITIZED = os.path.join(BUILD, "nginx-sanitized")  # the packaged nginx with th
 NGINX = os.environ.get("ONCE_NGINX", SANITIZED if os.path.exists(SANITIZED) else "/usr/sbin/nginx")
 MODULES = "/usr/lib/nginx/modules"  # of nginx's other packages
 LEVEL = os.environ.get("GATEWAY_LOG", "info")
-CI = os.environ.get("CI") == "true"
 ROOT = os.geteuid() == 0
 
 

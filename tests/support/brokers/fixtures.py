@@ -11,9 +11,6 @@ import pytest
 
 from . import Certificates, Impostor, Kafka, Missing, RabbitMQ
 
-CI = os.environ.get("CI") == "true"
-
-
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -24,8 +21,6 @@ def started(kind, certificates):
         broker.start()
     except Missing as missing:
         shutil.rmtree(directory, ignore_errors=True)
-        if CI:
-            pytest.fail(f"{missing}; in CI nothing is skipped")
         pytest.skip(str(missing))
     return broker
 
