@@ -4,6 +4,7 @@
  */
 #include "consume/report.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "broker/dead_letter.h"
@@ -13,8 +14,6 @@
 
 static const char *const reasons[] = {ONCE__CONSUME_REASON_REJECTED, ONCE__CONSUME_REASON_TRIES,
                                       ONCE__CONSUME_REASON_MISMATCH, ONCE__CONSUME_REASON_NO_ID};
-static const char *const labels[] = {"reason=\"rejected\"", "reason=\"tries\"",
-                                     "reason=\"mismatch\"", "reason=\"no-id\""};
 
 static const struct {
     once__service_log_level_t level;
@@ -38,56 +37,57 @@ static const struct {
                                       "the handler was not reached"},
 };
 
-int once__consume_counters_start(once__consume_counters_t *c)
-{
-    static const int64_t bounds[] = {1000,   2500,   5000,    10000,   25000,    50000,
-                                     100000, 250000, 1000000, 5000000, 30000000, 60000000};
-    once__service_metrics_t *m = once__service_metrics_new();
+static const int64_t bounds[] = {1000,   2500,   5000,    10000,   25000,    50000,
+                                 100000, 250000, 1000000, 5000000, 30000000, 60000000};
 
-    c->metrics = m;
-    if (m == NULL) {
+#define AT(field) offsetof(once__consume_counters_t, field)
+
+static const once__service_metric_spec_t specs[] = {
+    {AT(lag), ONCE__SERVICE_GAUGE, "once_consume_lag", "Messages that have not been acknowledged.",
+     NULL, 1, NULL, 0},
+    {AT(handled), ONCE__SERVICE_COUNTER, "once_consume_handled_total",
+     "Messages handled successfully.", NULL, 1, NULL, 0},
+    {AT(duplicates), ONCE__SERVICE_COUNTER, "once_consume_duplicates_total",
+     "Messages acknowledged because they had been handled before.", NULL, 1, NULL, 0},
+    {AT(retries), ONCE__SERVICE_COUNTER, "once_consume_retries_total", "Tries after the first.",
+     NULL, 1, NULL, 0},
+    {AT(dead_letters[0]), ONCE__SERVICE_COUNTER, "once_consume_dead_letters_total",
+     "Messages given up.", "reason=\"rejected\"", 1, NULL, 0},
+    {AT(dead_letters[1]), ONCE__SERVICE_COUNTER, "once_consume_dead_letters_total",
+     "Messages given up.", "reason=\"tries\"", 1, NULL, 0},
+    {AT(dead_letters[2]), ONCE__SERVICE_COUNTER, "once_consume_dead_letters_total",
+     "Messages given up.", "reason=\"mismatch\"", 1, NULL, 0},
+    {AT(dead_letters[3]), ONCE__SERVICE_COUNTER, "once_consume_dead_letters_total",
+     "Messages given up.", "reason=\"no-id\"", 1, NULL, 0},
+    {AT(busy), ONCE__SERVICE_COUNTER, "once_consume_busy_total",
+     "Asks answered busy: another consumer holds the claim.", NULL, 1, NULL, 0},
+    {AT(doubts), ONCE__SERVICE_COUNTER, "once_consume_doubts_total",
+     "Requests without a complete answer.", NULL, 1, NULL, 0},
+    {AT(parked), ONCE__SERVICE_GAUGE, "once_consume_parked",
+     "Messages waiting for their record to be settled.", NULL, 1, NULL, 0},
+    {AT(store_errors), ONCE__SERVICE_COUNTER, "once_consume_store_errors_total",
+     "Asks that failed in the store.", NULL, 1, NULL, 0},
+    {AT(revoked), ONCE__SERVICE_COUNTER, "once_consume_lost_total",
+     "Messages whose partition or connection was lost.", NULL, 1, NULL, 0},
+    {AT(running), ONCE__SERVICE_GAUGE, "once_consume_running", "Requests in flight.", NULL, 1, NULL,
+     0},
+    {AT(paused), ONCE__SERVICE_GAUGE, "once_consume_paused",
+     "1 while reading is paused because there is no room.", NULL, 1, NULL, 0},
+    {AT(waiting), ONCE__SERVICE_GAUGE, "once_consume_waiting",
+     "Messages in memory, including those in flight.", NULL, 1, NULL, 0},
+    {AT(seconds), ONCE__SERVICE_HISTOGRAM, "once_consume_handler_seconds",
+     "Response time of the handler.", NULL, 1e-6, bounds, sizeof(bounds) / sizeof(bounds[0])},
+};
+
+int once__consume_counters_start(once__consume_counters_t *counters)
+{
+    counters->metrics = once__service_metrics_new();
+    if (counters->metrics == NULL ||
+        once__service_metrics_add(counters->metrics, specs, sizeof(specs) / sizeof(specs[0]),
+                                  counters) != 0) {
         return -1;
     }
-    c->lag = once__service_metrics_add(m, ONCE__SERVICE_GAUGE, "once_consume_lag",
-                                       "Messages that have not been acknowledged.", NULL, 1);
-    c->handled = once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_handled_total",
-                                           "Messages handled successfully.", NULL, 1);
-    c->duplicates = once__service_metrics_add(
-        m, ONCE__SERVICE_COUNTER, "once_consume_duplicates_total",
-        "Messages acknowledged because they had been handled before.", NULL, 1);
-    c->retries = once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_retries_total",
-                                           "Tries after the first.", NULL, 1);
-    for (size_t i = 0; i < 4; i++) {
-        c->dead_letters[i] =
-            once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_dead_letters_total",
-                                      "Messages given up.", labels[i], 1);
-    }
-    c->busy =
-        once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_busy_total",
-                                  "Asks answered busy: another consumer holds the claim.", NULL, 1);
-    c->doubts = once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_doubts_total",
-                                          "Requests without a complete answer.", NULL, 1);
-    c->parked =
-        once__service_metrics_add(m, ONCE__SERVICE_GAUGE, "once_consume_parked",
-                                  "Messages waiting for their record to be settled.", NULL, 1);
-    c->store_errors =
-        once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_store_errors_total",
-                                  "Asks that failed in the store.", NULL, 1);
-    c->revoked =
-        once__service_metrics_add(m, ONCE__SERVICE_COUNTER, "once_consume_lost_total",
-                                  "Messages whose partition or connection was lost.", NULL, 1);
-    c->running = once__service_metrics_add(m, ONCE__SERVICE_GAUGE, "once_consume_running",
-                                           "Requests in flight.", NULL, 1);
-    c->paused =
-        once__service_metrics_add(m, ONCE__SERVICE_GAUGE, "once_consume_paused",
-                                  "1 while reading is paused because there is no room.", NULL, 1);
-    c->waiting =
-        once__service_metrics_add(m, ONCE__SERVICE_GAUGE, "once_consume_waiting",
-                                  "Messages in memory, including those in flight.", NULL, 1);
-    c->seconds = once__service_metrics_add_histogram(m, "once_consume_handler_seconds",
-                                                     "Response time of the handler.", bounds,
-                                                     sizeof(bounds) / sizeof(bounds[0]), 1e-6);
-    once__service_metric_set(c->lag, ONCE__SERVICE_METRIC_UNKNOWN);
+    once__service_metric_set(counters->lag, ONCE__SERVICE_METRIC_UNKNOWN);
     return 0;
 }
 

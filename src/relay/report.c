@@ -1,5 +1,6 @@
 /* Log, metrics and progress of a relay. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,67 +14,61 @@
 #define AGAIN_MIN_MS 5000
 #define AGAIN_MAX_MS 600000
 
+static const int64_t bounds[] = {1,   2,   5,    10,   20,    50,     100,
+                                 200, 500, 1000, 5000, 30000, 120000, 600000};
+
+#define AT(field) offsetof(once__relay_report_t, field)
+
+static const once__service_metric_spec_t specs[] = {
+    {AT(published), ONCE__SERVICE_COUNTER, "once_relay_published_total",
+     "Events that the destination confirmed.", NULL, 1, NULL, 0},
+    {AT(fetched), ONCE__SERVICE_COUNTER, "once_relay_fetched_total", "Events read from the outbox.",
+     NULL, 1, NULL, 0},
+    {AT(retries), ONCE__SERVICE_COUNTER, "once_relay_retries_total",
+     "Failed attempts that are repeated.", NULL, 1, NULL, 0},
+    {AT(dead), ONCE__SERVICE_COUNTER, "once_relay_dead_total", "Events given up by this relay.",
+     NULL, 1, NULL, 0},
+    {AT(dead_now), ONCE__SERVICE_GAUGE, "once_relay_dead_events", "Dead events in the database.",
+     NULL, 1, NULL, 0},
+    {AT(lag_events), ONCE__SERVICE_GAUGE, "once_relay_lag_events",
+     "Events waiting to be published, of all relays.", NULL, 1, NULL, 0},
+    {AT(lag_seconds), ONCE__SERVICE_GAUGE, "once_relay_lag_seconds",
+     "Age of the oldest waiting event.", NULL, 0.001, NULL, 0},
+    {AT(in_flight), ONCE__SERVICE_GAUGE, "once_relay_in_flight", "Events sent and not confirmed.",
+     NULL, 1, NULL, 0},
+    {AT(groups), ONCE__SERVICE_GAUGE, "once_relay_groups",
+     "Groups of the outbox that this relay owns.", NULL, 1, NULL, 0},
+    {AT(relays), ONCE__SERVICE_GAUGE, "once_relay_relays", "Relays that are alive.", NULL, 1, NULL,
+     0},
+    {AT(database), ONCE__SERVICE_GAUGE, "once_relay_database_up", "1 if the database is reachable.",
+     NULL, 1, NULL, 0},
+    {AT(destination), ONCE__SERVICE_GAUGE, "once_relay_destination_up",
+     "1 if the destination accepts events, or nothing to the contrary is known.", NULL, 1, NULL, 0},
+    {AT(destinations_well), ONCE__SERVICE_GAUGE, "once_relay_destinations",
+     "URLs, topics or queues with events in this relay's memory.", "state=\"well\"", 1, NULL, 0},
+    {AT(destinations_held), ONCE__SERVICE_GAUGE, "once_relay_destinations",
+     "URLs, topics or queues with events in this relay's memory.", "state=\"held\"", 1, NULL, 0},
+    {AT(left), ONCE__SERVICE_GAUGE, "once_relay_left_keys",
+     "Per-key queues whose events are left in the database for now: "
+     "they are long, or their events or destinations fail.",
+     NULL, 1, NULL, 0},
+    {AT(delay), ONCE__SERVICE_HISTOGRAM, "once_relay_delay_seconds",
+     "From emit to the destination's confirmation.", NULL, 0.001, bounds,
+     sizeof(bounds) / sizeof(bounds[0])},
+};
+
 int once__relay_report_start(once__relay_t *relay)
 {
-    static const int64_t bounds[] = {1,   2,   5,    10,   20,    50,     100,
-                                     200, 500, 1000, 5000, 30000, 120000, 600000};
-    once__service_metrics_t *metrics = once__service_metrics_new();
+    once__relay_report_t *report = &relay->report;
 
-    relay->report.metrics = metrics;
-    if (metrics == NULL) {
+    report->metrics = once__service_metrics_new();
+    if (report->metrics == NULL ||
+        once__service_metrics_add(report->metrics, specs, sizeof(specs) / sizeof(specs[0]),
+                                  report) != 0) {
         return -1;
     }
-    relay->report.published =
-        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_published_total",
-                                  "Events that the destination confirmed.", NULL, 1);
-    relay->report.fetched =
-        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_fetched_total",
-                                  "Events read from the outbox.", NULL, 1);
-    relay->report.retries =
-        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_retries_total",
-                                  "Failed attempts that are repeated.", NULL, 1);
-    relay->report.dead =
-        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "once_relay_dead_total",
-                                  "Events given up by this relay.", NULL, 1);
-    relay->report.dead_now =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_dead_events",
-                                  "Dead events in the database.", NULL, 1);
-    relay->report.lag_events =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_events",
-                                  "Events waiting to be published, of all relays.", NULL, 1);
-    relay->report.lag_seconds =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_lag_seconds",
-                                  "Age of the oldest waiting event.", NULL, 0.001);
-    relay->report.in_flight =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_in_flight",
-                                  "Events sent and not confirmed.", NULL, 1);
-    relay->report.groups =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_groups",
-                                  "Groups of the outbox that this relay owns.", NULL, 1);
-    relay->report.relays = once__service_metrics_add(
-        metrics, ONCE__SERVICE_GAUGE, "once_relay_relays", "Relays that are alive.", NULL, 1);
-    relay->report.database =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_database_up",
-                                  "1 if the database is reachable.", NULL, 1);
-    relay->report.destination = once__service_metrics_add(
-        metrics, ONCE__SERVICE_GAUGE, "once_relay_destination_up",
-        "1 if the destination accepts events, or nothing to the contrary is known.", NULL, 1);
-    relay->report.destinations_well = once__service_metrics_add(
-        metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
-        "URLs, topics or queues with events in this relay's memory.", "state=\"well\"", 1);
-    relay->report.destinations_held = once__service_metrics_add(
-        metrics, ONCE__SERVICE_GAUGE, "once_relay_destinations",
-        "URLs, topics or queues with events in this relay's memory.", "state=\"held\"", 1);
-    relay->report.left =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "once_relay_left_keys",
-                                  "Per-key queues whose events are left in the database for now: "
-                                  "they are long, or their events or destinations fail.",
-                                  NULL, 1);
-    relay->report.delay = once__service_metrics_add_histogram(
-        metrics, "once_relay_delay_seconds", "From emit to the destination's confirmation.", bounds,
-        sizeof(bounds) / sizeof(bounds[0]), 0.001);
-    once__service_metric_set(relay->report.destination, 1);
-    return relay->report.delay != NULL ? 0 : -1;
+    once__service_metric_set(report->destination, 1);
+    return 0;
 }
 
 void once__relay_report_said(void *data, int is_trouble, const char *sentence)

@@ -1,5 +1,6 @@
 #include "service/metrics.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,12 +13,8 @@
 
 struct once__service_metric {
     once__service_metric_t *next;
-    once__service_metric_kind_t kind;
-    const char *name, *help, *labels;
-    double unit;
+    const once__service_metric_spec_t *spec;
     _Atomic int64_t value; /* the sum of a histogram */
-    size_t bound_count;    /* 0: not a histogram */
-    int64_t bounds[BOUNDS_MAX];
     _Atomic uint64_t buckets[BOUNDS_MAX + 1];
 };
 
@@ -51,38 +48,22 @@ void once__service_metrics_free(once__service_metrics_t *metrics)
     free(metrics);
 }
 
-once__service_metric_t *once__service_metrics_add(once__service_metrics_t *metrics,
-                                                  once__service_metric_kind_t kind,
-                                                  const char *name, const char *help,
-                                                  const char *labels, double unit)
+int once__service_metrics_add(once__service_metrics_t *metrics,
+                              const once__service_metric_spec_t *specs, size_t count, void *into)
 {
-    once__service_metric_t *metric = calloc(1, sizeof(*metric));
+    for (size_t i = 0; i < count; i++) {
+        once__service_metric_t *metric = calloc(1, sizeof(*metric));
 
-    if (metric != NULL) {
-        metric->kind = kind;
-        metric->name = name;
-        metric->help = help;
-        metric->labels = labels != NULL ? labels : "";
-        metric->unit = unit;
+        if (metric == NULL) {
+            return -1;
+        }
+        assert(specs[i].bound_count <= BOUNDS_MAX);
+        metric->spec = &specs[i];
         *metrics->end = metric;
         metrics->end = &metric->next;
+        *(once__service_metric_t **)(void *)((char *)into + specs[i].offset) = metric;
     }
-    return metric;
-}
-
-once__service_metric_t *once__service_metrics_add_histogram(once__service_metrics_t *metrics,
-                                                            const char *name, const char *help,
-                                                            const int64_t *bounds, size_t count,
-                                                            double unit)
-{
-    once__service_metric_t *metric =
-        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, name, help, NULL, unit);
-
-    if (metric != NULL) {
-        metric->bound_count = count < BOUNDS_MAX ? count : BOUNDS_MAX;
-        memcpy(metric->bounds, bounds, metric->bound_count * sizeof(bounds[0]));
-    }
-    return metric;
+    return 0;
 }
 
 void once__service_metric_count(once__service_metric_t *metric, uint64_t more)
@@ -111,7 +92,7 @@ void once__service_metric_observe(once__service_metric_t *metric, int64_t value)
     if (metric == NULL) {
         return;
     }
-    while (i < metric->bound_count && value > metric->bounds[i]) {
+    while (i < metric->spec->bound_count && value > metric->spec->bounds[i]) {
         i++;
     }
     atomic_fetch_add_explicit(&metric->buckets[i], 1, memory_order_relaxed);
@@ -139,31 +120,30 @@ int once__service_metrics_good(once__service_metrics_t *metrics)
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
-static const char *type_of(const once__service_metric_t *metric)
+static double shown(const once__service_metric_spec_t *spec, int64_t value)
 {
-    if (metric->bound_count > 0) {
-        return "histogram";
-    }
-    return metric->kind == ONCE__SERVICE_COUNTER ? "counter" : "gauge";
+    return (double)value * spec->unit;
 }
 
 static void write_histogram(FILE *out, const once__service_metric_t *metric)
 {
+    const once__service_metric_spec_t *spec = metric->spec;
     uint64_t total = 0;
 
-    for (size_t i = 0; i < metric->bound_count; i++) {
+    for (size_t i = 0; i < spec->bound_count; i++) {
         total += atomic_load_explicit(&metric->buckets[i], memory_order_relaxed);
-        fprintf(out, "%s_bucket{le=\"%.12g\"} %" PRIu64 "\n", metric->name,
-                (double)metric->bounds[i] * metric->unit, total);
+        fprintf(out, "%s_bucket{le=\"%.12g\"} %" PRIu64 "\n", spec->name,
+                shown(spec, spec->bounds[i]), total);
     }
-    total += atomic_load_explicit(&metric->buckets[metric->bound_count], memory_order_relaxed);
+    total += atomic_load_explicit(&metric->buckets[spec->bound_count], memory_order_relaxed);
     fprintf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.12g\n%s_count %" PRIu64 "\n",
-            metric->name, total, metric->name,
-            (double)once__service_metric_value(metric) * metric->unit, metric->name, total);
+            spec->name, total, spec->name, shown(spec, once__service_metric_value(metric)),
+            spec->name, total);
 }
 
 char *once__service_metrics_text(once__service_metrics_t *metrics)
 {
+    static const char *const types[] = {"counter", "gauge", "histogram"};
     const char *before = "";
     char *text = NULL;
     size_t len = 0;
@@ -174,20 +154,23 @@ char *once__service_metrics_text(once__service_metrics_t *metrics)
     }
     for (const once__service_metric_t *metric = metrics->first; metric != NULL;
          metric = metric->next) {
-        if (once__service_metric_value(metric) == ONCE__SERVICE_METRIC_UNKNOWN) {
+        const once__service_metric_spec_t *spec = metric->spec;
+        int64_t value = once__service_metric_value(metric);
+
+        if (value == ONCE__SERVICE_METRIC_UNKNOWN) {
             continue;
         }
-        if (strcmp(before, metric->name) != 0) {
-            fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric->name, metric->help, metric->name,
-                    type_of(metric));
+        if (strcmp(before, spec->name) != 0) {
+            fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", spec->name, spec->help, spec->name,
+                    types[spec->kind]);
         }
-        before = metric->name;
-        if (metric->bound_count > 0) {
+        before = spec->name;
+        if (spec->kind == ONCE__SERVICE_HISTOGRAM) {
             write_histogram(out, metric);
+        } else if (spec->labels != NULL) {
+            fprintf(out, "%s{%s} %.15g\n", spec->name, spec->labels, shown(spec, value));
         } else {
-            fprintf(out, metric->labels[0] != '\0' ? "%s{%s} %.15g\n" : "%s%s %.15g\n",
-                    metric->name, metric->labels,
-                    (double)once__service_metric_value(metric) * metric->unit);
+            fprintf(out, "%s %.15g\n", spec->name, shown(spec, value));
         }
     }
     if (fclose(out) != 0) {
@@ -198,12 +181,12 @@ char *once__service_metrics_text(once__service_metrics_t *metrics)
 }
 
 /* Only quotes in labels need to be escaped: names and labels are constants of the programs. */
-static void write_name(FILE *out, const once__service_metric_t *metric, const char *suffix)
+static void write_name(FILE *out, const once__service_metric_spec_t *spec, const char *suffix)
 {
-    fprintf(out, "\"%s%s", metric->name, suffix);
-    if (metric->labels[0] != '\0') {
+    fprintf(out, "\"%s%s", spec->name, suffix);
+    if (spec->labels != NULL) {
         fputc('{', out);
-        for (const char *at = metric->labels; *at != '\0'; at++) {
+        for (const char *at = spec->labels; *at != '\0'; at++) {
             fprintf(out, *at == '"' ? "\\%c" : "%c", *at);
         }
         fputc('}', out);
@@ -223,20 +206,24 @@ char *once__service_metrics_json(once__service_metrics_t *metrics)
     fputc('{', out);
     for (const once__service_metric_t *metric = metrics->first; metric != NULL;
          metric = metric->next) {
-        double value = (double)once__service_metric_value(metric) * metric->unit;
-        uint64_t count = 0;
-        for (size_t i = 0; i <= metric->bound_count; i++) {
-            count += atomic_load_explicit(&metric->buckets[i], memory_order_relaxed);
-        }
-        if (metric->bound_count > 0) {
-            write_name(out, metric, "_count");
+        const once__service_metric_spec_t *spec = metric->spec;
+        int64_t value = once__service_metric_value(metric);
+        int is_histogram = spec->kind == ONCE__SERVICE_HISTOGRAM;
+
+        if (is_histogram) {
+            uint64_t count = 0;
+
+            for (size_t i = 0; i <= spec->bound_count; i++) {
+                count += atomic_load_explicit(&metric->buckets[i], memory_order_relaxed);
+            }
+            write_name(out, spec, "_count");
             fprintf(out, "%" PRIu64 ",", count);
         }
-        write_name(out, metric, metric->bound_count > 0 ? "_sum" : "");
-        if (once__service_metric_value(metric) == ONCE__SERVICE_METRIC_UNKNOWN) {
+        write_name(out, spec, is_histogram ? "_sum" : "");
+        if (value == ONCE__SERVICE_METRIC_UNKNOWN) {
             fputs("null", out);
         } else {
-            fprintf(out, "%.15g", value);
+            fprintf(out, "%.15g", shown(spec, value));
         }
         fputs(metric->next != NULL ? "," : "", out);
     }

@@ -20,6 +20,7 @@ typedef struct once__service_metric once__service_metric_t;
 typedef enum once__service_metric_kind {
     ONCE__SERVICE_COUNTER,
     ONCE__SERVICE_GAUGE,
+    ONCE__SERVICE_HISTOGRAM,
 } once__service_metric_kind_t;
 
 /* Returns NULL if memory is short. */
@@ -28,21 +29,24 @@ once__service_metrics_t *once__service_metrics_new(void);
 /* Stops the server, too. NULL is fine. */
 void once__service_metrics_free(once__service_metrics_t *metrics);
 
-/*
- * Adds a metric; to be called before once__service_metrics_serve. Metrics of one name follow each other and differ in `labels`,
- * such as `topic="a",reason="b"` (NULL: none). All texts are borrowed forever. Values are integers; value * unit is shown, so
- * that milliseconds can be shown as seconds (0.001). Returns NULL if memory is short; the functions below ignore a NULL metric.
- */
-once__service_metric_t *once__service_metrics_add(once__service_metrics_t *metrics,
-                                                  once__service_metric_kind_t kind,
-                                                  const char *name, const char *help,
-                                                  const char *labels, double unit);
+/* One metric of a table. All texts are borrowed forever. */
+typedef struct once__service_metric_spec {
+    size_t offset; /* of the once__service_metric_t * in the struct that is filled */
+    once__service_metric_kind_t kind;
+    const char *name, *help;
+    const char *labels;    /* such as `topic="a",reason="b"`; NULL: none */
+    double unit;           /* value * unit is shown: 0.001 shows milliseconds as seconds */
+    const int64_t *bounds; /* of a histogram: ascending, in the metric's integers */
+    size_t bound_count;
+} once__service_metric_spec_t;
 
-/* Adds a histogram; `bounds` are ascending, in the metric's integers. */
-once__service_metric_t *once__service_metrics_add_histogram(once__service_metrics_t *metrics,
-                                                            const char *name, const char *help,
-                                                            const int64_t *bounds, size_t count,
-                                                            double unit);
+/*
+ * Adds `count` metrics and stores their addresses in the struct at `into`; to be called before once__service_metrics_serve.
+ * Metrics of one name follow each other and differ in their labels. Values are integers. Returns 0, or -1 if memory is short: the
+ * functions below ignore a NULL metric.
+ */
+int once__service_metrics_add(once__service_metrics_t *metrics,
+                              const once__service_metric_spec_t *specs, size_t count, void *into);
 
 void once__service_metric_count(once__service_metric_t *metric, uint64_t more);
 void once__service_metric_set(once__service_metric_t *metric,

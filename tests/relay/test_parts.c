@@ -75,32 +75,34 @@ static void a_line_is_json_whatever_is_in_it(void **state)
 static void metrics_as_text_and_json(void **state)
 {
     static const int64_t bounds[] = {10, 100};
+    struct {
+        once__service_metric_t *a, *b, *c, *d;
+    } all;
+    const once__service_metric_spec_t specs[] = {
+        {0, ONCE__SERVICE_COUNTER, "a_total", "A.", "k=\"x\"", 1, NULL, 0},
+        {sizeof(all.a), ONCE__SERVICE_GAUGE, "b_seconds", "B.", NULL, 0.001, NULL, 0},
+        {2 * sizeof(all.a), ONCE__SERVICE_HISTOGRAM, "c", "C.", NULL, 1, bounds, 2},
+        {3 * sizeof(all.a), ONCE__SERVICE_GAUGE, "d", "D.", NULL, 1, NULL, 0},
+    };
     once__service_metrics_t *metrics = once__service_metrics_new();
-    once__service_metric_t *a =
-        once__service_metrics_add(metrics, ONCE__SERVICE_COUNTER, "a_total", "A.", "k=\"x\"", 1);
-    once__service_metric_t *b =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "b_seconds", "B.", NULL, 0.001);
-    once__service_metric_t *d =
-        once__service_metrics_add(metrics, ONCE__SERVICE_GAUGE, "d", "D.", NULL, 1);
-    once__service_metric_t *c =
-        once__service_metrics_add_histogram(metrics, "c", "C.", bounds, 2, 1);
     char *text, *json;
     char error[200];
     json_t *parsed;
 
-    once__service_metric_count(a, 3);
-    once__service_metric_set(b, 1500);
-    once__service_metric_set(d, ONCE__SERVICE_METRIC_UNKNOWN);
-    once__service_metric_observe(c, 10);
-    once__service_metric_observe(c, 11);
-    once__service_metric_observe(c, 1000);
+    assert_int_equal(once__service_metrics_add(metrics, specs, 4, &all), 0);
+    once__service_metric_count(all.a, 3);
+    once__service_metric_set(all.b, 1500);
+    once__service_metric_set(all.d, ONCE__SERVICE_METRIC_UNKNOWN);
+    once__service_metric_observe(all.c, 10);
+    once__service_metric_observe(all.c, 11);
+    once__service_metric_observe(all.c, 1000);
     text = once__service_metrics_text(metrics);
     assert_non_null(strstr(text, "# TYPE a_total counter\na_total{k=\"x\"} 3\n"));
     assert_non_null(strstr(text, "b_seconds 1.5\n"));
     assert_non_null(strstr(
         text,
         "c_bucket{le=\"10\"} 1\nc_bucket{le=\"100\"} 2\nc_bucket{le=\"+Inf\"} 3\nc_sum 1021\n"));
-    assert_null(strstr(text, "\nd ")); /* nobody knows: it is no number */
+    assert_null(strstr(text, "\nd ")); /* unknown: left out */
     assert_null(strstr(text, "TYPE d"));
     json = once__service_metrics_json(metrics);
     parsed = json_loads(json, 0, NULL);
