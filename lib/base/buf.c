@@ -68,25 +68,6 @@ int once__buf_add(once__buf_t *buf, const void *data, size_t len)
     return code;
 }
 
-int once__buf_add_text(once__buf_t *buf, const char *text)
-{
-    return once__buf_add(buf, text, strlen(text));
-}
-
-int once__buf_add_byte(once__buf_t *buf, char byte)
-{
-    return once__buf_add(buf, &byte, 1);
-}
-
-void once__buf_remove(once__buf_t *buf, size_t len)
-{
-    assert(len <= buf->len);
-    if (len > 0) {
-        buf->len -= len;
-        memmove(buf->data, buf->data + len, buf->len + 1);
-    }
-}
-
 void once__buf_reset(once__buf_t *buf, size_t keep)
 {
     if (buf->room > keep) {

@@ -29,8 +29,6 @@ typedef struct once__buf {
 
 /* Appends. Returns ONCE_OK, ONCE_E_TOO_BIG if the maximum would be exceeded, or ONCE_E_NOMEM. */
 int once__buf_add(once__buf_t *buf, const void *data, size_t len);
-int once__buf_add_text(once__buf_t *buf, const char *text);
-int once__buf_add_byte(once__buf_t *buf, char byte);
 
 /*
  * Room for `more` bytes behind the data, valid until the buffer is used again. They do not count before once__buf_added() says how
@@ -38,9 +36,6 @@ int once__buf_add_byte(once__buf_t *buf, char byte);
  */
 char *once__buf_reserve(once__buf_t *buf, size_t more);
 void once__buf_added(once__buf_t *buf, size_t len);
-
-/* Removes `len` bytes (at most all) from the front. */
-void once__buf_remove(once__buf_t *buf, size_t len);
 
 /* Empties the buffer and keeps its memory, unless that is more than `keep` bytes. */
 void once__buf_reset(once__buf_t *buf, size_t keep);

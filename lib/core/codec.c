@@ -4,44 +4,13 @@
 
 #include "base/bytes.h"
 
-#define MAGIC     0x4f
-#define FLAGS     (ONCE__BY_LEASE | ONCE__TAINTED | ONCE__TOUCHED)
-#define REST_SIZE 69 /* of schema 1, before key and payload */
+#define MAGIC         0x4f
+#define FLAGS         (ONCE__BY_LEASE | ONCE__TAINTED | ONCE__TOUCHED)
+#define RESERVED_SIZE (ONCE__AT_EPOCH - ONCE__AT_RESERVED)
+#define REST_SIZE     69 /* of schema 1, before key and payload */
 
-/* Where things are in the envelope. Frozen. */
-enum {
-    AT_MAGIC = 0,
-    AT_SCHEMA = 1,
-    AT_STATE = 2,
-    AT_RECOVER = 3,
-    AT_FLAGS = 4,
-    AT_RESERVED = 5,
-    AT_EPOCH = 8,
-    AT_LEASE_MS = 12,
-    AT_CLAIM_ID = 16,
-    AT_LEASE_UNTIL = 32,
-    AT_CHANGED = 40,
-    AT_EXPIRES = 48,
-    AT_CREATED = 56,
-    RESERVED_SIZE = AT_EPOCH - AT_RESERVED,
-};
-
-/* Where things are in the rest of schema 1. */
-enum {
-    AT_SECRET = 64,
-    AT_MODE = 68,
-    AT_KIND = 69,
-    AT_STATUS = 70,
-    AT_MAC = 72,
-    AT_SCOPE = 104,
-    AT_TTL = 120,
-    AT_PAYLOAD_LEN = 128,
-    AT_KEY_LEN = 132,
-    AT_KEY = 133,
-};
-
-static_assert(AT_CREATED + 8 == ONCE__ENVELOPE_SIZE, "the envelope is full");
-static_assert(AT_KEY == ONCE__ENVELOPE_SIZE + REST_SIZE, "the rest has its size");
+static_assert(ONCE__AT_CREATED + 8 == ONCE__ENVELOPE_SIZE, "the envelope is full");
+static_assert(ONCE__AT_KEY == ONCE__ENVELOPE_SIZE + REST_SIZE, "the rest has its size");
 static_assert(ONCE__PAYLOAD_MAX <= UINT32_MAX, "a payload's length fits its field");
 static_assert(ONCE_KEY_MAX <= UINT8_MAX, "a key's length fits its field");
 
@@ -95,35 +64,35 @@ static int is_valid(const once__record_t *record)
 
 static void put_envelope(uint8_t *out, const once__head_t *head)
 {
-    out[AT_MAGIC] = MAGIC;
-    out[AT_SCHEMA] = head->schema;
-    out[AT_STATE] = head->state;
-    out[AT_RECOVER] = head->recover;
-    out[AT_FLAGS] = head->flags;
-    memset(out + AT_RESERVED, 0, RESERVED_SIZE);
-    once__put32(out + AT_EPOCH, head->claim.epoch);
-    once__put32(out + AT_LEASE_MS,
+    out[ONCE__AT_MAGIC] = MAGIC;
+    out[ONCE__AT_SCHEMA] = head->schema;
+    out[ONCE__AT_STATE] = head->state;
+    out[ONCE__AT_RECOVER] = head->recover;
+    out[ONCE__AT_FLAGS] = head->flags;
+    memset(out + ONCE__AT_RESERVED, 0, RESERVED_SIZE);
+    once__put32(out + ONCE__AT_EPOCH, head->claim.epoch);
+    once__put32(out + ONCE__AT_LEASE_MS,
                 head->lease_ms < UINT32_MAX ? (uint32_t)head->lease_ms : UINT32_MAX);
-    memcpy(out + AT_CLAIM_ID, head->claim.id, ONCE_CLAIM_ID_SIZE);
-    once__put64(out + AT_LEASE_UNTIL, head->lease_until);
-    once__put64(out + AT_CHANGED, head->changed);
-    once__put64(out + AT_EXPIRES, head->expires);
-    once__put64(out + AT_CREATED, head->created);
+    memcpy(out + ONCE__AT_CLAIM_ID, head->claim.id, ONCE_CLAIM_ID_SIZE);
+    once__put64(out + ONCE__AT_LEASE_UNTIL, head->lease_until);
+    once__put64(out + ONCE__AT_CHANGED, head->changed);
+    once__put64(out + ONCE__AT_EXPIRES, head->expires);
+    once__put64(out + ONCE__AT_CREATED, head->created);
 }
 
 static void get_envelope(once__head_t *head, const uint8_t *data)
 {
-    head->schema = data[AT_SCHEMA];
-    head->state = data[AT_STATE];
-    head->recover = data[AT_RECOVER];
-    head->flags = data[AT_FLAGS];
-    head->claim.epoch = once__get32(data + AT_EPOCH);
-    head->lease_ms = once__get32(data + AT_LEASE_MS);
-    memcpy(head->claim.id, data + AT_CLAIM_ID, ONCE_CLAIM_ID_SIZE);
-    head->lease_until = once__get64(data + AT_LEASE_UNTIL);
-    head->changed = once__get64(data + AT_CHANGED);
-    head->expires = once__get64(data + AT_EXPIRES);
-    head->created = once__get64(data + AT_CREATED);
+    head->schema = data[ONCE__AT_SCHEMA];
+    head->state = data[ONCE__AT_STATE];
+    head->recover = data[ONCE__AT_RECOVER];
+    head->flags = data[ONCE__AT_FLAGS];
+    head->claim.epoch = once__get32(data + ONCE__AT_EPOCH);
+    head->lease_ms = once__get32(data + ONCE__AT_LEASE_MS);
+    memcpy(head->claim.id, data + ONCE__AT_CLAIM_ID, ONCE_CLAIM_ID_SIZE);
+    head->lease_until = once__get64(data + ONCE__AT_LEASE_UNTIL);
+    head->changed = once__get64(data + ONCE__AT_CHANGED);
+    head->expires = once__get64(data + ONCE__AT_EXPIRES);
+    head->created = once__get64(data + ONCE__AT_CREATED);
 }
 
 void once__envelope_encode(const once__head_t *head, uint8_t *out)
@@ -133,7 +102,7 @@ void once__envelope_encode(const once__head_t *head, uint8_t *out)
 
 int once__envelope_replace(once__head_t *head, const uint8_t *data)
 {
-    if (data[AT_MAGIC] == MAGIC) {
+    if (data[ONCE__AT_MAGIC] == MAGIC) {
         get_envelope(head, data);
         if (envelope_is_valid(head)) {
             return head->schema > ONCE__SCHEMA ? ONCE_E_NEWER : ONCE_OK;
@@ -152,7 +121,7 @@ int once__envelope_decode(once__head_t *head, const uint8_t *data)
 
 size_t once__record_size(const once__record_t *record)
 {
-    return AT_KEY + record->key_len + record->payload.len;
+    return ONCE__AT_KEY + record->key_len + record->payload.len;
 }
 
 void once__record_encode(const once__record_t *record, uint8_t *out)
@@ -162,37 +131,36 @@ void once__record_encode(const once__record_t *record, uint8_t *out)
 
     assert(is_valid(record));
     put_envelope(out, &record->head);
-    once__put32(out + AT_SECRET, fingerprint->secret);
-    out[AT_MODE] = fingerprint->mode;
-    out[AT_KIND] = payload->kind;
-    once__put16(out + AT_STATUS, payload->status);
-    memcpy(out + AT_MAC, fingerprint->mac, sizeof(fingerprint->mac));
-    memcpy(out + AT_SCOPE, record->scope_hash, ONCE_SCOPE_HASH_SIZE);
-    once__put64(out + AT_TTL, record->head.ttl_ms);
-    once__put32(out + AT_PAYLOAD_LEN, (uint32_t)payload->len);
-    out[AT_KEY_LEN] = (uint8_t)record->key_len;
-    memcpy(out + AT_KEY, record->key, record->key_len);
+    once__put32(out + ONCE__AT_SECRET, fingerprint->secret);
+    out[ONCE__AT_MODE] = fingerprint->mode;
+    out[ONCE__AT_KIND] = payload->kind;
+    once__put16(out + ONCE__AT_STATUS, payload->status);
+    memcpy(out + ONCE__AT_MAC, fingerprint->mac, sizeof(fingerprint->mac));
+    memcpy(out + ONCE__AT_SCOPE, record->scope_hash, ONCE_SCOPE_HASH_SIZE);
+    once__put64(out + ONCE__AT_TTL, record->head.ttl_ms);
+    once__put32(out + ONCE__AT_PAYLOAD_LEN, (uint32_t)payload->len);
+    out[ONCE__AT_KEY_LEN] = (uint8_t)record->key_len;
+    memcpy(out + ONCE__AT_KEY, record->key, record->key_len);
     if (payload->len > 0) {
-        memcpy(out + AT_KEY + record->key_len, payload->data, payload->len);
+        memcpy(out + ONCE__AT_KEY + record->key_len, payload->data, payload->len);
     }
 }
-
-static_assert(ONCE__RECORD_REST == AT_KEY + ONCE_KEY_MAX, "room for a record without its payload");
 
 uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,
                               const uint8_t *envelope, uint16_t status, uint32_t len)
 {
-    size_t rest = earlier_len >= AT_KEY ? AT_KEY + (size_t)earlier[AT_KEY_LEN] : AT_KEY;
+    size_t rest = earlier_len >= ONCE__AT_KEY ? ONCE__AT_KEY + (size_t)earlier[ONCE__AT_KEY_LEN]
+                                              : ONCE__AT_KEY;
 
-    if (earlier_len < rest || earlier[AT_SCHEMA] != ONCE__SCHEMA ||
-        envelope[AT_SCHEMA] != ONCE__SCHEMA) {
+    if (earlier_len < rest || earlier[ONCE__AT_SCHEMA] != ONCE__SCHEMA ||
+        envelope[ONCE__AT_SCHEMA] != ONCE__SCHEMA) {
         return NULL;
     }
     memcpy(out, envelope, ONCE__ENVELOPE_SIZE);
     memcpy(out + ONCE__ENVELOPE_SIZE, earlier + ONCE__ENVELOPE_SIZE, rest - ONCE__ENVELOPE_SIZE);
-    out[AT_KIND] = ONCE__PAYLOAD_RESPONSE;
-    once__put16(out + AT_STATUS, status);
-    once__put32(out + AT_PAYLOAD_LEN, len);
+    out[ONCE__AT_KIND] = ONCE__PAYLOAD_RESPONSE;
+    once__put16(out + ONCE__AT_STATUS, status);
+    once__put32(out + ONCE__AT_PAYLOAD_LEN, len);
     return out + rest;
 }
 
@@ -203,30 +171,31 @@ static int get_rest(once__record_t *record, const uint8_t *data, size_t len)
     once__fingerprint_t *fingerprint = &record->head.fingerprint;
     once__payload_t *payload = &record->payload;
 
-    if (len < AT_KEY || memcmp(data + AT_RESERVED, zero, RESERVED_SIZE) != 0) {
+    if (len < ONCE__AT_KEY || memcmp(data + ONCE__AT_RESERVED, zero, RESERVED_SIZE) != 0) {
         return -1;
     }
-    fingerprint->secret = once__get32(data + AT_SECRET);
-    fingerprint->mode = data[AT_MODE];
-    memcpy(fingerprint->mac, data + AT_MAC, sizeof(fingerprint->mac));
-    memcpy(record->scope_hash, data + AT_SCOPE, ONCE_SCOPE_HASH_SIZE);
-    record->head.ttl_ms = once__get64(data + AT_TTL);
-    record->key_len = data[AT_KEY_LEN];
-    record->key = (const char *)data + AT_KEY;
-    payload->kind = data[AT_KIND];
-    payload->status = once__get16(data + AT_STATUS);
-    payload->len = once__get32(data + AT_PAYLOAD_LEN);
-    if (len - AT_KEY < record->key_len || len - AT_KEY - record->key_len != payload->len) {
+    fingerprint->secret = once__get32(data + ONCE__AT_SECRET);
+    fingerprint->mode = data[ONCE__AT_MODE];
+    memcpy(fingerprint->mac, data + ONCE__AT_MAC, sizeof(fingerprint->mac));
+    memcpy(record->scope_hash, data + ONCE__AT_SCOPE, ONCE_SCOPE_HASH_SIZE);
+    record->head.ttl_ms = once__get64(data + ONCE__AT_TTL);
+    record->key_len = data[ONCE__AT_KEY_LEN];
+    record->key = (const char *)data + ONCE__AT_KEY;
+    payload->kind = data[ONCE__AT_KIND];
+    payload->status = once__get16(data + ONCE__AT_STATUS);
+    payload->len = once__get32(data + ONCE__AT_PAYLOAD_LEN);
+    if (len - ONCE__AT_KEY < record->key_len ||
+        len - ONCE__AT_KEY - record->key_len != payload->len) {
         return -1;
     }
-    payload->data = data + AT_KEY + record->key_len;
+    payload->data = data + ONCE__AT_KEY + record->key_len;
     return 0;
 }
 
 /* What is right is not zeroed before it is filled in: that would take longer than all the rest. */
 int once__record_decode(once__record_t *record, const uint8_t *data, size_t len)
 {
-    if (len >= ONCE__ENVELOPE_SIZE && data[AT_MAGIC] == MAGIC) {
+    if (len >= ONCE__ENVELOPE_SIZE && data[ONCE__AT_MAGIC] == MAGIC) {
         get_envelope(&record->head, data);
         if (envelope_is_valid(&record->head) && record->head.schema > ONCE__SCHEMA) {
             memset(record, 0, sizeof(*record));

@@ -11,6 +11,37 @@
 #define ONCE__ENVELOPE_SIZE 64
 #define ONCE__PAYLOAD_MAX   (ONCE_BODY_STORE_MAX + ONCE_HEADERS_MAX + 4096)
 
+/* Offsets in the envelope. Frozen. */
+enum {
+    ONCE__AT_MAGIC = 0,
+    ONCE__AT_SCHEMA = 1,
+    ONCE__AT_STATE = 2,
+    ONCE__AT_RECOVER = 3,
+    ONCE__AT_FLAGS = 4,
+    ONCE__AT_RESERVED = 5,
+    ONCE__AT_EPOCH = 8,
+    ONCE__AT_LEASE_MS = 12,
+    ONCE__AT_CLAIM_ID = 16,
+    ONCE__AT_LEASE_UNTIL = 32,
+    ONCE__AT_CHANGED = 40,
+    ONCE__AT_EXPIRES = 48,
+    ONCE__AT_CREATED = 56,
+};
+
+/* Offsets in the rest of schema 1. */
+enum {
+    ONCE__AT_SECRET = 64,
+    ONCE__AT_MODE = 68,
+    ONCE__AT_KIND = 69,
+    ONCE__AT_STATUS = 70,
+    ONCE__AT_MAC = 72,
+    ONCE__AT_SCOPE = 104,
+    ONCE__AT_TTL = 120,
+    ONCE__AT_PAYLOAD_LEN = 128,
+    ONCE__AT_KEY_LEN = 132,
+    ONCE__AT_KEY = 133,
+};
+
 /* The size that once__record_encode needs. */
 size_t once__record_size(const once__record_t *record);
 
@@ -38,7 +69,7 @@ int once__envelope_replace(once__head_t *head, const uint8_t *data);
  * where in `out` to put the response, which ends the record; NULL: `earlier` is not of this schema. `out` needs room for
  * ONCE__RECORD_REST + `len` bytes. The result may still be corrupt: decode it.
  */
-#define ONCE__RECORD_REST (133 + 255)
+#define ONCE__RECORD_REST (ONCE__AT_KEY + ONCE_KEY_MAX)
 uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,
                               const uint8_t *envelope, uint16_t status, uint32_t len);
 

@@ -153,11 +153,6 @@ void once__broker_publisher_turn(once__broker_publisher_t *publisher)
     publisher->ops->turn(publisher);
 }
 
-size_t once__broker_publisher_pending(const once__broker_publisher_t *publisher)
-{
-    return publisher->pending;
-}
-
 void once__broker_publisher_close(once__broker_publisher_t *publisher)
 {
     if (publisher != NULL) {

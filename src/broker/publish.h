@@ -111,9 +111,6 @@ int once__broker_publisher_fd(const once__broker_publisher_t *publisher);
 /* Gives verdicts. Does not wait. */
 void once__broker_publisher_turn(once__broker_publisher_t *publisher);
 
-/* Messages without a verdict. */
-size_t once__broker_publisher_pending(const once__broker_publisher_t *publisher);
-
 /* Messages in flight get no verdict and may or may not arrive. NULL is fine. */
 void once__broker_publisher_close(once__broker_publisher_t *publisher);
 

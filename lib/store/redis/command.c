@@ -14,19 +14,6 @@
 #define GROUPED_MAX                                                                                \
     16384 /* a larger payload is sent alone: others neither wait for it nor fail with it */
 
-/* Offsets in a record (docs/format.md). */
-enum {
-    AT_LEASE_UNTIL = 32,
-    AT_CHANGED = 40,
-    AT_SECRET = 64,
-    AT_MODE = 68,
-    AT_KIND = 69,
-    AT_STATUS = 70,
-    AT_MAC = 72,
-    AT_SCOPE = 104,
-    AT_TTL = 120,
-};
-
 /* ---------------------------------------------------------------------------------------------------------- arguments */
 
 void once__redis_add(once__redis_command_t *command, const void *data, size_t len)
@@ -164,8 +151,8 @@ static void add_record(once__redis_command_t *command, const once__op_t *op, int
 
     memcpy(record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
     once__record_encode(&record, bytes);
-    once__put64(bytes + AT_LEASE_UNTIL, shorter(op->event.lease_ms));
-    once__put64(bytes + AT_CHANGED, waits ? 1 : 0);
+    once__put64(bytes + ONCE__AT_LEASE_UNTIL, shorter(op->event.lease_ms));
+    once__put64(bytes + ONCE__AT_CHANGED, waits ? 1 : 0);
     once__redis_add(command, bytes, size);
 }
 
@@ -336,11 +323,12 @@ int once__redis_read_head(once__record_t *record, const void *data, size_t len)
         memset(&record->head, 0, sizeof(record->head));
         return ONCE_E_CORRUPT;
     }
-    record->head.fingerprint.secret = once__get32(bytes + AT_SECRET);
-    record->head.fingerprint.mode = bytes[AT_MODE];
-    memcpy(record->head.fingerprint.mac, bytes + AT_MAC, sizeof(record->head.fingerprint.mac));
-    memcpy(record->scope_hash, bytes + AT_SCOPE, ONCE_SCOPE_HASH_SIZE);
-    record->head.ttl_ms = once__get64(bytes + AT_TTL);
+    record->head.fingerprint.secret = once__get32(bytes + ONCE__AT_SECRET);
+    record->head.fingerprint.mode = bytes[ONCE__AT_MODE];
+    memcpy(record->head.fingerprint.mac, bytes + ONCE__AT_MAC,
+           sizeof(record->head.fingerprint.mac));
+    memcpy(record->scope_hash, bytes + ONCE__AT_SCOPE, ONCE_SCOPE_HASH_SIZE);
+    record->head.ttl_ms = once__get64(bytes + ONCE__AT_TTL);
     return ONCE_OK;
 }
 
