@@ -15,20 +15,13 @@
 int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *data)
 {
     once__job_t *job;
-    int code = once__enter(once);
+    int code = once__job_enter(once, cb, data, &job);
 
-    if (code != ONCE_OK) {
-        return code;
-    }
-    job = once__job_new(once, sizeof(*job), cb, data);
-    if (job != NULL) {
+    if (code == ONCE_OK) {
         job->op.kind = ONCE__OP_GET;
         memcpy(job->op.id, id, ONCE_ID_SIZE);
-        once__job_submit(job);
-    } else {
-        code = once__no_job(once);
+        once__job_start(job);
     }
-    once__leave(once);
     return code;
 }
 
@@ -49,21 +42,14 @@ static void stats_reply(once__job_t *job)
 int once_store_stats(once_t *once, once_cb cb, void *data)
 {
     once__job_t *job;
-    int code = once__enter(once);
+    int code = once__job_enter(once, cb, data, &job);
 
-    if (code != ONCE_OK) {
-        return code;
-    }
-    job = once__job_new(once, sizeof(*job), cb, data);
-    if (job != NULL) {
+    if (code == ONCE_OK) {
         job->op.kind = ONCE__OP_STATS;
         job->op.thorough = 1;
         job->reply = stats_reply;
-        once__job_submit(job);
-    } else {
-        code = once__no_job(once);
+        once__job_start(job);
     }
-    once__leave(once);
     return code;
 }
 

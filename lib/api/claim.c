@@ -284,15 +284,10 @@ static void renew_reply(once__job_t *job)
 
 int once_claim_renew(once_claim_t *claim, once_cb cb, void *data)
 {
-    once_t *once = claim->once;
     once__job_t *job;
-    int code = once__enter(once);
+    int code = once__job_enter(claim->once, cb, data, &job);
 
-    if (code != ONCE_OK) {
-        return code;
-    }
-    job = once__job_new(once, sizeof(*job), cb, data);
-    if (job != NULL) {
+    if (code == ONCE_OK) {
         job->reply = renew_reply;
         job->claim = claim;
         claim_ref(claim);
@@ -301,10 +296,7 @@ int once_claim_renew(once_claim_t *claim, once_cb cb, void *data)
         job->op.event.claim = claim->ref;
         job->op.event.lease_ms = claim->lease_ms;
         memcpy(job->op.id, claim->id, ONCE_ID_SIZE);
-        once__job_submit(job);
-    } else {
-        code = once__no_job(once);
+        once__job_start(job);
     }
-    once__leave(once);
     return code;
 }

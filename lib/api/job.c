@@ -104,6 +104,29 @@ int once__no_job(const once_t *once)
     return once->ended ? ONCE_E_CLOSED : ONCE_E_NOMEM;
 }
 
+int once__job_enter(once_t *once, once_cb cb, void *data, once__job_t **job)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    *job = once__job_new(once, sizeof(**job), cb, data);
+    if (*job == NULL) {
+        code = once__no_job(once);
+        once__leave(once);
+    }
+    return code;
+}
+
+void once__job_start(once__job_t *job)
+{
+    once_t *once = job->once;
+
+    once__job_submit(job);
+    once__leave(once);
+}
+
 void once__job_submit(once__job_t *job)
 {
     assert(!job->submitted);

@@ -76,6 +76,13 @@ struct once__job {
 once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data);
 int once__no_job(const once_t *once);
 
+/*
+ * A public call that consists of one plain job: enters the handle and creates the job. On ONCE_OK the caller fills it in and calls
+ * once__job_start, which submits it and leaves the handle.
+ */
+int once__job_enter(once_t *once, once_cb cb, void *data, once__job_t **job);
+void once__job_start(once__job_t *job);
+
 /* What most jobs do: deliver the answer as it is, and repeat until the deadline while the store is away. */
 void once__job_reply_plain(once__job_t *job);
 void once__job_submit(once__job_t *job);

@@ -106,30 +106,29 @@ BEGIN
              WHEN NOT jsonb_path_exists(o.headers, 'strict $.* ? (@.type() != "string")') THEN o.headers::text
              ELSE (SELECT jsonb_object_agg(h.key, coalesce(h.value, 'null'))::text FROM jsonb_each_text(o.headers) AS h) END,
         o.cause
-    FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
-    CROSS JOIN LATERAL (
-        SELECT l.ctid, l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS total
-        FROM once.outbox l
-        WHERE l.grp = w.grp AND l.seq > w.low AND l.seq <= w.pos AND NOT pg_visible_in_snapshot(l.xid, p_prev)
-        ORDER BY l.seq LIMIT 256
+    FROM (
+        SELECT late.* FROM unnest(p_groups, p_pos, v_low) AS w (grp, pos, low)
+        CROSS JOIN LATERAL (
+            SELECT l.ctid, l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS total
+            FROM once.outbox l
+            WHERE l.grp = w.grp AND l.seq > w.low AND l.seq <= w.pos AND NOT pg_visible_in_snapshot(l.xid, p_prev)
+            ORDER BY l.seq LIMIT 256
+        ) AS late
+        WHERE w.low < w.pos AND w.grp = ANY (v_mine)
+        UNION ALL
+        SELECT next.* FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)
+        CROSS JOIN LATERAL (
+            SELECT f.ctid, f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.seq ROWS UNBOUNDED PRECEDING) AS total
+            FROM once.outbox f
+            WHERE f.grp = w.grp AND f.seq > w.pos
+              AND (p_not_keys = '{}' OR f.key IS NULL
+                   OR NOT EXISTS (SELECT FROM unnest(p_not_groups, p_not_keys) AS n (grp, key)
+                                  WHERE n.grp = w.grp AND n.key = f.key))
+            ORDER BY f.seq LIMIT w.max
+        ) AS next
+        WHERE w.max > 0 AND w.grp = ANY (v_mine)
     ) AS o
-    WHERE w.low < w.pos AND w.grp = ANY (v_mine) AND o.total - octet_length(o.payload) <= p_bytes;
-    RETURN QUERY
-    SELECT o.grp, o.seq, o.ctid, o.id, o.at, o.topic, o.key, o.type, o.payload,
-        CASE WHEN o.headers = '{}' OR jsonb_typeof(o.headers) <> 'object' THEN '{}'
-             WHEN NOT jsonb_path_exists(o.headers, 'strict $.* ? (@.type() != "string")') THEN o.headers::text
-             ELSE (SELECT jsonb_object_agg(h.key, coalesce(h.value, 'null'))::text FROM jsonb_each_text(o.headers) AS h) END,
-        o.cause
-    FROM unnest(p_groups, p_pos, p_limits) AS w (grp, pos, max)
-    CROSS JOIN LATERAL (
-        SELECT f.ctid, f.*, sum(octet_length(f.payload)) OVER (ORDER BY f.seq ROWS UNBOUNDED PRECEDING) AS total
-        FROM once.outbox f
-        WHERE f.grp = w.grp AND f.seq > w.pos
-          AND (p_not_keys = '{}' OR f.key IS NULL
-               OR NOT EXISTS (SELECT FROM unnest(p_not_groups, p_not_keys) AS n (grp, key) WHERE n.grp = w.grp AND n.key = f.key))
-        ORDER BY f.seq LIMIT w.max
-    ) AS o
-    WHERE w.max > 0 AND w.grp = ANY (v_mine) AND o.total - octet_length(o.payload) <= p_bytes;
+    WHERE o.total - octet_length(o.payload) <= p_bytes;
 END
 $$;
 

@@ -11,9 +11,7 @@ no unique key: one row for each id, in the order of each key. Under retry there 
 import collections
 import os
 import random
-import shutil
 import sys
-import tempfile
 import threading
 import time
 
@@ -23,9 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 import postgres  # noqa: E402
-from brokers import Kafka, Missing, RabbitMQ, free_port  # noqa: E402
+from brokers import Kafka, RabbitMQ, free_port  # noqa: E402
 from campaign import PATIENCE, Progress, enough, listens, numbered, options, python, result  # noqa: E402
-from stage import FAILOVERS, Stage  # noqa: E402
+from stage import FAILOVERS, Stage, perform  # noqa: E402
 from waiting import until  # noqa: E402
 
 ONCE = os.path.join(os.environ["ONCE_BUILD"], "once")
@@ -207,29 +205,23 @@ class World(Stage):
             self.source.broker.stop()
 
 
+def conduct(world):
+    chosen = world.chosen
+    faults = world.faults(LEASE_S)
+    faults.broker(world.broker)
+    progress = Progress(lambda: f"{world.handled:,} of {world.sent:,} messages, {world.faced(faults)}")
+    world.run(faults)
+    progress.end()
+    events, extra, found = world.check(faults)
+    found["crashes"] = faults.crashes()
+    told = f"{events:,} ids" + (f", {extra} handled again" if extra else "")
+    return result(f"consume, {vars(chosen)['from']}, {chosen.policy}", told, world.faced(faults), found, chosen.unfenced)
+
+
 def main():
     chosen = options(__doc__, 200000, **{"from": ("kafka", "rabbitmq")}, policy=("transactional", "retry", "accept"),
                      failover=FAILOVERS[:2])
-    directory = tempfile.mkdtemp(prefix="consume-campaign.", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    world = None
-    try:
-        world = World(directory, chosen)
-        faults = world.faults(LEASE_S)
-        faults.broker(world.broker)
-        progress = Progress(lambda: f"{world.handled:,} of {world.sent:,} messages, {world.faced(faults)}")
-        world.run(faults)
-        progress.end()
-        events, extra, found = world.check(faults)
-        found["crashes"] = faults.crashes()
-        told = f"{events:,} ids" + (f", {extra} handled again" if extra else "")
-        return result(f"consume, {vars(chosen)['from']}, {chosen.policy}", told, world.faced(faults), found, chosen.unfenced)
-    except Missing as missing:
-        print(missing)
-        return 77
-    finally:
-        if world:
-            world.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    return perform("consume-campaign.", lambda directory: World(directory, chosen), conduct)
 
 
 if __name__ == "__main__":

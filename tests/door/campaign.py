@@ -11,10 +11,8 @@ import asyncio
 import hashlib
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -27,7 +25,7 @@ import postgres  # noqa: E402
 from brokers import free_port  # noqa: E402
 from campaign import PATIENCE, Progress, enough, listens, odd, options, python, result, size  # noqa: E402
 from harness import environment  # noqa: E402
-from stage import FAILOVERS, Stage  # noqa: E402
+from stage import FAILOVERS, Stage, perform  # noqa: E402
 from waiting import until  # noqa: E402
 
 LEASE_S = 1
@@ -209,26 +207,23 @@ class Claims(World):
         self.count()
 
 
+def conduct(world):
+    chosen = world.chosen
+    faults = world.faults(LEASE_S)
+    progress = Progress(lambda: f"{len(world.answers):,} keys, {world.faced(faults)}")
+    world.run(faults)
+    progress.end()
+    until(world.servers.works, "PostgreSQL works", PATIENCE)
+    rows, found, gone = world.check()
+    found["crashes"] = faults.crashes()
+    told = f"{len(rows):,} keys, {len(world.answers):,} answered" + (f", {gone} lost with the standby" if gone else "")
+    return result(f"door, {chosen.via}", told, world.faced(faults), found, chosen.unfenced)
+
+
 def main():
     chosen = options(__doc__, 100000, via=("gates", "claims"), failover=FAILOVERS)
-    directory = tempfile.mkdtemp(prefix="door-campaign.")
     subprocess.run([environment.ONCE, "stats", os.environ["ONCE_PG_GATEWAY_URL"]], check=True, stdout=subprocess.DEVNULL)
-    world = None
-    try:
-        world = (Gates if chosen.via == "gates" else Claims)(directory, chosen)
-        faults = world.faults(LEASE_S)
-        progress = Progress(lambda: f"{len(world.answers):,} keys, {world.faced(faults)}")
-        world.run(faults)
-        progress.end()
-        until(world.servers.works, "PostgreSQL works", PATIENCE)
-        rows, found, gone = world.check()
-        found["crashes"] = faults.crashes()
-        told = f"{len(rows):,} keys, {len(world.answers):,} answered" + (f", {gone} lost with the standby" if gone else "")
-        return result(f"door, {chosen.via}", told, world.faced(faults), found, chosen.unfenced)
-    finally:
-        if world:
-            world.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    return perform("door-campaign.", lambda directory: (Gates if chosen.via == "gates" else Claims)(directory, chosen), conduct)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ nothing is published that was not committed, every key's events come in the orde
 has the id that it had. The topic `sick` of the endpoint fails in all ways for a part of the time.
 """
 import os
-import shutil
 import sys
-import tempfile
 import time
 
 import psycopg2
@@ -19,9 +17,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 import postgres  # noqa: E402
-from brokers import Kafka, Missing, RabbitMQ, free_port  # noqa: E402
+from brokers import Kafka, RabbitMQ, free_port  # noqa: E402
 from campaign import EVERY, LARGE, ODD, PATIENCE, Part, Progress, enough, number_of, options, python, result  # noqa: E402
-from stage import FAILOVERS, Stage  # noqa: E402
+from stage import FAILOVERS, Stage, perform  # noqa: E402
 from waiting import until  # noqa: E402
 
 LEASE_S = 2
@@ -213,29 +211,23 @@ class World(Stage):
             self.target.close()
 
 
+def conduct(world):
+    chosen = world.chosen
+    faults = world.faults(LEASE_S)
+    world.target.faults(faults)
+    progress = Progress(lambda: f"{world.seen[0]:,} events, {world.seen[1]:,} of them wait, {world.faced(faults)}")
+    world.run(faults)
+    progress.end()
+    events, again, gone, found = world.check()
+    found["crashes"] = faults.crashes()
+    told = f"{events:,} events, {again:,} of them more than once" + (f", {gone} lost with the standby" if gone else "")
+    return result(f"relay, {chosen.to}", told, world.faced(faults), found, chosen.unfenced,
+                  ("double", "lost", "out of order", "never committed"))
+
+
 def main():
     chosen = options(__doc__, 1000000, to=("http", "kafka", "rabbitmq"), failover=FAILOVERS)
-    directory = tempfile.mkdtemp(prefix="relay-campaign.", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-    world = None
-    try:
-        world = World(directory, chosen)
-        faults = world.faults(LEASE_S)
-        world.target.faults(faults)
-        progress = Progress(lambda: f"{world.seen[0]:,} events, {world.seen[1]:,} of them wait, {world.faced(faults)}")
-        world.run(faults)
-        progress.end()
-        events, again, gone, found = world.check()
-        found["crashes"] = faults.crashes()
-        told = f"{events:,} events, {again:,} of them more than once" + (f", {gone} lost with the standby" if gone else "")
-        return result(f"relay, {chosen.to}", told, world.faced(faults), found, chosen.unfenced,
-                      ("double", "lost", "out of order", "never committed"))
-    except Missing as missing:
-        print(missing)
-        return 77
-    finally:
-        if world:
-            world.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    return perform("relay-campaign.", lambda directory: World(directory, chosen), conduct)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """What campaigns with a PostgreSQL stand on: servers, a pool and proxies before them, parts, and the faults of all of these."""
 import glob
 import os
+import shutil
+import tempfile
 import time
 
 import postgres
+from brokers import Missing
 from campaign import PATIENCE, Faults, Part, python, size
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -63,3 +66,19 @@ class Stage:
         for part in self.parts:
             part.close()
         self.servers.close()
+
+
+def perform(prefix, make, conduct):
+    """The exit code of a campaign: that of conduct(world), or 77 without a broker to start. make(directory) returns the world."""
+    directory = tempfile.mkdtemp(prefix=prefix, dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    world = None
+    try:
+        world = make(directory)
+        return conduct(world)
+    except Missing as missing:
+        print(missing)
+        return 77
+    finally:
+        if world:
+            world.close()
+        shutil.rmtree(directory, ignore_errors=True)
