@@ -5,7 +5,8 @@
  * as /dev/stdout whoever owns the real one. It is in its own process group: Ctrl-C on a terminal reaches this process only. When
  * this process dies, the system ends nginx.
  *
- * Signals come through a descriptor, and the log through the pipe: one loop passes both on.
+ * Signals come through a descriptor, and the log through the pipe: one loop passes both on. It uses poll() and not lib/loop,
+ * because standard output may be a regular file, which epoll does not take.
  */
 #include <errno.h>
 #include <fcntl.h>

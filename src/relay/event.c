@@ -148,27 +148,10 @@ int64_t once__relay_event_age_us(const once__relay_t *relay, const once__relay_e
 
 /* -------------------------------------------------------------------------------------------------------------- lists */
 
-void once__relay_event_list_init(once__relay_event_list_t *list)
-{
-    list->first = NULL;
-    list->end = &list->first;
-    list->count = 0;
-}
-
-void once__relay_event_list_add(once__relay_event_list_t *list, once__relay_event_t *event)
-{
-    event->next = NULL;
-    *list->end = event;
-    list->end = &event->next;
-    list->count++;
-}
-
 once__relay_event_t *once__relay_event_list_take(once__relay_event_list_t *list)
 {
     once__relay_event_t *event = list->first;
 
-    list->first = event->next;
-    list->end = list->first == NULL ? &list->first : list->end;
-    list->count--;
+    once__list_drop(list);
     return event;
 }

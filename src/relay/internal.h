@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "base/hash.h"
+#include "base/list.h"
 #include "broker/publish.h"
 #include "relay/link.h"
 #include "relay/relay.h"
@@ -67,8 +68,7 @@ struct once__relay_event {
 };
 
 typedef struct once__relay_event_list {
-    once__relay_event_t *first, **end;
-    size_t count;
+    ONCE__LIST(once__relay_event_t);
 } once__relay_event_list_t;
 
 /* Queues that are ready for one destination, parked for one, or paused. */
@@ -276,8 +276,6 @@ void once__relay_event_keep(once__relay_t *relay, once__relay_event_t *event,
                             once__relay_queue_t *queue);
 void once__relay_event_forget(once__relay_t *relay, once__relay_event_t *event);
 int64_t once__relay_event_age_us(const once__relay_t *relay, const once__relay_event_t *event);
-void once__relay_event_list_init(once__relay_event_list_t *list);
-void once__relay_event_list_add(once__relay_event_list_t *list, once__relay_event_t *event);
 once__relay_event_t *once__relay_event_list_take(once__relay_event_list_t *list);
 void once__relay_batch_release(once__relay_batch_t *batch);
 

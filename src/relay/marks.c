@@ -53,16 +53,16 @@ static void assert_marks_state(const once__relay_t *relay)
 
 void once__relay_marks_start(once__relay_t *relay)
 {
-    once__relay_event_list_init(&relay->marks.done);
-    once__relay_event_list_init(&relay->marks.dead);
-    once__relay_event_list_init(&relay->marks.marking);
-    once__relay_event_list_init(&relay->marks.gone);
+    once__list_init(&relay->marks.done);
+    once__list_init(&relay->marks.dead);
+    once__list_init(&relay->marks.marking);
+    once__list_init(&relay->marks.gone);
 }
 
 void once__relay_marks_add(once__relay_t *relay, once__relay_event_t *event)
 {
     event->state = ONCE__RELAY_EVENT_DONE;
-    once__relay_event_list_add(&relay->marks.done, event);
+    once__list_add(&relay->marks.done, event);
 }
 
 void once__relay_marks_give_up(once__relay_t *relay, once__relay_event_t *event, const char *reason)
@@ -75,7 +75,7 @@ void once__relay_marks_give_up(once__relay_t *relay, once__relay_event_t *event,
             *at = '?'; /* it may be cut in the middle of a character */
         }
     }
-    once__relay_event_list_add(&relay->marks.dead, event);
+    once__list_add(&relay->marks.dead, event);
 }
 
 int once__relay_marks_empty(const once__relay_t *relay)
@@ -101,7 +101,7 @@ static void removed(once__relay_t *relay)
             once__service_metric_count(relay->report.dead, 1);
         }
         event->state = ONCE__RELAY_EVENT_GONE;
-        once__relay_event_list_add(&relay->marks.gone, event);
+        once__list_add(&relay->marks.gone, event);
     }
     if (!relay->reading.is_under_way) {
         once__relay_marks_fetched(relay);
@@ -119,11 +119,8 @@ static void take_answer(void *data, PGresult *result)
             once__relay_report_database(relay, result);
             relay->marks.retry_ms = relay->now_ms + RETRY_MS;
         }
-        while (relay->marks.marking.count > 0) {
-            once__relay_event_list_add(relay->marks.marking_dead ? &relay->marks.dead
-                                                                 : &relay->marks.done,
-                                       once__relay_event_list_take(&relay->marks.marking));
-        }
+        once__list_move(relay->marks.marking_dead ? &relay->marks.dead : &relay->marks.done,
+                        &relay->marks.marking);
     }
     PQclear(result);
     assert_marks_state(relay);
@@ -153,7 +150,7 @@ static void send_published(once__relay_t *relay)
         once__pg_element_int(groups, (uint64_t)event->group, 2);
         once__pg_element_int(seqs, (uint64_t)event->seq, 8);
         once__pg_element(ids, event->id, sizeof(event->id));
-        once__relay_event_list_add(&relay->marks.marking, event);
+        once__list_add(&relay->marks.marking, event);
     }
     relay->marks.marking_dead = 0;
     send(relay, published_statement);
@@ -170,7 +167,7 @@ static void send_dead(once__relay_t *relay)
     once__pg_put(once__pg_param(params, ONCE__PG_UUID), event->id, sizeof(event->id));
     once__pg_param_int(params, ONCE__PG_INT4, event->tries, 4);
     once__pg_param_text(params, event->reason != NULL ? event->reason : "");
-    once__relay_event_list_add(&relay->marks.marking, event);
+    once__list_add(&relay->marks.marking, event);
     relay->marks.marking_dead = 1;
     send(relay, dead_statement);
 }

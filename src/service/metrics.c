@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "service/internal.h"
 
 #define BOUNDS_MAX 24
@@ -19,7 +20,7 @@ struct once__service_metric {
 };
 
 struct once__service_metrics {
-    once__service_metric_t *first, **end;
+    ONCE__LIST(once__service_metric_t);
     _Atomic int good;
     once__service_metrics_server_t *server;
 };
@@ -29,7 +30,7 @@ once__service_metrics_t *once__service_metrics_new(void)
     once__service_metrics_t *metrics = calloc(1, sizeof(*metrics));
 
     if (metrics != NULL) {
-        metrics->end = &metrics->first;
+        once__list_init(metrics);
     }
     return metrics;
 }
@@ -42,7 +43,7 @@ void once__service_metrics_free(once__service_metrics_t *metrics)
     once__service_metrics_server_stop(metrics->server);
     while (metrics->first != NULL) {
         once__service_metric_t *metric = metrics->first;
-        metrics->first = metric->next;
+        once__list_drop(metrics);
         free(metric);
     }
     free(metrics);
@@ -59,8 +60,7 @@ int once__service_metrics_add(once__service_metrics_t *metrics,
         }
         assert(specs[i].bound_count <= BOUNDS_MAX);
         metric->spec = &specs[i];
-        *metrics->end = metric;
-        metrics->end = &metric->next;
+        once__list_add(metrics, metric);
         *(once__service_metric_t **)(void *)((char *)into + specs[i].offset) = metric;
     }
     return 0;

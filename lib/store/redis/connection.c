@@ -34,12 +34,13 @@ static void assert_connection_state(const once__redis_connection_t *connection)
         assert(connection->addresses == NULL && connection->ssl == NULL);
         assert(connection->reader == NULL && !connection->condemned);
     }
-    assert(connection->state >= ONCE__REDIS_HANDSHAKE || connection->first == NULL); /* C-2 */
-    assert(!is_open || (connection->source.fd >= 0 && connection->reader != NULL));  /* C-3 */
+    assert(connection->state >= ONCE__REDIS_HANDSHAKE || connection->calls.first == NULL); /* C-2 */
+    assert(!is_open || (connection->source.fd >= 0 && connection->reader != NULL));        /* C-3 */
     assert(!is_open || (connection->ssl != NULL) == (connection->shared->settings->tls != 0));
     assert(connection->lookup == NULL || connection->state == ONCE__REDIS_RESOLVING); /* C-4 */
-    assert((connection->first == NULL) == (connection->call_count == 0));             /* C-5 */
-    assert((connection->first == NULL) == (connection->last == &connection->first));
+    assert((connection->calls.first == NULL) == (connection->calls.count == 0));      /* C-5 */
+    assert((connection->calls.first == NULL) ==
+           (connection->calls.end == &connection->calls.first));
     assert(connection->gone <= connection->stream); /* C-6 */
     assert(connection->wire_sent <= connection->wire.len);
 }
@@ -59,7 +60,7 @@ static void heard(once__redis_connection_t *connection)
     if (connection->state != ONCE__REDIS_READY || connection->condemned) {
         return;
     }
-    if (connection->first != NULL) {
+    if (connection->calls.first != NULL) {
         once__redis_connection_timer(connection, connection->shared->settings->reply_ms);
     } else {
         once__timer_stop(connection->shared->loop, &connection->timer);
@@ -118,12 +119,10 @@ static void forget_connection(once__redis_connection_t *connection)
 /* Ends the calls that got no reply. Their callbacks may call again, on any connection. */
 static void end_calls(once__redis_connection_t *connection)
 {
-    once__redis_call_t *call = connection->first;
+    once__redis_call_t *call = connection->calls.first;
     uint64_t gone = connection->gone;
 
-    connection->first = NULL;
-    connection->last = &connection->first;
-    connection->call_count = 0;
+    once__list_init(&connection->calls);
     connection->stream = connection->gone = 0;
     while (call != NULL) {
         once__redis_call_t *next = call->next;
@@ -222,16 +221,13 @@ int once__redis_connection_call(once__redis_connection_t *connection, once__redi
         out->error = ONCE_OK; /* nothing was added: a shorter one may fit */
         return -1;
     }
-    call->next = NULL;
     call->connection = connection;
     call->begin = connection->stream;
     connection->stream += (uint64_t)len;
-    if (connection->first == NULL && connection->state != ONCE__REDIS_HANDSHAKE) {
+    if (connection->calls.first == NULL && connection->state != ONCE__REDIS_HANDSHAKE) {
         once__redis_connection_timer(connection, connection->shared->settings->reply_ms);
     }
-    *connection->last = call;
-    connection->last = &call->next;
-    connection->call_count++;
+    once__list_add(&connection->calls, call);
     return 0;
 }
 
@@ -308,7 +304,7 @@ static int hand_out(once__redis_connection_t *connection)
     void *reply = NULL;
 
     while (!connection->condemned && redisReaderGetReply(connection->reader, &reply) == REDIS_OK) {
-        once__redis_call_t *call = connection->first;
+        once__redis_call_t *call = connection->calls.first;
         if (reply == NULL) {
             return 0;
         }
@@ -316,9 +312,7 @@ static int hand_out(once__redis_connection_t *connection)
             freeReplyObject(reply);
             return -1;
         }
-        connection->first = call->next;
-        connection->last = connection->first == NULL ? &connection->first : connection->last;
-        connection->call_count--;
+        once__list_drop(&connection->calls);
         call->done(call, reply);
         freeReplyObject(reply);
         reply = NULL;
@@ -475,7 +469,7 @@ int once__redis_connection_init(once__redis_connection_t *connection, once__redi
     connection->source.ready = ready;
     connection->source.fd = -1;
     connection->timer.fire = timer_fired;
-    connection->last = &connection->first;
+    once__list_init(&connection->calls);
     connection->plain.max = connection->wire.max = OUTPUT_MAX;
     return once__timers_reserve(shared->loop);
 }
@@ -492,7 +486,7 @@ void once__redis_connection_free(once__redis_connection_t *connection)
 /* The loop's descriptors are shared with the parent: they must not change. */
 void once__redis_connection_abandon(once__redis_connection_t *connection)
 {
-    once__redis_call_t *call = connection->first;
+    once__redis_call_t *call = connection->calls.first;
 
     if (connection->source.fd >= 0 && connection->lookup == NULL) {
         (void)close(connection->source.fd);

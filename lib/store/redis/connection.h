@@ -15,6 +15,7 @@
 #include <hiredis/hiredis.h>
 
 #include "base/buf.h"
+#include "base/list.h"
 #include "loop/loop.h"
 #include "store/redis/settings.h"
 #include "store/redis/tls.h"
@@ -64,7 +65,7 @@ typedef struct once__redis_shared {
  * C-2  calls are in flight only during the handshake and when ready.
  * C-3  from the TLS handshake on there is a descriptor and a reader, and a TLS session exactly if the settings ask for TLS.
  * C-4  a look-up runs only while resolving.
- * C-5  `first`, `last` and `call_count` agree about whether there are calls.
+ * C-5  `calls.first`, `calls.end` and `calls.count` agree about whether there are calls.
  * C-6  no more bytes have left than were asked to be sent, and no more of the wire buffer than it holds.
  */
 struct once__redis_connection {
@@ -83,8 +84,10 @@ struct once__redis_connection {
     redisReplyObjectFunctions makers; /* the reader's, with bounds */
     once__buf_t plain, wire;          /* to be sent; `plain` is used with TLS only */
     size_t wire_sent;
-    once__redis_call_t *first, **last;
-    unsigned call_count, handshake_count;
+    struct {
+        ONCE__LIST(once__redis_call_t);
+    } calls;
+    unsigned handshake_count;
     uint64_t stream, gone; /* bytes that were asked to be sent, and that were */
     int unsent;    /* of those, bytes that the peer had not acknowledged when a reply was late */
     int condemned; /* to be dropped as soon as nothing runs on it */

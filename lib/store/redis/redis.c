@@ -21,7 +21,7 @@
 
 static int is_full(const once__redis_node_t *node)
 {
-    return node->connection.call_count >= CALLS_MAX ||
+    return node->connection.calls.count >= CALLS_MAX ||
            node->connection.wire.len + node->connection.plain.len >= BYTES_MAX;
 }
 

@@ -7,6 +7,7 @@
 
 #include <amqp.h>
 
+#include "base/list.h"
 #include "broker/amqp/connect.h"
 #include "broker/internal.h"
 
@@ -26,8 +27,7 @@ typedef struct once__amqp_job {
 } once__amqp_job_t;
 
 typedef struct once__amqp_list {
-    once__amqp_job_t *first, **end;
-    size_t count;
+    ONCE__LIST(once__amqp_job_t);
 } once__amqp_list_t;
 
 typedef struct once__amqp {
@@ -52,8 +52,6 @@ typedef struct once__amqp {
     size_t suspect_count;
 } once__amqp_t;
 
-void once__amqp_list_init(once__amqp_list_t *list);
-void once__amqp_list_add(once__amqp_list_t *list, once__amqp_job_t *job);
 once__amqp_job_t *once__amqp_list_take(once__amqp_list_t *list); /* NULL: empty */
 
 /* Hands a job with its verdict to the owner. */

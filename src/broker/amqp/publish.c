@@ -22,36 +22,20 @@ static void wake(int fd)
     (void)!write(fd, &one, sizeof(one));
 }
 
-void once__amqp_list_add(once__amqp_list_t *list, once__amqp_job_t *job)
-{
-    job->next = NULL;
-    *list->end = job;
-    list->end = &job->next;
-    list->count++;
-}
-
 once__amqp_job_t *once__amqp_list_take(once__amqp_list_t *list)
 {
     once__amqp_job_t *job = list->first;
 
     if (job != NULL) {
-        list->first = job->next;
-        list->end = list->first == NULL ? &list->first : list->end;
-        list->count--;
+        once__list_drop(list);
     }
     return job;
-}
-
-void once__amqp_list_init(once__amqp_list_t *list)
-{
-    *list = (once__amqp_list_t){.first = NULL};
-    list->end = &list->first;
 }
 
 void once__amqp_answer(once__amqp_t *amqp, once__amqp_job_t *job)
 {
     pthread_mutex_lock(&amqp->lock);
-    once__amqp_list_add(&amqp->answers, job);
+    once__list_add(&amqp->answers, job);
     pthread_mutex_unlock(&amqp->lock);
     wake(amqp->base.fd);
 }
@@ -78,7 +62,7 @@ static int amqp_publish(once__broker_publisher_t *base, const once__broker_messa
                                                 "a routing key can have at most 255 bytes");
     }
     pthread_mutex_lock(&amqp->lock);
-    once__amqp_list_add(&amqp->jobs, job);
+    once__list_add(&amqp->jobs, job);
     pthread_mutex_unlock(&amqp->lock);
     amqp->unpushed = 1;
     base->pending++;
@@ -103,11 +87,9 @@ static void amqp_turn(once__broker_publisher_t *base)
     uint64_t count;
 
     (void)!read(base->fd, &count, sizeof(count));
-    once__amqp_list_init(&answers);
+    once__list_init(&answers);
     pthread_mutex_lock(&amqp->lock);
-    while ((job = once__amqp_list_take(&amqp->answers)) != NULL) {
-        once__amqp_list_add(&answers, job);
-    }
+    once__list_move(&answers, &amqp->answers);
     pthread_mutex_unlock(&amqp->lock);
     while ((job = once__amqp_list_take(&answers)) != NULL) {
         if (job->said) {
@@ -181,9 +163,9 @@ static int start(once__amqp_t *amqp, char *error, size_t size)
 {
     pthread_mutex_init(&amqp->lock, NULL);
     atomic_store(&amqp->socket, -1);
-    once__amqp_list_init(&amqp->jobs);
-    once__amqp_list_init(&amqp->answers);
-    once__amqp_list_init(&amqp->sent);
+    once__list_init(&amqp->jobs);
+    once__list_init(&amqp->answers);
+    once__list_init(&amqp->sent);
     amqp->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     amqp->jobs_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (amqp->base.fd < 0 || amqp->jobs_fd < 0 ||

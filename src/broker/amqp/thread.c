@@ -122,17 +122,16 @@ static void confirm(once__amqp_t *amqp, uint64_t delivery, int multiple, int goo
     once__amqp_list_t left;
     once__amqp_job_t *job;
 
-    once__amqp_list_init(&left);
+    once__list_init(&left);
     while ((job = once__amqp_list_take(&amqp->sent)) != NULL) {
         if (job->delivery == delivery ||
             (multiple && (job->delivery < delivery || delivery == 0))) {
             confirm_one(amqp, job, good);
         } else {
-            once__amqp_list_add(&left, job);
+            once__list_add(&left, job);
         }
     }
-    amqp->sent = left;
-    amqp->sent.end = left.first == NULL ? &amqp->sent.first : left.end;
+    once__list_move(&amqp->sent, &left);
 }
 
 static int is_it(const once__amqp_job_t *job, amqp_bytes_t id, amqp_bytes_t routing_key)
@@ -270,7 +269,7 @@ static void send_jobs(once__amqp_t *amqp)
         }
         job->delivery = ++amqp->deliveries;
         job->sent_ms = clock_ms();
-        once__amqp_list_add(&amqp->sent, job);
+        once__list_add(&amqp->sent, job);
         status = once__amqp_send(amqp, job);
         if (status != AMQP_STATUS_OK) {
             lose(amqp, amqp_error_string2(status));
@@ -340,6 +339,7 @@ void *once__amqp_thread(void *data)
         /* Frames that librabbitmq has already read do not make the socket readable. */
         int buffered = amqp->connection != NULL && (amqp_data_in_buffer(amqp->connection) ||
                                                     amqp_frames_enqueued(amqp->connection));
+        /* Not a loop of lib/loop: the socket is librabbitmq's, is replaced with every connection, and is read only here. */
         poll(polls, 2, buffered ? 0 : TICK_MS);
         (void)!read(amqp->jobs_fd, &count, sizeof(count));
         connect_if_needed(amqp);

@@ -102,7 +102,7 @@ static int find_topic(replay_t *replay, const once__broker_browsed_t *message)
     return ONCE__CLI_OK;
 }
 
-/* Until the broker has confirmed it. */
+/* Waits until the broker has confirmed it. One descriptor and a time limit: a loop (lib/loop) would only be around it. */
 static int publish(replay_t *replay, const once__broker_message_t *message)
 {
     time_t limit = time(NULL) + CONFIRM_SECONDS;
