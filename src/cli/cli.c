@@ -144,6 +144,9 @@ static int dispatch(int argc, char **argv)
     if (command != NULL) {
         return parse_and_run(command, argc - 1 - (int)used, argv + 1 + used);
     }
+    if (strcmp(words[0], "__complete") == 0) {
+        return once__cli_complete(argc - 2, argv + 2);
+    }
     if (is_one_of(words[0], "--help", "-h")) {
         once__cli_help_all();
         return ONCE__CLI_OK;

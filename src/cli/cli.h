@@ -69,11 +69,17 @@ void once__cli_help_command(const once__cli_command_t *command);
 const once__cli_command_t *once__cli_find_command(const char *const *words, size_t count,
                                                   size_t *used);
 
+/* Is `word` the command's name, or its first word? What follows it then: "" or " second"; otherwise NULL. */
+const char *once__cli_begins_with(const once__cli_command_t *command, const char *word);
+
 /* Is the word the first one of two-word commands? */
 int once__cli_is_group(const char *word);
 
 /* Says what is wrong with the command words and what was perhaps meant. Returns ONCE__CLI_USAGE. */
 int once__cli_unknown_command(const char *const *words, size_t count);
+
+/* For the completion of shells: what the last of these words can become (complete.c). Returns ONCE__CLI_OK. */
+int once__cli_complete(int count, char **words);
 
 /* "once NAME: ..." on stderr and where help is. Returns ONCE__CLI_USAGE. `command` may be NULL: "once: ...". */
 int once__cli_usage(const once__cli_command_t *command, const char *format, ...)

@@ -64,8 +64,7 @@ void once__cli_nearest_try(once__cli_nearest_t *nearest, const char *candidate, 
     }
 }
 
-/* Does the command's first word (up to a space) equal the word? Returns what follows it: "" or " second", or NULL. */
-static const char *after_first(const once__cli_command_t *command, const char *word)
+const char *once__cli_begins_with(const once__cli_command_t *command, const char *word)
 {
     size_t len = strlen(word);
 
@@ -83,7 +82,7 @@ const once__cli_command_t *once__cli_find_command(const char *const *words, size
 {
     for (size_t i = 0; count > 0 && i < once__cli_command_count; i++) {
         const once__cli_command_t *command = once__cli_commands[i];
-        const char *rest = after_first(command, words[0]);
+        const char *rest = once__cli_begins_with(command, words[0]);
         if (rest == NULL) {
             continue;
         }
@@ -102,7 +101,7 @@ const once__cli_command_t *once__cli_find_command(const char *const *words, size
 int once__cli_is_group(const char *word)
 {
     for (size_t i = 0; i < once__cli_command_count; i++) {
-        const char *rest = after_first(once__cli_commands[i], word);
+        const char *rest = once__cli_begins_with(once__cli_commands[i], word);
         if (rest != NULL && *rest == ' ') {
             return 1;
         }
@@ -135,7 +134,7 @@ static int unknown_second(const char *group, const char *word)
 
     once__cli_nearest_start(&nearest, word);
     for (size_t i = 0; i < once__cli_command_count; i++) {
-        const char *rest = after_first(once__cli_commands[i], group);
+        const char *rest = once__cli_begins_with(once__cli_commands[i], group);
         if (rest != NULL && *rest == ' ') {
             once__cli_nearest_try(&nearest, rest + 1, strlen(rest + 1));
         }
@@ -154,7 +153,7 @@ static int missing_second(const char *group)
     size_t len = 0;
 
     for (size_t i = 0; i < once__cli_command_count; i++) {
-        const char *rest = after_first(once__cli_commands[i], group);
+        const char *rest = once__cli_begins_with(once__cli_commands[i], group);
         if (rest != NULL && *rest == ' ' && len < sizeof(names)) {
             len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", len > 0 ? ", " : "",
                                     rest + 1);

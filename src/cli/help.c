@@ -40,21 +40,12 @@ static void line(FILE *out, const char *name, const char *text)
     fprintf(out, "  %-16s %s\n", name, text);
 }
 
-/* Is this the command's name, or its first word? */
-static int is_named(const once__cli_command_t *command, const char *name)
-{
-    size_t len = strlen(name);
-
-    return strncmp(command->name, name, len) == 0 &&
-           (command->name[len] == '\0' || command->name[len] == ' ');
-}
-
 /* The place of a command in the help: the first section that has its name. */
 static size_t section_of(const once__cli_command_t *command)
 {
     for (size_t i = 0; i < SECTIONS; i++) {
         for (size_t k = 0; k < NAMES && sections[i].names[k] != NULL; k++) {
-            if (is_named(command, sections[i].names[k])) {
+            if (once__cli_begins_with(command, sections[i].names[k]) != NULL) {
                 return i;
             }
         }
@@ -74,7 +65,8 @@ static void help_section(FILE *out, size_t section)
     for (size_t k = 0; k < NAMES && sections[section].names[k] != NULL; k++) {
         for (size_t i = 0; i < once__cli_command_count; i++) {
             const once__cli_command_t *command = once__cli_commands[i];
-            if (is_named(command, sections[section].names[k]) && section_of(command) == section) {
+            if (once__cli_begins_with(command, sections[section].names[k]) != NULL &&
+                section_of(command) == section) {
                 line(out, command->name, command->summary);
             }
         }
@@ -131,7 +123,7 @@ void once__cli_help_group(const char *group)
     printf("usage: once %s COMMAND [OPTION]... [OPERAND]...\n", group);
     title(stdout, "commands");
     for (size_t i = 0; i < once__cli_command_count; i++) {
-        if (is_named(once__cli_commands[i], group)) {
+        if (once__cli_begins_with(once__cli_commands[i], group) != NULL) {
             line(stdout, once__cli_commands[i]->name, once__cli_commands[i]->summary);
         }
     }

@@ -190,23 +190,38 @@ static void nothing_is_made_up(void **state)
     }
 }
 
-/* What bash would offer after these words, one on each line, in a text with a line end before and after. */
-static void complete(const char *words, char *out, size_t size)
+/* How to ask each shell what it would offer after $WORDS, one on each line. Its script runs the `once` of PATH. */
+static const char *const shells[][2] = {
+    {"bash", "PATH=" PROGRAM_DIR ":$PATH bash --norc -c '. " SOURCE_DIR "/completion/once.bash; "
+             "eval \"COMP_WORDS=($WORDS)\"; COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _once; "
+             "printf \"%s\\n\" \"${COMPREPLY[@]}\"'"},
+    /* The functions of the completion system, which needs a terminal, are replaced. */
+    {"zsh", "PATH=" PROGRAM_DIR ":$PATH zsh -f -c '_files() { print -l *(N); }; "
+            "_describe() { print -rl -- ${${(P)3}%%:*}; }; "
+            "eval \"words=($WORDS)\"; CURRENT=${#words}; . " SOURCE_DIR "/completion/_once'"},
+    {"fish",
+     "PATH=" PROGRAM_DIR ":$PATH fish --no-config -c 'source " SOURCE_DIR
+     "/completion/once.fish; complete -C \"$WORDS\" | string replace -r \"\\t.*\" \"\"; true'"},
+};
+
+/* What the shell offers, in a text with a line end before and after. */
+static void complete_in(size_t shell, const char *words, char *out, size_t size)
 {
-    char command[1024];
     FILE *pipe;
     size_t len;
 
-    snprintf(command, sizeof(command),
-             "bash --norc -c '. " SOURCE_DIR "/completion/once.bash; COMP_WORDS=(%s); "
-             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _once; printf \"%%s\\n\" \"${COMPREPLY[@]}\"'",
-             words);
-    pipe = popen(command, "r");
+    setenv("WORDS", words, 1);
+    pipe = popen(shells[shell][1], "r");
     assert_non_null(pipe);
     out[0] = '\n';
     len = fread(out + 1, 1, size - 2, pipe);
     out[len + 1] = '\0';
     assert_int_equal(pclose(pipe), 0);
+}
+
+static void complete(const char *words, char *out, size_t size)
+{
+    complete_in(0, words, out, size);
 }
 
 static void assert_offered(const char *offered, const char *prefix, const char *word)
@@ -266,10 +281,36 @@ static void completion_knows_values(void **state)
 
     complete("once keys list --state \"\"", offered, sizeof(offered));
     assert_string_equal(offered, "\npending\ncompleted\nfailed\nunknown\n");
+    complete("once consume --order p", offered, sizeof(offered));
+    assert_string_equal(offered, "\npartition\n");
     complete("once keys list --limit \"\"", offered, sizeof(offered));
     assert_lacks(offered, "--");
     complete("once help keys \"\"", offered, sizeof(offered));
     assert_offered(offered, "", "purge");
+    complete("once gate --tls-cert " SOURCE_DIR "/READ", offered, sizeof(offered));
+    assert_string_equal(offered, "\n" SOURCE_DIR "/README.md\n");
+}
+
+/* They have the same source: a few lines show that the scripts of all shells use it. */
+static void completion_works_in_every_shell(void **state)
+{
+    for (size_t shell = 0; shell < sizeof(shells) / sizeof(shells[0]); shell++) {
+        char offered[4096];
+        snprintf(offered, sizeof(offered), "command -v %s >/dev/null", shells[shell][0]);
+        if (system(offered) != 0) {
+            skip_without(shells[shell][0]);
+        }
+        complete_in(shell, "once k", offered, sizeof(offered));
+        assert_offered(offered, "", "keys");
+        assert_offered(offered, "", "key");
+        assert_int_equal(count_lines(offered) - 1, 2);
+        complete_in(shell, "once keys list --s", offered, sizeof(offered));
+        assert_offered(offered, "--", "state");
+        assert_offered(offered, "--", "scope-hash");
+        assert_lacks(offered, "--json");
+        complete_in(shell, "once keys list --state u", offered, sizeof(offered));
+        assert_string_equal(offered, "\nunknown\n");
+    }
 }
 
 int main(void)
@@ -282,6 +323,7 @@ int main(void)
         cmocka_unit_test(completion_offers_exactly_the_options),
         cmocka_unit_test(completion_offers_every_command),
         cmocka_unit_test(completion_knows_values),
+        cmocka_unit_test(completion_works_in_every_shell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
