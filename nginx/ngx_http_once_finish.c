@@ -254,7 +254,7 @@ ngx_http_once_in_doubt_detail(ngx_http_once_loc_conf_t *conf, ngx_str_t *detail)
 }
 
 
-/* When the outcome may be known, in seconds; 0: nobody can say. */
+/* When the outcome may be known, in seconds; 0: unknown. */
 
 static time_t
 ngx_http_once_in_doubt_retry(ngx_http_once_loc_conf_t *conf)

@@ -1,5 +1,5 @@
 -- Version 1 of the schema: the tables. A version is applied once and never edited after its release; functions are not in
--- here, they are made anew by every install and upgrade (functions/*.sql). docs/postgres.md explains the choices.
+-- here, they are replaced by every install and upgrade (functions/*.sql). docs/postgres.md explains the choices.
 
 -- As in every file here: what other roles have in other schemas must not become part of the tables (CVE-2018-1058).
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -67,7 +67,7 @@ CREATE TABLE once.checkpoints (
     at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Events to publish, until they are published (docs/relay.md). Of a row's defaults `xid` is evaluated first: whoever has a
+-- Events to publish, until they are published (docs/relay.md). Of a row's defaults `xid` is evaluated first: a transaction that has a
 -- number has a transaction id, so that a reader's snapshot tells which rows can still appear before those that it sees.
 CREATE TABLE once.outbox (
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),

@@ -14,7 +14,7 @@ typedef struct db db_t; /* one connection, used by one thread at a time */
 typedef enum db_end {
     DB_OK = 0,
     DB_AGAIN, /* the connection is gone, or the server ended the transaction to let another one go on: begin it again */
-    DB_BUSY,  /* waited for somebody else for too long */
+    DB_BUSY,  /* waited for another transaction for too long */
     DB_STALE, /* the claim is no longer ours (ON001) */
     DB_ALREADY, /* this claim is completed already (ON002) */
     DB_FAILED,  /* anything else: reported on standard error */

@@ -33,7 +33,7 @@ db_end_t door_lock(db_t *db, const char *natural_key);
 db_end_t door_resume(db_t *db, const char *claim, char name[32], json_t **state);
 db_end_t door_checkpoint(db_t *db, const char *claim, const char *name, const json_t *state);
 
-/* Still at it; and: nobody knows, so do not try again before the lease is over. */
+/* In progress; and: unknown, so do not try again before the lease is over. */
 db_end_t door_renew(db_t *db, const char *claim);
 db_end_t door_doubt(db_t *db, const char *claim);
 

@@ -32,7 +32,7 @@ int operation_check(const request_t *request, answer_t *answer)
 static void give_up(db_end_t end, int unsure, answer_t *answer)
 {
     switch (end) {
-    case DB_STALE: /* somebody else has the claim: the answer is in the record, or will be */
+    case DB_STALE: /* another process has the claim: the answer is in the record, or will be */
         answer_problem(answer, 409, "stale-claim", "another try of this request has taken over");
         break;
     case DB_ALREADY: /* and what it recorded could not be read */

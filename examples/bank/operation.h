@@ -7,7 +7,7 @@
 #include "bank.h"
 
 /*
- * What the operation does, inside the transaction. The answer is recorded as final, whatever it is: who refuses writes nothing. May
+ * What the operation does, inside the transaction. The answer is recorded as final, whatever it is: a refusal writes nothing. May
  * be called again, for a transaction that could not be finished.
  */
 typedef db_end_t operation_work_t(db_t *db, const request_t *request, const char *claim, void *data,

@@ -10,7 +10,7 @@
 typedef enum outcome {
     OUTCOME_SENT,
     OUTCOME_DUPLICATE, /* was sent before */
-    OUTCOME_BUSY,      /* somebody else is sending it */
+    OUTCOME_BUSY,      /* another process is sending it */
     OUTCOME_FAILED,    /* not sent; may be tried again */
     OUTCOME_DOUBT,     /* may have been sent; is tried again when the lease is over */
     OUTCOME_HELD,      /* may have been sent; is not tried again */

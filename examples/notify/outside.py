@@ -63,7 +63,7 @@ class MailServer:
         return answer or "250 OK"
 
     async def ask_after(self, server, mail):
-        """What is in the box is accepted, even if whoever looks at it there stumbles."""
+        """What is in the box is accepted, even if a callback there fails."""
         try:
             return await server.loop.run_in_executor(None, self.after, mail)
         except RuntimeError as error:

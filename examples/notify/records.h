@@ -17,7 +17,7 @@ typedef struct records {
     once_policy_t *policies[CHANNELS];
 } records_t;
 
-/* `mail` is retry or hold: what becomes of a mail when nobody knows whether it was sent. 0, or -1 after saying what is wrong. */
+/* `mail` is retry or hold: what becomes of a mail when it is unknown whether it was sent. 0, or -1 after saying what is wrong. */
 int records_open(records_t *records, const char *store, const char *ttl, const char *lease,
                  const char *mail);
 /* Waits for what was sent to be recorded, at most `timeout_ms`. */
@@ -40,7 +40,7 @@ verdict_t records_ask(records_t *records, channel_t channel, const once_key_t *k
                       const event_t *event, once_claim_t **claim, uint64_t *after_ms);
 
 /*
- * Ends the claim as its fate says. 0: the record says so now. -1: it does not; the claim was lost to somebody else, or the store
+ * Ends the claim as its fate says. 0: the record says so now. -1: it does not; the claim was lost to another process, or the store
  * does not answer (then the library goes on trying). `after_ms`, after doubt: when to ask again.
  */
 int records_end(records_t *records, once_claim_t *claim, fate_t fate, int status,

@@ -38,7 +38,7 @@ class Part:
 
     def spawn(self):
         with open(self.log, "ab") as log:
-            # It dies with whoever started it. Not by preexec_fn, which is not for programs with threads.
+            # It dies with its parent. Not by preexec_fn, which is not for programs with threads.
             self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *self.command], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, start_new_session=True)
 

@@ -39,7 +39,7 @@ class Show:
         return answer.text
 
     def told(self, count):
-        """Until alice has been told of so many purchases. Mail under hold may be missing for good: it is not waited for then."""
+        """Until alice has been notified of that many purchases. Mail under hold may be missing for good: it is not awaited then."""
         notifier = self.notifier
         notifier.push.wait(lambda provider: len(provider.messages) >= count, PATIENCE)
         notifier.sms.wait(lambda provider: len(provider.messages) >= count, PATIENCE)

@@ -437,7 +437,7 @@ typedef struct once_settle {
     }
 
 /*
- * Settles a pending or unknown record after somebody has found out what became of the operation. Refused if the record has moved
+ * Settles a pending or unknown record once the outcome of the operation is known. Refused if the record has moved
  * on to another claim or is completed, and, without `force`, while the lease is live.
  */
 ONCE_API ONCE_MUST_CHECK int once_record_settle(once_t *once, const once_settle_t *settle,
@@ -473,8 +473,8 @@ typedef int (*once_scan_cb)(once_t *once, const once_record_t *record, void *dat
 /*
  * Scans the store: `each` receives every record that exists during the whole scan and passes the filter (NULL: all), in no
  * particular order and none twice. Records that come or go meanwhile may or may not be included. The scan proceeds in small steps
- * and blocks nobody. `done` is called at the end; once_answer_damaged then counts records that cannot be read, which `each` did
- * not receive whether they pass the filter or not.
+ * and blocks no other call. `done` is called at the end; once_answer_damaged then counts records that cannot be read, which `each`
+ * did not receive, whether they pass the filter or not.
  */
 ONCE_API ONCE_MUST_CHECK int once_record_scan(once_t *once, const once_filter_t *filter,
                                               once_scan_cb each, once_cb done, void *data);

@@ -4,7 +4,7 @@
  * What can go wrong between the question and the answer, and what is done about it:
  *   the reply to the claim is lost      ask again with the same claim id: the store recognises it
  *   that takes longer than the caller   the callback receives the error; the job goes on until it knows whether the claim was
- *   waits                               granted, and releases it: nothing was run, and nobody should wait for its lease
+ *   waits                               granted, and releases it: nothing was run, and no other caller should wait for its lease
  *   the record became unknown meanwhile `mine`: nothing was run; release it and claim again with a new id
  *   run arrives late (half the lease)   release it and claim again: the holder needs time to send, and a lease that was over may
  *                                       have been judged; renewing it would bring a judged claim back to life

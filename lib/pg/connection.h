@@ -115,7 +115,7 @@ void once__pg_connection_open(once__pg_connection_t *connection, const char *con
 void once__pg_connection_send(once__pg_connection_t *connection, once__pg_batch_t *batch,
                               uint64_t timeout_ms);
 
-/* Gives the connection up; what is under way on it is lost, of which the owner is told at once. */
+/* Gives the connection up. Statements in flight are lost; the owner's callback runs at once. */
 void once__pg_connection_drop(once__pg_connection_t *connection);
 
 /* Frees the results of a batch that is not under way, and empties it. */

@@ -1,10 +1,10 @@
 /*
- * What libpq is told about a server: a URL, and what holds for every connection of once unless the URL says otherwise.
+ * The parameters that libpq gets: a URL, and the defaults of once for what the URL leaves open.
  *
  *   - of several hosts the one that takes writes; nothing is read from replicas
  *   - TLS (tls.h)
  *   - TCP notices within about 10 seconds that a host is gone without a word (a power cut, an address that moved): a connection
- *     that waits for a commit is kept until the server answers, and nobody but TCP can tell that it never will
+ *     that waits for a commit is kept until the server answers, and only TCP can tell that it never will
  *   - texts are UTF-8, whatever the URL, the environment or the database says
  */
 #ifndef ONCE_PG_CONNINFO_H

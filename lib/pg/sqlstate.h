@@ -1,5 +1,5 @@
 /*
- * What an SQLSTATE of the server means to those who sent the statement.
+ * What an SQLSTATE of the server means for the sender of the statement.
  */
 #ifndef ONCE_PG_SQLSTATE_H
 #define ONCE_PG_SQLSTATE_H

@@ -1,5 +1,5 @@
 /*
- * TLS by default. libpq's own default (`sslmode=prefer`) does not check who the server is, and secrets and responses go there. So
+ * TLS by default. libpq's own default (`sslmode=prefer`) does not verify the server, and secrets and responses go there. So
  * the certificate of a server on another machine is checked, unless the configuration says otherwise.
  */
 #ifndef ONCE_PG_TLS_H

@@ -149,7 +149,7 @@ int once__secret_file_create(const char *path, const char *text, once_error_t *e
     if (code != ONCE_OK) {
         return code;
     }
-    /* link() fails when the name exists: of two who create at once, one wins whole. */
+    /* link() fails when the name exists: of two processes that create it at once, exactly one succeeds. */
     if (link(temp, path) != 0 && errno != EEXIST) {
         code = fail_errno(err, "cannot create", path);
     }
@@ -157,7 +157,7 @@ int once__secret_file_create(const char *path, const char *text, once_error_t *e
     return code == ONCE_OK ? once__secret_file_keep(path, err) : code;
 }
 
-/* Locks the file that the path names now, without waiting; EWOULDBLOCK: somebody else is changing it. */
+/* Locks the file that the path names now, without waiting; EWOULDBLOCK: another process is changing it. */
 static int lock_current(const char *path)
 {
     struct stat here, there;
@@ -192,12 +192,12 @@ int once__secret_file_swap(const char *path, const char *old, const char *text, 
     lock = lock_current(path);
     if (lock < 0) {
         return errno == EWOULDBLOCK ? once__fail(err, ONCE_E_UNAVAILABLE,
-                                                 "%.120s is being changed by somebody else", path)
+                                                 "%.120s is being changed by another process", path)
                                     : fail_errno(err, "cannot lock", path);
     }
     code = once__secret_file_read(path, now, sizeof(now), err);
     if (code == ONCE_OK && strcmp(now, old) != 0) {
-        code = once__fail(err, ONCE_E_CONFLICT, "%.120s was changed by somebody else", path);
+        code = once__fail(err, ONCE_E_CONFLICT, "%.120s was changed by another process", path);
     }
     if (code == ONCE_OK) {
         code = write_temp(path, text, temp, err);

@@ -96,7 +96,7 @@ BEGIN
             'Roll back: the operation has taken effect. once.recorded(claim) returns its response.');
     WHEN 'refused' THEN
         PERFORM once._fail('ON006', 'refused: the record moved on, is completed, or its lease is live',
-            'Look at the record (once keys show). While its lease is live somebody may be at work; force => true overrides that.');
+            'Look at the record (once keys show). While its lease is live its holder may be at work; force => true overrides that.');
     ELSE
         PERFORM once._fail('ON001', 'the claim is no longer yours',
             'Roll back, and do not use this claim again: its lease ran out and the operation was taken over, released or settled.');

@@ -96,7 +96,7 @@ once__cli_shown_t once__cli_shown_url(const char *url)
     begin = at != NULL ? at + 1 : begin;
     end = begin + strcspn(begin, "?#");
     if (memchr(begin, '@', (size_t)(end - begin)) != NULL) {
-        return once__cli_shown(url); /* a password that is not encoded: who knows where it ends */
+        return once__cli_shown(url); /* a password that is not encoded: its end is ambiguous */
     }
     host = host_of(strchr(end, '?'));
     snprintf(plain, sizeof(plain), "%.*s%.*s%s%.*s", (int)scheme, url, (int)(end - begin), begin,

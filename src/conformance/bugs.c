@@ -1,5 +1,5 @@
 /*
- * Bugs that other idempotency layers had or have, each as a test of ours: who owns the record, who may take it over, what it
+ * Bugs that other idempotency layers had or have, each as a test of ours: ownership of the record, takeover, what it
  * is known by. The numbers are kept in bugs_more.c; those that are missing belong to the gateway, the relay, the
  * consumer and PostgreSQL.
  */

@@ -233,7 +233,7 @@ static void garbage(once__test_t *t)
 }
 
 /*
- * 22. Keys were derived from the body behind the caller's back: a customer who really ordered twice got one order.
+ * 22. Keys were derived from the body behind the caller's back: a customer that really ordered twice got one order.
  *     Nothing is derived unless it is asked for, and then the time is a part of it.
  */
 static void derived_keys(once__test_t *t)

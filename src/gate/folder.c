@@ -22,7 +22,7 @@
 #define DEPTH     8 /* nginx makes temporary files three levels down at most */
 
 /*
- * By descriptors, and through no link: the directories of temporary files belong to the user of the workers, who could put a link
+ * By descriptors, and through no link: the directories of temporary files belong to the user of the workers, which could put a link
  * in the place of one while root looks through them.
  */
 static void remove_inside(int fd, unsigned depth)
@@ -164,7 +164,7 @@ static int is_beside(const once__gate_plan_t *plan, char top[ONCE__GATE_PATH_SIZ
 }
 
 /*
- * Bodies of requests are written there before anybody knows who sent them, and /tmp may be memory: so on the disk of the store,
+ * Bodies of requests are written there before their sender is authenticated, and /tmp may be memory: so on the disk of the store,
  * or where files may be large.
  */
 static void choose_top(const once__gate_plan_t *plan, char top[ONCE__GATE_PATH_SIZE])

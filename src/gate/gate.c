@@ -121,7 +121,7 @@ static int try_store(const once__gate_plan_t *plan)
     int code = once__gate_as_user(plan, check_store);
 
     if (code == ONCE__CLI_STORE && plan->user[0] != '\0' && plan->folder[0] != '\0') {
-        once__cli_say("requests are served as %s, who must be able to write to the store: "
+        once__cli_say("requests are served as %s, which must be able to write to the store: "
                       "for example --store local:/var/lib/once",
                       plan->user);
     }

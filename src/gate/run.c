@@ -2,8 +2,8 @@
  * once gate: nginx as a process, from the trial of its configuration until it ends.
  *
  * Everything that nginx writes is in a directory of its own. Its log goes through a pipe of this process, so that nginx can open it
- * as /dev/stdout whoever owns the real one. It is in its own process group: Ctrl-C on a terminal reaches this process only. When
- * this process dies, the system ends nginx.
+ * as /dev/stdout, even if another user owns the real one. It is in its own process group: Ctrl-C on a terminal
+ * reaches this process only. When this process dies, the system ends nginx.
  *
  * Signals come through a descriptor, and the log through the pipe: one loop passes both on. It uses poll() and not lib/loop,
  * because standard output may be a regular file, which epoll does not take.
@@ -23,7 +23,7 @@
 #include "gate/internal.h"
 
 #define REASON_MAX 2000
-#define CHUNK      4096 /* a pipe that can be written to has room for so much: writing never blocks */
+#define CHUNK      4096 /* a writable pipe has room for this many bytes: writing never blocks */
 #define LOOK_MS    20   /* how often it is looked whether nginx answers by now */
 #define LOOKS_MAX  500
 #define ENDING_MS  2000 /* how long the rest of the log is waited for when nginx has ended */

@@ -1,5 +1,5 @@
 /*
- * The end of a claim when the store is away: nothing submitted is ever abandoned, nothing is told twice.
+ * The end of a claim when the store is away: nothing submitted is ever abandoned, no callback runs twice.
  */
 #include "support/testing.h"
 
@@ -51,7 +51,7 @@ static void completion_survives_an_outage_and_its_caller(void **state)
     world_pass(&world, once, 2500);
     assert_int_equal(done.calls, 1);
     assert_int_equal(done.error, ONCE_E_UNAVAILABLE);
-    world_pass(&world, once, 10000); /* the lease is over meanwhile; nobody else came */
+    world_pass(&world, once, 10000); /* the lease is over meanwhile; there was no other request */
     world.plan = NULL;
     world_pass(&world, once, 2000);
     assert_int_equal(done.calls, 1);
@@ -182,7 +182,7 @@ static void a_release_goes_without_its_note_when_there_is_no_room(void **state)
     world_free(&world);
 }
 
-/* The key was forgotten and used again meanwhile: what it holds now is somebody else's answer. */
+/* The key was forgotten and used again meanwhile: what it holds now is another operation's answer. */
 static void a_lost_claim_is_not_shown_a_later_life(void **state)
 {
     once_response_t theirs = world_response(200, "theirs");
@@ -291,7 +291,7 @@ static uint64_t count_records(world_t *world, once_t *once)
     return stats.pending + stats.completed + stats.failed + stats.unknown + stats.expired;
 }
 
-/* Requests that nobody was let in for leave nothing behind: neither after two leases, nor because a claim was never taken. */
+/* Refused requests leave nothing behind: neither after two leases, nor because a claim was never taken. */
 static void what_was_refused_does_not_fill_the_store(void **state)
 {
     enum { STRANGERS = 4000 };
@@ -318,7 +318,7 @@ static void what_was_refused_does_not_fill_the_store(void **state)
     world_free(&world);
 }
 
-/* The library gives back what nobody will run: that binds the key no longer either. */
+/* The library releases what will not be run: then the key is free, too. */
 static void a_claim_that_nobody_takes_is_released_early(void **state)
 {
     world_t world;

@@ -30,7 +30,7 @@ def make_worlds():
 
 @pytest.fixture
 def worlds():
-    """`worlds(...)` makes one; all end with the test, and nobody may have complained."""
+    """`worlds(...)` makes one; all end with the test, without an error in any log."""
     yield from make_worlds()
 
 

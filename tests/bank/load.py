@@ -1,4 +1,4 @@
-"""Load on the bank: customers who transfer to each other and keep their keys until they know; some give up. What they were told is
+"""Load on the bank: customers that transfer to each other and keep their keys until they know; some give up. The answers are
 compared with the ledger in the end."""
 import itertools
 import random
@@ -46,8 +46,8 @@ class Load:
             thread.get()
 
     def check(self):
-        """Everybody is told the truth, and told it again: what was acknowledged is in the ledger once, what was refused is not,
-        what nobody heard of is there at most once."""
+        """All answers are true, also when repeated: what was acknowledged is in the ledger once, what was refused is not,
+        what was not answered is there at most once."""
         assert self.told, "nothing was done"
         for key, answer in self.told.items():
             assert answer.status in (201, 422), (key, answer)

@@ -1,4 +1,4 @@
-"""GET and PUT /accounts/{id}: ids that clients choose, entity tags, and changes that nobody undoes unseen."""
+"""GET and PUT /accounts/{id}: ids that clients choose, entity tags, and no lost updates."""
 import os
 import subprocess
 

@@ -118,7 +118,7 @@ def test_killed_at_every_place(there, kind, number):
     keys, clients, backends, holder = stop_at_each(there, kind, number)
     before = len(there.load.told)
     KILLS[kind](there, backends)
-    late = "after-claim" if kind in ("worker", "gate") else None  # it lives, and nobody renews its lease
+    late = "after-claim" if kind in ("worker", "gate") else None  # it lives, but its lease is not renewed
     for place, key in keys.items():
         if place != late:
             there.stops.go(place, key)

@@ -1,5 +1,5 @@
 """Random transfers at once, keys that are reused, retries with changed payloads, clients that give up, and crashes and freezes of
-everything. Whatever happens: money is conserved, every key has one effect, no balance is below zero, and nobody is told two things.
+everything. Whatever happens: money is conserved, every key has one effect, no balance is below zero, and answers to a key agree.
 
     PROPERTY_SECONDS   how long (6)
     PROPERTY_SEED      of all choices
@@ -129,7 +129,7 @@ class Trial:
                 continue
             assert finals.setdefault(key, (payload, answer.essence())) == (payload, answer.essence()), f"{key}: two answers"
             assert (answer.status == 201) == (key in effects), key
-        for key, (payload, essence) in finals.items():  # and it is told again
+        for key, (payload, essence) in finals.items():  # and it is answered again
             again = insist(lambda key=key, payload=payload: self.ask(key, payload))
             assert again.essence() == essence and again.replayed, key
         for key, payload, answer in self.told:

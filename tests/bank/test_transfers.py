@@ -174,7 +174,7 @@ def test_both_directions_at_once_never_wait_for_each_other(there):
     def run(source, target, name):
         for number in range(25):
             answer = post(there, f"cross-{name}-{number}", transfer(source, target, "1"), source)
-            assert answer.status == 201, answer  # the first time: nobody had to try again
+            assert answer.status == 201, answer  # the first time: no retry was needed
     before = places.server_said("deadlock detected")
     pairs = [("bob", "carol"), ("carol", "bob"), ("bob", "carol"), ("carol", "bob")]
     for thread in [Later(run, *pair, number) for number, pair in enumerate(pairs)]:
@@ -231,7 +231,7 @@ def test_it_ends_when_requests_have(worlds):
     answer = Later(world.ask, bank, "POST", "/transfers", "alice", transfer("alice", "bob", "1"), "stop-term")
     world.stops.reached("before-commit", "stop-term")
     bank.process.send_signal(signal.SIGTERM)
-    with pytest.raises(OSError):  # nobody listens any more
+    with pytest.raises(OSError):  # the listener is gone
         while True:
             world.ask(bank, "GET", "/health")
     world.stops.go("before-commit", "stop-term")

@@ -48,7 +48,7 @@ def test_a_zombie_cannot_commit(worlds):
 
 @pytest.mark.parametrize("gates", [True, False], ids=["gate", "direct"])
 def test_a_zombie_in_the_middle_of_a_transaction_loses_it(worlds, gates):
-    """PostgreSQL ends the transaction in which nothing happens, so that others get at the account; the zombie begins anew, and is
+    """PostgreSQL ends the transaction in which nothing happens, so that others get at the account; the zombie starts over, and is
     refused, or told what was done."""
     world, machines = pairs(worlds, gates, idle_ms=500)
     winner, late = freeze_and_overtake(world, machines, "before-commit", "stop-middle")

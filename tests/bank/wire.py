@@ -10,7 +10,7 @@ class Wire:
     def __init__(self, directory, server):
         """Listens as a server in `directory` and forwards to the one in `server`."""
         self.server, self.lost = server, threading.Event()
-        self.lose, self.deaf = 0, None  # the so manieth from now on; who does not hear of his
+        self.lose, self.deaf = 0, None  # the COMMIT, counted from now on, whose reply is lost; the client that does not get it
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(os.path.join(directory, ".s.PGSQL.5432"))
         self.listener.listen(64)
@@ -41,7 +41,7 @@ class Wire:
     def back(self, server, client):
         try:
             while data := server.recv(65536):
-                if self.deaf is client:  # the server has committed: nobody will hear of it
+                if self.deaf is client:  # the server has committed: the reply is lost
                     self.lost.set()
                     break
                 client.sendall(data)

@@ -140,7 +140,7 @@ class Stops:
             self.held.add((place, key))
 
     def reached(self, place, key):
-        """Waits until somebody stands there. The bank's process, and the server's."""
+        """Waits until a transaction is there. Returns the bank's process, and the server's."""
         with self.changed:
             assert self.changed.wait_for(lambda: (place, key) in self.arrived, PATIENCE), f"{key} did not come to {place}"
             return self.arrived[place, key][1:]
@@ -201,7 +201,7 @@ class World:
         return gate
 
     def again(self, program):
-        """What was killed is started anew, at its old address."""
+        """Restarts what was killed, at its old address."""
         self.programs.remove(program)
         if program.kind == "bank":
             return self.bank(*program.options, port=program.port)
@@ -230,7 +230,7 @@ class World:
         return ask(self.host, program.port, method, path, headers, body, timeout)
 
     def account(self, bank, name, amount=None, currency="EUR"):
-        """An account that belongs to a customer of the same name, with so much in it."""
+        """An account that belongs to a customer of the same name, with that amount in it."""
         made = self.ask(bank, "PUT", f"/accounts/{name}", name, {"holder": name, "currency": currency})
         assert made.status == 201, made
         if amount:
@@ -321,7 +321,7 @@ def kill_server():
     send(signal.SIGKILL, pids)
     for pid in pids:
         until(lambda: not alive(pid), f"the end of process {pid}")
-    # Where nobody reaps orphans, a dead server looks alive to the next one.
+    # Where orphans are not reaped, a dead server looks alive to the next one.
     for lock in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):
         os.unlink(os.path.join(DIR, lock))
     subprocess.run(CTL + ["start"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -1,5 +1,5 @@
 /*
- * Claims that are completed as soon as they are granted, so many in flight at a time, through the public API.
+ * Claims that are completed as soon as they are granted, a number of them in flight at a time, through the public API.
  */
 #ifndef TESTS_BENCH_ASKING_H
 #define TESTS_BENCH_ASKING_H

@@ -102,7 +102,7 @@ static void bench_hmac(void)
 
 /* ------------------------------------------------------------------------------------------------------------- JSON */
 
-/* An order of so many bytes or a little less; the caller's. */
+/* An order of this many bytes or a little less; the caller's. */
 static char *make_order(size_t size, size_t *len)
 {
     char *text = malloc(size + 256);

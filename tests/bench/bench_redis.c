@@ -1,6 +1,6 @@
 /*
  * Claim + complete pairs through the public API on a real Redis, 64 in flight, beside redis-benchmark: the same scripts with
- * arguments of the same size, 64 in one pipeline, without anybody who computes, packs or answers anything. Both run in turns; what
+ * arguments of the same size, 64 in one pipeline, without computing, packing or answering anything. Both run in turns; what
  * counts is the median of the rounds' ratios. Required: 0.8 of redis-benchmark's. Run inside tests/redis/with-server.
  */
 #include <stdio.h>

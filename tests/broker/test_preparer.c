@@ -1,5 +1,5 @@
 /*
- * The thread that prepares messages, and the owner who helps it: everything is prepared once, by whoever does it, and comes back in
+ * The thread that prepares messages, and the owner that helps it: everything is prepared once, by either of them, and comes back in
  * its order; at the end all of it comes back.
  */
 #include "support/testing.h"
@@ -49,7 +49,7 @@ static void prepare(void *data, void *const *things, size_t count)
     for (size_t i = 0; i < count; i++) {
         thing_t *thing = things[i];
         if (i == count / 2) {
-            (void)sched_yield(); /* whoever takes them too early is to have the time for it */
+            (void)sched_yield(); /* gives a premature take the time to happen */
         }
         thing->times++;
         thing->by = pthread_self();

@@ -23,7 +23,7 @@ static int begin(void **state)
     char why[200];
 
     rd_kafka_conf_set(conf, "bootstrap.servers", "127.0.0.1:1", why,
-                      sizeof(why)); /* nobody is there */
+                      sizeof(why)); /* no broker there */
     rd_kafka_conf_set_log_cb(conf, no_log);
     consumer = rd_kafka_new(RD_KAFKA_CONSUMER, conf, why, sizeof(why));
     return consumer == NULL;

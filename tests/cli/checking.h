@@ -33,7 +33,7 @@ void complete_many(once_t *once, const char *prefix, int count);
 int count_completed(const place_t *place, const char *prefix, int count);
 /* MANY completed records in several small segments, closed. */
 void make_many(place_t *place);
-/* For a companion: has the store open, with a record of its own, until it is told to stop. `data` is the place. */
+/* For a companion: has the store open, with a record of its own, until it is stopped. `data` is the place. */
 int hold(int ready, int until, void *data);
 
 run_t fsck(const place_t *place);

@@ -9,7 +9,7 @@
 #include "harness.h"
 #include "local.h"
 
-#define WORKERS "nobody" /* who serves where root runs the tests */
+#define WORKERS "nobody" /* the user of the workers where root runs the tests */
 
 /* A program whose output is read. */
 typedef struct process {
@@ -65,7 +65,7 @@ reply_t request(int port, const char *target, const char *key, const char *body)
 int raw_send(int port, const char *text);
 int request_send(int port, const char *target, const char *key, const char *body);
 reply_t request_receive(int fd);
-/* Does somebody listen there? */
+/* Does a server listen there? */
 int is_answered(int port);
 /* How many payments the backend has made. */
 int executions(const gateway_t *gateway);

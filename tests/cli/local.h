@@ -35,7 +35,7 @@ void assert_open_fails(const char *url, int code, const char *text);
 /* Runs `work` in a child and returns its exit code, or -1 when it was killed. */
 int in_child(int (*work)(void *data), void *data);
 
-/* Starts `work` in a child that is told by a byte on `until` when to stop, and waits until it has said that it is ready. */
+/* Starts `work` in a child that stops when a byte arrives on `until`, and waits until it has said that it is ready. */
 typedef struct companion {
     pid_t pid;
     int until; /* the parent's end */

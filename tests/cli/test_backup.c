@@ -380,7 +380,7 @@ typedef struct shared {
 
 typedef enum fate { KEPT, SHORT, HELD } fate_t;
 
-/* One in four is kept, one in sixteen is held by a claim that nobody ends, the rest expires soon. */
+/* One in four is kept, one in sixteen is held by a claim that does not end, the rest expires soon. */
 static fate_t fate_of(uint32_t n)
 {
     return n % 16 == 3 ? HELD : n % 4 == 0 ? KEPT : SHORT;

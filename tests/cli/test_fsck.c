@@ -36,7 +36,7 @@ static void counts(void **state)
     assert_int_equal(json_number_of(report, "completed"), 1);
     assert_int_equal(json_number_of(report, "failed"), 1);
     assert_int_equal(json_number_of(report, "unknown"), 1);
-    /* More on a slow machine: a claim that is heard of late is given back and made anew. */
+    /* More on a slow machine: a claim whose reply is late is released and repeated. */
     assert_true(json_number_of(report, "frames") >= 8);
     assert_int_equal(json_number_of(report, "segments"), 1);
     assert_int_equal(json_number_of(report, "writing"), 0);
@@ -123,7 +123,7 @@ static void others_may_use_it(void **state)
     place_remove(&place);
 }
 
-/* Writes, expires, drops and carries until it is told to stop. */
+/* Writes, expires, drops and carries until it is stopped. */
 static int work(int ready, int until, void *data)
 {
     const place_t *place = data;

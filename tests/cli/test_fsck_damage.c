@@ -12,7 +12,7 @@
 #include "records.h"
 #include "store/local/crc32c.h"
 
-/* Bytes in a response that look like the last frame of the segment: nothing behind them may be lost, by nobody. */
+/* Bytes in a response that look like the last frame of the segment: nothing behind them may be lost. */
 static void forged_end(void **state)
 {
     place_t place;
@@ -98,7 +98,7 @@ static uint64_t find_completion(const place_t *place, uint32_t number, int n, on
     return at;
 }
 
-/* What a damaged frame was needed for is damage, too: it is told, never served, and goes with the repair. */
+/* What a damaged frame was needed for is damage, too: it is reported, never served, and goes with the repair. */
 static void damage_to_what_others_refer_to(void **state)
 {
     for (int template = 0; template <2; template ++) {

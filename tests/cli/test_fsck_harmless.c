@@ -91,7 +91,7 @@ static void append(const place_t *place, uint32_t number, const uint8_t *id, con
     free(room);
 }
 
-/* Written, but killed before the index knew of it: nobody was told, so nobody can miss it. */
+/* Written, but killed before the index knew of it: it was not acknowledged, so it is not missed. */
 static void last_breath(void **state)
 {
     once__frame_t frame;

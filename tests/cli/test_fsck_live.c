@@ -11,7 +11,7 @@
 #include "local.h"
 #include "records.h"
 
-static int half; /* so many of the next reads of a segment find a frame that is only half there */
+static int half; /* this many of the next reads of a segment find a frame that is only half there */
 
 static int bad; /* the page from 4096 on cannot be read */
 
@@ -58,7 +58,7 @@ static void looked_at_again(void **state)
     run_free(&r);
     half = 0;
     once_close(once, -1);
-    half = 1; /* and when nobody writes, one look is enough */
+    half = 1; /* and without a writer, one look is enough */
     r = run("fsck", place.url, NULL);
     assert_run(r, ONCE__CLI_NO);
     run_free(&r);

@@ -144,7 +144,7 @@ static void every_mistake_is_told(void **state)
     }
 }
 
-/* Who may serve: this user, and where that is root, somebody else. */
+/* The user of the workers: this one, and where that is root, another one. */
 static const char *workers(void)
 {
     return geteuid() == 0 ? "nobody" : getpwuid(geteuid())->pw_name;

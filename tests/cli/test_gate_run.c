@@ -176,7 +176,7 @@ static void a_file_in_place_of_a_socket_is_told_and_left(void **state)
     assert_int_equal(st.st_size, 8);
 }
 
-/* As a connection does that went out from there: nobody listens. */
+/* As an outgoing connection does: there is no listener. */
 static void an_address_in_use_without_a_listener_is_told(void **state)
 {
     gateway_t *g = *state;
@@ -241,7 +241,7 @@ static void workers_reach_their_directory(void **state)
     gateway_stop(g, SIGTERM, 0);
 }
 
-/* Where root's workers are nobody's that it knows, root must say whose. */
+/* Where there is no default user for root's workers, root must name one. */
 static void root_must_name_a_user(void **state)
 {
     gateway_t *g = *state;
@@ -264,7 +264,7 @@ static void root_must_name_a_user(void **state)
     }
 }
 
-/* A store that its workers cannot reach is told before anything is served, and nothing is left of it. */
+/* A store that its workers cannot reach is reported before anything is served, and nothing is left of it. */
 static void a_store_that_workers_cannot_reach_is_told(void **state)
 {
     gateway_t *g = *state;
@@ -277,7 +277,7 @@ static void a_store_that_workers_cannot_reach_is_told(void **state)
     gateway_start(g, NULL, NULL);
     assert_int_equal(process_wait(&g->gate), ONCE__CLI_STORE);
     assert_has(g->gate.text, "cannot open the store: ");
-    assert_has(g->gate.text, "requests are served as " WORKERS ", who must be able to write");
+    assert_has(g->gate.text, "requests are served as " WORKERS ", which must be able to write");
     assert_int_not_equal(stat(g->place.store, &st), 0);
 }
 
@@ -315,7 +315,7 @@ static void strangers_have_keys_of_their_own(void **state)
     assert_int_equal(executions(g), 3);
 }
 
-/* A backend that is down is a 502 for every client: whoever starts the gate learns it first. */
+/* A backend that is down is a 502 for every client: the gate says so when it starts. */
 static void a_backend_that_is_down_is_told(void **state)
 {
     gateway_t *g = *state;
@@ -397,7 +397,7 @@ static void what_nginx_refuses_is_told(void **state)
     }
 }
 
-/* A module that is none is told, not logged. */
+/* A file that is not a module is an error message, not a line of the log. */
 static void a_wrong_module_is_told(void **state)
 {
     gateway_t *g = *state;
@@ -499,7 +499,7 @@ static void tls(void **state)
     assert_int_equal(executions(g), 1);
 }
 
-/* A backend whose certificate nobody vouches for gets no request, and no credential. */
+/* A backend without a trusted certificate gets no request, and no credential. */
 static void the_certificate_of_the_backend_is_checked(void **state)
 {
     gateway_t *g = *state;
@@ -586,7 +586,7 @@ static void begins_with(int fd, const char *line)
     assert_string_equal(text, line);
 }
 
-/* Bodies of those who are not known yet fill neither the memory behind /tmp nor a disk. */
+/* Bodies of unauthenticated clients fill neither the memory behind /tmp nor a disk. */
 static void bodies_are_bounded_and_beside_the_store(void **state)
 {
     gateway_t *g = *state;

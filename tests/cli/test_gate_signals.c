@@ -1,5 +1,5 @@
 /*
- * `once gate` is told to end, to reload, or is killed: nothing is lost, nothing is done twice, nothing is left behind.
+ * `once gate` is stopped, reloaded or killed: nothing is lost, nothing is done twice, nothing is left behind.
  */
 #include "gateway.h"
 
@@ -278,7 +278,7 @@ static void reload(const gateway_t *g)
              after[1] == before[0] || after[1] == before[1]);
 }
 
-/* Nor when there is nobody left to tell them: also not those of a reload. */
+/* Nor when no master is left to stop them: also not those of a reload. */
 static void workers_end_when_all_above_are_killed(void **state)
 {
     gateway_t *g = *state;

@@ -26,7 +26,7 @@ static int empty(void **state)
     return 0;
 }
 
-/* The keys that a listing with these options has, sorted by nobody: only whether each is there counts. */
+/* The keys that a listing with these options has, in any order. */
 static void expect_keys(run_t r, const char *const *keys)
 {
     size_t count = 0;

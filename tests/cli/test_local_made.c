@@ -1,6 +1,6 @@
 /*
- * The making of a local store, step by step: whoever is killed before any of its system calls leaves something that the next one
- * opens. And the moment between two locks, in which somebody else can be alone with the store.
+ * The making of a local store, step by step: a process that is killed before any of its system calls leaves something that the next
+ * one opens. And the moment between two locks, in which another process can be alone with the store.
  */
 #include "harness.h"
 
@@ -129,7 +129,7 @@ static void killed_before_any_step(void **state)
     assert_true(steps > 15);
 }
 
-/* The same on a store that has records, and whose index must be made anew. */
+/* The same on a store that has records, and whose index must be rebuilt. */
 static void killed_while_the_index_is_made(void **state)
 {
     int steps = 0, code = KILLED;

@@ -120,7 +120,7 @@ static void modes(void **state)
     assert_open_fails(place.url, ONCE_E_CONFIG, "is closed to its owner; chmod 700 it");
     assert_int_equal(chmod(place.store, 0700), 0);
     assert_opens(&place);
-    /* An empty directory that somebody made for it is not taken over as it is, either. */
+    /* An empty directory that was made for it is not taken over as it is, either. */
     snprintf(place.url, sizeof(place.url), "local:%s/other", place.top);
     assert_int_equal(mkdir(place.url + strlen("local:"), 0755), 0);
     assert_open_fails(place.url, ONCE_E_CONFIG, "is open to others; chmod 700 it");

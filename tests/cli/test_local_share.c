@@ -10,7 +10,7 @@
 #include "local.h"
 #include "records.h"
 
-/* Has records of each kind, and goes on with them when it is told to stop. */
+/* Has records of each kind, and goes on with them when it is stopped. */
 static int gateway(int ready, int until, void *data)
 {
     const place_t *place = data;

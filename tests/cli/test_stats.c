@@ -132,7 +132,7 @@ static void rotation(void **state)
     once_close(once, 0);
 }
 
-/* Nobody waits five seconds for what is known at once. Where somebody wants to wait, the URL says so. */
+/* What is known at once is not waited for. To wait, put it in the URL. */
 static void a_store_that_is_away(void **state)
 {
     static const char *const urls[][2] = {

@@ -26,7 +26,7 @@ typedef struct door {
 
 /* ----------------------------------------------------------------------------------------------------------- faults */
 
-/* Both who found nothing put their own: the second throws the first one's away. */
+/* Two processes that found nothing both write their own: the second replaces the first one's. */
 static void check_then_put(broken_t *broken, once__op_t *op)
 {
     const once__record_t *record = once__table_peek(broken->table, op->id);

@@ -127,7 +127,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < mutant_count; i++) {
         once__rule_t rows[MUTANT_ROWS_MAX];
         once__rules_t rules;
-        /* The others break rules of those who use the table: there is nothing in a store to be found. */
+        /* The others break rules of the users of the table: there is nothing in a store to be found. */
         if (mutants[i].behaviour != 0 || !is_chosen(argc, argv, mutants[i].name)) {
             continue;
         }

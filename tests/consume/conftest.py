@@ -40,7 +40,7 @@ def handlers():
 
 @pytest.fixture
 def handler(handlers):
-    """Answers 204 to everything, unless it is told otherwise."""
+    """Answers 204 to everything by default."""
     handlers.append(Handler())
     return handlers[-1]
 

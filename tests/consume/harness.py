@@ -101,7 +101,7 @@ class Handler:
             self.lock.notify_all()
 
     def wait(self, count, patience=PATIENCE):
-        """Until so many requests have come."""
+        """Until that many requests have come."""
         with self.lock:
             if not self.lock.wait_for(lambda: len(self.requests) >= count, patience):
                 raise AssertionError(f"{len(self.requests)} of {count} requests came")
@@ -196,7 +196,7 @@ class Consumer:
         return self.child.wait(patience)
 
     def end(self):
-        """However it was left. A crash by a signal that nobody sent is a failure."""
+        """However it was left. A crash by a signal that the test did not send is a failure."""
         crashed = self.child.poll()
         if crashed is None:
             self.child.send_signal(signal.SIGKILL)

@@ -13,7 +13,7 @@ def headers_of(message):
 
 
 def letters(kafka, topic, count):
-    """The dead letters, when there are so many."""
+    """The dead letters, as soon as there are that many."""
     def found():
         if topic not in kafka.admin().list_topics(timeout=10).topics:
             return None
@@ -119,7 +119,7 @@ def test_dead_letters_and_their_replay(kafka, name, handler, consume):
 
 
 def test_a_letter_cannot_choose_another_topic(kafka, name):
-    """Whoever may write letters has not the rights of the one who replays: neither another topic's messages are fetched, nor is
+    """Writers of letters do not get the rights of the user that replays: neither another topic's messages are fetched, nor is
     anything published to it."""
     letters_of, secret, other = name + ".dlq", name + ".secret", name + ".other"
     for topic in (name, letters_of, secret, other):

@@ -46,7 +46,7 @@ def test_duplicates_are_acknowledged_and_logged_not_delivered(kafka, name, handl
 
 
 def test_transactions_leave_no_lag(kafka, name, handler, consume):
-    """Their ends are records in the partition that nobody can handle, and so is what was aborted."""
+    """Their ends are records in the partition that no consumer can handle, and so is what was aborted."""
     kafka.create(name, 2)
     kafka.transact(name, [dict(event(i), partition=i % 2) for i in range(10)])
     one = consume(kafka.url(name, group=name))
@@ -97,7 +97,7 @@ def test_reading_goes_on_when_the_queue_was_full(kafka, name, handler, consume):
 
 
 def test_two_consumers_in_one_group_and_two_groups(kafka, name, handler, handlers, consume):
-    """Each group handles each event once, whoever of it does; the groups share a store and nothing else."""
+    """Each group handles each event once, by any of its members; the groups share a store and nothing else."""
     kafka.create(name, 4)
     other = Handler()
     handlers.append(other)
@@ -135,7 +135,7 @@ def test_rebalance_while_a_handler_runs(kafka, name, handler, consume):
 
 
 def test_members_come_and_go_while_they_have_many_messages(kafka, name, handler, consume):
-    """What a member has in memory, or prepares, when a partition is given up or when it ends is handled by whoever gets it then."""
+    """What a member has in memory, or prepares, when a partition is given up or when it ends is handled by the next owner."""
     kafka.create(name, 4)
     kafka.produce(name, [event(i, key=f"k{i % 300}") for i in range(3000)])
     joined, stopping = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""`once consume` over TLS: brokers and handlers that prove who they are, and those that do not."""
+"""`once consume` over TLS: brokers and handlers with a valid certificate, and without one."""
 import time
 
 import pytest
@@ -40,7 +40,7 @@ def test_messages_and_dead_letters(kafka, certificates, name, handler, consume, 
 
 @pytest.mark.parametrize("what", ["stranger", "name", "expired", "no client certificate", "password"])
 def test_a_broker_that_is_not_as_it_should_be(kafka, certificates, impostor, name, handler, consume, what):
-    """It is told why, and what to do. Nothing is handled or committed, nothing is lost, no password goes there."""
+    """The log says why, and what to do. Nothing is handled or committed, nothing is lost, no password goes there."""
     bad, words = {
         "stranger": ({"authority": "stranger"}, ("not trusted", "ssl.ca.location=FILE")),
         "name": ({"host": "localhost"}, ("for another name", "use one of its names")),

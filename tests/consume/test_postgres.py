@@ -13,7 +13,7 @@ from harness import BUILD, SOURCE, event, once, until
 from test_kafka import wait_caught_up
 
 URL = os.environ.get("ONCE_PG_URL")
-TARGETS = (8, 25, 45, 60) if os.environ.get("CONSUME_SOAK") else (25, 60)  # so many invoices, then it is killed
+TARGETS = (8, 25, 45, 60) if os.environ.get("CONSUME_SOAK") else (25, 60)  # killed after that many invoices
 pytestmark = pytest.mark.skipif(URL is None, reason="tests/postgres/with-server starts the server")
 
 

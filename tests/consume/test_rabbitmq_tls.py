@@ -28,7 +28,7 @@ def test_messages_and_dead_letters(rabbitmq, certificates, name, handler, consum
 
 @pytest.mark.parametrize("what", ["stranger", "name", "expired", "no client certificate", "no such file"])
 def test_a_broker_that_is_not_as_it_should_be(rabbitmq, certificates, impostor, name, handler, consume, what):
-    """It is told why, and what to do. Nothing is acknowledged, nothing is lost."""
+    """The log says why, and what to do. Nothing is acknowledged, nothing is lost."""
     bad, words = {
         "stranger": ({"authority": "stranger"}, ("not trusted", "cacert=FILE")),
         "name": ({"host": "localhost"}, ("for another name", "use one of its names")),

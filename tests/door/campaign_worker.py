@@ -61,7 +61,7 @@ def in_one(connection, keys):
 
 
 def in_two(connection, keys):
-    """The claim is committed first; whoever takes longer than its lease is overtaken, and refused."""
+    """The claim is committed first; a worker that takes longer than its lease is overtaken, and refused."""
     key = keys[0]
     with connection, connection.cursor() as cursor:
         cursor.execute(CLAIM, (key, odd(int(key.rpartition("-")[2]) + 3)))

@@ -57,7 +57,7 @@ class Database:
         return str(self.one("SELECT coalesce(sum(spent), 0) FROM accounts WHERE id = %s", account))
 
     def end_lease(self, key):
-        """As if its time were over: whoever asks next may take the record over."""
+        """As if its time were over: the next request may take the record over."""
         self.rows("UPDATE once.keys SET lease_until = least(lease_until, once._now_ms()) "
                   "WHERE key = convert_to(%s, 'UTF8') AND state IN (1, 4)", key)
 
@@ -86,7 +86,7 @@ class Stack:
         self.fresh()
 
     def fresh(self):
-        """Names that nobody has used."""
+        """Unused names."""
         number = next(numbers)
         self.key, self.order, self.account = f"key-{number}", f"order-{number}", f"account-{number}"
         self.wire.said.clear()

@@ -58,7 +58,7 @@ def paying(database):
 
 @pytest.fixture(scope="module")
 def hasty(database):
-    """Does not wait long for a backend, nor for a record that somebody holds. Long enough for a commit on a busy machine."""
+    """Does not wait long for a backend, nor for a record that is held. Long enough for a commit on a busy machine."""
     yield from start(database, proxy_read_timeout="1500ms", once_store_timeout="500ms")
 
 
@@ -124,7 +124,7 @@ def test_lost_reply(paying, how):
         else:
             try:
                 exchange.respond(201, [], LARGE)
-            except OSError:  # nobody wants all of it
+            except OSError:  # the reader does not want all of it
                 exchange.closed = True
     check(paying, "lost-" + how.replace(" ", "-"), after)
 
@@ -134,7 +134,7 @@ def test_silence(hasty):
 
 
 def test_forgotten(paying):
-    """A backend that does not complete its record is told so; what it answers is recorded all the same."""
+    """A backend that does not complete its record gets a warning; what it answers is recorded all the same."""
     gate, upstream, database = paying
     upstream.then(lambda exchange: exchange.respond(404, [], b"not even there"))
     assert gate.post("forgotten-404").status == 404

@@ -1,5 +1,5 @@
 """Backend, gateway, database session and network fail at every instant of a payment. Afterwards there is nothing, or the payment
-with its response; the client who asks again gets that response, and nobody ever paid twice.
+with its response; the client that asks again gets that response, and nothing was paid twice.
 
     DOOR_FULL=1    every instant and every failure in every language; otherwise that in C, and what matters most in the others
 """
@@ -152,7 +152,7 @@ def test_stopped_in_its_transaction(stacks):
     finish = s.start()
     stop.wait()
     s.backend.signal(signal.SIGSTOP)
-    s.gateway.nginx.kill_worker()  # nobody renews
+    s.gateway.nginx.kill_worker()  # its lease is no longer renewed
     finish()
     stacks.start_beside(s)
     s.database.end_lease(s.key)  # waits for idle_in_transaction_session_timeout

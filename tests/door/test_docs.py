@@ -43,7 +43,7 @@ class Shell:
         """For what a program in the background says."""
         with self.changed:
             if not self.changed.wait_for(lambda: "".join(self.lines).count(text) >= count, PATIENCE * 2):
-                raise Timeout(f"nobody said {text!r}; what was said:\n" + "".join(self.lines))
+                raise Timeout(f"no line has {text!r}; the lines:\n" + "".join(self.lines))
 
     def close(self):
         try:

@@ -1,5 +1,5 @@
 /*
- * once/postgres.h on connections of a user who only is an once_application: what each call promises, and what its errors mean.
+ * once/postgres.h on connections of a user that is only an once_application: what each call promises, and what its errors mean.
  */
 #include "sql.h"
 
@@ -279,7 +279,7 @@ static void a_zombie_is_refused(void **state)
     expect_error(once_pg_doubt(other, token, 0, &err), ONCE_E_STALE, "ON001");
     expect_error(once_pg_checkpoint(other, token, "a", NULL, &err), ONCE_E_STALE, "ON001");
     assert_int_equal(complete(shop, taken, "in time"), ONCE_OK);
-    /* What came of the claim that took over is not his to read. */
+    /* The outcome of the claim that took over is not readable here. */
     assert_int_equal(once_pg_recorded(other, token, &answer, &err), ONCE_E_NOT_FOUND);
     assert_string_equal(effects("zombie"), "0");
 }

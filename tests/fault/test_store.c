@@ -13,7 +13,7 @@
 
 typedef struct plan {
     unsigned at;    /* the operation that fails, counted from 1 */
-    unsigned count; /* and so many after it */
+    unsigned count; /* and this many after it */
     world_fault_t fault;
 } plan_t;
 

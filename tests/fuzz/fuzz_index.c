@@ -1,7 +1,7 @@
 /*
  * An index file that was damaged: cut short, zeroed in places, overwritten. It is refused, or it can be used without harm to the
  * process; what its entries say is checked by the frames that they lead to. Locks are left as they are: the file is the user's own,
- * and nobody writes locks by accident and nothing else.
+ * and damage would not hit the locks alone.
  *
  * The input is a list of changes: where (3 bytes, in units that reach the whole file), how many bytes, and the bytes.
  */

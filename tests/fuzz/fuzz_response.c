@@ -115,7 +115,7 @@ static void check_same(const once_response_t *a, const once_response_t *b)
     }
 }
 
-/* Takes a length byte and so many bytes, or what is left. */
+/* Takes a length byte and that many bytes, or what is left. */
 static once_slice_t take(once_slice_t *rest)
 {
     const uint8_t *data = rest->data;

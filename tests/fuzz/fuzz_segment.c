@@ -1,6 +1,6 @@
 /*
  * Any bytes as segments: a store made of them is opened, which builds its index from them, or is refused. What it then has can be
- * read and decoded, or is told to be damaged, and opening never takes long.
+ * read and decoded, or reported as damaged, and opening never takes long.
  *
  * The first byte says how much of the rest is made right: nothing; the headers; or everything but what is in the frames, so that
  * the search gets past the checksums. A second one says where the first segment ends and the second begins.

@@ -121,7 +121,7 @@ static int is_store(const char *path)
     return len >= 5 && strcmp(path + len - 5, "store") == 0;
 }
 
-/* What somebody who may write to the directory above does at the worst moment. */
+/* What a user with write access to the directory above can do at the worst moment. */
 int mkdirat(int directory, const char *name, mode_t mode)
 {
     int (*real)(int, const char *, mode_t);

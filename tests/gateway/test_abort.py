@@ -12,7 +12,7 @@ leaving = pytest.mark.parametrize("way", WAYS)
 
 
 def check_recorded(gw, key="k", body=b"a"):
-    """The outcome was recorded although nobody waited for it, and it happened once."""
+    """The outcome was recorded although no client waited for it, and it happened once."""
     gw.store.wait_state(key, "completed")
     response = gw.post(key, body)
     assert response.status == 201 and response.header("Idempotent-Replayed") == "true", response

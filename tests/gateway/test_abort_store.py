@@ -12,7 +12,7 @@ HOLD = "once_recover hold;"
 
 
 def check_recorded(gw, key="k", body=b"a"):
-    """The outcome was recorded although nobody waited for it, and it happened once."""
+    """The outcome was recorded although no client waited for it, and it happened once."""
     gw.store.wait_state(key, "completed")
     response = gw.post(key, body)
     assert response.status == 201 and response.header("Idempotent-Replayed") == "true", response
@@ -31,7 +31,7 @@ def check_free_again(gw):
 
 
 def test_store_is_slow_at_the_claim(gateway):
-    """Longer than once_store_timeout: the client is told, and what was asked for late is not forwarded later."""
+    """Longer than once_store_timeout: the client gets an error, and the late request is not forwarded later."""
     gw = gateway("once_store_timeout 300ms;" + HOLD, disk=True)
     expect.first(gw.post("before", b"a"))
     gw.disk.block()
@@ -126,7 +126,7 @@ def test_store_fails_at_the_completion_for_longer_than_the_lease(gateway):
 
 
 def test_store_breaks_down(gateway):
-    """A disk that lost what it had taken: nothing is assumed, nothing runs; the next generation of workers starts anew."""
+    """A disk that lost what it had taken: nothing is assumed, nothing runs; the next generation of workers starts afresh."""
     gw = gateway("once_store_timeout 300ms;" + HOLD, disk=True)
     gw.nginx.expect("store|cannot be written|Input/output")
     expect.first(gw.post("before", b"a"))

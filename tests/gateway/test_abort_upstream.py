@@ -18,7 +18,7 @@ recovering = pytest.mark.parametrize("recover", ["retry", "hold"])
 # ----------------------------------------------------------------------------------------------------- upstream fails
 
 def check_doubt(gw, recover, response, status=502):
-    """Nobody knows whether it happened, and nobody pretends to. The client is told what to do: no page of nginx's says that."""
+    """It is unknown whether it happened, and the answer says so. It also says what to do, which no page of nginx does."""
     content = response.json()
     assert content["type"].split(":")[-1] in ("response-lost", "response-incomplete"), content
     expect.problem(response, content["type"].split(":")[-1], status=status, retry_after=(1, 1) if recover == "retry" else None)
@@ -80,7 +80,7 @@ def test_upstream_does_not_accept_in_time(gateway, recover):
 
 @recovering
 def test_upstream_accepts_after_half_of_the_lease(gateway, recover):
-    """The queue has room again when it is too late: nothing is sent, since by now somebody may judge the holder dead."""
+    """The queue has room again when it is too late: nothing is sent, since another worker may already consider the holder dead."""
     backend = socket.socket()
     backend.bind(("127.0.0.1", 0))
     backend.listen(0)

@@ -1,4 +1,4 @@
-"""once_authorize: a stored answer is for callers who may have it now. The backend here knows credentials, and revokes them."""
+"""once_authorize: a stored answer is for callers that are authorized now. The backend here knows credentials, and revokes them."""
 import os
 import signal
 import threading
@@ -138,7 +138,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("buffering", ["on", "off"])
 def test_service_that_fails(gateway, backend, buffering):
-    """Nothing is told on a guess."""
+    """A guess reveals nothing."""
     bank = Bank(gateway, backend, location=f"proxy_buffering {buffering};")
     bank.gw.nginx.expect("did not say whether the caller may have the answer|prematurely closed|no valid HTTP|Connection reset")
     original = expect.first(bank.post("k"))
@@ -293,7 +293,7 @@ def test_reload_meanwhile(gateway, backend):
 
 @pytest.mark.parametrize("authorize", ["off", "/authorize"])
 def test_claim_that_was_taken_over_is_no_way_in(gateway, backend, authorize):
-    """A worker that stood still for a lease: its caller was refused, or nobody asked for it. It gets nothing of another's."""
+    """A worker that stood still for a lease: its caller was refused, or not asked about. It gets no other caller's answer."""
     rules = f"once_recover retry; once_lease 1s; once_scope none; once_authorize {authorize};"
     guard = "once on; proxy_pass http://backend;"
     server = "location = /authorize { internal; return 204; }"

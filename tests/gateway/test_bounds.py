@@ -56,7 +56,7 @@ def test_readers_of_one_response_share_it(gateway):
 
 
 def test_memory_is_limited(gateway):
-    """What does not fit is not lost: a first response passes and is recorded without its body, a replay is told to come later."""
+    """What does not fit is not lost: a first response passes and is recorded without its body, a replay gets Retry-After."""
     gw = gateway(locations="location / { %s once_store_body 16m; send_timeout 300s; } %s" % (GUARD, STATUS),
                  http="once_memory 33m;")
     gw.upstream.default = answer(201, body=bytes(range(256)) * (12 * MIB // 256))
@@ -84,7 +84,7 @@ def test_memory_is_limited(gateway):
 
 
 def test_json_bodies_count(gateway):
-    """A document is kept until it is whole: also those who never finish it hold no more than the limit."""
+    """A document is kept until it is whole: also clients that never finish it hold no more than the limit."""
     gw = gateway(locations="location / { %s once_fingerprint json; } %s" % (GUARD, STATUS), http="once_memory 33m;")
     document = b'"' + b"x" * (MIB - 2) + b'"'
     clients = []

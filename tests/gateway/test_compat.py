@@ -1,4 +1,4 @@
-"""Protocols and codings, on both sides of the gateway; and clients that nobody here wrote."""
+"""Protocols and codings, on both sides of the gateway; and independent clients."""
 import subprocess
 
 import pytest
@@ -83,7 +83,7 @@ def test_http_10(gateway):
 
 
 def test_curl(gateway, certificate):
-    """A client that nobody here wrote."""
+    """An independent client."""
     gw = gateway(tls=certificate)
     outputs = []
     for option in (["--http1.1"], ["--http2-prior-knowledge"], ["--http2"]):

@@ -109,7 +109,7 @@ def test_upstream_keepalive(gateway):
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_kept_connection_that_the_backend_closed(gateway, method):
-    """nginx would send a PUT once more on a new connection; whether the first one was executed nobody knows."""
+    """nginx would send a PUT once more on a new connection; whether the first one was executed is unknown."""
     gw = gateway("once_recover hold; once_methods POST PUT;",
                  guard="once on; once_scope none; proxy_pass http://kept; proxy_set_header Connection '';",
                  http="upstream kept { server @upstream@; keepalive 4; }")

@@ -17,7 +17,7 @@ GZIP = "gzip on; gzip_types application/json text/plain; gzip_min_length 1; gzip
 
 
 def test_gzip(gateway):
-    """The stored answer is the backend's; it is compressed afresh for whoever wants that."""
+    """The stored answer is the backend's; it is compressed again for clients that accept that."""
     gw, body = gateway(GZIP), b'{"text":"%s"}' % (b"compressible " * 500)
     gw.upstream.default = answer(200, body=body)
     accept = [("Accept-Encoding", "gzip")]
@@ -96,7 +96,7 @@ def test_error_page_for_a_failed_upstream(gateway):
 
 
 def test_error_page_with_another_status(gateway):
-    """The client is told 200 by somebody else; that is not what the operation answered."""
+    """Another handler answers 200; that is not what the operation answered."""
     gw = gateway("error_page 502 =200 /sorry; once_recover hold;", server="location = /sorry { internal; return 200 'fine'; }")
     gw.upstream.then(lambda exchange: exchange.reset())
     assert gw.post("k").body == b"fine"
@@ -216,7 +216,7 @@ def test_x_accel_redirect_to_a_named_location(gateway, backend):
 
 
 def test_mirror(gateway, backend):
-    """The copy goes out with what runs, not with what is replayed; its answer is nobody's."""
+    """The copy goes out with what runs, not with what is replayed; its answer is dropped."""
     copy = backend()
     copy.default = answer(500)
     gw = gateway("mirror /mirror;", server="location = /mirror { internal; proxy_pass http://%s$request_uri; }" % copy.name)

@@ -363,7 +363,7 @@ def test_store_path_is_relative_to_the_prefix(gateway):
 
 
 def test_secret_file(gateway):
-    """Made by whoever comes first, for its owner alone; with it the same key is found again."""
+    """Created by the first process, for its owner alone; with it the same key is found again."""
     gw = gateway("once_secret_file @directory@/secrets;")
     original = expect.first(gw.post("k"))
     path = f"{gw.directory}/secrets"
@@ -375,7 +375,7 @@ def test_secret_file(gateway):
 
 @pytest.mark.skipif(not environment.ROOT, reason="only root can start workers of another user")
 def test_workers_of_another_user(gateway):
-    """The usual way: a master of root, workers of www-data. The store belongs to those who use it, and to nobody else."""
+    """The usual way: a master of root, workers of www-data. The store belongs to the user of the workers alone."""
     gw = gateway()
     gw.nginx.quit()
     subprocess.run(["chmod", "-R", "a+rX", os.path.dirname(gw.directory)], check=True)
@@ -391,7 +391,7 @@ def test_workers_of_another_user(gateway):
 
 @pytest.mark.skipif(not environment.ROOT, reason="only root can start workers of another user")
 def test_directory_that_is_replaced_while_it_is_made(prepare):
-    """By somebody who may write to the directory above: root gives nothing away but what it made itself."""
+    """By a user with write access to the directory above: root gives nothing away but what it made itself."""
     gw = prepare(disk=True)
     subprocess.run(["chmod", "-R", "a+rX", os.path.dirname(gw.directory)], check=True)
     gw.nginx.write(gw.configuration().replace("user root;", "user www-data;"))

@@ -1,4 +1,4 @@
-"""The HTTP contract of the gateway: what the backend is told, what a replay repeats, and what of a body is kept."""
+"""The HTTP contract of the gateway: what the backend receives, what a replay repeats, and what of a body is kept."""
 import re
 
 import pytest

@@ -1,4 +1,4 @@
-"""The HTTP contract of the gateway: what becomes of a response, of a failure, and of a request that nobody got."""
+"""The HTTP contract of the gateway: what becomes of a response, of a failure, and of a request that never arrived."""
 import pytest
 
 from harness import expect
@@ -226,7 +226,7 @@ def test_no_byte_sent_may_go_to_the_next_server(gateway):
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 @pytest.mark.parametrize("failure", ["reset", "close", "garbage", "mid-header"])
 def test_never_sent_twice_by_nginx(gateway, backend, failure, method):
-    """Also when nginx is told to try the next server, and thinks that the method allows it: the first may have done it."""
+    """Also when nginx is configured to try the next server, and thinks that the method allows it: the first may have done it."""
     second = backend()
     gw = gateway("once_methods POST PUT; proxy_next_upstream error timeout invalid_header http_502 http_503 http_504;" + HOLD,
                  guard=TO_TWO, http=TWO % second.name)

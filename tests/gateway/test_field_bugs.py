@@ -1,4 +1,4 @@
-"""Real bugs of other idempotency layers, one by one. Each was somebody's incident; none may become one of ours."""
+"""Real bugs of other idempotency layers, one by one. Each was an incident elsewhere; none may become one of ours."""
 import os
 import signal
 import socket
@@ -36,7 +36,7 @@ def test_0_completion_fails_and_the_record_is_kept(gateway):
     assert gw.upstream.count("k") == 1
 
 
-# 1. A stale owner completes after somebody took over.
+# 1. A stale owner completes after a takeover.
 
 def test_1_stale_owner_does_not_overwrite_the_one_who_took_over(gateway):
     """Two gateways, one store. The first stands still for longer than its lease; the second takes over; the first wakes up."""
@@ -96,11 +96,11 @@ def is_connecting(listener, others):
 
 
 def test_1_stale_owner_that_has_not_yet_sent_anything(gateway):
-    """It stands still while it connects. When it wakes up its claim is somebody else's: not a byte goes out."""
+    """It stands still while it connects. When it wakes up another holds its claim: not a byte goes out."""
     deaf = socket.socket()
     deaf.bind(("127.0.0.1", 0))
     deaf.listen(0)
-    filling = [socket.socket() for _ in range(4)]  # the queue is full: the kernel drops who comes next
+    filling = [socket.socket() for _ in range(4)]  # the queue is full: the kernel drops the next connection
     for sock in filling:
         sock.setblocking(False)
         sock.connect_ex(deaf.getsockname())
@@ -137,7 +137,7 @@ def test_1_stale_owner_that_has_not_yet_sent_anything(gateway):
 
 
 def test_1_stale_owner_whose_record_was_settled(gateway):
-    """An operator decided meanwhile: his word is in the record, and the client gets it."""
+    """An operator decided meanwhile: the decision is in the record, and the client gets it."""
     gw, gate = gateway("once_lease 1s;" + HOLD), Gate()
     gw.upstream.then(slow(gate, body=b"too late"))
     client = gw.connect()
@@ -191,7 +191,7 @@ def test_2_only_one_takes_over(gateway):
 # 3. A record in progress without a deadline is taken for an orphan.
 
 def test_3_slow_is_not_dead(gateway):
-    """The lease is renewed while the upstream works: several leases long, nobody else runs."""
+    """The lease is renewed while the upstream works: several leases long, and no other request runs."""
     gw, gate = gateway("once_lease 500ms;"), Gate()
     gw.upstream.then(slow(gate))
     client = gw.connect()
@@ -432,7 +432,7 @@ def test_13_recorded_before_it_is_sent(gateway):
         with gw.connect() as client:
             client.start("POST", "/", f"k{number}", b"a")
             client.reader.fill()        # the first byte, and
-            gw.nginx.kill_all()         # nobody is left to write anything
+            gw.nginx.kill_all()         # no process is left to write anything
             original = client.finish()
         gw.start()
         expect.replay(gw.post(f"k{number}", b"a"), expect.first(original))
@@ -511,7 +511,7 @@ def test_17_over_http2(gateway):
     assert gw.upstream.count("k") == 1
 
 
-# 18 is about PostgreSQL, 20 and 21 about messages. 19. Expired records are removed only when somebody looks.
+# 18 is about PostgreSQL, 20 and 21 about messages. 19. Expired records are removed only on access.
 
 def test_19_expired_records_go_by_themselves(gateway, directory):
     gw = gateway("once_ttl 1s;", store=f"local:{directory}/idle?segment=64k&reap=500ms")

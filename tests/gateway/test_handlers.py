@@ -72,7 +72,7 @@ def test_scripts_that_go_on_after_their_response(gateway):
 
 @pytest.mark.parametrize("rest", ["", 'ngx.print("more"); '], ids=["held", "stream"])
 def test_scripts_that_go_on_when_the_store_has_failed(gateway, rest):
-    """The client gets another response than the script's; whatever that still says is nobody's."""
+    """The client gets another response than the script's; whatever the script still writes is dropped."""
     first, second = Gate(), Gate()
     gw = gateway(http=LUA_HTTP + "once_recover hold; once_store_timeout 300ms; once_store_body 4k;", main=LUA, disk=True,
                  locations="location ~ ^/(one|two) { internal; proxy_pass http://backend; }" + lua("script", """
@@ -188,7 +188,7 @@ def test_an_error_page_is_not_a_second_backend(actor):
 
 
 def test_a_script_leads_on(actor, nobody):
-    """That is its own wish, and followed, whatever it did before; if nobody is there, nobody knows what it did."""
+    """The script asks for it, so it is followed, whatever it did before; if no server answers there, the outcome is unknown."""
     gw = actor(lua("at-once", 'ngx.exec("@app")'), lua("later", CAPTURE + 'ngx.exec("@app")'), lua("nobody", 'ngx.exec("@nobody")'),
                "location @nobody { proxy_pass http://%s; }" % nobody)
     for target, count in (("/at-once", 1), ("/later", 2)):

@@ -100,7 +100,7 @@ def test_a_file_may_come_from_the_next_server(gateway, backend):
 
 
 def test_the_location_itself_is_as_it_was(gateway, backend):
-    """Requests that nobody guards go to the next server, before and after one that is guarded."""
+    """Unguarded requests go to the next server, before and after one that is guarded."""
     one, two = backend(), backend()
     one.default = cut
     gw = gateway(http="upstream pair { server %s max_fails=0; server %s backup; }" % (one.name, two.name),

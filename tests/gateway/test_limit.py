@@ -160,7 +160,7 @@ def passwords(directory):
 
 @pytest.mark.parametrize("early", ["off", "on"])
 def test_auth_basic(gateway, passwords, early):
-    """Also who knows key, scope and body: without the password there is no stored answer, and no hint that there is one."""
+    """Also for a client that knows key, scope and body: without the password there is neither a stored answer nor a hint of one."""
     gw = gateway(guard="once on; once_scope $remote_user; proxy_pass http://backend; auth_basic r; auth_basic_user_file %s;"
                  "once_early_lookup %s;" % (passwords, early))
     original = expect.first(gw.post("k", b"a", headers=[basic("alice", "wonder")]))
@@ -232,7 +232,7 @@ def test_satisfy_any(gateway, passwords):
 # ------------------------------------------------------------------------------------ what passes the limit on a false promise
 
 def test_passwords_cannot_be_tried_past_the_limit(gateway, passwords):
-    """Who knows a user's key is not counted, before anybody knows who that is: a few times, and then he is."""
+    """A client that knows a user's key is not counted before it is authenticated: a few times, and then it is."""
     gw = gateway(guard="once on; once_scope $remote_user; proxy_pass http://backend; auth_basic r; auth_basic_user_file %s; %s"
                  % (passwords, LIMITED), http=ZONE)
     alice = [basic("alice", "wonder")]

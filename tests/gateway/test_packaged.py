@@ -145,7 +145,7 @@ def service(directory):
 
 @pytest.mark.skipif(not environment.ROOT, reason="only root can start workers of another user")
 def test_start_reload_restart_and_upgrade(service, directory):
-    """The first start makes the store for www-data; whoever looks at it afterwards as root takes no offence."""
+    """The first start makes the store for www-data; root can look at it afterwards."""
     service.start()
     original = expect.first(service.post("k"))
     assert os.stat(f"{directory}/store").st_uid == WORKERS

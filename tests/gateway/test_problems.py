@@ -50,7 +50,7 @@ def test_without_one_it_is_a_problem(gateway, rules, protocol):
 
 
 def test_second_backend_that_is_not_asked(gateway, backend):
-    """What the first one may have done is not repeated by an error page: that is told as what it is."""
+    """What the first one may have done is not repeated by an error page: the problem says so."""
     other = backend()
     gw = gateway(LOST + "error_page 502 = @other;", server="location @other { proxy_pass http://%s; }" % other.name)
     gw.upstream.then(lost)

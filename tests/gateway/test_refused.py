@@ -134,7 +134,7 @@ def test_refused(world, way, led, recursive):
     check_page(world.post(path, old, stranger), way, led)
     check_page(world.post(path, new, stranger), way, led)
     assert "Once-Claim" not in world.pages.last().headers
-    expect.first(world.post(path, new, friend))  # nobody has spoilt it
+    expect.first(world.post(path, new, friend))  # it was not spoilt
     expect.replay(world.post(path, old, friend), original)
     assert world.gateway.upstream.count(old) == 1 and world.gateway.upstream.count(new) == 1
 

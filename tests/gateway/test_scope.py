@@ -1,4 +1,4 @@
-"""Whose key it is, and what else tells two requests apart: values of several parts, passwords, and what a client is told."""
+"""Scopes of keys, and what else distinguishes two requests: values of several parts, passwords, and the answers to clients."""
 import base64
 
 import pytest

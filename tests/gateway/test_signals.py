@@ -14,7 +14,7 @@ HOLD = "once_recover hold;"
 
 
 class Load:
-    """Clients that post new keys one after the other until they are told to stop, and remember what they were told."""
+    """Clients that post new keys one after the other until they are stopped, and remember their answers."""
 
     number = 0
 
@@ -34,7 +34,7 @@ class Load:
         while not self.stopping.is_set():
             try:
                 connection = connection or self.gw.connect()
-            except OSError:  # nobody is there: nothing was asked
+            except OSError:  # no server: nothing was asked
                 self.stopping.wait(0.01)
                 continue
             number += 1
@@ -98,7 +98,7 @@ def test_reload_while_the_upstream_works(gateway):
 
 
 def test_reload_while_streams_of_one_connection_are_in_every_state(gateway):
-    """HTTP/2: the connection is told to go away, and its streams are finished."""
+    """HTTP/2: the connection gets GOAWAY, and its streams are finished."""
     gw, gate = gateway("once_wait 10s;"), Gate()
     gw.upstream.then(slow(gate), slow(gate))
     client = gw.connect2()
@@ -249,7 +249,7 @@ def test_logs_are_reopened(gateway):
     gate.wait_arrival()
     os.rename(f"{gw.directory}/access.log", f"{gw.directory}/access.log.1")
     gw.nginx.signal(signal.SIGUSR1)
-    until(lambda: os.path.exists(f"{gw.directory}/access.log"), "the log to be opened anew")
+    until(lambda: os.path.exists(f"{gw.directory}/access.log"), "the log to be reopened")
     gate.open()
     original = expect.first(client.finish())
     expect.replay(gw.post("k", b"a"), original)
@@ -311,7 +311,7 @@ def test_quit_waits_for_the_upstream(gateway):
 
 @pytest.mark.parametrize("at", ["claim", "hold"])
 def test_quit_while_only_the_store_is_waited_for(gateway, at):
-    """A request that is suspended has no timer of nginx's: somebody must keep the worker."""
+    """A request that is suspended has no timer of nginx: the module must keep the worker alive."""
     gw = gateway(HOLD, disk=True)
 
     def script(exchange):
@@ -355,13 +355,13 @@ def test_quit_while_the_response_is_held_and_the_client_is_gone(gateway):
 
 
 def test_term_while_the_upstream_works(gateway):
-    """Forwarded, and nobody waits for the end: in doubt."""
+    """Forwarded, and the worker does not wait for the end: in doubt."""
     gw, gate = gateway(HOLD), Gate()
     gw.upstream.then(slow(gate))
     client = gw.connect()
     client.start("POST", "/", "k", b"a")
     gate.wait_arrival()
-    gw.nginx.expect("open socket")  # nginx's own words when it is told not to wait
+    gw.nginx.expect("open socket")  # nginx's own words when it does not wait
     gw.nginx.term()
     gate.open()
     assert gw.store.state("k") == "unknown"
@@ -502,7 +502,7 @@ def test_killed_while_the_response_is_held(gateway, whole):
 
 
 def test_everything_killed_right_after_the_answer(gateway):
-    """Recorded, then sent: who has the answer finds it again."""
+    """Recorded, then sent: a client that has the answer gets the same again."""
     gw = gateway(HOLD)
     originals = {}
     for number in range(5):

@@ -86,7 +86,7 @@ class Payments:
             exchange.respond(200, [self.echo(exchange)], body)
 
     def tell(self, exchange):
-        """What became of a key: done, or not done and (since nobody asks while a request is here) never will be."""
+        """What became of a key: done, or not done and (since no request is in flight meanwhile) never will be."""
         with self.lock:
             payments = list(self.made.get(exchange.request.key, []))
         if payments:

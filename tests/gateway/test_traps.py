@@ -1,4 +1,4 @@
-"""Traps of nginx, each of which cost somebody a day. Where another file has the test already, it is named here."""
+"""Traps of nginx, each of which has cost a user a day. Where another file has the test already, it is named here."""
 import os
 import re
 

@@ -2,7 +2,7 @@
  * What must hold. The numbers are those of docs/record.md.
  *
  * Two kinds. Harm is what the world suffers: effects that happened twice, answers that differ, records that say something
- * untrue or that nobody can move. The other kind looks at every single answer of the table and is stricter: it sees a broken
+ * untrue or that no request can move. The other kind looks at every single answer of the table and is stricter: it sees a broken
  * rule before the schedule that does harm is complete. None of them looks at the rows.
  */
 #include "model.h"
@@ -93,7 +93,7 @@ static void check_claim(model_t *model, const model_step_t *step)
              "I9-mismatch-not-told");
         return;
     }
-    /* Whoever was never told of his grant has forwarded nothing: he must be able to learn of it. */
+    /* A gateway that never heard of its grant has forwarded nothing: it must be able to learn of it. */
     if (current && is_open(was) && step->before->epoch[step->claim] == 0) {
         must(model, step->outcome == ONCE_OUTCOME_RUN || step->outcome == ONCE__MINE,
              "I6-own-claim-not-recognised");
@@ -281,7 +281,7 @@ void model_check_told(model_t *model, model_world_t *world, uint8_t payload)
     world->told = payload;
 }
 
-/* Is anybody left who will forward or release what the record's claim was granted for? */
+/* Is a gateway left that will forward or release what the record's claim was granted for? */
 static int has_holder(const model_world_t *world)
 {
     for (unsigned i = 0; i < MODEL_SLOTS; i++) {
@@ -293,7 +293,7 @@ static int has_holder(const model_world_t *world)
     return 0;
 }
 
-/* What a record never looks like, whoever wrote it. */
+/* What a record never looks like, whatever wrote it. */
 static void check_record(model_t *model, const model_record_t *record)
 {
     must(model, record->claim != 0 && record->epoch != 0, "I4-record-without-a-claim");

@@ -122,7 +122,7 @@ static void hear_claim(model_t *model, model_world_t *world, model_slot_t *slot,
     }
 }
 
-/* Does the move cost one of the grants that nobody may hear of, and is there one left? */
+/* Does the move cost one of the grants whose reply may be lost, and is there one left? */
 static int pay_for_grant(model_world_t *next, const model_world_t *world)
 {
     if (next->record.epoch == world->record.epoch && next->record.claim == world->record.claim) {

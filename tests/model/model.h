@@ -95,7 +95,7 @@ enum { MODEL_PLAIN, MODEL_SQL };
 /* What can go wrong in a scenario. */
 enum {
     MODEL_LOSE = 1 << 0,        /* replies to writes; replies to claims are counted in `losses` */
-    MODEL_GIVING_UP = 1 << 1,   /* clients are told 503 while the claim goes on */
+    MODEL_GIVING_UP = 1 << 1,   /* clients get 503 while the claim goes on */
     MODEL_LAPSE = 1 << 2,       /* leases of live holders run out */
     MODEL_RENEW = 1 << 3,       /* holders renew */
     MODEL_TTL = 1 << 4,         /* completed and failed records are forgotten */
@@ -110,17 +110,19 @@ enum {
     MODEL_REPEAT_TX = 1 << 13,  /* COMMIT reply lost, or request delivered twice: it runs again */
     MODEL_FORCE = 1 << 14,      /* the operator settles under a live lease, too */
     MODEL_PURGE = 1 << 15,      /* the operator removes records */
-    MODEL_BLIND = 1 << 16,      /* he sees the backend only, and judges when the lease is over */
-    MODEL_ANY_LOOK = 1 << 17,   /* he says anything (transactional door: failed is a fence) */
+    MODEL_BLIND =
+        1 << 16, /* the operator sees the backend only, and judges when the lease is over */
+    MODEL_ANY_LOOK =
+        1 << 17, /* the operator says anything (transactional door: failed is a fence) */
 
     /* Against the contract: */
     MODEL_LATE_FORWARD = 1 << 18, /* a gateway forwards although its lease may be over */
     MODEL_CONFIRM = 1 << 19,      /* a gateway whose lease was over renews it, and then forwards */
     MODEL_DIRTY_401 = 1 << 20,    /* a status that releases follows an effect */
     MODEL_HASTY = 1 << 21,        /* the operator says "never" when it is "not yet" */
-    MODEL_EARLY = 1 << 22,        /* he judges under a live lease, and settles when it is over */
-    MODEL_BY_ASKER = 1 << 23,     /* responses are judged by the asker's policy alone */
-    MODEL_OLD_COPIES = 1 << 24,   /* copies of claims arrive after more than two leases */
+    MODEL_EARLY = 1 << 22, /* the operator judges under a live lease, and settles when it is over */
+    MODEL_BY_ASKER = 1 << 23,   /* responses are judged by the asker's policy alone */
+    MODEL_OLD_COPIES = 1 << 24, /* copies of claims arrive after more than two leases */
 
     MODEL_BRIEF = 1 << 25, /* failed records that are kept briefly are forgotten */
 };
@@ -134,7 +136,7 @@ typedef struct model_scenario {
     uint8_t policies;     /* bits 1 << once_recover_t of the askers */
     uint8_t fingerprints; /* 2; else one */
     uint8_t crashes, looks;
-    uint8_t losses; /* grants that nobody hears of: reply lost, or granted to a late copy */
+    uint8_t losses; /* unheard grants: reply lost, or granted to a late copy */
     unsigned can;
     uint8_t deep_ids;  /* with --deep; 0: one more than `ids` */
     unsigned deep_can; /* with --deep, too */

@@ -139,7 +139,7 @@ static void remember_grant(model_world_t *world, const model_world_t *before, un
 }
 
 /*
- * A life ends with the ttl, or when an operator purges the very record that he has looked at. Whatever else removes a record
+ * A life ends with the ttl, or when an operator purges the very record that was looked at. Whatever else removes a record
  * only makes it forget: what was done under it was still done for the same key.
  */
 static void remember_removal(model_world_t *world, const model_world_t *before,

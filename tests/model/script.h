@@ -16,7 +16,7 @@ typedef struct script {
     once__rule_t rows[MUTANT_ROWS_MAX];
     once__rules_t rules;
     unsigned behaviour;
-    int epochs_only; /* writes name the record's claim id, whoever they are from: what is left to compare is the epoch */
+    int epochs_only; /* writes name the record's claim id, whatever their sender: what is left to compare is the epoch */
     uint64_t clock;
     once__head_t head; /* state NONE: there is no record */
     const char *row;   /* the row that decided last */

@@ -196,7 +196,7 @@ static void expand_all(search_t *search)
     }
 }
 
-/* I5. Good: every request was answered, and who asks now is answered with something better than busy. */
+/* I5. Good: every request was answered, and a new one gets something better than busy. */
 static int is_good(search_t *search, const model_world_t *world)
 {
     uint8_t outcome;

@@ -53,7 +53,7 @@ static void print_gateway(FILE *out, const model_move_t *move)
         print_ask(out, move);
         break;
     case MODEL_GIVES_UP:
-        fprintf(out, "slot%u: client told 503, claim #%u goes on", move->who, move->claim);
+        fprintf(out, "slot%u: client gets 503, claim #%u goes on", move->who, move->claim);
         break;
     case MODEL_FORWARDS:
         fprintf(out, "slot%u: forwards epoch %u #%u", move->who, move->epoch, move->claim);

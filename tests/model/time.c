@@ -15,7 +15,7 @@ static int is_open(const model_record_t *record)
     return record->state == ONCE_STATE_PENDING || record->state == ONCE_STATE_UNKNOWN;
 }
 
-/* Does somebody who knows that he holds the record's claim live? Then he renews in time, unless leases may lapse. */
+/* Is a holder alive that knows of its claim? Then it renews in time, unless leases may lapse. */
 static int is_held(const model_world_t *world)
 {
     for (unsigned i = 0; i < MODEL_SLOTS; i++) {
@@ -106,7 +106,7 @@ static int may_still_happen(const model_t *model, const model_world_t *world)
         if (!(peers & model_bit(slot->claim)) || (slot->flags & MODEL_LATE)) {
             continue;
         }
-        /* A claim that waits for its reply runs if the record is pending; unknown by lease it is told mine and does not. */
+        /* A claim that waits for its reply runs if the record is pending; unknown by lease it is answered mine and does not. */
         if (slot->phase == MODEL_GRANTED ||
             (slot->phase == MODEL_ASKING && slot->claim == record->claim && !by_lease)) {
             return 1;

@@ -1,11 +1,11 @@
-/* Schedules that told somebody what was not so, or lost what was known (I4, I6, I7, I9). See traces.h. */
+/* Schedules with false answers, or that lost what was known (I4, I6, I7, I9). See traces.h. */
 #include "traces.h"
 
 #include "script.h"
 
 #define assert_row(script, name) assert_string_equal((script)->row, name)
 
-/* ---------------------------------------------------------------- what clients are told (I4, I9) */
+/* ---------------------------------------------------------------- answers to clients (I4, I9) */
 
 static uint8_t play_m7(script_t *s)
 {
@@ -50,7 +50,7 @@ void trace_l13(void **state)
     script_begin(&s);
     assert_false(play_l13(&s));
     assert_row(&s, "complete: stale");
-    assert_int_equal(s.head.state, ONCE_STATE_PENDING); /* the client is told busy */
+    assert_int_equal(s.head.state, ONCE_STATE_PENDING); /* the client gets busy */
     script_begin_mutant(&s, "own-answer-after-lost");
     assert_true(play_l13(&s));
     assert_int_not_equal(s.head.state, ONCE_STATE_COMPLETED);
@@ -131,7 +131,7 @@ void trace_b2(void **state)
     assert_int_equal(script_claim(&s, CLAIM_C, ONCE_RECOVER_RETRY, 0), ONCE_OUTCOME_RUN);
 }
 
-/* Two leases later somebody asks for something else; if that runs, both act. */
+/* Two leases later comes a different request; if that runs, both act. */
 static int play_other_payload(script_t *s)
 {
     script_two_leases_over(s);
@@ -209,7 +209,7 @@ void trace_b5(void **state)
 
 /* -------------------------------------------------------------------- lost replies (I6, I7, I7b) */
 
-/* Returns what the owner, whose reply was lost, is told when it repeats its claim. */
+/* Returns the answer to the owner, whose reply was lost, when it repeats its claim. */
 static uint8_t play_l4_i6(script_t *s)
 {
     script_claim(s, CLAIM_A, ONCE_RECOVER_HOLD, 0); /* reply lost */
@@ -239,7 +239,7 @@ void trace_l12(void **state)
     script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0); /* reply lost */
     assert_int_equal(script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_RUN);
     assert_int_equal(s.head.claim.epoch, 1);
-    /* Repeated under another id nobody could tell it from a stranger. */
+    /* Repeated under another id it would look like a stranger. */
     assert_int_equal(script_claim(&s, CLAIM_B, ONCE_RECOVER_HOLD, 0), ONCE_OUTCOME_BUSY);
     script_begin_mutant(&s, "own-claim-is-busy");
     script_claim(&s, CLAIM_A, ONCE_RECOVER_HOLD, 0);

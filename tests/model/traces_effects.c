@@ -142,7 +142,7 @@ void trace_l17(void **state)
 
 /*
  * Permitted: a status that the operator listed as "before any effect" came after one. The record says failed, because it was
- * told so. With the status not listed it is doubt, and the second request is told unknown.
+ * told so. With the status not listed it is doubt, and the second request is answered unknown.
  */
 void trace_l5(void **state)
 {
@@ -187,8 +187,8 @@ void trace_l6(void **state)
 }
 
 /*
- * Permitted: who settles to failed promises that it no longer can happen; here it could. What the record does keep is the
- * fence: the claim that was judged can write nothing any more.
+ * Permitted: an operator that settles to failed promises that it no longer can happen; here it could. What the record does keep is
+ * the fence: the claim that was judged can write nothing any more.
  */
 void trace_l7(void **state)
 {
@@ -330,7 +330,7 @@ void trace_f7a(void **state)
     script_begin(&s);
     assert_int_equal(play_f7a(&s), ONCE_STATE_UNKNOWN);
     assert_int_equal(script_claim(&s, CLAIM_C, ONCE_RECOVER_RETRY, 0),
-                     ONCE_OUTCOME_RUN); /* nobody has to wait */
+                     ONCE_OUTCOME_RUN); /* no request has to wait */
     script_begin_mutant(&s, "release-ignores-taint");
     assert_int_equal(play_f7a(&s), ONCE_STATE_FAILED);
 }

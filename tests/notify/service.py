@@ -108,7 +108,7 @@ class Notify:
         return self.request("POST", "/events", body, {name: value for name, value in given.items() if value is not None})
 
     def post_until_done(self, event, kind, payload):
-        """As once consume does: again as long as it is told to. The answer that is final."""
+        """As once consume does: again while the answer says so. Returns the final answer."""
         def final():
             try:
                 answer = self.post(event, kind, payload)

@@ -57,7 +57,7 @@ def rabbitmq_count(rabbitmq, queue):
     import pika
     try:
         return rabbitmq.count(queue)[0]
-    except pika.exceptions.ChannelClosedByBroker:  # nobody has declared it yet
+    except pika.exceptions.ChannelClosedByBroker:  # it is not declared yet
         return 0
 
 

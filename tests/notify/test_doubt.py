@@ -1,6 +1,6 @@
-"""When nobody knows whether it was sent: a crash between sending and recording, an answer that is lost.
+"""When it is unknown whether it was sent: a crash between sending and recording, an answer that is lost.
 
-SMS and push: the provider deduplicates by the key, so it is asked again and there is one message. Mail: nobody deduplicates. Under
+SMS and push: the provider deduplicates by the key, so it is asked again and there is one message. Mail is not deduplicated. Under
 retry it is sent again (never lost, at most one extra a crash, with the same Message-ID); under hold it is not (never doubled)."""
 import json
 
@@ -97,7 +97,7 @@ def test_an_operator_settles_a_held_mail_as_not_sent(notify, world):
     service = notify("--mail", "hold", "--lease", "1s")
     lose_answers(world, 1)
     service.post("e-1", "transfer.completed", TRANSFER)
-    world.mail.mails.clear()  # he looked: it is not there
+    world.mail.mails.clear()  # the operator looked: it is not there
     service.once("keys", "settle", "--failed", "--force", "--yes", service.store, held_record(service)["id"])
     assert service.post("e-1", "transfer.completed", TRANSFER).outcomes() == {"mail": "sent", "sms": "duplicate",
                                                                             "push": "duplicate"}

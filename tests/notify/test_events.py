@@ -57,7 +57,7 @@ def test_all_spellings_of_an_event_are_one_event(notify, world):
 def test_a_user_can_stand_in_the_event(notify, world):
     notify().post("e-1", "order.placed", ORDER)
     assert world.mail.mails[0].to == "j@example.org" and "Dear Jürgen" in world.mail.mails[0].text
-    assert world.counts() == (1, 0, 1)  # no number for SMS: he is not told that way
+    assert world.counts() == (1, 0, 1)  # no number for SMS: none is sent
 
 
 def test_values_cannot_add_headers_to_a_mail(notify, world):

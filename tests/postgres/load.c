@@ -5,7 +5,7 @@
  *                                       in NAME.effects, an acknowledged completion one in NAME.acks: "KEY BODY"
  *   load verify URL ACKS...             every acknowledged key must be replayed, byte for byte
  *
- * Lines are written with one call each: whoever is killed leaves whole ones.
+ * Lines are written with one call each: a killed process leaves whole ones.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 /* A connection to the test's server, as this user (NULL: the owner). */
 PGconn *sql_connect(const char *user);
 
-/* Opens the store once with the library: whoever is first makes the secrets. */
+/* Opens the store once with the library: the first one creates the secrets. */
 void sql_open_store(PGconn *conn);
 
 /* Runs statements that must succeed. */

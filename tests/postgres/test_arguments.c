@@ -138,7 +138,7 @@ static void missing_choices_have_defaults(void **state)
     assert_string_equal(sql_one(shop, "SELECT count(*) FROM once.get(NULL, NULL)"), "0");
 }
 
-/* A claim of somebody else's making: another record, another epoch, another id. */
+/* A forged claim: another record, another epoch, another id. */
 static void forged_claims_are_stale(void **state)
 {
     const char *token = sql_one(shop, "SELECT claim FROM once.claim('shop', 'forged')");

@@ -184,7 +184,7 @@ static void cut_connections_are_replaced(void **state)
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
 }
 
-/* A table that somebody locked whole: told in time, and nothing is left behind. */
+/* A table that is locked as a whole: an error in time, and nothing is left behind. */
 static void a_statement_does_not_wait_for_ever(void **state)
 {
     once_t *gateway = open_gateway("&store_timeout=1s");
@@ -236,7 +236,7 @@ static void a_savepoint_that_is_rolled_back_completes_nothing(void **state)
     assert_string_equal(sql_one(owner, "SELECT status FROM once.get('shop', 'savepoint')"), "201");
 }
 
-/* Between PREPARE and COMMIT PREPARED nobody is connected; the record is held all the same, and the server may restart. */
+/* Between PREPARE and COMMIT PREPARED there is no connection; the record is held all the same, and the server may restart. */
 static void a_prepared_transaction_holds_its_record(void **state)
 {
     const char *token = sql_one(owner, "SELECT claim FROM once.claim('shop', 'prepared')");

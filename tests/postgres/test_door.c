@@ -1,6 +1,6 @@
 /*
  * The gateway and the application share one row: what libonce claims, SQL completes, and the other way round. And an open
- * business transaction holds up nobody but its own key.
+ * business transaction delays only its own key.
  */
 #include "sql.h"
 
@@ -85,7 +85,7 @@ static void the_application_completes_what_the_gateway_claimed(void **state)
     sql_run(app, "SELECT once.complete('%s', 201, '[[\"A\", \"1\"], [\"A\", \"2\"]]', 'from SQL')",
             token);
     sql_run(app, "COMMIT");
-    /* The gateway's own completion comes too late, and is told what is recorded. */
+    /* The gateway's own completion comes too late, and gets what is recorded. */
     assert_int_equal(complete(taken, "from the gateway", &answer), ONCE_OK);
     assert_int_equal(once_answer_outcome(answer), ONCE_OUTCOME_ALREADY);
     expect_body(answer, 201, "from SQL");

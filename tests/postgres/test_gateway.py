@@ -1,4 +1,4 @@
-"""What the clients of a gateway are told while the server is gone, and when somebody has written into the table."""
+"""The answers of a gateway while the server is gone, and after foreign writes to the table."""
 import os
 import shlex
 import subprocess
@@ -75,7 +75,7 @@ def test_secrets_that_were_deleted_come_back_from_whoever_knows_them(gateway):
     sql(old, "CREATE TABLE kept AS SELECT * FROM once.secrets; DELETE FROM once.secrets")
     new = gateway(store=old.store.url, upstream=old.upstream)
     new.nginx.expect("secrets")
-    assert refused(new.post("before"))  # there are records: with new ones nobody would find them
+    assert refused(new.post("before"))  # there are records: with new secrets they would not be found
     sql(old, "DELETE FROM once.secret_pads WHERE name = 'mark'")
     old.nginx.expect("secrets")
     assert refused(old.post("other"))  # the database does not say which ones it had

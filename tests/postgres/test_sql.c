@@ -233,7 +233,7 @@ static void everything_public_has_a_comment(void **state)
     assert_string_equal(sql_one(a, "%s AND p.proname LIKE E'\\\\_%%'", granted), "");
     assert_string_equal(sql_one(a, "%s AND obj_description(p.oid, 'pg_proc') IS NULL", granted),
                         "");
-    /* Those that are granted to nobody begin with an underscore. */
+    /* Those that are not granted begin with an underscore. */
     assert_string_equal(
         sql_one(a, "SELECT coalesce(string_agg(p.oid::regprocedure::text, ' '), '') FROM pg_proc p "
                    "WHERE p.pronamespace = 'once'::regnamespace AND p.proname NOT LIKE E'\\\\_%%' "
@@ -267,7 +267,7 @@ static void callers_cannot_redirect_functions(void **state)
 
 static long size_of(const char *column)
 {
-    /* What this session did is in the statistics when it is told. */
+    /* What this session did is in the statistics after this call. */
     sql_run(a, "SELECT pg_stat_force_next_flush()");
     return atol(sql_one(a, "SELECT %s FROM once.size()", column));
 }

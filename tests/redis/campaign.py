@@ -62,7 +62,7 @@ class Servers:
         until(self.settled, "all servers are in their places", PATIENCE)
 
     def kill(self):
-        """One dies. A master comes back when another has taken its place: it has nothing, and nobody must follow it then."""
+        """One dies. A master comes back when another has taken its place: it has nothing, and no replica must follow it then."""
         self.wait()
         port = self.choice.choice(PORTS)
         masters = {one for one in PORTS if role(one) == "master"}

@@ -1,5 +1,5 @@
 /*
- * A bad line to the real server: replies come in pieces, slowly, or the connection is cut after so many bytes.
+ * A bad line to the real server: replies come in pieces, slowly, or the connection is cut after a number of bytes.
  */
 #ifndef TESTS_REDIS_PROXY_H
 #define TESTS_REDIS_PROXY_H

@@ -124,7 +124,7 @@ static void rights_that_are_taken_away_are_named(void **state)
     freeReplyObject(raw_call(raw, "ACL SETUSER less +evalsha"));
     assert_int_equal(ask(once, "done"), ONCE_OUTCOME_REPLAY);
     assert_int_equal(trouble(once, ""), 0);
-    /* A new password: who is connected stays so, who comes anew is refused. */
+    /* A new password: existing connections stay, new ones are refused. */
     freeReplyObject(raw_call(raw, "ACL SETUSER less resetpass >other"));
     assert_int_equal(ask(once, "done"), ONCE_OUTCOME_REPLAY);
     freeReplyObject(raw_call(raw, "CLIENT KILL USER less"));
@@ -145,7 +145,7 @@ static uint64_t count(once_t *once)
     return completed;
 }
 
-/* Prefixes that begin alike, that hold what SCAN takes for a pattern, and the empty one: nobody sees the others' records. */
+/* Prefixes that begin alike, that hold what SCAN takes for a pattern, and the empty one: no store sees the records of another. */
 static void prefixes_do_not_meet(void **state)
 {
     static const char *const prefixes[] = {

@@ -65,7 +65,7 @@ static void full_refuses_claims_and_lets_the_others_end(void **state)
     assert_int_equal(once_claim_renew_sync(claim, NULL), ONCE_OK);
     assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
     assert_int_equal(ask(once, "running", NULL), ONCE_OUTCOME_REPLAY);
-    /* Also by somebody who comes new. */
+    /* Also by a new handle. */
     other = open_with("store_timeout=1s&prefix=full:");
     assert_int_equal(ask(other, "running", NULL), ONCE_OUTCOME_REPLAY);
     assert_int_equal(once_close(other, 1000), ONCE_OK);
@@ -87,7 +87,7 @@ static void a_server_that_would_forget_is_refused(void **state)
     assert_true(once_store_trouble(once, trouble, sizeof(trouble)) > 0);
     assert_non_null(strstr(trouble, "volatile-ttl"));
     (void)once_close(once, 0);
-    /* Unless somebody says that he knows. */
+    /* Unless the caller overrides it. */
     once = open_with("eviction=accept");
     assert_int_equal(ask(once, "evicted", NULL), ONCE_OUTCOME_RUN);
     assert_int_equal(once_close(once, 1000), ONCE_OK);
@@ -172,7 +172,7 @@ static void done(once__op_t *op)
     is_done = 1;
 }
 
-/* Redis waits for what was written: so who asks again causes a write, although nothing changes. */
+/* Redis waits for what was written: so a repeated request causes a write, although nothing changes. */
 static void an_answer_that_is_repeated_waits_for_replicas_too(void **state)
 {
     raw_store_t store = raw_open("?prefix=repeated:&wait=1&wait_timeout=50ms");

@@ -111,7 +111,7 @@ def fail_over(_, until):
         if set(masters()) - before:
             break
     else:
-        sys.exit("nobody took over")
+        sys.exit("no replica took over")
     count = acknowledged()
     start_server(victim)
     if "cluster" not in URL:

@@ -1,4 +1,4 @@
-"""What the clients of gateways on Redis are told when it is full, would forget, or is gone."""
+"""The answers of gateways on Redis when it is full, would forget, or is gone."""
 import os
 import signal
 import subprocess
@@ -56,7 +56,7 @@ def test_gone_is_503_and_heals(gateway):
 
 
 def test_secrets_alone_are_not_made_anew(pair, gateway):
-    """The records are there: with other secrets nobody would find them. Whoever knows the secrets puts them back."""
+    """The records are there: with other secrets they would not be found. An operator puts the secrets back."""
     old = pair[0]
     done = old.post("before")
     assert done.status == 201

@@ -1,5 +1,5 @@
 /*
- * Servers that answer what no Redis answers, or what it answers when something is wrong with it: nobody is told that he may run, or
+ * Servers that answer what no Redis answers, or what it answers when something is wrong with it: no caller is granted a run, or
  * what was never recorded; nothing crashes or hangs; and once_store_trouble() says what it is.
  */
 #include "support/testing.h"
@@ -80,7 +80,7 @@ static const char *trouble_of(const asked_t *asked)
 
 typedef struct reply {
     const char *text;
-    int error; /* what the asker is told */
+    int error; /* what the caller gets */
 } reply_t;
 
 /* What comes instead of the answer to a claim. */
@@ -162,7 +162,7 @@ static void no_such_answer_grants_anything(void **state)
             fail_msg("\"%.40s\": %s, not %s", replies[i].text, once_error_name(asked[i].error),
                      once_error_name(replies[i].error));
         }
-        /* It is asked again, but nobody is flooded: fewer than ten a second. */
+        /* It is asked again, but not flooded: fewer than ten a second. */
         assert_in_range(fake_connections(fakes[i]), 1, 12);
         if (replies[i].error == ONCE_E_CONFIG) {
             assert_string_not_equal(trouble_of(&asked[i]), "");
@@ -172,7 +172,7 @@ static void no_such_answer_grants_anything(void **state)
     }
 }
 
-/* Two claims share a call; the reply that it gets, what the first is told, and what the second is. */
+/* Two claims share a call; the reply that it gets, and the answers to the first and the second. */
 static struct {
     reply_t first;
     int second;
@@ -456,7 +456,7 @@ static void the_next_sentinel_is_asked(void **state)
     fake_t *liars[5], *honest;
 
     say_master(&truth, "127.0.0.1", fake_port(master));
-    say_master(&lies[1], "127.0.0.1", 1);                          /* nobody there */
+    say_master(&lies[1], "127.0.0.1", 1);                          /* no server there */
     say_master(&lies[2], "127.0.0.1", fake_port(replica));         /* not a master */
     (void)snprintf(lies[3].text, sizeof(lies[3].text), "*-1\r\n"); /* does not know */
     say_master(&lies[4], "no.such.host.invalid", 6379);

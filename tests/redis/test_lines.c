@@ -1,6 +1,6 @@
 /*
  * Bad lines to a good server: replies that come byte by byte, connections that are cut after every byte, large responses over slow
- * lines, a server that falls silent, one that is told to forget its clients in the middle of a pipeline.
+ * lines, a server that falls silent, one that drops its clients in the middle of a pipeline.
  */
 #include "support/testing.h"
 
@@ -61,7 +61,7 @@ static void fill(char *body, size_t size)
     }
 }
 
-/* Runs and completes a key, and sees it replayed; always the first epoch: nobody was granted anything twice. */
+/* Runs and completes a key, and sees it replayed; always the first epoch: nothing was granted twice. */
 static void run_once(once_t *once, const char *key, size_t size)
 {
     once_response_t response = ONCE_RESPONSE_INIT, stored = ONCE_RESPONSE_INIT;
@@ -176,7 +176,7 @@ static void cut_after_any_byte(void **state)
         number++;
     }
     assert_in_range(number, 10, 500);
-    /* However often connections were made anew: everything is in database 2, the secrets and their mark too. */
+    /* However often connections were made again: everything is in database 2, the secrets and their mark too. */
     assert_int_equal(raw_integer(raw, "DBSIZE"), TOGETHER + 3);
     redisFree(raw);
 }
@@ -184,8 +184,8 @@ static void cut_after_any_byte(void **state)
 /* ------------------------------------------------------------------------------------------------------------------ slow */
 
 /*
- * As long as bytes move nobody is given up; a response takes many times the time that a silent server is given. On a machine that
- * is busy the line itself may be silent for so long: then it is tried again.
+ * As long as bytes move no connection is given up; a response takes many times the time that a silent server is given. On a machine
+ * that is busy the line itself may be silent for so long: then it is tried again.
  */
 static void a_large_response_over_a_slow_line(void **state)
 {
@@ -205,7 +205,7 @@ static void a_large_response_over_a_slow_line(void **state)
     assert_int_equal(once_close(once, 1000), ONCE_OK);
 }
 
-/* Asks until somebody answers: what is quick enough for the silent may be too quick for a busy machine. */
+/* Asks until there is an answer: the timeout for silent servers may be too short for a busy machine. */
 static once_outcome_t ask_patiently(once_t *once, const char *key, once_claim_t **claim)
 {
     time_t started = time(NULL);
@@ -241,7 +241,7 @@ static void a_silent_server_is_given_up(void **state)
     question.key.len = 1;
     assert_int_equal(once_begin_sync(once, &question, NULL), ONCE_E_UNAVAILABLE);
     atomic_store(&line.is_deaf, 0);
-    /* It was granted, and nobody heard of it: that is found out, and given back long before its lease is over. */
+    /* It was granted, and the reply was lost: the library notices and releases it long before its lease is over. */
     assert_int_equal(ask_patiently(once, "k", &claim), ONCE_OUTCOME_RUN);
     assert_true(once_claim_epoch(claim) >= 2);
     once_claim_drop(claim);

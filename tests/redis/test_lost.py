@@ -31,7 +31,7 @@ def masters():
 
 
 def empty(ports):
-    """Replicas, too: whoever takes over at this moment has nothing."""
+    """Replicas, too: a replica that takes over at this moment has nothing."""
     for port in ports:
         redis(port, "CONFIG", "SET", "replica-read-only", "no")
         redis(port, "FLUSHALL")

@@ -1,6 +1,6 @@
 /*
  * The scripts decide what once__step decides: every situation that a record can be in, every event that can meet it, once
- * through Redis and once through the table of rules, compared in every field, as answered and as stored; and what Redis is told
+ * through Redis and once through the table of rules, compared in every field, as answered and as stored; and what Redis receives
  * to forget is what has ended, when it is over.
  */
 #include "support/testing.h"

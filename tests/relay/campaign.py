@@ -3,9 +3,9 @@
 
     tests/postgres/with-server --option max_connections=400 ONCE tests/relay/campaign.py [--to kafka|rabbitmq|http] [--keys N] ...
 
-Checked at the sink, against the table that was written in the transactions that emitted (--keys: so many events): nothing is lost,
-nothing is published that was not committed, every key's events come in the order of their numbers, byte for byte. What comes again
-has the id that it had. The topic `sick` of the endpoint fails in all ways for a part of the time.
+Checked at the sink, against the table that was written in the transactions that emitted (--keys: that many events): nothing is
+lost, nothing is published that was not committed, every key's events come in the order of their numbers, byte for byte. What comes
+again has the id that it had. The topic `sick` of the endpoint fails in all ways for a part of the time.
 """
 import os
 import sys

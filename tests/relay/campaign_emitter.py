@@ -33,7 +33,7 @@ def topic_of(key):
 
 
 def choose():
-    """Keys in their order, so that nobody waits in a circle, and how many events each gets."""
+    """Keys in their order, so that there is no deadlock, and how many events each gets."""
     keys = {f"k{choice.randrange(HOT) if choice.random() < 0.3 else choice.randrange(KEYS)}" for _ in range(choice.randrange(1, 6))}
     return [(key, choice.choice((1, 1, 2, 10, 40, 100))) for key in sorted(keys)]
 

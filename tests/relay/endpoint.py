@@ -1,4 +1,4 @@
-"""An HTTP endpoint that keeps what it gets, and answers as it is told."""
+"""An HTTP endpoint that keeps what it gets, and answers as configured."""
 import http.server
 import socket
 import ssl

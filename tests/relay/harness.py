@@ -53,7 +53,7 @@ class Database:
             return cursor.fetchone()[0]
 
     def emit_many(self, keys, count, topic="orders", size=0, first=1):
-        """count events, one after the other, over so many keys: payloads are 1, 2, 3..."""
+        """count events, one after the other, over that many keys: payloads are 1, 2, 3..."""
         self.run("SELECT count(once.emit(%s, 'key' || i %% %s, 'placed', convert_to(rpad(i::text, %s), 'UTF8')))"
                  " FROM generate_series(%s, %s) AS i", topic, keys, max(size, 8), first, first + count - 1)
 
@@ -173,7 +173,7 @@ class Delays:
         self.seen.setdefault(event, time.time() - at)
 
     def publish(self, database, what, look):
-        """`look()` notes those that came, where nobody else does. Their median."""
+        """`look()` records those that came, where nothing else does. Their median."""
         ids = []
         self.seen.clear()
         for i in range(WELL):

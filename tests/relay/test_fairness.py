@@ -1,4 +1,4 @@
-"""Nobody waits for somebody else: what a sick destination takes from the others, and what becomes of its own events."""
+"""No destination waits for another: what a failing one takes from the others, and what becomes of its own events."""
 import random
 import time
 

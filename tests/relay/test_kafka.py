@@ -63,7 +63,7 @@ def test_what_is_rolled_back_is_not_published(database, kafka, relay, name):
 
 
 def test_transactions_that_commit_out_of_sequence(database, kafka, relay, name):
-    """watermill#311: who pages by a serial number never sees the lower one, which commits later."""
+    """watermill#311: a reader that pages by a serial number never sees the lower one, which commits later."""
     kafka.create(name)
     relay(kafka.url("{topic}"))
     slow = database.connect()
@@ -78,7 +78,7 @@ def test_transactions_that_commit_out_of_sequence(database, kafka, relay, name):
 
 
 def test_a_long_transaction_beside_short_ones(database, kafka, relay, name):
-    """It delays nobody, and what it emitted comes when it commits; before whatever is emitted after that with the same key."""
+    """It delays no other event, and what it emitted comes when it commits; before what is emitted after that with the same key."""
     kafka.create(name)
     relay(kafka.url("{topic}"))
     long = database.connect()
@@ -267,7 +267,7 @@ def test_kafka_goes_away_and_comes_back(database, kafka, relay, name):
     kafka.pause()  # the campaign kills it
     for i in range(2, 102):
         database.emit(f"k{i % 3}", i, topic=name)
-    until(lambda: one.metric("lag_events") == 100 and one.metric("lag_seconds") > 0.5, "the lag is told")
+    until(lambda: one.metric("lag_events") == 100 and one.metric("lag_seconds") > 0.5, "the lag is reported")
     assert database.dead() == []
     kafka.go_on()
     database.until_empty()

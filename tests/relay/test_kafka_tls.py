@@ -1,4 +1,4 @@
-"""The relay and a Kafka that speaks TLS: brokers that prove who they are, and those that do not."""
+"""The relay and a Kafka that speaks TLS: brokers with a valid certificate, and without one."""
 import pytest
 from harness import until
 
@@ -25,7 +25,7 @@ def test_events(database, kafka, certificates, relay, name, how):
 
 @pytest.mark.parametrize("what", ["stranger", "name", "expired", "no client certificate", "password"])
 def test_a_broker_that_is_not_as_it_should_be(database, kafka, certificates, impostor, relay, name, what):
-    """It is told why, and what to do. Nothing is published or dead, nothing is lost, no password goes there."""
+    """The log says why, and what to do. Nothing is published or dead, nothing is lost, no password goes there."""
     to, authority, words = {
         "stranger": (url(kafka.tls_port), "stranger", ("not trusted", "--cacert FILE")),
         "name": (url(kafka.tls_port, host="localhost"), "authority", ("for another name", "use one of its names")),
@@ -40,7 +40,7 @@ def test_a_broker_that_is_not_as_it_should_be(database, kafka, certificates, imp
     assert database.waiting() == 1 and database.dead() == []
     one.stop()
     assert "horse" not in "".join(one.text()) and "wrong@" not in "".join(one.text())
-    until(lambda: database.run("SELECT 1 FROM once.relays WHERE seen + lease > clock_timestamp()") == [], "nobody else publishes")
+    until(lambda: database.run("SELECT 1 FROM once.relays WHERE seen + lease > clock_timestamp()") == [], "no relay publishes")
     relay(url(kafka.tls_port), "--cacert", certificates.file("authority"))
     database.until_empty()
     assert len(kafka.read(name)) == 1

@@ -131,7 +131,7 @@ static void what_passes_is_not_told_at_all(void **state)
     }
 }
 
-/* One message of the batch is bad, the broker does not say which: nobody is dead before it was alone. */
+/* One message of the batch is bad, the broker does not say which: no message is dead before it was sent alone. */
 static void a_refused_batch_is_tried_one_by_one(void **state)
 {
     world_t *world = *state;

@@ -168,7 +168,7 @@ class Proxy:
 
 
 def test_a_confirm_that_is_lost(database, rabbitmq, relay, name):
-    """The broker has it, and nobody knows: published again, with the same id."""
+    """The broker has it, but the confirmation is lost: published again, with the same id."""
     rabbitmq.create(name, exchange=name)
     proxy = Proxy(rabbitmq.port)
     relay(url(rabbitmq, name, proxy.port), "--timeout", "1s")

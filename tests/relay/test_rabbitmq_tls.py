@@ -17,7 +17,7 @@ def test_events(database, rabbitmq, certificates, relay, name):
 
 @pytest.mark.parametrize("what", ["stranger", "name", "expired", "no client certificate"])
 def test_a_broker_that_is_not_as_it_should_be(database, rabbitmq, certificates, impostor, relay, name, what):
-    """It is told why, and what to do. Nothing is published or dead, nothing is lost."""
+    """The log says why, and what to do. Nothing is published or dead, nothing is lost."""
     bad, words = {
         "stranger": ({}, ("not trusted", "--cacert FILE")),
         "name": ({"host": "localhost"}, ("for another name", "use one of its names")),

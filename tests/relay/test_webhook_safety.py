@@ -1,5 +1,5 @@
-"""Webhooks and those who would like to be one: signatures as stock libraries verify them, headers and paths that events cannot
-choose, and what nobody gets to see."""
+"""Webhooks and imitations of them: signatures as stock libraries verify them, headers and paths that events cannot
+choose, and what stays secret."""
 import json
 import os
 import re
@@ -130,7 +130,7 @@ def test_an_event_cannot_speak_for_the_relay(database, relay, endpoint, secrets)
 
 @pytest.mark.parametrize("place", ["key", "topic"])
 def test_no_way_out_of_the_path(database, relay, endpoint, place):
-    """Dots that somebody on the way would follow make an event dead, and delay nobody; all others are where they belong."""
+    """Dots that a proxy would resolve make an event dead without delaying others; all others arrive where they belong."""
     bad = [".", "..", "../admin", "a/../../b", "..\\x", "%2e%2e", "%252E.", "x/..", "./x", "..;x", "%2e%2e%2fadmin"]
     good = {"...": "...", "v1.2": "v1.2", "a..b": "a..b", "..a": "..a", "a/b": "a%2Fb", "50%": "50%25", "x;..": "x%3B.."}
     relay(endpoint.url("/hooks/{%s}/events" % place))

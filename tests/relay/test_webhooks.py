@@ -99,7 +99,7 @@ def test_a_poison_event_blocks_nobody(database, relay, endpoint):
 
 
 def test_a_connection_lost_while_a_key_has_more_than_fits(database, relay, endpoint):
-    """Reading begins anew, without the key that has enough in memory; that one runs out while the answer is under way."""
+    """Reading starts over, without the key that has enough in memory; that one runs out while the answer is under way."""
     long, other = database.neighbours(2)
     gates = {long: threading.Event(), other: threading.Event()}
     endpoint.answer = lambda request: 200 if gates[request.path[1:]].wait(30) else 500
@@ -111,7 +111,7 @@ def test_a_connection_lost_while_a_key_has_more_than_fits(database, relay, endpo
     lock.cursor().execute("LOCK TABLE once.outbox IN ACCESS EXCLUSIVE MODE")
     reads = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%relay_fetch%%' AND pid <> pg_backend_pid()"
     database.run("SELECT pg_terminate_backend(pid) " + reads)
-    until(lambda: database.one(f"SELECT count(*) {reads} AND wait_event_type = 'Lock' AND state = 'active'"), "it reads anew")
+    until(lambda: database.one(f"SELECT count(*) {reads} AND wait_event_type = 'Lock' AND state = 'active'"), "it reads again")
     gates[long].set()
     until(lambda: len(endpoint.requests) >= 500, "what was in memory is published")
     lock.rollback()
@@ -125,7 +125,7 @@ def test_timeouts_are_the_events_fault_only_if_others_pass(database, relay, endp
     endpoint.answer = lambda request: time.sleep(1) if request.body == b"slow" else 200
     relay(endpoint.url(), "--tries", "2", "--timeout", "300ms")
     bad = database.emit("slow", b"slow")
-    until(lambda: len(endpoint.requests) >= 3, "it is tried again and again: nobody says that it is the event")
+    until(lambda: len(endpoint.requests) >= 3, "it is tried again and again: the answers do not blame the event")
     assert database.dead() == []
 
     def others():
@@ -153,7 +153,7 @@ def test_the_endpoint_goes_away_and_comes_back(database, relay):
 
 @pytest.mark.parametrize("what", ["stranger", "name", "expired"])
 def test_an_endpoint_that_is_not_trusted(database, relay, certificates, what):
-    """It gets no byte, and is told why; nothing is dead. With the right certificate all of it is published."""
+    """It gets no byte, and the log says why; nothing is dead. With the right certificate all of it is published."""
     wrong = Endpoint(*(certificates.file("expired"), certificates.key("expired")) if what == "expired" else
                      (certificates.file("server"), certificates.key("server")))
     words = {"stranger": "--cacert FILE", "name": "for another name", "expired": "has expired"}[what]

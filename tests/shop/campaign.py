@@ -51,7 +51,7 @@ def write_templates(directory):
 
 
 class Load:
-    """Payers who pay one after the other, repeat themselves, and keep a key until there is an answer."""
+    """Payers that pay one after the other, repeat themselves, and keep a key until there is an answer."""
 
     def __init__(self, shop, seed):
         self.shop, self.stopping = shop, threading.Event()

@@ -5,7 +5,7 @@ import subprocess
 
 from shop import ONCE
 
-# Under retry: mails that came once more. Under hold: mails that did not come, and records of which nobody knows.
+# Under retry: mails that came once more. Under hold: mails that did not come, and records whose outcome is unknown.
 Found = collections.namedtuple("Found", "extra missing doubtful")
 
 
@@ -67,7 +67,7 @@ def check_mail_retry(notifier, transfers):
 
 
 def in_doubt(notifier):
-    """Event ids of which the store says that nobody knows whether the mail was sent."""
+    """Event ids whose record says that it is unknown whether the mail was sent."""
     done = subprocess.run([ONCE, "keys", "list", "--json", "--limit", "1000000", notifier.store], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return {record["key"].split(":")[1] for record in map(json.loads, done.stdout.splitlines())
@@ -89,7 +89,7 @@ def held(shop, transfers):
 
 
 def check_mail_hold(shop, notifier, transfers):
-    """Never doubled; of each that is missing the record says that nobody knows."""
+    """Never doubled; the record of each that is missing is unknown."""
     subjects = [mail.subject for mail in notifier.mail.mails]
     assert len(subjects) == len(set(subjects)), "a mail was doubled under hold"
     missing, doubtful = missing_mails(shop, notifier, transfers), in_doubt(notifier)

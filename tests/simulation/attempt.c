@@ -227,7 +227,7 @@ static void on_run(attempt_t *attempt, once_answer_t *told)
 
     if (record == NULL) {
         world_violate(attempt->world, attempt->key->number, "run: with its record",
-                      "run is told without the record");
+                      "run is answered without the record");
         return;
     }
     attempt->claim = once_answer_take_claim(told);

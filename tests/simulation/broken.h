@@ -29,13 +29,13 @@ enum {
     BROKEN_HASTY_OPERATOR = 1 << 14, /* operator: "has not happened yet" counts as "never" */
     /* operator: repeats a settle naming the claim of now, not the one it judged */
     BROKEN_RENAMING_OPERATOR = 1 << 15,
-    BROKEN_BOLD_409 = 1 << 16, /* gateway: runs without a claim when it is told busy */
+    BROKEN_BOLD_409 = 1 << 16, /* gateway: runs without a claim when it is answered busy */
     /* gateway: judges by its own policy although the record's is stricter */
     BROKEN_OWN_POLICY = 1 << 17,
     BROKEN_DIRTY_401 = 1 << 18,  /* backend: sends a status that releases after the effect */
     BROKEN_EPOCH_ONLY = 1 << 19, /* store: compares the epoch of a claim but not its id */
     /* of the local store */
-    BROKEN_EARLY_ACK = 1 << 20,   /* whoever waits is answered before the sync */
+    BROKEN_EARLY_ACK = 1 << 20,   /* waiting callers are answered before the sync */
     BROKEN_LYING_SYNC = 1 << 21,  /* segments are not synced */
     BROKEN_LYING_NAMES = 1 << 22, /* their directory is not synced */
     BROKEN_UNSYNCED = 1 << 23,    /* what another process has written counts before its sync */

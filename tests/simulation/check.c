@@ -26,12 +26,12 @@ grant_t *check_run(world_t *world, sim_key_t *key, const char *token)
     }
     if (grant == NULL) {
         world_violate(world, key->number, "run: only what was granted",
-                      "run is told for a claim that the store never granted");
+                      "run is answered to a claim that the store never granted");
         return NULL;
     }
     grant->runs++;
     if (grant->runs > 1) {
-        world_violate(world, key->number, "run: told once", "epoch %u is told run twice",
+        world_violate(world, key->number, "run: told once", "epoch %u is answered run twice",
                       ref.epoch);
         return NULL;
     }
@@ -176,21 +176,20 @@ void check_answer(const request_t *request, answer_kind_t kind, const response_t
     case ANSWER_RECORDED:
     case ANSWER_REPLAYED:
         if (!is_recorded(request, response)) {
-            world_violate(world, key->number, ANSWER,
-                          "a client is told \"%d %s\", recorded is %s%s", response->status,
-                          response->body, key->life->completed ? "" : "nothing",
+            world_violate(world, key->number, ANSWER, "a client gets \"%d %s\", recorded is %s%s",
+                          response->status, response->body, key->life->completed ? "" : "nothing",
                           key->life->response.body);
         }
         break;
     case ANSWER_MISMATCH:
         if (!is_other_body(request)) {
             world_violate(world, key->number, TWO,
-                          "a client is told mismatch, but the record has its body");
+                          "a client gets mismatch, but the record has its body");
         }
         break;
     case ANSWER_UNKNOWN:
         if (key->recover != ONCE_RECOVER_HOLD && !world->plan.mixed) {
-            world_violate(world, key->number, STUCK, "a client is told unknown under %s",
+            world_violate(world, key->number, STUCK, "a client gets unknown under %s",
                           once_recover_name(key->recover));
         }
         break;

@@ -16,7 +16,7 @@ typedef enum answer_kind {
     ANSWER_RECORDED, /* the operation ran now; its response is recorded */
     ANSWER_REPLAYED, /* the recorded response */
     ANSWER_PASSED,   /* the operation's response, not recorded: the key can be used again */
-    ANSWER_DOUBT,    /* 504: nobody knows */
+    ANSWER_DOUBT,    /* 504: unknown */
     ANSWER_BUSY,     /* 409: in flight, or just moved on */
     ANSWER_UNKNOWN,  /* 409: unknown, and the policy says not to try again */
     ANSWER_MISMATCH, /* 422 */

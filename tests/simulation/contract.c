@@ -1,7 +1,7 @@
 /*
  * The contract, as the table must keep it.
  *
- * Two kinds of checks. The first are about harm: who changed what, and was it allowed to (a stale claim, a live lease, a
+ * Two kinds of checks. The first are about harm: which change, and was it allowed (a stale claim, a live lease, a
  * completed record, a hold that must stay). The second are about answers: does each outcome mean what the contract says it
  * means. They are written from the contract's words, not from the table of rules, so that an error in one of them shows.
  */
@@ -70,7 +70,7 @@ static void check_write_harm(const sight_t *s)
     }
 }
 
-/* A record is gone although nobody asked for this one. */
+/* A record is gone although its removal was not asked for. */
 void contract_check_removal(world_t *world, const sim_key_t *key, uint64_t clock)
 {
     const once__head_t *head = &key->seen.head;
@@ -211,7 +211,7 @@ static int done_means_it(const sight_t *s)
     }
 }
 
-/* What the holder, or whoever names the record's claim, is owed. */
+/* What the holder, or a caller that names the record's claim, is owed. */
 static once_outcome_t owed(const sight_t *s)
 {
     int settles = s->event->kind == ONCE__SETTLE_COMPLETED || s->event->kind == ONCE__SETTLE_FAILED;
@@ -242,11 +242,11 @@ static void check_write_answer(const sight_t *s)
 
     if (s->op->outcome != right) {
         VIOLATE(s, right == ONCE_OUTCOME_DONE || right == ONCE_OUTCOME_ALREADY ? REFUSED : MEANING,
-                "%s of epoch %u is told %s, not %s", once__event_name(s->event->kind),
+                "%s of epoch %u is answered %s, not %s", once__event_name(s->event->kind),
                 s->event->claim.epoch, once_outcome_name((once_outcome_t)s->op->outcome),
                 once_outcome_name(right));
     } else if (right == ONCE_OUTCOME_DONE ? !done_means_it(s) : s->changed) {
-        VIOLATE(s, MEANING, "%s is told %s", once__event_name(s->event->kind),
+        VIOLATE(s, MEANING, "%s is answered %s", once__event_name(s->event->kind),
                 once_outcome_name(right));
     }
 }
@@ -265,7 +265,7 @@ void contract_check(const sight_t *sight)
         return;
     }
     if (claims && !claim_means_it(sight)) {
-        VIOLATE(sight, MEANING, "claim is told %s", sight_outcome(sight));
+        VIOLATE(sight, MEANING, "claim is answered %s", sight_outcome(sight));
     } else if (!claims) {
         check_write_answer(sight);
     }

@@ -78,11 +78,11 @@
     XX(NEVER_RAN, 1, "of them those that never ran, after a crash or a late claim")                \
     XX(POWER_FAILURES, 2, "power failures")                                                        \
     XX(POWER_AT_SYNC, 2, "of them those in the middle of writing")                                 \
-    XX(LOST_UNSYNCED, 2, "decisions lost that nobody was told of, or renewals")                    \
+    XX(LOST_UNSYNCED, 2, "unacknowledged decisions lost, or renewals")                             \
     XX(CAME_BACK, 0, "expired records that came back from the log")                                \
     XX(PUT_OFF, 2, "answers put off: a record was not durable yet, or the store failed")           \
     XX(SUMMARIES, 2, "segments that were not read after a crash, for their summaries")             \
-    XX(REBUILDS_CUT, 2, "crashes while the index was made anew after a crash")                     \
+    XX(REBUILDS_CUT, 2, "crashes while the index was rebuilt after a crash")                       \
     XX(RESTARTS, 2, "machines restarted in good order")                                            \
     XX(WRITE_ERRORS, 2, "writes that failed")                                                      \
     XX(DISK_ERRORS, 2, "syncs that failed")                                                        \

@@ -53,7 +53,7 @@ void attempt_answer_from_record(attempt_t *attempt, const once_answer_t *told)
     if (record == NULL || once_record_state(record) != ONCE_STATE_COMPLETED) {
         if (once_answer_outcome(told) != ONCE_OUTCOME_LOST) {
             world_violate(attempt->world, attempt->key->number, "replay",
-                          "%s is told without a completed record",
+                          "%s is answered without a completed record",
                           once_outcome_name(once_answer_outcome(told)));
         }
         attempt_answer(attempt, ANSWER_BUSY, NULL);

@@ -149,7 +149,7 @@ static void shut(once_t *once, void *data)
     gateway_t *gateway = data;
 
     if (gateway->shut) {
-        world_violate(gateway->world, -1, "shutdown", "%s: is told twice that it is done",
+        world_violate(gateway->world, -1, "shutdown", "%s: its end is reported twice",
                       gateway->process->name);
     }
     gateway->shut = 1;

@@ -19,7 +19,7 @@ typedef struct gateway {
 
 void gateways_start(world_t *world);
 
-/* A request arrives. 0: nobody is there. */
+/* A request arrives. 0: there is no gateway. */
 int gateway_takes(gateway_t *gateway, request_t *request);
 
 void gateway_crash(gateway_t *gateway);

@@ -17,7 +17,7 @@ int job_coin(world_t *world)
     return prng_chance(&world->prng, 500);
 }
 
-/* Every response is told apart by its body. */
+/* Every response is distinguished by its body. */
 response_t job_response(job_t *job, int status, once_verdict_t said)
 {
     world_t *world = job->world;

@@ -1,6 +1,6 @@
 /*
  * What was decided and may yet be lost, in the order of each record. The ledger hears of it when it cannot be lost any more:
- * when its process has synced, or when somebody else has who relied on it, or was told of it.
+ * when its process has synced, or when another process has that relied on it, or was answered with it.
  */
 #include <string.h>
 
@@ -79,7 +79,7 @@ static void decided_event(machine_t *machine, sim_key_t *key, const message_t *m
     if (op->error != ONCE_OK || (!changed && is_put_off(machine, key, message))) {
         if (changed) {
             world_violate(world, key->number, "an answer means what it says",
-                          "%s is told %s, and changed the record", message_what(message),
+                          "%s is answered %s, and changed the record", message_what(message),
                           once_error_name(op->error));
         }
         world_count(world, COUNT_PUT_OFF);
@@ -121,7 +121,7 @@ void journal_decided(machine_t *machine, message_t *message, const mirror_t befo
         mirror_t after = machine_look(machine, key);
         if (!sight_same(&before[i], &machine->now[i])) {
             world_violate(world, key->number, "I4 stale claim changed the record",
-                          "it changed while nobody wrote");
+                          "it changed without a write");
         }
         machine->now[i] = after;
         if (key == named) {
@@ -172,7 +172,7 @@ static int is_same_record(const mirror_t *a, const mirror_t *b)
     return sight_same(&x, &y);
 }
 
-/* How much of the journal has survived: so many entries. -1: the record is none of what it could be. */
+/* How much of the journal has survived, in entries. -1: the record is none of what it could be. */
 static int survivors(const machine_t *machine, const sim_key_t *key, const mirror_t *is)
 {
     int best = is_same_record(&key->seen, is) ? 0 : -1, count = 0;

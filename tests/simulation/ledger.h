@@ -2,8 +2,9 @@
  * The ledger: what really happened, kept outside of everything that is tested.
  *
  * A key has lives: one existence of its record each, from the first claim to the removal. A life has grants: the claims that
- * were granted in it. A grant knows who asked for it, whether it was told, forwarded, doubted, overtaken, and how often it
- * took effect. The store's door (server.h) and the actors write the ledger; the checks and the truthful operator read it.
+ * were granted in it. A grant knows which process asked for it, whether it was answered, forwarded, doubted, overtaken, and
+ * how often it took effect. The store's door (server.h) and the actors write the ledger; the checks and the truthful operator
+ * read it.
  */
 #ifndef SIMULATION_LEDGER_H
 #define SIMULATION_LEDGER_H
@@ -24,8 +25,8 @@ struct grant {
     grant_t *next; /* the one before it in its life */
     life_t *life;
     once__claim_ref_t ref;
-    process_t *process; /* who asked for it */
-    int late;           /* granted by a request that nobody waited for any more */
+    process_t *process; /* that asked for it */
+    int late;           /* granted to a request whose sender had given up */
     int held;           /* the record's policy was hold */
     int dropped;        /* its gateway forgot it */
     uint64_t fresh_at;  /* true time at which its lease last began */
@@ -41,7 +42,7 @@ struct life {
     uint64_t began, ended; /* true time; UINT64_MAX: it lives */
     int variant;           /* of the body */
     int completed;
-    int tainted; /* a grant ended in doubt or by lease, and nobody settled it */
+    int tainted; /* a grant ended in doubt or by lease, and was not settled */
     int touched; /* a grant was released, not "before any effect", or settled */
     unsigned effects;
     response_t response; /* as recorded */
@@ -101,7 +102,7 @@ void ledger_end_life(world_t *world, sim_key_t *key);
 grant_t *ledger_add_grant(world_t *world, sim_key_t *key, const once__claim_ref_t *ref,
                           process_t *process, int late);
 
-/* What an operator who knows everything would say about the record: it took effect (with this response), it has not and
+/* What an omniscient operator would say about the record: it took effect (with this response), it has not and
  * no longer can, or neither can be said yet. */
 typedef enum truth { TRUTH_OPEN, TRUTH_HAPPENED, TRUTH_NEVER } truth_t;
 truth_t ledger_truth(const sim_key_t *key, response_t *response);

@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------- boots */
 
-/* The power fails once more while the index is made anew: at this sync of that, or when it is done. */
+/* The power fails once more while the index is rebuilt: at this sync of that, or when it is done. */
 typedef struct again {
     machine_t *machine;
     uint64_t syncs;
@@ -56,7 +56,7 @@ static int fail_again(machine_t *machine)
     disk_free(&disk);
     place_remove(machine->store);
     memcpy(machine->store, again.image, sizeof(machine->store));
-    world_say(machine->world, -1, "THE POWER FAILS while the index is made anew");
+    world_say(machine->world, -1, "THE POWER FAILS while the index is rebuilt");
     world_count(machine->world, COUNT_REBUILDS_CUT);
     return 0;
 }

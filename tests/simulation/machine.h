@@ -4,7 +4,7 @@
  *
  * The power can fail at any moment, and in the middle of whatever the store does with its disk. Then the files are as a disk may
  * have them: of what was written since the last sync, each sector is there, or not, or torn; so are names (tests/local/disk.h).
- * The machine starts anew with another boot id, and the first to open the store makes its index anew.
+ * The machine restarts with another boot id, and the first to open the store rebuilds its index.
  *
  * What a process decides counts for the ledger when its sync has returned, or when others have acted upon it: until then it
  * stands in the journal, and a power failure may take it away (journal.c).

@@ -78,7 +78,7 @@ const script_t named_scripts[] = {
      .courses = {COURSE(10, NEVER, 201), GOOD},
      .effects = 1, .state = ONCE_STATE_UNKNOWN, .catches = {"reap-ignores-hold"}},
 
-    {"L7", "an operator who says never must mean it: not yet is not never", .recover = ONCE_RECOVER_HOLD, .horizon = 4000,
+    {"L7", "an operator that says never must mean it: not yet is not never", .recover = ONCE_RECOVER_HOLD, .horizon = 4000,
      .steps = {ASK(0, 0), LOOK(1700), ASK(2300, 1)},
      .fates = {{FATE_DELAY, SCRIPT_OPERATOR, ONCE__SETTLE_FAILED, 1, 1, 190}},
      .courses = {COURSE(1800, NEVER, 201), GOOD},
@@ -134,7 +134,7 @@ const script_t named_scripts[] = {
      .courses = {{.connect_ms = 300, .effect_at = 5, .answer_at = 10, .status = 201}},
      .effects = 0, .state = ONCE_STATE_UNKNOWN, .catches = {"hold-ignored-at-lease-over"}},
 
-    {"I7", "the reply to a completion is lost: the repeated one is told already", .recover = ONCE_RECOVER_HOLD, .horizon = 1000,
+    {"I7", "the reply to a completion is lost: the repeated one is answered already", .recover = ONCE_RECOVER_HOLD, .horizon = 1000,
      .steps = {ASK(0, 0), ASK(500, 1)},
      .fates = {{FATE_LOSE_REPLY, 0, ONCE__COMPLETE, 1, 1, 0}},
      .courses = {GOOD},

@@ -131,7 +131,7 @@ static void request_arrives(void *data)
     world_after(world, travel_ms(world), reply_arrives, message);
 }
 
-/* The same request once more: nobody hears about it. */
+/* The same request once more: its reply is dropped. */
 static void duplicate_arrives(void *data)
 {
     message_t *message = data;

@@ -7,8 +7,8 @@
 #include "sight.h"
 
 /*
- * A claim id is never used again once somebody was told run by it. (Before that it is repeated until there is an answer, and
- * may be granted anew when others came and went meanwhile; and a request that comes late or twice repeats it all the same.)
+ * A claim id is never used again once it was answered run. (Before that it is repeated until there is an answer, and
+ * may be granted again when others came and went meanwhile; and a request that comes late or twice repeats it all the same.)
  */
 static void check_fresh_id(const sight_t *s)
 {

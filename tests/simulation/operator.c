@@ -45,7 +45,7 @@ static void on_settled(once_answer_t *told, void *data)
     matter_t *matter = data;
     world_t *world = matter->operator_->world;
 
-    world_say(world, matter->key->number, "operator: settle is told %s",
+    world_say(world, matter->key->number, "operator: settle is answered %s",
               once_answer_error(told) == ONCE_OK ? once_outcome_name(once_answer_outcome(told))
                                                  : once_error_name(once_answer_error(told)));
     if (world->script == NULL && matter->repeats < 3 &&
@@ -144,7 +144,7 @@ static int on_stuck(once_t *once, const once_record_t *record, void *data)
     matter->operator_ = operator_;
     matter->key = ledger_find(world, once_record_id(record));
     if (matter->key == NULL) {
-        world_violate(world, -1, "record ids", "a scan shows a record that nobody asked for");
+        world_violate(world, -1, "record ids", "a scan shows a record that was never claimed");
         return 1;
     }
     once_record_token(record, matter->token);
@@ -199,7 +199,7 @@ static void on_rotated(once_answer_t *told, void *data)
 {
     operator_t *operator_ = data;
 
-    world_say(operator_->world, -1, "operator: rotation is told %s",
+    world_say(operator_->world, -1, "operator: rotation is answered %s",
               once_error_name(once_answer_error(told)));
     if (once_answer_error(told) == ONCE_OK) {
         world_count(operator_->world, COUNT_ROTATIONS);

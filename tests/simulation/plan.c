@@ -60,7 +60,7 @@ static void draw_processes(plan_t *plan, prng_t *prng)
 
 /*
  * The contract assumes that no request to the store arrives later than a ttl: a claim that does would find its record gone and
- * begin a new one in the name of somebody who left long ago. Delays are kept below the ttl, and a store clock that jumps (and
+ * begin a new one in the name of a holder that ended long ago. Delays are kept below the ttl, and a store clock that jumps (and
  * so ends a ttl at once) is not combined with short ones and late requests; nor is a purge.
  */
 static void respect_ttl(plan_t *plan)

@@ -13,7 +13,7 @@ enum { PLAN_KEYS_MAX = 4, PLAN_GATEWAYS_MAX = 3, PLAN_CLIENTS_MAX = 4 };
 typedef struct plan {
     unsigned keys, gateways, clients;
     int calm;      /* nothing goes wrong; backends may be slow all the same */
-    int operator_; /* somebody settles what is unknown */
+    int operator_; /* an operator settles what is unknown */
     int short_ttl;
     int mixed; /* half of the gateways ask with policy hold, whatever the key's is */
     unsigned recover[PLAN_KEYS_MAX]; /* once_recover_t */
@@ -21,7 +21,7 @@ typedef struct plan {
 
     /* milliseconds */
     uint64_t lease, ttl, horizon;
-    uint64_t store_timeout;    /* of the handle: after which a callback is told */
+    uint64_t store_timeout;    /* of the handle: after which a callback runs */
     uint64_t reply_timeout;    /* of the network: after which a reply counts as lost */
     uint64_t upstream_timeout; /* of the gateway */
     uint64_t client_timeout;

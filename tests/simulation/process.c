@@ -223,7 +223,7 @@ int process_exit(process_t *process)
 
 void process_discard(process_t *process)
 {
-    process->alive = 0; /* its callbacks are called, and nobody listens */
+    process->alive = 0; /* its callbacks are called, without effect */
     link_cut(process->link);
     (void)close_handle(process);
 }
@@ -265,7 +265,7 @@ int call_accepted(call_t *call, int code)
 }
 
 /*
- * A caller is told after store_timeout at the latest, counted from the first try that failed (the network says so after its own
+ * A caller is answered after store_timeout at the latest, counted from the first try that failed (the network says so after its own
  * time-out), unless its process stood still meanwhile.
  */
 static void check_in_time(const call_t *call)

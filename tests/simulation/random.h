@@ -18,7 +18,7 @@ uint64_t prng_next(prng_t *prng);
 /* low to high, both included. */
 uint64_t prng_between(prng_t *prng, uint64_t low, uint64_t high);
 
-/* True so many times in a thousand. */
+/* True with this probability, in thousandths. */
 int prng_chance(prng_t *prng, unsigned per_mille);
 
 /* Which of the weights: an index below `count`. */

@@ -3,7 +3,7 @@
  * versions of the rules (named.c): each must hold now, and must be noticed when the defect that it found is put back.
  *
  * There is one key, body 0 unless said otherwise, and two gateways. Times are milliseconds. Unless a script says otherwise: a
- * lease is 1000, a reply counts as lost after 200, a callback is told after 500, an upstream has 600, records live for hours.
+ * lease is 1000, a reply counts as lost after 200, a callback runs after 500, an upstream has 600, records live for hours.
  * A request takes 1 to its gateway, and a message to the store and back takes 5 each way.
  */
 #ifndef SIMULATION_SCRIPT_H

@@ -17,7 +17,7 @@ void server_close(world_t *world)
     world->table = NULL;
 }
 
-/* BROKEN_EPOCH_ONLY: whoever names the right epoch counts as the holder. The observer sees what was really named. */
+/* BROKEN_EPOCH_ONLY: a caller that names the right epoch counts as the holder. The observer sees what was really named. */
 static void apply_epoch_only(world_t *world, once__op_t *op, uint64_t clock)
 {
     const sim_key_t *key = ledger_find(world, op->id);

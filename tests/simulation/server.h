@@ -9,7 +9,7 @@
 
 typedef struct sender {
     process_t *process; /* NULL: a backend's own transaction */
-    int late; /* nobody waits for the answer any more: too late, or delivered for the second time */
+    int late; /* the answer is not waited for any more: too late, or delivered for the second time */
 } sender_t;
 
 void server_open(world_t *world);

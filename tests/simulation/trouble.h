@@ -1,5 +1,5 @@
 /*
- * What happens to processes, the store and its clock whoever uses them: crashes, standing still, graceful ends, outages, and
+ * What happens to processes, the store and its clock, whatever uses them: crashes, standing still, graceful ends, outages, and
  * clocks that are set back or forth. Until the schedule turns quiet.
  */
 #ifndef SIMULATION_TROUBLE_H

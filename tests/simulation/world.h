@@ -6,7 +6,7 @@
  * store has a wall clock that can jump. Events happen in the order of (time, sequence number), one at a time; nothing depends
  * on addresses, so the same seed gives the same trace.
  *
- * Everything that actors allocate lives until the schedule is over: nobody has to know whether a late event still refers to
+ * Everything that actors allocate lives until the schedule is over: no actor has to know whether a late event still refers to
  * it. What the library allocates is the library's, and the sanitizers watch that.
  */
 #ifndef SIMULATION_WORLD_H
@@ -80,7 +80,7 @@ void world_free(world_t *world);
 /* Zeroed memory that lives as long as the world. */
 void *world_alloc(world_t *world, size_t size);
 
-/* `fire` will be called with `data` in so many milliseconds. */
+/* `fire` will be called with `data` in that many milliseconds. */
 void world_after(world_t *world, uint64_t ms, event_fn fire, void *data);
 
 /* When the next event is; UINT64_MAX: there is none. */

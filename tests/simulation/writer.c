@@ -23,7 +23,7 @@ static int works(link_t *link, event_fn fire)
     return until <= world->now;
 }
 
-/* After a failed sync the handle is of no use any more: somebody starts the process anew. */
+/* After a failed sync the handle is of no use any more: the process is restarted. */
 static void give_up(void *data)
 {
     process_t *process = data;
@@ -66,7 +66,7 @@ static void answered(once__op_t *op)
     message_reply(message);
 }
 
-/* BROKEN_EARLY_ACK: whoever waits for the sync is told before it. */
+/* BROKEN_EARLY_ACK: a caller that waits for the sync is answered before it. */
 static void tell_early(message_t *message)
 {
     if (message->replies && message->op != NULL && message->copy.error == ONCE_OK &&

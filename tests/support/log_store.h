@@ -36,7 +36,7 @@ once__log_t *store_open_log(store_t *store, uint64_t segment_size);
 /* A completed record with `len` bytes of response, kept until `expires`. */
 int store_append(once__log_t *log, size_t len, uint64_t expires, uint32_t not_before,
                  once__place_t *place);
-/* What is at the place is one of so many bytes. */
+/* What is at the place has this many bytes. */
 void store_check_read(once__log_t *log, once__place_t place, size_t len);
 
 /* The descriptor of a segment's file, the caller's; -1: there is none. */

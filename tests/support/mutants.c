@@ -11,7 +11,7 @@
 
 /* clang-format off */
 const mutant_t mutants[] = {
-    /* who may write */
+    /* permission to write */
     {"complete-any-claim", "complete does not compare the claim", 0,
      {{"complete", MUTANT_DROP_NEED, ONCE__G_MINE, NULL}}},
     {"release-any-claim", "release does not compare the claim", 0,
@@ -54,7 +54,7 @@ const mutant_t mutants[] = {
      {{"complete: again", MUTANT_DROP_ROW, 0, NULL}}},
 
     /* what was asked */
-    {"mismatch-after-lease", "busy is told before mismatch", 0,
+    {"mismatch-after-lease", "busy is answered before mismatch", 0,
      {{"claim: other fingerprint", MUTANT_MOVE_BEHIND, 0, "claim: lease live"}}},
     {"mismatch-after-all", "the fingerprint is looked at last", 0,
      {{"claim: other fingerprint", MUTANT_MOVE_BEHIND, 0, "claim: completed"}}},
@@ -72,7 +72,7 @@ const mutant_t mutants[] = {
      {{"settle failed", MUTANT_DROP_FORBID, ONCE__G_LIVE, NULL}}},
     {"settle-completed-ignores-lease", "settle to completed works under a live lease", 0,
      {{"settle completed", MUTANT_DROP_FORBID, ONCE__G_LIVE, NULL}}},
-    {"doubt-without-lease", "doubt ends the lease, nobody waits for the effect to land", 0,
+    {"doubt-without-lease", "doubt ends the lease, the effect is not waited for", 0,
      {{"doubt", MUTANT_DROP_EFFECT, ONCE__E_DOUBT_LEASE, NULL}, {"doubt", MUTANT_ADD_EFFECT, ONCE__E_END_LEASE, NULL}}},
     {"late-doubt-without-lease", "doubt of a record unknown by lease starts no lease", 0,
      {{"doubt: unknown by lease", MUTANT_DROP_ROW, 0, NULL}}},
@@ -94,12 +94,12 @@ const mutant_t mutants[] = {
      {{"purge: forced", MUTANT_DROP_NEED, ONCE__G_FORCE, NULL}}},
 
     /* the owner's own claim */
-    {"mine-runs", "the owner of a record that is unknown by lease is told run", 0,
+    {"mine-runs", "the owner of a record that is unknown by lease is answered run", 0,
      {{"claim: mine, unknown by lease", MUTANT_SET_OUTCOME, ONCE_OUTCOME_RUN, NULL}}},
     {"mine-revives", "the same, and the record is pending again", 0,
      {{"claim: mine, unknown by lease", MUTANT_SET_OUTCOME, ONCE_OUTCOME_RUN, NULL},
       {"claim: mine, unknown by lease", MUTANT_SET_TO, ONCE_STATE_PENDING, NULL}}},
-    {"mine-not-told", "the owner of a record that is unknown by lease is told unknown", 0,
+    {"mine-not-told", "the owner of a record that is unknown by lease is answered unknown", 0,
      {{"claim: mine, unknown by lease", MUTANT_DROP_ROW, 0, NULL}}},
     {"own-claim-is-busy", "a repeated claim is not recognised", 0,
      {{"claim: same claim again", MUTANT_DROP_ROW, 0, NULL}}},
@@ -140,7 +140,7 @@ const mutant_t mutants[] = {
     {"payload-lost", "complete records no response", 0,
      {{"complete", MUTANT_DROP_EFFECT, ONCE__E_PAYLOAD, NULL}}},
 
-    /* rules of those who use the table */
+    /* rules of the users of the table */
     {"idempotent-sql", "once.complete commits when the record is already completed", MUTANT_IDEMPOTENT_SQL,
      {{NULL, MUTANT_NO_EDIT, 0, NULL}}},
     {"own-answer-after-lost", "a gateway whose complete was lost sends its own response", MUTANT_OWN_ANSWER,

@@ -8,7 +8,7 @@
 
 #include "core/rules.h"
 
-/* Rules that are not in the table but in whoever uses it. A simulated gateway or backend asks for these. */
+/* Rules that are not in the table but in its users. A simulated gateway or backend asks for these. */
 enum {
     /* once.complete that was answered `already` commits the transaction */
     MUTANT_IDEMPOTENT_SQL = 1 << 0,

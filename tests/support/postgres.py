@@ -56,7 +56,7 @@ class Node:
         send(signal.SIGKILL, pids)
         for pid in pids:
             until(lambda: not alive(pid), f"the end of process {pid}", PATIENCE)
-        # Where nobody reaps orphans, a dead server looks alive to the next one.
+        # Where orphans are not reaped, a dead server looks alive to the next one.
         for lock in (os.path.join(self.data, "postmaster.pid"), socket_of(self.port) + ".lock"):
             if os.path.exists(lock):
                 os.unlink(lock)

@@ -37,7 +37,7 @@ static void a_bucket_empties_and_fills(void **state)
     ngx_http_once_bucket_give(set, 1, STEP);
     assert_int_equal(take(set, 1, START + STEP), 0);
     empty(set, 1, START + 2 * (uint64_t)PERIOD);
-    ngx_http_once_bucket_give(set, 2, STEP); /* nobody's */
+    ngx_http_once_bucket_give(set, 2, STEP); /* of no caller */
 }
 
 static void scopes_do_not_share_while_there_is_room(void **state)

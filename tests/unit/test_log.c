@@ -29,7 +29,7 @@ static void test_a_batch_is_one_sync(void **state)
     }
 }
 
-/* Others see a frame before it is durable, and are told so as long as its writer lives. */
+/* Others see a frame before it is durable, and know so as long as its writer lives. */
 static void test_unsynced_frames_of_others(void **state)
 {
     store_t *store = *state;
@@ -72,7 +72,7 @@ static void test_more_than_a_window(void **state)
     }
 }
 
-/* Windows are given back: by those who end, and by those who find somebody dead. */
+/* Windows are given back: by processes that end, and by those that find a dead one. */
 static void test_windows_are_used_again(void **state)
 {
     store_t *store = *state;
@@ -96,7 +96,7 @@ static void test_windows_are_used_again(void **state)
     }
 }
 
-/* What a killed writer left is sealed by whoever takes it over: the segment that it was writing, and one that was full. */
+/* What a killed writer left is sealed by the process that takes it over: the segment that it was writing, and one that was full. */
 static void test_what_a_killed_writer_left_is_sealed(void **state)
 {
     store_t *store = *state;

@@ -1,5 +1,5 @@
 /*
- * The log: segments that are dropped and used again, also by those who are killed over it.
+ * The log: segments that are dropped and used again, also by processes that are killed meanwhile.
  */
 #include "support/log_store.h"
 #include "support/testing.h"
@@ -280,7 +280,7 @@ static int make_half(const store_t *store, const char *name)
     return fd;
 }
 
-/* What was left half made takes room: it goes, unless somebody is at it. */
+/* What was left half made takes room: it goes, unless a process is working on it. */
 static void test_files_that_nobody_finished(void **state)
 {
     store_t *store = *state;

@@ -79,7 +79,7 @@ static void test_short_writes(void **state)
     store_check_read(store->logs[1], places[1], ONCE__WINDOW_SIZE);
 }
 
-/* A write that fails leaves the window as it is: whoever takes over has all of it. */
+/* A write that fails leaves the window as it is: the process that takes over has all of it. */
 static void test_a_failed_write_is_final(void **state)
 {
     store_t *store = *state;

@@ -63,7 +63,7 @@ static void hear(once__source_t *source, uint32_t events)
 {
 }
 
-/* More is ready than one run looks at, so that the wake-up is not among it: a host that is told of changes only hears of it. */
+/* More is ready than one run looks at, so that the wake-up is not among it: an edge-triggered host hears of it. */
 static void a_pause_is_a_change(void **state)
 {
     enum { MANY = 80 };

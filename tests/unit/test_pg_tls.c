@@ -1,5 +1,5 @@
 /*
- * Which servers have to show a certificate, and who can decide otherwise.
+ * Which servers have to show a certificate, and how to configure otherwise.
  */
 #include "support/testing.h"
 

@@ -321,7 +321,7 @@ static void damaged_payloads_are_corrupt(void **state)
         {"\0\0\0\0\0\x04\0\0\0\0\0\0\0x", 14, ONCE_E_CORRUPT},        /* longer than it says */
         {"\x04\0\0\0\0\x05\0\0\0\0\0\0\0x", 14, ONCE_E_CORRUPT},      /* omitted, and yet there */
         {"\0\0\0\0\0\x04\0\0\0\x01\0\0\0", 13, ONCE_E_CORRUPT},       /* no such header */
-        {"\0\0\0\0\0\x04\0\0\0\xff\xff\xff\xff", 13, ONCE_E_CORRUPT}, /* nor so many */
+        {"\0\0\0\0\0\x04\0\0\0\xff\xff\xff\xff", 13, ONCE_E_CORRUPT}, /* nor this many */
         {"\0\0\0\0\0\x0d\0\0\0\x01\0\0\0\x01\0\0\0n\0\0\0\0", 22, ONCE_OK},
         {"\0\0\0\0\0\x0d\0\0\0\x01\0\0\0\x01\0\0\0n\x01\0\0\0", 22, ONCE_E_CORRUPT},
         {"\0\0\0\0\0\x0d\0\0\0\x01\0\0\0\x06\0\0\0n\0\0\0\0", 22, ONCE_E_CORRUPT},
@@ -374,7 +374,7 @@ static void a_payload_must_be_a_response(void **state)
     assert_int_equal(once__response_unpack(&payload, id, NULL, NULL, &out), ONCE_E_CORRUPT);
 }
 
-/* Whoever can write to the store must not be able to make headers that nobody recorded. */
+/* Write access to the store must not be enough to make headers that were never recorded. */
 static void headers_that_end_early_are_not_read(void **state)
 {
     static const char breaks[] = {'\r', '\n', '\0', ':', ' '};

@@ -77,7 +77,7 @@ static void always(law_t law)
     }
 }
 
-/* For who does not need the head: the same answer, and none that changes something. */
+/* For callers that do not need the head: the same answer, and none that changes something. */
 static void answers_as_it_steps_law(const situation_t *s, const once__step_t *step)
 {
     for (unsigned outcome = 0; outcome <= ONCE__MINE; outcome++) {

@@ -52,7 +52,7 @@ static int pay(PGconn *db, const char *const asked[], char body[HTTP_BODY])
     return rows > 0 ? 201 : 0;
 }
 
-/* The status, or 0: rolled back; or nobody knows, because the reply to COMMIT was lost. */
+/* The status, or 0: rolled back; or unknown, because the reply to COMMIT was lost. */
 static int transaction(PGconn *db, const char *claim, const char *const asked[], char *body)
 {
     once_header_t header = {{"Content-Type", 12}, {"application/json", 16}};

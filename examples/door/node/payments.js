@@ -6,7 +6,7 @@ const http = require('http');
 const { Pool } = require('pg');
 
 const pool = new Pool({ connectionString: process.env.DATABASE || 'postgres://localhost/shop', max: 10 });
-pool.on('error', () => {}); // a connection that broke while nobody used it
+pool.on('error', () => {}); // a connection that broke while idle
 
 const PLAIN = /^[\w.:-]{1,100}$/, AMOUNT = /^(0\.0[1-9]|0\.[1-9]\d|[1-9]\d{0,2}\.\d\d)$/; // more than nothing
 const HEADERS = '{"Content-Type": "application/json"}';

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A payout in three steps, one of which is somebody else's: reserve, have the provider transfer, settle. Runs behind `once gate`.
+"""A payout in three steps, one of which is a provider's: reserve, have the provider transfer, settle. Runs behind `once gate`.
 
     DATABASE=postgres://shop@localhost/shop PROVIDER=http://localhost:4000/transfers PORT=3000 python3 payouts.py
 

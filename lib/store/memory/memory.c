@@ -30,7 +30,7 @@ typedef struct memory {
 static shared_t *all_shared;
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* In a child of fork() the tables are the parent's, and somebody may have held any lock: it starts with none. */
+/* In a child of fork() the tables are the parent's, and any lock may have been held: it starts with none. */
 static void forget_all(void)
 {
     all_shared = NULL;

@@ -3,7 +3,7 @@
  *
  *     down -> resolving -> connecting -> (TLS handshake) -> handshake -> ready
  *
- * Any state can go back to down. Connecting starts again when somebody asks whether the connection is ready, at the earliest
+ * Any state can go back to down. Connecting starts again when the connection is asked for, at the earliest
  * after a pause that grows with each failure. The handshake (handshake.h) logs in, selects the database, and checks whether
  * records can be kept on this server; only then the connection is ready for others.
  *

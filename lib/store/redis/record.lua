@@ -123,7 +123,7 @@ local function decide(key, given, more)
       return head
     end
   elseif event == 'reap' then
-    -- Redis removes what expired by itself. Left are records that nobody came back for.
+    -- Redis removes what expired by itself. What is left are abandoned records.
     if expired or (record and schema <= newest and (state == PENDING or state == UNKNOWN) and recover ~= HOLD
         and now >= lease_until + unpack('<I8', record, 121)) then
       redis.call('DEL', key)

@@ -28,7 +28,7 @@ typedef struct replay {
     const settings_t *set;
     const char *url;
     char own
-        [ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* whose dead letters these are, by their topic's name; "": nobody knows */
+        [ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* the topic that these dead letters came from, by their topic's name; "": unknown */
     once__broker_publisher_t *publisher;
     char topic[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* where the message that is under way goes */
     once__broker_choice_t original; /* what became of the message of a letter without a payload */
@@ -64,7 +64,7 @@ static int is_chosen(const settings_t *set, const once__broker_browsed_t *messag
 }
 
 /*
- * A letter says where its message came from, and whoever may write letters may say anything: with the rights of the one who
+ * A letter says where its message came from, and any writer of letters can put any text there: with the rights of the user that
  * replays, messages would be copied from and to other topics. So it has to be the topic that the letters belong to.
  */
 static int is_believed(const replay_t *replay, const char *topic)

@@ -45,7 +45,8 @@ const once__cli_command_t once__cli_reap = {
     .details =
         "Programs that use a store do this themselves; this command is for stores that no program\n"
         "is using, and for making room immediately. It removes what has expired and, under the\n"
-        "policy retry, what nobody touched for a whole retention after its lease. Unknown records\n"
+        "policy retry, what was not touched for a whole retention after its lease. Unknown "
+        "records\n"
         "under hold stay until they are settled.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,

@@ -13,7 +13,7 @@ typedef struct client client_t;
 /* What to send. The n-th request has the key number first + n % keys. */
 typedef struct order {
     double seconds;    /* nothing is sent after this; 0: no such limit */
-    uint64_t requests; /* nor after so many; 0: no such limit */
+    uint64_t requests; /* nor after this many; 0: no such limit */
     uint64_t first;
     uint64_t keys;           /* 0: no key twice */
     times_t *times;          /* NULL, or gets the times of all answers */

@@ -1,5 +1,5 @@
 /*
- * Players who take turns with the same load: in each round everybody has a turn of the same length, with the same connections and
+ * Players that take turns with the same load: in each round each has a turn of the same length, with the same connections and
  * the same upstream. The first of them is bare nginx, with which the others are compared.
  */
 #ifndef TESTS_BENCH_GATEWAY_PLAYERS_H

@@ -1,6 +1,6 @@
 /*
  * The upstream: a process of its own that answers every request at once with 201 and a JSON body, or keeps all of them
- * waiting until it is told to answer.
+ * waiting until it may answer.
  */
 #ifndef TESTS_BENCH_GATEWAY_UPSTREAM_H
 #define TESTS_BENCH_GATEWAY_UPSTREAM_H

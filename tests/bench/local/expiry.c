@@ -11,7 +11,7 @@
 #include "report.h"
 #include "sections.h"
 
-#define INDEX_BYTES 24 /* of a record in the index: who looked at a record would touch more */
+#define INDEX_BYTES 24 /* of a record in the index: looking at a record would touch more */
 
 static void reap(once_t *once, uint64_t *count)
 {

@@ -1,5 +1,5 @@
 /*
- * A store of many records whose writer is killed: opening it again, making its index anew, and looking records up in it.
+ * A store of many records whose writer is killed: opening it again, rebuilding its index, and looking records up in it.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -244,10 +244,10 @@ void section_life(const settings_t *settings)
     report_subject("a store with the records, left by a writer that was killed");
     report_reopen(settings, path, settings->records);
     report_rebuild(path, settings->records,
-                   "index made anew from the log, records per second of CPU");
+                   "index rebuilt from the log, records per second of CPU");
     report_summaries(path, settings->records);
     report_rebuild(path, settings->records,
-                   "index made anew from summaries, records per second of CPU");
+                   "index rebuilt from summaries, records per second of CPU");
     look_up_by_api(path, settings->records, ids);
     look_up_by_store(path, ids);
     remove_tree(path);

@@ -176,7 +176,7 @@ static void print_players(const contest_t *contest, unsigned batch)
     (void)fflush(stdout);
 }
 
-/* Throughput depends on what the disk does that minute: it is told, and not what the run fails by. */
+/* Throughput depends on what the disk does that minute: it is printed, and the run does not fail by it. */
 static verdict_t told(double measured, double wanted)
 {
     return measured >= wanted ? VERDICT_OK : VERDICT_BELOW;

@@ -2,7 +2,7 @@
 import email.utils
 import time
 
-# Not compared between an answer and its replay: hop-by-hop, made anew for every message, or about the replay itself.
+# Not compared between an answer and its replay: hop-by-hop, generated for every message, or about the replay itself.
 OWN = {"connection", "keep-alive", "date", "server", "transfer-encoding", "content-length", "idempotent-replayed",
        "idempotency-expires", "set-cookie"}
 

@@ -63,7 +63,7 @@ LUA_HTTP = 'lua_package_path "/usr/share/lua/5.1/?.lua;;"; lua_shared_dict runs 
 
 
 def take_port():
-    """On an address of our own nobody else takes ports: counting is enough."""
+    """No other process takes ports on our own address: counting is enough."""
     next_port[0] += 1
     return next_port[0]
 
@@ -149,7 +149,7 @@ class Gateway:
     # ------------------------------------------------------------------------------------------------------- end
 
     def close(self):
-        """Everybody leaves in an orderly way, and nobody complained."""
+        """All processes end in an orderly way, and none logged an error."""
         if self.disk:
             self.disk.heal()
         for client in self.clients:

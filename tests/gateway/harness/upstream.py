@@ -229,7 +229,7 @@ class Upstream:
 
 
 def refusing_address(host="127.0.0.1"):
-    """An address that nobody listens on, and the socket that keeps others from doing so."""
+    """An address without a listener, and the socket that keeps it so."""
     sock = socket.socket()
     sock.bind((host, 0))
     return "%s:%d" % sock.getsockname(), sock

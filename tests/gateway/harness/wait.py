@@ -48,6 +48,6 @@ class Gate:
         return self.event.wait(PATIENCE * 2)
 
     def wait_arrival(self):
-        """For the test: until somebody stands before the gate."""
+        """For the test: until a request waits at the gate."""
         if not self.arrivals.acquire(timeout=PATIENCE):
-            raise Timeout("nobody came to the gate")
+            raise Timeout("nothing came to the gate")

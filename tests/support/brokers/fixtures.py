@@ -45,7 +45,7 @@ def impostor(certificates):
     one = Impostor(certificates, "expired")
     yield one
     one.close()
-    assert one.heard == [], "somebody talked to it"
+    assert one.heard == [], "a client talked to it"
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ class Kafka:
         raise AssertionError(f"topic {topic} has no leaders")
 
     def remove(self, topic):
-        """Until nobody finds it any more."""
+        """Until it cannot be found any more."""
         admin = self.admin()
         admin.delete_topics([topic])[topic].result(PATIENCE)
         end = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""A server process that belongs to a test: it has a group of its own, and dies with whoever started it."""
+"""A server process that belongs to a test: it has a group of its own, and dies with its parent."""
 import os
 import signal
 import socket
@@ -13,7 +13,7 @@ class Missing(Exception):
 
 
 def free_port():
-    """A port of loopback that nobody has now. Below the range that outgoing connections take theirs from, so that none of them
+    """A free port of loopback. Below the range that outgoing connections take theirs from, so that none of them
     sits on it while a killed broker is away."""
     for _ in range(200):
         port = 12000 + int.from_bytes(os.urandom(2), "big") % 18000
