@@ -184,8 +184,12 @@ static void run_test(once__run_t *run, size_t number)
 
 static void run_chosen(once__run_t *run)
 {
+    unsigned parts = run->options.parts != 0 ? run->options.parts : 1;
+    unsigned chosen = 0;
+
     for (size_t i = 0; i < test_count; i++) {
-        if (once_conformance_chooses(run->options.filter, tests[i].name)) {
+        if (once_conformance_chooses(run->options.filter, tests[i].name) &&
+            chosen++ % parts == run->options.part) {
             run_test(run, i);
             if (run->options.stop && run->counts.failed > 0) {
                 return;

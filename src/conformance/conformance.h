@@ -42,6 +42,8 @@ typedef struct once_conformance_counts {
 typedef struct once_conformance_options {
     size_t size;        /* sizeof(once_conformance_options_t): set by ONCE_CONFORMANCE_INIT */
     const char *filter; /* which tests: see once_conformance_chooses */
+    /* of these, every `parts`-th from number `part` (counted from 0) on; parts 0: all. For runs side by side on several stores */
+    unsigned part, parts;
     unsigned threads;   /* of a race; 0: 8, at most 64 */
     unsigned processes; /* of a race; 0: 4, at most 32 */
     /* of everything random but claim ids and keys; 0: a random one, which is printed */
@@ -74,7 +76,7 @@ typedef struct once_conformance_options {
 
 #define ONCE_CONFORMANCE_INIT                                                                      \
     {                                                                                              \
-        sizeof(once_conformance_options_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                     \
+        sizeof(once_conformance_options_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0               \
     }
 
 /*

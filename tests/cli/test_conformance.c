@@ -37,10 +37,38 @@ static void a_store_is_tried(void **state)
     run_free(&closed);
 }
 
+/* Each test of the filter is in exactly one part. */
+static void conformance_runs_in_parts(void **state)
+{
+    static const char *const wrong[] = {"0/4", "5/4", "1/", "/4", "1", "a/b", "2/4x"};
+    run_t all = run("conformance", "memory:", "--filter", "claim-new*,scan-*", NULL);
+    unsigned tests = 0;
+
+    for (unsigned part = 1; part <= 3; part++) {
+        char text[8];
+        run_t r;
+        snprintf(text, sizeof(text), "%u/3", part);
+        r = run("conformance", "memory:", "--filter", "claim-new*,scan-*", "--part", text, NULL);
+        assert_run(r, ONCE__CLI_OK);
+        tests += count_lines(r.out) - 2;
+        run_free(&r);
+    }
+    assert_true(tests > 3);
+    assert_int_equal(tests, count_lines(all.out) - 2);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        run_t r = run("conformance", "memory:", "--part", wrong[i], NULL);
+        assert_run(r, ONCE__CLI_USAGE);
+        assert_has(r.err, "--part must be I/N");
+        run_free(&r);
+    }
+    run_free(&all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conformance_tests_are_chosen),
+        cmocka_unit_test(conformance_runs_in_parts),
         cmocka_unit_test(a_store_is_tried),
     };
     unsetenv("ONCE_STORE");

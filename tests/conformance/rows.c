@@ -14,7 +14,8 @@
 #include "conformance/conformance.h"
 #include "support/mutants.h"
 
-#define ANY 0xffffu
+#define ANY    0xffffu
+#define TRIALS 8 /* at a time: they mostly wait */
 
 /* Tests that step through the table. The others need not be asked, and take time. */
 static const char stepping[] =
@@ -94,42 +95,76 @@ static int run_suite(const once__rules_t *rules)
     return result;
 }
 
-/* In a process of its own: a table without an answer ends in an assertion, and that is noticed, too. */
-static int is_noticed(const mutant_edit_t *edit)
+/* The changes that are being tried, each in a process of its own: a table without an answer ends in an assertion. */
+static struct {
+    pid_t pid; /* 0: free */
+    char name[160];
+} trials[TRIALS];
+
+/* In the child: ends with 0 if the suite has not noticed the change. */
+static void try_rules(const mutant_edit_t *edit)
+{
+    once__rule_t rows[MUTANT_ROWS_MAX];
+    once__rules_t rules = {rows, once__rules.count};
+
+    memcpy(rows, once__rules.rows, once__rules.count * sizeof(*rows));
+    if (mutant_edit(rows, rules.count, edit) != 0 || freopen("/dev/null", "w", stderr) == NULL) {
+        _exit(0);
+    }
+    _exit(run_suite(&rules) != 0);
+}
+
+/* Waits for one of them to end, if any runs. Returns its place, which is free then; TRIALS: none runs. */
+static size_t end_one(void)
 {
     int status = 0;
-    pid_t pid;
+    pid_t pid = wait(&status);
 
-    (void)fflush(stdout);
-    pid = fork();
-    if (pid == 0) {
-        once__rule_t rows[MUTANT_ROWS_MAX];
-        once__rules_t rules = {rows, once__rules.count};
-        memcpy(rows, once__rules.rows, once__rules.count * sizeof(*rows));
-        if (mutant_edit(rows, rules.count, edit) != 0 ||
-            freopen("/dev/null", "w", stderr) == NULL) {
-            _exit(0);
+    for (size_t i = 0; pid > 0 && i < TRIALS; i++) {
+        if (trials[i].pid == pid) {
+            trials[i].pid = 0;
+            if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+                missed++;
+                printf("FAILED  %s: not caught\n", trials[i].name);
+            } else {
+                caught++;
+            }
+            return i;
         }
-        _exit(run_suite(&rules) != 0);
     }
-    return pid > 0 && waitpid(pid, &status, 0) == pid &&
-           !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return TRIALS;
+}
+
+static size_t free_place(void)
+{
+    for (size_t i = 0; i < TRIALS; i++) {
+        if (trials[i].pid == 0) {
+            return i;
+        }
+    }
+    return end_one();
 }
 
 static void try_edit(const once__rule_t *row, mutant_op_t op, unsigned value, const char *what)
 {
     mutant_edit_t edit = {row->name, op, value, NULL};
     char name[160];
+    size_t place;
 
     (void)snprintf(name, sizeof(name), "%s: %s %x", row->name, what, value);
     if (cannot_be_seen(row, &edit) || (chosen != NULL && strstr(name, chosen) == NULL)) {
         return;
     }
-    if (is_noticed(&edit)) {
-        caught++;
-    } else {
+    place = free_place();
+    memcpy(trials[place].name, name, sizeof(name));
+    (void)fflush(stdout);
+    trials[place].pid = fork();
+    if (trials[place].pid == 0) {
+        try_rules(&edit);
+    }
+    if (trials[place].pid < 0) {
+        trials[place].pid = 0;
         missed++;
-        printf("FAILED  %s: not caught\n", name);
     }
 }
 
@@ -176,6 +211,8 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < once__rules.count; i++) {
         try_row(&once__rules.rows[i]);
+    }
+    while (end_one() < TRIALS) {
     }
     printf("%u passed, %u failed\n", caught, missed);
     return missed > 0 || caught == 0;

@@ -3,15 +3,18 @@
  */
 #include "conformance/conformance.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/store.h"
 #include "cli/text.h"
 
 typedef struct settings {
-    const char *filter;
+    const char *filter, *part;
     once__cli_number_t threads;
     once__cli_number_t processes;
     once__cli_number_t seed;
@@ -39,6 +42,25 @@ static int list(const settings_t *set)
     return ONCE__CLI_OK;
 }
 
+/* "2/4" is the second of four parts. */
+static int read_part(const char *text, once_conformance_options_t *options)
+{
+    size_t len = text != NULL ? strcspn(text, "/") : 0;
+    uint64_t part, parts;
+
+    if (text == NULL) {
+        return 0;
+    }
+    if (text[len] != '/' || once__number_parse(text, len, &part) != 0 ||
+        once__number_parse(text + len + 1, strlen(text + len + 1), &parts) != 0 || part == 0 ||
+        part > parts || parts > UINT_MAX) {
+        return -1;
+    }
+    options->part = (unsigned)part - 1;
+    options->parts = (unsigned)parts;
+    return 0;
+}
+
 static int run_conformance(const once__cli_call_t *call)
 {
     const settings_t *set = call->settings;
@@ -51,6 +73,9 @@ static int run_conformance(const once__cli_call_t *call)
     }
     if (url == NULL || url[0] == '\0') {
         return once__cli_usage(call->command, "missing store: give its URL or set ONCE_STORE");
+    }
+    if (read_part(set->part, &options) != 0) {
+        return once__cli_usage(call->command, "--part must be I/N, such as 1/4");
     }
     if (set->threads.value > 64 || set->processes.value > 32) {
         return once__cli_usage(call->command,
@@ -81,6 +106,8 @@ static int run_conformance(const once__cli_call_t *call)
 static const once__cli_option_t options_table[] = {
     {"filter", 0, ONCE__CLI_TEXT, "LIST", "tests whose name contains an item or matches it as a glob; ! excludes",
      offsetof(settings_t, filter)},
+    {"part", 0, ONCE__CLI_TEXT, "I/N", "only part I of N of these tests, to run the parts side by side on N stores",
+     offsetof(settings_t, part)},
     {"threads", 0, ONCE__CLI_NUMBER, "N", "threads in a race (default 8)", offsetof(settings_t, threads)},
     {"processes", 0, ONCE__CLI_NUMBER, "N", "processes in a race (default 4)", offsetof(settings_t, processes)},
     {"seed", 0, ONCE__CLI_NUMBER, "N", "repeat the random choices of an earlier run", offsetof(settings_t, seed)},
