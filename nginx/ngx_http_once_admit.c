@@ -9,6 +9,7 @@
  * are in ngx_http_once_bucket.h.
  */
 #include "ngx_http_once_bucket.h"
+#include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
 #include <ngx_sha1.h>
@@ -317,4 +318,54 @@ ngx_http_once_admit(ngx_http_once_ctx_t *ctx)
     }
 
     return NGX_DONE;
+}
+
+
+/* ----------------------------------------------------------- the directive */
+
+/* NUMBER/TIME */
+
+char *
+ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    u_char     *slash, *last;
+    ngx_int_t   n, msec;
+    ngx_str_t  *value, text;
+
+    if (olcf->quota != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->quota = 0;
+        olcf->quota_period = 0;
+        return NGX_CONF_OK;
+    }
+
+    last = value[1].data + value[1].len;
+    slash = ngx_strlchr(value[1].data, last, '/');
+    n = NGX_ERROR;
+    msec = NGX_ERROR;
+
+    if (slash) {
+        n = ngx_atoi(value[1].data, slash - value[1].data);
+        text.data = slash + 1;
+        text.len = last - text.data;
+        msec = ngx_parse_time(&text, 0);
+    }
+
+    if (n < 1 || n > 1000000 || msec < 1000 || msec > 31 * 86400000LL) {
+        return ngx_http_once_bad(cf, &value[1], "it must be NUMBER/TIME such "
+                                 "as 1000/1h, at most 1000000 new records of "
+                                 "a scope in 1s to 31d, or off");
+    }
+
+    olcf->quota = n;
+    olcf->quota_period = msec;
+
+    return NGX_CONF_OK;
 }

@@ -8,10 +8,19 @@
 #include "ngx_http_once.h"
 
 
-/* once_scope, once_fingerprint, once_probe: not in directives.c. */
+/*
+ * Directives that are read outside of directives.c: by module.c, identify.c,
+ * wait.c, admit.c, headers.c and probe.c.
+ */
 
+char *ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_scope(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
@@ -22,6 +31,12 @@ char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_bad(ngx_conf_t *cf, ngx_str_t *value, const char *advice);
 
 ngx_uint_t ngx_http_once_is(ngx_str_t *value, const char *word);
+
+/*
+ * The name of a header: letters, digits, "-", "_" and ".". RFC 9110 allows
+ * more in a token, but in a directive the rest is a slip ("$name", "a|b").
+ */
+ngx_uint_t ngx_http_once_is_token(ngx_str_t *value);
 
 /* The value is visible ASCII that ends no quoted string. */
 ngx_uint_t ngx_http_once_is_plain(ngx_str_t *value);

@@ -1,8 +1,8 @@
 /*
  * The directives: how their values are read, and the table of all of them at
- * the end. once_scope, once_fingerprint and once_probe are read by
- * ngx_http_once_identify.c and ngx_http_once_probe.c. What depends on more
- * than one directive is decided by the merge.
+ * the end. Those with a syntax of their own are read in the file of their
+ * subject (ngx_http_once_conf.h). What depends on more than one directive is
+ * decided by the merge.
  */
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
@@ -76,12 +76,7 @@ ngx_http_once_is(ngx_str_t *value, const char *word)
 }
 
 
-/*
- * The name of a header: letters, digits, "-", "_" and ".". RFC 9110 allows
- * more in a token, but in a directive the rest is a slip ("$name", "a|b").
- */
-
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_is_token(ngx_str_t *value)
 {
     u_char      c;
@@ -377,148 +372,6 @@ ngx_http_once_set_policy(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 static char *
-ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_int_t   n;
-    ngx_str_t  *value;
-
-    if (olcf->wait != NGX_CONF_UNSET_MSEC) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->wait = 0;
-
-    } else {
-        olcf->wait = ngx_parse_time(&value[1], 0);
-
-        if (olcf->wait == (ngx_msec_t) NGX_ERROR || olcf->wait == 0) {
-            return ngx_http_once_bad(cf, &value[1], "it must be a time such "
-                                     "as 5s, or off");
-        }
-    }
-
-    if (cf->args->nelts == 2) {
-        return NGX_CONF_OK;
-    }
-
-    n = NGX_ERROR;
-
-    if (value[2].len > 4 && ngx_strncmp(value[2].data, "max=", 4) == 0) {
-        n = ngx_atoi(value[2].data + 4, value[2].len - 4);
-    }
-
-    if (n == NGX_ERROR || n == 0) {
-        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, how "
-                                 "many may wait for one key in a worker");
-    }
-
-    olcf->wait_max = n;
-
-    return NGX_CONF_OK;
-}
-
-
-/* NUMBER/TIME */
-
-static char *
-ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    u_char     *slash, *last;
-    ngx_int_t   n, msec;
-    ngx_str_t  *value, text;
-
-    if (olcf->quota != NGX_CONF_UNSET_UINT) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_http_once_is(&value[1], "off")) {
-        olcf->quota = 0;
-        olcf->quota_period = 0;
-        return NGX_CONF_OK;
-    }
-
-    last = value[1].data + value[1].len;
-    slash = ngx_strlchr(value[1].data, last, '/');
-    n = NGX_ERROR;
-    msec = NGX_ERROR;
-
-    if (slash) {
-        n = ngx_atoi(value[1].data, slash - value[1].data);
-        text.data = slash + 1;
-        text.len = last - text.data;
-        msec = ngx_parse_time(&text, 0);
-    }
-
-    if (n < 1 || n > 1000000 || msec < 1000 || msec > 31 * 86400000LL) {
-        return ngx_http_once_bad(cf, &value[1], "it must be NUMBER/TIME such "
-                                 "as 1000/1h, at most 1000000 new records of "
-                                 "a scope in 1s to 31d, or off");
-    }
-
-    olcf->quota = n;
-    olcf->quota_period = msec;
-
-    return NGX_CONF_OK;
-}
-
-
-/*
- * Filters are called in the reverse order of the modules. Those of modules
- * loaded after this one would change a response before it is recorded, and
- * its replay a second time. Therefore this one moves to the end, just before
- * the copy filter, above which bodies may still be in files. The list is not
- * in use while a directive is read, and each configuration makes a new one.
- */
-
-static void
-ngx_http_once_move_last(ngx_conf_t *cf)
-{
-    ngx_uint_t      i, own, copy;
-    ngx_module_t  **modules;
-
-    modules = cf->cycle->modules;
-    own = copy = NGX_CONF_UNSET_UINT;
-
-    for (i = 0; modules[i]; i++) {
-
-        if (modules[i] == &ngx_http_once_module) {
-            own = i;
-
-        } else if (modules[i] == &ngx_http_copy_filter_module) {
-            copy = i;
-        }
-    }
-
-    if (own == NGX_CONF_UNSET_UINT || copy == NGX_CONF_UNSET_UINT) {
-        return;
-    }
-
-    for (i = own; i + 1 < copy; i++) {
-        modules[i] = modules[i + 1];
-        modules[i + 1] = &ngx_http_once_module;
-    }
-}
-
-
-static char *
-ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_move_last(cf);
-
-    return ngx_conf_set_flag_slot(cf, cmd, conf);
-}
-
-
-static char *
 ngx_http_once_set_methods(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_once_loc_conf_t *olcf = conf;
@@ -586,99 +439,6 @@ ngx_http_once_set_require(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     olcf->require_value = ngx_http_once_compile(cf, &value[1]);
 
     return olcf->require_value ? NGX_CONF_OK : NGX_CONF_ERROR;
-}
-
-
-static char *
-ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t  *value;
-
-    if (olcf->key_header.data) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->key_strict = 0;
-
-    if (cf->args->nelts == 3) {
-        if (!ngx_http_once_is(&value[2], "strict")) {
-            return ngx_http_once_bad(cf, &value[2],
-                                     "only strict may follow the key");
-        }
-
-        olcf->key_strict = 1;
-    }
-
-    if (ngx_http_script_variables_count(&value[1])) {
-        ngx_str_set(&olcf->key_header, "");
-        olcf->key_value = ngx_http_once_compile(cf, &value[1]);
-
-        return olcf->key_value ? NGX_CONF_OK : NGX_CONF_ERROR;
-    }
-
-    if (!ngx_http_once_is_token(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
-                                 "request header such as Idempotency-Key, or "
-                                 "contain a variable such as "
-                                 "$once_json_id");
-    }
-
-    olcf->key_header = value[1];
-
-    return NGX_CONF_OK;
-}
-
-
-static char *
-ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf)
-{
-    ngx_http_once_loc_conf_t *olcf = conf;
-
-    ngx_str_t   *value, *name;
-    ngx_uint_t   i;
-
-    if (olcf->replay_headers != NGX_CONF_UNSET_PTR) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-    olcf->replay_headers = NULL;
-
-    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "none")) {
-        return NGX_CONF_OK;
-    }
-
-    olcf->replay_headers = ngx_array_create(cf->pool, cf->args->nelts - 1,
-                                            sizeof(ngx_str_t));
-    if (olcf->replay_headers == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    for (i = 1; i < cf->args->nelts; i++) {
-
-        ngx_strlow(value[i].data, value[i].data, value[i].len);
-
-        if (!ngx_http_once_is_token(&value[i])
-            || ngx_http_once_headers_is_framing(value[i].data, value[i].len))
-        {
-            return ngx_http_once_bad(cf, &value[i], "it must be the name of "
-                                     "a response header that can be replayed, "
-                                     "such as Set-Cookie; or none");
-        }
-
-        name = ngx_array_push(olcf->replay_headers);
-        if (name == NULL) {
-            return NGX_CONF_ERROR;
-        }
-
-        *name = value[i];
-    }
-
-    return NGX_CONF_OK;
 }
 
 

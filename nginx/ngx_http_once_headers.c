@@ -2,6 +2,7 @@
  * Headers: what clients must not send to a backend, what the gateway sends to
  * it, what the backend tells the gateway, and what is stored for replays.
  */
+#include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
 
@@ -756,4 +757,56 @@ ngx_http_once_headers_collect(ngx_http_request_t *r,
     response->header_count = n;
 
     return NGX_OK;
+}
+
+
+/* ----------------------------------------------------------- the directive */
+
+char *
+ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t   *value, *name;
+    ngx_uint_t   i;
+
+    if (olcf->replay_headers != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->replay_headers = NULL;
+
+    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "none")) {
+        return NGX_CONF_OK;
+    }
+
+    olcf->replay_headers = ngx_array_create(cf->pool, cf->args->nelts - 1,
+                                            sizeof(ngx_str_t));
+    if (olcf->replay_headers == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < cf->args->nelts; i++) {
+
+        ngx_strlow(value[i].data, value[i].data, value[i].len);
+
+        if (!ngx_http_once_is_token(&value[i])
+            || ngx_http_once_headers_is_framing(value[i].data, value[i].len))
+        {
+            return ngx_http_once_bad(cf, &value[i], "it must be the name of "
+                                     "a response header that can be replayed, "
+                                     "such as Set-Cookie; or none");
+        }
+
+        name = ngx_array_push(olcf->replay_headers);
+        if (name == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        *name = value[i];
+    }
+
+    return NGX_CONF_OK;
 }

@@ -660,3 +660,46 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     return ngx_http_once_add_parts(cf, 2, cf->args->nelts,
                                    &olcf->fingerprint_parts);
 }
+
+
+char *
+ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->key_header.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+    olcf->key_strict = 0;
+
+    if (cf->args->nelts == 3) {
+        if (!ngx_http_once_is(&value[2], "strict")) {
+            return ngx_http_once_bad(cf, &value[2],
+                                     "only strict may follow the key");
+        }
+
+        olcf->key_strict = 1;
+    }
+
+    if (ngx_http_script_variables_count(&value[1])) {
+        ngx_str_set(&olcf->key_header, "");
+        olcf->key_value = ngx_http_once_compile(cf, &value[1]);
+
+        return olcf->key_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+    }
+
+    if (!ngx_http_once_is_token(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
+                                 "request header such as Idempotency-Key, or "
+                                 "contain a variable such as "
+                                 "$once_json_id");
+    }
+
+    olcf->key_header = value[1];
+
+    return NGX_CONF_OK;
+}

@@ -7,6 +7,7 @@
  * and chunked do. `once on` moves it behind modules of the same kind that were
  * loaded later, so that it also sees responses before their filters do.
  */
+#include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
 #include <sys/prctl.h>
@@ -228,4 +229,51 @@ ngx_http_once_exit_process(ngx_cycle_t *cycle)
 
     ngx_http_once_stores_close(cycle);
     ngx_http_once_metrics_leave();
+}
+
+
+/*
+ * Filters are called in the reverse order of the modules. Those of modules
+ * loaded after this one would change a response before it is recorded, and
+ * its replay a second time. Therefore this one moves to the end, just before
+ * the copy filter, above which bodies may still be in files. The list is not
+ * in use while a directive is read, and each configuration makes a new one.
+ */
+
+static void
+ngx_http_once_move_last(ngx_conf_t *cf)
+{
+    ngx_uint_t      i, own, copy;
+    ngx_module_t  **modules;
+
+    modules = cf->cycle->modules;
+    own = copy = NGX_CONF_UNSET_UINT;
+
+    for (i = 0; modules[i]; i++) {
+
+        if (modules[i] == &ngx_http_once_module) {
+            own = i;
+
+        } else if (modules[i] == &ngx_http_copy_filter_module) {
+            copy = i;
+        }
+    }
+
+    if (own == NGX_CONF_UNSET_UINT || copy == NGX_CONF_UNSET_UINT) {
+        return;
+    }
+
+    for (i = own; i + 1 < copy; i++) {
+        modules[i] = modules[i + 1];
+        modules[i + 1] = &ngx_http_once_module;
+    }
+}
+
+
+char *
+ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_move_last(cf);
+
+    return ngx_conf_set_flag_slot(cf, cmd, conf);
 }

@@ -5,6 +5,7 @@
  * answer is not busy any more. The number of waiters of a key and the time that
  * each of them waits are limited.
  */
+#include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
 
@@ -339,4 +340,53 @@ ngx_http_once_wait_leave(ngx_http_once_ctx_t *ctx)
     if (ctx->waiter) {
         ngx_http_once_take_out(ctx->waiter);
     }
+}
+
+
+/* ----------------------------------------------------------- the directive */
+
+char *
+ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t   n;
+    ngx_str_t  *value;
+
+    if (olcf->wait != NGX_CONF_UNSET_MSEC) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->wait = 0;
+
+    } else {
+        olcf->wait = ngx_parse_time(&value[1], 0);
+
+        if (olcf->wait == (ngx_msec_t) NGX_ERROR || olcf->wait == 0) {
+            return ngx_http_once_bad(cf, &value[1], "it must be a time such "
+                                     "as 5s, or off");
+        }
+    }
+
+    if (cf->args->nelts == 2) {
+        return NGX_CONF_OK;
+    }
+
+    n = NGX_ERROR;
+
+    if (value[2].len > 4 && ngx_strncmp(value[2].data, "max=", 4) == 0) {
+        n = ngx_atoi(value[2].data + 4, value[2].len - 4);
+    }
+
+    if (n == NGX_ERROR || n == 0) {
+        return ngx_http_once_bad(cf, &value[2], "it must be max=NUMBER, how "
+                                 "many may wait for one key in a worker");
+    }
+
+    olcf->wait_max = n;
+
+    return NGX_CONF_OK;
 }
