@@ -33,24 +33,9 @@
 /* In the child: becomes nginx. Signals are as they were before this process began to watch them. */
 static void become_nginx(const once__gate_folder_t *folder, int output, pid_t parent, int test)
 {
-    char name[] = "nginx";
-    char *arguments[] = {name,
-                         strdup("-p"),
-                         strdup(folder->path),
-                         strdup("-c"),
-                         strdup(folder->config),
-                         strdup("-e"),
-                         strdup("stderr"),
-                         NULL,
-                         NULL,
-                         NULL};
     int nothing = open("/dev/null", O_RDONLY);
     sigset_t none;
 
-    if (test) {
-        arguments[7] = strdup("-t");
-        arguments[8] = strdup("-q");
-    }
     unsetenv("NGINX"); /* nginx would take it for sockets that it inherits */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -63,7 +48,8 @@ static void become_nginx(const once__gate_folder_t *folder, int output, pid_t pa
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
-    execv(folder->plan->nginx, arguments);
+    execl(folder->plan->nginx, "nginx", "-p", folder->path, "-c", folder->config, "-e", "stderr",
+          test ? "-tq" : (char *)NULL, (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", folder->plan->nginx, strerror(errno));
     _exit(127);
 }
