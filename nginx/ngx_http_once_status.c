@@ -8,7 +8,7 @@
 
 /* What a route takes at most in either format, with the longest numbers. */
 #define NGX_HTTP_ONCE_ROUTE_TEXT  24576
-#define NGX_HTTP_ONCE_STORE_TEXT  512      /* beside its name */
+#define NGX_HTTP_ONCE_STORE_TEXT  768      /* beside its name */
 
 
 typedef struct {
@@ -289,13 +289,18 @@ static const struct {
     const char  *name;
     const char  *help;
     size_t       offset;
+    ngx_uint_t   time;      /* in milliseconds; known of every store */
 } ngx_http_once_sizes[] = {
-    { "records", "Records of the store.", offsetof(once_usage_t, records) },
+    { "records", "Records of the store.", offsetof(once_usage_t, records), 0 },
     { "max_records", "Records at which it refuses new keys; 0: any number.",
-      offsetof(once_usage_t, max_records) },
-    { "bytes", "What they take.", offsetof(once_usage_t, bytes) },
+      offsetof(once_usage_t, max_records), 0 },
+    { "bytes", "What they take.", offsetof(once_usage_t, bytes), 0 },
     { "max_bytes", "Bytes at which it refuses new keys; 0: any number.",
-      offsetof(once_usage_t, max_bytes) }
+      offsetof(once_usage_t, max_bytes), 0 },
+    { "behind_seconds", "How late expired records are removed.",
+      offsetof(once_usage_t, behind_ms), 1 },
+    { "messages_behind_seconds", "How late old messages are removed.",
+      offsetof(once_usage_t, messages_behind_ms), 1 }
 };
 
 
@@ -304,8 +309,8 @@ static const struct {
 
 
 /*
- * The next store, from i on, whose size this worker knows; NULL: no more. A
- * store that is opened several times has one name and is shown once.
+ * The next open store, from i on; NULL: no more. A store that is opened
+ * several times has one name and is shown once.
  */
 
 static ngx_http_once_store_t *
@@ -329,8 +334,7 @@ ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
         }
 
         if (n == *i && stores[n]->once
-            && once_store_usage(stores[n]->once, usage) == ONCE_OK
-            && (usage->bytes || usage->max_records || usage->max_bytes))
+            && once_store_usage(stores[n]->once, usage) == ONCE_OK)
         {
             (*i)++;
             return stores[n];
@@ -341,11 +345,37 @@ ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
 }
 
 
+/* Does this worker know it of the store? */
+
+static ngx_uint_t
+ngx_http_once_size_known(once_usage_t *usage, ngx_uint_t n)
+{
+    return ngx_http_once_sizes[n].time || usage->bytes || usage->max_records
+           || usage->max_bytes;
+}
+
+
+static u_char *
+ngx_http_once_print_size(u_char *p, u_char *last, once_usage_t *usage,
+    ngx_uint_t n)
+{
+    uint64_t  value;
+
+    value = *(uint64_t *) ((u_char *) usage + ngx_http_once_sizes[n].offset);
+
+    if (ngx_http_once_sizes[n].time) {
+        return ngx_slprintf(p, last, "%uL.%03uL", value / 1000, value % 1000);
+    }
+
+    return ngx_slprintf(p, last, "%uL", value);
+}
+
+
 static u_char *
 ngx_http_once_print_stores(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf)
 {
-    char                    name[sizeof("once_store_max_records")];
+    char                    name[sizeof("once_store_messages_behind_seconds")];
     ngx_uint_t              i, n;
     once_usage_t            usage = ONCE_USAGE_INIT;
     ngx_http_once_store_t  *store;
@@ -359,12 +389,16 @@ ngx_http_once_print_stores(u_char *p, u_char *last,
         i = 0;
 
         while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
+            if (!ngx_http_once_size_known(&usage, n)) {
+                continue;
+            }
+
             p = ngx_slprintf(p, last, "%s{store=\"", name);
             p = ngx_http_once_print_escaped(p, last, store->name.data,
                                             store->name.len);
-            p = ngx_slprintf(p, last, "\"} %uL\n",
-                             *(uint64_t *) ((u_char *) &usage
-                                            + ngx_http_once_sizes[n].offset));
+            p = ngx_slprintf(p, last, "\"} ");
+            p = ngx_http_once_print_size(p, last, &usage, n);
+            p = ngx_slprintf(p, last, "\n");
         }
     }
 
@@ -392,10 +426,11 @@ ngx_http_once_print_json_stores(u_char *p, u_char *last,
         first = 0;
 
         for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
-            p = ngx_slprintf(p, last, ",\"%s\":%uL",
-                             ngx_http_once_sizes[n].name,
-                             *(uint64_t *) ((u_char *) &usage
-                                            + ngx_http_once_sizes[n].offset));
+            if (ngx_http_once_size_known(&usage, n)) {
+                p = ngx_slprintf(p, last, ",\"%s\":",
+                                 ngx_http_once_sizes[n].name);
+                p = ngx_http_once_print_size(p, last, &usage, n);
+            }
         }
 
         p = ngx_slprintf(p, last, "}");
@@ -580,7 +615,7 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
     stores = omcf->stores.elts;
 
     for (i = 0; i < omcf->stores.nelts; i++) {
-        size += 8 * stores[i]->name.len;
+        size += 12 * stores[i]->name.len;
     }
 
     b = ngx_create_temp_buf(r->pool, size);

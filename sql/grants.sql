@@ -2,7 +2,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- Each role gets the functions that it needs. Only the owner can touch tables, and call functions that are not named here.
 REVOKE ALL ON ALL TABLES IN SCHEMA once FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA once FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA once FROM PUBLIC;
 REVOKE ALL ON SCHEMA once FROM PUBLIC;
 DO $$
 DECLARE
@@ -14,20 +14,20 @@ BEGIN
             ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
                                        'lock', 'emit', 'accept', 'get', 'recorded', 'derive']),
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_list',
-                                   'store_secrets_load', 'store_secrets_swap', 'stats', 'size', 'reap', 'sweep', 'settle',
-                                   'purge', 'get']),
+                                   'store_secrets_load', 'store_secrets_swap', 'stats', 'size', 'expiry', 'reap',
+                                   'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
                                  'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop']),
             -- Reads, but sees neither secrets nor responses nor claims.
-            ('once_monitor', ARRAY['version', 'stats', 'size', 'store_list', 'get', 'outbox_lag']),
+            ('once_monitor', ARRAY['version', 'stats', 'size', 'expiry', 'store_list', 'get', 'outbox_lag']),
             -- Decides unknown records: settles and purges. Has no secrets, so that it cannot claim.
-            ('once_operator', ARRAY['version', 'stats', 'size', 'store_list', 'store_scan', 'store_get', 'store_apply', 'settle',
-                                    'purge', 'get', 'outbox_lag'])
+            ('once_operator', ARRAY['version', 'stats', 'size', 'expiry', 'store_list', 'store_scan', 'store_get', 'store_apply',
+                                    'settle', 'purge', 'get', 'outbox_lag'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role
         JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = ANY (needs.names)
     LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', given.function, given.rolname);
+        EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', given.function, given.rolname);
     END LOOP;
     FOR given IN
         SELECT rolname FROM pg_roles

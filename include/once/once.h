@@ -92,7 +92,8 @@ ONCE_API void once_options_free(once_options_t *options); /* NULL is fine */
  *   insist          on     off: a store that has never been reached is not tried again; the callback receives
  *                          ONCE_E_UNAVAILABLE at once. For interactive programs
  *   renew           on     claims are renewed every third of their lease while the handle is dispatched. off: the caller does it
- *   reap            1m     how often this handle removes expired records. off: never
+ *   reap            1m     how often this handle removes expired records; a postgres:// store has it come sooner while many
+ *                          expire. off: never
  *   thread          off    on: the handle dispatches on a thread of its own (see Threads above)
  *   secrets         store  where the secrets are: `store`, or `file:PATH`, which is created with mode 0600 if it does not exist
  *   encrypt         off    `file:PATH`: stored responses are encrypted with AES-256-GCM. Each line of the file is `ID HEX64`;
@@ -482,7 +483,10 @@ ONCE_API uint64_t once_answer_damaged(const once_answer_t *answer);
 
 /* ------------------------------------------------------------------------------------------------------------ store */
 
-/* Removes expired records, at most `limit` of them (0: all). once_answer_count says how many were removed. */
+/*
+ * Removes expired records, and in a postgres:// store messages that the inbox need not remember, at most `limit` of them (0: all).
+ * once_answer_count says how many were removed.
+ */
 ONCE_API ONCE_MUST_CHECK int once_store_reap(once_t *once, uint64_t limit, once_cb cb, void *data);
 ONCE_API uint64_t once_answer_count(const once_answer_t *answer);
 
@@ -501,6 +505,10 @@ typedef struct once_stats {
     uint64_t quarantined;   /* damaged ranges that were set aside: see once fsck */
     uint64_t damaged;       /* records that cannot be read; counted in none of the above */
     uint64_t summary_bytes; /* of the summaries of log files, in addition */
+    uint64_t behind_ms; /* for how long the longest expired one waits for removal; 0: none does */
+    /* of a postgres:// store, 0 for others: the inbox (once.accept) */
+    uint64_t messages;           /* about how many it remembers */
+    uint64_t messages_behind_ms; /* like behind_ms, as far as the last passes of the reaper tell */
 } once_stats_t;
 
 /* Counts the records of the store. once_answer_stats returns NULL for answers of other calls. */
@@ -511,16 +519,18 @@ typedef struct once_usage {
     size_t size;                   /* set by ONCE_USAGE_INIT */
     uint64_t records, max_records; /* a bound of 0: none */
     uint64_t bytes, max_bytes;
+    uint64_t behind_ms, messages_behind_ms; /* as in once_stats_t, when this handle last reaped */
 } once_usage_t;
 
 #define ONCE_USAGE_INIT                                                                            \
     {                                                                                              \
-        sizeof(once_usage_t), 0, 0, 0, 0                                                           \
+        sizeof(once_usage_t), 0, 0, 0, 0, 0, 0                                                     \
     }
 
 /*
  * Says how full the store is as far as the handle knows, without waiting. A postgres:// or redis:// store is measured only if it
- * has bounds and while claims are made, every few seconds; until then, and without bounds, everything is 0.
+ * has bounds and while claims are made, every few seconds; until then, and without bounds, records and bytes are 0. A postgres://
+ * store says how far behind the removal of expired records is, if the handle reaps; other stores say 0.
  */
 ONCE_API ONCE_MUST_CHECK int once_store_usage(once_t *once, once_usage_t *usage);
 

@@ -66,6 +66,8 @@ int once_store_usage(once_t *once, once_usage_t *usage)
     } else {
         once__bound_usage(once, &now);
     }
+    now.behind_ms = once->behind_ms;
+    now.messages_behind_ms = once->messages_behind_ms;
     once__leave(once);
     return once__sized_write(usage, ONCE__USAGE_V1, &now, sizeof(now));
 }

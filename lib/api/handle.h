@@ -64,6 +64,7 @@ struct once {
     unsigned job_count;     /* of those that a graceful end waits for */
     struct once_claim *claims;
     once__timer_t reap_timer;
+    uint64_t behind_ms, messages_behind_ms; /* as the last reaping found it */
     once__timer_t keyring_timer;
 
     char last_scope[64]; /* consecutive asks mostly have the same scope: its hash is kept */

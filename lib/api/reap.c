@@ -3,7 +3,8 @@
 #include "api/job.h"
 #include "base/error.h"
 
-#define REAP_BATCH 10000 /* per step of the timer, so as not to hold up the store */
+#define REAP_BATCH    10000 /* per step of the timer, so as not to hold up the store */
+#define REAP_AGAIN_MS 10
 
 static int submit_reap(once_t *once, uint64_t limit, int thorough, once_cb cb, void *data)
 {
@@ -28,15 +29,33 @@ static void reap_again(once_t *once, uint64_t pause_ms)
     once__timer_set(once->loop, &once->reap_timer, once__loop_now(once->loop) + pause_ms);
 }
 
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* When to reap again: when the store says so, and the rest of what is much soon, after the work of others. */
+static uint64_t pause_after(once_t *once, const once__op_t *op)
+{
+    uint64_t reap_ms = once->options.reap_ms;
+
+    if (op->error != ONCE_OK) {
+        return reap_ms;
+    }
+    if (op->pause_ms != 0) {
+        once->behind_ms = op->stats.behind_ms;
+        once->messages_behind_ms = op->stats.messages_behind_ms;
+        return min64(op->pause_ms, reap_ms);
+    }
+    return op->count == REAP_BATCH ? REAP_AGAIN_MS : reap_ms;
+}
+
 static void reaped(once_t *once, once_answer_t *answer, void *data)
 {
-    int more = once_answer_error(answer) == ONCE_OK && once_answer_count(answer) == REAP_BATCH;
-
     if (once->ended || once->closing) {
         return;
     }
-    /* The rest follows soon, after the work of others. */
-    reap_again(once, more ? 10 : once->options.reap_ms);
+    reap_again(once, pause_after(once, &answer->job->op));
 }
 
 static void reap_due(once__timer_t *timer)
@@ -53,6 +72,8 @@ static void reap_due(once__timer_t *timer)
 
 int once__reap_start(once_t *once, once_error_t *err)
 {
+    uint64_t first_ms = once->store->vt->reap_first_ms;
+
     if (once->options.reap_ms == 0) {
         return ONCE_OK;
     }
@@ -61,7 +82,8 @@ int once__reap_start(once_t *once, once_error_t *err)
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
     once->reap_timer.fire = reap_due;
-    reap_again(once, once->options.reap_ms);
+    reap_again(once,
+               first_ms != 0 ? min64(first_ms, once->options.reap_ms) : once->options.reap_ms);
     return ONCE_OK;
 }
 

@@ -102,6 +102,9 @@ void once__stats_add(once_stats_t *stats, const once__record_t *record, uint64_t
 
     if (is_expired(head, now)) {
         stats->expired++;
+        if (now - head->expires > stats->behind_ms) {
+            stats->behind_ms = now - head->expires;
+        }
         return;
     }
     stats->pending += head->state == ONCE_STATE_PENDING;

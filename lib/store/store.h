@@ -73,7 +73,9 @@ struct once__op {
     once__record_t **records; /* scan: `count` copies */
     uint64_t count;           /* scan, reap, stats */
     uint64_t damaged;         /* scan: unreadable records in this step, not among `records` */
-    once_stats_t stats;
+    uint64_t
+        pause_ms; /* reap, unless `thorough`: when it makes sense again; 0: the store does not say */
+    once_stats_t stats; /* reap, if `pause_ms` is not 0: behind_ms and messages_behind_ms */
 };
 
 /* A lookup: would this claim be answered with replay? */
@@ -93,6 +95,8 @@ typedef struct once__store_config {
 
 typedef struct once__store_vt {
     const char *scheme;
+    /* When a handle reaps for the first time; 0: when its own interval is over. */
+    uint64_t reap_first_ms;
     /* Takes and checks the URL's parameters. Does not touch the loop, files or the network. */
     int (*check)(const once__store_config_t *config, once_error_t *err);
     int (*open)(const once__store_config_t *config, once__store_t **store, once_error_t *err);

@@ -11,6 +11,7 @@ DROP FUNCTION IF EXISTS once.emit(text, text, text, bytea, jsonb, text, uuid);
 DROP FUNCTION IF EXISTS once.release(text, integer, text);
 DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[]);
 DROP FUNCTION IF EXISTS once.store_secrets_load(text);
+DROP FUNCTION IF EXISTS once._sweep_inbox(bigint, bigint, integer);
 
 -- Private functions have names that begin with an underscore (docs/decisions/sql-private.md). Before, they had these. No program
 -- calls them. All in one statement: some depend on others.
@@ -28,6 +29,15 @@ BEGIN
         'text_of', 'token', 'token_read', 'told', 'unpack_response']);
     IF former IS NOT NULL THEN
         EXECUTE 'DROP FUNCTION ' || former;
+    END IF;
+END
+$$;
+
+-- Functions that return more columns than before. Programs name those that they know.
+DO $$
+BEGIN
+    IF pg_get_function_result(to_regprocedure('once.stats()')) NOT LIKE '%behind_ms%' THEN
+        DROP FUNCTION once.stats();
     END IF;
 END
 $$;

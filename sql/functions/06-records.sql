@@ -69,9 +69,10 @@ AS $$
     FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)
 $$;
 
--- Counts records; reads the whole table. `bytes` is the size of the rows, without free space.
+-- Counts records; reads the whole table. `bytes` is the size of the rows, without free space; `behind_ms` is for how long the record
+-- has been expired that waits longest for its removal.
 CREATE OR REPLACE FUNCTION once.stats(OUT pending bigint, OUT completed bigint, OUT failed bigint, OUT unknown bigint,
-    OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint, OUT now bigint)
+    OUT stuck bigint, OUT expired bigint, OUT oldest_ms bigint, OUT bytes bigint, OUT now bigint, OUT behind_ms bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -84,9 +85,10 @@ BEGIN
            count(*) FILTER (WHERE live AND (state = once._state_unknown()
                                             OR state = once._state_pending() AND v_clock >= lease_until)),
            count(*) FILTER (WHERE NOT live),
-           coalesce(max(greatest(v_clock - created, 0)) FILTER (WHERE live), 0), coalesce(sum(size), 0)
-    INTO pending, completed, failed, unknown, stuck, expired, oldest_ms, bytes
-    FROM (SELECT state, lease_until, created, 200 + octet_length(key) + coalesce(octet_length(payload), 0) AS size,
+           coalesce(max(greatest(v_clock - created, 0)) FILTER (WHERE live), 0), coalesce(sum(size), 0),
+           coalesce(max(v_clock - expires) FILTER (WHERE NOT live), 0)
+    INTO pending, completed, failed, unknown, stuck, expired, oldest_ms, bytes, behind_ms
+    FROM (SELECT state, lease_until, created, expires, 200 + octet_length(key) + coalesce(octet_length(payload), 0) AS size,
                  NOT once._is_expired(state, expires, v_clock) AS live
           FROM once.keys) AS k;
     now := v_clock;

@@ -56,8 +56,16 @@ BEGIN
                 ' true.'),
             ('stats', 'Counts records by state. Reads the whole table.'),
             ('size', 'About how many records there are and how many bytes they take. Cheap.'),
+            ('reap_for',
+                'Removes expired records and messages for as long as there are many, in transactions of its own, at most for'
+                ' p_time. For pg_cron: CALL once.reap_for() every minute.'),
             ('reap', 'Removes some expired records and messages. Returns how many records; 0 if another session is reaping.'),
+            ('expiry',
+                'How far the removal of expired records and messages is behind, and about how many messages the inbox has.'
+                ' Cheap.'),
+            ('reap_turn', 'For gateways: a turn of the reaper. Says after how many milliseconds to call it again.'),
             ('sweep', 'Removes expired records from one page of the table on: for once reap.'),
+            ('sweep_inbox', 'Removes old messages from one page of the inbox on: for once reap.'),
             ('version', 'The version of the schema.'),
             -- For the programs: gateways, once relay, the command line.
             ('store_claim', 'For gateways: decides the claims of one turn.'),
@@ -82,7 +90,7 @@ BEGIN
         SELECT p.oid::regprocedure, 'Private: only other functions of once call it.'
         FROM pg_proc p WHERE p.pronamespace = 'once'::regnamespace AND starts_with(p.proname::text, '_')
     LOOP
-        EXECUTE format('COMMENT ON FUNCTION %s IS %L', found.function, found.words);
+        EXECUTE format('COMMENT ON ROUTINE %s IS %L', found.function, found.words);
     END LOOP;
 END
 $$;
@@ -122,5 +130,5 @@ COMMENT ON TABLE once.inbox IS 'Messages that were handled (once.accept).';
 COMMENT ON TABLE once.settings IS 'inbox_retention: how long handled messages are remembered.';
 COMMENT ON TABLE once.secrets IS 'The secrets of the installation.';
 COMMENT ON TABLE once.secret_pads IS 'The same secrets, as HMAC needs them.';
-COMMENT ON TABLE once.sweeps IS 'Where the reaper goes on.';
+COMMENT ON TABLE once.sweeps IS 'Where the reaper goes on, and when.';
 COMMENT ON TABLE once.versions IS 'The versions of the schema that were applied.';

@@ -4,6 +4,9 @@ import shlex
 import subprocess
 import urllib.parse
 
+from harness.gateway import GUARD
+from harness.wait import until
+
 CTL = shlex.split(os.environ["ONCE_PG_CTL"])
 
 
@@ -100,3 +103,24 @@ def test_with_keys_what_is_not_encrypted_is_not_replayed(gateway, directory):
     for key in ("k", "sealed"):
         assert lenient.post(key).headers.get("Idempotent-Replayed") == "true"
         assert before.upstream.count(key) == 1
+
+
+def test_shows_how_late_expired_records_are_removed(gateway):
+    gw = gateway(locations="location / { %s } location = /status { once_status; }" % GUARD)
+    for key in ("over", "live"):
+        assert gw.post(key).status == 201
+    sql(gw, "UPDATE once.keys SET expires = once._now_ms() - 7200000 WHERE key = 'over'; INSERT INTO once.inbox"
+            " SELECT now() - interval '8 days', 'them', 'old'")
+
+    def behind(name):
+        """In seconds; the only gauges of a store without bounds."""
+        lines = [line for line in gw.request("GET", "/status").body.decode().splitlines() if line.startswith("once_store_")]
+        found = {line.split("{")[0]: float(line.split()[-1]) for line in lines if "{store=" in line}
+        assert sorted(found) == ["once_store_behind_seconds", "once_store_messages_behind_seconds"]
+        return found[f"once_store_{name}_seconds"]
+
+    until(lambda: behind("behind") >= 7200, "the removal of the record", 60)
+    until(lambda: behind("messages_behind") >= 86000, "the removal of the message", 60)
+    status = gw.request("GET", "/status", headers=[("Accept", "application/json")]).json()
+    assert sorted(status["stores"][0]) == ["behind_seconds", "messages_behind_seconds", "store"]
+    until(lambda: behind("behind") == 0, "two passes that find nothing", 60)

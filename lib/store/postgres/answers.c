@@ -30,6 +30,7 @@ enum {
     COLUMN_COUNT
 };
 
+#define TABLES 2 /* that are reaped */
 #define OTHER_SECRETS                                                                              \
     33 /* an outcome: the store's secrets are not the caller's, and nothing was done */
 
@@ -237,14 +238,28 @@ static void read_scan(const PGresult *result, once__op_t *op)
     op->cursor.end = once__pg_int(result, last, AT_OUTCOME) == 2;
 }
 
+/* Returns whether there is more to do: the rest of the records, then the messages. */
 static int read_reap(const PGresult *result, once__op_t *op)
 {
-    int at_end = PQgetisnull(result, 0, 1);
+    uint8_t *table = &op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE];
+    int is_more;
 
     op->error = ONCE_OK;
     op->count += (uint64_t)once__pg_int(result, 0, 0);
+    if (!op->thorough) {
+        op->pause_ms = (uint64_t)once__pg_int(result, 0, 1);
+        op->stats.behind_ms = (uint64_t)once__pg_int(result, 0, 2);
+        op->stats.messages_behind_ms = (uint64_t)once__pg_int(result, 0, 3);
+        return 0;
+    }
     once__put64(op->cursor.bytes, (uint64_t)once__pg_int(result, 0, 1));
-    return op->thorough && !at_end && (op->limit == 0 || op->count < op->limit);
+    if (PQgetisnull(result, 0, 1)) {
+        once__put64(op->cursor.bytes, 0);
+        ++*table;
+    }
+    is_more = *table < TABLES && (op->limit == 0 || op->count < op->limit);
+    op->error = is_more ? ONCE__POSTGRES_UNANSWERED : ONCE_OK; /* what was counted stays counted */
+    return is_more;
 }
 
 static void read_stats(const PGresult *result, once__op_t *op)
@@ -267,6 +282,9 @@ static void read_stats(const PGresult *result, once__op_t *op)
     stats->oldest_ms = (uint64_t)once__pg_int(result, 0, 6);
     stats->bytes = (uint64_t)once__pg_int(result, 0, 7);
     op->now = time_at(result, 0, 8);
+    stats->behind_ms = (uint64_t)once__pg_int(result, 0, 9);
+    stats->messages = (uint64_t)once__pg_int(result, 0, 10);
+    stats->messages_behind_ms = (uint64_t)once__pg_int(result, 0, 11);
 }
 
 static void read_secrets(const PGresult *result, once__op_t *op)

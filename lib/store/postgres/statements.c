@@ -9,8 +9,8 @@
     "id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, "  \
     "state, recover, flags, kind, status, claim, fingerprint, scope, key, payload"
 
-#define REAP_STEP      10000 /* records that one transaction removes at most */
-#define REAP_BUDGET_MS 500   /* and how long it may take */
+#define REAP_STEP      10000 /* rows that one transaction removes at most */
+#define REAP_BUDGET_MS 100   /* and how long it may take */
 #define TIME_MAX       (INT64_MAX / 4)
 
 once__postgres_statement_t once__postgres_statement_of(const once__op_t *op)
@@ -264,18 +264,23 @@ static uint64_t reap_limit(const once__op_t *op)
     return left < REAP_STEP ? left : REAP_STEP;
 }
 
-/* A handle's own reaping does a little where the last one stopped; an explicit one goes through the whole table. */
+/* A handle's own reaping takes a turn of the schedule; an explicit one goes through both tables. */
 static int send_reap(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
 {
     if (!op->thorough) {
-        once__pg_param_int(params, ONCE__PG_INT8, reap_limit(op), 8);
-        return once__pg_put_statement(conn, "SELECT once.reap($1), NULL::bigint", params, 1);
+        return once__pg_put_statement(
+            conn, "SELECT removed, pause_ms, behind_ms, messages_behind_ms FROM once.reap_turn()",
+            params, 1);
     }
     once__pg_param_int(params, ONCE__PG_INT8, once__get64(op->cursor.bytes), 8);
     once__pg_param_int(params, ONCE__PG_INT8, reap_limit(op), 8);
     once__pg_param_int(params, ONCE__PG_INT4, REAP_BUDGET_MS, 4);
-    return once__pg_put_statement(conn, "SELECT removed, next_block FROM once.sweep($1, $2, $3)",
-                                  params, 1);
+    return once__pg_put_statement(
+        conn,
+        op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE] == 0
+            ? "SELECT removed, next_block FROM once.sweep($1, $2, $3)"
+            : "SELECT removed, next_block FROM once.sweep_inbox($1, $2, $3)",
+        params, 1);
 }
 
 int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
@@ -290,7 +295,9 @@ int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const on
         return once__pg_put_statement(conn,
                                       op->thorough
                                           ? "SELECT pending, completed, failed, unknown, stuck, "
-                                            "expired, oldest_ms, bytes, now FROM once.stats()"
+                                            "expired, oldest_ms, bytes, now, s.behind_ms, "
+                                            "messages, messages_behind_ms "
+                                            "FROM once.stats() AS s, once.expiry() AS e"
                                           : "SELECT records, bytes FROM once.size()",
                                       params, 1);
     case ONCE__OP_SECRETS_LOAD:

@@ -22,6 +22,9 @@ typedef enum once__postgres_statement {
 /* The error of an operation that was sent and has no answer yet. It is positive, unlike any once_code_t. */
 #define ONCE__POSTGRES_UNANSWERED 1
 
+/* The cursor of a reaping: the next page (8 bytes), and of which table (0: records, 1: messages). */
+#define ONCE__POSTGRES_CURSOR_TABLE 8
+
 #define ONCE__POSTGRES_FINGERPRINT_SIZE 37 /* as a row has it: secret, mode, HMAC */
 
 /* `ms`, or the longest time that the server can calculate with. */

@@ -13,6 +13,9 @@
  */
 #define ANSWERS_A_TURN 8
 
+/* The schedule is in the database: the handle asks for it when it has begun its work. */
+#define REAP_FIRST_MS 1000
+
 typedef struct postgres {
     once__store_t base;
     once__postgres_queue_t queue;
@@ -124,6 +127,7 @@ static int postgres_is_away(const once__store_t *store)
 
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
+    .reap_first_ms = REAP_FIRST_MS,
     .check = postgres_check,
     .open = postgres_open,
     .submit = postgres_submit,
@@ -136,6 +140,7 @@ const once__store_vt_t once__postgres_store = {
 
 const once__store_vt_t once__postgresql_store = {
     .scheme = "postgresql",
+    .reap_first_ms = REAP_FIRST_MS,
     .check = postgres_check,
     .open = postgresql_open,
     .submit = postgres_submit,

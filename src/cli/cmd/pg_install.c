@@ -203,28 +203,53 @@ static int change(PGconn *conn, const once__cli_pg_sql_t *sql, int upgrade, int 
     return ONCE__CLI_OK;
 }
 
-static int schedule(PGconn *conn)
-{
-    char *there = once__cli_pg_begin(conn) == 0
-                      ? once__cli_pg_ask(conn, "SELECT count(*) FROM pg_extension "
-                                               "WHERE extname = 'pg_cron'")
-                      : NULL;
-    int code = ONCE__CLI_OK;
+/* Whether pg_cron is there; 1 only if it can be used. */
+static const char cron_is_there[] = "SELECT count(*) FROM pg_extension WHERE extname = 'pg_cron'";
+static const char cron_is_ours[] =
+    "SELECT count(*) FROM pg_namespace WHERE nspname = 'cron' "
+    "AND has_schema_privilege(oid, 'USAGE') AND to_regclass('cron.job') IS NOT NULL "
+    "AND has_table_privilege(to_regclass('cron.job'), 'SELECT')";
 
-    if (there == NULL) {
+/* Our job as an earlier program made it. */
+static const char cron_has_job[] =
+    "SELECT count(*) FROM cron.job WHERE jobname = 'once-reap' AND username = current_user "
+    "AND database = current_database() AND command = 'SELECT once.reap()'";
+
+/* Returns the number that the query gives; -1: it failed. */
+static int ask_count(PGconn *conn, const char *query)
+{
+    char *text = once__cli_pg_ask(conn, query);
+    int count = text != NULL ? (int)strtol(text, NULL, 10) : -1;
+
+    free(text);
+    return count;
+}
+
+/* A job of an earlier program is replaced unasked: it called once.reap, which does too little at a time. */
+static int schedule(PGconn *conn, int asked)
+{
+    int there = once__cli_pg_begin(conn) == 0 ? ask_count(conn, cron_is_there) : -1;
+
+    if (there > 0 && !asked) {
+        there = ask_count(conn, cron_is_ours);
+        there = there > 0 ? ask_count(conn, cron_has_job) : there;
+    }
+    if (there < 0) {
         return ONCE__CLI_STORE;
     }
-    if (strcmp(there, "0") == 0) {
-        puts("pg_cron is not in this database: gateways remove expired records themselves");
-    } else if (once__cli_pg_run(conn, "cannot schedule",
-                                "SELECT cron.schedule('once-reap'::text, '* * * * *'::text, "
-                                "'SELECT once.reap()'::text); COMMIT") == 0) {
-        puts("scheduled: pg_cron removes expired records every minute");
-    } else {
-        code = ONCE__CLI_STORE;
+    if (there == 0) {
+        if (asked) {
+            puts("pg_cron is not in this database: gateways remove expired records themselves");
+        }
+        return ONCE__CLI_OK;
     }
-    free(there);
-    return code;
+    if (once__cli_pg_run(conn, "cannot schedule",
+                         "SELECT cron.schedule('once-reap'::text, '* * * * *'::text, "
+                         "'CALL once.reap_for()'::text); COMMIT") != 0) {
+        return ONCE__CLI_STORE;
+    }
+    puts("scheduled: pg_cron removes expired records every minute");
+    return ONCE__CLI_OK;
 }
 
 /* For administrators who want to read it first, and to apply it by their own means. */
@@ -271,8 +296,8 @@ static int install(const once__cli_call_t *call, const once__cli_pg_sql_t *sql, 
     } else {
         code = begin(conn) == 0 ? change(conn, sql, upgrade, set->no_secrets) : ONCE__CLI_STORE;
     }
-    if (code == ONCE__CLI_OK && set->cron) {
-        code = schedule(conn);
+    if (code == ONCE__CLI_OK) {
+        code = schedule(conn, set->cron);
     }
     PQfinish(conn);
     return code;

@@ -33,7 +33,7 @@ static int run_reap(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
-    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N records (0: no limit)", offsetof(settings_t, limit)},
+    {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N of them (0: no limit)", offsetof(settings_t, limit)},
     {0},
 };
 /* clang-format on */
@@ -47,7 +47,8 @@ const once__cli_command_t once__cli_reap = {
         "is using, and for making room immediately. It removes what has expired and, under the\n"
         "policy retry, what was not touched for a whole retention after its lease. Unknown "
         "records\n"
-        "under hold stay until they are settled.\n",
+        "under hold stay until they are settled. In PostgreSQL it also removes messages that the\n"
+        "inbox need not remember any more.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

@@ -38,6 +38,26 @@ static void print_part(uint64_t is, uint64_t max)
     printf(" (%.*f %%)", is < max / 10 ? 1 : 0, 100.0 * (double)is / (double)max);
 }
 
+static void print_expired(const once_stats_t *stats)
+{
+    char meaning[80] = "not yet removed";
+
+    if (stats->expired > 0) {
+        snprintf(meaning, sizeof(meaning), "not yet removed, for up to %s",
+                 once__cli_duration(stats->behind_ms).text);
+    }
+    count("expired", stats->expired, ONCE__CLI_PLAIN, meaning);
+}
+
+static void print_messages(const once_stats_t *stats)
+{
+    char meaning[80];
+
+    snprintf(meaning, sizeof(meaning), "about, in the inbox; removed up to %s late",
+             once__cli_duration(stats->messages_behind_ms).text);
+    count("messages", stats->messages, ONCE__CLI_PLAIN, meaning);
+}
+
 static void print_text(const once_stats_t *stats)
 {
     count("pending", stats->pending, ONCE__CLI_PLAIN, "");
@@ -45,7 +65,7 @@ static void print_text(const once_stats_t *stats)
     count("failed", stats->failed, ONCE__CLI_PLAIN, "");
     count("unknown", stats->unknown, ONCE__CLI_RED, "");
     count("stuck", stats->stuck, ONCE__CLI_RED, "pending with the lease over, or unknown");
-    count("expired", stats->expired, ONCE__CLI_PLAIN, "not yet removed");
+    print_expired(stats);
     printf("%-10s %10s\n", "oldest",
            live(stats) > 0 ? once__cli_duration(stats->oldest_ms).text : "-");
     printf("%-10s %10" PRIu64, "records", live(stats));
@@ -59,6 +79,9 @@ static void print_text(const once_stats_t *stats)
         print_part(stats->bytes, stats->max_bytes);
     }
     puts("");
+    if (stats->messages > 0) {
+        print_messages(stats);
+    }
     if (stats->segments + stats->index_bytes > 0) {
         printf("%-10s %10" PRIu64 "\n", "segments", stats->segments);
         printf("%-10s %10s\n", "index", once__cli_size(stats->index_bytes).text);
@@ -96,6 +119,9 @@ static int print_json(const once_stats_t *stats)
     once__cli_json_number(&json, "spare_bytes", stats->spare_bytes);
     once__cli_json_number(&json, "quarantined", stats->quarantined);
     once__cli_json_number(&json, "damaged", stats->damaged);
+    once__cli_json_number(&json, "behind_ms", stats->behind_ms);
+    once__cli_json_number(&json, "messages", stats->messages);
+    once__cli_json_number(&json, "messages_behind_ms", stats->messages_behind_ms);
     return once__cli_json_print(&json);
 }
 
