@@ -85,6 +85,7 @@ static void on_second(once__timer_t *timer)
 {
     once__consume_t *consumer = ONCE__CONTAINER(timer, once__consume_t, second_timer);
     once__consume_counters_t *counters = &consumer->counters;
+    once_usage_t usage = ONCE_USAGE_INIT;
 
     if (room(consumer) == 0) {
         once__broker_subscription_turn(consumer->subscription, 0);
@@ -97,6 +98,10 @@ static void on_second(once__timer_t *timer)
     once__service_metrics_health(counters->metrics,
                                  once__broker_subscription_ready(consumer->subscription) &&
                                      !consumer->store_failed);
+    if (once_store_usage(consumer->once, &usage) == ONCE_OK) {
+        once__service_metric_set(counters->behind, (int64_t)usage.behind_ms);
+        once__service_metric_set(counters->messages_behind, (int64_t)usage.messages_behind_ms);
+    }
     once__consume_counters_second(counters, consumer->log);
     once__timer_set(consumer->loop, timer, once__loop_now(consumer->loop) + 1000);
 }

@@ -30,7 +30,7 @@ typedef enum once__consume_line {
 typedef struct once__consume_counters {
     once__service_metrics_t *metrics;
     once__service_metric_t *lag, *handled, *duplicates, *retries, *busy, *doubts, *parked,
-        *store_errors, *revoked, *running, *waiting, *paused, *seconds;
+        *store_errors, *behind, *messages_behind, *revoked, *running, *waiting, *paused, *seconds;
     once__service_metric_t *dead_letters[4];
     struct { /* in this second */
         unsigned written;

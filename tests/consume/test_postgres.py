@@ -223,3 +223,18 @@ def test_wolverine_1677_business_row_and_inbox_row_commit_together(kafka, name, 
     assert sorted(rows) == sorted((f"event-{i}", 1) for i in range(60))
     inbox = query(database, "SELECT message_id FROM once.inbox WHERE subscriber = %s", name)
     assert sorted(inbox) == sorted((f"event-{i}",) for i in range(60))
+
+
+def test_expired_records_and_old_messages_are_removed(kafka, name, handler, consume, own_database):
+    """By the consumer itself, without a gateway."""
+    kafka.create(name, 1)
+    kafka.produce(name, [event(0)])
+    store = own_database("reaped")
+    one = consume(kafka.url(name, group=name), "--ttl", "1s", store=store)
+    handler.wait(1)
+    wait_caught_up(kafka, name, name)
+    run(store, "INSERT INTO once.inbox SELECT now() - interval '8 days', 'them', 'old'; SELECT 1")
+    until(lambda: run(store, "SELECT (SELECT count(*) FROM once.keys) + (SELECT count(*) FROM once.inbox)") == [(0,)],
+          "removal of all", 120)
+    assert one.metric("store_behind_seconds") >= 0
+    until(lambda: one.metric("store_messages_behind_seconds") >= 80000, "the metric", 120)

@@ -170,8 +170,9 @@ static int check_store(const once__cli_call_t *call, const once_policy_t *policy
 
 static int open_store(const settings_t *set, once_t **once)
 {
-    const char *options[10];
-    const char *const pairs[][2] = {{"ttl", set->ttl != NULL ? set->ttl : "8d"},
+    const char *options[11];
+    const char *const pairs[][2] = {{"reap", "1m"}, /* unlike commands, it stays */
+                                    {"ttl", set->ttl != NULL ? set->ttl : "8d"},
                                     {"lease", set->lease},
                                     {"recover", set->recover},
                                     {"release", set->release}};
