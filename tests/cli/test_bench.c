@@ -41,6 +41,21 @@ static void every_pair_is_counted(void **state)
     once_close(once, 0);
 }
 
+/* Pairs are started one after the other, a hundredth of a second apart. */
+static void at_most_so_many_a_second(void **state)
+{
+    run_t r =
+        run("bench", "store", "memory:paced", "--pairs", "30", "--rate", "100", "--json", NULL);
+    json_t *result;
+
+    assert_run(r, ONCE__CLI_OK);
+    result = json_line(r.out, 0);
+    assert_int_equal(json_number_of(result, "pairs"), 30);
+    assert_true(real_of(result, "seconds") >= 0.28);
+    json_decref(result);
+    run_free(&r);
+}
+
 /* What the disk allows stands beside it; nothing is left of the measurement. */
 static void the_limit_of_the_disk(void **state)
 {
@@ -97,9 +112,8 @@ static void a_full_store_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_pair_is_counted),
-        cmocka_unit_test(the_limit_of_the_disk),
-        cmocka_unit_test(ends_after_its_time),
+        cmocka_unit_test(every_pair_is_counted), cmocka_unit_test(at_most_so_many_a_second),
+        cmocka_unit_test(the_limit_of_the_disk), cmocka_unit_test(ends_after_its_time),
         cmocka_unit_test(a_full_store_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,7 @@
 #define INFLIGHT_MAX 65536
 #define PAIRS        100000
 #define VALUE_SIZE   256
+#define PACE_MS      1     /* how often pairs are started, with a rate */
 #define STALL_MS     30000 /* nothing was answered for so long: give up */
 
 typedef struct settings {
@@ -32,6 +33,7 @@ typedef struct settings {
     once__cli_number_t inflight;
     once__cli_number_t value_size;
     once__cli_number_t seconds;
+    once__cli_number_t rate;
     int json;
 } settings_t;
 
@@ -49,6 +51,7 @@ typedef struct bench bench_t;
 
 typedef struct slot {
     bench_t *bench;
+    struct slot *next_idle;
     uint64_t began_ns;
 } slot_t;
 
@@ -58,7 +61,9 @@ struct bench {
     once_response_t response;
     uint8_t *body;
     slot_t *slots;
+    slot_t *idle;                      /* slots that wait until a pair is due */
     uint64_t inflight, pairs, seconds; /* asked for; 0 seconds: no end */
+    uint64_t rate;                     /* pairs per second at most; 0: as many as go */
     char run[ONCE_UUID_SIZE];          /* makes the keys of this run new */
     uint64_t begun, finished;
     uint64_t active;
@@ -105,6 +110,13 @@ static void slot_failed(slot_t *slot, int error)
 
 static void begin_pair(slot_t *slot);
 
+/* Is another pair due? Without a rate the next always is. */
+static int is_due(const bench_t *bench)
+{
+    return bench->rate == 0 || (double)bench->begun < (double)(clock_ns() - bench->start_ns) *
+                                                          (double)bench->rate / 1e9;
+}
+
 static void on_complete(once_t *once, once_answer_t *answer, void *data)
 {
     slot_t *slot = data;
@@ -117,7 +129,23 @@ static void on_complete(once_t *once, once_answer_t *answer, void *data)
     once__cli_histogram_add(&slot->bench->latency, clock_ns() - slot->began_ns);
     slot->bench->finished++;
     slot->bench->active--;
-    if (wants_more(slot->bench)) {
+    if (!wants_more(slot->bench)) {
+        return;
+    }
+    if (is_due(slot->bench)) {
+        begin_pair(slot);
+    } else {
+        slot->next_idle = slot->bench->idle;
+        slot->bench->idle = slot;
+    }
+}
+
+/* Starts what has become due. */
+static void begin_due(bench_t *bench)
+{
+    while (bench->idle != NULL && wants_more(bench) && is_due(bench)) {
+        slot_t *slot = bench->idle;
+        bench->idle = slot->next_idle;
         begin_pair(slot);
     }
 }
@@ -183,6 +211,7 @@ static int prepare(bench_t *bench, const settings_t *set)
 
     bench->inflight = set->inflight.given ? set->inflight.value : INFLIGHT;
     bench->seconds = set->seconds.value;
+    bench->rate = set->rate.value;
     bench->pairs = set->pairs.given ? set->pairs.value : (set->seconds.given ? 0 : PAIRS);
     bench->policy = once_policy_new();
     bench->body = malloc(size + 1);
@@ -209,16 +238,19 @@ static void run_pairs(bench_t *bench)
 
     bench->start_ns = clock_ns();
     moved_ns = bench->start_ns;
-    for (uint64_t i = 0; i < bench->inflight && wants_more(bench); i++) {
+    for (uint64_t i = bench->inflight; i-- > 0;) {
         bench->slots[i].bench = bench;
-        begin_pair(&bench->slots[i]);
+        bench->slots[i].next_idle = bench->idle;
+        bench->idle = &bench->slots[i];
     }
-    while (bench->active > 0) {
-        int got = once_wait(bench->once, 1000);
+    begin_due(bench);
+    while (bench->active > 0 || (bench->idle != NULL && wants_more(bench))) {
+        int got = once_wait(bench->once, bench->rate != 0 ? PACE_MS : 1000);
         if (got < 0) {
             bench->error = got;
             break;
         }
+        begin_due(bench);
         if (bench->finished != finished_before) {
             finished_before = bench->finished;
             moved_ns = clock_ns();
@@ -477,6 +509,7 @@ static const once__cli_option_t options[] = {
     {"inflight", 0, ONCE__CLI_NUMBER, "N", "N at the same time (default 64)", offsetof(settings_t, inflight)},
     {"value-size", 0, ONCE__CLI_SIZE, "SIZE", "size of the stored response (default 256)", offsetof(settings_t, value_size)},
     {"seconds", 0, ONCE__CLI_NUMBER, "S", "stop after this time", offsetof(settings_t, seconds)},
+    {"rate", 0, ONCE__CLI_NUMBER, "N", "at most N pairs per second (default: as many as go)", offsetof(settings_t, rate)},
     {"json", 0, ONCE__CLI_FLAG, NULL, "one JSON object", offsetof(settings_t, json)},
     {0},
 };
