@@ -232,45 +232,63 @@ static void assert_offered(const char *offered, const char *prefix, const char *
     assert_has(offered, line);
 }
 
+/* What the program offers after up to two words, as the shells ask for it: each line is a word, a tab and its meaning. */
+static void offer_after(const char *words, const char *current, char *out, size_t size)
+{
+    char first[32], second[32] = "";
+    run_t r;
+    int count = sscanf(words, "%31s %31s", first, second);
+
+    r = count == 2   ? run("__complete", first, second, current, NULL)
+        : count == 1 ? run("__complete", first, current, NULL)
+                     : run("__complete", current, NULL);
+    assert_run(r, ONCE__CLI_OK);
+    snprintf(out, size, "\n%s", r.out);
+    run_free(&r);
+}
+
+static void assert_line(const char *offered, const char *prefix, const char *word,
+                        const char *meaning)
+{
+    char line[200];
+
+    snprintf(line, sizeof(line), "\n%s%s\t%s\n", prefix, word, meaning);
+    assert_has(offered, line);
+}
+
 static void completion_offers_exactly_the_options(void **state)
 {
     for (size_t i = 0; i < once__cli_command_count; i++) {
         const once__cli_command_t *command = once__cli_commands[i];
-        char words[128];
         char offered[4096];
         size_t count = 1; /* --help */
         if (strcmp(command->name, "help") == 0) {
             continue;
         }
-        snprintf(words, sizeof(words), "once %s \"\"", command->name);
-        if (strchr(command->name, ' ') == NULL) {
-            snprintf(words, sizeof(words), "once %s --", command->name);
-        }
-        complete(words, offered, sizeof(offered));
+        offer_after(command->name, "--", offered, sizeof(offered));
         for (const once__cli_option_t *o = command->options; o != NULL && o->name != NULL; o++) {
-            assert_offered(offered, "--", o->name);
+            assert_line(offered, "--", o->name, o->help);
             count++;
         }
-        assert_offered(offered, "--", "help");
+        assert_has(offered, "\n--help\t");
         assert_int_equal(count_lines(offered) - 1, count);
     }
 }
 
 static void completion_offers_every_command(void **state)
 {
+    char all[4096];
+
+    offer_after("", "", all, sizeof(all));
     for (size_t i = 0; i < once__cli_command_count; i++) {
-        const char *name = once__cli_commands[i]->name;
-        const char *second = strchr(name, ' ');
-        char first[32];
-        char words[64];
-        char offered[4096];
-        snprintf(first, sizeof(first), "%.*s", (int)strcspn(name, " "), name);
-        complete("once \"\"", offered, sizeof(offered));
-        assert_offered(offered, "", first);
+        const once__cli_command_t *command = once__cli_commands[i];
+        const char *second = strchr(command->name, ' ');
+        char first[32], offered[4096];
+        snprintf(first, sizeof(first), "%.*s", (int)strcspn(command->name, " "), command->name);
+        assert_line(all, "", first, second != NULL ? "several commands" : command->summary);
         if (second != NULL) {
-            snprintf(words, sizeof(words), "once %s \"\"", first);
-            complete(words, offered, sizeof(offered));
-            assert_offered(offered, "", second + 1);
+            offer_after(first, "", offered, sizeof(offered));
+            assert_line(offered, "", second + 1, command->summary);
         }
     }
 }

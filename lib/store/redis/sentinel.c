@@ -105,7 +105,7 @@ int once__redis_sentinel_code(const once__redis_t *redis)
     return code;
 }
 
-static void poll(once__timer_t *timer)
+static void poll_fired(once__timer_t *timer)
 {
     once__redis_t *redis =
         (once__redis_t *)(void *)((char *)timer - offsetof(once__redis_t, poll_timer));
@@ -129,7 +129,7 @@ int once__redis_sentinel_open(once__redis_t *redis)
     if (once__timers_reserve(redis->loop) != 0) {
         return ONCE_E_NOMEM;
     }
-    redis->poll_timer.fire = poll;
+    redis->poll_timer.fire = poll_fired;
     once__timer_set(redis->loop, &redis->poll_timer, once__loop_now(redis->loop) + POLL_MS);
     return ONCE_OK;
 }
