@@ -128,7 +128,7 @@ static void park(begin_t *begin)
 
 static void tell_error(begin_t *begin, int error)
 {
-    once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
+    once__job_deliver(&begin->job, error, ONCE_OUTCOME_NONE);
     once__job_end(&begin->job);
 }
 
@@ -177,7 +177,7 @@ static void tell_run(begin_t *begin)
     job->answer.claim = begin->claim;
     begin->claim = NULL;
     once__job_answer_record(job);
-    once__job_tell(job, ONCE_OK, ONCE_OUTCOME_RUN);
+    once__job_deliver(job, ONCE_OK, ONCE_OUTCOME_RUN);
     once__job_end(&begin->job);
 }
 
@@ -201,7 +201,7 @@ static void fail(begin_t *begin, int error)
         tell_error(begin, error);
         return;
     }
-    once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
+    once__job_deliver(&begin->job, error, ONCE_OUTCOME_NONE);
     begin->giving_up = 1;
     prepare_read(begin);
     once__job_submit(&begin->job);
@@ -254,7 +254,7 @@ static void claim_answered(begin_t *begin)
         break;
     }
     once__job_answer_record(job);
-    once__job_tell(job, ONCE_OK, (once_outcome_t)job->op.outcome);
+    once__job_deliver(job, ONCE_OK, (once_outcome_t)job->op.outcome);
     once__job_end(&begin->job);
 }
 
@@ -352,7 +352,7 @@ static void begin_reply(once__job_t *job)
 /* The caller does not wait any longer, or the handle is closing. */
 static void give_up(begin_t *begin, int error)
 {
-    once__job_tell(&begin->job, error, ONCE_OUTCOME_NONE);
+    once__job_deliver(&begin->job, error, ONCE_OUTCOME_NONE);
     begin->giving_up = 1;
     if (begin->job.submitted) {
         return; /* its reply decides */
@@ -415,7 +415,7 @@ void once__begin_close_all(once_t *once)
     once__job_t *job = once->jobs;
 
     while (job != NULL) {
-        if (job->reply == begin_reply && !job->told) {
+        if (job->reply == begin_reply && !job->delivered) {
             give_up((begin_t *)job, ONCE_E_CLOSED);
             job = once->jobs;
         } else {

@@ -46,7 +46,7 @@ static void finish_deadline(once__job_t *job)
     int error = job->op.error == ONCE_E_FULL || job->op.error == ONCE_E_NEWER ? job->op.error
                                                                               : ONCE_E_UNAVAILABLE;
 
-    once__job_tell(job, error, ONCE_OUTCOME_NONE);
+    once__job_deliver(job, error, ONCE_OUTCOME_NONE);
 }
 
 /* On ONCE_OK the job owns `payload_memory` and the caller's reference to the claim. */

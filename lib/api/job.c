@@ -17,7 +17,7 @@ static void assert_job_state(const once__job_t *job)
 {
     assert(job->refs > 0 && *job->place == job);                     /* I-1 */
     assert(!job->submitted || job->pause_timer.slot == 0);           /* I-2 */
-    assert(!job->told || job->deadline_timer.slot == 0);             /* I-3 */
+    assert(!job->delivered || job->deadline_timer.slot == 0);        /* I-3 */
     assert(!job->is_write || !job->submitted || job->claim != NULL); /* I-4 */
     assert(!job->counted || job->once->job_count > 0);               /* I-5 */
 }
@@ -54,7 +54,7 @@ static void deadline_over(once__timer_t *timer)
 
 static void deadline_plain(once__job_t *job)
 {
-    once__job_tell(job, ONCE_E_UNAVAILABLE, ONCE_OUTCOME_NONE);
+    once__job_deliver(job, ONCE_E_UNAVAILABLE, ONCE_OUTCOME_NONE);
     if (!job->submitted) {
         once__job_end(job);
     }
@@ -140,7 +140,7 @@ void once__job_watch_deadline(once__job_t *job)
 {
     once_t *once = job->once;
 
-    if (!job->told && job->deadline_timer.due == 0) {
+    if (!job->delivered && job->deadline_timer.due == 0) {
         once__timer_set(once->loop, &job->deadline_timer,
                         once__loop_now(once->loop) + once->options.store_timeout_ms);
     }
@@ -208,14 +208,14 @@ void once__job_answer_record(once__job_t *job)
     job->answer.has_record = 1;
 }
 
-void once__job_tell(once__job_t *job, int error, once_outcome_t outcome)
+void once__job_deliver(once__job_t *job, int error, once_outcome_t outcome)
 {
     once_t *once = job->once;
 
-    if (job->told) {
+    if (job->delivered) {
         return;
     }
-    job->told = 1;
+    job->delivered = 1;
     once__timer_stop(once->loop, &job->deadline_timer);
     assert_job_state(job);
     job->answer.error = error;
@@ -243,7 +243,7 @@ static int gives_up(const once_t *once)
 void once__job_reply_plain(once__job_t *job)
 {
     if (once__is_transient(job->op.error) && !gives_up(job->once)) {
-        if (job->told) {
+        if (job->delivered) {
             once__job_end(job);
         } else {
             (void)once__job_pause(job);
@@ -259,7 +259,7 @@ void once__job_reply_plain(once__job_t *job)
         job->op.outcome == ONCE_OUTCOME_BUSY) {
         job->op.error = ONCE_E_NEWER;
     }
-    once__job_tell(job, job->op.error, (once_outcome_t)job->op.outcome);
+    once__job_deliver(job, job->op.error, (once_outcome_t)job->op.outcome);
     once__job_end(job);
 }
 
@@ -294,7 +294,7 @@ void once__job_end(once__job_t *job)
 
 void once__job_kill(once__job_t *job)
 {
-    once__job_tell(job, ONCE_E_CLOSED, ONCE_OUTCOME_NONE);
+    once__job_deliver(job, ONCE_E_CLOSED, ONCE_OUTCOME_NONE);
     once__job_end(job);
 }
 

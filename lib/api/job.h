@@ -2,10 +2,10 @@
  * A job: one call on a handle, from its acceptance to its end.
  *
  * It owns one store operation that is submitted, answered, and perhaps submitted again after a pause. The callback is called once
- * (once__job_tell); the job may go on after that, without the caller, until what was promised is done. The answer that the callback
+ * (once__job_deliver); the job may go on after that, without the caller, until what was promised is done. The answer that the callback
  * receives is part of the job, so delivering it cannot fail.
  *
- *   submit --> reply() --+--> once__job_tell --> once__job_end
+ *   submit --> reply() --+--> once__job_deliver --> once__job_end
  *     ^                  |
  *     +--- pause <-------+   deadline(): store_timeout is over, and the caller has waited long enough
  *
@@ -64,7 +64,7 @@ struct once__job {
     int counted;   /* a graceful end waits for it */
     int submitted;
     int reply_lost; /* at least once: an earlier attempt may have been applied */
-    int told;
+    int delivered;  /* to the callback */
     once_cb cb;
     void *data;
     once_claim_t *claim;
@@ -103,7 +103,7 @@ int once__is_hopeless(int error);
 void once__job_answer_record(once__job_t *job);
 
 /* Calls the callback, unless it was called before. With an error the answer has no outcome. */
-void once__job_tell(once__job_t *job, int error, once_outcome_t outcome);
+void once__job_deliver(once__job_t *job, int error, once_outcome_t outcome);
 
 void once__job_end(once__job_t *job);
 

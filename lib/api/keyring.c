@@ -154,7 +154,7 @@ static int load_from_store(once_t *once)
     }
     /* No caller waits for it, and neither does a graceful end. */
     keyring->job.counted = 0;
-    keyring->job.told = 1;
+    keyring->job.delivered = 1;
     once->job_count--;
     if (code != ONCE_OK) {
         once__job_end(&keyring->job);
@@ -262,14 +262,14 @@ static void rotated(keyring_job_t *keyring, int code)
         (void)once__keyring_reload(job->once);
     }
     job->answer.count = keyring->new_id;
-    once__job_tell(job, code, ONCE_OUTCOME_DONE);
+    once__job_deliver(job, code, ONCE_OUTCOME_DONE);
     once__job_end(job);
 }
 
 static void rotate_reply(once__job_t *job)
 {
     if (once__is_transient(job->op.error)) {
-        if (job->told) {
+        if (job->delivered) {
             once__job_end(job);
         } else {
             (void)once__job_pause(job);

@@ -43,7 +43,7 @@ static int show(scan_t *scan, const once__record_t *data)
 static int show_all(scan_t *scan)
 {
     once__op_t *op = &scan->job.op;
-    int more = !scan->job.told; /* no record after the failure was delivered */
+    int more = !scan->job.delivered; /* no record after the failure was delivered */
 
     for (uint64_t i = 0; i < op->count; i++) {
         if (more && op->error == ONCE_OK) {
@@ -67,14 +67,14 @@ static void scan_reply(once__job_t *job)
         once__job_reply_plain(job);
         return;
     }
-    if (more && !job->op.cursor.end && !job->told) {
+    if (more && !job->op.cursor.end && !job->delivered) {
         once__job_well_again(job);
         once__job_submit(job);
         return;
     }
     job->answer.count = scan->shown;
     job->answer.damaged = scan->damaged;
-    once__job_tell(job, ONCE_OK, ONCE_OUTCOME_DONE);
+    once__job_deliver(job, ONCE_OK, ONCE_OUTCOME_DONE);
     once__job_end(job);
 }
 

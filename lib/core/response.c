@@ -317,7 +317,7 @@ static int read_plain(once_response_t *response, once_header_t *headers, size_t 
     return ONCE_OK;
 }
 
-/* How many headers there may be: what is plain already tells, and read_plain refuses more than that. */
+/* How many headers there may be: the plain form says so, and read_plain refuses more than that. */
 static size_t header_room(const packed_t *packed)
 {
     size_t room = (packed->plain_len - PLAIN_MIN) / HEADER_MIN;
@@ -328,7 +328,7 @@ static size_t header_room(const packed_t *packed)
     return room < ONCE_HEADER_COUNT_MAX ? room : ONCE_HEADER_COUNT_MAX;
 }
 
-/* Headers and body are found where the plain form stands; only what is compressed gets memory for it. */
+/* Headers and body are in the plain form; only what is compressed gets memory for it. */
 static int unpack_plain(packed_t *packed, once__zstd_t *zstd, once__unpacked_t *out)
 {
     int compressed = (packed->flags & COMPRESSED) != 0;

@@ -9,7 +9,7 @@
  *
  * A batch that is not answered in time is reported as late, but its connection is kept: the server may still be committing it,
  * which takes as long as a synchronous standby takes. Closing the connection would not end that. It would only allow a new
- * connection beside the server's process that still waits, again and again, until the server has no connection left for anybody.
+ * connection beside the server's process that still waits, again and again, until the server has no connection left.
  * So the connection drains: results are read, and it is idle again when they have come, or down when the server or TCP ends it.
  * If the server does neither and keeps it alive, it is given up after 10 minutes, one connection of the owner at a time, and
  * each time the next one waits twice as long. Nothing is ever cancelled: that would make a commit visible that no standby has.

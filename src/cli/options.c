@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 #include "cli/text.h"
 
-/* Where parsing stands. */
+/* The state of parsing. */
 typedef struct walk {
     const once__cli_command_t *command;
     int argc;

@@ -93,7 +93,7 @@ static void old_read(once__test_t *t)
 }
 
 /*
- * 3. A record in progress that had no deadline was taken for an orphan and run by everybody.
+ * 3. A record in progress that had no deadline was taken for an orphan and run by every caller.
  *    Here every pending and every doubted record has a lease from the moment it can be seen.
  */
 static void no_deadline(once__test_t *t)

@@ -109,7 +109,7 @@ static void raw_header(once__test_t *t)
 
 /*
  * 13. The completion was written after the client had its answer: a crash in between blocked the retry for a day.
- *     Done means that everybody can see it.
+ *     Done means that every caller can see it.
  */
 static void done_is_visible(once__test_t *t)
 {
@@ -269,7 +269,8 @@ const once__case_t once__bug_more_cases[] = {
     {"bug-10-same-fingerprint-owns-the-record", "it is the claim that counts",
      same_fingerprint_owns},
     {"bug-11-clean-up-by-raw-header", "quoted and raw are one key, for every call", raw_header},
-    {"bug-13-completed-after-the-answer", "done means that everybody can see it", done_is_visible},
+    {"bug-13-completed-after-the-answer", "done means that every caller can see it",
+     done_is_visible},
     {"bug-14-large-response-is-not-stored", "it is stored, or the caller gets an error",
      large_response},
     {"bug-15-check-then-put", "the same race through one handle: one runs", check_then_put},

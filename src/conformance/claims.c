@@ -353,7 +353,7 @@ const once__case_t once__claim_cases[] = {
     {"claim-failed-runs", "a failed record runs again; epochs count up", failed},
     {"claim-released-repeated", "a claim that was released is not granted again",
      released_claim_again},
-    {"claim-completed-replays", "a completed record replays, to everybody", completed},
+    {"claim-completed-replays", "a completed record replays, to every caller", completed},
     {"claim-stricter-policy-wins", "of the record's and the asker's policy", stricter_policy},
     {0},
 };

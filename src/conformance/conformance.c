@@ -216,7 +216,7 @@ static void tell_counts(const once__run_t *run)
     (void)fflush(run->options.out);
 }
 
-/* Is anybody there? The handle stays open for the whole run: a memory store lives as long as its handles. */
+/* Does the store answer? The handle stays open for the whole run: a memory store lives as long as its handles. */
 static int open_keeper(const once__run_t *run, once_t **keeper)
 {
     static const uint8_t nobody[ONCE_ID_SIZE] = {0};

@@ -281,7 +281,7 @@ static void same_claim(once__test_t *t)
 }
 
 const once__case_t once__race_cases[] = {
-    {"race-own-handles", "each key runs once, everybody else replays it", own_handles},
+    {"race-own-handles", "each key runs once, all others replay it", own_handles},
     {"race-one-handle", "the same through one handle with a thread of its own", one_handle},
     {"race-releases", "each epoch is granted once, none is skipped", releases},
     {"race-mortal-holders", "retry: one effect per key, totals add up", mortal_retry},

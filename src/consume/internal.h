@@ -30,7 +30,7 @@ typedef struct once__consume_item once__consume_item_t;
 typedef struct once__consume_queue once__consume_queue_t;
 typedef struct once__consume_dead_letter once__consume_dead_letter_t;
 
-/* Where an item stands. item.c has the transitions. */
+/* The stage of an item. item.c has the transitions. */
 typedef enum once__consume_stage {
     ONCE__CONSUME_QUEUED,      /* other items of its queue come first */
     ONCE__CONSUME_READY,       /* its record can be asked for; without an id: it can be given up */

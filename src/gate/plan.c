@@ -132,7 +132,7 @@ static int read_socket_mode(once__gate_plan_t *plan)
 /* An unverified backend could be anyone, and would get every caller's credentials. */
 static int read_trusted(once__gate_plan_t *plan)
 {
-    /* Where Debian, Fedora and Alpine keep the certificates that everybody trusts. */
+    /* Where Debian, Fedora and Alpine keep the trusted certificates. */
     static const char *const places[] = {"/etc/ssl/certs/ca-certificates.crt",
                                          "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
                                          NULL};

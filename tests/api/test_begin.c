@@ -191,7 +191,7 @@ static world_fault_t then_nomem(world_t *world, const once__op_t *op)
     return *step == 1 ? WORLD_LOSE_REPLY : WORLD_NOMEM;
 }
 
-/* Whatever the store says after a lost reply: what may have been granted is found out, and given back or told. */
+/* Whatever the store says after a lost reply: what may have been granted is looked up, and released or delivered. */
 static void a_grant_is_not_forgotten_because_of_a_later_error(void **state)
 {
     world_t world;

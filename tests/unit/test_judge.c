@@ -180,7 +180,7 @@ static void verdicts_are_words(void **state)
                          cases[i].verdict);
     }
     assert_int_equal(once_verdict_parse("finality", 5),
-                     ONCE_VERDICT_FINAL); /* no further than told */
+                     ONCE_VERDICT_FINAL); /* no further than its length */
     assert_int_equal(once_verdict_parse("final\0", 6), ONCE_VERDICT_NONE);
     assert_int_equal(once_verdict_parse(NULL, 0), ONCE_VERDICT_NONE);
 }

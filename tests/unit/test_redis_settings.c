@@ -195,7 +195,7 @@ static void sizes_are_added_up(void **state)
     once__redis_add_size(info, 12, &keys, &bytes);
     assert_int_equal(keys, 130);
     assert_int_equal(bytes, 2500);
-    once__redis_add_size(info, 1, &keys, &bytes); /* empty ones are not told */
+    once__redis_add_size(info, 1, &keys, &bytes); /* INFO leaves empty ones out */
     assert_int_equal(keys, 130);
     once__redis_add_size("db0:keys\r\nused_memory:x\r\n", 0, &keys, &bytes);
     assert_int_equal(keys, 130);

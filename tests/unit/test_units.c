@@ -98,7 +98,7 @@ static void numbers_are_digits_only(void **state)
 
     assert_int_equal(once__number_parse("18446744073709551615", 20, &number), 0);
     assert_int_equal(number, UINT64_MAX);
-    assert_int_equal(once__number_parse("123456", 3, &number), 0); /* no further than told */
+    assert_int_equal(once__number_parse("123456", 3, &number), 0); /* no further than its length */
     assert_int_equal(number, 123);
     assert_int_equal(once__number_parse("18446744073709551616", 20, &number), -1);
     assert_int_equal(once__number_parse("18446744073709551625", 20, &number), -1);

@@ -100,7 +100,7 @@ static uint32_t home(const once__table_t *table, const uint8_t *id)
     return once__get32(id) & (table->index_size - 1);
 }
 
-/* Where the id stands in the index, or where it would go. */
+/* Where the id is in the index, or where it would go. */
 static uint32_t probe(const once__table_t *table, const uint8_t *id)
 {
     uint32_t i = home(table, id);

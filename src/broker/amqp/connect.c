@@ -23,7 +23,7 @@
 #include "broker/tls.h"
 
 #define READER_CONNECT_S                                                                           \
-    3 /* the consumer's loop stands still meanwhile, and claims must be renewed */
+    3 /* the consumer's loop is blocked meanwhile, and claims must be renewed */
 #define READER_ANSWER_S    5
 #define READER_HEARTBEAT_S 10
 #define SYSTEM_CA_FILE     "/etc/ssl/certs/ca-certificates.crt" /* librabbitmq has no default */
