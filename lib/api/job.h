@@ -2,8 +2,8 @@
  * A job: one call on a handle, from its acceptance to its end.
  *
  * It owns one store operation that is submitted, answered, and perhaps submitted again after a pause. The callback is called once
- * (once__job_deliver); the job may go on after that, without the caller, until what was promised is done. The answer that the callback
- * receives is part of the job, so delivering it cannot fail.
+ * (once__job_deliver); the job may go on after that, without the caller, until what was promised is done. The answer that the
+ * callback receives is part of the job, so delivering it cannot fail.
  *
  *   submit --> reply() --+--> once__job_deliver --> once__job_end
  *     ^                  |
