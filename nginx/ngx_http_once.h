@@ -153,6 +153,7 @@ typedef struct {
     ngx_msec_t                   quota_period;
     ngx_uint_t                   unknown_max;   /* 0: no limit */
     ngx_flag_t                   early_lookup;
+    ngx_flag_t                   store_no_store;
     ngx_flag_t                   pass_on_error; /* once_on_store_error pass */
 
     ngx_str_t                    replay_header;   /* "": off */

@@ -92,6 +92,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     conf->quota_period = NGX_CONF_UNSET_MSEC;
     conf->unknown_max = NGX_CONF_UNSET_UINT;
     conf->early_lookup = NGX_CONF_UNSET;
+    conf->store_no_store = NGX_CONF_UNSET;
     conf->pass_on_error = NGX_CONF_UNSET;
     conf->replay_headers = NGX_CONF_UNSET_PTR;
     conf->probe = NGX_CONF_UNSET_PTR;
@@ -164,6 +165,7 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_msec_value(conf->quota_period, prev->quota_period, 0);
     ngx_conf_merge_uint_value(conf->unknown_max, prev->unknown_max, 0);
     ngx_conf_merge_value(conf->early_lookup, prev->early_lookup, 0);
+    ngx_conf_merge_value(conf->store_no_store, prev->store_no_store, 0);
     ngx_conf_merge_value(conf->pass_on_error, prev->pass_on_error, 0);
 
     ngx_conf_merge_str_value(conf->replay_header, prev->replay_header,

@@ -675,6 +675,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       ngx_http_once_slot(store_body),
       &ngx_http_once_store_body },
 
+    { ngx_string("once_store_no_store"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      ngx_http_once_slot(store_no_store),
+      NULL },
+
     { ngx_string("once_bodies"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_once_set_number,

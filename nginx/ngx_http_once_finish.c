@@ -52,6 +52,23 @@ ngx_http_once_finish_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
+/* Is there a body that is not recorded? */
+
+static ngx_uint_t
+ngx_http_once_omits(ngx_http_once_ctx_t *ctx)
+{
+    ngx_http_once_run_t  *run;
+
+    run = ctx->run;
+
+    if (run->stream || run->len == 0) {
+        return run->stream;
+    }
+
+    return run->omit || (run->no_store && !ctx->conf->store_no_store);
+}
+
+
 static ngx_int_t
 ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
@@ -62,9 +79,9 @@ ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     response.status = (int) r->headers_out.status;
     response.retain_ms = run->retain_ms;
-    response.body_omitted = run->stream;
+    response.body_omitted = ngx_http_once_omits(ctx);
 
-    if (!run->stream) {
+    if (!response.body_omitted) {
         response.body.data = run->data;
         response.body.len = run->len;
     }

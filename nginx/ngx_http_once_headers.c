@@ -279,6 +279,61 @@ ngx_http_once_headers_add_claim(ngx_http_request_t *r,
 
 /* -------------------------------------------------------- from the backend */
 
+/* A replay has a Once-Body of the gateway's: omitted. */
+
+ngx_uint_t
+ngx_http_once_headers_omit(ngx_str_t *value)
+{
+    return value->len == 4
+           && ngx_strncasecmp(value->data, (u_char *) "omit", 4) == 0;
+}
+
+
+/* Commas also stand inside quotes, in `private="a, b"`. */
+
+ngx_uint_t
+ngx_http_once_headers_no_store(ngx_str_t *value)
+{
+    u_char      *p, *last, *start;
+    ngx_uint_t   quoted;
+
+    p = value->data;
+    last = p + value->len;
+
+    while (p < last) {
+
+        while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
+            p++;
+        }
+
+        start = p;
+        quoted = 0;
+
+        while (p < last && (quoted || *p != ',')) {
+
+            if (*p == '"') {
+                quoted = !quoted;
+
+            } else if (quoted && *p == '\\' && p + 1 < last) {
+                p++;
+            }
+
+            p++;
+        }
+
+        if (p - start >= 8
+            && ngx_strncasecmp(start, (u_char *) "no-store", 8) == 0
+            && (p - start == 8 || start[8] == ' ' || start[8] == '\t'
+                || start[8] == '='))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 ngx_uint_t
 ngx_http_once_headers_is_own(ngx_http_once_loc_conf_t *conf, u_char *name,
     size_t len)
@@ -328,7 +383,9 @@ ngx_http_once_headers_strip_response(ngx_http_request_t *r)
     while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
 
         if (ngx_http_once_headers_named(h, "once-outcome", 12)
-            || ngx_http_once_headers_named(h, "once-retain", 11))
+            || ngx_http_once_headers_named(h, "once-retain", 11)
+            || (ngx_http_once_headers_named(h, "once-body", 9)
+                && ngx_http_once_headers_omit(&h->value)))
         {
             h->hash = 0;
         }

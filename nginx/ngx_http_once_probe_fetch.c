@@ -611,6 +611,39 @@ ngx_http_once_probe_retain(ngx_http_once_fetch_t *fetch,
 }
 
 
+/* Is the body not to be stored? */
+
+static ngx_uint_t
+ngx_http_once_probe_omits(ngx_http_once_fetch_t *fetch,
+    ngx_http_once_loc_conf_t *conf)
+{
+    ngx_str_t     *value;
+    ngx_uint_t     i;
+    ngx_keyval_t  *h;
+
+    value = ngx_http_once_probe_fetch_header(fetch, "Once-Body", NULL);
+
+    if (value && ngx_http_once_headers_omit(value)) {
+        return 1;
+    }
+
+    h = fetch->headers.elts;
+
+    for (i = 0; i < fetch->headers.nelts && !conf->store_no_store; i++) {
+
+        if (h[i].key.len == 13
+            && ngx_strncasecmp(h[i].key.data, (u_char *) "cache-control", 13)
+               == 0
+            && ngx_http_once_headers_no_store(&h[i].value))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 ngx_int_t
 ngx_http_once_probe_fetch_response(ngx_http_once_fetch_t *fetch,
     ngx_http_once_loc_conf_t *conf, once_response_t *response)
@@ -661,7 +694,9 @@ ngx_http_once_probe_fetch_response(ngx_http_once_fetch_t *fetch,
     response->header_count = n;
     response->retain_ms = ngx_http_once_probe_retain(fetch, conf);
 
-    if (fetch->body.len > conf->store_body) {
+    if (fetch->body.len > conf->store_body
+        || (fetch->body.len && ngx_http_once_probe_omits(fetch, conf)))
+    {
         response->body_omitted = 1;
 
     } else {

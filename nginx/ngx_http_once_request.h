@@ -93,6 +93,8 @@ struct ngx_http_once_run_s {
     unsigned                     live:1;        /* an upstream's response */
     unsigned                     header_sent:1; /* to the client */
     unsigned                     stream:1;      /* too large to be buffered */
+    unsigned                     omit:1;        /* Once-Body: omit */
+    unsigned                     no_store:1;    /* Cache-Control */
     unsigned                     delayed:1;     /* we set write->delayed */
     unsigned                     whole:1;       /* the last byte came */
     unsigned                     unanswered:1;  /* sent, and no response */
@@ -333,7 +335,13 @@ ngx_int_t ngx_http_once_headers_add_request(ngx_http_request_t *r,
 ngx_int_t ngx_http_once_headers_add_claim(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
 
-/* Removes Once-Outcome and Once-Retain from an unguarded response. */
+/* Does a backend's Once-Body ask to leave the body out? */
+ngx_uint_t ngx_http_once_headers_omit(ngx_str_t *value);
+
+/* Does a Cache-Control header say `no-store`? */
+ngx_uint_t ngx_http_once_headers_no_store(ngx_str_t *value);
+
+/* Removes what a backend tells the gateway from an unguarded response. */
 void ngx_http_once_headers_strip_response(ngx_http_request_t *r);
 
 /*

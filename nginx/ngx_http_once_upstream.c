@@ -54,6 +54,20 @@ ngx_http_once_note_verdict(ngx_http_request_t *r, ngx_str_t *value,
 
 
 static void
+ngx_http_once_note_body(ngx_http_request_t *r, ngx_str_t *value,
+    ngx_http_once_run_t *run)
+{
+    if (ngx_http_once_headers_omit(value)) {
+        run->omit = 1;
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
+                  "once: upstream sent invalid \"Once-Body\": it must be omit");
+}
+
+
+static void
 ngx_http_once_note_headers(ngx_http_request_t *r, ngx_list_t *headers,
     ngx_http_once_run_t *run)
 {
@@ -70,6 +84,14 @@ ngx_http_once_note_headers(ngx_http_request_t *r, ngx_list_t *headers,
 
         } else if (ngx_http_once_headers_named(h, "once-retain", 11)) {
             ngx_http_once_note_retain(r, &h->value, run);
+
+        } else if (ngx_http_once_headers_named(h, "once-body", 9)) {
+            ngx_http_once_note_body(r, &h->value, run);
+
+        } else if (ngx_http_once_headers_named(h, "cache-control", 13)
+                   && ngx_http_once_headers_no_store(&h->value))
+        {
+            run->no_store = 1;
         }
     }
 }

@@ -38,6 +38,7 @@ static const once__gate_setting_t settings[] = {
     {"require", 0},
     {"retry_after", 0},
     {"store_body", 0},
+    {"store_no_store", 0},
     {"ttl", ONCE__GATE_POLICY},
     {"unknown_max", 0},
     {"wait", ONCE__GATE_LIST},

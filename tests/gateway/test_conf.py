@@ -47,6 +47,7 @@ GOOD = [
     "once_release_ttl 60s;", "once_release_ttl 5m;", "once_release_ttl 1s; once_lease 500ms;", "once_ttl 1s; once_release_ttl 1h;",
     "once_wait off;", "once_wait 5s;", "once_wait 500ms max=100;",
     "once_store_body off;", "once_store_body 1;", "once_store_body 64k;", "once_store_body 16m;",
+    "once_store_no_store on;", "once_store_no_store off;",
     "once_quota 1/1s;", "once_quota 1000/1h;", "once_quota 1000000/31d;", "once_quota off;",
     "once_unknown_max 1;", "once_unknown_max 10000;", "once_unknown_max off;",
     "once_retry_after auto;", "once_retry_after 1;", "once_retry_after 30s;",
@@ -105,6 +106,7 @@ BAD = {
     "once_store_body 17m;": "17m",
     "once_store_body -1;": "-1",
     "once_store_body all;": "all",
+    "once_store_no_store sometimes;": "sometimes",
     "once_quota 0/1h;": "0/1h",
     "once_quota 10;": "NUMBER/TIME",
     "once_quota 10/;": "NUMBER/TIME",
@@ -163,7 +165,8 @@ def test_memory_is_a_worker_s(prepare):
 
 TWICE = ["once on;", "once_store memory:;", "once_scope none;", "once_key X;", "once_require on;", "once_methods POST;",
          "once_ttl 1h;", "once_lease 5s;", "once_recover hold;", "once_record all;", "once_release none;", "once_release_ttl 2m;",
-         "once_wait 1s;", "once_quota 1/1h;", "once_unknown_max 1;", "once_store_body 1k;", "once_retry_after 5;",
+         "once_wait 1s;", "once_quota 1/1h;", "once_unknown_max 1;", "once_store_body 1k;", "once_store_no_store on;",
+         "once_retry_after 5;",
          "once_early_lookup on;", "once_on_store_error fail;", "once_replay_header X;", "once_replay_headers X;",
          "once_docs https://x;", "once_authorize /a;", "once_probe http://127.0.0.1:9/;", "once_fingerprint exact;",
          "once_store_timeout 1s;", "once_secret_file s;", "once_name n;"]

@@ -96,7 +96,7 @@ def test_first_request_is_forwarded_and_recorded(gateway):
 
 
 def test_replay_is_equal_byte_by_byte(gateway):
-    gw = gateway()
+    gw = gateway("once_store_no_store on;")
     headers = [("Location", "/p/1"), ("X-Twice", "a"), ("X-Twice", "b"), ("Content-Type", "text/plain; charset=utf-8"),
                ("Cache-Control", "no-store"), ("ETag", 'W/"1"'), ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
                ("WWW-Note", "a, b"), ("X-Empty", ""), ("Vary", "Accept"), ("Link", "</a>; rel=next"),

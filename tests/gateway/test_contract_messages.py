@@ -1,4 +1,5 @@
 """The HTTP contract of the gateway: what the backend receives, what a replay repeats, and what of a body is kept."""
+import os
 import re
 
 import pytest
@@ -106,8 +107,8 @@ def test_replay_marker(gateway, directive, name):
 
 # ----------------------------------------------------------------------------------------------------- once_store_body
 
-def check_omitted(gw, body, status=201):
-    gw.upstream.default = answer(status, [("X-Own", "1")], body)
+def check_omitted(gw, body, status=201, headers=()):
+    gw.upstream.default = answer(status, [("X-Own", "1"), *headers], body)
     original = expect.first(gw.post("k"), status)
     assert original.body == body and "Once-Body" not in original.headers
     for _ in range(2):
@@ -131,6 +132,82 @@ def test_larger_than_store_body(gateway):
 
 def test_larger_than_the_default_of_store_body(gateway):
     check_omitted(gateway(), b"y" * (1024 * 1024 + 1))
+
+
+# What a backend may say in Cache-Control, and whether the body may be stored.
+CACHE_CONTROL = {
+    "no-store": False,
+    "No-Store": False,
+    "private, no-store": False,
+    "max-age=0,no-store ,private": False,
+    'private="x, y", no-store': False,
+    'private="\\", no-store"': True,
+    "no-storey": True,
+    "x-no-store": True,
+    "no-cache, private": True,
+    'private="no-store"': True,
+    ", ,": True,
+}
+
+
+@pytest.mark.parametrize("value", CACHE_CONTROL)
+def test_cache_control_no_store(gateway, value):
+    gw = gateway()
+    if not CACHE_CONTROL[value]:
+        check_omitted(gw, b"a card number", headers=[("Cache-Control", value)])
+        return
+    gw.upstream.default = answer(201, [("Cache-Control", value)], b"kept")
+    original = expect.first(gw.post("k"))
+    expect.replay(gw.post("k"), original)
+
+
+def test_no_store_in_a_second_header_that_clients_do_not_see(gateway):
+    check_omitted(gateway("proxy_hide_header Cache-Control;"), b"a card number",
+                  headers=[("Cache-Control", "private"), ("Cache-Control", "no-store")])
+
+
+def test_no_store_is_no_word_about_what_has_no_body(gateway):
+    gw = gateway()
+    gw.upstream.default = answer(204, [("Cache-Control", "no-store"), ("Once-Body", "omit")], b"")
+    original = expect.first(gw.post("k"), 204)
+    response = expect.replay(gw.post("k"), original)
+    assert "Once-Body" not in response.headers
+    assert gw.store.show("k")["response"]["body_omitted"] is False
+
+
+def test_store_no_store_on(gateway):
+    gw = gateway("once_store_no_store on;")
+    gw.upstream.default = answer(201, [("Cache-Control", "no-store")], b"kept all the same")
+    original = expect.first(gw.post("k"))
+    expect.replay(gw.post("k"), original)
+    assert gw.upstream.count("k") == 1
+
+
+def test_a_backend_asks_not_to_store_the_body(gateway):
+    """With once_store_no_store on, too; and no client sees the header."""
+    check_omitted(gateway("once_store_no_store on;"), b"a card number", headers=[("Once-Body", "omit")])
+
+
+def test_once_body_that_means_nothing(gateway):
+    gw = gateway()
+    gw.upstream.default = answer(201, [("Once-Body", "forget")], b"kept")
+    original = expect.first(gw.post("k"))
+    assert "Once-Body" not in original.headers
+    expect.replay(gw.post("k"), original)
+    gw.nginx.expect('invalid "Once-Body"')
+
+
+def test_a_body_that_is_not_stored_is_in_no_file(gateway, directory):
+    gw = gateway()
+    gw.upstream.default = answer(201, [("Cache-Control", "no-store")], b"4111-1111-1111-1111")
+    expect.first(gw.post("k"))
+    assert gw.post("k").header("Once-Body") == "omitted"
+    for place, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(place, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "rb") as file:
+                    assert b"4111-1111-1111-1111" not in file.read(), path
 
 
 def test_exactly_store_body(gateway):

@@ -89,7 +89,8 @@ HTTP = """
 """ % " ".join(f"{code:02X} {bytes([code]).decode('cp1251').encode().hex()};" for code in range(0xC0, 0x100))
 
 LOCATIONS = "location = /page { proxy_pass http://backend/page/plain; proxy_method GET; }" + "".join(
-    "location /%s/ { once on; once_scope none; proxy_pass http://backend/; %s }" % pair for pair in FILTERS.items())
+    "location /%s/ { once on; once_scope none; once_store_no_store on; proxy_pass http://backend/; %s }" % pair
+    for pair in FILTERS.items())
 
 
 def bare(gw):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from harness import environment, expect
-from harness.upstream import slow
+from harness.upstream import answer, slow
 from harness.wait import PATIENCE, Gate, until
 
 GUARD = "once on; once_scope $http_x_scope optional; proxy_pass http://backend;"
@@ -196,6 +196,13 @@ def once_store_body(gw):
     response = gw.post("k")
     assert (response.status, response.body, response.header("Once-Body")) == (201, b"", "omitted")
     assert gw.upstream.count("k") == 1
+
+
+@row("once_store_no_store on;")
+def once_store_no_store(gw):
+    gw.upstream.default = answer(201, [("Cache-Control", "no-store")], b"kept")
+    original = expect.first(gw.post("k"))
+    expect.replay(gw.post("k"), original)
 
 
 @row("once_retry_after 77;")

@@ -168,6 +168,16 @@ def test_chunked_answer(probed):
     assert gw.upstream.count("k") == 1
 
 
+@pytest.mark.parametrize("header", [("Cache-Control", "no-store"), ("Once-Body", "omit")])
+def test_answer_that_is_not_to_be_stored(probed, header):
+    gw = probed(final(201, b"a card number", [header, ("X-Own", "1")]))
+    assert gw.post("k", b"a").status == 502
+    gw.store.wait_state("k", "completed")
+    response = gw.post("k", b"a")
+    assert (response.status, response.header("Once-Body"), response.body) == (201, "omitted", b"")
+    assert response.header("X-Own") == "1"
+
+
 def test_answer_that_is_too_large(probed):
     """Not kept in part: settled without its body, or not at all."""
     gw = probed(final(201, b"x" * 3_000_000))
