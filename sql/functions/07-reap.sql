@@ -13,27 +13,27 @@ RETURN CASE WHEN state IN (once._state_completed(), once._state_failed()) THEN n
             WHEN recover <> once._recover_hold() THEN lease_until + ttl_ms END;
 
 -- Removes at most p_limit expired records from the pages p_from to p_to - 1. seen: all rows there; late: for how long the record had
--- been expired that had waited longest.
+-- been expired that had waited longest, NULL if there was none.
 CREATE OR REPLACE FUNCTION once._sweep_keys(p_from bigint, p_to bigint, p_limit bigint,
     OUT seen bigint, OUT removed bigint, OUT late bigint)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan -- or planning would take longer than looking
 AS $$
 #variable_conflict use_column
 DECLARE
     v_clock CONSTANT bigint := once._now_ms();
     v_from CONSTANT tid := format('(%s,0)', p_from)::tid;
     v_to CONSTANT tid := format('(%s,0)', p_to)::tid;
-    v_found bigint;
 BEGIN
     -- Most pages have nothing to remove: looking costs less than locking.
-    SELECT count(*), count(ends), coalesce(max(v_clock - ends), 0) INTO seen, v_found, late
+    SELECT count(*), v_clock - min(ends) INTO seen, late
     FROM (SELECT CASE WHEN schema <= once._schema() AND greatest(v_clock, changed) >=
                            once._ends(state, recover, expires, lease_until, ttl_ms)
                       THEN once._ends(state, recover, expires, lease_until, ttl_ms) END AS ends
           FROM once.keys k WHERE k.ctid >= v_from AND k.ctid < v_to) AS looked;
     removed := 0;
-    IF v_found = 0 THEN
+    IF late IS NULL THEN
         RETURN;
     END IF;
     WITH over AS MATERIALIZED (
@@ -76,20 +76,17 @@ $$;
 CREATE OR REPLACE FUNCTION once._sweep_inbox(p_from bigint, p_to bigint, p_limit bigint, p_before timestamptz,
     OUT seen bigint, OUT removed bigint, OUT late bigint)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 #variable_conflict use_column
 DECLARE
     v_from CONSTANT tid := format('(%s,0)', p_from)::tid;
     v_to CONSTANT tid := format('(%s,0)', p_to)::tid;
-    v_found bigint;
 BEGIN
-    SELECT count(*), count(*) FILTER (WHERE at < p_before),
-           coalesce(once._interval_ms(max(p_before - at) FILTER (WHERE at < p_before)), 0)
-    INTO seen, v_found, late
+    SELECT count(*), CASE WHEN min(at) < p_before THEN once._interval_ms(p_before - min(at)) END INTO seen, late
     FROM once.inbox i WHERE i.ctid >= v_from AND i.ctid < v_to;
     removed := 0;
-    IF v_found = 0 THEN
+    IF late IS NULL THEN
         RETURN;
     END IF;
     WITH over AS MATERIALIZED (
