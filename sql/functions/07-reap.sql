@@ -110,7 +110,7 @@ AS $$
 DECLARE
     v_start CONSTANT timestamptz := clock_timestamp();
     v_before timestamptz;
-    v_pages bigint := 64; -- at a time: some 600 records
+    v_pages bigint := 32; -- at a time: some 300 records
     v_part record;
 BEGIN
     blocks := pg_relation_size('once.' || p_table) / current_setting('block_size')::bigint;
@@ -120,7 +120,7 @@ BEGIN
     next_block := p_from;
     IF p_table = 'inbox' THEN
         v_before := v_start - once._inbox_retention();
-        v_pages := 16; -- some 1,500 messages
+        v_pages := 8; -- some 700 messages
     END IF;
     WHILE next_block < blocks LOOP
         IF p_table = 'inbox' THEN
@@ -235,7 +235,7 @@ AS $$
     FROM once.sweeps, once._now_ms() AS now WHERE name = p_table
 $$;
 
--- A turn of the reaper: removes what is due, for some 50 ms of each table, and says after how many milliseconds to call it again. A
+-- A turn of the reaper: removes what is due, for some 40 ms of each table, and says after how many milliseconds to call it again. A
 -- session that finds nothing to do, because another one reaps, need not come back soon.
 CREATE OR REPLACE FUNCTION once.reap_turn(OUT removed bigint, OUT pause_ms bigint, OUT behind_ms bigint,
     OUT messages_behind_ms bigint)
@@ -245,7 +245,7 @@ DECLARE
     v_table text;
     v_is_mine boolean := false;
     v_all CONSTANT bigint := 1000000000;
-    v_budget_ms CONSTANT integer := 50;
+    v_budget_ms CONSTANT integer := 40;
     v_slack_ms CONSTANT bigint := 50; -- clocks of hosts do not run alike
     v_other_ms CONSTANT bigint := 10000;
 BEGIN
