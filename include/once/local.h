@@ -1,8 +1,9 @@
 /*
- * once/local.h - maintenance of a local store (`local:PATH`): check, repair, back up.
+ * once/local.h - maintenance of a local store (`local:PATH`): check, repair, back up, convert.
  *
  * Normal operation needs none of this: whatever state a store was left in, the next program that opens it puts it in order. These
- * functions need no handle, and all of them block. `url` is the URL of the store as for once_open; its options are ignored.
+ * functions need no handle, and all of them block. `url` is the URL of the store as for once_open; of its options, `index` and
+ * `filesystem` count.
  */
 #ifndef ONCE_LOCAL_H
 #define ONCE_LOCAL_H
@@ -26,10 +27,13 @@ ONCE_API ONCE_MUST_CHECK int once_local_exists(const char *url, once_error_t *er
 
 /* Something that is wrong, or good to know. */
 typedef struct once_local_finding {
-    /* missing, header, damage, unreadable, watermark, order, index, summary, torn, leftover: a static string */
+    /*
+     * a static string: missing, header, unreadable (a segment), damage (a range, nobody knows of which records), record (a damaged
+     * one), manifest, index, torn, leftover
+     */
     const char *kind;
     int harmless;     /* nothing that was acknowledged is affected */
-    uint32_t segment; /* 0: none */
+    uint64_t segment; /* its number; 0: none */
     uint64_t offset;  /* in the file of the segment */
     uint64_t length;  /* bytes from there; 0: no range */
     const char *text; /* one line for people; valid until the callback returns */
@@ -52,8 +56,8 @@ typedef struct once_local_fsck_options {
 typedef enum once_local_index {
     ONCE_LOCAL_INDEX_OK = 0,
     ONCE_LOCAL_INDEX_DIFFERS = 1,
-    ONCE_LOCAL_INDEX_NONE = 2, /* unusable: the next program that opens the store rebuilds it */
-    ONCE_LOCAL_INDEX_LEFT = 3, /* from before the last boot: not compared */
+    ONCE_LOCAL_INDEX_NONE = 2, /* there is none: the next program that opens the store makes it */
+    ONCE_LOCAL_INDEX_LEFT = 3, /* no program uses it: the next one compares it with the log */
 } once_local_index_t;
 
 typedef struct once_local_fsck_report {
@@ -65,7 +69,7 @@ typedef struct once_local_fsck_report {
     uint64_t writing;                /* segments that programs are writing to */
     uint64_t frames;                 /* valid ones */
     uint64_t missing;                /* segments */
-    uint64_t damaged, damaged_bytes; /* ranges that were durable and cannot be read */
+    uint64_t damaged, damaged_bytes; /* ranges and records that were durable and cannot be read */
     uint64_t torn;                   /* segments that end in something that never became durable */
 
     uint64_t pending, completed, failed, unknown; /* records */
@@ -73,8 +77,7 @@ typedef struct once_local_fsck_report {
     uint64_t newer;   /* of the above, those that only a newer version can read completely */
 
     once_local_index_t index;
-    uint64_t index_bytes;
-    uint64_t spares, spare_bytes;
+    uint64_t index_bytes;                   /* of memory */
     uint64_t quarantined, quarantine_bytes; /* files */
 
     int lost_known; /* there was an index to tell what was lost: records whose newest state is gone, by that state */
@@ -84,7 +87,7 @@ typedef struct once_local_fsck_report {
 #define ONCE_LOCAL_FSCK_REPORT_INIT                                                                \
     {                                                                                              \
         sizeof(once_local_fsck_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,          \
-            ONCE_LOCAL_INDEX_OK, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                      \
+            ONCE_LOCAL_INDEX_OK, 0, 0, 0, 0, 0, 0, 0, 0                                            \
     }
 
 /*
@@ -93,8 +96,9 @@ typedef struct once_local_fsck_report {
  * says what is wrong. Otherwise ONCE_E_INVALID if a struct was not set up, ONCE_E_NOT_FOUND, ONCE_E_NEWER, ONCE_E_CONFLICT (repair
  * while other programs use the store; nothing was changed), or as once_open.
  *
- * Repair replaces each missing segment by an empty one, cuts damaged ranges out of their segments (a copy goes to quarantine/), and
- * rebuilds the index. What was lost is lost: keys whose records were there count as never used, or are as they were before.
+ * Repair strikes missing segments off the manifest, covers damaged ranges and records in their segments (a copy goes to
+ * quarantine/), writes a manifest that is missing or too old anew from the files, and makes a new index. What was lost is lost:
+ * keys whose records were there count as never used, or are as they were before.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_fsck(const char *url, const once_local_fsck_options_t *how,
                                              once_local_fsck_report_t *report, once_error_t *err);
@@ -133,6 +137,43 @@ ONCE_API ONCE_MUST_CHECK int once_local_backup(const char *url, const char *dest
                                                const once_local_backup_options_t *options,
                                                once_local_backup_report_t *report,
                                                once_error_t *err);
+
+/* ----------------------------------------------------------------------------------------------------------- convert */
+
+typedef struct once_local_convert_options {
+    size_t size;     /* set by ONCE_LOCAL_CONVERT_OPTIONS_INIT */
+    int accept_loss; /* leave out what is damaged or missing: those keys count as never used */
+    int reserved;    /* 0 */
+    void (*progress)(uint64_t done, uint64_t total, void *data); /* bytes; may be NULL */
+    void *data;
+} once_local_convert_options_t;
+
+#define ONCE_LOCAL_CONVERT_OPTIONS_INIT                                                            \
+    {                                                                                              \
+        sizeof(once_local_convert_options_t), 0, 0, 0, 0                                           \
+    }
+
+typedef struct once_local_convert_report {
+    size_t size;        /* set by ONCE_LOCAL_CONVERT_REPORT_INIT */
+    uint64_t converted; /* 1; 0: it had the format of this version already */
+    uint64_t records;
+    uint64_t left_out; /* damaged ranges, records and segments */
+} once_local_convert_report_t;
+
+#define ONCE_LOCAL_CONVERT_REPORT_INIT                                                             \
+    {                                                                                              \
+        sizeof(once_local_convert_report_t), 0, 0, 0                                               \
+    }
+
+/*
+ * Gives a store that an earlier version made the format of this one. No other program may use it meanwhile (ONCE_E_CONFLICT). Needs
+ * as much room as the log has. When it is interrupted at any point, call it again; until it is done, no program opens the store or
+ * all see it as it was. ONCE_E_CORRUPT: the log is damaged, and nothing was changed. `options` and `report` may be NULL.
+ */
+ONCE_API ONCE_MUST_CHECK int once_local_convert(const char *url,
+                                                const once_local_convert_options_t *options,
+                                                once_local_convert_report_t *report,
+                                                once_error_t *err);
 
 #ifdef __cplusplus
 }

@@ -499,13 +499,11 @@ typedef struct once_stats {
     uint64_t max_records; /* the bound; 0: none */
     uint64_t max_bytes;   /* the bound; 0: none */
     /* of a local store, 0 for others */
-    uint64_t segments;      /* files of the log, whose size is `bytes` */
-    uint64_t index_bytes;   /* of the index, in addition */
-    uint64_t spare_bytes;   /* of emptied files kept for reuse, in addition */
-    uint64_t quarantined;   /* damaged ranges that were set aside: see once fsck */
-    uint64_t damaged;       /* records that cannot be read; counted in none of the above */
-    uint64_t summary_bytes; /* of the summaries of log files, in addition */
-    uint64_t behind_ms; /* for how long the longest expired one waits for removal; 0: none does */
+    uint64_t segments;    /* files of the log, whose size is `bytes` */
+    uint64_t index_bytes; /* of the index, which is in memory */
+    uint64_t quarantined; /* damaged ranges that were set aside: see once fsck */
+    uint64_t damaged;     /* records that cannot be read; counted in none of the above */
+    uint64_t behind_ms;   /* for how long the longest expired one waits for removal; 0: none does */
     /* of a postgres:// store, 0 for others: the inbox (once.accept) */
     uint64_t messages;           /* about how many it remembers */
     uint64_t messages_behind_ms; /* like behind_ms, as far as the last passes of the reaper tell */

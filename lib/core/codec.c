@@ -14,8 +14,7 @@ static_assert(ONCE__AT_KEY == ONCE__ENVELOPE_SIZE + REST_SIZE, "the rest has its
 static_assert(ONCE__PAYLOAD_MAX <= UINT32_MAX, "a payload's length fits its field");
 static_assert(ONCE_KEY_MAX <= UINT8_MAX, "a key's length fits its field");
 
-/* What holds in every schema. */
-static int envelope_is_valid(const once__head_t *head)
+int once__envelope_is_valid(const once__head_t *head)
 {
     return head->schema >= 1 && head->state >= ONCE_STATE_PENDING &&
            head->state <= ONCE_STATE_UNKNOWN && head->recover <= ONCE_RECOVER_HOLD &&
@@ -38,13 +37,14 @@ static int payload_fits_state(const once__payload_t *payload, uint8_t state)
     }
 }
 
-/* What holds in schema 1: asserted before writing, checked after reading. */
-static int is_valid(const once__record_t *record)
+/* Asserted before writing, checked after reading. */
+int once__record_is_valid(const once__record_t *record)
 {
     const once__head_t *head = &record->head;
     uint16_t status = record->payload.status;
 
-    if (!envelope_is_valid(head) || head->schema != ONCE__SCHEMA || (head->flags & ~FLAGS) != 0) {
+    if (!once__envelope_is_valid(head) || head->schema != ONCE__SCHEMA ||
+        (head->flags & ~FLAGS) != 0) {
         return 0;
     }
     if ((head->flags & ONCE__BY_LEASE) && head->state != ONCE_STATE_UNKNOWN) {
@@ -100,23 +100,18 @@ void once__envelope_encode(const once__head_t *head, uint8_t *out)
     put_envelope(out, head);
 }
 
-int once__envelope_replace(once__head_t *head, const uint8_t *data)
+int once__envelope_decode(once__head_t *head, const uint8_t *data)
 {
+    head->ttl_ms = 0;
+    memset(&head->fingerprint, 0, sizeof(head->fingerprint));
     if (data[ONCE__AT_MAGIC] == MAGIC) {
         get_envelope(head, data);
-        if (envelope_is_valid(head)) {
+        if (once__envelope_is_valid(head)) {
             return head->schema > ONCE__SCHEMA ? ONCE_E_NEWER : ONCE_OK;
         }
     }
     memset(head, 0, sizeof(*head));
     return ONCE_E_CORRUPT;
-}
-
-int once__envelope_decode(once__head_t *head, const uint8_t *data)
-{
-    head->ttl_ms = 0;
-    memset(&head->fingerprint, 0, sizeof(head->fingerprint));
-    return once__envelope_replace(head, data);
 }
 
 size_t once__record_size(const once__record_t *record)
@@ -129,7 +124,7 @@ void once__record_encode(const once__record_t *record, uint8_t *out)
     const once__fingerprint_t *fingerprint = &record->head.fingerprint;
     const once__payload_t *payload = &record->payload;
 
-    assert(is_valid(record));
+    assert(once__record_is_valid(record));
     put_envelope(out, &record->head);
     once__put32(out + ONCE__AT_SECRET, fingerprint->secret);
     out[ONCE__AT_MODE] = fingerprint->mode;
@@ -144,24 +139,6 @@ void once__record_encode(const once__record_t *record, uint8_t *out)
     if (payload->len > 0) {
         memcpy(out + ONCE__AT_KEY + record->key_len, payload->data, payload->len);
     }
-}
-
-uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,
-                              const uint8_t *envelope, uint16_t status, uint32_t len)
-{
-    size_t rest = earlier_len >= ONCE__AT_KEY ? ONCE__AT_KEY + (size_t)earlier[ONCE__AT_KEY_LEN]
-                                              : ONCE__AT_KEY;
-
-    if (earlier_len < rest || earlier[ONCE__AT_SCHEMA] != ONCE__SCHEMA ||
-        envelope[ONCE__AT_SCHEMA] != ONCE__SCHEMA) {
-        return NULL;
-    }
-    memcpy(out, envelope, ONCE__ENVELOPE_SIZE);
-    memcpy(out + ONCE__ENVELOPE_SIZE, earlier + ONCE__ENVELOPE_SIZE, rest - ONCE__ENVELOPE_SIZE);
-    out[ONCE__AT_KIND] = ONCE__PAYLOAD_RESPONSE;
-    once__put16(out + ONCE__AT_STATUS, status);
-    once__put32(out + ONCE__AT_PAYLOAD_LEN, len);
-    return out + rest;
 }
 
 /* Fills in what schema 1 has after the envelope. Returns 0, or -1 if the lengths do not match. */
@@ -197,12 +174,12 @@ int once__record_decode(once__record_t *record, const uint8_t *data, size_t len)
 {
     if (len >= ONCE__ENVELOPE_SIZE && data[ONCE__AT_MAGIC] == MAGIC) {
         get_envelope(&record->head, data);
-        if (envelope_is_valid(&record->head) && record->head.schema > ONCE__SCHEMA) {
+        if (once__envelope_is_valid(&record->head) && record->head.schema > ONCE__SCHEMA) {
             memset(record, 0, sizeof(*record));
             get_envelope(&record->head, data);
             return ONCE_E_NEWER;
         }
-        if (get_rest(record, data, len) == 0 && is_valid(record)) {
+        if (get_rest(record, data, len) == 0 && once__record_is_valid(record)) {
             memset(record->id, 0, sizeof(record->id));
             return ONCE_OK;
         }

@@ -61,16 +61,9 @@ int once__record_decode(once__record_t *record, const uint8_t *data, size_t len)
 /* The envelope alone, ONCE__ENVELOPE_SIZE bytes; the other members of `head` become zero. Returns as once__record_decode. */
 void once__envelope_encode(const once__head_t *head, uint8_t *out);
 int once__envelope_decode(once__head_t *head, const uint8_t *data);
-/* The same, but the other members of `head` are unchanged. */
-int once__envelope_replace(once__head_t *head, const uint8_t *data);
 
-/*
- * Encodes a record that was completed, from its bytes before (`earlier`), a new envelope and a response of `len` bytes. Returns
- * where in `out` to put the response, which ends the record; NULL: `earlier` is not of this schema. `out` needs room for
- * ONCE__RECORD_REST + `len` bytes. The result may still be corrupt: decode it.
- */
-#define ONCE__RECORD_REST (ONCE__AT_KEY + ONCE_KEY_MAX)
-uint8_t *once__record_respond(uint8_t *out, const uint8_t *earlier, size_t earlier_len,
-                              const uint8_t *envelope, uint16_t status, uint32_t len);
+/* Could it be stored? The envelope: by what holds in every schema. The record: by what holds in this one; not its bytes. */
+int once__envelope_is_valid(const once__head_t *head);
+int once__record_is_valid(const once__record_t *record);
 
 #endif

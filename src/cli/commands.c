@@ -30,6 +30,7 @@ const once__cli_command_t *const once__cli_commands[] = {
 #endif
     &once__cli_fsck,
     &once__cli_backup,
+    &once__cli_convert,
     &once__cli_reap,
     &once__cli_secret_rotate,
     &once__cli_key_new,

@@ -27,6 +27,7 @@ extern const once__cli_command_t once__cli_pg_upgrade;
 extern const once__cli_command_t once__cli_pg_status;
 extern const once__cli_command_t once__cli_fsck;
 extern const once__cli_command_t once__cli_backup;
+extern const once__cli_command_t once__cli_convert;
 extern const once__cli_command_t once__cli_reap;
 extern const once__cli_command_t once__cli_secret_rotate;
 extern const once__cli_command_t once__cli_key_new;

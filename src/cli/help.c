@@ -21,7 +21,7 @@ static const struct {
     {"every day", {"gate", "relay", "consume", "keys list", "keys settle", "stats"}},
     {"records", {"keys"}},
     {"messages", {"outbox", "dlq", "secret webhook"}},
-    {"stores", {"pg", "fsck", "backup", "reap", "secret rotate"}},
+    {"stores", {"pg", "fsck", "backup", "convert", "reap", "secret rotate"}},
     {"keys for clients", {"key"}},
     {"learn and test", {"demo", "bench", "conformance", "help", "version"}},
 };

@@ -37,40 +37,42 @@ void write_bytes(const char *path, const bytes_t *bytes)
     close(fd);
 }
 
-const char *segment(const place_t *place, uint32_t number)
+const char *segment(const place_t *place, uint64_t number)
 {
-    char name[40];
+    char name[48];
 
-    snprintf(name, sizeof(name), "segments/%08x.log", number);
+    snprintf(name, sizeof(name), "segments/%016llx.log", (unsigned long long)number);
     return inside(place, name);
 }
 
-uint64_t find_frame(const place_t *place, uint32_t number, int n, once__frame_t *frame)
+uint64_t find_frame(const place_t *place, uint64_t number, int n, once__frame_t *frame)
 {
     static bytes_t bytes;
-    once__place_t at = {number, ONCE__SEGMENT_HEADER};
+    once__segment_header_t header;
+    uint64_t at;
 
     free(bytes.data);
     bytes = read_bytes(segment(place, number));
-    while (n-- != 0 && once__frame_read(frame, at, bytes.data + at.offset, bytes.len - at.offset)) {
-        at.offset += frame->size;
+    assert_int_equal(once__segment_header_read(&header, bytes.data, bytes.len), ONCE_OK);
+    at = once__segment_start(header.dictionary_len);
+    while (once__frame_read(frame, header.word, at, bytes.data + at, bytes.len - at) ==
+               ONCE__FRAME_OK &&
+           n-- != 0) {
+        at += frame->size;
     }
-    if (n >= -1) {
-        (void)once__frame_read(frame, at, bytes.data + at.offset, bytes.len - at.offset);
-    }
-    return at.offset;
+    return at;
 }
 
-uint32_t last_segment(const place_t *place)
+uint64_t last_segment(const place_t *place)
 {
     DIR *stream = opendir(inside(place, "segments"));
     const struct dirent *entry;
-    uint32_t last = 0;
+    uint64_t last = 0;
 
     while ((entry = readdir(stream)) != NULL) {
-        unsigned number;
-        if (strstr(entry->d_name, ".log") != NULL && sscanf(entry->d_name, "%8x", &number) == 1 &&
-            number > last) {
+        unsigned long long number;
+        if (strstr(entry->d_name, ".log") != NULL &&
+            sscanf(entry->d_name, "%16llx", &number) == 1 && number > last) {
             last = number;
         }
     }

@@ -21,13 +21,13 @@ bytes_t read_bytes(const char *path);
 void write_bytes(const char *path, const bytes_t *bytes);
 
 /* The path of a segment; in one buffer. */
-const char *segment(const place_t *place, uint32_t number);
-uint32_t last_segment(const place_t *place);
+const char *segment(const place_t *place, uint64_t number);
+uint64_t last_segment(const place_t *place);
 /*
  * Where the n-th frame of a segment begins (from 0), or where the first place without one is: n = -1. The frame is valid until the
  * next call.
  */
-uint64_t find_frame(const place_t *place, uint32_t number, int n, once__frame_t *frame);
+uint64_t find_frame(const place_t *place, uint64_t number, int n, once__frame_t *frame);
 
 void complete_many(once_t *once, const char *prefix, int count);
 int count_completed(const place_t *place, const char *prefix, int count);

@@ -9,7 +9,7 @@
 #include "records.h"
 #include "store/local/frame.h"
 
-/* Three records; the first one is damaged, and the index does not know. */
+/* Three records; the first one is damaged. */
 static void fill(const place_t *place)
 {
     once_t *once = open_store(place->url);
@@ -18,8 +18,8 @@ static void fill(const place_t *place)
     make_completed(once, "s", "b", "x");
     make_completed(once, "s", "c", "y");
     once_close(once, -1);
-    spoil(inside(place, "segments/00000001.log"), ONCE__SEGMENT_HEADER + ONCE__FRAME_HEADER + 80,
-          1);
+    spoil(inside(place, "segments/0000000000000001.log"),
+          ONCE__SEGMENT_HEADER + ONCE__FRAME_HEADER + 40, 1);
 }
 
 static void stats_count_them(void **state)

@@ -3,6 +3,7 @@
  */
 #include "harness.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -13,11 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
 #include "local.h"
 #include "records.h"
-#include "store/local/crc32c.h"
-#include "store/local/frame.h"
+
+#define FIRST "segments/0000000000000001.log"
 
 /* A store with one completed record, closed. */
 static void make_store(place_t *place, const char *options)
@@ -28,6 +28,21 @@ static void make_store(place_t *place, const char *options)
     once = open_store(place->url);
     make_completed(once, "s", "k", "body");
     once_close(once, -1);
+}
+
+static int make_and_die(void *data)
+{
+    const place_t *place = data;
+
+    make_completed(open_store(place->url), "s", "k", "body");
+    _exit(0);
+}
+
+/* The same, left by a process that was killed: its index is there, and its segment is not sealed. */
+static void make_killed(place_t *place, const char *options)
+{
+    place_make(place, options);
+    assert_int_equal(in_child(make_and_die, place), 0);
 }
 
 /* It opens, and the record is there. */
@@ -53,15 +68,21 @@ static void something_else_is_left_alone(void **state)
     place_remove(&place);
 }
 
-static void newer_format(void **state)
+static void other_formats(void **state)
 {
     place_t place;
+    char kept[128];
 
     make_store(&place, "");
-    write_text(inside(&place, "format"), "once-local 2\n");
+    copy_tree(inside(&place, "format"), place.top);
+    write_text(inside(&place, "format"), "once-local 3\nmore\n");
     assert_open_fails(place.url, ONCE_E_NEWER, "newer version of once; upgrade");
-    write_text(inside(&place, "format"), "once-local 1\n");
+    snprintf(kept, sizeof(kept), "%s/format", place.top);
+    assert_int_equal(rename(kept, inside(&place, "format")), 0);
     assert_opens(&place);
+    write_text(inside(&place, "format"), "once-local 1\n");
+    assert_open_fails(place.url, ONCE_E_CONFIG, "format of an earlier version");
+    assert_open_fails(place.url, ONCE_E_CONFIG, "once convert local:");
     place_remove(&place);
 }
 
@@ -71,8 +92,12 @@ static void damaged_format(void **state)
                                         "once-local 1",
                                         "once-local 0\n",
                                         "once-local x\n",
+                                        "once-local 2\n",
                                         "once-local 2\nmore",
-                                        "twice-local 1\n"};
+                                        "once-local 2\nid 0123456789abcdef\n",
+                                        "once-local 2\nid 0123456789abcdef0123456789abcdeg\n",
+                                        "once-local 2\nid 0123456789abcdef0123456789abcdef\nx",
+                                        "twice-local 2\n"};
     place_t place;
 
     make_store(&place, "");
@@ -120,7 +145,7 @@ static void modes(void **state)
     assert_open_fails(place.url, ONCE_E_CONFIG, "is closed to its owner; chmod 700 it");
     assert_int_equal(chmod(place.store, 0700), 0);
     assert_opens(&place);
-    /* An empty directory that was made for it is not taken over as it is, either. */
+    /* An empty directory that somebody made for it is not taken over as it is, either. */
     snprintf(place.url, sizeof(place.url), "local:%s/other", place.top);
     assert_int_equal(mkdir(place.url + strlen("local:"), 0755), 0);
     assert_open_fails(place.url, ONCE_E_CONFIG, "is open to others; chmod 700 it");
@@ -143,8 +168,7 @@ static void foreign_owner(void **state)
 
 static void made_private(void **state)
 {
-    static const char *const names[] = {"format", "secrets", "lock", "index",
-                                        "segments/00000001.log"};
+    static const char *const names[] = {"format", "secrets", "segments/manifest", FIRST};
     place_t place;
     struct stat st;
     mode_t old = umask(0);
@@ -197,28 +221,18 @@ static void lost_secrets_are_not_made_anew(void **state)
 
 static void missing_segment(void **state)
 {
-    for (int with_index = 0; with_index < 2; with_index++) {
+    for (int killed = 0; killed < 2; killed++) {
         place_t place;
-        once_t *once;
-        char body[1000];
+        char kept[128];
 
-        place_make(&place, "?segment=64k&compress=off");
-        once = open_store(place.url);
-        for (int i = 0; i < 150; i++) {
-            char key[16];
-            snprintf(key, sizeof(key), "k%d", i);
-            make_unlike(body, sizeof(body), (unsigned)i);
-            make_completed(once, "s", key, body);
-        }
-        once_close(once, -1);
-        assert_true(count_names(inside(&place, "segments")) >= 3);
-        assert_int_equal(unlink(inside(&place, "segments/00000002.log")), 0);
-        if (!with_index) {
-            assert_int_equal(unlink(inside(&place, "index")), 0);
-        }
+        killed ? make_killed(&place, "") : make_store(&place, "");
+        snprintf(kept, sizeof(kept), "%s/kept", place.top);
+        assert_int_equal(rename(inside(&place, FIRST), kept), 0);
         assert_open_fails(place.url, ONCE_E_CORRUPT,
-                          "segment 00000002 is missing; restore it from a backup, or accept the "
-                          "loss with once fsck --repair");
+                          "segment 0000000000000001 is missing; restore it from a backup, or "
+                          "accept the loss with once fsck --repair");
+        assert_int_equal(rename(kept, inside(&place, FIRST)), 0);
+        assert_opens(&place);
         place_remove(&place);
     }
 }
@@ -229,9 +243,10 @@ static void all_segments_missing(void **state)
     run_t r;
 
     make_store(&place, "");
-    assert_int_equal(unlink(inside(&place, "index")), 0);
-    assert_int_equal(unlink(inside(&place, "segments/00000001.log")), 0);
-    assert_int_equal(unlink(inside(&place, "segments/extent")), 0);
+    assert_int_equal(unlink(inside(&place, "segments/manifest")), 0);
+    assert_open_fails(place.url, ONCE_E_CORRUPT, "/segments/manifest is missing; restore it");
+    assert_int_equal(unlink(inside(&place, FIRST)), 0);
+    assert_open_fails(place.url, ONCE_E_CORRUPT, "/segments/manifest is missing; restore it");
     assert_int_equal(rmdir(inside(&place, "segments")), 0);
     assert_open_fails(place.url, ONCE_E_CORRUPT, "/segments is missing; restore it from a backup");
     r = run("fsck", place.url, NULL);
@@ -244,55 +259,53 @@ static void all_segments_missing(void **state)
 /* Nothing is wrong with it: to repair it would be to lose it. */
 static void newer_segment(void **state)
 {
-    uint8_t header[ONCE__SEGMENT_HEADER];
     once_error_t err = {0};
     once_t *once = NULL;
     place_t place;
     int fd;
 
     make_store(&place, "");
-    fd = open(inside(&place, "segments/00000001.log"), O_RDWR);
+    fd = open(inside(&place, FIRST), O_RDWR);
     assert_true(fd >= 0);
-    assert_int_equal(pread(fd, header, sizeof(header), 0), sizeof(header));
-    header[7] = '9';
-    memset(header + 12, 0, 4);
-    once__put32(header + 12, once__crc32c(0, header, sizeof(header)));
-    assert_int_equal(pwrite(fd, header, sizeof(header), 0), sizeof(header));
+    assert_int_equal(pwrite(fd, "9", 1, 7), 1);
     close(fd);
-    assert_int_equal(unlink(inside(&place, "index")), 0);
     assert_int_equal(once_open(place.url, NULL, &once, &err), ONCE_E_NEWER);
-    assert_has(err.text, "segment 00000001 was written by a newer version of once; upgrade");
+    assert_has(err.text,
+               "segment 0000000000000001 was written by a newer version of once; upgrade");
     assert_lacks(err.text, "repair");
     place_remove(&place);
 }
 
 static void foreign_segment(void **state)
 {
-    place_t place;
-
     if (geteuid() != 0) {
         skip_without("root");
     }
-    make_store(&place, "");
-    assert_int_equal(chown(inside(&place, "segments/00000001.log"), 12345, 12345), 0);
-    assert_open_fails(place.url, ONCE_E_CONFIG, "segments/00000001.log belongs to another user");
-    assert_int_equal(unlink(inside(&place, "index")), 0);
-    assert_open_fails(place.url, ONCE_E_CONFIG, "segments/00000001.log belongs to another user");
-    place_remove(&place);
+    for (int killed = 0; killed < 2; killed++) {
+        place_t place;
+
+        killed ? make_killed(&place, "") : make_store(&place, "");
+        assert_int_equal(chown(inside(&place, FIRST), 12345, 12345), 0);
+        assert_open_fails(place.url, ONCE_E_CONFIG,
+                          "segment 0000000000000001 belongs to another user");
+        place_remove(&place);
+    }
 }
 
 static void damaged_header(void **state)
 {
-    place_t place;
+    for (int killed = 0; killed < 2; killed++) {
+        place_t place;
 
-    make_store(&place, "");
-    spoil(inside(&place, "segments/00000001.log"), 20, 1);
-    assert_int_equal(unlink(inside(&place, "index")), 0);
-    assert_open_fails(place.url, ONCE_E_CORRUPT, "the header of segment 00000001 cannot be read");
-    assert_open_fails(place.url, ONCE_E_CORRUPT, "once fsck --repair");
-    spoil(inside(&place, "segments/00000001.log"), 20, 1);
-    assert_opens(&place);
-    place_remove(&place);
+        killed ? make_killed(&place, "") : make_store(&place, "");
+        spoil(inside(&place, FIRST), 20, 1);
+        assert_open_fails(place.url, ONCE_E_CORRUPT,
+                          "segment 0000000000000001 has a damaged header");
+        assert_open_fails(place.url, ONCE_E_CORRUPT, "once fsck --repair");
+        spoil(inside(&place, FIRST), 20, 1);
+        assert_opens(&place);
+        place_remove(&place);
+    }
 }
 
 /* --------------------------------------------------------------------------------------------------------- the machine */
@@ -339,16 +352,17 @@ static int on_a_read_only_disk(void *data)
     return 0;
 }
 
-static void read_only(void **state)
+/* Runs `work` in a process that may mount filesystems of its own. */
+static void in_namespace(int (*work)(void *), const char *options)
 {
     place_t place;
     int code;
 
-    place_make(&place, "");
-    code = in_child(on_a_read_only_disk, &place);
+    place_make(&place, options);
+    code = in_child(work, &place);
     place_remove(&place);
     if (code == NOT_ALLOWED) {
-        skip_without("the permission to mount");
+        skip_without("a mount namespace");
     }
     assert_int_equal(code, 0);
 }
@@ -364,8 +378,8 @@ static int on_a_full_disk(void *data)
     }
     snprintf(path, sizeof(path), "%s/ballast", place->top);
     fd = open(path, O_WRONLY | O_CREAT, 0600);
-    assert_int_equal(posix_fallocate(fd, 0, 7 << 20), 0);
-    assert_open_fails(place->url, ONCE_E_FULL, "no space for the index of");
+    for (off_t at = 0; fallocate(fd, 0, at, 4096) == 0; at += 4096) {
+    }
     assert_open_fails(place->url, ONCE_E_FULL, "make some room");
     /* It heals when space returns. */
     assert_int_equal(ftruncate(fd, 0), 0);
@@ -374,18 +388,107 @@ static int on_a_full_disk(void *data)
     return 0;
 }
 
+static void read_only(void **state)
+{
+    in_namespace(on_a_read_only_disk, "");
+}
+
 static void no_space(void **state)
 {
+    in_namespace(on_a_full_disk, "");
+}
+
+/* The index is in a tmpfs of its own, which has no room. */
+static int with_a_small_tmpfs(void *data)
+{
+    place_t *place = data;
+
+    if (own_filesystem("/mnt", "size=64k") != 0) {
+        return NOT_ALLOWED;
+    }
+    assert_open_fails(place->url, ONCE_E_FULL, "no room for the index in /mnt");
+    assert_open_fails(place->url, ONCE_E_FULL, "index=DIR");
+    return 0;
+}
+
+static void no_room_for_the_index(void **state)
+{
+    in_namespace(with_a_small_tmpfs, "?index=/mnt");
+}
+
+/* Every directory where an index could be is covered by one that is not a tmpfs. */
+static int without_a_tmpfs(void *data)
+{
+    static const char *const names[] = {"/dev/shm", "/run/shm", "/run", "/tmp"};
+    place_t place = {.store = "/mnt/store", .url = "local:/mnt/store?store_timeout=300ms"};
+    char trouble[200];
+    once_t *once;
+
+    if (own_filesystem("/mnt", "size=8m,mode=0700") != 0) {
+        return NOT_ALLOWED;
+    }
+    (void)unsetenv("XDG_RUNTIME_DIR");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)mount("/etc", names[i], NULL, MS_BIND, NULL);
+    }
+    once = open_store(place.url);
+    assert_true(once_store_trouble(once, trouble, sizeof(trouble)) > 0);
+    assert_has(trouble, "no tmpfs for the index: one program at a time");
+    make_completed(once, "s", "k", "body");
+    assert_open_fails(place.url, ONCE_E_CONFLICT, "another program has");
+    once_close(once, -1);
+    assert_opens(&place);
+    return 0;
+}
+
+static void no_tmpfs(void **state)
+{
+    in_namespace(without_a_tmpfs, "");
+}
+
+/* A list of those that were tried, and a way to insist. */
+static int on_another_filesystem(void *data)
+{
+    const place_t *place = data;
+    char url[300];
+
+    if (own_filesystem(place->top, "size=64m") != 0 ||
+        mount("ramfs", place->top, "ramfs", 0, "mode=0700") != 0) {
+        return NOT_ALLOWED;
+    }
+    assert_open_fails(place->url, ONCE_E_CONFIG, "filesystem of type 0x858458f6");
+    assert_open_fails(place->url, ONCE_E_CONFIG, "filesystem=any");
+    snprintf(url, sizeof(url), "%s?filesystem=any", place->url);
+    once_close(open_store(url), -1);
+    return 0;
+}
+
+static void untried_filesystem(void **state)
+{
+    in_namespace(on_another_filesystem, "");
+}
+
+/* A limit of file sizes is an error, not a signal. */
+static int with_small_files(void *data)
+{
+    const place_t *place = data;
+    struct rlimit limit = {4096, RLIM_INFINITY};
+
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_open_fails(place->url, ONCE_E_FULL, "ulimit -f");
+    limit.rlim_cur = RLIM_INFINITY;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    once_close(open_store(place->url), -1);
+    return 0;
+}
+
+static void limit_of_file_sizes(void **state)
+{
     place_t place;
-    int code;
 
     place_make(&place, "");
-    code = in_child(on_a_full_disk, &place);
+    assert_int_equal(in_child(with_small_files, &place), 0);
     place_remove(&place);
-    if (code == NOT_ALLOWED) {
-        skip_without("the permission to mount");
-    }
-    assert_int_equal(code, 0);
 }
 
 /* However many descriptors are left: it says so, or it works. */
@@ -399,7 +502,6 @@ static int with_few_descriptors(void *data)
         once_error_t err = {0};
         once_t *once = NULL;
         int code;
-        unlink(inside(place, "index")); /* reading the log needs descriptors, too */
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
         code = once_open(place->url, NULL, &once, &err);
         if (code == ONCE_OK) {
@@ -433,67 +535,153 @@ static void too_many_open_files(void **state)
 
 /* ------------------------------------------------------------------------------------------------------------ the index */
 
-static void index_gone_while_others_use_it(void **state)
+/* The index of the store: in a directory of its own, which is a tmpfs. 0: none is there. */
+static int index_name(const char *directory, char *name, size_t size)
 {
-    place_t place;
-    once_t *once;
+    DIR *stream = opendir(directory);
+    const struct dirent *entry;
+    int found = 0;
 
-    make_store(&place, "");
-    once = open_store(place.url);
-    assert_int_equal(unlink(inside(&place, "index")), 0);
-    assert_open_fails(place.url, ONCE_E_CONFLICT,
-                      "and its index cannot be used; stop them all, then start them again");
-    once_close(once, -1);
-    assert_opens(&place);
-    place_remove(&place);
+    assert_non_null(stream);
+    while ((entry = readdir(stream)) != NULL) {
+        if (strncmp(entry->d_name, "once-", 5) == 0) {
+            snprintf(name, size, "%s/%s", directory, entry->d_name);
+            found++;
+        }
+    }
+    closedir(stream);
+    assert_true(found <= 1);
+    return found;
 }
 
-/* An index that was copied looks like one of this boot, but does not belong to the segments beside it. */
-static void a_copied_index_is_not_believed(void **state)
+typedef struct shelf {
+    place_t place;
+    char tmpfs[64];
+} shelf_t;
+
+/* A store with its index in a directory of its own in /dev/shm. */
+static void shelf_make(shelf_t *shelf)
+{
+    char options[128];
+
+    strcpy(shelf->tmpfs, "/dev/shm/once-test-XXXXXX");
+    assert_non_null(mkdtemp(shelf->tmpfs));
+    snprintf(options, sizeof(options), "?index=%s", shelf->tmpfs);
+    place_make(&shelf->place, options);
+}
+
+static void shelf_remove(shelf_t *shelf)
+{
+    char name[400];
+
+    if (index_name(shelf->tmpfs, name, sizeof(name))) {
+        assert_int_equal(unlink(name), 0);
+    }
+    assert_int_equal(rmdir(shelf->tmpfs), 0);
+    place_remove(&shelf->place);
+}
+
+static void index_gone_while_others_use_it(void **state)
+{
+    shelf_t shelf;
+    once_t *once;
+    char name[400];
+
+    shelf_make(&shelf);
+    once = open_store(shelf.place.url);
+    make_completed(once, "s", "k", "body");
+    assert_int_equal(index_name(shelf.tmpfs, name, sizeof(name)), 1);
+    assert_int_equal(unlink(name), 0);
+    assert_open_fails(shelf.place.url, ONCE_E_CONFLICT,
+                      "but its index is not in /dev/shm/once-test");
+    once_close(once, -1);
+    assert_opens(&shelf.place);
+    shelf_remove(&shelf);
+}
+
+/* Another tmpfs has an index of this store, which was left there: it is not the one that others use. */
+static void an_index_that_was_left_elsewhere_is_not_used(void **state)
+{
+    shelf_t shelf;
+    place_t other;
+    once_t *once;
+
+    shelf_make(&shelf);
+    assert_int_equal(in_child(make_and_die, &shelf.place), 0);
+    other = shelf.place;
+    snprintf(other.url, sizeof(other.url), "local:%s", other.store);
+    once = open_store(other.url); /* in /dev/shm */
+    make_completed(once, "s", "later", "body");
+    assert_open_fails(shelf.place.url, ONCE_E_CONFLICT, "must share /dev/shm");
+    once_close(once, -1);
+    once = open_store(shelf.place.url); /* alone: the one that was left is older than the log */
+    assert_int_equal(state_of(once, "s", "later"), ONCE_STATE_COMPLETED);
+    once_close(once, -1);
+    shelf_remove(&shelf);
+}
+
+/* A copy has the id of its original, and nothing else in common with it. */
+static void a_copy_has_an_index_of_its_own(void **state)
 {
     place_t place, copy;
-    once_t *once;
-    char from[256];
+    once_t *once, *second;
 
     make_store(&place, "");
     place_make(&copy, "");
     once = open_store(place.url);
     copy_tree(place.store, copy.store);
+    second = open_store(copy.url);
     make_completed(once, "s", "later", "x");
-    snprintf(from, sizeof(from), "%s/segments", place.store);
-    copy_tree(from, copy.store); /* segments that know more than the index */
-    once_close(once, -1);
-
-    once = open_store(copy.url);
-    assert_int_equal(state_of(once, "s", "later"), ONCE_STATE_COMPLETED);
-    assert_int_equal(state_of(once, "s", "k"), ONCE_STATE_COMPLETED);
+    assert_int_equal(state_of(second, "s", "later"), ONCE_STATE_NONE);
+    assert_int_equal(state_of(second, "s", "k"), ONCE_STATE_COMPLETED);
+    once_close(second, -1);
     once_close(once, -1);
     place_remove(&place);
     place_remove(&copy);
 }
 
+static int open_and_die(void *data)
+{
+    const place_t *place = data;
+
+    (void)open_store(place->url);
+    _exit(0);
+}
+
 static void a_moved_store_keeps_its_index(void **state)
 {
-    place_t place;
+    shelf_t shelf;
+    place_t *place = &shelf.place;
     struct stat before, after;
+    char name[400], from[80];
 
-    make_store(&place, "");
-    assert_int_equal(stat(inside(&place, "index"), &before), 0);
-    snprintf(place.url, sizeof(place.url), "local:%s/moved", place.top);
-    assert_int_equal(rename(place.store, place.url + strlen("local:")), 0);
-    assert_opens(&place);
-    assert_int_equal(stat(place.url + strlen("local:"), &after), 0);
-    snprintf(place.store, sizeof(place.store), "%s/moved", place.top);
-    assert_int_equal(stat(inside(&place, "index"), &after), 0);
+    shelf_make(&shelf);
+    assert_int_equal(in_child(make_and_die, place), 0);
+    assert_int_equal(index_name(shelf.tmpfs, name, sizeof(name)), 1);
+    assert_int_equal(stat(name, &before), 0);
+    snprintf(from, sizeof(from), "%s", place->store);
+    snprintf(place->store, sizeof(place->store), "%s/moved", place->top);
+    snprintf(place->url, sizeof(place->url), "local:%s?index=%s", place->store, shelf.tmpfs);
+    assert_int_equal(rename(from, place->store), 0);
+    assert_int_equal(in_child(open_and_die, place), 0);
+    assert_int_equal(index_name(shelf.tmpfs, name, sizeof(name)), 1);
+    assert_int_equal(stat(name, &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
-    place_remove(&place);
+    assert_opens(place);
+    shelf_remove(&shelf);
+}
+
+static void options_are_checked(void **state)
+{
+    assert_open_fails("local:/tmp/x?index=relative", ONCE_E_CONFIG, "not the absolute path");
+    assert_open_fails("local:/tmp/x?filesystem=mine", ONCE_E_CONFIG, "is not any");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(something_else_is_left_alone),
-        cmocka_unit_test(newer_format),
+        cmocka_unit_test(other_formats),
         cmocka_unit_test(damaged_format),
         cmocka_unit_test(a_file),
         cmocka_unit_test(no_parent),
@@ -509,10 +697,16 @@ int main(void)
         cmocka_unit_test(damaged_header),
         cmocka_unit_test(read_only),
         cmocka_unit_test(no_space),
+        cmocka_unit_test(no_room_for_the_index),
+        cmocka_unit_test(no_tmpfs),
+        cmocka_unit_test(untried_filesystem),
+        cmocka_unit_test(limit_of_file_sizes),
         cmocka_unit_test(too_many_open_files),
         cmocka_unit_test(index_gone_while_others_use_it),
-        cmocka_unit_test(a_copied_index_is_not_believed),
+        cmocka_unit_test(an_index_that_was_left_elsewhere_is_not_used),
+        cmocka_unit_test(a_copy_has_an_index_of_its_own),
         cmocka_unit_test(a_moved_store_keeps_its_index),
+        cmocka_unit_test(options_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,8 +50,6 @@ static void check_stats(const place_t *place)
     assert_int_equal(json_number_of(stats, "segments"), 1);
     assert_int_equal(json_number_of(stats, "bytes"), 64 * 1024);
     assert_true(json_number_of(stats, "index_bytes") > 100000);
-    assert_int_equal(json_number_of(stats, "spare_bytes"), 0);
-    assert_int_equal(json_number_of(stats, "summary_bytes"), 0);
     assert_int_equal(json_number_of(stats, "quarantined"), 0);
     json_decref(stats);
     run_free(&r);

@@ -1,28 +1,29 @@
 /*
- * An index file that was damaged: cut short, zeroed in places, overwritten. It is refused, or it can be used without harm to the
- * process; what its entries say is checked by the frames that they lead to. Locks are left as they are: the file is the user's own,
- * and damage would not hit the locks alone.
+ * The file of an index with anything in it. Attaching refuses it, or everything that is looked at lies inside the file. Locks are
+ * left as they are: only the owner of the store can write to the file.
  *
- * The input is a list of changes: where (3 bytes, in units that reach the whole file), how many bytes, and the bytes.
+ * The input is a list of changes: where (3 bytes, in units of 8), how many bytes, and the bytes. The upper bit of the length:
+ * zeros, 512 at a time; none of those: the file is cut there.
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/index_file.h"
+#include "store/local/index_internal.h"
 
 #define ENTRIES 3000u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const uint8_t boot[ONCE__BOOT_ID_SIZE] = "boot";
-static char base[64];
-static int directory_fd = -1;
-static uint8_t *sound, *bytes; /* a sound index, and the damaged one */
+static char base[64], path[128];
+static once__index_config_t config;
+static int fd;
+static uint8_t *sound, *file; /* what the file has at first, and its mapping */
 static size_t sound_size;
 
 static void check(int holds)
@@ -42,141 +43,148 @@ static void make_id(uint32_t n, uint8_t id[ONCE_ID_SIZE])
     }
 }
 
-static void use(once__index_t *index, uint32_t n, uint8_t state)
-{
-    once__entry_t old, entry = {{1, 64 + 8 * (uint64_t)n}, state};
-    uint8_t id[ONCE_ID_SIZE];
-    uint64_t cursor = 0;
-    int found;
-
-    make_id(n, id);
-    once__index_lock(index, id);
-    (void)once__index_floor(index, id);
-    found = once__index_find(index, id, &cursor, &old);
-    if (found || (state != ONCE_STATE_NONE && once__index_make_room(index, id) == ONCE_OK)) {
-        once__index_set(index, id, cursor, found, &entry);
-    }
-    once__index_unlock(index, id);
-}
-
 static void clean(void)
 {
-    (void)unlinkat(directory_fd, "index", 0);
+    (void)unlink(path);
     (void)rmdir(base);
 }
 
-static void read_back(void)
+static void fill(once__index_t *index)
 {
-    struct stat st;
-    int fd = openat(directory_fd, "index", O_RDONLY);
+    once__weight_t weight = {8, UINT64_MAX};
+    uint64_t number;
+    uint32_t slot;
 
-    check(fd >= 0 && fstat(fd, &st) == 0);
-    sound_size = (size_t)st.st_size;
-    sound = malloc(sound_size);
-    bytes = malloc(sound_size);
-    check(sound != NULL && bytes != NULL && read(fd, sound, sound_size) == (ssize_t)sound_size);
-    (void)close(fd);
+    check(once__index_take_slot(index, &slot, &number) == ONCE_OK);
+    once__index_segment(index, slot)->buffer = once__index_take_pages(index, 64);
+    for (uint32_t n = 0; n < ENTRIES; n++) {
+        once__entry_t entry = {{slot, 128 + 8 * (uint64_t)n}, (uint8_t)(1 + n % 4)};
+        uint8_t id[ONCE_ID_SIZE];
+        make_id(n, id);
+        check(once__index_make_room(index, id) == ONCE_OK);
+        once__index_set(index, id, &entry, weight, NULL, weight);
+    }
 }
 
 static void prepare(void)
 {
     once__index_t *index;
+    struct stat st;
 
-    if (sound != NULL) {
-        return;
-    }
-    (void)snprintf(base, sizeof(base), "%s/once-fuzz-XXXXXX",
-                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    (void)snprintf(base, sizeof(base), "%s/once-fuzz-XXXXXX", once__index_default_directory());
     check(mkdtemp(base) != NULL);
-    directory_fd = open(base, O_RDONLY | O_DIRECTORY);
-    check(directory_fd >= 0);
+    config.directory = config.store = base;
+    config.store_fd = -1;
+    config.owner = geteuid();
+    check(once__index_create(&index, &config, NULL) == ONCE_OK);
+    fill(index);
+    check(once__index_publish(index, NULL) == ONCE_OK);
+    (void)snprintf(path, sizeof(path), "%s/%s", base, index->name);
     (void)atexit(clean);
-    check(once__index_open(&index, directory_fd, boot, 1, NULL) == ONCE_OK);
-    once__index_add_segment(index, 1, ONCE__SEGMENT_SEALED, 65536, 0);
-    once__index_add_segment(index, 2, ONCE__SEGMENT_ACTIVE, 65536, 0);
-    for (uint32_t n = 0; n < ENTRIES; n++) {
-        use(index, n, (uint8_t)(1 + n % 4));
-    }
-    check(once__index_mark_used(index) == ONCE_OK);
     once__index_close(index);
-    read_back();
+    fd = open(path, O_RDWR);
+    check(fd >= 0 && fstat(fd, &st) == 0);
+    sound_size = (size_t)st.st_size;
+    sound = malloc(sound_size);
+    check(sound != NULL && read(fd, sound, sound_size) == (ssize_t)sound_size);
+    file = mmap(NULL, sound_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    check(file != MAP_FAILED);
 }
 
 static void restore(size_t at, size_t len)
 {
-    memcpy(bytes + at, sound + at, len);
+    memcpy(file + at, sound + at, len);
 }
 
-/* Changes what the input says. Returns the size of the damaged file. */
-static size_t damage(const uint8_t *data, size_t size)
+static void restore_locks(void)
+{
+    restore(offsetof(once__index_header_t, slot_lock), 3 * sizeof(pthread_mutex_t));
+    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
+        restore(offsetof(once__index_header_t, shards) + i * sizeof(once__shard_t),
+                sizeof(pthread_mutex_t));
+    }
+}
+
+/* Changes what the input says, or changes that back. Returns the size of the file. */
+static size_t change(const uint8_t *data, size_t size, int back)
 {
     size_t end = sound_size;
 
-    memcpy(bytes, sound, sound_size);
     while (size >= 4) {
         size_t at = (data[0] | (size_t)data[1] << 8 | (size_t)data[2] << 16) * 8 % sound_size;
-        size_t len = data[3] & 0x7f;
+        size_t len = data[3] & 0x7f, room = sound_size - at;
         int zeros = data[3] & 0x80;
         data += 4;
         size -= 4;
-        len = len > size ? size : len;
         if (zeros && len == 0) {
-            end = at; /* cut */
-        } else if (zeros) {
-            size_t many = len * 512 < sound_size - at ? len * 512 : sound_size - at;
-            memset(bytes + at, 0, many);
-        } else {
-            memcpy(bytes + at, data, len < sound_size - at ? len : sound_size - at);
-            data += len;
-            size -= len;
+            end = at;
+            continue;
         }
-    }
-    restore(offsetof(once__index_header_t, grow_lock), sizeof(pthread_mutex_t));
-    restore(offsetof(once__index_header_t, segment_lock), sizeof(pthread_mutex_t));
-    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        restore(offsetof(once__index_header_t, shards) + i * sizeof(once__shard_t) +
-                    offsetof(once__shard_t, lock),
-                sizeof(pthread_mutex_t));
+        len = zeros ? len * 512 : len > size ? size : len;
+        room = len < room ? len : room;
+        if (back) {
+            restore(at, room);
+        } else if (zeros) {
+            memset(file + at, 0, room);
+        } else {
+            memcpy(file + at, data, room);
+        }
+        data += zeros ? 0 : len;
+        size -= zeros ? 0 : len;
     }
     return end;
 }
 
-static void try_all(once__index_t *index)
+static void look(once__index_t *index)
 {
-    for (uint32_t shard = 0; shard < ONCE__SHARDS; shard++) {
+    uint64_t records, bytes;
+    once__entry_t entry;
+
+    once__index_usage(index, &records, &bytes);
+    (void)once__index_bytes(index);
+    check(once__index_is_named(index));
+    for (uint32_t slot = 0; slot < once__index_slot_end(index); slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        uint32_t page = atomic_load(&segment->buffer);
+        (void)once__segment_live(segment, 1);
+        if (page != 0) {
+            (void)*(volatile const char *)once__index_page(index, page + 63);
+        }
+    }
+    for (uint32_t shard = 0; shard < ONCE__SHARDS; shard += 31) {
         once__shard_entry_t *entries;
         size_t count;
         check(once__index_shard(index, shard, &entries, &count) == ONCE_OK);
         free(entries);
     }
-    for (uint32_t n = 0; n < 2 * ENTRIES; n++) {
-        use(index, n, (uint8_t)(n % 5));
+    for (uint32_t n = 0; n < ENTRIES; n += 7) {
+        uint8_t id[ONCE_ID_SIZE];
+        make_id(n, id);
+        (void)once__index_find(index, id, &entry);
     }
-    (void)once__index_lock_segments(index);
-    if (once__index_next_segment(index) != 0) {
-        once__index_add_segment(index, once__index_next_segment(index), ONCE__SEGMENT_ACTIVE, 65536,
-                                0);
-    }
-    once__index_unlock_segments(index);
-    (void)once__index_mark_clean(index);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     once__index_t *index;
     size_t end;
-    int fd, code;
+    int code;
 
-    prepare();
-    end = damage(data, size);
-    fd = openat(directory_fd, "index", O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    check(fd >= 0 && write(fd, bytes, end) == (ssize_t)end);
-    (void)close(fd);
-    code = once__index_open(&index, directory_fd, boot, 0, NULL);
-    check(code == ONCE_OK || code == ONCE_E_CORRUPT);
+    if (sound == NULL) {
+        prepare();
+    }
+    end = change(data, size, 0);
+    restore_locks();
+    check(ftruncate(fd, (off_t)end) == 0);
+    code = once__index_attach(&index, &config, NULL);
+    check(code == ONCE_OK || code == ONCE_E_NOT_FOUND);
+    check(code != ONCE_OK || end == sound_size);
     if (code == ONCE_OK) {
-        try_all(index);
+        look(index);
         once__index_close(index);
     }
+    check(ftruncate(fd, (off_t)sound_size) == 0);
+    (void)change(data, size, 1);
+    restore(end, sound_size - end);
     return 0;
 }

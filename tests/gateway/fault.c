@@ -54,7 +54,8 @@ static int is_log(int fd)
         return 0;
     }
     path[len] = '\0';
-    return strstr(path, "/segments/") != NULL;
+    /* The manifest is also written when a store is opened, before anybody can wait for that. */
+    return strstr(path, "/segments/") != NULL && strstr(path, "/manifest") == NULL;
 }
 
 static void tell_arrival(void)

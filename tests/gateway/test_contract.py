@@ -194,6 +194,8 @@ class ClosedStore:
         self.path = f"{directory}/closed"
         self.url = f"local:{self.path}?segment=1m"
         Store(self.url).run("bench", "store", "--pairs", "1", self.url)
+        with open(f"{self.path}/format", encoding="ascii") as file:
+            self.text = file.read()
         self.say("once-local 99\n")
 
     def say(self, text):
@@ -201,7 +203,7 @@ class ClosedStore:
             file.write(text)
 
     def heal(self):
-        self.say("once-local 1\n")
+        self.say(self.text)
 
 
 def test_store_unreachable_fails_closed(gateway, directory):

@@ -32,9 +32,12 @@ void content_blend(uint8_t *now, size_t size, once_slice_t synced, survival_t su
                    dice_t *dice)
 {
     for (size_t at = 0; at < size && survival != SURVIVES_EVERYTHING; at += SECTOR) {
-        static const uint8_t zero[SECTOR];
+        uint8_t old[SECTOR] = {0};
         size_t len = size - at < SECTOR ? size - at : SECTOR;
-        const uint8_t *old = at + len <= synced.len ? (const uint8_t *)synced.data + at : zero;
+        size_t had = synced.len > at ? synced.len - at : 0;
+        if (had > 0) {
+            memcpy(old, (const uint8_t *)synced.data + at, had < len ? had : len);
+        }
         if (memcmp(now + at, old, len) == 0) {
             continue;
         }

@@ -74,13 +74,19 @@ static void note_names(disk_t *disk)
 
 static void note_content(disk_t *disk, int fd)
 {
+    char path[64];
     struct stat st;
     disk_file_t *file;
+    int readable;
 
     must(fstat(fd, &st) == 0, "fstat");
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    readable = open(path, O_RDONLY);
+    must(readable >= 0, path);
     file = find_file(disk, st.st_ino);
     free(file->synced);
-    file->synced = content_read(fd, &file->size);
+    file->synced = content_read(readable, &file->size);
+    (void)close(readable);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- hooks */
@@ -144,16 +150,19 @@ static ssize_t hook_write(void *data, int fd, const void *bytes, size_t len, uin
         }
         disk->writes_left--;
     }
-    return once__real_disk.write(NULL, fd, bytes, most != 0 && most < len ? most : len, offset);
+    return pwrite(fd, bytes, most != 0 && most < len ? most : len, (off_t)offset);
 }
 
 static int is_first_segment(int fd)
 {
     uint8_t header[ONCE__SEGMENT_HEADER];
-    once__segment_header_t segment;
+    once__segment_header_t segment = {0};
 
-    return pread(fd, header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
-           once__segment_header_read(&segment, header) == ONCE_OK && segment.number == 1;
+    if (pread(fd, header, sizeof(header), 0) != (ssize_t)sizeof(header)) {
+        return 0;
+    }
+    (void)once__segment_header_read(&segment, header, sizeof(header));
+    return segment.number == 1;
 }
 
 static ssize_t hook_read(void *data, int fd, void *bytes, size_t len, uint64_t offset)
@@ -245,6 +254,17 @@ static const char *now_named(DIR *directory, ino_t inode, char out[DISK_NAME])
     return out;
 }
 
+/* It has the size of its last sync again. */
+static uint8_t *keep_size(uint8_t *bytes, size_t size, const disk_file_t *file)
+{
+    bytes = realloc(bytes, file->size + 1);
+    must(bytes != NULL, "a file that was cut");
+    if (file->size > size) {
+        memcpy(bytes + size, file->synced + size, file->size - size);
+    }
+    return bytes;
+}
+
 static void crash_file(disk_t *disk, const disk_file_t *file, DIR *directory, survival_t survival,
                        dice_t *dice, const char *to)
 {
@@ -272,6 +292,12 @@ static void crash_file(disk_t *disk, const disk_file_t *file, DIR *directory, su
             memcpy(bytes, file->synced, size);
         }
     }
+    if (size != file->size && file->synced != NULL && now[0] != '\0' &&
+        (survival == SURVIVES_NOTHING ||
+         (survival == SURVIVES_SOMETHING && dice_roll(dice, 2) == 0))) {
+        bytes = keep_size(bytes, size, file);
+        size = file->size;
+    }
     content_blend(bytes, size, (once_slice_t){file->synced, file->size}, survival, dice);
     must(snprintf(path, sizeof(path), "%s/segments/%s", to, name) < PLACE_SIZE, "name");
     content_write(path, bytes, size);
@@ -290,11 +316,7 @@ void disk_crash(disk_t *disk, survival_t survival, dice_t *dice, const char *to)
     copy_top(disk, "format", to);
     copy_top(disk, "secrets", to);
     if (dice_roll(dice, 2) == 0) {
-        uint8_t garbage[8192];
-        dice_fill(dice, garbage, sizeof(garbage));
-        place_join(path, to, "index");
-        content_write(path, garbage, sizeof(garbage));
-        copy_top(disk, "lock", to);
+        copy_top(disk, "index", to);
     }
     place_join(path, disk->store, "segments");
     directory = opendir(path);

@@ -55,8 +55,8 @@ void disk_read_by_hook(disk_t *disk);
 
 /*
  * Builds at `to` the store as a crash now would leave it: each sector that was written since the last sync is there, is not, or is
- * torn; each file whose name changed since the last sync of the directory has the old name or the new one. There is no index, or
- * one full of garbage. The disk is locked.
+ * torn; each file whose size changed has the old one or the new one; each file whose name changed since the last sync of the
+ * directory has the old name or the new one. The disk is locked.
  */
 void disk_crash(disk_t *disk, survival_t survival, dice_t *dice, const char *to);
 

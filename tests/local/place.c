@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "base/url.h"
 #include "store/local/crc32c.h"
 #include "store/local/local.h"
+#include "store/local/walk.h"
 
 /* ------------------------------------------------------------------------------------------------------------- files */
 
@@ -141,18 +143,119 @@ once_t *place_open(const char *path, const char *query, const once__disk_t *disk
 
 void peek_open(peek_t *peek, const char *path)
 {
+    once__directory_config_t config = {.path = path};
     once_error_t err = {0};
 
-    assert_int_equal(once__directory_look(&peek->directory, path, &err), ONCE_OK);
-    assert_int_equal(
-        once__index_open(&peek->index, peek->directory.fd, peek->directory.boot_id, 0, &err),
-        ONCE_OK);
+    if (once__directory_look(&peek->directory, &config, 0, &err) != ONCE_OK) {
+        fail_msg("%s: %s", path, err.text);
+    }
+    peek->index = peek->directory.index;
+    assert_non_null(peek->index);
 }
 
 void peek_close(peek_t *peek)
 {
-    once__index_close(peek->index);
     once__directory_abandon(&peek->directory);
+}
+
+void peek_set_now(const peek_t *peek, uint64_t now)
+{
+    once__index_set_clock(peek->index, once__index_clock(peek->index) +
+                                           (int64_t)(now - once__index_now(peek->index)));
+}
+
+unsigned peek_count(const peek_t *peek, once__segment_state_t state)
+{
+    unsigned count = 0;
+
+    for (uint32_t slot = 0; slot < once__index_slot_end(peek->index); slot++) {
+        count += atomic_load(&once__index_segment(peek->index, slot)->state) == (uint32_t)state;
+    }
+    return count;
+}
+
+unsigned peek_damaged(const peek_t *peek)
+{
+    unsigned count = 0;
+
+    for (uint32_t slot = 0; slot < once__index_slot_end(peek->index); slot++) {
+        count += atomic_load(&once__index_segment(peek->index, slot)->damaged) != 0;
+    }
+    return count;
+}
+
+unsigned peek_dropped(const peek_t *peek)
+{
+    once__manifest_t manifest;
+    unsigned count;
+
+    assert_int_equal(once__manifest_read(&manifest, peek->directory.segments_fd, &once__real_disk,
+                                         peek->directory.store_id),
+                     ONCE_OK);
+    count = (unsigned)manifest.dropped_count;
+    once__manifest_free(&manifest);
+    return count;
+}
+
+void place_forget_index(const char *path)
+{
+    once__directory_config_t config = {.path = path};
+    once__directory_t directory;
+    once_error_t err = {0};
+
+    assert_int_equal(once__directory_look(&directory, &config, LOCK_EX, &err), ONCE_OK);
+    once__directory_forget_index(&directory);
+    once__directory_abandon(&directory);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- segments */
+
+void place_segment(char out[PLACE_SIZE], const char *path, uint64_t number)
+{
+    char folder[PLACE_SIZE], name[ONCE__SEGMENT_NAME];
+
+    place_join(folder, path, "segments");
+    once__segment_name(name, number);
+    place_join(out, folder, name);
+}
+
+size_t place_frames(const char *path, uint64_t number, place_frame_cb each, void *data)
+{
+    once__directory_config_t config = {.path = path};
+    once__directory_t directory;
+    once__image_t image = {0};
+    once_error_t err = {0};
+    once__walk_t walk;
+    size_t count = 0;
+
+    assert_int_equal(once__directory_look(&directory, &config, 0, &err), ONCE_OK);
+    assert_int_equal(once__image_read(&image, directory.segments_fd, &once__real_disk, number,
+                                      directory.store_id),
+                     ONCE_OK);
+    once__walk_begin(&walk, &image, 0);
+    while (once__walk_next(&walk) &&
+           (walk.kind == ONCE__WALK_FRAME || walk.kind == ONCE__WALK_SEALED)) {
+        each(data, walk.offset, &walk.frame);
+        count++;
+    }
+    once__image_free(&image);
+    once__directory_abandon(&directory);
+    return count;
+}
+
+void place_flip(const char *path, uint64_t number, uint64_t bit)
+{
+    char file[PLACE_SIZE];
+    uint8_t byte;
+    int fd;
+
+    place_segment(file, path, number);
+    fd = open(file, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    byte ^= (uint8_t)(1 << bit % 8);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
+    (void)close(fd);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ asking */

@@ -7,7 +7,8 @@
 #include "files.h"
 
 #include "store/local/log.h"
-#include "store/local/look.h"
+#include "store/local/directory.h"
+#include "store/local/manifest.h"
 
 /* An empty directory, in memory where that can be: nothing here needs a real disk. The store is made below it. */
 void place_make(char path[PLACE_SIZE]);
@@ -30,6 +31,25 @@ typedef struct peek {
 
 void peek_open(peek_t *peek, const char *path);
 void peek_close(peek_t *peek);
+/* Sets the store's clock. */
+void peek_set_now(const peek_t *peek, uint64_t now);
+/* Segments in this state. */
+unsigned peek_count(const peek_t *peek, once__segment_state_t state);
+/* Frames that are damaged, by a look at each segment's mark. */
+unsigned peek_damaged(const peek_t *peek);
+/* Segments that were dropped so far, by the manifest. */
+unsigned peek_dropped(const peek_t *peek);
+
+/* Removes the index that killed processes left: as if the machine had stopped. */
+void place_forget_index(const char *path);
+
+/* Calls `each` for every frame of a segment of a store, also for the one that seals. Returns how many. */
+typedef void (*place_frame_cb)(void *data, uint64_t offset, const once__frame_t *frame);
+size_t place_frames(const char *path, uint64_t number, place_frame_cb each, void *data);
+/* Changes a bit of a segment's file. */
+void place_flip(const char *path, uint64_t number, uint64_t bit);
+/* The name of its file. */
+void place_segment(char out[PLACE_SIZE], const char *path, uint64_t number);
 
 /* ---- asking, blocking ---- */
 

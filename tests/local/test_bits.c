@@ -78,90 +78,60 @@ static void make_history(void)
 }
 
 typedef struct frame_at {
-    uint64_t offset, end;
-    uint64_t claim, template; /* that it refers to; 0: to none */
+    uint64_t offset;
+    uint32_t len; /* of the body */
     uint8_t kind;
 } frame_at_t;
 
-/* Frames of a whole segment. */
-static size_t list_frames(const uint8_t *data, size_t size, frame_at_t *frames, size_t max)
-{
-    once__segment_header_t header;
-    once__place_t place = {0, ONCE__SEGMENT_HEADER};
-    once__frame_t frame;
-    size_t count = 0;
+typedef struct frames {
+    frame_at_t at[2000];
+    size_t count;
+} frames_t;
 
-    assert_int_equal(once__segment_header_read(&header, data), ONCE_OK);
-    place.segment = header.number;
-    while (once__frame_read(&frame, place, data + place.offset, size - place.offset)) {
-        once__completion_t completion = {0};
-        assert_true(count < max);
-        (void)once__completion_read(&completion, &frame, place.offset);
-        frames[count].claim = completion.claim;
-        frames[count].template = completion.template;
-        frames[count].offset = place.offset;
-        frames[count].end = place.offset + once__get32(data + place.offset);
-        frames[count++].kind = frame.kind;
-        place.offset += frame.size;
-        if (frame.kind == ONCE__FRAME_SEALED) {
-            break;
+static frames_t frames;
+
+static void note_frame(void *data, uint64_t offset, const once__frame_t *frame)
+{
+    assert_true(frames.count < 2000);
+    frames.at[frames.count++] = (frame_at_t){offset, (uint32_t)frame->len, frame->kind};
+}
+
+static void list_frames(uint64_t segment)
+{
+    frames.count = 0;
+    (void)place_frames(the.store, segment, note_frame, NULL);
+}
+
+/* The segments of the store, from the oldest on. */
+static unsigned list_segments(uint64_t *numbers, unsigned max)
+{
+    unsigned count = 0;
+
+    for (uint64_t number = 1; number < 100 && count < max; number++) {
+        char path[PLACE_SIZE];
+        place_segment(path, the.store, number);
+        if (access(path, F_OK) == 0) {
+            numbers[count++] = number;
         }
     }
     return count;
 }
 
-static void flip(const char *store, unsigned segment, uint64_t bit)
-{
-    char path[PLACE_SIZE], name[40];
-    uint8_t byte;
-    int fd;
-
-    (void)snprintf(name, sizeof(name), "segments/%08x.log", segment);
-    place_join(path, store, name);
-    fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, (off_t)(bit / 8)), 1);
-    byte ^= (uint8_t)(1 << bit % 8);
-    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
-    (void)close(fd);
-}
-
-static uint8_t *read_segment(unsigned segment, size_t *size)
-{
-    char path[PLACE_SIZE], name[40];
-    struct stat st;
-    uint8_t *data;
-    int fd;
-
-    (void)snprintf(name, sizeof(name), "segments/%08x.log", segment);
-    place_join(path, the.store, name);
-    fd = open(path, O_RDONLY);
-    assert_true(fd >= 0 && fstat(fd, &st) == 0);
-    *size = (size_t)st.st_size;
-    data = malloc(*size);
-    assert_non_null(data);
-    assert_int_equal(pread(fd, data, *size, 0), *size);
-    (void)close(fd);
-    return data;
-}
-
 /*
- * Opens the copy and compares: each key is as it was last, or is told to be damaged, which at most `changed` are. Nothing older:
- * who is granted a key that was completed would do it twice.
+ * Opens the copy and compares: each key is as it was last, or is told to be damaged, which at most one is. Nothing older: who is
+ * granted a key that was completed would do it twice.
  */
-static void check_copy(const char *copy, unsigned damaged, unsigned changed)
+static void check_copy(const char *copy)
 {
     once_t *once = place_open(copy, QUERY, NULL);
-    once__index_stats_t stats;
     char trouble[200];
-    unsigned old = 0;
+    unsigned other = 0;
     peek_t peek;
 
-    assert_int_equal(once_store_trouble(once, trouble, sizeof(trouble)) > 0, damaged > 0);
+    assert_true(once_store_trouble(once, trouble, sizeof(trouble)) > 0);
     peek_open(&peek, copy);
-    once__index_stats(peek.index, &stats);
-    assert_int_equal(stats.damaged, damaged);
-    assert_int_equal(place_count(copy, "quarantine", ""), damaged);
+    assert_int_equal(peek_damaged(&peek), 1);
+    peek_close(&peek);
     for (unsigned key = 0; key < KEYS; key++) {
         char name[32];
         told_t told = get(once, name_of(key, name));
@@ -170,118 +140,107 @@ static void check_copy(const char *copy, unsigned damaged, unsigned changed)
         if (!last) {
             assert_int_equal(ask(once, name, NULL).error, ONCE_E_CORRUPT);
         }
-        old += !last;
+        other += !last;
     }
-    assert_true(old <= changed);
-    peek_close(&peek);
+    assert_true(other <= 1);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 
-static void copy_without_index(const char *copy)
+/* It does not open, and says which segment it is and what to do; as often as it is tried. */
+static void check_refused(const char *store, uint64_t number)
 {
-    char path[PLACE_SIZE];
+    once_error_t err = {0};
+    char name[24];
+    once_t *once;
 
-    place_copy(the.store, copy);
-    place_join(path, copy, "index");
-    (void)unlink(path);
-}
-
-/* What is damaged along with a frame. */
-static unsigned count_references(const frame_at_t *frames, size_t count, uint64_t offset)
-{
-    unsigned references = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        references += frames[i].claim == offset || frames[i].template == offset;
+    (void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)number);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(place_try(store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
+        assert_non_null(strstr(err.text, name));
+        assert_non_null(strstr(err.text, "once fsck --repair"));
     }
-    return references;
 }
 
-static const frame_at_t *most_needed(const frame_at_t *frames, size_t count)
-{
-    const frame_at_t *most = frames;
-
-    for (size_t i = 0; i < count; i++) {
-        if (count_references(frames, count, frames[i].offset) >
-            count_references(frames, count, most->offset)) {
-            most = &frames[i];
-        }
-    }
-    return most;
-}
-
+/*
+ * Any bit of a frame. In the body: its key answers with an error, if the frame is the newest of it. In the head, or in the frame
+ * that seals: nobody can tell whose it was.
+ */
 static void test_changed_bits_are_found(void **state)
 {
-    static frame_at_t frames[2000];
-    unsigned segments, most = 0;
+    uint64_t numbers[32];
+    unsigned segments, told = 0, refused = 0;
     dice_t dice = {3};
 
     make_history();
     assert_int_equal(once_close(the.once, 5000), ONCE_OK);
-    segments = place_count(the.store, "segments", ".log");
+    segments = list_segments(numbers, 32);
     assert_true(segments >= 1);
     for (unsigned trial = 0; trial < 150; trial++) {
-        unsigned segment = trial < segments ? trial + 1 : 1 + (unsigned)dice_roll(&dice, segments);
-        char copy[PLACE_SIZE];
-        size_t size, count;
-        uint8_t *data = read_segment(segment, &size);
+        uint64_t number = numbers[dice_roll(&dice, segments)], bit;
         const frame_at_t *hit;
-        unsigned lost;
-        count = list_frames(data, size, frames, 2000);
-        free(data);
-        assert_true(count > 1 && frames[count - 1].kind == ONCE__FRAME_SEALED);
-        hit = trial < segments ? most_needed(frames, count) : &frames[dice_roll(&dice, count - 1)];
+        char copy[PLACE_SIZE];
+        list_frames(number);
+        assert_true(frames.count > 1 && frames.at[frames.count - 1].kind == ONCE__FRAME_SEALED);
+        hit = &frames.at[dice_roll(&dice, frames.count)];
+        bit = hit->len > 0 && trial % 2 ? ONCE__FRAME_HEADER * 8 + dice_roll(&dice, hit->len * 8)
+                                        : dice_roll(&dice, ONCE__FRAME_HEADER * 8);
         place_join(copy, the.base, "copy");
-        copy_without_index(copy);
-        flip(copy, segment, hit->offset * 8 + dice_roll(&dice, (hit->end - hit->offset) * 8));
-        lost = 1 + count_references(frames, count, hit->offset);
-        most = lost > most ? lost : most;
-        check_copy(copy, lost, lost);
+        place_copy(the.store, copy);
+        place_flip(copy, number, hit->offset * 8 + bit);
+        if (bit >= ONCE__FRAME_HEADER * 8) {
+            check_copy(copy);
+            told++;
+        } else {
+            check_refused(copy, number);
+            refused++;
+        }
         place_remove(copy);
     }
-    assert_true(most > 2); /* a template was hit, too */
+    assert_true(told > 20 && refused > 20);
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
+}
+
+static void repair(const char *store)
+{
+    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
+    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
+    char url[PLACE_SIZE + 8];
+
+    (void)snprintf(url, sizeof(url), "local:%s", store);
+    how.repair = 1;
+    assert_int_equal(once_local_fsck(url, &how, &report, NULL), ONCE_OK);
+    assert_true(report.damaged >= 1);
+}
+
+static void overwrite(const char *store, uint64_t number, uint64_t offset, const void *bytes,
+                      size_t len)
+{
+    char path[PLACE_SIZE];
+    int fd;
+
+    place_segment(path, store, number);
+    fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, len, (off_t)offset), (ssize_t)len);
+    (void)close(fd);
 }
 
 /* A range in which nobody can tell whose records it had: then the store does not open until somebody has decided. */
 static void test_damage_to_nobody_knows_whom(void **state)
 {
-    static frame_at_t frames[2000];
-    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
-    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
-    char path[PLACE_SIZE], url[PLACE_SIZE + 8];
-    uint8_t zeros[2000] = {0};
-    once_error_t err = {0};
-    size_t size, count;
-    uint8_t *data;
-    once_t *once;
-    int fd;
+    static const uint8_t zeros[2000];
 
     make_history();
     assert_int_equal(once_close(the.once, 5000), ONCE_OK);
-    data = read_segment(1, &size);
-    count = list_frames(data, size, frames, 2000);
-    free(data);
-    assert_true(count > 20);
-    place_join(path, the.store, "index");
-    assert_int_equal(unlink(path), 0);
-    place_join(path, the.store, "segments/00000001.log");
-    fd = open(path, O_RDWR);
-    assert_int_equal(pwrite(fd, zeros, sizeof(zeros), (off_t)frames[3].offset + 60), sizeof(zeros));
-    (void)close(fd);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(place_try(the.store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
-        assert_non_null(strstr(err.text, "segment 00000001"));
-        assert_non_null(strstr(err.text, "once fsck --repair"));
-    }
-    (void)snprintf(url, sizeof(url), "local:%s", the.store);
-    how.repair = 1;
-    assert_int_equal(once_local_fsck(url, &how, &report, NULL), ONCE_OK);
-    assert_int_equal(report.damaged, 1);
+    list_frames(1);
+    assert_true(frames.count > 20);
+    overwrite(the.store, 1, frames.at[3].offset + 60, zeros, sizeof(zeros));
+    check_refused(the.store, 1);
+    repair(the.store);
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
 }
 
-/* A response that looks like the beginnings of long frames, with `pad` bytes before the first. Too short to be compressed. */
+/* A response that looks like the beginnings of long frames, with `pad` bytes before the first. */
 static size_t imitate_frames(uint8_t body[1000], size_t pad)
 {
     size_t at = pad;
@@ -290,110 +249,40 @@ static size_t imitate_frames(uint8_t body[1000], size_t pad)
     memset(body, 'x', pad);
     for (; at + ONCE__FRAME_HEADER <= 1000; at += ONCE__FRAME_HEADER) {
         once__put32(body + at, 60000);
-        memset(body + at + 4, 'x', 4); /* in place of a checksum */
-        body[at + 8] = ONCE__FRAME_REMOVED;
+        memset(body + at + 4, 'x', 8); /* in place of checksums */
+        body[at + 12] = ONCE__FRAME_REMOVED;
     }
     return at;
 }
 
-/* A store whose third frame has that response. Its beginning is lost; many records stand behind it. What the search makes of it. */
-static once__gap_t make_imitation(const char *store, size_t pad)
-{
-    static frame_at_t frames[2000];
-    static const uint8_t zeros[ONCE__FRAME_HEADER];
-    once_t *once = place_open(store, QUERY, NULL);
-    once__place_t place = {1, 0};
-    char path[PLACE_SIZE];
-    size_t size, count;
-    uint64_t next;
-    uint8_t body[1000], *data;
-    once__gap_t gap;
-    told_t told;
-    int fd;
-
-    told = ask(once, "imitation", "recover=hold");
-    assert_int_equal(complete(told.claim, 200, body, imitate_frames(body, pad)).outcome,
-                     ONCE_OUTCOME_DONE);
-    for (unsigned key = 0; key < KEYS; key++) {
-        char name[32];
-        do_with_body(once, name_of(key, name), 201, 10);
-    }
-    assert_int_equal(once_close(once, 5000), ONCE_OK);
-    place_join(path, store, "segments/00000001.log");
-    fd = open(path, O_RDWR);
-    assert_true(fd >= 0);
-    data = content_read(fd, &size);
-    count = list_frames(data, size, frames, 2000);
-    assert_true(count > KEYS);
-    place.offset = frames[1].offset;
-    memset(data + place.offset, 0, sizeof(zeros));
-    assert_int_equal(pwrite(fd, zeros, sizeof(zeros), (off_t)place.offset), sizeof(zeros));
-    gap = once__frame_gap(data, size, place, &next);
-    free(data);
-    (void)close(fd);
-    place_join(path, store, "index");
-    assert_int_equal(unlink(path), 0);
-    return gap;
-}
-
-/* Bytes of a client that keep the search from finding what stands behind the damage: the store does not open either. */
+/* Bytes of a client that are to keep a search from finding what stands behind the damage. */
 static void test_damage_among_imitated_frames(void **state)
 {
-    once_local_fsck_options_t how = ONCE_LOCAL_FSCK_OPTIONS_INIT;
-    once_local_fsck_report_t report = ONCE_LOCAL_FSCK_REPORT_INIT;
-    unsigned unknown = 0;
+    static const uint8_t zeros[ONCE__FRAME_HEADER];
 
     for (size_t pad = 0; pad < 8; pad++) { /* one of them has the frames where frames begin */
-        char store[PLACE_SIZE], url[PLACE_SIZE + 8];
-        once_error_t err = {0};
-        once_t *once = NULL;
+        char store[PLACE_SIZE];
+        uint8_t body[1000];
+        once_t *once;
+        told_t told;
         place_join(store, the.base, "imitation");
-        unknown += make_imitation(store, pad) == ONCE__GAP_UNKNOWN;
-        for (int i = 0; i < 2; i++) {
-            assert_int_equal(place_try(store, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
-            assert_non_null(strstr(err.text, "segment 00000001"));
-            assert_non_null(strstr(err.text, "once fsck --repair"));
+        once = place_open(store, QUERY, NULL);
+        told = ask(once, "imitation", "recover=hold");
+        assert_int_equal(complete(told.claim, 200, body, imitate_frames(body, pad)).outcome,
+                         ONCE_OUTCOME_DONE);
+        for (unsigned key = 0; key < KEYS; key++) {
+            char name[32];
+            do_with_body(once, name_of(key, name), 201, 10);
         }
-        (void)snprintf(url, sizeof(url), "local:%s", store);
-        how.repair = 1;
-        assert_int_equal(once_local_fsck(url, &how, &report, NULL), ONCE_OK);
+        assert_int_equal(once_close(once, 5000), ONCE_OK);
+        frames.count = 0;
+        assert_true(place_frames(store, 1, note_frame, NULL) > KEYS);
+        overwrite(store, 1, frames.at[1].offset, zeros, sizeof(zeros));
+        check_refused(store, 1);
+        repair(store);
         assert_int_equal(once_close(place_open(store, QUERY, NULL), 5000), ONCE_OK);
         place_remove(store);
     }
-    assert_int_equal(unknown, 1);
-}
-
-/* Where nothing was written, and in the frame that seals, a bit changes nothing that anybody could miss. */
-static void test_changed_bits_that_do_not_matter(void **state)
-{
-    static frame_at_t frames[2000];
-    dice_t dice = {4};
-
-    make_history();
-    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
-    for (unsigned trial = 0; trial < 30; trial++) {
-        char copy[PLACE_SIZE];
-        size_t size, count;
-        uint8_t *data = read_segment(1, &size);
-        uint64_t from;
-        count = list_frames(data, size, frames, 2000);
-        free(data);
-        from = trial % 2 ? frames[count - 1].offset : frames[count - 1].end;
-        place_join(copy, the.base, "copy");
-        copy_without_index(copy);
-        flip(copy, 1, from * 8 + dice_roll(&dice, (trial % 2 ? 48 : size - from) * 8));
-        check_copy(copy, 0, 0);
-        place_remove(copy);
-    }
-    the.once = place_open(the.store, QUERY, &the.disk.hooks);
-}
-
-static void remove_index(void)
-{
-    char path[PLACE_SIZE];
-
-    place_join(path, the.store, "index");
-    assert_int_equal(unlink(path), 0);
 }
 
 /* Two records by a program that is killed, each in a batch of its own. */
@@ -421,24 +310,14 @@ static void write_and_die(void)
  */
 static void check_last_batch(void)
 {
-    static frame_at_t frames[10];
-    char path[PLACE_SIZE];
-    uint8_t *data, wrong[40];
-    size_t size, count;
-    int fd;
+    uint8_t wrong[40];
 
     assert_int_equal(once_close(place_open(the.store, QUERY, NULL), 5000), ONCE_OK);
-    remove_index();
-    data = read_segment(1, &size);
-    count = list_frames(data, size, frames, 10);
-    free(data);
-    assert_int_equal(count, 5);
-    assert_int_equal(frames[4].kind, ONCE__FRAME_SEALED);
-    place_join(path, the.store, "segments/00000001.log");
-    fd = open(path, O_RDWR);
+    list_frames(1);
+    assert_int_equal(frames.count, 5);
+    assert_int_equal(frames.at[4].kind, ONCE__FRAME_SEALED);
     memset(wrong, 0x55, sizeof(wrong));
-    assert_int_equal(pwrite(fd, wrong, sizeof(wrong), (off_t)frames[3].offset + 60), sizeof(wrong));
-    (void)close(fd);
+    overwrite(the.store, 1, frames.at[3].offset + ONCE__FRAME_HEADER, wrong, sizeof(wrong));
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
     assert_int_equal(ask(the.once, "last", NULL).error, ONCE_E_CORRUPT);
     assert_int_equal(ask(the.once, "first", NULL).status, 201);
@@ -453,7 +332,7 @@ static void test_changed_bits_of_a_killed_writer(void **state)
 static void test_changed_bits_after_a_crash(void **state)
 {
     write_and_die();
-    remove_index(); /* as when the machine had stopped */
+    place_forget_index(the.store); /* as when the machine had stopped */
     check_last_batch();
 }
 
@@ -463,15 +342,17 @@ static void test_a_changed_header_is_told(void **state)
 
     do_with_body(the.once, "key", 200, 10);
     assert_int_equal(once_close(the.once, 5000), ONCE_OK);
-    for (unsigned trial = 0; trial < 20; trial++) {
+    for (unsigned trial = 0; trial < 40; trial++) {
         char copy[PLACE_SIZE];
         once_error_t err = {0};
         once_t *once;
+        int code;
         place_join(copy, the.base, "copy");
-        copy_without_index(copy);
-        flip(copy, 1, dice_roll(&dice, ONCE__SEGMENT_HEADER * 8));
-        assert_int_equal(place_try(copy, QUERY, NULL, &once, &err), ONCE_E_CORRUPT);
-        assert_non_null(strstr(err.text, "segment 00000001"));
+        place_copy(the.store, copy);
+        place_flip(copy, 1, dice_roll(&dice, ONCE__SEGMENT_HEADER * 8));
+        code = place_try(copy, QUERY, NULL, &once, &err);
+        assert_true(code == ONCE_E_CORRUPT || code == ONCE_E_NEWER);
+        assert_non_null(strstr(err.text, "0000000000000001"));
         place_remove(copy);
     }
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
@@ -480,26 +361,22 @@ static void test_a_changed_header_is_told(void **state)
 /* While the store is in use, too: the record is neither served nor taken for unused. */
 static void test_bits_that_change_meanwhile(void **state)
 {
-    static frame_at_t frames[10];
-    /* the handle that wrote it has it in memory for a while */
     once_t *other = place_open(the.store, QUERY, NULL);
-    size_t size, count;
-    uint8_t *data;
     told_t told;
 
     do_with_body(the.once, "key", 200, 10);
     do_with_body(the.once, "sound", 201, 10);
-    data = read_segment(1, &size);
-    count = list_frames(data, size, frames, 10);
-    free(data);
-    assert_int_equal(count, 4);
-    flip(the.store, 1, frames[1].offset * 8 + 800);
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK); /* no buffer has it any more */
+    list_frames(1);
+    assert_int_equal(frames.count, 5);
+    place_flip(the.store, 1, frames.at[1].offset * 8 + 800);
     told = get(other, "key");
     assert_int_equal(told.error, ONCE_E_CORRUPT);
     told = ask(other, "key", NULL);
     assert_int_equal(told.error, ONCE_E_CORRUPT);
     assert_int_equal(get(other, "sound").status, 201);
     assert_int_equal(once_close(other, 5000), ONCE_OK);
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, faulty_start, faulty_end)
@@ -507,10 +384,10 @@ static void test_bits_that_change_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_changed_bits_are_found),          TEST(test_damage_to_nobody_knows_whom),
-        TEST(test_damage_among_imitated_frames),    TEST(test_changed_bits_that_do_not_matter),
-        TEST(test_changed_bits_of_a_killed_writer), TEST(test_changed_bits_after_a_crash),
-        TEST(test_a_changed_header_is_told),        TEST(test_bits_that_change_meanwhile),
+        TEST(test_changed_bits_are_found),       TEST(test_damage_to_nobody_knows_whom),
+        TEST(test_damage_among_imitated_frames), TEST(test_changed_bits_of_a_killed_writer),
+        TEST(test_changed_bits_after_a_crash),   TEST(test_a_changed_header_is_told),
+        TEST(test_bits_that_change_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static void test_records(void **state)
     told_t told;
 
     (void)get(once, "nothing");
-    fill(600 << 10); /* its writer takes 256 KiB for a window */
+    fill(600 << 10);
     for (;; done++) {
         uint8_t body[3000];
         dice_t dice = {done};
@@ -135,69 +135,12 @@ static void test_records(void **state)
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 
-static int add(once__index_t *index, uint64_t n)
-{
-    once__entry_t entry = {{1, 64}, ONCE_STATE_COMPLETED};
-    uint8_t id[ONCE_ID_SIZE];
-    dice_t dice = {n};
-    int code;
-
-    dice_fill(&dice, id, sizeof(id));
-    once__index_lock(index, id);
-    code = once__index_make_room(index, id);
-    if (code == ONCE_OK) {
-        once__index_set(index, id, 0, 0, &entry);
-    }
-    once__index_unlock(index, id);
-    return code;
-}
-
-/* The index grows with the records, and may find no room for that either. */
-static void test_index(void **state)
-{
-    static const uint8_t boot[ONCE__BOOT_ID_SIZE] = "boot";
-    int fd = open(base, O_RDONLY | O_DIRECTORY);
-    once__index_stats_t stats;
-    once__index_t *index;
-    uint64_t n = 0, all = 0;
-    int code = ONCE_OK;
-
-    assert_true(fd >= 0);
-    assert_int_equal(once__index_open(&index, fd, boot, 1, NULL), ONCE_OK);
-    once__index_add_segment(index, 1, ONCE__SEGMENT_SEALED, 1 << 20, 0);
-    fill(100 << 10);
-    while (code == ONCE_OK) {
-        code = add(index, n++);
-    }
-    assert_int_equal(code, ONCE_E_FULL);
-    assert_true(n > 10000);
-    once__index_stats(index, &stats);
-    assert_int_equal(stats.entries, n - 1);
-    for (uint32_t shard = 0; shard < ONCE__SHARDS; shard++) {
-        once__shard_entry_t *entries;
-        size_t count;
-        assert_int_equal(once__index_shard(index, shard, &entries, &count), ONCE_OK);
-        all += count;
-        free(entries);
-    }
-    assert_int_equal(all, n - 1);
-    assert_int_equal(unlink(filler), 0);
-    for (; n < 200000; n++) {
-        assert_int_equal(add(index, n), ONCE_OK);
-    }
-    once__index_close(index);
-    (void)close(fd);
-}
-
 static void test_opening(void **state)
 {
     once_error_t err = {0};
     once_t *once;
 
     fill(0);
-    assert_int_equal(place_try(store, QUERY, NULL, &once, &err), ONCE_E_FULL);
-    assert_int_equal(unlink(filler), 0);
-    fill(1 << 20); /* less than an index takes */
     assert_int_equal(place_try(store, QUERY, NULL, &once, &err), ONCE_E_FULL);
     assert_int_equal(unlink(filler), 0);
     once = place_open(store, QUERY, NULL);
@@ -210,7 +153,6 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
     const struct CMUnitTest tests[] = {
         TEST(test_records),
-        TEST(test_index),
         TEST(test_opening),
     };
 

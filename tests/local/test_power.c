@@ -196,11 +196,11 @@ static void test_while_secrets_are_replaced(void **state)
 
 enum { COPIED = 1, RECORDS = 12 };
 
-/* A directory that has nothing yet is as good as none. */
+/* A directory that has nothing of the store yet is as good as none. */
 static int has_anything(const char *copy)
 {
-    static const char *const parts[] = {"segments", "secrets", "format"};
-    int found = 0;
+    static const char *const parts[] = {"secrets", "format"};
+    int found = place_count(copy, "segments", ".log") > 0;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         char path[PLACE_SIZE];

@@ -1,6 +1,5 @@
 /*
- * The file `lock`, the secrets or the whole directory is replaced while a program uses the store: another one must not
- * decide beside it.
+ * The secrets or the whole directory are replaced while a program uses the store: another one must not decide beside it.
  */
 #include "place.h"
 
@@ -37,51 +36,6 @@ static void do_all(once_t *once, const char *key)
 
     assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
     assert_int_equal(complete(told.claim, 201, "x", 1).outcome, ONCE_OUTCOME_DONE);
-}
-
-static void remove_lock(void)
-{
-    char file[PLACE_SIZE];
-
-    place_join(file, path, "lock");
-    assert_int_equal(unlink(file), 0);
-}
-
-static void test_a_writer_keeps_others_out(void **state)
-{
-    once_error_t err = {0};
-    once_t *second = NULL;
-
-    do_all(first, "before");
-    remove_lock();
-    assert_int_equal(place_try(path, QUERY, NULL, &second, &err), ONCE_E_CONFLICT);
-    do_all(first, "after");
-    assert_int_equal(ask(first, "before", NULL).status, 201);
-    assert_int_equal(once_close(first, 1000), ONCE_OK);
-    first = place_open(path, QUERY, NULL);
-    assert_int_equal(ask(first, "after", NULL).status, 201);
-}
-
-static void test_who_did_not_write_is_out(void **state)
-{
-    told_t told;
-    once_t *second;
-
-    do_all(first, "before");
-    assert_int_equal(once_close(first, 1000), ONCE_OK);
-    first = place_open(path, QUERY, NULL);
-    assert_int_equal(ask(first, "before", NULL).status, 201);
-    remove_lock();
-    second = place_open(path, QUERY, NULL);
-    do_all(second, "key");
-    told = ask(first, "key", NULL);
-    assert_int_equal(told.error, ONCE_E_UNAVAILABLE);
-    assert_int_equal(ask(first, "before", NULL).error, ONCE_E_UNAVAILABLE);
-    assert_int_equal(ask(second, "before", NULL).status, 201);
-    assert_int_equal(once_close(second, 1000), ONCE_OK);
-    assert_int_equal(once_close(first, 1000), ONCE_OK);
-    first = place_open(path, QUERY, NULL);
-    assert_int_equal(ask(first, "key", NULL).status, 201);
 }
 
 static void assert_refused(once_t *once, const char *key)
@@ -169,8 +123,6 @@ static void test_secrets_that_were_removed_come_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_writer_keeps_others_out, start, end),
-        cmocka_unit_test_setup_teardown(test_who_did_not_write_is_out, start, end),
         cmocka_unit_test_setup_teardown(test_another_directory_in_its_place, start, end),
         cmocka_unit_test_setup_teardown(test_other_secrets, start, end),
         cmocka_unit_test_setup_teardown(test_secrets_that_were_removed_come_back, start, end),

@@ -289,6 +289,10 @@ WRAP(int, unlinkat, (int fd, const char *path, int flags), (fd, path, flags))
 WRAP(int, rename, (const char *from, const char *to), (from, to))
 WRAP(int, renameat, (int fd, const char *from, int to_fd, const char *to), (fd, from, to_fd, to))
 
+WRAP(int, renameat2, (int fd, const char *from, int to_fd, const char *to, unsigned flags),
+     (fd, from, to_fd, to, flags))
+WRAP(int, ftruncate, (int fd, off_t size), (fd, size))
+
 static int sync_with(int (*real)(int fd), int fd)
 {
     int entered = enter_call(), code = 0;

@@ -49,8 +49,6 @@ const broken_t broken_stores[] = {
     ACTOR("lying-names", "local store: the directory of segments is not synced",
           BROKEN_LYING_NAMES),
     ACTOR("unsynced", "local store: what others have not synced counts", BROKEN_UNSYNCED),
-    ACTOR("old-index", "local store: the index of another boot is believed", BROKEN_OLD_INDEX),
-    ACTOR("summaries", "local store: summaries of segments leave out a record", BROKEN_SUMMARIES),
     ACTOR("old-leases", "local store: leases of another boot are believed", BROKEN_OLD_LEASES),
 };
 

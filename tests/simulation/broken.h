@@ -39,9 +39,7 @@ enum {
     BROKEN_LYING_SYNC = 1 << 21,  /* segments are not synced */
     BROKEN_LYING_NAMES = 1 << 22, /* their directory is not synced */
     BROKEN_UNSYNCED = 1 << 23,    /* what another process has written counts before its sync */
-    BROKEN_OLD_INDEX = 1 << 24,   /* the index of another boot is believed */
-    BROKEN_OLD_LEASES = 1 << 25,  /* so are its leases */
-    BROKEN_SUMMARIES = 1 << 26,   /* summaries of segments leave out a record */
+    BROKEN_OLD_LEASES = 1 << 25,  /* leases of another boot are believed */
 
     BROKEN_ALWAYS_EARLY = 1 << 27, /* gateway: every release says "before any effect" */
 };

@@ -81,7 +81,6 @@
     XX(LOST_UNSYNCED, 2, "unacknowledged decisions lost, or renewals")                             \
     XX(CAME_BACK, 0, "expired records that came back from the log")                                \
     XX(PUT_OFF, 2, "answers put off: a record was not durable yet, or the store failed")           \
-    XX(SUMMARIES, 2, "segments that were not read after a crash, for their summaries")             \
     XX(REBUILDS_CUT, 2, "crashes while the index was rebuilt after a crash")                       \
     XX(RESTARTS, 2, "machines restarted in good order")                                            \
     XX(WRITE_ERRORS, 2, "writes that failed")                                                      \

@@ -5,12 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/bytes.h"
 #include "base/url.h"
 #include "gateway.h"
 #include "operator.h"
-#include "store/local/crc32c.h"
-#include "store/local/summary.h"
 
 /* ------------------------------------------------------------------------------------------------------------- boots */
 
@@ -32,6 +29,14 @@ static void fail_now(disk_t *disk, void *data)
     }
 }
 
+static int open_directory(const machine_t *machine, once__directory_t *directory,
+                          const once__disk_t *disk, once_error_t *err)
+{
+    once__directory_config_t config = {.path = machine->store, .disk = disk, .timeout_ms = 5000};
+
+    return once__directory_open(directory, &config, err);
+}
+
 static int fail_again(machine_t *machine)
 {
     again_t again = {.machine = machine, .syncs = dice_roll(&machine->dice, 6)};
@@ -45,7 +50,7 @@ static int fail_again(machine_t *machine)
     disk_init(&disk, machine->store);
     disk.boundary = fail_now;
     disk.data = &again;
-    if (once__directory_open_on(&directory, machine->store, &disk.hooks, &err) != ONCE_OK) {
+    if (open_directory(machine, &directory, &disk.hooks, &err) != ONCE_OK) {
         world_violate(machine->world, -1, "the store opens after a crash", "%s", err.text);
         disk_free(&disk);
         return -1;
@@ -69,97 +74,38 @@ static int boot(machine_t *machine, int in_order)
 
     machine_runs(machine);
     machine->booted_at = world->now;
-    if (machine->boots == 0 || !world_is_broken(world, BROKEN_OLD_INDEX)) {
-        prng_fill(&world->prng, machine->boot_id, sizeof(machine->boot_id));
-    }
+    prng_fill(&world->prng, machine->boot_id, sizeof(machine->boot_id));
     if (machine->boots > 0 && !in_order && dice_roll(&machine->dice, 3) == 0 &&
         fail_again(machine) != 0) {
         return -1;
     }
-    if (once__directory_open(&machine->directory, machine->store, &err) != ONCE_OK) {
+    if (open_directory(machine, &machine->directory, &once__real_disk, &err) != ONCE_OK) {
         world_violate(world, -1, "the store opens after a crash", "%s", err.text);
         return -1;
     }
     if (world_is_broken(world, BROKEN_OLD_LEASES)) {
-        for (uint32_t n = once__index_first_segment(machine->directory.index);
-             n < once__index_end_segment(machine->directory.index); n++) {
-            once__index_segment(machine->directory.index, n)->other_boot = 0;
+        for (uint32_t slot = 0; slot < once__index_slot_end(machine->directory.index); slot++) {
+            once__index_segment(machine->directory.index, slot)->other_boot = 0;
         }
     }
-    config.directory_fd = machine->directory.segments_fd;
+    config.segments_fd = machine->directory.segments_fd;
     config.index = machine->directory.index;
-    machine->reader = once__log_open(&config);
+    memcpy(config.boot_id, machine->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    memcpy(config.store_id, machine->directory.store_id, ONCE__STORE_ID_SIZE);
+    machine->reader = once__reader_open(&config);
     must(machine->reader != NULL, "a reader");
     disk_init(&machine->disk, machine->store);
     machine->down = 0;
     return 0;
 }
 
-/* Whatever the old index was, it is the one that the new boot finds. */
-static void keep_index(const machine_t *machine)
-{
-    char from[PLACE_SIZE], to[PLACE_SIZE];
-    once__directory_t copy = {.fd = -1};
-    char identity[ONCE__IDENTITY_SIZE];
-    int fd;
-
-    place_join(from, machine->store, "index");
-    place_join(to, machine->image, "index");
-    (void)unlink(to);
-    must(rename(from, to) == 0, "rename");
-    copy.fd = open(machine->image, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    once__directory_identify(&copy, identity);
-    place_join(to, machine->image, "lock");
-    fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    must(fd >= 0 && write(fd, identity, strlen(identity)) > 0, "lock");
-    (void)close(fd);
-    (void)close(copy.fd);
-}
-
-/* The last entry is missing, and the sum is right. */
-static void spoil_summary(int segments_fd, const char *name, once__summary_t *summary)
-{
-    uint8_t *bytes = summary->bytes;
-    size_t size = summary->size - ONCE__SUMMARY_ENTRY;
-    int fd = openat(segments_fd, name, O_WRONLY | O_TRUNC | O_CLOEXEC);
-
-    once__put32(bytes + 20, summary->count - 1);
-    once__put32(bytes + 12, 0);
-    once__put32(bytes + 12, once__crc32c(0, bytes, size));
-    must(fd >= 0 && write(fd, bytes, size) == (ssize_t)size, "a summary");
-    (void)close(fd);
-}
-
-/* Which of the segments that a power failure left need not be read. */
-static void look_at_summaries(const machine_t *machine)
-{
-    char path[PLACE_SIZE], name[ONCE__SEGMENT_NAME];
-    int fd;
-
-    place_join(path, machine->image, "segments");
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (uint32_t n = 1; n < once__index_end_segment(machine->directory.index); n++) {
-        once__summary_t summary;
-        if (once__summary_read(&summary, fd, n) != ONCE_OK) {
-            continue;
-        }
-        world_count(machine->world, COUNT_SUMMARIES);
-        once__segment_name(name, n, "sum");
-        if (world_is_broken(machine->world, BROKEN_SUMMARIES) && summary.count > 0) {
-            spoil_summary(fd, name, &summary);
-        }
-        once__summary_free(&summary);
-    }
-    (void)close(fd);
-}
-
 static void go_down(machine_t *machine)
 {
+    once__reader_close(machine->reader);
     if (machine->orderly) {
-        (void)once__log_close(machine->reader);
         once__directory_close(&machine->directory);
     } else {
-        once__log_abandon(machine->reader);
+        once__index_remove(machine->directory.index); /* memory: it goes with the machine */
         once__directory_abandon(&machine->directory);
     }
     machine->reader = NULL;
@@ -171,19 +117,13 @@ static void boot_again(void *data)
     machine_t *machine = data;
     int in_order;
 
-    if (!machine->orderly) {
-        look_at_summaries(machine);
-    }
     go_down(machine);
     machine->boots++;
     if (!machine->orderly) {
-        if (world_is_broken(machine->world, BROKEN_OLD_INDEX)) {
-            keep_index(machine);
-        }
         place_remove(machine->store);
         memcpy(machine->store, machine->image, sizeof(machine->store));
     }
-    in_order = machine->orderly || world_is_broken(machine->world, BROKEN_OLD_INDEX);
+    in_order = machine->orderly;
     machine->orderly = 0;
     world_say(machine->world, -1, "the machine starts again");
     if (boot(machine, in_order) == 0) {
@@ -265,7 +205,9 @@ uint64_t machine_clock(const machine_t *machine)
 
 void machine_pass(machine_t *machine, uint64_t ms)
 {
-    once__index_start_clock(machine->directory.index, machine_clock(machine) + ms);
+    once__index_t *index = machine->directory.index;
+
+    once__index_set_clock(index, once__index_clock(index) + (int64_t)ms);
 }
 
 once__store_t *machine_attach(process_t *process, once__loop_t *loop)

@@ -15,6 +15,7 @@
 #include "message.h"
 
 #include "local/disk.h"
+#include "store/local/directory.h"
 #include "store/local/local.h"
 
 /* Something that a process decided and that may yet be lost. */
@@ -36,7 +37,7 @@ typedef struct machine {
     uint64_t died_at;    /* the store's clock, when the machine went down */
     uint64_t full_until; /* the disk has no room */
     int down;            /* the power has failed; what the disk holds then is `image` */
-    int orderly; /* it is down, but what was written was synced, and the last one left a clean index */
+    int orderly; /* it is down, but what was written was synced, and all processes ended in good order */
     char image[PLACE_SIZE];
     disk_t disk;
     dice_t dice;
@@ -45,7 +46,7 @@ typedef struct machine {
 
     /* To look at the records from outside of all processes. */
     once__directory_t directory;
-    once__log_t *reader;
+    once__reader_t *reader;
     mirror_t now[PLAN_KEYS_MAX];    /* as the index has them, durable or not */
     mirror_t reaped[PLAN_KEYS_MAX]; /* what a reaper took away: the log may still have it */
     entry_t *journal[PLAN_KEYS_MAX], **ends[PLAN_KEYS_MAX];

@@ -9,21 +9,21 @@
 #include "sight.h"
 
 /* Was the segment begun by this boot? The file itself says so. */
-static int is_of_this_boot(const machine_t *machine, uint32_t number)
+static int is_of_this_boot(const machine_t *machine, uint32_t slot)
 {
+    uint64_t number = atomic_load(&once__index_segment(machine->directory.index, slot)->number);
     uint8_t bytes[ONCE__SEGMENT_HEADER];
     once__segment_header_t header;
     char name[ONCE__SEGMENT_NAME];
-    int fd, same;
+    int fd, same, code;
 
-    once__segment_name(name, number, "log");
+    once__segment_name(name, number);
     fd = openat(machine->directory.segments_fd, name, O_RDONLY | O_CLOEXEC);
-    same = fd >= 0 && pread(fd, bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes) &&
-           once__segment_header_read(&header, bytes) == ONCE_OK &&
+    must(fd >= 0 && pread(fd, bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes), "a segment");
+    code = once__segment_header_read(&header, bytes, sizeof(bytes));
+    same = (code == ONCE_OK || code == ONCE_E_TOO_BIG) &&
            memcmp(header.boot_id, machine->boot_id, ONCE__BOOT_ID_SIZE) == 0;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    (void)close(fd);
     return same;
 }
 
@@ -45,31 +45,28 @@ mirror_t machine_look(machine_t *machine, const sim_key_t *key)
 {
     once__index_t *index = machine->directory.index;
     mirror_t mirror = {0};
-    uint64_t cursor = 0;
     once__entry_t entry;
+    once__frame_t frame;
+    once__record_t record;
+    int code;
 
-    once__index_lock(index, key->id);
-    while (!mirror.exists && once__index_find(index, key->id, &cursor, &entry)) {
-        once__frame_t frame;
-        once__record_t record;
-        int code = once__log_read(machine->reader, entry.place, &frame);
-        if (code == ONCE_OK) {
-            code = once__record_decode(&record, frame.bytes, frame.len);
-        }
-        if (code != ONCE_OK) {
+    must(once__index_try_lock(index, key->id), "a lock that nobody holds");
+    if (once__index_find(index, key->id, &entry) && entry.state != ONCE_STATE_NONE) {
+        code = once__reader_read(machine->reader, entry.place, 0, &frame);
+        code = code == ONCE_OK ? once__reader_record(machine->reader, entry.place, &frame, &record)
+                               : code;
+        if (code != ONCE_OK || memcmp(frame.id, key->id, ONCE_ID_SIZE) != 0) {
             world_violate(machine->world, key->number, "every record can be read",
-                          "segment %08x at %llu: %s", entry.place.segment,
+                          "slot %u at %llu: %s", entry.place.slot,
                           (unsigned long long)entry.place.offset, once_error_name(code));
-            break;
-        }
-        if (memcmp(frame.id, key->id, ONCE_ID_SIZE) == 0) {
+        } else {
             mirror = mirror_of(&record);
         }
     }
     once__index_unlock(index, key->id);
     /* A lease ends with the machine. */
     if (mirror.exists && mirror.head.lease_until > mirror.head.changed &&
-        !is_of_this_boot(machine, entry.place.segment)) {
+        !is_of_this_boot(machine, entry.place.slot)) {
         mirror.head.lease_until = mirror.head.changed;
     }
     return mirror;
@@ -78,10 +75,7 @@ mirror_t machine_look(machine_t *machine, const sim_key_t *key)
 int machine_is_unsynced(const machine_t *machine, const sim_key_t *key)
 {
     const once__index_t *index = machine->directory.index;
-    uint64_t cursor = 0;
     once__entry_t entry;
 
-    return once__index_find(index, key->id, &cursor, &entry) &&
-           entry.place.offset >=
-               atomic_load(&once__index_segment(index, entry.place.segment)->synced);
+    return once__index_find(index, key->id, &entry) && !once__log_is_durable(index, entry.place);
 }

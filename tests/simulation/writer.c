@@ -3,8 +3,6 @@
  */
 #include "machine.h"
 
-#include "store/local/summary.h"
-
 static void commit(void *data);
 static void turn(void *data);
 
@@ -83,10 +81,9 @@ static void believe_all(const machine_t *machine)
     const once__index_t *index = machine->directory.index;
 
     for (unsigned i = 0; i < machine->world->plan.keys; i++) {
-        uint64_t cursor = 0;
         once__entry_t entry;
-        if (once__index_find(index, machine->world->ledger->keys[i].id, &cursor, &entry)) {
-            _Atomic uint64_t *synced = &once__index_segment(index, entry.place.segment)->synced;
+        if (once__index_find(index, machine->world->ledger->keys[i].id, &entry)) {
+            _Atomic uint64_t *synced = &once__index_segment(index, entry.place.slot)->synced;
             uint64_t end = entry.place.offset + 1;
             atomic_store(synced, atomic_load(synced) > end ? atomic_load(synced) : end);
         }
@@ -142,15 +139,6 @@ static void turn(void *data)
     world_after(world, prng_between(&world->prng, 0, world->quiet ? 3 : 25), commit, link);
 }
 
-/* A thread of some process makes summaries. */
-static void summarise(const machine_t *machine)
-{
-    static const _Atomic int never;
-    uint32_t from = 0;
-
-    once__summaries_make(machine->directory.segments_fd, machine->directory.index, &from, &never);
-}
-
 static void commit(void *data)
 {
     link_t *link = data;
@@ -168,9 +156,6 @@ static void commit(void *data)
         journal_synced(machine, link);
     }
     (void)link->local->vt->dispatch(link->local);
-    if (world_chance(link->world, 100)) {
-        summarise(machine);
-    }
     link->busy = link->queue != NULL;
     if (link->busy) {
         world_after(link->world, 0, turn, link);

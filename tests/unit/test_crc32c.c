@@ -50,32 +50,6 @@ static void test_instruction_and_table_agree(void **state)
     }
 }
 
-/* Two pieces of any lengths, also such that one of them ends long before the other. */
-static void test_two_at_a_time(void **state)
-{
-    uint8_t bytes[80], first[2][12];
-
-    srand(2);
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = (uint8_t)rand();
-    }
-    memcpy(first[0], bytes + 1, sizeof(first[0]));
-    memcpy(first[1], bytes + 30, sizeof(first[1]));
-    for (size_t a = 0; a < 70; a++) {
-        for (size_t b = 0; b < 70; b++) {
-            const uint8_t *const data[2] = {bytes + 3, bytes + 8};
-            const size_t lens[2] = {a, b};
-            uint32_t sums[2];
-            once__crc32c_two(sums, first, data, lens);
-            for (size_t i = 0; i < 2; i++) {
-                assert_int_equal(sums[i],
-                                 once__crc32c_portable(once__crc32c_portable(0, first[i], 12),
-                                                       data[i], lens[i]));
-            }
-        }
-    }
-}
-
 static void test_goes_on(void **state)
 {
     const char *text = "a sum of parts is the sum of the whole";
@@ -105,8 +79,9 @@ static void test_every_bit_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_values),     cmocka_unit_test(test_instruction_and_table_agree),
-        cmocka_unit_test(test_two_at_a_time),    cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_instruction_and_table_agree),
+        cmocka_unit_test(test_goes_on),
         cmocka_unit_test(test_every_bit_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,13 @@
 /*
  * A copy of a store that is in use. Why everything that was acknowledged before the beginning is in it:
  *
- *  - What is acknowledged is durable, so it stands before the synced mark of its segment. Each segment is copied up to its
- *    mark, and the mark is read after the beginning. What stands behind the mark may be half written; it is left out.
- *  - Segments are dropped from the oldest on, and only when what still counts in them is durable in later ones. They are copied
- *    from the oldest on, too: if one is gone when its turn comes, what counted in it is in a later one, which is copied after
- *    that. What was copied before is then older than the gap, and is thrown away: so the numbers in the copy follow one
- *    another, as they must.
+ *  - What is acknowledged is durable, so it stands before the synced mark of its segment. Each segment that there is at the
+ *    beginning is copied up to its mark, which is read before the file. What is behind it may be half written; it is left out.
+ *  - No segment is dropped meanwhile: the compaction lock is held.
  *  - The secrets come after the segments: those that made the fingerprints in the copy are among them.
- *  - The format comes last, when the names of all else are synced: what has none is not a store.
+ *  - The format comes last, when the names of everything else are synced: a directory without one is not a store.
  *
- * Every segment of the copy is sealed and only as long as it must be. The index is not copied: it is made anew.
+ * Every segment of the copy is sealed. The index is not copied: it is made anew.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,15 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/secrets.h"
 #include "base/error.h"
+#include "core/secrets.h"
 #include "core/sized.h"
-#include "store/local/directory.h"
-#include "store/local/extent.h"
-#include "store/local/format.h"
 #include "store/local/fsck.h"
-#include "store/local/image.h"
-#include "store/local/log.h"
+#include "store/local/walk.h"
 #include "store/secret_file.h"
 
 typedef struct copy {
@@ -37,6 +30,10 @@ typedef struct copy {
     int fd, segments_fd;
     int made; /* the directory did not exist before */
     once__directory_t from;
+    once__image_t image;
+    uint64_t *numbers; /* of the segments that were copied */
+    size_t count;
+    uint64_t next;
     const once_local_backup_options_t *options;
     once_local_backup_report_t report;
     once_error_t *err;
@@ -51,7 +48,8 @@ static int fail(const copy_t *copy, const char *what)
 
 static int check_destination(copy_t *copy)
 {
-    once__format_t format = once__format_look(copy->fd);
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
+    once__format_t format = once__format_read(copy->fd, store_id);
     struct stat st;
 
     if (format == ONCE__FORMAT_UNREADABLE || fstat(copy->fd, &st) != 0) {
@@ -92,43 +90,29 @@ static int open_destination(copy_t *copy)
         return code;
     }
     if (mkdirat(copy->fd, "segments", 0700) != 0) {
-        return fail(copy, "cannot write to");
+        return errno == EEXIST
+                   ? once__fail(copy->err, ONCE_E_CONFIG,
+                                "%.120s is not empty; name a directory that does not exist yet",
+                                copy->path)
+                   : fail(copy, "cannot write to");
     }
     copy->segments_fd = openat(copy->fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return copy->segments_fd < 0 ? fail(copy, "cannot write to") : ONCE_OK;
 }
 
-/* Removes the segments of the copy, all of them or those before `end`. */
-static void remove_segments(copy_t *copy, uint32_t end)
-{
-    uint32_t *numbers;
-    uint64_t unfinished;
-    size_t count;
-
-    if (once__image_list(copy->segments_fd, &numbers, &count, &unfinished) != ONCE_OK) {
-        return;
-    }
-    for (size_t i = 0; i < count && numbers[i] < end; i++) {
-        char name[ONCE__SEGMENT_NAME];
-        struct stat st;
-        once__segment_name(name, numbers[i], "log");
-        if (fstatat(copy->segments_fd, name, &st, 0) == 0 &&
-            unlinkat(copy->segments_fd, name, 0) == 0) {
-            copy->report.segments--;
-            copy->report.bytes -= (uint64_t)st.st_size;
-        }
-    }
-    free(numbers);
-}
-
 static void close_destination(copy_t *copy, int ok)
 {
     if (!ok && copy->segments_fd >= 0) {
-        remove_segments(copy, UINT32_MAX);
+        for (size_t i = 0; i < copy->count; i++) {
+            char name[ONCE__SEGMENT_NAME];
+            once__segment_name(name, copy->numbers[i]);
+            (void)unlinkat(copy->segments_fd, name, 0);
+        }
+        (void)unlinkat(copy->segments_fd, "manifest", 0);
+        (void)unlinkat(copy->segments_fd, "manifest.new", 0);
         (void)unlinkat(copy->fd, "format", 0);
         (void)unlinkat(copy->fd, "format.new", 0);
         (void)unlinkat(copy->fd, "secrets", 0);
-        (void)unlinkat(copy->segments_fd, "extent", 0);
         (void)unlinkat(copy->fd, "segments", AT_REMOVEDIR);
     }
     if (copy->segments_fd >= 0) {
@@ -144,132 +128,112 @@ static void close_destination(copy_t *copy, int ok)
 
 /* ----------------------------------------------------------------------------------------------------------- segments */
 
-/* Where the copy of a finished segment ends: where a rebuild would end. Counts the damaged ranges on the way. */
-static uint64_t find_end(once__image_t *image, uint64_t limit, uint64_t *damaged)
+static int write_segment(copy_t *copy, uint64_t number, uint64_t end, int seals)
 {
-    uint64_t offset = ONCE__SEGMENT_HEADER;
-    once__piece_t piece;
-
-    while (offset < limit) {
-        once__image_piece(image, offset, &piece);
-        if (piece.kind != ONCE__PIECE_FRAME && piece.kind != ONCE__PIECE_DAMAGE) {
-            break;
-        }
-        *damaged += piece.kind == ONCE__PIECE_DAMAGE;
-        offset += piece.length;
-    }
-    return offset;
-}
-
-static int write_segment(copy_t *copy, once__image_t *image, uint64_t limit)
-{
-    once__segment_header_t header;
+    const once__image_t *image = &copy->image;
+    once__frame_t frame = {.kind = ONCE__FRAME_SEALED, .watermark = end};
+    uint8_t seal[ONCE__SEAL_ROOM];
+    uint64_t len = seals ? once__frame_write(seal, image->header.word, end, &frame) : 0;
     char name[ONCE__SEGMENT_NAME];
-    uint64_t end;
-    int code = once__image_header(image, &header);
+    int fd, ok;
 
-    if (code == ONCE_OK && image->unreadable > 0) {
-        code = ONCE_E_IO;
-    }
-    if (code == ONCE_E_NEWER) {
-        return once__fail(copy->err, code,
-                          "segment %08x was written by a newer version of once; upgrade this "
-                          "program",
-                          image->number);
-    }
-    if (code != ONCE_OK) {
-        return once__fail(copy->err, code,
-                          "segment %08x cannot be read (%s); see once fsck, or stop everything and "
-                          "copy the directory as it is",
-                          image->number, once_error_text(code));
-    }
-    /* A segment that is being written ends at its mark, whatever may be damaged before that. */
-    end = find_end(image, limit < image->size ? limit : image->size, &copy->report.damaged);
-    end = limit < image->size ? limit : end;
-    once__segment_name(name, image->number, "log");
-    code = once__image_write(&once__real_disk, copy->segments_fd, name, &header, image->data, end);
-    if (code != ONCE_OK) {
-        return fail(copy, "cannot write to");
-    }
-    copy->report.segments++;
-    copy->report.bytes += header.size;
-    return ONCE_OK;
-}
-
-/* ONCE_E_NOT_FOUND: it was dropped. */
-static int copy_segment(copy_t *copy, uint32_t number)
-{
-    const once__segment_info_t *info = once__index_segment(copy->from.index, number);
-    /* Before reading: what stands before it does not change any more. */
-    uint64_t mark = atomic_load(&info->synced);
-    once__image_t image;
-    int code = once__image_read(&image, copy->from.segments_fd, number);
-
-    if (number < once__index_first_segment(copy->from.index)) {
-        /* And so the mark may be that of another one. */
-        if (code == ONCE_OK) {
-            once__image_free(&image);
-        }
-        return ONCE_E_NOT_FOUND;
-    }
-    if (code != ONCE_OK) {
-        return once__fail(copy->err, code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code,
-                          "segment %08x cannot be read: %s; see once fsck", number,
-                          code == ONCE_E_NOT_FOUND ? "it is missing" : strerror(errno));
-    }
-    code = write_segment(copy, &image, mark);
-    once__image_free(&image);
-    return code;
-}
-
-/* What the copy has must be there when it is used: also all of it when it has come back from an archive. */
-static int write_extent(const copy_t *copy)
-{
-    once__extent_t extent;
-    uint32_t *numbers;
-    uint64_t unfinished;
-    size_t count;
-    int fd = -1, ok = 1;
-
-    if (once__image_list(copy->segments_fd, &numbers, &count, &unfinished) != ONCE_OK) {
-        return fail(copy, "cannot read");
-    }
-    if (count > 0) {
-        extent.first = numbers[0];
-        extent.last = numbers[count - 1];
-        fd = once__extent_write(&once__real_disk, copy->segments_fd, &extent);
-        ok = fd >= 0 && fdatasync(fd) == 0;
-    }
-    free(numbers);
+    once__segment_name(name, number);
+    fd = openat(copy->segments_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ok = fd >= 0 && once__disk_write(&once__real_disk, fd, image->data, end, 0) == 0 &&
+         once__disk_write(&once__real_disk, fd, seal, len, end) == 0 && fdatasync(fd) == 0;
     if (fd >= 0) {
+        copy->numbers[copy->count++] = number;
         (void)close(fd);
     }
-    return ok && fsync(copy->segments_fd) == 0 ? ONCE_OK : fail(copy, "cannot write to");
+    copy->report.segments++;
+    copy->report.bytes += end + len;
+    return ok ? ONCE_OK : fail(copy, "cannot write to");
 }
 
-/* From the oldest to the newest of the beginning; further when one was dropped, because what counted in it moved on. */
+/* `mark`: up to here it was durable; UINT64_MAX: it is sealed. */
+static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
+{
+    once__image_t *image = &copy->image;
+    once__walk_t walk;
+    uint64_t end;
+    int sealed = 0;
+    int code = once__image_read(image, copy->from.segments_fd, copy->from.disk, number,
+                                copy->from.store_id);
+
+    if (code != ONCE_OK) {
+        return once__fail(copy->err, code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code,
+                          "segment %016llx cannot be read (%s); see once fsck, or stop everything "
+                          "and copy the directory as it is",
+                          (unsigned long long)number,
+                          code == ONCE_E_NOT_FOUND ? "it is missing" : once_error_text(code));
+    }
+    image->end = mark < image->end ? mark : image->end;
+    end = once__segment_start(image->header.dictionary_len);
+    once__walk_begin(&walk, image, mark);
+    while (once__walk_next(&walk)) {
+        int damaged = walk.kind == ONCE__WALK_LOST || walk.kind == ONCE__WALK_DAMAGED;
+        copy->report.damaged += damaged;
+        sealed = walk.kind == ONCE__WALK_SEALED;
+        end = damaged || walk.kind == ONCE__WALK_FRAME || sealed ? walk.end : end;
+    }
+    return write_segment(copy, number, end, !sealed);
+}
+
+static int is_there(const once__segment_t *segment)
+{
+    uint32_t state = atomic_load(&segment->state);
+
+    return state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_SEALED;
+}
+
 static int copy_segments(copy_t *copy)
 {
     const once__index_t *index = copy->from.index;
-    uint32_t end = once__index_end_segment(index);
-    uint32_t first = once__index_first_segment(index);
+    uint32_t end = once__index_slot_end(index);
+    uint64_t done = 0, all = 0;
+    int code = ONCE_OK;
 
-    for (uint32_t number = first; number < end; number++) {
-        int code = copy_segment(copy, number);
-        if (code == ONCE_E_NOT_FOUND) {
-            number = once__index_first_segment(index) - 1;
-            end = once__index_end_segment(index);
-            remove_segments(copy, number + 1);
+    copy->numbers = calloc((size_t)end + 1, sizeof(uint64_t));
+    if (copy->numbers == NULL) {
+        return once__fail(copy->err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    for (uint32_t slot = 0; slot < end; slot++) {
+        all += (uint64_t)is_there(once__index_segment(index, slot));
+    }
+    for (uint32_t slot = 0; slot < end && code == ONCE_OK; slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        uint64_t number = atomic_load(&segment->number);
+        if (!is_there(segment)) {
             continue;
         }
-        if (code != ONCE_OK) {
-            return code;
-        }
+        copy->next = number >= copy->next ? number + 1 : copy->next;
+        /* Read before the file: what is before it does not change any more. */
+        code = copy_segment(copy, number, atomic_load(&segment->synced));
+        done++;
         if (copy->options->progress != NULL) {
-            copy->options->progress(number - first + 1, end - first, copy->options->data);
+            copy->options->progress(done, all > done ? all : done, copy->options->data);
         }
     }
-    return write_extent(copy);
+    return code;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int write_manifest(copy_t *copy)
+{
+    if (copy->count > 0) {
+        qsort(copy->numbers, copy->count, sizeof(uint64_t), compare_numbers);
+    }
+    return once__manifest_write(copy->segments_fd, &once__real_disk, copy->from.store_id,
+                                copy->numbers, copy->count, copy->next) == ONCE_OK &&
+                   fsync(copy->segments_fd) == 0
+               ? ONCE_OK
+               : fail(copy, "cannot write to");
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the rest */
@@ -296,12 +260,23 @@ static int copy_all(copy_t *copy)
 {
     int code = open_destination(copy);
 
-    code = code == ONCE_OK ? copy_segments(copy) : code;
+    if (code == ONCE_OK && !once__local_stop_compaction(copy->from.index)) {
+        code = once__fail(copy->err, ONCE_E_CONFLICT,
+                          "another program compacts the store, and does not come to an end; try "
+                          "again later");
+    } else if (code == ONCE_OK) {
+        code = copy_segments(copy);
+        once__index_end_compaction(copy->from.index);
+    }
+    code = code == ONCE_OK ? write_manifest(copy) : code;
     code = code == ONCE_OK ? copy_secrets(copy) : code;
     if (code == ONCE_OK && fsync(copy->fd) != 0) {
         code = fail(copy, "cannot write to");
     }
-    return code == ONCE_OK ? once__format_write(copy->fd, copy->path, copy->err) : code;
+    if (code == ONCE_OK && once__format_write(copy->fd, copy->from.store_id) != 0) {
+        code = fail(copy, "cannot write to");
+    }
+    return code;
 }
 
 /* NULL is fine for both. */
@@ -328,9 +303,11 @@ int once_local_backup(const char *url, const char *destination,
     copy_t copy = {.path = destination,
                    .fd = -1,
                    .segments_fd = -1,
+                   .next = 1,
                    .options = &options,
                    .report = ONCE_LOCAL_BACKUP_REPORT_INIT,
                    .err = &why};
+    once__directory_config_t config;
     once__url_t parsed;
     int code = read_options(&options, given, report, err);
 
@@ -343,8 +320,9 @@ int once_local_backup(const char *url, const char *destination,
     if (code != ONCE_OK) {
         return code;
     }
-    /* As every program that uses it: an index that is not there is made, and nobody is alone with it meanwhile. */
-    code = once__directory_open(&copy.from, parsed.path, &why);
+    config = once__local_config(&parsed, NULL);
+    /* As every program that uses it: an index that is not there is made, and no process is alone with it meanwhile. */
+    code = once__directory_open(&copy.from, &config, &why);
     if (code == ONCE_OK) {
         code = copy_all(&copy);
         close_destination(&copy, code == ONCE_OK);
@@ -357,6 +335,8 @@ int once_local_backup(const char *url, const char *destination,
         (void)once__sized_write(report, ONCE__LOCAL_BACKUP_REPORT_V1, &copy.report,
                                 sizeof(copy.report));
     }
+    once__image_free(&copy.image);
+    free(copy.numbers);
     once__url_free(&parsed);
     return code;
 }

@@ -10,10 +10,6 @@
 /* Goes on from `crc` (0 at the beginning): once__crc32c(once__crc32c(0, a), b) is that of a followed by b. */
 uint32_t once__crc32c(uint32_t crc, const void *data, size_t len);
 
-/* Two of them at a time, which takes hardly longer than one. Each is of 12 bytes, followed by its data. */
-void once__crc32c_two(uint32_t crcs[2], const uint8_t first[2][12], const uint8_t *const data[2],
-                      const size_t lens[2]);
-
 /* The same without special instructions: for tests. */
 uint32_t once__crc32c_portable(uint32_t crc, const void *data, size_t len);
 

@@ -1,72 +1,108 @@
 /*
- * One operation on the records of a local store, decided and written to the log, not yet durable. Used by the writer thread.
+ * Operations on records: lock the shard, read, once__step, append, enter. Nothing here waits for a disk or for another process
+ * while a shard is locked.
  */
 #ifndef ONCE_STORE_LOCAL_DECIDE_H
 #define ONCE_STORE_LOCAL_DECIDE_H
 
+#include "store/limits.h"
 #include "store/local/log.h"
 #include "store/store.h"
 
+/* What one thread needs to work on records. */
 typedef struct once__records {
     once__index_t *index;
-    once__log_t *log;
+    once__log_t *log; /* NULL: only looks */
+    once__reader_t *reader;
     const once__rules_t *rules;
-    int directory_fd;     /* of the store */
-    uint64_t clock;       /* of the batch; 0: each operation looks */
-    uint32_t sweep_shard; /* where the next sweep begins */
-    int relaxed_claims;   /* run is answered without waiting for the sync */
+    const once__log_config_t *log_config;
     once__limits_t limits;
-    uint64_t counted_at; /* by the clock: when the next two were counted */
-    uint64_t room;       /* for so many more records */
-    uint64_t bytes;      /* of the log */
+    uint64_t room;  /* new records that max_records allows */
+    uint64_t bytes; /* of the log; this and `room` as of counted_at */
+    uint64_t counted_at;
+    uint64_t clock; /* of the batch; 0: each operation reads it */
+    int relaxed_claims;
+    uint32_t tried_slot; /* the last segment whose writer might have died */
+    uint64_t tried_until;
 } once__records_t;
 
-/* Before a batch, whose clock is set: how far is the store from its limits? */
+/* A record as the index and the log have it. */
+typedef struct once__current {
+    uint64_t number; /* of the segment that the entry leads to: slots are used again */
+    int has_entry;
+    int found;     /* there is an entry, and it is not of a removed record */
+    int ahead;     /* `frame` was read from the place of `entry` before the shard was locked */
+    int code_read; /* of that read */
+    once__entry_t entry;
+    once__weight_t weight; /* of `frame`, as it is counted */
+    once__frame_t frame;   /* points into memory of the reader, valid until its next read */
+    once__record_t record; /* if `found`; likewise */
+} once__current_t;
+
+typedef enum once__decided {
+    ONCE__DECIDED_NOW,   /* answer it */
+    ONCE__DECIDED_SYNC,  /* answer it when the log is synced */
+    ONCE__DECIDED_LATER, /* the shard's lock is taken: try again. Nothing was applied */
+} once__decided_t;
+
+/* Counts what the limits are about, if there are any. Before each batch, whose clock is set. */
 void once__records_count(once__records_t *records);
 
-/* Answers a record event or a get (op->error and so on). Returns whether the answer must wait for the next sync. */
-int once__records_apply(once__records_t *records, once__op_t *op);
+/* Decides a record event or a get. Waits for the disk without a lock only, and for no lock. */
+once__decided_t once__records_apply(once__records_t *records, once__op_t *op);
 
 /*
- * Before some glances. `first_segment` is the oldest one when it was last called, by this log's owner (0: never); 1: older ones
- * were dropped since, and their mappings given back.
- */
-int once__records_begin_glances(once__records_t *records, uint32_t *first_segment);
-
-/*
- * Answers a claim of a record that is completed and durable, if nothing has to be waited for: no lock, no disk. 1: answered; 0: it
- * is for once__records_apply. Writes nothing. For another thread than the writer's, with a log of its own that never waits.
+ * Answers a claim from a record that is completed and durable, if that is in memory and the shard's lock is free. 1: answered. For
+ * another thread than the one that decides, with a reader of its own; records->clock is set.
  */
 int once__records_glance(once__records_t *records, once__op_t *op);
 
-/*
- * The same for who only wants to know whether the answer would be replay, in two steps, each for many before the other: what the
- * index says (1: there may be a record; it will be read soon), and then the record (1: surely). They take no lock.
- */
-int once__records_peek(const once__records_t *records, const uint8_t *id, once__peek_t *peek);
-int once__records_recall(once__records_t *records, const once__lookup_t *look,
-                         const once__peek_t *peek);
+/* Would the claim be answered with a replay? Under the same conditions. 1 or 0. */
+int once__records_recall(once__records_t *records, const once__lookup_t *look);
 
-/*
- * Moves the pending and unknown records of the oldest segment to ours (or `everything` that still counts), and syncs. ONCE_OK:
- * nothing of that is there any more. ONCE_E_NOT_FOUND: everything would be too much.
- */
-int once__records_carry(once__records_t *records, uint32_t segment, int everything);
+static inline int once__is_same_place(once__place_t a, once__place_t b)
+{
+    return a.slot == b.slot && a.offset == b.offset;
+}
 
-/*
- * A held record that cannot be read must not keep its segment, and all behind it, for ever; nor may its key be taken for unused.
- * Its bytes go to quarantine/, and a frame in our segment says that it is lost. ONCE_OK, or why not.
- */
-int once__records_lose(once__records_t *records, uint32_t shard, const once__shard_entry_t *entry);
+/* Is what the frame says durable, there or elsewhere? */
+static inline int once__is_settled(const once__index_t *index, once__place_t place)
+{
+    return once__log_is_durable(index, place) ||
+           atomic_load(&once__index_segment(index, place.slot)->copies);
+}
 
-/*
- * Takes records that may go out of the index, one by one; their frames go with their segments. Looks at no more than `look`
- * records (0: at all of them) and goes on from there the next time. At most `limit` (0: all); returns how many went.
- */
-uint64_t once__records_sweep(once__records_t *records, uint64_t look, uint64_t limit);
+/* May the record go: has it expired, or was it abandoned? */
+int once__records_may_go(const once__records_t *records, const once__head_t *head);
 
-/* A step through all records, and all of them at once. */
+/* scan.c: a step through all records, and all of them at once. Shards are locked only to copy their entries. */
 void once__records_scan(once__records_t *records, once__op_t *op);
 void once__records_stats(once__records_t *records, once__op_t *op);
+
+/* compact.c */
+
+typedef struct once__compaction {
+    int thorough; /* also takes every expired record out of the index */
+    uint64_t
+        limit; /* records that are removed at most (about: a segment goes as a whole); 0: any number */
+    int (*tend)(void *data); /* called now and then, without a lock; 1: stop. NULL: none */
+    void *data;
+    uint32_t sweep_shard; /* kept from one compaction to the next: where the sweep goes on */
+    uint64_t refused[16]; /* likewise: segments that could not be compacted, by number */
+    unsigned refusals;
+
+    uint64_t removed;  /* records that went */
+    uint64_t carried;  /* frames that were copied */
+    uint64_t segments; /* that were dropped */
+} once__compaction_t;
+
+/*
+ * Compacts the segments that are worth it and sweeps (docs/format.md, "Compaction"). `records` has a log of its own. ONCE_OK;
+ * ONCE_E_CONFLICT: another process is at it; ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
+ */
+int once__records_compact(once__records_t *records, once__compaction_t *compaction);
+
+/* Is a segment worth it: less than half of its frames live? */
+int once__segment_is_dead(const once__segment_t *segment, uint64_t now);
 
 #endif

@@ -1,42 +1,106 @@
 /*
- * The directory of a local store: made, checked, locked, and its index opened or made anew.
+ * The directory of a local store: made, checked, locked, and its index found or made.
  */
 #ifndef ONCE_STORE_LOCAL_DIRECTORY_H
 #define ONCE_STORE_LOCAL_DIRECTORY_H
 
-#include "store/local/index.h"
-
-struct once__disk;
+#include "store/local/log.h"
 
 typedef struct once__directory {
-    const struct once__disk *disk; /* under the segments */
+    const once__disk_t *disk; /* under the segments */
     int fd;
-    int segments_fd;
-    int lock_fd;
+    int segments_fd; /* has the flock() of the store */
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
     once__index_t *index;
+    int exclusive; /* there is no tmpfs: the index is this process's alone, and so is the store */
     char *secrets_path;
+    char trouble[160]; /* found when it was opened, for people; may be empty */
 } once__directory_t;
 
+typedef struct once__directory_config {
+    const char *path;
+    const once__disk_t *disk;    /* NULL: the real one */
+    const char *index_directory; /* of the option `index`; NULL: once__index_default_directory */
+    int any_filesystem;          /* of the option `filesystem=any` */
+    uint64_t timeout_ms;         /* for how long to wait while another process is alone with it */
+    void (*progress)(void *data, uint64_t done_bytes,
+                     uint64_t all_bytes); /* of a rebuild; NULL: none */
+    void *data;
+} once__directory_config_t;
+
 /*
- * Opens the store at `path`, making it when there is nothing (the parent must exist). A directory that is something else is
- * left as it is. Every error names the path and says what to do: ONCE_E_CONFIG (not a once directory, foreign owner, open to
- * others, no directory), ONCE_E_NEWER, ONCE_E_CORRUPT (missing segment), ONCE_E_SECRET, ONCE_E_CONFLICT (others use it, and its
- * index cannot be used), ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
+ * Opens the store, making it when there is nothing (the parent must exist). A directory that is something else is left as it is.
+ * Every error names the path and says what to do: ONCE_E_CONFIG (not a once directory, foreign owner, open to others, filesystem
+ * that was not tried, format 1: once convert), ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_SECRET, ONCE_E_CONFLICT (others use it, and its
+ * index cannot be seen from here), ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
  */
-int once__directory_open(once__directory_t *directory, const char *path, once_error_t *err);
+int once__directory_open(once__directory_t *directory, const once__directory_config_t *config,
+                         once_error_t *err);
 
-/* The same with another disk under it, which must live as long. */
-int once__directory_open_on(once__directory_t *directory, const char *path,
-                            const struct once__disk *disk, once_error_t *err);
-
-/* The last one out leaves a clean index. Everything was appended and sealed before. */
+/* A clean end: the last process removes a small index. Everything was sealed before. */
 void once__directory_close(once__directory_t *directory);
-
-/* Without a clean end: the index stays as it is. */
+/* The index stays as it is. */
 void once__directory_leave(once__directory_t *directory);
-
+/* Removes the index, so that the next process makes a new one. The caller is alone with the store (LOCK_EX). */
+void once__directory_forget_index(once__directory_t *directory);
 /* Memory and descriptors only: in a child of fork(), whose parent goes on with the lock. */
 void once__directory_abandon(once__directory_t *directory);
+
+/*
+ * For fsck, backup and repair: opens what there is without making or changing anything. `how`: 0 no lock, LOCK_SH, LOCK_EX
+ * (ONCE_E_CONFLICT: others use it); no waiting. The index is attached if there is one and it is the one in use; else NULL.
+ * ONCE_E_NOT_FOUND: there is no store. The rest as once__directory_open.
+ */
+int once__directory_look(once__directory_t *directory, const once__directory_config_t *config,
+                         int how, once_error_t *err);
+
+typedef struct once__sizes {
+    uint64_t quarantined, quarantine_bytes;
+    uint64_t index_bytes;
+} once__sizes_t;
+void once__directory_sizes(const once__directory_t *directory, once__sizes_t *sizes);
+
+/* ---- format.c ---- */
+
+/* What is written in `format`. */
+typedef enum once__format {
+    ONCE__FORMAT_NONE, /* nothing is there, or only what comes before the format */
+    ONCE__FORMAT_OURS,
+    ONCE__FORMAT_BEFORE, /* format 1 */
+    ONCE__FORMAT_NEWER,
+    ONCE__FORMAT_OTHER, /* not a store */
+    ONCE__FORMAT_DAMAGED,
+    ONCE__FORMAT_UNREADABLE, /* errno says why */
+} once__format_t;
+once__format_t once__format_read(int fd, uint8_t store_id[ONCE__STORE_ID_SIZE]);
+/* Durably. 0, or -1 and errno. */
+int once__format_write(int fd, const uint8_t store_id[ONCE__STORE_ID_SIZE]);
+/* Makes the names in the directory durable, and its own. 0, or -1 and errno. */
+int once__format_keep(int fd);
+/* ONCE_OK for OURS and NONE; else the error. */
+int once__format_check(once__format_t format, const char *path, once_error_t *err);
+typedef enum once__start {
+    ONCE__START_LOOK,
+    ONCE__START_MAKE,    /* makes PATH if there is nothing */
+    ONCE__START_CONVERT, /* format 1 is allowed */
+} once__start_t;
+/* Opens PATH and checks format, owner, mode and filesystem. Sets boot_id, disk, fd and, if there is a format, store_id. */
+int once__directory_start(once__directory_t *directory, const once__directory_config_t *config,
+                          once__start_t how, once_error_t *err);
+/* Is the filesystem under `fd` one of those that were tried? ONCE_OK or ONCE_E_CONFIG. */
+int once__format_filesystem(int fd, const once__directory_config_t *config, once_error_t *err);
+/* The error for errno: "local store: WHAT PATH: why; what to do". */
+int once__local_errno(once_error_t *err, const char *what, const char *path);
+
+/* ---- verify.c ---- */
+
+/*
+ * Is the log exactly what the index says? The caller is alone with the store. Also takes over what killed writers left. ONCE_OK;
+ * ONCE_E_NOT_FOUND: it differs, or that cannot be told; ONCE_E_CORRUPT: segment *behind lacks what was durable in this boot.
+ */
+struct once__manifest;
+int once__verify(const once__log_config_t *config, const struct once__manifest *manifest,
+                 uint64_t *behind);
 
 #endif

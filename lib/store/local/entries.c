@@ -1,145 +1,125 @@
 /*
- * The entries of the index: where the newest frame of each record is. The shard is locked by whoever calls, unless he only peeks.
+ * The entries of the index. Every function but those that lock is called with the shard locked, or by a process that is alone with
+ * the index and uses each shard from one thread.
  */
-#include "store/local/index_file.h"
-
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/index_pages.h"
+#include "store/local/index_internal.h"
 
 #define FILL_PERCENT   85u
-#define GROWTH_PERCENT 115u      /* of the last table: 19 to 22 bytes a key */
-#define TABLE_MAX      0xff0000u /* entries of a shard's table: 24 bits, and a page more */
+#define GROWTH_PERCENT 115u
+#define PAGE_CELLS     (ONCE__INDEX_PAGE / (uint32_t)sizeof(once__cell_t))
+#define TABLE_MAX      0xff0000u /* cells of a table: 24 bits, and a page more */
 
-#define WHERE_DEAD 1u /* segment 0: removed, the run goes on */
-
-/*
- * A removed record whose last frame stands behind the segment of another writer leaves a trace: an entry of state NONE that
- * tells that segment. It goes when the segment goes, or when all writers are past it.
- */
+#define TAG_BITS   17u
+#define WHERE_DEAD 1u /* forgotten: offset 0, where no frame is. The run goes on */
 
 /* ------------------------------------------------------------------------------------------------------------ words */
+
+/* Of the id's bits, the first 10 choose the shard, 6 and 11 others are the tag, and the 64 between those are the key. */
+
+uint32_t once__index_shard_of(const uint8_t *id)
+{
+    return once__get16(id) % ONCE__SHARDS;
+}
 
 static uint64_t key_of(const uint8_t *id)
 {
     return once__get64(id + 2);
 }
 
-static once__shard_t *shard_of(const once__index_t *index, const uint8_t *id)
+static uint32_t tag_of(const uint8_t *id)
 {
-    return &index->map->shards[once__get16(id) % ONCE__SHARDS];
+    return (uint32_t)once__get16(id) >> 10 | ((uint32_t)once__get16(id + 10) & 0x7ff) << 6;
 }
 
-static uint64_t pack(const once__entry_t *entry)
+int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag)
 {
-    return (uint64_t)entry->place.segment << 40 | entry->place.offset / 8 << 12 |
-           (uint64_t)entry->state << 8 | 2;
+    return key_of(id) == key && tag_of(id) == tag;
+}
+
+static once__shard_t *shard_of(const once__index_t *index, const uint8_t *id)
+{
+    return &index->map->shards[once__index_shard_of(id)];
+}
+
+static uint64_t pack(uint32_t tag, const once__entry_t *entry)
+{
+    assert(entry->place.slot < ONCE__SLOTS && entry->place.offset >= ONCE__SEGMENT_HEADER &&
+           entry->place.offset < ONCE__SEGMENT_MAX && entry->place.offset % 8 == 0 &&
+           entry->state <= ONCE_STATE_UNKNOWN);
+    return (uint64_t)tag << 47 | (uint64_t)entry->place.slot << 31 | entry->place.offset / 8 << 3 |
+           entry->state;
 }
 
 static once__entry_t unpack(uint64_t where)
 {
-    once__entry_t entry = {{(uint32_t)(where >> 40), (where >> 12 & 0xfffffff) * 8},
-                           (uint8_t)(where >> 8 & 7)};
+    once__entry_t entry = {{(uint32_t)(where >> 31 & 0xffff), (where >> 3 & 0xfffffff) * 8},
+                           (uint8_t)(where & 7)};
+
     return entry;
 }
 
-static int is_live(const once__index_t *index, uint64_t where)
+static uint32_t tag_in(uint64_t where)
 {
-    uint32_t segment = (uint32_t)(where >> 40);
-
-    return segment != 0 &&
-           segment >= atomic_load_explicit(&index->map->first_segment, memory_order_acquire);
+    return (uint32_t)(where >> 47);
 }
 
-/* Not a trace, and not removed. */
+static int is_entry(uint64_t where)
+{
+    return where > WHERE_DEAD;
+}
+
 static int is_record(uint64_t where)
 {
-    return (where >> 8 & 7) != ONCE_STATE_NONE;
+    return is_entry(where) && (where & 7) != ONCE_STATE_NONE;
 }
 
-static once__slot_t *table_slots(const once__index_t *index, uint64_t table)
+/* ----------------------------------------------------------------------------------------------------------- tables */
+
+static once__cell_t *cells_of(const once__index_t *index, uint64_t table)
 {
-    return (once__slot_t *)(void *)((char *)index->map + (table >> 24) * 16);
+    return (once__cell_t *)(void *)((char *)index->map + once__table_at(table));
 }
 
-/* The place where a key's run begins: order-preserving, so that tables of any size can be used. */
+static uint64_t where_of(const once__cell_t *cell)
+{
+    return atomic_load_explicit(&cell->where, memory_order_relaxed);
+}
+
+/* Where the run of a key begins. The order of keys stays, so that tables of any size can be used. */
 static uint32_t home(uint64_t key, uint32_t size)
 {
     return (uint32_t)((key >> 32) * size >> 32);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ space */
-
-/* An empty table with room for `size` entries or a few more. 0: no room. */
-static uint64_t new_table(once__index_t *index, uint32_t size)
+static once__cell_t *next_cell(once__cell_t *cells, uint32_t size, once__cell_t *cell)
 {
-    uint32_t in_page = ONCE__INDEX_PAGE / sizeof(once__slot_t);
-    uint32_t pages = size / in_page + 1;
-    uint32_t first = size > TABLE_MAX ? 0 : once__pages_take(index, pages);
+    return ++cell < cells + size ? cell : cells;
+}
 
-    if (first == 0) {
-        return 0;
+/* The cell of the record. NULL: it has none. */
+static once__cell_t *find(const once__index_t *index, const uint8_t *id)
+{
+    uint64_t table = atomic_load_explicit(&shard_of(index, id)->table, memory_order_relaxed);
+    uint64_t key = key_of(id);
+    uint32_t size = once__table_size(table), tag = tag_of(id);
+    once__cell_t *cells = cells_of(index, table), *cell = cells + home(key, size);
+
+    for (uint32_t passed = 0; passed < size; passed++) {
+        uint64_t where = where_of(cell);
+        if (where == 0) {
+            break;
+        }
+        if (atomic_load_explicit(&cell->key, memory_order_relaxed) == key && tag_in(where) == tag &&
+            is_entry(where)) {
+            return cell;
+        }
+        cell = next_cell(cells, size, cell);
     }
-    atomic_fetch_add(&index->map->table_bytes, (uint64_t)pages * ONCE__INDEX_PAGE);
-    return (uint64_t)first * ONCE__INDEX_PAGE / 16 << 24 | (uint64_t)pages * in_page;
-}
-
-/* The shards' first tables stay where they are. */
-static void free_table(once__index_t *index, uint64_t table)
-{
-    uint64_t at = (table >> 24) * 16;
-    uint64_t bytes = (uint64_t)once__table_size(table) * sizeof(once__slot_t);
-
-    atomic_fetch_sub(&index->map->table_bytes, bytes);
-    if (at >= sizeof(once__index_header_t)) {
-        once__pages_give(index, (uint32_t)(at / ONCE__INDEX_PAGE),
-                         (uint32_t)(bytes / ONCE__INDEX_PAGE));
-    }
-}
-
-/* ---------------------------------------------------------------------------------------------------------- entries */
-
-static void locked(once__index_t *index, once__shard_t *shard, int code)
-{
-    if (code == EOWNERDEAD) {
-        /* Its last frame may have no entry. It is in a segment that exists. */
-        shard->floor = once__index_end_segment(index) - 1;
-        code = pthread_mutex_consistent(&shard->lock);
-    }
-    assert(code == 0);
-}
-
-static void lock_shard(once__index_t *index, once__shard_t *shard)
-{
-    locked(index, shard, pthread_mutex_lock(&shard->lock));
-}
-
-void once__index_lock(once__index_t *index, const uint8_t *id)
-{
-    lock_shard(index, shard_of(index, id));
-}
-
-int once__index_try_lock(once__index_t *index, const uint8_t *id)
-{
-    once__shard_t *shard = shard_of(index, id);
-    int code = pthread_mutex_trylock(&shard->lock);
-
-    if (code == EBUSY) {
-        return 0;
-    }
-    locked(index, shard, code);
-    return 1;
-}
-
-void once__index_unlock(once__index_t *index, const uint8_t *id)
-{
-    (void)pthread_mutex_unlock(&shard_of(index, id)->lock);
+    return NULL;
 }
 
 void once__index_expect_shard(const once__index_t *index, const uint8_t *id)
@@ -147,306 +127,349 @@ void once__index_expect_shard(const once__index_t *index, const uint8_t *id)
     __builtin_prefetch(shard_of(index, id), 1);
 }
 
-/* Where the run of the record begins. */
-static const once__slot_t *first_slot(const once__index_t *index, const uint8_t *id)
+void once__index_expect(const once__index_t *index, const uint8_t *id)
 {
     uint64_t table = atomic_load_explicit(&shard_of(index, id)->table, memory_order_relaxed);
 
-    return &table_slots(index, table)[home(key_of(id), once__table_size(table))];
+    __builtin_prefetch(cells_of(index, table) + home(key_of(id), once__table_size(table)));
 }
 
-void once__index_expect(const once__index_t *index, const uint8_t *id)
+/* Puts an entry into the first cell of its run that is empty or dead. Returns what was there: 0 or WHERE_DEAD. */
+static uint64_t put(const once__index_t *index, uint64_t table, uint64_t key, uint64_t where)
 {
-    __builtin_prefetch(first_slot(index, id), 1);
-}
-
-void once__index_expect_shard_to_peek(const once__index_t *index, const uint8_t *id)
-{
-    __builtin_prefetch(&shard_of(index, id)->table);
-}
-
-void once__index_expect_to_peek(const once__index_t *index, const uint8_t *id)
-{
-    __builtin_prefetch(first_slot(index, id));
-}
-
-/* The next slot of a run, from the one that is `*passed` behind its beginning, that has a live entry of the key. NULL: none. */
-static const once__slot_t *find_slot(const once__index_t *index, uint64_t table, uint64_t key,
-                                     uint64_t *passed, uint64_t *where)
-{
-    const once__slot_t *slots = table_slots(index, table);
     uint32_t size = once__table_size(table);
-    uint64_t at = home(key, size) + *passed;
+    once__cell_t *cells = cells_of(index, table), *cell = cells + home(key, size);
+    uint64_t old = where_of(cell);
 
-    for (; *passed < size; (*passed)++, at++) {
-        const once__slot_t *slot = &slots[at < size ? at : at - size];
-        *where = atomic_load_explicit(&slot->where, memory_order_acquire);
-        if (*where == 0) {
-            break;
-        }
-        if (atomic_load_explicit(&slot->key, memory_order_relaxed) == key && is_record(*where) &&
-            is_live(index, *where)) {
-            return slot;
-        }
+    for (uint32_t passed = 0; is_entry(old); passed++) {
+        assert(passed < size); /* there is room, and X-1: the record has no entry yet */
+        assert(cell->key != key || tag_in(old) != tag_in(where));
+        cell = next_cell(cells, size, cell);
+        old = where_of(cell);
     }
-    return NULL;
+    atomic_store_explicit(&cell->key, key, memory_order_relaxed);
+    atomic_store_explicit(&cell->where, where, memory_order_release);
+    return old;
 }
 
-/* The cursor counts the slots of the run that were passed, plus one. */
-int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cursor,
-                     once__entry_t *entry)
+/* Counts what is in the shard's table. */
+static void count_cells(const once__index_t *index, const once__shard_t *shard, uint32_t *entries,
+                        uint32_t *records)
 {
-    uint64_t table = atomic_load(&shard_of(index, id)->table), passed = *cursor, where;
-
-    if (find_slot(index, table, key_of(id), &passed, &where) == NULL) {
-        return 0;
-    }
-    *cursor = passed + 1;
-    *entry = unpack(where);
-    return 1;
-}
-
-int once__index_peek(const once__index_t *index, const uint8_t *id, once__peek_t *peek)
-{
-    uint64_t passed = 0;
-
-    peek->shard = shard_of(index, id);
-    peek->table = atomic_load_explicit(&peek->shard->table, memory_order_acquire);
-    peek->slot = find_slot(index, peek->table, key_of(id), &passed, &peek->where);
-    if (peek->slot == NULL) {
-        return 0;
-    }
-    peek->entry = unpack(peek->where);
-    return 1;
-}
-
-int once__index_peek_holds(const once__index_t *index, const once__peek_t *peek)
-{
-    atomic_thread_fence(memory_order_acquire); /* what was read in between, was read before */
-    /* In this order: in a table that was replaced, and its pages taken again for the same shard, an entry may be there still. */
-    return atomic_load_explicit(&peek->shard->table, memory_order_acquire) == peek->table &&
-           atomic_load_explicit(&peek->slot->where, memory_order_acquire) == peek->where &&
-           is_live(index, peek->where);
-}
-
-uint32_t once__index_floor(const once__index_t *index, const uint8_t *id)
-{
-    const once__shard_t *shard = shard_of(index, id);
     uint64_t table = atomic_load(&shard->table);
-    once__slot_t *slots = table_slots(index, table);
-    uint32_t size = once__table_size(table), floor = shard->floor;
-    uint64_t key = key_of(id);
-    uint32_t start = home(key, size);
+    const once__cell_t *cells = cells_of(index, table);
 
-    for (uint32_t passed = 0; passed < size; passed++) {
-        const once__slot_t *slot = &slots[(start + passed) % size];
-        uint64_t where = atomic_load_explicit(&slot->where, memory_order_acquire);
-        uint32_t segment = (uint32_t)(where >> 40);
-        if (where == 0) {
-            break;
-        }
-        if (atomic_load_explicit(&slot->key, memory_order_relaxed) == key && !is_record(where) &&
-            segment > floor) {
-            floor = segment;
-        }
+    *entries = *records = 0;
+    for (uint32_t i = 0; i < once__table_size(table); i++) {
+        uint64_t where = where_of(&cells[i]);
+        *entries += (uint32_t)is_entry(where);
+        *records += (uint32_t)is_record(where);
     }
-    return floor;
 }
 
-/* Puts an entry into the first slot of its run that is empty or dead. What was there; -1: there is no such slot. */
-static int put(const once__index_t *index, uint64_t table, uint64_t key, uint64_t where,
-               uint64_t *old)
+/* The first tables stay. Pages of a size that is asked for again keep their memory, which is faster. */
+static void free_table(once__index_t *index, uint64_t table, int is_usual)
 {
-    once__slot_t *slots = table_slots(index, table);
-    uint32_t size = once__table_size(table), start = home(key, size);
+    uint32_t first = (uint32_t)(once__table_at(table) / ONCE__INDEX_PAGE);
 
-    for (uint32_t passed = 0; passed < size; passed++) {
-        once__slot_t *slot = &slots[(start + passed) % size];
-        *old = atomic_load_explicit(&slot->where, memory_order_relaxed);
-        if (*old == 0 || !is_live(index, *old)) {
-            atomic_store_explicit(&slot->key, key, memory_order_relaxed);
-            atomic_store_explicit(&slot->where, where, memory_order_release);
-            return 0;
-        }
+    if (once__table_at(table) < sizeof(once__index_header_t)) {
+        return;
     }
-    return -1;
+    if (is_usual) {
+        once__index_give_pages(index, first, once__table_size(table) / PAGE_CELLS);
+    } else {
+        once__pages_release(index, first, once__table_size(table) / PAGE_CELLS);
+    }
 }
 
-static int is_kept(const once__index_t *index, uint64_t where)
+/* Replaces the shard's table by one for `entries` that is not full then; dead cells are not taken over. */
+static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t entries)
 {
-    return is_live(index, where) &&
-           (is_record(where) || (uint32_t)(where >> 40) > once__index_oldest_active(index));
-}
+    uint64_t old = atomic_load(&shard->table), fresh;
+    const once__cell_t *from = cells_of(index, old);
+    uint64_t pages = entries * 100 / FILL_PERCENT / PAGE_CELLS + 1;
+    uint32_t first, kept = 0;
 
-/* Replaces the shard's table by one with room: only what lives is taken over. */
-static int replace_table(once__index_t *index, once__shard_t *shard)
-{
-    uint64_t old = atomic_load(&shard->table), fresh, ignored;
-    once__slot_t *from = table_slots(index, old);
-    uint32_t kept = 0, size;
-    int64_t records = 0;
-
-    for (uint32_t i = 0; i < once__table_size(old); i++) {
-        kept += (uint32_t)is_kept(index, atomic_load(&from[i].where));
-    }
-    size = (uint32_t)((uint64_t)kept * 100 / FILL_PERCENT * GROWTH_PERCENT / 100);
-    fresh = new_table(index, size);
-    if (fresh == 0) {
+    first = pages * PAGE_CELLS > TABLE_MAX ? 0 : once__index_take_pages(index, (uint32_t)pages);
+    if (first == 0) {
         return ONCE_E_FULL;
     }
+    fresh = (uint64_t)first * ONCE__INDEX_PAGE / 16 << 24 | pages * PAGE_CELLS;
     for (uint32_t i = 0; i < once__table_size(old); i++) {
-        uint64_t where = atomic_load(&from[i].where);
-        int record = is_record(where); /* those that were dropped were counted until now */
-        if (is_kept(index, where) &&
-            put(index, fresh, atomic_load(&from[i].key), where, &ignored) == 0) {
-            record = 0;
+        uint64_t where = where_of(&from[i]);
+        if (is_entry(where)) {
+            (void)put(index, fresh, atomic_load_explicit(&from[i].key, memory_order_relaxed),
+                      where);
+            kept++;
         }
-        records -= record;
     }
-    atomic_fetch_add(&index->map->entries, (uint64_t)records);
-    /* In this order: to be killed in between may leave `used` too high, not too low. */
+    /* A process that is killed in between leaves `used` too high, not too low. */
     atomic_store_explicit(&shard->table, fresh, memory_order_release);
-    shard->used = kept;
-    free_table(index, old);
+    atomic_store_explicit(&shard->used, kept, memory_order_release);
+    free_table(index, old, once__table_size(old) == pages * PAGE_CELLS);
     return ONCE_OK;
 }
 
-static void count(const once__index_t *index, const once__entry_t *entry, int64_t by)
+/* Is the shard's table large enough for this number of cells in use? */
+static int is_large_enough(const once__shard_t *shard, uint64_t cells)
 {
-    once__segment_info_t *info = once__index_segment(index, entry->place.segment);
-
-    atomic_fetch_add(&info->current, by);
-    if (entry->state == ONCE_STATE_PENDING || entry->state == ONCE_STATE_UNKNOWN) {
-        atomic_fetch_add(&info->held, by);
-    }
+    return cells * 100 <= (uint64_t)once__table_size(atomic_load(&shard->table)) * FILL_PERCENT;
 }
 
 int once__index_make_room(once__index_t *index, const uint8_t *id)
 {
     once__shard_t *shard = shard_of(index, id);
-    uint64_t room = (uint64_t)once__table_size(atomic_load(&shard->table)) * FILL_PERCENT;
+    uint32_t entries, records;
 
-    return ((uint64_t)shard->used + 1) * 100 > room ? replace_table(index, shard) : ONCE_OK;
-}
-
-static void add(once__index_t *index, once__shard_t *shard, uint64_t key, uint64_t where)
-{
-    uint64_t old;
-    int code;
-
-    shard->used++;
-    code = put(index, atomic_load(&shard->table), key, where, &old);
-    if (code != 0 && replace_table(index, shard) == ONCE_OK) { /* `used` was wrong: damage */
-        shard->used++;
-        code = put(index, atomic_load(&shard->table), key, where, &old);
+    if (is_large_enough(shard, (uint64_t)atomic_load(&shard->used) + 1)) {
+        return ONCE_OK;
     }
-    assert(code == 0);
-    shard->used -= old != 0;
-    atomic_fetch_add(&index->map->entries, !is_record(old));
+    count_cells(index, shard, &entries, &records);
+    /* Without memory for another table, dead cells are used again in this one. */
+    return replace_table(index, shard, (uint64_t)entries * GROWTH_PERCENT / 100) == ONCE_OK ||
+                   is_large_enough(shard, (uint64_t)entries + 1)
+               ? ONCE_OK
+               : ONCE_E_FULL;
 }
 
-/* What stays of an entry whose last frame is there. */
-static uint64_t trace(const once__index_t *index, const once__entry_t *last)
-{
-    once__entry_t left = {last->place, ONCE_STATE_NONE};
-
-    return last->place.segment > once__index_oldest_active(index) ? pack(&left) : WHERE_DEAD;
-}
-
-void once__index_set(once__index_t *index, const uint8_t *id, uint64_t cursor, int replace,
-                     const once__entry_t *entry)
+int once__index_reserve(once__index_t *index, const uint8_t *id, uint64_t entries)
 {
     once__shard_t *shard = shard_of(index, id);
-    uint64_t where = pack(entry);
-    uint64_t table = atomic_load(&shard->table);
-    once__slot_t *slots = table_slots(index, table), *slot;
-    uint32_t size = once__table_size(table);
-    once__entry_t old;
 
-    /* Being killed in between leaves the counts too high, never too low: a segment is then searched for nothing. */
-    if (entry->state != ONCE_STATE_NONE) {
-        count(index, entry, 1);
-    }
-    if (!replace) {
-        assert(entry->state != ONCE_STATE_NONE);
-        add(index, shard, key_of(id), where);
-        return;
-    }
-    assert(cursor > 0 && cursor <= size);
-    slot = &slots[(home(key_of(id), size) + cursor - 1) % size];
-    old = unpack(atomic_load(&slot->where));
-    if (entry->state == ONCE_STATE_NONE) {
-        where = trace(index, entry->place.segment > old.place.segment ? entry : &old);
-        atomic_fetch_sub(&index->map->entries, 1);
-    }
-    atomic_store_explicit(&slot->where, where, memory_order_release);
-    count(index, &old, -1);
+    return is_large_enough(shard, entries) ? ONCE_OK : replace_table(index, shard, entries);
 }
+
+/* ------------------------------------------------------------------------------------------------------------ locks */
+
+/* A killed process leaves every entry valid. Only the number of records may be wrong (and `used` too high). */
+static int lock_shard(once__index_t *index, once__shard_t *shard, uint32_t wait_ms)
+{
+    uint32_t entries, records;
+    int died, code = once__index_lock_mutex(&shard->lock, wait_ms, &died);
+
+    if (code == ONCE_OK && died) {
+        count_cells(index, shard, &entries, &records);
+        atomic_store(&shard->records, records);
+    }
+    return code;
+}
+
+int once__index_try_lock(once__index_t *index, const uint8_t *id)
+{
+    return lock_shard(index, shard_of(index, id), 0) == ONCE_OK;
+}
+
+int once__index_lock(once__index_t *index, const uint8_t *id, uint32_t wait_ms)
+{
+    return lock_shard(index, shard_of(index, id), wait_ms);
+}
+
+void once__index_unlock(once__index_t *index, const uint8_t *id)
+{
+    (void)pthread_mutex_unlock(&shard_of(index, id)->lock);
+}
+
+/* --------------------------------------------------------------------------------------------------------- versions */
+
+/* it is stored before the caller writes its frame. */
+uint64_t once__index_next_version(once__index_t *index, const uint8_t *id, uint64_t now)
+{
+    once__shard_t *shard = shard_of(index, id);
+    uint64_t last = atomic_load_explicit(&shard->version, memory_order_relaxed);
+    uint64_t version = now << 20 > last ? now << 20 : last + 1;
+
+    atomic_store(&shard->version, version);
+    return version;
+}
+
+void once__index_raise_version(once__index_t *index, const uint8_t *id, uint64_t version)
+{
+    once__shard_t *shard = shard_of(index, id);
+
+    if (version > atomic_load_explicit(&shard->version, memory_order_relaxed)) {
+        atomic_store(&shard->version, version);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- weights */
+
+/* Classes by the time from the segment's making until the record goes: up to 1, 8, 64 ... minutes, then all others. */
+static uint32_t class_of(const once__segment_t *segment, uint64_t until)
+{
+    uint64_t minutes = until > segment->created ? (until - segment->created - 1) / 60000 : 0;
+    uint32_t class = minutes == 0 ? 0 : (63 - (uint32_t)__builtin_clzll(minutes)) / 3 + 1;
+
+    return class < ONCE__CLASSES ? class : ONCE__CLASSES - 1;
+}
+
+static void raise(_Atomic uint64_t *word, uint64_t value)
+{
+    uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+
+    while (old < value && !atomic_compare_exchange_weak(word, &old, value)) {
+    }
+}
+
+static void count(const once__index_t *index, const once__entry_t *entry, uint64_t until,
+                  int64_t entries, int64_t bytes)
+{
+    once__segment_t *segment = once__index_segment(index, entry->place.slot);
+    uint32_t class = class_of(segment, until);
+
+    if (until != 0) {
+        raise(&segment->live[class].until, until);
+    }
+    if (until != 0 && bytes != 0) {
+        atomic_fetch_add(&segment->live[class].bytes, bytes);
+    }
+    if (entries != 0) {
+        atomic_fetch_add(&segment->entries, entries);
+    }
+}
+
+uint64_t once__segment_live(const once__segment_t *segment, uint64_t now)
+{
+    uint64_t live = 0;
+
+    for (uint32_t i = 0; i < ONCE__CLASSES; i++) {
+        int64_t bytes = atomic_load_explicit(&segment->live[i].bytes, memory_order_relaxed);
+        if (bytes > 0 &&
+            atomic_load_explicit(&segment->live[i].until, memory_order_relaxed) > now) {
+            live += (uint64_t)bytes;
+        }
+    }
+    return live;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- entries */
+
+int once__index_find(const once__index_t *index, const uint8_t *id, once__entry_t *entry)
+{
+    const once__cell_t *cell = find(index, id);
+
+    if (cell == NULL) {
+        return 0;
+    }
+    *entry = unpack(where_of(cell));
+    return 1;
+}
+
+/* The cell of the record, whose entry is `old`. */
+static once__cell_t *find_old(const once__index_t *index, const uint8_t *id,
+                              const once__entry_t *old)
+{
+    once__cell_t *cell = find(index, id);
+
+    assert(cell != NULL && where_of(cell) == pack(tag_of(id), old));
+    return cell;
+}
+
+static void count_records(once__shard_t *shard, int was, int is)
+{
+    uint32_t records = atomic_load_explicit(&shard->records, memory_order_relaxed);
+
+    if (was != is) {
+        atomic_store_explicit(&shard->records, is ? records + 1 : records - 1,
+                              memory_order_relaxed);
+    }
+}
+
+static void add(once__index_t *index, const uint8_t *id, uint64_t where)
+{
+    once__shard_t *shard = shard_of(index, id);
+    uint32_t used = atomic_load_explicit(&shard->used, memory_order_relaxed);
+
+    atomic_store_explicit(&shard->used, used + 1, memory_order_release);
+    if (put(index, atomic_load(&shard->table), key_of(id), where) == WHERE_DEAD) {
+        atomic_store_explicit(&shard->used, used, memory_order_release);
+    }
+}
+
+/* counts go up before the entry is stored, and down afterwards. What stays at its place is not counted twice. */
+void once__index_set(once__index_t *index, const uint8_t *id, const once__entry_t *entry,
+                     once__weight_t weight, const once__entry_t *old, once__weight_t old_weight)
+{
+    const once__segment_t *segment = once__index_segment(index, entry->place.slot);
+    int64_t size = weight.size, old_size = old_weight.size;
+    int moves = old == NULL || old->place.slot != entry->place.slot;
+
+    assert(entry->state != ONCE_STATE_NONE || weight.until == 0);
+    if (!moves && weight.until != 0 && old_weight.until != 0 &&
+        class_of(segment, weight.until) == class_of(segment, old_weight.until)) {
+        int64_t both = size < old_size ? size : old_size;
+        size -= both;
+        old_size -= both;
+    }
+    count(index, entry, weight.until, moves, size);
+    if (old == NULL) {
+        add(index, id, pack(tag_of(id), entry));
+    } else {
+        atomic_store_explicit(&find_old(index, id, old)->where, pack(tag_of(id), entry),
+                              memory_order_release);
+        count(index, old, old_weight.until, -moves, -old_size);
+    }
+    count_records(shard_of(index, id), old != NULL && old->state != ONCE_STATE_NONE,
+                  entry->state != ONCE_STATE_NONE);
+}
+
+void once__index_forget(once__index_t *index, const uint8_t *id, const once__entry_t *old,
+                        once__weight_t old_weight)
+{
+    atomic_store_explicit(&find_old(index, id, old)->where, WHERE_DEAD, memory_order_release);
+    count(index, old, old_weight.until, -1, -(int64_t)old_weight.size);
+    count_records(shard_of(index, id), old->state != ONCE_STATE_NONE, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------ all records */
 
 static int by_key(const void *a, const void *b)
 {
     const once__shard_entry_t *x = a, *y = b;
 
-    return x->key < y->key ? -1 : x->key > y->key;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->tag > y->tag) - (x->tag < y->tag);
 }
 
-/* Is it a record, of this segment or (0) of any? */
-static int is_of(const once__index_t *index, uint64_t where, uint32_t segment)
-{
-    return is_record(where) && is_live(index, where) &&
-           (segment == 0 || (uint32_t)(where >> 40) == segment);
-}
-
-/* Locked: what there is does not change, but it may become less when a segment is dropped. */
-static int copy_entries(const once__index_t *index, const once__shard_t *shard, uint32_t segment,
-                        once__shard_entry_t **entries, size_t *count)
+static int copy_entries(const once__index_t *index, const once__shard_t *shard,
+                        once__shard_entry_t **out, size_t *count)
 {
     uint64_t table = atomic_load(&shard->table);
-    once__slot_t *slots = table_slots(index, table);
-    uint32_t size = once__table_size(table);
-    size_t most = 0;
+    const once__cell_t *cells = cells_of(index, table);
+    uint32_t entries, records;
 
-    *count = 0;
-    *entries = NULL;
-    for (uint32_t i = 0; i < size; i++) {
-        most += (size_t)is_of(index, atomic_load(&slots[i].where), segment);
-    }
-    if (most == 0) {
+    count_cells(index, shard, &entries, &records);
+    if (entries == 0) {
         return ONCE_OK;
     }
-    *entries = malloc(most * sizeof(once__shard_entry_t));
-    if (*entries == NULL) {
+    *out = malloc(entries * sizeof(**out));
+    if (*out == NULL) {
         return ONCE_E_NOMEM;
     }
-    for (uint32_t i = 0; i < size; i++) {
-        uint64_t where = atomic_load(&slots[i].where);
-        if (is_of(index, where, segment)) {
-            once__shard_entry_t found = {atomic_load(&slots[i].key), unpack(where)};
-            (*entries)[(*count)++] = found;
+    for (uint32_t i = 0; i < once__table_size(table); i++) {
+        uint64_t where = where_of(&cells[i]);
+        if (is_entry(where)) {
+            once__shard_entry_t found = {atomic_load_explicit(&cells[i].key, memory_order_relaxed),
+                                         tag_in(where), unpack(where)};
+            (*out)[(*count)++] = found;
         }
     }
     return ONCE_OK;
 }
 
-int once__index_shard_of(once__index_t *index, uint32_t number, uint32_t segment,
-                         once__shard_entry_t **entries, size_t *count)
-{
-    once__shard_t *shard = &index->map->shards[number];
-    int code;
-
-    lock_shard(index, shard);
-    code = copy_entries(index, shard, segment, entries, count);
-    (void)pthread_mutex_unlock(&shard->lock);
-    return code;
-}
-
 int once__index_shard(once__index_t *index, uint32_t number, once__shard_entry_t **entries,
                       size_t *count)
 {
-    int code = once__index_shard_of(index, number, 0, entries, count);
+    once__shard_t *shard = &index->map->shards[number];
+    int code = lock_shard(index, shard, ONCE__INDEX_WAIT_MS);
 
+    *entries = NULL;
+    *count = 0;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = copy_entries(index, shard, entries, count);
+    (void)pthread_mutex_unlock(&shard->lock);
     if (*count > 0) {
-        qsort(*entries, *count, sizeof(once__shard_entry_t), by_key);
+        qsort(*entries, *count, sizeof(**entries), by_key);
     }
     return code;
 }

@@ -6,344 +6,281 @@
 #include "base/bytes.h"
 #include "store/local/crc32c.h"
 
-#define FILLER_MAX ((uint64_t)1 << 20)
+static const uint8_t magic[8] = {'O', 'N', 'C', 'E', 'L', 'O', 'G', '3'};
+static const uint8_t zeros[64];
 
-static const uint8_t magic[8] = {'O', 'N', 'C', 'E', 'L', 'O', 'G', '2'};
-#define OLDEST '1' /* without completions */
+/* Where things are in the header of a segment. */
+enum {
+    AT_SEGMENT_CRC = 8,
+    AT_DICTIONARY_LEN = 12,
+    AT_NUMBER = 16,
+    AT_WORD = 24,
+    AT_SIZE = 32,
+    AT_CREATED = 40,
+    AT_CLOCK = 48,
+    AT_BOOT_ID = 56,
+    AT_STORE_ID = 72,
+    AT_DICTIONARY_CRC = 88,
+    AT_RESERVED = 92,
+};
 
-void once__segment_header_write(const once__segment_header_t *header,
-                                uint8_t out[ONCE__SEGMENT_HEADER])
+/* Where things are in the head of a frame. */
+enum {
+    AT_LENGTH = 0,
+    AT_HEAD_CRC = 4,
+    AT_BODY_CRC = 8,
+    AT_KIND = 12,
+    AT_STATE = 13,
+    AT_FLAGS = 14,
+    AT_ZERO = 15,
+    AT_VERSION = 16,
+    AT_WATERMARK = 24,
+    AT_ID = 28,
+    SINCE_SIZE = 8,
+};
+
+static_assert(AT_ID + ONCE_ID_SIZE == ONCE__FRAME_HEADER, "the head is full");
+static_assert(ONCE__FRAME_HEADER <= ONCE__SEAL_ROOM, "the frame that seals has room");
+
+/* ------------------------------------------------------------------------------------------------- segment header */
+
+static uint64_t padded(uint64_t len)
 {
-    memset(out, 0, ONCE__SEGMENT_HEADER);
-    memcpy(out, magic, sizeof(magic));
-    once__put32(out + 8, header->number);
-    once__put64(out + 16, header->size);
-    once__put64(out + 24, header->created);
-    memcpy(out + 32, header->boot_id, ONCE__BOOT_ID_SIZE);
-    once__put32(out + 12, once__crc32c(0, out, ONCE__SEGMENT_HEADER));
+    return (len + 7) & ~(uint64_t)7;
 }
 
-int once__segment_header_read(once__segment_header_t *header,
-                              const uint8_t in[ONCE__SEGMENT_HEADER])
+uint64_t once__segment_start(uint32_t dictionary_len)
 {
-    uint8_t copy[ONCE__SEGMENT_HEADER];
+    return padded(ONCE__SEGMENT_HEADER + (uint64_t)dictionary_len);
+}
 
+static uint32_t header_crc(const uint8_t *in)
+{
+    uint32_t crc = once__crc32c(once__crc32c(0, in, AT_SEGMENT_CRC), zeros, 4);
+
+    return once__crc32c(crc, in + AT_DICTIONARY_LEN, ONCE__SEGMENT_HEADER - AT_DICTIONARY_LEN);
+}
+
+void once__segment_header_write(const once__segment_header_t *header, const uint8_t *dictionary,
+                                uint8_t *out)
+{
+    uint32_t len = header->dictionary_len;
+
+    assert(len <= ONCE__DICTIONARY_MAX && header->number != 0);
+    memset(out, 0, once__segment_start(len));
+    memcpy(out, magic, sizeof(magic));
+    once__put32(out + AT_DICTIONARY_LEN, len);
+    once__put64(out + AT_NUMBER, header->number);
+    once__put64(out + AT_WORD, header->word);
+    once__put64(out + AT_SIZE, header->size);
+    once__put64(out + AT_CREATED, header->created);
+    once__put64(out + AT_CLOCK, (uint64_t)header->clock_offset);
+    memcpy(out + AT_BOOT_ID, header->boot_id, ONCE__BOOT_ID_SIZE);
+    memcpy(out + AT_STORE_ID, header->store_id, ONCE__STORE_ID_SIZE);
+    if (len > 0) {
+        memcpy(out + ONCE__SEGMENT_HEADER, dictionary, len);
+        once__put32(out + AT_DICTIONARY_CRC, once__crc32c(0, dictionary, len));
+    }
+    once__put32(out + AT_SEGMENT_CRC, header_crc(out));
+}
+
+int once__segment_header_read(once__segment_header_t *header, const uint8_t *in, size_t len)
+{
     memset(header, 0, sizeof(*header));
-    memcpy(copy, in, sizeof(copy));
-    once__put32(copy + 12, 0);
-    if (memcmp(in, magic, sizeof(magic) - 1) != 0 ||
-        once__crc32c(0, copy, sizeof(copy)) != once__get32(in + 12)) {
+    if (len < ONCE__SEGMENT_HEADER || memcmp(in, magic, sizeof(magic) - 1) != 0 ||
+        in[7] < magic[7]) {
         return ONCE_E_CORRUPT;
     }
-    if (in[7] < OLDEST || in[7] > magic[7]) {
-        return in[7] > magic[7] ? ONCE_E_NEWER : ONCE_E_CORRUPT;
+    if (in[7] > magic[7]) {
+        return ONCE_E_NEWER;
     }
-    header->number = once__get32(in + 8);
-    header->size = once__get64(in + 16);
-    header->created = once__get64(in + 24);
-    memcpy(header->boot_id, in + 32, ONCE__BOOT_ID_SIZE);
+    header->dictionary_len = once__get32(in + AT_DICTIONARY_LEN);
+    header->number = once__get64(in + AT_NUMBER);
+    header->word = once__get64(in + AT_WORD);
+    header->size = once__get64(in + AT_SIZE);
+    header->created = once__get64(in + AT_CREATED);
+    header->clock_offset = (int64_t)once__get64(in + AT_CLOCK);
+    memcpy(header->boot_id, in + AT_BOOT_ID, ONCE__BOOT_ID_SIZE);
+    memcpy(header->store_id, in + AT_STORE_ID, ONCE__STORE_ID_SIZE);
+    if (header->dictionary_len > ONCE__DICTIONARY_MAX || header->number == 0 ||
+        header->size > ONCE__SEGMENT_MAX || header->size % 8 != 0 ||
+        header->size < once__segment_start(header->dictionary_len) ||
+        memcmp(in + AT_RESERVED, zeros, ONCE__SEGMENT_HEADER - AT_RESERVED) != 0 ||
+        header_crc(in) != once__get32(in + AT_SEGMENT_CRC)) {
+        return ONCE_E_CORRUPT;
+    }
     return ONCE_OK;
 }
 
-static uint32_t padded(size_t len)
+const uint8_t *once__segment_dictionary(const uint8_t *in, size_t len)
 {
-    return (uint32_t)((len + 7) & ~(size_t)7);
+    uint32_t dictionary_len = once__get32(in + AT_DICTIONARY_LEN);
+    const uint8_t *dictionary = in + ONCE__SEGMENT_HEADER;
+
+    return dictionary_len > 0 && len >= once__segment_start(dictionary_len) &&
+                   once__crc32c(0, dictionary, dictionary_len) ==
+                       once__get32(in + AT_DICTIONARY_CRC)
+               ? dictionary
+               : NULL;
 }
 
-uint32_t once__frame_padded(size_t len)
+/* ---------------------------------------------------------------------------------------------------------- frames */
+
+uint32_t once__frame_size(size_t len, int has_since)
 {
-    return padded(ONCE__FRAME_HEADER + len);
+    return (uint32_t)padded(ONCE__FRAME_HEADER + (has_since ? SINCE_SIZE : 0) + len);
 }
 
-uint32_t once__frame_size(const once__record_t *record)
+uint8_t *once__frame_body(uint8_t *out, int has_since)
 {
-    return padded(ONCE__FRAME_HEADER + (record != NULL ? once__record_size(record) : 0));
+    return out + ONCE__FRAME_HEADER + (has_since ? SINCE_SIZE : 0);
 }
 
-/* The first that the checksum of a frame is made of: the segment in four bytes, the offset in eight. */
-static void write_place(uint8_t where[12], once__place_t place)
+/* Everything that it covers in a row, so that it is one short sum. */
+static uint32_t head_crc(const uint8_t *head, uint64_t word, uint64_t offset, uint32_t len)
 {
-    once__put64(where, place.segment | place.offset << 32);
-    once__put32(where + 8, (uint32_t)(place.offset >> 32));
+    uint8_t bytes[8 + 8 + 4 + ONCE__FRAME_HEADER - AT_BODY_CRC];
+
+    once__put64(bytes, word);
+    once__put64(bytes + 8, offset);
+    once__put32(bytes + 16, len);
+    memcpy(bytes + 20, head + AT_BODY_CRC, ONCE__FRAME_HEADER - AT_BODY_CRC);
+    return once__crc32c(0, bytes, sizeof(bytes));
 }
 
-uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t len)
+/* The halves of the word are exchanged: a body is not valid as a head. */
+static uint32_t body_crc(const uint8_t *body, size_t len, uint64_t word, uint64_t offset)
 {
-    uint8_t where[12];
+    uint8_t bytes[16];
 
-    write_place(where, place);
-    return once__crc32c(once__crc32c(0, where, sizeof(where)), frame + 8, len - 8);
+    once__put64(bytes, word >> 32 | word << 32);
+    once__put64(bytes + 8, offset);
+    return once__crc32c(once__crc32c(0, bytes, sizeof(bytes)), body, len);
 }
 
-/* The length comes last: without it there is no frame. */
-uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t watermark,
-                                  uint8_t kind, const uint8_t *id, size_t rest)
+uint32_t once__frame_write(uint8_t *out, uint64_t word, uint64_t offset, const once__frame_t *frame)
 {
-    static const uint8_t nobody[ONCE_ID_SIZE];
-    size_t len = ONCE__FRAME_HEADER + rest;
+    int has_since = frame->since != 0;
+    uint8_t *body = once__frame_body(out, has_since);
+    uint32_t len = (uint32_t)((size_t)(body - out) + frame->len);
+    uint32_t size = (uint32_t)padded(len);
 
-    assert(place.offset % 8 == 0);
-    memset(out + 8, 0, 8);
-    memset(out + len, 0, padded(len) - len);
-    out[8] = kind;
-    once__put32(out + 12, (uint32_t)(watermark / 8));
-    memcpy(out + 16, id != NULL ? id : nobody, ONCE_ID_SIZE);
-    once__put32(out + 4, once__frame_checksum(place, out, len));
-    once__put32(out, (uint32_t)len);
-    return padded(len);
-}
-
-void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
-                       const once__record_t *record)
-{
-    uint8_t kind = id != NULL ? ONCE__FRAME_REMOVED : ONCE__FRAME_SEALED;
-    size_t len = 0;
-
-    if (record != NULL) {
-        kind = ONCE__FRAME_RECORD;
-        len = once__record_size(record);
-        once__record_encode(record, out + ONCE__FRAME_HEADER);
+    assert(offset % 8 == 0 && frame->watermark % 8 == 0 && frame->watermark <= offset);
+    if (has_since) {
+        once__put64(out + ONCE__FRAME_HEADER, frame->since);
     }
-    (void)once__frame_write_around(out, place, watermark, kind, id, len);
+    if (frame->len > 0 && frame->body != body) {
+        memcpy(body, frame->body, frame->len);
+    }
+    memset(out + len, 0, size - len);
+    out[AT_KIND] = frame->kind;
+    out[AT_STATE] = frame->state;
+    out[AT_FLAGS] =
+        (uint8_t)((frame->flags & ~ONCE__FRAME_SINCE) | (has_since ? ONCE__FRAME_SINCE : 0));
+    out[AT_ZERO] = 0;
+    once__put64(out + AT_VERSION, frame->version);
+    once__put32(out + AT_WATERMARK, (uint32_t)(frame->watermark / 8));
+    memcpy(out + AT_ID, frame->id != NULL ? frame->id : zeros, ONCE_ID_SIZE);
+    once__put32(out + AT_BODY_CRC,
+                body_crc(out + ONCE__FRAME_HEADER, len - ONCE__FRAME_HEADER, word, offset));
+    once__put32(out + AT_HEAD_CRC, head_crc(out, word, offset, len));
+    once__put32(out + AT_LENGTH, len);
+    return size;
 }
 
-void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
-                             const uint8_t *id, const uint8_t *bytes, size_t len)
+void once__frame_write_filler(uint8_t *out, uint64_t word, uint64_t offset, uint64_t len,
+                              uint64_t watermark)
 {
-    memcpy(out + ONCE__FRAME_HEADER, bytes, len);
-    (void)once__frame_write_around(out, place, watermark, ONCE__FRAME_RECORD, id, len);
-}
-
-void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t len)
-{
+    assert(len % 8 == 0 && len >= ONCE__SEAL_ROOM);
     memset(out, 0, len);
     while (len > 0) {
         /* What is left must not be too short for another one. */
-        uint64_t part = len <= FILLER_MAX ? len : FILLER_MAX - ONCE__FRAME_HEADER;
-        (void)once__frame_write_around(out, place, place.offset, ONCE__FRAME_REMOVED, NULL,
-                                       part - ONCE__FRAME_HEADER);
+        uint64_t part = len <= ONCE__FILLER_MAX ? len : ONCE__FILLER_MAX - ONCE__SEAL_ROOM;
+        once__frame_t frame = {.kind = ONCE__FRAME_FILLER,
+                               .watermark = watermark < offset ? watermark : offset,
+                               .body = once__frame_body(out, 0),
+                               .len = part - ONCE__FRAME_HEADER};
+        (void)once__frame_write(out, word, offset, &frame);
         out += part;
-        place.offset += part;
+        offset += part;
         len -= part;
     }
 }
 
-void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark)
+/* Can a frame of this kind be like that? Asked before anything is summed up. */
+static int is_plausible(const uint8_t *data, uint64_t offset, uint32_t len)
 {
-    once__put32(data + 12, (uint32_t)(watermark / 8));
-    once__put32(data + 4, once__frame_checksum(place, data, once__get32(data)));
-}
+    uint8_t flags = data[AT_FLAGS], state = data[AT_STATE];
+    uint32_t least = ONCE__FRAME_HEADER + (flags & ONCE__FRAME_SINCE ? SINCE_SIZE : 0);
 
-/* A long frame of kind removed covers damage: it is nobody's. */
-static int is_filler(const uint8_t *data, size_t len)
-{
-    static const uint8_t nobody[ONCE_ID_SIZE];
-
-    return len > ONCE__FRAME_HEADER && len <= FILLER_MAX &&
-           memcmp(data + 16, nobody, ONCE_ID_SIZE) == 0;
-}
-
-/* Is this a length that a frame of this kind can have? */
-static int fits_kind(const uint8_t *data, size_t len)
-{
-    switch (data[8]) {
+    if (len < least || len > ONCE__FRAME_MAX || data[AT_ZERO] != 0 ||
+        (uint64_t)once__get32(data + AT_WATERMARK) * 8 > offset) {
+        return 0;
+    }
+    switch (data[AT_KIND]) {
     case ONCE__FRAME_RECORD:
-        return len > ONCE__FRAME_HEADER;
-    case ONCE__FRAME_COMPLETION:
-        return len >= ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER;
+        return (flags & ~(ONCE__FRAME_SINCE | ONCE__FRAME_COMPRESSED)) == 0 && len > least &&
+               state >= ONCE_STATE_PENDING && state <= ONCE_STATE_UNKNOWN;
     case ONCE__FRAME_REMOVED:
-        return len == ONCE__FRAME_HEADER || is_filler(data, len);
+        return (flags & ~ONCE__FRAME_SINCE) == 0 && len == least && state == 0;
+    case ONCE__FRAME_SEALED:
+    case ONCE__FRAME_FILLER:
+        return flags == 0 && state == 0 && memcmp(data + AT_ID, zeros, ONCE_ID_SIZE) == 0 &&
+               (data[AT_KIND] == ONCE__FRAME_SEALED ? len == least : len <= ONCE__FILLER_MAX);
     default:
-        return data[8] == ONCE__FRAME_SEALED && len == ONCE__FRAME_HEADER;
-    }
-}
-
-/* What can be said of a frame before its checksum. Its length, or 0: there is none. */
-static size_t plausible_length(const uint8_t *data, size_t room)
-{
-    size_t len = once__get32(data);
-
-    if (len > room || len > ONCE__FRAME_MAX || !fits_kind(data, len) || data[9] != 0 ||
-        data[10] != 0 || data[11] != 0) {
         return 0;
     }
-    return len;
 }
 
-static void fill_in(once__frame_t *frame, const uint8_t *data, size_t len)
+int once__frame_read_head(once__frame_t *frame, uint64_t word, uint64_t offset, const uint8_t *data)
 {
-    frame->kind = data[8];
-    frame->watermark = (uint64_t)once__get32(data + 12) * 8;
-    frame->size = padded(len);
-    frame->id = data + 16;
-    frame->bytes = data + ONCE__FRAME_HEADER;
-    frame->len = len - ONCE__FRAME_HEADER;
-}
+    uint32_t len = once__get32(data + AT_LENGTH);
 
-int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room)
-{
-    size_t len = room < ONCE__FRAME_HEADER ? 0 : plausible_length(data, room);
-
-    if (len == 0 || once__frame_checksum(place, data, len) != once__get32(data + 4)) {
+    if (!is_plausible(data, offset, len) ||
+        head_crc(data, word, offset, len) != once__get32(data + AT_HEAD_CRC)) {
         return 0;
     }
-    fill_in(frame, data, len);
+    frame->kind = data[AT_KIND];
+    frame->state = data[AT_STATE];
+    frame->flags = data[AT_FLAGS];
+    frame->version = once__get64(data + AT_VERSION);
+    frame->since = 0;
+    frame->watermark = (uint64_t)once__get32(data + AT_WATERMARK) * 8;
+    frame->id = data + AT_ID;
+    frame->body = NULL;
+    frame->len = len - ONCE__FRAME_HEADER - (frame->flags & ONCE__FRAME_SINCE ? SINCE_SIZE : 0);
+    frame->size = (uint32_t)padded(len);
     return 1;
 }
 
-int once__frame_read_two(once__frame_t frames[2], const once__place_t places[2],
-                         const uint8_t *const data[2], const size_t rooms[2])
+once__frame_code_t once__frame_read(once__frame_t *frame, uint64_t word, uint64_t offset,
+                                    const uint8_t *data, size_t room)
 {
-    const uint8_t *from[2];
-    uint8_t where[2][12];
-    uint32_t sums[2];
-    size_t lens[2];
+    int has_since;
+    uint32_t len;
 
-    for (size_t i = 0; i < 2; i++) {
-        size_t len = rooms[i] < ONCE__FRAME_HEADER ? 0 : plausible_length(data[i], rooms[i]);
-        if (len == 0) {
-            return 0;
-        }
-        fill_in(&frames[i], data[i], len);
-        from[i] = data[i] + 8;
-        lens[i] = len - 8;
-        write_place(where[i], places[i]);
+    if (room < ONCE__FRAME_HEADER || once__get32(data + AT_LENGTH) > room ||
+        !once__frame_read_head(frame, word, offset, data)) {
+        return ONCE__FRAME_NONE;
     }
-    once__crc32c_two(sums, where, from, lens);
-    return sums[0] == once__get32(data[0] + 4) && sums[1] == once__get32(data[1] + 4);
-}
-
-int once__frame_has_record(const once__frame_t *frame)
-{
-    return frame->kind == ONCE__FRAME_RECORD || frame->kind == ONCE__FRAME_COMPLETION;
-}
-
-int once__frame_is_lost(const once__frame_t *frame)
-{
-    return frame->kind == ONCE__FRAME_RECORD && frame->len == 1 &&
-           (frame->bytes[0] == ONCE_STATE_PENDING || frame->bytes[0] == ONCE_STATE_UNKNOWN);
-}
-
-int once__frame_head(const once__frame_t *frame, once__head_t *head)
-{
-    once__record_t record;
-    int code;
-
-    if (frame->kind == ONCE__FRAME_COMPLETION) {
-        code = once__envelope_decode(head, frame->bytes);
-        return code == ONCE_OK && head->state == ONCE_STATE_COMPLETED ? ONCE_OK : ONCE_E_CORRUPT;
+    has_since = (frame->flags & ONCE__FRAME_SINCE) != 0;
+    len = once__get32(data + AT_LENGTH);
+    if (body_crc(data + ONCE__FRAME_HEADER, len - ONCE__FRAME_HEADER, word, offset) !=
+        once__get32(data + AT_BODY_CRC)) {
+        return ONCE__FRAME_DAMAGED;
     }
-    if (frame->kind != ONCE__FRAME_RECORD) {
-        memset(head, 0, sizeof(*head));
-        return ONCE_E_CORRUPT;
-    }
-    code = once__record_decode(&record, frame->bytes, frame->len);
-    *head = record.head;
-    return code;
+    frame->since = has_since ? once__get64(data + ONCE__FRAME_HEADER) : 0;
+    frame->body = data + ONCE__FRAME_HEADER + (has_since ? SINCE_SIZE : 0);
+    return ONCE__FRAME_OK;
 }
 
-/* Is it worth summing up? The envelope of a record looks like the beginning of a frame, and old ones may be everywhere. */
-static size_t likely_length(const uint8_t *data, size_t room)
+uint64_t once__frame_find(once__frame_t *frame, uint64_t word, uint64_t offset, const uint8_t *data,
+                          uint64_t size)
 {
-    size_t len = plausible_length(data, room);
-    once__frame_t frame = {.kind = data[8], .bytes = data + ONCE__FRAME_HEADER};
-    once__head_t head;
-
-    frame.len = len != 0 ? len - ONCE__FRAME_HEADER : 0;
-    if (len != 0 && once__frame_has_record(&frame) && !once__frame_is_lost(&frame) &&
-        once__frame_head(&frame, &head) == ONCE_E_CORRUPT) {
-        return 0;
-    }
-    return len;
-}
-
-/*
- * A client whose bytes are echoed in a response could make every second word of it look like the beginning of a long frame,
- * and each would be summed up: so there is a limit to that, which no honest segment comes near.
- */
-#define EFFORT 8 /* bytes summed up, for each byte of the segment */
-
-/* The next valid frame from `*offset` on. 1; 0: there is none; -1: it would take too long to find out. */
-static int find_frame(once__search_t *search, const uint8_t *data, uint64_t size, uint32_t segment,
-                      uint64_t *offset, once__frame_t *frame)
-{
-    for (; *offset + ONCE__FRAME_HEADER <= size; *offset += 8) {
-        once__place_t place = {segment, *offset};
-        size_t len = likely_length(data + *offset, size - *offset);
-        if (len == 0) {
-            continue;
-        }
-        search->effort += len;
-        if (search->effort > size * EFFORT) {
-            return -1;
-        }
-        if (once__frame_read(frame, place, data + *offset, size - *offset)) {
-            return 1;
+    for (; offset + ONCE__FRAME_HEADER <= size; offset += 8) {
+        if (once__frame_read_head(frame, word, offset, data + offset)) {
+            return offset;
         }
     }
-    return 0;
-}
-
-/*
- * Where to look first: behind the damaged frame, if it still says where that is and there is one. What stands inside it may be
- * somebody's idea of a frame.
- */
-static uint64_t begin_search(const uint8_t *data, uint64_t size, once__place_t place)
-{
-    uint64_t len = once__get32(data + place.offset);
-    once__place_t behind = {place.segment, place.offset + padded(len)};
-    once__frame_t frame;
-
-    return len >= ONCE__FRAME_HEADER && len <= ONCE__FRAME_MAX && behind.offset < size &&
-                   once__frame_read(&frame, behind, data + behind.offset, size - behind.offset)
-               ? behind.offset
-               : place.offset + 8;
-}
-
-once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
-                               once__place_t place, uint64_t *next)
-{
-    uint64_t offset = begin_search(data, size, place);
-    once__frame_t frame;
-    int found;
-
-    search->used = 1;
-    *next = 0; /* valid frame behind the place */
-    while ((found = find_frame(search, data, size, place.segment, &offset, &frame)) > 0) {
-        *next = *next != 0 ? *next : offset;
-        search->synced = frame.watermark > search->synced ? frame.watermark : search->synced;
-        if (search->synced > place.offset) {
-            return ONCE__GAP_DAMAGE;
-        }
-        offset += frame.size;
-    }
-    if (found < 0) {
-        *next = *next != 0 ? *next : size;
-        return ONCE__GAP_UNKNOWN;
-    }
-    return *next != 0 || once__get32(data + place.offset) != 0 ? ONCE__GAP_TORN : ONCE__GAP_END;
-}
-
-int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t size,
-                          once__place_t place, uint64_t *next)
-{
-    once__frame_t frame;
-    int found;
-
-    *next = place.offset + ONCE__FRAME_HEADER;
-    while ((found = find_frame(search, data, size, place.segment, next, &frame)) > 0) {
-        if (frame.kind != ONCE__FRAME_SEALED) {
-            return 1;
-        }
-        *next += frame.size;
-    }
-    *next = size;
-    return found;
-}
-
-once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place, uint64_t *next)
-{
-    once__search_t search = {0};
-
-    return once__frame_search(&search, data, size, place, next);
+    return size;
 }

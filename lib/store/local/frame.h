@@ -1,204 +1,107 @@
 /*
- * Segments and frames as bytes (docs/format.md, "The local store"). Pure: works on memory that the caller has.
+ * Segment headers and frames as bytes (docs/format.md, "The local store"). Pure: works on memory that the caller has.
  */
 #ifndef ONCE_STORE_LOCAL_FRAME_H
 #define ONCE_STORE_LOCAL_FRAME_H
 
 #include "core/codec.h"
 
-#define ONCE__SEGMENT_HEADER 64
-#define ONCE__FRAME_HEADER   48
-#define ONCE__FRAME_MAX      (ONCE__FRAME_HEADER + ONCE__ENVELOPE_SIZE + 512 + ONCE__PAYLOAD_MAX)
+#define ONCE__SEGMENT_HEADER 128
+#define ONCE__SEGMENT_MAX    ((uint64_t)1 << 31) /* bytes: what an entry of the index can address */
+#define ONCE__FRAME_HEADER   60
+#define ONCE__FRAME_MAX      (ONCE__FRAME_HEADER + 8 + 1024 + ONCE__PAYLOAD_MAX) /* without padding */
+#define ONCE__FILLER_MAX     ((uint64_t)1 << 20)
+#define ONCE__DICTIONARY_MAX 16384
 #define ONCE__BOOT_ID_SIZE   16
+#define ONCE__STORE_ID_SIZE  16
+#define ONCE__SEAL_ROOM      64 /* kept free at the end of a segment, for the frame that seals it */
 
 enum {
     ONCE__FRAME_RECORD = 1,
     ONCE__FRAME_REMOVED = 2,
-    /* the writer is done with the segment: everything before it was synced */
-    ONCE__FRAME_SEALED = 3,
-    ONCE__FRAME_COMPLETION = 4, /* a record, completed: refers to frames before it in its segment */
+    ONCE__FRAME_SEALED = 3, /* the last one: everything before it was synced */
+    ONCE__FRAME_FILLER = 4, /* covers damage that was repaired */
+};
+
+enum {
+    ONCE__FRAME_SINCE = 1,      /* has a `since` */
+    ONCE__FRAME_COMPRESSED = 2, /* the payload is, with the dictionary of the segment */
 };
 
 typedef struct once__segment_header {
-    uint32_t number;
+    uint64_t number;
+    uint64_t word; /* random */
     uint64_t size;
     uint64_t created;
+    int64_t clock_offset;
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
+    uint32_t dictionary_len;
 } once__segment_header_t;
 
-void once__segment_header_write(const once__segment_header_t *header,
-                                uint8_t out[ONCE__SEGMENT_HEADER]);
+/* Where the first frame is: behind header and dictionary. */
+uint64_t once__segment_start(uint32_t dictionary_len);
 
-/* ONCE_OK, ONCE_E_CORRUPT, ONCE_E_NEWER (another number behind the magic). */
-int once__segment_header_read(once__segment_header_t *header,
-                              const uint8_t in[ONCE__SEGMENT_HEADER]);
+/* Header and dictionary as bytes: `out` has once__segment_start() bytes. */
+void once__segment_header_write(const once__segment_header_t *header, const uint8_t *dictionary,
+                                uint8_t *out);
 
-/* Where a frame is, or is to be. */
-typedef struct once__place {
-    uint32_t segment;
-    uint64_t offset; /* multiple of 8 */
-} once__place_t;
+/* `in` has `len` bytes. ONCE_OK; ONCE_E_CORRUPT: also if they are too few; ONCE_E_NEWER: another digit behind the magic. */
+int once__segment_header_read(once__segment_header_t *header, const uint8_t *in, size_t len);
 
+/* The dictionary behind a valid header, of which `in` has `len` bytes. NULL: there is none, or it is damaged. */
+const uint8_t *once__segment_dictionary(const uint8_t *in, size_t len);
+
+/* A frame that was read, or is to be written. */
 typedef struct once__frame {
     uint8_t kind;
-    uint64_t watermark;
-    uint32_t size; /* with padding: where the next one begins */
-    const uint8_t *id;
-    const uint8_t *bytes; /* of the record */
-    size_t len;
+    uint8_t state; /* of the record; 0 with other kinds */
+    uint8_t flags;
+    uint64_t version;
+    uint64_t since;      /* 0: every earlier frame of the record is in this segment */
+    uint64_t watermark;  /* a multiple of 8 */
+    const uint8_t *id;   /* NULL when writing: zero */
+    const uint8_t *body; /* behind `since` */
+    size_t len;          /* of the body */
+    uint32_t size;       /* of the frame with padding: where the next one begins (set by reading) */
 } once__frame_t;
 
-/* Bytes that a frame with `len` bytes behind its header takes, with padding. */
-uint32_t once__frame_padded(size_t len);
+/* Bytes that a frame takes, with padding. `len` is that of the body without `since`. */
+uint32_t once__frame_size(size_t len, int has_since);
 
-/* Bytes that a frame for `record` (NULL: kind removed) takes, with padding. */
-uint32_t once__frame_size(const once__record_t *record);
-
-/*
- * Writes the frame to `out`, which is where `place` says. `record` NULL: the record with this id was removed; `id`
- * NULL, too: the segment is sealed.
- */
-void once__frame_write(uint8_t *out, once__place_t place, uint64_t watermark, const uint8_t *id,
-                       const once__record_t *record);
-
-/* The same for a record that is bytes already: one that this program cannot read, because a newer one wrote it. */
-void once__frame_write_bytes(uint8_t *out, once__place_t place, uint64_t watermark,
-                             const uint8_t *id, const uint8_t *bytes, size_t len);
+/* Where the body of a frame at `out` has to be, for once__frame_write with `body` already in place. */
+uint8_t *once__frame_body(uint8_t *out, int has_since);
 
 /*
- * Everything around the `len` bytes that stand behind where the header will be. Returns the size with padding. `id`
- * NULL: zero.
+ * Writes the frame that will stand at `offset` of the segment with this word. flags & ONCE__FRAME_SINCE is set from `since`. If
+ * frame->body is where once__frame_body says, it is not copied. Returns its size with padding. The length is written last.
  */
-uint32_t once__frame_write_around(uint8_t *out, once__place_t place, uint64_t watermark,
-                                  uint8_t kind, const uint8_t *id, size_t len);
+uint32_t once__frame_write(uint8_t *out, uint64_t word, uint64_t offset,
+                           const once__frame_t *frame);
 
-/* Is there a valid frame at `place`? `data` begins there and has `room` bytes. Trusts nothing. 1 or 0. */
-int once__frame_read(once__frame_t *frame, once__place_t place, const uint8_t *data, size_t room);
+typedef enum once__frame_code {
+    ONCE__FRAME_NONE, /* no valid head here */
+    ONCE__FRAME_OK,
+    ONCE__FRAME_DAMAGED, /* the head is right, the body is not: kind, state, version, id and size can be believed */
+} once__frame_code_t;
 
-/* Two of them: 1 if both are valid. */
-int once__frame_read_two(once__frame_t frames[2], const once__place_t places[2],
-                         const uint8_t *const data[2], const size_t rooms[2]);
+/* The frame at `offset`, of which `data` has `room` bytes. Trusts nothing. With `room` shorter than the frame: NONE. */
+once__frame_code_t once__frame_read(once__frame_t *frame, uint64_t word, uint64_t offset,
+                                    const uint8_t *data, size_t room);
 
-/* The checksum that a frame of `len` bytes has there. */
-uint32_t once__frame_checksum(once__place_t place, const uint8_t *frame, size_t len);
+/* Is there a valid head in ONCE__FRAME_HEADER bytes? 1 and `frame` (since is 0; body is NULL, but len and size are set), or 0. */
+int once__frame_read_head(once__frame_t *frame, uint64_t word, uint64_t offset,
+                          const uint8_t *data);
 
-/* Is it of a record, be it whole or not? */
-int once__frame_has_record(const once__frame_t *frame);
+/* Covers `len` bytes (a multiple of 8, at least 64) with frames of kind filler. Up to `watermark` the segment is synced. */
+void once__frame_write_filler(uint8_t *out, uint64_t word, uint64_t offset, uint64_t len,
+                              uint64_t watermark);
 
 /*
- * A held record that could not be read when its segment went. What is left of it is the part of its id that the index has, and its
- * state: enough to tell whoever asks that it is damaged. Written as a record of one byte, which no record is.
+ * The first place from `offset` on (a multiple of 8) where a valid head begins, and `frame` as by once__frame_read_head;
+ * `size`: there is none. `data` is the whole file of `size` bytes. Takes time in proportion to the size, whatever the bytes are.
  */
-int once__frame_is_lost(const once__frame_t *frame);
-
-/*
- * What the envelope of its record says; for a whole record, all of its head. ONCE_OK, ONCE_E_NEWER; ONCE_E_CORRUPT:
- * also when it has none.
- */
-int once__frame_head(const once__frame_t *frame, once__head_t *head);
-
-/*
- * Covers `len` bytes of damage, at least ONCE__FRAME_HEADER, with frames that say nothing: what stands behind stays
- * where it is.
- */
-void once__frame_write_filler(uint8_t *out, once__place_t place, uint64_t len);
-
-/* Gives a frame that was copied to its place another watermark. */
-void once__frame_set_watermark(uint8_t *data, once__place_t place, uint64_t watermark);
-
-/* ---- completions ---- */
-
-/*
- * A completion says only what is new: the envelope and the response. The rest is in the frame that the record had
- * before, its claim. The response may be packed against that of another record. Both stand before it in the same
- * segment, which goes as a whole.
- */
-typedef struct once__completion {
-    const uint8_t *envelope;
-    uint64_t claim; /* offset of the frame */
-    uint64_t template; /* offset of the frame whose response this one is packed against; 0: it is plain */
-    uint32_t len; /* of the response */
-    uint16_t status;
-    const uint8_t *bytes; /* of the response, plain or packed */
-    size_t size;
-} once__completion_t;
-
-/* Behind the header of the frame: envelope, references, status. */
-#define ONCE__COMPLETION_HEADER 74
-
-/*
- * Where the claim of the completion is that may begin at `data`, with at least `room` bytes; 0: none is there. Nothing is checked:
- * for who wants to read both at a time.
- */
-uint64_t once__completion_claim(const uint8_t *data, size_t room);
-
-/* What a frame of this kind says of itself, not yet what it refers to. ONCE_OK or ONCE_E_CORRUPT. */
-int once__completion_read(once__completion_t *completion, const once__frame_t *frame,
-                          uint64_t offset);
-
-/*
- * Writes the frame around a response whose bytes stand at `out` + ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER already.
- * Returns its size with padding.
- */
-uint32_t once__completion_write(uint8_t *out, once__place_t place, uint64_t watermark,
-                                const once__record_t *record, const once__completion_t *completion);
-
-/*
- * The bytes of the whole record, as a frame of kind record would have them, in `out` of ONCE__RECORD_REST +
- * `completion->len` bytes. `claim` and `template` (NULL: none) are the frames that it refers to, valid ones. ONCE_OK;
- * ONCE_E_CORRUPT: they do not fit.
- */
-int once__completion_expand(const once__completion_t *completion, const uint8_t *id,
-                            const once__frame_t *claim, const once__frame_t *template, uint8_t *out,
-                            size_t *len);
-
-/*
- * The same for who has all of a segment in memory: if `frame` at `place` is a completion, it becomes a frame of kind
- * record, whose bytes are in `whole`; its size stays that which it has in the segment. ONCE_OK; ONCE_E_CORRUPT: what it
- * refers to is damaged; ONCE_E_NOMEM.
- */
-typedef struct once__whole {
-    uint8_t *bytes; /* the caller frees them */
-    size_t room;
-} once__whole_t;
-
-int once__frame_complete(once__whole_t *whole, const uint8_t *data, uint64_t size,
-                         once__place_t place, once__frame_t *frame);
-
-/* What stands where no valid frame begins. */
-typedef enum once__gap {
-    ONCE__GAP_END, /* the clean end: nothing was written there */
-    ONCE__GAP_TORN, /* written, never synced: cut. *next: a valid frame behind it, 0: there is none */
-    ONCE__GAP_DAMAGE, /* was synced, is damaged: goes on at *next */
-    /* Looks so much like frames that finding out takes too long: it may be damage, and valid frames may follow. *next: the
-     * first one that was found, or the end of the segment. */
-    ONCE__GAP_UNKNOWN,
-} once__gap_t;
-
-/* What earlier searches in the same segment found out, so that many gaps cost no more than one. Zero at first. */
-typedef struct once__search {
-    uint64_t synced; /* some valid frame says so */
-    uint64_t effort; /* bytes summed up */
-    int used;        /* there was a search */
-} once__search_t;
-
-/*
- * Looks behind an invalid place. `data` is the whole segment of `size` bytes, of which nothing before the place is
- * looked at. Takes time in proportion to the size, whatever the bytes are.
- */
-once__gap_t once__frame_search(once__search_t *search, const uint8_t *data, uint64_t size,
-                               once__place_t place, uint64_t *next);
-
-/*
- * Does the frame at `place`, which says that it is the last one, stand before others? A response can have bytes that look like it,
- * and they are met when the frame around them is damaged. 1: go on at *next, what is before that is damage; 0: it is the end;
- * negative: finding out takes too long, and *next is the end of the segment.
- */
-int once__frame_is_no_end(once__search_t *search, const uint8_t *data, uint64_t size,
-                          once__place_t place, uint64_t *next);
-
-/* The same as once__frame_search for a single place. */
-once__gap_t once__frame_gap(const uint8_t *data, uint64_t size, once__place_t place,
-                            uint64_t *next);
+uint64_t once__frame_find(once__frame_t *frame, uint64_t word, uint64_t offset, const uint8_t *data,
+                          uint64_t size);
 
 #endif

@@ -1,37 +1,121 @@
-#include "store/local/index_file.h"
+/*
+ * The index as a file in a tmpfs (made, found, removed), its locks, its clock, and the table of segments.
+ */
+#include "store/local/index_internal.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
-#include "store/local/crc32c.h"
-#include "store/local/index_pages.h"
+#include "store/local/log.h"
 
-#define INDEX_MAGIC   0x3158444945434e4fu /* "ONCEIDX1" */
-#define INDEX_VERSION 6u
+#define INDEX_MAGIC   0x3258444945434e4fu /* "ONCEIDX2" */
+#define INDEX_VERSION 1u
+#define VIEW_LEAST    ((uint64_t)256 << 20)
+#define STEP          ((uint64_t)1 << 20) /* a call for memory that a signal interrupts is repeated */
+#define FIXED         offsetof(once__index_header_t, segments)
+#define PAGE_SLOTS    (ONCE__INDEX_PAGE / (uint32_t)sizeof(once__segment_t))
+#define MAKE_TRIES    100
 
-int once__index_reserve(int fd, uint64_t from, uint64_t to)
+#ifdef __GLIBC__
+#define LIBC 1u
+#else
+#define LIBC 2u
+#endif
+
+/* Waits go by a clock that nobody sets. Where there is none (musl), or it is not understood (ThreadSanitizer): the time of day. */
+#if !defined(__GLIBC__) || defined(__SANITIZE_THREAD__)
+#define BY_TIME_OF_DAY 1
+#elif defined(__has_feature)
+#define BY_TIME_OF_DAY __has_feature(thread_sanitizer)
+#else
+#define BY_TIME_OF_DAY 0
+#endif
+
+_Static_assert(ONCE__INDEX_PAGE % sizeof(once__segment_t) == 0, "no segment lies on two pages");
+_Static_assert(sizeof(once__index_header_t) % ONCE__INDEX_PAGE == 0, "pages follow");
+_Static_assert(offsetof(once__index_header_t, first_tables) % 16 == 0, "tables begin so");
+
+/* --------------------------------------------------------------------------------------------------------- memory */
+
+int once__index_allocate(const once__index_t *index, uint64_t from, uint64_t to)
 {
-    int code;
+    struct rlimit limit;
 
-    do {
-        code = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
-    } while (code != 0 && errno == EINTR);
-    if (code != 0 && errno == EOPNOTSUPP) {
-        errno = posix_fallocate(fd, (off_t)from, (off_t)(to - from));
-        code = errno == 0 ? 0 : -1;
+    if (index->fd < 0) {
+        return 0;
     }
-    return code;
+    /* Beyond this limit the system would send a signal. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < to) {
+        errno = EFBIG;
+        return -1;
+    }
+    while (from < to) {
+        uint64_t len = to - from < STEP ? to - from : STEP;
+        int code = fallocate(index->fd, 0, (off_t)from, (off_t)len) == 0 ? 0 : errno;
+        if (code == EOPNOTSUPP) { /* ramfs */
+            code = posix_fallocate(index->fd, (off_t)from, (off_t)len);
+        }
+        if (code != 0 && code != EINTR) {
+            errno = code;
+            return -1;
+        }
+        from += code == 0 ? len : 0;
+    }
+    return 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- opening */
+int once__index_release(const once__index_t *index, uint64_t from, uint64_t to)
+{
+    return index->fd < 0 ? madvise((char *)index->map + from, to - from, MADV_DONTNEED)
+                         : fallocate(index->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                     (off_t)from, (off_t)(to - from));
+}
+
+uint64_t once__index_bytes(const once__index_t *index)
+{
+    const once__index_header_t *map = index->map;
+    uint64_t bits = atomic_load(&map->end) / ONCE__INDEX_PAGE / 8;
+
+    return FIXED + (uint64_t)atomic_load(&map->slot_limit) * sizeof(once__segment_t) +
+           (bits / ONCE__INDEX_PAGE + 1 + once__pages_count(map)) * ONCE__INDEX_PAGE;
+}
+
+/* Addresses for all that the file can become; fewer where the process may not have that many. */
+static int map_index(once__index_t *index, once_error_t *err)
+{
+    int flags = MAP_NORESERVE | (index->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
+
+    for (index->view = ONCE__INDEX_VIEW; index->view >= VIEW_LEAST; index->view /= 4) {
+        void *map = mmap(NULL, index->view, PROT_READ | PROT_WRITE, flags, index->fd, 0);
+        if (map != MAP_FAILED) {
+            index->map = map;
+            (void)madvise(map, index->view, MADV_DONTDUMP);
+            return ONCE_OK;
+        }
+    }
+    return once__fail(err, ONCE_E_NOMEM,
+                      "cannot map the index: %s (it needs 256 MiB of addresses: see ulimit -v)",
+                      strerror(errno));
+}
+
+/* ---------------------------------------------------------------------------------------------------------- locks */
 
 static void init_mutex(pthread_mutex_t *lock)
 {
@@ -44,218 +128,434 @@ static void init_mutex(pthread_mutex_t *lock)
     (void)pthread_mutexattr_destroy(&attributes);
 }
 
-static int make_fresh(once__index_t *index, const uint8_t *boot_id)
+int once__index_lock_mutex(pthread_mutex_t *mutex, uint32_t wait_ms, int *died)
 {
-    once__index_header_t *map = index->map;
+    int code = pthread_mutex_trylock(mutex);
 
-    /* The bits that tell which pages are used get their room as the file grows. */
-    if (once__index_reserve(index->fd, 0, offsetof(once__index_header_t, pages_used)) != 0 ||
-        ftruncate(index->fd, sizeof(*map)) != 0) {
-        return errno == ENOSPC || errno == EDQUOT ? ONCE_E_FULL : ONCE_E_IO;
+    if (code == EBUSY && wait_ms > 0) {
+        struct timespec until;
+        (void)clock_gettime(BY_TIME_OF_DAY ? CLOCK_REALTIME : CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
+        until.tv_sec += wait_ms / 1000 + until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+#if BY_TIME_OF_DAY
+        code = pthread_mutex_timedlock(mutex, &until);
+#else
+        code = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+#endif
     }
-    map->version = INDEX_VERSION;
-    memcpy(map->boot_id, boot_id, ONCE__BOOT_ID_SIZE);
-    atomic_store(&map->next_segment, 1);
-    atomic_store(&map->first_segment, 1);
-    atomic_store(&map->end, sizeof(*map));
-    atomic_store(&map->table_bytes, sizeof(map->first_tables));
-    map->free_page = (uint32_t)(sizeof(*map) / ONCE__INDEX_PAGE);
-    init_mutex(&map->grow_lock);
-    init_mutex(&map->segment_lock);
-    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        uint64_t at = (uint64_t)((char *)map->first_tables[i] - (char *)map);
-        init_mutex(&map->shards[i].lock);
-        atomic_store(&map->shards[i].table, at / 16 << 24 | ONCE__SHARD_ENTRIES);
+    if (died != NULL) {
+        *died = code == EOWNERDEAD;
     }
-    return ONCE_OK;
+    if (code == EOWNERDEAD) {
+        code = pthread_mutex_consistent(mutex);
+    }
+    return code == 0 ? ONCE_OK : ONCE_E_NOREPLY;
 }
 
-/* Of the clock, the entries, and what is known of the live segments; not of locks, nor of what another boot changes. */
-static uint32_t sum_up(const once__index_t *index)
-{
-    const once__index_header_t *map = index->map;
-    uint64_t numbers[] = {once__index_first_segment(index),
-                          once__index_end_segment(index),
-                          (uint64_t)atomic_load(&map->clock_offset),
-                          atomic_load(&map->closed_at),
-                          atomic_load(&map->damaged),
-                          atomic_load(&map->end)};
-    uint32_t sum = once__crc32c(0, numbers, sizeof(numbers));
+/* -------------------------------------------------------------------------------------------------- the directory */
 
-    for (uint32_t n = (uint32_t)numbers[0]; n < numbers[1]; n++) {
-        sum = once__crc32c(sum, once__index_segment(index, n),
-                           offsetof(once__segment_info_t, other_boot));
-    }
-    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        const once__shard_t *shard = &map->shards[i];
-        uint64_t table = atomic_load(&shard->table);
-        sum = once__crc32c(sum, (const char *)shard + offsetof(once__shard_t, table),
-                           sizeof(*shard) - offsetof(once__shard_t, table));
-        sum = once__crc32c(sum, (const char *)map + (table >> 24) * 16,
-                           (size_t)once__table_size(table) * sizeof(once__slot_t));
-    }
-    return sum;
+/* After a system call that failed. */
+static int fail(once_error_t *err, const char *what, const char *name)
+{
+    int denied = errno == EACCES || errno == EPERM || errno == EROFS || errno == EEXIST ||
+                 errno == ELOOP || errno == ENOTDIR || errno == ENXIO;
+    int code = errno == ENOENT   ? ONCE_E_NOT_FOUND
+               : errno == ENOMEM ? ONCE_E_FULL
+               : denied          ? ONCE_E_CONFIG
+                                 : once__disk_code();
+
+    return once__fail(err, code, "cannot %s the index %s: %s%s", what, name, strerror(errno),
+                      code == ONCE_E_FULL     ? " (1 MB and 24 bytes a record; see index=DIR)"
+                      : code == ONCE_E_CONFIG ? " (see index=DIR)"
+                                              : "");
 }
 
-int once__index_has_changed(const once__index_t *index)
+/* A directory in a tmpfs. -1: it is none (*reason). */
+static int open_tmpfs(const char *path, const char **reason)
 {
-    return atomic_load(&index->map->clean) == ONCE__CLEAN && index->map->sum != sum_up(index);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct statfs fs;
+
+    *reason = "is not a tmpfs, and the index must be memory";
+    if (fd < 0) {
+        *reason = strerror(errno);
+    } else if (fstatfs(fd, &fs) != 0 ||
+               ((uint64_t)fs.f_type != TMPFS_MAGIC && (uint64_t)fs.f_type != RAMFS_MAGIC)) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
 }
 
-void once__index_free_locks(once__index_t *index)
+const char *once__index_default_directory(void)
 {
-    once__index_header_t *map = index->map;
+    const char *candidates[] = {"/dev/shm", getenv("XDG_RUNTIME_DIR"), "/run/shm", "/run", "/tmp"};
+    const char *reason;
 
-    if (atomic_load(&map->clean) != ONCE__CLEAN) {
-        return;
-    }
-    init_mutex(&map->grow_lock);
-    init_mutex(&map->segment_lock);
-    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        init_mutex(&map->shards[i].lock);
-    }
-}
-
-/* Left by another boot, but cleanly: as good as new, except that nobody of that boot lives. */
-static int adopt(once__index_t *index, const uint8_t *boot_id)
-{
-    once__index_header_t *map = index->map;
-
-    if (once__index_has_changed(index)) {
-        return ONCE_E_CORRUPT;
-    }
-    once__index_free_locks(index);
-    for (uint32_t i = 0; i < ONCE__RING; i++) {
-        map->ring[i].other_boot = 1;
-    }
-    memcpy(map->boot_id, boot_id, ONCE__BOOT_ID_SIZE);
-    once__index_start_clock(index, atomic_load(&map->closed_at));
-    map->sum = sum_up(index);
-    return ONCE_OK;
-}
-
-/* Does the table lie where tables are? */
-static int is_inside(const once__index_header_t *map, uint64_t table)
-{
-    uint64_t at = (table >> 24) * 16;
-
-    return at >= offsetof(once__index_header_t, first_tables) && at <= atomic_load(&map->end) &&
-           (uint64_t)once__table_size(table) * sizeof(once__slot_t) <= atomic_load(&map->end) - at;
-}
-
-/* Has the shard a table? Others may be at work: if it has another one by now, that one counts. */
-static int has_table(const once__index_header_t *map, const once__shard_t *shard)
-{
-    uint64_t table = atomic_load(&shard->table), looked_at;
-
-    do {
-        looked_at = table;
-        if (once__table_size(table) != 0 && is_inside(map, table) && once__pages_hold(map, table)) {
-            return 1;
+    for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
+        int fd = candidates[i] != NULL ? open_tmpfs(candidates[i], &reason) : -1;
+        if (fd >= 0) {
+            int usable = faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) == 0;
+            (void)close(fd);
+            if (usable) {
+                return candidates[i];
+            }
         }
-        table = atomic_load(&shard->table);
-    } while (table != looked_at);
-    return 0;
+    }
+    return NULL;
+}
+
+static uint64_t namespace_of(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* What an index of this store has in its header, but for the random number. `label` is zeroed. */
+static int fill_label(once__index_label_t *label, const once__index_config_t *config,
+                      once_error_t *err)
+{
+    uint64_t abi[] = {INDEX_VERSION,
+                      sizeof(once__index_header_t),
+                      sizeof(pthread_mutex_t),
+                      (uint64_t)sysconf(_SC_PAGESIZE),
+                      sizeof(void *),
+                      LIBC,
+                      namespace_of("/proc/self/ns/pid"),
+                      namespace_of("/proc/self/ns/time")};
+    char *path = config->store != NULL ? realpath(config->store, NULL) : NULL;
+    struct stat st = {0};
+
+    if (config->store_fd >= 0 && fstat(config->store_fd, &st) != 0) {
+        free(path);
+        return once__fail(err, ONCE_E_IO, "%s: %s", config->store, strerror(errno));
+    }
+    label->magic = INDEX_MAGIC;
+    memcpy(label->abi, abi, sizeof(label->abi));
+    memcpy(label->store_id, config->store_id, ONCE__STORE_ID_SIZE);
+    memcpy(label->boot_id, config->boot_id, ONCE__BOOT_ID_SIZE);
+    label->device = st.st_dev;
+    label->inode = st.st_ino;
+    if (path != NULL && strlen(path) < sizeof(label->segments) - 10) {
+        (void)snprintf(label->segments, sizeof(label->segments), "%s/segments", path);
+    }
+    free(path);
+    return ONCE_OK;
+}
+
+/* Device and inode are in the name as well, so that a store and its copy do not take the name from each other. */
+static void fill_names(once__index_t *index, const once__index_label_t *label)
+{
+    char id[2 * ONCE__STORE_ID_SIZE + 1];
+    uint64_t boot =
+        once__get64(label->boot_id) ^ (label->device * 0x9e3779b97f4a7c15u + label->inode);
+
+    once__hex(id, label->store_id, ONCE__STORE_ID_SIZE);
+    (void)snprintf(index->name, sizeof(index->name), "once-%s-%016llx", id,
+                   (unsigned long long)boot);
+    (void)snprintf(index->new_name, sizeof(index->new_name), "once-%s-%016llx.new", id,
+                   (unsigned long long)boot);
+}
+
+/* Does no store have this index? Its path leads to nothing, or to another directory. When in doubt: 0. */
+static int has_no_store(int fd)
+{
+    once__index_label_t label;
+    struct stat st;
+
+    if (pread(fd, &label, sizeof(label), 0) != (ssize_t)sizeof(label) ||
+        label.magic != INDEX_MAGIC || label.abi[0] != INDEX_VERSION || label.segments[0] != '/' ||
+        memchr(label.segments, 0, sizeof(label.segments)) == NULL) {
+        return 0;
+    }
+    return stat(label.segments, &st) == 0 ? label.device != st.st_dev || label.inode != st.st_ino
+                                          : errno == ENOENT || errno == ENOTDIR;
 }
 
 /*
- * Has the file all that is in use of it? `size` is what it had a moment ago; but others may make it grow, so that only a size that
- * is younger than the end can tell that something is missing.
+ * Removes indexes that nothing needs: of this owner, used by no process (users have a shared flock() on theirs), and unfinished or
+ * without a store. By the time of the lock, another file may have the name.
  */
-static int has_all(const once__index_t *index, uint64_t size)
+static void remove_orphans(int directory_fd, const once__index_config_t *config)
 {
-    uint64_t end = atomic_load(&index->map->end);
-    struct stat st;
+    DIR *directory = opendir(config->directory);
+    struct dirent *entry;
 
-    return size >= end || (fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end);
-}
-
-/* A file that was cut short or overwritten is noticed here; the entries themselves are checked by the frames they lead to. */
-static int is_sound(const once__index_t *index, uint64_t file_size)
-{
-    const once__index_header_t *map = index->map;
-    uint32_t first = atomic_load(&map->first_segment), next = atomic_load(&map->next_segment);
-
-    if (map->magic != INDEX_MAGIC || map->version != INDEX_VERSION || !has_all(index, file_size) ||
-        first == 0 || first > next || next - first > ONCE__RING || next > ONCE__SEGMENT_MAX + 1) {
-        return 0;
-    }
-    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        if (!has_table(map, &map->shards[i])) {
-            return 0;
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        const char *name = entry->d_name;
+        size_t len = strlen(name);
+        int is_new = len == 58 && strcmp(name + 54, ".new") == 0, fd = -1;
+        struct stat st, now;
+        if (strncmp(name, "once-", 5) == 0 && (len == 54 || is_new)) {
+            fd = openat(directory_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        }
+        if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == config->owner &&
+            (is_new || has_no_store(fd)) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+            fstatat(directory_fd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+            now.st_ino == st.st_ino) {
+            (void)unlinkat(directory_fd, name, 0);
+        }
+        if (fd >= 0) {
+            (void)close(fd);
         }
     }
-    return 1;
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
 }
 
-static int check_old(once__index_t *index, const uint8_t *boot_id)
+/* --------------------------------------------------------------------------------------------------------- making */
+
+/* Users have this lock. The exclusive one is that of a process that removes the file. */
+static int lock_file(const once__index_t *index, once_error_t *err)
 {
-    const once__index_header_t *map = index->map;
     struct stat st;
 
-    if (fstat(index->fd, &st) != 0 || (uint64_t)st.st_size < sizeof(once__index_header_t) ||
-        !is_sound(index, (uint64_t)st.st_size)) {
-        return ONCE_E_CORRUPT;
-    }
-    if (memcmp(map->boot_id, boot_id, ONCE__BOOT_ID_SIZE) == 0) {
-        return ONCE_OK;
-    }
-    return atomic_load(&map->clean) == ONCE__CLEAN ? adopt(index, boot_id) : ONCE_E_CORRUPT;
+    return flock(index->fd, LOCK_SH | LOCK_NB) == 0 && fstat(index->fd, &st) == 0 &&
+                   st.st_nlink == 1
+               ? ONCE_OK
+               : once__fail(err, ONCE_E_NOT_FOUND, "the index %s was removed", index->name);
 }
 
-int once__index_is_current(int directory_fd, const uint8_t boot_id[ONCE__BOOT_ID_SIZE])
+/* Before the file is locked, a process that removes orphans may take it for one. */
+static int make_locked(once__index_t *index, const once__index_config_t *config, once_error_t *err)
 {
-    struct {
-        uint64_t magic;
-        uint32_t version, clean;
-        uint8_t boot_id[ONCE__BOOT_ID_SIZE];
-    } begin; /* as the header begins */
-    int fd = openat(directory_fd, "index", O_RDONLY | O_CLOEXEC);
-    int current = fd >= 0 && pread(fd, &begin, sizeof(begin), 0) == (ssize_t)sizeof(begin) &&
-                  begin.magic == INDEX_MAGIC && begin.version == INDEX_VERSION &&
-                  memcmp(begin.boot_id, boot_id, sizeof(begin.boot_id)) == 0;
+    int code = ONCE_E_NOT_FOUND;
 
-    _Static_assert(offsetof(once__index_header_t, boot_id) == 16, "as the header begins");
-    if (fd >= 0) {
-        (void)close(fd);
+    for (int tries = 0; code == ONCE_E_NOT_FOUND && tries < MAKE_TRIES; tries++) {
+        if (index->fd >= 0) {
+            (void)close(index->fd);
+        }
+        remove_orphans(index->directory_fd, config);
+        index->fd = openat(index->directory_fd, index->new_name,
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (index->fd >= 0) {
+            code = lock_file(index, err);
+        } else if (errno != EEXIST) {
+            break;
+        } else {
+            (void)poll(NULL, 0, 10); /* the other one is about to remove it */
+        }
     }
-    return current;
+    return index->fd < 0 ? fail(err, "make", index->new_name) : code;
 }
 
-int once__index_open(once__index_t **out, int directory_fd,
-                     const uint8_t boot_id[ONCE__BOOT_ID_SIZE], int fresh, once_error_t *err)
+/* The file under its temporary name, with the memory that an empty index needs. */
+static int make_file(once__index_t *index, const once__index_config_t *config, once_error_t *err)
+{
+    int code = make_locked(index, config, err);
+
+    if (code == ONCE_OK && ((geteuid() == 0 && fchown(index->fd, config->owner, (gid_t)-1) != 0) ||
+                            once__index_allocate(index, 0, FIXED + ONCE__INDEX_PAGE) != 0 ||
+                            once__index_allocate(index, sizeof(once__index_header_t) - 1,
+                                                 sizeof(once__index_header_t)) != 0)) {
+        code = fail(err, "make", index->new_name);
+    }
+    return code;
+}
+
+static int create(once__index_t *index, const once__index_config_t *config,
+                  const once__index_label_t *label, once_error_t *err)
+{
+    int code = config->directory != NULL ? make_file(index, config, err) : ONCE_OK;
+    once__index_header_t *map;
+
+    code = code == ONCE_OK ? map_index(index, err) : code;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    map = index->map;
+    map->label = *label;
+    if (getrandom(&map->label.identity, sizeof(uint64_t), 0) != (ssize_t)sizeof(uint64_t)) {
+        return fail(err, "draw the number of", index->name);
+    }
+    atomic_store(&map->next_number, 1);
+    atomic_store(&map->slot_limit, PAGE_SLOTS);
+    atomic_store(&map->end, sizeof(*map));
+    map->view = index->view;
+    map->free_page = (uint32_t)(sizeof(*map) / ONCE__INDEX_PAGE);
+    init_mutex(&map->slot_lock);
+    init_mutex(&map->compaction_lock);
+    init_mutex(&map->page_lock);
+    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
+        uint64_t at = (uint64_t)((char *)map->first_tables[i] - (char *)map);
+        init_mutex(&map->shards[i].lock);
+        atomic_store(&map->shards[i].table, at / 16 << 24 | ONCE__FIRST_ENTRIES);
+    }
+    return ONCE_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ attaching */
+
+/*
+ * Does everything in it lie inside the file? Others may be at work, but the file only grows. What entries say is checked by
+ * the frames that they lead to.
+ */
+static int is_sound(const once__index_t *index)
+{
+    const once__index_header_t *map = index->map;
+    uint64_t end = atomic_load(&map->end), first = sizeof(*map) / ONCE__INDEX_PAGE, at, size;
+    uint32_t slots = atomic_load(&map->slot_end);
+    struct stat st;
+    int sound = fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end && end >= sizeof(*map) &&
+                end % ONCE__INDEX_PAGE == 0 && end <= map->view && map->view <= ONCE__INDEX_VIEW &&
+                slots <= atomic_load(&map->slot_limit) &&
+                atomic_load(&map->slot_limit) <= ONCE__SLOTS && map->free_page >= first &&
+                map->free_page <= atomic_load(&map->end) / ONCE__INDEX_PAGE;
+
+    for (uint32_t i = 0; sound && i < ONCE__SHARDS; i++) {
+        uint64_t table = atomic_load(&map->shards[i].table);
+        at = once__table_at(table);
+        size = once__table_size(table) * sizeof(once__cell_t);
+        sound = at >= offsetof(once__index_header_t, first_tables) && size > 0 &&
+                at + size <= atomic_load(&map->end);
+    }
+    for (uint32_t i = 0; sound && i < slots; i++) {
+        at = (uint64_t)atomic_load(&map->segments[i].buffer) * ONCE__INDEX_PAGE;
+        sound = at == 0 || (at >= sizeof(*map) && at + ONCE__BUFFER_SIZE <= atomic_load(&map->end));
+    }
+    return sound;
+}
+
+/* Why the file is not an index that this process can use; NULL: it is one. */
+static const char *why_not(int fd, const once__index_label_t *ours)
+{
+    once__index_label_t its;
+    size_t first = offsetof(once__index_label_t, store_id);
+    struct stat st;
+
+    if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < sizeof(its) ||
+        pread(fd, &its, sizeof(its), 0) != (ssize_t)sizeof(its) || its.magic != ours->magic) {
+        return "it is not an index";
+    }
+    if (memcmp(its.abi, ours->abi, sizeof(its.abi)) != 0) {
+        return "another version of once made it, or one with another C library or in another "
+               "container";
+    }
+    if (memcmp(its.store_id, ours->store_id, offsetof(once__index_label_t, identity) - first) !=
+        0) {
+        return "it belongs to another store";
+    }
+    return (uint64_t)st.st_size >= sizeof(once__index_header_t) ? NULL : "it was cut short";
+}
+
+/* Opens the file that has the name, if it is one that only the owner can have written. */
+static int open_file(once__index_t *index, const once__index_config_t *config, once_error_t *err)
+{
+    struct stat st;
+
+    index->fd = openat(index->directory_fd, index->name,
+                       O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (index->fd < 0) {
+        return fail(err, "open", index->name);
+    }
+    if (fstat(index->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink > 1 ||
+        (st.st_uid != config->owner && st.st_uid != geteuid()) || (st.st_mode & 077) != 0) {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "the index %s/%s is not ours alone (owner, mode, links): remove it, or "
+                          "see index=DIR",
+                          config->directory, index->name);
+    }
+    return lock_file(index, err);
+}
+
+/* The index must not grow beyond what the user with the smallest view can see. */
+static int limit_growth(once__index_t *index, once_error_t *err)
+{
+    once__index_header_t *map = index->map;
+    int code = once__index_lock_mutex(&map->page_lock, ONCE__INDEX_WAIT_MS, NULL);
+
+    if (code != ONCE_OK) {
+        return once__fail(err, code, "a lock of the index could not be had within a second");
+    }
+    if (atomic_load(&map->end) > index->view) {
+        code = once__fail(err, ONCE_E_NOMEM,
+                          "the index is larger than what this process may map: see ulimit -v");
+    } else if (index->view < map->view) {
+        map->view = index->view;
+    }
+    (void)pthread_mutex_unlock(&map->page_lock);
+    return code;
+}
+
+static int attach(once__index_t *index, const once__index_config_t *config,
+                  const once__index_label_t *label, once_error_t *err)
+{
+    const char *reason;
+    int code;
+
+    index->is_named = 1;
+    code = config->directory != NULL ? open_file(index, config, err)
+                                     : once__fail(err, ONCE_E_NOT_FOUND, "there is no index");
+    if (code != ONCE_OK) {
+        return code;
+    }
+    reason = why_not(index->fd, label);
+    code = reason == NULL ? map_index(index, err) : ONCE_OK;
+    if (reason == NULL && code == ONCE_OK && !is_sound(index)) {
+        reason = "it is damaged";
+    }
+    if (reason != NULL) {
+        return once__fail(err, ONCE_E_NOT_FOUND, "the index %s/%s cannot be used: %s",
+                          config->directory, index->name, reason);
+    }
+    return code == ONCE_OK ? limit_growth(index, err) : code;
+}
+
+/* --------------------------------------------------------------------------------------------- opening and closing */
+
+static int open_index(once__index_t **out, const once__index_config_t *config, int fresh,
+                      once_error_t *err)
 {
     once__index_t *index = calloc(1, sizeof(*index));
+    once__index_label_t label = {0};
+    const char *reason;
     int code;
 
     *out = NULL;
     if (index == NULL) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
-    /* A new file, and never the old one emptied: somebody may still have that one mapped. */
-    if (fresh) {
-        (void)unlinkat(directory_fd, "index", 0);
+    index->fd = index->directory_fd = -1;
+    code = fill_label(&label, config, err);
+    if (code == ONCE_OK && config->directory != NULL) {
+        index->directory_fd = open_tmpfs(config->directory, &reason);
+        if (index->directory_fd < 0) {
+            code = once__fail(err, ONCE_E_CONFIG, "no index can be in %s: %s (see index=DIR)",
+                              config->directory, reason);
+        }
     }
-    index->fd =
-        openat(directory_fd, "index", O_RDWR | O_CLOEXEC | (fresh ? O_CREAT | O_EXCL : 0), 0600);
-    if (index->fd < 0) {
-        code = errno == ENOENT ? ONCE_E_CORRUPT : ONCE_E_IO;
-        free(index);
-        return once__fail(err, code, "cannot open the index: %s", strerror(errno));
+    if (code == ONCE_OK) {
+        fill_names(index, &label);
+        code = fresh ? create(index, config, &label, err) : attach(index, config, &label, err);
     }
-    index->map = mmap(NULL, ONCE__INDEX_VIEW, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                      index->fd, 0);
-    if (index->map == MAP_FAILED) {
-        index->map = NULL;
-        once__index_close(index);
-        return once__fail(err, ONCE_E_NOMEM, "cannot map the index: %s", strerror(errno));
-    }
-    code = fresh ? make_fresh(index, boot_id) : check_old(index, boot_id);
     if (code != ONCE_OK) {
         once__index_close(index);
-        return once__fail(err, code, "the index cannot be used: %s", once_error_text(code));
+        return code;
     }
     *out = index;
+    return ONCE_OK;
+}
+
+int once__index_create(once__index_t **out, const once__index_config_t *config, once_error_t *err)
+{
+    return open_index(out, config, 1, err);
+}
+
+int once__index_attach(once__index_t **out, const once__index_config_t *config, once_error_t *err)
+{
+    return open_index(out, config, 0, err);
+}
+
+int once__index_publish(once__index_t *index, once_error_t *err)
+{
+    if (index->fd >= 0 && !index->is_named &&
+        renameat(index->directory_fd, index->new_name, index->directory_fd, index->name) != 0) {
+        return fail(err, "give its name to", index->name);
+    }
+    index->is_named = 1;
     return ONCE_OK;
 }
 
@@ -264,235 +564,221 @@ void once__index_close(once__index_t *index)
     if (index == NULL) {
         return;
     }
-    if (index->map != NULL) {
-        (void)munmap(index->map, ONCE__INDEX_VIEW);
+    if (index->fd >= 0 && !index->is_named) {
+        (void)unlinkat(index->directory_fd, index->new_name, 0);
     }
-    (void)close(index->fd);
+    if (index->map != NULL) {
+        (void)munmap(index->map, index->view);
+    }
+    if (index->fd >= 0) {
+        (void)close(index->fd);
+    }
+    if (index->directory_fd >= 0) {
+        (void)close(index->directory_fd);
+    }
     free(index);
 }
 
-/* One that was only removed goes on being used: nobody else can make another while its users are there. */
-static int is_replaced(const struct stat *st, int directory_fd)
+int once__index_is_named(const once__index_t *index)
 {
-    struct stat other;
+    uint64_t end = atomic_load(&index->map->end);
+    struct stat st, other;
 
-    return st->st_nlink == 0 && fstatat(directory_fd, "index", &other, AT_SYMLINK_NOFOLLOW) == 0 &&
-           (other.st_ino != st->st_ino || other.st_dev != st->st_dev);
+    return index->fd < 0 ||
+           (fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end &&
+            (st.st_nlink != 0 || fstatat(index->directory_fd, index->name, &other, 0) != 0));
 }
 
-int once__index_is_whole(const once__index_t *index, int directory_fd)
+void once__index_remove(once__index_t *index)
 {
     struct stat st;
 
-    return fstat(index->fd, &st) == 0 && !is_replaced(&st, directory_fd) &&
-           (uint64_t)st.st_size >= sizeof(once__index_header_t) &&
-           has_all(index, (uint64_t)st.st_size);
+    if (index->fd >= 0 && index->is_named && fstat(index->fd, &st) == 0 && st.st_nlink != 0) {
+        (void)unlinkat(index->directory_fd, index->name, 0);
+    }
 }
 
-/*
- * Whoever finds that somebody has begun does it himself as well: the other one may have been killed before the disk knew, and after
- * a power failure the end would still be clean.
- */
-int once__index_mark_used(once__index_t *index)
+uint64_t once__index_identity(const once__index_t *index)
 {
-    if (index->map->magic == INDEX_MAGIC && atomic_load(&index->map->clean) == ONCE__IN_USE) {
-        return ONCE_OK;
-    }
-    /* Without its magic an index is none: it comes last. */
-    atomic_store(&index->map->clean, ONCE__BEGUN);
-    atomic_thread_fence(memory_order_seq_cst);
-    index->map->magic = INDEX_MAGIC;
-    if (msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) != 0) {
-        return ONCE_E_IO;
-    }
-    atomic_store(&index->map->clean, ONCE__IN_USE);
-    return ONCE_OK;
+    return index->map->label.identity;
 }
 
-int once__index_mark_clean(once__index_t *index)
-{
-    for (uint32_t n = once__index_first_segment(index); n < once__index_end_segment(index); n++) {
-        if (atomic_load(&once__index_segment(index, n)->state) == ONCE__SEGMENT_ACTIVE) {
-            return ONCE_E_CONFLICT;
-        }
-    }
-    atomic_store(&index->map->closed_at, once__index_now(index));
-    index->map->sum = sum_up(index);
-    if (msync(index->map, atomic_load(&index->map->end), MS_SYNC) != 0) {
-        return ONCE_E_IO;
-    }
-    atomic_store(&index->map->clean, ONCE__CLEAN);
-    return msync(index->map, ONCE__INDEX_PAGE, MS_SYNC) == 0 ? ONCE_OK : ONCE_E_IO;
-}
-
-/* ------------------------------------------------------------------------------------------------ clock and segments */
-
-static uint64_t read_clock(clockid_t id)
-{
-    struct timespec t;
-
-    (void)clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
+/* ----------------------------------------------------------------------------------------------------------- clock */
 
 uint64_t once__index_now(const once__index_t *index)
 {
-    return read_clock(CLOCK_BOOTTIME) + (uint64_t)atomic_load(&index->map->clock_offset);
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000 +
+           (uint64_t)once__index_clock(index);
 }
 
-void once__index_start_clock(once__index_t *index, uint64_t at_least)
+void once__index_set_clock(once__index_t *index, int64_t offset)
 {
-    uint64_t wall = read_clock(CLOCK_REALTIME);
-    uint64_t start = wall > at_least ? wall : at_least;
-
-    atomic_store(&index->map->clock_offset, (int64_t)(start - read_clock(CLOCK_BOOTTIME)));
+    atomic_store(&index->map->clock_offset, offset);
 }
 
-int once__index_lock_segments(once__index_t *index)
+int64_t once__index_clock(const once__index_t *index)
 {
-    int code = pthread_mutex_lock(&index->map->segment_lock);
-
-    if (code == EOWNERDEAD) {
-        (void)pthread_mutex_consistent(&index->map->segment_lock);
-        return 1;
-    }
-    assert(code == 0);
-    return 0;
+    return atomic_load_explicit(&index->map->clock_offset, memory_order_relaxed);
 }
 
-void once__index_unlock_segments(once__index_t *index)
+/* -------------------------------------------------------------------------------------------------------- segments */
+
+once__segment_t *once__index_segment(const once__index_t *index, uint32_t slot)
 {
-    (void)pthread_mutex_unlock(&index->map->segment_lock);
+    assert(slot < atomic_load_explicit(&index->map->slot_limit, memory_order_relaxed));
+    return &index->map->segments[slot];
 }
 
-uint32_t once__index_next_segment(const once__index_t *index)
+uint32_t once__index_slot_end(const once__index_t *index)
 {
-    uint32_t number = atomic_load(&index->map->next_segment);
-
-    /* The ring has one place for each number: a place is free when its segment was dropped. */
-    if (number > ONCE__SEGMENT_MAX ||
-        number - atomic_load(&index->map->first_segment) >= ONCE__RING) {
-        return 0;
-    }
-    return number;
+    return atomic_load(&index->map->slot_end);
 }
 
-void once__index_add_segment(once__index_t *index, uint32_t number, once__segment_state_t state,
-                             uint64_t size, int other_boot)
+static int is_free(const once__index_header_t *map, uint32_t slot)
 {
-    once__segment_info_t *info = once__index_segment(index, number);
-
-    atomic_store(&info->number, number);
-    atomic_store(&info->synced, state == ONCE__SEGMENT_SEALED ? UINT64_MAX : ONCE__SEGMENT_HEADER);
-    atomic_store(&info->last_expiry, 0);
-    atomic_store(&info->frames, 0);
-    atomic_store(&info->current, 0);
-    atomic_store(&info->held, 0);
-    info->size = size;
-    info->other_boot = (uint16_t)other_boot;
-    atomic_store(&info->suspect, 0);
-    atomic_store(&info->window, 0);
-    atomic_store(&info->state, state);
-    if (atomic_load(&index->map->next_segment) <= number) {
-        atomic_store(&index->map->next_segment, number + 1);
-    }
+    return atomic_load_explicit(&map->segments[slot].state, memory_order_relaxed) ==
+           ONCE__SEGMENT_FREE;
 }
 
-void once__index_start_segments(once__index_t *index, uint32_t at_least)
+/* The lowest free slot, with memory behind it. ONCE_OK or ONCE_E_FULL. */
+static int find_free(once__index_t *index, uint32_t *slot)
 {
     once__index_header_t *map = index->map;
+    uint32_t end = atomic_load(&map->slot_end), limit = atomic_load(&map->slot_limit);
 
-    if (atomic_load(&map->next_segment) < at_least) {
-        if (atomic_load(&map->first_segment) == atomic_load(&map->next_segment)) {
-            atomic_store(&map->first_segment, at_least); /* there are none */
+    while (end > 0 && is_free(map, end - 1)) {
+        end--;
+    }
+    for (*slot = 0; *slot < end && !is_free(map, *slot); (*slot)++) {
+    }
+    if (*slot == limit) {
+        uint64_t at = (uint64_t)((char *)&map->segments[limit] - (char *)map);
+        if (limit == ONCE__SLOTS || once__index_allocate(index, at, at + ONCE__INDEX_PAGE) != 0) {
+            return ONCE_E_FULL;
         }
-        atomic_store(&map->next_segment, at_least);
+        atomic_store(&map->slot_limit, limit + PAGE_SLOTS);
+    }
+    atomic_store(&map->slot_end, *slot < end ? end : *slot + 1);
+    return ONCE_OK;
+}
+
+/* A slot for the segment `*number`; 0: a new number. The state is stored last: a process that is killed leaves a free slot. */
+static int enter(once__index_t *index, uint64_t *number, uint32_t *slot)
+{
+    once__index_header_t *map = index->map;
+    int code = once__index_lock_mutex(&map->slot_lock, ONCE__INDEX_WAIT_MS, NULL);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = find_free(index, slot);
+    if (code == ONCE_OK) {
+        once__segment_t *segment = &map->segments[*slot];
+        assert(atomic_load(&segment->state) == ONCE__SEGMENT_FREE);
+        if (*number == 0) {
+            *number = atomic_fetch_add(&map->next_number, 1);
+        }
+        memset((char *)segment, 0, sizeof(*segment));
+        atomic_store(&segment->number, *number);
+        atomic_store(&segment->state, ONCE__SEGMENT_PREPARING);
+    }
+    (void)pthread_mutex_unlock(&map->slot_lock);
+    return code;
+}
+
+int once__index_take_slot(once__index_t *index, uint32_t *slot, uint64_t *number)
+{
+    *number = 0;
+    return enter(index, number, slot);
+}
+
+int once__index_enter_segment(once__index_t *index, uint64_t number, uint32_t *slot)
+{
+    assert(number != 0);
+    once__index_raise_number(index, number);
+    return enter(index, &number, slot);
+}
+
+/* The state is stored last: from then on another process may take the slot. */
+void once__index_free_slot(once__index_t *index, uint32_t slot)
+{
+    once__segment_t *segment = once__index_segment(index, slot);
+
+    atomic_store(&segment->number, 0);
+    atomic_store(&segment->state, ONCE__SEGMENT_FREE);
+}
+
+void once__index_set_doubt(once__index_t *index, int doubt)
+{
+    atomic_store(&index->map->doubted, (uint32_t)doubt);
+}
+
+int once__index_is_doubted(const once__index_t *index)
+{
+    return atomic_load(&index->map->doubted) != 0;
+}
+
+void once__index_raise_number(once__index_t *index, uint64_t at_least)
+{
+    uint64_t next = atomic_load(&index->map->next_number);
+
+    while (next <= at_least &&
+           !atomic_compare_exchange_weak(&index->map->next_number, &next, at_least + 1)) {
     }
 }
 
-once__segment_info_t *once__index_segment(const once__index_t *index, uint32_t number)
+int once__index_try_compaction(once__index_t *index)
 {
-    return &index->map->ring[number % ONCE__RING];
+    return once__index_lock_mutex(&index->map->compaction_lock, 0, NULL) == ONCE_OK;
 }
 
-/* Pending and unknown records go a retention after their lease, unless hold keeps them: then they are carried. */
+void once__index_end_compaction(once__index_t *index)
+{
+    (void)pthread_mutex_unlock(&index->map->compaction_lock);
+}
+
+uint64_t once__index_entries(const once__index_t *index)
+{
+    uint64_t records = 0;
+
+    for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
+        records += atomic_load_explicit(&index->map->shards[i].records, memory_order_relaxed);
+    }
+    return records;
+}
+
+void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes)
+{
+    uint32_t end = once__index_slot_end(index);
+
+    *records = once__index_entries(index);
+    *bytes = 0;
+    for (uint32_t slot = 0; slot < end; slot++) {
+        const once__segment_t *segment = &index->map->segments[slot];
+        uint32_t state = atomic_load(&segment->state);
+        if (state == ONCE__SEGMENT_ACTIVE) {
+            *bytes += segment->size;
+        } else if (state == ONCE__SEGMENT_SEALED) {
+            *bytes += atomic_load_explicit(&segment->tail, memory_order_relaxed);
+        }
+    }
+}
+
+/* Pending and unknown records go a retention after their lease, unless hold keeps them. What a newer version wrote is kept. */
 uint64_t once__index_kept_until(const once__head_t *head)
 {
+    if (head->schema > ONCE__SCHEMA) {
+        return UINT64_MAX;
+    }
     if (head->expires != 0) {
         return head->expires;
     }
-    if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED) {
+    if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED ||
+        head->recover == ONCE_RECOVER_HOLD || head->lease_until > UINT64_MAX - head->ttl_ms) {
         return UINT64_MAX;
     }
-    return head->recover != ONCE_RECOVER_HOLD && head->lease_until <= UINT64_MAX - head->ttl_ms
-               ? head->lease_until + head->ttl_ms
-               : 0;
-}
-
-void once__index_note_frame(once__index_t *index, uint32_t number, const once__head_t *head)
-{
-    once__segment_info_t *info = once__index_segment(index, number);
-    uint64_t until = head != NULL ? once__index_kept_until(head) : 0;
-
-    atomic_fetch_add(&info->frames, 1);
-    if (until > atomic_load(&info->last_expiry)) {
-        atomic_store(&info->last_expiry, until);
-    }
-}
-
-uint32_t once__index_first_segment(const once__index_t *index)
-{
-    return atomic_load_explicit(&index->map->first_segment, memory_order_acquire);
-}
-
-uint32_t once__index_end_segment(const once__index_t *index)
-{
-    return atomic_load(&index->map->next_segment);
-}
-
-void once__index_set_first_segment(once__index_t *index, uint32_t number)
-{
-    atomic_store(&index->map->first_segment, number);
-}
-
-void once__index_count_damage(once__index_t *index)
-{
-    atomic_fetch_add(&index->map->damaged, 1);
-}
-
-void once__index_stats(const once__index_t *index, once__index_stats_t *stats)
-{
-    stats->entries = atomic_load(&index->map->entries);
-    stats->table_bytes = atomic_load(&index->map->table_bytes);
-    stats->damaged = atomic_load(&index->map->damaged);
-}
-
-/* Not `entries`: those of segments that were dropped are among them for a while. */
-void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes)
-{
-    uint32_t end = once__index_end_segment(index);
-
-    *records = 0;
-    *bytes = 0;
-    for (uint32_t number = once__index_first_segment(index); number < end; number++) {
-        const once__segment_info_t *info = once__index_segment(index, number);
-        int64_t current = atomic_load_explicit(&info->current, memory_order_relaxed);
-        *records += current > 0 ? (uint64_t)current : 0;
-        *bytes += info->size;
-    }
-}
-
-uint32_t once__index_oldest_active(const once__index_t *index)
-{
-    once__index_header_t *map = index->map;
-    uint32_t number = atomic_load(&map->oldest_active);
-    uint32_t end = once__index_end_segment(index), first = once__index_first_segment(index);
-
-    for (number = number > first ? number : first; number < end; number++) {
-        if (atomic_load(&once__index_segment(index, number)->state) == ONCE__SEGMENT_ACTIVE) {
-            break;
-        }
-    }
-    atomic_store(&map->oldest_active, number);
-    return number;
+    return head->lease_until + head->ttl_ms;
 }

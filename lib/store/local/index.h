@@ -1,203 +1,223 @@
 /*
- * The index: where the newest frame of each record is. A mapping that every user of the store shares (docs/format.md).
+ * The index: where the newest frame of each record is. Memory that every user of the store shares (docs/format.md, "The index").
  *
- * Invariants, for whoever is killed at any instruction:
- *  - an entry is changed by one 8-byte store; a table is replaced by one 8-byte store of its shard's `table` word;
- *  - an entry is written only under its shard's lock; the lock is robust, and its data needs no repair;
- *  - an entry points to a frame that is complete, in its segment's file or in its window;
- *  - whoever is killed between writing a frame and its entry leaves a frame that only a rebuild sees. The next one who locks the
- *    shard is told, and from then on its records are written to segments behind that frame (once__index_floor).
+ * What holds whenever a shard's lock is free, whichever process was killed at whatever instruction:
+ *   X-1  each record that has a frame in the log has exactly one entry, and it leads to a complete frame of that record, in the
+ *        file of its segment or in its write buffer. (A frame that a killed writer staged without entering it is entered by the
+ *        process that takes its segment over.)
+ *   X-2  the segment of an entry is in the table of segments: it is dropped only when no entry leads to it
+ *   X-3  the last version of a shard is at least that of every frame of its records
+ *   X-4  an entry is changed by one 8-byte store, a table is replaced by one 8-byte store
+ *   X-5  the counts of a segment (entries, live bytes) are never too low: a killed process may leave them too high, which costs a
+ *        useless compaction
  */
 #ifndef ONCE_STORE_LOCAL_INDEX_H
 #define ONCE_STORE_LOCAL_INDEX_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "store/local/frame.h"
 
-#define ONCE__SHARDS       1024u
-#define ONCE__RING         16384u /* live segments at most */
-#define ONCE__SEGMENT_MAX  ((1u << 24) - 1)
-#define ONCE__OFFSET_LIMIT ((uint64_t)1 << 31)
+#define ONCE__SHARDS     1024u
+#define ONCE__SLOTS      16384u /* live segments at most */
+#define ONCE__CLASSES    8      /* of live bytes, by expiry */
+#define ONCE__INDEX_PAGE 4096u
 
 typedef enum once__segment_state {
-    ONCE__SEGMENT_NONE,   /* never used, or dropped */
-    ONCE__SEGMENT_ACTIVE, /* its writer may still append */
-    ONCE__SEGMENT_SEALED, /* complete and synced */
+    ONCE__SEGMENT_FREE,      /* no segment has this slot */
+    ONCE__SEGMENT_PREPARING, /* the file is being made: not in the manifest, no frames */
+    ONCE__SEGMENT_ACTIVE,    /* its writer may append */
+    ONCE__SEGMENT_SEALED,    /* complete and synced */
 } once__segment_state_t;
 
-/* What everybody must know of a segment. Found at ring[number % ONCE__RING]. */
-typedef struct once__segment_info {
-    _Atomic uint32_t number;
-    _Atomic uint32_t state;
-    _Atomic uint64_t synced;      /* frames before this offset are durable */
-    _Atomic uint64_t last_expiry; /* when everything in it may go, except what hold keeps */
-    _Atomic uint64_t frames;      /* written to it */
-    _Atomic int64_t current;      /* records whose newest frame is here */
-    _Atomic int64_t held;         /* those of them that are pending or unknown */
+/* What all processes know of a segment. */
+typedef struct once__segment {
+    _Alignas(64) _Atomic uint64_t number; /* 0: none */
+    _Atomic uint32_t state;               /* once__segment_state_t */
+    uint32_t dictionary_len;
+    uint64_t word;
     uint64_t size;
+    uint64_t created;
+    _Atomic uint64_t tail; /* where its frames end so far */
+    _Atomic uint64_t
+        synced; /* frames before this offset are durable; UINT64_MAX: all are (sealed) */
+    _Atomic uint64_t
+        last; /* offset of the last frame before `synced`, the one that seals it included; 0: none */
+    _Atomic uint64_t first_version, last_version; /* of its frames; 0: none */
+    _Atomic int64_t entries;                      /* that lead here */
+    struct {
+        _Atomic int64_t bytes; /* of newest frames */
+        _Atomic uint64_t
+            until; /* the latest time at which one of them expires; UINT64_MAX: never */
+    } live[ONCE__CLASSES];
+    _Atomic uint32_t buffer;  /* page of its write buffer (log.h); 0: all of it is in the file */
+    _Atomic uint16_t damaged; /* it has damage: it is neither compacted nor dropped */
     uint16_t other_boot;      /* leases in it are over */
-    _Atomic uint16_t suspect; /* a sync of it failed: what the cache holds may not be on the disk */
-    _Atomic uint32_t window;  /* page of its window (window.h); 0: all of it is in the file */
-} once__segment_info_t;
+    _Atomic uint16_t copies;  /* compaction writes it: what its frames say is durable elsewhere */
+} once__segment_t;
+
+/* Where a frame is. */
+typedef struct once__place {
+    uint32_t slot; /* of the segment */
+    uint64_t offset;
+} once__place_t;
+
+typedef struct once__entry {
+    once__place_t place;
+    uint8_t state; /* once_state_t; NONE: removed, the frame is of kind removed */
+} once__entry_t;
 
 typedef struct once__index once__index_t;
 
-/* An entry, unpacked. */
-typedef struct once__entry {
-    once__place_t place;
-    uint8_t state; /* once_state_t */
-} once__entry_t;
+typedef struct once__index_config {
+    const char *
+        directory; /* a tmpfs; NULL: memory of this process alone (scratch of fsck, or no tmpfs to be had) */
+    const char
+        *store;   /* path of the store, for people and for the removal of indexes without a store */
+    int store_fd; /* of the store's segments/: the index remembers its device and inode */
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
+    uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+    uid_t owner; /* of the file: that of the store's directory */
+} once__index_config_t;
 
-typedef struct once__index_stats {
-    uint64_t entries;     /* live ones */
-    uint64_t table_bytes; /* of all tables */
-    uint64_t damaged;     /* ranges in quarantine */
-} once__index_stats_t;
-
-/*
- * Maps the index of the directory `fd`. `fresh`: makes a new one (the caller has the store to himself). ONCE_E_CORRUPT: there
- * is none that can be used as it is, make a fresh one; ONCE_E_FULL; ONCE_E_IO; ONCE_E_NOMEM.
- */
-int once__index_open(once__index_t **index, int directory_fd,
-                     const uint8_t boot_id[ONCE__BOOT_ID_SIZE], int fresh, once_error_t *err);
-void once__index_close(once__index_t *index);
-
-/* Is there an index that can be shared as it is: complete, of this version and this boot? Changes nothing. 1 or 0. */
-int once__index_is_current(int directory_fd, const uint8_t boot_id[ONCE__BOOT_ID_SIZE]);
+/* `/dev/shm`, if it is a tmpfs that can be written to; else another that is; NULL: none. */
+const char *once__index_default_directory(void);
 
 /*
- * Has the file still all that is in use of it, and is it still the one that counts? Somebody may have cut it short, and
- * then the next look into it would be a SIGBUS; or made another one, because he could not see that we are here. Costs
- * one system call. 1 or 0.
+ * Makes a new, empty index under a temporary name; once__index_publish gives it its name, over one that is there. Also removes
+ * indexes in that directory whose store is gone. ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM, ONCE_E_CONFIG (not a tmpfs, no rights): err
+ * says what to do.
  */
-int once__index_is_whole(const once__index_t *index, int directory_fd);
+int once__index_create(once__index_t **index, const once__index_config_t *config,
+                       once_error_t *err);
+int once__index_publish(once__index_t *index, once_error_t *err);
 
 /*
- * From now on the index is in use (and, when fresh, complete). Before anything is changed: every one who adds or drops a
- * segment calls it, it costs nothing when it is so already. ONCE_OK or ONCE_E_IO.
+ * Maps the one that is there. ONCE_E_NOT_FOUND: there is none of this store and boot, or it is of another ABI or version or of
+ * another directory (a copy of the store); ONCE_E_CONFIG: it belongs to somebody else, or others may write to it.
  */
-int once__index_mark_used(once__index_t *index);
+int once__index_attach(once__index_t **index, const once__index_config_t *config,
+                       once_error_t *err);
 
+void once__index_close(once__index_t *index); /* unmaps */
+void once__index_remove(
+    once__index_t *index); /* unlinks its name: only by a process that is alone */
 /*
- * A clean end: the caller has the store to himself. The index is then usable by the next boot, too. ONCE_E_CONFLICT: there are
- * segments that are not sealed, the next boot must read them. ONCE_E_IO.
+ * Is it still the one that counts? 0: another one has its name (made by a process that could not see this one), or the file was
+ * cut. One that was only unlinked goes on being used. Costs one system call.
  */
-int once__index_mark_clean(once__index_t *index);
+int once__index_is_named(const once__index_t *index);
 
+/* A random number: two indexes of one store have different ones. */
+uint64_t once__index_identity(const once__index_t *index);
 /*
- * Is it another one than the clean end left? An entry that was changed on the disk would make its key count as never used.
- * Only while it is clean, before mark_used: 0 otherwise. Costs a reading of all entries.
+ * A process that is alone marks the index before it compares it with the log, and takes the mark away when both agree: one that
+ * comes in between must not use it.
  */
-int once__index_has_changed(const once__index_t *index);
+void once__index_set_doubt(once__index_t *index, int doubt);
+int once__index_is_doubted(const once__index_t *index);
 
-/* After a clean end nobody holds a lock, whatever the file says. Only by who is alone with it; does nothing if it is not clean. */
-void once__index_free_locks(once__index_t *index);
+uint64_t once__index_bytes(const once__index_t *index);   /* of memory */
+uint64_t once__index_entries(const once__index_t *index); /* records, without the removed */
 
-/* The store's clock: CLOCK_BOOTTIME plus the shared offset. */
-uint64_t once__index_now(const once__index_t *index);
-/* Fixes the offset so that the clock is at least `at_least`. Only on a fresh index or in a new boot. */
-void once__index_start_clock(once__index_t *index, uint64_t at_least);
+/* ---- clock and versions ---- */
 
+uint64_t once__index_now(const once__index_t *index); /* milliseconds of the store's clock */
+void once__index_set_clock(once__index_t *index,
+                           int64_t offset); /* once, by the process that makes it */
+int64_t once__index_clock(const once__index_t *index);
+/* The shard of `id` is locked: a version above every earlier one of its records, and not before `now`. */
+uint64_t once__index_next_version(once__index_t *index, const uint8_t *id, uint64_t now);
+/* From now on the shard's versions are above this one. Locked, or alone. */
+void once__index_raise_version(once__index_t *index, const uint8_t *id, uint64_t version);
+
+/* ---- segments ---- */
+
+once__segment_t *once__index_segment(const once__index_t *index, uint32_t slot);
 /*
- * Segments are added and dropped under this lock. lock tells whether the one before was killed in the middle: then a segment's
- * file may exist already under the next number.
+ * A free slot and a new number for a segment (state PREPARING). ONCE_OK; ONCE_E_FULL: 16,384 are live; ONCE_E_NOREPLY: the
+ * lock could not be had within a second.
  */
-int once__index_lock_segments(once__index_t *index);
-void once__index_unlock_segments(once__index_t *index);
-/* The number that the next segment will have. 0: there are none left, or too many live ones. */
-uint32_t once__index_next_segment(const once__index_t *index);
-void once__index_add_segment(once__index_t *index, uint32_t number, once__segment_state_t state,
-                             uint64_t size, int other_boot);
+int once__index_take_slot(once__index_t *index, uint32_t *slot, uint64_t *number);
+void once__index_free_slot(once__index_t *index, uint32_t slot);
+/* For a rebuild: a segment with this number is there. ONCE_OK, ONCE_E_FULL. */
+int once__index_enter_segment(once__index_t *index, uint64_t number, uint32_t *slot);
+void once__index_raise_number(once__index_t *index, uint64_t at_least); /* next numbers are above */
+uint32_t
+once__index_slot_end(const once__index_t *index); /* one past the highest slot in use: for loops */
 
-/* The next number is at least this one: after a rebuild, when files of dropped segments are still there. */
-void once__index_start_segments(once__index_t *index, uint32_t at_least);
+/* One process compacts at a time. 1, or 0: another one does. Robust: ends with the process. */
+int once__index_try_compaction(once__index_t *index);
+void once__index_end_compaction(once__index_t *index);
 
-/* Until when a frame must be kept: 0 when that alone does not keep it (pending and unknown under hold are carried). */
-uint64_t once__index_kept_until(const once__head_t *head);
-
-/* A frame was written to the segment (head NULL: of a removed record): until when must it be kept? By its writer only. */
-void once__index_note_frame(once__index_t *index, uint32_t number, const once__head_t *head);
-
-once__segment_info_t *once__index_segment(const once__index_t *index, uint32_t number);
-/* Numbers from the oldest live segment to one past the newest. */
-uint32_t once__index_first_segment(const once__index_t *index);
-uint32_t once__index_end_segment(const once__index_t *index);
-void once__index_set_first_segment(once__index_t *index, uint32_t number);
-
-void once__index_count_damage(once__index_t *index);
-void once__index_stats(const once__index_t *index, once__index_stats_t *stats);
-
-/* Records that there are, and bytes of the files of the log. Costs a look at each segment: takes no lock, asks no disk. */
+/* Records and bytes of the log's files, by a look at each segment. */
 void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes);
 
-/* ---- one record: lock its shard, look, perhaps set, unlock ---- */
+/* Until when a record must be kept: UINT64_MAX for what hold keeps, and for what never expires. */
+uint64_t once__index_kept_until(const once__head_t *head);
 
-void once__index_lock(once__index_t *index, const uint8_t *id);
-int once__index_try_lock(once__index_t *index, const uint8_t *id); /* 1, or 0: somebody has it */
+/* Bytes of the segment that are live at `now`: an upper bound. */
+uint64_t once__segment_live(const once__segment_t *segment, uint64_t now);
+
+/* ---- one record: lock its shard, look, perhaps change, unlock ---- */
+
+int once__index_try_lock(once__index_t *index, const uint8_t *id); /* 1, or 0: it is taken */
+int once__index_lock(once__index_t *index, const uint8_t *id,
+                     uint32_t wait_ms); /* ONCE_OK or ONCE_E_NOREPLY */
 void once__index_unlock(once__index_t *index, const uint8_t *id);
 
-/*
- * Goes through the live entries that may be of this record: there is more than one only when two ids have 74 bits in common.
- * `cursor` starts at 0. 1 and the entry, or 0: no more.
- */
-int once__index_find(const once__index_t *index, const uint8_t *id, uint64_t *cursor,
-                     once__entry_t *entry);
+int once__index_find(const once__index_t *index, const uint8_t *id,
+                     once__entry_t *entry); /* 1 or 0 */
 
 /*
- * The first of them without a lock. What was read where it points to counts only if it holds afterwards: then the entry was there
- * all the time, in the table that counts, and so was its segment, whose bytes do not change while it is there.
+ * The record is about to be locked and looked for: the processor fetches its shard (the first), then its cell (the second, when the
+ * shard is there), for many records at a time. Nothing is read that a lock protects.
  */
-typedef struct once__peek {
-    once__entry_t entry;
-    const struct once__shard *shard;
-    const struct once__slot *slot;
-    uint64_t table, where; /* as they were */
-} once__peek_t;
-
-int once__index_peek(const once__index_t *index, const uint8_t *id, once__peek_t *peek);
-int once__index_peek_holds(const once__index_t *index, const once__peek_t *peek);
-
-/*
- * Frames of this record that the index does not know may be in segments up to this number: of what was removed, or of somebody
- * who was killed. The next frame must not go before it, or a rebuild would take the older one for the newest.
- */
-uint32_t once__index_floor(const once__index_t *index, const uint8_t *id);
-
-/* Hints that the record will be looked for soon: first where its shard is, then where its entry must be. */
 void once__index_expect_shard(const once__index_t *index, const uint8_t *id);
 void once__index_expect(const once__index_t *index, const uint8_t *id);
-/* The same for who will change nothing there: then two can look without taking it from each other. */
-void once__index_expect_shard_to_peek(const once__index_t *index, const uint8_t *id);
-void once__index_expect_to_peek(const once__index_t *index, const uint8_t *id);
 
-/* Room for one new entry in the record's shard. ONCE_OK, ONCE_E_FULL. Invalidates cursors of this shard. */
+/* Room for a new entry. Before anything is written for it. ONCE_OK, ONCE_E_FULL: the tmpfs has no room. */
 int once__index_make_room(once__index_t *index, const uint8_t *id);
+/* Room for this number of entries in the shard of `id`, by a process that is alone. ONCE_OK or ONCE_E_FULL. */
+int once__index_reserve(once__index_t *index, const uint8_t *id, uint64_t entries);
+
+/* What is counted of a frame: its size with padding, and until when it is kept (once__index_kept_until; removed: 0). */
+typedef struct once__weight {
+    uint32_t size;
+    uint64_t until;
+} once__weight_t;
 
 /*
- * Sets the entry of the record: the one that find gave last with `cursor` when `replace`, else a new one, for which there must
- * be room. `state` ONCE_STATE_NONE removes it; `place` is then where that was written down, if anywhere.
+ * Sets the entry of the record, which `old` (NULL: it has none, and there is room) was until now. The weights are those of the
+ * frames: they are counted in their segments.
  */
-void once__index_set(once__index_t *index, const uint8_t *id, uint64_t cursor, int replace,
-                     const once__entry_t *entry);
+void once__index_set(once__index_t *index, const uint8_t *id, const once__entry_t *entry,
+                     once__weight_t weight, const once__entry_t *old, once__weight_t old_weight);
+void once__index_forget(once__index_t *index, const uint8_t *id, const once__entry_t *old,
+                        once__weight_t old_weight);
 
-/* Can the locks of all shards be taken and given back? Waits some seconds where one is held. 1 or 0: they are damaged. */
-int once__index_locks_are_sound(once__index_t *index);
-
-/* ---- all records, shard by shard ---- */
+/* ---- all records ---- */
 
 typedef struct once__shard_entry {
-    uint64_t key; /* hash and tag: what the order of a scan goes by */
+    uint64_t key; /* what the order of a scan goes by: part of the id */
+    uint32_t tag;
     once__entry_t entry;
 } once__shard_entry_t;
 
-/* Copies the live entries of a shard (malloc'd, sorted by key). ONCE_OK or ONCE_E_NOMEM. */
+/* Copies the entries of a shard, also removed ones (malloc'd, sorted by key). ONCE_OK, ONCE_E_NOMEM, ONCE_E_NOREPLY. */
 int once__index_shard(once__index_t *index, uint32_t shard, once__shard_entry_t **entries,
                       size_t *count);
+uint32_t once__index_shard_of(const uint8_t *id);
+/* Would an entry of `id` have this key and tag? */
+int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 
-/* The same of those that are in this segment, in no order: much less work where they are few. */
-int once__index_shard_of(once__index_t *index, uint32_t shard, uint32_t segment,
-                         once__shard_entry_t **entries, size_t *count);
+/* ---- memory inside the index, for write buffers ---- */
+
+/* The first of `count` pages in a row, zeroed, with real memory behind them. 0: there is none. */
+uint32_t once__index_take_pages(once__index_t *index, uint32_t count);
+void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count);
+void *once__index_page(const once__index_t *index, uint32_t page);
 
 #endif

@@ -1,28 +1,46 @@
 /*
- * The host's side of a local store, which never waits for a disk; and how one is opened and closed.
+ * The host's side of a local store, which never waits for a disk; and how a handle is opened and closed.
  */
-#include "store/local/local_inside.h"
-
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "store/local/local_internal.h"
 #include "store/local/settings.h"
 #include "store/local/thread.h"
 
-/* ------------------------------------------------------------------------------------------------------------- host */
+/* ----------------------------------------------------------------------------------------------------------- answers */
 
-static void local_submit(once__store_t *store, once__op_t *op)
+void once__local_answer(once__local_t *local, once__oplist_t *answers)
 {
-    once__local_t *local = (once__local_t *)store;
+    static const uint64_t one = 1;
+    int was_empty;
 
-    once__oplist_add(&local->submitted, op);
-    once__loop_wake(local->loop);
+    if (answers->first == NULL) {
+        return;
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    was_empty = local->answers.first == NULL;
+    once__oplist_move(&local->answers, answers);
+    (void)pthread_mutex_unlock(&local->lock);
+    if (was_empty && !local->threadless) {
+        while (write(local->source.fd, &one, sizeof(one)) < 0 && errno == EINTR) {
+        }
+    }
+}
+
+void once__local_answer_one(once__local_t *local, once__op_t *op)
+{
+    once__oplist_t answers;
+
+    once__oplist_init(&answers);
+    once__oplist_add(&answers, op);
+    once__local_answer(local, &answers);
 }
 
 static void answers_ready(once__source_t *source, uint32_t events)
@@ -33,27 +51,93 @@ static void answers_ready(once__source_t *source, uint32_t events)
     }
 }
 
-/*
- * A replay needs no writer if what it wants is at hand: to hand it over and back costs more than all the rest of it. What can be
- * answered goes to `answers`.
- */
+/* ------------------------------------------------------------------------------------------------------------- looks */
+
+static int open_looker(const once__local_t *local, once__looker_t *looker)
+{
+    if (looker->records.reader == NULL) {
+        looker->records.reader = once__reader_open(&local->log_config);
+    }
+    looker->records.clock = once__index_now(looker->records.index);
+    return looker->records.reader != NULL;
+}
+
+void once__local_forget(once__local_t *local)
+{
+    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
+        once__looker_t *looker = &local->lookers[i];
+        (void)pthread_mutex_lock(&looker->lock);
+        if (looker->records.reader != NULL) {
+            once__reader_forget(looker->records.reader);
+        }
+        (void)pthread_mutex_unlock(&looker->lock);
+    }
+}
+
+/* One that is free, locked. If none is, it waits for the first, which does not take long. */
+static once__looker_t *take_looker(once__local_t *local)
+{
+    for (size_t i = 1; i < ONCE__LOOKERS; i++) {
+        if (pthread_mutex_trylock(&local->lookers[i].lock) == 0) {
+            return &local->lookers[i];
+        }
+    }
+    (void)pthread_mutex_lock(&local->lookers[1].lock);
+    return &local->lookers[1];
+}
+
+static void local_recall(once__store_t *store, once__lookup_t *looks, size_t count)
+{
+    once__local_t *local = (once__local_t *)store;
+    once__looker_t *looker;
+
+    if (atomic_load(&local->failed)) {
+        return;
+    }
+    looker = take_looker(local);
+    if (open_looker(local, looker)) {
+        for (size_t i = 0; i < count; i++) {
+            looks[i].found = once__records_recall(&looker->records, &looks[i]);
+        }
+    }
+    (void)pthread_mutex_unlock(&looker->lock);
+}
+
+/* A replay whose record is in memory needs no writer: handing it over and back costs more than the rest of it. */
 static void glance(once__local_t *local, once__oplist_t *answers)
 {
-    once__records_t *records = &local->glances;
-    once__oplist_t all;
+    once__looker_t *looker = &local->lookers[0];
     once__op_t *op = local->submitted.first;
 
-    once__oplist_init(&all);
-    once__oplist_move(&all, &local->submitted);
-    once__local_expect(local, &all);
-    if (once__records_begin_glances(records, &local->first_segment)) {
-        once__recallers_forget(local);
+    if (pthread_mutex_trylock(&looker->lock) != 0) {
+        return; /* files are being closed, which may wait for the disk */
     }
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        once__oplist_add(once__records_glance(records, op) ? answers : &local->submitted, op);
-        op = next;
+    if (open_looker(local, looker)) {
+        for (const once__op_t *each = op; each != NULL; each = each->next) {
+            once__index_expect_shard(looker->records.index, each->id);
+        }
+        for (const once__op_t *each = op; each != NULL; each = each->next) {
+            once__index_expect(looker->records.index, each->id);
+        }
+        once__oplist_init(&local->submitted);
+        while (op != NULL) {
+            once__op_t *next = op->next;
+            once__oplist_add(
+                once__records_glance(&looker->records, op) ? answers : &local->submitted, op);
+            op = next;
+        }
     }
+    (void)pthread_mutex_unlock(&looker->lock);
+}
+
+/* -------------------------------------------------------------------------------------------------------------- host */
+
+static void local_submit(once__store_t *store, once__op_t *op)
+{
+    once__local_t *local = (once__local_t *)store;
+
+    once__oplist_add(&local->submitted, op);
+    once__loop_wake(local->loop);
 }
 
 static int local_dispatch(once__store_t *store)
@@ -66,8 +150,7 @@ static int local_dispatch(once__store_t *store)
     (void)pthread_mutex_lock(&local->lock);
     once__oplist_move(&answers, &local->answers);
     (void)pthread_mutex_unlock(&local->lock);
-    if (local->submitted.first != NULL && !atomic_load(&local->failed) &&
-        !once__local_is_lost(local)) {
+    if (local->submitted.first != NULL && !atomic_load(&local->failed)) {
         glance(local, &answers);
     }
     count = once__oplist_finish(&answers);
@@ -75,82 +158,154 @@ static int local_dispatch(once__store_t *store)
         (void)pthread_mutex_lock(&local->lock);
         once__oplist_move(&local->queue, &local->submitted);
         (void)pthread_mutex_unlock(&local->lock);
-        /* Unlocked: or the writer wakes up only to wait for the lock. */
+        /* Without the lock, or the writer would wake up only to wait for it. */
         (void)pthread_cond_signal(&local->work);
     }
     return count;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- opening */
+static void local_usage(once__store_t *store, once_usage_t *usage)
+{
+    once__local_t *local = (once__local_t *)store;
+    const once__limits_t *limits = &local->records.limits;
+
+    once__index_usage(local->directory.index, &usage->records, &usage->bytes);
+    usage->max_records = limits->max_records;
+    usage->max_bytes = limits->max_bytes;
+}
+
+/* It works all the same; but its users should know why some keys answer with an error. */
+static const char *local_trouble(const once__store_t *store)
+{
+    const once__local_t *local = (const once__local_t *)store;
+    const once__index_t *index = local->directory.index;
+
+    if (!once__index_is_named(index)) {
+        return "other programs use another index of this store, so nothing is written; stop all of "
+               "them, then start them again";
+    }
+    for (uint32_t slot = 0; slot < once__index_slot_end(index); slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        if (atomic_load(&segment->state) >= ONCE__SEGMENT_ACTIVE &&
+            atomic_load(&segment->damaged)) {
+            return "the log is damaged, and the keys in the damaged ranges answer with an error; "
+                   "see once fsck";
+        }
+    }
+    return local->directory.trouble;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- opening */
 
 static int open_log(once__local_t *local, const once__local_settings_t *settings)
 {
     once__log_config_t *config = &local->log_config;
+    once__records_t looks = {.index = local->directory.index,
+                             .rules = &once__rules,
+                             .log_config = config,
+                             .limits = settings->limits,
+                             .relaxed_claims = settings->relaxed_claims,
+                             .tried_slot = UINT32_MAX};
 
-    *config = (once__log_config_t){.directory_fd = local->directory.segments_fd,
+    *config = (once__log_config_t){.segments_fd = local->directory.segments_fd,
                                    .index = local->directory.index,
                                    .disk = &local->disk,
                                    .segment_size = settings->segment_size,
                                    .max_bytes = settings->limits.max_bytes};
     memcpy(config->boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    memcpy(config->store_id, local->directory.store_id, ONCE__STORE_ID_SIZE);
+    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
+        (void)pthread_mutex_init(&local->lookers[i].lock, NULL);
+        local->lookers[i].records = looks;
+    }
+    local->own = looks;
+    local->records = looks;
     local->records.log = once__log_open(config);
-    local->records.index = local->directory.index;
-    local->records.rules = &once__rules;
-    local->records.limits = settings->limits;
-    local->records.relaxed_claims = settings->relaxed_claims;
-    local->records.directory_fd = local->directory.fd;
-    local->glances = local->records;
-    local->glances.log = once__log_open(config);
-    once__recallers_open(local);
-    if (local->records.log == NULL || local->glances.log == NULL) {
+    local->records.reader = once__reader_open(config);
+    return local->records.log != NULL && local->records.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
+}
+
+static void init_queues(once__local_t *local)
+{
+    pthread_condattr_t attributes;
+
+    once__oplist_init(&local->submitted);
+    once__oplist_init(&local->queue);
+    once__oplist_init(&local->chores);
+    once__oplist_init(&local->answers);
+    once__oplist_init(&local->deferred);
+    once__oplist_init(&local->handed);
+    once__oplist_init(&local->decided);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&local->lock, NULL);
+    (void)pthread_cond_init(&local->work, &attributes);
+    (void)pthread_cond_init(&local->upkeep, NULL);
+    (void)pthread_cond_init(&local->retired, NULL);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+static void stop_writer(once__local_t *local)
+{
+    (void)pthread_mutex_lock(&local->lock);
+    local->stop = 1;
+    (void)pthread_cond_broadcast(&local->work);
+    (void)pthread_cond_broadcast(&local->upkeep);
+    (void)pthread_cond_broadcast(&local->retired);
+    (void)pthread_mutex_unlock(&local->lock);
+    (void)pthread_join(local->writer, NULL);
+}
+
+static int start(once__local_t *local)
+{
+    if (local->threadless) {
+        return ONCE_OK;
+    }
+    local->source.ready = answers_ready;
+    local->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (local->source.fd < 0 ||
+        once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0) {
+        return ONCE_E_IO;
+    }
+    if (once__local_thread_start(&local->writer, once__local_write, local) != 0) {
+        return ONCE_E_NOMEM;
+    }
+    if (once__local_thread_start(&local->maintainer, once__local_maintain, local) != 0) {
+        stop_writer(local);
         return ONCE_E_NOMEM;
     }
     return ONCE_OK;
 }
 
-static int open_descriptor(once__local_t *local)
+static int open_directory(once__local_t *local, const once__store_config_t *config,
+                          const once__local_settings_t *settings, once_error_t *err)
 {
-    local->source.ready = answers_ready;
-    local->source.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return local->source.fd < 0 ||
-                   once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0
-               ? ONCE_E_IO
-               : ONCE_OK;
+    once__directory_config_t how = {.path = config->path,
+                                    .disk = &local->disk,
+                                    .index_directory = settings->index_directory,
+                                    .any_filesystem = settings->any_filesystem,
+                                    .timeout_ms = config->timeout_ms};
+
+    return once__directory_open(&local->directory, &how, err);
 }
 
-static int open_thread(once__local_t *local)
+static void close_source(once__local_t *local)
 {
-    once__oplist_init(&local->submitted);
-    once__oplist_init(&local->queue);
-    once__oplist_init(&local->answers);
-    once__oplist_init(&local->decided);
-    local->threadless = once__loop_env(local->loop)->simulated;
-    local->summariser.threadless = local->threadless;
-    local->summariser.segments_fd = local->directory.segments_fd;
-    local->summariser.index = local->records.index;
-    if (!local->threadless && open_descriptor(local) != ONCE_OK) {
-        return ONCE_E_IO;
+    if (local->source.fd >= 0) {
+        (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
+        (void)close(local->source.fd);
     }
-    (void)pthread_mutex_init(&local->lock, NULL);
-    (void)pthread_cond_init(&local->work, NULL);
-    return local->threadless ||
-                   once__local_thread_start(&local->thread, once__local_write, local) == 0
-               ? ONCE_OK
-               : ONCE_E_NOMEM;
 }
 
-/* It opens all the same; but its users should hear why some keys answer with an error. */
-static void look_for_damage(once__local_t *local)
+/* Everything that belongs to this process alone. */
+static void free_handle(once__local_t *local)
 {
-    once__index_stats_t stats;
-
-    once__index_stats(local->records.index, &stats);
-    if (stats.damaged > 0) {
-        (void)snprintf(local->trouble, sizeof(local->trouble),
-                       "%llu ranges of the log are damaged, and the keys in them answer with an "
-                       "error; see once fsck",
-                       (unsigned long long)stats.damaged);
+    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
+        once__reader_close(local->lookers[i].records.reader);
     }
+    once__reader_close(local->records.reader);
+    once__reader_close(local->own.reader);
+    once__reader_close(local->scanner);
 }
 
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
@@ -166,41 +321,28 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     local->base.vt = &once__local_store;
     local->loop = config->loop;
     local->disk = *disk;
+    local->timeout_ms = config->timeout_ms;
     local->source.fd = -1;
+    local->threadless = once__loop_env(local->loop)->simulated;
     code = once__local_settings_take(&settings, config->url, err);
-    if (code == ONCE_OK) {
-        code = once__directory_open_on(&local->directory, config->path, &local->disk, err);
-    }
+    code = code == ONCE_OK ? open_directory(local, config, &settings, err) : code;
     if (code != ONCE_OK) {
         free(local);
         return code;
     }
+    init_queues(local);
     code = open_log(local, &settings);
-    code = code == ONCE_OK ? open_thread(local) : code;
+    code = code == ONCE_OK ? start(local) : code;
     if (code != ONCE_OK) {
-        once__recallers_close(local);
-        once__log_abandon(local->glances.log);
+        close_source(local);
         once__log_abandon(local->records.log);
         once__directory_leave(&local->directory);
-        if (local->source.fd >= 0) {
-            (void)close(local->source.fd);
-        }
+        free_handle(local);
         free(local);
         return once__fail(err, code, "local store: cannot start: %s", once_error_text(code));
     }
-    look_for_damage(local);
     *store = &local->base;
     return ONCE_OK;
-}
-
-static const char *once__local_trouble(const once__store_t *store)
-{
-    const once__local_t *local = (const once__local_t *)store;
-
-    return once__log_is_outdated(local->records.log)
-               ? "the index is older than the log, so nothing new is written; stop all programs, "
-                 "remove the file index, then start them again"
-               : local->trouble;
 }
 
 static int local_check(const once__store_config_t *config, once_error_t *err)
@@ -215,58 +357,52 @@ static int local_open(const once__store_config_t *config, once__store_t **store,
     return once__local_open(config, &once__real_disk, store, err);
 }
 
-static void local_usage(once__store_t *store, once_usage_t *usage)
-{
-    once__local_t *local = (once__local_t *)store;
-    const once__limits_t *limits = &local->records.limits;
+/* ----------------------------------------------------------------------------------------------------------- closing */
 
-    if (!once__local_is_lost(local)) {
-        once__index_usage(local->records.index, &usage->records, &usage->bytes);
+static void destroy_locks(once__local_t *local)
+{
+    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
+        (void)pthread_mutex_destroy(&local->lookers[i].lock);
     }
-    usage->max_records = limits->max_records;
-    usage->max_bytes = limits->max_bytes;
+    (void)pthread_cond_destroy(&local->retired);
+    (void)pthread_cond_destroy(&local->upkeep);
+    (void)pthread_cond_destroy(&local->work);
+    (void)pthread_mutex_destroy(&local->lock);
 }
 
-static void stop_thread(once__local_t *local)
-{
-    (void)pthread_mutex_lock(&local->lock);
-    local->stop = 1;
-    (void)pthread_cond_signal(&local->work);
-    (void)pthread_mutex_unlock(&local->lock);
-    (void)pthread_join(local->thread, NULL);
-    once__summariser_stop(&local->summariser);
-    (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
-    (void)close(local->source.fd);
-}
-
+/* What the writer had was done; what the host still had was not. */
 static void local_close(once__store_t *store)
 {
     once__local_t *local = (once__local_t *)store;
+    int code;
 
     if (local->threadless) {
         once__local_decide(store);
         once__local_commit(store);
     } else {
-        stop_thread(local);
+        stop_writer(local);
+        (void)pthread_join(local->maintainer, NULL);
+        close_source(local);
     }
-    /* What the writer had was done; what the host still had was not. */
     (void)once__oplist_finish(&local->answers);
+    once__oplist_close(&local->deferred);
+    once__oplist_close(&local->chores);
     once__oplist_close(&local->submitted);
-    once__recallers_close(local);
-    once__log_abandon(local->glances.log);
-    if (once__local_is_lost(local)) {
-        once__log_abandon(local->records.log);
-        once__directory_leave(&local->directory);
-    } else {
-        (void)once__log_close(local->records.log);
-        once__directory_close(&local->directory);
+    code = once__log_close(local->records.log);
+    if (local->own.log != NULL && once__log_close(local->own.log) != ONCE_OK) {
+        code = ONCE_E_IO;
     }
-    (void)pthread_cond_destroy(&local->work);
-    (void)pthread_mutex_destroy(&local->lock);
+    free_handle(local);
+    if (code == ONCE_OK) {
+        once__directory_close(&local->directory);
+    } else {
+        once__directory_leave(&local->directory);
+    }
+    destroy_locks(local);
     free(local);
 }
 
-/* In a child of fork(): no thread, and locks in whatever state. The lock of a segment goes with the last descriptor of it. */
+/* In a child of fork(): no thread, and locks in whatever state. The flock() of a segment goes with the last descriptor of it. */
 static void local_abandon(once__store_t *store)
 {
     once__local_t *local = (once__local_t *)store;
@@ -274,9 +410,11 @@ static void local_abandon(once__store_t *store)
     if (local->source.fd >= 0) {
         (void)close(local->source.fd);
     }
-    once__recallers_abandon(local);
-    once__log_abandon(local->glances.log);
+    free_handle(local);
     once__log_abandon(local->records.log);
+    if (local->own.log != NULL) {
+        once__log_abandon(local->own.log);
+    }
     once__directory_abandon(&local->directory);
     free(local);
 }
@@ -287,9 +425,9 @@ const once__store_vt_t once__local_store = {
     .open = local_open,
     .submit = local_submit,
     .dispatch = local_dispatch,
-    .recall = once__local_recall,
+    .recall = local_recall,
     .usage = local_usage,
     .close = local_close,
     .abandon = local_abandon,
-    .trouble = once__local_trouble,
+    .trouble = local_trouble,
 };

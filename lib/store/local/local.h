@@ -1,18 +1,18 @@
 /*
  * `local:PATH`: a durable store in a directory, shared by the processes of one machine. The default of every program.
  *
- *     host's loop                        writer thread (one for each handle)
- *     submit -> queue -- dispatch -->    decide a batch: lock, read, once__step, append, point the index to it
- *                                        answer what need not wait
- *                                        one fdatasync for the rest, answer them
+ *     host's thread                      writer thread                                   maintenance thread
+ *     submit -> queue -- dispatch -->    decides a batch: lock, read, once__step,        makes the next segment ahead of need,
+ *                                        append, enter; answers what need not wait       compacts, scans, counts
+ *                                        one fdatasync for the rest, answers them
  *     done <- dispatch <- eventfd <--
  *
- * The host never waits for a disk: it only moves lists.
+ * The host never waits for a disk: it only moves lists, and answers replays that are in memory.
  */
 #ifndef ONCE_STORE_LOCAL_LOCAL_H
 #define ONCE_STORE_LOCAL_LOCAL_H
 
-#include "store/local/log.h"
+#include "store/local/disk.h"
 #include "store/store.h"
 
 extern const once__store_vt_t once__local_store;
@@ -22,8 +22,8 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
                      once__store_t **store, once_error_t *err);
 
 /*
- * Over a simulated loop (env.h) the store has no thread: its owner does the writer's work, in two halves, so that others can act in
- * between. For tests.
+ * Over a simulated loop (env.h) the store has no threads: its owner does the work of the writer, in two halves, so that others
+ * can act in between. For tests.
  */
 /* all that dispatch took in; answers what need not wait */
 void once__local_decide(once__store_t *store);

@@ -1,119 +1,55 @@
-#include "store/local/log_inside.h"
-
-#include <errno.h>
+/*
+ * Appending: the segments of one writer.
+ */
+#include <assert.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "store/local/log.h"
+
+#define ROLL_PAUSE_MS                                                                              \
+    1000 /* each attempt may take a second, and operations wait for it one after the other */
 #define FIRST_SIZE ((uint64_t)1 << 20)
-#define AHEAD      ((uint64_t)1 << 20)
-#define ZEROS      ((uint64_t)64 << 10)
-#define CHUNK      ((uint64_t)128 << 10)
+#define OWNS       16
+#define RETRY_MS   1000
 
-/* ------------------------------------------------------------------------------------------------------------- disk */
+/*
+ * Of the segment that is made ahead of need. The appending thread moves from NONE to WANTED and from READY to NONE, the other one
+ * the rest.
+ */
+enum { NEXT_NONE, NEXT_WANTED, NEXT_MAKING, NEXT_READY };
 
-static int real_sync(void *data, int fd)
-{
-    return fdatasync(fd);
-}
-
-static int real_sync_directory(void *data, int fd)
-{
-    return fsync(fd);
-}
-
-static int real_allocate(void *data, int fd, uint64_t size)
-{
-    int code;
-
-    do {
-        code = fallocate(fd, 0, 0, (off_t)size);
-    } while (code != 0 && errno == EINTR);
-    if (code != 0 && errno == EOPNOTSUPP) {
-        errno = posix_fallocate(fd, 0, (off_t)size);
-        code = errno == 0 ? 0 : -1;
-    }
-    return code;
-}
-
-static ssize_t real_write(void *data, int fd, const void *bytes, size_t len, uint64_t offset)
-{
-    return pwrite(fd, bytes, len, (off_t)offset);
-}
-
-const once__disk_t once__real_disk = {.sync = real_sync,
-                                      .sync_directory = real_sync_directory,
-                                      .allocate = real_allocate,
-                                      .write = real_write};
-
-ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
-                        uint64_t offset)
-{
-    uint8_t *to = bytes;
-    uint64_t done = 0;
-
-    while (done < len) {
-        ssize_t n = disk->read != NULL
-                        ? disk->read(disk->data, fd, to + done, (size_t)(len - done), offset + done)
-                        : pread(fd, to + done, (size_t)(len - done), (off_t)(offset + done));
-        if (n < 0 && errno != EINTR) {
-            return -1;
-        }
-        if (n == 0) {
-            break;
-        }
-        done += n > 0 ? (uint64_t)n : 0;
-    }
-    return (ssize_t)done;
-}
-
-int once__disk_try(const once__disk_t *disk, int fd, uint64_t size)
-{
-    uint8_t *bytes = malloc(CHUNK);
-    uint64_t at = 0;
-    int code = bytes != NULL ? 0 : -1;
-
-    while (code == 0 && at < size) {
-        uint64_t len = size - at < CHUNK ? size - at : CHUNK;
-        ssize_t n = once__disk_read(disk, fd, bytes, len, at);
-        if (n != (ssize_t)len) {
-            errno = n < 0 ? errno : EIO;
-            code = -1;
-        }
-        at += len;
-    }
-    free(bytes);
-    return code;
-}
-
-int once__log_write(const once__log_t *log, int fd, const void *bytes, uint64_t len,
-                    uint64_t offset)
-{
-    const once__disk_t *disk = log->config.disk;
-    const uint8_t *from = bytes;
-    uint64_t done = 0;
-
-    while (done < len) {
-        ssize_t n = (disk->write != NULL ? disk->write : real_write)(
-            disk->data, fd, from + done, (size_t)(len - done), offset + done);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            errno = n == 0 ? EIO : errno;
-            return -1;
-        }
-        done += (uint64_t)n;
-    }
-    return 0;
-}
+struct once__log {
+    once__log_config_t config;
+    once__own_t
+        owns[OWNS]; /* the last one is active; the others were finished since the last sync */
+    unsigned count;
+    uint64_t next_size; /* of the segments that are made now */
+    int stuck;          /* the disk was full: the buffer has what it did not take */
+    int failed;
+    once__samples_t samples;
+    _Atomic int next_state;
+    uint64_t next_at; /* not before this time */
+    uint64_t roll_at; /* no segment is made before, because a lock could not be had */
+    /* While WANTED or MAKING these two are the other thread's; while READY the third is the appending thread's. */
+    struct {
+        uint64_t size;
+        uint8_t dictionary[ONCE__DICTIONARY_MAX];
+        size_t dictionary_len;
+        once__own_t own;
+    } next;
+};
 
 uint64_t once__log_first_size(uint64_t segment_size)
 {
     return FIRST_SIZE < segment_size ? FIRST_SIZE : segment_size;
+}
+
+uint64_t once__log_least(const once__log_t *log)
+{
+    return once__log_first_size(log->config.segment_size);
 }
 
 once__log_t *once__log_open(const once__log_config_t *config)
@@ -123,168 +59,170 @@ once__log_t *once__log_open(const once__log_config_t *config)
     if (log != NULL) {
         log->config = *config;
         log->next_size = once__log_first_size(config->segment_size);
+        log->owns[0].fd = log->next.own.fd = -1;
     }
     return log;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- syncing */
-
-/* Nobody may take for durable what is behind the last good sync. Without our lock others can see to it. */
-static void give_up(once__log_t *log, const once__segment_t *segment)
+/* The segment that is appended to. Its fd is -1: there is none. */
+static once__own_t *active(once__log_t *log)
 {
-    if (segment->number != 0) {
-        atomic_store(&once__index_segment(log->config.index, segment->number)->suspect, 1);
-        (void)flock(segment->fd, LOCK_UN);
-    }
+    return &log->owns[log->count > 0 ? log->count - 1 : 0];
 }
 
+static once__segment_t *segment_of(const once__log_t *log, const once__own_t *own)
+{
+    return once__index_segment(log->config.index, own->slot);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- writing */
+
+/* L-4: what is behind the last good sync may or may not be on the disk. Without our lock, others can try again. */
 static int fail(once__log_t *log)
 {
     log->failed = 1;
-    give_up(log, &log->rolled);
-    give_up(log, &log->active);
+    for (; log->count > 0; log->count--) {
+        once__own_t *own = active(log);
+        once__own_release(own);
+    }
     return ONCE_E_IO;
 }
 
-static int synced(once__log_t *log, int code)
-{
-    log->syncs++;
-    return code == 0 ? ONCE_OK : fail(log);
-}
-
-int once__log_sync_fd(once__log_t *log, int fd)
-{
-    return synced(log, log->config.disk->sync(log->config.disk->data, fd));
-}
-
-int once__log_sync_directory(once__log_t *log)
+/* One sync of a segment, whatever it is for. */
+static int sync_file(once__log_t *log, once__own_t *own)
 {
     const once__disk_t *disk = log->config.disk;
 
-    return synced(log, disk->sync_directory(disk->data, log->config.directory_fd));
+    if (disk->sync(disk->data, own->fd) != 0) {
+        return fail(log);
+    }
+    own->ready = own->zeros;
+    return ONCE_OK;
 }
 
-static void release_segment(once__segment_t *segment)
+/* When the disk is full nothing is lost: the buffer has it still, and all of it is written again. Any other failure is final. */
+static int write_failed(once__log_t *log)
 {
-    if (segment->number != 0) {
-        (void)close(segment->fd); /* and with it the lock */
-    }
-    memset(segment, 0, sizeof(*segment));
+    log->stuck = once__disk_code() == ONCE_E_FULL;
+    return log->stuck ? ONCE_E_FULL : fail(log);
 }
 
-/*
- * The last frame says that everything before it is durable; it is written after the sync, or a crash could leave it
- * behind without what it vouches for. It need not be synced itself.
- */
-void once__log_write_seal(const once__log_t *log, int fd, once__place_t end, uint64_t size)
+/* Before frames are written that end at `to`. Nearly always an earlier sync has made the zeros durable that are there. */
+static int prepare(once__log_t *log, uint64_t to)
 {
-    uint8_t last[ONCE__FRAME_HEADER];
+    once__own_t *own = active(log);
 
-    if (end.offset + sizeof(last) <= size) {
-        once__frame_write(last, end, end.offset, NULL, NULL);
-        (void)once__log_write(log, fd, last, sizeof(last), end.offset);
+    if (once__own_prepare(&log->config, own, to) != 0) {
+        return write_failed(log);
     }
+    return own->ready < to ? sync_file(log, own) : ONCE_OK;
 }
 
-/* Everything in it is durable and nobody will append. */
-static void seal(once__log_t *log, once__segment_t *segment)
-{
-    once__segment_info_t *info = once__index_segment(log->config.index, segment->number);
-    once__place_t end = {segment->number, segment->tail};
-
-    once__log_write_seal(log, segment->fd, end, segment->size);
-    if (segment == &log->active) {
-        once__window_detach(log->config.index, segment->number);
-        once__window_give(log->config.index, log->window);
-        log->window = NULL;
-    }
-    atomic_store(&info->synced, UINT64_MAX);
-    atomic_store(&info->state, ONCE__SEGMENT_SEALED);
-    /* Also for a child that was forked meanwhile and still has the descriptor: the file may be used again. */
-    (void)flock(segment->fd, LOCK_UN);
-    release_segment(segment);
-}
-
-/*
- * A sync is dearer when it has to note that blocks are in use that were only promised until now. So zeros go ahead of
- * the frames, many blocks at a time, and nearly all syncs only overwrite. It is no harm if that fails.
- */
-static void prepare_blocks(once__log_t *log)
-{
-    static uint8_t zeros[ZEROS]; /* not const: it need not be in the program's file */
-    once__segment_t *active = &log->active;
-    uint64_t from = active->tail, to = from + AHEAD < active->size ? from + AHEAD : active->size;
-
-    if (from <= active->ready) {
-        return;
-    }
-    active->ready = to;
-    while (from < to) {
-        uint64_t len = to - from < ZEROS ? to - from : ZEROS;
-        if (once__log_write(log, active->fd, zeros, len, from) != 0) {
-            return;
-        }
-        from += len;
-    }
-}
-
-/*
- * What only the window has goes to the file. When the disk is full nothing is lost: the window has it still, and all of
- * it is written again. Any other failure is final.
- */
+/* What only the buffer has goes to the file. */
 static int flush(once__log_t *log)
 {
-    const once__segment_t *active = &log->active;
-    once__window_t *window = log->window;
+    once__own_t *own = active(log);
+    once__buffer_t *buffer = own->buffer;
     uint64_t written;
+    int code;
 
-    if (active->number == 0) {
+    if (own->fd < 0) {
         return ONCE_OK;
     }
-    written = atomic_load_explicit(&window->written, memory_order_relaxed);
-    prepare_blocks(log);
-    if (written < active->tail &&
-        once__log_write(log, active->fd, window->bytes + (written - atomic_load(&window->from)),
-                        active->tail - written, written) != 0) {
-        log->stuck = once__log_errno() == ONCE_E_FULL;
-        return log->stuck ? ONCE_E_FULL : fail(log);
+    code = prepare(log, own->tail);
+    if (code != ONCE_OK) {
+        return code;
     }
-    atomic_store(&window->written, active->tail);
+    written = atomic_load_explicit(&buffer->written, memory_order_relaxed);
+    if (written < own->tail &&
+        once__disk_write(log->config.disk, own->fd,
+                         buffer->bytes + (written - atomic_load(&buffer->from)),
+                         own->tail - written, written) != 0) {
+        return write_failed(log);
+    }
+    atomic_store_explicit(&buffer->written, own->tail, memory_order_release);
     log->stuck = 0;
     return ONCE_OK;
 }
 
-int once__log_sync(once__log_t *log)
-{
-    once__segment_t *active = &log->active;
+/* ---------------------------------------------------------------------------------------------------------- syncing */
 
-    if (log->failed) {
+/*
+ * Both marks are stored behind the sync, `last` first: a process that is killed between the two leaves a `last` at or behind
+ * `synced`, whose frame is durable all the same.
+ */
+static int sync_own(once__log_t *log, once__own_t *own)
+{
+    once__segment_t *segment = segment_of(log, own);
+
+    if (sync_file(log, own) != ONCE_OK) {
         return ONCE_E_IO;
     }
-    if (log->rolled.number != 0) {
-        if (once__log_sync_fd(log, log->rolled.fd) != ONCE_OK) {
+    own->synced = own->tail;
+    atomic_store_explicit(&segment->last, own->last, memory_order_release);
+    atomic_store_explicit(&segment->synced, own->tail, memory_order_release);
+    return ONCE_OK;
+}
+
+/* Everything in it is durable. One without frames would only be in the way. */
+static void end_segment(once__log_t *log, once__own_t *own)
+{
+    assert(own->synced == own->tail);
+    if (own->tail == own->start) {
+        (void)once__segment_drop(&log->config, own->slot);
+        once__own_release(own);
+    } else {
+        once__segment_seal(&log->config, own);
+    }
+}
+
+/* Those that were finished since the last sync. */
+static int sync_finished(once__log_t *log)
+{
+    for (unsigned i = 0; i + 1 < log->count; i++) {
+        if (sync_own(log, &log->owns[i]) != ONCE_OK) {
             return ONCE_E_IO;
         }
-        seal(log, &log->rolled);
     }
-    if (active->number != 0 && active->synced < active->tail) {
-        int code = flush(log);
-        code = code == ONCE_OK ? once__log_sync_fd(log, active->fd) : code;
-        if (code != ONCE_OK) {
-            return code;
-        }
-        active->synced = active->tail;
-        atomic_store(&once__index_segment(log->config.index, active->number)->synced, active->tail);
+    for (unsigned i = 0; i + 1 < log->count; i++) {
+        end_segment(log, &log->owns[i]);
+    }
+    if (log->count > 1) {
+        log->owns[0] = *active(log);
+        log->count = 1;
     }
     return ONCE_OK;
+}
+
+static void want_next(once__log_t *log);
+
+int once__log_sync(once__log_t *log)
+{
+    once__own_t *own;
+    int code;
+
+    if (log->failed || sync_finished(log) != ONCE_OK) {
+        return ONCE_E_IO;
+    }
+    own = active(log);
+    if (own->fd < 0 || own->synced == own->tail) {
+        return ONCE_OK;
+    }
+    code = flush(log);
+    code = code == ONCE_OK ? sync_own(log, own) : code;
+    if (code == ONCE_OK && own->tail > own->size / 2) {
+        want_next(log);
+    }
+    return code;
 }
 
 int once__log_retire(once__log_t *log)
 {
     int code = once__log_sync(log);
 
-    if (code == ONCE_OK && log->active.number != 0) {
-        seal(log, &log->active);
+    if (code == ONCE_OK && log->count > 0) {
+        end_segment(log, active(log));
+        log->count = 0;
     }
     return code;
 }
@@ -294,12 +232,29 @@ int once__log_failed(const once__log_t *log)
     return log->failed;
 }
 
-uint64_t once__log_syncs(const once__log_t *log)
+uint32_t once__log_slot(const once__log_t *log)
 {
-    return log->syncs;
+    return log->count > 0 ? log->owns[log->count - 1].slot : UINT32_MAX;
 }
 
-/* -------------------------------------------------------------------------------------------------------- appending */
+int once__log_is_ours(const once__log_t *log, once__place_t place)
+{
+    for (unsigned i = 0; i < log->count; i++) {
+        if (log->owns[i].slot == place.slot) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int once__log_is_durable(const once__index_t *index, once__place_t place)
+{
+    const once__segment_t *segment = once__index_segment(index, place.slot);
+
+    return place.offset < atomic_load_explicit(&segment->synced, memory_order_acquire);
+}
+
+/* ----------------------------------------------------------------------------------------------------- new segments */
 
 static uint64_t grown(const once__log_t *log)
 {
@@ -308,270 +263,319 @@ static uint64_t grown(const once__log_t *log)
     return size < log->config.segment_size ? size : log->config.segment_size;
 }
 
-uint64_t once__log_least(const once__log_t *log)
+/* How many bytes the log could grow without going beyond its limit. */
+static uint64_t left(const once__log_t *log)
 {
-    return once__log_first_size(log->config.segment_size);
-}
+    uint64_t records, bytes, most = log->config.max_bytes;
 
-/* Where the log would go beyond its limit, it does so in small steps. */
-static uint64_t within_limit(const once__log_t *log, uint64_t next)
-{
-    uint64_t records, bytes;
-
-    if (log->config.max_bytes == 0) {
-        return next;
+    if (most == 0) {
+        return UINT64_MAX;
     }
     once__index_usage(log->config.index, &records, &bytes);
-    return bytes + next <= log->config.max_bytes ? next : once__log_least(log);
+    return bytes < most ? most - bytes : 0;
 }
 
-/* Starts a new segment with room for `size`. The old one is synced with the next sync. */
-static int roll(once__log_t *log, uint64_t size, int was_full)
+/* Where the limit is near, none is made ahead: it would take the room that new records have. */
+static void want_next(once__log_t *log)
 {
-    uint64_t next = was_full ? grown(log) : log->next_size;
-    uint64_t want = within_limit(log, next);
+    uint64_t size = grown(log);
+
+    if (atomic_load_explicit(&log->next_state, memory_order_acquire) != NEXT_NONE ||
+        once__index_now(log->config.index) < log->next_at) {
+        return;
+    }
+    log->next_at = once__index_now(log->config.index) + RETRY_MS;
+    if (left(log) < size + once__log_least(log)) {
+        return;
+    }
+    log->next.size = size;
+    log->next.dictionary_len = once__samples_take(&log->samples, log->next.dictionary);
+    atomic_store(&log->next_state, NEXT_WANTED);
+}
+
+int once__log_wants_next(once__log_t *log)
+{
+    return atomic_load_explicit(&log->next_state, memory_order_relaxed) == NEXT_WANTED;
+}
+
+void once__log_make_next(once__log_t *log)
+{
+    int wanted = NEXT_WANTED, code;
+
+    if (atomic_compare_exchange_strong(&log->next_state, &wanted, NEXT_MAKING)) {
+        code = once__segment_make(&log->config, log->next.size, log->next.dictionary,
+                                  log->next.dictionary_len, &log->next.own);
+        atomic_store(&log->next_state, code == ONCE_OK ? NEXT_READY : NEXT_NONE);
+    }
+}
+
+/* The one that was made ahead, if it is large enough. 1 or 0. */
+static int take_next(once__log_t *log, uint64_t bytes, once__own_t *own)
+{
+    int wanted = NEXT_WANTED;
+
+    if (atomic_load(&log->next_state) == NEXT_READY) {
+        if (log->next.own.start + bytes + ONCE__SEAL_ROOM > log->next.own.size) {
+            return 0;
+        }
+        *own = log->next.own;
+        log->next.own = (once__own_t){.fd = -1};
+        log->next_at = 0;
+        atomic_store(&log->next_state, NEXT_NONE);
+        return 1;
+    }
+    (void)atomic_compare_exchange_strong(&log->next_state, &wanted, NEXT_NONE);
+    return 0;
+}
+
+/* A new one, of a size that the limit and the disk allow. */
+static int make_now(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t *own)
+{
+    uint8_t dictionary[ONCE__DICTIONARY_MAX];
+    size_t len = once__samples_take(&log->samples, dictionary);
+    uint64_t least = once__log_least(log);
     int code;
 
-    while (want < size + ONCE__SEGMENT_HEADER + ONCE__SEAL_ROOM) {
-        want *= 2;
+    bytes += once__segment_start((uint32_t)len) + ONCE__SEAL_ROOM;
+    while (least < bytes) {
+        least *= 2;
     }
-    /* Two finished ones in one batch: the first is synced now. */
-    code = log->rolled.number != 0 ? once__log_sync(log) : flush(log);
-    if (code != ONCE_OK) {
-        return code;
-    }
-    log->rolled = log->active;
-    memset(&log->active, 0, sizeof(log->active));
-    code = once__log_start(log, want);
-    if (code != ONCE_OK) {
-        log->active = log->rolled;
-        memset(&log->rolled, 0, sizeof(log->rolled));
-        return code;
-    }
-    log->next_size = next;
-    return ONCE_OK;
+    size = size < least || size > left(log) ? least : size;
+    code = once__segment_make(&log->config, size, dictionary, len, own);
+    return code == ONCE_E_FULL && least < size
+               ? once__segment_make(&log->config, least, dictionary, len, own)
+               : code;
 }
 
-/* Makes sure that the active segment has room for a frame and a number of at least `not_before`. */
-static int make_room(once__log_t *log, uint64_t size, uint32_t not_before)
+/* Goes on in a new segment with room for `bytes`. The old one is synced with the next sync. */
+static int roll(once__log_t *log, uint64_t bytes)
 {
-    const once__segment_t *active = &log->active;
-    int full = active->tail + size + ONCE__SEAL_ROOM > active->size;
+    uint64_t size = log->count > 0 ? grown(log) : log->next_size;
+    once__own_t own;
+    int code = flush(log);
 
+    if (code == ONCE_OK && log->count == OWNS) {
+        code = sync_finished(log);
+    }
+    if (code == ONCE_OK && !take_next(log, bytes, &own)) {
+        code = once__index_now(log->config.index) < log->roll_at ? ONCE_E_NOREPLY
+                                                                 : make_now(log, size, bytes, &own);
+        code = code == ONCE_E_IO || code == ONCE_E_CORRUPT ? fail(log) : code;
+        if (code == ONCE_E_NOREPLY && once__index_now(log->config.index) >= log->roll_at) {
+            log->roll_at = once__index_now(log->config.index) + ROLL_PAUSE_MS;
+        }
+    }
+    if (code == ONCE_OK) {
+        log->owns[log->count++] = own;
+        log->next_size = size;
+    }
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------------------- appending */
+
+/* Lets the buffer begin at `offset`: everything before that is in the file. In this order: what is staged is never in neither. */
+static void move_buffer(once__buffer_t *buffer, uint64_t offset)
+{
+    atomic_store(&buffer->staged, offset);
+    atomic_store(&buffer->written, offset);
+    atomic_store(&buffer->from, offset);
+}
+
+static int fits_segment(const once__own_t *own, uint64_t size)
+{
+    return own->fd >= 0 && own->tail + size + ONCE__SEAL_ROOM <= own->size;
+}
+
+static int has_room(once__log_t *log, uint64_t size)
+{
+    const once__own_t *own = active(log);
+
+    return !log->stuck && fits_segment(own, size) &&
+           own->tail + size <=
+               atomic_load_explicit(&own->buffer->from, memory_order_relaxed) + ONCE__BUFFER_ROOM;
+}
+
+int once__log_reserve(once__log_t *log, uint64_t bytes)
+{
+    int code = ONCE_OK;
+
+    if (has_room(log, bytes)) {
+        return ONCE_OK;
+    }
     if (log->failed) {
         return ONCE_E_IO;
     }
-    if (size > ONCE__FRAME_MAX) {
+    if (bytes > ONCE__FRAME_MAX + 8) {
         return ONCE_E_TOO_BIG;
     }
     if (log->stuck) {
-        int code = flush(log);
-        if (code != ONCE_OK) {
-            return code;
+        code = flush(log);
+    }
+    if (code == ONCE_OK && !fits_segment(active(log), bytes)) {
+        code = roll(log, bytes);
+    }
+    if (code == ONCE_OK && !has_room(log, bytes)) {
+        code = flush(log);
+        if (code == ONCE_OK) {
+            move_buffer(active(log)->buffer, active(log)->tail);
         }
     }
-    if (active->number == 0 || active->number < not_before || full) {
-        return roll(log, size, active->number != 0 && full);
-    }
-    return ONCE_OK;
+    return code;
 }
 
-/* Lets the window begin at `offset`: everything before that is in the file. */
-static void move_window(once__window_t *window, uint64_t offset)
+static uint64_t bound_of(const once__record_t *record, uint64_t since)
 {
-    atomic_store(&window->staged, offset);
-    atomic_store(&window->written, offset);
-    atomic_store(&window->from, offset);
+    return once__frame_size(record != NULL ? once__pack_bound(record) : 0, since != 0);
 }
 
-/*
- * Where a frame of `size` is to be made: in the window, or in memory of its own when it is larger than that. NULL and
- * why.
- */
-static uint8_t *begin_frame(once__log_t *log, uint64_t size, uint32_t not_before,
-                            once__place_t *place, int *code)
+/* Makes the frame at `out`, where there is room for its bound. Returns its size. */
+static uint32_t make_frame(once__log_t *log, uint8_t *out, const uint8_t *id,
+                           const once__record_t *record, uint64_t version, uint64_t since)
 {
-    const once__segment_t *active = &log->active;
-    uint8_t *large;
-    uint64_t from;
+    const once__own_t *own = active(log);
+    once__frame_t frame = {.kind = ONCE__FRAME_REMOVED,
+                           .version = version,
+                           .since = since,
+                           .watermark = own->synced,
+                           .id = id,
+                           .body = once__frame_body(out, since != 0)};
 
-    *code = make_room(log, size, not_before);
-    if (*code != ONCE_OK) {
-        return NULL;
-    }
-    from = atomic_load_explicit(&log->window->from, memory_order_relaxed);
-    if (active->tail + size > from + ONCE__WINDOW_ROOM) {
-        *code = flush(log);
-        if (*code != ONCE_OK) {
-            return NULL;
+    if (record != NULL) {
+        frame.kind = ONCE__FRAME_RECORD;
+        frame.state = record->head.state;
+        frame.len =
+            once__pack((uint8_t *)(uintptr_t)frame.body, record, own->dictionary, &frame.flags);
+        if (record->head.state == ONCE_STATE_COMPLETED) {
+            once__samples_offer(&log->samples, &record->payload);
         }
-        move_window(log->window, active->tail);
-        from = active->tail;
     }
-    place->segment = active->number;
-    place->offset = active->tail;
-    if (size <= ONCE__WINDOW_ROOM) {
-        return log->window->bytes + (active->tail - from);
-    }
-    large = malloc(size);
-    *code = large != NULL ? ONCE_OK : ONCE_E_NOMEM;
-    return large;
+    return once__frame_write(out, own->word, own->tail, &frame);
 }
 
-/* The frame is made. A large one goes straight to the file. */
-static int end_frame(once__log_t *log, uint8_t *frame, uint64_t size, const once__head_t *head)
+/* Before the frame counts: the range of versions may be wider than its frames', never narrower. */
+static void note_version(once__segment_t *segment, uint64_t version)
 {
-    once__segment_t *active = &log->active;
-    uint64_t end = active->tail + size;
+    uint64_t first = atomic_load_explicit(&segment->first_version, memory_order_relaxed);
 
-    if (size <= ONCE__WINDOW_ROOM) {
-        atomic_store_explicit(&log->window->staged, end, memory_order_release);
-    } else {
-        int code = once__log_write(log, active->fd, frame, size, active->tail);
-        int full = code != 0 && once__log_errno() == ONCE_E_FULL;
-        free(frame);
-        if (code != 0) {
-            return full ? ONCE_E_FULL : fail(log);
-        }
-        move_window(log->window, end);
+    if (first == 0 || version < first) {
+        atomic_store_explicit(&segment->first_version, version, memory_order_relaxed);
     }
-    active->tail = end;
-    once__index_note_frame(log->config.index, active->number, head);
-    return ONCE_OK;
+    if (version > atomic_load_explicit(&segment->last_version, memory_order_relaxed)) {
+        atomic_store_explicit(&segment->last_version, version, memory_order_relaxed);
+    }
+}
+
+static void advance(once__log_t *log, uint32_t size, once__place_t *place)
+{
+    once__own_t *own = active(log);
+
+    *place = (once__place_t){own->slot, own->tail};
+    own->last = own->tail;
+    own->tail += size;
+    atomic_store_explicit(&segment_of(log, own)->tail, own->tail, memory_order_release);
 }
 
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
-                     uint32_t not_before, once__place_t *place)
+                     uint64_t version, uint64_t since, once__place_t *place, uint32_t *size)
 {
-    uint32_t size = once__frame_size(record);
-    int code;
-    uint8_t *frame = begin_frame(log, size, not_before, place, &code);
+    once__own_t *own = active(log);
+    uint64_t bound = bound_of(record, since), from;
 
-    if (frame != NULL) {
-        once__frame_write(frame, *place, log->active.synced, id, record);
-        code = end_frame(log, frame, size, record != NULL ? &record->head : NULL);
+    *size = (uint32_t)bound;
+    if (!has_room(log, bound)) {
+        return ONCE__E_ROOM;
     }
+    from = atomic_load_explicit(&own->buffer->from, memory_order_relaxed);
+    *size = make_frame(log, own->buffer->bytes + (own->tail - from), id, record, version, since);
+    assert(*size <= bound);
+    note_version(segment_of(log, own), version);
+    atomic_store_explicit(&own->buffer->staged, own->tail + *size, memory_order_release);
+    advance(log, *size, place);
+    return ONCE_OK;
+}
+
+int once__log_is_large(const once__record_t *record)
+{
+    return bound_of(record, 1) > ONCE__BUFFER_ROOM;
+}
+
+/* The buffer is empty, and the frame is behind it in the file before the buffer begins behind the frame. */
+int once__log_append_large(once__log_t *log, const uint8_t *id, const once__record_t *record,
+                           uint64_t version, uint64_t since, once__place_t *place, uint32_t *size)
+{
+    uint64_t bound = bound_of(record, since);
+    int code = once__log_reserve(log, bound);
+    const once__own_t *own = active(log);
+    uint8_t *bytes;
+
+    code = code == ONCE_OK ? flush(log) : code;
+    code = code == ONCE_OK ? prepare(log, own->tail + bound) : code;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    bytes = malloc((size_t)bound);
+    if (bytes == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    *size = make_frame(log, bytes, id, record, version, since);
+    if (once__disk_write(log->config.disk, own->fd, bytes, *size, own->tail) != 0) {
+        code = once__disk_code() == ONCE_E_FULL ? ONCE_E_FULL : fail(log);
+    } else {
+        note_version(segment_of(log, own), version);
+        move_buffer(own->buffer, own->tail + *size);
+        advance(log, *size, place);
+    }
+    free(bytes);
     return code;
 }
 
 int once__log_fits(const once__log_t *log, const once__record_t *record)
 {
-    const once__segment_t *active = &log->active;
-
-    return active->number != 0 &&
-           active->tail + once__frame_size(record) + ONCE__SEAL_ROOM <= active->size;
-}
-
-/* Will a frame of this size and the one at `claim` be in the same segment? */
-static int is_near(const once__log_t *log, once__place_t claim, uint64_t size, uint32_t not_before)
-{
-    const once__segment_t *active = &log->active;
-
-    return active->number != 0 && active->number == claim.segment && active->number >= not_before &&
-           active->tail + size + ONCE__SEAL_ROOM <= active->size;
-}
-
-int once__log_complete(once__log_t *log, const once__record_t *record, once__place_t claim,
-                       uint32_t not_before, once__place_t *place)
-{
-    const once__payload_t *payload = &record->payload;
-    once__completion_t completion = {.claim = claim.offset, .len = (uint32_t)payload->len};
-    uint64_t most = once__frame_padded(ONCE__COMPLETION_HEADER + payload->len);
-    uint8_t *frame, *bytes;
-    int code;
-
-    if (most > ONCE__WINDOW_ROOM || !is_near(log, claim, most, not_before)) {
-        return once__log_append(log, record->id, record, not_before, place);
-    }
-    frame = begin_frame(log, most, not_before, place, &code);
-    if (frame == NULL) {
-        return code;
-    }
-    bytes = frame + ONCE__FRAME_HEADER + ONCE__COMPLETION_HEADER;
-    completion.size =
-        once__templates_pack(&log->templates, place->offset, payload, bytes, &completion.template);
-    if (completion.size == 0) {
-        completion.template = 0;
-        completion.size = payload->len;
-        memcpy(bytes, payload->data, payload->len);
-        once__templates_offer(&log->templates, place->offset, payload);
-    }
-    return end_frame(log, frame,
-                     once__completion_write(frame, *place, log->active.synced, record, &completion),
-                     &record->head);
-}
-
-int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
-                   uint32_t not_before, once__place_t *place)
-{
-    uint64_t size = once__frame_padded(frame->len);
-    int code;
-    uint8_t *copy = begin_frame(log, size, not_before, place, &code);
-
-    if (copy != NULL) {
-        once__frame_write_bytes(copy, *place, log->active.synced, frame->id, frame->bytes,
-                                frame->len);
-        code = end_frame(log, copy, size, head);
-    }
-    return code;
-}
-
-int once__log_lose(once__log_t *log, const uint8_t *id, uint8_t state, uint32_t not_before,
-                   once__place_t *place)
-{
-    uint64_t size = once__frame_padded(1);
-    int code;
-    uint8_t *frame = begin_frame(log, size, not_before, place, &code);
-
-    if (frame != NULL) {
-        once__frame_write_bytes(frame, *place, log->active.synced, id, &state, 1);
-        code = end_frame(log, frame, size, NULL);
-    }
-    return code;
-}
-
-int once__log_is_ours(const once__log_t *log, once__place_t place)
-{
-    return place.segment == log->active.number || place.segment == log->rolled.number;
+    return log->count > 0 && fits_segment(&log->owns[log->count - 1], bound_of(record, 1));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- closing */
+
+/* Without unlocking: in a child of fork() the lock is the parent's. */
+static void abandon(once__own_t *own)
+{
+    if (own->fd >= 0) {
+        (void)close(own->fd);
+        once__dictionary_close(own->dictionary);
+    }
+}
 
 void once__log_abandon(once__log_t *log)
 {
     if (log == NULL) {
         return;
     }
-    release_segment(&log->active);
-    release_segment(&log->rolled);
-    for (unsigned i = 0; i < ONCE__READERS; i++) {
-        if (log->readers[i].number != 0) {
-            (void)munmap((void *)(uintptr_t)log->readers[i].map, log->readers[i].size);
-            free(log->readers[i].resident);
-        }
+    abandon(&log->next.own);
+    for (unsigned i = 0; i < log->count; i++) {
+        abandon(&log->owns[i]);
     }
-    for (unsigned i = 0; i < ONCE__BUFFERS; i++) {
-        free(log->buffers[i].bytes);
-    }
-    once__templates_free(&log->templates);
     free(log);
 }
 
-/* Who leaves also sees to what others left who were killed: a clean end needs everything on the disk. */
+/* Also finishes what killed writers left: at a clean end everything is sealed. */
 int once__log_close(once__log_t *log)
 {
-    once__index_t *index;
+    const once__log_config_t *config;
     int code;
 
     if (log == NULL) {
         return ONCE_OK;
     }
-    index = log->config.index;
+    config = &log->config;
     code = once__log_retire(log);
-    for (uint32_t n = once__index_first_segment(index);
-         code == ONCE_OK && n < once__index_end_segment(index); n++) {
-        if (atomic_load(&once__index_segment(index, n)->state) == ONCE__SEGMENT_ACTIVE) {
-            (void)once__log_seal_dead(log, n);
+    if (log->next.own.fd >= 0) {
+        end_segment(log, &log->next.own);
+    }
+    for (uint32_t slot = 0; code == ONCE_OK && slot < once__index_slot_end(config->index); slot++) {
+        uint32_t state = atomic_load(&once__index_segment(config->index, slot)->state);
+        if (state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) {
+            (void)once__segment_take_over(config, slot);
         }
     }
     once__log_abandon(log);

@@ -1,156 +1,194 @@
 /*
- * The log: segments of all processes to read from, and one of our own to append to.
+ * The log: a writer appends frames to segments of its own, readers read frames of all segments.
  *
- * Used by one thread. Errors of the disk are told as they come; a failed sync is final (once__log_failed): what the
- * kernel did with the pages is not known, so nothing is ever tried again as if nothing had happened.
+ * Rules:
+ *   L-1  nothing here waits for a disk or for a lock of others under a shard's lock, except where a function says so. Under the
+ *        lock: once__log_append, once__reader_read with `now`, once__log_is_durable, once__log_is_ours
+ *   L-2  a segment gets frames only when its name and its entry in the manifest are durable
+ *   L-3  what is behind `synced` of a segment was never acknowledged to anybody
+ *   L-4  a failed write or sync (other than a full disk) is final for its writer
  */
 #ifndef ONCE_STORE_LOCAL_LOG_H
 #define ONCE_STORE_LOCAL_LOG_H
 
-#include <sys/types.h>
-
+#include "store/local/disk.h"
 #include "store/local/index.h"
+#include "store/local/pack.h"
 
-typedef struct once__log once__log_t;
-
-/* What the log asks of the system, so that tests can stand in between. All return 0 (write: a count), or -1 and errno. */
-typedef struct once__disk {
-    int (*sync)(void *data, int fd);                    /* fdatasync of a segment */
-    int (*sync_directory)(void *data, int fd);          /* fsync of segments/ */
-    int (*allocate)(void *data, int fd, uint64_t size); /* real room for the whole file */
-    void *data;
-    /* As pwrite, to a segment: may write less than all. NULL: the real one. */
-    ssize_t (*write)(void *data, int fd, const void *bytes, size_t len, uint64_t offset);
-    /* As pread, from a segment. NULL: the real one; and what is in memory already is then read from mappings. */
-    ssize_t (*read)(void *data, int fd, void *bytes, size_t len, uint64_t offset);
-} once__disk_t;
-
-extern const once__disk_t once__real_disk;
-
-/* As much of `len` bytes as there is before the end of the file; -1 and errno: the disk does not give them. */
-ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
-                        uint64_t offset);
+#define ONCE__BUFFER_SIZE ((uint64_t)256 << 10) /* of a write buffer, its head included */
+#define ONCE__BUFFER_ROOM (ONCE__BUFFER_SIZE - 64)
 
 /*
- * Can all of the file be read? A mapping of a file on a disk that cannot is a SIGBUS where a read is an error: so whoever wants to
- * look at one reads it first, which brings it into memory. 0, or -1 and errno (EIO also when it is shorter than `size`).
+ * The write buffer of a segment: its newest frames, in pages of the index, so that it outlives a writer that is killed. Written by
+ * one process: the writer of the segment, or the one that has its flock() after that. The order of steps:
+ *  - append: the frame, then `staged`, then the entry;
+ *  - write: the file, then `written`; only then may `from` move on and the bytes be used again.
  */
-int once__disk_try(const once__disk_t *disk, int fd, uint64_t size);
+typedef struct once__buffer {
+    _Atomic uint64_t number;  /* of the segment */
+    _Atomic uint64_t from;    /* where in the segment `bytes` begins */
+    _Atomic uint64_t written; /* the file has what is before this offset */
+    _Atomic uint64_t staged;  /* whole frames are here up to this one */
+    _Alignas(64) uint8_t bytes[ONCE__BUFFER_ROOM];
+} once__buffer_t;
+
+/* The segment's buffer; NULL: it has none. */
+once__buffer_t *once__buffer_of(const once__index_t *index, uint32_t slot);
 
 typedef struct once__log_config {
-    int directory_fd; /* of segments/; stays the caller's */
+    int segments_fd; /* stays the caller's */
     once__index_t *index;
     const once__disk_t *disk;
     uint64_t segment_size; /* of a full-grown segment */
     uint64_t max_bytes; /* segments are small where larger ones would go beyond it; 0: any size */
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
 } once__log_config_t;
 
-/* The size of a process's first segment, where a full-grown one has `segment_size`. */
-uint64_t once__log_first_size(uint64_t segment_size);
+/* ---- segment files (segment.c) ---- */
 
+#define ONCE__SEGMENT_NAME 32
+void once__segment_name(char out[ONCE__SEGMENT_NAME], uint64_t number); /* XXXXXXXXXXXXXXXX.log */
+int once__segment_number(const char *name, uint64_t *number); /* 1, or 0: not such a name */
+
+/* A segment that a writer has. */
+typedef struct once__own {
+    uint32_t slot; /* meaningful if `fd` is */
+    int fd;        /* -1: none */
+    uint64_t number, word, size;
+    uint64_t start;  /* of the first frame */
+    uint64_t tail;   /* where the next frame goes */
+    uint64_t synced; /* up to here */
+    uint64_t last;   /* offset of the last frame that was appended; 0: none */
+    uint64_t zeros;  /* up to here the blocks of the file were written before, if only with zeros */
+    uint64_t ready;  /* up to here that is durable: frames go no further */
+    once__dictionary_t *dictionary; /* NULL: none */
+    once__buffer_t *buffer;
+} once__own_t;
+
+/* Lets go of file, lock and dictionary. The segment stays as it is, and so does its buffer: others can take it over. */
+void once__own_release(once__own_t *own);
+
+/* Writes zeros ahead of frames that will end at `to`. 0, or -1 and errno. */
+int once__own_prepare(const once__log_config_t *config, once__own_t *own, uint64_t to);
+
+/* Opens the file of a segment. A descriptor, or -1 and errno. */
+int once__segment_open(const once__log_config_t *config, uint64_t number, int flags);
+
+/*
+ * Makes a segment of `size` bytes: file, header, name, manifest, all durable; takes its flock(); state ACTIVE. Waits for the disk;
+ * no lock is held meanwhile. ONCE_OK; ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOREPLY, ONCE_E_NOMEM, ONCE_E_CORRUPT (there is a segment with
+ * this number: the index is older than the log): nothing is left behind but perhaps a file without frames.
+ */
+int once__segment_make(const once__log_config_t *config, uint64_t size, const uint8_t *dictionary,
+                       size_t dictionary_len, once__own_t *own);
+
+/*
+ * Everything in it is durable: writes the last frame, cuts the file, gives the buffer back, state SEALED, lets go of the file. If
+ * the frame cannot be written, the state stays ACTIVE: once__segment_take_over tries again.
+ */
+void once__segment_seal(const once__log_config_t *config, once__own_t *own);
+
+/*
+ * Drops a segment that no entry leads to: manifest, file, slot. ONCE_OK, ONCE_E_IO, ONCE_E_FULL, ONCE_E_NOREPLY. Called by a
+ * process that has the compaction lock, or the flock() of the segment, or is alone.
+ */
+int once__segment_drop(const once__log_config_t *config, uint32_t slot);
+
+/* Removes a segment in state PREPARING, if the process that made it is gone. */
+void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t slot);
+
+/*
+ * Takes over what a killed writer left: brings its buffer to the file, enters frames that are newer than the index has them
+ * (locking shards one by one, waiting up to a second each), syncs and seals. 1: the segment is sealed now (or was already, or is
+ * gone); 0: its writer lives, or a lock could not be had, or the disk fails. Waits for the disk; the
+ * caller has no shard locked.
+ */
+int once__segment_take_over(const once__log_config_t *config, uint32_t slot);
+
+/* ---- appending (log.c): one thread ---- */
+
+typedef struct once__log once__log_t;
+
+uint64_t once__log_first_size(uint64_t segment_size);          /* of a process's first segment */
 once__log_t *once__log_open(const once__log_config_t *config); /* NULL: out of memory */
-/* Seals our segment and frees. ONCE_OK, or why it could not be sealed. */
-int once__log_close(once__log_t *log);
-/* Frees memory and descriptors only. */
-void once__log_abandon(once__log_t *log);
+int once__log_close(
+    once__log_t *log); /* syncs, seals, frees. ONCE_OK, or why it could not be sealed */
+void once__log_abandon(once__log_t *log); /* frees memory and descriptors only */
 
 /*
- * Appends a frame for `record` (NULL: removed) to our segment, whose number will be at least `not_before`. ONCE_OK;
- * ONCE_E_FULL; ONCE_E_IO; ONCE_E_TOO_BIG.
+ * Makes room for frames of `bytes` in all (with padding) in the segment and, up to its size, in the buffer. May write, sync and
+ * make a segment: no shard is locked. ONCE_OK, ONCE_E_FULL, ONCE_E_IO, ONCE_E_TOO_BIG, ONCE_E_NOREPLY.
  */
+int once__log_reserve(once__log_t *log, uint64_t bytes);
+
+/*
+ * Appends a frame for `record` (NULL: removed) with this version; `since` 0: none. Memory only: once__log_reserve came before.
+ * ONCE_OK and where it is and its size; ONCE__E_ROOM: no room: unlock, reserve *size bytes, and decide again.
+ */
+#define ONCE__E_ROOM (-1000) /* inside the local store only */
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
-                     uint32_t not_before, once__place_t *place);
+                     uint64_t version, uint64_t since, once__place_t *place, uint32_t *size);
 
 /*
- * The same for a record that is completed now and had its frame at `claim` until now: a short frame that refers to that
- * one, if both are in our segment. Nothing but the envelope and the response may be another than there.
+ * The same for a frame larger than the buffer: it goes to the file, and the caller has no shard locked. The version was taken
+ * under the lock before; the entry is made under the lock afterwards, if the record has not changed meanwhile. Also makes room.
  */
-int once__log_complete(once__log_t *log, const once__record_t *record, once__place_t claim,
-                       uint32_t not_before, once__place_t *place);
+int once__log_is_large(const once__record_t *record);
+int once__log_append_large(once__log_t *log, const uint8_t *id, const once__record_t *record,
+                           uint64_t version, uint64_t since, once__place_t *place, uint32_t *size);
 
-/* Would a frame for `record` still go into the segment that we have? And how small the next one may be. */
+/* Would a frame for `record` go into the segment that the writer has? And the size of the smallest segment. For limits. */
 int once__log_fits(const once__log_t *log, const once__record_t *record);
 uint64_t once__log_least(const once__log_t *log);
 
-/* Appends a frame that was read (its record has this head) once more, byte by byte. Errors as append. */
-int once__log_copy(once__log_t *log, const once__frame_t *frame, const once__head_t *head,
-                   uint32_t not_before, once__place_t *place);
-
-/* Appends a frame that says of a held record no more than that it is lost (once__frame_is_lost). Errors as append. */
-int once__log_lose(once__log_t *log, const uint8_t *id, uint8_t state, uint32_t not_before,
-                   once__place_t *place);
-
 /*
- * Makes everything that was appended durable: one write and one sync, two when a segment was finished meanwhile.
- * ONCE_OK; ONCE_E_FULL: the disk takes no more, nothing was synced, and the next sync tries again (nothing is appended
- * before it succeeds); ONCE_E_IO.
+ * Makes everything durable that was appended: one write and one sync, more when segments were finished meanwhile. ONCE_OK;
+ * ONCE_E_FULL: the disk takes no more, nothing was synced, the next sync tries again; ONCE_E_IO.
  */
 int once__log_sync(once__log_t *log);
 int once__log_failed(const once__log_t *log);
 
-/*
- * Reads the frame at `place` into memory of the log's, valid until the next read. A completion is made whole: its kind
- * is then that of a record. ONCE_OK; ONCE_E_NOT_FOUND: the segment was dropped meanwhile; ONCE_E_CORRUPT; ONCE_E_IO;
- * ONCE_E_NOMEM.
- */
-int once__log_read(once__log_t *log, once__place_t place, once__frame_t *frame);
+/* Syncs and seals the segment, so that the writer has none. */
+int once__log_retire(once__log_t *log);
 
-/* Hints that the frame will be read soon; and then, if it is a completion, the one that it refers to. */
-void once__log_expect(once__log_t *log, once__place_t place);
-void once__log_expect_claim(once__log_t *log, once__place_t place);
+/* The slot that the writer appends to; UINT32_MAX: none. */
+uint32_t once__log_slot(const once__log_t *log);
 
 /*
- * Only the head of the record `id` that is at `place`, which is durable; the rest of `record` does not count. It is read where
- * it stands: if the segment was dropped meanwhile, which the caller has to look for, it may be anything. ONCE_OK;
- * ONCE_E_NOT_FOUND: another one is there; ONCE_E_UNAVAILABLE: it is not in memory; the rest as once__log_read.
+ * Another thread makes the next segment ahead of need: once__log_wants_next tells it to (1: the active one is more than half full
+ * and there is no next one), once__log_make_next does it (waits for the disk). Both are safe beside the thread that appends.
  */
-int once__log_read_head(once__log_t *log, once__place_t place, const uint8_t *id,
+int once__log_wants_next(once__log_t *log);
+void once__log_make_next(once__log_t *log);
+
+int once__log_is_ours(
+    const once__log_t *log,
+    once__place_t place); /* in a segment of this log, waiting for its sync or not */
+int once__log_is_durable(const once__index_t *index, once__place_t place);
+
+/* ---- reading (reader.c): one thread each ---- */
+
+typedef struct once__reader once__reader_t;
+
+once__reader_t *once__reader_open(const once__log_config_t *config); /* NULL: out of memory */
+void once__reader_close(once__reader_t *reader);
+
+/*
+ * Reads the frame at `place` into memory of the reader's, valid until its next read. `now`: without waiting for the disk.
+ * ONCE_OK; ONCE_E_UNAVAILABLE: `now`, and it is not in memory; ONCE_E_CORRUPT: damaged (frame->version, id, state, size are right
+ * if frame->kind is not 0); ONCE_E_NOT_FOUND: the segment is gone; ONCE_E_IO; ONCE_E_NOMEM.
+ */
+int once__reader_read(once__reader_t *reader, once__place_t place, int now, once__frame_t *frame);
+
+/* The record of the frame that was read last from `place`. Leases of another boot are over. Codes as once__unpack. */
+int once__reader_record(once__reader_t *reader, once__place_t place, const once__frame_t *frame,
                         once__record_t *record);
 
-/*
- * The bytes at `place`, whatever they are: as many as a frame there would have if its length is right. Memory and errors as above;
- * ONCE_E_CORRUPT: the file ends before.
- */
-int once__log_read_raw(once__log_t *log, once__place_t place, const uint8_t **bytes, uint64_t *len);
+/* What the index counts of a frame whose entry has this state. */
+once__weight_t once__frame_weight(const once__frame_t *frame, uint8_t state);
 
-/*
- * From now on, which is `now` by the store's clock, reads never wait for the disk: ONCE_E_UNAVAILABLE instead, when what they want
- * is not in memory. Told before each look, it spares each of its reads the clock.
- */
-void once__log_never_wait(once__log_t *log, uint64_t now);
-
-/*
- * Gives back the mappings of segments that were dropped: their files take room until then. And asks again what of the others is in
- * memory, which is believed for a second otherwise.
- */
-void once__log_forget_readers(once__log_t *log);
-
-/* Is the frame durable? What a writer left behind that is gone is made so. */
-int once__log_is_durable(once__log_t *log, once__place_t place);
-
-/*
- * Did a segment that we wanted to begin exist already, with frames? Then the index is older than the log, and no further segment
- * is begun. Any thread may ask.
- */
-int once__log_is_outdated(const once__log_t *log);
-
-/* Is it in our own segment, waiting for the next sync? */
-int once__log_is_ours(const once__log_t *log, once__place_t place);
-
-/*
- * Drops the oldest segment if its time has come at `now`. `carry` must move what is still pending or unknown in it, or
- * `everything` that still counts; it returns ONCE_OK when nothing of that is left. `count` grows by the records that went.
- * ONCE_OK: dropped; ONCE_E_NOT_FOUND: nothing to drop; ONCE_E_IO; else what `carry` said.
- */
-typedef int (*once__carry_t)(void *data, uint32_t segment, int everything);
-int once__log_drop(once__log_t *log, uint64_t now, once__carry_t carry, void *data,
-                   uint64_t *count);
-
-uint64_t once__log_syncs(const once__log_t *log); /* so far */
-
-/* Names of the files in segments/. */
-#define ONCE__SEGMENT_NAME 24
-void once__segment_name(char out[ONCE__SEGMENT_NAME], uint32_t number, const char *suffix);
+/* Closes the files of segments that were dropped. */
+void once__reader_forget(once__reader_t *reader);
 
 #endif

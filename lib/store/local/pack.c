@@ -5,267 +5,254 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/uuid.h"
+#include "core/codec.h"
+#include "store/local/varint.h"
 
-/*
- * Packed bytes are the length of the payload, and steps. Each of those begins with a byte: the upper four bits are the
- * number of literal bytes, the lower four that of bytes to copy; 15 means that the rest of the number follows (first
- * that of the literals). Then the literals. Then, when there is something to copy, how far the copy begins from where
- * it would if the literals had only replaced as many bytes of the template, as a signed number.
- */
-#define NIBBLE   15u
-#define COPY_MIN 4u
+/* The byte with state and policy. */
+#define STATE_MASK   7u
+#define POLICY_SHIFT 3
+#define POLICY_MASK  3u
+#define UUID_KEY     0x20u
+#define HAS_EXPIRES  0x40u
+#define UNUSED       0x80u
 
-/* Two fifths, and a few bytes to begin with: what does not get below that soon is not alike, and not worth the time. */
-#define WORTH(len) ((len) / 5 * 2 + 50)
+#define UUID_LEN (ONCE_UUID_SIZE - 1)
+#define KEY_ROOM ((size_t)40) /* of a UUID in the scratch memory */
 
-/* ---------------------------------------------------------------------------------------------------------- pattern */
-
-static uint32_t hash(uint32_t word)
+static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t len)
 {
-    return word * 2654435761u >> 21;
+    memcpy(out, bytes, len);
+    return out + len;
 }
 
-static_assert(ONCE__PACK_HEADS == 1u << (32 - 21), "a hash is an index of heads");
-static_assert(ONCE__PACK_MAX < UINT16_MAX, "places fit");
-
-int once__pattern_set(once__pattern_t *pattern, const uint8_t *bytes, size_t len)
+/* Eight digits of hex in lower case, all at once. 1 and four bytes, or 0: they are not. */
+static int get_hex(uint64_t digits, uint8_t out[4])
 {
-    uint8_t *copy;
+    const uint64_t each = 0x0101010101010101;
+    uint64_t values = (digits & each * 15) + (digits >> 6 & each) * 9; /* letters have bit 6 */
+    uint64_t letters = (values + each * 6) >> 4 & each;
 
-    if (len < ONCE__PACK_MIN || len > ONCE__PACK_MAX) {
-        return -1;
+    if (values + each * '0' + letters * ('a' - '0' - 10) != digits || (values & each * 0xf0) != 0) {
+        return 0;
     }
-    copy = realloc(pattern->bytes, len);
-    if (copy == NULL) {
-        return -1;
-    }
-    memcpy(copy, bytes, len);
-    pattern->bytes = copy;
-    pattern->len = (uint32_t)len;
-    memset(pattern->heads, 0, sizeof(pattern->heads));
-    /* From the end: of several places the first one stays. */
-    for (uint32_t at = (uint32_t)len - COPY_MIN + 1; at-- > 0;) {
-        pattern->heads[hash(once__get32(copy + at))] = (uint16_t)at;
-    }
-    return 0;
+    values = (values << 4 | values >> 8) & 0x00ff00ff00ff00ff;
+    values = (values | values >> 8) & 0x0000ffff0000ffff;
+    once__put32(out, (uint32_t)(values | values >> 16));
+    return 1;
 }
 
-void once__pattern_free(once__pattern_t *pattern)
+/* Is the key a UUID in lower case with hyphens? 1 and its bytes, or 0. */
+static int is_uuid(const char *key, size_t len, uint8_t out[16])
 {
-    free(pattern->bytes);
-    memset(pattern, 0, sizeof(*pattern));
-}
+    uint8_t digits[32];
 
-unsigned once__pattern_likeness(const once__pattern_t *pattern, const uint8_t *data, size_t len)
-{
-    size_t step = len / ONCE__SAMPLES;
-    unsigned hits = 0;
-
-    for (size_t i = 0; i < ONCE__SAMPLES && i * step + COPY_MIN <= len; i++) {
-        uint32_t sample = once__get32(data + i * step);
-        hits += once__get32(pattern->bytes + pattern->heads[hash(sample)]) == sample;
+    if (len != UUID_LEN || key[8] != '-' || key[13] != '-' || key[18] != '-' || key[23] != '-') {
+        return 0;
     }
-    return hits;
+    memcpy(digits, key, 8);
+    memcpy(digits + 8, key + 9, 4);
+    memcpy(digits + 12, key + 14, 4);
+    memcpy(digits + 16, key + 19, 4);
+    memcpy(digits + 20, key + 24, 12);
+    return get_hex(once__get64(digits), out) && get_hex(once__get64(digits + 8), out + 4) &&
+           get_hex(once__get64(digits + 16), out + 8) &&
+           get_hex(once__get64(digits + 24), out + 12);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- packing */
 
-typedef struct writer {
-    uint8_t *at, *end;
-    int full;
-} writer_t;
-
-static void put_byte(writer_t *writer, uint32_t byte)
+size_t once__pack_bound(const once__record_t *record)
 {
-    if (writer->at == writer->end) {
-        writer->full = 1;
-        return;
-    }
-    *writer->at++ = (uint8_t)byte;
+    return 3 + 5 + 5 + ONCE_CLAIM_ID_SIZE + 8 + 3 * ONCE__VARINT_MAX + 5 + 1 + 32 +
+           ONCE_SCOPE_HASH_SIZE + ONCE__VARINT_MAX + 1 + record->key_len + 3 + 5 +
+           record->payload.len;
 }
 
-static void put_number(writer_t *writer, uint32_t number)
+size_t once__pack(uint8_t *out, const once__record_t *record, const once__dictionary_t *dictionary,
+                  uint8_t *flags)
 {
-    while (number >= 0x80) {
-        put_byte(writer, number | 0x80);
-        number >>= 7;
-    }
-    put_byte(writer, number);
-}
+    const once__head_t *head = &record->head;
+    const once__payload_t *payload = &record->payload;
+    uint8_t uuid[16], *at = out;
+    int has_uuid = is_uuid(record->key, record->key_len, uuid);
+    size_t packed = 0;
 
-static void put_bytes(writer_t *writer, const uint8_t *bytes, uint32_t count)
-{
-    if ((size_t)(writer->end - writer->at) < count) {
-        writer->full = 1;
-        return;
+    assert(once__record_is_valid(record));
+    *at++ = head->schema;
+    *at++ = (uint8_t)(head->state | head->recover << POLICY_SHIFT | (has_uuid ? UUID_KEY : 0) |
+                      (head->expires != 0 ? HAS_EXPIRES : 0));
+    *at++ = head->flags;
+    at = once__put_varint(at, head->claim.epoch);
+    at = once__put_varint(at, head->lease_ms < UINT32_MAX ? head->lease_ms : UINT32_MAX);
+    at = put_bytes(at, head->claim.id, ONCE_CLAIM_ID_SIZE);
+    once__put64(at, head->changed);
+    at = once__put_signed(at + 8, head->lease_until - head->changed);
+    if (head->expires != 0) {
+        at = once__put_signed(at, head->expires - head->changed);
     }
-    memcpy(writer->at, bytes, count);
-    writer->at += count;
-}
+    at = once__put_signed(at, head->changed - head->created);
 
-static void put_step(writer_t *writer, const uint8_t *literals, uint32_t count, uint32_t copy,
-                     int32_t shift)
-{
-    uint32_t high = count < NIBBLE ? count : NIBBLE, low = copy < NIBBLE ? copy : NIBBLE;
-
-    put_byte(writer, high << 4 | low);
-    if (high == NIBBLE) {
-        put_number(writer, count - NIBBLE);
+    at = once__put_varint(at, head->fingerprint.secret);
+    *at++ = (uint8_t)(head->fingerprint.mode | payload->kind << 4);
+    at = put_bytes(at, head->fingerprint.mac, sizeof(head->fingerprint.mac));
+    at = put_bytes(at, record->scope_hash, ONCE_SCOPE_HASH_SIZE);
+    at = once__put_varint(at, head->ttl_ms);
+    if (!has_uuid) {
+        *at++ = (uint8_t)record->key_len;
     }
-    if (low == NIBBLE) {
-        put_number(writer, copy - NIBBLE);
+    at = has_uuid ? put_bytes(at, uuid, sizeof(uuid)) : put_bytes(at, record->key, record->key_len);
+    if (payload->kind != ONCE__PAYLOAD_NONE) {
+        at = once__put_varint(once__put_varint(at, payload->status), payload->len);
     }
-    put_bytes(writer, literals, count);
-    if (copy > 0) {
-        put_number(writer, shift < 0 ? ((uint32_t)-shift << 1) - 1 : (uint32_t)shift << 1);
+    if (dictionary != NULL && once__dictionary_fits(payload)) {
+        packed = once__dictionary_pack(dictionary, at, payload->data, payload->len);
     }
-}
-
-static uint32_t common(const uint8_t *a, const uint8_t *b, uint32_t most)
-{
-    uint32_t len = 0;
-
-    while (len + 8 <= most) {
-        uint64_t different = once__get64(a + len) ^ once__get64(b + len);
-        if (different != 0) {
-            return len + (uint32_t)__builtin_ctzll(different) / 8;
-        }
-        len += 8;
-    }
-    while (len < most && a[len] == b[len]) {
-        len++;
-    }
-    return len;
-}
-
-/*
- * Looks from `at` on for what the template has, too: where it is to be expected, or anywhere. Where in `data` that is,
- * or behind its last place. Hardly any branch here goes another way than the time before: that is what this costs.
- */
-static uint32_t match(const once__pattern_t *pattern, const uint8_t *data, uint32_t at,
-                      uint32_t end, uint32_t expected, uint32_t *place)
-{
-    uint32_t last = pattern->len - COPY_MIN;
-
-    for (; at <= end; at++, expected++) {
-        uint32_t word = once__get32(data + at), there = expected <= last ? expected : last;
-        uint32_t anywhere = pattern->heads[hash(word)];
-        int same = once__get32(pattern->bytes + there) == word;
-        if (same | (once__get32(pattern->bytes + anywhere) == word)) {
-            *place = same ? there : anywhere;
-            break;
-        }
-    }
-    return at;
-}
-
-size_t once__pack(const once__pattern_t *pattern, const uint8_t *data, size_t len, uint8_t *out)
-{
-    writer_t writer = {out, out + (WORTH(len) < len ? WORTH(len) : len), 0};
-    uint32_t begin = 0, at = 0,
-             next = 0; /* literals begin; we are; the template's byte behind the last copy */
-
-    put_number(&writer, (uint32_t)len);
-    while (at + COPY_MIN <= len && !writer.full) {
-        uint32_t place = 0, size;
-        at = match(pattern, data, at, (uint32_t)len - COPY_MIN, next, &place);
-        if (at + COPY_MIN > len) {
-            break;
-        }
-        while (at > begin && place > 0 && data[at - 1] == pattern->bytes[place - 1]) {
-            at--;
-            place--;
-        }
-        size = pattern->len - place < len - at ? pattern->len - place : (uint32_t)len - at;
-        size = common(data + at, pattern->bytes + place, size);
-        put_step(&writer, data + begin, at - begin, size,
-                 (int32_t)place - (int32_t)(next + (at - begin)));
-        at += size;
-        next = place + size;
-        begin = at;
-        writer.full |= (size_t)(writer.at - out) > WORTH(at);
-    }
-    if (begin < len) {
-        put_step(&writer, data + begin, (uint32_t)len - begin, 0, 0);
-    }
-    return writer.full ? 0 : (size_t)(writer.at - out);
+    *flags = packed > 0 ? ONCE__FRAME_COMPRESSED : 0;
+    at = packed > 0 || payload->len == 0 ? at + packed : put_bytes(at, payload->data, payload->len);
+    return (size_t)(at - out);
 }
 
 /* -------------------------------------------------------------------------------------------------------- unpacking */
 
-typedef struct reader {
-    const uint8_t *at, *end;
-    int broken;
-} reader_t;
-
-static uint32_t get_byte(reader_t *reader)
+static void get_envelope(once__input_t *input, once__head_t *head, uint8_t *bits)
 {
-    if (reader->at == reader->end) {
-        reader->broken = 1;
-        return 0;
+    head->schema = *once__get_bytes(input, 1);
+    *bits = *once__get_bytes(input, 1);
+    head->state = *bits & STATE_MASK;
+    head->recover = *bits >> POLICY_SHIFT & POLICY_MASK;
+    head->flags = *once__get_bytes(input, 1);
+    head->claim.epoch = (uint32_t)once__get_varint(input, UINT32_MAX);
+    head->lease_ms = once__get_varint(input, UINT32_MAX);
+    memcpy(head->claim.id, once__get_bytes(input, ONCE_CLAIM_ID_SIZE), ONCE_CLAIM_ID_SIZE);
+    head->changed = once__get64(once__get_bytes(input, 8));
+    head->lease_until = head->changed + once__get_signed(input);
+    head->expires = *bits & HAS_EXPIRES ? head->changed + once__get_signed(input) : 0;
+    input->is_broken |= (*bits & HAS_EXPIRES) != 0 && head->expires == 0;
+    head->created = head->changed - once__get_signed(input);
+    head->ttl_ms = 0;
+    memset(&head->fingerprint, 0, sizeof(head->fingerprint));
+}
+
+static void get_rest(once__input_t *input, once__record_t *record, uint8_t bits)
+{
+    once__fingerprint_t *fingerprint = &record->head.fingerprint;
+    once__payload_t *payload = &record->payload;
+    uint8_t uuid[16], both;
+
+    fingerprint->secret = (uint32_t)once__get_varint(input, UINT32_MAX);
+    both = *once__get_bytes(input, 1);
+    fingerprint->mode = both & 15;
+    memcpy(fingerprint->mac, once__get_bytes(input, sizeof(fingerprint->mac)),
+           sizeof(fingerprint->mac));
+    memcpy(record->scope_hash, once__get_bytes(input, ONCE_SCOPE_HASH_SIZE), ONCE_SCOPE_HASH_SIZE);
+    record->head.ttl_ms = once__get_varint(input, UINT64_MAX);
+    record->key_len = bits & UUID_KEY ? UUID_LEN : *once__get_bytes(input, 1);
+    record->key =
+        (const char *)once__get_bytes(input, bits & UUID_KEY ? sizeof(uuid) : record->key_len);
+    input->is_broken |= (bits & UUID_KEY) == 0 && is_uuid(record->key, record->key_len, uuid);
+    payload->kind = both >> 4;
+    payload->status = 0;
+    payload->len = 0;
+    if (payload->kind != ONCE__PAYLOAD_NONE) {
+        payload->status = (uint16_t)once__get_varint(input, UINT16_MAX);
+        payload->len = once__get_varint(input, ONCE__PAYLOAD_MAX);
     }
-    return *reader->at++;
+    payload->data = input->at;
 }
 
-/* At most three bytes: more than any size here. */
-static uint32_t get_number(reader_t *reader)
+/* The record as it stands in its frame: a key that is a UUID is its bytes, the payload may be compressed (to *len bytes). */
+static int parse(once__record_t *record, const once__frame_t *frame, uint8_t *bits, size_t *len)
 {
-    uint32_t number = 0;
+    once__input_t input = {frame->body, frame->body + frame->len, 0};
+    const once__payload_t *payload = &record->payload;
 
-    for (unsigned shift = 0; shift < 21; shift += 7) {
-        uint32_t byte = get_byte(reader);
-        number |= (byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            return number;
-        }
+    if (frame->kind != ONCE__FRAME_RECORD) {
+        return ONCE_E_CORRUPT;
     }
-    reader->broken = 1;
-    return 0;
-}
-
-static int32_t get_signed(reader_t *reader)
-{
-    uint32_t number = get_number(reader);
-
-    return number & 1 ? -(int32_t)((number + 1) >> 1) : (int32_t)(number >> 1);
-}
-
-uint32_t once__packed_length(const uint8_t *packed, size_t len)
-{
-    reader_t reader = {packed, packed + len, 0};
-    uint32_t length = get_number(&reader);
-
-    return !reader.broken && length <= ONCE__PACK_MAX ? length : 0;
-}
-
-int once__unpack(const uint8_t *template_bytes, size_t template_len, const uint8_t *packed,
-                 size_t len, uint8_t *out)
-{
-    reader_t reader = {packed, packed + len, 0};
-    size_t done = 0, out_len = once__packed_length(packed, len);
-    int64_t next = 0;
-
-    (void)get_number(&reader);
-    while (reader.at < reader.end) {
-        uint32_t head = get_byte(&reader), literals = head >> 4, copy = head & NIBBLE;
-        literals += literals == NIBBLE ? get_number(&reader) : 0;
-        copy += copy == NIBBLE ? get_number(&reader) : 0;
-        if (reader.broken || literals > (size_t)(reader.end - reader.at) ||
-            (size_t)literals + copy > out_len - done) {
-            return -1;
-        }
-        memcpy(out + done, reader.at, literals);
-        reader.at += literals;
-        done += literals;
-        if (copy > 0) {
-            next += (int64_t)literals + get_signed(&reader);
-            if (reader.broken || next < 0 || (uint64_t)next + copy > template_len) {
-                return -1;
-            }
-            memcpy(out + done, template_bytes + next, copy);
-            done += copy;
-            next += copy;
-        }
+    get_envelope(&input, &record->head, bits);
+    if (input.is_broken || !once__envelope_is_valid(&record->head) ||
+        record->head.state != frame->state) {
+        return ONCE_E_CORRUPT;
     }
-    return out_len != 0 && done == out_len ? 0 : -1;
+    if (record->head.schema > ONCE__SCHEMA) {
+        return ONCE_E_NEWER;
+    }
+    get_rest(&input, record, *bits);
+    *len = (size_t)(input.end - input.at);
+    if (input.is_broken || (*bits & UNUSED) || !once__record_is_valid(record)) {
+        return ONCE_E_CORRUPT;
+    }
+    if (frame->flags & ONCE__FRAME_COMPRESSED) {
+        return payload->kind == ONCE__PAYLOAD_RESPONSE && payload->len >= ONCE__DICTIONARY_LEAST &&
+                       payload->len <= ONCE__DICTIONARY_MOST && *len < payload->len
+                   ? ONCE_OK
+                   : ONCE_E_CORRUPT;
+    }
+    return *len == payload->len ? ONCE_OK : ONCE_E_CORRUPT;
+}
+
+/* Replaces what stands in the frame in another form. */
+static int unfold(once__record_t *record, int has_uuid, int is_packed, size_t len,
+                  const once__dictionary_t *dictionary, once__scratch_t *scratch)
+{
+    size_t size = KEY_ROOM + (is_packed ? record->payload.len : 0);
+
+    if ((has_uuid || is_packed) && scratch->size < size) {
+        uint8_t *bytes = realloc(scratch->bytes, size);
+        if (bytes == NULL) {
+            return ONCE_E_NOMEM;
+        }
+        scratch->bytes = bytes;
+        scratch->size = size;
+    }
+    if (has_uuid) {
+        once__uuid_text((char *)scratch->bytes, (const uint8_t *)record->key);
+        record->key = (const char *)scratch->bytes;
+    }
+    if (is_packed) {
+        if (dictionary == NULL ||
+            once__dictionary_unpack(dictionary, scratch->bytes + KEY_ROOM, record->payload.len,
+                                    record->payload.data, len) != 0) {
+            return ONCE_E_CORRUPT;
+        }
+        record->payload.data = scratch->bytes + KEY_ROOM;
+    }
+    return ONCE_OK;
+}
+
+int once__unpack(once__record_t *record, const once__frame_t *frame,
+                 const once__dictionary_t *dictionary, once__scratch_t *scratch)
+{
+    uint8_t bits = 0;
+    size_t len = 0;
+    int code = parse(record, frame, &bits, &len);
+
+    if (code == ONCE_OK) {
+        code = unfold(record, bits & UUID_KEY, frame->flags & ONCE__FRAME_COMPRESSED, len,
+                      dictionary, scratch);
+    }
+    if (code == ONCE_E_NEWER) {
+        once__head_t head = record->head;
+        *record = (once__record_t){.head = head};
+    } else if (code != ONCE_OK) {
+        memset(record, 0, sizeof(*record));
+    }
+    memcpy(record->id, frame->id, ONCE_ID_SIZE);
+    return code;
+}
+
+int once__unpack_head(once__head_t *head, const once__frame_t *frame)
+{
+    once__record_t record;
+    uint8_t bits;
+    size_t len;
+    int code = parse(&record, frame, &bits, &len);
+
+    if (code == ONCE_OK || code == ONCE_E_NEWER) {
+        *head = record.head;
+    } else {
+        memset(head, 0, sizeof(*head));
+    }
+    return code;
 }

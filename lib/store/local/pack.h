@@ -1,43 +1,37 @@
 /*
- * A payload as the differences to another one, the template: copies from it, and the bytes between them. Answers of one
- * service resemble each other in all but a few values. docs/decisions/similar-responses.md says why this and not a
- * library; docs/format.md has the form.
- *
- * Pure. Sizes are limited so that no packed bytes make a reader use more memory than the limit.
+ * Records inside frames (docs/format.md, "The record, packed").
  */
 #ifndef ONCE_STORE_LOCAL_PACK_H
 #define ONCE_STORE_LOCAL_PACK_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "store/local/dictionary.h"
+#include "store/local/frame.h"
 
-#define ONCE__PACK_MIN   64u
-#define ONCE__PACK_MAX   16384u /* of a payload, and of a template */
-#define ONCE__PACK_HEADS 2048u
+/* An upper bound of what once__pack writes. */
+size_t once__pack_bound(const once__record_t *record);
 
-/* A template with the places of what can be found in it. */
-typedef struct once__pattern {
-    uint8_t *bytes;
-    uint32_t len;
-    uint16_t heads[ONCE__PACK_HEADS]; /* by hash of four bytes: a place where they may be */
-} once__pattern_t;
+/*
+ * Packs the record, which must be valid (asserted), into `out` (once__pack_bound bytes). `dictionary` may be NULL. Returns the
+ * length; *flags gets ONCE__FRAME_COMPRESSED if the payload was compressed, else 0.
+ */
+size_t once__pack(uint8_t *out, const once__record_t *record, const once__dictionary_t *dictionary,
+                  uint8_t *flags);
 
-/* Copies the template. 0, or -1: out of memory, or not of a size that can be one. */
-int once__pattern_set(once__pattern_t *pattern, const uint8_t *bytes, size_t len);
-void once__pattern_free(once__pattern_t *pattern);
+/* Memory for what is not in the frame as it is: the text of a UUID, a payload that was compressed. */
+typedef struct once__scratch {
+    uint8_t *bytes; /* grows by realloc; the caller frees it */
+    size_t size;
+} once__scratch_t;
 
-/* How many of a few samples of `data` are in the template: 0 to ONCE__SAMPLES. */
-#define ONCE__SAMPLES 12u
-unsigned once__pattern_likeness(const once__pattern_t *pattern, const uint8_t *data, size_t len);
+/*
+ * The record of a frame of kind record. Trusts nothing. What `record` points to is in the frame or in *scratch. ONCE_OK;
+ * ONCE_E_NEWER: only the id and the envelope's part of the head are filled in, the rest is zero; ONCE_E_CORRUPT (also: compressed,
+ * and `dictionary` is NULL): only the id is; ONCE_E_NOMEM: likewise.
+ */
+int once__unpack(once__record_t *record, const once__frame_t *frame,
+                 const once__dictionary_t *dictionary, once__scratch_t *scratch);
 
-/* Packs `data` (at most ONCE__PACK_MAX bytes) into `out` of as many bytes. The length, or 0: it is not worth it. */
-size_t once__pack(const once__pattern_t *pattern, const uint8_t *data, size_t len, uint8_t *out);
-
-/* The length of what was packed, ONCE__PACK_MAX at most; 0: these are not packed bytes. */
-uint32_t once__packed_length(const uint8_t *packed, size_t len);
-
-/* Unpacks into `out` of that length. Trusts nothing. 0, or -1: these are not packed bytes, or it was another template. */
-int once__unpack(const uint8_t *template_bytes, size_t template_len, const uint8_t *packed,
-                 size_t len, uint8_t *out);
+/* The head alone: nothing is decompressed, no scratch is needed. Codes as once__unpack. */
+int once__unpack_head(once__head_t *head, const once__frame_t *frame);
 
 #endif

@@ -1,25 +1,78 @@
 /*
- * All records, for people who look: a step through them, and their numbers.
+ * All records: a step through them, and their numbers.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/local/decide_inside.h"
+#include "store/local/decide.h"
 
-/*
- * For people who look: a record that is being written is there, too (a holder that renews writes all the time), but only that
- * somebody is at work on it: how it ended is nobody's business before that is durable. One that cannot be read is counted.
- */
-static int see_entry(once__records_t *records, const once__entry_t *entry, once__record_t *record,
-                     uint64_t *damaged)
+#define TRIES 4 /* at a record that is moved meanwhile */
+
+/* Finds the entry again, in case it has changed since the shard was copied. 1, or 0: there is none any more. */
+static int find_again(once__records_t *records, uint32_t shard, once__shard_entry_t *item)
 {
-    int code = once__records_read(records, entry, record);
+    once__shard_entry_t *entries;
+    size_t count;
+    int found = 0;
+
+    if (once__index_shard(records->index, shard, &entries, &count) != ONCE_OK) {
+        return 1; /* as far as is known */
+    }
+    for (size_t i = 0; i < count && !found; i++) {
+        if (entries[i].key == item->key && entries[i].tag == item->tag) {
+            item->entry = entries[i].entry;
+            found = 1;
+        }
+    }
+    free(entries);
+    return found;
+}
+
+/* The shard is not locked: the segment may be dropped meanwhile, and its slot may be given to another one. */
+static int read_item(once__records_t *records, const once__shard_entry_t *item,
+                     once__record_t *record)
+{
+    once__frame_t frame;
+    int code = once__reader_read(records->reader, item->entry.place, 0, &frame);
 
     if (code != ONCE_OK) {
-        *damaged += code == ONCE_E_CORRUPT || code == ONCE_E_IO;
+        return code;
+    }
+    if (frame.kind != ONCE__FRAME_RECORD || !once__index_is_key(frame.id, item->key, item->tag)) {
+        return ONCE_E_NOT_FOUND;
+    }
+    code = once__reader_record(records->reader, item->entry.place, &frame, record);
+    return code == ONCE_E_NEWER ? ONCE_OK : code;
+}
+
+/*
+ * A record that is being written is shown, too (a holder that renews writes all the time), but as pending: how it ended is not
+ * visible before that is durable. One that cannot be read is counted.
+ */
+static int see(once__records_t *records, uint32_t shard, const once__shard_entry_t *seen,
+               once__record_t *record, uint64_t *damaged)
+{
+    once__shard_entry_t item = *seen;
+    int code = ONCE_E_NOT_FOUND;
+
+    for (int i = 0; i < TRIES && code != ONCE_OK; i++) {
+        once__place_t before = item.entry.place;
+        if (item.entry.state == ONCE_STATE_NONE) {
+            return 0;
+        }
+        code = read_item(records, &item, record);
+        if (code != ONCE_OK && !find_again(records, shard, &item)) {
+            return 0;
+        }
+        if (code != ONCE_OK && once__is_same_place(before, item.entry.place)) {
+            break;
+        }
+    }
+    if (code != ONCE_OK) {
+        *damaged += code != ONCE_E_NOMEM;
         return 0;
     }
-    if (!once__log_is_durable(records->log, entry->place)) {
+    if (!once__is_settled(records->index, item.entry.place)) {
         record->head.state = ONCE_STATE_PENDING;
         record->head.expires = 0;
         memset(&record->payload, 0, sizeof(record->payload));
@@ -46,7 +99,7 @@ static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard,
         once__record_t record;
         *after = entries[i].key;
         *inside = 1;
-        if (!see_entry(records, &entries[i].entry, &record, &op->damaged) ||
+        if (!see(records, *shard, &entries[i], &record, &op->damaged) ||
             !once__filter_passes(op->filter, &record, op->now)) {
             continue;
         }
@@ -76,7 +129,6 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     op->error = ONCE_OK;
     op->count = 0;
     op->damaged = 0;
-    once__log_forget_readers(records->log);
     op->now = once__index_now(records->index);
     op->records = calloc(op->limit, sizeof(once__record_t *));
     if (op->records == NULL) {
@@ -92,13 +144,20 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     op->cursor.end = shard >= ONCE__SHARDS;
 }
 
+static void count_segments(const once__records_t *records, once_stats_t *stats)
+{
+    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
+        stats->segments +=
+            atomic_load(&once__index_segment(records->index, slot)->state) >= ONCE__SEGMENT_ACTIVE;
+    }
+}
+
 void once__records_stats(once__records_t *records, once__op_t *op)
 {
     op->error = ONCE_OK;
     op->now = once__index_now(records->index);
     memset(&op->stats, 0, sizeof(op->stats));
-    once__log_forget_readers(records->log);
-    for (uint32_t shard = 0; shard < ONCE__SHARDS; shard++) {
+    for (uint32_t shard = 0; op->thorough && shard < ONCE__SHARDS; shard++) {
         once__shard_entry_t *entries;
         size_t count;
         op->error = once__index_shard(records->index, shard, &entries, &count);
@@ -107,13 +166,14 @@ void once__records_stats(once__records_t *records, once__op_t *op)
         }
         for (size_t i = 0; i < count; i++) {
             once__record_t record;
-            if (see_entry(records, &entries[i].entry, &record, &op->stats.damaged)) {
+            if (see(records, shard, &entries[i], &record, &op->stats.damaged)) {
                 once__stats_add(&op->stats, &record, op->now);
             }
         }
         free(entries);
     }
     once__index_usage(records->index, &op->count, &op->stats.bytes);
+    count_segments(records, &op->stats);
     op->stats.max_records = records->limits.max_records;
     op->stats.max_bytes = records->limits.max_bytes;
 }

@@ -29,6 +29,7 @@ int once__local_settings_take(once__local_settings_t *settings, once__url_t *url
 {
     const char *size = once__url_take(url, "segment");
     const char *durability = once__url_take(url, "durability");
+    const char *filesystem = once__url_take(url, "filesystem");
     uint64_t *segment_size = &settings->segment_size;
 
     *settings = (once__local_settings_t){.segment_size = SEGMENT_SIZE};
@@ -46,6 +47,16 @@ int once__local_settings_take(once__local_settings_t *settings, once__url_t *url
         return once__fail(err, ONCE_E_CONFIG,
                           "durability: \"%.40s\" is neither full nor claims-relaxed", durability);
     }
+    settings->index_directory = once__url_take(url, "index");
+    if (settings->index_directory != NULL && settings->index_directory[0] != '/') {
+        return once__fail(err, ONCE_E_CONFIG,
+                          "index: \"%.40s\" is not the absolute path of a directory",
+                          settings->index_directory);
+    }
+    if (filesystem != NULL && strcmp(filesystem, "any") != 0) {
+        return once__fail(err, ONCE_E_CONFIG, "filesystem: \"%.40s\" is not any", filesystem);
+    }
+    settings->any_filesystem = filesystem != NULL;
     settings->relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0;
     return take_limits(settings, url, err);
 }

@@ -9,6 +9,9 @@
 typedef struct once__local_settings {
     uint64_t segment_size; /* of a full-grown segment */
     int relaxed_claims;
+    const char
+        *index_directory; /* a tmpfs for the index, in the memory of the URL; NULL: the usual one */
+    int any_filesystem;   /* also one that was not tried */
     once__limits_t limits;
 } once__local_settings_t;
 

@@ -1,142 +1,170 @@
 /*
- * The thread that decides and commits: batches, each with one sync. Over a simulated loop its owner does the same in two halves.
+ * The thread that decides and commits: batches, each with one sync. Over a simulated loop the handle's owner does the same in two
+ * halves.
  */
-#include "store/local/local_inside.h"
-
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <time.h>
 
-static void give_answers(once__local_t *local, once__oplist_t *answers)
-{
-    static const uint64_t one = 1;
-    int was_empty;
+#include "store/local/local_internal.h"
 
-    if (answers->first == NULL) {
-        return;
-    }
-    (void)pthread_mutex_lock(&local->lock);
-    was_empty = local->answers.first == NULL;
-    once__oplist_move(&local->answers, answers);
-    (void)pthread_mutex_unlock(&local->lock);
-    if (was_empty && !local->threadless) {
-        while (write(local->source.fd, &one, sizeof(one)) < 0 && errno == EINTR) {
-        }
-    }
-}
+#define RETRY_MS 2 /* pause before operations whose shard was locked are tried again */
+#define PATIENCE                                                                                   \
+    4 /* they are given up after this part of the store's timeout: the host tries again itself */
 
-/* Whether the answer waits for the sync. */
-static int apply(once__local_t *local, once__op_t *op)
+static once__decided_t apply(once__local_t *local, once__op_t *op)
 {
     switch (op->kind) {
     case ONCE__OP_EVENT:
         if (op->event.kind == ONCE__CLAIM && !once__local_fits(local, op)) {
             once__op_clear(op);
             op->error = ONCE_E_SECRET;
-            return 0;
+            return ONCE__DECIDED_NOW;
         }
         return once__records_apply(&local->records, op);
     case ONCE__OP_GET:
         return once__records_apply(&local->records, op);
-    case ONCE__OP_SCAN:
-        once__records_scan(&local->records, op);
-        return 0;
-    case ONCE__OP_REAP:
-        once__local_reap(local, op);
-        once__summariser_go(&local->summariser);
-        return 0;
-    case ONCE__OP_STATS:
-        once__local_stats(local, op);
-        return 0;
     case ONCE__OP_SECRETS_LOAD:
     case ONCE__OP_SECRETS_SWAP:
         once__local_secrets(local, op);
-        return 0;
+        return ONCE__DECIDED_NOW;
+    case ONCE__OP_REAP:
+    case ONCE__OP_SCAN:
+    case ONCE__OP_STATS:
+        once__local_chore(local, op); /* threadless */
+        return ONCE__DECIDED_NOW;
     }
-    return 0;
+    return ONCE__DECIDED_NOW;
 }
 
-/* After a failed sync nobody knows what is on the disk: whoever waited is told that, and nothing more is done. */
-static void fail_all(once__oplist_t *list, int error)
+/* For the maintenance thread, which gets it when what came before it was answered. */
+static int is_chore(const once__local_t *local, const once__op_t *op)
+{
+    return !local->threadless &&
+           (op->kind == ONCE__OP_REAP || op->kind == ONCE__OP_SCAN || op->kind == ONCE__OP_STATS);
+}
+
+static void note_failure(once__local_t *local)
+{
+    if (once__log_failed(local->records.log)) {
+        atomic_store(&local->failed, 1);
+    }
+}
+
+void once__local_retire(const once__local_t *local, once__log_t *log)
+{
+    const once__index_t *index = local->directory.index;
+    uint32_t slot = once__log_slot(log);
+
+    if (slot != UINT32_MAX &&
+        once__segment_is_dead(once__index_segment(index, slot), once__index_now(index))) {
+        (void)once__log_retire(log);
+    }
+}
+
+/* Nothing was applied. */
+static void refuse(once__op_t *op)
+{
+    once__op_clear(op);
+    op->error = ONCE_E_UNAVAILABLE;
+}
+
+/* After a failed sync it is not known what is on the disk. */
+static void fail_all(once__oplist_t *list)
 {
     for (once__op_t *op = list->first; op != NULL; op = op->next) {
         free(op->record);
         op->record = NULL;
-        op->error = error;
+        op->error = ONCE_E_NOREPLY;
     }
 }
 
-void once__local_expect(const once__local_t *local, const once__oplist_t *batch)
+/* An operation that finds its shard locked waits, the others go on. op->now has the time until which it is tried. */
+static void defer(once__local_t *local, once__op_t *op, uint64_t until, once__oplist_t *now)
 {
-    for (const once__op_t *op = batch->first; op != NULL; op = op->next) {
+    if (until != 0 && local->records.clock >= until) {
+        refuse(op);
+        once__oplist_add(now, op);
+        return;
+    }
+    op->now = until != 0 ? until : local->records.clock + local->timeout_ms / PATIENCE + 1;
+    once__oplist_add(&local->deferred, op);
+}
+
+/* The operations and their entries were last used by other processors. */
+static void expect(const once__local_t *local, const once__oplist_t *list)
+{
+    for (const once__op_t *op = list->first; op != NULL; op = op->next) {
         for (size_t at = 64; at < offsetof(once__op_t, filter); at += 64) {
             __builtin_prefetch((const char *)op + at, 1);
         }
         once__index_expect_shard(local->records.index, op->id);
     }
-    for (const once__op_t *op = batch->first; op != NULL; op = op->next) {
+    for (const once__op_t *op = list->first; op != NULL; op = op->next) {
         once__index_expect(local->records.index, op->id);
     }
 }
 
-int once__local_is_lost(once__local_t *local)
+static void decide_list(once__local_t *local, once__oplist_t *list, int is_again,
+                        once__oplist_t *now, once__oplist_t *later)
 {
-    if (!atomic_load(&local->lost) &&
-        !once__index_is_whole(local->records.index, local->directory.fd)) {
-        atomic_store(&local->lost, 1);
-        atomic_store(&local->failed, 1);
-    }
-    return atomic_load(&local->lost);
-}
+    once__op_t *op = list->first;
 
-static void refuse_all(once__oplist_t *list)
-{
-    for (once__op_t *op = list->first; op != NULL; op = op->next) {
-        op->record = NULL;
-        op->error = ONCE_E_UNAVAILABLE;
+    once__oplist_init(list);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        uint64_t until = is_again ? op->now : 0;
+        if (atomic_load(&local->failed)) {
+            refuse(op);
+            once__oplist_add(now, op);
+        } else if (is_chore(local, op)) {
+            once__oplist_add(&local->handed, op);
+        } else {
+            switch (apply(local, op)) {
+            case ONCE__DECIDED_NOW:
+                once__oplist_add(now, op);
+                break;
+            case ONCE__DECIDED_SYNC:
+                once__oplist_add(later, op);
+                break;
+            case ONCE__DECIDED_LATER:
+                defer(local, op, until, now);
+                break;
+            }
+            note_failure(local);
+        }
+        op = next;
     }
 }
 
 /* Answers what need not wait; the rest is moved to `later`. */
 static void decide_batch(once__local_t *local, once__oplist_t *batch, once__oplist_t *later)
 {
-    once__oplist_t now;
-    once__op_t *op = batch->first;
+    once__oplist_t now, again;
 
     once__oplist_init(&now);
-    if (once__local_is_lost(local)) {
-        refuse_all(batch);
-        give_answers(local, batch);
-        return;
+    once__oplist_init(&again);
+    once__oplist_move(&again, &local->deferred);
+    if (!once__index_is_named(local->records.index)) {
+        atomic_store(&local->failed, 1); /* others work with another index */
     }
-    once__local_expect(local, batch);
     local->mark.fits = -1;
     local->records.clock = once__index_now(local->records.index);
     once__records_count(&local->records);
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        if (once__log_failed(local->records.log)) {
-            op->error = ONCE_E_UNAVAILABLE;
-            op->record = NULL;
-            once__oplist_add(&now, op);
-        } else {
-            once__oplist_add(apply(local, op) ? later : &now, op);
-        }
-        op = next;
-    }
-    give_answers(local, &now);
+    expect(local, batch);
+    decide_list(local, &again, 1, &now, later);
+    decide_list(local, batch, 0, &now, later);
+    once__local_answer(local, &now);
 }
 
-/* The sync is also for what nobody waits for: until then, other processes take the record for busy. */
+/* The sync is also for what nothing waits for: until then, other processes take those records for busy. */
 static void commit_batch(once__local_t *local, once__oplist_t *later)
 {
-    if (once__local_is_lost(local)) {
-        fail_all(later, ONCE_E_NOREPLY);
-    } else if (once__log_sync(local->records.log) != ONCE_OK) {
-        fail_all(later, ONCE_E_NOREPLY);
-        atomic_store(&local->failed, once__log_failed(local->records.log));
+    if (once__log_sync(local->records.log) != ONCE_OK) {
+        fail_all(later);
+        note_failure(local);
     }
-    give_answers(local, later);
+    once__local_answer(local, later);
 }
 
 static void run_batch(once__local_t *local, once__oplist_t *batch)
@@ -146,6 +174,50 @@ static void run_batch(once__local_t *local, once__oplist_t *batch)
     once__oplist_init(&later);
     decide_batch(local, batch, &later);
     commit_batch(local, &later);
+    if (local->handed.first != NULL || once__log_wants_next(local->records.log)) {
+        (void)pthread_mutex_lock(&local->lock);
+        once__oplist_move(&local->chores, &local->handed);
+        local->wants_next |= once__log_wants_next(local->records.log);
+        (void)pthread_cond_signal(&local->upkeep);
+        (void)pthread_mutex_unlock(&local->lock);
+    }
+}
+
+/* The lock is held. 1: there is something to do. */
+static int wait_for_work(once__local_t *local)
+{
+    if (local->queue.first != NULL || local->retire || local->forget || local->stop) {
+        return 1;
+    }
+    if (local->deferred.first != NULL) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += RETRY_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        return pthread_cond_timedwait(&local->work, &local->lock, &until) == ETIMEDOUT;
+    }
+    (void)pthread_cond_wait(&local->work, &local->lock);
+    return 0;
+}
+
+/* What the maintenance thread asked for. The lock is held, and given up meanwhile. */
+static void serve_maintenance(once__local_t *local)
+{
+    int retire = local->retire;
+
+    local->forget = 0;
+    (void)pthread_mutex_unlock(&local->lock);
+    once__reader_forget(local->records.reader);
+    if (retire) {
+        once__local_retire(local, local->records.log);
+        note_failure(local);
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    if (retire) {
+        local->retire = 0;
+        (void)pthread_cond_signal(&local->retired);
+    }
 }
 
 void *once__local_write(void *data)
@@ -155,20 +227,25 @@ void *once__local_write(void *data)
 
     once__oplist_init(&batch);
     (void)pthread_mutex_lock(&local->lock);
-    for (;;) {
-        while (local->queue.first == NULL && !local->stop) {
-            (void)pthread_cond_wait(&local->work, &local->lock);
+    while (!local->stop || local->queue.first != NULL) {
+        if (!wait_for_work(local)) {
+            continue;
         }
-        if (local->queue.first == NULL) {
-            break;
+        if (local->retire || local->forget) {
+            serve_maintenance(local);
         }
-        once__oplist_move(&batch, &local->queue);
-        (void)pthread_mutex_unlock(&local->lock);
-        run_batch(local, &batch);
-        once__oplist_init(&batch);
-        (void)pthread_mutex_lock(&local->lock);
+        if (local->queue.first != NULL || local->deferred.first != NULL) {
+            once__oplist_move(&batch, &local->queue);
+            (void)pthread_mutex_unlock(&local->lock);
+            run_batch(local, &batch);
+            (void)pthread_mutex_lock(&local->lock);
+        }
     }
     (void)pthread_mutex_unlock(&local->lock);
+    for (once__op_t *op = local->deferred.first; op != NULL; op = op->next) {
+        refuse(op);
+    }
+    once__local_answer(local, &local->deferred);
     return NULL;
 }
 

@@ -82,9 +82,9 @@ static const char *index_text(once_local_index_t index)
     case ONCE_LOCAL_INDEX_DIFFERS:
         return "differs from the log";
     case ONCE_LOCAL_INDEX_NONE:
-        return "none to compare: the next program that opens the store rebuilds it";
+        return "none: the next program that opens the store makes it";
     case ONCE_LOCAL_INDEX_LEFT:
-        return "left by an earlier boot: not compared";
+        return "not in use: the next program compares it with the log";
     }
     return "";
 }
@@ -126,7 +126,6 @@ static void print_report(const once_local_fsck_report_t *report)
     line("torn", report->torn, report->torn > 0 ? "ends that were never durable; ignored" : "");
     line_bytes("quarantine", report->quarantined, report->quarantine_bytes,
                "inspect, then remove the files");
-    line_bytes("spares", report->spares, report->spare_bytes, "");
     printf("%-10s %10s  %s\n", "index", once__cli_size(report->index_bytes).text,
            index_text(report->index));
 }
@@ -155,8 +154,6 @@ static int print_json(fsck_t *fsck, const once_local_fsck_report_t *report)
     once__cli_json_number(&json, "torn", report->torn);
     once__cli_json_text(&json, "index", index[report->index]);
     once__cli_json_number(&json, "index_bytes", report->index_bytes);
-    once__cli_json_number(&json, "spares", report->spares);
-    once__cli_json_number(&json, "spare_bytes", report->spare_bytes);
     once__cli_json_number(&json, "quarantined", report->quarantined);
     once__cli_json_number(&json, "quarantine_bytes", report->quarantine_bytes);
     once__cli_json_put(&json, "lost",
@@ -269,10 +266,11 @@ const once__cli_command_t once__cli_fsck = {
         "Without --repair nothing is changed, and programs may keep using the store. Exits with 1\n"
         "if anything that was durable is missing, damaged, or not in the index.\n"
         "\n"
-        "--repair accepts the loss: a missing segment is replaced by an empty one, damaged ranges\n"
-        "are cut out (a copy goes to quarantine/), and the index is rebuilt. First stop every\n"
-        "program that uses the store and copy the directory; restoring the missing files from a\n"
-        "backup loses less. Keys whose records are lost count as never used.\n",
+        "--repair accepts the loss: missing segments are struck off the manifest, damaged ranges\n"
+        "and records are taken out (a copy goes to quarantine/), and the index is made anew. "
+        "First\n"
+        "stop every program that uses the store and copy the directory; restoring the missing\n"
+        "files from a backup loses less. Keys whose records are lost count as never used.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(settings_t),

@@ -85,8 +85,6 @@ static void print_text(const once_stats_t *stats)
     if (stats->segments + stats->index_bytes > 0) {
         printf("%-10s %10" PRIu64 "\n", "segments", stats->segments);
         printf("%-10s %10s\n", "index", once__cli_size(stats->index_bytes).text);
-        printf("%-10s %10s\n", "summaries", once__cli_size(stats->summary_bytes).text);
-        printf("%-10s %10s\n", "spares", once__cli_size(stats->spare_bytes).text);
     }
     if (stats->damaged > 0) {
         count("damaged", stats->damaged, ONCE__CLI_RED,
@@ -115,8 +113,6 @@ static int print_json(const once_stats_t *stats)
     once__cli_json_number(&json, "max_bytes", stats->max_bytes);
     once__cli_json_number(&json, "segments", stats->segments);
     once__cli_json_number(&json, "index_bytes", stats->index_bytes);
-    once__cli_json_number(&json, "summary_bytes", stats->summary_bytes);
-    once__cli_json_number(&json, "spare_bytes", stats->spare_bytes);
     once__cli_json_number(&json, "quarantined", stats->quarantined);
     once__cli_json_number(&json, "damaged", stats->damaged);
     once__cli_json_number(&json, "behind_ms", stats->behind_ms);

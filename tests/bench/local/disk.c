@@ -22,7 +22,7 @@ static double bytes_for(const settings_t *settings, load_kind_t kind, const char
     load_run(&load, RECORDS, 128);
     load_close(&load);
     bytes = (double)bytes_in(segments) / RECORDS;
-    remove_tree(path);
+    load_remove(path);
     return bytes;
 }
 

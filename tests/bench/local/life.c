@@ -15,7 +15,6 @@
 #include "sections.h"
 #include "store/local/decide.h"
 #include "store/local/directory.h"
-#include "store/local/summary.h"
 
 #define LOOKUPS 20000
 #define FILL    4096
@@ -81,42 +80,22 @@ static void report_reopen(const settings_t *settings, const char *path, uint64_t
            median(opened, TIMES) * 1e3);
 }
 
-/* `what`: of the log, or of its summaries. */
-static void report_rebuild(const char *path, uint64_t records, const char *what)
+static void report_rebuild(const char *path, uint64_t records)
 {
-    static uint64_t times; /* each with a key of its own */
-    char index[PATH_ROOM + 8];
+    char index[LOAD_INDEX_ROOM];
     double opened, granted;
     cost_t start, cost;
 
-    (void)snprintf(index, sizeof(index), "%s/index", path);
-    (void)unlink(index);
-    start = cost_now();
-    reopen(path, records * 7 + ++times, &opened, &granted);
-    cost = cost_since(&start);
-    report(what, ">= 1 M", (double)records / cost.cpu >= 1e6 ? VERDICT_OK : VERDICT_SHORT,
-           "%.2f M  (%.2f s; by the clock %.2f s)", (double)records / cost.cpu / 1e6, cost.cpu,
-           opened);
-}
-
-/* What the summaries of all finished segments cost, which a thread of each handle makes aside. */
-static void report_summaries(const char *path, uint64_t records)
-{
-    static const _Atomic int never;
-    once__directory_t directory;
-    uint32_t from = 0;
-    cost_t start, cost;
-
-    if (once__directory_open(&directory, path, NULL) != ONCE_OK) {
-        (void)fprintf(stderr, "bench_local: %s does not open\n", path);
-        exit(2);
+    if (load_index(index, path) == 0) {
+        (void)unlink(index);
     }
     start = cost_now();
-    once__summaries_make(directory.segments_fd, directory.index, &from, &never);
+    reopen(path, records * 7 + 1, &opened, &granted);
     cost = cost_since(&start);
-    once__directory_close(&directory);
-    report("summaries of the segments, CPU per record", "-", VERDICT_NONE, "%.2f us",
-           cost.cpu / (double)records * 1e6);
+    report("index made anew from the log, records per second of CPU", ">= 1 M",
+           (double)records / cost.cpu >= 1e6 ? VERDICT_OK : VERDICT_SHORT,
+           "%.2f M  (%.2f s; by the clock %.2f s)", (double)records / cost.cpu / 1e6, cost.cpu,
+           opened);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ looking up */
@@ -196,18 +175,22 @@ static void set_claim(once__op_t *op, const uint8_t *id, const once__fingerprint
 static void look_up_by_store(const char *path, uint8_t (*ids)[ONCE_ID_SIZE])
 {
     static double took[LOOKUPS];
-    once__directory_t directory;
+    const once__directory_config_t how = {
+        .path = path, .disk = &once__real_disk, .timeout_ms = 5000};
     once__log_config_t config = {.disk = &once__real_disk, .segment_size = 1 << 20};
-    once__records_t records = {.rules = &once__rules};
+    once__records_t records = {.rules = &once__rules, .log_config = &config};
+    once__directory_t directory;
     unsigned failed = 0;
 
-    if (once__directory_open(&directory, path, NULL) != ONCE_OK) {
+    if (once__directory_open(&directory, &how, NULL) != ONCE_OK) {
         (void)fprintf(stderr, "bench_local: %s does not open\n", path);
         exit(2);
     }
-    config.directory_fd = directory.segments_fd;
+    config.segments_fd = directory.segments_fd;
     config.index = records.index = directory.index;
-    records.log = once__log_open(&config);
+    memcpy(config.boot_id, directory.boot_id, sizeof(config.boot_id));
+    memcpy(config.store_id, directory.store_id, sizeof(config.store_id));
+    records.reader = once__reader_open(&config);
     for (unsigned i = 0; i < LOOKUPS; i++) {
         once__op_t op;
         once__fingerprint_t fingerprint;
@@ -223,7 +206,7 @@ static void look_up_by_store(const char *path, uint8_t (*ids)[ONCE_ID_SIZE])
         failed += op.outcome != ONCE_OUTCOME_REPLAY;
         free(op.record);
     }
-    once__log_abandon(records.log);
+    once__reader_close(records.reader);
     once__directory_close(&directory);
     report("replay in the store itself, random records in cache, p50", "< 3 us",
            failed == 0 && median(took, LOOKUPS) < 3e-6 ? VERDICT_OK : VERDICT_SHORT, "%.2f us",
@@ -237,19 +220,15 @@ void section_life(const settings_t *settings)
     char path[PATH_ROOM];
 
     path_of(path, settings, "life");
-    remove_tree(path);
+    load_remove(path);
     load_open(&load, path, "?reap=off");
     load_run(&load, settings->records, FILL);
     load_close(&load);
     report_subject("a store with the records, left by a writer that was killed");
     report_reopen(settings, path, settings->records);
-    report_rebuild(path, settings->records,
-                   "index rebuilt from the log, records per second of CPU");
-    report_summaries(path, settings->records);
-    report_rebuild(path, settings->records,
-                   "index rebuilt from summaries, records per second of CPU");
+    report_rebuild(path, settings->records);
     look_up_by_api(path, settings->records, ids);
     look_up_by_store(path, ids);
-    remove_tree(path);
+    load_remove(path);
     free(ids);
 }

@@ -1,8 +1,15 @@
 #include "load.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "cost.h"
+#include "store/local/directory.h"
 
 #define BODIES       4096
 #define SIMILAR_SIZE 400
@@ -144,12 +151,21 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     once_response_t response = ONCE_RESPONSE_INIT;
     load_t *load = data;
     once_claim_t *claim = once_answer_take_claim(answer);
+    int busy = load->shared != 0 && once_answer_outcome(answer) == ONCE_OUTCOME_BUSY;
 
     if (claim == NULL || load->claims_only) {
         once_claim_drop(claim);
-        load->failed += claim == NULL;
+        load->failed += claim == NULL && !busy;
         load->running--;
         ask_next(load);
+        return;
+    }
+    if (load->shared != 0) {
+        if (once_claim_release(claim, 503, once__slice_of("try again"), completed, load) !=
+            ONCE_OK) {
+            load->failed++;
+            load->running--;
+        }
         return;
     }
     response.status = 201;
@@ -188,7 +204,8 @@ static void ask_next(load_t *load)
     if (load->left == 0) {
         return;
     }
-    ask = load_ask(key, load->next++);
+    ask = load_ask(key, load->shared != 0 ? load_mix(load->next) % load->shared : load->next);
+    load->next++;
     load->left--;
     if (once_begin(load->once, &ask, answered, load) == ONCE_OK) {
         load->running++;
@@ -214,6 +231,43 @@ void load_close(load_t *load)
         die("closing", "not everything was written");
     }
     load->once = NULL;
+}
+
+int load_index(char out[LOAD_INDEX_ROOM], const char *path)
+{
+    char begin[2 * ONCE__STORE_ID_SIZE + 8] = "once-";
+    const char *directory = once__index_default_directory();
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), found = -1;
+    uint8_t id[ONCE__STORE_ID_SIZE];
+    DIR *stream = directory != NULL ? opendir(directory) : NULL;
+    const struct dirent *entry;
+
+    if (fd >= 0 && once__format_read(fd, id) == ONCE__FORMAT_OURS) {
+        once__hex(begin + 5, id, sizeof(id));
+        while (stream != NULL && found != 0 && (entry = readdir(stream)) != NULL) {
+            if (strncmp(entry->d_name, begin, strlen(begin)) == 0) {
+                (void)snprintf(out, LOAD_INDEX_ROOM, "%s/%s", directory, entry->d_name);
+                found = 0;
+            }
+        }
+    }
+    if (stream != NULL) {
+        (void)closedir(stream);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return found;
+}
+
+void load_remove(const char *path)
+{
+    char index[LOAD_INDEX_ROOM];
+
+    if (load_index(index, path) == 0) {
+        (void)unlink(index);
+    }
+    remove_tree(path);
 }
 
 void load_run(load_t *load, uint64_t pairs, unsigned inflight)

@@ -32,6 +32,8 @@ typedef struct load {
     uint64_t next;   /* number of the next key */
     uint64_t bodies; /* of responses that were given */
     int claims_only; /* claims are dropped, not completed */
+    uint64_t
+        shared; /* keys that others ask for, too, in another order: claims are released; 0: every key is new */
 
     uint64_t left, running; /* asks to make; made and not finished */
     uint64_t failed;
@@ -41,7 +43,12 @@ typedef struct load {
 void load_open(load_t *load, const char *path, const char *parameters);
 void load_close(load_t *load);
 
-/* Claims and completes `pairs` new keys, `inflight` at a time. Ends the program when anything but that happens. */
+/* The index of the store in a directory, in shared memory; it outlives a store of many records. And both, removed. */
+#define LOAD_INDEX_ROOM 512
+int load_index(char out[LOAD_INDEX_ROOM], const char *path); /* 0, or -1: there is none */
+void load_remove(const char *path);
+
+/* Claims and completes (or releases) `pairs` keys, `inflight` at a time. Ends the program when anything but that happens. */
 void load_run(load_t *load, uint64_t pairs, unsigned inflight);
 
 /* The question for the n-th key. It points to `key`. */

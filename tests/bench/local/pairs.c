@@ -34,8 +34,8 @@ typedef struct contest {
     const settings_t *settings;
     int alone; /* without the libraries: they take long to be filled */
     player_t players[CONTESTANTS];
-    uint64_t empty_index; /* bytes of it before the first record */
-    uint64_t fill_bytes;  /* of the log after filling, which is done with many more in flight */
+    uint64_t empty_index, full_index; /* bytes of it before the first record, and at the end */
+    uint64_t fill_bytes; /* of the log after filling, which is done with many more in flight */
 } contest_t;
 
 /* -------------------------------------------------------------------------------------------------- what a pair takes */
@@ -53,7 +53,7 @@ static double bytes_per_ask(const settings_t *settings, int claims_only)
     load_run(&load, ASKS, MANY);
     load_close(&load);
     bytes = (double)bytes_in(segments) / ASKS;
-    remove_tree(path);
+    load_remove(path);
     return bytes;
 }
 
@@ -252,9 +252,16 @@ static uint64_t log_bytes(const contest_t *contest, const char *segments)
 }
 
 /* After closing. */
+static uint64_t index_bytes(const settings_t *settings)
+{
+    char path[PATH_ROOM], index[LOAD_INDEX_ROOM];
+
+    path_of(path, settings, "once");
+    return load_index(index, path) == 0 ? blocks_of(index) : 0;
+}
+
 static void report_files(const contest_t *contest)
 {
-    char path[PATH_ROOM];
     double keys = (double)filled(contest) + pairs_of_rounds(contest);
     double bytes = (double)(log_bytes(contest, "once/segments") - contest->fill_bytes) /
                    (double)log_bytes(contest, "once-empty/segments");
@@ -262,8 +269,7 @@ static void report_files(const contest_t *contest)
 
     report("bytes per pair", "flat: <= 1.02", bytes <= 1.02 ? VERDICT_OK : VERDICT_SHORT, "%.3f",
            bytes);
-    path_of(path, contest->settings, "once/index");
-    each = (double)(blocks_of(path) - contest->empty_index) / keys;
+    each = (double)(contest->full_index - contest->empty_index) / keys;
     report_subject("index");
     report("bytes per key (blocks of the file, without those of an empty one)", "<= 24 at 1 M",
            each <= 24       ? VERDICT_OK
@@ -274,16 +280,15 @@ static void report_files(const contest_t *contest)
 
 static void compare(const settings_t *settings, int alone)
 {
+    static const char *const stores[] = {"once", "once-empty"};
     static contest_t contest;
-    char index[PATH_ROOM];
 
     memset(&contest, 0, sizeof(contest));
     contest.settings = settings;
     contest.alone = alone;
     find_sizes(settings);
     open_players(&contest);
-    path_of(index, settings, "once/index");
-    contest.empty_index = blocks_of(index);
+    contest.empty_index = index_bytes(settings);
     fill_players(&contest);
     contest.fill_bytes = log_bytes(&contest, "once/segments");
     play(&contest, FEW);
@@ -293,12 +298,18 @@ static void compare(const settings_t *settings, int alone)
     print_players(&contest, MANY);
     report_pairs(&contest, MANY);
     report_flat(&contest);
+    contest.full_index = index_bytes(settings);
     for (unsigned i = 0; i < CONTESTANTS; i++) {
         if (contest.players[i].self != NULL) {
             contest.players[i].self->close(contest.players[i].self);
         }
     }
     report_files(&contest);
+    for (unsigned i = 0; i < 2; i++) {
+        char path[PATH_ROOM];
+        path_of(path, settings, stores[i]);
+        load_remove(path);
+    }
 }
 
 void section_pairs(const settings_t *settings)

@@ -15,7 +15,8 @@
 
 #define PROCESSES 4
 #define INFLIGHT  128
-#define BATCHES   120 /* pairs of batches, of all together */
+#define SHARED    1000 /* keys */
+#define BATCHES   120  /* pairs of batches, of all together */
 
 typedef struct result {
     double start, end, cpu;
@@ -38,9 +39,9 @@ static int child_write(const char *path, uint64_t first)
 }
 
 /* Says that it is ready, waits for the others, writes, and tells how it went. */
-static int child_pairs(const char *path, uint64_t first, uint64_t pairs)
+static int child_pairs(const char *path, uint64_t first, uint64_t pairs, uint64_t shared)
 {
-    load_t load = {.next = first};
+    load_t load = {.next = first, .shared = shared};
     result_t result;
     cost_t start, cost;
     char go;
@@ -66,7 +67,7 @@ int child_main(char **arguments)
         return child_write(arguments[1], strtoull(arguments[2], NULL, 10));
     }
     return child_pairs(arguments[1], strtoull(arguments[2], NULL, 10),
-                       strtoull(arguments[3], NULL, 10));
+                       strtoull(arguments[3], NULL, 10), strtoull(arguments[4], NULL, 10));
 }
 
 /* -------------------------------------------------------------------------------------------------------- as a parent */
@@ -77,13 +78,14 @@ typedef struct child {
 } child_t;
 
 static void start_child(const settings_t *settings, const char *path, uint64_t first,
-                        uint64_t pairs, child_t *child)
+                        uint64_t pairs, uint64_t shared, child_t *child)
 {
-    char key[32], count[32];
+    char key[32], count[32], keys[32];
     int in[2], out[2];
 
     (void)snprintf(key, sizeof(key), "%llu", (unsigned long long)first);
     (void)snprintf(count, sizeof(count), "%llu", (unsigned long long)pairs);
+    (void)snprintf(keys, sizeof(keys), "%llu", (unsigned long long)shared);
     if (pipe(in) != 0 || pipe(out) != 0 || (child->pid = fork()) < 0) {
         perror("bench_local");
         exit(2);
@@ -94,7 +96,7 @@ static void start_child(const settings_t *settings, const char *path, uint64_t f
         (void)close(in[1]);
         (void)close(out[0]);
         (void)execl(settings->program, settings->program, "--child", "pairs", path, key, count,
-                    (char *)NULL);
+                    keys, (char *)NULL);
         _exit(127);
     }
     (void)close(in[0]);
@@ -113,7 +115,7 @@ static void expect(int ok)
 
 /* Pairs per second of `count` processes together; `cpu` per pair. */
 static double run_children(const settings_t *settings, const char *path, unsigned count,
-                           uint64_t *next, double *cpu)
+                           uint64_t shared, uint64_t *next, double *cpu)
 {
     uint64_t pairs = (uint64_t)BATCHES * INFLIGHT / count;
     result_t all = {0, 0, 0}, one;
@@ -121,7 +123,7 @@ static double run_children(const settings_t *settings, const char *path, unsigne
     char ready;
 
     for (unsigned i = 0; i < count; i++) {
-        start_child(settings, path, *next, pairs, &children[i]);
+        start_child(settings, path, *next, pairs, shared, &children[i]);
         *next += pairs + INFLIGHT;
     }
     for (unsigned i = 0; i < count; i++) {
@@ -143,25 +145,37 @@ static double run_children(const settings_t *settings, const char *path, unsigne
     return (double)(pairs * count) / (all.end - all.start);
 }
 
-void section_processes(const settings_t *settings)
+/* Four processes against one, in turns. `shared` keys of all; 0: each has its own. */
+static void compare(const settings_t *settings, uint64_t shared, const char *what)
 {
     enum { ROUNDS = 7 };
-    double rates[ROUNDS], cpus[ROUNDS], one_cpu[ROUNDS], ratio;
-    uint64_t next = 0;
-    char path[PATH_ROOM];
+    double rates[ROUNDS], cpus[ROUNDS], one_cpu[ROUNDS], bytes[ROUNDS], ratio;
+    char path[PATH_ROOM], segments[PATH_ROOM + 16];
+    uint64_t next = 0, before = 0;
 
     path_of(path, settings, "processes");
-    remove_tree(path);
+    (void)snprintf(segments, sizeof(segments), "%s/segments", path);
+    load_remove(path);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        double four = run_children(settings, path, PROCESSES, &next, &cpus[i]);
-        double one = run_children(settings, path, 1, &next, &one_cpu[i]);
+        double four = run_children(settings, path, PROCESSES, shared, &next, &cpus[i]), one;
+        uint64_t between = bytes_in(segments), after;
+        one = run_children(settings, path, 1, shared, &next, &one_cpu[i]);
+        after = bytes_in(segments);
         rates[i] = four / one;
         cpus[i] /= one_cpu[i];
+        bytes[i] = (double)(between - before) / (double)(after - between);
+        before = after;
     }
     ratio = median(rates, ROUNDS);
-    report_subject("4 processes, 128 in flight in each");
-    report("pairs/s in total, of those of one process", ">= 1",
-           ratio >= 1 ? VERDICT_OK : VERDICT_SHORT, "%.2f  (CPU per pair %.2f)", ratio,
-           median(cpus, ROUNDS));
-    remove_tree(path);
+    report(what, ">= 1", ratio >= 1 ? VERDICT_OK : VERDICT_SHORT,
+           "%.2f  (CPU per pair %.2f, bytes %.2f)", ratio, median(cpus, ROUNDS),
+           median(bytes, ROUNDS));
+    load_remove(path);
+}
+
+void section_processes(const settings_t *settings)
+{
+    report_subject("4 processes, 128 in flight in each, of one process");
+    compare(settings, 0, "pairs/s in total, each with keys of its own");
+    compare(settings, SHARED, "claims and releases/s in total, of 1000 keys that they share");
 }

@@ -1,0 +1,574 @@
+/*
+ * Compaction: segments that are mostly dead are emptied and dropped; expired records leave the index.
+ *
+ * A victim is emptied frame by frame: live ones are copied, with a higher version, to a segment that has nothing but copies. Others
+ * need not wait for its sync: until the victim is dropped, it has the same, and it is dropped after that sync.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "store/local/decide.h"
+#include "store/local/walk.h"
+
+#define LOCK_WAIT_MS 1000
+#define SYNC_WAIT_MS 1000                /* for frames of others to become durable */
+#define SYNC_BYTES   ((uint64_t)4 << 20) /* of copies that are synced together */
+#define SMALL_ONES   8u                  /* segments that may be small */
+#define SMALL_PART   16u
+#define TEND_STEP    256u  /* frames between two calls of tend() */
+#define SWEEP_STEP   10000 /* records that are looked at if it is not thorough */
+#define WAITS        256u
+
+typedef struct range {
+    uint64_t first, last; /* versions */
+} range_t;
+
+typedef struct compactor {
+    once__records_t *records;
+    once__compaction_t *compaction;
+    uint64_t now;
+    uint32_t steps;
+    uint8_t tried[ONCE__SLOTS / 8]; /* in this compaction */
+
+    /* The victim. */
+    uint32_t slot;
+    once__segment_t *segment;
+    int is_small; /* it was chosen for its size */
+    once__image_t image;
+    once__dictionary_t *dictionary;
+    once__scratch_t scratch;
+    range_t *others; /* versions of the other segments */
+    size_t other_count;
+    uint64_t unsynced;          /* bytes of copies */
+    once__place_t waits[WAITS]; /* not durable yet, and newer than frames of the victim */
+    size_t wait_count;
+} compactor_t;
+
+/* Between two frames. 1: stop. */
+static int tend(compactor_t *compactor)
+{
+    const once__compaction_t *compaction = compactor->compaction;
+
+    if (compaction->thorough && compaction->limit != 0 &&
+        compaction->removed >= compaction->limit) {
+        return 1;
+    }
+    return ++compactor->steps % TEND_STEP == 0 && compaction->tend != NULL &&
+           compaction->tend(compaction->data);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- choosing */
+
+int once__segment_is_dead(const once__segment_t *segment, uint64_t now)
+{
+    return once__segment_live(segment, now) < atomic_load(&segment->tail) / 2;
+}
+
+static int is_refused(const once__compaction_t *compaction, uint64_t number)
+{
+    for (unsigned i = 0; i < sizeof(compaction->refused) / sizeof(compaction->refused[0]); i++) {
+        if (compaction->refused[i] == number) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void refuse(once__compaction_t *compaction, uint64_t number)
+{
+    compaction->refused[compaction->refusals++ %
+                        (sizeof(compaction->refused) / sizeof(compaction->refused[0]))] = number;
+}
+
+static int is_eligible(const compactor_t *compactor, uint32_t slot, const once__segment_t *segment)
+{
+    return atomic_load(&segment->state) == ONCE__SEGMENT_SEALED &&
+           !atomic_load(&segment->damaged) && !(compactor->tried[slot / 8] & 1u << slot % 8) &&
+           !is_refused(compactor->compaction, atomic_load(&segment->number));
+}
+
+/* Finds the victim: the segment with the smallest live part; of equals, the oldest. 1, or 0: none is worth it. */
+static int choose(compactor_t *compactor)
+{
+    const once__records_t *records = compactor->records;
+    uint64_t small = records->log_config->segment_size / SMALL_PART, best_number = 0;
+    double best = 2;
+    uint32_t small_slot = 0, small_count = 0;
+
+    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
+        once__segment_t *segment = once__index_segment(records->index, slot);
+        uint64_t tail = atomic_load(&segment->tail), number = atomic_load(&segment->number);
+        double part;
+        if (!is_eligible(compactor, slot, segment)) {
+            continue;
+        }
+        part = (double)once__segment_live(segment, compactor->now) / (double)tail;
+        if (once__segment_is_dead(segment, compactor->now) &&
+            (part < best || (part <= best && number < best_number))) {
+            best = part;
+            best_number = number;
+            compactor->slot = slot;
+        }
+        if (tail < small &&
+            (small_count++ == 0 ||
+             tail < atomic_load(&once__index_segment(records->index, small_slot)->tail))) {
+            small_slot = slot;
+        }
+    }
+    compactor->is_small = best_number == 0 && small_count > SMALL_ONES;
+    if (compactor->is_small) {
+        compactor->slot = small_slot;
+    }
+    compactor->segment = once__index_segment(records->index, compactor->slot);
+    return best_number != 0 || compactor->is_small;
+}
+
+/*
+ * The versions of the other segments. One that is mostly dead may be the victim of a compaction that did not end: its copies
+ * have no `since`, so it counts as if it reached up to now.
+ */
+static int note_others(compactor_t *compactor)
+{
+    const once__index_t *index = compactor->records->index;
+    uint32_t end = once__index_slot_end(index);
+
+    compactor->others = malloc((end + 1) * sizeof(range_t));
+    compactor->other_count = 0;
+    for (uint32_t slot = 0; compactor->others != NULL && slot < end; slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        uint32_t state = atomic_load(&segment->state);
+        range_t range = {atomic_load(&segment->first_version), atomic_load(&segment->last_version)};
+        if (slot == compactor->slot || state < ONCE__SEGMENT_ACTIVE || range.first == 0) {
+            continue;
+        }
+        if (state == ONCE__SEGMENT_SEALED && once__segment_is_dead(segment, compactor->now)) {
+            range.last = UINT64_MAX;
+        }
+        compactor->others[compactor->other_count++] = range;
+    }
+    return compactor->others != NULL ? ONCE_OK : ONCE_E_NOMEM;
+}
+
+/* May another segment have a frame of this record that is older than this one? */
+static int has_older(const compactor_t *compactor, const once__frame_t *frame)
+{
+    for (size_t i = 0; frame->since != 0 && i < compactor->other_count; i++) {
+        if (compactor->others[i].first <= frame->version &&
+            compactor->others[i].last >= frame->since) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- copying */
+
+/* A frame of the victim that leads its record, and the one that takes its place. */
+typedef struct copy {
+    once__entry_t from, to;
+    once__weight_t from_weight, to_weight;
+    once__record_t record;
+    uint64_t version, since;
+} copy_t;
+
+typedef enum fate {
+    FATE_NONE, /* nothing is to be done, or it is done */
+    FATE_COPY,
+    FATE_REMOVED, /* a frame of kind removed takes its place */
+} fate_t;
+
+static void wait_for(compactor_t *compactor, once__place_t place)
+{
+    size_t i = 0;
+
+    while (i < compactor->wait_count && compactor->waits[i].slot != place.slot) {
+        i++;
+    }
+    if (i == compactor->wait_count) {
+        if (i == WAITS) {
+            return; /* the victim stays this time: see are_durable */
+        }
+        compactor->waits[compactor->wait_count++] = place;
+    } else if (compactor->waits[i].offset < place.offset) {
+        compactor->waits[i] = place;
+    }
+}
+
+/* What becomes of a frame. Its shard is locked. */
+static fate_t judge(compactor_t *compactor, const once__frame_t *frame, uint64_t offset,
+                    copy_t *copy)
+{
+    once__records_t *records = compactor->records;
+    const once__place_t here = {compactor->slot, offset};
+    once__head_t head;
+
+    if (!once__index_find(records->index, frame->id, &copy->from)) {
+        return FATE_NONE;
+    }
+    if (!once__is_same_place(copy->from.place, here)) {
+        if (!once__log_is_durable(records->index, copy->from.place)) {
+            wait_for(compactor, copy->from.place);
+        }
+        return FATE_NONE;
+    }
+    copy->from_weight = once__frame_weight(frame, copy->from.state);
+    if (copy->from.state != ONCE_STATE_NONE && once__unpack_head(&head, frame) == ONCE_OK &&
+        !once__records_may_go(records, &head)) {
+        return FATE_COPY;
+    }
+    if (has_older(compactor, frame)) {
+        return FATE_REMOVED;
+    }
+    once__index_forget(records->index, frame->id, &copy->from, copy->from_weight);
+    compactor->compaction->removed += copy->from.state != ONCE_STATE_NONE;
+    return FATE_NONE;
+}
+
+/* What is to be appended. */
+static int prepare(compactor_t *compactor, fate_t fate, const once__frame_t *frame, copy_t *copy)
+{
+    once__index_t *index = compactor->records->index;
+    once__head_t *head = &copy->record.head;
+    int code;
+
+    if (fate == FATE_REMOVED) {
+        copy->version = frame->version;
+        copy->since = frame->since;
+        copy->to.state = ONCE_STATE_NONE;
+        copy->to_weight.until = 0;
+        return ONCE_OK;
+    }
+    code = once__unpack(&copy->record, frame, compactor->dictionary, &compactor->scratch);
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (compactor->segment->other_boot && head->lease_until > head->changed) {
+        head->lease_until = head->changed;
+    }
+    copy->version = once__index_next_version(index, frame->id, once__index_now(index));
+    copy->since = has_older(compactor, frame) ? frame->since : 0;
+    /* note_others does not see that a segment is a victim if that is mostly live. */
+    if (compactor->is_small && copy->since == 0) {
+        copy->since = frame->since != 0 ? frame->since : frame->version;
+    }
+    copy->to.state = head->state;
+    copy->to_weight.until = once__index_kept_until(head);
+    return ONCE_OK;
+}
+
+static void enter(compactor_t *compactor, const once__frame_t *frame, const copy_t *copy)
+{
+    once__index_t *index = compactor->records->index;
+
+    atomic_store(&once__index_segment(index, copy->to.place.slot)->copies, 1);
+    once__index_set(index, frame->id, &copy->to, copy->to_weight, &copy->from, copy->from_weight);
+    compactor->unsynced += copy->to_weight.size;
+    compactor->compaction->carried += copy->to.state != ONCE_STATE_NONE;
+    compactor->compaction->removed +=
+        copy->to.state == ONCE_STATE_NONE && copy->from.state != ONCE_STATE_NONE;
+}
+
+/*
+ * The shard is not locked meanwhile. If the record changes, nothing leads to the copy; but the change has a `since` that covers it,
+ * because it cannot stand in the victim, which is sealed.
+ */
+static int copy_large(compactor_t *compactor, const once__frame_t *frame, copy_t *copy)
+{
+    once__records_t *records = compactor->records;
+    once__entry_t entry;
+    int code = once__log_append_large(records->log, frame->id, &copy->record, copy->version,
+                                      copy->since, &copy->to.place, &copy->to_weight.size);
+
+    code = code == ONCE_OK ? once__index_lock(records->index, frame->id, LOCK_WAIT_MS) : code;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (once__index_find(records->index, frame->id, &entry) &&
+        once__is_same_place(entry.place, copy->from.place) && entry.state == copy->from.state) {
+        enter(compactor, frame, copy);
+    }
+    once__index_unlock(records->index, frame->id);
+    return ONCE_OK;
+}
+
+static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint64_t offset)
+{
+    once__records_t *records = compactor->records;
+    copy_t copy;
+    fate_t fate;
+    int code, large = 0;
+
+    do {
+        code = once__index_lock(records->index, frame->id, LOCK_WAIT_MS);
+        if (code != ONCE_OK) {
+            return code;
+        }
+        fate = judge(compactor, frame, offset, &copy);
+        code = fate != FATE_NONE ? prepare(compactor, fate, frame, &copy) : ONCE_OK;
+        large = fate == FATE_COPY && code == ONCE_OK && once__log_is_large(&copy.record);
+        if (fate != FATE_NONE && code == ONCE_OK && !large) {
+            code =
+                once__log_append(records->log, frame->id, fate == FATE_COPY ? &copy.record : NULL,
+                                 copy.version, copy.since, &copy.to.place, &copy.to_weight.size);
+            if (code == ONCE_OK) {
+                enter(compactor, frame, &copy);
+            }
+        }
+        once__index_unlock(records->index, frame->id);
+        if (code == ONCE__E_ROOM) {
+            code = once__log_reserve(records->log, copy.to_weight.size);
+            code = code == ONCE_OK ? ONCE__E_ROOM : code;
+        }
+    } while (code == ONCE__E_ROOM);
+    if (large) {
+        code = copy_large(compactor, frame, &copy);
+    }
+    return code;
+}
+
+/* Before the victim is dropped, and now and then. */
+static int sync_copies(compactor_t *compactor, uint64_t above)
+{
+    if (compactor->unsynced <= above) {
+        return ONCE_OK;
+    }
+    compactor->unsynced = 0;
+    return once__log_sync(compactor->records->log);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- emptying */
+
+/* Is every frame of the victim sound and of a schema that is known here? Before the first one is copied. */
+static int is_sound(compactor_t *compactor)
+{
+    uint64_t number = atomic_load(&compactor->segment->number);
+    once__walk_t walk;
+    once__head_t head;
+
+    once__walk_begin(&walk, &compactor->image, 0);
+    while (once__walk_next(&walk)) {
+        int code = walk.kind == ONCE__WALK_DAMAGED || walk.kind == ONCE__WALK_LOST ? ONCE_E_CORRUPT
+                                                                                   : ONCE_OK;
+        if (walk.kind == ONCE__WALK_FRAME && walk.frame.kind == ONCE__FRAME_RECORD) {
+            code = once__unpack_head(&head, &walk.frame);
+        }
+        if (code == ONCE_E_NEWER) {
+            refuse(compactor->compaction, number);
+            return 0;
+        }
+        if (code != ONCE_OK) {
+            atomic_store(&compactor->segment->damaged, 1);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int empty(compactor_t *compactor)
+{
+    once__walk_t walk;
+    int code = ONCE_OK, synced;
+
+    once__walk_begin(&walk, &compactor->image, 0);
+    while (code == ONCE_OK && once__walk_next(&walk)) {
+        if (tend(compactor)) {
+            code = ONCE_E_UNAVAILABLE; /* the rest another time */
+        } else if (walk.kind == ONCE__WALK_FRAME && walk.frame.kind != ONCE__FRAME_FILLER) {
+            code = empty_frame(compactor, &walk.frame, walk.offset);
+            code = code == ONCE_OK ? sync_copies(compactor, SYNC_BYTES) : code;
+        }
+    }
+    synced = sync_copies(compactor, 0);
+    return code != ONCE_OK ? code : synced;
+}
+
+/* Waits until the frames that are newer than those of the victim are durable. 1 or 0. */
+static int are_durable(compactor_t *compactor)
+{
+    const once__records_t *records = compactor->records;
+    const struct timespec pause = {0, 1000000};
+    uint64_t until = once__index_now(records->index) + SYNC_WAIT_MS;
+
+    for (size_t i = 0; i < compactor->wait_count; i++) {
+        while (!once__log_is_durable(records->index, compactor->waits[i])) {
+            if (once__segment_take_over(records->log_config, compactor->waits[i].slot)) {
+                continue;
+            }
+            compactor->steps = UINT32_MAX; /* tend() at once */
+            if (compactor->compaction->tend == NULL || tend(compactor) ||
+                once__index_now(records->index) > until) {
+                return 0;
+            }
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    return compactor->wait_count < WAITS;
+}
+
+/* A process that was killed may have left the count too high. 1: no entry leads to the victim. */
+static int has_no_entries(const compactor_t *compactor)
+{
+    once__index_t *index = compactor->records->index;
+    int found = 0;
+
+    if (atomic_load(&compactor->segment->entries) == 0) {
+        return 1;
+    }
+    for (uint32_t shard = 0; shard < ONCE__SHARDS && !found; shard++) {
+        once__shard_entry_t *entries;
+        size_t count;
+        if (once__index_shard(index, shard, &entries, &count) != ONCE_OK) {
+            return 0;
+        }
+        for (size_t i = 0; i < count; i++) {
+            found |= entries[i].entry.place.slot == compactor->slot;
+        }
+        free(entries);
+    }
+    if (found) { /* to frames that are not there */
+        atomic_store(&compactor->segment->damaged, 1);
+    }
+    return !found;
+}
+
+static int compact_victim(compactor_t *compactor)
+{
+    const once__log_config_t *config = compactor->records->log_config;
+    once__image_t *image = &compactor->image;
+    int code = once__image_read(image, config->segments_fd, config->disk,
+                                atomic_load(&compactor->segment->number), config->store_id);
+
+    if (code == ONCE_E_CORRUPT || code == ONCE_E_NOT_FOUND) {
+        atomic_store(&compactor->segment->damaged, 1);
+        return ONCE_OK;
+    }
+    if (code != ONCE_OK || !is_sound(compactor)) {
+        return code;
+    }
+    if (image->header.dictionary_len != 0) {
+        compactor->dictionary = once__dictionary_open(image->data + ONCE__SEGMENT_HEADER,
+                                                      image->header.dictionary_len, 0);
+    }
+    compactor->wait_count = 0;
+    code =
+        image->header.dictionary_len != 0 && compactor->dictionary == NULL ? ONCE_E_NOMEM : ONCE_OK;
+    code = code == ONCE_OK ? note_others(compactor) : code;
+    code = code == ONCE_OK ? empty(compactor) : code;
+    if (code == ONCE_E_CORRUPT) {
+        atomic_store(&compactor->segment->damaged, 1);
+        code = ONCE_OK;
+    } else if (code == ONCE_OK && are_durable(compactor) && has_no_entries(compactor)) {
+        code = once__segment_drop(config, compactor->slot);
+        compactor->compaction->segments += code == ONCE_OK;
+    }
+    once__dictionary_close(compactor->dictionary);
+    compactor->dictionary = NULL;
+    free(compactor->others);
+    compactor->others = NULL;
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- sweeping */
+
+/* Marks the entry of a record that may go. Its frame stays where it is, and says the same when it is read again. */
+static void sweep_one(compactor_t *compactor, const once__shard_entry_t *item)
+{
+    once__records_t *records = compactor->records;
+    once__index_t *index = records->index;
+    once__entry_t entry, gone = item->entry;
+    once__frame_t frame;
+    once__head_t head;
+
+    if (item->entry.state == ONCE_STATE_NONE || !once__log_is_durable(index, item->entry.place) ||
+        once__reader_read(records->reader, item->entry.place, 0, &frame) != ONCE_OK ||
+        frame.kind != ONCE__FRAME_RECORD || !once__index_is_key(frame.id, item->key, item->tag) ||
+        once__unpack_head(&head, &frame) != ONCE_OK || !once__records_may_go(records, &head) ||
+        once__index_lock(index, frame.id, LOCK_WAIT_MS) != ONCE_OK) {
+        return;
+    }
+    if (once__index_find(index, frame.id, &entry) &&
+        once__is_same_place(entry.place, item->entry.place) && entry.state == item->entry.state) {
+        gone.state = ONCE_STATE_NONE;
+        once__index_set(index, frame.id, &gone, (once__weight_t){frame.size, 0}, &entry,
+                        once__frame_weight(&frame, entry.state));
+        compactor->compaction->removed++;
+    }
+    once__index_unlock(index, frame.id);
+}
+
+static void sweep(compactor_t *compactor)
+{
+    once__compaction_t *compaction = compactor->compaction;
+    uint64_t seen = 0;
+    int stop = 0;
+
+    for (uint32_t i = 0; i < ONCE__SHARDS && !stop && (compaction->thorough || seen < SWEEP_STEP);
+         i++) {
+        once__shard_entry_t *entries;
+        size_t count;
+        if (once__index_shard(compactor->records->index, compaction->sweep_shard, &entries,
+                              &count) != ONCE_OK) {
+            return;
+        }
+        for (size_t k = 0; k < count && !stop; k++) {
+            stop = tend(compactor);
+            if (!stop) {
+                sweep_one(compactor, &entries[k]);
+            }
+        }
+        free(entries);
+        seen += count;
+        if (!stop) {
+            compaction->sweep_shard = (compaction->sweep_shard + 1) % ONCE__SHARDS;
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- all */
+
+/* Segments of writers that were killed are compacted as well, once they are sealed. */
+static void seal_left(const once__records_t *records)
+{
+    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
+        uint32_t state = atomic_load(&once__index_segment(records->index, slot)->state);
+        if ((state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) &&
+            slot != once__log_slot(records->log)) {
+            (void)once__segment_take_over(records->log_config, slot);
+        }
+    }
+}
+
+int once__records_compact(once__records_t *records, once__compaction_t *compaction)
+{
+    compactor_t *compactor;
+    int code = ONCE_OK;
+
+    if (!once__index_try_compaction(records->index)) {
+        return ONCE_E_CONFLICT;
+    }
+    compactor = calloc(1, sizeof(*compactor));
+    if (compactor != NULL) {
+        compactor->records = records;
+        compactor->compaction = compaction;
+        compactor->now = once__index_now(records->index);
+    }
+    if (compactor == NULL) {
+        code = ONCE_E_NOMEM;
+    } else {
+        seal_left(records);
+        while ((code == ONCE_OK || code == ONCE_E_NOREPLY) && choose(compactor)) {
+            compactor->tried[compactor->slot / 8] |= (uint8_t)(1u << compactor->slot % 8);
+            code = compact_victim(compactor);
+        }
+        if (code != ONCE_E_UNAVAILABLE) {
+            sweep(compactor);
+        }
+        once__image_free(&compactor->image);
+        free(compactor->scratch.bytes);
+    }
+    free(compactor);
+    once__index_end_compaction(records->index);
+    /* Stopped, or a shard whose lock is taken: the rest another time. */
+    return code == ONCE_E_UNAVAILABLE || code == ONCE_E_NOREPLY ? ONCE_OK : code;
+}

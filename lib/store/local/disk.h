@@ -1,0 +1,45 @@
+/*
+ * What the store asks of the system for the files of its log, so that tests can stand in between.
+ */
+#ifndef ONCE_STORE_LOCAL_DISK_H
+#define ONCE_STORE_LOCAL_DISK_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* All return 0 (write and read: a count), or -1 and errno. */
+typedef struct once__disk {
+    int (*sync)(void *data, int fd);                    /* fdatasync of a file in segments/ */
+    int (*sync_directory)(void *data, int fd);          /* fsync of segments/ */
+    int (*allocate)(void *data, int fd, uint64_t size); /* real room for the whole file */
+    void *data;
+    /* As pwrite: may write less than all. NULL: the real one. */
+    ssize_t (*write)(void *data, int fd, const void *bytes, size_t len, uint64_t offset);
+    /* As pread. NULL: the real one. */
+    ssize_t (*read)(void *data, int fd, void *bytes, size_t len, uint64_t offset);
+} once__disk_t;
+
+extern const once__disk_t once__real_disk;
+
+/* As much of `len` bytes as there is before the end of the file; -1 and errno. */
+ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
+                        uint64_t offset);
+
+/*
+ * The same without waiting for the disk: -1 and EAGAIN if the bytes are not in memory (RWF_NOWAIT). Where the filesystem cannot
+ * tell, it reads them.
+ */
+ssize_t once__disk_read_now(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
+                            uint64_t offset);
+
+/* All of it. 0, or -1 and errno. */
+int once__disk_write(const once__disk_t *disk, int fd, const void *bytes, uint64_t len,
+                     uint64_t offset);
+
+/* May this process have a file of this size? Beyond RLIMIT_FSIZE a write raises SIGXFSZ. 1 or 0. */
+int once__disk_allows(uint64_t size);
+
+/* The code for errno after a failed write: ONCE_E_FULL (ENOSPC, EDQUOT, EFBIG, EMFILE and the like), else ONCE_E_IO. */
+int once__disk_code(void);
+
+#endif

@@ -1,0 +1,217 @@
+/*
+ * The thread that does what may take long: makes the next segment ahead of need, compacts, scans, counts.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "store/local/local_internal.h"
+
+#define PAUSE_NS 5000000 /* between two attempts while another process compacts */
+
+static void count(once__local_t *local, once__records_t *records, once__op_t *op)
+{
+    once__sizes_t sizes;
+
+    once__records_stats(records, op);
+    once__directory_sizes(&local->directory, &sizes);
+    op->stats.index_bytes = sizes.index_bytes;
+    op->stats.quarantined = sizes.quarantined;
+}
+
+/* Has a reader of its own: compaction may be at a frame of the other one. */
+static void look(once__local_t *local, once__op_t *op)
+{
+    once__records_t records = local->own;
+
+    if (local->scanner == NULL) {
+        local->scanner = once__reader_open(&local->log_config);
+    }
+    if (local->scanner == NULL) {
+        once__op_clear(op);
+        op->error = ONCE_E_NOMEM;
+        return;
+    }
+    records.reader = local->scanner;
+    once__reader_forget(records.reader);
+    if (op->kind == ONCE__OP_SCAN) {
+        once__records_scan(&records, op);
+    } else {
+        count(local, &records, op);
+    }
+}
+
+/* The first operation of this kind, or of any but reap. NULL: none. */
+static once__op_t *take_chore(once__local_t *local, int with_reap)
+{
+    once__oplist_t rest;
+    once__op_t *taken = NULL, *op;
+
+    once__oplist_init(&rest);
+    (void)pthread_mutex_lock(&local->lock);
+    op = local->chores.first;
+    once__oplist_init(&local->chores);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        if (taken == NULL && (with_reap || op->kind != ONCE__OP_REAP)) {
+            taken = op;
+        } else {
+            once__oplist_add(&rest, op);
+        }
+        op = next;
+    }
+    once__oplist_move(&local->chores, &rest);
+    (void)pthread_mutex_unlock(&local->lock);
+    return taken;
+}
+
+/* What compaction must not hold up. 1: the handle is being closed. */
+static int tend(void *data)
+{
+    once__local_t *local = data;
+    once__op_t *op;
+    int wants_next, stop;
+
+    if (local->threadless) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    wants_next = local->wants_next;
+    stop = local->stop;
+    (void)pthread_mutex_unlock(&local->lock);
+    if (wants_next) {
+        once__log_make_next(local->records.log);
+        (void)pthread_mutex_lock(&local->lock);
+        local->wants_next = 0;
+        (void)pthread_mutex_unlock(&local->lock);
+    }
+    while (!stop && (op = take_chore(local, 0)) != NULL) {
+        look(local, op);
+        once__local_answer_one(local, op);
+    }
+    return stop;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- reaping */
+
+static int open_own(once__local_t *local)
+{
+    if (local->own.log == NULL) {
+        local->own.log = once__log_open(&local->log_config);
+    }
+    if (local->own.reader == NULL) {
+        local->own.reader = once__reader_open(&local->log_config);
+    }
+    return local->own.log != NULL && local->own.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
+}
+
+/* A segment that is being written is not compacted: so one that is mostly dead is sealed. The writer does so with its own. */
+static void retire_own(once__local_t *local)
+{
+    once__local_retire(local, local->own.log);
+    if (local->threadless) {
+        once__local_retire(local, local->records.log);
+        return;
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    local->retire = 1;
+    (void)pthread_cond_signal(&local->work);
+    while (local->retire && !local->stop) {
+        (void)pthread_cond_wait(&local->retired, &local->lock);
+    }
+    (void)pthread_mutex_unlock(&local->lock);
+}
+
+/* Waits for another process that compacts, if somebody asked for it. */
+static int compact(once__local_t *local, int thorough)
+{
+    const struct timespec pause = {0, PAUSE_NS};
+    uint64_t until = once__index_now(local->directory.index) + local->timeout_ms;
+    int code = once__records_compact(&local->own, &local->compaction);
+
+    while (code == ONCE_E_CONFLICT && thorough && !local->threadless && !tend(local) &&
+           once__index_now(local->directory.index) < until) {
+        (void)nanosleep(&pause, NULL);
+        code = once__records_compact(&local->own, &local->compaction);
+    }
+    if (code == ONCE_E_CONFLICT) {
+        return thorough ? ONCE_E_UNAVAILABLE : ONCE_OK;
+    }
+    return code;
+}
+
+/* Closes the files of segments that were dropped, by whichever process, so that their room is free. */
+static void forget_dropped(once__local_t *local)
+{
+    once__reader_forget(local->own.reader);
+    if (local->scanner != NULL) {
+        once__reader_forget(local->scanner);
+    }
+    once__local_forget(local);
+    if (local->threadless) {
+        once__reader_forget(local->records.reader);
+        return;
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    local->forget = 1;
+    (void)pthread_cond_signal(&local->work);
+    (void)pthread_mutex_unlock(&local->lock);
+}
+
+static void reap(once__local_t *local, once__op_t *op)
+{
+    once__compaction_t *compaction = &local->compaction;
+
+    once__op_clear(op);
+    op->now = once__index_now(local->directory.index);
+    op->error = open_own(local);
+    if (op->error != ONCE_OK) {
+        return;
+    }
+    if (op->thorough) {
+        retire_own(local);
+    }
+    compaction->thorough = op->thorough;
+    compaction->limit = op->limit;
+    compaction->tend = local->threadless ? NULL : tend;
+    compaction->data = local;
+    compaction->removed = 0;
+    op->error = compact(local, op->thorough);
+    op->count = compaction->removed;
+    if (once__log_failed(local->own.log)) { /* the next one begins with a segment of its own */
+        once__log_abandon(local->own.log);
+        local->own.log = NULL;
+    }
+    forget_dropped(local);
+}
+
+void once__local_chore(once__local_t *local, once__op_t *op)
+{
+    if (op->kind == ONCE__OP_REAP) {
+        reap(local, op);
+    } else {
+        look(local, op);
+    }
+}
+
+void *once__local_maintain(void *data)
+{
+    once__local_t *local = data;
+
+    (void)pthread_mutex_lock(&local->lock);
+    while (!local->stop) {
+        once__op_t *op;
+        if (local->chores.first == NULL && !local->wants_next) {
+            (void)pthread_cond_wait(&local->upkeep, &local->lock);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&local->lock);
+        if (!tend(local) && (op = take_chore(local, 1)) != NULL) {
+            once__local_chore(local, op);
+            once__local_answer_one(local, op);
+        }
+        (void)pthread_mutex_lock(&local->lock);
+    }
+    (void)pthread_mutex_unlock(&local->lock);
+    return NULL;
+}

@@ -1,0 +1,240 @@
+/*
+ * What a writer left that was killed, or that gave up because its disk failed.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "store/local/log.h"
+
+#define LOCK_WAIT_MS 1000
+
+typedef struct takeover {
+    const once__log_config_t *config;
+    once__segment_t *segment;
+    once__own_t own;
+    uint8_t *bytes; /* what is behind `own.synced`, up to `own.tail` */
+    once__reader_t *reader;
+} takeover_t;
+
+/* ------------------------------------------------------------------------------------------------- bytes to the file */
+
+/* Copies the valid frames of the buffer that are behind `synced`. Its bounds are those of a process that was killed. */
+static void copy_buffer(takeover_t *takeover, const once__buffer_t *buffer, uint64_t written)
+{
+    once__own_t *own = &takeover->own;
+    uint64_t from = atomic_load(&buffer->from), staged = atomic_load(&buffer->staged);
+    uint64_t at = own->synced > from ? own->synced : from;
+    once__frame_t frame;
+
+    while (at < staged && at - from < ONCE__BUFFER_ROOM &&
+           once__frame_read(&frame, own->word, at, buffer->bytes + (at - from),
+                            (size_t)(ONCE__BUFFER_ROOM - (at - from))) == ONCE__FRAME_OK &&
+           at + frame.size <= own->size - ONCE__SEAL_ROOM) {
+        memcpy(takeover->bytes + (at - own->synced), buffer->bytes + (at - from), frame.size);
+        at += frame.size;
+    }
+    own->tail = at > written ? at : written;
+}
+
+/*
+ * Brings to the file what only the buffer has, and writes once more all that is behind the last good sync. The killed process may
+ * have been waiting for a sync that failed: nobody heard of it, and the kernel takes pages for written that are not.
+ */
+static int finish_file(takeover_t *takeover)
+{
+    once__own_t *own = &takeover->own;
+    const once__disk_t *disk = takeover->config->disk;
+    once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot);
+    uint64_t written = atomic_load(&takeover->segment->tail);
+
+    if (own->synced == UINT64_MAX) { /* killed while it sealed: `last` is the frame that seals */
+        own->tail = own->synced = atomic_load(&takeover->segment->last);
+        return 0;
+    }
+    if (buffer != NULL) {
+        written = atomic_load(&buffer->written);
+    }
+    if (own->synced > written || written > own->size) {
+        return -1;
+    }
+    takeover->bytes = malloc((size_t)(own->size - own->synced));
+    if (takeover->bytes == NULL ||
+        once__disk_read(disk, own->fd, takeover->bytes, written - own->synced, own->synced) !=
+            (ssize_t)(written - own->synced)) {
+        return -1;
+    }
+    own->tail = written;
+    if (buffer != NULL) {
+        copy_buffer(takeover, buffer, written);
+    }
+    if (once__disk_write(disk, own->fd, takeover->bytes, own->tail - own->synced, own->synced) !=
+        0) {
+        return -1;
+    }
+    if (buffer != NULL) {
+        atomic_store(&buffer->written, own->tail);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------ roll forward */
+
+/*
+ * A frame that was never entered, and is older than what the index has by now: somebody went on without it. Nobody knows that it is
+ * there, so nothing would keep it from counting again when the newer frames are gone. It was never acknowledged: it is covered.
+ */
+static int cover(const takeover_t *takeover, uint64_t offset, uint32_t size)
+{
+    uint8_t *frame = takeover->bytes + (offset - takeover->own.synced);
+
+    once__frame_write_filler(frame, takeover->own.word, offset, size, takeover->own.synced);
+    return once__disk_write(takeover->config->disk, takeover->own.fd, frame, size, offset);
+}
+
+/* The frame that the index has of the record. ONCE_E_UNAVAILABLE: `now`, and its bytes have to be read without the shard's lock. */
+static int read_current(const takeover_t *takeover, const once__entry_t *entry, int now,
+                        once__frame_t *frame)
+{
+    int code = once__reader_read(takeover->reader, entry->place, now, frame);
+
+    return code == ONCE_E_CORRUPT && frame->kind != 0 ? ONCE_OK : code;
+}
+
+/* Its shard is locked. ONCE_OK; ONCE_E_CONFLICT: a newer one is elsewhere; ONCE_E_UNAVAILABLE as above. */
+static int enter_locked(const takeover_t *takeover, const once__frame_t *frame, uint64_t offset,
+                        once__entry_t *old)
+{
+    once__index_t *index = takeover->config->index;
+    once__entry_t entry = {{takeover->own.slot, offset}, frame->state};
+    int found = once__index_find(index, frame->id, old), code;
+    once__weight_t old_weight = {0, 0};
+    once__frame_t current;
+
+    once__index_raise_version(index, frame->id, frame->version);
+    if (found && old->place.slot == entry.place.slot && old->place.offset >= offset) {
+        return ONCE_OK;
+    }
+    if (found) {
+        code = read_current(takeover, old, 1, &current);
+        if (code != ONCE_OK) {
+            return code;
+        }
+        /* A `since` that reaches the frame keeps it from counting again, and covers what is before it only as long as it is there. */
+        if (current.version >= frame->version) {
+            return old->place.slot == entry.place.slot ||
+                           (current.since != 0 && current.since <= frame->version)
+                       ? ONCE_OK
+                       : ONCE_E_CONFLICT;
+        }
+        old_weight = once__frame_weight(&current, old->state);
+    } else {
+        code = once__index_make_room(index, frame->id);
+        if (code != ONCE_OK) {
+            return code;
+        }
+    }
+    once__index_set(index, frame->id, &entry, once__frame_weight(frame, entry.state),
+                    found ? old : NULL, old_weight);
+    return ONCE_OK;
+}
+
+static int enter(const takeover_t *takeover, const once__frame_t *frame, uint64_t offset)
+{
+    once__index_t *index = takeover->config->index;
+    once__frame_t current;
+    once__entry_t old;
+    int code;
+
+    do {
+        code = once__index_lock(index, frame->id, LOCK_WAIT_MS);
+        if (code != ONCE_OK) {
+            return code;
+        }
+        code = enter_locked(takeover, frame, offset, &old);
+        once__index_unlock(index, frame->id);
+        if (code == ONCE_E_UNAVAILABLE) {
+            int read = read_current(takeover, &old, 0, &current);
+            code = read == ONCE_OK || read == ONCE_E_NOT_FOUND ? code : read;
+        }
+    } while (code == ONCE_E_UNAVAILABLE);
+    return code == ONCE_E_CONFLICT ? cover(takeover, offset, frame->size) : code;
+}
+
+/* Enters what the writer did not. */
+static int roll_forward(takeover_t *takeover)
+{
+    once__own_t *own = &takeover->own;
+    once__frame_t frame;
+    int code = ONCE_OK;
+
+    for (uint64_t at = own->synced; code == ONCE_OK && at < own->tail; at += frame.size) {
+        if (once__frame_read(&frame, own->word, at, takeover->bytes + (at - own->synced),
+                             (size_t)(own->tail - at)) != ONCE__FRAME_OK) {
+            return ONCE_E_CORRUPT;
+        }
+        if (frame.kind == ONCE__FRAME_RECORD || frame.kind == ONCE__FRAME_REMOVED) {
+            code = enter(takeover, &frame, at);
+        }
+        own->last = at;
+    }
+    return code;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- all of it */
+
+/* The flock() of the file is held. Whatever is done here can be done again, by the next process that tries. */
+static void finish(takeover_t *takeover)
+{
+    once__own_t *own = &takeover->own;
+    once__segment_t *segment = takeover->segment;
+    const once__disk_t *disk = takeover->config->disk;
+
+    own->last = atomic_load(&segment->last);
+    if (finish_file(takeover) != 0 || roll_forward(takeover) != ONCE_OK) {
+        return;
+    }
+    if (disk->sync(disk->data, own->fd) != 0) {
+        return;
+    }
+    atomic_store(&segment->last, own->last);
+    if (atomic_load(&segment->synced) != UINT64_MAX) {
+        atomic_store(&segment->synced, own->tail);
+    }
+    once__segment_seal(takeover->config, own);
+}
+
+int once__segment_take_over(const once__log_config_t *config, uint32_t slot)
+{
+    once__segment_t *segment = once__index_segment(config->index, slot);
+    uint64_t number = atomic_load(&segment->number);
+    takeover_t takeover = {.config = config, .segment = segment};
+
+    if (atomic_load(&segment->state) == ONCE__SEGMENT_PREPARING) {
+        once__segment_discard_unfinished(config, slot);
+    } else if (atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE) {
+        once__own_t *own = &takeover.own;
+        *own = (once__own_t){.slot = slot,
+                             .fd = once__segment_open(config, number, O_RDWR),
+                             .number = number,
+                             .word = segment->word,
+                             .size = segment->size};
+        if (own->fd >= 0 && flock(own->fd, LOCK_EX | LOCK_NB) == 0 &&
+            atomic_load(&segment->number) == number &&
+            atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE) {
+            own->synced = atomic_load(&segment->synced);
+            takeover.reader = once__reader_open(config);
+            if (takeover.reader != NULL) {
+                finish(&takeover);
+            }
+            once__reader_close(takeover.reader);
+            free(takeover.bytes);
+        }
+        once__own_release(own);
+    }
+    return atomic_load(&segment->number) != number ||
+           atomic_load(&segment->state) == ONCE__SEGMENT_SEALED ||
+           atomic_load(&segment->state) == ONCE__SEGMENT_FREE;
+}

@@ -1,0 +1,418 @@
+/*
+ * Compaction under random schedules: whatever it copies, forgets and drops, and wherever it is stopped or killed, every record
+ * stays as it was, in the index and in a log that is read anew.
+ */
+#include "support/testing.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "store/local/decide.h"
+#include "store/local/directory.h"
+#include "store/local/rebuild.h"
+
+#define WRITERS 3
+#define KEYS    48
+#define SEGMENT ((uint64_t)64 << 10)
+#define LARGE   ((size_t)300 << 10)
+
+/* What can be seen of a record. */
+typedef struct view {
+    int found;
+    uint8_t state;
+    once__claim_ref_t claim;
+    uint64_t changed, until;
+    size_t len;
+} view_t;
+
+typedef struct store {
+    char path[64];
+    once__disk_t disk;
+    once__directory_t directory;
+    once__log_config_t config;
+    once__records_t writers[WRITERS];
+    once__records_t compactor;
+    once__compaction_t compaction;
+    view_t expected[KEYS];
+    once__claim_ref_t claims[KEYS]; /* the last that was granted */
+    uint64_t random;
+    uint64_t carried, dropped;
+} store_t;
+
+static uint64_t roll(store_t *store, uint64_t below)
+{
+    store->random ^= store->random << 13;
+    store->random ^= store->random >> 7;
+    store->random ^= store->random << 17;
+    return store->random % below;
+}
+
+static int no_sync(void *data, int fd)
+{
+    return 0;
+}
+
+static once__records_t make_records(store_t *store)
+{
+    once__records_t records = {.index = store->config.index,
+                               .log = once__log_open(&store->config),
+                               .reader = once__reader_open(&store->config),
+                               .rules = &once__rules,
+                               .log_config = &store->config,
+                               .tried_slot = UINT32_MAX};
+
+    assert_non_null(records.log);
+    assert_non_null(records.reader);
+    return records;
+}
+
+static void open_store(store_t *store, uint64_t seed)
+{
+    once__directory_config_t how = {.timeout_ms = 1000};
+    once_error_t err = {0, ""};
+
+    memset(store, 0, sizeof(*store));
+    store->random = seed * 0x9e3779b97f4a7c15u + 1;
+    store->disk = once__real_disk;
+    store->disk.sync = no_sync;
+    store->disk.sync_directory = no_sync;
+    (void)snprintf(store->path, sizeof(store->path), "/tmp/once-compact-XXXXXX");
+    assert_non_null(mkdtemp(store->path));
+    how.path = store->path;
+    how.disk = &store->disk;
+    if (once__directory_open(&store->directory, &how, &err) != ONCE_OK) {
+        fail_msg("%s", err.text);
+    }
+    store->config = (once__log_config_t){.segments_fd = store->directory.segments_fd,
+                                         .index = store->directory.index,
+                                         .disk = &store->disk,
+                                         .segment_size = SEGMENT};
+    memcpy(store->config.boot_id, store->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    memcpy(store->config.store_id, store->directory.store_id, ONCE__STORE_ID_SIZE);
+    for (size_t i = 0; i < WRITERS; i++) {
+        store->writers[i] = make_records(store);
+    }
+    store->compactor = make_records(store);
+}
+
+static void close_store(store_t *store)
+{
+    char command[128];
+
+    for (size_t i = 0; i < WRITERS; i++) {
+        (void)once__log_close(store->writers[i].log);
+        once__reader_close(store->writers[i].reader);
+    }
+    (void)once__log_close(store->compactor.log);
+    once__reader_close(store->compactor.reader);
+    once__directory_close(&store->directory);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", store->path);
+    assert_int_equal(system(command), 0);
+}
+
+static void make_id(uint8_t *id, unsigned key)
+{
+    memset(id, 0, ONCE_ID_SIZE);
+    /* Few shards, so that they are shared. */
+    once__put64(id, (uint64_t)(key + 1) * 0x9e3779b97f4a7c15u);
+    id[0] = (uint8_t)(key % 3);
+    id[1] &= 0xfc;
+    once__put64(id + 8, (uint64_t)(key + 1) * 0xc2b2ae3d27d4eb4fu);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ looking */
+
+/* Expired and abandoned ones count as gone: when they are removed does not matter. */
+static view_t look(once__records_t *records, unsigned key)
+{
+    once__op_t op = {.kind = ONCE__OP_GET};
+    view_t view;
+
+    memset(&view, 0, sizeof(view));
+    make_id(op.id, key);
+    assert_int_not_equal(once__records_apply(records, &op), ONCE__DECIDED_LATER);
+    if (op.error == ONCE_OK && !once__records_may_go(records, &op.head)) {
+        view = (view_t){.found = 1,
+                        .state = op.head.state,
+                        .claim = op.head.claim,
+                        .changed = op.head.changed,
+                        .until = once__index_kept_until(&op.head),
+                        .len = op.record->payload.len};
+    } else if (op.error != ONCE_OK) {
+        assert_int_equal(op.error, ONCE_E_NOT_FOUND);
+    }
+    free(op.record);
+    return view;
+}
+
+static void compare(store_t *store, once__records_t *records, const char *where)
+{
+    for (unsigned key = 0; key < KEYS; key++) {
+        const view_t *want = &store->expected[key];
+        view_t got = look(records, key);
+        int expired = want->until <= once__index_now(records->index);
+        if (expired && !got.found) {
+            continue;
+        }
+        if (got.found != want->found || got.state != want->state ||
+            memcmp(&got.claim, &want->claim, sizeof(got.claim)) != 0 ||
+            got.changed != want->changed || got.len != want->len) {
+            fail_msg("%s: key %u is %d/%u/%u, not %d/%u/%u", where, key, got.found, got.state,
+                     got.claim.epoch, want->found, want->state, want->claim.epoch);
+        }
+    }
+}
+
+/* The log says the same as the index. */
+static void read_anew(store_t *store)
+{
+    once__index_config_t how = {.store = store->path, .store_fd = store->directory.segments_fd};
+    once__rebuild_config_t rebuild = {.segments_fd = store->directory.segments_fd,
+                                      .disk = &store->disk,
+                                      .threads = 1,
+                                      .looks_only = 1};
+    once__log_config_t config = store->config;
+    once__records_t records = store->compactor;
+    once__manifest_t manifest = {0};
+    once__rebuilt_t rebuilt;
+    once_error_t err = {0, ""};
+
+    memcpy(how.store_id, store->directory.store_id, ONCE__STORE_ID_SIZE);
+    memcpy(how.boot_id, store->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    memcpy(rebuild.store_id, store->directory.store_id, ONCE__STORE_ID_SIZE);
+    memcpy(rebuild.boot_id, store->directory.boot_id, ONCE__BOOT_ID_SIZE);
+    assert_int_equal(once__manifest_read(&manifest, store->directory.segments_fd, &store->disk,
+                                         store->directory.store_id),
+                     ONCE_OK);
+    rebuild.manifest = &manifest;
+    assert_int_equal(once__index_create(&config.index, &how, &err), ONCE_OK);
+    if (once__rebuild(config.index, &rebuild, &rebuilt, &err) != ONCE_OK) {
+        fail_msg("%s", err.text);
+    }
+    once__index_set_clock(config.index, once__index_clock(store->config.index));
+    records.index = config.index;
+    records.log_config = &config;
+    records.reader = once__reader_open(&config);
+    compare(store, &records, "the log");
+    once__reader_close(records.reader);
+    once__index_close(config.index);
+    once__manifest_free(&manifest);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- events */
+
+static void sync_all(store_t *store)
+{
+    for (size_t i = 0; i < WRITERS; i++) {
+        assert_int_equal(once__log_sync(store->writers[i].log), ONCE_OK);
+    }
+}
+
+/* A writer dies; what it had in its buffer stays. */
+static void kill_writer(store_t *store, size_t i)
+{
+    once__log_abandon(store->writers[i].log);
+    once__reader_close(store->writers[i].reader);
+    store->writers[i] = make_records(store);
+}
+
+static void fill_event(store_t *store, once__op_t *op, unsigned key)
+{
+    static const uint64_t ttls[] = {50, 2000, 60000, 3600000, 86400000};
+    static uint8_t payload[LARGE];
+    static char text[32];
+    uint64_t what = roll(store, 12);
+
+    op->event.claim = store->claims[key];
+    if (what < 5) {
+        op->event.kind = ONCE__CLAIM;
+        op->event.recover = roll(store, 2) == 0 ? ONCE_RECOVER_HOLD : ONCE_RECOVER_RETRY;
+        op->event.lease_ms = 1000 + roll(store, 100000);
+        op->event.ttl_ms = ttls[roll(store, 5)];
+        op->event.fingerprint_count = 1;
+        once__put64(op->event.claim.id, roll(store, UINT64_MAX));
+        (void)snprintf(text, sizeof(text), "key-%u", key);
+        op->key = text;
+        op->key_len = strlen(text);
+    } else if (what < 9) {
+        op->event.kind = ONCE__COMPLETE;
+        op->event.ttl_ms = ttls[roll(store, 5)];
+        op->payload = (once__payload_t){ONCE__PAYLOAD_RESPONSE, 200, payload,
+                                        roll(store, 60) == 0 ? LARGE - roll(store, 100)
+                                                             : 9 + roll(store, 2000)};
+    } else if (what == 9) {
+        op->event.kind = ONCE__RELEASE;
+        op->event.ttl_ms = roll(store, 2) * 50;
+    } else if (what == 10) {
+        op->event.kind = ONCE__DOUBT;
+    } else {
+        op->event.kind = ONCE__PURGE;
+        op->event.force = 1;
+        op->event.claim = store->expected[key].claim;
+    }
+}
+
+static void one_event(store_t *store)
+{
+    unsigned key = (unsigned)roll(store, KEYS);
+    size_t writer = roll(store, WRITERS);
+    once__records_t *records = &store->writers[writer];
+    once__op_t op = {.kind = ONCE__OP_EVENT};
+
+    make_id(op.id, key);
+    fill_event(store, &op, key);
+    sync_all(store); /* or others would count as busy */
+    assert_int_not_equal(once__records_apply(records, &op), ONCE__DECIDED_LATER);
+    assert_int_equal(op.error, ONCE_OK);
+    free(op.record);
+    if (op.event.kind == ONCE__CLAIM && op.outcome == ONCE_OUTCOME_RUN) {
+        store->claims[key] = op.head.claim;
+    }
+    store->expected[key] = look(records, key);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ compacting */
+
+static int stop_at_once(void *data)
+{
+    return 1;
+}
+
+static void compact(store_t *store, int thorough)
+{
+    once__compaction_t *compaction = &store->compaction;
+
+    compaction->thorough = thorough;
+    compaction->limit = roll(store, 3) == 0 ? 1 + roll(store, 10) : 0;
+    compaction->tend = roll(store, 8) == 0 ? stop_at_once : NULL;
+    assert_int_equal(once__records_compact(&store->compactor, compaction), ONCE_OK);
+}
+
+/* A process compacts and is killed, sooner or later. */
+static void compact_and_die(store_t *store)
+{
+    useconds_t pause = (useconds_t)roll(store, 3000);
+    pid_t child = fork();
+    int status;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        once__records_t records = make_records(store);
+        once__compaction_t compaction = {.thorough = 1};
+        for (;;) {
+            (void)once__records_compact(&records, &compaction);
+        }
+    }
+    (void)usleep(pause);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+}
+
+static void pass_time(store_t *store, uint64_t ms)
+{
+    once__index_set_clock(store->config.index,
+                          once__index_clock(store->config.index) + (int64_t)ms);
+}
+
+static void run(uint64_t seed, unsigned events, int kills)
+{
+    store_t store;
+
+    open_store(&store, seed);
+    for (unsigned i = 0; i < events; i++) {
+        uint64_t what = roll(&store, 100);
+        one_event(&store);
+        if (what < 4) {
+            compact(&store, what < 2);
+        } else if (what == 4 && kills) {
+            compact_and_die(&store);
+        } else if (what == 5) {
+            pass_time(&store, roll(&store, 20) == 0 ? 4000000 : roll(&store, 3000));
+        } else if (what == 6) {
+            kill_writer(&store, roll(&store, WRITERS));
+        } else if (what == 7) {
+            (void)once__log_retire(store.writers[roll(&store, WRITERS)].log);
+        }
+        sync_all(&store);
+        if (what < 8) {
+            compare(&store, &store.writers[0], "the index");
+        }
+        if (what % 20 == 0) {
+            assert_int_equal(once__log_sync(store.compactor.log), ONCE_OK);
+            /* What was killed is in buffers only until somebody sees to it. */
+            for (uint32_t slot = 0; slot < once__index_slot_end(store.config.index); slot++) {
+                (void)once__segment_take_over(&store.config, slot);
+            }
+            read_anew(&store);
+        }
+    }
+    store.carried = store.compaction.carried;
+    store.dropped = store.compaction.segments;
+    close_store(&store);
+    assert_true(store.dropped > 0 && store.carried > 0);
+}
+
+static void test_nothing_changes(void **state)
+{
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        run(seed, 1500, 0);
+    }
+}
+
+static void test_nothing_changes_by_kills(void **state)
+{
+    run(100, 1500, 1);
+}
+
+/* Everything that expired is given back, whatever stood between. */
+static void test_everything_goes(void **state)
+{
+    uint64_t records, bytes;
+    store_t store;
+
+    open_store(&store, 7);
+    for (unsigned i = 0; i < 3000; i++) {
+        one_event(&store);
+        if (i % 100 == 0) {
+            compact(&store, 0);
+        }
+    }
+    for (unsigned key = 0; key < KEYS; key++) {
+        once__op_t op = {.kind = ONCE__OP_EVENT, .event = {.kind = ONCE__PURGE, .force = 1}};
+        make_id(op.id, key);
+        op.event.claim = look(&store.writers[1], key).claim;
+        sync_all(&store);
+        (void)once__records_apply(&store.writers[1], &op);
+        assert_int_equal(op.error, ONCE_OK);
+    }
+    for (size_t i = 0; i < WRITERS; i++) {
+        assert_int_equal(once__log_retire(store.writers[i].log), ONCE_OK);
+    }
+    /* The second time there is nothing left that frames of kind removed are needed for. */
+    for (int i = 0; i < 3; i++) {
+        store.compaction = (once__compaction_t){.thorough = 1};
+        assert_int_equal(once__log_retire(store.compactor.log), ONCE_OK);
+        assert_int_equal(once__records_compact(&store.compactor, &store.compaction), ONCE_OK);
+    }
+    assert_int_equal(once__index_entries(store.config.index), 0);
+    once__index_usage(store.config.index, &records, &bytes);
+    assert_int_equal(bytes, 0);
+    close_store(&store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_changes),
+        cmocka_unit_test(test_nothing_changes_by_kills),
+        cmocka_unit_test(test_everything_goes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
