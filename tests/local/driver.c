@@ -15,7 +15,8 @@
  *                              known): "ok ASKED" or "bad NUMBER OF ASKED: the first one"
  *   TAG fsck URL               "PROBLEMS INDEX: the first one", INDEX as once_local_index_t
  *   TAG stall off|all|TEXT     syncs of files whose path has TEXT wait until `off`
- *   TAG trap stop|die lock|clock|any N    at the N-th unlocking of a shared mutex, look at the clock, or any of these and of the
+ *   TAG trap stop|die lock|clock|read|any N   at the N-th unlocking of a shared mutex, look at the clock, end of a read of the log
+ *                              (of which nothing is in memory until then), or any of the first and of the
  *                              calls that change files
  *
  * Each is answered by a line "TAG ANSWER". Lines that begin with "!" are events: "! stalled PATH", "! trapped".
@@ -31,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,8 +80,8 @@ static char stall[64]; /* empty: none; "all" */
 
 static _Atomic int trap_left; /* steps until it springs; 0: not set */
 static _Atomic int trap_signal;
-static _Atomic int trap_kind; /* LOCK, CLOCK or ANY */
-enum { TRAP_LOCK, TRAP_CLOCK, TRAP_CALL, TRAP_ANY };
+static _Atomic int trap_kind; /* LOCK, CLOCK, READ or ANY */
+enum { TRAP_LOCK, TRAP_CLOCK, TRAP_CALL, TRAP_READ, TRAP_ANY };
 
 static void step(int kind);
 
@@ -117,6 +119,39 @@ int fsync(int fd)
     step(TRAP_CALL);
     wait_for_disk(fd);
     return does_nothing() ? 0 : (int)syscall(SYS_fsync, fd);
+}
+
+/* With a trap for reads, nothing of the log is in memory, and the trap springs behind a read from the disk. */
+static int is_log_read(int fd)
+{
+    char link[64], path[512] = "";
+
+    if (trap_left <= 0 || trap_kind != TRAP_READ) {
+        return 0;
+    }
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    (void)!readlink(link, path, sizeof(path) - 1);
+    return strstr(path, ".log") != NULL;
+}
+
+ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags)
+{
+    if (is_log_read(fd)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return syscall(SYS_preadv2, fd, parts, count, offset, 0L, flags);
+}
+
+ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
+{
+    int trapped = is_log_read(fd);
+    ssize_t got = syscall(SYS_pread64, fd, bytes, len, offset);
+
+    if (trapped) {
+        step(TRAP_READ);
+    }
+    return got;
 }
 
 /* The id of the boot is read from the file that DRIVER_BOOT_ID names. */
@@ -168,7 +203,8 @@ int unlinkat(int fd, const char *path, int flags)
 /* Dies before the call. */
 static void step(int kind)
 {
-    if (trap_left > 0 && (trap_kind == TRAP_ANY ? kind != TRAP_CLOCK : trap_kind == kind) &&
+    if (trap_left > 0 &&
+        (trap_kind == TRAP_ANY ? kind == TRAP_LOCK || kind == TRAP_CALL : trap_kind == kind) &&
         --trap_left == 0) {
         say("! trapped");
         (void)kill(getpid(), trap_signal);
@@ -962,6 +998,7 @@ static void run(char *line)
         const char *kind = strtok_r(NULL, " ", &place);
         trap_kind = strcmp(kind, "lock") == 0    ? TRAP_LOCK
                     : strcmp(kind, "clock") == 0 ? TRAP_CLOCK
+                    : strcmp(kind, "read") == 0  ? TRAP_READ
                                                  : TRAP_ANY;
         trap_left = atoi(strtok_r(NULL, " ", &place));
         say("%s ok", tag);

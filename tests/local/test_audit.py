@@ -635,3 +635,56 @@ def test_index_that_was_left_uses_no_number_again(drive, store):
         second = drive(url(store, index=right))
         assert [second(f"claim {name}7 {HOLD}").split()[0] for name in ("old", "new")] == ["replay", "replay"]
         second("close")
+
+
+def test_slot_that_is_used_again_is_not_the_same_place(drive, store):
+    """A process is stopped between a read of a frame and the shard's lock. Meanwhile the segment goes, and its slot gets another one
+    with a frame of the same record at the same offset."""
+    keep, first = drive(url(store)), drive(url(store))
+    assert first("claim X recover=retry lease=1s ttl=30d").startswith("run")
+    assert counts(first("pairs brief 0 40 300 recover=retry lease=1s ttl=1s"))["done"] == 40
+    first("close")
+    first.kill()
+    slow = drive(url(store))
+    assert slow("claim other lease=60s ttl=30d").startswith("run")
+    time.sleep(1.2)  # the lease of X and the short records end
+    slow("trap stop read 1")
+    late = slow.send("claim X recover=retry lease=60s ttl=30d")
+    slow.event("trapped")
+    slow.until_stopped()
+    until(lambda: keep("reap") and "0000000000000001.log" not in segments(store), "the first segment goes", PATIENCE)
+    other = drive(url(store))
+    assert other("claim X recover=retry lease=60s ttl=30d").startswith("run epoch=2")
+    slow.go_on()
+    assert late.wait(PATIENCE).startswith("busy")
+    assert other("complete X 100").startswith("done")
+
+
+def test_frame_that_others_went_on_from_is_not_covered(drive, store):
+    """A frame that nobody synced is what the release of another process is built on. The writer is killed: if its frame went,
+    nothing would keep the one before it from counting again."""
+    one, two = drive(url(store)), drive(url(store))
+    claim = "claim X id=00112233445566778899aabbccddeeff recover=hold lease=2s ttl=30d"
+    assert one(claim).startswith("run")
+    assert counts(one("pairs k 0 60 300 " + HOLD))["done"] == 60
+    assert two(claim).startswith("run")
+    one("stall .log")
+    one.send("renew X")
+    one.event("stalled")
+    assert two("early X").startswith("done")
+    one.kill()
+    two("reap")
+    two("close")
+    two.kill()
+
+    def gone():
+        driver = drive(url(store))
+        driver("reap")
+        found = driver("get X")
+        driver("close")
+        driver.kill()
+        return "NOT_FOUND" in found
+    until(gone, "X expires", PATIENCE)
+    last = drive(url(store))
+    assert last("claim X " + HOLD).startswith("run epoch=1")
+
