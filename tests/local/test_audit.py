@@ -638,8 +638,8 @@ def test_index_that_was_left_uses_no_number_again(drive, store):
 
 
 def test_slot_that_is_used_again_is_not_the_same_place(drive, store):
-    """A process is stopped between a read of a frame and the shard's lock. Meanwhile the segment goes, and its slot gets another one
-    with a frame of the same record at the same offset."""
+    """A process is stopped between a read of a frame and the shard's lock. Meanwhile the segment goes, and its slot gets another
+    one with a frame of the same record at the same offset."""
     keep, first = drive(url(store)), drive(url(store))
     assert first("claim X recover=retry lease=1s ttl=30d").startswith("run")
     assert counts(first("pairs brief 0 40 300 recover=retry lease=1s ttl=1s"))["done"] == 40

@@ -84,7 +84,8 @@ static void refuse(once__compaction_t *compaction, uint64_t number)
 static int is_eligible(const compactor_t *compactor, uint32_t slot, const once__segment_t *segment)
 {
     return atomic_load(&segment->state) == ONCE__SEGMENT_SEALED &&
-           !atomic_load(&segment->damaged) && !(compactor->tried[slot / 8] & 1u << slot % 8) &&
+           atomic_load(&segment->number) != 0 && !atomic_load(&segment->damaged) &&
+           !(compactor->tried[slot / 8] & 1u << slot % 8) &&
            !is_refused(compactor->compaction, atomic_load(&segment->number));
 }
 
@@ -439,6 +440,10 @@ static int compact_victim(compactor_t *compactor)
     int code = once__image_read(image, config->segments_fd, config->disk,
                                 atomic_load(&compactor->segment->number), config->store_id);
 
+    /* A process that was killed while it dropped the segment has removed the file. */
+    if (code == ONCE_E_NOT_FOUND && has_no_entries(compactor)) {
+        return once__segment_drop(config, compactor->slot);
+    }
     if (code == ONCE_E_CORRUPT || code == ONCE_E_NOT_FOUND) {
         atomic_store(&compactor->segment->damaged, 1);
         return ONCE_OK;

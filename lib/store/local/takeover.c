@@ -122,7 +122,7 @@ static int enter_locked(const takeover_t *takeover, const once__frame_t *frame, 
         if (code != ONCE_OK) {
             return code;
         }
-        /* A `since` that reaches the frame keeps it from counting again, and covers what is before it only as long as it is there. */
+        /* A `since` that reaches the frame keeps it from counting again, and covers what is before it only while it is there. */
         if (current.version >= frame->version) {
             return old->place.slot == entry.place.slot ||
                            (current.since != 0 && current.since <= frame->version)
