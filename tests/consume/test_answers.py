@@ -210,9 +210,9 @@ def test_unknown_under_hold_is_parked_until_it_is_settled(kafka, name, handler, 
     assert handler.count("cut") == 1 and handler.count("broken") == 1 and handler.count("after") == 1
     store = f"local:{directory}/store"
     arguments = ["--scope", name, "--yes", "--force", store]
+    handler.answer = lambda request: 204  # before the release: it is sent again at once
     once("keys", "settle", "--key", "cut", "--completed", "--status", "200", *arguments)
     once("keys", "release", "--key", "broken", *arguments)
-    handler.answer = lambda request: 204
     one.wait_metric("handled_total", 6)
     wait_caught_up(kafka, name, name)
     assert one.metric("parked") == 0

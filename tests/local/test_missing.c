@@ -189,11 +189,11 @@ static void test_dropped_ones(void **state)
     once = place_open(path, QUERY, NULL);
     fill(once, 0, KEYS, "ttl=1s");
     deadline = time(NULL) + 60;
-    /* All but the one that is being written. */
+    /* All but the one that is being written, which goes as well if all of it has expired. */
     while (place_count(path, "segments", ".log") > 1 && time(NULL) < deadline) {
         assert_int_equal(reap(once, NULL), ONCE_OK);
     }
-    assert_int_equal(place_count(path, "segments", ".log"), 1);
+    assert_true(place_count(path, "segments", ".log") <= 1);
     assert_int_equal(once_close(once, 5000), ONCE_OK);
     assert_int_equal(fsck(path, 0), 0);
     once = place_open(path, QUERY, NULL);

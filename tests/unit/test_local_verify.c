@@ -151,7 +151,8 @@ static uint64_t identity(const place_t *place)
     return once__index_identity(place->directory.index);
 }
 
-static void shell(const place_t *place, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void shell(const place_t *place, const char *format,
+                                                        ...)
 {
     char command[512] = "", text[400];
     va_list arguments;
