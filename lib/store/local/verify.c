@@ -73,10 +73,12 @@ static int compare(const once__log_config_t *config, uint32_t slot)
         header.word != segment->word || header.number != atomic_load(&segment->number) ||
         (!active && last == 0)) {
         code = ONCE_E_NOT_FOUND;
-    } else if (last != 0 && !has_frames(config, fd, segment, last, 0)) {
+    }
+    if (code == ONCE_OK && last != 0 && !has_frames(config, fd, segment, last, 0)) {
         code = ONCE_E_CORRUPT;
-    } else if (active && !has_frames(config, fd, segment, last != 0 ? last : start,
-                                     written_end(config, slot))) {
+    }
+    if (code == ONCE_OK && active &&
+        !has_frames(config, fd, segment, last != 0 ? last : start, written_end(config, slot))) {
         code = ONCE_E_NOT_FOUND;
     }
     (void)close(fd);
