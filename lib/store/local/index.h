@@ -96,7 +96,7 @@ int once__index_publish(once__index_t *index, once_error_t *err);
 
 /*
  * Maps the one that is there. ONCE_E_NOT_FOUND: there is none of this store and boot, or it is of another ABI or version or of
- * another directory (a copy of the store); ONCE_E_CONFIG: it belongs to somebody else, or others may write to it.
+ * another directory (a copy of the store); ONCE_E_CONFIG: it belongs to another user, or others may write to it.
  */
 int once__index_attach(once__index_t **index, const once__index_config_t *config,
                        once_error_t *err);

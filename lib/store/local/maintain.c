@@ -122,7 +122,7 @@ static void retire_own(once__local_t *local)
     (void)pthread_mutex_unlock(&local->lock);
 }
 
-/* Waits for another process that compacts, if somebody asked for it. */
+/* Waits for another process that compacts, if the reap was asked for explicitly. */
 static int compact(once__local_t *local, int thorough)
 {
     const struct timespec pause = {0, PAUSE_NS};

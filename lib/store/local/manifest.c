@@ -248,7 +248,7 @@ static int write_entry(const once__disk_t *disk, int fd, const uint8_t entry[ENT
 /*
  * The entry says how far the manifest is synced, so that damage can be told from what a crash left (parse). The first sync makes
  * that true of every entry before this one; it is cheap, as there is nearly always nothing to write. The name of a new file is
- * synced, too; a manifest that somebody removed makes the next opening refuse the store.
+ * synced, too; a manifest that was removed makes the next opening refuse the store.
  */
 static int append(int segments_fd, const once__disk_t *disk, const uint8_t *store_id,
                   uint64_t number, uint32_t what)

@@ -118,7 +118,7 @@ static int is_discarded(const once__log_config_t *config, const once__own_t *own
 }
 
 /*
- * The file under its first name, locked. As long as it is locked, nobody discards it. Before that somebody may: then the slot is
+ * The file under its first name, locked. As long as it is locked, no process discards it. Before that another may: then the slot is
  * not ours any more, ONCE_E_CONFLICT.
  */
 static int make_file(const once__log_config_t *config, const char *name, once__own_t *own)

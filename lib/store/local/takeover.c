@@ -83,8 +83,8 @@ static int finish_file(takeover_t *takeover)
 /* ------------------------------------------------------------------------------------------------------ roll forward */
 
 /*
- * A frame that was never entered, and is older than what the index has by now: somebody went on without it. Nobody knows that it is
- * there, so nothing would keep it from counting again when the newer frames are gone. It was never acknowledged: it is covered.
+ * A frame that was never entered, and is older than what the index has by now: another process went on without it. Nothing leads to
+ * it, so nothing would keep it from counting again when the newer frames are gone. It was never acknowledged: it is covered.
  */
 static int cover(const takeover_t *takeover, uint64_t offset, uint32_t size)
 {
