@@ -41,7 +41,9 @@ static void test_header_comes_back(void **state)
         assert_true(start % 8 == 0 && start >= ONCE__SEGMENT_HEADER + lens[i]);
         once__segment_header_write(&header, dictionary, bytes);
         assert_int_equal(once__segment_header_read(&back, bytes, start), ONCE_OK);
-        assert_memory_equal(&back, &header, sizeof(header));
+        /* Up to the last member: there is padding behind it. */
+        assert_memory_equal(&back, &header,
+                            offsetof(once__segment_header_t, dictionary_len) + sizeof(uint32_t));
         assert_memory_equal(bytes + ONCE__SEGMENT_HEADER, dictionary, lens[i]);
         assert_int_equal(once__segment_header_read(&back, bytes, ONCE__SEGMENT_HEADER), ONCE_OK);
         assert_int_equal(once__segment_header_read(&back, bytes, ONCE__SEGMENT_HEADER - 1),
