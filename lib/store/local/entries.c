@@ -13,7 +13,6 @@
 #define PAGE_CELLS     (ONCE__INDEX_PAGE / (uint32_t)sizeof(once__cell_t))
 #define TABLE_MAX      0xff0000u /* cells of a table: 24 bits, and a page more */
 
-#define TAG_BITS   17u
 #define WHERE_DEAD 1u /* forgotten: offset 0, where no frame is. The run goes on */
 
 /* ------------------------------------------------------------------------------------------------------------ words */

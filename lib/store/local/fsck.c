@@ -101,7 +101,11 @@ static int compare_numbers(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int once__local_list(int segments_fd, uint64_t **numbers, size_t *count, uint64_t *unfinished)
+/*
+ * Numbers of the segments in the directory, ascending (malloc'd). `unfinished` is raised by the number of files *.new. ONCE_OK,
+ * ONCE_E_IO, ONCE_E_NOMEM.
+ */
+static int list_segments(int segments_fd, uint64_t **numbers, size_t *count, uint64_t *unfinished)
 {
     int fd = openat(segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
@@ -120,7 +124,7 @@ int once__local_list(int segments_fd, uint64_t **numbers, size_t *count, uint64_
     while (code == ONCE_OK && (entry = readdir(stream)) != NULL) {
         const char *dot = strrchr(entry->d_name, '.');
         uint64_t number;
-        if (unfinished != NULL && dot != NULL && strcmp(dot, ".new") == 0) {
+        if (dot != NULL && strcmp(dot, ".new") == 0) {
             (*unfinished)++;
         }
         if (!once__segment_number(entry->d_name, &number)) {
@@ -371,8 +375,8 @@ static int check_files(check_t *check)
 {
     const once__directory_t *directory = check->directory;
     uint64_t unfinished = 0;
-    int code = once__local_list(directory->segments_fd, &check->numbers, &check->number_count,
-                                &unfinished);
+    int code =
+        list_segments(directory->segments_fd, &check->numbers, &check->number_count, &unfinished);
 
     code = code == ONCE_OK ? once__manifest_read(&check->manifest, directory->segments_fd,
                                                  directory->disk, directory->store_id)

@@ -21,12 +21,6 @@ int once__local_url(once__url_t *url, const char *text, once_error_t *err);
 /* The configuration that the URL's options give (index, filesystem); valid as long as the URL. */
 once__directory_config_t once__local_config(const once__url_t *url, const once__disk_t *disk);
 
-/*
- * Numbers of the segments in the directory, ascending (malloc'd). `unfinished` (may be NULL) is raised by the number of files
- * *.new. ONCE_OK, ONCE_E_IO, ONCE_E_NOMEM.
- */
-int once__local_list(int segments_fd, uint64_t **numbers, size_t *count, uint64_t *unfinished);
-
 /* The compaction lock of the index: no segment is dropped while it is held. Waits some seconds. 1, or 0: it cannot be had. */
 int once__local_stop_compaction(once__index_t *index);
 
