@@ -15,7 +15,7 @@
 #include "base/backoff.h"
 
 #define PAUSE_MIN_MS 50
-#define PAUSE_MAX_MS 2000
+#define PAUSE_MAX_MS 500 /* a store_timeout of a second always contains an attempt */
 #define READ_SIZE    65536
 #define WIRE_STEP    16384u
 #define OUTPUT_MAX   ((size_t)1 << 31) /* bytes that may wait to be sent */
