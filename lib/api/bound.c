@@ -1,12 +1,16 @@
 #include "api/bound.h"
 
 #include "api/job.h"
+#include "base/error.h"
+#include "core/sized.h"
 
 #define PAUSE_MS       5000 /* between two counts */
 #define PAUSE_NEAR_MS  1000 /* when less than a tenth (NEAR_PART) of a bound is left, or nothing */
 #define PAUSE_FIRST_MS 50   /* until the first answer */
 #define NEAR_PART      10
-#define RECORD_BYTES   256 /* of a record without its response, about */
+#define RECORD_BYTES   256   /* of a record without its response, about */
+#define REAP_BATCH     10000 /* per step of the timer, so as not to hold up the store */
+#define REAP_AGAIN_MS  10
 
 static uint64_t records_now(const once__bound_t *bound)
 {
@@ -113,7 +117,38 @@ void once__bound_made(once_t *once, uint64_t records, uint64_t bytes)
     once->bound.made_bytes += bytes + records * RECORD_BYTES;
 }
 
-void once__bound_usage(const once_t *once, once_usage_t *usage)
+/* ------------------------------------------------------------------------------------------------------ statistics */
+
+static void stats_reply(once__job_t *job)
+{
+    const once__limits_t *limits = &job->once->store->limits;
+    once_stats_t *stats = &job->op.stats;
+
+    stats->max_records = limits->max_records != 0 ? limits->max_records : stats->max_records;
+    if (limits->max_bytes != 0 && (stats->max_bytes == 0 || limits->max_bytes < stats->max_bytes)) {
+        stats->max_bytes = limits->max_bytes; /* a server may have a bound of its own */
+    }
+    job->answer.stats = *stats;
+    job->answer.has_stats = job->op.error == ONCE_OK;
+    once__job_reply_plain(job);
+}
+
+int once_store_stats(once_t *once, once_cb cb, void *data)
+{
+    once__job_t *job;
+    int code = once__job_enter(once, cb, data, &job);
+
+    if (code == ONCE_OK) {
+        job->op.kind = ONCE__OP_STATS;
+        job->op.thorough = 1;
+        job->reply = stats_reply;
+        once__job_start(job);
+    }
+    return code;
+}
+
+/* What the handle knows; unchanged if it knows nothing. */
+static void usage_known(const once_t *once, once_usage_t *usage)
 {
     const once__bound_t *bound = &once->bound;
 
@@ -123,4 +158,127 @@ void once__bound_usage(const once_t *once, once_usage_t *usage)
                                 .bytes = bytes_now(bound),
                                 .max_bytes = once->store->limits.max_bytes};
     }
+}
+
+int once_store_usage(once_t *once, once_usage_t *usage)
+{
+    once_usage_t now = ONCE_USAGE_INIT;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (once->store->vt->usage != NULL) {
+        once->store->vt->usage(once->store, &now);
+    } else {
+        usage_known(once, &now);
+    }
+    now.behind_ms = once->behind_ms;
+    now.messages_behind_ms = once->messages_behind_ms;
+    once__leave(once);
+    return once__sized_write(usage, ONCE__USAGE_V1, &now, sizeof(now));
+}
+
+/* --------------------------------------------------------------------------------------------------------- reaping */
+
+static int submit_reap(once_t *once, uint64_t limit, int thorough, once_cb cb, void *data)
+{
+    once__job_t *job;
+
+    if (once->closing) {
+        return ONCE_E_CLOSED;
+    }
+    job = once__job_new(once, sizeof(*job), cb, data);
+    if (job == NULL) {
+        return once__no_job(once);
+    }
+    job->op.kind = ONCE__OP_REAP;
+    job->op.limit = limit;
+    job->op.thorough = thorough;
+    once__job_submit(job);
+    return ONCE_OK;
+}
+
+static void reap_again(once_t *once, uint64_t pause_ms)
+{
+    once__timer_set(once->loop, &once->reap_timer, once__loop_now(once->loop) + pause_ms);
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* When to reap again: when the store says so, and the rest of what is much soon, after the work of others. */
+static uint64_t pause_after(once_t *once, const once__op_t *op)
+{
+    uint64_t reap_ms = once->options.reap_ms;
+
+    if (op->error != ONCE_OK) {
+        return reap_ms;
+    }
+    if (op->pause_ms != 0) {
+        once->behind_ms = op->stats.behind_ms;
+        once->messages_behind_ms = op->stats.messages_behind_ms;
+        return min64(op->pause_ms, reap_ms);
+    }
+    return op->count == REAP_BATCH ? REAP_AGAIN_MS : reap_ms;
+}
+
+static void reaped(once_t *once, once_answer_t *answer, void *data)
+{
+    if (once->ended || once->closing) {
+        return;
+    }
+    reap_again(once, pause_after(once, &answer->job->op));
+}
+
+static void reap_due(once__timer_t *timer)
+{
+    once_t *once = (once_t *)(void *)((char *)timer - offsetof(once_t, reap_timer));
+
+    if (once->closing) {
+        return;
+    }
+    if (submit_reap(once, REAP_BATCH, 0, reaped, NULL) != ONCE_OK) {
+        reap_again(once, once->options.reap_ms);
+    }
+}
+
+int once__reap_start(once_t *once, once_error_t *err)
+{
+    uint64_t first_ms = once->store->vt->reap_first_ms;
+
+    if (once->options.reap_ms == 0) {
+        return ONCE_OK;
+    }
+    if (once__timers_reserve(once->loop) != 0) {
+        once->options.reap_ms = 0;
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
+    once->reap_timer.fire = reap_due;
+    reap_again(once,
+               first_ms != 0 ? min64(first_ms, once->options.reap_ms) : once->options.reap_ms);
+    return ONCE_OK;
+}
+
+void once__reap_stop(once_t *once)
+{
+    if (once->reap_timer.fire != NULL) {
+        once__timer_stop(once->loop, &once->reap_timer);
+        once__timers_release(once->loop);
+        once->reap_timer.fire = NULL;
+    }
+}
+
+int once_store_reap(once_t *once, uint64_t limit, once_cb cb, void *data)
+{
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = submit_reap(once, limit, 1, cb, data);
+    once__leave(once);
+    return code;
 }

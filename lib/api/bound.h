@@ -1,4 +1,6 @@
 /*
+ * How full the store is, and keeping it from growing: bounds, statistics, and the reaping of expired records.
+ *
  * max_records and max_bytes of stores that do not know their size while they decide: the handle asks for it from time to time, as
  * long as there are claims, and counts what it adds meanwhile.
  */
@@ -16,7 +18,8 @@ int once__bound_check(once_t *once);
 /* Counts records that the handle has created, and bytes of responses. */
 void once__bound_made(once_t *once, uint64_t records, uint64_t bytes);
 
-/* What the handle knows; unchanged if it knows nothing. */
-void once__bound_usage(const once_t *once, once_usage_t *usage);
+/* Removes expired records by a timer of the handle. */
+int once__reap_start(once_t *once, once_error_t *err);
+void once__reap_stop(once_t *once);
 
 #endif

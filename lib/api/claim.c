@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/bound.h"
 #include "api/job.h"
-#include "api/log.h"
 #include "base/bytes.h"
+#include "core/response.h"
+#include "core/sized.h"
 #include "core/token.h"
 
 #define CLAIM_OF(member, pointer)                                                                  \
@@ -114,7 +116,7 @@ once_claim_t *once__claim_new(once_t *once)
     if (once__timers_reserve(once->loop) != 0) {
         return NULL;
     }
-    claim = once__pool_take(&once->pool, sizeof(*claim));
+    claim = once__handle_alloc(once, sizeof(*claim));
     if (claim == NULL) {
         once__timers_release(once->loop);
         return NULL;
@@ -158,7 +160,7 @@ void once__claim_unref(once_claim_t *claim)
     if (claim->next != NULL) {
         claim->next->place = claim->place;
     }
-    once__pool_give(&claim->once->pool, claim);
+    once__handle_free(claim->once, claim);
 }
 
 /* An adopted claim does not know when its record was created, but the epochs of one record only grow. */
@@ -172,7 +174,11 @@ static int is_later_life(const once_claim_t *claim, const once__head_t *head)
             !once__equal(head->claim.id, claim->ref.id, ONCE_CLAIM_ID_SIZE));
 }
 
-void once__claim_forget_later_life(const once_claim_t *claim, once__op_t *op)
+/*
+ * If the claim is lost and its record was forgotten after its ttl, the key may have a new record by now. That record answers
+ * another request: removes it from what the store answered.
+ */
+static void forget_later_life(const once_claim_t *claim, once__op_t *op)
 {
     if (op->error == ONCE_OK && op->outcome == ONCE_OUTCOME_LOST &&
         is_later_life(claim, &op->head)) {
@@ -278,7 +284,7 @@ static void renew_reply(once__job_t *job)
     } else if (job->op.error == ONCE_OK) {
         job->claim->alive = 0;
     }
-    once__claim_forget_later_life(job->claim, &job->op);
+    forget_later_life(job->claim, &job->op);
     once__job_reply_plain(job);
 }
 
@@ -298,5 +304,193 @@ int once_claim_renew(once_claim_t *claim, once_cb cb, void *data)
         memcpy(job->op.id, claim->id, ONCE_ID_SIZE);
         once__job_start(job);
     }
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------------------- payloads */
+
+int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
+                        once__payload_t *payload, uint8_t **memory)
+{
+    once__packing_t packing = {.seal = &once->options.seal,
+                               .compress_from = once->options.compress_from,
+                               .zstd = &once->zstd};
+    int code;
+
+    if (packing.seal->count > 0 && once__random(once, packing.nonce, sizeof(packing.nonce)) != 0) {
+        return ONCE_E_IO;
+    }
+    code = once__response_pack(response, id, &packing, memory, &payload->len);
+    payload->kind = ONCE__PAYLOAD_RESPONSE;
+    payload->status = (uint16_t)response->status;
+    payload->data = *memory;
+    return code;
+}
+
+int once__pack_note(int status, once_slice_t note, once__payload_t *payload, uint8_t **memory)
+{
+    size_t len = note.len < ONCE_NOTE_MAX ? note.len : ONCE_NOTE_MAX;
+
+    memset(payload, 0, sizeof(*payload));
+    *memory = NULL;
+    if (status != 0 && (status < 100 || status > 999)) {
+        return ONCE_E_INVALID;
+    }
+    if (status == 0 && len == 0) {
+        return ONCE_OK;
+    }
+    *memory = malloc(len + 1);
+    if (*memory == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    if (len > 0) {
+        memcpy(*memory, note.data, len);
+    }
+    payload->kind = ONCE__PAYLOAD_NOTE;
+    payload->status = (uint16_t)status;
+    payload->data = *memory;
+    payload->len = len;
+    return ONCE_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------- the end */
+
+/*
+ * The end of a claim: complete, release, doubt.
+ *
+ * A submitted end is repeated until the store has it: a failed write never releases the claim, and after a lost reply it is sent
+ * again with the same claim. The callback is called after store_timeout at the latest; the job goes on without the caller. The
+ * claim is renewed meanwhile, so that no other process takes over an operation whose outcome is known.
+ */
+
+/* A store that has no room for a note may have room for a release without one. */
+static void drop_note(once__job_t *job)
+{
+    static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
+
+    if (job->op.error == ONCE_E_FULL && job->op.event.kind == ONCE__RELEASE) {
+        job->op.payload = none;
+    }
+}
+
+static void finish_reply(once__job_t *job)
+{
+    if (job->op.error != ONCE_OK && !once__is_hopeless(job->op.error)) {
+        drop_note(job);
+        (void)once__job_pause(job);
+        return;
+    }
+    /* Wrong arguments were refused before the claim was taken: to the caller this is a failure of the store. */
+    if (job->op.error != ONCE_OK && job->op.error != ONCE_E_CORRUPT) {
+        job->op.error = ONCE_E_UNSUPPORTED;
+    }
+    once__bound_made(job->once, 0, job->op.payload.len);
+    once__claim_stop(job->claim);
+    forget_later_life(job->claim, &job->op);
+    once__job_reply_plain(job);
+}
+
+static void finish_deadline(once__job_t *job)
+{
+    int error = job->op.error == ONCE_E_FULL || job->op.error == ONCE_E_NEWER ? job->op.error
+                                                                              : ONCE_E_UNAVAILABLE;
+
+    once__job_deliver(job, error, ONCE_OUTCOME_NONE);
+}
+
+/* On ONCE_OK the job owns `payload_memory` and the caller's reference to the claim. */
+static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payload_t *payload,
+                  uint8_t *payload_memory, uint64_t ttl_ms, once_cb cb, void *data)
+{
+    once__job_t *job = once__job_new(claim->once, sizeof(*job), cb, data);
+
+    if (job == NULL) {
+        return once__no_job(claim->once);
+    }
+    job->is_write = 1;
+    job->reply = finish_reply;
+    job->deadline = finish_deadline;
+    job->claim = claim;
+    job->payload = payload_memory;
+    job->op.kind = ONCE__OP_EVENT;
+    job->op.payload = *payload;
+    job->op.event.kind = kind;
+    job->op.event.claim = claim->ref;
+    job->op.event.lease_ms = kind == ONCE__DOUBT ? claim->lease_ms : 0;
+    job->op.event.ttl_ms = ttl_ms;
+    memcpy(job->op.id, claim->id, ONCE_ID_SIZE);
+    once__job_submit(job);
+    return ONCE_OK;
+}
+
+int once_claim_complete(once_claim_t *claim, const once_response_t *given, once_cb cb, void *data)
+{
+    once_t *once = claim->once;
+    once_response_t response;
+    once__payload_t payload;
+    uint8_t *memory = NULL;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = once__sized_read(&response, sizeof(response), ONCE__RESPONSE_V1, given);
+    if (code == ONCE_OK) {
+        code = once__pack_response(once, claim->id, &response, &payload, &memory);
+    }
+    if (code == ONCE_OK) {
+        code = finish(claim, ONCE__COMPLETE, &payload, memory, response.retain_ms, cb, data);
+    }
+    if (code != ONCE_OK) {
+        free(memory);
+    }
+    once__leave(once);
+    return code;
+}
+
+static int release(once_claim_t *claim, int status, once_slice_t note, uint64_t ttl_ms, once_cb cb,
+                   void *data)
+{
+    once_t *once = claim->once;
+    once__payload_t payload;
+    uint8_t *memory = NULL;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = once__pack_note(status, note, &payload, &memory);
+    if (code == ONCE_OK) {
+        code = finish(claim, ONCE__RELEASE, &payload, memory, ttl_ms, cb, data);
+    }
+    if (code != ONCE_OK) {
+        free(memory);
+    }
+    once__leave(once);
+    return code;
+}
+
+int once_claim_release(once_claim_t *claim, int status, once_slice_t note, once_cb cb, void *data)
+{
+    return release(claim, status, note, 0, cb, data);
+}
+
+int once_claim_release_early(once_claim_t *claim, int status, once_slice_t note, once_cb cb,
+                             void *data)
+{
+    return release(claim, status, note, claim->release_ttl_ms, cb, data);
+}
+
+int once_claim_doubt(once_claim_t *claim, once_cb cb, void *data)
+{
+    static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
+    once_t *once = claim->once;
+    int code = once__enter(once);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    code = finish(claim, ONCE__DOUBT, &none, NULL, 0, cb, data);
+    once__leave(once);
     return code;
 }

@@ -43,13 +43,15 @@ void once__claim_granted(once_claim_t *claim, const uint8_t *id, const once__hea
 void once__claim_stop(once_claim_t *claim);
 void once__claim_unref(once_claim_t *claim);
 
-/*
- * If the claim is lost and its record was forgotten after its ttl, the key may have a new record by now. That record answers
- * another request: removes it from what the store answered.
- */
-void once__claim_forget_later_life(const once_claim_t *claim, once__op_t *op);
-
 /* Releases a claim that will not be run, or lets its lease run out if there is no memory for that. */
 void once__claim_give_back(once_claim_t *claim);
+
+/*
+ * Makes payloads of responses and notes. `response` is ours: read with once__sized_read. On ONCE_OK the caller frees `*memory`,
+ * which may be NULL.
+ */
+int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
+                        once__payload_t *payload, uint8_t **memory);
+int once__pack_note(int status, once_slice_t note, once__payload_t *payload, uint8_t **memory);
 
 #endif

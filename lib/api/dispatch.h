@@ -1,13 +1,11 @@
 /*
- * Running what is due, and waiting for it.
+ * Running what is due, and waiting for it: by the host's calls, or in the handle's own thread (option `thread=on`), which waits for
+ * the loop and dispatches. All other threads take the lock of the handle.
  */
 #ifndef ONCE_API_DISPATCH_H
 #define ONCE_API_DISPATCH_H
 
 #include "api/handle.h"
-
-/* Does what once_dispatch does, with the handle entered. Returns the number of callbacks called. */
-int once__dispatch_locked(once_t *once);
 
 /*
  * Blocks until `is_done` returns true or the loop's clock reaches `until_ms` (UINT64_MAX: no limit). The handle must be entered,
@@ -15,5 +13,10 @@ int once__dispatch_locked(once_t *once);
  */
 typedef int (*once__is_done)(const once_t *once, const void *data);
 void once__block(once_t *once, once__is_done is_done, const void *data, uint64_t until_ms);
+
+int once__thread_start(once_t *once, once_error_t *err);
+
+/* Stops and joins it. The caller holds the lock once, and has it again afterwards. */
+void once__thread_end(once_t *once);
 
 #endif

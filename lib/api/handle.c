@@ -2,22 +2,25 @@
 
 #include <assert.h>
 #include <openssl/crypto.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/begin.h"
+#include "api/bound.h"
 #include "api/claim.h"
 #include "api/dispatch.h"
 #include "api/job.h"
 #include "api/keyring.h"
-#include "api/log.h"
-#include "api/reap.h"
-#include "store/secret_file.h"
-#include "api/thread.h"
 #include "base/error.h"
+#include "store/secret_file.h"
 
 #define SEAL_TEXT_SIZE 8192
+#define POOL_STEP      256
+#define POOL_KEEP      512 /* blocks of a class */
 
 const char *once_version(void)
 {
@@ -113,7 +116,69 @@ int once_fd(const once_t *once)
     return once__loop_fd(once->loop);
 }
 
-const char *once__trouble(const once_t *once)
+/* ---------------------------------------------------------------------------------------------------------- memory */
+
+/* In front of what the caller has. */
+typedef union head {
+    size_t class;
+    max_align_t aligned;
+} head_t;
+
+struct once__pool_block {
+    head_t head;
+    struct once__pool_block *next;
+};
+
+void *once__handle_alloc(once_t *once, size_t size)
+{
+    once__pool_t *pool = &once->pool;
+    size_t class = (size - 1) / POOL_STEP;
+    struct once__pool_block *block;
+
+    if (class < ONCE__POOL_CLASSES && pool->blocks[class] != NULL) {
+        block = pool->blocks[class];
+        pool->blocks[class] = block->next;
+        pool->counts[class]--;
+    } else {
+        block = malloc(sizeof(head_t) + (class + 1) * POOL_STEP);
+        if (block == NULL) {
+            return NULL;
+        }
+        block->head.class = class;
+    }
+    return memset((char *)block + sizeof(head_t), 0, size);
+}
+
+void once__handle_free(once_t *once, void *memory)
+{
+    once__pool_t *pool = &once->pool;
+    struct once__pool_block *block = (void *)((char *)memory - sizeof(head_t));
+    size_t class = block->head.class;
+
+    if (class < ONCE__POOL_CLASSES && pool->counts[class] < POOL_KEEP) {
+        block->next = pool->blocks[class];
+        pool->blocks[class] = block;
+        pool->counts[class]++;
+    } else {
+        free(block);
+    }
+}
+
+static void free_pool(once__pool_t *pool)
+{
+    for (size_t class = 0; class < ONCE__POOL_CLASSES; class ++) {
+        while (pool->blocks[class] != NULL) {
+            struct once__pool_block *block = pool->blocks[class];
+            pool->blocks[class] = block->next;
+            free(block);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- messages */
+
+/* What is wrong with the store or its secrets, for people; empty: nothing. */
+static const char *trouble_of(const once_t *once)
 {
     const char *trouble = "";
 
@@ -131,12 +196,56 @@ size_t once_store_trouble(once_t *once, char *text, size_t size)
     if (size == 0 || once__enter(once) != ONCE_OK) {
         return 0;
     }
-    trouble = once__trouble(once);
+    trouble = trouble_of(once);
     len = strlen(trouble) < size ? strlen(trouble) : size - 1;
     memcpy(text, trouble, len);
     text[len] = '\0';
     once__leave(once);
     return len;
+}
+
+void once__log(const once_t *once, once_log_level_t level, const char *format, ...)
+{
+    const once_options_t *options = &once->options;
+    char message[300];
+    va_list args;
+
+    if (options->log == NULL || level > options->log_level) {
+        return;
+    }
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof(message), format, args);
+    va_end(args);
+    for (char *c = message; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* servers answer in several lines */
+    }
+    options->log(level, message, options->log_data);
+}
+
+/*
+ * The store says in words what is wrong with it. If it says nothing and yet does not answer, that is all there is to report. The
+ * text is compared with what was reported last, so that a store which is away for an hour is reported once.
+ */
+void once__log_store(once_t *once)
+{
+    const char *trouble;
+
+    if (once->options.log == NULL) {
+        return;
+    }
+    trouble = trouble_of(once);
+    if (trouble[0] == '\0' && once->store_is_silent) {
+        trouble = once_error_text(ONCE_E_UNAVAILABLE);
+    }
+    if (strncmp(trouble, once->trouble_logged, sizeof(once->trouble_logged) - 1) == 0) {
+        return;
+    }
+    (void)snprintf(once->trouble_logged, sizeof(once->trouble_logged), "%s", trouble);
+    if (trouble[0] != '\0') {
+        once__log(once, ONCE_LOG_WARNING, "store: %s", trouble);
+    } else {
+        once__log(once, ONCE_LOG_NOTICE, "store: it can be used again");
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- opening */
@@ -170,7 +279,7 @@ static void free_handle(once_t *once)
     }
     once__loop_free(once->loop);
     once__zstd_end(&once->zstd);
-    once__pool_free(&once->pool);
+    free_pool(&once->pool);
     once__secrets_wipe(&once->secrets);
     once__seal_keys_wipe(&once->options.seal);
     OPENSSL_cleanse(once->secrets_text, sizeof(once->secrets_text));
@@ -408,12 +517,12 @@ static void abandon(once_t *once)
         free(job->op.record);
         free(job->payload);
         free(job->answer.owned);
-        once__pool_give(&once->pool, job);
+        once__handle_free(once, job);
         job = next;
     }
     while (claim != NULL) {
         once_claim_t *next = claim->next;
-        once__pool_give(&once->pool, claim);
+        once__handle_free(once, claim);
         claim = next;
     }
     once->store->vt->abandon(once->store);

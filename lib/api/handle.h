@@ -12,13 +12,20 @@
 #include <once/once.h>
 
 #include "api/options.h"
-#include "api/pool.h"
 #include "core/secrets.h"
 #include "core/zstd.h"
 #include "store/store.h"
 
 #define ONCE__RANDOM_POOL 512
 #define ONCE__PART_MAX    65536 /* bytes of a scope, method or target */
+
+/* Memory for jobs and claims: freed blocks are kept for the next ones (once__handle_alloc). */
+#define ONCE__POOL_CLASSES 8 /* of 256 bytes each */
+
+typedef struct once__pool {
+    struct once__pool_block *blocks[ONCE__POOL_CLASSES];
+    unsigned counts[ONCE__POOL_CLASSES];
+} once__pool_t;
 
 struct once__job;
 
@@ -102,8 +109,22 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
 int once__enter(once_t *once);
 void once__leave(once_t *once);
 
-/* What is wrong with the store or its secrets, for people; empty: nothing. */
-const char *once__trouble(const once_t *once);
+/*
+ * `size` zeroed bytes for a job or a claim, or NULL. The general allocator takes longer for blocks of this size than all other
+ * bookkeeping of a call.
+ */
+void *once__handle_alloc(once_t *once, size_t size);
+void once__handle_free(once_t *once, void *memory);
+
+/*
+ * A message for the host (once_options_set_log): what no return value and no callback can say. Nothing happens unless the host
+ * wants messages of this level. A message is cut to one line of 300 bytes.
+ */
+void once__log(const once_t *once, once_log_level_t level, const char *format, ...)
+    ONCE_PRINTF(3, 4);
+
+/* Reports that the store cannot be used, why, and that it works again; each once. */
+void once__log_store(once_t *once);
 
 /* The process generation: changes in a child of fork. */
 unsigned once__generation(void);

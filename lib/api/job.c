@@ -71,7 +71,7 @@ once__job_t *once__job_new(once_t *once, size_t size, once_cb cb, void *data)
         once__timers_release(once->loop);
         return NULL;
     }
-    job = once__pool_take(&once->pool, size);
+    job = once__handle_alloc(once, size);
     if (job == NULL) {
         once__timers_release(once->loop);
         once__timers_release(once->loop);
@@ -306,5 +306,5 @@ void once__job_unref(once__job_t *job)
     }
     once__unpacked_free(&job->answer.unpacked);
     free(job->answer.owned);
-    once__pool_give(&job->once->pool, job);
+    once__handle_free(job->once, job);
 }

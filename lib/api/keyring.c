@@ -6,7 +6,6 @@
 
 #include "api/begin.h"
 #include "api/job.h"
-#include "api/log.h"
 #include "store/secret_file.h"
 #include "base/bytes.h"
 #include "base/error.h"
