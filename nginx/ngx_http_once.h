@@ -3,9 +3,9 @@
  * the path of a request; docs/gateway.md describes the behaviour. The files:
  *
  *   at startup
- *     module      what nginx calls, and when: phases, filters, processes
+ *     module      what nginx calls, and when: phases, filters, processes;
+ *                 configuration: create and merge
  *     directives  the table of directives; reads their values
- *     conf        configuration: create and merge
  *     check       rejects store URLs, policies and locations that would not be
  *                 safe
  *     store       the stores of a worker: opened after fork, dispatched by the
@@ -17,26 +17,26 @@
  *     early       preaccess: once_early_lookup, and its credit
  *     handler     precontent: the context and the body; forwards what runs
  *     identify    the key, the scope and the target
- *     body        the body's fingerprint, computed while it streams
+ *     body        the body's fingerprint, computed while it streams; limits on
+ *                 bodies: once_memory, once_bodies
  *     admit       limits on new keys: once_quota (bucket.h), once_unknown_max
- *     unknown     the unknown records of a route
  *
  *   asking it, and its answer
  *     ask         asks the store; what each outcome leads to
  *     authorize   once_authorize: may the caller have the stored answer?
  *     wait        duplicates that wait for the first request
- *     replay      sends a stored response
- *     memory      once_memory; one copy of a response for all its replays
+ *     replay      sends a stored response; one copy for all its replays
  *     problem     errors as application/problem+json, and the page about them
  *     probe       asks the backend what became of a key; probe_fetch: over HTTP
  *
  *   while the operation runs
  *     guard       the claim and its end; outlives the request
- *     headers     headers to the backend, from it, and into the record
+ *     headers     headers to the backend, from it, and in replays
  *     upstream    what the backend received and answered
  *     buffer      header and body filters: the response is buffered until it
  *                 has been recorded
- *     finish      what a response means for its claim, and what the client gets
+ *     finish      what a response means for its claim: what is recorded, and
+ *                 what the client gets
  *
  *   for operators
  *     variables   $once_*
@@ -167,13 +167,6 @@ typedef struct {
 
     ngx_http_once_route_t       *route;  /* counters; NULL where once is off */
 } ngx_http_once_loc_conf_t;
-
-
-void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
-char *ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf);
-void *ngx_http_once_create_srv_conf(ngx_conf_t *cf);
-void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
-char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child);
 
 
 /* ------------------------------------------------------------------ stores */

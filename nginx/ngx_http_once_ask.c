@@ -159,7 +159,7 @@ ngx_http_once_replayed(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     ngx_http_once_body_drop(ctx);
 
-    if (ngx_http_once_memory_keep_answer(ctx, answer) != NGX_OK) {
+    if (ngx_http_once_replay_keep(ctx, answer) != NGX_OK) {
         rc = ngx_http_once_problem_refuse_crowded(r, ctx,
                                                   NGX_HTTP_ONCE_C_NO_MEMORY);
         ngx_http_once_finalize(r, rc);

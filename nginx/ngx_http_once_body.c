@@ -1,19 +1,74 @@
 /*
  * The request body: its part of the fingerprint, computed while it streams in,
- * so that nothing is read twice and the size does not matter; and once_bodies,
- * the limit on bodies that are in files.
+ * so that nothing is read twice and the size does not matter; and the limits
+ * on bodies, of each worker.
+ *
+ * once_memory limits what is kept in memory for clients. Beyond it, a first
+ * response passes through and is recorded without its body, and a replay is
+ * refused for now. No record is lost, and nothing runs twice. once_bodies
+ * limits request bodies that are in files.
  */
 #include "ngx_http_once_request.h"
 
 
 #define NGX_HTTP_ONCE_READ_SIZE  16384
+#define NGX_HTTP_ONCE_LOG_MSEC   60000
 
 
 static ngx_http_request_body_filter_pt  ngx_http_next_request_body_filter;
 
 
-/* Bytes of bodies in files, of this worker. */
-static size_t  ngx_http_once_in_files;
+/* Of this worker: bytes in memory, and of request bodies in files. */
+static size_t      ngx_http_once_taken;
+static size_t      ngx_http_once_limit;
+static ngx_msec_t  ngx_http_once_logged;
+static size_t      ngx_http_once_in_files;
+
+
+/* -------------------------------------------------------------- the limits */
+
+void
+ngx_http_once_body_open(ngx_cycle_t *cycle)
+{
+    ngx_http_once_main_conf_t  *omcf;
+
+    omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
+
+    ngx_http_once_limit = omcf->memory;
+}
+
+
+ngx_int_t
+ngx_http_once_body_take_memory(size_t bytes)
+{
+    if (bytes <= ngx_http_once_limit - ngx_http_once_taken) {
+        ngx_http_once_taken += bytes;
+        ngx_http_once_metrics_memory(ngx_http_once_taken);
+        return NGX_OK;
+    }
+
+    if (ngx_http_once_logged == 0
+        || ngx_current_msec - ngx_http_once_logged > NGX_HTTP_ONCE_LOG_MSEC)
+    {
+        ngx_http_once_logged = ngx_current_msec;
+
+        ngx_log_error(NGX_LOG_WARN, ngx_cycle->log, 0,
+                      "once: \"once_memory\" is used up: %uz of %uz bytes; "
+                      "replays are refused and responses are recorded without "
+                      "their body", ngx_http_once_taken, ngx_http_once_limit);
+    }
+
+    return NGX_DECLINED;
+}
+
+
+void
+ngx_http_once_body_give_memory(size_t *bytes)
+{
+    ngx_http_once_taken -= *bytes;
+    *bytes = 0;
+    ngx_http_once_metrics_memory(ngx_http_once_taken);
+}
 
 
 static ngx_int_t
@@ -71,6 +126,8 @@ ngx_http_once_body_unreserve(ngx_http_once_ctx_t *ctx)
 }
 
 
+/* --------------------------------------------------------- the fingerprint */
+
 /* A JSON document is kept in memory until it is complete. */
 
 static void
@@ -82,7 +139,7 @@ ngx_http_once_take_json(ngx_http_once_ctx_t *ctx, size_t len)
         return;
     }
 
-    if (ngx_http_once_memory_take(len) == NGX_OK) {
+    if (ngx_http_once_body_take_memory(len) == NGX_OK) {
         ctx->json += len;
         return;
     }
@@ -97,7 +154,7 @@ ngx_http_once_body_drop(ngx_http_once_ctx_t *ctx)
 {
     once_body_free(ctx->body);
     ctx->body = NULL;
-    ngx_http_once_memory_give(&ctx->json);
+    ngx_http_once_body_give_memory(&ctx->json);
 }
 
 

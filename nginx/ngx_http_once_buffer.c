@@ -76,7 +76,7 @@ ngx_http_once_consume(ngx_chain_t *in)
 static ngx_int_t
 ngx_http_once_take_room(ngx_http_once_ctx_t *ctx, size_t bytes)
 {
-    if (ngx_http_once_memory_take(2 * bytes) != NGX_OK) {
+    if (ngx_http_once_body_take_memory(2 * bytes) != NGX_OK) {
         ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_NO_ROOM);
         return NGX_DECLINED;
     }

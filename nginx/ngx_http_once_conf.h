@@ -1,6 +1,6 @@
 /*
  * What the files of the configuration share: directives.c (the table, and how
- * values are read), conf.c (create and merge), check.c (what is rejected).
+ * values are read), module.c (create and merge), check.c (what is rejected).
  */
 #ifndef NGX_HTTP_ONCE_CONF_H
 #define NGX_HTTP_ONCE_CONF_H

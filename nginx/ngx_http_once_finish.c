@@ -52,6 +52,194 @@ ngx_http_once_finish_judge(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
+static void
+ngx_http_once_set_header(once_header_t *header, const char *name,
+    size_t name_len, u_char *value, size_t len)
+{
+    header->name.data = name;
+    header->name.len = name_len;
+    header->value.data = value;
+    header->value.len = len;
+}
+
+
+/* nginx keeps some headers outside its list. */
+
+static ngx_int_t
+ngx_http_once_collect_type(ngx_http_request_t *r, once_header_t *header)
+{
+    u_char     *p;
+    size_t      len;
+    ngx_str_t  *type, *charset;
+
+    type = &r->headers_out.content_type;
+    charset = &r->headers_out.charset;
+
+    if (r->headers_out.content_type_len != type->len || charset->len == 0) {
+        ngx_http_once_set_header(header, "Content-Type", 12, type->data,
+                                 type->len);
+        return NGX_OK;
+    }
+
+    len = type->len + sizeof("; charset=") - 1 + charset->len;
+    p = ngx_pnalloc(r->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_once_set_header(header, "Content-Type", 12, p, len);
+    ngx_sprintf(p, "%V; charset=%V", type, charset);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_collect_modified(ngx_http_request_t *r, once_header_t *header)
+{
+    u_char  *p;
+
+    p = ngx_pnalloc(r->pool, sizeof("Mon, 28 Sep 1970 06:00:00 GMT"));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_once_set_header(header, "Last-Modified", 13, p,
+                             ngx_http_time(p,
+                                           r->headers_out.last_modified_time)
+                             - p);
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+ngx_http_once_count_headers(ngx_http_request_t *r)
+{
+    ngx_uint_t        n;
+    ngx_list_part_t  *part;
+
+    n = 3;    /* those outside the list */
+
+    for (part = &r->headers_out.headers.part; part; part = part->next) {
+        n += part->nelts;
+    }
+
+    return n;
+}
+
+
+/* Headers named by the upstream's Connection header: not passed on. */
+
+static ngx_uint_t
+ngx_http_once_is_hop(ngx_http_request_t *r, ngx_str_t *name)
+{
+    u_char                *p, *end, *last;
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    if (r->upstream == NULL) {
+        return 0;
+    }
+
+    walk.part = &r->upstream->headers_in.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
+
+        if (!ngx_http_once_headers_named(h, "connection", 10)) {
+            continue;
+        }
+
+        last = h->value.data + h->value.len;
+
+        for (p = h->value.data; p < last; p = end + 1) {
+
+            while (p < last && (*p == ' ' || *p == '\t')) {
+                p++;
+            }
+
+            end = p;
+
+            while (end < last && *end != ',' && *end != ' ' && *end != '\t') {
+                end++;
+            }
+
+            if ((size_t) (end - p) == name->len
+                && ngx_strncasecmp(p, name->data, name->len) == 0)
+            {
+                return 1;
+            }
+        }
+    }
+
+    return 0;
+}
+
+
+/* The headers to be stored, in the request's pool. */
+
+static ngx_int_t
+ngx_http_once_collect(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf,
+    once_response_t *response)
+{
+    once_header_t         *headers;
+    ngx_uint_t             n;
+    ngx_table_elt_t       *h;
+    ngx_http_once_walk_t   walk;
+
+    headers = ngx_palloc(r->pool, ngx_http_once_count_headers(r)
+                                  * sizeof(once_header_t));
+    if (headers == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = 0;
+
+    /* nginx sends no type with a 204 of its own */
+
+    if (r->headers_out.content_type.len
+        && (r->headers_out.status != NGX_HTTP_NO_CONTENT
+            || r->headers_out.status_line.len)
+        && ngx_http_once_collect_type(r, &headers[n++]) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (r->headers_out.last_modified_time != -1
+        && r->headers_out.last_modified == NULL
+        && ngx_http_once_collect_modified(r, &headers[n++]) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (r->headers_out.override_charset) {
+        ngx_http_once_set_header(&headers[n++], "X-Accel-Charset", 15,
+                                 r->headers_out.override_charset->data,
+                                 r->headers_out.override_charset->len);
+    }
+
+    walk.part = &r->headers_out.headers.part;
+    walk.i = 0;
+
+    while ((h = ngx_http_once_headers_next(&walk)) != NULL) {
+
+        if (h->hash
+            && ngx_http_once_headers_replayable(conf, h->key.data, h->key.len)
+            && !ngx_http_once_is_hop(r, &h->key))
+        {
+            ngx_http_once_set_header(&headers[n++], (char *) h->key.data,
+                                     h->key.len, h->value.data, h->value.len);
+        }
+    }
+
+    response->headers = headers;
+    response->header_count = n;
+
+    return NGX_OK;
+}
+
+
 /* Is there a body that is not recorded? */
 
 static ngx_uint_t
@@ -86,7 +274,7 @@ ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         response.body.len = run->len;
     }
 
-    if (ngx_http_once_headers_collect(r, ctx->conf, &response) != NGX_OK) {
+    if (ngx_http_once_collect(r, ctx->conf, &response) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -370,7 +558,7 @@ ngx_http_once_send_recorded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     if (state == ONCE_STATE_COMPLETED) {
-        rc = ngx_http_once_memory_keep_answer(ctx, answer);
+        rc = ngx_http_once_replay_keep(ctx, answer);
 
         ngx_http_once_drop_buffered(r, ctx);
 

@@ -72,7 +72,7 @@ ngx_http_once_guard_unref(ngx_http_once_guard_t *guard)
     }
 
     ngx_queue_remove(&guard->queue);
-    ngx_http_once_memory_give(&guard->memory);
+    ngx_http_once_body_give_memory(&guard->memory);
     ngx_free(guard);
     ngx_http_once_store_allow_exit();
 }
@@ -326,7 +326,7 @@ ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
 
     ngx_http_once_count_end(guard, answer);
     ngx_http_once_unknown_note(guard->conf, answer);
-    ngx_http_once_memory_give(&guard->memory);
+    ngx_http_once_body_give_memory(&guard->memory);
     ngx_http_once_guard_stop(guard);
 
     if (guard->end == NGX_HTTP_ONCE_DOUBTING && !ngx_http_once_process_ends) {
@@ -397,7 +397,7 @@ ngx_http_once_guard_end_all(void)
             continue;
         }
 
-        ngx_http_once_memory_drop_answer(ctx);
+        ngx_http_once_replay_drop(ctx);
         ctx->guard = NULL;
         ngx_http_once_guard_leave(guard);
     }

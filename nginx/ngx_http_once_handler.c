@@ -58,7 +58,7 @@ ngx_http_once_cleanup(void *data)
 
     ngx_http_once_wait_leave(ctx);
 
-    ngx_http_once_memory_drop_answer(ctx);
+    ngx_http_once_replay_drop(ctx);
 
     if (ctx->guard) {
         ngx_http_once_guard_leave(ctx->guard);
@@ -66,7 +66,7 @@ ngx_http_once_cleanup(void *data)
 
     ngx_http_once_body_drop(ctx);
     ngx_http_once_body_unreserve(ctx);
-    ngx_http_once_memory_give(&ctx->memory);
+    ngx_http_once_body_give_memory(&ctx->memory);
 }
 
 

@@ -167,6 +167,12 @@ void ngx_http_once_body_unreserve(ngx_http_once_ctx_t *ctx);
 /* The fingerprint is not needed any more. */
 void ngx_http_once_body_drop(ngx_http_once_ctx_t *ctx);
 
+void ngx_http_once_body_open(ngx_cycle_t *cycle);      /* of the worker */
+
+/* NGX_DECLINED: once_memory is used up, and a warning was logged. */
+ngx_int_t ngx_http_once_body_take_memory(size_t bytes);
+void ngx_http_once_body_give_memory(size_t *bytes);    /* and sets it to 0 */
+
 
 /* ----------------------------------------------------------------- admit.c */
 
@@ -184,13 +190,7 @@ ngx_int_t ngx_http_once_admit(ngx_http_once_ctx_t *ctx);
 void ngx_http_once_quota_asked(ngx_http_once_guard_t *guard,
     once_answer_t *answer);
 
-
-/* --------------------------------------------------------------- unknown.c */
-
-/* Whether the route has as many unknown records as it may. */
-ngx_uint_t ngx_http_once_unknown_full(ngx_http_once_loc_conf_t *conf);
-
-/* Takes note of the state of a record. */
+/* Takes note of the state of a record: is it unknown? */
 void ngx_http_once_unknown_note(ngx_http_once_loc_conf_t *conf,
     once_answer_t *answer);
 
@@ -242,25 +242,16 @@ void ngx_http_once_wait_leave(ngx_http_once_ctx_t *ctx);
 void ngx_http_once_wait_wake(const u_char *id);
 
 
-/* ---------------------------------------------------------------- memory.c */
-
-void ngx_http_once_memory_open(ngx_cycle_t *cycle);    /* of the worker */
-
-/* NGX_DECLINED: once_memory is used up, and a warning was logged. */
-ngx_int_t ngx_http_once_memory_take(size_t bytes);
-void ngx_http_once_memory_give(size_t *bytes);         /* and sets it to 0 */
+/* ---------------------------------------------------------------- replay.c */
 
 /*
  * Keeps an answer with a response as long as the request lives: ctx->answer,
  * which may be an earlier one of the same record. NGX_OK; NGX_DECLINED:
  * once_memory is used up; NGX_ERROR.
  */
-ngx_int_t ngx_http_once_memory_keep_answer(ngx_http_once_ctx_t *ctx,
+ngx_int_t ngx_http_once_replay_keep(ngx_http_once_ctx_t *ctx,
     once_answer_t *answer);
-void ngx_http_once_memory_drop_answer(ngx_http_once_ctx_t *ctx);
-
-
-/* ---------------------------------------------------------------- replay.c */
+void ngx_http_once_replay_drop(ngx_http_once_ctx_t *ctx);
 
 /* Sends the response of the kept answer. Returns what a handler returns. */
 ngx_int_t ngx_http_once_replay_send(ngx_http_request_t *r,
@@ -368,10 +359,6 @@ ngx_table_elt_t *ngx_http_once_headers_push(ngx_list_t *list,
 /* Adds Idempotency-Expires; nothing if msec is 0, which means never. */
 ngx_int_t ngx_http_once_headers_add_expires(ngx_http_request_t *r,
     uint64_t msec);
-
-/* The headers to be stored, in the request's pool. */
-ngx_int_t ngx_http_once_headers_collect(ngx_http_request_t *r,
-    ngx_http_once_loc_conf_t *conf, once_response_t *response);
 
 /* Makes Location absolute as nginx will, so that the same is stored. */
 ngx_int_t ngx_http_once_headers_make_location(ngx_http_request_t *r);

@@ -638,7 +638,7 @@ ngx_http_once_stores_open(ngx_cycle_t *cycle)
     ngx_http_once_store_t      **stores;
     ngx_http_once_main_conf_t   *omcf;
 
-    ngx_http_once_memory_open(cycle);
+    ngx_http_once_body_open(cycle);
 
     omcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_once_module);
     stores = omcf->stores.elts;
