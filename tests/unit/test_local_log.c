@@ -490,6 +490,39 @@ static void appends_syncs_and_reads(void **state)
     assert_int_equal(seen.frames, 150);
 }
 
+static unsigned reads;
+
+static ssize_t hook_read(void *data, int fd, void *bytes, size_t len, uint64_t offset)
+{
+    reads++;
+    return pread(fd, bytes, len, (off_t)offset);
+}
+
+/* Most claims are completed soon: their frames are still in the buffer, also when it was full meanwhile. */
+static void recent_frames_are_in_memory(void **state)
+{
+    once__disk_t counting = disk;
+    once__log_config_t config = the.config;
+    once__reader_t *reader;
+    once__entry_t entry;
+    once__frame_t frame;
+
+    counting.read = hook_read;
+    config.disk = &counting;
+    reader = once__reader_open(&config);
+    reads = 0;
+    for (unsigned n = 0; n < 1000; n++) { /* two and a half buffers */
+        assert_int_equal(put(n, 400), ONCE_OK);
+        assert_true(once__index_find(the.index, id_of(n < 150 ? 0 : n - 150), &entry));
+        assert_int_equal(once__reader_read(reader, entry.place, 1, &frame), ONCE_OK);
+    }
+    assert_int_equal(reads, 0);
+    assert_true(once__index_find(the.index, id_of(0), &entry));
+    assert_int_equal(once__reader_read(reader, entry.place, 1, &frame), ONCE_OK);
+    assert_int_equal(reads, 1);
+    once__reader_close(reader);
+}
+
 static void frames_of_all_sizes(void **state)
 {
     static const size_t sizes[] = {8,      900,    4000,   5000,    70000,          200000,
@@ -1178,6 +1211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(appends_syncs_and_reads, start, end),
+        cmocka_unit_test_setup_teardown(recent_frames_are_in_memory, start, end),
         cmocka_unit_test_setup_teardown(frames_of_all_sizes, start, end),
         cmocka_unit_test_setup_teardown(rolls_and_grows, start, end),
         cmocka_unit_test_setup_teardown(zeros_go_ahead, start, end),

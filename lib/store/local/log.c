@@ -7,13 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "store/local/log.h"
 
-#define ROLL_PAUSE_MS                                                                              \
-    1000 /* each attempt may take a second, and operations wait for it one after the other */
 #define FIRST_SIZE ((uint64_t)1 << 20)
-#define OWNS       16
-#define RETRY_MS   1000
+#define RETRY_MS   1000 /* before a next segment is wanted again */
+#define ROLL_PAUSE_MS                                                                              \
+    1000 /* after an attempt that took a second for a lock: operations wait for it one after the other */
+#define KEPT          (ONCE__BUFFER_ROOM / 2)
 
 /*
  * Of the segment that is made ahead of need. The appending thread moves from NONE to WANTED and from READY to NONE, the other one
@@ -23,17 +24,15 @@ enum { NEXT_NONE, NEXT_WANTED, NEXT_MAKING, NEXT_READY };
 
 struct once__log {
     once__log_config_t config;
-    once__own_t
-        owns[OWNS]; /* the last one is active; the others were finished since the last sync */
-    unsigned count;
+    once__own_t own;    /* that is appended to; fd -1: none */
     uint64_t next_size; /* of the segments that are made now */
     int stuck;          /* the disk was full: the buffer has what it did not take */
     int failed;
-    once__samples_t samples;
-    _Atomic int next_state;
-    uint64_t next_at; /* not before this time */
     uint64_t roll_at; /* no segment is made before, because a lock could not be had */
-    /* While WANTED or MAKING these two are the other thread's; while READY the third is the appending thread's. */
+    once__samples_t samples;
+    uint64_t next_at; /* not before this time */
+    _Atomic int next_state;
+    /* While WANTED or MAKING the other thread's; while READY `own` is the appending thread's. */
     struct {
         uint64_t size;
         uint8_t dictionary[ONCE__DICTIONARY_MAX];
@@ -58,46 +57,47 @@ once__log_t *once__log_open(const once__log_config_t *config)
 
     if (log != NULL) {
         log->config = *config;
-        log->next_size = once__log_first_size(config->segment_size);
-        log->owns[0].fd = log->next.own.fd = -1;
+        log->next_size = once__log_least(log);
+        log->own.fd = log->next.own.fd = -1;
     }
     return log;
 }
 
-/* The segment that is appended to. Its fd is -1: there is none. */
-static once__own_t *active(once__log_t *log)
+static once__segment_t *segment_of(const once__log_t *log)
 {
-    return &log->owns[log->count > 0 ? log->count - 1 : 0];
+    return once__index_segment(log->config.index, log->own.slot);
 }
 
-static once__segment_t *segment_of(const once__log_t *log, const once__own_t *own)
+int once__log_failed(const once__log_t *log)
 {
-    return once__index_segment(log->config.index, own->slot);
+    return log->failed;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- writing */
+uint32_t once__log_slot(const once__log_t *log)
+{
+    return log->own.fd >= 0 ? log->own.slot : UINT32_MAX;
+}
+
+int once__log_is_ours(const once__log_t *log, once__place_t place)
+{
+    return once__log_slot(log) == place.slot;
+}
+
+int once__log_is_durable(const once__index_t *index, once__place_t place)
+{
+    const once__segment_t *segment = once__index_segment(index, place.slot);
+
+    return place.offset < atomic_load_explicit(&segment->synced, memory_order_acquire);
+}
+
+/* -------------------------------------------------------------------------------------------------- writing, syncing */
 
 /* L-4: what is behind the last good sync may or may not be on the disk. Without our lock, others can try again. */
 static int fail(once__log_t *log)
 {
     log->failed = 1;
-    for (; log->count > 0; log->count--) {
-        once__own_t *own = active(log);
-        once__own_release(own);
-    }
+    once__own_release(&log->own);
     return ONCE_E_IO;
-}
-
-/* One sync of a segment, whatever it is for. */
-static int sync_file(once__log_t *log, once__own_t *own)
-{
-    const once__disk_t *disk = log->config.disk;
-
-    if (disk->sync(disk->data, own->fd) != 0) {
-        return fail(log);
-    }
-    own->ready = own->zeros;
-    return ONCE_OK;
 }
 
 /* When the disk is full nothing is lost: the buffer has it still, and all of it is written again. Any other failure is final. */
@@ -107,65 +107,72 @@ static int write_failed(once__log_t *log)
     return log->stuck ? ONCE_E_FULL : fail(log);
 }
 
-/* Before frames are written that end at `to`. Nearly always an earlier sync has made the zeros durable that are there. */
-static int prepare(once__log_t *log, uint64_t to)
+static int sync_file(once__log_t *log)
 {
-    once__own_t *own = active(log);
+    const once__disk_t *disk = log->config.disk;
 
-    if (once__own_prepare(&log->config, own, to) != 0) {
-        return write_failed(log);
+    if (disk->sync(disk->data, log->own.fd) != 0) {
+        return fail(log);
     }
-    return own->ready < to ? sync_file(log, own) : ONCE_OK;
-}
-
-/* What only the buffer has goes to the file. */
-static int flush(once__log_t *log)
-{
-    once__own_t *own = active(log);
-    once__buffer_t *buffer = own->buffer;
-    uint64_t written;
-    int code;
-
-    if (own->fd < 0) {
-        return ONCE_OK;
-    }
-    code = prepare(log, own->tail);
-    if (code != ONCE_OK) {
-        return code;
-    }
-    written = atomic_load_explicit(&buffer->written, memory_order_relaxed);
-    if (written < own->tail &&
-        once__disk_write(log->config.disk, own->fd,
-                         buffer->bytes + (written - atomic_load(&buffer->from)),
-                         own->tail - written, written) != 0) {
-        return write_failed(log);
-    }
-    atomic_store_explicit(&buffer->written, own->tail, memory_order_release);
-    log->stuck = 0;
+    log->own.ready = log->own.zeros;
     return ONCE_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- syncing */
+/* Before frames are written that end at `to`. Nearly always an earlier sync has made the zeros durable that are there. */
+static int prepare(once__log_t *log, uint64_t to)
+{
+    if (once__own_prepare(&log->config, &log->own, to) != 0) {
+        return write_failed(log);
+    }
+    return log->own.ready < to ? sync_file(log) : ONCE_OK;
+}
+
+/* What only the buffer has goes to the file. There is a segment. */
+static int flush(once__log_t *log)
+{
+    const once__own_t *own = &log->own;
+    int code = prepare(log, own->tail);
+    uint64_t written;
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    written = atomic_load_explicit(&own->buffer->written, memory_order_relaxed);
+    if (written < own->tail &&
+        once__disk_write(log->config.disk, own->fd,
+                         own->buffer->bytes + (written - atomic_load(&own->buffer->from)),
+                         own->tail - written, written) != 0) {
+        return write_failed(log);
+    }
+    atomic_store_explicit(&own->buffer->written, own->tail, memory_order_release);
+    log->stuck = 0;
+    return ONCE_OK;
+}
 
 /*
  * Both marks are stored behind the sync, `last` first: a process that is killed between the two leaves a `last` at or behind
  * `synced`, whose frame is durable all the same.
  */
-static int sync_own(once__log_t *log, once__own_t *own)
+static int commit(once__log_t *log)
 {
-    once__segment_t *segment = segment_of(log, own);
+    once__own_t *own = &log->own;
+    int code = ONCE_OK;
 
-    if (sync_file(log, own) != ONCE_OK) {
-        return ONCE_E_IO;
+    if (own->fd < 0 || own->synced == own->tail) {
+        return log->failed ? ONCE_E_IO : ONCE_OK;
     }
-    own->synced = own->tail;
-    atomic_store_explicit(&segment->last, own->last, memory_order_release);
-    atomic_store_explicit(&segment->synced, own->tail, memory_order_release);
-    return ONCE_OK;
+    code = flush(log);
+    code = code == ONCE_OK ? sync_file(log) : code;
+    if (code == ONCE_OK) {
+        own->synced = own->tail;
+        atomic_store_explicit(&segment_of(log)->last, own->last, memory_order_release);
+        atomic_store_explicit(&segment_of(log)->synced, own->tail, memory_order_release);
+    }
+    return code;
 }
 
 /* Everything in it is durable. One without frames would only be in the way. */
-static void end_segment(once__log_t *log, once__own_t *own)
+static void end_segment(const once__log_t *log, once__own_t *own)
 {
     assert(own->synced == own->tail);
     if (own->tail == own->start) {
@@ -176,82 +183,14 @@ static void end_segment(once__log_t *log, once__own_t *own)
     }
 }
 
-/* Those that were finished since the last sync. */
-static int sync_finished(once__log_t *log)
-{
-    for (unsigned i = 0; i + 1 < log->count; i++) {
-        if (sync_own(log, &log->owns[i]) != ONCE_OK) {
-            return ONCE_E_IO;
-        }
-    }
-    for (unsigned i = 0; i + 1 < log->count; i++) {
-        end_segment(log, &log->owns[i]);
-    }
-    if (log->count > 1) {
-        log->owns[0] = *active(log);
-        log->count = 1;
-    }
-    return ONCE_OK;
-}
-
-static void want_next(once__log_t *log);
-
-int once__log_sync(once__log_t *log)
-{
-    once__own_t *own;
-    int code;
-
-    if (log->failed || sync_finished(log) != ONCE_OK) {
-        return ONCE_E_IO;
-    }
-    own = active(log);
-    if (own->fd < 0 || own->synced == own->tail) {
-        return ONCE_OK;
-    }
-    code = flush(log);
-    code = code == ONCE_OK ? sync_own(log, own) : code;
-    if (code == ONCE_OK && own->tail > own->size / 2) {
-        want_next(log);
-    }
-    return code;
-}
-
 int once__log_retire(once__log_t *log)
 {
-    int code = once__log_sync(log);
+    int code = commit(log);
 
-    if (code == ONCE_OK && log->count > 0) {
-        end_segment(log, active(log));
-        log->count = 0;
+    if (code == ONCE_OK && log->own.fd >= 0) {
+        end_segment(log, &log->own);
     }
     return code;
-}
-
-int once__log_failed(const once__log_t *log)
-{
-    return log->failed;
-}
-
-uint32_t once__log_slot(const once__log_t *log)
-{
-    return log->count > 0 ? log->owns[log->count - 1].slot : UINT32_MAX;
-}
-
-int once__log_is_ours(const once__log_t *log, once__place_t place)
-{
-    for (unsigned i = 0; i < log->count; i++) {
-        if (log->owns[i].slot == place.slot) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-int once__log_is_durable(const once__index_t *index, once__place_t place)
-{
-    const once__segment_t *segment = once__index_segment(index, place.slot);
-
-    return place.offset < atomic_load_explicit(&segment->synced, memory_order_acquire);
 }
 
 /* ----------------------------------------------------------------------------------------------------- new segments */
@@ -291,6 +230,16 @@ static void want_next(once__log_t *log)
     log->next.size = size;
     log->next.dictionary_len = once__samples_take(&log->samples, log->next.dictionary);
     atomic_store(&log->next_state, NEXT_WANTED);
+}
+
+int once__log_sync(once__log_t *log)
+{
+    int code = commit(log);
+
+    if (code == ONCE_OK && log->own.fd >= 0 && log->own.tail > log->own.size / 2) {
+        want_next(log);
+    }
+    return code;
 }
 
 int once__log_wants_next(once__log_t *log)
@@ -336,50 +285,62 @@ static int make_now(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t
     uint64_t least = once__log_least(log);
     int code;
 
+    if (once__index_now(log->config.index) < log->roll_at) {
+        return ONCE_E_NOREPLY;
+    }
     bytes += once__segment_start((uint32_t)len) + ONCE__SEAL_ROOM;
     while (least < bytes) {
         least *= 2;
     }
     size = size < least || size > left(log) ? least : size;
     code = once__segment_make(&log->config, size, dictionary, len, own);
-    return code == ONCE_E_FULL && least < size
-               ? once__segment_make(&log->config, least, dictionary, len, own)
-               : code;
+    if (code == ONCE_E_FULL && least < size) {
+        code = once__segment_make(&log->config, least, dictionary, len, own);
+    }
+    if (code == ONCE_E_NOREPLY) {
+        log->roll_at = once__index_now(log->config.index) + ROLL_PAUSE_MS;
+    }
+    return code == ONCE_E_IO || code == ONCE_E_CORRUPT ? fail(log) : code;
 }
 
-/* Goes on in a new segment with room for `bytes`. The old one is synced with the next sync. */
+/* Goes on in a new segment with room for `bytes`. The old one stays if there is none to be had: smaller frames may fit. */
 static int roll(once__log_t *log, uint64_t bytes)
 {
-    uint64_t size = log->count > 0 ? grown(log) : log->next_size;
+    uint64_t size = log->own.fd >= 0 ? grown(log) : log->next_size;
     once__own_t own;
-    int code = flush(log);
+    int code = take_next(log, bytes, &own) ? ONCE_OK : make_now(log, size, bytes, &own);
 
-    if (code == ONCE_OK && log->count == OWNS) {
-        code = sync_finished(log);
+    if (code != ONCE_OK) {
+        return code;
     }
-    if (code == ONCE_OK && !take_next(log, bytes, &own)) {
-        code = once__index_now(log->config.index) < log->roll_at ? ONCE_E_NOREPLY
-                                                                 : make_now(log, size, bytes, &own);
-        code = code == ONCE_E_IO || code == ONCE_E_CORRUPT ? fail(log) : code;
-        if (code == ONCE_E_NOREPLY && once__index_now(log->config.index) >= log->roll_at) {
-            log->roll_at = once__index_now(log->config.index) + ROLL_PAUSE_MS;
-        }
+    code = once__log_retire(log);
+    if (code != ONCE_OK) {
+        end_segment(log, &own);
+        return code;
     }
-    if (code == ONCE_OK) {
-        log->owns[log->count++] = own;
-        log->next_size = size;
-    }
-    return code;
+    log->own = own;
+    log->next_size = size;
+    return ONCE_OK;
 }
 
 /* -------------------------------------------------------------------------------------------------------- appending */
 
-/* Lets the buffer begin at `offset`: everything before that is in the file. In this order: what is staged is never in neither. */
-static void move_buffer(once__buffer_t *buffer, uint64_t offset)
+/*
+ * Makes room for `size` bytes in the buffer, all of which is in the file. The newest frames stay if they can: most claims are
+ * completed soon, and are then read from here. A reader that sees the bytes move finds no valid frame, and reads the file.
+ */
+static void slide_buffer(const once__own_t *own, uint64_t size)
 {
-    atomic_store(&buffer->staged, offset);
-    atomic_store(&buffer->written, offset);
-    atomic_store(&buffer->from, offset);
+    once__buffer_t *buffer = own->buffer;
+    uint64_t from = atomic_load(&buffer->from), keep = from;
+
+    assert(atomic_load(&buffer->written) == own->tail);
+    while (keep < own->tail &&
+           (own->tail - keep > KEPT || own->tail - keep + size > ONCE__BUFFER_ROOM)) {
+        keep += ((uint64_t)once__get32(buffer->bytes + (keep - from)) + 7) / 8 * 8;
+    }
+    memmove(buffer->bytes, buffer->bytes + (keep - from), (size_t)(own->tail - keep));
+    atomic_store(&buffer->from, keep);
 }
 
 static int fits_segment(const once__own_t *own, uint64_t size)
@@ -387,9 +348,9 @@ static int fits_segment(const once__own_t *own, uint64_t size)
     return own->fd >= 0 && own->tail + size + ONCE__SEAL_ROOM <= own->size;
 }
 
-static int has_room(once__log_t *log, uint64_t size)
+static int has_room(const once__log_t *log, uint64_t size)
 {
-    const once__own_t *own = active(log);
+    const once__own_t *own = &log->own;
 
     return !log->stuck && fits_segment(own, size) &&
            own->tail + size <=
@@ -409,17 +370,14 @@ int once__log_reserve(once__log_t *log, uint64_t bytes)
     if (bytes > ONCE__FRAME_MAX + 8) {
         return ONCE_E_TOO_BIG;
     }
-    if (log->stuck) {
+    if (log->own.fd >= 0) {
         code = flush(log);
     }
-    if (code == ONCE_OK && !fits_segment(active(log), bytes)) {
+    if (code == ONCE_OK && !fits_segment(&log->own, bytes)) {
         code = roll(log, bytes);
     }
     if (code == ONCE_OK && !has_room(log, bytes)) {
-        code = flush(log);
-        if (code == ONCE_OK) {
-            move_buffer(active(log)->buffer, active(log)->tail);
-        }
+        slide_buffer(&log->own, bytes);
     }
     return code;
 }
@@ -433,7 +391,7 @@ static uint64_t bound_of(const once__record_t *record, uint64_t since)
 static uint32_t make_frame(once__log_t *log, uint8_t *out, const uint8_t *id,
                            const once__record_t *record, uint64_t version, uint64_t since)
 {
-    const once__own_t *own = active(log);
+    const once__own_t *own = &log->own;
     once__frame_t frame = {.kind = ONCE__FRAME_REMOVED,
                            .version = version,
                            .since = since,
@@ -468,18 +426,18 @@ static void note_version(once__segment_t *segment, uint64_t version)
 
 static void advance(once__log_t *log, uint32_t size, once__place_t *place)
 {
-    once__own_t *own = active(log);
+    once__own_t *own = &log->own;
 
     *place = (once__place_t){own->slot, own->tail};
     own->last = own->tail;
     own->tail += size;
-    atomic_store_explicit(&segment_of(log, own)->tail, own->tail, memory_order_release);
+    atomic_store_explicit(&segment_of(log)->tail, own->tail, memory_order_release);
 }
 
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint64_t version, uint64_t since, once__place_t *place, uint32_t *size)
 {
-    once__own_t *own = active(log);
+    const once__own_t *own = &log->own;
     uint64_t bound = bound_of(record, since), from;
 
     *size = (uint32_t)bound;
@@ -489,7 +447,7 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
     from = atomic_load_explicit(&own->buffer->from, memory_order_relaxed);
     *size = make_frame(log, own->buffer->bytes + (own->tail - from), id, record, version, since);
     assert(*size <= bound);
-    note_version(segment_of(log, own), version);
+    note_version(segment_of(log), version);
     atomic_store_explicit(&own->buffer->staged, own->tail + *size, memory_order_release);
     advance(log, *size, place);
     return ONCE_OK;
@@ -506,7 +464,7 @@ int once__log_append_large(once__log_t *log, const uint8_t *id, const once__reco
 {
     uint64_t bound = bound_of(record, since);
     int code = once__log_reserve(log, bound);
-    const once__own_t *own = active(log);
+    const once__own_t *own = &log->own;
     uint8_t *bytes;
 
     code = code == ONCE_OK ? flush(log) : code;
@@ -522,8 +480,11 @@ int once__log_append_large(once__log_t *log, const uint8_t *id, const once__reco
     if (once__disk_write(log->config.disk, own->fd, bytes, *size, own->tail) != 0) {
         code = once__disk_code() == ONCE_E_FULL ? ONCE_E_FULL : fail(log);
     } else {
-        note_version(segment_of(log, own), version);
-        move_buffer(own->buffer, own->tail + *size);
+        note_version(segment_of(log), version);
+        /* In this order: what is staged is never in neither. */
+        atomic_store(&own->buffer->staged, own->tail + *size);
+        atomic_store(&own->buffer->written, own->tail + *size);
+        atomic_store(&own->buffer->from, own->tail + *size);
         advance(log, *size, place);
     }
     free(bytes);
@@ -532,7 +493,7 @@ int once__log_append_large(once__log_t *log, const uint8_t *id, const once__reco
 
 int once__log_fits(const once__log_t *log, const once__record_t *record)
 {
-    return log->count > 0 && fits_segment(&log->owns[log->count - 1], bound_of(record, 1));
+    return fits_segment(&log->own, bound_of(record, 1));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- closing */
@@ -552,9 +513,7 @@ void once__log_abandon(once__log_t *log)
         return;
     }
     abandon(&log->next.own);
-    for (unsigned i = 0; i < log->count; i++) {
-        abandon(&log->owns[i]);
-    }
+    abandon(&log->own);
     free(log);
 }
 

@@ -22,7 +22,7 @@
  * The write buffer of a segment: its newest frames, in pages of the index, so that it outlives a writer that is killed. Written by
  * one process: the writer of the segment, or the one that has its flock() after that. The order of steps:
  *  - append: the frame, then `staged`, then the entry;
- *  - write: the file, then `written`; only then may `from` move on and the bytes be used again.
+ *  - write: the file, then `written`; only then may `from` move on and the bytes be used again. The newest frames stay.
  */
 typedef struct once__buffer {
     _Atomic uint64_t number;  /* of the segment */
@@ -143,8 +143,8 @@ int once__log_fits(const once__log_t *log, const once__record_t *record);
 uint64_t once__log_least(const once__log_t *log);
 
 /*
- * Makes everything durable that was appended: one write and one sync, more when segments were finished meanwhile. ONCE_OK;
- * ONCE_E_FULL: the disk takes no more, nothing was synced, the next sync tries again; ONCE_E_IO.
+ * Makes everything durable that was appended: one write and one sync. ONCE_OK; ONCE_E_FULL: the disk takes no more, nothing was
+ * synced, the next sync tries again; ONCE_E_IO.
  */
 int once__log_sync(once__log_t *log);
 int once__log_failed(const once__log_t *log);
@@ -162,9 +162,8 @@ uint32_t once__log_slot(const once__log_t *log);
 int once__log_wants_next(once__log_t *log);
 void once__log_make_next(once__log_t *log);
 
-int once__log_is_ours(
-    const once__log_t *log,
-    once__place_t place); /* in a segment of this log, waiting for its sync or not */
+/* In the segment of this log: the next sync makes it durable. What it wrote to earlier segments is. */
+int once__log_is_ours(const once__log_t *log, once__place_t place);
 int once__log_is_durable(const once__index_t *index, once__place_t place);
 
 /* ---- reading (reader.c): one thread each ---- */
