@@ -271,7 +271,7 @@ ngx_http_once_stream(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_upgraded(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    if (ngx_http_once_guard_doubt(ctx->guard) != NGX_OK) {
+    if (ngx_http_once_guard_doubt(ctx->guard, "protocol switched") != NGX_OK) {
         return NGX_ERROR;
     }
 

@@ -301,7 +301,8 @@ ngx_http_once_finish(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
                                            : "nothing was sent", 1);
 
     default:
-        return ngx_http_once_guard_doubt(ctx->guard);
+        return ngx_http_once_guard_doubt(ctx->guard,
+                                         "response does not tell");
     }
 }
 

@@ -268,11 +268,15 @@ ngx_http_once_guard_release(ngx_http_once_guard_t *guard, ngx_uint_t status,
 
 
 ngx_int_t
-ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard)
+ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard, const char *cause)
 {
-    int  code;
+    int           code;
+    once_slice_t  text;
 
-    code = once_claim_doubt(guard->claim, ngx_http_once_ended, guard);
+    text.data = cause;
+    text.len = ngx_strlen(cause);
+
+    code = once_claim_doubt(guard->claim, text, ngx_http_once_ended, guard);
 
     return ngx_http_once_guard_ending(guard, code, NGX_HTTP_ONCE_DOUBTING);
 }
@@ -360,7 +364,7 @@ ngx_http_once_guard_abandon(ngx_http_once_guard_t *guard)
     }
 
     if (ctx->run && ctx->run->sent) {
-        (void) ngx_http_once_guard_doubt(guard);
+        (void) ngx_http_once_guard_doubt(guard, "no response");
 
     } else {
         (void) ngx_http_once_guard_release(guard, 0, "nothing was sent", 1);

@@ -289,7 +289,8 @@ ngx_int_t ngx_http_once_guard_complete(ngx_http_once_guard_t *guard,
     once_response_t *response);
 ngx_int_t ngx_http_once_guard_release(ngx_http_once_guard_t *guard,
     ngx_uint_t status, const char *note, ngx_uint_t early);
-ngx_int_t ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard);
+ngx_int_t ngx_http_once_guard_doubt(ngx_http_once_guard_t *guard,
+    const char *cause);
 
 /* Whether a guard of this worker runs the operation of this record now. */
 ngx_uint_t ngx_http_once_guard_runs(const u_char *id);

@@ -124,7 +124,7 @@ static int end(once_claim_t *claim, fate_t fate, int status, once_answer_t **ans
         response.status = status >= 200 && status <= 599 ? status : 200;
         return once_claim_complete_sync(claim, &response, answer);
     case FATE_DOUBT:
-        return once_claim_doubt_sync(claim, answer);
+        return once_claim_doubt_sync(claim, slice("no answer"), answer);
     default:
         return once_claim_release_sync(claim, status, slice("not delivered"), answer);
     }

@@ -60,7 +60,10 @@ extern "C" {
 #define ONCE_CLAIM_ID_SIZE    16  /* bytes of a claim id */
 #define ONCE_SCOPE_HASH_SIZE  16  /* bytes of the keyed hash of a scope */
 #define ONCE_TOKEN_SIZE       72  /* a claim as text (`Once-Claim`), with its terminator */
+#define ONCE_SUBJECT_SIZE     16  /* bytes of the keyed hash of a subject */
 #define ONCE_NOTE_MAX         200 /* bytes of the note in a released record */
+#define ONCE_DESCRIPTION_MAX  256 /* bytes of what a record says it was */
+#define ONCE_CAUSE_MAX        160 /* bytes of why it is in its state */
 #define ONCE_BODY_STORE_MAX   (16 * 1024 * 1024) /* bytes of a response body in a record */
 #define ONCE_HEADERS_MAX      (256 * 1024) /* bytes of all header names and values of a response */
 #define ONCE_HEADER_COUNT_MAX 500          /* headers of a response */
@@ -262,17 +265,27 @@ typedef struct once_ask {
      * nothing was run under it; an id whose claim was released receives ONCE_OUTCOME_LOST.
      */
     const uint8_t *claim_id;
+    /*
+     * For people who look at the record later: what is asked, for example "POST /payments", in UTF-8. Cut to
+     * ONCE_DESCRIPTION_MAX bytes; control characters become `?`. It is stored as it is: leave out what must not be.
+     */
+    once_slice_t description;
+    once_slice_t subject; /* the person whom it concerns; only its keyed hash is stored */
 } once_ask_t;
 
 #define ONCE_ASK_INIT                                                                              \
     {                                                                                              \
-        sizeof(once_ask_t), {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0, {0, 0}, 0, 0                        \
+        sizeof(once_ask_t), {0, 0}, {0, 0}, {0, 0}, {0, 0}, 0, {0, 0}, 0, 0, {0, 0},               \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
     }
 
 /*
  * Asks whether to do the work. If it returns ONCE_OK, `cb` is called once, from once_dispatch. On an error nothing was submitted
- * and `cb` is not called: ONCE_E_KEY (empty or too long), ONCE_E_TOO_BIG (scope, method or target over 64 KiB), ONCE_E_INVALID (no
- * callback, `size` not set, both body and bytes), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED, ONCE_E_FORKED.
+ * and `cb` is not called: ONCE_E_KEY (empty or too long), ONCE_E_TOO_BIG (scope, subject, method or target over 64 KiB),
+ * ONCE_E_INVALID (no callback, `size` not set, both body and bytes), ONCE_E_NOMEM, ONCE_E_IO (no randomness), ONCE_E_CLOSED,
+ * ONCE_E_FORKED.
  *
  * The callback can receive ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_SECRET, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO
  * and ONCE_E_CLOSED. With ONCE_OUTCOME_RUN less than half of the lease has passed since the claim was granted.
@@ -323,7 +336,8 @@ typedef struct once_response {
  * anything. The record is kept for the release_ttl of the policy instead of its ttl; then the key is free for any request. If an
  * earlier claim of the record may have had an effect, it is the same as release. Use it only if it is true: `hold` depends on it.
  *
- * doubt: it is not known whether the operation took effect.
+ * doubt: it is not known whether the operation took effect. `cause` says why, for operators ("timeout"): cut to ONCE_CAUSE_MAX
+ * bytes, no personal data.
  */
 ONCE_API ONCE_MUST_CHECK int
 once_claim_complete(once_claim_t *claim, const once_response_t *response, once_cb cb, void *data);
@@ -331,7 +345,8 @@ ONCE_API ONCE_MUST_CHECK int once_claim_release(once_claim_t *claim, int status,
                                                 once_cb cb, void *data);
 ONCE_API ONCE_MUST_CHECK int once_claim_release_early(once_claim_t *claim, int status,
                                                       once_slice_t note, once_cb cb, void *data);
-ONCE_API ONCE_MUST_CHECK int once_claim_doubt(once_claim_t *claim, once_cb cb, void *data);
+ONCE_API ONCE_MUST_CHECK int once_claim_doubt(once_claim_t *claim, once_slice_t cause, once_cb cb,
+                                              void *data);
 
 /*
  * Extends the lease now, whatever the option `renew` says. The claim stays the caller's. `cb` may be NULL.
@@ -393,6 +408,16 @@ ONCE_API once_recover_t once_record_recover(const once_record_t *record);
 /* The status of the response or of the failure, 0 if there is none; and why it failed, which may be empty. */
 ONCE_API int once_record_status(const once_record_t *record);
 ONCE_API once_slice_t once_record_note(const once_record_t *record);
+/*
+ * What the record says about itself, each empty if it is not known: what was asked, which process has the claim or had the last one
+ * ("host:process"), and why the record is in its state: the cause of a doubt, the note of a release or of settling, or "lease
+ * over". They come with once_record_get, once_record_scan, and after already and lost; not with an ask.
+ */
+ONCE_API once_slice_t once_record_description(const once_record_t *record);
+ONCE_API once_slice_t once_record_holder(const once_record_t *record);
+ONCE_API once_slice_t once_record_cause(const once_record_t *record);
+/* ONCE_SUBJECT_SIZE bytes: once_subject_hash_of the subject that was asked for. NULL: none. */
+ONCE_API const uint8_t *once_record_subject(const once_record_t *record);
 /* Time since the first claim, and since the last change. */
 ONCE_API uint64_t once_record_age_ms(const once_record_t *record);
 ONCE_API uint64_t once_record_idle_ms(const once_record_t *record);
@@ -412,11 +437,16 @@ ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN
 ONCE_API ONCE_MUST_CHECK int once_record_response(const once_record_t *record,
                                                   once_response_t *response);
 
-/* The id of (scope, key) and the hash of a scope in this store. ONCE_E_KEY; ONCE_E_UNAVAILABLE until the secrets are loaded. */
+/*
+ * The id of (scope, key) and the hashes of a scope and of a subject in this store. ONCE_E_KEY; ONCE_E_UNAVAILABLE until the secrets
+ * are loaded.
+ */
 ONCE_API ONCE_MUST_CHECK int once_record_id_of(once_t *once, once_slice_t scope, once_slice_t key,
                                                uint8_t id[ONCE_ID_SIZE]);
 ONCE_API ONCE_MUST_CHECK int once_scope_hash_of(once_t *once, once_slice_t scope,
                                                 uint8_t hash[ONCE_SCOPE_HASH_SIZE]);
+ONCE_API ONCE_MUST_CHECK int once_subject_hash_of(once_t *once, once_slice_t subject,
+                                                  uint8_t hash[ONCE_SUBJECT_SIZE]);
 
 /* Reads one record. The callback receives ONCE_E_NOT_FOUND if there is none. */
 ONCE_API ONCE_MUST_CHECK int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE],
@@ -427,7 +457,7 @@ typedef struct once_settle {
     const char *token; /* of the record as it was read: once_record_token */
     /* it took effect, with this response; NULL: it did not, and no longer can */
     const once_response_t *response;
-    once_slice_t note; /* without a response: as for once_claim_release */
+    once_slice_t note; /* why; without a response: as for once_claim_release */
     int status;        /* without a response: as for once_claim_release */
     int force;         /* even if the lease is live */
 } once_settle_t;
@@ -565,7 +595,8 @@ ONCE_API ONCE_MUST_CHECK int once_claim_release_sync(once_claim_t *claim, int st
 ONCE_API ONCE_MUST_CHECK int once_claim_release_early_sync(once_claim_t *claim, int status,
                                                            once_slice_t note,
                                                            once_answer_t **answer);
-ONCE_API ONCE_MUST_CHECK int once_claim_doubt_sync(once_claim_t *claim, once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_claim_doubt_sync(once_claim_t *claim, once_slice_t cause,
+                                                   once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_claim_renew_sync(once_claim_t *claim, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_record_get_sync(once_t *once, const uint8_t id[ONCE_ID_SIZE],
                                                   once_answer_t **answer);

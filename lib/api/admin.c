@@ -167,9 +167,10 @@ static void admin_reply(once__job_t *job)
 
 /* Submits an event that does not come from the holder of the claim. On ONCE_OK the job owns `memory`. */
 static int submit_event(once_t *once, const once__event_t *event, const uint8_t *id,
-                        const once__payload_t *payload, uint8_t *memory, once_cb cb, void *data)
+                        const once__payload_t *payload, uint8_t *memory, once_slice_t cause,
+                        once_cb cb, void *data)
 {
-    once__job_t *job = once__job_new(once, sizeof(*job), cb, data);
+    once__job_t *job = once__job_new(once, sizeof(*job) + ONCE_CAUSE_MAX, cb, data);
 
     if (job == NULL) {
         return once__no_job(once);
@@ -179,6 +180,7 @@ static int submit_event(once_t *once, const once__event_t *event, const uint8_t 
     job->reply = admin_reply;
     job->op.payload = *payload;
     job->payload = memory;
+    once__job_set_cause(job, cause);
     memcpy(job->op.id, id, ONCE_ID_SIZE);
     once__job_submit(job);
     return ONCE_OK;
@@ -191,6 +193,7 @@ static int settle_locked(once_t *once, const once_settle_t *settle, once_cb cb, 
     uint8_t id[ONCE_ID_SIZE];
     uint8_t *memory = NULL;
     once__payload_t payload;
+    once_slice_t cause = {NULL, 0};
     int code;
 
     if (settle->token == NULL || once__token_read(settle->token, id, &event.claim) != 0) {
@@ -204,11 +207,12 @@ static int settle_locked(once_t *once, const once_settle_t *settle, once_cb cb, 
         event.kind = ONCE__SETTLE_COMPLETED;
         event.ttl_ms = response.retain_ms;
         code = once__pack_response(once, id, &response, &payload, &memory);
+        cause = settle->note;
     } else {
         code = once__pack_note(settle->status, settle->note, &payload, &memory);
     }
     if (code == ONCE_OK) {
-        code = submit_event(once, &event, id, &payload, memory, cb, data);
+        code = submit_event(once, &event, id, &payload, memory, cause, cb, data);
     }
     if (code != ONCE_OK) {
         free(memory);
@@ -245,7 +249,7 @@ int once_record_purge(once_t *once, const char *token, int force, once_cb cb, vo
     if (token == NULL || once__token_read(token, id, &event.claim) != 0) {
         code = ONCE_E_INVALID;
     } else {
-        code = submit_event(once, &event, id, &none, NULL, cb, data);
+        code = submit_event(once, &event, id, &none, NULL, once__slice(NULL, 0), cb, data);
     }
     once__leave(once);
     return code;
@@ -276,7 +280,8 @@ int once_record_id_of(once_t *once, once_slice_t scope, once_slice_t key, uint8_
     return code;
 }
 
-int once_scope_hash_of(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+static int hash_of(once_t *once, once_slice_t text,
+                   void (*hash)(const once__secrets_t *, once_slice_t, uint8_t *), uint8_t *out)
 {
     int code = once__enter(once);
 
@@ -285,8 +290,18 @@ int once_scope_hash_of(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE
     }
     code = secrets_state(once);
     if (code == ONCE_OK) {
-        once__scope_hash(&once->secrets, scope, hash);
+        hash(&once->secrets, text, out);
     }
     once__leave(once);
     return code;
+}
+
+int once_scope_hash_of(once_t *once, once_slice_t scope, uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+{
+    return hash_of(once, scope, once__scope_hash, hash);
+}
+
+int once_subject_hash_of(once_t *once, once_slice_t subject, uint8_t hash[ONCE_SUBJECT_SIZE])
+{
+    return hash_of(once, subject, once__subject_hash, hash);
 }

@@ -7,6 +7,7 @@
 #include "api/claim.h"
 #include "api/job.h"
 #include "base/bytes.h"
+#include "core/about.h"
 #include "core/sized.h"
 #include "core/token.h"
 
@@ -156,6 +157,37 @@ once_slice_t once_record_note(const once_record_t *record)
                                                : once__slice(NULL, 0);
 }
 
+static once__about_t about(const once_record_t *record)
+{
+    once__about_t about;
+
+    (void)once__about_read(&about, record->data.about);
+    return about;
+}
+
+once_slice_t once_record_description(const once_record_t *record)
+{
+    return about(record).description;
+}
+
+once_slice_t once_record_holder(const once_record_t *record)
+{
+    return about(record).holder;
+}
+
+const uint8_t *once_record_subject(const once_record_t *record)
+{
+    return about(record).subject;
+}
+
+once_slice_t once_record_cause(const once_record_t *record)
+{
+    if (record->data.head.flags & ONCE__BY_LEASE) {
+        return once__slice_of("lease over");
+    }
+    return record->data.cause.len > 0 ? record->data.cause : once_record_note(record);
+}
+
 uint64_t once_record_age_ms(const once_record_t *record)
 {
     return until(record->data.head.created, record->now);
@@ -183,7 +215,8 @@ uint64_t once_record_expires_ms(const once_record_t *record)
 
 uint64_t once_record_bytes(const once_record_t *record)
 {
-    return record->data.key_len + record->data.payload.len;
+    return record->data.key_len + record->data.payload.len + record->data.about.len +
+           record->data.cause.len;
 }
 
 void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE])

@@ -26,6 +26,7 @@
 #include "api/job.h"
 #include "api/keyring.h"
 #include "base/bytes.h"
+#include "core/about.h"
 #include "core/identity.h"
 #include "core/sized.h"
 
@@ -53,8 +54,25 @@ typedef struct begin {
     uint8_t recover;
     uint64_t lease_ms, ttl_ms, release_ttl_ms;
     uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
-    char text[]; /* copies: key, scope, method, target */
+    once_slice_t description, subject;
+    uint8_t *about; /* ONCE__ABOUT_ROOM of the description */
+    char text[];    /* copies: key, scope, method, target, description, subject; about */
 } begin_t;
+
+/* What the record is to say about itself. */
+static void describe(begin_t *begin)
+{
+    const once_t *once = begin->job.once;
+    once__about_t about = {.description = begin->description,
+                           .holder = once__slice_of(once->holder)};
+    uint8_t subject[ONCE_SUBJECT_SIZE];
+
+    if (begin->subject.len > 0) {
+        once__subject_hash(&once->secrets, begin->subject, subject);
+        about.subject = subject;
+    }
+    begin->job.op.about = once__slice(begin->about, once__about_write(begin->about, &about));
+}
 
 /* Prepares the claim without sending it. */
 static void prepare_claim(begin_t *begin)
@@ -111,6 +129,7 @@ static void start(begin_t *begin)
 
     once__record_id(secrets, begin->request.scope, once__slice(op->key, op->key_len), op->id);
     hash_scope(begin->job.once, begin->request.scope, op->scope_hash);
+    describe(begin);
     if (begin->maybe_granted || once__bound_check(begin->job.once) == ONCE_OK) {
         submit_claim(begin);
     } else {
@@ -461,8 +480,11 @@ int once__ask_read(once_ask_t *ask, const once_ask_t *given, const uint8_t *dige
         return ONCE_E_KEY;
     }
     if (ask->scope.len > ONCE__PART_MAX || ask->method.len > ONCE__PART_MAX ||
-        ask->target.len > ONCE__PART_MAX) {
+        ask->target.len > ONCE__PART_MAX || ask->subject.len > ONCE__PART_MAX) {
         return ONCE_E_TOO_BIG;
+    }
+    if (ask->description.len > ONCE_DESCRIPTION_MAX) {
+        ask->description.len = ONCE_DESCRIPTION_MAX;
     }
     return ONCE_OK;
 }
@@ -479,6 +501,9 @@ static int fill(begin_t *begin, const once_ask_t *ask, const uint8_t *digest)
     begin->request.scope = copy_slice(&text, ask->scope);
     begin->request.method = copy_slice(&text, ask->method);
     begin->request.target = copy_slice(&text, ask->target);
+    begin->description = copy_slice(&text, ask->description);
+    begin->subject = copy_slice(&text, ask->subject);
+    begin->about = (uint8_t *)text;
     begin->recover = (uint8_t)once_policy_recover(policy);
     begin->lease_ms = once_policy_lease_ms(policy);
     begin->ttl_ms = once_policy_ttl_ms(policy);
@@ -505,9 +530,11 @@ static int begin_locked(once_t *once, const once_ask_t *ask, const uint8_t *dige
     if (once->closing) {
         return ONCE_E_CLOSED;
     }
-    begin = (begin_t *)once__job_new(
-        once, sizeof(*begin) + ask->key.len + ask->scope.len + ask->method.len + ask->target.len,
-        cb, data);
+    begin = (begin_t *)once__job_new(once,
+                                     sizeof(*begin) + ask->key.len + ask->scope.len +
+                                         ask->method.len + ask->target.len + ask->description.len +
+                                         ask->subject.len + ONCE__ABOUT_ROOM(ask->description.len),
+                                     cb, data);
     if (begin == NULL) {
         return once__no_job(once);
     }

@@ -398,11 +398,14 @@ static void finish_deadline(once__job_t *job)
     once__job_deliver(job, error, ONCE_OUTCOME_NONE);
 }
 
+static const once_slice_t no_cause = {NULL, 0};
+
 /* On ONCE_OK the job owns `payload_memory` and the caller's reference to the claim. */
 static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payload_t *payload,
-                  uint8_t *payload_memory, uint64_t ttl_ms, once_cb cb, void *data)
+                  uint8_t *payload_memory, once_slice_t cause, uint64_t ttl_ms, once_cb cb,
+                  void *data)
 {
-    once__job_t *job = once__job_new(claim->once, sizeof(*job), cb, data);
+    once__job_t *job = once__job_new(claim->once, sizeof(*job) + ONCE_CAUSE_MAX, cb, data);
 
     if (job == NULL) {
         return once__no_job(claim->once);
@@ -412,6 +415,7 @@ static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payl
     job->deadline = finish_deadline;
     job->claim = claim;
     job->payload = payload_memory;
+    once__job_set_cause(job, cause);
     job->op.kind = ONCE__OP_EVENT;
     job->op.payload = *payload;
     job->op.event.kind = kind;
@@ -439,7 +443,8 @@ int once_claim_complete(once_claim_t *claim, const once_response_t *given, once_
         code = once__pack_response(once, claim->id, &response, &payload, &memory);
     }
     if (code == ONCE_OK) {
-        code = finish(claim, ONCE__COMPLETE, &payload, memory, response.retain_ms, cb, data);
+        code =
+            finish(claim, ONCE__COMPLETE, &payload, memory, no_cause, response.retain_ms, cb, data);
     }
     if (code != ONCE_OK) {
         free(memory);
@@ -461,7 +466,8 @@ static int release(once_claim_t *claim, int status, once_slice_t note, uint64_t 
     }
     code = once__pack_note(status, note, &payload, &memory);
     if (code == ONCE_OK) {
-        code = finish(claim, ONCE__RELEASE, &payload, memory, ttl_ms, cb, data);
+        /* The note says why. */
+        code = finish(claim, ONCE__RELEASE, &payload, memory, no_cause, ttl_ms, cb, data);
     }
     if (code != ONCE_OK) {
         free(memory);
@@ -481,7 +487,7 @@ int once_claim_release_early(once_claim_t *claim, int status, once_slice_t note,
     return release(claim, status, note, claim->release_ttl_ms, cb, data);
 }
 
-int once_claim_doubt(once_claim_t *claim, once_cb cb, void *data)
+int once_claim_doubt(once_claim_t *claim, once_slice_t cause, once_cb cb, void *data)
 {
     static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
     once_t *once = claim->once;
@@ -490,7 +496,7 @@ int once_claim_doubt(once_claim_t *claim, once_cb cb, void *data)
     if (code != ONCE_OK) {
         return code;
     }
-    code = finish(claim, ONCE__DOUBT, &none, NULL, 0, cb, data);
+    code = finish(claim, ONCE__DOUBT, &none, NULL, cause, 0, cb, data);
     once__leave(once);
     return code;
 }

@@ -299,9 +299,9 @@ int once_claim_release_early_sync(once_claim_t *claim, int status, once_slice_t 
     BLOCKING(claim->once, answer, once_claim_release_early(claim, status, note, arrived, &waiter));
 }
 
-int once_claim_doubt_sync(once_claim_t *claim, once_answer_t **answer)
+int once_claim_doubt_sync(once_claim_t *claim, once_slice_t cause, once_answer_t **answer)
 {
-    BLOCKING(claim->once, answer, once_claim_doubt(claim, arrived, &waiter));
+    BLOCKING(claim->once, answer, once_claim_doubt(claim, cause, arrived, &waiter));
 }
 
 int once_claim_renew_sync(once_claim_t *claim, once_answer_t **answer)

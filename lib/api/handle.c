@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/begin.h"
 #include "api/bound.h"
@@ -302,6 +303,15 @@ static void kill_jobs(once_t *once)
     }
 }
 
+/* The host is cut, so that the process always shows. */
+static void name_holder(once_t *once)
+{
+    char host[ONCE__HOLDER_MAX - 11] = "";
+
+    (void)gethostname(host, sizeof(host) - 1);
+    (void)snprintf(once->holder, sizeof(once->holder), "%s:%ld", host, (long)getpid());
+}
+
 int once__open_over(once__loop_t *loop, once__store_t *store, const once_options_t *options,
                     once_t **handle, once_error_t *err)
 {
@@ -318,6 +328,7 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
     once->loop = loop;
     once->store = store;
     once->options = *options;
+    name_holder(once);
     (void)pthread_rwlock_init(&once->secrets_lock, NULL);
     code = read_seal_keys(&once->options, err);
     if (code == ONCE_OK) {

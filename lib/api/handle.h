@@ -12,6 +12,7 @@
 #include <once/once.h>
 
 #include "api/options.h"
+#include "core/about.h"
 #include "core/secrets.h"
 #include "core/zstd.h"
 #include "store/store.h"
@@ -53,6 +54,7 @@ struct once {
     once__store_t *store;
     once_options_t options;
     once__bound_t bound;
+    char holder[ONCE__HOLDER_MAX + 1]; /* of its claims, for people: host:process */
     int store_is_silent; /* the last operation that was answered was not answered by the store */
     char trouble_logged[200]; /* the last message about the store */
     once__zstd_t zstd;

@@ -6,6 +6,8 @@
 
 #include "api/claim.h"
 #include "base/backoff.h"
+#include "base/bytes.h"
+#include "core/about.h"
 
 #define PAUSE_MIN_MS 10
 #define PAUSE_MAX_MS 1000
@@ -119,6 +121,13 @@ int once__job_enter(once_t *once, once_cb cb, void *data, once__job_t **job)
     return code;
 }
 
+void once__job_set_cause(once__job_t *job, once_slice_t cause)
+{
+    char *copy = (char *)(job + 1);
+
+    job->op.cause = once__slice(copy, once__about_clean(copy, ONCE_CAUSE_MAX, cause));
+}
+
 void once__job_start(once__job_t *job)
 {
     once_t *once = job->once;
@@ -190,7 +199,9 @@ void once__job_answer_record(once__job_t *job)
         record->owned = &job->answer.owned;
         record->data = *op->record;
         if (op->key != NULL && op->key_len == record->data.key_len) {
-            record->data.key = op->key; /* then `owned` is needed only for the payload */
+            /* Then `owned` is needed only for the payload, and can go when that is unpacked. */
+            record->data.key = op->key;
+            record->data.about = record->data.cause = once__slice(NULL, 0);
         }
         job->op.record = NULL;
     } else {

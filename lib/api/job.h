@@ -83,6 +83,9 @@ int once__no_job(const once_t *once);
 int once__job_enter(once_t *once, once_cb cb, void *data, once__job_t **job);
 void once__job_start(once__job_t *job);
 
+/* The cause that the operation brings, copied behind the job: it was made with ONCE_CAUSE_MAX bytes more. */
+void once__job_set_cause(once__job_t *job, once_slice_t cause);
+
 /* What most jobs do: deliver the answer as it is, and repeat until the deadline while the store is away. */
 void once__job_reply_plain(once__job_t *job);
 void once__job_submit(once__job_t *job);

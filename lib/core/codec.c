@@ -158,6 +158,7 @@ static int get_rest(once__record_t *record, const uint8_t *data, size_t len)
     record->head.ttl_ms = once__get64(data + ONCE__AT_TTL);
     record->key_len = data[ONCE__AT_KEY_LEN];
     record->key = (const char *)data + ONCE__AT_KEY;
+    record->about = record->cause = (once_slice_t){NULL, 0};
     payload->kind = data[ONCE__AT_KIND];
     payload->status = once__get16(data + ONCE__AT_STATUS);
     payload->len = once__get32(data + ONCE__AT_PAYLOAD_LEN);

@@ -28,14 +28,26 @@ void once__record_id(const once__secrets_t *secrets, once_slice_t scope, once_sl
     mac(&secrets->record, parts, 3, id);
 }
 
-void once__scope_hash(const once__secrets_t *secrets, once_slice_t scope,
-                      uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+static void short_hash(const once__secrets_t *secrets, const char *label, once_slice_t text,
+                       uint8_t *hash, size_t size)
 {
-    const once_slice_t parts[] = {once__slice("scope", 5), scope};
+    const once_slice_t parts[] = {once__slice_of(label), text};
     uint8_t full[ONCE__SHA256_SIZE];
 
     mac(&secrets->record, parts, 2, full);
-    memcpy(hash, full, ONCE_SCOPE_HASH_SIZE);
+    memcpy(hash, full, size);
+}
+
+void once__scope_hash(const once__secrets_t *secrets, once_slice_t scope,
+                      uint8_t hash[ONCE_SCOPE_HASH_SIZE])
+{
+    short_hash(secrets, "scope", scope, hash, ONCE_SCOPE_HASH_SIZE);
+}
+
+void once__subject_hash(const once__secrets_t *secrets, once_slice_t subject,
+                        uint8_t hash[ONCE_SUBJECT_SIZE])
+{
+    short_hash(secrets, "subject", subject, hash, ONCE_SUBJECT_SIZE);
 }
 
 static void fingerprint_parts(const once__request_t *request, once_slice_t parts[FINGERPRINT_PARTS])

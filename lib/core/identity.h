@@ -5,6 +5,7 @@
  * for another:
  *     id          = HMAC(record secret, "id"          | scope | key)
  *     scope hash  = HMAC(record secret, "scope"       | scope), the first 16 bytes
+ *     subject     = HMAC(record secret, "subject"     | subject), the first 16 bytes
  *     fingerprint = HMAC(fingerprint secret, "fingerprint" | mode | scope | method | target | SHA-256 of the body)
  * The body enters as its digest, so that one pass over it serves every live secret.
  */
@@ -18,6 +19,8 @@ void once__record_id(const once__secrets_t *secrets, once_slice_t scope, once_sl
                      uint8_t id[ONCE_ID_SIZE]);
 void once__scope_hash(const once__secrets_t *secrets, once_slice_t scope,
                       uint8_t hash[ONCE_SCOPE_HASH_SIZE]);
+void once__subject_hash(const once__secrets_t *secrets, once_slice_t subject,
+                        uint8_t hash[ONCE_SUBJECT_SIZE]);
 
 typedef struct once__request {
     once_slice_t scope;

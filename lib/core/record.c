@@ -19,9 +19,21 @@ void once__record_assert_state(const once__head_t *before, const once__head_t *a
     }
 }
 
+static const void *append(uint8_t **tail, const void *data, size_t len)
+{
+    void *at = *tail;
+
+    if (len > 0) {
+        memcpy(at, data, len);
+    }
+    *tail += len;
+    return at;
+}
+
 once__record_t *once__record_clone(const once__record_t *record)
 {
-    once__record_t *copy = malloc(sizeof(*copy) + record->key_len + record->payload.len);
+    once__record_t *copy = malloc(sizeof(*copy) + record->key_len + record->payload.len +
+                                  record->about.len + record->cause.len);
     uint8_t *tail;
 
     if (copy == NULL) {
@@ -29,14 +41,9 @@ once__record_t *once__record_clone(const once__record_t *record)
     }
     *copy = *record;
     tail = (uint8_t *)(copy + 1);
-    if (record->key_len > 0) {
-        memcpy(tail, record->key, record->key_len);
-    }
-    copy->key = (const char *)tail;
-    tail += record->key_len;
-    if (record->payload.len > 0) {
-        memcpy(tail, record->payload.data, record->payload.len);
-    }
-    copy->payload.data = tail;
+    copy->key = append(&tail, record->key, record->key_len);
+    copy->payload.data = append(&tail, record->payload.data, record->payload.len);
+    copy->about.data = append(&tail, record->about.data, record->about.len);
+    copy->cause.data = append(&tail, record->cause.data, record->cause.len);
     return copy;
 }

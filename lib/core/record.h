@@ -79,6 +79,8 @@ typedef struct once__record {
     const char *key;
     size_t key_len;
     once__payload_t payload;
+    once_slice_t about; /* as about.h packs it; replaced by every grant; empty: nothing is known */
+    once_slice_t cause; /* why it is in its state; replaced by every change but a renewal */
 } once__record_t;
 
 /* Copies the record into one allocation, to be freed with free(). NULL if out of memory. */

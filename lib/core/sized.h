@@ -15,7 +15,7 @@
 /* The size that the struct had in its first version, by the last member of then. Never changes. */
 #define ONCE__SIZE_V1(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
 
-#define ONCE__ASK_V1                   ONCE__SIZE_V1(once_ask_t, claim_id)
+#define ONCE__ASK_V1                   ONCE__SIZE_V1(once_ask_t, subject)
 #define ONCE__RESPONSE_V1              ONCE__SIZE_V1(once_response_t, retain_ms)
 #define ONCE__SETTLE_V1                ONCE__SIZE_V1(once_settle_t, force)
 #define ONCE__FILTER_V1                ONCE__SIZE_V1(once_filter_t, limit)

@@ -56,6 +56,16 @@ once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *
     return rule->effects & ONCE__E_DROP_PAYLOAD ? none : *old;
 }
 
+once_slice_t once__about_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
+{
+    return rule->effects & ONCE__E_GRANT ? op->about : old;
+}
+
+once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
+{
+    return rule->effects & ONCE__E_EXTEND ? old : op->cause;
+}
+
 static int is_expired(const once__head_t *head, uint64_t now)
 {
     return (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED) &&

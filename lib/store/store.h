@@ -52,7 +52,9 @@ struct once__op {
     uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE]; /* claim */
     const char *key;                          /* claim */
     size_t key_len;
-    once__payload_t payload;     /* complete, release, settle */
+    once__payload_t payload; /* complete, release, settle */
+    once_slice_t about;      /* claim: as about.h packs it */
+    once_slice_t cause;      /* complete, release, doubt, settle: at most ONCE_CAUSE_MAX bytes */
     const once_filter_t *filter; /* scan; the store ignores its `limit` */
     once__cursor_t cursor;       /* scan: where to continue; updated */
     uint64_t limit;              /* scan: records per step; reap: at most this many, 0: all */
@@ -128,6 +130,10 @@ const char *once__store_schemes(void); /* for people */
 /* The payload that the record has after `rule` was applied to `op`: the old one, the operation's, or none. */
 once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,
                                     const once__payload_t *old);
+
+/* The same for what the record says about itself: a grant replaces it; for the cause: any change but a renewal does. */
+once_slice_t once__about_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
+once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
 
 /* Does the record pass the filter? */
 int once__filter_passes(const once_filter_t *filter, const once__record_t *record, uint64_t now);

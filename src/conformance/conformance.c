@@ -15,7 +15,7 @@ static const once__case_t *const lists[] = {
     once__matrix_cases,   once__settle_cases,   once__fingerprint_cases, once__replay_cases,
     once__expiry_cases,   once__listing_cases,  once__secret_cases,      once__handle_cases,
     once__schedule_cases, once__race_cases,     once__duel_cases,        once__process_cases,
-    once__bug_cases,      once__bug_more_cases,
+    once__bug_cases,      once__bug_more_cases, once__about_cases,
 };
 
 static const once__case_t *cases[TESTS_MAX];
@@ -95,6 +95,7 @@ static int take_url(once__run_t *run, const char *url)
 
     run->is_memory = strncmp(url, "memory:", 7) == 0;
     run->expires_by_itself = strncmp(url, "redis", 5) == 0;
+    run->keeps_about = run->is_memory; /* others follow */
     if (run->is_memory && (url[7] == '\0' || url[7] == '?')) {
         if (once_key_uuid4(name) != ONCE_OK) {
             return ONCE_E_IO;

@@ -204,6 +204,8 @@ int once__peer_begin(once__peer_t *peer, const once__asked_t *asked)
     }
     ask.policy = policy;
     ask.claim_id = asked->claim_id;
+    ask.description = once__text(asked->description != NULL ? asked->description : "");
+    ask.subject = once__text(asked->subject != NULL ? asked->subject : "");
     if (policy != NULL) {
         code =
             once_policy_parse(policy, asked->policy != NULL ? asked->policy : default_policy, NULL);
@@ -296,7 +298,7 @@ int once__peer_release_early(once__peer_t *peer)
 int once__peer_doubt(once__peer_t *peer)
 {
     once_answer_t *answer = NULL;
-    int code = once_claim_doubt_sync(give_claim(peer), &answer);
+    int code = once_claim_doubt_sync(give_claim(peer), once__text("timeout"), &answer);
 
     return told(peer, code, answer);
 }

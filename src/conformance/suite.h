@@ -25,7 +25,7 @@ extern const once__case_t once__claim_cases[], once__end_cases[], once__doubt_ca
     once__stale_cases[], once__matrix_cases[], once__settle_cases[], once__fingerprint_cases[],
     once__replay_cases[], once__expiry_cases[], once__listing_cases[], once__secret_cases[],
     once__schedule_cases[], once__handle_cases[], once__race_cases[], once__duel_cases[],
-    once__process_cases[], once__bug_cases[], once__bug_more_cases[];
+    once__process_cases[], once__bug_cases[], once__bug_more_cases[], once__about_cases[];
 
 /* ----------------------------------------------------------------------------------------------------------- checks */
 
@@ -68,6 +68,8 @@ unsigned once__test_threads(const once__test_t *t);   /* how many a race has */
 unsigned once__test_processes(const once__test_t *t); /* the same */
 int once__test_exclusive(const once__test_t *t);      /* no other program uses the store */
 int once__test_counts_expired(const once__test_t *t); /* and only we remove what expired */
+/* Not applicable where the store does not keep what a record says about itself. */
+void once__test_needs_about(once__test_t *t);
 int once__test_real_time(const once__test_t *t);
 /* Zeroed memory that lives as long as the test. */
 void *once__test_alloc(once__test_t *t, size_t size);
@@ -103,6 +105,8 @@ typedef struct once__asked {
     const once_body_t *body; /* instead of bytes */
     const char *policy; /* as once_policy_parse takes it; NULL: the defaults with a long lease */
     const uint8_t *claim_id;
+    const char *description; /* NULL: none, like the subject */
+    const char *subject;
 } once__asked_t;
 
 /* Leases: one that does not run out while a test looks, and one that is waited for. */

@@ -293,7 +293,7 @@ static int write_end(once__consume_item_t *item, claim_end_t how)
     case RELEASE_EARLY:
         return once_claim_release_early(item->claim, item->status, note, written, item);
     default:
-        return once_claim_doubt(item->claim, written, item);
+        return once_claim_doubt(item->claim, note, written, item);
     }
 }
 

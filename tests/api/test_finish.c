@@ -244,7 +244,7 @@ static void bad_ends_leave_the_claim_with_the_caller(void **state)
     assert_int_equal(once_claim_complete(seen.claim, &response, NULL, NULL), ONCE_E_TOO_BIG);
     assert_int_equal(once_claim_release(seen.claim, 12, once__slice("", 0), NULL, NULL),
                      ONCE_E_INVALID);
-    assert_int_equal(once_claim_doubt(seen.claim, NULL, NULL), ONCE_OK);
+    assert_int_equal(once_claim_doubt(seen.claim, once__slice("timeout", 7), NULL, NULL), ONCE_OK);
     world_run(&world, once);
     assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_UNKNOWN);
     assert_int_equal(once_close(once, 0), ONCE_OK);
@@ -268,7 +268,8 @@ static void an_adopted_claim_finishes_what_another_began(void **state)
     world_run(&world, backend);
     assert_int_equal(done.outcome, ONCE_OUTCOME_DONE);
     memset(&done, 0, sizeof(done));
-    assert_int_equal(once_claim_doubt(seen.claim, seen_cb, &done), ONCE_OK);
+    assert_int_equal(once_claim_doubt(seen.claim, once__slice("timeout", 7), seen_cb, &done),
+                     ONCE_OK);
     world_run(&world, once);
     assert_int_equal(done.outcome, ONCE_OUTCOME_ALREADY);
     assert_string_equal(done.body, "made");

@@ -59,7 +59,7 @@ static int child_is_refused(once_t *once, once_claim_t *claim)
         once_claim_renew(claim, never, &called) != ONCE_E_FORKED ||
         once_record_get(once, id, never, &called) != ONCE_E_FORKED ||
         once_claim_release(claim, 0, note, never, &called) != ONCE_E_FORKED ||
-        once_claim_doubt(claim, never, &called) != ONCE_E_FORKED ||
+        once_claim_doubt(claim, note, never, &called) != ONCE_E_FORKED ||
         once_record_settle(once, &settle, never, &called) != ONCE_E_FORKED ||
         once_record_purge(once, "x", 0, never, &called) != ONCE_E_FORKED ||
         once_record_scan(once, NULL, never_each, never, &called) != ONCE_E_FORKED ||

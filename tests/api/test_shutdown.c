@@ -96,7 +96,7 @@ static void submit_more(once_t *once, once_answer_t *answer, void *data)
 {
     stubborn_t *stubborn = data;
 
-    stubborn->code = once_claim_doubt(stubborn->held->claim, NULL, NULL);
+    stubborn->code = once_claim_doubt(stubborn->held->claim, once__slice("timeout", 7), NULL, NULL);
 }
 
 static void callbacks_of_a_dying_handle_can_submit_nothing(void **state)

@@ -72,7 +72,9 @@ void make_stuck(once_t *once, const char *scope, const char *key, const char *re
 
 void make_unknown(once_t *once, const char *scope, const char *key, const char *recover)
 {
-    assert_int_equal(once_claim_doubt_sync(claim_short(once, scope, key, recover), NULL), ONCE_OK);
+    assert_int_equal(
+        once_claim_doubt_sync(claim_short(once, scope, key, recover), slice("timeout"), NULL),
+        ONCE_OK);
     wait_for_lease(once, scope, key);
 }
 

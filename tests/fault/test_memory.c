@@ -85,7 +85,8 @@ static void judge(once_t *once)
         once_claim_drop(claim);
         code = once_claim_adopt(once, token, 0, &adopted);
         works_or_says_so(code);
-        if (code == ONCE_OK && once_claim_doubt_sync(adopted, NULL) == ONCE_E_NOMEM) {
+        if (code == ONCE_OK &&
+            once_claim_doubt_sync(adopted, once__slice("timeout", 7), NULL) == ONCE_E_NOMEM) {
             once_claim_drop(adopted);
         }
         settle.token = token;
@@ -151,7 +152,8 @@ static void tell(once_t *once)
             works_or_says_so(once_claim_renew_sync(claim, NULL));
             if (once_claim_release_sync(claim, 429, once__slice("later", 5), NULL) ==
                 ONCE_E_NOMEM) {
-                assert_int_equal(once_claim_doubt_sync(claim, NULL), ONCE_OK);
+                assert_int_equal(once_claim_doubt_sync(claim, once__slice("timeout", 7), NULL),
+                                 ONCE_OK);
             }
         }
         once_answer_free(answer);

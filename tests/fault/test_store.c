@@ -101,7 +101,7 @@ static void judge(story_t *story)
     once_claim_token(story->claim, token);
     once_claim_drop(story->claim);
     assert_int_equal(once_claim_adopt(story->once, token, 0, &adopted), ONCE_OK);
-    (void)settled(story, once_claim_doubt(adopted, called_back, story));
+    (void)settled(story, once_claim_doubt(adopted, once__slice("timeout", 7), called_back, story));
     settle.token = token;
     settle.status = 500;
     settle.note = once__slice("never", 5);
@@ -122,7 +122,8 @@ static void tell(story_t *story)
     if (ask(story, "timeout")) {
         once_claim_t *claim = story->claim;
         (void)settled(story, once_claim_renew(claim, called_back, story));
-        (void)settled(story, once_claim_doubt(claim, called_back, story));
+        (void)settled(story,
+                      once_claim_doubt(claim, once__slice("timeout", 7), called_back, story));
     }
     judge(story);
     (void)settled(story, once_record_get(story->once, id, called_back, story));

@@ -860,8 +860,9 @@ static void do_write(const char *tag, const char *verb, char **place)
                         ? once_claim_release(claim, 503, slice(""), on_answer, call)
                     : strcmp(verb, "early") == 0
                         ? once_claim_release_early(claim, 429, slice(""), on_answer, call)
-                    : strcmp(verb, "doubt") == 0 ? once_claim_doubt(claim, on_answer, call)
-                                                 : once_claim_renew(claim, on_answer, call));
+                    : strcmp(verb, "doubt") == 0
+                        ? once_claim_doubt(claim, slice("timeout"), on_answer, call)
+                        : once_claim_renew(claim, on_answer, call));
 }
 
 static void do_id(const char *tag, const char *verb, const char *key)

@@ -276,7 +276,7 @@ static void do_finish(world_t *world, size_t key)
         code = once_claim_release_sync(claim, 503, once__slice("not now", 7), NULL);
         break;
     case 1:
-        code = once_claim_doubt_sync(claim, NULL);
+        code = once_claim_doubt_sync(claim, once__slice("timeout", 7), NULL);
         break;
     case 2:
         world->claims[key] = claim;

@@ -105,7 +105,7 @@ static void only_what_is_completed_is_found(void **state)
     assert_int_equal(once_claim_release_sync(taken, 500, once__slice("", 0), NULL), ONCE_OK);
     assert_false(is_found(once, "k", "body"));
     taken = claim(once, "k", "body");
-    assert_int_equal(once_claim_doubt_sync(taken, NULL), ONCE_OK);
+    assert_int_equal(once_claim_doubt_sync(taken, once__slice("timeout", 7), NULL), ONCE_OK);
     assert_false(is_found(once, "k", "body"));
     finish(claim(once, "l", "body"), 0);
     assert_true(is_found(once, "l", "body"));

@@ -180,7 +180,7 @@ static int finish(once_claim_t *held, unsigned how, seen_t *seen)
     case 1:
         return once_claim_release(held, 0, once__slice("", 0), see, seen);
     default:
-        return once_claim_doubt(held, see, seen);
+        return once_claim_doubt(held, once__slice("timeout", 7), see, seen);
     }
 }
 

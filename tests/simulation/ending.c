@@ -154,7 +154,7 @@ void attempt_end(attempt_t *attempt, ending_t ending, int reason)
         code = release(attempt, reason, call);
         break;
     case DOUBTS:
-        code = once_claim_doubt(attempt->claim, call_back, call);
+        code = once_claim_doubt(attempt->claim, once__slice("timeout", 7), call_back, call);
         break;
     }
     attempt->claim = NULL;

@@ -151,6 +151,7 @@ static void get_rest(once__input_t *input, once__record_t *record, uint8_t bits)
     record->key =
         (const char *)once__get_bytes(input, bits & UUID_KEY ? sizeof(uuid) : record->key_len);
     input->is_broken |= (bits & UUID_KEY) == 0 && is_uuid(record->key, record->key_len, uuid);
+    record->about = record->cause = (once_slice_t){NULL, 0};
     payload->kind = both >> 4;
     payload->status = 0;
     payload->len = 0;

@@ -23,8 +23,9 @@
 
 typedef struct entry {
     once__record_t record; /* state NONE: the slot is free */
-    char *key;             /* owned, like payload */
+    char *key;             /* owned, like the next two */
     uint8_t *payload;
+    uint8_t *texts; /* about and cause */
     uint32_t next_free;
 } entry_t;
 
@@ -156,9 +157,34 @@ static entry_t *find(const once__table_t *table, const uint8_t *id)
     return slot == NO_SLOT ? NULL : entry_at(table, slot);
 }
 
-static uint64_t cost(size_t key_len, size_t payload_len)
+static uint64_t cost(const once__record_t *record)
 {
-    return sizeof(entry_t) + 2 * sizeof(uint32_t) + key_len + payload_len;
+    return sizeof(entry_t) + 2 * sizeof(uint32_t) + record->key_len + record->payload.len +
+           record->about.len + record->cause.len;
+}
+
+/* Gives the record copies of these. 0, or -1: out of memory, and nothing is changed. */
+static int set_texts(entry_t *entry, once_slice_t about, once_slice_t cause)
+{
+    uint8_t *texts = NULL;
+
+    if (about.len + cause.len > 0) {
+        texts = malloc(about.len + cause.len);
+        if (texts == NULL) {
+            return -1;
+        }
+    }
+    if (about.len > 0) {
+        memcpy(texts, about.data, about.len);
+    }
+    if (cause.len > 0) {
+        memcpy(texts + about.len, cause.data, cause.len);
+    }
+    free(entry->texts);
+    entry->texts = texts;
+    entry->record.about = once__slice(texts, about.len);
+    entry->record.cause = once__slice(cause.len > 0 ? texts + about.len : NULL, cause.len);
+    return 0;
 }
 
 static void remove_record(once__table_t *table, const uint8_t *id)
@@ -168,11 +194,12 @@ static void remove_record(once__table_t *table, const uint8_t *id)
     entry_t *entry = entry_at(table, slot);
 
     assert(slot != NO_SLOT);
-    table->bytes -= cost(entry->record.key_len, entry->record.payload.len);
+    table->bytes -= cost(&entry->record);
     table->count--;
     index_remove(table, place);
     free(entry->key);
     free(entry->payload);
+    free(entry->texts);
     give_slot(table, slot);
 }
 
@@ -246,17 +273,21 @@ static int has_room(once__table_t *table, uint64_t records, uint64_t bytes, uint
 static int insert(once__table_t *table, const once__op_t *op, const once__step_t *step)
 {
     uint32_t slot;
-    entry_t *entry;
+    entry_t *entry, made;
     char *key = malloc(op->key_len + 1);
 
-    if (key == NULL || (table->count + 1 > table->index_size / 2 &&
-                        index_resize(table, table->index_size * 2) != 0)) {
+    memset(&made, 0, sizeof(made));
+    if (key == NULL || set_texts(&made, op->about, op->cause) != 0 ||
+        (table->count + 1 > table->index_size / 2 &&
+         index_resize(table, table->index_size * 2) != 0)) {
         free(key);
+        free(made.texts);
         return ONCE_E_NOMEM;
     }
     slot = take_slot(table);
     if (slot == NO_SLOT) {
         free(key);
+        free(made.texts);
         return ONCE_E_NOMEM;
     }
     if (op->key_len > 0) {
@@ -264,7 +295,7 @@ static int insert(once__table_t *table, const once__op_t *op, const once__step_t
     }
     key[op->key_len] = '\0';
     entry = entry_at(table, slot);
-    memset(entry, 0, sizeof(*entry));
+    *entry = made;
     memcpy(entry->record.id, op->id, ONCE_ID_SIZE);
     memcpy(entry->record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
     entry->record.head = step->next;
@@ -272,7 +303,7 @@ static int insert(once__table_t *table, const once__op_t *op, const once__step_t
     entry->record.key_len = op->key_len;
     table->index[probe(table, op->id)] = slot;
     table->count++;
-    table->bytes += cost(op->key_len, 0);
+    table->bytes += cost(&entry->record);
     return ONCE_OK;
 }
 
@@ -280,23 +311,31 @@ static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
                   const once__step_t *step)
 {
     once__payload_t next = once__payload_after(step->rule, op, &entry->record.payload);
+    once_slice_t about = once__about_after(step->rule, op, entry->record.about);
+    once_slice_t cause = once__cause_after(step->rule, op, entry->record.cause);
+    uint64_t before = cost(&entry->record);
+    uint8_t *copy = NULL;
 
-    if (next.data != entry->record.payload.data) {
-        uint8_t *copy = NULL;
-        if (next.len > 0) {
-            copy = malloc(next.len);
-            if (copy == NULL) {
-                return ONCE_E_NOMEM;
-            }
-            memcpy(copy, next.data, next.len);
+    if (next.data != entry->record.payload.data && next.len > 0) {
+        copy = malloc(next.len);
+        if (copy == NULL) {
+            return ONCE_E_NOMEM;
         }
-        table->bytes += next.len;
-        table->bytes -= entry->record.payload.len;
+        memcpy(copy, next.data, next.len);
+    }
+    if ((about.data != entry->record.about.data || cause.data != entry->record.cause.data) &&
+        set_texts(entry, about, cause) != 0) {
+        free(copy);
+        return ONCE_E_NOMEM;
+    }
+    if (next.data != entry->record.payload.data) {
         free(entry->payload);
         next.data = entry->payload = copy;
     }
     entry->record.payload = next;
     entry->record.head = step->next;
+    table->bytes += cost(&entry->record);
+    table->bytes -= before;
     return ONCE_OK;
 }
 
@@ -312,8 +351,8 @@ static int write_step(once__table_t *table, entry_t *entry, const once__op_t *op
         return ONCE_OK;
     }
     if (is_new) {
-        return has_room(table, 1, cost(op->key_len, 0), clock) ? insert(table, op, step)
-                                                               : ONCE_E_FULL;
+        once__record_t made = {.key_len = op->key_len, .about = op->about, .cause = op->cause};
+        return has_room(table, 1, cost(&made), clock) ? insert(table, op, step) : ONCE_E_FULL;
     }
     if ((step->rule->effects & ONCE__E_PAYLOAD) && op->payload.len > entry->record.payload.len) {
         int room;
@@ -530,6 +569,7 @@ void once__table_free(once__table_t *table)
     for (uint32_t slot = 0; slot < table->used_slots; slot++) {
         free(entry_at(table, slot)->key);
         free(entry_at(table, slot)->payload);
+        free(entry_at(table, slot)->texts);
     }
     for (uint32_t page = 0; page < table->page_count; page++) {
         free(table->pages[page]);

@@ -113,6 +113,7 @@ static int begin(demo_t *demo, const request_t *request, once_answer_t **answer)
     ask.key = once__slice_of(request->key);
     ask.method = once__slice_of("POST");
     ask.target = once__slice_of(request->target);
+    ask.description = once__slice_of(request->target);
     ask.bytes = once__slice_of(request->body);
     ask.policy = request->hold ? demo->hold : NULL;
     printf("  %-9s POST %s %s with key %s\n", "request", request->target, request->body,
@@ -204,7 +205,7 @@ static int perform(demo_t *demo, const step_t *step, once_answer_t **answer)
     }
     if (step->deed == DOUBT) {
         line("doubt", "the bank did not answer in time", "");
-        return once_claim_doubt_sync(claim, answer);
+        return once_claim_doubt_sync(claim, once__slice_of("timeout"), answer);
     }
     line("complete", "with 201 ", step->body);
     return once_claim_complete_sync(claim, &response, answer);

@@ -1,0 +1,191 @@
+/*
+ * What a record says about itself: what was asked, which process ran it, for whom, and why it is in its state.
+ */
+#include "conformance/suite.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int is_text(once_slice_t got, const char *want)
+{
+    return got.len == strlen(want) && (got.len == 0 || memcmp(got.data, want, got.len) == 0);
+}
+
+#define SAYS(want, slice)                                                                          \
+    do {                                                                                           \
+        once_slice_t got_ = (slice);                                                               \
+        if (!is_text(got_, (want))) {                                                              \
+            FAIL("%s is \"%.*s\", not \"%s\"", #slice, (int)got_.len, (const char *)got_.data,     \
+                 (want));                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* Of the record as it is now: its description and its cause. */
+#define CHECK_ABOUT(peer, asked, description, cause)                                               \
+    do {                                                                                           \
+        EXPECT(ONCE_OK, once__peer_get(peer, asked));                                              \
+        SAYS(description, once_record_description((peer)->record));                                \
+        SAYS(cause, once_record_cause((peer)->record));                                            \
+    } while (0)
+
+static int has_colon(once_slice_t text)
+{
+    return text.len > 0 && memchr(text.data, ':', text.len) != NULL;
+}
+
+static void about_comes_back(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .description = "POST /payments", .subject = "ada"};
+    once__asked_t bare = {.key = "bare"};
+    once__peer_t *a, *b;
+    uint8_t ada[ONCE_SUBJECT_SIZE];
+
+    once__test_needs_about(t);
+    a = once__peer_open(t, "");
+    b = once__peer_open(t, "");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OK, once_subject_hash_of(a->once, once__text("ada"), ada));
+    for (int i = 0; i < 2; i++) {
+        CHECK_ABOUT(b, &ask, "POST /payments", "");
+        CHECK(has_colon(once_record_holder(b->record)));
+        CHECK(once_record_subject(b->record) != NULL);
+        CHECK(memcmp(once_record_subject(b->record), ada, sizeof(ada)) == 0);
+        if (i == 0) {
+            EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+        }
+    }
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &bare));
+    CHECK_ABOUT(b, &bare, "", "");
+    CHECK(has_colon(once_record_holder(b->record)));
+    CHECK(once_record_subject(b->record) == NULL);
+}
+
+/* It is that of the last attempt: nothing of an earlier one is left. */
+static void about_grant_replaces(once__test_t *t)
+{
+    once__asked_t first = {.key = "k", .description = "first", .subject = "ada"};
+    once__asked_t second = {.key = "k", .description = "second, and longer"};
+    once__peer_t *a, *b;
+
+    once__test_needs_about(t);
+    a = once__peer_open(t, "");
+    b = once__peer_open(t, "");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &first));
+    EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &second));
+    CHECK_ABOUT(b, &first, "first", "");
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "not now"));
+    CHECK_ABOUT(b, &first, "first", "not now");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &second));
+    CHECK_ABOUT(a, &first, "second, and longer", "");
+    CHECK(once_record_subject(a->record) == NULL);
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &first));
+    CHECK_ABOUT(a, &first, "second, and longer", "");
+}
+
+static void about_cause(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .description = "POST /payments"};
+    once_response_t response = once__response(200, "settled");
+    once__peer_t *a, *b;
+
+    once__test_needs_about(t);
+    a = once__peer_open(t, "");
+    b = once__peer_open(t, "");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    CHECK_ABOUT(b, &ask, "POST /payments", "timeout");
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
+    CHECK_ABOUT(b, &ask, "POST /payments", "timeout");
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, &response, 1));
+    CHECK_ABOUT(a, &ask, "POST /payments", "settled by the test");
+    ask.key = "doubted, then completed";
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    CHECK_ABOUT(b, &ask, "POST /payments", "");
+    ask.key = "settled as failed";
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(b, a->token, NULL, 1));
+    CHECK_ABOUT(a, &ask, "POST /payments", "settled by the test");
+}
+
+static void about_lease_over(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .description = "d", .policy = SHORT "recover=hold"};
+    once__peer_t *a, *b;
+
+    once__test_needs_about(t);
+    a = once__peer_open(t, "");
+    b = once__peer_open(t, "");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    once__peer_wait_lease(b, &ask);
+    EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
+    CHECK_ABOUT(b, &ask, "d", "lease over");
+    /* The holder was only slow, and knows better. */
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    CHECK_ABOUT(b, &ask, "d", "timeout");
+}
+
+/* Whatever is given, what is stored is text of a bounded length that a terminal can show. */
+static void about_is_clean(once__test_t *t)
+{
+    char text[ONCE_DESCRIPTION_MAX + 3], want[ONCE_DESCRIPTION_MAX + 1];
+    once__asked_t ask = {.key = "k", .description = "a\033[2Jb\xc2\x9b\xff\nc \xc3\xa4"};
+    once__asked_t large = {.key = "large", .description = text};
+    once__peer_t *a;
+
+    once__test_needs_about(t);
+    a = once__peer_open(t, "");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    CHECK_ABOUT(a, &ask, "a?[2Jb????c \xc3\xa4", "");
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    memset(want, 'x', sizeof(want));
+    want[sizeof(want) - 1] = '\0';
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &large));
+    CHECK_ABOUT(a, &large, want, "");
+}
+
+static int note_about(once_t *once, const once_record_t *record, void *data)
+{
+    int *seen = data;
+
+    *seen += is_text(once_record_description(record), "POST /payments") &&
+             is_text(once_record_cause(record), "timeout") && has_colon(once_record_holder(record));
+    return 0;
+}
+
+static void about_in_a_scan(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .description = "POST /payments"};
+    once_filter_t filter = ONCE_FILTER_INIT;
+    uint8_t hash[ONCE_SCOPE_HASH_SIZE];
+    char scope[ONCE__SCOPE_SIZE];
+    once__peer_t *a;
+    int seen = 0;
+
+    once__test_needs_about(t);
+    a = once__peer_open(t, "");
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
+    once__peer_scope(t, &ask, scope);
+    EXPECT(ONCE_OK, once_scope_hash_of(a->once, once__text(scope), hash));
+    filter.scope_hash = hash;
+    filter.scope_hash_len = sizeof(hash);
+    EXPECT(ONCE_OK, once_record_scan_sync(a->once, &filter, note_about, &seen, NULL));
+    CHECK_EQ(1, seen);
+}
+
+const once__case_t once__about_cases[] = {
+    {"about-comes-back", "description, holder and subject are kept with the claim and the response",
+     about_comes_back},
+    {"about-grant-replaces", "a later attempt describes the record, and leaves no cause",
+     about_grant_replaces},
+    {"about-cause", "why a record is in its state: kept until the state changes", about_cause},
+    {"about-lease-over", "a record that is unknown because of its lease says so", about_lease_over},
+    {"about-is-clean", "control characters and long texts are not stored", about_is_clean},
+    {"about-in-a-scan", "a scan shows it, too", about_in_a_scan},
+    {0},
+};
