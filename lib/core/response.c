@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "core/codec.h"
-#include "core/statuses.h"
+#include "core/policy.h"
 
 /* Flags. Stored: never renumber. */
 enum {

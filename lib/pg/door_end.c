@@ -8,7 +8,7 @@
 
 #include "core/response.h"
 #include "core/sized.h"
-#include "core/statuses.h"
+#include "core/policy.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "pg/door_statement.h"

@@ -35,7 +35,6 @@ static void *failing_realloc(void *memory, size_t size)
 #define realloc failing_realloc
 #include "../../lib/base/buf.c"
 #include "../../lib/core/body.c"
-#include "../../lib/core/json_io.c"
 #include "../../lib/core/json.c"
 #undef calloc
 #undef malloc

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "core/response.h"
-#include "core/statuses.h"
+#include "core/policy.h"
 
 #define H1 "0101010101010101010101010101010101010101010101010101010101010101"
 #define H2 "abABabABabABabABabABabABabABabABabABabABabABabABabABabABabABabAB"
