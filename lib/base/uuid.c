@@ -19,6 +19,40 @@ void once__uuid_text(char out[ONCE_UUID_SIZE], const uint8_t bytes[16])
     out[-1] = '\0';
 }
 
+/* Eight digits of hex in lower case, all at once. 1 and four bytes, or 0: they are not. */
+static int get_hex(uint64_t digits, uint8_t out[4])
+{
+    const uint64_t each = 0x0101010101010101;
+    uint64_t values = (digits & each * 15) + (digits >> 6 & each) * 9; /* letters have bit 6 */
+    uint64_t letters = (values + each * 6) >> 4 & each;
+
+    if (values + each * '0' + letters * ('a' - '0' - 10) != digits || (values & each * 0xf0) != 0) {
+        return 0;
+    }
+    values = (values << 4 | values >> 8) & 0x00ff00ff00ff00ff;
+    values = (values | values >> 8) & 0x0000ffff0000ffff;
+    once__put32(out, (uint32_t)(values | values >> 16));
+    return 1;
+}
+
+int once__uuid_read(uint8_t out[16], const char *text, size_t len)
+{
+    uint8_t digits[32];
+
+    if (len != ONCE_UUID_SIZE - 1 || text[8] != '-' || text[13] != '-' || text[18] != '-' ||
+        text[23] != '-') {
+        return 0;
+    }
+    memcpy(digits, text, 8);
+    memcpy(digits + 8, text + 9, 4);
+    memcpy(digits + 12, text + 14, 4);
+    memcpy(digits + 16, text + 19, 4);
+    memcpy(digits + 20, text + 24, 12);
+    return get_hex(once__get64(digits), out) && get_hex(once__get64(digits + 8), out + 4) &&
+           get_hex(once__get64(digits + 16), out + 8) &&
+           get_hex(once__get64(digits + 24), out + 12);
+}
+
 static void mark_and_write(char out[ONCE_UUID_SIZE], uint8_t bytes[16], unsigned version)
 {
     bytes[6] = (uint8_t)(version << 4 | (bytes[6] & 0x0f));

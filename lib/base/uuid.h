@@ -9,6 +9,9 @@
 /* 16 bytes as text, whatever is in them. */
 void once__uuid_text(char out[ONCE_UUID_SIZE], const uint8_t bytes[16]);
 
+/* Is the text a UUID in lower case with hyphens? 1 and its bytes, or 0. once__uuid_text gives the same text again. */
+int once__uuid_read(uint8_t out[16], const char *text, size_t len);
+
 void once__uuid4(char out[ONCE_UUID_SIZE], const uint8_t random[16]);
 
 /*

@@ -12,6 +12,25 @@ static once_slice_t slice(const char *text)
     return value;
 }
 
+static void uuids_are_read_again(void **state)
+{
+    static const char *const others[] = {
+        "0123456A-89ab-cdef-0123-456789abcdef", "01234567-89ab-cdef-0123-456789abcdeg",
+        "01234567-89ab-cdef-0123+456789abcdef", "01234567-89ab-cdef-0123-456789abcde"};
+    static const char text[] = "01234567-89ab-cdef-fedc-ba9876543210";
+    char again[ONCE_UUID_SIZE];
+    uint8_t bytes[16];
+
+    assert_int_equal(once__uuid_read(bytes, text, strlen(text)), 1);
+    assert_int_equal(bytes[0], 0x01);
+    assert_int_equal(bytes[15], 0x10);
+    once__uuid_text(again, bytes);
+    assert_string_equal(again, text);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(once__uuid_read(bytes, others[i], strlen(others[i])), 0);
+    }
+}
+
 static void uuids_have_version_and_variant(void **state)
 {
     uint8_t random[16];
@@ -204,6 +223,7 @@ static void composite_keys_have_the_limit_of_keys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uuids_are_read_again),
         cmocka_unit_test(uuids_have_version_and_variant),
         cmocka_unit_test(stamps_only_go_up),
         cmocka_unit_test(uuid7s_of_a_process_come_in_order),

@@ -5,13 +5,13 @@
 #define ONCE_STORE_LOCAL_FRAME_H
 
 #include "core/codec.h"
+#include "store/dictionary.h"
 
 #define ONCE__SEGMENT_HEADER 128
 #define ONCE__SEGMENT_MAX    ((uint64_t)1 << 31) /* bytes: what an entry of the index can address */
 #define ONCE__FRAME_HEADER   60
 #define ONCE__FRAME_MAX      (ONCE__FRAME_HEADER + 8 + 1024 + ONCE__PAYLOAD_MAX) /* without padding */
 #define ONCE__FILLER_MAX     ((uint64_t)1 << 20)
-#define ONCE__DICTIONARY_MAX 16384
 #define ONCE__BOOT_ID_SIZE   16
 #define ONCE__STORE_ID_SIZE  16
 #define ONCE__SEAL_ROOM      64 /* kept free at the end of a segment, for the frame that seals it */

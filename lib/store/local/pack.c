@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/uuid.h"
 #include "core/codec.h"
-#include "store/local/varint.h"
+#include "store/varint.h"
 
 /* The byte with state and policy. */
 #define STATE_MASK   7u
@@ -26,40 +26,6 @@ static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t len)
     return out + len;
 }
 
-/* Eight digits of hex in lower case, all at once. 1 and four bytes, or 0: they are not. */
-static int get_hex(uint64_t digits, uint8_t out[4])
-{
-    const uint64_t each = 0x0101010101010101;
-    uint64_t values = (digits & each * 15) + (digits >> 6 & each) * 9; /* letters have bit 6 */
-    uint64_t letters = (values + each * 6) >> 4 & each;
-
-    if (values + each * '0' + letters * ('a' - '0' - 10) != digits || (values & each * 0xf0) != 0) {
-        return 0;
-    }
-    values = (values << 4 | values >> 8) & 0x00ff00ff00ff00ff;
-    values = (values | values >> 8) & 0x0000ffff0000ffff;
-    once__put32(out, (uint32_t)(values | values >> 16));
-    return 1;
-}
-
-/* Is the key a UUID in lower case with hyphens? 1 and its bytes, or 0. */
-static int is_uuid(const char *key, size_t len, uint8_t out[16])
-{
-    uint8_t digits[32];
-
-    if (len != UUID_LEN || key[8] != '-' || key[13] != '-' || key[18] != '-' || key[23] != '-') {
-        return 0;
-    }
-    memcpy(digits, key, 8);
-    memcpy(digits + 8, key + 9, 4);
-    memcpy(digits + 12, key + 14, 4);
-    memcpy(digits + 16, key + 19, 4);
-    memcpy(digits + 20, key + 24, 12);
-    return get_hex(once__get64(digits), out) && get_hex(once__get64(digits + 8), out + 4) &&
-           get_hex(once__get64(digits + 16), out + 8) &&
-           get_hex(once__get64(digits + 24), out + 12);
-}
-
 /* ---------------------------------------------------------------------------------------------------------- packing */
 
 size_t once__pack_bound(const once__record_t *record)
@@ -75,7 +41,7 @@ size_t once__pack(uint8_t *out, const once__record_t *record, const once__dictio
     const once__head_t *head = &record->head;
     const once__payload_t *payload = &record->payload;
     uint8_t uuid[16], *at = out;
-    int has_uuid = is_uuid(record->key, record->key_len, uuid);
+    int has_uuid = once__uuid_read(uuid, record->key, record->key_len);
     size_t packed = 0;
 
     assert(once__record_is_valid(record));
@@ -150,7 +116,8 @@ static void get_rest(once__input_t *input, once__record_t *record, uint8_t bits)
     record->key_len = bits & UUID_KEY ? UUID_LEN : *once__get_bytes(input, 1);
     record->key =
         (const char *)once__get_bytes(input, bits & UUID_KEY ? sizeof(uuid) : record->key_len);
-    input->is_broken |= (bits & UUID_KEY) == 0 && is_uuid(record->key, record->key_len, uuid);
+    input->is_broken |=
+        (bits & UUID_KEY) == 0 && once__uuid_read(uuid, record->key, record->key_len);
     record->about = record->cause = (once_slice_t){NULL, 0};
     payload->kind = both >> 4;
     payload->status = 0;

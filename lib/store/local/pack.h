@@ -4,7 +4,7 @@
 #ifndef ONCE_STORE_LOCAL_PACK_H
 #define ONCE_STORE_LOCAL_PACK_H
 
-#include "store/local/dictionary.h"
+#include "store/dictionary.h"
 #include "store/local/frame.h"
 
 /* An upper bound of what once__pack writes. */

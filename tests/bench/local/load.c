@@ -171,7 +171,10 @@ static void answered(once_t *once, once_answer_t *answer, void *data)
     response.status = 201;
     response.headers = &header;
     response.header_count = 1;
-    response.body = load_body(load->kind, load->bodies++);
+    response.body_omitted = load->light;
+    if (!load->light) {
+        response.body = load_body(load->kind, load->bodies++);
+    }
     if (once_claim_complete(claim, &response, completed, load) != ONCE_OK) {
         load->failed++;
         load->running--;
@@ -193,6 +196,8 @@ once_ask_t load_ask(char key[LOAD_KEY_SIZE], uint64_t n)
     ask.target.len = 12;
     ask.bytes.data = "{\"amount\":\"19.99\"}";
     ask.bytes.len = 18;
+    ask.description.data = "POST /v1/payments";
+    ask.description.len = 17;
     return ask;
 }
 

@@ -32,6 +32,7 @@ typedef struct load {
     uint64_t next;   /* number of the next key */
     uint64_t bodies; /* of responses that were given */
     int claims_only; /* claims are dropped, not completed */
+    int light;       /* responses are recorded without their bodies */
     uint64_t
         shared; /* keys that others ask for, too, in another order: claims are released; 0: every key is new */
 

@@ -1,8 +1,8 @@
 /*
  * Numbers of seven bits a byte, lowest first (docs/format.md: `v`), and reading from bytes that nobody vouches for.
  */
-#ifndef ONCE_STORE_LOCAL_VARINT_H
-#define ONCE_STORE_LOCAL_VARINT_H
+#ifndef ONCE_STORE_VARINT_H
+#define ONCE_STORE_VARINT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,10 +1,13 @@
 /*
- * The dictionary of a segment: pieces of earlier responses, from which new ones are copied (docs/format.md, "The dictionary").
+ * A dictionary: pieces of earlier responses, from which new ones are copied (docs/format.md, "The dictionary"). The local store has
+ * one in each segment.
  */
-#ifndef ONCE_STORE_LOCAL_DICTIONARY_H
-#define ONCE_STORE_LOCAL_DICTIONARY_H
+#ifndef ONCE_STORE_DICTIONARY_H
+#define ONCE_STORE_DICTIONARY_H
 
-#include "store/local/frame.h"
+#include "core/record.h"
+
+#define ONCE__DICTIONARY_MAX 16384 /* bytes of a dictionary */
 
 /* Payloads of other sizes are not compressed with it. */
 #define ONCE__DICTIONARY_LEAST 64

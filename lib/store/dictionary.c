@@ -1,11 +1,11 @@
-#include "store/local/dictionary.h"
+#include "store/dictionary.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
-#include "store/local/varint.h"
+#include "store/varint.h"
 
 #define HASH_BITS 12
 #define HEADS     ((size_t)1 << HASH_BITS)
