@@ -11,11 +11,11 @@
 /* ---------------------------------------------------------------------------------------------------------- the list */
 
 static const once__case_t *const lists[] = {
-    once__claim_cases,    once__end_cases,      once__doubt_cases,       once__stale_cases,
-    once__matrix_cases,   once__settle_cases,   once__fingerprint_cases, once__replay_cases,
-    once__expiry_cases,   once__listing_cases,  once__secret_cases,      once__handle_cases,
-    once__schedule_cases, once__race_cases,     once__duel_cases,        once__process_cases,
-    once__bug_cases,      once__bug_more_cases, once__about_cases,
+    once__claim_cases,   once__end_cases,         once__stale_cases,   once__matrix_cases,
+    once__settle_cases,  once__fingerprint_cases, once__replay_cases,  once__expiry_cases,
+    once__listing_cases, once__secret_cases,      once__handle_cases,  once__schedule_cases,
+    once__race_cases,    once__duel_cases,        once__process_cases, once__bug_cases,
+    once__about_cases,
 };
 
 static const once__case_t *cases[TESTS_MAX];

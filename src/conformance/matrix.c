@@ -2,9 +2,200 @@
  * The record table as a whole: a record in every situation, and everything that its holder, another asker or an operator can
  * do to it. What must follow is said here once more, in few words and without looking at the table.
  */
-#include "conformance/situations.h"
+#include "conformance/suite.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------ situations */
+
+/* State and how it came about, policy, lease, and what an earlier epoch left. */
+typedef enum made {
+    MADE_PENDING,
+    MADE_DOUBTED, /* unknown because the holder said so */
+    MADE_LAPSED,  /* unknown because its lease ran out and an asker wanted hold */
+    MADE_REVOKED, /* unknown because it was released after an earlier epoch had lapsed */
+    MADE_COMPLETED,
+    MADE_FAILED,
+    MADE_COUNT
+} made_t;
+
+typedef struct situation {
+    made_t made;
+    once_recover_t policy;
+    int live;         /* its lease */
+    int tainted;      /* an earlier epoch lapsed */
+    unsigned variant; /* what the test is going to do */
+    char key[24];
+    uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
+    char token[ONCE_TOKEN_SIZE];
+} situation_t;
+
+/* Completed or failed? */
+static int is_decided(const situation_t *situation)
+{
+    return situation->made == MADE_COMPLETED || situation->made == MADE_FAILED;
+}
+
+static once_state_t state_of(const situation_t *situation)
+{
+    switch (situation->made) {
+    case MADE_PENDING:
+        return ONCE_STATE_PENDING;
+    case MADE_COMPLETED:
+        return ONCE_STATE_COMPLETED;
+    case MADE_FAILED:
+        return ONCE_STATE_FAILED;
+    default:
+        return ONCE_STATE_UNKNOWN;
+    }
+}
+
+/* "pending, hold, lease live": for messages. Valid until the next call in this thread. */
+static const char *text_of(const situation_t *situation)
+{
+    static const char *const names[MADE_COUNT] = {"pending", "doubted",   "lapsed",
+                                                  "revoked", "completed", "failed"};
+    static _Thread_local char text[80];
+
+    (void)snprintf(text, sizeof(text), "%s, %s, lease %s%s", names[situation->made],
+                   once_recover_name(situation->policy), situation->live ? "live" : "over",
+                   situation->tainted ? ", after a lapse" : "");
+    return text;
+}
+
+/* An ask for its key; `policy` holds the text of the policy. */
+static once__asked_t ask_for(const situation_t *situation, const char *lease,
+                             once_recover_t recover, char policy[64])
+{
+    once__asked_t ask = {.key = situation->key, .policy = policy};
+
+    (void)snprintf(policy, 64, "%srecover=%s", lease, once_recover_name(recover));
+    return ask;
+}
+
+/* Under hold there is no grant after a lapse, so no such record has an earlier epoch that lapsed. */
+static int can_be(const situation_t *s)
+{
+    if (s->tainted && s->policy == ONCE_RECOVER_HOLD) {
+        return 0;
+    }
+    if (s->made == MADE_REVOKED) {
+        return !s->live && s->tainted;
+    }
+    return s->made != MADE_LAPSED || !s->live;
+}
+
+static unsigned list_all(situation_t *all, unsigned variants)
+{
+    unsigned count = 0;
+
+    for (unsigned n = 0; n < MADE_COUNT * 12 * variants; n++) {
+        situation_t *s = &all[count];
+        s->made = (made_t)(n % MADE_COUNT);
+        s->policy = (once_recover_t)(n / MADE_COUNT % 3);
+        s->live = n / MADE_COUNT / 3 % 2;
+        s->tainted = n / MADE_COUNT / 6 % 2;
+        s->variant = n / MADE_COUNT / 12;
+        (void)snprintf(s->key, sizeof(s->key), "%u", n);
+        (void)snprintf((char *)s->claim_id, sizeof(s->claim_id), "id %u", n);
+        count += can_be(s) ? 1 : 0;
+    }
+    return count;
+}
+
+static void begin_lapsing(once__test_t *t, once__peer_t *peer, const situation_t *s)
+{
+    char policy[64];
+    once__asked_t ask = ask_for(s, SHORT, s->policy, policy);
+
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
+}
+
+static void wait_lapsed(once__peer_t *peer, const situation_t *s)
+{
+    char policy[64];
+    once__asked_t ask = ask_for(s, SHORT, s->policy, policy);
+
+    once__peer_wait_lease(peer, &ask);
+}
+
+static void lapse_all(once__test_t *t, once__peer_t *peer, const situation_t *all, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (all[i].tainted) {
+            begin_lapsing(t, peer, &all[i]);
+        }
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (all[i].tainted) {
+            wait_lapsed(peer, &all[i]);
+        }
+    }
+}
+
+static uint32_t begin_one(once__test_t *t, once__peer_t *peer, const situation_t *s)
+{
+    char policy[64];
+    once__asked_t ask = ask_for(s, s->live ? LONG : SHORT, s->policy, policy);
+
+    ask.claim_id = s->claim_id;
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(peer, &ask));
+    return once__peer_epoch(peer);
+}
+
+static void claim_one(once__test_t *t, once__peer_t *peer, situation_t *s)
+{
+    CHECK_EQ(s->tainted ? 2 : 1, begin_one(t, peer, s));
+    memcpy(s->token, peer->token, sizeof(s->token));
+    if (s->made == MADE_DOUBTED) {
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(peer));
+    } else if (s->made == MADE_COMPLETED) {
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(peer, NULL));
+    } else if (s->made == MADE_REVOKED || (s->made == MADE_FAILED && !s->tainted)) {
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_release(peer, 503, "released"));
+    } else if (s->made == MADE_FAILED) {
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_settle(peer, NULL, NULL, 1));
+    }
+}
+
+static void finish_one(once__test_t *t, once__peer_t *peer, const situation_t *s)
+{
+    char policy[64];
+    once__asked_t hold = ask_for(s, LONG, ONCE_RECOVER_HOLD, policy);
+
+    if (!s->live && !is_decided(s)) {
+        once__peer_wait_lease(peer, &hold);
+    }
+    if (s->made == MADE_LAPSED) {
+        EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(peer, &hold));
+    }
+    EXPECT(ONCE_OK, once__peer_get(peer, &hold));
+    if (once__peer_state(peer) != state_of(s)) {
+        FAIL("%s: could not be made", text_of(s));
+    }
+}
+
+/* Makes `variants` records of each situation; gives how many there are. The array belongs to the test. */
+static unsigned make_situations(once__test_t *t, once__peer_t *peer, unsigned variants,
+                                situation_t **all)
+{
+    unsigned count;
+
+    *all = once__test_alloc(t, (size_t)MADE_COUNT * 12 * variants * sizeof(**all));
+    count = list_all(*all, variants);
+    lapse_all(t, peer, *all, count);
+    for (unsigned i = 0; i < count; i++) {
+        claim_one(t, peer, &(*all)[i]);
+    }
+    once__test_wait(t, 65); /* the leases of those that are decided cannot be asked for */
+    for (unsigned i = 0; i < count; i++) {
+        finish_one(t, peer, &(*all)[i]);
+    }
+    return count;
+}
+
+/* ------------------------------------------------------------------------------------------------ what must follow */
 
 typedef struct expected {
     int outcome;
@@ -12,9 +203,9 @@ typedef struct expected {
     int changes;
 } expected_t;
 
-static expected_t stays(const once__situation_t *s, int outcome)
+static expected_t stays(const situation_t *s, int outcome)
 {
-    return (expected_t){outcome, once__situation_state(s), 0};
+    return (expected_t){outcome, state_of(s), 0};
 }
 
 static expected_t becomes(int outcome, once_state_t state)
@@ -23,7 +214,7 @@ static expected_t becomes(int outcome, once_state_t state)
 }
 
 /* What the caller gets, and the state of the record afterwards. */
-static void check_expected(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
+static void check_expected(once__test_t *t, once__peer_t *watcher, const situation_t *s,
                            const char *deed, int got, const expected_t *want,
                            const once__facts_t *before)
 {
@@ -31,13 +222,13 @@ static void check_expected(once__test_t *t, once__peer_t *watcher, const once__s
     once__facts_t after = once__peer_facts(watcher, &ask);
 
     if (got != want->outcome) {
-        FAIL("%s: %s was answered %d (%s), not %s", once__situation_text(s), deed, got,
+        FAIL("%s: %s was answered %d (%s), not %s", text_of(s), deed, got,
              got > 0 ? once_outcome_name((once_outcome_t)got) : once_error_name(got),
              once_outcome_name((once_outcome_t)want->outcome));
     }
     if (after.state != want->state) {
-        FAIL("%s: after %s it is %s, not %s", once__situation_text(s), deed,
-             once_state_name(after.state), once_state_name(want->state));
+        FAIL("%s: after %s it is %s, not %s", text_of(s), deed, once_state_name(after.state),
+             once_state_name(want->state));
     }
     if (!want->changes) {
         once__test_unchanged(t, __FILE__, __LINE__, deed, before, watcher, &ask);
@@ -65,7 +256,7 @@ static const char *const deed_names[DEEDS] = {
     "settle", "settle by force", "settle failed", "settle failed by force",
     "purge",  "purge by force"};
 
-static int do_deed(once__peer_t *peer, const once__situation_t *s, unsigned deed)
+static int do_deed(once__peer_t *peer, const situation_t *s, unsigned deed)
 {
     once_response_t response = once__response(200, "another response");
 
@@ -90,9 +281,9 @@ static int do_deed(once__peer_t *peer, const once__situation_t *s, unsigned deed
     }
 }
 
-static expected_t after_deed_on_decided(const once__situation_t *s, unsigned deed)
+static expected_t after_deed_on_decided(const situation_t *s, unsigned deed)
 {
-    int failed = s->made == ONCE__FAILED;
+    int failed = s->made == MADE_FAILED;
 
     switch (deed) {
     case PURGE:
@@ -110,16 +301,16 @@ static expected_t after_deed_on_decided(const once__situation_t *s, unsigned dee
     }
 }
 
-static expected_t after_deed(const once__situation_t *s, unsigned deed)
+static expected_t after_deed(const situation_t *s, unsigned deed)
 {
-    int doubted = s->made == ONCE__DOUBTED || s->made == ONCE__REVOKED;
+    int doubted = s->made == MADE_DOUBTED || s->made == MADE_REVOKED;
 
-    if (once__situation_is_decided(s)) {
+    if (is_decided(s)) {
         return after_deed_on_decided(s, deed);
     }
     switch (deed) {
     case RENEW:
-        return becomes(ONCE_OUTCOME_DONE, once__situation_state(s));
+        return becomes(ONCE_OUTCOME_DONE, state_of(s));
     case COMPLETE:
         return becomes(ONCE_OUTCOME_DONE, ONCE_STATE_COMPLETED);
     case RELEASE:
@@ -145,8 +336,8 @@ static expected_t after_deed(const once__situation_t *s, unsigned deed)
 }
 
 /* What an action that changed something leaves besides the state. */
-static void check_marks(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
-                        unsigned deed, const once__facts_t *before)
+static void check_marks(once__test_t *t, once__peer_t *watcher, const situation_t *s, unsigned deed,
+                        const once__facts_t *before)
 {
     once__asked_t ask = {.key = s->key};
     once__facts_t after = once__peer_facts(watcher, &ask);
@@ -159,27 +350,25 @@ static void check_marks(once__test_t *t, once__peer_t *watcher, const once__situ
 
     if (strcmp(after.token, before->token) != 0 || after.epoch != before->epoch ||
         after.recover != before->recover) {
-        FAIL("%s: %s changed the claim", once__situation_text(s), deed_names[deed]);
+        FAIL("%s: %s changed the claim", text_of(s), deed_names[deed]);
     }
     if (after.status != status) {
-        FAIL("%s: %s left status %d, not %d", once__situation_text(s), deed_names[deed],
-             after.status, status);
+        FAIL("%s: %s left status %d, not %d", text_of(s), deed_names[deed], after.status, status);
     }
     if ((after.expires_ms > 0) != is_ended || (after.lease_ms > 0) != has_lease) {
-        FAIL("%s: %s left a lease of %llu ms and %llu ms to live", once__situation_text(s),
-             deed_names[deed], (unsigned long long)after.lease_ms,
-             (unsigned long long)after.expires_ms);
+        FAIL("%s: %s left a lease of %llu ms and %llu ms to live", text_of(s), deed_names[deed],
+             (unsigned long long)after.lease_ms, (unsigned long long)after.expires_ms);
     }
 }
 
 static void every_deed(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
-    once__situation_t *all;
-    unsigned count = once__situations_make(t, a, DEEDS, &all);
+    situation_t *all;
+    unsigned count = make_situations(t, a, DEEDS, &all);
 
     for (unsigned i = 0; i < count; i++) {
-        const once__situation_t *s = &all[i];
+        const situation_t *s = &all[i];
         once__asked_t ask = {.key = s->key};
         once__facts_t before = once__peer_facts(b, &ask);
         expected_t want = after_deed(s, s->variant);
@@ -196,45 +385,45 @@ static void every_deed(once__test_t *t)
 
 enum { ASKS = 12 };
 
-static int asks_own_id(const once__situation_t *s)
+static int asks_own_id(const situation_t *s)
 {
     return s->variant % 2 == 1;
 }
 
-static int asks_other_request(const once__situation_t *s)
+static int asks_other_request(const situation_t *s)
 {
     return s->variant / 2 % 2 == 1;
 }
 
-static once_recover_t asker_policy(const once__situation_t *s)
+static once_recover_t asker_policy(const situation_t *s)
 {
     return (once_recover_t)(s->variant / 4);
 }
 
-static int is_hold(const once__situation_t *s)
+static int is_hold(const situation_t *s)
 {
     return s->policy == ONCE_RECOVER_HOLD || asker_policy(s) == ONCE_RECOVER_HOLD;
 }
 
 /* The lapsed claim repeated: released, and claimed again unless an earlier epoch is in doubt. */
-static expected_t after_own_ask(const once__situation_t *s)
+static expected_t after_own_ask(const situation_t *s)
 {
     switch (s->made) {
-    case ONCE__PENDING:
+    case MADE_PENDING:
         return stays(s, ONCE_OUTCOME_RUN);
-    case ONCE__LAPSED:
+    case MADE_LAPSED:
         return s->tainted && is_hold(s) ? becomes(ONCE_OUTCOME_UNKNOWN, ONCE_STATE_UNKNOWN)
                                         : becomes(ONCE_OUTCOME_RUN, ONCE_STATE_PENDING);
-    case ONCE__COMPLETED:
+    case MADE_COMPLETED:
         return stays(s, ONCE_OUTCOME_REPLAY);
-    case ONCE__FAILED:
+    case MADE_FAILED:
         return stays(s, ONCE_OUTCOME_LOST);
     default:
         return stays(s, ONCE_OUTCOME_UNKNOWN);
     }
 }
 
-static expected_t after_ask(const once__situation_t *s)
+static expected_t after_ask(const situation_t *s)
 {
     if (asks_other_request(s)) {
         return stays(s, ONCE_OUTCOME_MISMATCH);
@@ -242,13 +431,13 @@ static expected_t after_ask(const once__situation_t *s)
     if (asks_own_id(s)) {
         return after_own_ask(s);
     }
-    if (s->made == ONCE__COMPLETED) {
+    if (s->made == MADE_COMPLETED) {
         return stays(s, ONCE_OUTCOME_REPLAY);
     }
-    if (s->made == ONCE__FAILED) {
+    if (s->made == MADE_FAILED) {
         return becomes(ONCE_OUTCOME_RUN, ONCE_STATE_PENDING);
     }
-    if (s->made != ONCE__PENDING && is_hold(s)) {
+    if (s->made != MADE_PENDING && is_hold(s)) {
         return stays(s, ONCE_OUTCOME_UNKNOWN);
     }
     if (s->live) {
@@ -258,7 +447,7 @@ static expected_t after_ask(const once__situation_t *s)
                       : becomes(ONCE_OUTCOME_RUN, ONCE_STATE_PENDING);
 }
 
-static void check_grant(once__test_t *t, once__peer_t *watcher, const once__situation_t *s,
+static void check_grant(once__test_t *t, once__peer_t *watcher, const situation_t *s,
                         const once__facts_t *before)
 {
     once__asked_t ask = {.key = s->key};
@@ -270,7 +459,7 @@ static void check_grant(once__test_t *t, once__peer_t *watcher, const once__situ
     if (after.epoch != before->epoch + 1 || after.recover != stricter || after.status != 0 ||
         after.expires_ms != 0 || after.lease_ms == 0) {
         FAIL("%s: was granted as epoch %u, %s, status %d, %llu ms to live, lease %llu ms",
-             once__situation_text(s), after.epoch, once_recover_name(after.recover), after.status,
+             text_of(s), after.epoch, once_recover_name(after.recover), after.status,
              (unsigned long long)after.expires_ms, (unsigned long long)after.lease_ms);
     }
 }
@@ -278,13 +467,13 @@ static void check_grant(once__test_t *t, once__peer_t *watcher, const once__situ
 static void every_ask(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
-    once__situation_t *all;
-    unsigned count = once__situations_make(t, a, ASKS, &all);
+    situation_t *all;
+    unsigned count = make_situations(t, a, ASKS, &all);
 
     for (unsigned i = 0; i < count; i++) {
-        const once__situation_t *s = &all[i];
+        const situation_t *s = &all[i];
         char policy[64];
-        once__asked_t ask = once__situation_ask(s, LONG, asker_policy(s), policy);
+        once__asked_t ask = ask_for(s, LONG, asker_policy(s), policy);
         once__facts_t before = once__peer_facts(b, &ask);
         expected_t want = after_ask(s);
         int got;
@@ -304,14 +493,14 @@ static void every_ask(once__test_t *t)
 /* ---------------------------------------------------------------------------------------------------------- two steps */
 
 /* What the first step leaves: renewing and doubting touch the lease, and must keep all else that the record remembers. */
-static once__situation_t after_first(const once__situation_t *s, unsigned deed)
+static situation_t after_first(const situation_t *s, unsigned deed)
 {
-    once__situation_t next = *s;
+    situation_t next = *s;
 
     if (deed == RENEW) {
         next.live = 1;
-    } else if (s->made == ONCE__PENDING || s->made == ONCE__LAPSED) {
-        next.made = ONCE__DOUBTED;
+    } else if (s->made == MADE_PENDING || s->made == MADE_LAPSED) {
+        next.made = MADE_DOUBTED;
         next.live = 1;
     }
     next.variant = 1 + 4 * (unsigned)s->policy; /* an ask with its own id and policy */
@@ -321,20 +510,20 @@ static once__situation_t after_first(const once__situation_t *s, unsigned deed)
 static void every_two_steps(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
-    once__situation_t *all;
-    unsigned count = once__situations_make(t, a, 4, &all);
+    situation_t *all;
+    unsigned count = make_situations(t, a, 4, &all);
 
     for (unsigned i = 0; i < count; i++) {
         unsigned first = all[i].variant % 2 == 0 ? RENEW : DOUBT;
         int releases = all[i].variant / 2 == 0;
-        once__situation_t s = after_first(&all[i], first);
+        situation_t s = after_first(&all[i], first);
         expected_t want = releases ? after_deed(&s, RELEASE) : after_ask(&s);
         char policy[64];
-        once__asked_t ask = once__situation_ask(&s, LONG, s.policy, policy);
+        once__asked_t ask = ask_for(&s, LONG, s.policy, policy);
         once__facts_t before;
         int got;
 
-        if (once__situation_is_decided(&s)) {
+        if (is_decided(&s)) {
             continue;
         }
         EXPECT(ONCE_OUTCOME_DONE, do_deed(a, &s, first));

@@ -21,11 +21,11 @@ typedef struct once__case {
 } once__case_t;
 
 /* The tests, file by file; each list ends with an empty name. */
-extern const once__case_t once__claim_cases[], once__end_cases[], once__doubt_cases[],
-    once__stale_cases[], once__matrix_cases[], once__settle_cases[], once__fingerprint_cases[],
-    once__replay_cases[], once__expiry_cases[], once__listing_cases[], once__secret_cases[],
-    once__schedule_cases[], once__handle_cases[], once__race_cases[], once__duel_cases[],
-    once__process_cases[], once__bug_cases[], once__bug_more_cases[], once__about_cases[];
+extern const once__case_t once__claim_cases[], once__end_cases[], once__stale_cases[],
+    once__matrix_cases[], once__settle_cases[], once__fingerprint_cases[], once__replay_cases[],
+    once__expiry_cases[], once__listing_cases[], once__secret_cases[], once__schedule_cases[],
+    once__handle_cases[], once__race_cases[], once__duel_cases[], once__process_cases[],
+    once__bug_cases[], once__about_cases[];
 
 /* ----------------------------------------------------------------------------------------------------------- checks */
 

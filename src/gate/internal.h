@@ -1,8 +1,8 @@
 /*
  * once gate: an nginx with the module, configured from a command line.
  *
- * A plan is the command line, checked (plan.c): address.c, route.c and user.c read parts of it, find.c finds programs and files,
- * config.c writes it as a configuration, folder.c makes a private directory for that, and run.c runs nginx there until it ends.
+ * A plan is the command line, checked (plan.c): address.c, route.c and user.c read parts of it, config.c writes it as a
+ * configuration, and run.c runs nginx with that in a private directory until it ends.
  */
 #ifndef ONCE_GATE_INTERNAL_H
 #define ONCE_GATE_INTERNAL_H
@@ -138,14 +138,6 @@ typedef struct once__gate_plan {
     int http2_directive;  /* since nginx 1.25.1 HTTP/2 is a directive, not a parameter of listen */
 } once__gate_plan_t;
 
-/* The private directory of a run. */
-typedef struct once__gate_folder {
-    const once__gate_plan_t *plan;
-    char path[ONCE__GATE_PATH_SIZE]; /* "": not made */
-    int lock;                        /* holds the directory, -1: none */
-    char config[ONCE__GATE_PATH_SIZE + 16];
-} once__gate_folder_t;
-
 /*
  * Functions that return an int return ONCE__CLI_OK, or an exit code after an error message, unless they ask a question.
  *
@@ -156,6 +148,13 @@ void once__gate_free_plan(once__gate_plan_t *plan);
 
 /* What happens to an operation of this route (NULL: of every path) whose outcome is not known. */
 const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_route_t *route);
+
+/* Finds nginx, or reports that it is missing. */
+int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE]);
+
+/* CA certificates to verify the backend with: the option's, those of SSL_CERT_FILE, or the first of these files that exists. */
+int once__gate_find_trusted(const char *option, const char *const *places,
+                            char path[ONCE__GATE_PATH_SIZE]);
 
 /* address.c: "IP:PORT", "PORT" (of 127.0.0.1), "*:PORT", "localhost:PORT" or "unix:PATH". */
 int once__gate_read_address(const char *option, const char *text, once__gate_address_t *address);
@@ -182,18 +181,6 @@ int once__gate_read_route(const char *text, once__gate_route_t *route);
 int once__gate_read_directive(const char *text, once__gate_words_t *words);
 void once__gate_words_free(once__gate_words_t *words);
 
-/* find.c: programs and files where the options name none. Is there an nginx? The others report what is missing. */
-int once__gate_look_for_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE]);
-int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE]);
-int once__gate_find_module(const char *option, char path[ONCE__GATE_PATH_SIZE]);
-
-/* The absolute path of a file that must be readable. `what` is for the message. */
-int once__gate_find_file(const char *what, const char *name, char path[ONCE__GATE_PATH_SIZE]);
-
-/* CA certificates to verify the backend with: the option's, those of SSL_CERT_FILE, or the first of these files that exists. */
-int once__gate_find_trusted(const char *option, const char *const *places,
-                            char path[ONCE__GATE_PATH_SIZE]);
-
 /* user.c: the user of the workers. Root must name one, unless the configuration is only printed. */
 int once__gate_read_user(once__gate_plan_t *plan);
 
@@ -208,10 +195,6 @@ void once__gate_keep_private(const once__gate_plan_t *plan, const once__gate_add
 
 /* config.c: the configuration; paths that nginx writes to are relative to its prefix. */
 void once__gate_write_config(const once__gate_plan_t *plan, FILE *out);
-
-/* folder.c: makes the directory with the configuration in it, and removes those that were left behind. */
-int once__gate_make_folder(once__gate_folder_t *folder);
-void once__gate_remove_folder(once__gate_folder_t *folder);
 
 /* run.c: the version of an nginx (1022001 is 1.22.1; 0: unknown). Runs it in the foreground until it ends. */
 unsigned once__gate_version(const char *nginx);

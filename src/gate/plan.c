@@ -1,6 +1,8 @@
 /*
  * once gate: the command line, checked, as a plan.
  */
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,136 @@
 
 #define CONNECTIONS_MAX 4096
 #define WORKERS_MAX     256
+#define MODULE          "ngx_http_once_module.so"
+
+/* An ordinary user's PATH lacks the folders of programs for administrators. */
+#define MORE_PATHS "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/nginx/sbin:/opt/nginx/sbin"
+
+/* ---------------------------------------------------------------------------------------------- programs and files */
+
+static int find_file(const char *what, const char *name, char path[ONCE__GATE_PATH_SIZE])
+{
+    char whole[PATH_MAX];
+
+    if (realpath(name, whole) == NULL || access(whole, R_OK) != 0) {
+        once__cli_say("cannot read %s %s: %s", what, once__cli_shown(name).text, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    snprintf(path, ONCE__GATE_PATH_SIZE, "%s", whole);
+    return ONCE__CLI_OK;
+}
+
+int once__gate_find_trusted(const char *option, const char *const *places,
+                            char path[ONCE__GATE_PATH_SIZE])
+{
+    const char *variable = getenv("SSL_CERT_FILE"); /* as in every program that uses OpenSSL */
+
+    if (option != NULL || (variable != NULL && variable[0] != '\0')) {
+        return find_file("the certificates", option != NULL ? option : variable, path);
+    }
+    for (; *places != NULL; places++) {
+        if (access(*places, R_OK) == 0) {
+            return find_file("the certificates", *places, path);
+        }
+    }
+    once__cli_say("no CA certificates to verify the upstream with: install them (Debian: "
+                  "apt install ca-certificates), or give a file with --upstream-ca");
+    return ONCE__CLI_STORE;
+}
+
+/* Looks for the program in folders separated by colons. */
+static int find_in(const char *folders, const char *program, char path[ONCE__GATE_PATH_SIZE])
+{
+    for (const char *at = folders; at != NULL && *at != '\0';) {
+        size_t len = strcspn(at, ":");
+        int written = snprintf(path, ONCE__GATE_PATH_SIZE, "%.*s/%s", (int)len, at, program);
+        if (len > 0 && written < ONCE__GATE_PATH_SIZE && access(path, X_OK) == 0) {
+            return 1;
+        }
+        at += len + (at[len] == ':');
+    }
+    return 0;
+}
+
+static int look_for_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE])
+{
+    char whole[PATH_MAX];
+
+    if (option == NULL) {
+        return find_in(getenv("PATH"), "nginx", path) || find_in(MORE_PATHS, "nginx", path);
+    }
+    if (access(option, X_OK) != 0 || realpath(option, whole) == NULL) {
+        return 0;
+    }
+    snprintf(path, ONCE__GATE_PATH_SIZE, "%s", whole);
+    return 1;
+}
+
+int once__gate_find_nginx(const char *option, char path[ONCE__GATE_PATH_SIZE])
+{
+    if (look_for_nginx(option, path)) {
+        return ONCE__CLI_OK;
+    }
+    if (option != NULL) {
+        once__cli_say("cannot run %s: %s", once__cli_shown(option).text, strerror(errno));
+    } else {
+        once__cli_say("nginx was not found: install it (Debian: apt install nginx), or give its "
+                      "path with --nginx");
+    }
+    return ONCE__CLI_STORE;
+}
+
+/* The folder of this program, without the last slash. */
+static int own_folder(char folder[PATH_MAX])
+{
+    ssize_t len = readlink("/proc/self/exe", folder, PATH_MAX - 1);
+    char *slash;
+
+    if (len <= 0) {
+        return -1;
+    }
+    folder[len] = '\0';
+    slash = strrchr(folder, '/');
+    if (slash == NULL) {
+        return -1;
+    }
+    *slash = '\0';
+    return 0;
+}
+
+static int find_module(const char *option, char path[ONCE__GATE_PATH_SIZE])
+{
+    static const char *const places[] = {
+        "/../lib/nginx/modules/", /* beside bin, where make install puts it */
+        "/",                      /* a build directory */
+    };
+    static const char *const others[] = {"/usr/lib/nginx/modules/", "/usr/local/lib/nginx/modules/",
+                                         "/usr/lib64/nginx/modules/", "/etc/nginx/modules/"};
+    char folder[PATH_MAX];
+    char tried[PATH_MAX + 64];
+
+    if (option != NULL) {
+        return find_file("the module", option, path);
+    }
+    for (size_t i = 0; i < 2 && own_folder(folder) == 0; i++) {
+        snprintf(tried, sizeof(tried), "%s%s%s", folder, places[i], MODULE);
+        if (access(tried, R_OK) == 0) {
+            return find_file("the module", tried, path);
+        }
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        snprintf(tried, sizeof(tried), "%s%s", others[i], MODULE);
+        if (access(tried, R_OK) == 0) {
+            return find_file("the module", tried, path);
+        }
+    }
+    once__cli_say(MODULE
+                  " was not found: build it (make build), install it (make install), or give its "
+                  "path with --module");
+    return ONCE__CLI_STORE;
+}
+
+/* ------------------------------------------------------------------------------------------- the parts of the plan */
 
 static int read_addresses(once__gate_plan_t *plan)
 {
@@ -129,6 +261,14 @@ static int read_socket_mode(once__gate_plan_t *plan)
     return ONCE__CLI_OK;
 }
 
+static int check_name(const char *certificate)
+{
+    return strchr(certificate, '$') == NULL
+               ? ONCE__CLI_OK
+               : ONCE__GATE_USAGE("the name of a certificate must not contain $, which nginx reads "
+                                  "as a variable");
+}
+
 /* An unverified backend could be anyone, and would get every caller's credentials. */
 static int read_trusted(once__gate_plan_t *plan)
 {
@@ -144,11 +284,7 @@ static int read_trusted(once__gate_plan_t *plan)
                    : ONCE__GATE_USAGE("--upstream-ca is only for https:// in --upstream or --auth");
     }
     code = once__gate_find_trusted(plan->options->upstream_ca, places, plan->upstream_ca);
-    if (code == ONCE__CLI_OK && strchr(plan->upstream_ca, '$') != NULL) {
-        code = ONCE__GATE_USAGE(
-            "the name of a certificate must not contain $, which nginx reads as a variable");
-    }
-    return code;
+    return code == ONCE__CLI_OK ? check_name(plan->upstream_ca) : code;
 }
 
 static int read_tls(once__gate_plan_t *plan)
@@ -161,15 +297,14 @@ static int read_tls(once__gate_plan_t *plan)
     if (plan->options->tls_cert == NULL) {
         return ONCE__CLI_OK;
     }
-    code = once__gate_find_file("the certificate", plan->options->tls_cert, plan->tls_cert);
+    code = find_file("the certificate", plan->options->tls_cert, plan->tls_cert);
     if (code == ONCE__CLI_OK) {
-        code = once__gate_find_file("the key", plan->options->tls_key, plan->tls_key);
+        code = find_file("the key", plan->options->tls_key, plan->tls_key);
     }
-    if (code == ONCE__CLI_OK && (strchr(plan->tls_cert, '$') || strchr(plan->tls_key, '$'))) {
-        code = ONCE__GATE_USAGE(
-            "the name of a certificate must not contain $, which nginx reads as a variable");
+    if (code == ONCE__CLI_OK) {
+        code = check_name(plan->tls_cert);
     }
-    return code;
+    return code == ONCE__CLI_OK ? check_name(plan->tls_key) : code;
 }
 
 const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_route_t *route)
@@ -297,9 +432,9 @@ static int read_upstream(once__gate_plan_t *plan)
     return once__gate_read_upstream("upstream", plan->options->upstream, &plan->upstream);
 }
 
-static int find_module(once__gate_plan_t *plan)
+static int read_module(once__gate_plan_t *plan)
 {
-    return once__gate_find_module(plan->options->module, plan->module);
+    return find_module(plan->options->module, plan->module);
 }
 
 int once__gate_read_plan(once__gate_plan_t *plan)
@@ -307,7 +442,7 @@ int once__gate_read_plan(once__gate_plan_t *plan)
     static int (*const steps[])(once__gate_plan_t *) = {
         read_addresses, read_socket_mode,     read_routes,   read_scope,           read_store,
         check_memory,   read_workers,         read_upstream, once__gate_read_auth, read_trusted,
-        read_tls,       once__gate_read_user, find_module,
+        read_tls,       once__gate_read_user, read_module,
     };
     int code = ONCE__CLI_OK;
 
@@ -318,7 +453,7 @@ int once__gate_read_plan(once__gate_plan_t *plan)
         code = steps[i](plan);
     }
     if (code == ONCE__CLI_OK && plan->options->tls_cert != NULL &&
-        once__gate_look_for_nginx(plan->options->nginx, plan->nginx)) {
+        look_for_nginx(plan->options->nginx, plan->nginx)) {
         plan->http2_directive = once__gate_version(plan->nginx) >= 1025001;
     }
     allow_connections(plan);
