@@ -185,7 +185,10 @@ once_slice_t once_record_cause(const once_record_t *record)
     if (record->data.head.flags & ONCE__BY_LEASE) {
         return once__slice_of("lease over");
     }
-    return record->data.cause.len > 0 ? record->data.cause : once_record_note(record);
+    if (record->data.cause.len > 0) {
+        return once__about_is_clean(record->data.cause) ? record->data.cause : once__slice(NULL, 0);
+    }
+    return once_record_note(record);
 }
 
 uint64_t once_record_age_ms(const once_record_t *record)

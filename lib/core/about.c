@@ -64,7 +64,7 @@ size_t once__about_write(uint8_t *out, const once__about_t *about)
     return len + once__about_clean((char *)out + len, ONCE_DESCRIPTION_MAX, about->description);
 }
 
-static int is_clean(once_slice_t text)
+int once__about_is_clean(once_slice_t text)
 {
     const uint8_t *at = text.data;
 
@@ -99,7 +99,7 @@ int once__about_read(once__about_t *about, once_slice_t bytes)
     about->subject = subject > 0 ? data + HEAD + holder : NULL;
     about->description =
         once__slice(data + HEAD + holder + subject, bytes.len - HEAD - holder - subject);
-    if (!is_clean(about->holder) || !is_clean(about->description)) {
+    if (!once__about_is_clean(about->holder) || !once__about_is_clean(about->description)) {
         memset(about, 0, sizeof(*about));
         return ONCE_E_CORRUPT;
     }

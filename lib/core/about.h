@@ -31,6 +31,9 @@ size_t once__about_write(uint8_t *out, const once__about_t *about);
  */
 int once__about_read(once__about_t *about, once_slice_t bytes);
 
+/* Could it have been stored: UTF-8 without control characters? */
+int once__about_is_clean(once_slice_t text);
+
 /* Text for people, as it is stored: at most `max` bytes, cut and cleaned in the same way. Returns its length. */
 size_t once__about_clean(char *out, size_t max, once_slice_t text);
 

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "base/bytes.h"
+#include "core/about.h"
 
 #define MAGIC         0x4f
 #define FLAGS         (ONCE__BY_LEASE | ONCE__TAINTED | ONCE__TOUCHED)
@@ -57,6 +58,9 @@ int once__record_is_valid(const once__record_t *record)
         return 0;
     }
     if (record->key_len < 1 || record->key_len > ONCE_KEY_MAX) {
+        return 0;
+    }
+    if (record->about.len > ONCE__ABOUT_MAX || record->cause.len > ONCE_CAUSE_MAX) {
         return 0;
     }
     return payload_fits_state(&record->payload, head->state);

@@ -249,20 +249,26 @@ int once__dictionary_unpack(const once__dictionary_t *dictionary, uint8_t *out, 
 #define SAMPLE_MAX ((size_t)2048) /* of a longer one its beginning */
 #define ENOUGH     ((size_t)256)
 
-void once__samples_offer(once__samples_t *samples, const once__payload_t *payload)
+static void add_sample(once__samples_t *samples, const uint8_t *data, size_t len)
 {
-    size_t len = payload->len < SAMPLE_MAX ? payload->len : SAMPLE_MAX;
+    for (size_t i = 0; i < len; i++) {
+        samples->bytes[(samples->at + i) % ONCE__DICTIONARY_MAX] = data[i];
+    }
+    samples->at = (samples->at + len) % ONCE__DICTIONARY_MAX;
+    samples->len += len;
+    samples->len = samples->len < ONCE__DICTIONARY_MAX ? samples->len : ONCE__DICTIONARY_MAX;
+}
+
+void once__samples_offer(once__samples_t *samples, const once__record_t *record)
+{
+    const once__payload_t *payload = &record->payload;
 
     if (!once__dictionary_fits(payload) || (samples->len >= ENOUGH && ++samples->skipped < EVERY)) {
         return;
     }
     samples->skipped = 0;
-    for (size_t i = 0; i < len; i++) {
-        samples->bytes[(samples->at + i) % ONCE__DICTIONARY_MAX] = payload->data[i];
-    }
-    samples->at = (samples->at + len) % ONCE__DICTIONARY_MAX;
-    samples->len += len;
-    samples->len = samples->len < ONCE__DICTIONARY_MAX ? samples->len : ONCE__DICTIONARY_MAX;
+    add_sample(samples, record->about.data, record->about.len);
+    add_sample(samples, payload->data, payload->len < SAMPLE_MAX ? payload->len : SAMPLE_MAX);
 }
 
 size_t once__samples_take(const once__samples_t *samples, uint8_t *out)

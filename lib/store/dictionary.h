@@ -37,7 +37,8 @@ typedef struct once__samples {
     uint32_t skipped; /* since the last one that was taken: not every response is */
 } once__samples_t;
 
-void once__samples_offer(once__samples_t *samples, const once__payload_t *payload);
+/* What it says about itself goes with the response. */
+void once__samples_offer(once__samples_t *samples, const once__record_t *record);
 /* The dictionary, in `out` of ONCE__DICTIONARY_MAX bytes, newest last. Returns its length; 0: too little was seen. */
 size_t once__samples_take(const once__samples_t *samples, uint8_t *out);
 

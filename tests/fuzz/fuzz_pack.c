@@ -30,13 +30,19 @@ static void check_again(const once__record_t *record, const once__frame_t *frame
     again.body = bytes;
     again.len = once__pack(bytes, record, NULL, &again.flags);
     check(again.len <= once__pack_bound(record));
-    if ((frame->flags & ONCE__FRAME_COMPRESSED) == 0) {
+    if ((frame->flags & (ONCE__FRAME_COMPRESSED | ONCE__FRAME_SHORT_ABOUT)) == 0) {
         check(again.len == frame->len && memcmp(bytes, frame->body, frame->len) == 0);
     }
     again.len = once__pack(bytes, record, dictionary, &again.flags);
     check(again.len <= once__pack_bound(record));
     check(once__unpack(&back, &again, dictionary, &scratch) == ONCE_OK);
     check(back.key_len == record->key_len && memcmp(back.key, record->key, back.key_len) == 0);
+    check(
+        back.about.len == record->about.len &&
+        (back.about.len == 0 || memcmp(back.about.data, record->about.data, back.about.len) == 0));
+    check(
+        back.cause.len == record->cause.len &&
+        (back.cause.len == 0 || memcmp(back.cause.data, record->cause.data, back.cause.len) == 0));
     check(back.payload.len == record->payload.len &&
           (back.payload.len == 0 ||
            memcmp(back.payload.data, record->payload.data, back.payload.len) == 0));

@@ -193,7 +193,7 @@ static void test_impossible_frames_are_none(void **state)
         {.kind = ONCE__FRAME_RECORD, .state = 0, .body = text, .len = 9},
         {.kind = ONCE__FRAME_RECORD, .state = 5, .body = text, .len = 9},
         {.kind = ONCE__FRAME_RECORD, .state = 1, .len = 0},
-        {.kind = ONCE__FRAME_RECORD, .state = 1, .flags = 4, .body = text, .len = 9},
+        {.kind = ONCE__FRAME_RECORD, .state = 1, .flags = 8, .body = text, .len = 9},
         {.kind = ONCE__FRAME_REMOVED, .state = 1},
         {.kind = ONCE__FRAME_REMOVED, .body = text, .len = 1},
         {.kind = ONCE__FRAME_REMOVED, .flags = ONCE__FRAME_COMPRESSED},

@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "core/about.h"
 #include "store/local/pack.h"
 
-#define KEY "8e03978e-40d5-43dd-bc93-6894a57f9324"
+#define KEY   "8e03978e-40d5-43dd-bc93-6894a57f9324"
+#define ABOUT "\x01\x12gateway-7.example:31415POST /payments"
 
 static uint64_t mix(uint64_t n)
 {
@@ -83,6 +85,14 @@ static void assert_same(const once__record_t *a, const once__record_t *b)
     assert_int_equal(x.payload.len, y.payload.len);
     if (x.payload.len > 0) {
         assert_memory_equal(x.payload.data, y.payload.data, x.payload.len);
+    }
+    assert_int_equal(x.about.len, y.about.len);
+    assert_int_equal(x.cause.len, y.cause.len);
+    if (x.about.len > 0) {
+        assert_memory_equal(x.about.data, y.about.data, x.about.len);
+    }
+    if (x.cause.len > 0) {
+        assert_memory_equal(x.cause.data, y.cause.data, x.cause.len);
     }
     assert_int_equal(x.payload.kind, y.payload.kind);
     assert_int_equal(x.payload.status, y.payload.status);
@@ -235,9 +245,12 @@ static int is_own_form(const once__frame_t *frame)
 static void test_only_own_forms_are_accepted(void **state)
 {
     once__payload_t answer = response((const uint8_t *)"abcdefgh", 8);
-    once__record_t records[] = {make(ONCE_STATE_PENDING, KEY, NULL),
-                                make(ONCE_STATE_COMPLETED, KEY, &answer),
-                                make(ONCE_STATE_COMPLETED, "key", &answer)};
+    once__record_t records[] = {
+        make(ONCE_STATE_PENDING, KEY, NULL), make(ONCE_STATE_COMPLETED, KEY, &answer),
+        make(ONCE_STATE_COMPLETED, "key", &answer), make(ONCE_STATE_UNKNOWN, KEY, NULL)};
+
+    records[3].about = once__slice_of("POST /payments");
+    records[3].cause = once__slice_of("reset");
 
     for (size_t i = 0; i < sizeof(records) / sizeof(records[0]); i++) {
         once__frame_t frame = pack(&records[i], NULL);
@@ -419,7 +432,9 @@ static once__dictionary_t *dictionary_of(unsigned responses)
     assert_non_null(samples);
     for (unsigned i = 0; i < responses; i++) {
         once__payload_t payload = response(data, charge(data, 1000000 + i));
-        once__samples_offer(samples, &payload);
+        once__record_t record = make(ONCE_STATE_COMPLETED, KEY, &payload);
+        record.about = once__slice_of(ABOUT);
+        once__samples_offer(samples, &record);
     }
     len = once__samples_take(samples, bytes);
     assert_true(len > 0 && len <= sizeof(bytes));
@@ -442,18 +457,21 @@ static void test_similar_responses_are_short(void **state)
             once__payload_t payload = response(data, charge(data, n));
             once__record_t claim = make(ONCE_STATE_PENDING, KEY, NULL);
             once__record_t completion = make(ONCE_STATE_COMPLETED, KEY, &payload);
-            once__frame_t frame = pack(&claim, dictionary);
+            once__frame_t frame;
+            claim.about = completion.about = once__slice_of(ABOUT);
+            frame = pack(&claim, dictionary);
+            assert_int_equal(frame.flags, ONCE__FRAME_SHORT_ABOUT);
             bytes += once__frame_size(frame.len, 0);
             drop(&frame);
             frame = pack(&completion, dictionary);
-            assert_int_equal(frame.flags, ONCE__FRAME_COMPRESSED);
+            assert_int_equal(frame.flags, ONCE__FRAME_COMPRESSED | ONCE__FRAME_SHORT_ABOUT);
             bytes += once__frame_size(frame.len, 0);
             drop(&frame);
             check(&completion, dictionary);
         }
         print_message("dictionary of %u responses: %.1f bytes a pair\n", seen[i],
                       (double)bytes / 500);
-        assert_true(bytes / 500 <= 430);
+        assert_true(bytes / 500 <= 445);
         once__dictionary_close(dictionary);
     }
 }
@@ -623,24 +641,71 @@ static void test_compressed_needs_its_dictionary(void **state)
     once__dictionary_close(dictionary);
 }
 
+/* With and without a dictionary that has it, of any length; whatever else the record has. */
+static void test_what_it_says_comes_back(void **state)
+{
+    once__dictionary_t *dictionary = dictionary_of(3);
+    static uint8_t data[512], text[ONCE__ABOUT_MAX];
+    once__payload_t payload = response(data, charge(data, 8));
+    static const size_t lens[] = {0, 1, 15, 16, 40, ONCE__ABOUT_MAX};
+
+    fill(text, sizeof(text), 77);
+    for (size_t i = 0; i < 6 * 2 * 2 * 2; i++) {
+        int completed = i / 6 % 2 == 0;
+        once__record_t record = make(completed ? ONCE_STATE_COMPLETED : ONCE_STATE_UNKNOWN, KEY,
+                                     completed ? &payload : NULL);
+        record.about = once__slice(i / 12 % 2 == 0 ? text : (const uint8_t *)ABOUT, lens[i % 6]);
+        if (i / 12 % 2 != 0 && record.about.len > strlen(ABOUT)) {
+            record.about.len = strlen(ABOUT);
+        }
+        record.cause = once__slice(text, i / 24 % 2 == 0 ? 0 : ONCE_CAUSE_MAX);
+        check(&record, NULL);
+        check(&record, dictionary);
+    }
+    once__dictionary_close(dictionary);
+}
+
+/* A damaged dictionary takes the description, and not the record. */
+static void test_what_it_says_is_not_worth_a_record(void **state)
+{
+    once__dictionary_t *dictionary = dictionary_of(3);
+    once__record_t record = make(ONCE_STATE_PENDING, KEY, NULL), back;
+    once__scratch_t scratch = {0};
+    once__frame_t frame;
+
+    record.about = once__slice_of(ABOUT);
+    frame = pack(&record, dictionary);
+    assert_int_equal(frame.flags, ONCE__FRAME_SHORT_ABOUT);
+    assert_int_equal(once__unpack(&back, &frame, NULL, &scratch), ONCE_OK);
+    assert_int_equal(back.about.len, 0);
+    record.about.len = 0;
+    assert_same(&back, &record);
+    frame.flags = 0; /* then the length is wrong */
+    assert_int_equal(once__unpack(&back, &frame, dictionary, &scratch), ONCE_E_CORRUPT);
+    free(scratch.bytes);
+    drop(&frame);
+    once__dictionary_close(dictionary);
+}
+
 /* Newest last; one of sixteen; long ones by their beginning; nothing of what is sealed. */
 static void test_samples(void **state)
 {
     static once__samples_t samples;
     static uint8_t data[4096], out[ONCE__DICTIONARY_MAX];
     once__payload_t payload = response(data, 300);
+    once__record_t record = make(ONCE_STATE_COMPLETED, KEY, &payload);
     size_t len;
 
     memset(&samples, 0, sizeof(samples));
     assert_int_equal(once__samples_take(&samples, out), 0);
     memset(data + 1, 's', 299);
     data[0] = 2;
-    once__samples_offer(&samples, &payload);
+    once__samples_offer(&samples, &record);
     assert_int_equal(once__samples_take(&samples, out), 0);
     data[0] = 0;
     for (unsigned i = 0; i < 16 * 100 + 1; i++) {
         memset(data + 1, (int)(i / 16), 299);
-        once__samples_offer(&samples, &payload);
+        once__samples_offer(&samples, &record);
         len = once__samples_take(&samples, out);
         assert_int_equal(len, (i / 16 + 1) * 300 < sizeof(out) ? (i / 16 + 1) * 300 : sizeof(out));
         assert_int_equal(out[len - 300], 0);
@@ -650,11 +715,11 @@ static void test_samples(void **state)
             assert_int_equal(out[len - 301], (uint8_t)(i / 16 - 1));
         }
     }
-    payload.len = sizeof(data);
+    record.payload.len = sizeof(data);
     memset(data + 1, 'b', sizeof(data) - 1);
     memset(data + 2048, 'c', sizeof(data) - 2048);
     for (unsigned i = 0; i < 16; i++) {
-        once__samples_offer(&samples, &payload);
+        once__samples_offer(&samples, &record);
     }
     assert_int_equal(once__samples_take(&samples, out), sizeof(out));
     assert_int_equal(out[sizeof(out) - 1], 'b');
@@ -680,6 +745,8 @@ int main(void)
         cmocka_unit_test(test_unpacking_trusts_nothing),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_compressed_needs_its_dictionary),
+        cmocka_unit_test(test_what_it_says_comes_back),
+        cmocka_unit_test(test_what_it_says_is_not_worth_a_record),
         cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -302,6 +302,8 @@ static void make_next(deciding_t *deciding)
     }
     memcpy(next->id, op->id, ONCE_ID_SIZE);
     next->payload = once__payload_after(step->rule, op, anew ? &none : &current->record.payload);
+    next->about = once__about_after(step->rule, op, current->record.about);
+    next->cause = once__cause_after(step->rule, op, current->record.cause);
     next->head = step->next;
 }
 

@@ -219,8 +219,9 @@ static int is_plausible(const uint8_t *data, uint64_t offset, uint32_t len)
     }
     switch (data[AT_KIND]) {
     case ONCE__FRAME_RECORD:
-        return (flags & ~(ONCE__FRAME_SINCE | ONCE__FRAME_COMPRESSED)) == 0 && len > least &&
-               state >= ONCE_STATE_PENDING && state <= ONCE_STATE_UNKNOWN;
+        return (flags & ~(ONCE__FRAME_SINCE | ONCE__FRAME_COMPRESSED | ONCE__FRAME_SHORT_ABOUT)) ==
+                   0 &&
+               len > least && state >= ONCE_STATE_PENDING && state <= ONCE_STATE_UNKNOWN;
     case ONCE__FRAME_REMOVED:
         return (flags & ~ONCE__FRAME_SINCE) == 0 && len == least && state == 0;
     case ONCE__FRAME_SEALED:

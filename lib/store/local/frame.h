@@ -10,7 +10,7 @@
 #define ONCE__SEGMENT_HEADER 128
 #define ONCE__SEGMENT_MAX    ((uint64_t)1 << 31) /* bytes: what an entry of the index can address */
 #define ONCE__FRAME_HEADER   60
-#define ONCE__FRAME_MAX      (ONCE__FRAME_HEADER + 8 + 1024 + ONCE__PAYLOAD_MAX) /* without padding */
+#define ONCE__FRAME_MAX      (ONCE__FRAME_HEADER + 8 + 2048 + ONCE__PAYLOAD_MAX) /* without padding */
 #define ONCE__FILLER_MAX     ((uint64_t)1 << 20)
 #define ONCE__BOOT_ID_SIZE   16
 #define ONCE__STORE_ID_SIZE  16
@@ -24,8 +24,9 @@ enum {
 };
 
 enum {
-    ONCE__FRAME_SINCE = 1,      /* has a `since` */
-    ONCE__FRAME_COMPRESSED = 2, /* the payload is, with the dictionary of the segment */
+    ONCE__FRAME_SINCE = 1,       /* has a `since` */
+    ONCE__FRAME_COMPRESSED = 2,  /* the payload is, with the dictionary of the segment */
+    ONCE__FRAME_SHORT_ABOUT = 4, /* so is what the record says about itself */
 };
 
 typedef struct once__segment_header {

@@ -14,7 +14,7 @@
 #define RETRY_MS   1000 /* before a next segment is wanted again */
 #define ROLL_PAUSE_MS                                                                              \
     1000 /* after an attempt that took a second for a lock: operations wait for it one after the other */
-#define KEPT          (ONCE__BUFFER_ROOM / 2)
+#define KEPT (ONCE__BUFFER_ROOM / 2)
 
 /*
  * Of the segment that is made ahead of need. The appending thread moves from NONE to WANTED and from READY to NONE, the other one
@@ -405,7 +405,7 @@ static uint32_t make_frame(once__log_t *log, uint8_t *out, const uint8_t *id,
         frame.len =
             once__pack((uint8_t *)(uintptr_t)frame.body, record, own->dictionary, &frame.flags);
         if (record->head.state == ONCE_STATE_COMPLETED) {
-            once__samples_offer(&log->samples, &record->payload);
+            once__samples_offer(&log->samples, record);
         }
     }
     return once__frame_write(out, own->word, own->tail, &frame);

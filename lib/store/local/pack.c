@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/uuid.h"
+#include "core/about.h"
 #include "core/codec.h"
 #include "store/varint.h"
 
@@ -15,10 +16,11 @@
 #define POLICY_MASK  3u
 #define UUID_KEY     0x20u
 #define HAS_EXPIRES  0x40u
-#define UNUSED       0x80u
+#define HAS_TEXTS    0x80u /* about or cause */
 
 #define UUID_LEN (ONCE_UUID_SIZE - 1)
 #define KEY_ROOM ((size_t)40) /* of a UUID in the scratch memory */
+#define SHORTEN  16           /* bytes of about that are worth a look into the dictionary */
 
 static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t len)
 {
@@ -31,8 +33,28 @@ static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t len)
 size_t once__pack_bound(const once__record_t *record)
 {
     return 3 + 5 + 5 + ONCE_CLAIM_ID_SIZE + 8 + 3 * ONCE__VARINT_MAX + 5 + 1 + 32 +
-           ONCE_SCOPE_HASH_SIZE + ONCE__VARINT_MAX + 1 + record->key_len + 3 + 5 +
-           record->payload.len;
+           ONCE_SCOPE_HASH_SIZE + ONCE__VARINT_MAX + 1 + record->key_len + 3 * 2 +
+           record->about.len + record->cause.len + 3 + 5 + record->payload.len;
+}
+
+/* About and cause. *flags gets ONCE__FRAME_SHORT_ABOUT if about was compressed. */
+static uint8_t *put_texts(uint8_t *out, const once__record_t *record,
+                          const once__dictionary_t *dictionary, uint8_t *flags)
+{
+    uint8_t packed[ONCE__ABOUT_MAX];
+    once_slice_t about = record->about;
+
+    out = once__put_varint(once__put_varint(out, about.len), record->cause.len);
+    if (dictionary != NULL && about.len >= SHORTEN) {
+        size_t len = once__dictionary_pack(dictionary, packed, about.data, about.len);
+        if (len > 0) {
+            *flags |= ONCE__FRAME_SHORT_ABOUT;
+            out = once__put_varint(out, len);
+            about = once__slice(packed, len);
+        }
+    }
+    out = about.len > 0 ? put_bytes(out, about.data, about.len) : out;
+    return record->cause.len > 0 ? put_bytes(out, record->cause.data, record->cause.len) : out;
 }
 
 size_t once__pack(uint8_t *out, const once__record_t *record, const once__dictionary_t *dictionary,
@@ -42,12 +64,14 @@ size_t once__pack(uint8_t *out, const once__record_t *record, const once__dictio
     const once__payload_t *payload = &record->payload;
     uint8_t uuid[16], *at = out;
     int has_uuid = once__uuid_read(uuid, record->key, record->key_len);
+    int has_texts = record->about.len + record->cause.len > 0;
     size_t packed = 0;
 
     assert(once__record_is_valid(record));
+    *flags = 0;
     *at++ = head->schema;
     *at++ = (uint8_t)(head->state | head->recover << POLICY_SHIFT | (has_uuid ? UUID_KEY : 0) |
-                      (head->expires != 0 ? HAS_EXPIRES : 0));
+                      (head->expires != 0 ? HAS_EXPIRES : 0) | (has_texts ? HAS_TEXTS : 0));
     *at++ = head->flags;
     at = once__put_varint(at, head->claim.epoch);
     at = once__put_varint(at, head->lease_ms < UINT32_MAX ? head->lease_ms : UINT32_MAX);
@@ -68,13 +92,14 @@ size_t once__pack(uint8_t *out, const once__record_t *record, const once__dictio
         *at++ = (uint8_t)record->key_len;
     }
     at = has_uuid ? put_bytes(at, uuid, sizeof(uuid)) : put_bytes(at, record->key, record->key_len);
+    at = has_texts ? put_texts(at, record, dictionary, flags) : at;
     if (payload->kind != ONCE__PAYLOAD_NONE) {
         at = once__put_varint(once__put_varint(at, payload->status), payload->len);
     }
     if (dictionary != NULL && once__dictionary_fits(payload)) {
         packed = once__dictionary_pack(dictionary, at, payload->data, payload->len);
     }
-    *flags = packed > 0 ? ONCE__FRAME_COMPRESSED : 0;
+    *flags |= packed > 0 ? ONCE__FRAME_COMPRESSED : 0;
     at = packed > 0 || payload->len == 0 ? at + packed : put_bytes(at, payload->data, payload->len);
     return (size_t)(at - out);
 }
@@ -100,8 +125,37 @@ static void get_envelope(once__input_t *input, once__head_t *head, uint8_t *bits
     memset(&head->fingerprint, 0, sizeof(head->fingerprint));
 }
 
-static void get_rest(once__input_t *input, once__record_t *record, uint8_t bits)
+/* How things stand in the frame that the record does not say. */
+typedef struct stored {
+    uint8_t bits;
+    size_t about_len;   /* as it is stored: compressed or not */
+    size_t payload_len; /* likewise */
+} stored_t;
+
+static const uint8_t *get_run(once__input_t *input, size_t len)
 {
+    const uint8_t *at = input->at;
+
+    input->is_broken |= (size_t)(input->end - at) < len;
+    input->at = input->is_broken ? input->end : at + len;
+    return at;
+}
+
+static void get_texts(once__input_t *input, once__record_t *record, int is_short, stored_t *stored)
+{
+    record->about.len = once__get_varint(input, ONCE__ABOUT_MAX);
+    record->cause.len = once__get_varint(input, ONCE_CAUSE_MAX);
+    input->is_broken |= record->about.len + record->cause.len == 0;
+    stored->about_len = is_short ? once__get_varint(input, ONCE__ABOUT_MAX) : record->about.len;
+    input->is_broken |=
+        is_short && (record->about.len < SHORTEN || stored->about_len >= record->about.len);
+    record->about.data = get_run(input, stored->about_len);
+    record->cause.data = get_run(input, record->cause.len);
+}
+
+static void get_rest(once__input_t *input, once__record_t *record, int is_short, stored_t *stored)
+{
+    uint8_t bits = stored->bits;
     once__fingerprint_t *fingerprint = &record->head.fingerprint;
     once__payload_t *payload = &record->payload;
     uint8_t uuid[16], both;
@@ -119,6 +173,11 @@ static void get_rest(once__input_t *input, once__record_t *record, uint8_t bits)
     input->is_broken |=
         (bits & UUID_KEY) == 0 && once__uuid_read(uuid, record->key, record->key_len);
     record->about = record->cause = (once_slice_t){NULL, 0};
+    if (bits & HAS_TEXTS) {
+        get_texts(input, record, is_short, stored);
+    } else {
+        input->is_broken |= is_short;
+    }
     payload->kind = both >> 4;
     payload->status = 0;
     payload->len = 0;
@@ -129,8 +188,8 @@ static void get_rest(once__input_t *input, once__record_t *record, uint8_t bits)
     payload->data = input->at;
 }
 
-/* The record as it stands in its frame: a key that is a UUID is its bytes, the payload may be compressed (to *len bytes). */
-static int parse(once__record_t *record, const once__frame_t *frame, uint8_t *bits, size_t *len)
+/* The record as it stands in its frame: a key that is a UUID is its bytes, payload and about may be compressed. */
+static int parse(once__record_t *record, const once__frame_t *frame, stored_t *stored)
 {
     once__input_t input = {frame->body, frame->body + frame->len, 0};
     const once__payload_t *payload = &record->payload;
@@ -138,7 +197,7 @@ static int parse(once__record_t *record, const once__frame_t *frame, uint8_t *bi
     if (frame->kind != ONCE__FRAME_RECORD) {
         return ONCE_E_CORRUPT;
     }
-    get_envelope(&input, &record->head, bits);
+    get_envelope(&input, &record->head, &stored->bits);
     if (input.is_broken || !once__envelope_is_valid(&record->head) ||
         record->head.state != frame->state) {
         return ONCE_E_CORRUPT;
@@ -146,27 +205,30 @@ static int parse(once__record_t *record, const once__frame_t *frame, uint8_t *bi
     if (record->head.schema > ONCE__SCHEMA) {
         return ONCE_E_NEWER;
     }
-    get_rest(&input, record, *bits);
-    *len = (size_t)(input.end - input.at);
-    if (input.is_broken || (*bits & UNUSED) || !once__record_is_valid(record)) {
+    get_rest(&input, record, (frame->flags & ONCE__FRAME_SHORT_ABOUT) != 0, stored);
+    stored->payload_len = (size_t)(input.end - input.at);
+    if (input.is_broken || !once__record_is_valid(record)) {
         return ONCE_E_CORRUPT;
     }
     if (frame->flags & ONCE__FRAME_COMPRESSED) {
         return payload->kind == ONCE__PAYLOAD_RESPONSE && payload->len >= ONCE__DICTIONARY_LEAST &&
-                       payload->len <= ONCE__DICTIONARY_MOST && *len < payload->len
+                       payload->len <= ONCE__DICTIONARY_MOST && stored->payload_len < payload->len
                    ? ONCE_OK
                    : ONCE_E_CORRUPT;
     }
-    return *len == payload->len ? ONCE_OK : ONCE_E_CORRUPT;
+    return stored->payload_len == payload->len ? ONCE_OK : ONCE_E_CORRUPT;
 }
 
 /* Replaces what stands in the frame in another form. */
-static int unfold(once__record_t *record, int has_uuid, int is_packed, size_t len,
+static int unfold(once__record_t *record, const stored_t *stored, uint8_t flags,
                   const once__dictionary_t *dictionary, once__scratch_t *scratch)
 {
-    size_t size = KEY_ROOM + (is_packed ? record->payload.len : 0);
+    int has_uuid = stored->bits & UUID_KEY, is_packed = flags & ONCE__FRAME_COMPRESSED;
+    int is_short = flags & ONCE__FRAME_SHORT_ABOUT;
+    size_t about = KEY_ROOM, payload = about + (is_short ? record->about.len : 0);
+    size_t size = payload + (is_packed ? record->payload.len : 0);
 
-    if ((has_uuid || is_packed) && scratch->size < size) {
+    if ((has_uuid || is_packed || is_short) && scratch->size < size) {
         uint8_t *bytes = realloc(scratch->bytes, size);
         if (bytes == NULL) {
             return ONCE_E_NOMEM;
@@ -178,13 +240,22 @@ static int unfold(once__record_t *record, int has_uuid, int is_packed, size_t le
         once__uuid_text((char *)scratch->bytes, (const uint8_t *)record->key);
         record->key = (const char *)scratch->bytes;
     }
-    if (is_packed) {
-        if (dictionary == NULL ||
-            once__dictionary_unpack(dictionary, scratch->bytes + KEY_ROOM, record->payload.len,
-                                    record->payload.data, len) != 0) {
+    if (is_short && dictionary == NULL) {
+        record->about = once__slice(NULL, 0);
+    } else if (is_short) {
+        if (once__dictionary_unpack(dictionary, scratch->bytes + about, record->about.len,
+                                    record->about.data, stored->about_len) != 0) {
             return ONCE_E_CORRUPT;
         }
-        record->payload.data = scratch->bytes + KEY_ROOM;
+        record->about.data = scratch->bytes + about;
+    }
+    if (is_packed) {
+        if (dictionary == NULL ||
+            once__dictionary_unpack(dictionary, scratch->bytes + payload, record->payload.len,
+                                    record->payload.data, stored->payload_len) != 0) {
+            return ONCE_E_CORRUPT;
+        }
+        record->payload.data = scratch->bytes + payload;
     }
     return ONCE_OK;
 }
@@ -192,13 +263,11 @@ static int unfold(once__record_t *record, int has_uuid, int is_packed, size_t le
 int once__unpack(once__record_t *record, const once__frame_t *frame,
                  const once__dictionary_t *dictionary, once__scratch_t *scratch)
 {
-    uint8_t bits = 0;
-    size_t len = 0;
-    int code = parse(record, frame, &bits, &len);
+    stored_t stored = {0};
+    int code = parse(record, frame, &stored);
 
     if (code == ONCE_OK) {
-        code = unfold(record, bits & UUID_KEY, frame->flags & ONCE__FRAME_COMPRESSED, len,
-                      dictionary, scratch);
+        code = unfold(record, &stored, frame->flags, dictionary, scratch);
     }
     if (code == ONCE_E_NEWER) {
         once__head_t head = record->head;
@@ -213,9 +282,8 @@ int once__unpack(once__record_t *record, const once__frame_t *frame,
 int once__unpack_head(once__head_t *head, const once__frame_t *frame)
 {
     once__record_t record;
-    uint8_t bits;
-    size_t len;
-    int code = parse(&record, frame, &bits, &len);
+    stored_t stored = {0};
+    int code = parse(&record, frame, &stored);
 
     if (code == ONCE_OK || code == ONCE_E_NEWER) {
         *head = record.head;

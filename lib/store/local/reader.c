@@ -264,8 +264,11 @@ int once__reader_read(once__reader_t *reader, once__place_t place, int now, once
         code = read_from_file(reader, place, number, word, now, frame);
     }
     if (code == ONCE_OK && frame->kind == ONCE__FRAME_RECORD &&
-        (frame->flags & ONCE__FRAME_COMPRESSED)) {
+        (frame->flags & (ONCE__FRAME_COMPRESSED | ONCE__FRAME_SHORT_ABOUT))) {
         code = load_dictionary(reader, place.slot, number, now);
+        /* What a record says about itself is not worth an error. */
+        code =
+            code == ONCE_E_CORRUPT && (frame->flags & ONCE__FRAME_COMPRESSED) == 0 ? ONCE_OK : code;
     }
     /* Without the shard's lock, the segment may have been dropped, and its slot used again. */
     if (code != ONCE_OK && atomic_load(&segment->number) != number) {

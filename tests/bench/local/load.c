@@ -194,6 +194,8 @@ once_ask_t load_ask(char key[LOAD_KEY_SIZE], uint64_t n)
     ask.method.len = 4;
     ask.target.data = "/v1/payments";
     ask.target.len = 12;
+    ask.description.data = "POST /v1/payments";
+    ask.description.len = 17;
     ask.bytes.data = "{\"amount\":\"19.99\"}";
     ask.bytes.len = 18;
     ask.description.data = "POST /v1/payments";
