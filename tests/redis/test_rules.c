@@ -23,11 +23,22 @@ static struct {
     situation_t *cases;
     size_t count, answered;
     uint64_t base; /* about now */
+    int is_old;    /* records are put as schema 1 */
+    once__redis_dictionaries_t dictionaries;
     unsigned char rules_seen[256];
 } walk;
 
 static const once__payload_t old_response = {ONCE__PAYLOAD_RESPONSE, 200, (const uint8_t *)"old",
                                              3};
+
+static const once_slice_t old_about = {"\1old about", 10}, new_about = {"\1new", 4};
+static const once_slice_t none = {NULL, 0}, why = {"why", 3};
+
+/* A record that is unknown has a cause. */
+static once_slice_t old_cause(const once__head_t *head)
+{
+    return head->state == ONCE_STATE_UNKNOWN && !walk.is_old ? once__slice("because", 7) : none;
+}
 
 static void expect(const situation_t *s, once__step_t *step)
 {
@@ -50,18 +61,25 @@ static void drain(size_t count)
 static void put_record(const situation_t *s)
 {
     once__record_t record = {.head = s->before, .key = "k", .key_len = 1};
-    uint8_t bytes[256];
+    uint8_t bytes[512];
     char key[64];
     size_t size;
 
     if (s->before.state == ONCE_STATE_COMPLETED) {
         record.payload = old_response;
     }
-    record.head.schema = ONCE__SCHEMA; /* the codec writes no other */
-    size = once__record_size(&record);
-    assert_true(size <= sizeof(bytes));
-    once__record_encode(&record, bytes);
-    bytes[1] = s->before.schema;
+    record.head.schema = ONCE__SCHEMA; /* no other is written */
+    if (walk.is_old) {
+        size = once__record_size(&record);
+        assert_true(size <= sizeof(bytes));
+        once__record_encode(&record, bytes);
+    } else {
+        record.about = old_about;
+        record.cause = old_cause(&s->before);
+        assert_true(once__redis_pack_bound(&record) <= sizeof(bytes));
+        size = once__redis_pack(bytes, &record, NULL);
+    }
+    bytes[1] = (uint8_t)(s->before.schema > ONCE__SCHEMA ? ONCE__REDIS_SCHEMA + 1 : bytes[1]);
     raw_key(key, s->op.id);
     assert_int_equal(redisAppendCommand(walk.redis, "SET %s %b", key, bytes, size), REDIS_OK);
 }
@@ -102,25 +120,38 @@ static void compare_answer(const situation_t *s)
     assert_true(good);
 }
 
+static int same(once_slice_t a, once_slice_t b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
 /* The bytes must be the record as the rules left it, or as it was; a newer one's rest is not ours to compare. */
 static int same_record(const situation_t *s, const once__step_t *step, const redisReply *bytes)
 {
-    once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0}, payload;
+    once__payload_t no_payload = {ONCE__PAYLOAD_NONE, 0, NULL, 0}, payload;
     once__record_t record = {.key = NULL};
-    int code = once__redis_read_record(&record, bytes->str, (size_t)bytes->len);
+    once_slice_t about, cause;
+    int code = once__redis_unpack(&record, &walk.dictionaries, (const uint8_t *)bytes->str,
+                                  (size_t)bytes->len);
 
     if (s->before.schema > ONCE__SCHEMA) {
         return code == ONCE_E_NEWER && record.head.lease_until == s->before.lease_until &&
                record.head.state == s->before.state;
     }
-    payload = once__payload_after(step->rule, &s->op,
-                                  s->before.state == ONCE_STATE_COMPLETED ? &old_response : &none);
+    payload = once__payload_after(
+        step->rule, &s->op, s->before.state == ONCE_STATE_COMPLETED ? &old_response : &no_payload);
+    about = s->before.state == ONCE_STATE_NONE || walk.is_old ? none : old_about;
+    cause = s->before.state == ONCE_STATE_NONE ? none : old_cause(&s->before);
+    if (step->changed) {
+        about = once__about_after(step->rule, &s->op, about);
+        cause = once__cause_after(step->rule, &s->op, cause);
+    }
     return code == ONCE_OK &&
            situation_same_head(&record.head, step->changed ? &step->next : &s->before) &&
            record.payload.kind == payload.kind && record.payload.status == payload.status &&
-           record.payload.len == payload.len &&
-           memcmp(record.payload.data, payload.len > 0 ? payload.data : (const uint8_t *)"",
-                  payload.len) == 0;
+           same(once__slice(record.payload.data, record.payload.len),
+                once__slice(payload.data, payload.len)) &&
+           same(record.about, about) && same(record.cause, cause);
 }
 
 static void compare_stored(const situation_t *s, const redisReply *bytes, long long expires)
@@ -186,7 +217,7 @@ static void run_until(size_t answered)
     }
 }
 
-static void events_are_decided_as_the_rules_say(void **state)
+static void events_are_decided(void)
 {
     size_t submitted = 0;
 
@@ -211,6 +242,20 @@ static void events_are_decided_as_the_rules_say(void **state)
     }
     compare_all_stored(0);
     print_message("%zu situations\n", submitted);
+}
+
+static void events_are_decided_as_the_rules_say(void **state)
+{
+    walk.is_old = 0;
+    events_are_decided();
+}
+
+/* What an earlier version wrote is read, and written anew when it changes. */
+static void records_of_schema_1_are_decided_in_the_same_way(void **state)
+{
+    walk.is_old = 1;
+    events_are_decided();
+    walk.is_old = 0;
 }
 
 static void the_reaper_takes_what_the_rules_say(void **state)
@@ -249,6 +294,15 @@ static int set_up(void **state)
     walk.base = strtoull(clock->element[0]->str, NULL, 10) * 1000;
     freeReplyObject(clock);
     walk.cases = situations_make(walk.base, &walk.count);
+    for (size_t i = 0; i < walk.count; i++) {
+        situation_t *s = &walk.cases[i];
+        if (s->before.schema > ONCE__SCHEMA) {
+            s->before.schema = ONCE__REDIS_SCHEMA + 1;
+        }
+        s->op.about = s->op.event.kind == ONCE__CLAIM ? new_about : none;
+        s->op.cause =
+            s->op.event.kind == ONCE__CLAIM || s->op.event.kind == ONCE__RENEW ? none : why;
+    }
     return 0;
 }
 
@@ -264,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_are_decided_as_the_rules_say),
+        cmocka_unit_test(records_of_schema_1_are_decided_in_the_same_way),
         cmocka_unit_test(the_reaper_takes_what_the_rules_say),
         cmocka_unit_test(every_rule_was_met),
     };

@@ -8,9 +8,9 @@
 #include "base/bytes.h"
 #include "core/codec.h"
 
-#define TIME_MAX         ((uint64_t)1 << 50) /* Lua counts in doubles; sums of these are exact */
 #define FINGERPRINT_SIZE 37
 #define WRITE_SIZE       33
+#define COMPRESSED       4 /* beside the kind of a payload */
 #define GROUPED_MAX                                                                                \
     16384 /* a larger payload is sent alone: others neither wait for it nor fail with it */
 
@@ -127,7 +127,8 @@ static const char *event_of(const once__op_t *op)
 
 static uint64_t shorter(uint64_t ms)
 {
-    return ms < TIME_MAX ? ms : TIME_MAX;
+    return ms < ONCE__REDIS_MS_MAX ? ms
+                                   : ONCE__REDIS_MS_MAX; /* Lua counts in doubles: sums are exact */
 }
 
 /* The record after a first claim, by the rules. */
@@ -143,26 +144,32 @@ static once__head_t first_head(const once__op_t *op, uint64_t now)
 }
 
 /* What record.lua calls ASKED. */
-static void add_record(once__redis_command_t *command, const once__op_t *op, int waits)
+static void add_record(once__redis_command_t *command, const once__op_t *op,
+                       const once__redis_dictionaries_t *dictionaries, int waits)
 {
-    once__record_t record = {.head = first_head(op, 0), .key = op->key, .key_len = op->key_len};
-    size_t size = once__record_size(&record);
-    uint8_t *bytes = room(command, size);
+    once__record_t record = {.head = first_head(op, 0),
+                             .key = op->key,
+                             .key_len = op->key_len,
+                             .about = op->about,
+                             .cause = op->cause};
+    uint8_t *bytes = room(command, once__redis_pack_bound(&record));
+    size_t size;
 
     memcpy(record.scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
-    once__record_encode(&record, bytes);
+    size = once__redis_pack(bytes, &record, dictionaries);
     once__put64(bytes + ONCE__AT_LEASE_UNTIL, shorter(op->event.lease_ms));
     once__put64(bytes + ONCE__AT_CHANGED, waits ? 1 : 0);
     once__redis_add(command, bytes, size);
 }
 
-static void add_claim(once__redis_command_t *command, const once__op_t *op, int waits)
+static void add_claim(once__redis_command_t *command, const once__op_t *op,
+                      const once__redis_dictionaries_t *dictionaries, int waits)
 {
     const once__event_t *event = &op->event;
     size_t others = event->fingerprint_count > 1 ? event->fingerprint_count - 1u : 0;
     uint8_t *bytes;
 
-    add_record(command, op, waits);
+    add_record(command, op, dictionaries, waits);
     if (others == 0) {
         return;
     }
@@ -176,30 +183,54 @@ static void add_claim(once__redis_command_t *command, const once__op_t *op, int 
     once__redis_add(command, bytes, others * FINGERPRINT_SIZE);
 }
 
+/* The payload as it is stored. Returns 1 if it is compressed. */
+static int compress(once__redis_dictionaries_t *dictionaries, const once__payload_t *payload,
+                    once_slice_t *stored)
+{
+    uint8_t *out = dictionaries->packed + dictionaries->packed_len;
+    size_t size = 0;
+
+    *stored = once__slice(payload->data, payload->len);
+    if (once__redis_is_compressible(payload) &&
+        ONCE__REDIS_COMPRESS_ROOM(payload->len) <=
+            sizeof(dictionaries->packed) - dictionaries->packed_len) {
+        size = once__redis_compress(dictionaries, out, payload->data, payload->len);
+        *stored = size > 0 ? once__slice(out, size) : *stored;
+        dictionaries->packed_len += size;
+    }
+    return size > 0;
+}
+
 /* What record.lua calls GIVEN. */
-static void add_write(once__redis_command_t *command, const once__op_t *op, int waits)
+static void add_write(once__redis_command_t *command, const once__op_t *op,
+                      once__redis_dictionaries_t *dictionaries, int waits)
 {
     const once__event_t *event = &op->event;
     int has_lease = event->kind == ONCE__DOUBT || event->kind == ONCE__RENEW;
-    uint8_t *bytes = room(command, WRITE_SIZE);
+    uint8_t *bytes = room(command, WRITE_SIZE + op->cause.len);
+    once_slice_t payload;
 
     bytes[0] = (uint8_t)((waits ? 1 : 0) | (event->force ? 2 : 0));
-    bytes[1] = ONCE__SCHEMA;
+    bytes[1] = ONCE__REDIS_SCHEMA;
     bytes[2] = op->payload.kind;
     once__put16(bytes + 3, op->payload.status);
     once__put32(bytes + 5, event->claim.epoch);
     memcpy(bytes + 9, event->claim.id, ONCE_CLAIM_ID_SIZE);
     once__put64(bytes + 25, shorter(has_lease ? event->lease_ms : event->ttl_ms));
-    once__redis_add(command, bytes, WRITE_SIZE);
+    if (op->cause.len > 0) {
+        memcpy(bytes + WRITE_SIZE, op->cause.data, op->cause.len);
+    }
+    once__redis_add(command, bytes, WRITE_SIZE + op->cause.len);
     if (!has_lease && event->kind != ONCE__PURGE) {
-        once__redis_add(command, op->payload.data, op->payload.len);
+        bytes[2] |= compress(dictionaries, &op->payload, &payload) ? COMPRESSED : 0;
+        once__redis_add(command, payload.data, payload.len);
     }
 }
 
 void once__redis_command_reap(once__redis_command_t *command, const once__redis_texts_t texts,
                               int with_text, const char *key, size_t key_len)
 {
-    static const uint8_t given[2] = {0, ONCE__SCHEMA};
+    static const uint8_t given[2] = {0, ONCE__REDIS_SCHEMA};
 
     command->argc = 0;
     add_script(command, &texts[ONCE__REDIS_CHANGE], with_text);
@@ -218,12 +249,13 @@ int once__redis_is_groupable(const once__op_t *op)
            (op->event.kind == ONCE__COMPLETE && op->payload.len <= GROUPED_MAX);
 }
 
-static void add_arguments(once__redis_command_t *command, const once__op_t *op, int waits)
+static void add_arguments(once__redis_command_t *command, const once__op_t *op,
+                          once__redis_dictionaries_t *dictionaries, int waits)
 {
     if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM) {
-        add_claim(command, op, waits);
+        add_claim(command, op, dictionaries, waits);
     } else if (op->kind == ONCE__OP_EVENT) {
-        add_write(command, op, waits);
+        add_write(command, op, dictionaries, waits);
     } else if (op->kind != ONCE__OP_GET) {
         /* Secrets: the first caller stores its own, the others get those. */
         once__redis_add_text(command, op->kind == ONCE__OP_SECRETS_SWAP ? op->secrets_old : "");
@@ -233,13 +265,14 @@ static void add_arguments(once__redis_command_t *command, const once__op_t *op, 
 
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
                             const once__redis_settings_t *settings, const once__redis_texts_t texts,
-                            int with_text, int apart)
+                            once__redis_dictionaries_t *dictionaries, int with_text, int apart)
 {
     once__redis_script_t script = script_of(ops[0]);
     int has_mark = script == ONCE__REDIS_SECRETS || compares(ops[0], apart);
 
     command->argc = 0;
     command->used = 0;
+    dictionaries->packed_len = 0;
     add_script(command, &texts[script], with_text);
     once__redis_add_number(command, count + (has_mark ? 1 : 0));
     for (unsigned i = 0; i < count; i++) {
@@ -254,7 +287,7 @@ void once__redis_command_of(once__redis_command_t *command, once__op_t *const *o
         once__redis_add_text(command, event_of(ops[0]));
     }
     for (unsigned i = 0; i < count; i++) {
-        add_arguments(command, ops[i], settings->wait > 0);
+        add_arguments(command, ops[i], dictionaries, settings->wait > 0);
     }
     if (has_mark) {
         once__redis_add(command, ops[0]->mark, ONCE__MARK_SIZE);
@@ -306,62 +339,37 @@ int once__redis_error_of(const char *text)
                : ONCE_E_IO;
 }
 
-int once__redis_read_head(once__record_t *record, const void *data, size_t len)
-{
-    const uint8_t *bytes = data;
-    int code;
-
-    memset(&record->head, 0, sizeof(record->head));
-    if (len < ONCE__ENVELOPE_SIZE) {
-        return ONCE_E_CORRUPT;
-    }
-    code = once__envelope_decode(&record->head, bytes);
-    if (code != ONCE_OK) {
-        return code;
-    }
-    if (len < ONCE__REDIS_HEAD_SIZE) {
-        memset(&record->head, 0, sizeof(record->head));
-        return ONCE_E_CORRUPT;
-    }
-    record->head.fingerprint.secret = once__get32(bytes + ONCE__AT_SECRET);
-    record->head.fingerprint.mode = bytes[ONCE__AT_MODE];
-    memcpy(record->head.fingerprint.mac, bytes + ONCE__AT_MAC,
-           sizeof(record->head.fingerprint.mac));
-    memcpy(record->scope_hash, bytes + ONCE__AT_SCOPE, ONCE_SCOPE_HASH_SIZE);
-    record->head.ttl_ms = once__get64(bytes + ONCE__AT_TTL);
-    return ONCE_OK;
-}
-
-int once__redis_read_record(once__record_t *record, const void *data, size_t len)
-{
-    uint8_t id[ONCE_ID_SIZE];
-    int code;
-
-    memcpy(id, record->id, sizeof(id));
-    code = once__record_decode(record, data, len);
-    memcpy(record->id, id, sizeof(id));
-    return code;
-}
-
-static void keep_record(once__op_t *op, const void *data, size_t len)
+/* Returns 1 if it needs a dictionary that is not known, else 0. */
+static int keep_record(once__op_t *op, once__redis_dictionaries_t *dictionaries, const void *data,
+                       size_t len)
 {
     once__record_t record = {.key = NULL};
     int code;
 
     memcpy(record.id, op->id, ONCE_ID_SIZE);
-    code = once__redis_read_record(&record, data, len);
-    if (code == ONCE_E_CORRUPT) {
-        op->error = code;
-        return;
+    code = once__redis_unpack(&record, dictionaries, data, len);
+    if (code == ONCE_E_CORRUPT || code == ONCE_E_NOT_FOUND) {
+        op->error = ONCE_E_CORRUPT;
+        return code == ONCE_E_NOT_FOUND;
     }
     op->head = record.head;
     op->record = once__record_clone(&record);
     /* It was applied: if memory is short for the copy, the reply counts as lost, and it is asked for again. */
     op->error = op->record != NULL ? ONCE_OK : ONCE_E_NOREPLY;
+    return 0;
 }
 
-/* Returns 0, or -1 if this cannot be the answer. */
-static int read_event(once__op_t *op, const redisReply *bytes)
+/* A head alone: the answer to a change, or a record without payload. */
+static int is_head(const redisReply *bytes)
+{
+    return bytes->len == ONCE__ENVELOPE_SIZE ||
+           (bytes->len == ONCE__REDIS_HEAD_SIZE &&
+            bytes->str[ONCE__AT_STATE] != ONCE_STATE_COMPLETED);
+}
+
+/* Returns 0, -1 if this cannot be the answer, 1 if a dictionary is needed. */
+static int read_event(once__op_t *op, once__redis_dictionaries_t *dictionaries,
+                      const redisReply *bytes, int is_change)
 {
     const uint8_t *data = (const uint8_t *)bytes->str;
     once__record_t record = {.key = NULL};
@@ -370,13 +378,14 @@ static int read_event(once__op_t *op, const redisReply *bytes)
     if (bytes->len == 0) {
         return granted || op->outcome == ONCE_OUTCOME_REPLAY ? -1 : 0; /* there is none */
     }
-    /* More than a head is a whole record: the script saw a payload. */
-    if (bytes->len > ONCE__REDIS_HEAD_SIZE) {
-        keep_record(op, data, (size_t)bytes->len);
-    } else {
-        code = once__redis_read_head(&record, data, (size_t)bytes->len);
+    if (is_change || is_head(bytes)) {
+        code = bytes->len == ONCE__REDIS_HEAD_SIZE
+                   ? once__redis_unpack_answer(&record, data)
+                   : once__redis_unpack_head(&record, data, (size_t)bytes->len);
         op->head = record.head;
         op->error = code == ONCE_E_CORRUPT ? code : ONCE_OK;
+    } else if (keep_record(op, dictionaries, data, (size_t)bytes->len)) {
+        return 1;
     }
     return granted && op->error == ONCE_OK &&
                    memcmp(op->head.claim.id, op->event.claim.id, ONCE_CLAIM_ID_SIZE) != 0
@@ -384,21 +393,25 @@ static int read_event(once__op_t *op, const redisReply *bytes)
                : 0;
 }
 
-static void read_get(once__op_t *op, const redisReply *bytes)
+static int read_get(once__op_t *op, once__redis_dictionaries_t *dictionaries,
+                    const redisReply *bytes)
 {
     static const once_filter_t all = ONCE_FILTER_INIT;
 
     if (bytes->len == 0) {
         op->error = ONCE_E_NOT_FOUND;
-        return;
+        return 0;
     }
-    keep_record(op, bytes->str, (size_t)bytes->len);
+    if (keep_record(op, dictionaries, bytes->str, (size_t)bytes->len)) {
+        return 1;
+    }
     if (op->error == ONCE_OK && !once__filter_passes(&all, op->record, op->now)) {
         free(op->record);
         op->record = NULL;
         memset(&op->head, 0, sizeof(op->head));
         op->error = ONCE_E_NOT_FOUND;
     }
+    return 0;
 }
 
 static void read_secrets(once__op_t *op, const redisReply *reply)
@@ -431,7 +444,8 @@ static int is_outcome_of(const once__op_t *op, long long outcome)
            (outcome >= ONCE_OUTCOME_DONE && outcome <= ONCE_OUTCOME_REFUSED);
 }
 
-static int read_answer(once__op_t *op, const redisReply *reply)
+static int read_answer(once__op_t *op, once__redis_dictionaries_t *dictionaries,
+                       const redisReply *reply)
 {
     long long outcome;
 
@@ -451,14 +465,12 @@ static int read_answer(once__op_t *op, const redisReply *reply)
         return -1;
     }
     op->outcome = (uint8_t)outcome;
-    if (op->kind == ONCE__OP_GET) {
-        read_get(op, reply->element[2]);
-        return 0;
-    }
-    return read_event(op, reply->element[2]);
+    return op->kind == ONCE__OP_GET ? read_get(op, dictionaries, reply->element[2])
+                                    : read_event(op, dictionaries, reply->element[2], 0);
 }
 
-int once__redis_read(once__op_t *op, const redisReply *reply)
+int once__redis_read(once__op_t *op, once__redis_dictionaries_t *dictionaries,
+                     const redisReply *reply)
 {
     op->error = ONCE_OK;
     if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
@@ -478,11 +490,11 @@ int once__redis_read(once__op_t *op, const redisReply *reply)
     if (op->kind == ONCE__OP_EVENT && reply->type == REDIS_REPLY_STRING &&
         reply->len == ONCE__REDIS_HEAD_SIZE) {
         op->outcome = op->event.kind == ONCE__CLAIM ? ONCE_OUTCOME_RUN : ONCE_OUTCOME_DONE;
-        if (read_event(op, reply) != 0) {
+        if (read_event(op, dictionaries, reply, 1) != 0) {
             return -1;
         }
         op->now = op->head.changed;
         return 0;
     }
-    return read_answer(op, reply);
+    return read_answer(op, dictionaries, reply);
 }

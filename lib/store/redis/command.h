@@ -6,6 +6,7 @@
 
 #include <hiredis/hiredis.h>
 
+#include "store/redis/pack.h"
 #include "store/redis/scripts.h"
 #include "store/redis/settings.h"
 #include "store/store.h"
@@ -15,7 +16,8 @@
 #define ONCE__REDIS_NAME_LEN  43 /* a record id in base64url */
 #define ONCE__REDIS_KEY_SIZE  (ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
 #define ONCE__REDIS_MARK_SIZE (2 * ONCE__REDIS_PREFIX_MAX + 16)
-#define ONCE__REDIS_TEXTS_MAX (1024 + ONCE__REDIS_MARK_SIZE + 544 * ONCE__REDIS_GROUP_MAX)
+/* Of each: its key, and the record that a claim leaves, or a cause. */
+#define ONCE__REDIS_TEXTS_MAX (1024 + ONCE__REDIS_MARK_SIZE + 1200 * ONCE__REDIS_GROUP_MAX)
 
 /* The arguments of one command. `texts` holds those that were composed. */
 typedef struct once__redis_command {
@@ -47,29 +49,26 @@ int once__redis_is_simple(const once__op_t *op);
 int once__redis_is_groupable(const once__op_t *op);
 
 /*
- * The command for a simple operation, or for several that can share it.
+ * The command for a simple operation, or for several that can share it. It is sent before the next one is made.
  * `with_text`: Redis does not know the script, so its text is sent. `apart`: keys have slots, and the mark of the secrets may be in
  * another slot than a claim: the caller compares it.
  */
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
                             const once__redis_settings_t *settings, const once__redis_texts_t texts,
-                            int with_text, int apart);
+                            once__redis_dictionaries_t *dictionaries, int with_text, int apart);
 
 /* The command that removes one record if it is over. */
 void once__redis_command_reap(once__redis_command_t *command, const once__redis_texts_t texts,
                               int with_text, const char *key, size_t key_len);
 
-/* Reads the answer of a simple operation from a reply that is no error. Returns 0, or -1 if it answers something else. */
-int once__redis_read(once__op_t *op, const redisReply *reply);
+/*
+ * Reads the answer of a simple operation from a reply that is no error. Returns 0; -1 if it answers something else; 1 if it has a
+ * record that needs a dictionary which is not known.
+ */
+int once__redis_read(once__op_t *op, once__redis_dictionaries_t *dictionaries,
+                     const redisReply *reply);
 
 /* The code for an operation whose command got this error. */
 int once__redis_error_of(const char *text);
-
-/* Reads a stored record; pointers point into `data`. Returns ONCE_OK, ONCE_E_NEWER or ONCE_E_CORRUPT. The id is not set. */
-int once__redis_read_record(once__record_t *record, const void *data, size_t len);
-
-/* The head alone, from the first bytes of a record (at least 64; 128 if it is not newer). Returns the same codes. */
-int once__redis_read_head(once__record_t *record, const void *data, size_t len);
-#define ONCE__REDIS_HEAD_SIZE 128
 
 #endif

@@ -51,6 +51,24 @@ typedef struct once__redis_pass {
     once__redis_met_t *met; /* where they lie */
 } once__redis_pass_t;
 
+#define ONCE__REDIS_IDS_MAX 64
+typedef struct once__redis_ids {
+    uint16_t ids[ONCE__REDIS_IDS_MAX];
+    unsigned count;
+} once__redis_ids_t;
+
+/* learn.c: the question for the dictionaries of the store. */
+typedef struct once__redis_learn {
+    once__redis_call_t call;
+    once__redis_t *redis;
+    int is_asked;                            /* it is under way */
+    unsigned tries;                          /* to add the candidate */
+    uint64_t looked_at;                      /* when the samples were complete; 0: never */
+    once__redis_ids_t wanted, asked, absent; /* to ask for; asked for; not there */
+    uint64_t absent_at;
+    once__oplist_t waiting; /* whose records need one of them */
+} once__redis_learn_t;
+
 struct once__redis {
     once__store_t base;
     once__loop_t *loop;
@@ -65,6 +83,9 @@ struct once__redis {
 
     once__redis_node_t *nodes[ONCE__REDIS_NODES_MAX];
     unsigned node_count;
+
+    once__redis_dictionaries_t dictionaries;
+    once__redis_learn_t learn;
 
     /* cluster.c */
     uint16_t slots[ONCE__REDIS_SLOTS]; /* index of the node + 1; 0: none */
@@ -121,6 +142,16 @@ void once__redis_sentinel_close(once__redis_t *redis);
 void once__redis_sentinel_ask(once__redis_t *redis); /* where the master is */
 /* Why the master is not known; ONCE_OK: operations must wait. */
 int once__redis_sentinel_code(const once__redis_t *redis);
+
+/* learn.c */
+void once__redis_learn(once__redis_t *redis, const void *data,
+                       size_t len); /* from a text that is stored */
+/*
+ * A record needs a dictionary that is not known (dictionaries.missing): `op` is sent again when the store was asked for it; NULL:
+ * there is nothing to send. Returns 0; -1: the store does not have it.
+ */
+int once__redis_await_dictionary(once__redis_t *redis, once__op_t *op);
+void once__redis_learn_turn(once__redis_t *redis); /* asks for what is wanted */
 
 /* scan.c: scan, stats and reap */
 void once__redis_scan(once__redis_t *redis, once__op_t *op);

@@ -13,13 +13,16 @@
 -- FINGERPRINTS are further ones that match, of 37 bytes each (secret, mode, hash). SECRETS is the mark of the caller's record
 -- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
 --
--- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind and status of the
--- payload, epoch, claim id, lease or ttl in ms. A lease or ttl of 0 is the record's own; the ttl of a release is how long to
+-- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind (+ 4: compressed) and
+-- status of the payload, epoch, claim id, lease or ttl in ms, cause. A lease or ttl of 0 is the record's own; the ttl of a release is how long to
 -- remember an operation that ended before any effect, 0 if it may have had one. A reap needs only the first two bytes.
 --
 -- The answer is {outcome, now, bytes}; outcome -1: this is not a record. The bytes are the whole record if it has a payload that
--- the caller does not know yet, else its first 128. A change that was just made has a shorter answer: those 128 bytes alone, in
--- which the time of the change is now. The answer to a first claim is the time alone.
+-- the caller does not know yet, else its first 122: envelope, secret, scope, fingerprint, ttl. A change that was just made has a
+-- shorter answer: such 122 bytes alone, in which the time of the change is now. The answer to a first claim is the time alone.
+--
+-- Records of schema 1, from versions before 0.2, are taken for what they would be in schema 2, and are stored as that when they
+-- change.
 --
 -- The first line lets a change that ends or keeps a claim run when Redis is out of memory. Claims are sent without it, because a
 -- new record must be refused then; so is get, which must also run where nothing may be written.
@@ -32,7 +35,7 @@ local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 local function decide(key, given, more)
   local PENDING, COMPLETED, FAILED, UNKNOWN, HOLD = 1, 2, 3, 4, 2
   local RUN, REPLAY, BUSY, MISMATCH, IS_UNKNOWN, DONE, ALREADY, LOST, REFUSED, MINE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 32
-  local MAGIC, ENVELOPE, HEAD = 79, '<BBBBBxxxI4I4c16I8I8I8I8', '<BBBBBxxxI4I4c16I8I8I8I8c5BI2c48I8'
+  local MAGIC, SCHEMA, ENVELOPE, TTL_MAX = 79, 2, '<BBBBBBI2I4I4c16I8I8I8I8', 2 ^ 48 - 1
   local now, newest, outcome, waits = clock, byte(given, 2)
 
   -- Read it. Most claims are the first of their key: they write without reading.
@@ -53,13 +56,28 @@ local function decide(key, given, more)
     record = redis.call('GET', key)
   end
 
-  -- Take it apart. A state that is none of the four would be granted again.
-  local magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created, expired
+  -- Take it apart. A state that is none of the four would be granted again. `form`: mode of the fingerprint, 16 times the kind of
+  -- the payload, 64 if that is compressed, 128 if there is a ttl: of a completed record it is mostly the time from the change to the
+  -- end, and left out.
+  local magic, schema, state, recover, flags, form, status, epoch, lease_ms, claim, lease_until, changed, expires, created
+  local expired, is_old
   if record then
     if #record < 64 then return {-1, now, ''} end
-    magic, schema, state, recover, flags, epoch, lease_ms, claim, lease_until, changed, expires, created = unpack(ENVELOPE, record)
+    magic, schema, state, recover, flags, form, status, epoch, lease_ms, claim, lease_until, changed, expires, created =
+      unpack(ENVELOPE, record)
     if magic ~= MAGIC or schema < 1 or state < 1 or state > 4 or recover > 2 or epoch < 1 then return {-1, now, ''} end
-    if schema <= newest and (#record < 133 or (byte(record, 70) == 1) ~= (state == COMPLETED)) then return {-1, now, ''} end
+    if schema == 1 and newest >= 2 then
+      if #record < 133 then return {-1, now, ''} end
+      local secret, mode, kind, old_status, mac, scope, ttl, _, key_len = unpack('<c4BBI2c32c16I8I4B', record, 65)
+      form, status, is_old, schema = mode % 16 + kind % 4 * 16 + 128, old_status, true, SCHEMA
+      record = pack(ENVELOPE, MAGIC, SCHEMA, state, recover, flags, form, status, epoch, lease_ms, claim, lease_until, changed,
+        expires, created) .. secret .. scope .. mac .. pack('<I6', math.min(ttl, TTL_MAX))
+        .. sub(record, 133, 133 + key_len) .. '\0\0\0' .. sub(record, 134 + key_len)
+    end
+    if schema <= newest and (#record < 120 or form < 128 and state ~= COMPLETED or form >= 128 and #record < 126
+        or (form % 64 >= 16 and form % 64 < 32) ~= (state == COMPLETED)) then
+      return {-1, now, ''}
+    end
     -- A clock that went back must not shorten or revive anything.
     if changed > now then now = changed end
     -- An expired record counts as none, whether or not Redis has removed it yet.
@@ -77,10 +95,10 @@ local function decide(key, given, more)
       redis.call('SET', key, pack('<c32I8I8I8I8', given, now + lease, now, 0, now) .. sub(given, 65))
       return now
     end
-    local fingerprint = sub(record, 65, 69) .. sub(record, 73, 104)
-    local same = fingerprint == sub(given, 65, 69) .. sub(given, 73, 104)
+    local secret, mode, mac = sub(record, 65, 68), form % 16, sub(record, 85, 116)
+    local same = mac == sub(given, 85, 116) and secret == sub(given, 65, 68) and mode == byte(given, 6) % 16
     for i = 1, more and #more or 0, 37 do
-      if sub(more, i, i + 36) == fingerprint then same = true end
+      if sub(more, i + 5, i + 36) == mac and sub(more, i, i + 3) == secret and byte(more, i + 4) == mode then same = true end
     end
     local mine, live, stricter = claim == id, now < lease_until, byte(given, 4)
     if recover > stricter then stricter = recover end
@@ -97,10 +115,11 @@ local function decide(key, given, more)
     elseif state == PENDING and live then
       outcome = BUSY
     elseif state == PENDING and stricter == HOLD then
-      local head = pack(ENVELOPE, MAGIC, schema, UNKNOWN, recover, flags - by_lease + 1, epoch, lease_ms, claim, lease_until, now,
-        expires, created)
-      redis.call('SETRANGE', key, 0, head)
+      -- Whatever was its cause until now: it is that the lease is over.
+      local head = pack(ENVELOPE, MAGIC, schema, UNKNOWN, recover, flags - by_lease + 1, form, status, epoch, lease_ms, claim,
+        lease_until, now, expires, created)
       record = head .. sub(record, 65)
+      if is_old then redis.call('SET', key, record) else redis.call('SETRANGE', key, 0, head) end
       outcome = IS_UNKNOWN
     elseif state == UNKNOWN and mine then
       outcome = by_lease == 1 and MINE or IS_UNKNOWN
@@ -110,29 +129,29 @@ local function decide(key, given, more)
       outcome = BUSY
     end
     if not outcome then
-      -- Granted again: the next epoch, without payload. The fingerprint, the scope and the key stay.
+      -- Granted again: the next epoch, without payload and cause. The fingerprint, the scope and the key stay.
       flags = flags - by_lease
       if state ~= FAILED and not doubted then flags = flags + 2 end
       -- A release that is kept for its whole ttl may have been after an effect.
-      if state == FAILED and not had_effect and (expires == 0 or expires >= changed + unpack('<I8', record, 121)) then
+      if state == FAILED and not had_effect and (expires == 0 or expires >= changed + unpack('<I6', record, 117)) then
         flags = flags + 4
       end
-      local head = pack(ENVELOPE, MAGIC, schema, PENDING, stricter, flags, epoch + 1, unpack('<I4', given, 13), id, now + lease,
-        now, 0, created) .. sub(record, 65, 69) .. '\0\0\0' .. sub(record, 73, 120) .. sub(given, 121, 128)
-      redis.call('SET', key, head .. '\0\0\0\0' .. sub(record, 133, 133 + byte(record, 133)))
+      local head = pack(ENVELOPE, MAGIC, schema, PENDING, stricter, flags, form % 16 + 128, 0, epoch + 1,
+        unpack('<I4', given, 13), id, now + lease, now, 0, created) .. sub(record, 65, 116) .. sub(given, 117, 122)
+      redis.call('SET', key, head .. sub(given, 123))
       return head
     end
   elseif event == 'reap' then
     -- Redis removes what expired by itself. What is left are abandoned records.
     if expired or (record and schema <= newest and (state == PENDING or state == UNKNOWN) and recover ~= HOLD
-        and now >= lease_until + unpack('<I8', record, 121)) then
+        and now >= lease_until + unpack('<I6', record, 117)) then
       redis.call('DEL', key)
       return {DONE, now, ''}
     end
     return {REFUSED, now, ''}
   else
     -- The holder of a claim, or an operator: they name the claim that they know.
-    local options, _, kind, status, known_epoch, known_claim, ms = unpack('<BBBI2I4c16I8', given)
+    local options, _, kind, new_status, known_epoch, known_claim, ms = unpack('<BBBI2I4c16I8', given)
     local force, same = options >= 2, record and claim == known_claim and epoch == known_epoch
     local newer = record and schema > newest
     local mine = same and not newer
@@ -182,29 +201,39 @@ local function decide(key, given, more)
       return {err = 'ERR there is no event ' .. event}
     end
 
-    if to and (event == 'doubt' or event == 'renew') then -- another state or lease; the rest stays
-      local head = pack(ENVELOPE, MAGIC, schema, to, recover, flags, epoch, lease_ms, claim, lease_until, now, expires, created)
-      redis.call('SETRANGE', key, 0, head)
-      return head .. sub(record, 65, 128)
-    elseif to then -- another state, with this payload
-      local ttl = unpack('<I8', record, 121)
-      if to == UNKNOWN then
+    if to and event == 'renew' then -- another lease; the rest stays
+      local head = pack(ENVELOPE, MAGIC, schema, to, recover, flags, form, status, epoch, lease_ms, claim, lease_until, now,
+        expires, created)
+      if is_old then redis.call('SET', key, head .. sub(record, 65)) else redis.call('SETRANGE', key, 0, head) end
+      return head .. sub(record, 65, 122)
+    elseif to then -- another state, with this cause and, but for a doubt, this payload
+      local ttl, cause, key_len = unpack('<I6', record, 117), sub(given, 34), byte(record, 123)
+      if key_len == 0 then key_len = 16 end -- a UUID
+      local about_len, cause_len = unpack('<I2B', record, 124 + key_len)
+      local about_end = 126 + key_len + about_len % 32768
+      if event == 'doubt' then
+        more = sub(record, about_end + 1 + cause_len)
+      elseif to == UNKNOWN then
+        form, status = form % 16 + kind * 16 + 128, new_status
         flags = flags - by_lease
         lease_until = math.min(lease_until, now)
       else
         if ms ~= 0 then ttl = ms end
+        form, status = form % 16 + kind * 16 + (to == COMPLETED and 0 or 128), new_status
         flags = 0
         expires = now + (lasts and lasts < ttl and lasts or ttl)
       end
-      local head = pack(HEAD, MAGIC, schema, to, recover, flags, epoch, lease_ms, claim, lease_until, now,
-        expires, created, sub(record, 65, 69), kind, status, sub(record, 73, 120), ttl)
-      local bytes = head .. pack('<I4', #more) .. sub(record, 133, 133 + byte(record, 133)) .. more
+      local head, end_ = pack(ENVELOPE, MAGIC, schema, to, recover, flags, form, status, epoch, lease_ms, claim, lease_until, now,
+        expires, created), pack('<I6', ttl)
+      local prints = sub(record, 65, 116)
+      local bytes = head .. prints .. (to == COMPLETED and '' or end_) .. sub(record, 123, 125 + key_len) .. string.char(#cause)
+        .. sub(record, 127 + key_len, about_end) .. cause .. more
       if to == UNKNOWN then
         redis.call('SET', key, bytes)
       else
         redis.call('SET', key, bytes, 'PXAT', expires)
       end
-      return head
+      return head .. prints .. end_
     end
   end
 
@@ -219,7 +248,7 @@ local function decide(key, given, more)
       redis.call('SETRANGE', key, 0, sub(record, 1, 1))
     end
   end
-  if outcome == DONE or byte(record, 70) == 0 then return {outcome, now, sub(record, 1, 128)} end
+  if outcome == DONE or form % 64 < 16 then return {outcome, now, sub(record, 1, 122)} end
   return {outcome, now, record}
 end
 

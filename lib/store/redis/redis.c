@@ -55,9 +55,11 @@ static int start(once__redis_t *redis, once__op_t *op, once__redis_groups_t *gro
 
 static void pump(once__redis_t *redis)
 {
-    once__op_t *op = redis->queue.first;
     once__redis_groups_t groups = {NULL, NULL};
+    once__op_t *op;
 
+    once__redis_learn_turn(redis);
+    op = redis->queue.first;
     once__oplist_init(&redis->queue);
     while (op != NULL) {
         once__op_t *next = op->next;
@@ -83,6 +85,11 @@ static void redis_submit(once__store_t *store, once__op_t *op)
     if (redis->is_closing) {
         once__redis_refuse(redis, op, ONCE_E_CLOSED);
         return;
+    }
+    if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM) {
+        once__redis_learn(redis, op->about.data, op->about.len);
+    } else if (op->kind == ONCE__OP_EVENT && once__redis_is_compressible(&op->payload)) {
+        once__redis_learn(redis, op->payload.data, op->payload.len);
     }
     once__oplist_add(&redis->queue, op);
     redis->collected++;
@@ -117,6 +124,7 @@ static void free_store(once__redis_t *redis)
     for (unsigned i = 0; i < redis->node_count; i++) {
         free(redis->nodes[i]);
     }
+    once__redis_dictionaries_free(&redis->dictionaries);
     SSL_CTX_free(redis->shared.tls);
     once__redis_settings_free(&redis->settings);
     free(redis);
@@ -134,6 +142,7 @@ static void redis_close(once__store_t *store)
     }
     once__redis_sentinel_close(redis);
     once__oplist_close(&redis->queue);
+    once__oplist_close(&redis->learn.waiting);
     once__oplist_close(&redis->answers);
     free_store(redis);
 }
@@ -215,6 +224,7 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     redis->shared.data = redis;
     once__oplist_init(&redis->queue);
     once__oplist_init(&redis->answers);
+    once__oplist_init(&redis->learn.waiting);
     once__redis_scripts_load(redis->texts);
     code = once__redis_settings_read(&redis->settings, config->url, config->timeout_ms, err);
     code = code == ONCE_OK ? once__limits_take(&redis->base.limits, config->url, err) : code;

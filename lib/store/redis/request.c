@@ -520,11 +520,18 @@ static void take_error(request_t *request, const char *text)
 
 static void take_answer(const request_t *request, once__op_t *op, const redisReply *reply)
 {
+    once__redis_t *redis = request->redis;
+    int read;
+
     if (reply->type == REDIS_REPLY_ERROR) {
         answer(request, op, judge_error(request, reply->str));
         return;
     }
-    if (once__redis_read(op, reply) != 0) {
+    read = once__redis_read(op, &redis->dictionaries, reply);
+    if (read > 0 && once__redis_await_dictionary(redis, op) == 0) {
+        return; /* it is sent again, with the same claim id */
+    }
+    if (read < 0) {
         /* This was no Redis: what became of the operation is not known. */
         take_back(op);
         once__redis_connection_distrust(request->call.connection);
@@ -601,7 +608,7 @@ static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *r
         return;
     }
     once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->texts,
-                           text, request->is_apart);
+                           &redis->dictionaries, text, request->is_apart);
     request->call.done = replied;
     assert_request_state(request);
     if (once__redis_ask(node, &request->call, &command) != 0) {

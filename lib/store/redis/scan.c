@@ -294,10 +294,16 @@ static void record_read(once__redis_call_t *call, const redisReply *reply)
     step_t *step = (step_t *)call;
     scan_t *scan = step->scan;
     once__record_t record = {.key = NULL};
+    int code = ONCE_E_CORRUPT;
 
     memcpy(record.id, step->id, ONCE_ID_SIZE);
-    if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING &&
-        once__redis_read_record(&record, reply->str, (size_t)reply->len) != ONCE_E_CORRUPT) {
+    if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING) {
+        code = once__redis_unpack(&record, &scan->redis->dictionaries, (const uint8_t *)reply->str,
+                                  (size_t)reply->len);
+    }
+    if (code == ONCE_E_NOT_FOUND && once__redis_await_dictionary(scan->redis, NULL) == 0) {
+        scan->error = ONCE_E_UNAVAILABLE; /* the page is read again when the dictionary is there */
+    } else if (code == ONCE_OK || code == ONCE_E_NEWER) {
         scan->met->records[scan->met->count++].hash = once__get64(step->id);
         if (once__filter_passes(scan->op->filter, &record, scan->op->now)) {
             scan->records[scan->count] = once__record_clone(&record);
@@ -315,7 +321,8 @@ static void head_read(once__redis_call_t *call, const redisReply *reply)
     once__record_t record = {.key = NULL};
 
     if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING &&
-        once__redis_read_head(&record, reply->str, (size_t)reply->len) != ONCE_E_CORRUPT) {
+        once__redis_unpack_head(&record, (const uint8_t *)reply->str, (size_t)reply->len) !=
+            ONCE_E_CORRUPT) {
         once__stats_add(&scan->op->stats, &record, scan->op->now);
     }
     free(call);
@@ -380,7 +387,7 @@ static int send_key(scan_t *scan, const uint8_t *id, const char *key, size_t len
     once__redis_add_text(&command, "GETRANGE");
     once__redis_add(&command, key, len);
     once__redis_add_number(&command, 0);
-    once__redis_add_number(&command, ONCE__REDIS_HEAD_SIZE - 1);
+    once__redis_add_number(&command, ONCE__REDIS_HEAD_ROOM - 1);
     once__redis_add_text(&size, "MEMORY");
     once__redis_add_text(&size, "USAGE");
     once__redis_add(&size, key, len);

@@ -36,4 +36,5 @@ void once__redis_scripts_load(once__redis_texts_t texts)
     load(&texts[ONCE__REDIS_CLAIM], strchr(record, '\n'));
     load(&texts[ONCE__REDIS_CHANGE], record);
     load(&texts[ONCE__REDIS_SECRETS], file("secrets.lua"));
+    load(&texts[ONCE__REDIS_DICTIONARIES], file("dictionaries.lua"));
 }

@@ -1,5 +1,5 @@
 /*
- * The Lua scripts of the redis store: record.lua and secrets.lua of this folder, embedded at build time.
+ * The Lua scripts of the redis store: the files of this folder, embedded at build time.
  */
 #ifndef ONCE_STORE_REDIS_SCRIPTS_H
 #define ONCE_STORE_REDIS_SCRIPTS_H
@@ -7,9 +7,10 @@
 #include <stddef.h>
 
 typedef enum once__redis_script {
-    ONCE__REDIS_CLAIM,   /* record.lua without its first line: claims, and get */
-    ONCE__REDIS_CHANGE,  /* record.lua: every other event */
-    ONCE__REDIS_SECRETS, /* secrets.lua */
+    ONCE__REDIS_CLAIM,        /* record.lua without its first line: claims, and get */
+    ONCE__REDIS_CHANGE,       /* record.lua: every other event */
+    ONCE__REDIS_SECRETS,      /* secrets.lua */
+    ONCE__REDIS_DICTIONARIES, /* dictionaries.lua */
     ONCE__REDIS_SCRIPT_COUNT
 } once__redis_script_t;
 

@@ -215,6 +215,9 @@ static int take_parameters(once__redis_settings_t *s, once__url_t *url, once_err
     if (code == ONCE_OK) {
         code = take_switch(url, "eviction", "accept", "refuse", &s->accept_eviction, err);
     }
+    if (code == ONCE_OK) {
+        code = take_switch(url, "dictionary", "off", "on", &s->no_dictionary, err);
+    }
     if (code == ONCE_OK && s->mode == ONCE__REDIS_SENTINEL) {
         code = take_text(url, "sentinel_user", &s->sentinel_user, err);
         code = code == ONCE_OK ? take_text(url, "sentinel_password", &s->sentinel_password, err)

@@ -42,6 +42,7 @@ typedef struct once__redis_settings {
     unsigned wait;                             /* how many replicas must have a change; 0: none */
     uint64_t wait_ms, connect_ms, reply_ms;
     int accept_eviction;
+    int no_dictionary;
 } once__redis_settings_t;
 
 /* Returns ONCE_OK, ONCE_E_CONFIG, with what is wrong in `err` but never a password, or ONCE_E_NOMEM. */

@@ -1,0 +1,362 @@
+#include "store/redis/dictionaries.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "store/local/crc32c.h"
+#include "store/varint.h"
+
+#define LEAST 16 /* shorter texts are not compressed */
+#define GRAM  8  /* bytes that are compared at a time */
+#define GAP_MAX                                                                                    \
+    64 /* of what is not common: kept as zeros, so that what follows is where it is expected */
+#define NEWS      16 /* grams that a sample must add to be worth its room */
+#define EVERY     64u
+#define WORTH_NUM 4 /* a new dictionary must leave less than 4/5 of what the best one leaves */
+#define WORTH_DEN 5
+
+/* -------------------------------------------------------------------------------------------------------- compressing */
+
+int once__redis_is_compressible(const once__payload_t *payload)
+{
+    return payload->kind == ONCE__PAYLOAD_RESPONSE && payload->len >= LEAST &&
+           payload->len <= ONCE__DICTIONARY_MOST && (payload->data[0] & 3) == 0;
+}
+
+static size_t compress_with(const once__redis_dictionary_t *dictionary, uint8_t *out,
+                            const uint8_t *data, size_t len)
+{
+    uint8_t *at = once__put_varint(out + 2, len);
+    size_t size = once__dictionary_pack(dictionary->coder, at, data, len);
+
+    once__put16(out, dictionary->id);
+    size = size > 0 ? (size_t)(at - out) + size : len;
+    return size < len ? size : 0;
+}
+
+size_t once__redis_compress(const once__redis_dictionaries_t *dictionaries, uint8_t *out,
+                            const void *data, size_t len)
+{
+    if (dictionaries == NULL || dictionaries->current == 0 || len < LEAST ||
+        len > ONCE__DICTIONARY_MOST) {
+        return 0;
+    }
+    return compress_with(&dictionaries->known[dictionaries->current - 1], out, data, len);
+}
+
+static const once__redis_dictionary_t *find(const once__redis_dictionaries_t *dictionaries,
+                                            uint16_t id)
+{
+    for (unsigned i = 0; i < dictionaries->count; i++) {
+        if (dictionaries->known[i].id == id) {
+            return &dictionaries->known[i];
+        }
+    }
+    return NULL;
+}
+
+int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *out, size_t most,
+                           const uint8_t *in, size_t len, size_t *out_len)
+{
+    once__input_t input = {in, in + len, 0};
+    uint16_t id = once__get16(once__get_bytes(&input, 2));
+    const once__redis_dictionary_t *dictionary = find(dictionaries, id);
+
+    *out_len = once__get_varint(&input, most);
+    if (input.is_broken || *out_len < LEAST || *out_len <= len) {
+        return ONCE_E_CORRUPT;
+    }
+    if (dictionary == NULL) {
+        dictionaries->missing = id;
+        return ONCE_E_NOT_FOUND;
+    }
+    return once__dictionary_unpack(dictionary->coder, out, *out_len, input.at,
+                                   (size_t)(input.end - input.at)) == 0
+               ? ONCE_OK
+               : ONCE_E_CORRUPT;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- making */
+
+/* Eight bytes, in how many samples they are, and which was the last of those. */
+typedef struct gram {
+    uint64_t bytes;
+    uint16_t count, last;
+    uint8_t is_known, is_taken;
+} gram_t;
+
+typedef struct grams {
+    gram_t *table;
+    size_t mask;
+} grams_t;
+
+static gram_t *gram_at(const grams_t *grams, const uint8_t *data)
+{
+    uint64_t bytes = once__get64(data);
+    size_t at = (size_t)(bytes * 0x9e3779b97f4a7c15u >> 40) & grams->mask;
+
+    while (grams->table[at].is_known && grams->table[at].bytes != bytes) {
+        at = (at + 1) & grams->mask;
+    }
+    grams->table[at].bytes = bytes;
+    return &grams->table[at];
+}
+
+static const uint8_t *sample_at(const once__redis_dictionaries_t *dictionaries, unsigned i)
+{
+    return dictionaries->samples + (size_t)i * ONCE__REDIS_SAMPLE_MAX;
+}
+
+/* Counts in how many samples each gram is. Returns 0, or -1: out of memory. */
+static int count_grams(grams_t *grams, const once__redis_dictionaries_t *dictionaries)
+{
+    size_t total = 0;
+
+    for (unsigned i = 0; i < dictionaries->sample_count; i++) {
+        total += dictionaries->sizes[i];
+    }
+    for (grams->mask = 1023; grams->mask < 2 * total;) {
+        grams->mask = grams->mask * 2 + 1;
+    }
+    grams->table = calloc(grams->mask + 1, sizeof(gram_t));
+    if (grams->table == NULL) {
+        return -1;
+    }
+    for (unsigned i = 0; i < dictionaries->sample_count; i++) {
+        const uint8_t *sample = sample_at(dictionaries, i);
+        for (size_t at = 0; at + GRAM <= dictionaries->sizes[i]; at++) {
+            gram_t *gram = gram_at(grams, sample + at);
+            gram->count += !gram->is_known || gram->last != i;
+            gram->last = (uint16_t)i;
+            gram->is_known = 1;
+        }
+    }
+    return 0;
+}
+
+static int is_common(const gram_t *gram)
+{
+    return gram->count >= ONCE__REDIS_COMMON;
+}
+
+/*
+ * Adds what is common in a sample, if enough of it is new: zeros stand for the rest. Returns the new length; the same: nothing was
+ * added.
+ */
+static size_t add_sample(const grams_t *grams, const uint8_t *sample, size_t size, uint8_t *out,
+                         size_t len)
+{
+    uint8_t masked[ONCE__REDIS_SAMPLE_MAX] = {0};
+    size_t news = 0, gap = 0, start = len;
+
+    for (size_t at = 0; at + GRAM <= size; at++) {
+        gram_t *gram = gram_at(grams, sample + at);
+        if (is_common(gram)) {
+            news += !gram->is_taken;
+            memcpy(masked + at, sample + at, GRAM);
+        }
+    }
+    if (news < NEWS) {
+        return len;
+    }
+    for (size_t at = 0; at < size && len < ONCE__REDIS_DICTIONARY_MAX; at++) {
+        gap = masked[at] == 0 ? gap + 1 : 0;
+        if (gap <= GAP_MAX && (gap == 0 || len > start)) {
+            out[len++] = masked[at];
+        }
+    }
+    for (size_t at = 0; at + GRAM <= size; at++) {
+        gram_at(grams, sample + at)->is_taken = 1;
+    }
+    while (len > start && out[len - 1] == 0) {
+        len--;
+    }
+    return len;
+}
+
+size_t once__redis_dictionary_make(const once__redis_dictionaries_t *dictionaries, uint8_t *out)
+{
+    grams_t grams;
+    size_t len = 0;
+
+    if (count_grams(&grams, dictionaries) != 0) {
+        return 0;
+    }
+    for (unsigned i = 0; i < dictionaries->sample_count && len < ONCE__REDIS_DICTIONARY_MAX; i++) {
+        len = add_sample(&grams, sample_at(dictionaries, i), dictionaries->sizes[i], out, len);
+    }
+    free(grams.table);
+    return len;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ choosing */
+
+int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
+                                   size_t len)
+{
+    unsigned at = dictionaries->sample_count;
+    size_t size = len < ONCE__REDIS_SAMPLE_MAX ? len : ONCE__REDIS_SAMPLE_MAX;
+
+    /* Both kinds of text come in turns: an odd step takes both. */
+    if (len < LEAST || at == ONCE__REDIS_SAMPLES ||
+        (dictionaries->current != 0 && ++dictionaries->skipped % (EVERY + 1) != 0)) {
+        return at == ONCE__REDIS_SAMPLES;
+    }
+    if (dictionaries->samples == NULL) {
+        dictionaries->samples = malloc((size_t)ONCE__REDIS_SAMPLES * ONCE__REDIS_SAMPLE_MAX);
+        if (dictionaries->samples == NULL) {
+            return 0;
+        }
+    }
+    memcpy(dictionaries->samples + (size_t)at * ONCE__REDIS_SAMPLE_MAX, data, size);
+    dictionaries->sizes[at] = (uint16_t)size;
+    dictionaries->sample_count++;
+    return dictionaries->sample_count == ONCE__REDIS_SAMPLES;
+}
+
+/* What the samples become with a dictionary; NULL: as they are. */
+static size_t size_with(const once__redis_dictionaries_t *dictionaries,
+                        const once__redis_dictionary_t *dictionary)
+{
+    uint8_t out[ONCE__REDIS_COMPRESS_ROOM(ONCE__REDIS_SAMPLE_MAX)];
+    size_t total = 0;
+
+    for (unsigned i = 0; i < dictionaries->sample_count; i++) {
+        size_t len = dictionaries->sizes[i], size = 0;
+        if (dictionary != NULL) {
+            size = compress_with(dictionary, out, sample_at(dictionaries, i), len);
+        }
+        total += size > 0 ? size : len;
+    }
+    return total;
+}
+
+/* Opens one. Returns 0, or -1: out of memory. */
+static int open_dictionary(once__redis_dictionary_t *dictionary, const uint8_t *bytes, size_t len)
+{
+    dictionary->len = (uint16_t)len;
+    dictionary->id = (uint16_t)once__crc32c(0, bytes, len);
+    dictionary->bytes = malloc(len);
+    dictionary->coder = once__dictionary_open(bytes, len, 1);
+    if (dictionary->bytes == NULL || dictionary->coder == NULL) {
+        free(dictionary->bytes);
+        once__dictionary_close(dictionary->coder);
+        return -1;
+    }
+    memcpy(dictionary->bytes, bytes, len);
+    return 0;
+}
+
+static void close_dictionary(const once__redis_dictionary_t *dictionary)
+{
+    free(dictionary->bytes);
+    once__dictionary_close(dictionary->coder);
+}
+
+/* Would a new one be much better than what there is? Then it is the candidate. */
+static void consider_new(once__redis_dictionaries_t *dictionaries, size_t best)
+{
+    size_t len = once__redis_dictionary_make(dictionaries, dictionaries->candidate);
+    once__redis_dictionary_t made;
+
+    if (len == 0 || open_dictionary(&made, dictionaries->candidate, len) != 0) {
+        return;
+    }
+    if (size_with(dictionaries, &made) * WORTH_DEN < best * WORTH_NUM &&
+        find(dictionaries, made.id) == NULL) {
+        dictionaries->candidate_len = len;
+    }
+    close_dictionary(&made);
+}
+
+void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries)
+{
+    size_t plain = size_with(dictionaries, NULL), best = plain;
+
+    dictionaries->candidate_len = 0;
+    for (unsigned i = 0; i < dictionaries->count; i++) {
+        size_t size = size_with(dictionaries, &dictionaries->known[i]);
+        if (size < best) {
+            best = size;
+            dictionaries->current = i + 1;
+        }
+    }
+    if (best > plain / 2 && dictionaries->count < ONCE__REDIS_DICTIONARIES_MAX) {
+        consider_new(dictionaries, best);
+    }
+    dictionaries->sample_count = 0;
+    free(dictionaries->samples);
+    dictionaries->samples = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the list */
+
+static int is_candidate(const once__redis_dictionaries_t *dictionaries, const uint8_t *bytes,
+                        size_t len)
+{
+    return dictionaries->candidate_len == len && memcmp(dictionaries->candidate, bytes, len) == 0;
+}
+
+/* Takes one of the list. Returns its number among the known ones, + 1; 0: there is no room for it. */
+static unsigned take(once__redis_dictionaries_t *dictionaries, const uint8_t *bytes, size_t len)
+{
+    const once__redis_dictionary_t *known =
+        find(dictionaries, (uint16_t)once__crc32c(0, bytes, len));
+
+    if (known != NULL) {
+        return (unsigned)(known - dictionaries->known) + 1;
+    }
+    return dictionaries->count < ONCE__REDIS_DICTIONARIES_MAX &&
+                   open_dictionary(&dictionaries->known[dictionaries->count], bytes, len) == 0
+               ? ++dictionaries->count
+               : 0;
+}
+
+/* A store that failed over may have lost it: it is added again. */
+static void put_back(once__redis_dictionaries_t *dictionaries)
+{
+    const once__redis_dictionary_t *lost = &dictionaries->known[dictionaries->current - 1];
+
+    memcpy(dictionaries->candidate, lost->bytes, lost->len);
+    dictionaries->candidate_len = lost->len;
+}
+
+int once__redis_dictionaries_read(once__redis_dictionaries_t *dictionaries, const uint8_t *data,
+                                  size_t len)
+{
+    int is_there = dictionaries->current == 0;
+    size_t at = 0, size;
+
+    for (; at + 2 <= len; at += 2 + size) {
+        unsigned number;
+        size = once__get16(data + at);
+        if (size == 0 || size > ONCE__REDIS_DICTIONARY_MAX || size > len - at - 2) {
+            return -1;
+        }
+        number = take(dictionaries, data + at + 2, size);
+        if (number != 0 && is_candidate(dictionaries, data + at + 2, size)) {
+            dictionaries->candidate_len = 0;
+            dictionaries->current = number;
+            is_there = 1;
+        }
+        is_there |= number != 0 && number == dictionaries->current;
+    }
+    if (at != len) {
+        return -1;
+    }
+    dictionaries->list_len = len;
+    if (!is_there && dictionaries->candidate_len == 0) {
+        put_back(dictionaries);
+    }
+    return 0;
+}
+
+void once__redis_dictionaries_free(once__redis_dictionaries_t *dictionaries)
+{
+    for (unsigned i = 0; i < dictionaries->count; i++) {
+        close_dictionary(&dictionaries->known[i]);
+    }
+    free(dictionaries->samples);
+}

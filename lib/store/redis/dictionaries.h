@@ -1,0 +1,86 @@
+/*
+ * Dictionaries of a store (docs/format.md, "The dictionaries in Redis"): what many responses and descriptions have in common, kept
+ * under one key of the store. What a record repeats of it is a few bytes.
+ *
+ * Only what at least ONCE__REDIS_COMMON of the samples have goes into one: never what a single response says. A dictionary is never
+ * changed or removed, and its id is a checksum of it: a record that names one is unpacked with that one or not at all.
+ */
+#ifndef ONCE_STORE_REDIS_DICTIONARIES_H
+#define ONCE_STORE_REDIS_DICTIONARIES_H
+
+#include "store/dictionary.h"
+
+#define ONCE__REDIS_DICTIONARIES_MAX 64
+#define ONCE__REDIS_DICTIONARY_MAX   4096 /* bytes of one */
+#define ONCE__REDIS_SAMPLES          128
+#define ONCE__REDIS_SAMPLE_MAX       1024 /* of a longer one its beginning */
+#define ONCE__REDIS_COMMON           8
+#define ONCE__REDIS_ABOUT_MAX        512
+#define ONCE__REDIS_KEY_ROOM         40
+
+typedef struct once__redis_dictionary {
+    uint16_t id;
+    uint16_t len;
+    uint8_t *bytes;
+    once__dictionary_t *coder;
+} once__redis_dictionary_t;
+
+/* Zeroed at first. */
+typedef struct once__redis_dictionaries {
+    once__redis_dictionary_t known[ONCE__REDIS_DICTIONARIES_MAX];
+    unsigned count;
+    size_t list_len;  /* of the list that was read last */
+    unsigned current; /* the one to compress with, + 1; 0: none */
+    uint16_t missing; /* the one that unpacking lacked last */
+
+    uint8_t
+        *samples; /* ONCE__REDIS_SAMPLES times ONCE__REDIS_SAMPLE_MAX bytes; NULL: none are kept */
+    uint16_t sizes[ONCE__REDIS_SAMPLES];
+    unsigned sample_count;
+    unsigned skipped; /* since the last one that was taken */
+
+    uint8_t candidate[ONCE__REDIS_DICTIONARY_MAX]; /* to be stored */
+    size_t candidate_len;
+
+    /* The payloads of the command that was made last, compressed; those that do not fit are sent as they are. */
+    uint8_t packed[65536];
+    size_t packed_len;
+
+    /* What the record that was unpacked last has in another form there: its key, what it says about itself, its response. */
+    uint8_t memory[ONCE__REDIS_KEY_ROOM + ONCE__REDIS_ABOUT_MAX + ONCE__DICTIONARY_MOST];
+} once__redis_dictionaries_t;
+
+void once__redis_dictionaries_free(once__redis_dictionaries_t *dictionaries);
+
+/* Is it a response of such a size that is neither compressed nor sealed already? */
+int once__redis_is_compressible(const once__payload_t *payload);
+
+/*
+ * Compresses into `out`, which has room for ONCE__REDIS_COMPRESS_ROOM(len) bytes. Returns how many; 0: not worth it, or
+ * `dictionaries` is NULL or has no current one.
+ */
+#define ONCE__REDIS_COMPRESS_ROOM(len) ((len) + 8)
+size_t once__redis_compress(const once__redis_dictionaries_t *dictionaries, uint8_t *out,
+                            const void *data, size_t len);
+
+/* Gives the bytes again, at most `most`, in `out`. ONCE_OK; ONCE_E_CORRUPT; ONCE_E_NOT_FOUND: that dictionary is `missing`. */
+int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *out, size_t most,
+                           const uint8_t *in, size_t len, size_t *out_len);
+
+/*
+ * A text for the samples, if it is taken. Returns 1 when there are enough of them for once__redis_dictionaries_judge, which chooses
+ * the one that is best for the samples, and makes a candidate if a new one would be much better; then samples
+ * are collected anew.
+ */
+int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
+                                   size_t len);
+void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries);
+
+/* A dictionary of the samples, in `out` of ONCE__REDIS_DICTIONARY_MAX bytes. Returns its length; 0: too little is common. */
+size_t once__redis_dictionary_make(const once__redis_dictionaries_t *dictionaries, uint8_t *out);
+
+/* The list as the store has it. Takes those that are not known yet. Returns 0, or -1 if it is not such a list. */
+int once__redis_dictionaries_read(once__redis_dictionaries_t *dictionaries, const uint8_t *data,
+                                  size_t len);
+
+#endif
