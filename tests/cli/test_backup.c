@@ -303,16 +303,17 @@ static void segments_stay_while_they_are_copied(void **state)
 {
     once_local_backup_options_t how = ONCE_LOCAL_BACKUP_OPTIONS_INIT;
     once_local_backup_report_t report = ONCE_LOCAL_BACKUP_REPORT_INIT;
-    char path[160];
+    char path[320];
     place_t place;
     copy_t copy;
     once_t *once;
 
-    place_make(&place, OPTIONS "&store_timeout=300ms");
+    place_make(&place, OPTIONS);
     name_copy(&copy, &place, "copy");
     fill(&place);
     assert_int_equal(count_names(inside(&place, "segments")), 3 + 1); /* and the manifest */
-    once = open_store(place.url);
+    snprintf(path, sizeof(path), "%s&store_timeout=300ms", place.url); /* for the reap to end */
+    once = open_store(path);
     how.progress = reap_meanwhile;
     how.data = &once;
     assert_int_equal(once_local_backup(place.url, copy.path, &how, &report, NULL), ONCE_OK);

@@ -219,6 +219,8 @@ static void killed_while_it_exchanges(void **state)
 {
     place_t place, old;
     char from[256];
+    once_t *user;
+    once_error_t err;
 
     /* The old log has its other name. */
     make_old(&place);
@@ -237,12 +239,15 @@ static void killed_while_it_exchanges(void **state)
     assert_same(&place);
     assert_false(exists(&place, "segments.old"));
 
-    /* The new log has its name. */
+    /* The new log has its name, and a program uses it already. */
     assert_int_equal(mkdir(inside(&place, "segments.old"), 0700), 0);
+    assert_int_equal(once_open(place.url, NULL, &user, &err), ONCE_OK);
     assert_same(&place);
     convert(&place, "nothing to convert");
     assert_false(exists(&place, "segments.old"));
+    assert_false(exists(&place, "lock"));
     assert_same(&place);
+    assert_int_equal(once_close(user, 5000), ONCE_OK);
     place_remove(&old);
     place_remove(&place);
 }

@@ -175,6 +175,40 @@ def test_stopped_process_pins_its_own_segment_only(drive, store):
     assert idle("complete idle 10").startswith("done")
 
 
+def test_process_that_stops_in_a_compaction(drive, store):
+    """It keeps the segment that it was at: others reclaim the rest, and it goes on where it was."""
+    stopped, busy = drive(url(store, segment="64k")), drive(url(store, segment="64k", store_timeout="2s"))
+    assert counts(stopped("pairs early 0 50 1000 ttl=1s"))["done"] == 50
+    assert counts(stopped("pairs long 0 20 1000 ttl=30d"))["done"] == 20
+    assert counts(stopped("pairs late 0 50 1000 ttl=1s"))["done"] == 50
+    wait_for_expiry(stopped, "late49")
+    assert counts(stopped("pairs more 0 60 1000 ttl=30d"))["done"] == 60  # or it begins by sealing its own segment
+    stopped("stall .log")
+    reaped = stopped.send("reap")
+    stopped.event("stalled")  # the copies of what is live are to be synced
+    stopped.stop()
+    assert counts(busy("pairs short 0 2000 1000 ttl=1s"))["done"] == 2000
+    assert counts(busy("pairs kept 0 20 1000 ttl=30d"))["done"] == 20
+    wait_for_expiry(busy, "short1999")
+    bound = bound_of(300, 64 << 10, 2)
+    assert log_bytes(store) > 1.5 * bound, "or nothing is tested"
+    assert reap_until(busy, store, bound) <= bound
+    assert counts(busy("claims long 0 20 ttl=30d")) == {"replay": 20}
+    stopped.go_on()
+    stopped("stall off")
+    assert not reaped.wait().startswith("error")
+    for driver in (stopped, busy):
+        assert counts(driver("claims long 0 20 ttl=30d")) == {"replay": 20}
+        assert counts(driver("claims kept 0 20 ttl=30d")) == {"replay": 20}
+    assert fsck(store)[0] == 0, fsck(store)[1]
+    stopped.close()
+    busy.kill()
+    forget_index(store)
+    again = drive(url(store))
+    assert counts(again("claims long 0 20 ttl=30d")) == {"replay": 20}
+    assert counts(again("claims kept 0 20 ttl=30d")) == {"replay": 20}
+
+
 # -------------------------------------------------------------------------------------- a filesystem that goes and comes back
 
 def nothing_granted(answer, allowed=("replay", "busy", "unknown")):

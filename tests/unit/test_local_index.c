@@ -442,10 +442,8 @@ static void *hold(void *data)
     char c = 0;
 
     assert_int_equal(once__index_lock(holder->index, holder->id, 1000), ONCE_OK);
-    assert_int_equal(once__index_try_compaction(holder->index), 1);
     assert_int_equal(write(holder->ready[1], &c, 1), 1);
     assert_int_equal(read(holder->done[0], &c, 1), 1);
-    once__index_end_compaction(holder->index);
     once__index_unlock(holder->index, holder->id);
     return NULL;
 }
@@ -463,15 +461,12 @@ static void every_wait_has_an_end(void **state)
     assert_int_equal(read(holder.ready[0], &c, 1), 1);
     assert_int_equal(once__index_try_lock(holder.index, holder.id), 0);
     assert_int_equal(once__index_lock(holder.index, holder.id, 30), ONCE_E_NOREPLY);
-    assert_int_equal(once__index_try_compaction(holder.index), 0);
     assert_int_equal(once__index_try_lock(holder.index, other), 1); /* another shard */
     once__index_unlock(holder.index, other);
     assert_int_equal(write(holder.done[1], &c, 1), 1);
     assert_int_equal(once__index_lock(holder.index, holder.id, 60000), ONCE_OK);
     once__index_unlock(holder.index, holder.id);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(once__index_try_compaction(holder.index), 1);
-    once__index_end_compaction(holder.index);
     for (int i = 0; i < 2; i++) {
         (void)close(holder.ready[i]);
         (void)close(holder.done[i]);

@@ -221,8 +221,6 @@ static void go_on(const scene_t *scene)
     replace_table(scene);
     take_and_free_slot(scene);
     assert_true(once__index_take_pages(scene->index, 2) != 0);
-    assert_int_equal(once__index_try_compaction(scene->index), 1);
-    once__index_end_compaction(scene->index);
 }
 
 /* --------------------------------------------------------------------------------------------------------- stepping */

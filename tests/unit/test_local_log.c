@@ -691,7 +691,7 @@ static void dropped_segment_is_gone(void **state)
     assert_int_equal(once__log_retire(the.log), ONCE_OK);
     (void)look(the.reader, 0, &entry, &weight);
     once__index_forget(the.index, id_of(0), &entry, weight);
-    assert_int_equal(once__segment_drop(&the.config, 0), ONCE_OK);
+    assert_int_equal(once__segment_drop(&the.config, 0, 1), ONCE_OK);
     assert_int_equal(count_files(".log"), 0);
     assert_int_equal(once__reader_read(the.reader, place, 0, &frame), ONCE_E_NOT_FOUND);
     once__reader_forget(the.reader);
@@ -780,7 +780,7 @@ static void making_fails_at_every_step(void **state)
     once__own_t own;
     assert_int_equal(once__segment_make(&the.config, 1 << 20, NULL, 0, &own), ONCE_OK);
     steps = faults.step;
-    assert_int_equal(once__segment_drop(&the.config, own.slot), ONCE_OK);
+    assert_int_equal(once__segment_drop(&the.config, own.slot, own.number), ONCE_OK);
     once__own_release(&own);
     for (unsigned r = 0; r < 2; r++) {
         for (unsigned at = 1; at <= steps; at++) {
@@ -792,7 +792,7 @@ static void making_fails_at_every_step(void **state)
             code = once__segment_make(&the.config, 1 << 20, NULL, 0, &own);
             heal();
             if (code == ONCE_OK) { /* a step that only the first one has */
-                assert_int_equal(once__segment_drop(&the.config, own.slot), ONCE_OK);
+                assert_int_equal(once__segment_drop(&the.config, own.slot, own.number), ONCE_OK);
                 once__own_release(&own);
                 continue;
             }
@@ -934,6 +934,30 @@ static void failed_sync_behind_the_buffer(void **state)
     faults.fail_at = 2;
     faults.fail_with = EIO;
     assert_int_equal(once__log_sync(the.log), ONCE_E_IO);
+    heal();
+    assert_int_equal(once__segment_take_over(&the.config, 0), 1);
+    assert_int_equal(faults.lowest, synced);
+    check_files(&seen);
+    expect_all(0, 10, 2);
+    expect_all(10, 400, 1);
+}
+
+/*
+ * A process is killed between a write and its sync. If that sync failed, the kernel takes the pages for written that are not: they
+ * are written once more.
+ */
+static void killed_behind_a_write(void **state)
+{
+    uint64_t synced;
+    seen_t seen;
+
+    put_all(0, 10, 100);
+    assert_int_equal(once__log_sync(the.log), ONCE_OK);
+    synced = atomic_load(&once__index_segment(the.index, 0)->synced);
+    put_all(0, 400, 1200); /* more than the buffer holds */
+    assert_true(atomic_load(&once__buffer_of(the.index, 0)->written) > synced);
+    once__log_abandon(the.log);
+    the.log = once__log_open(&the.config);
     heal();
     assert_int_equal(once__segment_take_over(&the.config, 0), 1);
     assert_int_equal(faults.lowest, synced);
@@ -1231,6 +1255,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(full_disk_cannot_be_closed, start, end),
         cmocka_unit_test_setup_teardown(failed_sync, start, end),
         cmocka_unit_test_setup_teardown(failed_sync_behind_the_buffer, start, end),
+        cmocka_unit_test_setup_teardown(killed_behind_a_write, start, end),
         cmocka_unit_test_setup_teardown(taking_over_fails_at_every_step, start, end),
         cmocka_unit_test_setup_teardown(unentered_frame_is_entered, start, end),
         cmocka_unit_test_setup_teardown(superseded_frame_is_covered, start, end),

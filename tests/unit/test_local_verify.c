@@ -424,6 +424,23 @@ static void an_index_that_is_not_the_one_in_use_is_refused(void **state)
     remove_place(&place);
 }
 
+/* The process that was alone has not compared it with the log yet, or was killed before. */
+static void an_index_that_is_not_compared_is_not_joined(void **state)
+{
+    place_t place, other;
+
+    make_place(&place);
+    open_place(&place);
+    other = place;
+    once__index_set_doubt(place.directory.index, 1);
+    assert_int_equal(try_open(&other, 50), ONCE_E_CONFLICT);
+    once__index_set_doubt(place.directory.index, 0);
+    open_place(&other);
+    close_place(&other);
+    close_place(&place);
+    remove_place(&place);
+}
+
 static void waiting_for_one_that_is_alone_has_an_end(void **state)
 {
     place_t place;
@@ -456,6 +473,7 @@ int main(void)
         cmocka_unit_test(what_is_no_part_of_the_log_goes),
         cmocka_unit_test(a_segment_that_the_manifest_does_not_know_is_refused),
         cmocka_unit_test(an_index_that_is_not_the_one_in_use_is_refused),
+        cmocka_unit_test(an_index_that_is_not_compared_is_not_joined),
         cmocka_unit_test(waiting_for_one_that_is_alone_has_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

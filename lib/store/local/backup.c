@@ -3,7 +3,7 @@
  *
  *  - What is acknowledged is durable, so it stands before the synced mark of its segment. Each segment that there is at the
  *    beginning is copied up to its mark, which is read before the file. What is behind it may be half written; it is left out.
- *  - No segment is dropped meanwhile: the compaction lock is held.
+ *  - No segment is dropped meanwhile (once__segments_lock).
  *  - The secrets come after the segments: those that made the fingerprints in the copy are among them.
  *  - The format comes last, when the names of everything else are synced: a directory without one is not a store.
  *
@@ -150,6 +150,18 @@ static int write_segment(copy_t *copy, uint64_t number, uint64_t end, int seals)
     return ok ? ONCE_OK : fail(copy, "cannot write to");
 }
 
+/* By a process that was killed before it freed the slot. */
+static int is_dropped(const copy_t *copy, uint64_t number)
+{
+    once__manifest_t manifest = {0};
+    int dropped = once__manifest_read(&manifest, copy->from.segments_fd, copy->from.disk,
+                                      copy->from.store_id) == ONCE_OK &&
+                  once__manifest_is_dropped(&manifest, number);
+
+    once__manifest_free(&manifest);
+    return dropped;
+}
+
 /* `mark`: up to here it was durable; UINT64_MAX: it is sealed. */
 static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
 {
@@ -160,6 +172,9 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
     int code = once__image_read(image, copy->from.segments_fd, copy->from.disk, number,
                                 copy->from.store_id);
 
+    if (code == ONCE_E_NOT_FOUND && is_dropped(copy, number)) {
+        return ONCE_OK;
+    }
     if (code != ONCE_OK) {
         return once__fail(copy->err, code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code,
                           "segment %016llx cannot be read (%s); see once fsck, or stop everything "
@@ -202,10 +217,11 @@ static int copy_segments(copy_t *copy)
     }
     for (uint32_t slot = 0; slot < end && code == ONCE_OK; slot++) {
         const once__segment_t *segment = once__index_segment(index, slot);
-        uint64_t number = atomic_load(&segment->number);
-        if (!is_there(segment)) {
+        uint64_t number;
+        if (!is_there(segment)) { /* before the number is read, which is there then */
             continue;
         }
+        number = atomic_load(&segment->number);
         copy->next = number >= copy->next ? number + 1 : copy->next;
         /* Read before the file: what is before it does not change any more. */
         code = copy_segment(copy, number, atomic_load(&segment->synced));
@@ -258,15 +274,17 @@ static int copy_secrets(copy_t *copy)
 
 static int copy_all(copy_t *copy)
 {
-    int code = open_destination(copy);
+    int lock = -1, code = open_destination(copy);
 
-    if (code == ONCE_OK && !once__local_stop_compaction(copy->from.index)) {
-        code = once__fail(copy->err, ONCE_E_CONFLICT,
-                          "another program compacts the store, and does not come to an end; try "
-                          "again later");
-    } else if (code == ONCE_OK) {
-        code = copy_segments(copy);
-        once__index_end_compaction(copy->from.index);
+    if (code == ONCE_OK && !once__local_keep_segments(&copy->from, &lock)) {
+        code =
+            once__fail(copy->err, ONCE_E_CONFLICT,
+                       "another program removes a file of the store, or checks or copies it, and "
+                       "does not come to an end; try again later");
+    }
+    code = code == ONCE_OK ? copy_segments(copy) : code;
+    if (lock >= 0) {
+        (void)close(lock);
     }
     code = code == ONCE_OK ? write_manifest(copy) : code;
     code = code == ONCE_OK ? copy_secrets(copy) : code;

@@ -4,9 +4,13 @@
  * A victim is emptied frame by frame: live ones are copied, with a higher version, to a segment that has nothing but copies. Others
  * need not wait for its sync: until the victim is dropped, it has the same, and it is dropped after that sync.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "store/local/decide.h"
 #include "store/local/walk.h"
@@ -24,6 +28,12 @@ typedef struct range {
     uint64_t first, last; /* versions */
 } range_t;
 
+/* A frame that is not durable yet, and newer than one of the victim. */
+typedef struct wait {
+    once__place_t place;
+    uint64_t number; /* of its segment: if that was dropped, a newer one is durable */
+} wait_t;
+
 typedef struct compactor {
     once__records_t *records;
     once__compaction_t *compaction;
@@ -33,6 +43,7 @@ typedef struct compactor {
 
     /* The victim. */
     uint32_t slot;
+    uint64_t number;
     once__segment_t *segment;
     int is_small; /* it was chosen for its size */
     once__image_t image;
@@ -40,8 +51,8 @@ typedef struct compactor {
     once__scratch_t scratch;
     range_t *others; /* versions of the other segments */
     size_t other_count;
-    uint64_t unsynced;          /* bytes of copies */
-    once__place_t waits[WAITS]; /* not durable yet, and newer than frames of the victim */
+    uint64_t unsynced; /* bytes of copies */
+    wait_t waits[WAITS];
     size_t wait_count;
 } compactor_t;
 
@@ -81,12 +92,12 @@ static void refuse(once__compaction_t *compaction, uint64_t number)
                         (sizeof(compaction->refused) / sizeof(compaction->refused[0]))] = number;
 }
 
-static int is_eligible(const compactor_t *compactor, uint32_t slot, const once__segment_t *segment)
+static int is_eligible(const compactor_t *compactor, uint32_t slot, const once__segment_t *segment,
+                       uint64_t number)
 {
-    return atomic_load(&segment->state) == ONCE__SEGMENT_SEALED &&
-           atomic_load(&segment->number) != 0 && !atomic_load(&segment->damaged) &&
-           !(compactor->tried[slot / 8] & 1u << slot % 8) &&
-           !is_refused(compactor->compaction, atomic_load(&segment->number));
+    return atomic_load(&segment->state) == ONCE__SEGMENT_SEALED && number != 0 &&
+           !atomic_load(&segment->damaged) && !(compactor->tried[slot / 8] & 1u << slot % 8) &&
+           !is_refused(compactor->compaction, number);
 }
 
 /* Finds the victim: the segment with the smallest live part; of equals, the oldest. 1, or 0: none is worth it. */
@@ -96,12 +107,13 @@ static int choose(compactor_t *compactor)
     uint64_t small = records->log_config->segment_size / SMALL_PART, best_number = 0;
     double best = 2;
     uint32_t small_slot = 0, small_count = 0;
+    uint64_t small_tail = 0, small_number = 0;
 
     for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
         once__segment_t *segment = once__index_segment(records->index, slot);
         uint64_t tail = atomic_load(&segment->tail), number = atomic_load(&segment->number);
         double part;
-        if (!is_eligible(compactor, slot, segment)) {
+        if (!is_eligible(compactor, slot, segment, number)) {
             continue;
         }
         part = (double)once__segment_live(segment, compactor->now) / (double)tail;
@@ -111,13 +123,14 @@ static int choose(compactor_t *compactor)
             best_number = number;
             compactor->slot = slot;
         }
-        if (tail < small &&
-            (small_count++ == 0 ||
-             tail < atomic_load(&once__index_segment(records->index, small_slot)->tail))) {
+        if (tail < small && (small_count++ == 0 || tail < small_tail)) {
             small_slot = slot;
+            small_tail = tail;
+            small_number = number;
         }
     }
     compactor->is_small = best_number == 0 && small_count > SMALL_ONES;
+    compactor->number = compactor->is_small ? small_number : best_number;
     if (compactor->is_small) {
         compactor->slot = small_slot;
     }
@@ -179,21 +192,30 @@ typedef enum fate {
     FATE_REMOVED, /* a frame of kind removed takes its place */
 } fate_t;
 
+static uint64_t number_of(const compactor_t *compactor, once__place_t place)
+{
+    return atomic_load(&once__index_segment(compactor->records->index, place.slot)->number);
+}
+
+/* Its shard is locked, so the segment is there. */
 static void wait_for(compactor_t *compactor, once__place_t place)
 {
+    wait_t wait = {place, number_of(compactor, place)};
     size_t i = 0;
 
-    while (i < compactor->wait_count && compactor->waits[i].slot != place.slot) {
+    while (i < compactor->wait_count && compactor->waits[i].place.slot != place.slot) {
         i++;
     }
-    if (i == compactor->wait_count) {
-        if (i == WAITS) {
-            return; /* the victim stays this time: see are_durable */
-        }
-        compactor->waits[compactor->wait_count++] = place;
-    } else if (compactor->waits[i].offset < place.offset) {
-        compactor->waits[i] = place;
+    if (i == WAITS) {
+        return; /* the victim stays this time: see are_durable */
     }
+    if (i == compactor->wait_count) {
+        compactor->wait_count++;
+    } else if (compactor->waits[i].number == wait.number &&
+               compactor->waits[i].place.offset >= place.offset) {
+        return;
+    }
+    compactor->waits[i] = wait;
 }
 
 /* What becomes of a frame. Its shard is locked. */
@@ -272,7 +294,7 @@ static void enter(compactor_t *compactor, const once__frame_t *frame, const copy
 
 /*
  * The shard is not locked meanwhile. If the record changes, nothing leads to the copy; but the change has a `since` that covers it,
- * because it cannot stand in the victim, which is sealed.
+ * because it cannot stand in the victim, which is sealed and stays until this is done.
  */
 static int copy_large(compactor_t *compactor, const once__frame_t *frame, copy_t *copy)
 {
@@ -343,7 +365,6 @@ static int sync_copies(compactor_t *compactor, uint64_t above)
 /* Is every frame of the victim sound and of a schema that is known here? Before the first one is copied. */
 static int is_sound(compactor_t *compactor)
 {
-    uint64_t number = atomic_load(&compactor->segment->number);
     once__walk_t walk;
     once__head_t head;
 
@@ -355,7 +376,7 @@ static int is_sound(compactor_t *compactor)
             code = once__unpack_head(&head, &walk.frame);
         }
         if (code == ONCE_E_NEWER) {
-            refuse(compactor->compaction, number);
+            refuse(compactor->compaction, compactor->number);
             return 0;
         }
         if (code != ONCE_OK) {
@@ -392,8 +413,10 @@ static int are_durable(compactor_t *compactor)
     uint64_t until = once__index_now(records->index) + SYNC_WAIT_MS;
 
     for (size_t i = 0; i < compactor->wait_count; i++) {
-        while (!once__log_is_durable(records->index, compactor->waits[i])) {
-            if (once__segment_take_over(records->log_config, compactor->waits[i].slot)) {
+        const wait_t *wait = &compactor->waits[i];
+        while (number_of(compactor, wait->place) == wait->number &&
+               !once__log_is_durable(records->index, wait->place)) {
+            if (once__segment_take_over(records->log_config, wait->place.slot)) {
                 continue;
             }
             compactor->steps = UINT32_MAX; /* tend() at once */
@@ -405,6 +428,13 @@ static int are_durable(compactor_t *compactor)
         }
     }
     return compactor->wait_count < WAITS;
+}
+
+/* Is the slot still the victim's? If its file is not locked, another process may drop it meanwhile. */
+static int is_there(const compactor_t *compactor)
+{
+    return atomic_load(&compactor->segment->number) == compactor->number &&
+           atomic_load(&compactor->segment->state) == ONCE__SEGMENT_SEALED;
 }
 
 /* A process that was killed may have left the count too high. 1: no entry leads to the victim. */
@@ -427,24 +457,33 @@ static int has_no_entries(const compactor_t *compactor)
         }
         free(entries);
     }
-    if (found) { /* to frames that are not there */
+    if (found && is_there(compactor)) { /* to frames that are not there */
         atomic_store(&compactor->segment->damaged, 1);
     }
     return !found;
 }
 
-static int compact_victim(compactor_t *compactor)
+/* A process that was killed or stopped while it dropped the segment has removed the file. Or it is lost. */
+static int drop_missing(const compactor_t *compactor)
+{
+    return has_no_entries(compactor) && is_there(compactor)
+               ? once__segment_drop(compactor->records->log_config, compactor->slot,
+                                    compactor->number)
+               : ONCE_OK;
+}
+
+/* Its file is locked. */
+static int empty_and_drop(compactor_t *compactor)
 {
     const once__log_config_t *config = compactor->records->log_config;
     once__image_t *image = &compactor->image;
-    int code = once__image_read(image, config->segments_fd, config->disk,
-                                atomic_load(&compactor->segment->number), config->store_id);
+    int code = once__image_read(image, config->segments_fd, config->disk, compactor->number,
+                                config->store_id);
 
-    /* A process that was killed while it dropped the segment has removed the file. */
-    if (code == ONCE_E_NOT_FOUND && has_no_entries(compactor)) {
-        return once__segment_drop(config, compactor->slot);
+    if (code == ONCE_E_NOT_FOUND) {
+        return drop_missing(compactor);
     }
-    if (code == ONCE_E_CORRUPT || code == ONCE_E_NOT_FOUND) {
+    if (code == ONCE_E_CORRUPT) {
         atomic_store(&compactor->segment->damaged, 1);
         return ONCE_OK;
     }
@@ -464,7 +503,7 @@ static int compact_victim(compactor_t *compactor)
         atomic_store(&compactor->segment->damaged, 1);
         code = ONCE_OK;
     } else if (code == ONCE_OK && are_durable(compactor) && has_no_entries(compactor)) {
-        code = once__segment_drop(config, compactor->slot);
+        code = once__segment_drop(config, compactor->slot, compactor->number);
         compactor->compaction->segments += code == ONCE_OK;
     }
     once__dictionary_close(compactor->dictionary);
@@ -474,11 +513,35 @@ static int compact_victim(compactor_t *compactor)
     return code;
 }
 
+/*
+ * As long as its file is locked, no other process compacts or drops the victim. If this process is stopped, others go on with other
+ * segments; what it has done so far is what it would have left if it had been killed.
+ */
+static int compact_victim(compactor_t *compactor)
+{
+    int fd = once__segment_open(compactor->records->log_config, compactor->number, O_RDONLY);
+    int code = ONCE_OK;
+
+    if (fd < 0) {
+        return errno == ENOENT ? drop_missing(compactor) : once__disk_code();
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_there(compactor)) {
+        code = empty_and_drop(compactor);
+    }
+    (void)flock(fd, LOCK_UN); /* a child that was forked meanwhile has the descriptor, too */
+    (void)close(fd);
+    return code;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- sweeping */
 
-/* Marks the entry of a record that may go. Its frame stays where it is, and says the same when it is read again. */
+/*
+ * Marks the entry of a record that may go. Its frame stays where it is, and says the same when it is read again. The segment may be
+ * dropped before the shard is locked, and another one have its slot.
+ */
 static void sweep_one(compactor_t *compactor, const once__shard_entry_t *item)
 {
+    uint64_t number = number_of(compactor, item->entry.place);
     once__records_t *records = compactor->records;
     once__index_t *index = records->index;
     once__entry_t entry, gone = item->entry;
@@ -493,7 +556,8 @@ static void sweep_one(compactor_t *compactor, const once__shard_entry_t *item)
         return;
     }
     if (once__index_find(index, frame.id, &entry) &&
-        once__is_same_place(entry.place, item->entry.place) && entry.state == item->entry.state) {
+        once__is_same_place(entry.place, item->entry.place) && entry.state == item->entry.state &&
+        number_of(compactor, entry.place) == number) {
         gone.state = ONCE_STATE_NONE;
         once__index_set(index, frame.id, &gone, (once__weight_t){frame.size, 0}, &entry,
                         once__frame_weight(&frame, entry.state));
@@ -547,10 +611,13 @@ static void seal_left(const once__records_t *records)
 int once__records_compact(once__records_t *records, once__compaction_t *compaction)
 {
     compactor_t *compactor;
-    int code = ONCE_OK;
+    int lock, code = once__segments_lock(records->log_config->segments_fd, LOCK_SH, &lock);
 
-    if (!once__index_try_compaction(records->index)) {
-        return ONCE_E_CONFLICT;
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (lock >= 0) {
+        (void)close(lock); /* once__segment_drop takes it again */
     }
     compactor = calloc(1, sizeof(*compactor));
     if (compactor != NULL) {
@@ -566,14 +633,13 @@ int once__records_compact(once__records_t *records, once__compaction_t *compacti
             compactor->tried[compactor->slot / 8] |= (uint8_t)(1u << compactor->slot % 8);
             code = compact_victim(compactor);
         }
-        if (code != ONCE_E_UNAVAILABLE) {
+        if (code != ONCE_E_UNAVAILABLE && code != ONCE_E_CONFLICT) {
             sweep(compactor);
         }
         once__image_free(&compactor->image);
         free(compactor->scratch.bytes);
     }
     free(compactor);
-    once__index_end_compaction(records->index);
     /* Stopped, or a shard whose lock is taken: the rest another time. */
     return code == ONCE_E_UNAVAILABLE || code == ONCE_E_NOREPLY ? ONCE_OK : code;
 }

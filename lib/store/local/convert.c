@@ -596,18 +596,21 @@ static int rename_durably(convert_t *convert, const char *from, const char *to)
                : fail_errno(convert, "cannot write to");
 }
 
-/* The format is of this version: what is left is the name of the new log, and the remains of the old one. */
+/*
+ * The format is of this version: what is left is the name of the new log, and the remains of the old one. When the log has its
+ * name, programs may use the store: `index` is theirs then.
+ */
 static int finish(convert_t *convert)
 {
     int fd = convert->directory.fd, code = ONCE_OK;
 
     if (!exists(convert, "segments") && exists(convert, "segments.new")) {
+        (void)unlinkat(fd, "index", 0);
         code = rename_durably(convert, "segments.new", "segments");
     }
-    if (code == ONCE_OK && exists(convert, "segments") && exists(convert, "segments.old")) {
-        (void)unlinkat(fd, "index", 0);
-        (void)unlinkat(fd, "lock", 0);
+    if (code == ONCE_OK && exists(convert, "segments")) {
         remove_tree(fd, "segments.old");
+        (void)unlinkat(fd, "lock", 0);
     }
     return code;
 }
@@ -695,7 +698,10 @@ static int convert_path(convert_t *convert)
                           "local store: there is no store in %.120s", convert->path);
     }
     if (code == ONCE_OK) {
-        code = format == ONCE__FORMAT_OURS ? finish(convert) : run(convert);
+        code = format == ONCE__FORMAT_OURS && exists(convert, "segments") &&
+                       !exists(convert, "segments.old")
+                   ? ONCE_OK
+                   : run(convert);
     }
     if (convert->log != NULL) {
         once__log_abandon(convert->log);

@@ -98,7 +98,7 @@ typedef struct once__compaction {
 
 /*
  * Compacts the segments that are worth it and sweeps (docs/format.md, "Compaction"). `records` has a log of its own. ONCE_OK;
- * ONCE_E_CONFLICT: another process is at it; ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
+ * ONCE_E_CONFLICT: no segment may be dropped now (fsck, backup); ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOMEM.
  */
 int once__records_compact(once__records_t *records, once__compaction_t *compaction);
 

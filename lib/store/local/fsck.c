@@ -1,7 +1,7 @@
 /*
  * Checks a store: the log is read by a rebuild into an index of this process alone, which is then compared with the one in use.
  *
- * While programs use the store, no segment is dropped (the compaction lock is held), and each segment is read up to what was
+ * While programs use the store, no segment is dropped (once__segments_lock), and each segment is read up to what was
  * durable before. So what differs afterwards was changed meanwhile, or is wrong: it is looked at again at the end.
  */
 #include "store/local/fsck.h"
@@ -23,8 +23,8 @@
 #include "store/local/decide.h"
 #include "store/local/rebuild.h"
 
-#define COMPACTION_TRIES 500 /* 10 ms each */
-#define SETTLE_MS        200 /* a large frame is in the file shortly before it is in the index */
+#define LOCK_TRIES 500 /* 10 ms each */
+#define SETTLE_MS  200 /* a large frame is in the file shortly before it is in the index */
 
 /* A record whose entries differ. */
 typedef struct suspect {
@@ -83,15 +83,15 @@ once__directory_config_t once__local_config(const once__url_t *url, const once__
                                       .timeout_ms = 5000};
 }
 
-int once__local_stop_compaction(once__index_t *index)
+int once__local_keep_segments(const once__directory_t *directory, int *lock)
 {
-    for (int i = 0; i < COMPACTION_TRIES; i++) {
-        if (once__index_try_compaction(index)) {
-            return 1;
-        }
+    int code = once__segments_lock(directory->segments_fd, LOCK_EX, lock);
+
+    for (int i = 0; i < LOCK_TRIES && code == ONCE_E_CONFLICT; i++) {
         (void)poll(NULL, 0, 10);
+        code = once__segments_lock(directory->segments_fd, LOCK_EX, lock);
     }
-    return 0;
+    return code == ONCE_OK;
 }
 
 static int compare_numbers(const void *a, const void *b)
@@ -727,8 +727,12 @@ static int check_all(check_t *check, int repair)
     int used = !repair && is_in_use(directory);
     /* What nobody uses is compared with the log by the next program that opens the store. */
     int compares = directory->index != NULL && (used || repair);
-    int stopped = compares && used && once__local_stop_compaction(directory->index);
-    int code = check_files(check);
+    int lock = -1, code;
+
+    if (compares && used) {
+        (void)once__local_keep_segments(directory, &lock);
+    }
+    code = check_files(check);
 
     check->report->index = directory->index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
     if (used) {
@@ -736,8 +740,8 @@ static int check_all(check_t *check, int repair)
     }
     code = code == ONCE_OK ? check_log(check) : code;
     code = code == ONCE_OK ? check_index(check, compares) : code;
-    if (stopped) {
-        once__index_end_compaction(directory->index);
+    if (lock >= 0) {
+        (void)close(lock);
     }
     check->report->left = check->report->problems;
     if (code == ONCE_OK && repair && check->report->problems == 0) {

@@ -21,8 +21,8 @@ int once__local_url(once__url_t *url, const char *text, once_error_t *err);
 /* The configuration that the URL's options give (index, filesystem); valid as long as the URL. */
 once__directory_config_t once__local_config(const once__url_t *url, const once__disk_t *disk);
 
-/* The compaction lock of the index: no segment is dropped while it is held. Waits some seconds. 1, or 0: it cannot be had. */
-int once__local_stop_compaction(once__index_t *index);
+/* No segment is dropped until *lock is closed (once__segments_lock). Waits some seconds. 1, or 0: it cannot be had, *lock is -1. */
+int once__local_keep_segments(const once__directory_t *directory, int *lock);
 
 /*
  * Repairs the log: the caller is alone with the store. `numbers` are all segments in the directory; `manifest` has live_count 0 and

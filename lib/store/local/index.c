@@ -26,7 +26,7 @@
 #include "store/local/log.h"
 
 #define INDEX_MAGIC   0x3258444945434e4fu /* "ONCEIDX2" */
-#define INDEX_VERSION 1u
+#define INDEX_VERSION 2u
 #define VIEW_LEAST    ((uint64_t)256 << 20)
 #define STEP          ((uint64_t)1 << 20) /* a call for memory that a signal interrupts is repeated */
 #define FIXED         offsetof(once__index_header_t, segments)
@@ -377,7 +377,6 @@ static int create(once__index_t *index, const once__index_config_t *config,
     map->view = index->view;
     map->free_page = (uint32_t)(sizeof(*map) / ONCE__INDEX_PAGE);
     init_mutex(&map->slot_lock);
-    init_mutex(&map->compaction_lock);
     init_mutex(&map->page_lock);
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
         uint64_t at = (uint64_t)((char *)map->first_tables[i] - (char *)map);
@@ -728,16 +727,6 @@ void once__index_raise_number(once__index_t *index, uint64_t at_least)
     while (next <= at_least &&
            !atomic_compare_exchange_weak(&index->map->next_number, &next, at_least + 1)) {
     }
-}
-
-int once__index_try_compaction(once__index_t *index)
-{
-    return once__index_lock_mutex(&index->map->compaction_lock, 0, NULL) == ONCE_OK;
-}
-
-void once__index_end_compaction(once__index_t *index)
-{
-    (void)pthread_mutex_unlock(&index->map->compaction_lock);
 }
 
 uint64_t once__index_entries(const once__index_t *index)

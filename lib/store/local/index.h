@@ -148,10 +148,6 @@ void once__index_raise_number(once__index_t *index, uint64_t at_least); /* next 
 uint32_t
 once__index_slot_end(const once__index_t *index); /* one past the highest slot in use: for loops */
 
-/* One process compacts at a time. 1, or 0: another one does. Robust: ends with the process. */
-int once__index_try_compaction(once__index_t *index);
-void once__index_end_compaction(once__index_t *index);
-
 /* Records and bytes of the log's files, by a look at each segment. */
 void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes);
 

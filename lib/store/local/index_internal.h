@@ -44,7 +44,7 @@ typedef struct once__index_header {
     _Atomic uint32_t doubted;    /* once__index_set_doubt */
     _Atomic uint32_t slot_end;   /* one past the highest slot in use */
     _Atomic uint32_t slot_limit; /* slots that have memory behind them */
-    pthread_mutex_t slot_lock, compaction_lock, page_lock;
+    pthread_mutex_t slot_lock, page_lock;
     _Atomic uint64_t end; /* of the part of the file that has memory behind it */
     _Atomic uint64_t
         view; /* the smallest of all users: the file does not grow beyond it; page_lock */

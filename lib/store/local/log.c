@@ -175,8 +175,8 @@ static int commit(once__log_t *log)
 static void end_segment(const once__log_t *log, once__own_t *own)
 {
     assert(own->synced == own->tail);
-    if (own->tail == own->start) {
-        (void)once__segment_drop(&log->config, own->slot);
+    if (own->tail == own->start &&
+        once__segment_drop(&log->config, own->slot, own->number) != ONCE_E_CONFLICT) {
         once__own_release(own);
     } else {
         once__segment_seal(&log->config, own);

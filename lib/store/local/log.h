@@ -90,10 +90,16 @@ int once__segment_make(const once__log_config_t *config, uint64_t size, const ui
 void once__segment_seal(const once__log_config_t *config, once__own_t *own);
 
 /*
- * Drops a segment that no entry leads to: manifest, file, slot. ONCE_OK, ONCE_E_IO, ONCE_E_FULL, ONCE_E_NOREPLY. Called by a
- * process that has the compaction lock, or the flock() of the segment, or is alone.
+ * Whoever drops a segment has LOCK_SH, and whoever needs all of them for a while (fsck, backup) has LOCK_EX. ONCE_OK: close *lock,
+ * if it is not -1, to let go; ONCE_E_CONFLICT: others have it; ONCE_E_FULL, ONCE_E_IO. Does not wait.
  */
-int once__segment_drop(const once__log_config_t *config, uint32_t slot);
+int once__segments_lock(int segments_fd, int how, int *lock);
+
+/*
+ * Drops a segment that no entry leads to: manifest, file, slot. ONCE_OK, ONCE_E_CONFLICT (fsck or backup: later), ONCE_E_IO,
+ * ONCE_E_FULL, ONCE_E_NOREPLY. The caller has the flock() of its file, or there is no file: then several may come here with it.
+ */
+int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t number);
 
 /* Removes a segment in state PREPARING, if the process that made it is gone. */
 void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t slot);

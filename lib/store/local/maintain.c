@@ -7,7 +7,7 @@
 
 #include "store/local/local_internal.h"
 
-#define PAUSE_NS 5000000 /* between two attempts while another process compacts */
+#define PAUSE_NS 5000000 /* between two attempts while no segment may be dropped */
 
 static void count(once__local_t *local, once__records_t *records, once__op_t *op)
 {
@@ -122,7 +122,7 @@ static void retire_own(once__local_t *local)
     (void)pthread_mutex_unlock(&local->lock);
 }
 
-/* Waits for another process that compacts, if the reap was asked for explicitly. */
+/* Waits for a backup or fsck, if the reap was asked for explicitly. */
 static int compact(once__local_t *local, int thorough)
 {
     const struct timespec pause = {0, PAUSE_NS};

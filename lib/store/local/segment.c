@@ -340,25 +340,43 @@ void once__segment_seal(const once__log_config_t *config, once__own_t *own)
 
 /* --------------------------------------------------------------------------------------------------------- dropping */
 
+int once__segments_lock(int segments_fd, int how, int *lock)
+{
+    *lock = openat(segments_fd, "../format", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (*lock < 0) {
+        return errno == ENOENT ? ONCE_OK : once__disk_code(); /* not a store: nothing reads it */
+    }
+    if (flock(*lock, how | LOCK_NB) == 0) {
+        return ONCE_OK;
+    }
+    (void)close(*lock);
+    *lock = -1;
+    return ONCE_E_CONFLICT;
+}
+
 /*
  * The entry of the manifest comes first. A process that is killed behind it leaves a slot without entries, which is dropped again,
  * or, after a crash, a file that the manifest calls dropped, which the next opening removes.
  */
-int once__segment_drop(const once__log_config_t *config, uint32_t slot)
+int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t number)
 {
-    uint64_t number = atomic_load(&once__index_segment(config->index, slot)->number);
     char name[ONCE__SEGMENT_NAME];
-    int code = once__manifest_drop(config->segments_fd, config->disk, config->store_id, number);
+    int lock, code = once__segments_lock(config->segments_fd, LOCK_SH, &lock);
 
-    if (code != ONCE_OK) {
-        return code;
-    }
+    code = code == ONCE_OK
+               ? once__manifest_drop(config->segments_fd, config->disk, config->store_id, number)
+               : code;
     once__segment_name(name, number);
-    if (unlinkat(config->segments_fd, name, 0) != 0 && errno != ENOENT) {
-        return once__disk_code();
+    if (code == ONCE_OK && unlinkat(config->segments_fd, name, 0) != 0 && errno != ENOENT) {
+        code = once__disk_code();
     }
-    free_segment(config->index, slot, number);
-    return ONCE_OK;
+    if (code == ONCE_OK) {
+        free_segment(config->index, slot, number);
+    }
+    if (lock >= 0) {
+        (void)close(lock);
+    }
+    return code;
 }
 
 /* A segment under its final name that was never used: its maker was killed. */
@@ -370,7 +388,7 @@ static int discard_named(const once__log_config_t *config, const once__own_t *le
         return 0;
     }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && !is_discarded(config, left)) {
-        (void)once__segment_drop(config, left->slot);
+        (void)once__segment_drop(config, left->slot, left->number);
     }
     (void)close(fd);
     return 1;
