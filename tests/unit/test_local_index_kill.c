@@ -377,7 +377,8 @@ static void hammer(once__index_t *index, shared_t *shared, uint64_t seed)
         once__index_unlock(index, id);
         if (what >> 32 & 1) {
             forget_record(index, n);
-        } else if (set_patiently(index, n, what >> 33 & 3, (uint8_t)((what >> 40) % 5)) != ONCE_OK) {
+        } else if (set_patiently(index, n, what >> 33 & 3, (uint8_t)((what >> 40) % 5)) !=
+                   ONCE_OK) {
             _exit(3);
         }
         if (i % 100 == 0) {
