@@ -9,6 +9,7 @@
  *
  * Every segment of the copy is sealed. The index is not copied: it is made anew.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -22,7 +23,6 @@
 #include "core/secrets.h"
 #include "core/sized.h"
 #include "store/local/fsck.h"
-#include "store/local/walk.h"
 #include "store/secret_file.h"
 
 typedef struct copy {
@@ -46,32 +46,27 @@ static int fail(const copy_t *copy, const char *what)
 
 /* --------------------------------------------------------------------------------------------------------- destination */
 
-static int check_destination(copy_t *copy)
+void once__local_remove_tree(int directory_fd, const char *name)
 {
-    uint8_t store_id[ONCE__STORE_ID_SIZE];
-    once__format_t format = once__format_read(copy->fd, store_id);
-    struct stat st;
+    int fd = openat(directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *entry;
 
-    if (format == ONCE__FORMAT_UNREADABLE || fstat(copy->fd, &st) != 0) {
-        return fail(copy, "cannot read");
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
+        (void)unlinkat(fd, entry->d_name, 0);
     }
-    if (format != ONCE__FORMAT_NONE) {
-        return once__fail(copy->err, ONCE_E_CONFIG,
-                          "%.120s is not empty; name a directory that does not exist yet",
-                          copy->path);
+    if (stream != NULL) {
+        (void)closedir(stream);
     }
-    if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
-        return once__fail(copy->err, ONCE_E_CONFIG,
-                          "%.120s is open to others, and the copy holds secrets; chmod 700 it, or "
-                          "name a directory that does not exist yet",
-                          copy->path);
-    }
-    return ONCE_OK;
+    (void)unlinkat(directory_fd, name, AT_REMOVEDIR);
 }
 
 static int open_destination(copy_t *copy)
 {
-    int code;
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
+    once__format_t format;
+    struct stat st;
+    int is_used;
 
     copy->made = mkdir(copy->path, 0700) == 0;
     if (!copy->made && errno == ENOENT) {
@@ -85,38 +80,43 @@ static int open_destination(copy_t *copy)
     if (copy->fd < 0) {
         return fail(copy, "cannot open");
     }
-    code = check_destination(copy);
-    if (code != ONCE_OK) {
-        return code;
+    format = once__format_read(copy->fd, store_id);
+    if (format == ONCE__FORMAT_UNREADABLE || fstat(copy->fd, &st) != 0) {
+        return fail(copy, "cannot read");
     }
-    if (mkdirat(copy->fd, "segments", 0700) != 0) {
-        return errno == EEXIST
-                   ? once__fail(copy->err, ONCE_E_CONFIG,
-                                "%.120s is not empty; name a directory that does not exist yet",
-                                copy->path)
-                   : fail(copy, "cannot write to");
+    is_used = format != ONCE__FORMAT_NONE;
+    if (!is_used && (st.st_uid != geteuid() || (st.st_mode & 077) != 0)) {
+        return once__fail(copy->err, ONCE_E_CONFIG,
+                          "%.120s is open to others, and the copy holds secrets; chmod 700 it, or "
+                          "name a directory that does not exist yet",
+                          copy->path);
+    }
+    if (!is_used && mkdirat(copy->fd, "segments", 0700) != 0) {
+        if (errno != EEXIST) {
+            return fail(copy, "cannot write to");
+        }
+        is_used = 1;
+    }
+    if (is_used) {
+        return once__fail(copy->err, ONCE_E_CONFIG,
+                          "%.120s is not empty; name a directory that does not exist yet",
+                          copy->path);
     }
     copy->segments_fd = openat(copy->fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return copy->segments_fd < 0 ? fail(copy, "cannot write to") : ONCE_OK;
 }
 
-static void close_destination(copy_t *copy, int ok)
+static void close_destination(const copy_t *copy, int ok)
 {
-    if (!ok && copy->segments_fd >= 0) {
-        for (size_t i = 0; i < copy->count; i++) {
-            char name[ONCE__SEGMENT_NAME];
-            once__segment_name(name, copy->numbers[i]);
-            (void)unlinkat(copy->segments_fd, name, 0);
-        }
-        (void)unlinkat(copy->segments_fd, "manifest", 0);
-        (void)unlinkat(copy->segments_fd, "manifest.new", 0);
-        (void)unlinkat(copy->fd, "format", 0);
-        (void)unlinkat(copy->fd, "format.new", 0);
-        (void)unlinkat(copy->fd, "secrets", 0);
-        (void)unlinkat(copy->fd, "segments", AT_REMOVEDIR);
-    }
     if (copy->segments_fd >= 0) {
         (void)close(copy->segments_fd);
+    }
+    if (!ok && copy->segments_fd >= 0) {
+        static const char *const names[] = {"format", "format.new", "secrets"};
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+            (void)unlinkat(copy->fd, names[i], 0);
+        }
+        once__local_remove_tree(copy->fd, "segments");
     }
     if (copy->fd >= 0) {
         (void)close(copy->fd);
@@ -128,52 +128,39 @@ static void close_destination(copy_t *copy, int ok)
 
 /* ----------------------------------------------------------------------------------------------------------- segments */
 
-static int write_segment(copy_t *copy, uint64_t number, uint64_t end, int seals)
+int64_t once__local_write_segment(const once__disk_t *disk, int directory_fd, const char *name,
+                                  const once__image_t *image, uint64_t end, int seals)
 {
-    const once__image_t *image = &copy->image;
     once__frame_t frame = {.kind = ONCE__FRAME_SEALED, .watermark = end};
     uint8_t seal[ONCE__SEAL_ROOM];
     uint64_t len = seals ? once__frame_write(seal, image->header.word, end, &frame) : 0;
-    char name[ONCE__SEGMENT_NAME];
-    int fd, ok;
+    int fd =
+        openat(directory_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int ok = fd >= 0 && once__disk_write(disk, fd, image->data, end, 0) == 0 &&
+             once__disk_write(disk, fd, seal, len, end) == 0 && disk->sync(disk->data, fd) == 0;
+    int saved = errno;
 
-    once__segment_name(name, number);
-    fd = openat(copy->segments_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    ok = fd >= 0 && once__disk_write(&once__real_disk, fd, image->data, end, 0) == 0 &&
-         once__disk_write(&once__real_disk, fd, seal, len, end) == 0 && fdatasync(fd) == 0;
     if (fd >= 0) {
-        copy->numbers[copy->count++] = number;
         (void)close(fd);
     }
-    copy->report.segments++;
-    copy->report.bytes += end + len;
-    return ok ? ONCE_OK : fail(copy, "cannot write to");
-}
-
-/* By a process that was killed before it freed the slot. */
-static int is_dropped(const copy_t *copy, uint64_t number)
-{
-    once__manifest_t manifest = {0};
-    int dropped = once__manifest_read(&manifest, copy->from.segments_fd, copy->from.disk,
-                                      copy->from.store_id) == ONCE_OK &&
-                  once__manifest_is_dropped(&manifest, number);
-
-    once__manifest_free(&manifest);
-    return dropped;
+    errno = saved;
+    return ok ? (int64_t)(end + len) : -1;
 }
 
 /* `mark`: up to here it was durable; UINT64_MAX: it is sealed. */
 static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
 {
     once__image_t *image = &copy->image;
+    char name[ONCE__SEGMENT_NAME];
     once__walk_t walk;
     uint64_t end;
+    int64_t written;
     int sealed = 0;
     int code = once__image_read(image, copy->from.segments_fd, copy->from.disk, number,
                                 copy->from.store_id);
 
-    if (code == ONCE_E_NOT_FOUND && is_dropped(copy, number)) {
-        return ONCE_OK;
+    if (code == ONCE_E_NOT_FOUND && once__local_is_live(&copy->from, number) == 0) {
+        return ONCE_OK; /* by a process that was killed before it freed the slot */
     }
     if (code != ONCE_OK) {
         return once__fail(copy->err, code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code,
@@ -191,7 +178,16 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
         sealed = walk.kind == ONCE__WALK_SEALED;
         end = damaged || walk.kind == ONCE__WALK_FRAME || sealed ? walk.end : end;
     }
-    return write_segment(copy, number, end, !sealed);
+    once__segment_name(name, number);
+    written =
+        once__local_write_segment(&once__real_disk, copy->segments_fd, name, image, end, !sealed);
+    if (written < 0) {
+        return fail(copy, "cannot write to");
+    }
+    copy->numbers[copy->count++] = number;
+    copy->report.segments++;
+    copy->report.bytes += (uint64_t)written;
+    return ONCE_OK;
 }
 
 static int is_there(const once__segment_t *segment)
@@ -233,25 +229,6 @@ static int copy_segments(copy_t *copy)
     return code;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
-static int write_manifest(copy_t *copy)
-{
-    if (copy->count > 0) {
-        qsort(copy->numbers, copy->count, sizeof(uint64_t), compare_numbers);
-    }
-    return once__manifest_write(copy->segments_fd, &once__real_disk, copy->from.store_id,
-                                copy->numbers, copy->count, copy->next) == ONCE_OK &&
-                   fsync(copy->segments_fd) == 0
-               ? ONCE_OK
-               : fail(copy, "cannot write to");
-}
-
 /* ---------------------------------------------------------------------------------------------------------- the rest */
 
 static int copy_secrets(copy_t *copy)
@@ -259,17 +236,13 @@ static int copy_secrets(copy_t *copy)
     char text[ONCE__SECRETS_TEXT_SIZE], path[4096];
     int code = once__secret_file_read(copy->from.secrets_path, text, sizeof(text), copy->err);
 
-    if (code == ONCE_E_NOT_FOUND) {
-        copy->report.secrets = 0;
-        return ONCE_OK;
-    }
+    copy->report.secrets = code == ONCE_OK;
     if (code == ONCE_OK) {
-        copy->report.secrets = 1;
         (void)snprintf(path, sizeof(path), "%s/secrets", copy->path);
         code = once__secret_file_create(path, text, copy->err);
     }
     OPENSSL_cleanse(text, sizeof(text));
-    return code;
+    return code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
 }
 
 static int copy_all(copy_t *copy)
@@ -286,30 +259,17 @@ static int copy_all(copy_t *copy)
     if (lock >= 0) {
         (void)close(lock);
     }
-    code = code == ONCE_OK ? write_manifest(copy) : code;
-    code = code == ONCE_OK ? copy_secrets(copy) : code;
-    if (code == ONCE_OK && fsync(copy->fd) != 0) {
+    if (code == ONCE_OK &&
+        once__manifest_write(copy->segments_fd, &once__real_disk, copy->from.store_id,
+                             copy->numbers, copy->count, copy->next) != ONCE_OK) {
         code = fail(copy, "cannot write to");
     }
-    if (code == ONCE_OK && once__format_write(copy->fd, copy->from.store_id) != 0) {
+    code = code == ONCE_OK ? copy_secrets(copy) : code;
+    if (code == ONCE_OK && (fsync(copy->segments_fd) != 0 || fsync(copy->fd) != 0 ||
+                            once__format_write(copy->fd, copy->from.store_id) != 0)) {
         code = fail(copy, "cannot write to");
     }
     return code;
-}
-
-/* NULL is fine for both. */
-static int read_options(once_local_backup_options_t *options,
-                        const once_local_backup_options_t *given,
-                        const once_local_backup_report_t *report, once_error_t *err)
-{
-    if ((given != NULL && once__sized_read(options, sizeof(*options), ONCE__LOCAL_BACKUP_OPTIONS_V1,
-                                           given) != ONCE_OK) ||
-        (report != NULL && once__sized(report) < ONCE__LOCAL_BACKUP_REPORT_V1)) {
-        return once__fail(
-            err, ONCE_E_INVALID,
-            "the options or the report were not set up with ONCE_LOCAL_BACKUP_..._INIT");
-    }
-    return ONCE_OK;
 }
 
 int once_local_backup(const char *url, const char *destination,
@@ -327,18 +287,20 @@ int once_local_backup(const char *url, const char *destination,
                    .err = &why};
     once__directory_config_t config;
     once__url_t parsed;
-    int code = read_options(&options, given, report, err);
+    int code;
 
-    if (code == ONCE_OK) {
-        code = once_local_exists(url, err); /* opening would make a store */
+    if ((given != NULL && once__sized_read(&options, sizeof(options), ONCE__LOCAL_BACKUP_OPTIONS_V1,
+                                           given) != ONCE_OK) ||
+        (report != NULL && once__sized(report) < ONCE__LOCAL_BACKUP_REPORT_V1)) {
+        return once__fail(
+            err, ONCE_E_INVALID,
+            "the options or the report were not set up with ONCE_LOCAL_BACKUP_..._INIT");
     }
-    if (code == ONCE_OK) {
-        code = once__local_url(&parsed, url, err);
-    }
+    code = once_local_exists(url, err); /* opening would make a store */
+    code = code == ONCE_OK ? once__local_url(&parsed, &config, url, err) : code;
     if (code != ONCE_OK) {
         return code;
     }
-    config = once__local_config(&parsed, NULL);
     /* As every program that uses it: an index that is not there is made, and no process is alone with it meanwhile. */
     code = once__directory_open(&copy.from, &config, &why);
     if (code == ONCE_OK) {

@@ -366,15 +366,10 @@ static int sync_copies(compactor_t *compactor, uint64_t above)
 static int is_sound(compactor_t *compactor)
 {
     once__walk_t walk;
-    once__head_t head;
 
     once__walk_begin(&walk, &compactor->image, 0);
     while (once__walk_next(&walk)) {
-        int code = walk.kind == ONCE__WALK_DAMAGED || walk.kind == ONCE__WALK_LOST ? ONCE_E_CORRUPT
-                                                                                   : ONCE_OK;
-        if (walk.kind == ONCE__WALK_FRAME && walk.frame.kind == ONCE__FRAME_RECORD) {
-            code = once__unpack_head(&head, &walk.frame);
-        }
+        int code = once__walk_code(&walk);
         if (code == ONCE_E_NEWER) {
             refuse(compactor->compaction, compactor->number);
             return 0;

@@ -522,21 +522,6 @@ static int copy_frame(convert_t *convert, const frame_t *frame)
     return append(convert, &record);
 }
 
-static void remove_tree(int directory_fd, const char *name)
-{
-    int fd = openat(directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
-    const struct dirent *entry;
-
-    while (stream != NULL && (entry = readdir(stream)) != NULL) {
-        (void)unlinkat(fd, entry->d_name, 0);
-    }
-    if (stream != NULL) {
-        (void)closedir(stream);
-    }
-    (void)unlinkat(directory_fd, name, AT_REMOVEDIR);
-}
-
 static int open_log(convert_t *convert)
 {
     once__directory_t *directory = &convert->directory;
@@ -544,7 +529,7 @@ static int open_log(convert_t *convert)
     once__log_config_t config = {.disk = directory->disk, .segment_size = NEW_SEGMENT_SIZE};
     int code;
 
-    remove_tree(directory->fd, "segments.new");
+    once__local_remove_tree(directory->fd, "segments.new");
     if (once__real_env.random(NULL, directory->store_id, ONCE__STORE_ID_SIZE) != 0 ||
         mkdirat(directory->fd, "segments.new", 0700) != 0 ||
         (convert->new_fd =
@@ -609,7 +594,7 @@ static int finish(convert_t *convert)
         code = rename_durably(convert, "segments.new", "segments");
     }
     if (code == ONCE_OK && exists(convert, "segments")) {
-        remove_tree(fd, "segments.old");
+        once__local_remove_tree(fd, "segments.old");
         (void)unlinkat(fd, "lock", 0);
     }
     return code;
@@ -677,7 +662,7 @@ static int run(convert_t *convert)
     code = code == ONCE_OK ? read_all(convert, copy_frame) : code;
     code = code == ONCE_OK ? close_log(convert) : code;
     if (code != ONCE_OK) {
-        remove_tree(fd, "segments.new");
+        once__local_remove_tree(fd, "segments.new");
         return code;
     }
     convert->report.converted = 1;
@@ -723,6 +708,7 @@ int once_local_convert(const char *url, const once_local_convert_options_t *opti
                        once_local_convert_report_t *report, once_error_t *err)
 {
     convert_t *convert = calloc(1, sizeof(*convert));
+    once__directory_config_t config;
     once__url_t parsed;
     int code = ONCE_OK;
 
@@ -740,7 +726,7 @@ int once_local_convert(const char *url, const once_local_convert_options_t *opti
             err, ONCE_E_INVALID,
             "the options or the report were not set up with ONCE_LOCAL_CONVERT_..._INIT");
     }
-    code = code == ONCE_OK ? once__local_url(&parsed, url, err) : code;
+    code = code == ONCE_OK ? once__local_url(&parsed, &config, url, err) : code;
     if (code == ONCE_OK) {
         convert->path = parsed.path;
         code = convert_path(convert);

@@ -1,8 +1,8 @@
 /*
  * Checks a store: the log is read by a rebuild into an index of this process alone, which is then compared with the one in use.
  *
- * While programs use the store, no segment is dropped (once__segments_lock), and each segment is read up to what was
- * durable before. So what differs afterwards was changed meanwhile, or is wrong: it is looked at again at the end.
+ * While programs use the store, no segment is dropped (once__segments_lock), and each is read up to what was durable before. So
+ * what differs was changed meanwhile, or is wrong: it is looked at again.
  */
 #include "store/local/fsck.h"
 
@@ -15,23 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "core/sized.h"
 #include "store/local/decide.h"
 #include "store/local/rebuild.h"
 
-#define LOCK_TRIES 500 /* 10 ms each */
-#define SETTLE_MS  200 /* a large frame is in the file shortly before it is in the index */
+#define TICK_MS    10
+#define LOCK_TICKS 500
+#define PATIENCE   100 /* ticks: a large frame is in the file shortly before it is in the index */
 
-/* A record whose entries differ. */
-typedef struct suspect {
-    uint32_t shard, tag;
-    uint64_t key;
-    uint64_t version; /* of the newest frame in the log; 0: none was found */
-} suspect_t;
+typedef unsigned long long number_t; /* for printf */
 
 typedef struct check {
     once__directory_t *directory;
@@ -41,20 +37,19 @@ typedef struct check {
     uint64_t *numbers; /* of the files */
     size_t number_count;
     once__manifest_t manifest;
-    int manifest_is_bad;  /* the files are taken as they are */
-    once__index_t *log;   /* what the log says */
-    uint64_t *ends;       /* of the manifest's live segments: how far they were read */
-    once__reader_t *live; /* over the index in use */
-    suspect_t *suspects;
-    size_t suspect_count, suspect_room;
-    int failed; /* no memory */
+    once__index_t *log; /* what the log says */
+    once__reader_t *log_reader;
+    once__reader_t *live; /* over the index in use; NULL: there is none to compare with */
+    int patience;         /* ticks that are left */
 } check_t;
 
-/* ------------------------------------------------------------------------------------------------------------ helpers */
+/* ------------------------------------------------------------------------------------------------------ what tools share */
 
-int once__local_url(once__url_t *url, const char *text, once_error_t *err)
+int once__local_url(once__url_t *url, once__directory_config_t *config, const char *text,
+                    once_error_t *err)
 {
     int code = once__url_parse(url, "store URL", text, 0, err);
+    const char *filesystem;
 
     if (code != ONCE_OK) {
         return code;
@@ -66,94 +61,49 @@ int once__local_url(once__url_t *url, const char *text, once_error_t *err)
     }
     if (code != ONCE_OK) {
         once__url_free(url);
+        return code;
     }
-    return code;
-}
-
-once__directory_config_t once__local_config(const once__url_t *url, const once__disk_t *disk)
-{
-    once__url_t copy = *url;
-    const char *filesystem = once__url_take(&copy, "filesystem");
-
-    return (once__directory_config_t){.path = url->path,
-                                      .disk = disk,
-                                      .index_directory = once__url_take(&copy, "index"),
-                                      .any_filesystem =
-                                          filesystem != NULL && strcmp(filesystem, "any") == 0,
-                                      .timeout_ms = 5000};
+    *config = (once__directory_config_t){
+        .path = url->path, .index_directory = once__url_take(url, "index"), .timeout_ms = 5000};
+    filesystem = once__url_take(url, "filesystem");
+    config->any_filesystem = filesystem != NULL && strcmp(filesystem, "any") == 0;
+    return ONCE_OK;
 }
 
 int once__local_keep_segments(const once__directory_t *directory, int *lock)
 {
     int code = once__segments_lock(directory->segments_fd, LOCK_EX, lock);
 
-    for (int i = 0; i < LOCK_TRIES && code == ONCE_E_CONFLICT; i++) {
-        (void)poll(NULL, 0, 10);
+    for (int i = 0; i < LOCK_TICKS && code == ONCE_E_CONFLICT; i++) {
+        (void)poll(NULL, 0, TICK_MS);
         code = once__segments_lock(directory->segments_fd, LOCK_EX, lock);
     }
     return code == ONCE_OK;
 }
 
-static int compare_numbers(const void *a, const void *b)
+int once__local_is_live(const once__directory_t *directory, uint64_t number)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    once__manifest_t manifest = {0};
+    int live = -1;
 
-    return x < y ? -1 : x > y;
-}
-
-/*
- * Numbers of the segments in the directory, ascending (malloc'd). `unfinished` is raised by the number of files *.new. ONCE_OK,
- * ONCE_E_IO, ONCE_E_NOMEM.
- */
-static int list_segments(int segments_fd, uint64_t **numbers, size_t *count, uint64_t *unfinished)
-{
-    int fd = openat(segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
-    const struct dirent *entry;
-    size_t room = 0;
-    int code = ONCE_OK;
-
-    *numbers = NULL;
-    *count = 0;
-    if (stream == NULL) {
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return ONCE_E_IO;
+    if (once__manifest_read(&manifest, directory->segments_fd, directory->disk,
+                            directory->store_id) == ONCE_OK) {
+        live = once__manifest_is_live(&manifest, number)      ? 1
+               : once__manifest_is_dropped(&manifest, number) ? 0
+                                                              : -1;
     }
-    while (code == ONCE_OK && (entry = readdir(stream)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-        uint64_t number;
-        if (dot != NULL && strcmp(dot, ".new") == 0) {
-            (*unfinished)++;
-        }
-        if (!once__segment_number(entry->d_name, &number)) {
-            continue;
-        }
-        if (*count == room) {
-            uint64_t *more = realloc(*numbers, (room = room * 2 + 64) * sizeof(**numbers));
-            code = more == NULL ? ONCE_E_NOMEM : ONCE_OK;
-            *numbers = more != NULL ? more : *numbers;
-        }
-        if (code == ONCE_OK) {
-            (*numbers)[(*count)++] = number;
-        }
-    }
-    (void)closedir(stream);
-    if (*count > 0) {
-        qsort(*numbers, *count, sizeof(**numbers), compare_numbers);
-    }
-    return code;
+    once__manifest_free(&manifest);
+    return live;
 }
 
 int once_local_exists(const char *url, once_error_t *err)
 {
+    once__directory_config_t config;
     once__directory_t directory;
     once__url_t parsed;
-    int code = once__local_url(&parsed, url, err);
+    int code = once__local_url(&parsed, &config, url, err);
 
     if (code == ONCE_OK) {
-        once__directory_config_t config = once__local_config(&parsed, NULL);
         code = once__directory_look(&directory, &config, 0, err);
         if (code == ONCE_OK) {
             once__directory_leave(&directory);
@@ -165,12 +115,13 @@ int once_local_exists(const char *url, once_error_t *err)
 
 /* ----------------------------------------------------------------------------------------------------------- findings */
 
-static void tell(const check_t *check, const char *kind, int harmless, uint64_t segment,
-                 uint64_t offset, uint64_t length, const char *format, ...) ONCE_PRINTF(7, 8);
+static void tell(const check_t *check, const char *kind, uint64_t segment, uint64_t offset,
+                 uint64_t length, const char *format, ...) ONCE_PRINTF(6, 7);
 
-static void tell(const check_t *check, const char *kind, int harmless, uint64_t segment,
-                 uint64_t offset, uint64_t length, const char *format, ...)
+static void tell(const check_t *check, const char *kind, uint64_t segment, uint64_t offset,
+                 uint64_t length, const char *format, ...)
 {
+    int harmless = strcmp(kind, "torn") == 0 || strcmp(kind, "leftover") == 0;
     char text[320];
     once_local_finding_t finding = {kind, harmless, segment, offset, length, text};
     va_list args;
@@ -184,54 +135,33 @@ static void tell(const check_t *check, const char *kind, int harmless, uint64_t 
     }
 }
 
-static int number_at(const check_t *check, uint64_t number)
+static int read_image(const check_t *check, once__image_t *image, uint64_t number)
 {
-    const uint64_t *found = bsearch(&number, check->manifest.live, check->manifest.live_count,
-                                    sizeof(number), compare_numbers);
-
-    return found != NULL ? (int)(found - check->manifest.live) : -1;
+    return once__image_read(image, check->directory->segments_fd, check->directory->disk, number,
+                            check->directory->store_id);
 }
 
-/* Is it still to be there, and still unreadable in that way? It may have been dropped meanwhile. */
-static int is_still_live(const check_t *check, uint64_t number)
+/* Is the file to be there? It may have been dropped meanwhile. */
+static int is_wanted(const check_t *check, uint64_t number)
 {
-    once__manifest_t manifest = {0};
-    int live = check->manifest_is_bad ||
-               once__manifest_read(&manifest, check->directory->segments_fd, check->directory->disk,
-                                   check->directory->store_id) != ONCE_OK ||
-               once__manifest_is_live(&manifest, number);
-
-    once__manifest_free(&manifest);
-    return live;
+    return !check->manifest.found || once__local_is_live(check->directory, number) != 0;
 }
 
-/*
- * Is there still something wrong at this place? A segment of which no durable end is known may have been written to while it was
- * read: then its beginning was seen older than its end.
- */
+/* A segment of which no durable end is known may have been written to while it was read: its beginning was seen before its end. */
 static int is_still_wrong(const check_t *check, uint64_t number, const once__walk_t *walk)
 {
     once__image_t image = {0};
     once__walk_t again;
     int wrong = 0;
-    int code = once__image_read(&image, check->directory->segments_fd, check->directory->disk,
-                                number, check->directory->store_id);
+    int code = read_image(check, &image, number);
 
     if (code != ONCE_OK) {
-        return code != ONCE_E_NOT_FOUND || is_still_live(check, number);
+        return code != ONCE_E_NOT_FOUND || is_wanted(check, number);
     }
     image.end = walk->image->end < image.end ? walk->image->end : image.end;
     once__walk_begin(&again, &image, 0);
     while (!wrong && once__walk_next(&again)) {
-        wrong = again.offset == walk->offset &&
-                (again.kind == ONCE__WALK_LOST || again.kind == ONCE__WALK_DAMAGED ||
-                 again.kind == ONCE__WALK_FRAME);
-    }
-    if (wrong &&
-        again.kind == ONCE__WALK_FRAME) { /* damaged inside a valid frame, or sound by now */
-        once__head_t head;
-        code = once__unpack_head(&head, &again.frame);
-        wrong = code != ONCE_OK && code != ONCE_E_NEWER;
+        wrong = again.offset == walk->offset && once__walk_code(&again) == ONCE_E_CORRUPT;
     }
     once__image_free(&image);
     return wrong;
@@ -239,77 +169,179 @@ static int is_still_wrong(const check_t *check, uint64_t number, const once__wal
 
 static void tell_unreadable(const check_t *check, uint64_t number, int code)
 {
-    unsigned long long n = number;
-
-    switch (code) {
-    case ONCE_E_NOT_FOUND:
-        if (is_still_live(check, number)) {
-            check->report->missing++;
-            tell(check, "missing", 0, number, 0, 0, "segment %016llx is missing", n);
-        }
-        break;
-    case ONCE_E_CORRUPT:
-        check->report->damaged++;
-        tell(check, "header", 0, number, 0, ONCE__SEGMENT_HEADER,
-             "segment %016llx: the header is damaged: nothing in it can be read", n);
-        break;
-    case ONCE_E_IO:
-        check->report->damaged++;
-        tell(check, "unreadable", 0, number, 0, 0, "segment %016llx cannot be read: %s", n,
-             strerror(errno));
-        break;
-    default: /* the check ends, and says why */
-        break;
+    check->report->missing += code == ONCE_E_NOT_FOUND && is_wanted(check, number);
+    check->report->damaged += code == ONCE_E_CORRUPT || code == ONCE_E_IO;
+    if (code == ONCE_E_NOT_FOUND && is_wanted(check, number)) {
+        tell(check, "missing", number, 0, 0, "segment %016llx is missing", (number_t)number);
+    } else if (code == ONCE_E_CORRUPT) {
+        tell(check, "header", number, 0, ONCE__SEGMENT_HEADER,
+             "segment %016llx: the header is damaged: nothing in it can be read", (number_t)number);
+    } else if (code == ONCE_E_IO) {
+        tell(check, "unreadable", number, 0, 0, "segment %016llx cannot be read: %s",
+             (number_t)number, strerror(errno));
     }
 }
 
 /* By the rebuild. */
 static void on_found(void *data, uint64_t number, const once__walk_t *walk, int code)
 {
-    check_t *check = data;
-    unsigned long long n = number, at, length;
+    const check_t *check = data;
+    uint64_t at, length;
 
     if (walk == NULL) {
         tell_unreadable(check, number, code);
         return;
     }
     at = walk->offset;
-    length = walk->end - walk->offset;
+    length = walk->end - at;
     if (walk->kind == ONCE__WALK_TORN) {
         check->report->torn++;
-        tell(check, "torn", 1, number, at, length,
-             "segment %016llx ends at %llu in bytes that were never durable (%llu)", n, at, length);
+        tell(check, "torn", number, at, length,
+             "segment %016llx ends at %llu in bytes that were never durable (%llu)",
+             (number_t)number, (number_t)at, (number_t)length);
     } else if (is_still_wrong(check, number, walk)) {
         check->report->damaged++;
         check->report->damaged_bytes += length;
-        if (walk->kind == ONCE__WALK_LOST) {
-            tell(check, "damage", 0, number, at, length,
-                 length > 0 ? "segment %016llx is damaged at %llu: %llu bytes, nobody knows of "
-                              "which records"
-                            : "segment %016llx is cut at %llu: it had more (%llu bytes are left "
-                              "behind that)",
-                 n, at, length);
-        } else {
-            tell(check, "record", 0, number, at, length,
-                 "segment %016llx: the record at %llu is damaged (%llu bytes); its key answers "
-                 "with an error",
-                 n, at, length);
+        tell(check, walk->kind == ONCE__WALK_LOST ? "damage" : "record", number, at, length,
+             walk->kind != ONCE__WALK_LOST
+                 ? "segment %016llx: the record at %llu is damaged (%llu bytes); its key answers "
+                   "with an error"
+             : length > 0 ? "segment %016llx is damaged at %llu: %llu bytes, nobody knows of "
+                            "which records"
+                          : "segment %016llx is cut at %llu: it had more (%llu bytes are left "
+                            "behind that)",
+             (number_t)number, (number_t)at, (number_t)length);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the files */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int list_files(check_t *check, uint64_t *unfinished)
+{
+    int fd = openat(check->directory->segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    const struct dirent *entry;
+    size_t room = 0;
+    int code = stream != NULL ? ONCE_OK : ONCE_E_IO;
+
+    while (code == ONCE_OK && (entry = readdir(stream)) != NULL) {
+        const char *dot = strrchr(entry->d_name, '.');
+        uint64_t number, *numbers;
+        *unfinished += dot != NULL && strcmp(dot, ".new") == 0;
+        if (once__segment_number(entry->d_name, &number)) {
+            numbers = once__grow(check->numbers, &room, check->number_count + 1, sizeof(*numbers),
+                                 SIZE_MAX / sizeof(*numbers));
+            code = numbers != NULL ? ONCE_OK : ONCE_E_NOMEM;
+            if (code == ONCE_OK) {
+                check->numbers = numbers;
+                numbers[check->number_count++] = number;
+            }
         }
     }
+    if (stream != NULL) {
+        (void)closedir(stream);
+    }
+    if (check->number_count > 0) {
+        qsort(check->numbers, check->number_count, sizeof(uint64_t), compare_numbers);
+    }
+    return code;
+}
+
+/* A file that the manifest does not know: one that is about to become a segment has no frame. */
+static void check_unknown(const check_t *check, uint64_t number)
+{
+    once__image_t image = {0};
+    once__walk_t walk;
+    int code = read_image(check, &image, number);
+    int empty = code == ONCE_E_NOT_FOUND;
+
+    if (code == ONCE_OK) {
+        once__walk_begin(&walk, &image, 0);
+        empty = once__walk_next(&walk) &&
+                (walk.kind == ONCE__WALK_END || walk.kind == ONCE__WALK_SEALED);
+    }
+    once__image_free(&image);
+    if (!empty && once__local_is_live(check->directory, number) < 0) {
+        tell(check, "manifest", number, 0, 0,
+             "segment %016llx is not in the manifest, which must be older than the log",
+             (number_t)number);
+    }
+}
+
+/* The files are taken as they are. */
+static int do_without_manifest(check_t *check)
+{
+    size_t count = check->number_count;
+
+    tell(check, "manifest", 0, 0, 0,
+         "the manifest is %s: which segments there must be is not known",
+         check->manifest.found ? "damaged" : "missing");
+    once__manifest_free(&check->manifest);
+    check->manifest = (once__manifest_t){.next = count > 0 ? check->numbers[count - 1] + 1 : 1,
+                                         .live_count = count,
+                                         .live = malloc((count + 1) * sizeof(uint64_t))};
+    if (check->manifest.live == NULL) {
+        return ONCE_E_NOMEM;
+    }
+    if (count > 0) {
+        memcpy(check->manifest.live, check->numbers, count * sizeof(uint64_t));
+    }
+    return ONCE_OK;
+}
+
+/* The files first: what is made meanwhile is in the manifest then. */
+static int check_files(check_t *check)
+{
+    const once__directory_t *directory = check->directory;
+    uint64_t unfinished = 0;
+    int code = list_files(check, &unfinished);
+
+    code = code == ONCE_OK ? once__manifest_read(&check->manifest, directory->segments_fd,
+                                                 directory->disk, directory->store_id)
+                           : code;
+    if (code == ONCE_E_CORRUPT || (code == ONCE_OK && !check->manifest.found)) {
+        check->manifest.found = code != ONCE_OK;
+        return do_without_manifest(check);
+    }
+    if (code == ONCE_OK && unfinished > 0 && directory->index == NULL) {
+        tell(check, "leftover", 0, 0, 0, "%llu unfinished files in segments/",
+             (number_t)unfinished);
+    }
+    for (size_t i = 0; i < check->number_count && code == ONCE_OK; i++) {
+        if (!once__manifest_is_live(&check->manifest, check->numbers[i]) &&
+            !once__manifest_is_dropped(&check->manifest, check->numbers[i])) {
+            check_unknown(check, check->numbers[i]);
+        }
+    }
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- the log */
+
+static const once__segment_t *segment_of(const once__index_t *index, uint64_t number)
+{
+    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        if (atomic_load(&segment->number) == number) {
+            return segment;
+        }
+    }
+    return NULL;
 }
 
 static uint64_t on_limit(void *data, uint64_t number)
 {
     const check_t *check = data;
-    const once__index_t *index = check->directory->index;
+    const once__segment_t *segment = segment_of(check->directory->index, number);
 
-    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
-        const once__segment_t *segment = once__index_segment(index, slot);
-        if (atomic_load(&segment->number) == number) {
-            return atomic_load(&segment->synced);
-        }
-    }
-    return UINT64_MAX;
+    return segment != NULL ? atomic_load(&segment->synced) : UINT64_MAX;
 }
 
 static void on_progress(void *data, uint64_t done, uint64_t all)
@@ -321,99 +353,13 @@ static void on_progress(void *data, uint64_t done, uint64_t all)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the files */
-
-/* A file that the manifest does not know: one that is about to become a segment has no frame. */
-static void check_unknown(const check_t *check, uint64_t number)
-{
-    once__image_t image = {0};
-    once__manifest_t manifest = {0};
-    once__walk_t walk;
-    int code = once__image_read(&image, check->directory->segments_fd, check->directory->disk,
-                                number, check->directory->store_id);
-    int empty = code == ONCE_E_NOT_FOUND;
-
-    if (code == ONCE_OK) {
-        once__walk_begin(&walk, &image, 0);
-        empty = once__walk_next(&walk) &&
-                (walk.kind == ONCE__WALK_END || walk.kind == ONCE__WALK_SEALED);
-    }
-    once__image_free(&image);
-    if (!empty &&
-        once__manifest_read(&manifest, check->directory->segments_fd, check->directory->disk,
-                            check->directory->store_id) == ONCE_OK) {
-        empty = once__manifest_is_live(&manifest, number) ||
-                once__manifest_is_dropped(&manifest, number); /* by now */
-    }
-    once__manifest_free(&manifest);
-    if (!empty) {
-        tell(check, "manifest", 0, number, 0, 0,
-             "segment %016llx is not in the manifest, which must be older than the log",
-             (unsigned long long)number);
-    }
-}
-
-static int use_files_as_manifest(check_t *check)
-{
-    check->manifest_is_bad = 1;
-    once__manifest_free(&check->manifest);
-    check->manifest = (once__manifest_t){.next = 1};
-    check->manifest.live = malloc((check->number_count + 1) * sizeof(uint64_t));
-    if (check->manifest.live == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    if (check->number_count > 0) {
-        memcpy(check->manifest.live, check->numbers, check->number_count * sizeof(uint64_t));
-        check->manifest.next = check->numbers[check->number_count - 1] + 1;
-    }
-    check->manifest.live_count = check->number_count;
-    return ONCE_OK;
-}
-
-/* The files first: what is made meanwhile is in the manifest then. */
-static int check_files(check_t *check)
-{
-    const once__directory_t *directory = check->directory;
-    uint64_t unfinished = 0;
-    int code =
-        list_segments(directory->segments_fd, &check->numbers, &check->number_count, &unfinished);
-
-    code = code == ONCE_OK ? once__manifest_read(&check->manifest, directory->segments_fd,
-                                                 directory->disk, directory->store_id)
-                           : code;
-    if (code == ONCE_E_CORRUPT || (code == ONCE_OK && !check->manifest.found)) {
-        tell(check, "manifest", 0, 0, 0, 0,
-             "the manifest is %s: which segments there must be is not known",
-             code == ONCE_OK ? "missing" : "damaged");
-        return use_files_as_manifest(check);
-    }
-    if (code != ONCE_OK) {
-        return code;
-    }
-    if (unfinished > 0 && directory->index == NULL) {
-        tell(check, "leftover", 1, 0, 0, 0, "%llu unfinished files in segments/",
-             (unsigned long long)unfinished);
-    }
-    for (size_t i = 0; i < check->number_count; i++) {
-        if (!once__manifest_is_live(&check->manifest, check->numbers[i]) &&
-            !once__manifest_is_dropped(&check->manifest, check->numbers[i])) {
-            check_unknown(check, check->numbers[i]);
-        }
-    }
-    return ONCE_OK;
-}
-
-/* ---------------------------------------------------------------------------------------------------------------- log */
-
-static once__log_config_t log_config(const check_t *check, once__index_t *index)
+static once__reader_t *open_reader(const check_t *check, once__index_t *index)
 {
     once__log_config_t config = {.segments_fd = check->directory->segments_fd,
                                  .index = index,
                                  .disk = check->directory->disk};
 
-    memcpy(config.boot_id, check->directory->boot_id, ONCE__BOOT_ID_SIZE);
-    memcpy(config.store_id, check->directory->store_id, ONCE__STORE_ID_SIZE);
-    return config;
+    return once__reader_open(&config);
 }
 
 static int check_log(check_t *check)
@@ -432,28 +378,14 @@ static int check_log(check_t *check)
     once__rebuilt_t rebuilt = {0};
     int code;
 
-    memcpy(where.store_id, directory->store_id, ONCE__STORE_ID_SIZE);
-    memcpy(where.boot_id, directory->boot_id, ONCE__BOOT_ID_SIZE);
     memcpy(config.store_id, directory->store_id, ONCE__STORE_ID_SIZE);
     memcpy(config.boot_id, directory->boot_id, ONCE__BOOT_ID_SIZE);
     code = once__index_create(&check->log, &where, check->err);
     code = code == ONCE_OK ? once__rebuild(check->log, &config, &rebuilt, check->err) : code;
-    if (code != ONCE_OK) {
-        return code;
-    }
     check->report->segments = rebuilt.segments;
     check->report->segment_bytes = rebuilt.bytes;
     check->report->frames = rebuilt.frames;
-    check->ends = calloc(check->manifest.live_count + 1, sizeof(uint64_t));
-    for (uint32_t slot = 0; check->ends != NULL && slot < once__index_slot_end(check->log);
-         slot++) {
-        const once__segment_t *segment = once__index_segment(check->log, slot);
-        int at = number_at(check, atomic_load(&segment->number));
-        if (at >= 0) {
-            check->ends[at] = atomic_load(&segment->tail);
-        }
-    }
-    return check->ends != NULL ? ONCE_OK : ONCE_E_NOMEM;
+    return code;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the index */
@@ -465,234 +397,189 @@ static int compare_entries(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->tag < y->tag ? -1 : x->tag > y->tag;
 }
 
-static uint64_t number_of(const once__index_t *index, const once__entry_t *entry)
+static uint64_t number_of(const once__index_t *index, const once__shard_entry_t *item)
 {
-    return atomic_load(&once__index_segment(index, entry->place.slot)->number);
+    return atomic_load(&once__index_segment(index, item->entry.place.slot)->number);
 }
 
-static void add_suspect(check_t *check, uint32_t shard, const once__shard_entry_t *item,
-                        uint64_t version)
+static void count_state(uint64_t *pending, uint64_t *completed, uint64_t *failed, uint64_t *unknown,
+                        uint8_t state)
 {
-    if (check->suspect_count == check->suspect_room) {
-        size_t room = check->suspect_room * 2 + 64;
-        suspect_t *more = realloc(check->suspects, room * sizeof(*more));
-        if (more == NULL) {
-            check->failed = 1;
-            return;
-        }
-        check->suspects = more;
-        check->suspect_room = room;
-    }
-    check->suspects[check->suspect_count++] = (suspect_t){shard, item->tag, item->key, version};
+    *pending += state == ONCE_STATE_PENDING;
+    *completed += state == ONCE_STATE_COMPLETED;
+    *failed += state == ONCE_STATE_FAILED;
+    *unknown += state == ONCE_STATE_UNKNOWN;
 }
 
-/* May the record be removed? A compaction that was interrupted has taken it out of the index, and its segment is still there. */
-static int is_dead(const check_t *check, const once__head_t *head)
+/*
+ * Counts the record, as the log has it. *version: of its newest frame; 0: it is damaged. Returns 1 if the index may lack it: it was
+ * removed, or a compaction that was interrupted has taken it out.
+ */
+static int count_record(const check_t *check, const once__shard_entry_t *item, uint64_t *version)
 {
-    once__records_t records = {.index = check->log, .rules = &once__rules};
-
-    return once__records_may_go(&records, head);
-}
-
-/* Counts the record, as the log has it. Returns the version of its newest frame; 0: it is damaged. */
-static uint64_t count_record(const check_t *check, once__reader_t *reader,
-                             const once__shard_entry_t *item, int *dead)
-{
+    const once__records_t records = {.index = check->log, .rules = &once__rules};
     once_local_fsck_report_t *report = check->report;
     once__frame_t frame = {0};
     once__record_t record;
-    uint64_t version;
-    int code = once__reader_read(reader, item->entry.place, 0, &frame);
+    int code = once__reader_read(check->log_reader, item->entry.place, 0, &frame), dead;
 
-    version = code == ONCE_OK || (code == ONCE_E_CORRUPT && frame.kind != 0) ? frame.version : 0;
-    *dead = code == ONCE_OK && frame.kind != ONCE__FRAME_RECORD;
-    if (code != ONCE_OK || item->entry.state == ONCE_STATE_NONE ||
-        frame.kind != ONCE__FRAME_RECORD) {
-        return version;
+    *version = code == ONCE_OK || (code == ONCE_E_CORRUPT && frame.kind != 0) ? frame.version : 0;
+    if (code != ONCE_OK || frame.kind != ONCE__FRAME_RECORD) {
+        return code == ONCE_OK;
     }
-    code = once__reader_record(reader, item->entry.place, &frame, &record);
+    code = once__reader_record(check->log_reader, item->entry.place, &frame, &record);
     if (code != ONCE_OK && code != ONCE_E_NEWER) {
-        return version;
+        return 0;
     }
     report->newer += code == ONCE_E_NEWER;
-    *dead = code == ONCE_OK && is_dead(check, &record.head);
+    dead = code == ONCE_OK && once__records_may_go(&records, &record.head);
     if (code == ONCE_OK && record.head.expires != 0 &&
         once__index_now(check->log) >= record.head.expires) {
         report->expired++;
-        return version;
+    } else {
+        count_state(&report->pending, &report->completed, &report->failed, &report->unknown,
+                    record.head.state);
     }
-    report->pending += record.head.state == ONCE_STATE_PENDING;
-    report->completed += record.head.state == ONCE_STATE_COMPLETED;
-    report->failed += record.head.state == ONCE_STATE_FAILED;
-    report->unknown += record.head.state == ONCE_STATE_UNKNOWN;
-    return version;
+    return dead;
 }
 
-/* `live` NULL: there is no index to compare with. */
-static void check_shard_lists(check_t *check, once__reader_t *reader, uint32_t shard,
-                              const once__shard_entry_t *log, size_t log_count,
-                              const once__shard_entry_t *live, size_t live_count)
+typedef enum verdict {
+    FINE,
+    NOT_IN_INDEX,
+    NOT_THERE, /* the index leads to something else */
+    OLDER,     /* the log has a newer frame */
+} verdict_t;
+
+/*
+ * Is an entry right, of which the log has this version (0: none was found)? No lock is held: one that changes meanwhile is. `item`
+ * NULL: there is none.
+ */
+static verdict_t judge(const check_t *check, const once__shard_entry_t *item, uint64_t version)
 {
-    const once__index_t *index = check->directory->index;
-    size_t i = 0, j = 0;
-
-    while (i < log_count || j < live_count) {
-        int order = i == log_count ? 1 : j == live_count ? -1 : compare_entries(&log[i], &live[j]);
-        if (order > 0) {
-            add_suspect(check, shard, &live[j++], 0);
-            continue;
-        }
-        int dead;
-        uint64_t version = count_record(check, reader, &log[i], &dead);
-        if (live != NULL && (order == 0 || !dead) &&
-            (order < 0 || log[i].entry.place.offset != live[j].entry.place.offset ||
-             number_of(check->log, &log[i].entry) != number_of(index, &live[j].entry))) {
-            add_suspect(check, shard, &log[i], version);
-        }
-        i++;
-        j += order == 0;
-    }
-}
-
-static int check_shard(check_t *check, once__reader_t *reader, uint32_t shard, int compares)
-{
-    static once__shard_entry_t nothing;
-    once__shard_entry_t *log = NULL, *live = NULL;
-    size_t log_count = 0, live_count = 0;
-    int code = once__index_shard(check->log, shard, &log, &log_count);
-
-    if (code == ONCE_OK && compares) {
-        code = once__index_shard(check->directory->index, shard, &live, &live_count);
-    }
-    if (code == ONCE_OK) {
-        if (log_count > 0) {
-            qsort(log, log_count, sizeof(*log), compare_entries);
-        }
-        if (live_count > 0) {
-            qsort(live, live_count, sizeof(*live), compare_entries);
-        }
-        check_shard_lists(check, reader, shard, log, log_count,
-                          compares && live == NULL ? &nothing : live, live_count);
-    }
-    free(log);
-    free(live);
-    return code == ONCE_OK && check->failed ? ONCE_E_NOMEM : code;
-}
-
-/* Was the place read, when the log was? */
-static int was_read(const check_t *check, uint64_t number, uint64_t offset)
-{
-    int at = number_at(check, number);
-
-    return at >= 0 && offset < check->ends[at];
-}
-
-static void count_lost(const check_t *check, uint8_t state)
-{
-    once_local_fsck_report_t *report = check->report;
-
-    report->lost_pending += state == ONCE_STATE_PENDING;
-    report->lost_completed += state == ONCE_STATE_COMPLETED;
-    report->lost_failed += state == ONCE_STATE_FAILED;
-    report->lost_unknown += state == ONCE_STATE_UNKNOWN;
-}
-
-/* Looks at the index again. The shard's lock is not held: an entry that changes meanwhile is right. */
-static void check_suspect(check_t *check, const suspect_t *suspect,
-                          const once__shard_entry_t *items, size_t count)
-{
-    once__shard_entry_t wanted = {.key = suspect->key, .tag = suspect->tag};
-    const once__shard_entry_t *item =
-        count > 0 ? bsearch(&wanted, items, count, sizeof(wanted), compare_entries) : NULL;
+    const once__segment_t *read;
     once__frame_t frame = {0};
-    uint64_t number, offset;
     int code;
 
     if (item == NULL) {
-        if (suspect->version != 0) {
-            tell(check, "index", 0, 0, 0, 0,
-                 "the record %016llx is in the log and not in the index",
-                 (unsigned long long)suspect->key);
-        }
-        return;
+        return version != 0 ? NOT_IN_INDEX : FINE;
     }
-    number = number_of(check->directory->index, &item->entry);
-    offset = item->entry.place.offset;
     code = once__reader_read(check->live, item->entry.place, 0, &frame);
     if (code == ONCE_OK && !once__index_is_key(frame.id, item->key, item->tag)) {
-        code = ONCE_E_CORRUPT;
-        frame.kind = 0;
+        return NOT_THERE;
     }
-    if (code == ONCE_E_CORRUPT && frame.kind != 0) {
-        return; /* a damaged record: told of as such */
+    if (code != ONCE_OK) { /* a damaged record was told of as such */
+        return code == ONCE_E_CORRUPT && frame.kind != 0 ? FINE : NOT_THERE;
     }
-    if (code != ONCE_OK) {
-        count_lost(check, item->entry.state);
-        tell(check, "index", 0, number, offset, 0,
-             "the index leads to %llu in segment %016llx, where the record %016llx is not",
-             (unsigned long long)offset, (unsigned long long)number,
-             (unsigned long long)suspect->key);
-    } else if (frame.version < suspect->version ||
-               (suspect->version == 0 && was_read(check, number, offset))) {
-        tell(check, "index", 0, number, offset, 0,
-             "the index leads to an older state of the record %016llx than the log has",
-             (unsigned long long)suspect->key);
-    }
+    read = version == 0 ? segment_of(check->log, number_of(check->directory->index, item)) : NULL;
+    return frame.version < version ||
+                   (read != NULL && item->entry.place.offset < atomic_load(&read->tail))
+               ? OLDER
+               : FINE;
 }
 
-static int check_suspects(check_t *check)
+/* As the index has the record now; `found` is room for it. NULL: not at all. */
+static const once__shard_entry_t *look_up(const check_t *check, uint32_t shard,
+                                          const once__shard_entry_t *wanted,
+                                          once__shard_entry_t *found)
 {
-    once__shard_entry_t *items = NULL;
-    size_t count = 0, i = 0;
-    uint32_t shard = UINT32_MAX;
-    int code = ONCE_OK;
+    const once__shard_entry_t *item = NULL;
+    once__shard_entry_t *items;
+    size_t count;
 
-    if (check->suspect_count > 0 && !check->how->repair) {
-        (void)poll(NULL, 0, SETTLE_MS);
-    }
-    for (; i < check->suspect_count && code == ONCE_OK; i++) {
-        if (check->suspects[i].shard != shard) {
-            shard = check->suspects[i].shard;
-            free(items);
-            items = NULL;
-            count = 0;
-            code = once__index_shard(check->directory->index, shard, &items, &count);
-            if (code == ONCE_OK && count > 0) {
-                qsort(items, count, sizeof(*items), compare_entries);
-            }
-        }
-        if (code == ONCE_OK) {
-            check_suspect(check, &check->suspects[i], items, count);
+    (void)once__index_shard(check->directory->index, shard, &items, &count);
+    for (size_t i = 0; i < count && item == NULL; i++) {
+        if (compare_entries(&items[i], wanted) == 0) {
+            *found = items[i];
+            item = found;
         }
     }
     free(items);
+    return item;
+}
+
+static void check_entry(check_t *check, uint32_t shard, const once__shard_entry_t *wanted,
+                        const once__shard_entry_t *item, uint64_t version)
+{
+    once_local_fsck_report_t *report = check->report;
+    once__shard_entry_t found;
+    verdict_t verdict = judge(check, item, version);
+    uint64_t number, offset;
+
+    while (verdict != FINE && check->patience-- > 0) {
+        (void)poll(NULL, 0, TICK_MS);
+        item = look_up(check, shard, wanted, &found);
+        verdict = judge(check, item, version);
+    }
+    number = item != NULL ? number_of(check->directory->index, item) : 0;
+    offset = item != NULL ? item->entry.place.offset : 0;
+    if (verdict == NOT_IN_INDEX) {
+        tell(check, "index", 0, 0, 0, "the record %016llx is in the log and not in the index",
+             (number_t)wanted->key);
+    } else if (verdict == NOT_THERE) {
+        count_state(&report->lost_pending, &report->lost_completed, &report->lost_failed,
+                    &report->lost_unknown, item->entry.state);
+        tell(check, "index", number, offset, 0,
+             "the index leads to %llu in segment %016llx, where the record %016llx is not",
+             (number_t)offset, (number_t)number, (number_t)wanted->key);
+    } else if (verdict == OLDER) {
+        tell(check, "index", number, offset, 0,
+             "the index leads to an older state of the record %016llx than the log has",
+             (number_t)wanted->key);
+    }
+}
+
+static int is_same(const check_t *check, const once__shard_entry_t *log,
+                   const once__shard_entry_t *live)
+{
+    return log->entry.place.offset == live->entry.place.offset &&
+           number_of(check->log, log) == number_of(check->directory->index, live);
+}
+
+/* Both sides of a shard, in the order of their keys. */
+static int check_shard(check_t *check, uint32_t shard)
+{
+    once__shard_entry_t *log = NULL, *live = NULL;
+    size_t log_count = 0, live_count = 0, i = 0, j = 0;
+    int code = once__index_shard(check->log, shard, &log, &log_count);
+
+    if (code == ONCE_OK && check->live != NULL) {
+        code = once__index_shard(check->directory->index, shard, &live, &live_count);
+    }
+    while (code == ONCE_OK && (i < log_count || j < live_count)) {
+        int order = i == log_count ? 1 : j == live_count ? -1 : compare_entries(&log[i], &live[j]);
+        uint64_t version = 0;
+        int dead = order <= 0 && count_record(check, &log[i], &version);
+        const once__shard_entry_t *item = order < 0 ? NULL : &live[j];
+        if (check->live != NULL &&
+            (order < 0 ? !dead : order > 0 || !is_same(check, &log[i], item))) {
+            check_entry(check, shard, order > 0 ? item : &log[i], item, version);
+        }
+        i += order <= 0;
+        j += order >= 0;
+    }
+    free(log);
+    free(live);
     return code;
 }
 
 /* Counts the records of the log, and compares the index in use with it. */
 static int check_index(check_t *check, int compares)
 {
-    once__log_config_t log = log_config(check, check->log);
-    once__log_config_t live = log_config(check, check->directory->index);
-    once__reader_t *reader = once__reader_open(&log);
-    uint64_t problems;
-    int code = reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
+    uint64_t problems = check->report->problems;
+    int code;
 
-    if (code == ONCE_OK && compares) {
-        check->live = once__reader_open(&live);
-        code = check->live != NULL ? ONCE_OK : ONCE_E_NOMEM;
-    }
+    check->log_reader = open_reader(check, check->log);
+    check->live = compares ? open_reader(check, check->directory->index) : NULL;
+    code = check->log_reader != NULL && (check->live != NULL || !compares) ? ONCE_OK : ONCE_E_NOMEM;
     for (uint32_t shard = 0; shard < ONCE__SHARDS && code == ONCE_OK; shard++) {
-        code = check_shard(check, reader, shard, compares);
+        code = check_shard(check, shard);
     }
-    problems = check->report->problems;
-    code = code == ONCE_OK && compares ? check_suspects(check) : code;
     if (compares) {
         check->report->lost_known = 1;
         check->report->index =
             check->report->problems > problems ? ONCE_LOCAL_INDEX_DIFFERS : ONCE_LOCAL_INDEX_OK;
     }
-    once__reader_close(reader);
+    once__reader_close(check->log_reader);
     once__reader_close(check->live);
     return code;
 }
@@ -721,10 +608,10 @@ static int is_in_use(const once__directory_t *directory)
     return used;
 }
 
-static int check_all(check_t *check, int repair)
+static int check_all(check_t *check)
 {
     once__directory_t *directory = check->directory;
-    int used = !repair && is_in_use(directory);
+    int repair = check->how->repair, used = !repair && is_in_use(directory);
     /* What nobody uses is compared with the log by the next program that opens the store. */
     int compares = directory->index != NULL && (used || repair);
     int lock = -1, code;
@@ -732,9 +619,9 @@ static int check_all(check_t *check, int repair)
     if (compares && used) {
         (void)once__local_keep_segments(directory, &lock);
     }
-    code = check_files(check);
-
+    check->patience = repair ? 0 : PATIENCE;
     check->report->index = directory->index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
+    code = check_files(check);
     if (used) {
         count_writing(check);
     }
@@ -747,9 +634,6 @@ static int check_all(check_t *check, int repair)
     if (code == ONCE_OK && repair && check->report->problems == 0) {
         once__directory_forget_index(directory); /* the log may lack what it has */
     } else if (code == ONCE_OK && repair) {
-        if (check->manifest_is_bad) {
-            check->manifest.found = 0;
-        }
         code = once__local_repair(directory, &check->manifest, check->numbers, check->number_count,
                                   check->err);
     }
@@ -769,7 +653,7 @@ static int check_path(const once__directory_config_t *config, const once_local_f
     }
     once__directory_sizes(&directory, &sizes);
     report->index_bytes = sizes.index_bytes;
-    code = check_all(&check, how->repair);
+    code = check_all(&check);
     once__directory_sizes(&directory, &sizes);
     report->quarantined = sizes.quarantined;
     report->quarantine_bytes = sizes.quarantine_bytes;
@@ -778,8 +662,6 @@ static int check_path(const once__directory_config_t *config, const once_local_f
         once__index_close(check.log);
     }
     free(check.numbers);
-    free(check.ends);
-    free(check.suspects);
     once__directory_leave(&directory);
     return code;
 }
@@ -828,20 +710,18 @@ int once__local_fsck(const char *url, const once__disk_t *disk,
             err, ONCE_E_INVALID,
             "the options or the report were not set up with ONCE_LOCAL_FSCK_..._INIT");
     }
-    code = once__local_url(&parsed, url, err);
+    code = once__local_url(&parsed, &config, url, err);
     if (code != ONCE_OK) {
         return code;
     }
-    config = once__local_config(&parsed, disk);
+    config.disk = disk;
     code = check_path(&config, &options, &all, &why);
     if (code == ONCE_OK && options.repair && all.problems > 0) {
         code = look_again(&config, &all, &why);
     }
     (void)once__sized_write(report, ONCE__LOCAL_FSCK_REPORT_V1, &all, sizeof(all));
     if (code != ONCE_OK) {
-        (void)once__fail(err, code, "%s",
-                         why.code == code && why.text[0] != '\0' ? why.text
-                                                                 : once_error_text(code));
+        (void)once__fail(err, code, "%s", why.code == code ? why.text : once_error_text(code));
     }
     once__url_free(&parsed);
     return code;

@@ -200,3 +200,14 @@ int once__walk_next(once__walk_t *walk)
     look_into_gap(walk);
     return 1;
 }
+
+int once__walk_code(const once__walk_t *walk)
+{
+    once__head_t head;
+
+    if (walk->kind == ONCE__WALK_FRAME && walk->frame.kind == ONCE__FRAME_RECORD) {
+        return once__unpack_head(&head, &walk->frame);
+    }
+    return walk->kind == ONCE__WALK_DAMAGED || walk->kind == ONCE__WALK_LOST ? ONCE_E_CORRUPT
+                                                                             : ONCE_OK;
+}
