@@ -26,19 +26,6 @@ typedef struct once__records {
     uint64_t tried_until;
 } once__records_t;
 
-/* A record as the index and the log have it. */
-typedef struct once__current {
-    uint64_t number; /* of the segment that the entry leads to: slots are used again */
-    int has_entry;
-    int found;     /* there is an entry, and it is not of a removed record */
-    int ahead;     /* `frame` was read from the place of `entry` before the shard was locked */
-    int code_read; /* of that read */
-    once__entry_t entry;
-    once__weight_t weight; /* of `frame`, as it is counted */
-    once__frame_t frame;   /* points into memory of the reader, valid until its next read */
-    once__record_t record; /* if `found`; likewise */
-} once__current_t;
-
 typedef enum once__decided {
     ONCE__DECIDED_NOW,   /* answer it */
     ONCE__DECIDED_SYNC,  /* answer it when the log is synced */
