@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/index_internal.h"
+#include "store/local/index.h"
 
 #define ENTRIES 3000u
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/index_internal.h"
+#include "store/local/index.h"
 #include "support/testing.h"
 
 #define NEVER UINT64_MAX

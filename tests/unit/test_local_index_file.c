@@ -206,7 +206,6 @@ static void of_another_kind(void **state)
         FIELD(view, "damaged"),
         FIELD(slot_end, "damaged"),
         FIELD(slot_limit, "damaged"),
-        FIELD(free_page, "damaged"),
         FIELD(shards[5].table, "damaged"),
         FIELD(segments[0].buffer, "damaged"),
     };

@@ -1,19 +1,142 @@
 /*
- * The entries of the index. Every function but those that lock is called with the shard locked, or by a process that is alone with
- * the index and uses each shard from one thread.
+ * The entries of the index, in a table for each shard, and the pages that tables and write buffers are made of. Every function
+ * about entries but those that lock is called with the shard locked, or by a process that is alone with the index and uses each
+ * shard from one thread.
  */
-#include <assert.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 #include "base/bytes.h"
-#include "store/local/index_internal.h"
+#include "store/local/index.h"
 
+#define PAGE_WAIT_MS   20u                     /* some callers hold the lock of a shard */
+#define GROW_PAGES     256u                    /* that the file grows by, if there is room */
+#define BITS_PAGE      (ONCE__INDEX_PAGE * 8u) /* pages that one page of bits is about */
 #define FILL_PERCENT   85u
 #define GROWTH_PERCENT 115u
 #define PAGE_CELLS     (ONCE__INDEX_PAGE / (uint32_t)sizeof(once__cell_t))
 #define TABLE_MAX      0xff0000u /* cells of a table: 24 bits, and a page more */
 
 #define WHERE_DEAD 1u /* forgotten: offset 0, where no frame is. The run goes on */
+
+/* ------------------------------------------------------------------------------------------------------------ pages */
+
+/* A process that is killed meanwhile leaves bits set for pages that nothing uses: they are lost until the index is made anew. */
+
+static int is_used(const once__index_header_t *map, uint32_t page)
+{
+    return (once__load(&map->page_bits[page / 64]) >> page % 64 & 1) != 0;
+}
+
+static void flip(once__index_header_t *map, uint32_t first, uint32_t count)
+{
+    for (uint32_t page = first; page < first + count; page++) {
+        map->page_bits[page / 64] ^= (uint64_t)1 << page % 64;
+    }
+}
+
+/* Where a run of `count` free pages begins, or the shorter run that ends at `end`. */
+static uint32_t find_run(const once__index_header_t *map, uint32_t end, uint32_t count)
+{
+    uint32_t run = 0, page = sizeof(*map) / ONCE__INDEX_PAGE;
+
+    while (page < end && run < count) {
+        if (page % 64 == 0 && once__load(&map->page_bits[page / 64]) == UINT64_MAX) {
+            run = 0;
+            page += 64;
+        } else {
+            run = is_used(map, page) ? 0 : run + 1;
+            page++;
+        }
+    }
+    return page - run;
+}
+
+/* Memory for pages up to `end`, and for their bits. 0 or -1. */
+static int grow(once__index_t *index, uint32_t end)
+{
+    once__index_header_t *map = index->map;
+    uint64_t old = atomic_load(&map->end), fresh = (uint64_t)end * ONCE__INDEX_PAGE;
+    uint64_t bits = offsetof(once__index_header_t, page_bits);
+    uint64_t first = old / ONCE__INDEX_PAGE / BITS_PAGE;
+
+    if (fresh > map->view ||
+        once__index_allocate(index, bits + first * ONCE__INDEX_PAGE,
+                             bits + ((end - 1) / BITS_PAGE + 1) * ONCE__INDEX_PAGE) != 0 ||
+        once__index_allocate(index, old, fresh) != 0) {
+        return -1;
+    }
+    atomic_store(&map->end, fresh);
+    return 0;
+}
+
+/* Free pages are zero: they were never used, or zeroed when they were given back. Some have no memory until they are taken. */
+uint32_t once__index_take_pages(once__index_t *index, uint32_t count)
+{
+    once__index_header_t *map = index->map;
+    uint32_t end, first;
+
+    if (count == 0 || count > ONCE__INDEX_PAGES / 2 ||
+        once__index_lock_mutex(&map->page_lock, PAGE_WAIT_MS, NULL) != ONCE_OK) {
+        return 0;
+    }
+    end = (uint32_t)(atomic_load(&map->end) / ONCE__INDEX_PAGE);
+    first = find_run(map, end, count);
+    if ((first + count <= end ||
+         grow(index, first + (count > GROW_PAGES ? count : GROW_PAGES)) == 0 ||
+         grow(index, first + count) == 0) &&
+        once__index_allocate(index, (uint64_t)first * ONCE__INDEX_PAGE,
+                             (uint64_t)(first + count) * ONCE__INDEX_PAGE) == 0) {
+        flip(map, first, count);
+    } else {
+        first = 0;
+    }
+    (void)pthread_mutex_unlock(&map->page_lock);
+    return first;
+}
+
+/* `release`: the memory goes back to the system. If the lock cannot be had, the pages are lost, too. */
+static void give(once__index_t *index, uint32_t first, uint32_t count, int release)
+{
+    once__index_header_t *map = index->map;
+    char *pages = once__index_page(index, first);
+    uint64_t size = (uint64_t)count * ONCE__INDEX_PAGE;
+
+    assert(is_used(map, first) && is_used(map, first + count - 1));
+    if (!release ||
+        (index->fd < 0 ? madvise(pages, size, MADV_DONTNEED)
+                       : fallocate(index->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                   pages - (char *)map, (off_t)size)) != 0) {
+        memset(pages, 0, (size_t)size);
+    }
+    if (once__index_lock_mutex(&map->page_lock, PAGE_WAIT_MS, NULL) == ONCE_OK) {
+        flip(map, first, count);
+        (void)pthread_mutex_unlock(&map->page_lock);
+    }
+}
+
+void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count)
+{
+    give(index, first, count, 0);
+}
+
+void once__pages_release(once__index_t *index, uint32_t first, uint32_t count)
+{
+    give(index, first, count, 1);
+}
+
+uint32_t once__pages_count(const once__index_header_t *map)
+{
+    uint64_t end = atomic_load(&map->end) / ONCE__INDEX_PAGE;
+    uint32_t count = 0;
+
+    for (uint64_t i = 0; i < (end + 63) / 64; i++) {
+        count += (uint32_t)__builtin_popcountll(once__load(&map->page_bits[i]));
+    }
+    return count;
+}
 
 /* ------------------------------------------------------------------------------------------------------------ words */
 
@@ -55,10 +178,8 @@ static uint64_t pack(uint32_t tag, const once__entry_t *entry)
 
 static once__entry_t unpack(uint64_t where)
 {
-    once__entry_t entry = {{(uint32_t)(where >> 31 & 0xffff), (where >> 3 & 0xfffffff) * 8},
+    return (once__entry_t){{(uint32_t)(where >> 31 & 0xffff), (where >> 3 & 0xfffffff) * 8},
                            (uint8_t)(where & 7)};
-
-    return entry;
 }
 
 static uint32_t tag_in(uint64_t where)
@@ -71,21 +192,11 @@ static int is_entry(uint64_t where)
     return where > WHERE_DEAD;
 }
 
-static int is_record(uint64_t where)
-{
-    return is_entry(where) && (where & 7) != ONCE_STATE_NONE;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- tables */
 
 static once__cell_t *cells_of(const once__index_t *index, uint64_t table)
 {
     return (once__cell_t *)(void *)((char *)index->map + once__table_at(table));
-}
-
-static uint64_t where_of(const once__cell_t *cell)
-{
-    return atomic_load_explicit(&cell->where, memory_order_relaxed);
 }
 
 /* Where the run of a key begins. The order of keys stays, so that tables of any size can be used. */
@@ -102,18 +213,12 @@ static once__cell_t *next_cell(once__cell_t *cells, uint32_t size, once__cell_t 
 /* The cell of the record. NULL: it has none. */
 static once__cell_t *find(const once__index_t *index, const uint8_t *id)
 {
-    uint64_t table = atomic_load_explicit(&shard_of(index, id)->table, memory_order_relaxed);
-    uint64_t key = key_of(id);
+    uint64_t table = once__load(&shard_of(index, id)->table), key = key_of(id), where;
     uint32_t size = once__table_size(table), tag = tag_of(id);
     once__cell_t *cells = cells_of(index, table), *cell = cells + home(key, size);
 
-    for (uint32_t passed = 0; passed < size; passed++) {
-        uint64_t where = where_of(cell);
-        if (where == 0) {
-            break;
-        }
-        if (atomic_load_explicit(&cell->key, memory_order_relaxed) == key && tag_in(where) == tag &&
-            is_entry(where)) {
+    for (uint32_t passed = 0; passed < size && (where = once__load(&cell->where)) != 0; passed++) {
+        if (once__load(&cell->key) == key && tag_in(where) == tag && is_entry(where)) {
             return cell;
         }
         cell = next_cell(cells, size, cell);
@@ -128,7 +233,7 @@ void once__index_expect_shard(const once__index_t *index, const uint8_t *id)
 
 void once__index_expect(const once__index_t *index, const uint8_t *id)
 {
-    uint64_t table = atomic_load_explicit(&shard_of(index, id)->table, memory_order_relaxed);
+    uint64_t table = once__load(&shard_of(index, id)->table);
 
     __builtin_prefetch(cells_of(index, table) + home(key_of(id), once__table_size(table)));
 }
@@ -136,97 +241,89 @@ void once__index_expect(const once__index_t *index, const uint8_t *id)
 /* Puts an entry into the first cell of its run that is empty or dead. Returns what was there: 0 or WHERE_DEAD. */
 static uint64_t put(const once__index_t *index, uint64_t table, uint64_t key, uint64_t where)
 {
-    uint32_t size = once__table_size(table);
+    uint32_t size = once__table_size(table), passed = 0;
     once__cell_t *cells = cells_of(index, table), *cell = cells + home(key, size);
-    uint64_t old = where_of(cell);
+    uint64_t old;
 
-    for (uint32_t passed = 0; is_entry(old); passed++) {
+    for (; is_entry(old = once__load(&cell->where)); passed++) {
         assert(passed < size); /* there is room, and X-1: the record has no entry yet */
-        assert(cell->key != key || tag_in(old) != tag_in(where));
+        assert(once__load(&cell->key) != key || tag_in(old) != tag_in(where));
         cell = next_cell(cells, size, cell);
-        old = where_of(cell);
     }
-    atomic_store_explicit(&cell->key, key, memory_order_relaxed);
-    atomic_store_explicit(&cell->where, where, memory_order_release);
+    once__store(&cell->key, key);
+    once__store(&cell->where, where);
     return old;
 }
 
-/* Counts what is in the shard's table. */
-static void count_cells(const once__index_t *index, const once__shard_t *shard, uint32_t *entries,
-                        uint32_t *records)
+/* The entries of the shard; *records (may be NULL): without the removed. */
+static uint32_t count_entries(const once__index_t *index, const once__shard_t *shard,
+                              uint32_t *records)
 {
-    uint64_t table = atomic_load(&shard->table);
+    uint64_t table = once__load(&shard->table);
     const once__cell_t *cells = cells_of(index, table);
+    uint32_t entries = 0, removed = 0;
 
-    *entries = *records = 0;
     for (uint32_t i = 0; i < once__table_size(table); i++) {
-        uint64_t where = where_of(&cells[i]);
-        *entries += (uint32_t)is_entry(where);
-        *records += (uint32_t)is_record(where);
+        uint64_t where = once__load(&cells[i].where);
+        entries += (uint32_t)is_entry(where);
+        removed += (uint32_t)(is_entry(where) && (where & 7) == ONCE_STATE_NONE);
     }
-}
-
-/* The first tables stay. Pages of a size that is asked for again keep their memory, which is faster. */
-static void free_table(once__index_t *index, uint64_t table, int is_usual)
-{
-    uint32_t first = (uint32_t)(once__table_at(table) / ONCE__INDEX_PAGE);
-
-    if (once__table_at(table) < sizeof(once__index_header_t)) {
-        return;
+    if (records != NULL) {
+        *records = entries - removed;
     }
-    if (is_usual) {
-        once__index_give_pages(index, first, once__table_size(table) / PAGE_CELLS);
-    } else {
-        once__pages_release(index, first, once__table_size(table) / PAGE_CELLS);
-    }
+    return entries;
 }
 
 /* Replaces the shard's table by one for `entries` that is not full then; dead cells are not taken over. */
 static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t entries)
 {
-    uint64_t old = atomic_load(&shard->table), fresh;
+    uint64_t old = once__load(&shard->table), pages = entries * 100 / FILL_PERCENT / PAGE_CELLS + 1;
     const once__cell_t *from = cells_of(index, old);
-    uint64_t pages = entries * 100 / FILL_PERCENT / PAGE_CELLS + 1;
-    uint32_t first, kept = 0;
+    uint32_t size = once__table_size(old), first = 0, kept = 0;
+    uint64_t fresh;
 
-    first = pages * PAGE_CELLS > TABLE_MAX ? 0 : once__index_take_pages(index, (uint32_t)pages);
+    if (pages * PAGE_CELLS <= TABLE_MAX) {
+        first = once__index_take_pages(index, (uint32_t)pages);
+    }
     if (first == 0) {
         return ONCE_E_FULL;
     }
     fresh = (uint64_t)first * ONCE__INDEX_PAGE / 16 << 24 | pages * PAGE_CELLS;
-    for (uint32_t i = 0; i < once__table_size(old); i++) {
-        uint64_t where = where_of(&from[i]);
+    for (uint32_t i = 0; i < size; i++) {
+        uint64_t where = once__load(&from[i].where);
         if (is_entry(where)) {
-            (void)put(index, fresh, atomic_load_explicit(&from[i].key, memory_order_relaxed),
-                      where);
+            (void)put(index, fresh, once__load(&from[i].key), where);
             kept++;
         }
     }
     /* A process that is killed in between leaves `used` too high, not too low. */
-    atomic_store_explicit(&shard->table, fresh, memory_order_release);
-    atomic_store_explicit(&shard->used, kept, memory_order_release);
-    free_table(index, old, once__table_size(old) == pages * PAGE_CELLS);
+    once__store(&shard->table, fresh);
+    once__store(&shard->used, kept);
+    if (once__table_at(old) >= sizeof(once__index_header_t)) { /* the first tables stay */
+        give(index, (uint32_t)(once__table_at(old) / ONCE__INDEX_PAGE), size / PAGE_CELLS,
+             size != pages * PAGE_CELLS); /* a size that is asked for again keeps its memory */
+    }
     return ONCE_OK;
 }
 
 /* Is the shard's table large enough for this number of cells in use? */
 static int is_large_enough(const once__shard_t *shard, uint64_t cells)
 {
-    return cells * 100 <= (uint64_t)once__table_size(atomic_load(&shard->table)) * FILL_PERCENT;
+    return cells * 100 <= (uint64_t)once__table_size(once__load(&shard->table)) * FILL_PERCENT;
 }
 
 int once__index_make_room(once__index_t *index, const uint8_t *id)
 {
     once__shard_t *shard = shard_of(index, id);
-    uint32_t entries, records;
+    uint64_t entries;
 
-    if (is_large_enough(shard, (uint64_t)atomic_load(&shard->used) + 1)) {
+    if (is_large_enough(shard, (uint64_t)once__load(&shard->used) + 1)) {
         return ONCE_OK;
     }
-    count_cells(index, shard, &entries, &records);
+    entries = count_entries(index, shard, NULL);
     /* Without memory for another table, dead cells are used again in this one. */
-    return replace_table(index, shard, (uint64_t)entries * GROWTH_PERCENT / 100) == ONCE_OK ||
-                   is_large_enough(shard, (uint64_t)entries + 1)
+    return replace_table(index, shard, entries * GROWTH_PERCENT / 100) == ONCE_OK ||
+                   is_large_enough(shard, entries + 1)
                ? ONCE_OK
                : ONCE_E_FULL;
 }
@@ -238,17 +335,17 @@ int once__index_reserve(once__index_t *index, const uint8_t *id, uint64_t entrie
     return is_large_enough(shard, entries) ? ONCE_OK : replace_table(index, shard, entries);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ locks */
+/* ----------------------------------------------------------------------------------------------- locks and versions */
 
 /* A killed process leaves every entry valid. Only the number of records may be wrong (and `used` too high). */
 static int lock_shard(once__index_t *index, once__shard_t *shard, uint32_t wait_ms)
 {
-    uint32_t entries, records;
+    uint32_t records;
     int died, code = once__index_lock_mutex(&shard->lock, wait_ms, &died);
 
     if (code == ONCE_OK && died) {
-        count_cells(index, shard, &entries, &records);
-        atomic_store(&shard->records, records);
+        (void)count_entries(index, shard, &records);
+        once__store(&shard->records, records);
     }
     return code;
 }
@@ -268,29 +365,42 @@ void once__index_unlock(once__index_t *index, const uint8_t *id)
     (void)pthread_mutex_unlock(&shard_of(index, id)->lock);
 }
 
-/* --------------------------------------------------------------------------------------------------------- versions */
-
 /* it is stored before the caller writes its frame. */
 uint64_t once__index_next_version(once__index_t *index, const uint8_t *id, uint64_t now)
 {
-    once__shard_t *shard = shard_of(index, id);
-    uint64_t last = atomic_load_explicit(&shard->version, memory_order_relaxed);
-    uint64_t version = now << 20 > last ? now << 20 : last + 1;
+    _Atomic uint64_t *last = &shard_of(index, id)->version;
+    uint64_t version = now << 20 > once__load(last) ? now << 20 : once__load(last) + 1;
 
-    atomic_store(&shard->version, version);
+    once__store(last, version);
     return version;
 }
 
 void once__index_raise_version(once__index_t *index, const uint8_t *id, uint64_t version)
 {
-    once__shard_t *shard = shard_of(index, id);
+    _Atomic uint64_t *last = &shard_of(index, id)->version;
 
-    if (version > atomic_load_explicit(&shard->version, memory_order_relaxed)) {
-        atomic_store(&shard->version, version);
+    if (version > once__load(last)) {
+        once__store(last, version);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- weights */
+
+/* Pending and unknown records go a retention after their lease, unless hold keeps them. What a newer version wrote is kept. */
+uint64_t once__index_kept_until(const once__head_t *head)
+{
+    if (head->schema > ONCE__SCHEMA) {
+        return UINT64_MAX;
+    }
+    if (head->expires != 0) {
+        return head->expires;
+    }
+    if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED ||
+        head->recover == ONCE_RECOVER_HOLD || head->lease_until > UINT64_MAX - head->ttl_ms) {
+        return UINT64_MAX;
+    }
+    return head->lease_until + head->ttl_ms;
+}
 
 /* Classes by the time from the segment's making until the record goes: up to 1, 8, 64 ... minutes, then all others. */
 static uint32_t class_of(const once__segment_t *segment, uint64_t until)
@@ -303,7 +413,7 @@ static uint32_t class_of(const once__segment_t *segment, uint64_t until)
 
 static void raise(_Atomic uint64_t *word, uint64_t value)
 {
-    uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+    uint64_t old = once__load(word);
 
     while (old < value && !atomic_compare_exchange_weak(word, &old, value)) {
     }
@@ -331,11 +441,8 @@ uint64_t once__segment_live(const once__segment_t *segment, uint64_t now)
     uint64_t live = 0;
 
     for (uint32_t i = 0; i < ONCE__CLASSES; i++) {
-        int64_t bytes = atomic_load_explicit(&segment->live[i].bytes, memory_order_relaxed);
-        if (bytes > 0 &&
-            atomic_load_explicit(&segment->live[i].until, memory_order_relaxed) > now) {
-            live += (uint64_t)bytes;
-        }
+        int64_t bytes = once__load(&segment->live[i].bytes);
+        live += bytes > 0 && once__load(&segment->live[i].until) > now ? (uint64_t)bytes : 0;
     }
     return live;
 }
@@ -346,42 +453,36 @@ int once__index_find(const once__index_t *index, const uint8_t *id, once__entry_
 {
     const once__cell_t *cell = find(index, id);
 
-    if (cell == NULL) {
-        return 0;
+    if (cell != NULL) {
+        *entry = unpack(once__load(&cell->where));
     }
-    *entry = unpack(where_of(cell));
-    return 1;
+    return cell != NULL;
 }
 
-/* The cell of the record, whose entry is `old`. */
-static once__cell_t *find_old(const once__index_t *index, const uint8_t *id,
-                              const once__entry_t *old)
+/* Changes the cell of the record, whose entry is `old`. */
+static void replace(const once__index_t *index, const uint8_t *id, const once__entry_t *old,
+                    uint64_t where)
 {
     once__cell_t *cell = find(index, id);
 
-    assert(cell != NULL && where_of(cell) == pack(tag_of(id), old));
-    return cell;
-}
-
-static void count_records(once__shard_t *shard, int was, int is)
-{
-    uint32_t records = atomic_load_explicit(&shard->records, memory_order_relaxed);
-
-    if (was != is) {
-        atomic_store_explicit(&shard->records, is ? records + 1 : records - 1,
-                              memory_order_relaxed);
-    }
+    assert(cell != NULL && once__load(&cell->where) == pack(tag_of(id), old));
+    once__store(&cell->where, where);
 }
 
 static void add(once__index_t *index, const uint8_t *id, uint64_t where)
 {
     once__shard_t *shard = shard_of(index, id);
-    uint32_t used = atomic_load_explicit(&shard->used, memory_order_relaxed);
+    uint32_t used = once__load(&shard->used);
 
-    atomic_store_explicit(&shard->used, used + 1, memory_order_release);
-    if (put(index, atomic_load(&shard->table), key_of(id), where) == WHERE_DEAD) {
-        atomic_store_explicit(&shard->used, used, memory_order_release);
+    once__store(&shard->used, used + 1);
+    if (put(index, once__load(&shard->table), key_of(id), where) == WHERE_DEAD) {
+        once__store(&shard->used, used);
     }
+}
+
+static void count_record(once__shard_t *shard, int was, int is)
+{
+    once__store(&shard->records, once__load(&shard->records) + (uint32_t)is - (uint32_t)was);
 }
 
 /* counts go up before the entry is stored, and down afterwards. What stays at its place is not counted twice. */
@@ -403,20 +504,19 @@ void once__index_set(once__index_t *index, const uint8_t *id, const once__entry_
     if (old == NULL) {
         add(index, id, pack(tag_of(id), entry));
     } else {
-        atomic_store_explicit(&find_old(index, id, old)->where, pack(tag_of(id), entry),
-                              memory_order_release);
+        replace(index, id, old, pack(tag_of(id), entry));
         count(index, old, old_weight.until, -moves, -old_size);
     }
-    count_records(shard_of(index, id), old != NULL && old->state != ONCE_STATE_NONE,
-                  entry->state != ONCE_STATE_NONE);
+    count_record(shard_of(index, id), old != NULL && old->state != ONCE_STATE_NONE,
+                 entry->state != ONCE_STATE_NONE);
 }
 
 void once__index_forget(once__index_t *index, const uint8_t *id, const once__entry_t *old,
                         once__weight_t old_weight)
 {
-    atomic_store_explicit(&find_old(index, id, old)->where, WHERE_DEAD, memory_order_release);
+    replace(index, id, old, WHERE_DEAD);
     count(index, old, old_weight.until, -1, -(int64_t)old_weight.size);
-    count_records(shard_of(index, id), old->state != ONCE_STATE_NONE, 0);
+    count_record(shard_of(index, id), old->state != ONCE_STATE_NONE, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------ all records */
@@ -428,30 +528,21 @@ static int by_key(const void *a, const void *b)
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->tag > y->tag) - (x->tag < y->tag);
 }
 
-static int copy_entries(const once__index_t *index, const once__shard_t *shard,
-                        once__shard_entry_t **out, size_t *count)
+static once__shard_entry_t *copy_entries(const once__index_t *index, const once__shard_t *shard,
+                                         size_t *count)
 {
-    uint64_t table = atomic_load(&shard->table);
+    uint64_t table = once__load(&shard->table);
     const once__cell_t *cells = cells_of(index, table);
-    uint32_t entries, records;
+    once__shard_entry_t *copy = malloc((count_entries(index, shard, NULL) + 1) * sizeof(*copy));
 
-    count_cells(index, shard, &entries, &records);
-    if (entries == 0) {
-        return ONCE_OK;
-    }
-    *out = malloc(entries * sizeof(**out));
-    if (*out == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    for (uint32_t i = 0; i < once__table_size(table); i++) {
-        uint64_t where = where_of(&cells[i]);
+    for (uint32_t i = 0; copy != NULL && i < once__table_size(table); i++) {
+        uint64_t where = once__load(&cells[i].where);
         if (is_entry(where)) {
-            once__shard_entry_t found = {atomic_load_explicit(&cells[i].key, memory_order_relaxed),
-                                         tag_in(where), unpack(where)};
-            (*out)[(*count)++] = found;
+            copy[(*count)++] =
+                (once__shard_entry_t){once__load(&cells[i].key), tag_in(where), unpack(where)};
         }
     }
-    return ONCE_OK;
+    return copy;
 }
 
 int once__index_shard(once__index_t *index, uint32_t number, once__shard_entry_t **entries,
@@ -465,10 +556,11 @@ int once__index_shard(once__index_t *index, uint32_t number, once__shard_entry_t
     if (code != ONCE_OK) {
         return code;
     }
-    code = copy_entries(index, shard, entries, count);
+    *entries = copy_entries(index, shard, count);
     (void)pthread_mutex_unlock(&shard->lock);
-    if (*count > 0) {
-        qsort(*entries, *count, sizeof(**entries), by_key);
+    if (*entries == NULL) {
+        return ONCE_E_NOMEM;
     }
-    return code;
+    qsort(*entries, *count, sizeof(**entries), by_key);
+    return ONCE_OK;
 }

@@ -1,14 +1,10 @@
 /*
  * The index as a file in a tmpfs (made, found, removed), its locks, its clock, and the table of segments.
  */
-#include "store/local/index_internal.h"
-
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +22,7 @@
 #include "store/local/log.h"
 
 #define INDEX_MAGIC   0x3258444945434e4fu /* "ONCEIDX2" */
-#define INDEX_VERSION 2u
+#define INDEX_VERSION 3u
 #define VIEW_LEAST    ((uint64_t)256 << 20)
 #define STEP          ((uint64_t)1 << 20) /* a call for memory that a signal interrupts is repeated */
 #define FIXED         offsetof(once__index_header_t, segments)
@@ -79,13 +75,6 @@ int once__index_allocate(const once__index_t *index, uint64_t from, uint64_t to)
         from += code == 0 ? len : 0;
     }
     return 0;
-}
-
-int once__index_release(const once__index_t *index, uint64_t from, uint64_t to)
-{
-    return index->fd < 0 ? madvise((char *)index->map + from, to - from, MADV_DONTNEED)
-                         : fallocate(index->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                     (off_t)from, (off_t)(to - from));
 }
 
 uint64_t once__index_bytes(const once__index_t *index)
@@ -308,52 +297,40 @@ static void remove_orphans(int directory_fd, const once__index_config_t *config)
 
 /* --------------------------------------------------------------------------------------------------------- making */
 
-/* Users have this lock. The exclusive one is that of a process that removes the file. */
-static int lock_file(const once__index_t *index, once_error_t *err)
+/* Users have a shared lock; the exclusive one is that of a process that removes the file. 1: it is locked, and has its name. */
+static int lock_file(const once__index_t *index)
 {
     struct stat st;
 
     return flock(index->fd, LOCK_SH | LOCK_NB) == 0 && fstat(index->fd, &st) == 0 &&
-                   st.st_nlink == 1
-               ? ONCE_OK
-               : once__fail(err, ONCE_E_NOT_FOUND, "the index %s was removed", index->name);
+           st.st_nlink == 1;
 }
 
-/* Before the file is locked, a process that removes orphans may take it for one. */
-static int make_locked(once__index_t *index, const once__index_config_t *config, once_error_t *err)
-{
-    int code = ONCE_E_NOT_FOUND;
-
-    for (int tries = 0; code == ONCE_E_NOT_FOUND && tries < MAKE_TRIES; tries++) {
-        if (index->fd >= 0) {
-            (void)close(index->fd);
-        }
-        remove_orphans(index->directory_fd, config);
-        index->fd = openat(index->directory_fd, index->new_name,
-                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (index->fd >= 0) {
-            code = lock_file(index, err);
-        } else if (errno != EEXIST) {
-            break;
-        } else {
-            (void)poll(NULL, 0, 10); /* the other one is about to remove it */
-        }
-    }
-    return index->fd < 0 ? fail(err, "make", index->new_name) : code;
-}
-
-/* The file under its temporary name, with the memory that an empty index needs. */
+/*
+ * The file under its temporary name, with the memory that an empty index needs. One of that name was left by a killed process. Until
+ * ours is locked, another process that removes orphans may take it for one.
+ */
 static int make_file(once__index_t *index, const once__index_config_t *config, once_error_t *err)
 {
-    int code = make_locked(index, config, err);
+    uint64_t end = sizeof(once__index_header_t);
 
-    if (code == ONCE_OK && ((geteuid() == 0 && fchown(index->fd, config->owner, (gid_t)-1) != 0) ||
-                            once__index_allocate(index, 0, FIXED + ONCE__INDEX_PAGE) != 0 ||
-                            once__index_allocate(index, sizeof(once__index_header_t) - 1,
-                                                 sizeof(once__index_header_t)) != 0)) {
-        code = fail(err, "make", index->new_name);
+    remove_orphans(index->directory_fd, config);
+    for (int tries = 0; tries < MAKE_TRIES; tries++) {
+        (void)unlinkat(index->directory_fd, index->new_name, 0);
+        index->fd = openat(index->directory_fd, index->new_name,
+                           O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (index->fd < 0 || lock_file(index)) {
+            break;
+        }
+        (void)close(index->fd);
+        index->fd = -1;
+        errno = EEXIST;
     }
-    return code;
+    return index->fd >= 0 && (geteuid() != 0 || fchown(index->fd, config->owner, (gid_t)-1) == 0) &&
+                   once__index_allocate(index, 0, FIXED + ONCE__INDEX_PAGE) == 0 &&
+                   once__index_allocate(index, end - 1, end) == 0
+               ? ONCE_OK
+               : fail(err, "make", index->new_name);
 }
 
 static int create(once__index_t *index, const once__index_config_t *config,
@@ -375,7 +352,6 @@ static int create(once__index_t *index, const once__index_config_t *config,
     atomic_store(&map->slot_limit, PAGE_SLOTS);
     atomic_store(&map->end, sizeof(*map));
     map->view = index->view;
-    map->free_page = (uint32_t)(sizeof(*map) / ONCE__INDEX_PAGE);
     init_mutex(&map->slot_lock);
     init_mutex(&map->page_lock);
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
@@ -395,24 +371,21 @@ static int create(once__index_t *index, const once__index_config_t *config,
 static int is_sound(const once__index_t *index)
 {
     const once__index_header_t *map = index->map;
-    uint64_t end = atomic_load(&map->end), first = sizeof(*map) / ONCE__INDEX_PAGE, at, size;
-    uint32_t slots = atomic_load(&map->slot_end);
+    uint64_t end = atomic_load(&map->end);
+    uint32_t slots = atomic_load(&map->slot_end), limit = atomic_load(&map->slot_limit);
     struct stat st;
     int sound = fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end && end >= sizeof(*map) &&
                 end % ONCE__INDEX_PAGE == 0 && end <= map->view && map->view <= ONCE__INDEX_VIEW &&
-                slots <= atomic_load(&map->slot_limit) &&
-                atomic_load(&map->slot_limit) <= ONCE__SLOTS && map->free_page >= first &&
-                map->free_page <= atomic_load(&map->end) / ONCE__INDEX_PAGE;
+                slots <= limit && limit <= ONCE__SLOTS;
 
     for (uint32_t i = 0; sound && i < ONCE__SHARDS; i++) {
-        uint64_t table = atomic_load(&map->shards[i].table);
-        at = once__table_at(table);
-        size = once__table_size(table) * sizeof(once__cell_t);
+        uint64_t table = atomic_load(&map->shards[i].table), at = once__table_at(table);
+        uint64_t size = once__table_size(table) * sizeof(once__cell_t);
         sound = at >= offsetof(once__index_header_t, first_tables) && size > 0 &&
                 at + size <= atomic_load(&map->end);
     }
     for (uint32_t i = 0; sound && i < slots; i++) {
-        at = (uint64_t)atomic_load(&map->segments[i].buffer) * ONCE__INDEX_PAGE;
+        uint64_t at = (uint64_t)atomic_load(&map->segments[i].buffer) * ONCE__INDEX_PAGE;
         sound = at == 0 || (at >= sizeof(*map) && at + ONCE__BUFFER_SIZE <= atomic_load(&map->end));
     }
     return sound;
@@ -457,7 +430,9 @@ static int open_file(once__index_t *index, const once__index_config_t *config, o
                           "see index=DIR",
                           config->directory, index->name);
     }
-    return lock_file(index, err);
+    return lock_file(index)
+               ? ONCE_OK
+               : once__fail(err, ONCE_E_NOT_FOUND, "the index %s was removed", index->name);
 }
 
 /* The index must not grow beyond what the user with the smallest view can see. */
@@ -597,11 +572,6 @@ void once__index_remove(once__index_t *index)
     }
 }
 
-uint64_t once__index_identity(const once__index_t *index)
-{
-    return index->map->label.identity;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- clock */
 
 uint64_t once__index_now(const once__index_t *index)
@@ -613,33 +583,11 @@ uint64_t once__index_now(const once__index_t *index)
            (uint64_t)once__index_clock(index);
 }
 
-void once__index_set_clock(once__index_t *index, int64_t offset)
-{
-    atomic_store(&index->map->clock_offset, offset);
-}
-
-int64_t once__index_clock(const once__index_t *index)
-{
-    return atomic_load_explicit(&index->map->clock_offset, memory_order_relaxed);
-}
-
 /* -------------------------------------------------------------------------------------------------------- segments */
-
-once__segment_t *once__index_segment(const once__index_t *index, uint32_t slot)
-{
-    assert(slot < atomic_load_explicit(&index->map->slot_limit, memory_order_relaxed));
-    return &index->map->segments[slot];
-}
-
-uint32_t once__index_slot_end(const once__index_t *index)
-{
-    return atomic_load(&index->map->slot_end);
-}
 
 static int is_free(const once__index_header_t *map, uint32_t slot)
 {
-    return atomic_load_explicit(&map->segments[slot].state, memory_order_relaxed) ==
-           ONCE__SEGMENT_FREE;
+    return once__load(&map->segments[slot].state) == ONCE__SEGMENT_FREE;
 }
 
 /* The lowest free slot, with memory behind it. ONCE_OK or ONCE_E_FULL. */
@@ -710,16 +658,6 @@ void once__index_free_slot(once__index_t *index, uint32_t slot)
     atomic_store(&segment->state, ONCE__SEGMENT_FREE);
 }
 
-void once__index_set_doubt(once__index_t *index, int doubt)
-{
-    atomic_store(&index->map->doubted, (uint32_t)doubt);
-}
-
-int once__index_is_doubted(const once__index_t *index)
-{
-    return atomic_load(&index->map->doubted) != 0;
-}
-
 void once__index_raise_number(once__index_t *index, uint64_t at_least)
 {
     uint64_t next = atomic_load(&index->map->next_number);
@@ -734,7 +672,7 @@ uint64_t once__index_entries(const once__index_t *index)
     uint64_t records = 0;
 
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
-        records += atomic_load_explicit(&index->map->shards[i].records, memory_order_relaxed);
+        records += once__load(&index->map->shards[i].records);
     }
     return records;
 }
@@ -751,23 +689,7 @@ void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *
         if (state == ONCE__SEGMENT_ACTIVE) {
             *bytes += segment->size;
         } else if (state == ONCE__SEGMENT_SEALED) {
-            *bytes += atomic_load_explicit(&segment->tail, memory_order_relaxed);
+            *bytes += once__load(&segment->tail);
         }
     }
-}
-
-/* Pending and unknown records go a retention after their lease, unless hold keeps them. What a newer version wrote is kept. */
-uint64_t once__index_kept_until(const once__head_t *head)
-{
-    if (head->schema > ONCE__SCHEMA) {
-        return UINT64_MAX;
-    }
-    if (head->expires != 0) {
-        return head->expires;
-    }
-    if (head->state == ONCE_STATE_COMPLETED || head->state == ONCE_STATE_FAILED ||
-        head->recover == ONCE_RECOVER_HOLD || head->lease_until > UINT64_MAX - head->ttl_ms) {
-        return UINT64_MAX;
-    }
-    return head->lease_until + head->ttl_ms;
 }

@@ -14,16 +14,25 @@
 #ifndef ONCE_STORE_LOCAL_INDEX_H
 #define ONCE_STORE_LOCAL_INDEX_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
 #include "store/local/frame.h"
 
-#define ONCE__SHARDS     1024u
-#define ONCE__SLOTS      16384u /* live segments at most */
-#define ONCE__CLASSES    8      /* of live bytes, by expiry */
-#define ONCE__INDEX_PAGE 4096u
+#define ONCE__SHARDS        1024u
+#define ONCE__SLOTS         16384u /* live segments at most */
+#define ONCE__CLASSES       8      /* of live bytes, by expiry */
+#define ONCE__INDEX_PAGE    4096u
+#define ONCE__INDEX_VIEW    ((uint64_t)1 << 36) /* addresses set aside: the file grows into them */
+#define ONCE__INDEX_PAGES   ((uint32_t)(ONCE__INDEX_VIEW / ONCE__INDEX_PAGE))
+#define ONCE__FIRST_ENTRIES 32u   /* of a shard's first table */
+#define ONCE__INDEX_WAIT_MS 1000u /* for a lock that is held for work in memory only */
+
+/* Words that other threads and processes may look at meanwhile. */
+#define once__load(word)         atomic_load_explicit(word, memory_order_relaxed)
+#define once__store(word, value) atomic_store_explicit(word, value, memory_order_release)
 
 typedef enum once__segment_state {
     ONCE__SEGMENT_FREE,      /* no segment has this slot */
@@ -69,7 +78,60 @@ typedef struct once__entry {
     uint8_t state; /* once_state_t; NONE: removed, the frame is of kind removed */
 } once__entry_t;
 
-typedef struct once__index once__index_t;
+/* An entry of a table. `where` 0: empty. */
+typedef struct once__cell {
+    _Atomic uint64_t key;
+    _Atomic uint64_t where; /* tag 17 bits, slot 16, offset / 8 28, state 3 */
+} once__cell_t;
+
+typedef struct once__shard {
+    _Alignas(64) pthread_mutex_t lock;
+    _Atomic uint64_t table; /* offset / 16 in the upper 40 bits, number of cells in the lower 24 */
+    _Atomic uint64_t version; /* the last one that was given */
+    _Atomic uint32_t used;    /* cells that are not empty, or more */
+    _Atomic uint32_t records; /* entries of a state other than NONE */
+} once__shard_t;
+
+/* Which index it is. Two processes must agree on all of it but the last two before one looks at the rest of what the other made. */
+typedef struct once__index_label {
+    uint64_t magic;
+    /* Version, sizes of header, mutex, page and pointer, C library, and the namespaces of pids and of time. */
+    uint64_t abi[8];
+    uint8_t store_id[ONCE__STORE_ID_SIZE];
+    uint8_t boot_id[ONCE__BOOT_ID_SIZE];
+    uint64_t device, inode; /* of the store's segments/ */
+    uint64_t identity;      /* random */
+    char segments[2048];    /* path of segments/; empty: not known */
+} once__index_label_t;
+
+/* As it lies in memory. */
+typedef struct once__index_header {
+    once__index_label_t label;
+    _Atomic int64_t clock_offset;
+    _Atomic uint64_t next_number;
+    _Atomic uint32_t doubted;    /* once__index_set_doubt */
+    _Atomic uint32_t slot_end;   /* one past the highest slot in use */
+    _Atomic uint32_t slot_limit; /* slots that have memory behind them */
+    pthread_mutex_t slot_lock, page_lock;
+    _Atomic uint64_t end; /* of the part of the file that has memory behind it */
+    _Atomic uint64_t
+        view; /* the smallest of all users: the file does not grow beyond it; page_lock */
+    _Alignas(64) once__shard_t shards[ONCE__SHARDS];
+    once__cell_t first_tables[ONCE__SHARDS][ONCE__FIRST_ENTRIES];
+    /* These two get memory as far as they are used. */
+    _Alignas(ONCE__INDEX_PAGE) once__segment_t segments[ONCE__SLOTS];
+    _Alignas(ONCE__INDEX_PAGE) _Atomic uint64_t page_bits[ONCE__INDEX_PAGES / 64]; /* 1: in use */
+} once__index_header_t;
+
+typedef struct once__index {
+    once__index_header_t *map;
+    uint64_t view;     /* bytes that are mapped */
+    int fd;            /* -1: memory of this process alone */
+    int directory_fd;  /* likewise */
+    int is_named;      /* it has its name; else the temporary one */
+    char name[64];     /* once-STORE_ID-BOOT */
+    char new_name[64]; /* the same and .new */
+} once__index_t;
 
 typedef struct once__index_config {
     const char *
@@ -111,23 +173,46 @@ void once__index_remove(
 int once__index_is_named(const once__index_t *index);
 
 /* A random number: two indexes of one store have different ones. */
-uint64_t once__index_identity(const once__index_t *index);
+static inline uint64_t once__index_identity(const once__index_t *index)
+{
+    return index->map->label.identity;
+}
+
 /*
  * A process that is alone marks the index before it compares it with the log, and takes the mark away when both agree: one that
  * comes in between must not use it.
  */
-void once__index_set_doubt(once__index_t *index, int doubt);
-int once__index_is_doubted(const once__index_t *index);
+static inline void once__index_set_doubt(once__index_t *index, int doubt)
+{
+    atomic_store(&index->map->doubted, (uint32_t)doubt);
+}
+
+static inline int once__index_is_doubted(const once__index_t *index)
+{
+    return atomic_load(&index->map->doubted) != 0;
+}
 
 uint64_t once__index_bytes(const once__index_t *index);   /* of memory */
 uint64_t once__index_entries(const once__index_t *index); /* records, without the removed */
 
+/* Locks a robust mutex; `wait_ms` 0: tries only. ONCE_OK, or ONCE_E_NOREPLY. *died (may be NULL): its holder was killed. */
+int once__index_lock_mutex(pthread_mutex_t *mutex, uint32_t wait_ms, int *died);
+
 /* ---- clock and versions ---- */
 
-uint64_t once__index_now(const once__index_t *index); /* milliseconds of the store's clock */
-void once__index_set_clock(once__index_t *index,
-                           int64_t offset); /* once, by the process that makes it */
-int64_t once__index_clock(const once__index_t *index);
+/* Milliseconds of the store's clock: that of the system since its start, and an offset that the maker of the index sets. */
+uint64_t once__index_now(const once__index_t *index);
+
+static inline void once__index_set_clock(once__index_t *index, int64_t offset)
+{
+    atomic_store(&index->map->clock_offset, offset);
+}
+
+static inline int64_t once__index_clock(const once__index_t *index)
+{
+    return once__load(&index->map->clock_offset);
+}
+
 /* The shard of `id` is locked: a version above every earlier one of its records, and not before `now`. */
 uint64_t once__index_next_version(once__index_t *index, const uint8_t *id, uint64_t now);
 /* From now on the shard's versions are above this one. Locked, or alone. */
@@ -135,7 +220,18 @@ void once__index_raise_version(once__index_t *index, const uint8_t *id, uint64_t
 
 /* ---- segments ---- */
 
-once__segment_t *once__index_segment(const once__index_t *index, uint32_t slot);
+static inline once__segment_t *once__index_segment(const once__index_t *index, uint32_t slot)
+{
+    assert(slot < once__load(&index->map->slot_limit));
+    return &index->map->segments[slot];
+}
+
+/* One past the highest slot in use: for loops. */
+static inline uint32_t once__index_slot_end(const once__index_t *index)
+{
+    return atomic_load(&index->map->slot_end);
+}
+
 /*
  * A free slot and a new number for a segment (state PREPARING). ONCE_OK; ONCE_E_FULL: 16,384 are live; ONCE_E_NOREPLY: the
  * lock could not be had within a second.
@@ -145,8 +241,6 @@ void once__index_free_slot(once__index_t *index, uint32_t slot);
 /* For a rebuild: a segment with this number is there. ONCE_OK, ONCE_E_FULL. */
 int once__index_enter_segment(once__index_t *index, uint64_t number, uint32_t *slot);
 void once__index_raise_number(once__index_t *index, uint64_t at_least); /* next numbers are above */
-uint32_t
-once__index_slot_end(const once__index_t *index); /* one past the highest slot in use: for loops */
 
 /* Records and bytes of the log's files, by a look at each segment. */
 void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes);
@@ -209,11 +303,33 @@ uint32_t once__index_shard_of(const uint8_t *id);
 /* Would an entry of `id` have this key and tag? */
 int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 
-/* ---- memory inside the index, for write buffers ---- */
+/* ---- memory inside the index (pages.c), for tables and write buffers ---- */
 
 /* The first of `count` pages in a row, zeroed, with real memory behind them. 0: there is none. */
 uint32_t once__index_take_pages(once__index_t *index, uint32_t count);
 void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count);
-void *once__index_page(const once__index_t *index, uint32_t page);
+/* The same for pages that are looked at under a lock only: their memory goes back to the system. */
+void once__pages_release(once__index_t *index, uint32_t first, uint32_t count);
+uint32_t once__pages_count(const once__index_header_t *map); /* in use */
+/* Memory behind a part of the file: a hole that cannot be filled later would be a SIGBUS. 0, or -1 and errno. */
+int once__index_allocate(const once__index_t *index, uint64_t from, uint64_t to);
+
+static inline void *once__index_page(const once__index_t *index, uint32_t page)
+{
+    assert((uint64_t)page * ONCE__INDEX_PAGE >= sizeof(once__index_header_t) &&
+           (uint64_t)page * ONCE__INDEX_PAGE < index->view);
+    return (char *)index->map + (uint64_t)page * ONCE__INDEX_PAGE;
+}
+
+/* Of a shard's table: its cells, and where it begins in the file. */
+static inline uint32_t once__table_size(uint64_t table)
+{
+    return (uint32_t)(table & 0xffffff);
+}
+
+static inline uint64_t once__table_at(uint64_t table)
+{
+    return (table >> 24) * 16;
+}
 
 #endif
