@@ -443,6 +443,19 @@ static next_t decide(deciding_t *deciding)
                                     : apply_event(deciding, is_durable, is_foreign);
 }
 
+void once__records_expect(const once__records_t *records, const once__op_t *first)
+{
+    for (const once__op_t *op = first; op != NULL; op = op->next) {
+        for (size_t at = 64; at < offsetof(once__op_t, filter); at += 64) {
+            __builtin_prefetch((const char *)op + at, 1);
+        }
+        once__index_expect_shard(records->index, op->id);
+    }
+    for (const once__op_t *op = first; op != NULL; op = op->next) {
+        once__index_expect(records->index, op->id);
+    }
+}
+
 static int lock(once__index_t *index, const uint8_t *id)
 {
     for (int i = 0; i < SPINS; i++) {

@@ -35,6 +35,9 @@ typedef enum once__decided {
 /* Counts what the limits are about, if there are any. Before each batch, whose clock is set. */
 void once__records_count(once__records_t *records);
 
+/* The operations, from `first` on, and their entries were last used by other processors: they are fetched all at once. */
+void once__records_expect(const once__records_t *records, const once__op_t *first);
+
 /* Decides a record event or a get. Waits for the disk without a lock only, and for no lock. */
 once__decided_t once__records_apply(once__records_t *records, once__op_t *op);
 

@@ -307,8 +307,8 @@ static int lock_file(const once__index_t *index)
 }
 
 /*
- * The file under its temporary name, with the memory that an empty index needs. One of that name was left by a killed process. Until
- * ours is locked, another process that removes orphans may take it for one.
+ * The file under its temporary name, with the memory that an empty index needs. One of that name was left by a killed process.
+ * Until ours is locked, another process that removes orphans may take it for one.
  */
 static int make_file(once__index_t *index, const once__index_config_t *config, once_error_t *err)
 {

@@ -303,7 +303,7 @@ uint32_t once__index_shard_of(const uint8_t *id);
 /* Would an entry of `id` have this key and tag? */
 int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 
-/* ---- memory inside the index (pages.c), for tables and write buffers ---- */
+/* ---- memory inside the index, for tables and write buffers ---- */
 
 /* The first of `count` pages in a row, zeroed, with real memory behind them. 0: there is none. */
 uint32_t once__index_take_pages(once__index_t *index, uint32_t count);

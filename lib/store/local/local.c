@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "store/local/local_internal.h"
+#include "store/local/local.h"
 #include "store/local/settings.h"
-#include "store/local/thread.h"
+#include "store/thread.h"
 
 /* ----------------------------------------------------------------------------------------------------------- answers */
 
@@ -62,43 +62,32 @@ static int open_looker(const once__local_t *local, once__looker_t *looker)
     return looker->records.reader != NULL;
 }
 
-void once__local_forget(once__local_t *local)
+static void forget(once__looker_t *looker)
 {
-    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
-        once__looker_t *looker = &local->lookers[i];
-        (void)pthread_mutex_lock(&looker->lock);
-        if (looker->records.reader != NULL) {
-            once__reader_forget(looker->records.reader);
-        }
-        (void)pthread_mutex_unlock(&looker->lock);
+    (void)pthread_mutex_lock(&looker->lock);
+    if (looker->records.reader != NULL) {
+        once__reader_forget(looker->records.reader);
     }
+    (void)pthread_mutex_unlock(&looker->lock);
 }
 
-/* One that is free, locked. If none is, it waits for the first, which does not take long. */
-static once__looker_t *take_looker(once__local_t *local)
+void once__local_forget(once__local_t *local)
 {
-    for (size_t i = 1; i < ONCE__LOOKERS; i++) {
-        if (pthread_mutex_trylock(&local->lookers[i].lock) == 0) {
-            return &local->lookers[i];
-        }
-    }
-    (void)pthread_mutex_lock(&local->lookers[1].lock);
-    return &local->lookers[1];
+    forget(&local->host);
+    forget(&local->others);
 }
 
 static void local_recall(once__store_t *store, once__lookup_t *looks, size_t count)
 {
     once__local_t *local = (once__local_t *)store;
-    once__looker_t *looker;
+    once__looker_t *looker = &local->others;
 
     if (atomic_load(&local->failed)) {
         return;
     }
-    looker = take_looker(local);
-    if (open_looker(local, looker)) {
-        for (size_t i = 0; i < count; i++) {
-            looks[i].found = once__records_recall(&looker->records, &looks[i]);
-        }
+    (void)pthread_mutex_lock(&looker->lock);
+    for (size_t i = 0; open_looker(local, looker) && i < count; i++) {
+        looks[i].found = once__records_recall(&looker->records, &looks[i]);
     }
     (void)pthread_mutex_unlock(&looker->lock);
 }
@@ -106,19 +95,14 @@ static void local_recall(once__store_t *store, once__lookup_t *looks, size_t cou
 /* A replay whose record is in memory needs no writer: handing it over and back costs more than the rest of it. */
 static void glance(once__local_t *local, once__oplist_t *answers)
 {
-    once__looker_t *looker = &local->lookers[0];
+    once__looker_t *looker = &local->host;
     once__op_t *op = local->submitted.first;
 
     if (pthread_mutex_trylock(&looker->lock) != 0) {
         return; /* files are being closed, which may wait for the disk */
     }
     if (open_looker(local, looker)) {
-        for (const once__op_t *each = op; each != NULL; each = each->next) {
-            once__index_expect_shard(looker->records.index, each->id);
-        }
-        for (const once__op_t *each = op; each != NULL; each = each->next) {
-            once__index_expect(looker->records.index, each->id);
-        }
+        once__records_expect(&looker->records, op);
         once__oplist_init(&local->submitted);
         while (op != NULL) {
             once__op_t *next = op->next;
@@ -214,12 +198,7 @@ static int open_log(once__local_t *local, const once__local_settings_t *settings
                                    .max_bytes = settings->limits.max_bytes};
     memcpy(config->boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
     memcpy(config->store_id, local->directory.store_id, ONCE__STORE_ID_SIZE);
-    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
-        (void)pthread_mutex_init(&local->lookers[i].lock, NULL);
-        local->lookers[i].records = looks;
-    }
-    local->own = looks;
-    local->records = looks;
+    local->host.records = local->others.records = local->own = local->records = looks;
     local->records.log = once__log_open(config);
     local->records.reader = once__reader_open(config);
     return local->records.log != NULL && local->records.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
@@ -239,6 +218,8 @@ static void init_queues(once__local_t *local)
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&local->lock, NULL);
+    (void)pthread_mutex_init(&local->host.lock, NULL);
+    (void)pthread_mutex_init(&local->others.lock, NULL);
     (void)pthread_cond_init(&local->work, &attributes);
     (void)pthread_cond_init(&local->upkeep, NULL);
     (void)pthread_cond_init(&local->retired, NULL);
@@ -267,26 +248,14 @@ static int start(once__local_t *local)
         once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0) {
         return ONCE_E_IO;
     }
-    if (once__local_thread_start(&local->writer, once__local_write, local) != 0) {
+    if (once__spawn(&local->writer, once__local_write, local) != 0) {
         return ONCE_E_NOMEM;
     }
-    if (once__local_thread_start(&local->maintainer, once__local_maintain, local) != 0) {
+    if (once__spawn(&local->maintainer, once__local_maintain, local) != 0) {
         stop_writer(local);
         return ONCE_E_NOMEM;
     }
     return ONCE_OK;
-}
-
-static int open_directory(once__local_t *local, const once__store_config_t *config,
-                          const once__local_settings_t *settings, once_error_t *err)
-{
-    once__directory_config_t how = {.path = config->path,
-                                    .disk = &local->disk,
-                                    .index_directory = settings->index_directory,
-                                    .any_filesystem = settings->any_filesystem,
-                                    .timeout_ms = config->timeout_ms};
-
-    return once__directory_open(&local->directory, &how, err);
 }
 
 static void close_source(once__local_t *local)
@@ -297,15 +266,18 @@ static void close_source(once__local_t *local)
     }
 }
 
-/* Everything that belongs to this process alone. */
-static void free_handle(once__local_t *local)
+/* Frees what belongs to this process alone, whether it was opened or not. */
+static void free_handle(once__local_t *local, void (*leave)(once__directory_t *))
 {
-    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
-        once__reader_close(local->lookers[i].records.reader);
-    }
+    once__reader_close(local->host.records.reader);
+    once__reader_close(local->others.records.reader);
     once__reader_close(local->records.reader);
     once__reader_close(local->own.reader);
     once__reader_close(local->scanner);
+    once__log_abandon(local->records.log);
+    once__log_abandon(local->own.log);
+    leave(&local->directory);
+    free(local);
 }
 
 int once__local_open(const once__store_config_t *config, const once__disk_t *disk,
@@ -313,6 +285,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
 {
     once__local_t *local = calloc(1, sizeof(*local));
     once__local_settings_t settings = {0};
+    once__directory_config_t how = {.path = config->path, .timeout_ms = config->timeout_ms};
     int code;
 
     if (local == NULL) {
@@ -325,7 +298,12 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     local->source.fd = -1;
     local->threadless = once__loop_env(local->loop)->simulated;
     code = once__local_settings_take(&settings, config->url, err);
-    code = code == ONCE_OK ? open_directory(local, config, &settings, err) : code;
+    if (code == ONCE_OK) {
+        how.disk = &local->disk;
+        how.index_directory = settings.index_directory;
+        how.any_filesystem = settings.any_filesystem;
+        code = once__directory_open(&local->directory, &how, err);
+    }
     if (code != ONCE_OK) {
         free(local);
         return code;
@@ -335,10 +313,7 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     code = code == ONCE_OK ? start(local) : code;
     if (code != ONCE_OK) {
         close_source(local);
-        once__log_abandon(local->records.log);
-        once__directory_leave(&local->directory);
-        free_handle(local);
-        free(local);
+        free_handle(local, once__directory_leave);
         return once__fail(err, code, "local store: cannot start: %s", once_error_text(code));
     }
     *store = &local->base;
@@ -359,17 +334,6 @@ static int local_open(const once__store_config_t *config, once__store_t **store,
 
 /* ----------------------------------------------------------------------------------------------------------- closing */
 
-static void destroy_locks(once__local_t *local)
-{
-    for (size_t i = 0; i < ONCE__LOOKERS; i++) {
-        (void)pthread_mutex_destroy(&local->lookers[i].lock);
-    }
-    (void)pthread_cond_destroy(&local->retired);
-    (void)pthread_cond_destroy(&local->upkeep);
-    (void)pthread_cond_destroy(&local->work);
-    (void)pthread_mutex_destroy(&local->lock);
-}
-
 /* What the writer had was done; what the host still had was not. */
 static void local_close(once__store_t *store)
 {
@@ -389,17 +353,15 @@ static void local_close(once__store_t *store)
     once__oplist_close(&local->chores);
     once__oplist_close(&local->submitted);
     code = once__log_close(local->records.log);
-    if (local->own.log != NULL && once__log_close(local->own.log) != ONCE_OK) {
-        code = ONCE_E_IO;
-    }
-    free_handle(local);
-    if (code == ONCE_OK) {
-        once__directory_close(&local->directory);
-    } else {
-        once__directory_leave(&local->directory);
-    }
-    destroy_locks(local);
-    free(local);
+    code = once__log_close(local->own.log) == ONCE_OK ? code : ONCE_E_IO;
+    local->records.log = local->own.log = NULL;
+    (void)pthread_cond_destroy(&local->retired);
+    (void)pthread_cond_destroy(&local->upkeep);
+    (void)pthread_cond_destroy(&local->work);
+    (void)pthread_mutex_destroy(&local->others.lock);
+    (void)pthread_mutex_destroy(&local->host.lock);
+    (void)pthread_mutex_destroy(&local->lock);
+    free_handle(local, code == ONCE_OK ? once__directory_close : once__directory_leave);
 }
 
 /* In a child of fork(): no thread, and locks in whatever state. The flock() of a segment goes with the last descriptor of it. */
@@ -410,13 +372,7 @@ static void local_abandon(once__store_t *store)
     if (local->source.fd >= 0) {
         (void)close(local->source.fd);
     }
-    free_handle(local);
-    once__log_abandon(local->records.log);
-    if (local->own.log != NULL) {
-        once__log_abandon(local->own.log);
-    }
-    once__directory_abandon(&local->directory);
-    free(local);
+    free_handle(local, once__directory_abandon);
 }
 
 const once__store_vt_t once__local_store = {

@@ -12,8 +12,12 @@
 #ifndef ONCE_STORE_LOCAL_LOCAL_H
 #define ONCE_STORE_LOCAL_LOCAL_H
 
-#include "store/local/disk.h"
-#include "store/store.h"
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "store/local/decide.h"
+#include "store/local/directory.h"
+#include "store/oplist.h"
 
 extern const once__store_vt_t once__local_store;
 
@@ -28,5 +32,87 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
 /* all that dispatch took in; answers what need not wait */
 void once__local_decide(once__store_t *store);
 void once__local_commit(once__store_t *store); /* syncs, and answers the rest */
+
+/* ---- a handle, for local.c (the host's side), writer.c (decides and commits), maintain.c (the rest) and secrets.c ---- */
+
+/* Looks at records beside the writer, with a reader of its own. One thread at a time. */
+typedef struct once__looker {
+    pthread_mutex_t lock;
+    once__records_t records; /* the reader is NULL until it is needed */
+} once__looker_t;
+
+/* What is known about the secrets of the directory, and of which file. */
+typedef struct once__local_mark {
+    struct stat file;
+    int is_there;                   /* the file was read */
+    uint8_t bytes[ONCE__MARK_SIZE]; /* of the last one that was read */
+    int fits;                       /* in this batch; -1: not looked at yet */
+} once__local_mark_t;
+
+typedef struct once__local {
+    once__store_t base;
+    once__loop_t *loop;
+    once__source_t source; /* the eventfd: answers are there */
+    once__disk_t disk;
+    once__directory_t directory;
+    once__log_config_t log_config;
+    uint64_t timeout_ms;
+    int threadless; /* over a simulated loop */
+    _Atomic int
+        failed; /* the log has failed, or another index is in use: nothing is decided any more */
+
+    once__oplist_t submitted;    /* the host's, until dispatch hands it over */
+    once__looker_t host, others; /* the second one is for once_recall */
+
+    pthread_mutex_t lock;   /* of what follows */
+    once__oplist_t queue;   /* for the writer */
+    once__oplist_t chores;  /* for the maintenance thread: reap, scan, stats */
+    once__oplist_t answers; /* for the host */
+    pthread_cond_t work;    /* the writer's */
+    pthread_cond_t upkeep;  /* the maintenance thread's */
+    pthread_cond_t retired; /* `retire` was done */
+    int stop;
+    int wants_next; /* a segment is to be made */
+    int retire;     /* the writer is to seal its segment */
+    int forget;     /* the writer is to close files of segments that were dropped */
+
+    /* The writer's. */
+    pthread_t writer;
+    once__records_t records;
+    once__local_mark_t mark;
+    once__oplist_t deferred; /* the lock of their shard is taken */
+    once__oplist_t handed;   /* for the maintenance thread, after this batch */
+    once__oplist_t decided;  /* threadless: waits for the commit */
+
+    /* The maintenance thread's. */
+    pthread_t maintainer;
+    once__records_t own;     /* log and reader: NULL until they are needed */
+    once__reader_t *scanner; /* likewise */
+    once__compaction_t compaction;
+} once__local_t;
+
+/* Hands answers to the host. From any thread. */
+void once__local_answer(once__local_t *local, once__oplist_t *answers);
+void once__local_answer_one(once__local_t *local, once__op_t *op);
+
+/* writer.c: the thread; `data` is the handle. */
+void *once__local_write(void *data);
+
+/* Seals the segment of a log if it is mostly dead. */
+void once__local_retire(const once__local_t *local, once__log_t *log);
+
+/* maintain.c: the thread; and one operation of it (threadless). */
+void *once__local_maintain(void *data);
+void once__local_chore(once__local_t *local, once__op_t *op);
+
+/* local.c: closes the files of dropped segments in all readers of the host. */
+void once__local_forget(once__local_t *local);
+
+/*
+ * secrets.c: load and swap; and whether the directory is still where it was, with the secrets of the claim's mark (once for a
+ * batch).
+ */
+void once__local_secrets(once__local_t *local, once__op_t *op);
+int once__local_fits(once__local_t *local, const once__op_t *op);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "store/local/local_internal.h"
+#include "store/local/local.h"
 
 #define PAUSE_NS 5000000 /* between two attempts while no segment may be dropped */
 

@@ -16,7 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "store/local/thread.h"
+#include "store/thread.h"
 
 #define THREADS_MAX 8u
 #define IMAGES_MAX  ((uint64_t)1 << 29) /* bytes of all segments in memory at a time */
@@ -501,7 +501,7 @@ static void run_all(rebuild_t *all, worker_t *workers, unsigned count, void *(*w
 
     atomic_store(&all->next, 0);
     for (unsigned i = 1; i < count; i++) {
-        started[i] = once__local_thread_start(&workers[i].thread, work, &workers[i]) == 0;
+        started[i] = once__spawn(&workers[i].thread, work, &workers[i]) == 0;
     }
     (void)work(&workers[0]);
     for (unsigned i = 1; i < count; i++) {

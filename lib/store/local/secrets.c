@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "core/secrets.h"
-#include "store/local/local_internal.h"
+#include "store/local/local.h"
 #include "store/secret_file.h"
 
 /* Another directory has taken our place: others work in that one. One that is only gone may come back. */

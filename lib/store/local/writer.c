@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "store/local/local_internal.h"
+#include "store/local/local.h"
 
 #define RETRY_MS 2 /* pause before operations whose shard was locked are tried again */
 #define PATIENCE                                                                                   \
@@ -91,20 +91,6 @@ static void defer(once__local_t *local, once__op_t *op, uint64_t until, once__op
     once__oplist_add(&local->deferred, op);
 }
 
-/* The operations and their entries were last used by other processors. */
-static void expect(const once__local_t *local, const once__oplist_t *list)
-{
-    for (const once__op_t *op = list->first; op != NULL; op = op->next) {
-        for (size_t at = 64; at < offsetof(once__op_t, filter); at += 64) {
-            __builtin_prefetch((const char *)op + at, 1);
-        }
-        once__index_expect_shard(local->records.index, op->id);
-    }
-    for (const once__op_t *op = list->first; op != NULL; op = op->next) {
-        once__index_expect(local->records.index, op->id);
-    }
-}
-
 static void decide_list(once__local_t *local, once__oplist_t *list, int is_again,
                         once__oplist_t *now, once__oplist_t *later)
 {
@@ -151,7 +137,7 @@ static void decide_batch(once__local_t *local, once__oplist_t *batch, once__opli
     local->mark.fits = -1;
     local->records.clock = once__index_now(local->records.index);
     once__records_count(&local->records);
-    expect(local, batch);
+    once__records_expect(&local->records, batch->first);
     decide_list(local, &again, 1, &now, later);
     decide_list(local, batch, 0, &now, later);
     once__local_answer(local, &now);

@@ -8,8 +8,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +18,7 @@
 #include <unistd.h>
 
 #include "store/redis/handshake.h"
+#include "store/thread.h"
 
 #define ELEMENTS_MAX (1 << 20) /* of a reply: more than a page of keys, or a map of a cluster */
 
@@ -74,24 +73,15 @@ static void *run(void *data)
     return NULL;
 }
 
-/* Signals are for the threads of the host. */
 static int start_thread(lookup_t *lookup)
 {
-    pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
-    int code;
 
-    if (pthread_attr_init(&attributes) != 0) {
+    if (once__spawn(&thread, run, lookup) != 0) {
         return -1;
     }
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&thread, &attributes, run, lookup);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attributes);
-    return code == 0 ? 0 : -1;
+    (void)pthread_detach(thread);
+    return 0;
 }
 
 /* `*fd` becomes readable when it is done. NULL: no memory, descriptor or thread. */

@@ -1,8 +1,8 @@
-#include "store/local/thread.h"
+#include "store/thread.h"
 
 #include <signal.h>
 
-int once__local_thread_start(pthread_t *thread, void *(*run)(void *), void *data)
+int once__spawn(pthread_t *thread, void *(*run)(void *), void *data)
 {
     sigset_t all, old;
     int code;
