@@ -72,6 +72,13 @@ typedef enum {
 } ngx_http_once_require_e;
 
 
+typedef enum {
+    NGX_HTTP_ONCE_DESCRIBE_OFF = 0,
+    NGX_HTTP_ONCE_DESCRIBE_PATH,       /* method and path without query */
+    NGX_HTTP_ONCE_DESCRIBE_VALUE
+} ngx_http_once_describe_e;
+
+
 /* One value of once_scope, or one that once_fingerprint adds. */
 typedef struct {
     ngx_http_complex_value_t    *value;
@@ -131,6 +138,10 @@ typedef struct {
     ngx_flag_t                   scope_set;
     ngx_flag_t                   scope_optional;
     ngx_uint_t                   secrets_apart; /* not kept in the store */
+
+    ngx_uint_t                   describe;      /* ngx_http_once_describe_e */
+    ngx_http_complex_value_t    *describe_value;
+    ngx_http_complex_value_t    *subject;       /* NULL: `off` */
 
     ngx_uint_t                   fingerprint;   /* once_body_mode_t */
     ngx_array_t                 *fingerprint_parts;  /* NULL: none */

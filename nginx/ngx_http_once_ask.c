@@ -18,6 +18,71 @@ static void ngx_http_once_ask_done(once_t *once, once_answer_t *answer,
     void *data);
 
 
+/* Sets what the record says about itself. Only the beginning is stored. */
+
+static ngx_int_t
+ngx_http_once_describe(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    once_ask_t *ask)
+{
+    u_char                    *p;
+    size_t                     len;
+    ngx_str_t                  text;
+    ngx_http_once_loc_conf_t  *conf;
+
+    conf = ctx->conf;
+
+    if (conf->subject) {
+
+        if (ngx_http_complex_value(r, conf->subject, &text) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ask->subject.data = text.data;
+        ask->subject.len = text.len;
+    }
+
+    switch (conf->describe) {
+
+    case NGX_HTTP_ONCE_DESCRIBE_OFF:
+        return NGX_OK;
+
+    case NGX_HTTP_ONCE_DESCRIBE_VALUE:
+
+        if (ngx_http_complex_value(r, conf->describe_value, &text) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ask->description.data = text.data;
+        ask->description.len = text.len;
+
+        return NGX_OK;
+
+    default: /* NGX_HTTP_ONCE_DESCRIBE_PATH */
+        break;
+    }
+
+    text = r->unparsed_uri;
+
+    p = ngx_strlchr(text.data, text.data + text.len, '?');
+    len = p ? (size_t) (p - text.data) : text.len;
+    len = ngx_min(len, ONCE_DESCRIPTION_MAX);
+
+    p = ngx_pnalloc(r->pool, r->method_name.len + 1 + len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ask->description.data = p;
+    ask->description.len = r->method_name.len + 1 + len;
+
+    p = ngx_cpymem(p, r->method_name.data, r->method_name.len);
+    *p++ = ' ';
+    ngx_memcpy(p, text.data, len);
+
+    return NGX_OK;
+}
+
+
 void
 ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
 {
@@ -42,8 +107,15 @@ ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
     ask.body = ctx->body;
     ask.policy = ctx->conf->policy;
 
-    code = once ? once_begin(once, &ask, ngx_http_once_ask_done, ctx->guard)
-                : ONCE_E_UNAVAILABLE;
+    if (once == NULL) {
+        code = ONCE_E_UNAVAILABLE;
+
+    } else if (ngx_http_once_describe(r, ctx, &ask) != NGX_OK) {
+        code = ONCE_E_NOMEM;
+
+    } else {
+        code = once_begin(once, &ask, ngx_http_once_ask_done, ctx->guard);
+    }
 
     if (code == ONCE_OK) {
         ctx->inside = 0;

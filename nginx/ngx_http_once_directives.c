@@ -295,6 +295,71 @@ ngx_http_once_set_name(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+static char *
+ngx_http_once_set_describe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->describe != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->describe = NGX_HTTP_ONCE_DESCRIBE_OFF;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_once_is(&value[1], "path")) {
+        olcf->describe = NGX_HTTP_ONCE_DESCRIBE_PATH;
+        return NGX_CONF_OK;
+    }
+
+    if (value[1].len == 0) {
+        return ngx_http_once_bad(cf, &value[1],
+                                 "it must be off, path, or a text");
+    }
+
+    olcf->describe = NGX_HTTP_ONCE_DESCRIBE_VALUE;
+    olcf->describe_value = ngx_http_once_compile(cf, &value[1]);
+
+    return olcf->describe_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+static char *
+ngx_http_once_set_subject(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->subject != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_http_once_is(&value[1], "off")) {
+        olcf->subject = NULL;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_script_variables_count(&value[1]) == 0) {
+        return ngx_http_once_bad(cf, &value[1],
+                                 "it must be off, or have a variable: all "
+                                 "records would have the same subject");
+    }
+
+    olcf->subject = ngx_http_once_compile(cf, &value[1]);
+
+    return olcf->subject ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
 /* once_record and once_release may have several arguments. */
 
 static ngx_int_t
@@ -601,6 +666,20 @@ ngx_command_t  ngx_http_once_commands[] = {
     { ngx_string("once_scope"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
       ngx_http_once_set_scope,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_describe"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_describe,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_subject"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_subject,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },

@@ -282,6 +282,41 @@ ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 }
 
 
+/* Why its outcome is not known, or was not an effect: for operators. */
+
+const char *
+ngx_http_once_finish_cause(ngx_http_request_t *r, ngx_http_once_run_t *run)
+{
+    static u_char  status[sizeof("status ") + NGX_INT_T_LEN];
+
+    if (run->broken) {
+        return "response cut off";
+    }
+
+    if (run->said == ONCE_VERDICT_UNKNOWN) {
+        return "Once-Outcome: unknown";
+    }
+
+    if (run->header_status || run->acted) {
+        *ngx_sprintf(status, "status %ui",
+                     run->header_status ? run->header_status
+                                        : r->headers_out.status) = '\0';
+        return (char *) status;
+    }
+
+    if (r->headers_out.status == NGX_HTTP_GATEWAY_TIME_OUT) {
+        return "timeout";
+    }
+
+    if (ngx_exiting || ngx_terminate || ngx_quit) {
+        return "gateway stopped";
+    }
+
+    return r->headers_out.status == NGX_HTTP_BAD_GATEWAY ? "reset"
+                                                         : "no response";
+}
+
+
 ngx_int_t
 ngx_http_once_finish(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
@@ -292,7 +327,9 @@ ngx_http_once_finish(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     case ONCE_JUDGEMENT_RELEASE:
         return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
-                                           "answered as not done", 0);
+                                           ngx_http_once_finish_cause(r,
+                                                                  ctx->run),
+                                           0);
 
     case ONCE_JUDGEMENT_EARLY:
         return ngx_http_once_guard_release(ctx->guard, r->headers_out.status,
@@ -302,7 +339,7 @@ ngx_http_once_finish(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     default:
         return ngx_http_once_guard_doubt(ctx->guard,
-                                         "response does not tell");
+                                    ngx_http_once_finish_cause(r, ctx->run));
     }
 }
 

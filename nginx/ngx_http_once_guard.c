@@ -364,7 +364,8 @@ ngx_http_once_guard_abandon(ngx_http_once_guard_t *guard)
     }
 
     if (ctx->run && ctx->run->sent) {
-        (void) ngx_http_once_guard_doubt(guard, "no response");
+        (void) ngx_http_once_guard_doubt(guard,
+                         ngx_http_once_finish_cause(ctx->request, ctx->run));
 
     } else {
         (void) ngx_http_once_guard_release(guard, 0, "nothing was sent", 1);

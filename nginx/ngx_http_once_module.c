@@ -125,6 +125,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
      *
      *     conf->enable = 0;
      *     conf->methods = 0;
+     *     conf->describe_value = NULL;
      *     conf->name, store_url, secret_file, key_header, ttl, lease,
      *     recover, record, release, release_ttl, replay_header, docs =
      *     { 0, NULL };
@@ -137,6 +138,8 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     conf->key_strict = NGX_CONF_UNSET;
     conf->scope_set = NGX_CONF_UNSET;
     conf->scope_optional = NGX_CONF_UNSET;
+    conf->describe = NGX_CONF_UNSET_UINT;
+    conf->subject = NGX_CONF_UNSET_PTR;
     conf->fingerprint = NGX_CONF_UNSET_UINT;
     conf->wait = NGX_CONF_UNSET_MSEC;
     conf->wait_max = NGX_CONF_UNSET_UINT;
@@ -178,6 +181,11 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
         conf->scope_optional = prev->scope_optional;
     }
 
+    if (conf->describe == NGX_CONF_UNSET_UINT) {
+        conf->describe = prev->describe;
+        conf->describe_value = prev->describe_value;
+    }
+
     if (conf->fingerprint == NGX_CONF_UNSET_UINT) {
         conf->fingerprint = prev->fingerprint;
         conf->fingerprint_parts = prev->fingerprint_parts;
@@ -190,6 +198,8 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_value(conf->key_strict, prev->key_strict, 0);
     ngx_conf_merge_value(conf->scope_set, prev->scope_set, 0);
     ngx_conf_merge_value(conf->scope_optional, prev->scope_optional, 0);
+    ngx_conf_merge_uint_value(conf->describe, prev->describe,
+                              NGX_HTTP_ONCE_DESCRIBE_PATH);
 }
 
 
@@ -226,6 +236,7 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
                              "Idempotent-Replayed");
     ngx_conf_merge_ptr_value(conf->replay_headers, prev->replay_headers, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
+    ngx_conf_merge_ptr_value(conf->subject, prev->subject, NULL);
 }
 
 

@@ -456,7 +456,7 @@ ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch, ngx_int_t rc)
 
     settle.token = probe->token;
     settle.response = (said == ONCE_VERDICT_FINAL) ? &response : NULL;
-    settle.note.data = "the backend said so when probed";
+    settle.note.data = "settled by once_probe: the backend said so";
     settle.note.len = ngx_strlen(settle.note.data);
 
     /* after a doubt the lease goes on, but the claim has ended */

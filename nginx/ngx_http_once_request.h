@@ -417,6 +417,9 @@ off_t ngx_http_once_buffer_consume(ngx_buf_t *b);
 /* ---------------------------------------------------------------- finish.c */
 
 /* What the response means for its claim. */
+/* Why it is not known, or not recorded. Valid until the next call. */
+const char *ngx_http_once_finish_cause(ngx_http_request_t *r,
+    ngx_http_once_run_t *run);
 once_judgement_t ngx_http_once_finish_judge(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
 

@@ -424,6 +424,16 @@ ONCE_API uint64_t once_record_idle_ms(const once_record_t *record);
 /* The rest of the lease, 0 if it is over; and the time until the record is forgotten, 0 if it is not going to be. */
 ONCE_API uint64_t once_record_lease_ms(const once_record_t *record);
 ONCE_API uint64_t once_record_expires_ms(const once_record_t *record);
+
+typedef enum once_time {
+    ONCE_TIME_CREATED = 0, /* of the first claim */
+    ONCE_TIME_CHANGED = 1, /* of the last change */
+    ONCE_TIME_LEASE = 2,   /* when the lease ends or ended; 0 if the state has none */
+    ONCE_TIME_EXPIRES = 3, /* when the record is forgotten; 0 if it is not going to be */
+} once_time_t;
+
+/* The same times by the store's clock: milliseconds since 1970, UTC. */
+ONCE_API uint64_t once_record_time(const once_record_t *record, once_time_t which);
 /* What the key and the response take in the store. */
 ONCE_API uint64_t once_record_bytes(const once_record_t *record);
 /* Writes the current claim as text, for once_record_settle and once_record_purge. */

@@ -201,19 +201,38 @@ uint64_t once_record_idle_ms(const once_record_t *record)
     return until(record->data.head.changed, record->now);
 }
 
-uint64_t once_record_lease_ms(const once_record_t *record)
+static int has_lease(const once_record_t *record)
 {
     uint8_t state = record->data.head.state;
 
-    if (state != ONCE_STATE_PENDING && state != ONCE_STATE_UNKNOWN) {
-        return 0;
-    }
-    return until(record->now, record->data.head.lease_until);
+    return state == ONCE_STATE_PENDING || state == ONCE_STATE_UNKNOWN;
+}
+
+uint64_t once_record_lease_ms(const once_record_t *record)
+{
+    return has_lease(record) ? until(record->now, record->data.head.lease_until) : 0;
 }
 
 uint64_t once_record_expires_ms(const once_record_t *record)
 {
     return until(record->now, record->data.head.expires);
+}
+
+uint64_t once_record_time(const once_record_t *record, once_time_t which)
+{
+    const once__head_t *head = &record->data.head;
+
+    switch (which) {
+    case ONCE_TIME_CREATED:
+        return head->created;
+    case ONCE_TIME_CHANGED:
+        return head->changed;
+    case ONCE_TIME_LEASE:
+        return has_lease(record) ? head->lease_until : 0;
+    case ONCE_TIME_EXPIRES:
+        return head->expires;
+    }
+    return 0;
 }
 
 uint64_t once_record_bytes(const once_record_t *record)

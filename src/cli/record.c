@@ -55,6 +55,19 @@ once__cli_unit_text_t once__cli_record_expires(const once_record_t *record)
     return left == 0 ? never : once__cli_duration(left);
 }
 
+once__cli_unit_text_t once__cli_record_time(const once_record_t *record, once_time_t which)
+{
+    once__cli_unit_text_t text = {"-"};
+    uint64_t ms = once_record_time(record, which);
+    time_t then = (time_t)(ms / 1000);
+    struct tm utc;
+
+    if (ms != 0 && gmtime_r(&then, &utc) != NULL) {
+        strftime(text.text, sizeof(text.text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    }
+    return text;
+}
+
 /* -------------------------------------------------------------------------------------------------------------- JSON */
 
 static void json_headers(const once_response_t *response, unsigned parts, once__cli_json_t *json)
@@ -98,20 +111,14 @@ static int json_response(const once_record_t *record, unsigned parts, once__cli_
     return ONCE_OK;
 }
 
-/* The wall clock's time that long ago; the store's clock may differ from ours. */
-static once__cli_unit_text_t time_ago(uint64_t ms)
+static void json_time(once__cli_json_t *json, const char *name, const once_record_t *record,
+                      once_time_t which)
 {
-    once__cli_unit_text_t text = {"-"};
-    struct timespec now;
-    struct tm utc;
-    time_t then;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    then = now.tv_sec - (time_t)(ms / 1000);
-    if (gmtime_r(&then, &utc) != NULL) {
-        strftime(text.text, sizeof(text.text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    if (once_record_time(record, which) != 0) {
+        once__cli_json_text(json, name, once__cli_record_time(record, which).text);
+    } else {
+        once__cli_json_put(json, name, json_null());
     }
-    return text;
 }
 
 static void json_times(const once_record_t *record, once__cli_json_t *json)
@@ -120,8 +127,10 @@ static void json_times(const once_record_t *record, once__cli_json_t *json)
 
     once__cli_json_number(json, "age_ms", once_record_age_ms(record));
     once__cli_json_number(json, "idle_ms", once_record_idle_ms(record));
-    once__cli_json_text(json, "created", time_ago(once_record_age_ms(record)).text);
-    once__cli_json_text(json, "changed", time_ago(once_record_idle_ms(record)).text);
+    json_time(json, "created", record, ONCE_TIME_CREATED);
+    json_time(json, "changed", record, ONCE_TIME_CHANGED);
+    json_time(json, "lease_until", record, ONCE_TIME_LEASE);
+    json_time(json, "expires", record, ONCE_TIME_EXPIRES);
     once__cli_json_number(json, "lease_ms", has_lease(record) ? once_record_lease_ms(record) : 0);
     once__cli_json_put(json, "expires_ms", json_null());
     if (expires != 0) {
@@ -139,6 +148,13 @@ int once__cli_record_json(const once_record_t *record, unsigned parts, once__cli
     once__cli_json_bool(json, "stuck", once__cli_record_stuck(record));
     once__cli_json_bytes(json, "key", once_record_key(record));
     once__cli_json_hex(json, "scope_hash", once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
+    once__cli_json_bytes(json, "description", once_record_description(record));
+    once__cli_json_bytes(json, "holder", once_record_holder(record));
+    once__cli_json_bytes(json, "cause", once_record_cause(record));
+    once__cli_json_put(json, "subject_hash", json_null());
+    if (once_record_subject(record) != NULL) {
+        once__cli_json_hex(json, "subject_hash", once_record_subject(record), ONCE_SUBJECT_SIZE);
+    }
     once__cli_json_number(json, "epoch", once_record_epoch(record));
     once__cli_json_hex(json, "claim_id", once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
     once__cli_json_text(json, "policy", once_recover_name(once_record_recover(record)));
@@ -162,7 +178,7 @@ static void field(const char *name, const char *value)
 
 static void field_bytes(const char *name, once_slice_t bytes)
 {
-    char text[ONCE__CLI_ESCAPED_SIZE(ONCE_KEY_MAX)];
+    char text[ONCE__CLI_ESCAPED_SIZE(ONCE_DESCRIPTION_MAX)];
 
     once__cli_escape(text, sizeof(text), bytes);
     field(name, text);
@@ -176,9 +192,22 @@ static void field_hex(const char *name, const uint8_t *bytes, size_t len)
     field(name, text);
 }
 
-static void field_time(const char *name, uint64_t ms)
+/* A line only if it is known. */
+static void field_known(const char *name, once_slice_t bytes)
 {
-    printf("%-12s %s (%s)\n", name, once__cli_duration(ms).text, time_ago(ms).text);
+    if (bytes.len > 0) {
+        field_bytes(name, bytes);
+    }
+}
+
+static void field_time(const char *name, const char *text, const once_record_t *record,
+                       once_time_t which)
+{
+    if (once_record_time(record, which) == 0) {
+        field(name, text);
+    } else {
+        printf("%-12s %s (%s)\n", name, text, once__cli_record_time(record, which).text);
+    }
 }
 
 static const char *meaning(const once_record_t *record)
@@ -242,13 +271,8 @@ static int text_response(const once_record_t *record, unsigned parts)
 
 static void text_failure(const once_record_t *record)
 {
-    once_slice_t note = once_record_note(record);
-
     if (once_record_state(record) != ONCE_STATE_COMPLETED && once_record_status(record) != 0) {
         printf("%-12s %d\n", "status", once_record_status(record));
-    }
-    if (note.len > 0) {
-        field_bytes("note", note);
     }
 }
 
@@ -258,8 +282,14 @@ int once__cli_record_text(const once_record_t *record, unsigned parts)
 
     field_hex("record", once_record_id(record), ONCE_ID_SIZE);
     text_state(record);
+    field_known("cause", once_record_cause(record));
+    field_known("what", once_record_description(record));
+    field_known("holder", once_record_holder(record));
     field_bytes("key", once_record_key(record));
     field_hex("scope hash", once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
+    if (once_record_subject(record) != NULL) {
+        field_hex("subject hash", once_record_subject(record), ONCE_SUBJECT_SIZE);
+    }
     printf("%-12s %" PRIu32 "\n", "epoch", once_record_epoch(record));
     field_hex("claim id", once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
     if (parts & ONCE__CLI_CLAIM) {
@@ -267,10 +297,12 @@ int once__cli_record_text(const once_record_t *record, unsigned parts)
         field("claim", token);
     }
     field("policy", once_recover_name(once_record_recover(record)));
-    field_time("age", once_record_age_ms(record));
-    field_time("last change", once_record_idle_ms(record));
-    field("lease", once__cli_record_lease(record).text);
-    field("expires in", once__cli_record_expires(record).text);
+    field_time("age", once__cli_duration(once_record_age_ms(record)).text, record,
+               ONCE_TIME_CREATED);
+    field_time("last change", once__cli_duration(once_record_idle_ms(record)).text, record,
+               ONCE_TIME_CHANGED);
+    field_time("lease", once__cli_record_lease(record).text, record, ONCE_TIME_LEASE);
+    field_time("expires in", once__cli_record_expires(record).text, record, ONCE_TIME_EXPIRES);
     field("size", once__cli_size(once_record_bytes(record)).text);
     text_failure(record);
     return parts & ONCE__CLI_RESPONSE ? text_response(record, parts) : ONCE_OK;
@@ -281,6 +313,8 @@ void once__cli_record_brief(const once_record_t *record)
     field_hex("record", once_record_id(record), ONCE_ID_SIZE);
     field_bytes("key", once_record_key(record));
     text_state(record);
+    field_known("cause", once_record_cause(record));
+    field_known("what", once_record_description(record));
     printf("%-12s %" PRIu32 ", policy %s, age %s, last change %s ago, lease %s\n", "epoch",
            once_record_epoch(record), once_recover_name(once_record_recover(record)),
            once__cli_duration(once_record_age_ms(record)).text,

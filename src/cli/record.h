@@ -27,6 +27,9 @@ once__cli_colour_t once__cli_record_colour(const once_record_t *record);
 /* "12s" or "over"; "-" when the state has no lease. */
 once__cli_unit_text_t once__cli_record_lease(const once_record_t *record);
 
+/* In ISO 8601, by the store's clock; "-": there is no such time. */
+once__cli_unit_text_t once__cli_record_time(const once_record_t *record, once_time_t which);
+
 /* "in 23h 10m", or "never". */
 once__cli_unit_text_t once__cli_record_expires(const once_record_t *record);
 

@@ -20,6 +20,7 @@
 
 /* The directives that a route can set, without "once_"; beside them it can set the scope. */
 static const once__gate_setting_t settings[] = {
+    {"describe", 0},
     {"docs", 0},
     {"early_lookup", 0},
     {"fingerprint", ONCE__GATE_LIST},
@@ -39,6 +40,7 @@ static const once__gate_setting_t settings[] = {
     {"retry_after", 0},
     {"store_body", 0},
     {"store_no_store", 0},
+    {"subject", ONCE__GATE_LIST},
     {"ttl", ONCE__GATE_POLICY},
     {"unknown_max", 0},
     {"wait", ONCE__GATE_LIST},

@@ -79,7 +79,7 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--scope", "$remote_user"}, "a scope is header:NAME"},
     {{UPSTREAM, "--scope", "X-Api-Key"}, "did you mean header:X-Api-Key?"},
     {{UPSTREAM, "--store", "data"}, "did you mean local:data?"},
-    {{UPSTREAM, "--route", "POST /a quantum=1"}, "known are scope, docs, early_lookup, "},
+    {{UPSTREAM, "--route", "POST /a quantum=1"}, "known are scope, describe, docs, early_lookup, "},
     {{UPSTREAM, "--route", "POST /a quantum=1"}, ", wait"},
     {{UPSTREAM, "--route", ""}, "a route is METHODS PATH"},
     {{UPSTREAM, "--route", "/payments"}, "a route is METHODS PATH"},

@@ -205,6 +205,18 @@ def once_store_no_store(gw):
     expect.replay(gw.post("k"), original)
 
 
+@row("once_describe inherited;")
+def once_describe(gw):
+    expect.first(gw.post("k"))
+    assert gw.store.record("k")["description"] == "inherited"
+
+
+@row("once_subject $http_host;")
+def once_subject(gw):
+    expect.first(gw.post("k"))
+    assert gw.store.record("k")["subject_hash"]
+
+
 @row("once_retry_after 77;")
 def once_retry_after(gw):
     with in_flight(gw) as (gate, client):

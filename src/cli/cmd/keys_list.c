@@ -15,9 +15,10 @@
 #include "cli/table.h"
 #include "cli/text.h"
 
-#define LIMIT     1000 /* where nothing else is asked for */
-#define KEY_WIDTH 40   /* of the key, in a table that is not wide */
-#define ID_DIGITS (2 * ONCE_ID_SIZE)
+#define LIMIT      1000 /* where nothing else is asked for */
+#define KEY_WIDTH  40   /* of the key, in a table that is not wide */
+#define TEXT_WIDTH 28   /* likewise of what the record says about itself */
+#define ID_DIGITS  (2 * ONCE_ID_SIZE)
 
 typedef struct settings {
     once__cli_filter_t filter;
@@ -36,7 +37,8 @@ typedef struct row {
     uint32_t epoch;
     once_recover_t recover;
     int status;
-    char *key; /* escaped; malloc'd */
+    char *what, *cause, *holder, *key; /* escaped; malloc'd */
+    once__cli_unit_text_t changed;
 } row_t;
 
 typedef struct listing {
@@ -61,17 +63,26 @@ static row_t *new_row(listing_t *listing)
     return &rows[listing->count];
 }
 
-static char *escaped_key(once_slice_t key, int wide)
+static char *escaped(once_slice_t bytes, size_t width)
 {
-    char text[ONCE__CLI_ESCAPED_SIZE(ONCE_KEY_MAX)];
+    char text[ONCE__CLI_ESCAPED_SIZE(ONCE_DESCRIPTION_MAX)];
 
-    once__cli_escape(text, wide ? sizeof(text) : KEY_WIDTH + 1, key);
-    return strdup(text);
+    once__cli_escape(text, width != 0 ? width + 1 : sizeof(text), bytes);
+    return strdup(bytes.len > 0 ? text : "-");
+}
+
+static void free_row(row_t *row)
+{
+    free(row->what);
+    free(row->cause);
+    free(row->holder);
+    free(row->key);
 }
 
 static int collect(listing_t *listing, const once_record_t *record)
 {
     row_t *row = new_row(listing);
+    int wide = listing->set->wide;
 
     if (row == NULL) {
         return -1;
@@ -88,8 +99,13 @@ static int collect(listing_t *listing, const once_record_t *record)
     row->epoch = once_record_epoch(record);
     row->recover = once_record_recover(record);
     row->status = once_record_status(record);
-    row->key = escaped_key(once_record_key(record), listing->set->wide);
-    if (row->key == NULL) {
+    row->changed = once__cli_record_time(record, ONCE_TIME_CHANGED);
+    row->what = escaped(once_record_description(record), wide ? 0 : TEXT_WIDTH);
+    row->cause = escaped(once_record_cause(record), wide ? 0 : TEXT_WIDTH);
+    row->holder = escaped(once_record_holder(record), 0);
+    row->key = escaped(once_record_key(record), wide ? 0 : KEY_WIDTH);
+    if (row->what == NULL || row->cause == NULL || row->holder == NULL || row->key == NULL) {
+        free_row(row);
         return -1;
     }
     listing->count++;
@@ -165,17 +181,23 @@ static void add_row(once__cli_table_t *table, const row_t *row, int wide, int di
     once__cli_table_add(table, "%s", once__cli_size(row->bytes).text);
     if (wide) {
         once__cli_table_add(table, "%s", once__cli_duration(row->idle_ms).text);
+        once__cli_table_add(table, "%s", row->changed.text);
         once__cli_table_add(table, "%s", row->scope);
+        once__cli_table_add(table, "%s", row->holder);
     }
+    once__cli_table_add(table, "%s", row->cause);
+    once__cli_table_add(table, "%s", row->what);
     once__cli_table_add(table, "%s", row->key);
 }
 
 static int print_table(const listing_t *listing)
 {
-    static const char *const narrow[] = {"ID",     "STATE",  ">AGE",    ">LEASE", ">EXPIRES",
-                                         ">EPOCH", "POLICY", ">STATUS", ">SIZE",  "KEY"};
+    static const char *const narrow[] = {"ID",       "STATE",  ">AGE",   ">LEASE",
+                                         ">EXPIRES", ">EPOCH", "POLICY", ">STATUS",
+                                         ">SIZE",    "CAUSE",  "WHAT",   "KEY"};
     static const char *const wide[] = {"ID",     "STATE",   ">AGE",  ">LEASE", ">EXPIRES", ">EPOCH",
-                                       "POLICY", ">STATUS", ">SIZE", ">IDLE",  "SCOPE",    "KEY"};
+                                       "POLICY", ">STATUS", ">SIZE", ">IDLE",  "CHANGED",  "SCOPE",
+                                       "HOLDER", "CAUSE",   "WHAT",  "KEY"};
     once__cli_table_t table;
     int digits = id_digits(listing);
 
@@ -220,7 +242,7 @@ static int print_result(const listing_t *listing)
 static void free_rows(listing_t *listing)
 {
     for (size_t i = 0; i < listing->count; i++) {
-        free(listing->rows[i].key);
+        free_row(&listing->rows[i]);
     }
     free(listing->rows);
 }
