@@ -44,6 +44,7 @@ typedef struct store {
     once__claim_ref_t claims[KEYS]; /* the last that was granted */
     uint64_t random;
     uint64_t carried, dropped;
+    int interrupted;
 } store_t;
 
 static uint64_t roll(store_t *store, uint64_t below)
@@ -413,10 +414,12 @@ static void test_everything_goes(void **state)
 
 /* ------------------------------------------------------------------------------------------------------ what must wait */
 
+static uint64_t event_ttl = 86400000;
+
 static void do_event(store_t *store, size_t writer, unsigned key, once__event_kind_t kind)
 {
     static const char name[] = "key";
-    static uint8_t payload[9];
+    static uint8_t payload[700];
     once__op_t op = {.kind = ONCE__OP_EVENT,
                      .key = name,
                      .key_len = 3,
@@ -425,7 +428,7 @@ static void do_event(store_t *store, size_t writer, unsigned key, once__event_ki
                                .claim = store->claims[key],
                                .recover = ONCE_RECOVER_HOLD,
                                .lease_ms = 3600000,
-                               .ttl_ms = 86400000,
+                               .ttl_ms = event_ttl,
                                .fingerprint_count = 1,
                                .force = 1}};
 
@@ -525,9 +528,59 @@ static void test_removal_stays_beside_a_victim_that_is_half_done(void **state)
     close_store(&store);
 }
 
+/*
+ * While the first compaction runs, a segment becomes mostly dead by time, and a second one is stopped in the middle of it. What the
+ * first one chooses from then on sees that.
+ */
+static int meanwhile(void *data)
+{
+    once__compaction_t second = {.thorough = 1, .limit = 1};
+    store_t *store = data;
+
+    if (!store->interrupted) {
+        store->interrupted = 1;
+        pass_time(store, 3600000);
+        assert_int_equal(once__records_compact(&store->writers[2], &second), ONCE_OK);
+        assert_int_equal(second.carried, 1);
+        assert_int_equal(once__log_retire(store->writers[2].log), ONCE_OK);
+        do_event(store, 1, 0, ONCE__PURGE);
+        assert_int_equal(once__log_sync(store->writers[1].log), ONCE_OK);
+        assert_int_equal(once__log_retire(store->writers[1].log), ONCE_OK);
+    }
+    return 0;
+}
+
+static void test_removal_stays_beside_a_victim_of_meanwhile(void **state)
+{
+    once__compaction_t first = {.tend = meanwhile};
+    store_t store;
+
+    open_store(&store, 1);
+    first.data = &store;
+    do_event(&store, 0, 0, ONCE__CLAIM);
+    event_ttl = 1000;
+    for (unsigned key = 3; key < 43; key++) {
+        do_event(&store, 0, key, ONCE__CLAIM);
+        do_event(&store, 0, key, ONCE__COMPLETE);
+    }
+    event_ttl = 86400000;
+    assert_int_equal(once__log_retire(store.writers[0].log), ONCE_OK);
+    for (unsigned i = 0; i < 150; i++) { /* in a segment that is dead from the beginning */
+        do_event(&store, 0, 2, ONCE__CLAIM);
+        do_event(&store, 0, 2, ONCE__PURGE);
+    }
+    assert_int_equal(once__log_retire(store.writers[0].log), ONCE_OK);
+    assert_int_equal(once__records_compact(&store.compactor, &first), ONCE_OK);
+    assert_int_equal(first.segments, 3); /* this one, the second one's copies, the removal's */
+    assert_int_equal(once__log_sync(store.compactor.log), ONCE_OK);
+    read_anew(&store); /* nothing is expected to be there */
+    close_store(&store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_removal_stays_beside_a_victim_of_meanwhile),
         cmocka_unit_test(test_older_frame_stays_until_the_newer_is_durable),
         cmocka_unit_test(test_removal_stays_beside_a_victim_that_is_half_done),
         cmocka_unit_test(test_nothing_changes),

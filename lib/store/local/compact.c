@@ -22,17 +22,10 @@
 #define SMALL_PART   16u
 #define TEND_STEP    256u  /* frames between two calls of tend() */
 #define SWEEP_STEP   10000 /* records that are looked at if it is not thorough */
-#define WAITS        256u
 
 typedef struct range {
     uint64_t first, last; /* versions */
 } range_t;
-
-/* A frame that is not durable yet, and newer than one of the victim. */
-typedef struct wait {
-    once__place_t place;
-    uint64_t number; /* of its segment: if that was dropped, a newer one is durable */
-} wait_t;
 
 typedef struct compactor {
     once__records_t *records;
@@ -51,9 +44,8 @@ typedef struct compactor {
     once__scratch_t scratch;
     range_t *others; /* versions of the other segments */
     size_t other_count;
-    uint64_t unsynced; /* bytes of copies */
-    wait_t waits[WAITS];
-    size_t wait_count;
+    uint64_t unsynced;   /* bytes of copies */
+    uint64_t wait_until; /* for frames of others */
 } compactor_t;
 
 /* Between two frames. 1: stop. */
@@ -76,28 +68,11 @@ int once__segment_is_dead(const once__segment_t *segment, uint64_t now)
     return once__segment_live(segment, now) < atomic_load(&segment->tail) / 2;
 }
 
-static int is_refused(const once__compaction_t *compaction, uint64_t number)
-{
-    for (unsigned i = 0; i < sizeof(compaction->refused) / sizeof(compaction->refused[0]); i++) {
-        if (compaction->refused[i] == number) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static void refuse(once__compaction_t *compaction, uint64_t number)
-{
-    compaction->refused[compaction->refusals++ %
-                        (sizeof(compaction->refused) / sizeof(compaction->refused[0]))] = number;
-}
-
 static int is_eligible(const compactor_t *compactor, uint32_t slot, const once__segment_t *segment,
                        uint64_t number)
 {
     return atomic_load(&segment->state) == ONCE__SEGMENT_SEALED && number != 0 &&
-           !atomic_load(&segment->damaged) && !(compactor->tried[slot / 8] & 1u << slot % 8) &&
-           !is_refused(compactor->compaction, number);
+           !atomic_load(&segment->damaged) && !(compactor->tried[slot / 8] & 1u << slot % 8);
 }
 
 /* Finds the victim: the segment with the smallest live part; of equals, the oldest. 1, or 0: none is worth it. */
@@ -139,12 +114,13 @@ static int choose(compactor_t *compactor)
 }
 
 /*
- * The versions of the other segments. One that is mostly dead may be the victim of a compaction that did not end: its copies
+ * The versions of the other segments. One that is mostly dead by now may be the victim of a compaction that did not end: its copies
  * have no `since`, so it counts as if it reached up to now.
  */
 static int note_others(compactor_t *compactor)
 {
     const once__index_t *index = compactor->records->index;
+    uint64_t now = once__index_now(index);
     uint32_t end = once__index_slot_end(index);
 
     compactor->others = malloc((end + 1) * sizeof(range_t));
@@ -156,7 +132,7 @@ static int note_others(compactor_t *compactor)
         if (slot == compactor->slot || state < ONCE__SEGMENT_ACTIVE || range.first == 0) {
             continue;
         }
-        if (state == ONCE__SEGMENT_SEALED && once__segment_is_dead(segment, compactor->now)) {
+        if (state == ONCE__SEGMENT_SEALED && once__segment_is_dead(segment, now)) {
             range.last = UINT64_MAX;
         }
         compactor->others[compactor->other_count++] = range;
@@ -188,6 +164,7 @@ typedef struct copy {
 
 typedef enum fate {
     FATE_NONE, /* nothing is to be done, or it is done */
+    FATE_WAIT, /* a newer one is not durable */
     FATE_COPY,
     FATE_REMOVED, /* a frame of kind removed takes its place */
 } fate_t;
@@ -195,27 +172,6 @@ typedef enum fate {
 static uint64_t number_of(const compactor_t *compactor, once__place_t place)
 {
     return atomic_load(&once__index_segment(compactor->records->index, place.slot)->number);
-}
-
-/* Its shard is locked, so the segment is there. */
-static void wait_for(compactor_t *compactor, once__place_t place)
-{
-    wait_t wait = {place, number_of(compactor, place)};
-    size_t i = 0;
-
-    while (i < compactor->wait_count && compactor->waits[i].place.slot != place.slot) {
-        i++;
-    }
-    if (i == WAITS) {
-        return; /* the victim stays this time: see are_durable */
-    }
-    if (i == compactor->wait_count) {
-        compactor->wait_count++;
-    } else if (compactor->waits[i].number == wait.number &&
-               compactor->waits[i].place.offset >= place.offset) {
-        return;
-    }
-    compactor->waits[i] = wait;
 }
 
 /* What becomes of a frame. Its shard is locked. */
@@ -230,10 +186,10 @@ static fate_t judge(compactor_t *compactor, const once__frame_t *frame, uint64_t
         return FATE_NONE;
     }
     if (!once__is_same_place(copy->from.place, here)) {
-        if (!once__log_is_durable(records->index, copy->from.place)) {
-            wait_for(compactor, copy->from.place);
-        }
-        return FATE_NONE;
+        return once__log_is_durable(records->index, copy->from.place) ||
+                       once__log_is_ours(records->log, copy->from.place) /* synced in the end */
+                   ? FATE_NONE
+                   : FATE_WAIT;
     }
     copy->from_weight = once__frame_weight(frame, copy->from.state);
     if (copy->from.state != ONCE_STATE_NONE && once__unpack_head(&head, frame) == ONCE_OK &&
@@ -315,12 +271,36 @@ static int copy_large(compactor_t *compactor, const once__frame_t *frame, copy_t
     return ONCE_OK;
 }
 
+/*
+ * Waits until a frame is durable that is newer than one of the victim. If its segment was dropped, a still newer one is.
+ * ONCE_E_NOREPLY: the victim stays this time.
+ */
+static int await_durable(compactor_t *compactor, once__place_t place, uint64_t number)
+{
+    const once__records_t *records = compactor->records;
+    const struct timespec pause = {0, 1000000};
+
+    while (number_of(compactor, place) == number && !once__log_is_durable(records->index, place)) {
+        if (once__segment_take_over(records->log_config, place.slot)) {
+            continue;
+        }
+        compactor->steps = UINT32_MAX; /* tend() at once */
+        if (compactor->compaction->tend == NULL || tend(compactor) ||
+            once__index_now(records->index) > compactor->wait_until) {
+            return ONCE_E_NOREPLY;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return ONCE_OK;
+}
+
 static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint64_t offset)
 {
     once__records_t *records = compactor->records;
+    uint64_t number = 0; /* of the segment that has the newest frame */
     copy_t copy;
     fate_t fate;
-    int code, large = 0;
+    int code, changes, large;
 
     do {
         code = once__index_lock(records->index, frame->id, LOCK_WAIT_MS);
@@ -328,9 +308,11 @@ static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint6
             return code;
         }
         fate = judge(compactor, frame, offset, &copy);
-        code = fate != FATE_NONE ? prepare(compactor, fate, frame, &copy) : ONCE_OK;
+        changes = fate == FATE_COPY || fate == FATE_REMOVED;
+        number = fate == FATE_WAIT ? number_of(compactor, copy.from.place) : 0;
+        code = changes ? prepare(compactor, fate, frame, &copy) : ONCE_OK;
         large = fate == FATE_COPY && code == ONCE_OK && once__log_is_large(&copy.record);
-        if (fate != FATE_NONE && code == ONCE_OK && !large) {
+        if (changes && code == ONCE_OK && !large) {
             code =
                 once__log_append(records->log, frame->id, fate == FATE_COPY ? &copy.record : NULL,
                                  copy.version, copy.since, &copy.to.place, &copy.to_weight.size);
@@ -344,10 +326,10 @@ static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint6
             code = code == ONCE_OK ? ONCE__E_ROOM : code;
         }
     } while (code == ONCE__E_ROOM);
-    if (large) {
-        code = copy_large(compactor, frame, &copy);
+    if (code == ONCE_OK && fate == FATE_WAIT) {
+        code = await_durable(compactor, copy.from.place, number);
     }
-    return code;
+    return large && code == ONCE_OK ? copy_large(compactor, frame, &copy) : code;
 }
 
 /* Before the victim is dropped, and now and then. */
@@ -362,24 +344,23 @@ static int sync_copies(compactor_t *compactor, uint64_t above)
 
 /* ---------------------------------------------------------------------------------------------------------- emptying */
 
-/* Is every frame of the victim sound and of a schema that is known here? Before the first one is copied. */
-static int is_sound(compactor_t *compactor)
+/*
+ * Is every frame of the victim sound and of a schema that is known here? Before the first one is copied. One with records of a newer
+ * version stays for that version.
+ */
+static int is_sound(const compactor_t *compactor)
 {
     once__walk_t walk;
+    int code = ONCE_OK;
 
     once__walk_begin(&walk, &compactor->image, 0);
-    while (once__walk_next(&walk)) {
-        int code = once__walk_code(&walk);
-        if (code == ONCE_E_NEWER) {
-            refuse(compactor->compaction, compactor->number);
-            return 0;
-        }
-        if (code != ONCE_OK) {
-            atomic_store(&compactor->segment->damaged, 1);
-            return 0;
-        }
+    while (code == ONCE_OK && once__walk_next(&walk)) {
+        code = once__walk_code(&walk);
     }
-    return 1;
+    if (code == ONCE_E_CORRUPT) {
+        atomic_store(&compactor->segment->damaged, 1);
+    }
+    return code == ONCE_OK;
 }
 
 static int empty(compactor_t *compactor)
@@ -398,31 +379,6 @@ static int empty(compactor_t *compactor)
     }
     synced = sync_copies(compactor, 0);
     return code != ONCE_OK ? code : synced;
-}
-
-/* Waits until the frames that are newer than those of the victim are durable. 1 or 0. */
-static int are_durable(compactor_t *compactor)
-{
-    const once__records_t *records = compactor->records;
-    const struct timespec pause = {0, 1000000};
-    uint64_t until = once__index_now(records->index) + SYNC_WAIT_MS;
-
-    for (size_t i = 0; i < compactor->wait_count; i++) {
-        const wait_t *wait = &compactor->waits[i];
-        while (number_of(compactor, wait->place) == wait->number &&
-               !once__log_is_durable(records->index, wait->place)) {
-            if (once__segment_take_over(records->log_config, wait->place.slot)) {
-                continue;
-            }
-            compactor->steps = UINT32_MAX; /* tend() at once */
-            if (compactor->compaction->tend == NULL || tend(compactor) ||
-                once__index_now(records->index) > until) {
-                return 0;
-            }
-            (void)nanosleep(&pause, NULL);
-        }
-    }
-    return compactor->wait_count < WAITS;
 }
 
 /* Is the slot still the victim's? If its file is not locked, another process may drop it meanwhile. */
@@ -489,7 +445,7 @@ static int empty_and_drop(compactor_t *compactor)
         compactor->dictionary = once__dictionary_open(image->data + ONCE__SEGMENT_HEADER,
                                                       image->header.dictionary_len, 0);
     }
-    compactor->wait_count = 0;
+    compactor->wait_until = once__index_now(compactor->records->index) + SYNC_WAIT_MS;
     code =
         image->header.dictionary_len != 0 && compactor->dictionary == NULL ? ONCE_E_NOMEM : ONCE_OK;
     code = code == ONCE_OK ? note_others(compactor) : code;
@@ -497,7 +453,7 @@ static int empty_and_drop(compactor_t *compactor)
     if (code == ONCE_E_CORRUPT) {
         atomic_store(&compactor->segment->damaged, 1);
         code = ONCE_OK;
-    } else if (code == ONCE_OK && are_durable(compactor) && has_no_entries(compactor)) {
+    } else if (code == ONCE_OK && has_no_entries(compactor)) {
         code = once__segment_drop(config, compactor->slot, compactor->number);
         compactor->compaction->segments += code == ONCE_OK;
     }

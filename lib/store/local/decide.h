@@ -78,8 +78,6 @@ typedef struct once__compaction {
     int (*tend)(void *data); /* called now and then, without a lock; 1: stop. NULL: none */
     void *data;
     uint32_t sweep_shard; /* kept from one compaction to the next: where the sweep goes on */
-    uint64_t refused[16]; /* likewise: segments that could not be compacted, by number */
-    unsigned refusals;
 
     uint64_t removed;  /* records that went */
     uint64_t carried;  /* frames that were copied */
