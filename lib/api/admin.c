@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/audit.h"
 #include "api/claim.h"
 #include "api/job.h"
 #include "base/bytes.h"
@@ -145,8 +146,7 @@ int once_record_scan(once_t *once, const once_filter_t *given, once_scan_cb each
 
 /* -------------------------------------------------------------------------------------------------------- deciding */
 
-/* A reply was lost: the record may be as it is because of our own earlier attempt. */
-static void admin_reply(once__job_t *job)
+void once__admin_recognise(once__job_t *job)
 {
     once__op_t *op = &job->op;
 
@@ -162,6 +162,11 @@ static void admin_reply(once__job_t *job)
             op->outcome = ONCE_OUTCOME_DONE;
         }
     }
+}
+
+static void admin_reply(once__job_t *job)
+{
+    once__admin_recognise(job);
     once__job_reply_plain(job);
 }
 
@@ -170,8 +175,13 @@ static int submit_event(once_t *once, const once__event_t *event, const uint8_t 
                         const once__payload_t *payload, uint8_t *memory, once_slice_t cause,
                         once_cb cb, void *data)
 {
-    once__job_t *job = once__job_new(once, sizeof(*job) + ONCE_CAUSE_MAX, cb, data);
+    once__job_t *job;
 
+    if (once->auditor.by[0] != '\0') {
+        return once__audit_event(once, event, id, payload, memory, cb,
+                                 data); /* brings its own cause */
+    }
+    job = once__job_new(once, sizeof(*job) + ONCE_CAUSE_MAX, cb, data);
     if (job == NULL) {
         return once__no_job(once);
     }

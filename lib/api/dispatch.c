@@ -339,10 +339,16 @@ int once_secret_rotate_sync(once_t *once, uint64_t keep_ms, once_answer_t **answ
     BLOCKING(once, answer, once_secret_rotate(once, keep_ms, arrived, &waiter));
 }
 
+int once_audit_add_sync(once_t *once, const once_act_t *act, once_answer_t **answer)
+{
+    BLOCKING(once, answer, once_audit_add(once, act, arrived, &waiter));
+}
+
 /* A scan has one `data` for both of its callbacks: this one includes the caller's. */
 typedef struct scan_waiter {
     waiter_t waiter;
     once_scan_cb each;
+    once_audit_cb each_entry;
     void *data;
 } scan_waiter_t;
 
@@ -363,7 +369,7 @@ static void scan_arrived(once_t *once, once_answer_t *answer, void *data)
 int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each, void *data,
                           once_answer_t **answer)
 {
-    scan_waiter_t scan = {{0, NULL}, each, data};
+    scan_waiter_t scan = {.each = each, .data = data};
     int code = enter_blocking(once);
 
     if (code != ONCE_OK || each == NULL) {
@@ -378,4 +384,27 @@ int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_c
     }
     return await_answer(once, once_record_scan(once, filter, scan_each, scan_arrived, &scan),
                         &scan.waiter, answer);
+}
+
+static int entry_each(once_t *once, const once_audit_entry_t *entry, void *data)
+{
+    scan_waiter_t *scan = data;
+
+    return scan->each_entry(once, entry, scan->data);
+}
+
+int once_audit_scan_sync(once_t *once, once_audit_cb each, void *data, once_answer_t **answer)
+{
+    scan_waiter_t scan = {.each_entry = each, .data = data};
+    int code = enter_blocking(once);
+
+    if (code != ONCE_OK) {
+        if (answer != NULL) {
+            *answer = NULL;
+        }
+        return code;
+    }
+    return await_answer(
+        once, once_audit_scan(once, each != NULL ? entry_each : NULL, scan_arrived, &scan),
+        &scan.waiter, answer);
 }

@@ -13,6 +13,7 @@
 
 #include "api/options.h"
 #include "core/about.h"
+#include "core/audit.h"
 #include "core/secrets.h"
 #include "core/zstd.h"
 #include "store/store.h"
@@ -39,6 +40,15 @@ typedef struct once__bound {
     int error;                                       /* why counting fails; ONCE_OK: it does not */
     int is_known, is_counting;
 } once__bound_t;
+
+/* For whom the handle acts, and what it knows of the audit trail (audit.c). */
+typedef struct once__auditor {
+    char by[ONCE_AUDIT_BY_MAX + 1]; /* empty: for nobody */
+    char note[ONCE_NOTE_MAX + 1];
+    int is_known;            /* the end of the trail, as the handle last saw it: */
+    uint64_t place;          /* in the store */
+    once__audit_link_t last; /* the entry before it */
+} once__auditor_t;
 
 /*
  * What holds while no function of the handle runs (assert_handle_state in handle.c, at once__enter and once__leave):
@@ -75,6 +85,8 @@ struct once {
     once__timer_t reap_timer;
     uint64_t behind_ms, messages_behind_ms; /* as the last reaping found it */
     once__timer_t keyring_timer;
+
+    once__auditor_t auditor;
 
     char last_scope[64]; /* consecutive asks mostly have the same scope: its hash is kept */
     size_t last_scope_len;

@@ -244,7 +244,7 @@ void once__job_deliver(once__job_t *job, int error, once_outcome_t outcome)
     }
 }
 
-static int gives_up(const once_t *once)
+int once__job_gives_up(const once_t *once)
 {
     const once__store_vt_t *vt = once->store->vt;
 
@@ -253,7 +253,7 @@ static int gives_up(const once_t *once)
 
 void once__job_reply_plain(once__job_t *job)
 {
-    if (once__is_transient(job->op.error) && !gives_up(job->once)) {
+    if (once__is_transient(job->op.error) && !once__job_gives_up(job->once)) {
         if (job->delivered) {
             once__job_end(job);
         } else {

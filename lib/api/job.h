@@ -99,6 +99,8 @@ void once__job_well_again(once__job_t *job);
 
 /* Whether the same operation may succeed if it is repeated soon. */
 int once__is_transient(int error);
+/* Whether not even that makes sense: the store was never reached, and the handle does not insist. */
+int once__job_gives_up(const once_t *once);
 /* Whether the same operation will always fail, whatever becomes of the store. */
 int once__is_hopeless(int error);
 

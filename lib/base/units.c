@@ -62,3 +62,40 @@ int once__size_parse(const char *text, uint64_t *bytes)
     };
     return parse(text, units, sizeof(units) / sizeof(units[0]), bytes);
 }
+
+static void put_digits(char *out, uint64_t number, int count)
+{
+    while (count-- > 0) {
+        out[count] = (char)('0' + number % 10);
+        number /= 10;
+    }
+}
+
+static int is_leap(uint64_t year)
+{
+    return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+}
+
+void once__time_format(char out[ONCE__TIME_SIZE], uint64_t ms)
+{
+    static const uint8_t lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const uint64_t last = 253402300799999; /* 9999-12-31T23:59:59.999Z */
+    uint64_t time = ms < last ? ms : last, days = time / 86400000, year = 1970;
+    uint64_t month = 0, length;
+
+    for (; days >= (uint64_t)(is_leap(year) ? 366 : 365); year++) {
+        days -= is_leap(year) ? 366 : 365;
+    }
+    for (; length = lengths[month] + (month == 1 && is_leap(year) ? 1u : 0u), days >= length;
+         month++) {
+        days -= length;
+    }
+    memcpy(out, "0000-00-00T00:00:00.000Z", ONCE__TIME_SIZE);
+    put_digits(out, year, 4);
+    put_digits(out + 5, month + 1, 2);
+    put_digits(out + 8, days + 1, 2);
+    put_digits(out + 11, time / 3600000 % 24, 2);
+    put_digits(out + 14, time / 60000 % 60, 2);
+    put_digits(out + 17, time / 1000 % 60, 2);
+    put_digits(out + 20, time % 1000, 3);
+}

@@ -16,4 +16,8 @@ int once__size_parse(const char *text, uint64_t *bytes);
 /* A whole decimal number without sign or spaces. 0 or -1. */
 int once__number_parse(const char *text, size_t len, uint64_t *number);
 
+/* Milliseconds of Unix time as ISO 8601 in UTC: 2026-11-16T14:03:26.123Z. Beyond the year 9999 it is that year's last. */
+#define ONCE__TIME_SIZE 25
+void once__time_format(char out[ONCE__TIME_SIZE], uint64_t ms);
+
 #endif

@@ -27,6 +27,7 @@
 #define ONCE__LOCAL_BACKUP_REPORT_V1   ONCE__SIZE_V1(once_local_backup_report_t, damaged)
 #define ONCE__LOCAL_CONVERT_OPTIONS_V1 ONCE__SIZE_V1(once_local_convert_options_t, data)
 #define ONCE__LOCAL_CONVERT_REPORT_V1  ONCE__SIZE_V1(once_local_convert_report_t, left_out)
+#define ONCE__ACT_V1                   ONCE__SIZE_V1(once_act_t, of)
 #define ONCE__PG_EVENT_V1              ONCE__SIZE_V1(once_pg_event_t, claim)
 
 /* What the caller says its struct measures; 0 for NULL. `size` is the first member of all of them. */

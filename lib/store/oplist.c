@@ -9,6 +9,7 @@ void once__op_clear(once__op_t *op)
     op->now = 0;
     op->record = NULL;
     op->records = NULL;
+    op->lines = NULL;
     op->count = 0;
     op->pause_ms = 0;
     memset(&op->head, 0, sizeof(op->head));

@@ -9,7 +9,7 @@
  *  - a claim that names a mark is granted only while the store's secrets have it (secrets.h): else ONCE_E_SECRET. Two handles
  *    whose ids differ for the same key must never both be granted it.
  *  - ONCE_E_NOREPLY: the operation may have been applied. ONCE_E_UNAVAILABLE, ONCE_E_FULL: it was not.
- *  - what an answer points to is the operation owner's: `record` and `records` are freed with free().
+ *  - what an answer points to is the operation owner's: `record`, `records` and `lines` are freed with free().
  */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
@@ -31,6 +31,8 @@ typedef enum once__op_kind {
     ONCE__OP_STATS, /* counts; if not `thorough`, only `count` and stats.bytes, cheaply */
     ONCE__OP_SECRETS_LOAD, /* the secrets text; if there is none, `secrets_new` with mark `mark` becomes it */
     ONCE__OP_SECRETS_SWAP, /* `secrets_new` replaces it if it is still `secrets_old`; otherwise ONCE_E_CONFLICT */
+    ONCE__OP_AUDIT_READ, /* some lines of the audit trail from `place` on; UINT64_MAX: the last one */
+    ONCE__OP_AUDIT_ADD, /* `payload` becomes the line at `place`; ONCE_E_CONFLICT if the trail does not end there */
 } once__op_kind_t;
 
 #define ONCE__CURSOR_SIZE 40
@@ -63,7 +65,8 @@ struct once__op {
     const uint8_t *mark;         /* claim, load: of the record secret; NULL: not compared */
     const char *secrets_new;     /* terminated */
     const char *secrets_old;
-    char *secrets; /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */
+    char *secrets;  /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */
+    uint64_t place; /* audit: of a line, by the count of the store, from 0 */
 
     /* Answered. */
     int error; /* once_code_t; the rest holds only when it is ONCE_OK */
@@ -74,7 +77,9 @@ struct once__op {
     once__record_t *record;
     once__record_t **records; /* scan: `count` copies */
     uint64_t count;           /* scan, reap, stats */
-    uint64_t damaged;         /* scan: unreadable records in this step, not among `records` */
+    char *lines;      /* audit read: `count` bytes, each line ended by a newline. NULL: none */
+    uint64_t end;     /* audit: the place behind the lines that were read or added */
+    uint64_t damaged; /* scan: unreadable records in this step, not among `records` */
     uint64_t
         pause_ms; /* reap, unless `thorough`: when it makes sense again; 0: the store does not say */
     once_stats_t stats; /* reap, if `pause_ms` is not 0: behind_ms and messages_behind_ms */

@@ -12,6 +12,9 @@ DROP FUNCTION IF EXISTS once.release(text, integer, text);
 DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[]);
 DROP FUNCTION IF EXISTS once.store_secrets_load(text);
 DROP FUNCTION IF EXISTS once._sweep_inbox(bigint, bigint, integer);
+DROP FUNCTION IF EXISTS once.purge(text, boolean);
+DROP FUNCTION IF EXISTS once.outbox_retry(uuid[]);
+DROP FUNCTION IF EXISTS once.outbox_drop(uuid[]);
 
 -- Private functions have names that begin with an underscore (docs/decisions/sql-private.md). Before, they had these. No program
 -- calls them. All in one statement: some depend on others.

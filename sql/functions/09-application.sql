@@ -231,10 +231,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF outcome = 'completed' AND status BETWEEN 200 AND 599 THEN
+        PERFORM once._audit_claim('settle completed', outcome, note, claim);
         PERFORM once._apply(once._event_settle_completed(), claim, p_force => coalesce(force, false),
             p_kind => once._payload_response(), p_status => status,
             p_payload => once._pack_response(headers, once._to_bytes(body)));
     ELSIF outcome = 'failed' THEN
+        PERFORM once._audit_claim('settle failed', outcome, note, claim);
         PERFORM once._apply(once._event_settle_failed(), claim, p_force => coalesce(force, false), p_kind => once._payload_note(),
             p_status => once._note_status(status), p_payload => once._note_bytes(note));
     ELSE
@@ -255,10 +257,11 @@ END
 $$;
 
 -- Removes a record: the key counts as never used.
-CREATE OR REPLACE FUNCTION once.purge(claim text, force boolean DEFAULT false) RETURNS void
+CREATE OR REPLACE FUNCTION once.purge(claim text, force boolean DEFAULT false, note text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    PERFORM once._audit_claim('purge', 'none', note, claim);
     PERFORM once._apply(once._event_purge(), claim, p_force => coalesce(force, false));
 END
 $$;

@@ -211,13 +211,29 @@ BEGIN
 END
 $$;
 
+-- The trail of a decision about dead events. NULL: all of them.
+CREATE OR REPLACE FUNCTION once._audit_dead(p_act text, p_ids uuid[], p_by text, p_note text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_dead record;
+BEGIN
+    FOR v_dead IN SELECT d.id, d.record, d.topic, d.type FROM once.outbox_dead d
+                  WHERE p_ids IS NULL OR d.id = ANY (p_ids) ORDER BY d.number FOR UPDATE LOOP
+        PERFORM once._audit(p_act, p_by, p_note, jsonb_build_object('event', v_dead.id, 'record', encode(v_dead.record, 'hex'),
+            'object', left(v_dead.topic || ' ' || v_dead.type, 512), 'from', 'dead', 'result', 'done'));
+    END LOOP;
+END
+$$;
+
 -- Requeues dead events behind everything that waits, with the ids that they have. NULL: all of them.
-CREATE OR REPLACE FUNCTION once.outbox_retry(p_ids uuid[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION once.outbox_retry(p_ids uuid[], p_by text DEFAULT NULL, p_note text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_count bigint;
 BEGIN
+    PERFORM once._audit_dead('outbox retry', p_ids, p_by, p_note);
     WITH gone AS (
         DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING d.*
     )
@@ -230,9 +246,15 @@ END
 $$;
 
 -- Deletes dead events. NULL: all of them.
-CREATE OR REPLACE FUNCTION once.outbox_drop(p_ids uuid[]) RETURNS bigint
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+CREATE OR REPLACE FUNCTION once.outbox_drop(p_ids uuid[], p_by text DEFAULT NULL, p_note text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    WITH gone AS (DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids) RETURNING 1)
-    SELECT count(*) FROM gone
+DECLARE
+    v_count bigint;
+BEGIN
+    PERFORM once._audit_dead('outbox drop', p_ids, p_by, p_note);
+    DELETE FROM once.outbox_dead d WHERE p_ids IS NULL OR d.id = ANY (p_ids);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
 $$;

@@ -53,7 +53,9 @@ BEGIN
                 ' happened, and no longer can). Fails with ON006 while the lease is live, unless force is true.'),
             ('purge',
                 'Removes a record: its key counts as never used. A record that is pending or unknown only with force =>'
-                ' true.'),
+                ' true. The note is for the audit trail.'),
+            ('audit_read', 'For gateways and once audit: entries of the audit trail.'),
+            ('audit_add', 'For gateways: adds an entry to the audit trail.'),
             ('stats', 'Counts records by state. Reads the whole table.'),
             ('size', 'About how many records there are and how many bytes they take. Cheap.'),
             ('reap_for',
@@ -82,8 +84,8 @@ BEGIN
             ('relay_dead', 'For once relay: moves an event that cannot be published to once.outbox_dead.'),
             ('outbox_lag', 'How many events wait to be published, since when, and how many are dead.'),
             ('outbox_list', 'Lists dead events, or those that wait.'),
-            ('outbox_retry', 'Requeues dead events. NULL: all of them.'),
-            ('outbox_drop', 'Deletes dead events. NULL: all of them.')
+            ('outbox_retry', 'Requeues dead events. NULL: all of them. Who and why are for the audit trail.'),
+            ('outbox_drop', 'Deletes dead events. NULL: all of them. Who and why are for the audit trail.')
         ) AS c (name, words)
         JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = c.name
         UNION ALL
@@ -127,6 +129,7 @@ COMMENT ON TABLE once.outbox_groups IS 'Which relay has which group of the outbo
 COMMENT ON TABLE once.relays IS 'The relays that are running.';
 COMMENT ON TABLE once.emitted IS 'The events that open claims have emitted, to give repeated ones the same id.';
 COMMENT ON TABLE once.inbox IS 'Messages that were handled (once.accept).';
+COMMENT ON TABLE once.audit IS 'What people have decided. Read it with once audit list; rows are never changed or removed.';
 COMMENT ON TABLE once.settings IS 'inbox_retention: how long handled messages are remembered.';
 COMMENT ON TABLE once.secrets IS 'The secrets of the installation.';
 COMMENT ON TABLE once.secret_pads IS 'The same secrets, as HMAC needs them.';

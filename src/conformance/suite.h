@@ -25,7 +25,7 @@ extern const once__case_t once__claim_cases[], once__end_cases[], once__stale_ca
     once__matrix_cases[], once__settle_cases[], once__fingerprint_cases[], once__replay_cases[],
     once__expiry_cases[], once__listing_cases[], once__secret_cases[], once__schedule_cases[],
     once__handle_cases[], once__race_cases[], once__duel_cases[], once__process_cases[],
-    once__bug_cases[], once__about_cases[];
+    once__bug_cases[], once__about_cases[], once__audit_cases[];
 
 /* ----------------------------------------------------------------------------------------------------------- checks */
 

@@ -73,13 +73,16 @@ static void check_keys(const place_t *place)
     assert_run(r, ONCE__CLI_OK);
     assert_string_equal(r.out, "body");
     run_free(&r);
-    r = run("keys", "release", place->url, "--scope", "s", "--key", "under-way", "--yes", NULL);
+    r = run("keys", "release", place->url, "--scope", "s", "--key", "under-way", "--yes", "--note",
+            "test", NULL);
     assert_run(r, ONCE__CLI_REFUSED); /* its lease is live */
     run_free(&r);
-    r = run("keys", "release", place->url, "--scope", "s", "--key", "doubtful", "--yes", NULL);
+    r = run("keys", "release", place->url, "--scope", "s", "--key", "doubtful", "--yes", "--note",
+            "test", NULL);
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
-    r = run("keys", "purge", place->url, "--scope", "s", "--key", "done", "--yes", NULL);
+    r = run("keys", "purge", place->url, "--scope", "s", "--key", "done", "--yes", "--note", "test",
+            NULL);
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
     r = run("keys", "export", place->url, NULL);
@@ -135,10 +138,11 @@ static void looking_makes_no_store(void **state)
 
     place_make(&place, "");
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        run_t r = commands[i][1] == NULL
-                      ? run(commands[i][0], place.url, NULL)
-                      : run(commands[i][0], commands[i][1], place.url,
-                            strcmp(commands[i][1], "purge") == 0 ? "--all" : NULL, NULL);
+        run_t r =
+            commands[i][1] == NULL
+                ? run(commands[i][0], place.url, NULL)
+                : run(commands[i][0], commands[i][1], place.url,
+                      strcmp(commands[i][1], "purge") == 0 ? "--all" : NULL, "--note=test", NULL);
         assert_run(r, ONCE__CLI_STORE);
         assert_has(r.err, "there is no");
         run_free(&r);

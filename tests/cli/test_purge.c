@@ -52,21 +52,24 @@ static void dry_run_only_counts(void **state)
 
 static void one_record_by_key(void **state)
 {
-    run_t r = run("keys", "purge", URL, "--scope", "shop", "--key", "done-1", "--yes", NULL);
+    run_t r = run("keys", "purge", URL, "--scope", "shop", "--key", "done-1", "--yes", "--note",
+                  "test", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "purged 1\n");
     run_free(&r);
     assert_int_equal(state_of(*state, "shop", "done-1"), ONCE_STATE_NONE);
     assert_int_equal(count(*state), 5);
-    r = run("keys", "purge", URL, "--scope", "shop", "--key", "done-1", "--yes", NULL);
+    r = run("keys", "purge", URL, "--scope", "shop", "--key", "done-1", "--yes", "--note", "test",
+            NULL);
     assert_run(r, ONCE__CLI_NOT_FOUND);
     run_free(&r);
 }
 
 static void one_record_by_id(void **state)
 {
-    run_t r = run("keys", "purge", URL, id_of(*state, "shop", "done-2").hex, "--yes", NULL);
+    run_t r = run("keys", "purge", URL, id_of(*state, "shop", "done-2").hex, "--yes", "--note",
+                  "test", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
@@ -76,7 +79,7 @@ static void one_record_by_id(void **state)
 
 static void by_filter(void **state)
 {
-    run_t r = run("keys", "purge", URL, "--state", "failed", "--yes", NULL);
+    run_t r = run("keys", "purge", URL, "--state", "failed", "--yes", "--note", "test", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "2 records");
@@ -88,7 +91,7 @@ static void by_filter(void **state)
 
 static void by_scope(void **state)
 {
-    run_t r = run("keys", "purge", URL, "--scope", "shop", "--yes", NULL);
+    run_t r = run("keys", "purge", URL, "--scope", "shop", "--yes", "--note", "test", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "purged 3\n");
@@ -98,7 +101,8 @@ static void by_scope(void **state)
 
 static void limited(void **state)
 {
-    run_t r = run("keys", "purge", URL, "--state", "completed", "--limit", "1", "--yes", NULL);
+    run_t r = run("keys", "purge", URL, "--state", "completed", "--limit", "1", "--yes", "--note",
+                  "test", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "purged 1\n");
@@ -109,13 +113,13 @@ static void limited(void **state)
 /* Nothing at all is removed when some of them must not be. */
 static void undecided_ones_need_force(void **state)
 {
-    run_t r = run("keys", "purge", URL, "--all", "--yes", NULL);
+    run_t r = run("keys", "purge", URL, "--all", "--yes", "--note", "test", NULL);
 
     assert_run(r, ONCE__CLI_REFUSED);
     assert_has(r.err, "2 of them are pending or unknown");
     run_free(&r);
     assert_int_equal(count(*state), 6);
-    r = run("keys", "purge", URL, "--all", "--yes", "--force", NULL);
+    r = run("keys", "purge", URL, "--all", "--yes", "--note", "test", "--force", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "purged 6\n");
     run_free(&r);
@@ -124,7 +128,8 @@ static void undecided_ones_need_force(void **state)
 
 static void without_a_terminal_yes_is_needed(void **state)
 {
-    run_t r = run_with_input("y\n", 2, "keys", "purge", URL, "--state", "failed", NULL);
+    run_t r =
+        run_with_input("y\n", 2, "keys", "purge", URL, "--state", "failed", "--note", "test", NULL);
 
     assert_run(r, ONCE__CLI_USAGE);
     assert_has(r.out, "2 records"); /* counted first */
@@ -135,7 +140,7 @@ static void without_a_terminal_yes_is_needed(void **state)
 
 static void nothing_to_purge(void **state)
 {
-    run_t r = run("keys", "purge", URL, "--older", "9d", NULL);
+    run_t r = run("keys", "purge", URL, "--older", "9d", "--note", "test", NULL);
 
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "0 records");
@@ -150,8 +155,10 @@ static void claim_failed_1(void *data)
 /* One of two failed records is claimed while the person thinks: it is kept, the other one goes. */
 static void moved_on_while_the_person_thinks(void **state)
 {
-    const char *const arguments[] = {"keys", "purge", URL, "--state", "failed", NULL};
-    const char *const refused[] = {"keys", "purge", URL, "--state", "completed", NULL};
+    const char *const arguments[] = {"keys",   "purge",  URL,    "--state",
+                                     "failed", "--note", "test", NULL};
+    const char *const refused[] = {"keys",      "purge",  URL,    "--state",
+                                   "completed", "--note", "test", NULL};
     terminal_run_t r;
 
     run_on_terminal(&r, "n\n", NULL, NULL, refused);
@@ -168,7 +175,7 @@ static void moved_on_while_the_person_thinks(void **state)
 static void another_claim_than_the_one_looked_at(void **state)
 {
     run_t r = run("keys", "purge", URL, "--scope", "shop", "--key", "failed-1", "--claim", "x",
-                  "--yes", NULL);
+                  "--yes", "--note", "test", NULL);
 
     assert_run(r, ONCE__CLI_REFUSED);
     run_free(&r);

@@ -53,7 +53,7 @@ static void completed_with_a_response(void **state)
     make_unknown(*state, "shop", "paid", "hold");
     r = run("keys", "settle", URL, OF("paid"), "--completed", "--status", "201", "--header",
             "Content-Type: application/json", "--header", "Location:/orders/7 ", "--body-file",
-            path, "--yes", NULL);
+            path, "--yes", "--note", "test", NULL);
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "unknown");
     assert_has(r.out, "status 201, 2 headers and a body of 9 B");
@@ -62,7 +62,7 @@ static void completed_with_a_response(void **state)
     unlink(path);
     make_unknown(*state, "shop", "one", "hold");
     r = run("keys", "settle", URL, OF("one"), "--completed", "--status", "200", "--header", "A: b",
-            "--yes", NULL);
+            "--yes", "--note", "test", NULL);
     assert_has(r.out, "status 200, 1 header and a body of 0 B");
     run_free(&r);
 
@@ -93,10 +93,12 @@ static void failed_runs_again(void **state)
     r = run("keys", "show", URL, OF("lost"), NULL);
     assert_has(r.out, "never left the queue");
     run_free(&r);
-    r = run("keys", "settle", URL, OF("lost"), "--failed", "--yes", NULL); /* again: as asked */
+    r = run("keys", "settle", URL, OF("lost"), "--failed", "--yes", "--note", "test",
+            NULL); /* again: as asked */
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
-    r = run("keys", "settle", URL, OF("lost"), "--completed", "--status", "200", "--yes", NULL);
+    r = run("keys", "settle", URL, OF("lost"), "--completed", "--status", "200", "--yes", "--note",
+            "test", NULL);
     assert_run(r, ONCE__CLI_REFUSED);
     run_free(&r);
     assert_int_equal(ask_again(*state, "lost"), ONCE_OUTCOME_RUN);
@@ -122,7 +124,8 @@ static void completed_is_never_changed(void **state)
     run_t r;
 
     make_completed(*state, "shop", "done", "x");
-    r = run("keys", "settle", URL, OF("done"), "--failed", "--force", "--yes", NULL);
+    r = run("keys", "settle", URL, OF("done"), "--failed", "--force", "--yes", "--note", "test",
+            NULL);
     assert_run(r, ONCE__CLI_REFUSED);
     assert_has(r.err, "a response that was sent is never changed");
     run_free(&r);
@@ -134,13 +137,13 @@ static void a_live_lease_needs_force(void **state)
     run_t r;
 
     make_pending(*state, "shop", "busy");
-    r = run("keys", "release", URL, OF("busy"), "--yes", NULL);
+    r = run("keys", "release", URL, OF("busy"), "--yes", "--note", "test", NULL);
     assert_run(r, ONCE__CLI_REFUSED);
     assert_has(r.err, "lease is live");
     assert_has(r.err, "--force");
     run_free(&r);
     assert_int_equal(state_of(*state, "shop", "busy"), ONCE_STATE_PENDING);
-    r = run("keys", "release", URL, OF("busy"), "--force", "--yes", NULL);
+    r = run("keys", "release", URL, OF("busy"), "--force", "--yes", "--note", "test", NULL);
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
     assert_int_equal(state_of(*state, "shop", "busy"), ONCE_STATE_FAILED);
@@ -151,7 +154,7 @@ static void without_a_terminal_yes_is_needed(void **state)
     run_t r;
 
     make_unknown(*state, "shop", "script", "hold");
-    r = run_with_input("y\n", 2, "keys", "release", URL, OF("script"), NULL);
+    r = run_with_input("y\n", 2, "keys", "release", URL, OF("script"), "--note", "test", NULL);
     assert_run(r, ONCE__CLI_USAGE);
     assert_has(r.err, "--yes");
     run_free(&r);
@@ -160,7 +163,7 @@ static void without_a_terminal_yes_is_needed(void **state)
 
 static void a_person_is_asked(void **state)
 {
-    const char *const arguments[] = {"keys", "release", URL, OF("asked"), NULL};
+    const char *const arguments[] = {"keys", "release", URL, OF("asked"), "--note", "test", NULL};
     const char *const no[] = {"n\n", "\n", "yess\n", "\004",
                               "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\n"};
     terminal_run_t r;
@@ -187,7 +190,7 @@ static void finish_it(void *data)
 
 static void completed_while_the_person_thinks(void **state)
 {
-    const char *const arguments[] = {"keys", "release", URL, OF("race-1"), NULL};
+    const char *const arguments[] = {"keys", "release", URL, OF("race-1"), "--note", "test", NULL};
     once_claim_t *held = claim(*state, "shop", "race-1", "recover=hold " SHORT_LEASE);
     terminal_run_t r;
 
@@ -206,8 +209,9 @@ static void claim_it(void *data)
 
 static void moved_on_while_the_person_thinks(void **state)
 {
-    const char *const arguments[] = {"keys",     "settle", URL,       OF("race-2"), "--completed",
-                                     "--status", "200",    "--force", NULL};
+    const char *const arguments[] = {"keys",        "settle",   URL,   OF("race-2"),
+                                     "--completed", "--status", "200", "--force",
+                                     "--note",      "test",     NULL};
     terminal_run_t r;
 
     make_stuck(*state, "shop", "race-2", "retry");
@@ -233,7 +237,8 @@ static void moved_on_between_show_and_settle(void **state)
 
     once_claim_drop(claim(*state, "shop", "race-3", SHORT_LEASE)); /* epoch 2 */
     wait_for_lease(*state, "shop", "race-3");
-    r = run("keys", "release", URL, OF("race-3"), "--claim", token, "--yes", NULL);
+    r = run("keys", "release", URL, OF("race-3"), "--claim", token, "--yes", "--note", "test",
+            NULL);
     assert_run(r, ONCE__CLI_REFUSED);
     assert_has(r.err, "another claim");
     run_free(&r);
@@ -244,7 +249,8 @@ static void moved_on_between_show_and_settle(void **state)
     snprintf(token, sizeof(token), "%s", json_text_of(record, "claim"));
     json_decref(record);
     run_free(&r);
-    r = run("keys", "release", URL, OF("race-3"), "--claim", token, "--yes", NULL);
+    r = run("keys", "release", URL, OF("race-3"), "--claim", token, "--yes", "--note", "test",
+            NULL);
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
 }
@@ -257,7 +263,8 @@ static void mistakes(void **state)
         {"--completed", "--status", "1000", NULL},
         {"--completed", "--status", "199", NULL},
         {"--completed", "--status", "600", NULL},
-        {"--completed", "--status", "200", "--note", "x", NULL},
+        {"--completed", "--status", "200", "--note", "", NULL},
+        {"--failed", "--as", "", NULL},
         {"--failed", "--header", "A: b", NULL},
         {"--failed", "--body-file", "/dev/null", NULL},
         {"--completed", "--status", "200", "--header", "no colon", NULL},
@@ -269,8 +276,8 @@ static void mistakes(void **state)
     make_unknown(*state, "shop", "mistake", "hold");
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         const char *const *w = wrong[i];
-        run_t r =
-            run("keys", "settle", URL, OF("mistake"), "--yes", w[0], w[1], w[2], w[3], w[4], NULL);
+        run_t r = run("keys", "settle", URL, OF("mistake"), "--yes", "--note", "test", w[0], w[1],
+                      w[2], w[3], w[4], NULL);
         assert_run(r, ONCE__CLI_USAGE);
         run_free(&r);
     }
@@ -286,17 +293,17 @@ static void body_files(void **state)
     assert_non_null(large);
     make_unknown(*state, "shop", "body", "hold");
     r = run("keys", "settle", URL, OF("body"), "--completed", "--status", "200", "--body-file",
-            "/nonexistent", "--yes", NULL);
+            "/nonexistent", "--yes", "--note", "test", NULL);
     assert_run(r, ONCE__CLI_STORE);
     assert_has(r.err, "No such file");
     run_free(&r);
     r = run_with_input(large, size, "keys", "settle", URL, OF("body"), "--completed", "--status",
-                       "200", "--body-file", "-", "--yes", NULL);
+                       "200", "--body-file", "-", "--yes", "--note", "test", NULL);
     assert_run(r, ONCE__CLI_USAGE);
     assert_has(r.err, "larger than");
     run_free(&r);
     r = run_with_input(large, size - 1, "keys", "settle", URL, OF("body"), "--completed",
-                       "--status", "200", "--body-file", "-", "--yes", NULL);
+                       "--status", "200", "--body-file", "-", "--yes", "--note", "test", NULL);
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
     free(large);

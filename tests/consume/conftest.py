@@ -11,7 +11,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 pytest_plugins = ["brokers.fixtures"]
 
-from harness import Consumer, Handler  # noqa: E402
+from harness import Consumer, Handler, once  # noqa: E402
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -61,3 +61,12 @@ def consume(consumers, directory, handler):
         consumers.append(Consumer(directory, number, source, to or handler.url, store or f"local:{directory}/store", options))
         return consumers[-1]
     return start
+
+
+@pytest.fixture
+def replay(directory):
+    """replay(options..., FROM) runs `once dlq replay` with the trail in the store of the test, if there is one."""
+    def run(*arguments, code=0):
+        store = f"local:{directory}/store" if os.path.exists(f"{directory}/store") else "memory:"
+        return once("dlq", "replay", "--note", "mended", "--store", store, *arguments, code=code)
+    return run

@@ -80,7 +80,7 @@ def test_pauses_between_tries_double(kafka, name, handler, consume):
     assert times[5] - times[0] > 1.5, "jitter leaves half: 50, 100, 200, 400, 800 ms"
 
 
-def test_dead_letters_and_their_replay(kafka, name, handler, consume):
+def test_dead_letters_and_their_replay(kafka, name, handler, consume, replay, directory):
     kafka.create(name, 1)
     kafka.create(name + ".dlq", 2)
     answers = {"rejected": 422, "moved": 301, "forbidden": 403, "poison": 500}
@@ -108,17 +108,21 @@ def test_dead_letters_and_their_replay(kafka, name, handler, consume):
     assert sorted(line["reason"] for line in listed) == sorted(reasons.values())
     assert "poison" in once("dlq", "list", kafka.url(name + ".dlq"))
     handler.answer = lambda request: 204  # it was mended
-    assert once("dlq", "replay", "--id", "poison", kafka.url(name + ".dlq")) == "replayed 1\n"
+    assert replay("--id", "poison", kafka.url(name + ".dlq")) == "replayed 1\n"
     handler.wait(8)
     assert handler.keys()[-1] == "poison"
-    assert once("dlq", "replay", kafka.url(name + ".dlq")) == "replayed 7\n"
+    assert replay(kafka.url(name + ".dlq")) == "replayed 7\n"
     one.wait_metric("handled_total", 5)  # good, poison; rejected, moved, forbidden
     until(lambda: len(once("dlq", "list", "--json", kafka.url(name + ".dlq")).splitlines()) == 3,
           "a mismatch and two without an id")
     assert sorted(handler.keys()[8:]) == ["forbidden", "moved", "rejected"]
+    trail = [json.loads(line) for line in once("audit", "list", "--json", f"local:{directory}/store").splitlines()]
+    assert [(entry["step"], entry.get("result"), entry.get("note")) for entry in trail] \
+        == [("intent", None, "mended"), ("result", "published", None)] * 8
+    assert trail[0]["object"] == f"letter poison to {name}" and trail[1]["of"] == 1 and trail[0]["act"] == "dlq replay"
 
 
-def test_a_letter_cannot_choose_another_topic(kafka, name):
+def test_a_letter_cannot_choose_another_topic(kafka, name, replay):
     """Writers of letters do not get the rights of the user that replays: neither another topic's messages are fetched, nor is
     anything published to it."""
     letters_of, secret, other = name + ".dlq", name + ".secret", name + ".other"
@@ -134,13 +138,13 @@ def test_a_letter_cannot_choose_another_topic(kafka, name):
     def values(topic):
         return [message.value() for message in kafka.read(topic)]
 
-    said = once("dlq", "replay", url, code=5)
+    said = replay(url, code=5)
     assert said.count("not the topic of these letters") == 2 and other in said and "replayed 1\n" in said
     assert values(name) == [b"right"] and values(other) == []
-    said = once("dlq", "replay", url, "--id", "2", "--to", name, code=5)  # --to says where to, and not from where
+    said = replay(url, "--id", "2", "--to", name, code=5)  # --to says where to, and not from where
     assert "not the topic of these letters" in said and values(name) == [b"right"]
-    assert "replayed 1\n" in once("dlq", "replay", url, "--id", "1", "--to", name)
-    assert "replayed 2\n" in once("dlq", "replay", url, "--all", "--any", "--id", "1", "--id", "2")
+    assert "replayed 1\n" in replay(url, "--id", "1", "--to", name)
+    assert "replayed 2\n" in replay(url, "--all", "--any", "--id", "1", "--id", "2")
     assert values(name) == [b"right", b"forged"] and values(other) == [b"forged"]
     assert values(secret) == [b"salaries", b"salaries"]
 
@@ -211,8 +215,8 @@ def test_unknown_under_hold_is_parked_until_it_is_settled(kafka, name, handler, 
     store = f"local:{directory}/store"
     arguments = ["--scope", name, "--yes", "--force", store]
     handler.answer = lambda request: 204  # before the release: it is sent again at once
-    once("keys", "settle", "--key", "cut", "--completed", "--status", "200", *arguments)
-    once("keys", "release", "--key", "broken", *arguments)
+    once("keys", "settle", "--note=test", "--key", "cut", "--completed", "--status", "200", *arguments)
+    once("keys", "release", "--note=test", "--key", "broken", *arguments)
     one.wait_metric("handled_total", 6)
     wait_caught_up(kafka, name, name)
     assert one.metric("parked") == 0
@@ -282,7 +286,7 @@ def test_what_is_passed_on_and_what_is_not(kafka, name, handler, consume):
     assert "xyz" not in one.last_words()
 
 
-def test_messages_just_under_the_limit_can_be_dead_letters(kafka, name, handler, consume):
+def test_messages_just_under_the_limit_can_be_dead_letters(kafka, name, handler, consume, replay):
     """What a letter adds makes them too large: then it goes without large headers, or without the payload, which is replayed from
     where the message came from."""
     for topic in (name, name + ".dlq"):
@@ -308,10 +312,10 @@ def test_messages_just_under_the_limit_can_be_dead_letters(kafka, name, handler,
     listed = [json.loads(line) for line in once("dlq", "list", "--json", kafka.url(name + ".dlq")).splitlines()]
     assert [line.get("omitted") for line in listed] == ["payload, headers", "headers", None, None]
     handler.answer = lambda request: 204
-    assert once("dlq", "replay", "--id", "payload", "--id", "compressed", kafka.url(name + ".dlq")) == "replayed 2\n"
+    assert replay("--id", "payload", "--id", "compressed", kafka.url(name + ".dlq")) == "replayed 2\n"
     one.wait_metric("handled_total", 2)
     assert {r.key: r.body for r in handler.requests[4:]}["payload"] == noise
     assert one.stop() == 0
     admin = kafka.admin()
     admin.delete_topics([name])[name].result(30)
-    assert "cannot be fetched" in once("dlq", "replay", "--all", "--id", "payload", kafka.url(name + ".dlq"), code=4)
+    assert "cannot be fetched" in replay("--all", "--id", "payload", kafka.url(name + ".dlq"), code=4)

@@ -86,7 +86,7 @@ def test_two_consumers_of_one_queue(rabbitmq, name, handler, consume):
     assert sorted(handler.keys()) == sorted(f"event-{i}" for i in range(200))
 
 
-def test_dead_letters_and_their_replay(rabbitmq, name, handler, consume):
+def test_dead_letters_and_their_replay(rabbitmq, name, handler, consume, replay):
     rabbitmq.create(name)
     handler.answer = lambda request: 422 if request.key == "bad" else 204
     messages = [letter("bad", key="k"), letter("good", key="k"), letter("good", key="k", other=1)]
@@ -97,7 +97,7 @@ def test_dead_letters_and_their_replay(rabbitmq, name, handler, consume):
     assert {line["reason"]: line.get("id") for line in listed} == {"rejected": "bad", "mismatch": "good", "no-id": None}
     assert rabbitmq.count(name + ".dlq")[0] == 3, "looking changes nothing"
     handler.answer = lambda request: 204
-    assert once("dlq", "replay", "--id", "bad", rabbitmq.url(name + ".dlq")) == "replayed 1\n"
+    assert replay("--id", "bad", rabbitmq.url(name + ".dlq")) == "replayed 1\n"
     handler.wait(3)
     assert handler.keys()[-1] == "bad" and json.loads(handler.requests[-1].body)["event_id"] == "bad"
     assert rabbitmq.count(name + ".dlq")[0] == 2

@@ -10,7 +10,7 @@ def url(rabbitmq, queue, certificates, host="127.0.0.1", port=None, authority="a
     return f"amqps://guest:guest@{host}:{port or rabbitmq.tls_port}/%2F/{queue}?{query}"
 
 
-def test_messages_and_dead_letters(rabbitmq, certificates, name, handler, consume):
+def test_messages_and_dead_letters(rabbitmq, certificates, name, handler, consume, replay):
     rabbitmq.create(name)
     handler.answer = lambda request: 422 if request.key == "bad" else 204
     rabbitmq.publish(name, [letter(1), letter("bad"), letter(1)])
@@ -20,7 +20,7 @@ def test_messages_and_dead_letters(rabbitmq, certificates, name, handler, consum
     letters = url(rabbitmq, name + ".dlq", certificates)
     assert '"id":"bad"' in once("dlq", "list", "--json", letters)
     handler.answer = lambda request: 204
-    assert once("dlq", "replay", letters) == "replayed 1\n"
+    assert replay(letters) == "replayed 1\n"
     one.wait_metric("handled_total", 2)
     assert one.stop() == 0
     assert rabbitmq.count(name) == (0, 0)

@@ -263,7 +263,7 @@ def test_a_store_at_its_bound_refuses_new_keys_only(gateway, directory):
     assert in_store(gw, "bytes") >= MIB
     gw.nginx.log.wait("is full: it has 10 records .max_records=10.*once_quota")
 
-    gw.store.run("keys", "purge", "--yes", gw.store.url, gw.store.record("k0")["id"])
+    gw.store.run("keys", "purge", "--note=test", "--yes", gw.store.url, gw.store.record("k0")["id"])
     expect.once(lambda: gw.post("new"))
     expect.problem(gw.post("another"), "store-unavailable")
     stats = gw.store.stats()
@@ -282,5 +282,5 @@ def test_the_log_of_a_store_is_bounded(gateway, directory):
                if name.endswith(".log")) <= 640 << 10
     for key, original in originals.items():
         expect.replay(gw.post(key), original)
-    gw.store.run("keys", "purge", "--all", "--yes", gw.store.url)
+    gw.store.run("keys", "purge", "--note=test", "--all", "--yes", gw.store.url)
     until(lambda: gw.post("later").status == 201, "the files of what was purged to go")

@@ -243,7 +243,7 @@ def test_5_record_that_is_purged_in_flight(gateway):
     client = gw.connect()
     client.start("POST", "/", "k", b"a")
     gate.wait_arrival()
-    gw.store.run("keys", "purge", "--force", "--yes", gw.store.url, gw.store.record("k")["id"])
+    gw.store.run("keys", "purge", "--note=test", "--force", "--yes", gw.store.url, gw.store.record("k")["id"])
     second = expect.first(gw.post("k", b"a"))  # purged by force: the key counts as never used
     gate.open()
     response = client.finish()

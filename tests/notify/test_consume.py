@@ -101,8 +101,8 @@ def test_a_held_mail_is_a_dead_letter_until_somebody_settles_it(notify, world, r
     world.mail.after = lambda _: None
     world.mail.mails.clear()  # the operator looked: the mail server has lost it
     record = next(record for record in service.records() if record["state"] == "unknown")
-    service.once("keys", "settle", "--failed", "--force", "--yes", service.store, record["id"])
-    service.once("dlq", "replay", rabbitmq.url(queue + ".dlq"), "--to", queue)
+    service.once("keys", "settle", "--note=test", "--failed", "--force", "--yes", service.store, record["id"])
+    service.once("dlq", "replay", "--note=test", "--store", service.store, rabbitmq.url(queue + ".dlq"), "--to", queue)
     world.mail.wait(lambda mails: len(mails) == 1)
     program.until(lambda: rabbitmq_count(rabbitmq, queue + ".dlq") == 0, "no dead letters")
     assert world.counts() == (1, 1, 1) and len(world.push.requests) == 1

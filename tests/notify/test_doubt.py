@@ -98,7 +98,7 @@ def test_an_operator_settles_a_held_mail_as_not_sent(notify, world):
     lose_answers(world, 1)
     service.post("e-1", "transfer.completed", TRANSFER)
     world.mail.mails.clear()  # the operator looked: it is not there
-    service.once("keys", "settle", "--failed", "--force", "--yes", service.store, held_record(service)["id"])
+    service.once("keys", "settle", "--note=test", "--failed", "--force", "--yes", service.store, held_record(service)["id"])
     assert service.post("e-1", "transfer.completed", TRANSFER).outcomes() == {"mail": "sent", "sms": "duplicate",
                                                                             "push": "duplicate"}
     assert world.counts() == (1, 1, 1)
@@ -108,7 +108,8 @@ def test_an_operator_settles_a_held_mail_as_sent(notify, world):
     service = notify("--mail", "hold", "--lease", "1s")
     lose_answers(world, 1)
     service.post("e-1", "transfer.completed", TRANSFER)
-    service.once("keys", "settle", "--completed", "--status", "250", "--body-file", "-", "--force", "--yes", service.store,
+    service.once("keys", "settle", "--note=test", "--completed", "--status", "250", "--body-file", "-", "--force", "--yes",
+                 service.store,
                  held_record(service)["id"], data=b"")
     assert set(service.post("e-1", "transfer.completed", TRANSFER).outcomes().values()) == {"duplicate"}
     assert world.counts() == (1, 1, 1)

@@ -243,12 +243,12 @@ def test_an_event_that_kafka_refuses(database, kafka, relay, name):
     listed = once("outbox", "list", "--json", url=database.url)
     assert bad in listed and worse in listed and '"state":"dead"' in listed and "xxx" not in listed
     assert bad in once("outbox", "list", bad[:9], url=database.url)
-    assert "1 events dropped" in once("outbox", "drop", "--yes", worse, url=database.url)
+    assert "1 events dropped" in once("outbox", "drop", "--note=test", "--yes", worse, url=database.url)
     widen(kafka, name)
-    assert "1 events queued" in once("outbox", "retry", bad[:13], url=database.url)
+    assert "1 events queued" in once("outbox", "retry", "--note=test", bad[:13], url=database.url)
     until(lambda: bad in ids(kafka.read(name)), "the dead one is published after all")
     assert database.dead() == [] and "no dead events" in once("outbox", "list", url=database.url)
-    once("outbox", "retry", bad, url=database.url, code=4)
+    once("outbox", "retry", "--note=test", bad, url=database.url, code=4)
     once("outbox", "drop", url=database.url, code=2)
 
 

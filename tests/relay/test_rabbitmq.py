@@ -47,7 +47,7 @@ def test_an_event_that_no_queue_wants(database, rabbitmq, relay, name):
     assert [properties.message_id for properties, *_ in rabbitmq.read(name)] == good
     assert one.metric("retries_total") == 2
     rabbitmq.create(name + "-late", exchange=name, routing_key="nobody")
-    once("outbox", "retry", "--all", url=database.url)
+    once("outbox", "retry", "--note=test", "--all", url=database.url)
     database.until_empty()
     assert [properties.message_id for properties, *_ in rabbitmq.read(name + "-late")] == [bad]
 

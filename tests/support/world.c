@@ -23,6 +23,7 @@ static void answer(world_t *world, once__op_t *op)
     world->ops++;
     op->record = NULL;
     op->records = NULL;
+    op->lines = NULL;
     op->count = 0;
     if (fault == WORLD_OK || fault == WORLD_LOSE_REPLY) {
         once__table_apply(world->table, op, world->wall_ms);
@@ -35,6 +36,8 @@ static void answer(world_t *world, once__op_t *op)
         }
         free(op->records);
         op->records = NULL;
+        free(op->lines);
+        op->lines = NULL;
         op->count = 0;
     }
     switch (fault) {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "core/audit.h"
 #include "core/secrets.h"
 #include "core/sized.h"
 #include "store/local/fsck.h"
@@ -112,7 +113,7 @@ static void close_destination(const copy_t *copy, int ok)
         (void)close(copy->segments_fd);
     }
     if (!ok && copy->segments_fd >= 0) {
-        static const char *const names[] = {"format", "format.new", "secrets"};
+        static const char *const names[] = {"format", "format.new", "secrets", "audit"};
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
             (void)unlinkat(copy->fd, names[i], 0);
         }
@@ -245,6 +246,38 @@ static int copy_secrets(copy_t *copy)
     return code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
 }
 
+/* The audit trail up to its last whole line: what is added meanwhile may be left out. */
+static int copy_audit(copy_t *copy)
+{
+    int from = openat(copy->from.fd, "audit", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int to = -1, ok = 0;
+    char text[ONCE__AUDIT_STEP];
+    uint64_t done = 0;
+
+    if (from < 0) {
+        return errno == ENOENT ? ONCE_OK : fail(copy, "cannot read the audit trail for");
+    }
+    to = openat(copy->fd, "audit", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    while (to >= 0) {
+        ssize_t len = once__disk_read(&once__real_disk, from, text, sizeof(text), done);
+        size_t lines = len > 0 ? once__audit_whole_lines(text, (size_t)len) : 0;
+        if (lines == 0) {
+            ok = len >= 0 && fdatasync(to) == 0;
+            break;
+        }
+        if (once__disk_write(&once__real_disk, to, text, lines, done) != 0) {
+            break;
+        }
+        done += lines;
+    }
+    (void)close(from);
+    if (to >= 0) {
+        (void)close(to);
+    }
+    copy->report.bytes += done;
+    return ok ? ONCE_OK : fail(copy, "cannot write to");
+}
+
 static int copy_all(copy_t *copy)
 {
     int lock = -1, code = open_destination(copy);
@@ -265,6 +298,7 @@ static int copy_all(copy_t *copy)
         code = fail(copy, "cannot write to");
     }
     code = code == ONCE_OK ? copy_secrets(copy) : code;
+    code = code == ONCE_OK ? copy_audit(copy) : code;
     if (code == ONCE_OK && (fsync(copy->segments_fd) != 0 || fsync(copy->fd) != 0 ||
                             once__format_write(copy->fd, copy->from.store_id) != 0)) {
         code = fail(copy, "cannot write to");

@@ -115,4 +115,7 @@ void once__local_forget(once__local_t *local);
 void once__local_secrets(once__local_t *local, once__op_t *op);
 int once__local_fits(once__local_t *local, const once__op_t *op);
 
+/* audit.c: reads the audit trail, or adds to it. */
+void once__local_audit(const once__local_t *local, once__op_t *op);
+
 #endif

@@ -28,6 +28,10 @@ static once__decided_t apply(once__local_t *local, once__op_t *op)
     case ONCE__OP_SECRETS_SWAP:
         once__local_secrets(local, op);
         return ONCE__DECIDED_NOW;
+    case ONCE__OP_AUDIT_READ:
+    case ONCE__OP_AUDIT_ADD:
+        once__local_audit(local, op);
+        return ONCE__DECIDED_NOW;
     case ONCE__OP_REAP:
     case ONCE__OP_SCAN:
     case ONCE__OP_STATS:

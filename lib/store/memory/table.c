@@ -16,7 +16,9 @@
 
 #include "base/buf.h"
 #include "base/bytes.h"
+#include "core/audit.h"
 
+#define AUDIT_MAX  ((size_t)64 << 20)
 #define PAGE_SLOTS 1024u
 #define NO_SLOT    UINT32_MAX
 #define INDEX_MIN  1024u
@@ -45,6 +47,7 @@ struct once__table {
     const entry_t *pinned; /* being written: not to be reaped now */
     char *secrets;
     uint8_t mark[ONCE__MARK_SIZE]; /* of these */
+    once__buf_t audit;             /* lines; a place is an offset */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ slots */
@@ -493,12 +496,53 @@ static void apply_secrets(once__table_t *table, once__op_t *op)
     memcpy(op->secrets, table->secrets, strlen(table->secrets) + 1);
 }
 
+static void add_audit(once__table_t *table, once__op_t *op)
+{
+    once__buf_t *audit = &table->audit;
+
+    if (op->place != audit->len) {
+        op->error = ONCE_E_CONFLICT;
+    } else if (once__buf_reserve(audit, op->payload.len + 1) == NULL) {
+        op->error = audit->error == ONCE_E_TOO_BIG ? ONCE_E_FULL : audit->error;
+        audit->error = ONCE_OK; /* what is there can still be read */
+    } else {
+        (void)once__buf_add(audit, op->payload.data, op->payload.len);
+        (void)once__buf_add(audit, "\n", 1);
+        op->end = audit->len;
+    }
+}
+
+static void read_audit(const once__table_t *table, once__op_t *op)
+{
+    const once__buf_t *audit = &table->audit;
+    size_t len, from = op->place < audit->len ? (size_t)op->place : audit->len;
+
+    if (op->place == UINT64_MAX) {
+        from = once__audit_last_line(audit->data, audit->len);
+    }
+    op->end = from;
+    len = audit->len - from < ONCE__AUDIT_STEP ? audit->len - from : ONCE__AUDIT_STEP;
+    if (len == 0) {
+        return;
+    }
+    len = once__audit_whole_lines(audit->data + from, len);
+    op->lines = malloc(len);
+    if (op->lines == NULL) {
+        op->error = ONCE_E_NOMEM;
+        return;
+    }
+    memcpy(op->lines, audit->data + from, len);
+    op->count = len;
+    op->end = from + len;
+}
+
 void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
 {
     op->error = ONCE_OK;
     op->outcome = ONCE_OUTCOME_NONE;
     op->record = NULL;
     op->records = NULL;
+    op->lines = NULL;
     op->count = 0;
     memset(&op->head, 0, sizeof(op->head));
     switch (op->kind) {
@@ -525,6 +569,12 @@ void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
     case ONCE__OP_SECRETS_LOAD:
     case ONCE__OP_SECRETS_SWAP:
         apply_secrets(table, op);
+        break;
+    case ONCE__OP_AUDIT_READ:
+        read_audit(table, op);
+        break;
+    case ONCE__OP_AUDIT_ADD:
+        add_audit(table, op);
         break;
     }
 }
@@ -554,6 +604,7 @@ once__table_t *once__table_new(const once__rules_t *rules, const once__limits_t 
     table->rules = rules;
     table->limits = *limits;
     table->free_slot = NO_SLOT;
+    table->audit = (once__buf_t)ONCE__BUF(AUDIT_MAX);
     if (index_resize(table, INDEX_MIN) != 0) {
         free(table);
         return NULL;
@@ -578,6 +629,7 @@ void once__table_free(once__table_t *table)
         OPENSSL_cleanse(table->secrets, strlen(table->secrets));
     }
     free(table->secrets);
+    once__buf_free(&table->audit);
     free(table->pages);
     free(table->index);
     free(table);

@@ -304,6 +304,31 @@ static void read_secrets(const PGresult *result, once__op_t *op)
                     : ONCE_OK;
 }
 
+static void read_audit(const PGresult *result, once__op_t *op)
+{
+    size_t len;
+    const uint8_t *lines = once__pg_bytes(result, 0, 1, &len);
+
+    op->error = ONCE_OK;
+    op->end = (uint64_t)once__pg_int(result, 0, 0);
+    if (len == 0) {
+        return;
+    }
+    op->lines = malloc(len);
+    if (op->lines == NULL) {
+        op->error = ONCE_E_NOMEM;
+        return;
+    }
+    memcpy(op->lines, lines, len);
+    op->count = len;
+}
+
+static void read_added(const PGresult *result, once__op_t *op)
+{
+    op->error = PQgetisnull(result, 0, 0) ? ONCE_E_CONFLICT : ONCE_OK;
+    op->end = (uint64_t)once__pg_int(result, 0, 0);
+}
+
 int once__postgres_read_single(const PGresult *result, once__op_t *op)
 {
     if (op->kind == ONCE__OP_SCAN) {
@@ -319,6 +344,12 @@ int once__postgres_read_single(const PGresult *result, once__op_t *op)
         return read_reap(result, op);
     case ONCE__OP_STATS:
         read_stats(result, op);
+        return 0;
+    case ONCE__OP_AUDIT_READ:
+        read_audit(result, op);
+        return 0;
+    case ONCE__OP_AUDIT_ADD:
+        read_added(result, op);
         return 0;
     default:
         read_secrets(result, op);

@@ -308,6 +308,14 @@ int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const on
         once__pg_param_text(params, op->secrets_old);
         once__pg_param_text(params, op->secrets_new);
         return once__pg_put_statement(conn, "SELECT once.store_secrets_swap($1, $2)", params, 1);
+    case ONCE__OP_AUDIT_READ:
+        once__pg_param_int(params, ONCE__PG_INT8, op->place, 8); /* the last one: -1 */
+        return once__pg_put_statement(conn, "SELECT place, lines FROM once.audit_read($1)", params,
+                                      1);
+    case ONCE__OP_AUDIT_ADD:
+        once__pg_param_int(params, ONCE__PG_INT8, op->place, 8);
+        once__pg_put(once__pg_param(params, ONCE__PG_TEXT), op->payload.data, op->payload.len);
+        return once__pg_put_statement(conn, "SELECT once.audit_add($1, $2)", params, 1);
     default:
         return -1;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/units.h"
 #include "core/codec.h"
 
 #define FINGERPRINT_SIZE 37
@@ -68,11 +69,19 @@ size_t once__redis_record_key(const once__redis_settings_t *settings, const uint
     return len + ONCE__REDIS_NAME_LEN;
 }
 
+static int is_audit(const once__op_t *op)
+{
+    return op->kind == ONCE__OP_AUDIT_READ || op->kind == ONCE__OP_AUDIT_ADD;
+}
+
 size_t once__redis_key(const once__redis_settings_t *settings, const once__op_t *op,
                        char key[ONCE__REDIS_KEY_SIZE])
 {
     if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
         return (size_t)snprintf(key, ONCE__REDIS_KEY_SIZE, "%ssecrets", settings->prefix);
+    }
+    if (is_audit(op)) {
+        return (size_t)snprintf(key, ONCE__REDIS_KEY_SIZE, "%saudit", settings->prefix);
     }
     return once__redis_record_key(settings, op->id, key);
 }
@@ -102,6 +111,9 @@ static once__redis_script_t script_of(const once__op_t *op)
 {
     if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
         return ONCE__REDIS_SECRETS;
+    }
+    if (is_audit(op)) {
+        return ONCE__REDIS_AUDIT;
     }
     return op->kind == ONCE__OP_GET || op->event.kind == ONCE__CLAIM ? ONCE__REDIS_CLAIM
                                                                      : ONCE__REDIS_CHANGE;
@@ -249,6 +261,18 @@ int once__redis_is_groupable(const once__op_t *op)
            (op->event.kind == ONCE__COMPLETE && op->payload.len <= GROUPED_MAX);
 }
 
+static void add_audit(once__redis_command_t *command, const once__op_t *op)
+{
+    if (op->place == UINT64_MAX) {
+        once__redis_add_text(command, "last");
+    } else {
+        once__redis_add_number(command, op->place);
+    }
+    if (op->kind == ONCE__OP_AUDIT_ADD) {
+        once__redis_add(command, op->payload.data, op->payload.len);
+    }
+}
+
 static void add_arguments(once__redis_command_t *command, const once__op_t *op,
                           once__redis_dictionaries_t *dictionaries, int waits)
 {
@@ -256,6 +280,8 @@ static void add_arguments(once__redis_command_t *command, const once__op_t *op,
         add_claim(command, op, dictionaries, waits);
     } else if (op->kind == ONCE__OP_EVENT) {
         add_write(command, op, dictionaries, waits);
+    } else if (is_audit(op)) {
+        add_audit(command, op);
     } else if (op->kind != ONCE__OP_GET) {
         /* Secrets: the first caller stores its own, the others get those. */
         once__redis_add_text(command, op->kind == ONCE__OP_SECRETS_SWAP ? op->secrets_old : "");
@@ -283,7 +309,7 @@ void once__redis_command_of(once__redis_command_t *command, once__op_t *const *o
         char *key = room(command, ONCE__REDIS_MARK_SIZE);
         once__redis_add(command, key, once__redis_mark_key(settings, key));
     }
-    if (script != ONCE__REDIS_SECRETS) {
+    if (script == ONCE__REDIS_CLAIM || script == ONCE__REDIS_CHANGE) {
         once__redis_add_text(command, event_of(ops[0]));
     }
     for (unsigned i = 0; i < count; i++) {
@@ -469,10 +495,61 @@ static int read_answer(once__op_t *op, once__redis_dictionaries_t *dictionaries,
                                     : read_event(op, dictionaries, reply->element[2], 0);
 }
 
+/* The lines of the trail, each with its end. Returns 0, or -1 if it is something else. */
+static int read_lines(once__op_t *op, const redisReply *reply)
+{
+    size_t bytes = 0;
+    char *at;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1) {
+        return -1;
+    }
+    for (size_t i = 0; i < reply->elements; i++) {
+        if (reply->element[i]->type != REDIS_REPLY_STRING) {
+            return -1;
+        }
+        bytes += i > 0 ? reply->element[i]->len + 1 : 0;
+    }
+    if (once__number_parse(reply->element[0]->str, reply->element[0]->len, &op->end) != 0) {
+        return -1;
+    }
+    if (bytes == 0) {
+        return 0;
+    }
+    op->lines = at = malloc(bytes);
+    if (at == NULL) {
+        op->error = ONCE_E_NOMEM;
+        return 0;
+    }
+    for (size_t i = 1; i < reply->elements; i++) {
+        memcpy(at, reply->element[i]->str, reply->element[i]->len);
+        at += reply->element[i]->len;
+        *at++ = '\n';
+    }
+    op->count = bytes;
+    return 0;
+}
+
+static int read_added(once__op_t *op, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer == 0) {
+        return -1;
+    }
+    if (reply->integer < 0) {
+        op->error = ONCE_E_CONFLICT;
+    } else {
+        op->end = (uint64_t)reply->integer;
+    }
+    return 0;
+}
+
 int once__redis_read(once__op_t *op, once__redis_dictionaries_t *dictionaries,
                      const redisReply *reply)
 {
     op->error = ONCE_OK;
+    if (is_audit(op)) {
+        return op->kind == ONCE__OP_AUDIT_ADD ? read_added(op, reply) : read_lines(op, reply);
+    }
     if (op->kind == ONCE__OP_SECRETS_LOAD || op->kind == ONCE__OP_SECRETS_SWAP) {
         if (reply->type != REDIS_REPLY_STRING) {
             return -1;

@@ -116,6 +116,7 @@ void once__redis_refuse(once__redis_t *redis, once__op_t *op, int error)
 static void take_back(once__op_t *op)
 {
     free(op->record);
+    free(op->lines);
     once__op_clear(op);
 }
 
@@ -569,7 +570,7 @@ static void replied(once__redis_call_t *call, const redisReply *reply)
 
 static int needs_replicas(const once__redis_t *redis, const once__op_t *op)
 {
-    return redis->settings.wait > 0 && op->kind != ONCE__OP_GET;
+    return redis->settings.wait > 0 && op->kind != ONCE__OP_GET && op->kind != ONCE__OP_AUDIT_READ;
 }
 
 /* A store that loses its secrets after the check has lost the claim as well. Returns 0, or -1 if it could not join. */

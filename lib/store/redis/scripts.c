@@ -37,4 +37,5 @@ void once__redis_scripts_load(once__redis_texts_t texts)
     load(&texts[ONCE__REDIS_CHANGE], record);
     load(&texts[ONCE__REDIS_SECRETS], file("secrets.lua"));
     load(&texts[ONCE__REDIS_DICTIONARIES], file("dictionaries.lua"));
+    load(&texts[ONCE__REDIS_AUDIT], file("audit.lua"));
 }

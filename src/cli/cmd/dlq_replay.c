@@ -13,6 +13,8 @@
 #include "broker/dead_letter.h"
 #include "broker/publish.h"
 #include "cli/commands.h"
+#include "cli/operator.h"
+#include "cli/store.h"
 #include "cli/text.h"
 #include "cli/options.h"
 
@@ -22,6 +24,8 @@ typedef struct settings {
     const char *to;
     once__cli_list_t ids;
     int all, any;
+    const char *store;
+    once__cli_operator_t operator;
 } settings_t;
 
 typedef struct replay {
@@ -30,6 +34,7 @@ typedef struct replay {
     char own
         [ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* the topic that these dead letters came from, by their topic's name; "": unknown */
     once__broker_publisher_t *publisher;
+    once_t *once;                                    /* has the audit trail */
     char topic[ONCE__BROKER_DEAD_LETTER_TOPIC_SIZE]; /* where the message that is under way goes */
     once__broker_choice_t original; /* what became of the message of a letter without a payload */
     uint64_t count;
@@ -178,9 +183,38 @@ static once__broker_choice_t replay_original(replay_t *replay, const once__broke
     return ONCE__BROKER_LEAVE;
 }
 
+/* Adds the intent (`of` 0) or the result to the audit trail. Returns its number; 0 after saying why it could not. */
+static uint64_t record(replay_t *replay, const once__broker_browsed_t *message, uint64_t of,
+                       const char *result)
+{
+    once_slice_t id = once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_ID);
+    once_act_t act = ONCE_ACT_INIT;
+    once_answer_t *answer = NULL;
+    char object[ONCE_AUDIT_OBJECT_MAX];
+    uint64_t number = 0;
+    int error;
+
+    snprintf(object, sizeof(object), "letter %.*s to %s", (int)(id.len < 200 ? id.len : 200),
+             id.data != NULL ? (const char *)id.data : "", replay->topic);
+    act.name = "dlq replay";
+    act.object = once__slice_of(object);
+    act.result = once__slice_of(result);
+    act.of = of;
+    error = once_audit_add_sync(replay->once, &act, &answer);
+    if (error != ONCE_OK) {
+        (void)once__cli_store_failed("add to the audit trail", error);
+    } else {
+        number = once_answer_count(answer);
+    }
+    once_answer_free(answer);
+    return number;
+}
+
 static once__broker_choice_t replay_one(void *data, const once__broker_browsed_t *message)
 {
     replay_t *replay = data;
+    once__broker_choice_t choice;
+    uint64_t intent, before = replay->count;
     int code;
 
     if (!is_chosen(replay->set, message)) {
@@ -191,9 +225,32 @@ static once__broker_choice_t replay_one(void *data, const once__broker_browsed_t
         replay->code = code;
         return code == ONCE__CLI_USAGE ? ONCE__BROKER_ENOUGH : ONCE__BROKER_LEAVE;
     }
-    return once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_BYTES).data != NULL
-               ? replay_original(replay, message)
-               : send(replay, message);
+    intent = record(replay, message, 0, "");
+    if (intent == 0) {
+        replay->code = ONCE__CLI_STORE;
+        return ONCE__BROKER_ENOUGH;
+    }
+    choice = once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_BYTES).data != NULL
+                 ? replay_original(replay, message)
+                 : send(replay, message);
+    (void)record(replay, message, intent, replay->count > before ? "published" : "not published");
+    return choice;
+}
+
+/* The store of the consumer, which has its audit trail. */
+static int open_store(const once__cli_call_t *call, replay_t *replay)
+{
+    once__cli_call_t there = *call;
+    int code;
+
+    there.url = once__cli_store_option(replay->set->store);
+    code = once__cli_open(&there, &replay->once);
+    if (code != ONCE__CLI_OK) {
+        once__cli_note("the replay is recorded in the audit trail of the consumer's store: name it "
+                       "with --store");
+    }
+    return code == ONCE__CLI_OK ? once__cli_operator_act(replay->once, &replay->set->operator)
+                                : code;
 }
 
 /* Letters in NAME.dlq belong to NAME; the owner of others is not known. */
@@ -242,8 +299,15 @@ static int run_replay(const once__cli_call_t *call)
         return once__cli_usage(call->command, "%s", error);
     }
     replay.code = find_own(call, &replay);
+    if (replay.code == ONCE__CLI_OK) {
+        replay.code = once__cli_operator_check(call->command, &set->operator);
+    }
+    if (replay.code == ONCE__CLI_OK) {
+        replay.code = open_store(call, &replay);
+    }
     if (replay.code != ONCE__CLI_OK) {
         once__broker_publisher_close(replay.publisher);
+        once__cli_close(replay.once);
         return replay.code;
     }
     if (once__broker_browse(call->operands[0], set->all, replay_one, &replay, error,
@@ -252,6 +316,7 @@ static int run_replay(const once__cli_call_t *call)
         replay.code = ONCE__CLI_STORE;
     }
     once__broker_publisher_close(replay.publisher);
+    once__cli_close(replay.once);
     printf("replayed %" PRIu64 "\n", replay.count);
     return replay.code;
 }
@@ -263,6 +328,8 @@ static const once__cli_option_t options[] = {
     {"any", 0, ONCE__CLI_FLAG, NULL, "publish each to wherever it says it came from", offsetof(settings_t, any)},
     {"id", 0, ONCE__CLI_LIST, "ID", "replay only this event; may be repeated", offsetof(settings_t, ids)},
     {"all", 0, ONCE__CLI_FLAG, NULL, "Kafka: also those already replayed", offsetof(settings_t, all)},
+    ONCE__CLI_OPERATOR_OPTIONS(offsetof(settings_t, operator)),
+    {"store", 0, ONCE__CLI_TEXT, "URL", "the consumer's store (default ONCE_STORE, or local:./once-data)", offsetof(settings_t, store)},
     {0},
 };
 /* clang-format on */
@@ -278,7 +345,8 @@ const once__cli_command_t once__cli_dlq_replay = {
         "of the group once-dlq advances instead. A record that was released is claimed again; an\n"
         "id reused with another payload stays a mismatch. If a letter has no payload, its message\n"
         "is fetched from where it came from. A letter that says it came from a topic other than\n"
-        "the one these letters belong to (orders for orders.dlq) is kept, unless --any.\n",
+        "the one these letters belong to (orders for orders.dlq) is kept, unless --any. Each is\n"
+        "added to the audit trail of the consumer's store, before it is published and after.\n",
     .store = ONCE__CLI_NO_STORE,
     .operands_min = 1,
     .operands_max = 1,

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/operator.h"
 #include "cli/select.h"
 #include "cli/record.h"
 #include "cli/store.h"
@@ -18,6 +19,7 @@ typedef struct settings {
     once__cli_filter_t filter; /* its scope names the record, too, when there is a key */
     const char *key;
     const char *claim;
+    once__cli_operator_t operator;
     int all;
     int dry_run;
     int force;
@@ -116,6 +118,7 @@ static int ask_and_purge(const once__cli_command_t *command, once_t *once, const
          "takes"
          "\neffect again, and the stored response is gone.");
     code = once__cli_confirm(command, set->yes, "Purge?");
+    code = code == ONCE__CLI_OK ? once__cli_operator_act(once, &set->operator) : code;
     return code == ONCE__CLI_OK ? purge(once, set, heap) : code;
 }
 
@@ -177,7 +180,7 @@ static int check_settings(const once__cli_call_t *call, const settings_t *set, i
         return once__cli_usage(call->command, "missing records: name one, give a filter (such as "
                                               "--state failed --older 7d), or --all");
     }
-    return ONCE__CLI_OK;
+    return set->dry_run ? ONCE__CLI_OK : once__cli_operator_check(call->command, &set->operator);
 }
 
 static int run_purge(const once__cli_call_t *call)
@@ -209,6 +212,7 @@ static const once__cli_option_t options[] = {
     ONCE__CLI_FILTER_OPTIONS(offsetof(settings_t, filter)),
     {"all", 0, ONCE__CLI_FLAG, NULL, "purge every record of the store", offsetof(settings_t, all)},
     {"dry-run", 'n', ONCE__CLI_FLAG, NULL, "count them and exit", offsetof(settings_t, dry_run)},
+    ONCE__CLI_OPERATOR_OPTIONS(offsetof(settings_t, operator)),
     {"force", 0, ONCE__CLI_FLAG, NULL, "purge pending and unknown records, too", offsetof(settings_t, force)},
     {"yes", 'y', ONCE__CLI_FLAG, NULL, "do not ask", offsetof(settings_t, yes)},
     {0},
@@ -222,7 +226,7 @@ const once__cli_command_t once__cli_keys_purge = {
     .details =
         "Purges one record, or all that match a filter. Counts them, asks, and removes each only\n"
         "if it has not changed since it was counted. A purged key can run again; to let a stuck\n"
-        "operation run again, \"once keys release\" is safer.\n",
+        "operation run again, \"once keys release\" is safer. Each is added to the audit trail.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = options,

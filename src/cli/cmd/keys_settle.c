@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/operator.h"
 #include "cli/record.h"
 #include "cli/store.h"
 #include "cli/select.h"
@@ -22,7 +23,7 @@ typedef struct settings {
     once__cli_number_t status;
     once__cli_list_t headers;
     const char *body_file;
-    const char *note;
+    once__cli_operator_t operator;
     int force;
     int yes;
 } settings_t;
@@ -55,18 +56,11 @@ static int check_settings(const once__cli_command_t *command, const settings_t *
                                "--completed needs a --status between 200 and 599, not %" PRIu64,
                                set->status.value);
     }
-    if (set->completed && set->note != NULL) {
-        return once__cli_usage(command,
-                               "--note is for --failed: a completed record has a response");
-    }
     if (set->failed && (set->headers.count > 0 || set->body_file != NULL)) {
         return once__cli_usage(command, "--header and --body-file are for --completed: a failed "
                                         "record has no response");
     }
-    if (set->note != NULL && strlen(set->note) > ONCE_NOTE_MAX) {
-        return once__cli_usage(command, "--note is longer than %d bytes", ONCE_NOTE_MAX);
-    }
-    return ONCE__CLI_OK;
+    return once__cli_operator_check(command, &set->operator);
 }
 
 /* `header` borrows from `text`: 'Name: value'. */
@@ -101,7 +95,7 @@ static int read_verdict(const once__cli_command_t *command, const settings_t *se
 
     verdict->completed = set->completed;
     verdict->status = (int)set->status.value;
-    verdict->note = once__slice_of(set->note != NULL ? set->note : "");
+    verdict->note = once__slice_of(code == ONCE__CLI_OK ? set->operator.note : "");
     verdict->response = empty;
     verdict->response.status = (int)set->status.value;
     verdict->response.headers = verdict->headers;
@@ -209,6 +203,10 @@ static int settle(const once__cli_command_t *command, const settings_t *set, onc
     settlement.status = verdict->completed ? 0 : verdict->status;
     settlement.note = verdict->note;
     settlement.force = set->force;
+    code = once__cli_operator_act(once, &set->operator);
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
     code = once_record_settle_sync(once, &settlement, &answer);
     code = code == ONCE_OK ? tell(answer) : once__cli_store_failed("settle the record", code);
     once_answer_free(answer);
@@ -260,7 +258,7 @@ static int run_release(const once__cli_call_t *call)
     ONCE__CLI_KEY_OPTION(offsetof(settings_t, target.key)),                                                                      \
     ONCE__CLI_CLAIM_OPTION(offsetof(settings_t, target.claim))
 #define END_OPTIONS                                                                                                    \
-    {"note", 0, ONCE__CLI_TEXT, "TEXT", "the reason, kept with the failed record; no personal data", offsetof(settings_t, note)}, \
+    ONCE__CLI_OPERATOR_OPTIONS(offsetof(settings_t, operator)),                                                        \
     {"force", 0, ONCE__CLI_FLAG, NULL, "even while the lease is live: its holder is known to be dead",                 \
      offsetof(settings_t, force)},                                                                                     \
     {"yes", 'y', ONCE__CLI_FLAG, NULL, "do not ask", offsetof(settings_t, yes)},                                       \
@@ -287,7 +285,8 @@ const once__cli_command_t once__cli_keys_settle = {
     .details =
         "Shows the record, asks, and writes the decision for exactly the claim that was shown: if\n"
         "the record has changed meanwhile, nothing happens. A completed record is never changed;\n"
-        "one with a live lease only with --force.\n",
+        "one with a live lease only with --force. The decision and its reason are added to the\n"
+        "audit trail of the store; of a failed record the reason is kept in the record, too.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = settle_options,
@@ -302,7 +301,7 @@ const once__cli_command_t once__cli_keys_release = {
     .details =
         "Only for an operation that has not happened and no longer can. The record does not say\n"
         "whether it has: check what the operation changes (the account, the mail server, the\n"
-        "payment provider) first.\n",
+        "payment provider) first. The decision and its reason are added to the audit trail.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = release_options,

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/operator.h"
 #include "cli/pg.h"
 #include "cli/table.h"
 #include "cli/text.h"
@@ -25,6 +26,7 @@ typedef struct settings {
     once__cli_number_t limit;
     int waiting, json;
     int all, yes;
+    once__cli_operator_t operator;
 } settings_t;
 
 /* The beginning of an id: hex digits and dashes. */
@@ -215,8 +217,9 @@ static int change(const once__cli_call_t *call, PGconn *conn, const char *statem
                   const char *done)
 {
     const settings_t *set = call->settings;
+    once__cli_name_t name = once__cli_operator_name(&set->operator);
     char *ids = NULL;
-    const char *values[1];
+    const char *values[3] = {NULL, name.text, set->operator.note };
     PGresult *result;
     int code = ONCE__CLI_OK;
 
@@ -227,7 +230,7 @@ static int change(const once__cli_call_t *call, PGconn *conn, const char *statem
         }
     }
     values[0] = ids;
-    result = ask(conn, statement, 1, values);
+    result = ask(conn, statement, 3, values);
     if (result == NULL) {
         code = ONCE__CLI_STORE;
     } else {
@@ -254,8 +257,11 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
                                    once__cli_shown(call->operands[i]).text);
         }
     }
-    code = once__cli_confirm(call->command, set->yes || question == NULL,
-                             question != NULL ? question : "");
+    code = once__cli_operator_check(call->command, &set->operator);
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_confirm(call->command, set->yes || question == NULL,
+                                 question != NULL ? question : "");
+    }
     if (code == ONCE__CLI_OK) {
         code = once__cli_pg_connect(call->url, &conn);
     }
@@ -268,13 +274,13 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
 
 static int run_retry(const once__cli_call_t *call)
 {
-    return run_change(call, "SELECT once.outbox_retry($1::pg_catalog.uuid[])", NULL,
+    return run_change(call, "SELECT once.outbox_retry($1::pg_catalog.uuid[], $2, $3)", NULL,
                       "events queued to be published again");
 }
 
 static int run_drop(const once__cli_call_t *call)
 {
-    return run_change(call, "SELECT once.outbox_drop($1::pg_catalog.uuid[])",
+    return run_change(call, "SELECT once.outbox_drop($1::pg_catalog.uuid[], $2, $3)",
                       "These events will never be published. Drop them?", "events dropped");
 }
 
@@ -288,11 +294,13 @@ static const once__cli_option_t list_options[] = {
 
 static const once__cli_option_t retry_options[] = {
     {"all", 0, ONCE__CLI_FLAG, NULL, "all dead events", offsetof(settings_t, all)},
+    ONCE__CLI_OPERATOR_OPTIONS(offsetof(settings_t, operator)),
     {0},
 };
 
 static const once__cli_option_t drop_options[] = {
     {"all", 0, ONCE__CLI_FLAG, NULL, "all dead events", offsetof(settings_t, all)},
+    ONCE__CLI_OPERATOR_OPTIONS(offsetof(settings_t, operator)),
     {"yes", 0, ONCE__CLI_FLAG, NULL, "do not ask", offsetof(settings_t, yes)},
     {0},
 };
@@ -319,7 +327,7 @@ const once__cli_command_t once__cli_outbox_retry = {
     .summary = "requeue dead events",
     .details =
         "They keep their ids and queue behind everything that waits: later events of the same key\n"
-        "may have been published already.\n",
+        "may have been published already. Each is added to the audit trail.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 64,
     .options = retry_options,
@@ -331,6 +339,7 @@ const once__cli_command_t once__cli_outbox_drop = {
     .name = "outbox drop",
     .operands = "[URL] [ID]...",
     .summary = "remove dead events for good",
+    .details = "Each is added to the audit trail of the store.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 64,
     .options = drop_options,

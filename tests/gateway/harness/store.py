@@ -55,11 +55,12 @@ class Store:
         return json.loads(done.stdout)
 
     def settle_failed(self, key, *more):
-        self.run("keys", "settle", "--failed", "--yes", *more, self.url, self.record(key)["id"])
+        self.run("keys", "settle", "--note=test", "--failed", "--yes", *more, self.url, self.record(key)["id"])
 
     def settle_completed(self, key, status, body, *more):
         identity = self.record(key)["id"]
-        self.run("keys", "settle", "--completed", "--status", str(status), "--body-file", "-", "--yes", *more, self.url, identity,
+        self.run("keys", "settle", "--note=test", "--completed", "--status", str(status), "--body-file", "-", "--yes", *more,
+                 self.url, identity,
                  data=body)
 
     def stats(self):
