@@ -46,11 +46,12 @@ static int exists(const place_t *place, const char *name)
     return access(inside(place, name), F_OK) == 0;
 }
 
-/* A line of the export without what depends on the time, the response as a sum. Free it. */
+/* A line of the export without what depends on the time and what format 1 did not have, the response as a sum. Free it. */
 static char *normalise(const char *line)
 {
-    static const char *const passing[] = {"age_ms",   "idle_ms",    "created", "changed",
-                                          "lease_ms", "expires_ms", "stuck"};
+    static const char *const passing[] = {
+        "age_ms",  "idle_ms", "created", "changed",     "lease_ms", "lease_until", "expires_ms",
+        "expires", "stuck",   "cause",   "description", "holder",   "subject_hash"};
     json_t *record = json_loads(line, 0, NULL), *response;
     char *text;
 

@@ -12,16 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <once/local.h>
-
 #include "base/bytes.h"
 #include "base/error.h"
 #include "core/sized.h"
 #include "loop/env.h"
 #include "store/local/crc32c.h"
-#include "store/local/directory.h"
 #include "store/local/fsck.h"
-#include "store/local/manifest.h"
 #include "store/local/rebuild.h"
 
 #define OLD_HEADER       64u
@@ -77,23 +73,6 @@ static int no_memory(convert_t *convert)
 
 /* ---------------------------------------------------------------------------------------------------- frames of format 1 */
 
-static int fits_kind(const uint8_t *data, size_t len)
-{
-    static const uint8_t nobody[ONCE_ID_SIZE];
-
-    switch (data[8]) {
-    case OLD_RECORD:
-        return len > OLD_FRAME;
-    case OLD_COMPLETED:
-        return len >= OLD_FRAME + OLD_COMPLETION;
-    case OLD_REMOVED:
-        return len == OLD_FRAME ||
-               (len > OLD_FRAME && memcmp(data + 16, nobody, ONCE_ID_SIZE) == 0);
-    default:
-        return data[8] == OLD_SEALED && len == OLD_FRAME;
-    }
-}
-
 /* Is there a valid frame at `offset`? 1 or 0. */
 static int read_frame(convert_t *convert, uint64_t offset, frame_t *frame)
 {
@@ -105,8 +84,9 @@ static int read_frame(convert_t *convert, uint64_t offset, frame_t *frame)
         return 0;
     }
     len = once__get32(data);
-    if (len > convert->size - offset || len > OLD_FRAME_MAX || !fits_kind(data, len) ||
-        (data[9] | data[10] | data[11]) != 0) {
+    if (len < OLD_FRAME + (data[8] == OLD_COMPLETED ? OLD_COMPLETION : 0) ||
+        len > convert->size - offset || len > OLD_FRAME_MAX || data[8] < OLD_RECORD ||
+        data[8] > OLD_COMPLETED) {
         return 0;
     }
     convert->effort += len;
@@ -141,14 +121,6 @@ static int32_t get_number(const uint8_t **at, const uint8_t *end)
     return -1;
 }
 
-/* Number of bytes in a half of a step's first byte; 15: more follow. */
-static int32_t get_count(const uint8_t **at, const uint8_t *end, uint8_t half)
-{
-    int32_t more = half == 15 ? get_number(at, end) : 0;
-
-    return more < 0 ? -1 : half + more;
-}
-
 /* A response that was packed against another one. Returns its length; 0: it is damaged. */
 static size_t unpack(uint8_t out[OLD_PACKED_MAX], once_slice_t from, const uint8_t *at, size_t len)
 {
@@ -161,28 +133,29 @@ static size_t unpack(uint8_t out[OLD_PACKED_MAX], once_slice_t from, const uint8
         return 0;
     }
     while (at < end) {
-        uint8_t head = *at++;
-        int32_t literals = get_count(&at, end, head >> 4);
-        int32_t copy = get_count(&at, end, head & 15);
-        int32_t shift;
-        if (literals < 0 || copy < 0 || literals > end - at ||
-            (size_t)literals + (size_t)copy > (size_t)whole - done) {
+        uint8_t head = *at++; /* how many are given and copied; 15: more follow */
+        int32_t more_given = head >> 4 == 15 ? get_number(&at, end) : 0;
+        int32_t more_copied = (head & 15) == 15 ? get_number(&at, end) : 0;
+        int32_t given = (head >> 4) + more_given, copied = (head & 15) + more_copied;
+        int32_t shift = 0;
+        if (more_given < 0 || more_copied < 0 || given > end - at ||
+            (size_t)given + (size_t)copied > (size_t)whole - done) {
             return 0;
         }
-        memcpy(out + done, at, (size_t)literals);
-        at += literals;
-        done += (size_t)literals;
-        if (copy == 0) {
+        memcpy(out + done, at, (size_t)given);
+        at += given;
+        done += (size_t)given;
+        if (copied == 0) {
             continue;
         }
         shift = get_number(&at, end);
-        next += literals + (shift < 0 ? 0 : shift & 1 ? -((shift + 1) >> 1) : shift >> 1);
-        if (shift < 0 || next < 0 || (uint64_t)next + (uint64_t)copy > from.len) {
+        next += given + (shift & 1 ? -((shift + 1) >> 1) : shift >> 1);
+        if (shift < 0 || next < 0 || (uint64_t)next + (uint64_t)copied > from.len) {
             return 0;
         }
-        memcpy(out + done, (const uint8_t *)from.data + next, (size_t)copy);
-        done += (size_t)copy;
-        next += copy;
+        memcpy(out + done, (const uint8_t *)from.data + next, (size_t)copied);
+        done += (size_t)copied;
+        next += copied;
     }
     return done == (size_t)whole ? done : 0;
 }
@@ -220,11 +193,10 @@ static int read_completion(convert_t *convert, const frame_t *frame, once__recor
         return ONCE_E_CORRUPT;
     }
     if (template_at != 0) {
-        if (template_at >= frame->offset || !read_frame(convert, template_at, &template) ||
-            !plain_response(&template, &like)) {
-            return ONCE_E_CORRUPT;
-        }
-        response.len = unpack(convert->unpacked, like, response.data, response.len);
+        response.len = template_at < frame->offset && read_frame(convert, template_at, &template) &&
+                               plain_response(&template, &like)
+                           ? unpack(convert->unpacked, like, response.data, response.len)
+                           : 0;
         response.data = convert->unpacked;
         if (response.len == 0) {
             return ONCE_E_CORRUPT;
@@ -262,29 +234,22 @@ static int is_damaged(convert_t *convert, uint64_t offset)
  */
 static int read_gap(convert_t *convert, uint64_t offset, uint64_t *next)
 {
-    uint64_t len = once__get32(convert->data + offset), behind = (offset + len + 7) / 8 * 8;
-    uint64_t at = offset + 8;
+    uint64_t behind = (offset + once__get32(convert->data + offset) + 7) / 8 * 8, first = 0;
     frame_t frame;
-    int damage = 0;
+    /* What is inside the damaged frame may only look like one. */
+    uint64_t at = read_frame(convert, behind, &frame) ? behind : offset + 8;
 
-    if (read_frame(convert, behind, &frame)) {
-        at = behind; /* what is inside the damaged frame may only look like one */
-    }
     *next = convert->size;
-    for (; at + OLD_FRAME <= convert->size && !damage; at += 8) {
-        if (convert->effort > EFFORT * convert->size) {
-            damage = 1;
-        } else if (read_frame(convert, at, &frame)) {
-            *next = at < *next ? at : *next;
-            damage = frame.watermark > offset;
-            at += frame.size - 8;
+    for (; at + OLD_FRAME <= convert->size; at += 8) {
+        int found = read_frame(convert, at, &frame);
+        first = found && first == 0 ? at : first;
+        if ((found && frame.watermark > offset) || convert->effort > EFFORT * convert->size) {
+            *next = first != 0 ? first : convert->size;
+            return is_damaged(convert, offset);
         }
+        at += found ? frame.size - 8 : 0;
     }
-    if (!damage) {
-        *next = convert->size;
-        return ONCE_OK;
-    }
-    return is_damaged(convert, offset);
+    return ONCE_OK;
 }
 
 static int walk(convert_t *convert, visit_t visit)
@@ -313,6 +278,7 @@ static int read_header(convert_t *convert)
     uint8_t header[OLD_HEADER];
     uint64_t created;
 
+    convert->other_boot = 1;
     if (convert->size < OLD_HEADER) {
         return is_damaged(convert, 0);
     }
@@ -321,7 +287,6 @@ static int read_header(convert_t *convert)
     if (memcmp(header, "ONCELOG", 7) != 0 || (header[7] != '1' && header[7] != '2') ||
         once__get32(header + 8) != convert->number ||
         once__crc32c(0, header, sizeof(header)) != once__get32(convert->data + 12)) {
-        convert->other_boot = 1;
         return is_damaged(convert, 0);
     }
     created = once__get64(header + 24);
@@ -330,38 +295,50 @@ static int read_header(convert_t *convert)
     return ONCE_OK;
 }
 
-static int read_segment(convert_t *convert, uint32_t number, visit_t visit)
+static int read_file(convert_t *convert)
 {
     char name[32];
     struct stat st;
-    int fd, ok;
+    int fd, code = ONCE_OK;
 
-    (void)snprintf(name, sizeof(name), "%08x.log", number);
+    (void)snprintf(name, sizeof(name), "%08x.log", convert->number);
     fd = openat(convert->old_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    convert->number = number;
-    if (fd < 0 && errno == ENOENT) {
-        return is_damaged(convert, 0);
-    }
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        return fail_errno(convert, "cannot read the segments of");
-    }
     free(convert->data);
-    convert->size = (uint64_t)st.st_size;
-    convert->data = malloc(convert->size + 8);
-    ok = convert->data != NULL && once__disk_read(&once__real_disk, fd, convert->data,
-                                                  convert->size, 0) == (ssize_t)convert->size;
-    (void)close(fd);
-    if (!ok) {
-        return convert->data == NULL ? no_memory(convert)
-                                     : fail_errno(convert, "cannot read the segments of");
+    convert->data = NULL;
+    convert->size = 0;
+    if (fd >= 0 && fstat(fd, &st) == 0) {
+        convert->size = (uint64_t)st.st_size;
+        convert->data = malloc(convert->size + 8);
+        code = convert->data != NULL ? ONCE_OK : no_memory(convert);
     }
-    ok = read_header(convert);
-    ok = ok == ONCE_OK ? walk(convert, visit) : ok;
+    if (code == ONCE_OK &&
+        (convert->data == NULL || once__disk_read(&once__real_disk, fd, convert->data,
+                                                  convert->size, 0) != (ssize_t)convert->size)) {
+        code = fd < 0 && errno == ENOENT ? is_damaged(convert, 0)
+                                         : fail_errno(convert, "cannot read the segments of");
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return code;
+}
+
+static int read_segment(convert_t *convert, uint32_t number, visit_t visit)
+{
+    int code;
+
+    convert->number = number;
+    convert->slot = number - convert->first;
+    code = read_file(convert);
+    if (code == ONCE_OK && convert->data != NULL) {
+        code = read_header(convert);
+        code = code == ONCE_OK ? walk(convert, visit) : code;
+    }
     convert->done_bytes += convert->size;
     if (convert->options.progress != NULL) {
         convert->options.progress(convert->done_bytes, convert->all_bytes, convert->options.data);
     }
-    return ok;
+    return code;
 }
 
 static int read_all(convert_t *convert, visit_t visit)
@@ -370,17 +347,16 @@ static int read_all(convert_t *convert, visit_t visit)
 
     convert->report.left_out = 0;
     for (uint32_t n = convert->first; n != 0 && n <= convert->last && code == ONCE_OK; n++) {
-        convert->slot = n - convert->first;
         code = read_segment(convert, n, visit);
     }
     return code;
 }
 
-/* Which segments must exist: two slots, of which the valid one with the higher sequence counts. 1, or 0: not known. */
-static int read_extent(int fd, uint32_t *first, uint32_t *last)
+/* Which segments must exist: two slots, of which the valid one with the higher sequence counts. */
+static void read_extent(convert_t *convert)
 {
     uint8_t slots[1024] = {0};
-    int file = openat(fd, "extent", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int file = openat(convert->old_fd, "extent", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     uint64_t sequence = 0;
 
     if (file >= 0) {
@@ -389,13 +365,13 @@ static int read_extent(int fd, uint32_t *first, uint32_t *last)
     }
     for (const uint8_t *slot = slots; slot < slots + sizeof(slots); slot += 512) {
         if (memcmp(slot, "ONCEEXT1", 8) == 0 && once__get64(slot + 8) > sequence &&
-            once__crc32c(0, slot, 24) == once__get32(slot + 24)) {
+            once__crc32c(0, slot, 24) == once__get32(slot + 24) &&
+            once__get32(slot + 16) <= once__get32(slot + 20)) {
             sequence = once__get64(slot + 8);
-            *first = once__get32(slot + 16);
-            *last = once__get32(slot + 20);
+            convert->first = once__get32(slot + 16);
+            convert->last = once__get32(slot + 20);
         }
     }
-    return sequence != 0;
 }
 
 /* Numbers have no gaps: the first and the last one tell which segments there must be. */
@@ -404,15 +380,11 @@ static int list_segments(convert_t *convert)
     int fd = openat(convert->old_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *entry;
-    uint32_t first = 0, last = 0;
 
     if (stream == NULL) {
         return fail_errno(convert, "cannot read the segments of");
     }
-    if (read_extent(convert->old_fd, &first, &last) && first <= last) {
-        convert->first = first;
-        convert->last = last;
-    }
+    read_extent(convert);
     while ((entry = readdir(stream)) != NULL) {
         uint32_t number = (uint32_t)strtoul(entry->d_name, NULL, 16);
         struct stat st;
