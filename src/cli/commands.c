@@ -9,6 +9,7 @@ const once__cli_command_t *const once__cli_commands[] = {
 #endif
     &once__cli_consume,
     &once__cli_keys_list,
+    &once__cli_keys_find,
     &once__cli_keys_show,
     &once__cli_keys_settle,
     &once__cli_keys_release,

@@ -10,6 +10,7 @@ extern const once__cli_command_t once__cli_gate;
 extern const once__cli_command_t once__cli_relay;
 extern const once__cli_command_t once__cli_consume;
 extern const once__cli_command_t once__cli_keys_list;
+extern const once__cli_command_t once__cli_keys_find;
 extern const once__cli_command_t once__cli_keys_show;
 extern const once__cli_command_t once__cli_keys_settle;
 extern const once__cli_command_t once__cli_keys_release;

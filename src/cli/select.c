@@ -189,7 +189,8 @@ int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_
 
 /* ---------------------------------------------------------------------------------------------------------- one record */
 
-#define ID_DIGITS ((size_t)(2 * ONCE_ID_SIZE))
+#define ID_DIGITS  ((size_t)(2 * ONCE_ID_SIZE))
+#define CANDIDATES 10 /* that are shown when a key has several records */
 
 /* A search for the records whose id begins with `text`, or, where there is none, whose key it is. */
 typedef struct search {
@@ -197,7 +198,32 @@ typedef struct search {
     size_t len;
     unsigned ids, keys; /* how many were found */
     uint8_t id[ONCE_ID_SIZE];
+    struct {
+        char id[9], scope[2 * ONCE_SCOPE_HASH_SIZE + 1];
+        once_state_t state;
+    } candidates[CANDIDATES]; /* of the keys, the first ones */
 } search_t;
+
+static void note_candidate(search_t *search, const once_record_t *record)
+{
+    if (search->keys < CANDIDATES) {
+        once__hex(search->candidates[search->keys].id, once_record_id(record), 4);
+        once__hex(search->candidates[search->keys].scope, once_record_scope_hash(record),
+                  ONCE_SCOPE_HASH_SIZE);
+        search->candidates[search->keys].state = once_record_state(record);
+    }
+    search->keys++;
+}
+
+static void tell_candidates(const search_t *search)
+{
+    unsigned count = search->keys < CANDIDATES ? search->keys : CANDIDATES;
+
+    for (unsigned i = 0; i < count; i++) {
+        once__cli_say("  %s, %s, scope hash %s", search->candidates[i].id,
+                      once_state_name(search->candidates[i].state), search->candidates[i].scope);
+    }
+}
 
 static int compare(once_t *once, const once_record_t *record, void *data)
 {
@@ -210,7 +236,7 @@ static int compare(once_t *once, const once_record_t *record, void *data)
         search->ids++;
         memcpy(search->id, once_record_id(record), ONCE_ID_SIZE);
     } else if (key.len == search->len && memcmp(key.data, search->text, key.len) == 0) {
-        search->keys++;
+        note_candidate(search, record);
         if (search->ids == 0) {
             memcpy(search->id, once_record_id(record), ONCE_ID_SIZE);
         }
@@ -222,7 +248,7 @@ static int compare(once_t *once, const once_record_t *record, void *data)
 static int find_record(once_t *once, const char *text, uint8_t id[ONCE_ID_SIZE])
 {
     const once_filter_t all = ONCE_FILTER_INIT;
-    search_t search = {text, strlen(text), 0, 0, {0}};
+    search_t search = {.text = text, .len = strlen(text)};
     int code = once_record_scan_sync(once, &all, compare, &search, NULL);
 
     if (code != ONCE_OK) {
@@ -239,9 +265,10 @@ static int find_record(once_t *once, const char *text, uint8_t id[ONCE_ID_SIZE])
         return ONCE__CLI_USAGE;
     }
     if (search.ids == 0 && search.keys > 1) {
-        once__cli_say("%u scopes have a record with the key \"%s\": give its id (once keys list "
-                      "--wide), or --scope and --key",
+        once__cli_say("%u scopes have a record with the key \"%s\": give its id, or --scope and "
+                      "--key",
                       search.keys, once__cli_shown(text).text);
+        tell_candidates(&search);
         return ONCE__CLI_USAGE;
     }
     memcpy(id, search.id, ONCE_ID_SIZE);

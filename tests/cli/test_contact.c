@@ -97,11 +97,16 @@ static void a_key_names_its_record(void **state)
     run_t shared = run("keys", "show", URL, "shared", NULL);
     run_t none = run("keys", "show", URL, "nobody", NULL);
     run_t scoped = run("keys", "show", URL, "--scope", "bank", "--key", "shared", NULL);
+    record_id_t id;
 
     assert_run(found, ONCE__CLI_OK);
     assert_has(found.out, id_of(*state, "shop", "stuck-1").hex);
     assert_run(shared, ONCE__CLI_USAGE);
     assert_has(shared.err, "2 scopes have a record with the key \"shared\"");
+    id = id_of(*state, "bank", "shared");
+    id.hex[8] = '\0';
+    assert_has(shared.err, id.hex);
+    assert_has(shared.err, "scope hash ");
     assert_run(none, ONCE__CLI_NOT_FOUND);
     assert_has(none.err, "no record has the key \"nobody\"");
     assert_run(scoped, ONCE__CLI_OK);

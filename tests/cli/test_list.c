@@ -67,6 +67,30 @@ static void filters(void **state)
     expect_keys(r, KEYS("completed-1", "failed-1"));
 }
 
+/* A key without its scope: all that have it, and what it took. */
+static void find(void **state)
+{
+    run_t r = run("keys", "find", URL, "unknown-1", NULL), bank, none, usage;
+
+    assert_run(r, ONCE__CLI_OK);
+    assert_has(r.err, "looking at about 5 records");
+    assert_has(r.err, "1 found among 5 in ");
+    assert_has(r.out, id_of(*state, "shop", "unknown-1").hex);
+    assert_has(r.out, "timeout");
+    run_free(&r);
+    expect_keys(run("keys", "find", URL, "--json", "unknown-1", NULL), KEYS("unknown-1"));
+    bank = run("keys", "find", URL, "unknown-1", "--scope", "bank", NULL);
+    assert_run(bank, ONCE__CLI_NOT_FOUND);
+    assert_has(bank.err, "0 found among 2");
+    none = run("keys", "find", URL, "unknown", NULL);
+    assert_run(none, ONCE__CLI_NOT_FOUND);
+    usage = run("keys", "find", URL, NULL);
+    assert_run(usage, ONCE__CLI_USAGE);
+    run_free(&bank);
+    run_free(&none);
+    run_free(&usage);
+}
+
 static void scope_hash(void **state)
 {
     run_t all = run("keys", "list", URL, "--json", "--scope", "bank", NULL);
@@ -234,11 +258,11 @@ static void long_keys_are_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filters),           cmocka_unit_test(scope_hash),
-        cmocka_unit_test(json_members),      cmocka_unit_test(limits),
-        cmocka_unit_test(table_is_aligned),  cmocka_unit_test(wide_table),
-        cmocka_unit_test(nothing_to_list),   cmocka_unit_test(hostile_keys),
-        cmocka_unit_test(long_keys_are_cut),
+        cmocka_unit_test(filters),      cmocka_unit_test(find),
+        cmocka_unit_test(scope_hash),   cmocka_unit_test(json_members),
+        cmocka_unit_test(limits),       cmocka_unit_test(table_is_aligned),
+        cmocka_unit_test(wide_table),   cmocka_unit_test(nothing_to_list),
+        cmocka_unit_test(hostile_keys), cmocka_unit_test(long_keys_are_cut),
     };
     return cmocka_run_group_tests(tests, fill, empty);
 }

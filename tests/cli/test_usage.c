@@ -31,7 +31,7 @@ static void version_and_help(void **state)
     assert_string_equal(command.out, version.out);
     run_free(&command);
     assert_has(help.out, "\nevery day:\n  gate  ");
-    assert_has(help.out, "\nrecords:\n  keys show  ");
+    assert_has(help.out, "\nrecords:\n  keys find  ");
     assert_has(help.out, "  once gate --upstream 3000  ");
     assert_run(help, ONCE__CLI_OK);
     assert_run(same, ONCE__CLI_OK);
@@ -108,7 +108,7 @@ typedef struct mistake {
 } mistake_t;
 
 static const mistake_t mistakes[] = {
-    {{"keys"}, "keys: missing subcommand: list, show, settle"},
+    {{"keys"}, "keys: missing subcommand: list, find, show"},
     {{"keys", "lst"}, "did you mean \"keys list\"?"},
     {{"kyes", "list"}, "did you mean \"keys\"?"},
     {{"statz"}, "did you mean \"stats\"?"},

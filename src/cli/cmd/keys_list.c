@@ -1,14 +1,16 @@
 /*
- * once keys list: records as a table or as JSON lines.
+ * once keys list: records as a table or as JSON lines. once keys find: those of one key, in whatever scope.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/bytes.h"
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "cli/select.h"
 #include "cli/record.h"
 #include "cli/store.h"
@@ -297,4 +299,130 @@ const once__cli_command_t once__cli_keys_list = {
     .options = options,
     .settings_size = sizeof(settings_t),
     .run = run_list,
+};
+
+/* ------------------------------------------------------------------------------------------------------------- finding */
+
+/* A key without its scope has no id to look it up by: all records are looked at. */
+typedef struct finding {
+    listing_t listing;
+    once_slice_t key;
+    uint64_t looked, total;
+    once__cli_progress_t progress;
+} finding_t;
+
+static int each_found(once_t *once, const once_record_t *record, void *data)
+{
+    finding_t *finding = data;
+    once_slice_t key = once_record_key(record);
+
+    finding->looked++;
+    once__cli_progress_show(&finding->progress, finding->looked, finding->total);
+    if (key.len != finding->key.len || memcmp(key.data, finding->key.data, key.len) != 0) {
+        return 0;
+    }
+    once__cli_progress_clear(&finding->progress);
+    return each(once, record, &finding->listing);
+}
+
+/* Roughly: records come and go. */
+static int count_records(once_t *once, uint64_t *count)
+{
+    once_usage_t usage = ONCE_USAGE_INIT;
+    once_answer_t *answer = NULL;
+    const once_stats_t *stats;
+    int error = once_store_usage(once, &usage);
+
+    *count = usage.records;
+    if (error == ONCE_OK && usage.records == 0) {
+        error = once_store_stats_sync(once, &answer);
+        if (error == ONCE_OK) {
+            stats = once_answer_stats(answer);
+            *count = stats->pending + stats->completed + stats->failed + stats->unknown;
+        }
+        once_answer_free(answer);
+    }
+    return error;
+}
+
+static double seconds_since(const struct timespec *begun)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - begun->tv_sec) + (double)(now.tv_nsec - begun->tv_nsec) / 1e9;
+}
+
+static int search(finding_t *finding, once_t *once, const once_filter_t *filter)
+{
+    once_answer_t *answer = NULL;
+    struct timespec begun;
+    int error = count_records(once, &finding->total), code;
+
+    if (error != ONCE_OK) {
+        return once__cli_store_failed("count the records", error);
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &begun);
+    once__cli_note("looking at about %" PRIu64 " records", finding->total);
+    once__cli_progress_start(&finding->progress);
+    error = once_record_scan_sync(once, filter, each_found, finding, &answer);
+    once__cli_progress_clear(&finding->progress);
+    if (error != ONCE_OK) {
+        return once__cli_store_failed("look at all records", error);
+    }
+    code = print_result(&finding->listing);
+    once__cli_note("%" PRIu64 " found among %" PRIu64 " in %.1f s", finding->listing.seen,
+                   finding->looked, seconds_since(&begun));
+    if (code == ONCE__CLI_OK && finding->listing.seen == 0) {
+        code = ONCE__CLI_NOT_FOUND;
+    }
+    code = once__cli_tell_damaged(answer, code);
+    once_answer_free(answer);
+    return code;
+}
+
+static int run_find(const once__cli_call_t *call)
+{
+    settings_t set = *(const settings_t *)call->settings;
+    finding_t finding = {.listing = {.set = &set}};
+    once__cli_chosen_t chosen;
+    once_t *once;
+    int code;
+
+    if (call->operand_count == 0) {
+        return once__cli_usage(call->command, "missing key");
+    }
+    set.wide = 1;
+    finding.key = once__slice_of(call->operands[0]);
+    code = once__cli_open(call, &once);
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_filter(call->command, &set.filter, once, &chosen);
+    }
+    if (code == ONCE__CLI_OK) {
+        code = search(&finding, once, &chosen.filter);
+    }
+    free_rows(&finding.listing);
+    once__cli_close(once);
+    return code;
+}
+
+static const once__cli_option_t find_options[] = {
+    ONCE__CLI_FILTER_OPTIONS(offsetof(settings_t, filter)),
+    {"json", 0, ONCE__CLI_FLAG, NULL, "JSON lines, one object per record",
+     offsetof(settings_t, json)},
+    {0},
+};
+
+const once__cli_command_t once__cli_keys_find = {
+    .name = "keys find",
+    .operands = "[URL] KEY",
+    .summary = "find the records of a client's key in every scope",
+    .details = "Looks at every record, and says how many there are before, and how long it took. "
+               "If you\n"
+               "have the scope, \"once keys show --scope SCOPE --key KEY\" finds it at once.\n",
+    .store = ONCE__CLI_NEEDS_STORE,
+    .operands_max = 1,
+    .options = find_options,
+    .settings_size = sizeof(settings_t),
+    .run = run_find,
 };
