@@ -10,6 +10,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 #define NGX_HTTP_ONCE_READ_SIZE  16384
 #define NGX_HTTP_ONCE_LOG_MSEC   60000
@@ -18,7 +20,10 @@
 static ngx_http_request_body_filter_pt  ngx_http_next_request_body_filter;
 
 
-/* Of this worker: bytes in memory, and of request bodies in files. */
+/*
+ * Of this worker: bytes in memory, and of request bodies in files. What is
+ * taken is given back exactly once, so no more is given than was taken.
+ */
 static size_t      ngx_http_once_taken;
 static size_t      ngx_http_once_limit;
 static ngx_msec_t  ngx_http_once_logged;
@@ -65,6 +70,8 @@ ngx_http_once_body_take_memory(size_t bytes)
 void
 ngx_http_once_body_give_memory(size_t *bytes)
 {
+    assert(*bytes <= ngx_http_once_taken);
+
     ngx_http_once_taken -= *bytes;
     *bytes = 0;
     ngx_http_once_metrics_memory(ngx_http_once_taken);
@@ -121,6 +128,8 @@ ngx_http_once_body_reserve(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 void
 ngx_http_once_body_unreserve(ngx_http_once_ctx_t *ctx)
 {
+    assert(ctx->file <= ngx_http_once_in_files);
+
     ngx_http_once_in_files -= ctx->file;
     ctx->file = 0;
 }

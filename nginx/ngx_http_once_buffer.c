@@ -15,6 +15,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
@@ -33,6 +35,7 @@ ngx_http_once_end_and_wait(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         return NGX_ERROR;
     }
 
+    assert(ctx->guard->end != NGX_HTTP_ONCE_OPEN);
     ctx->phase = NGX_HTTP_ONCE_RECORDING;
     r->buffered |= NGX_HTTP_ONCE_BUFFERED;
 
@@ -197,6 +200,7 @@ ngx_http_once_buffer_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
                 return rc;
             }
 
+            assert(run->size - run->len >= size);
             ngx_memcpy(run->data + run->len, b->pos, size);
             run->len += size;
         }

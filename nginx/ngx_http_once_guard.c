@@ -15,6 +15,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 #define NGX_HTTP_ONCE_RUNNING_SLOTS  1024
 
@@ -31,6 +33,19 @@ static ngx_queue_t  ngx_http_once_guards = {
 static ngx_queue_t  ngx_http_once_running[NGX_HTTP_ONCE_RUNNING_SLOTS];
 
 static ngx_uint_t   ngx_http_once_process_ends;
+
+
+static void
+ngx_http_once_assert_guard_state(ngx_http_once_guard_t *guard)
+{
+    assert(guard->refs > 0);                                         /* I-1 */
+    assert(!guard->calling || !guard->ctx || guard->refs > 1);
+    assert(!guard->claim || guard->running);                         /* I-2 */
+    assert(!guard->claim || guard->end == NGX_HTTP_ONCE_OPEN);
+    assert(!guard->ctx || guard->ctx->guard == guard);               /* I-3 */
+    assert(!guard->reserved || guard->conf->quota > 0);              /* I-4 */
+    assert(!guard->calling || guard->called_usec > 0);               /* I-5 */
+}
 
 
 ngx_http_once_guard_t *
@@ -65,11 +80,14 @@ ngx_http_once_guard_ref(ngx_http_once_guard_t *guard)
 void
 ngx_http_once_guard_unref(ngx_http_once_guard_t *guard)
 {
+    assert(guard->refs > 0);
     guard->refs--;
 
     if (guard->refs > 0) {
         return;
     }
+
+    assert(!guard->calling && !guard->claim && !guard->running);
 
     ngx_queue_remove(&guard->queue);
     ngx_http_once_body_give_memory(&guard->memory);
@@ -146,6 +164,8 @@ ngx_http_once_guard_fresh(ngx_http_once_guard_t *guard)
 void
 ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
 {
+    assert(!guard->running && guard->end == NGX_HTTP_ONCE_OPEN);
+
     guard->claim = once_answer_take_claim(answer);
     guard->granted = ngx_current_msec;
     guard->fresh_usec = ngx_http_once_fresh_until(guard);
@@ -157,6 +177,7 @@ ngx_http_once_guard_grant(ngx_http_once_guard_t *guard, once_answer_t *answer)
 
     ngx_http_once_count(guard->conf->route, NGX_HTTP_ONCE_C_RUN);
     ngx_http_once_in_flight(guard->conf->route, 1);
+    ngx_http_once_assert_guard_state(guard);
 }
 
 
@@ -195,6 +216,8 @@ static ngx_int_t
 ngx_http_once_guard_ending(ngx_http_once_guard_t *guard, int code,
     ngx_http_once_end_e end)
 {
+    assert(guard->claim);    /* it ends once */
+
     if (code != ONCE_OK) {
         ngx_log_error(NGX_LOG_ERR, ngx_cycle->log, 0,
                       "once: the end of an operation could not be written: "
@@ -327,6 +350,9 @@ ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
     ngx_http_once_guard_t  *guard;
 
     guard = data;
+
+    assert(guard->end != NGX_HTTP_ONCE_OPEN && !guard->claim);
+    ngx_http_once_assert_guard_state(guard);
 
     ngx_http_once_count_end(guard, answer);
     ngx_http_once_unknown_note(guard->conf, answer);
@@ -504,10 +530,13 @@ ngx_http_once_guard_called(ngx_http_once_guard_t *guard)
 
     store = guard->conf->store;
 
+    assert(!guard->calling);
+
     guard->refs++;
     guard->calling = 1;
     guard->called_usec = ngx_http_once_guard_usec();
     ngx_queue_insert_tail(&store->calls, &guard->call);
+    ngx_http_once_assert_guard_state(guard);
 
     if (!store->overdue.timer_set) {
         ngx_add_timer(&store->overdue, store->timeout);
@@ -518,6 +547,8 @@ ngx_http_once_guard_called(ngx_http_once_guard_t *guard)
 ngx_uint_t
 ngx_http_once_guard_returned(ngx_http_once_guard_t *guard)
 {
+    ngx_http_once_assert_guard_state(guard);
+
     if (guard->calling) {
         guard->calling = 0;
         ngx_queue_remove(&guard->call);

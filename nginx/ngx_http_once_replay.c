@@ -8,6 +8,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 #define NGX_HTTP_ONCE_STORED_SLOTS  256
 
@@ -161,6 +163,7 @@ ngx_http_once_replay_keep(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
         ngx_queue_insert_head(slot, &stored->queue);
     }
 
+    assert(!ctx->stored);    /* a request sends one response */
     stored->refs++;
 
     ctx->stored = stored;
@@ -181,6 +184,8 @@ ngx_http_once_replay_drop(ngx_http_once_ctx_t *ctx)
     if (stored == NULL) {
         return;
     }
+
+    assert(stored->refs > 0 && ctx->answer == stored->answer);
 
     ctx->stored = NULL;
     ctx->answer = NULL;

@@ -25,6 +25,15 @@ typedef enum {
 } ngx_http_once_end_e;
 
 
+/*
+ * What holds between calls (ngx_http_once_assert_guard_state() in guard.c):
+ *
+ *   I-1  there is a reference, and with a request and a call there are two
+ *   I-2  a claim is held only while the operation runs and its end is open
+ *   I-3  the guard and the context of its request point at each other
+ *   I-4  a place is reserved only in a quota that there is
+ *   I-5  the time of a call is known while it is in the queue
+ */
 struct ngx_http_once_guard_s {
     ngx_queue_t                  queue;        /* of the worker's guards */
     ngx_uint_t                   refs;         /* the request, pending calls */

@@ -7,6 +7,7 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
 #include <dirent.h>
 
 
@@ -48,6 +49,7 @@ ngx_http_once_store_block_exit(void)
 void
 ngx_http_once_store_allow_exit(void)
 {
+    assert(ngx_http_once_exit_blocks > 0);
     ngx_http_once_exit_blocks--;
 
     if (ngx_http_once_exit_blocks == 0) {
@@ -169,7 +171,7 @@ static void
 ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
     size_t size)
 {
-    u_char  *p;
+    u_char  *start, *query, *last;
 
     *path = '\0';
 
@@ -177,20 +179,16 @@ ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
         return;
     }
 
-    p = ngx_cpystrn(path, store->url.data + 6, size);
+    start = store->url.data + 6;
+    last = store->url.data + store->url.len;
+    query = ngx_strlchr(start, last, '?');
+    last = query ? query : last;
 
-    for (p = path; *p; p++) {
+    /* escaped: the library creates it, or reports why it cannot */
 
-        if (*p == '?') {
-            *p = '\0';
-            return;
-        }
-
-        if (*p == '%') {
-            /* escaped: the library creates it, or reports why it cannot */
-            *path = '\0';
-            return;
-        }
+    if (ngx_strlchr(start, last, '%') == NULL) {
+        (void) ngx_cpystrn(path, start,
+                           ngx_min(size, (size_t) (last - start) + 1));
     }
 }
 

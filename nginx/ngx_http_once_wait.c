@@ -8,12 +8,20 @@
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 #define NGX_HTTP_ONCE_POLL_MIN  50
 #define NGX_HTTP_ONCE_POLL_MAX  1000
 
 
-/* A record that is waited for in this worker. */
+/*
+ * A record that is waited for in this worker. What holds between calls
+ * (ngx_http_once_assert_awaited_state()):
+ *
+ *   I-1  somebody waits for it: otherwise it is not in the tree
+ *   I-2  the waiters and what they wait for point at each other
+ */
 typedef struct {
     ngx_rbtree_node_t            node;         /* by the record's id */
     ngx_queue_t                  waiters;
@@ -97,6 +105,20 @@ ngx_http_once_find_or_add(ngx_rbtree_key_t key)
 }
 
 
+static void
+ngx_http_once_assert_awaited_state(ngx_http_once_awaited_t *awaited)
+{
+    ngx_http_once_waiter_t  *first;
+
+    first = ngx_queue_data(ngx_queue_head(&awaited->waiters),
+                           ngx_http_once_waiter_t, queue);
+
+    assert(awaited->count > 0);                                      /* I-1 */
+    assert(!ngx_queue_empty(&awaited->waiters));
+    assert(first->awaited == awaited);                               /* I-2 */
+}
+
+
 /* ----------------------------------------------------------------- waiting */
 
 static void
@@ -128,6 +150,8 @@ ngx_http_once_appoint(ngx_http_once_awaited_t *awaited)
 {
     ngx_http_once_waiter_t  *first;
 
+    ngx_http_once_assert_awaited_state(awaited);
+
     first = ngx_queue_data(ngx_queue_head(&awaited->waiters),
                            ngx_http_once_waiter_t, queue);
 
@@ -155,6 +179,8 @@ ngx_http_once_take_out(ngx_http_once_waiter_t *waiter)
         return;
     }
 
+    ngx_http_once_assert_awaited_state(awaited);
+
     ngx_queue_remove(&waiter->queue);
     waiter->awaited = NULL;
     awaited->count--;
@@ -179,6 +205,8 @@ ngx_http_once_wait_handler(ngx_event_t *ev)
 
     waiter = ev->data;
     r = waiter->ctx->request;
+
+    assert(waiter->awaited && waiter->ctx->phase == NGX_HTTP_ONCE_WAITING);
 
     ngx_http_set_log_request(r->connection->log, r);
 
@@ -231,6 +259,7 @@ ngx_http_once_join(ngx_http_once_ctx_t *ctx, ngx_http_once_waiter_t *waiter,
 
     ngx_queue_insert_tail(&awaited->waiters, &waiter->queue);
     awaited->count++;
+    ngx_http_once_assert_awaited_state(awaited);
 
     if (!ctx->waited) {
         ctx->waited = 1;
