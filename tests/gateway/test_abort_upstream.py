@@ -25,7 +25,8 @@ def check_doubt(gw, recover, response, status=502):
     assert "same key" in content["detail"] and ("settled" in content["detail"]) == (recover == "hold"), content
     assert "Idempotency-Expires" not in response.headers and "Idempotent-Replayed" not in response.headers, response
     expect.plain(response)
-    gw.store.wait_state("k", "unknown")
+    began = time.monotonic()
+    left = gw.store.wait_state("k", "unknown")["lease_ms"] / 1000
     before = gw.upstream.total
     if recover == "hold":
         expect.problem(gw.post("k", b"a"), "outcome-unknown")
@@ -33,10 +34,13 @@ def check_doubt(gw, recover, response, status=502):
         expect.problem(gw.post("k", b"a"), "outcome-unknown")
         assert gw.upstream.total == before
         return
-    expect.problem(gw.post("k", b"a"), "in-doubt")
-    assert gw.upstream.total == before
-    gw.store.wait_lease_over("k")
-    expect.once(lambda: gw.post("k", b"a"))
+    again = gw.post("k", b"a")
+    if time.monotonic() - began < left or again.status != 201:  # else the machine is busy: the lease was over before the answer
+        expect.problem(again, "in-doubt")
+        assert gw.upstream.total == before
+        gw.store.wait_lease_over("k")
+        again = gw.post("k", b"a")
+    expect.replay(gw.post("k", b"a"), expect.first(again))
     assert gw.upstream.total == before + 1
 
 
