@@ -16,6 +16,7 @@
  */
 #include "api/begin.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,13 @@ typedef enum phase {
     RELEASING, /* releases a claim that will not be run */
 } phase_t;
 
+/*
+ * What holds between calls until the job ends (assert_begin_state):
+ *   I-1  what gave up has answered its caller
+ *   I-2  what waits for the secrets is not submitted, and everything else has them
+ *   I-3  only what gave up reads whether it was granted
+ *   I-4  the claim that will be handed over was allocated in advance: granting it cannot fail
+ */
 typedef struct begin {
     once__job_t job;
     phase_t phase;
@@ -58,6 +66,16 @@ typedef struct begin {
     uint8_t *about; /* ONCE__ABOUT_ROOM of the description */
     char text[];    /* copies: key, scope, method, target, description, subject; about */
 } begin_t;
+
+static void assert_begin_state(const begin_t *begin)
+{
+    int waits = begin->phase == PARKED || begin->phase == FAILING;
+
+    assert(!begin->giving_up || begin->job.delivered);                      /* I-1 */
+    assert(waits ? !begin->job.submitted : begin->job.once->secrets_ready); /* I-2 */
+    assert(begin->phase != READING || begin->giving_up);                    /* I-3 */
+    assert(begin->claim != NULL);                                           /* I-4 */
+}
 
 /* What the record is to say about itself. */
 static void describe(begin_t *begin)
@@ -347,6 +365,7 @@ static void begin_reply(once__job_t *job)
 {
     begin_t *begin = (begin_t *)job;
 
+    assert_begin_state(begin);
     if (begin->phase == CLAIMING) {
         if (job->op.error != ONCE_OK) {
             claim_failed(begin);
@@ -371,6 +390,7 @@ static void begin_reply(once__job_t *job)
 /* The caller does not wait any longer, or the handle is closing. */
 static void give_up(begin_t *begin, int error)
 {
+    assert_begin_state(begin);
     once__job_deliver(&begin->job, error, ONCE_OUTCOME_NONE);
     begin->giving_up = 1;
     if (begin->job.submitted) {

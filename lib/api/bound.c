@@ -1,5 +1,7 @@
 #include "api/bound.h"
 
+#include <assert.h>
+
 #include "api/job.h"
 #include "base/error.h"
 #include "core/sized.h"
@@ -11,6 +13,12 @@
 #define RECORD_BYTES   256   /* of a record without its response, about */
 #define REAP_BATCH     10000 /* per step of the timer, so as not to hold up the store */
 #define REAP_AGAIN_MS  10
+
+static void assert_bound_state(const once__bound_t *bound)
+{
+    assert(!bound->is_counting || bound->made_records_before <= bound->made_records);
+    assert(!bound->is_counting || bound->made_bytes_before <= bound->made_bytes);
+}
 
 static uint64_t records_now(const once__bound_t *bound)
 {
@@ -52,6 +60,8 @@ static void counted(once__job_t *job)
     once__bound_t *bound = &once->bound;
     const once__op_t *op = &job->op;
 
+    assert(bound->is_counting);
+    assert_bound_state(bound);
     bound->is_counting = 0;
     if (op->error == ONCE_OK) {
         bound->is_known = 1;
@@ -115,6 +125,7 @@ void once__bound_made(once_t *once, uint64_t records, uint64_t bytes)
 {
     once->bound.made_records += records;
     once->bound.made_bytes += bytes + records * RECORD_BYTES;
+    assert_bound_state(&once->bound);
 }
 
 /* ------------------------------------------------------------------------------------------------------ statistics */

@@ -31,7 +31,10 @@ typedef struct once__pool {
 
 struct once__job;
 
-/* How full the store is (bound.h). */
+/*
+ * How full the store is (bound.h). What was made when a count began is a part of what was made since the one before
+ * (assert_bound_state in bound.c).
+ */
 typedef struct once__bound {
     uint64_t records, bytes;                         /* at the last count */
     uint64_t made_records, made_bytes;               /* by this handle, perhaps not counted yet */

@@ -1,5 +1,6 @@
 #include "api/keyring.h"
 
+#include <assert.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ static keyring_job_t *keyring_job_new(once_t *once, once__op_kind_t kind, once_c
 
 static uint32_t newest_id(const once__secrets_t *secrets)
 {
+    assert(secrets->count > 0 && secrets->count <= ONCE__FINGERPRINTS_MAX);
     return secrets->fingerprints[secrets->count - 1].id;
 }
 
@@ -120,6 +122,7 @@ static void load_reply(once__job_t *job)
         (void)once__job_pause(job);
         return;
     }
+    assert(once->secrets_loading); /* one load at a time */
     once->secrets_loading = 0;
     once->secrets_error = code;
     if (code == ONCE_OK) {
@@ -160,6 +163,7 @@ static int load_from_store(once_t *once)
         return code;
     }
     keyring->job.reply = load_reply;
+    assert(!once->secrets_loading);
     once->secrets_loading = 1;
     once__job_submit(&keyring->job);
     return ONCE_OK;

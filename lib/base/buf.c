@@ -7,6 +7,13 @@
 
 #define ROOM_MIN 64
 
+static void assert_buf_state(const once__buf_t *buf)
+{
+    assert(buf->len <= buf->max);                    /* I-1 */
+    assert((buf->data == NULL) == (buf->room == 0)); /* I-2 */
+    assert(buf->data == NULL ? buf->len == 0 : buf->len < buf->room);
+}
+
 static int set_error(once__buf_t *buf, int code)
 {
     buf->error = code;
@@ -22,7 +29,7 @@ static int make_room(once__buf_t *buf, size_t more)
     if (buf->error != ONCE_OK) {
         return buf->error;
     }
-    assert(buf->len <= buf->max);
+    assert_buf_state(buf);
     if (more > buf->max - buf->len || buf->len + more == SIZE_MAX) {
         return set_error(buf, ONCE_E_TOO_BIG);
     }
@@ -53,6 +60,7 @@ void once__buf_added(once__buf_t *buf, size_t len)
     assert(len < buf->room - buf->len);
     buf->len += len;
     buf->data[buf->len] = '\0';
+    assert_buf_state(buf);
 }
 
 int once__buf_add(once__buf_t *buf, const void *data, size_t len)

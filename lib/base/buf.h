@@ -6,6 +6,10 @@
  *
  * Errors stick: once an addition fails, all further ones fail with the same code and change nothing. A writer of many pieces may
  * therefore ignore the single results and check `buf.error` at the end. Reset and free forgive.
+ *
+ * What holds between calls (assert_buf_state in buf.c):
+ *   I-1  the data is no longer than the maximum
+ *   I-2  there is memory if there is data, and the terminator is in it
  */
 #ifndef ONCE_BASE_BUF_H
 #define ONCE_BASE_BUF_H

@@ -1,6 +1,10 @@
 /*
  * Chained buckets, as many as a power of two, doubled when there are more items than buckets. Nodes keep their whole hash, so that
  * growing asks nothing of the items and a search compares keys only where all 64 bits are equal.
+ *
+ * What holds between calls (assert_hash_state):
+ *   I-1  there are as many buckets as a power of two
+ *   I-2  there are no more items than the maximum
  */
 #include "base/hash.h"
 
@@ -9,6 +13,12 @@
 #include <string.h>
 
 #define BUCKETS_MIN 16
+
+static void assert_hash_state(const once__hash_t *table)
+{
+    assert(table->buckets != NULL && (table->mask & (table->mask + 1)) == 0); /* I-1 */
+    assert(table->count <= table->max);                                       /* I-2 */
+}
 
 int once__hash_init(once__hash_t *table, size_t max)
 {
@@ -61,6 +71,7 @@ static void grow(once__hash_t *table)
 
 int once__hash_add(once__hash_t *table, once__hash_node_t *node, uint64_t hash)
 {
+    assert_hash_state(table);
     if (table->count >= table->max) {
         return -1;
     }
@@ -83,7 +94,9 @@ void once__hash_remove(once__hash_t *table, once__hash_node_t *node)
     }
     *at = node->next;
     node->next = NULL;
+    assert(table->count > 0);
     table->count--;
+    assert_hash_state(table);
 }
 
 static once__hash_node_t *same_from(const once__hash_node_t *node, uint64_t hash)

@@ -1,5 +1,6 @@
 #include "store/oplist.h"
 
+#include <assert.h>
 #include <string.h>
 
 void once__op_clear(once__op_t *op)
@@ -15,6 +16,12 @@ void once__op_clear(once__op_t *op)
     memset(&op->head, 0, sizeof(op->head));
 }
 
+static void assert_oplist_state(const once__oplist_t *list)
+{
+    assert(*list->last == NULL);                                   /* I-1 */
+    assert((list->first == NULL) == (list->last == &list->first)); /* I-2 */
+}
+
 void once__oplist_init(once__oplist_t *list)
 {
     list->first = NULL;
@@ -23,6 +30,8 @@ void once__oplist_init(once__oplist_t *list)
 
 void once__oplist_add(once__oplist_t *list, once__op_t *op)
 {
+    assert_oplist_state(list);
+    assert(op->done != NULL);
     op->next = NULL;
     *list->last = op;
     list->last = &op->next;
@@ -30,6 +39,8 @@ void once__oplist_add(once__oplist_t *list, once__op_t *op)
 
 void once__oplist_move(once__oplist_t *to, once__oplist_t *from)
 {
+    assert_oplist_state(to);
+    assert_oplist_state(from);
     if (from->first != NULL) {
         *to->last = from->first;
         to->last = from->last;
@@ -42,6 +53,7 @@ int once__oplist_finish(once__oplist_t *list)
     once__op_t *op = list->first;
     int count = 0;
 
+    assert_oplist_state(list);
     once__oplist_init(list);
     while (op != NULL) {
         once__op_t *next = op->next; /* done may submit the operation again */

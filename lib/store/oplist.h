@@ -9,6 +9,11 @@
 /* Resets the answer of an operation, before it is applied for the first time or again. */
 void once__op_clear(once__op_t *op);
 
+/*
+ * What holds between calls (assert_oplist_state in oplist.c):
+ *   I-1  `last` is where the next one goes: the list ends there
+ *   I-2  the list is empty if that is its beginning
+ */
 typedef struct once__oplist {
     once__op_t *first, **last;
 } once__oplist_t;

@@ -23,7 +23,11 @@ typedef struct once__broker_publisher_ops {
 /* A verdict that was known at once; it is given in the next turn. */
 typedef struct once__broker_early once__broker_early_t;
 
-/* The first member of every publisher. */
+/*
+ * The first member of every publisher. What holds between calls (assert_publisher_state in publish.c):
+ *   I-1  a message that was taken and has no verdict is counted; those with an early verdict are among them
+ *   I-2  it can be waited for
+ */
 struct once__broker_publisher {
     const once__broker_publisher_ops_t *ops;
     once__broker_publisher_options_t options;
@@ -104,7 +108,11 @@ typedef struct once__broker_subscription_ops {
                     void (*each)(void *data, once_slice_t name, once_slice_t value), void *data);
 } once__broker_subscription_ops_t;
 
-/* The first member of every subscription. */
+/*
+ * The first member of every subscription. What holds between calls (assert_subscription_state in subscribe.c):
+ *   I-1  it has a topic or queue, and a descriptor to wait for
+ *   I-2  a delivery ends at the subscription that it came from
+ */
 struct once__broker_subscription {
     const once__broker_subscription_ops_t *ops;
     once__broker_subscription_options_t options;

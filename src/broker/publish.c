@@ -1,5 +1,6 @@
 #include "broker/publish.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,12 @@ static const struct {
 };
 
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static void assert_publisher_state(const once__broker_publisher_t *publisher)
+{
+    assert(publisher->early == NULL || publisher->pending > 0); /* I-1 */
+    assert(publisher->fd >= 0);                                 /* I-2 */
+}
 
 static size_t kind_of(const char *url)
 {
@@ -99,6 +106,7 @@ size_t once__broker_publisher_room(const once__broker_publisher_t *publisher)
 int once__broker_publish(once__broker_publisher_t *publisher, const once__broker_message_t *message,
                          void *tag)
 {
+    assert_publisher_state(publisher);
     return publisher->ops->publish(publisher, message, tag);
 }
 
@@ -143,6 +151,7 @@ void once__broker_publisher_turn(once__broker_publisher_t *publisher)
 {
     once__broker_early_t *list = publisher->early;
 
+    assert_publisher_state(publisher);
     publisher->early = NULL;
     while (list != NULL) {
         once__broker_early_t *early = list;
@@ -185,6 +194,7 @@ void once__broker_publisher_tell(once__broker_publisher_t *publisher, void *tag,
                                  once__broker_verdict_t verdict, const char *reason,
                                  uint64_t retry_after_ms)
 {
+    assert(publisher->pending > 0); /* one verdict on each message */
     publisher->pending--;
     publisher->options.published(publisher->options.data, tag, verdict, reason, retry_after_ms);
 }

@@ -1,5 +1,6 @@
 #include "broker/subscribe.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +9,14 @@
 
 #include "broker/internal.h"
 
+static void assert_subscription_state(const once__broker_subscription_t *subscription)
+{
+    assert(subscription->topic != NULL && subscription->fd >= 0); /* I-1 */
+}
+
 static once__broker_delivered_t *delivered(const once__broker_delivery_t *delivery)
 {
+    assert(((const once__broker_delivered_t *)(const void *)delivery)->from != NULL); /* I-2 */
     return (once__broker_delivered_t *)(uintptr_t)delivery;
 }
 
@@ -74,6 +81,7 @@ int once__broker_subscription_fd(const once__broker_subscription_t *subscription
 
 int once__broker_subscription_turn(once__broker_subscription_t *subscription, size_t room)
 {
+    assert_subscription_state(subscription);
     return subscription->ops->turn(subscription, subscription->stopped ? 0 : room);
 }
 
@@ -99,6 +107,7 @@ int once__broker_subscription_paused(const once__broker_subscription_t *subscrip
 
 void once__broker_subscription_stop(once__broker_subscription_t *subscription)
 {
+    assert_subscription_state(subscription);
     if (!subscription->stopped) {
         subscription->stopped = 1;
         subscription->ops->stop(subscription);

@@ -4,10 +4,22 @@
  *
  * So that one key with many messages does not fill the window, a queue counts up to its share of the window only: what it has
  * beyond that is the `crowd`, and messages of other keys are read on behind it.
+ *
+ * What holds between calls (assert_queue_state):
+ *   I-1  a queue in the table has items, and its last one has no successor
+ *   I-2  only the first item of a queue may be worked on; the others are QUEUED
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "consume/internal.h"
+
+static void assert_queue_state(const once__consume_queue_t *queue)
+{
+    assert(queue->first != NULL && queue->count > 0 && queue->last->next == NULL); /* I-1 */
+    assert((queue->first == queue->last) == (queue->count == 1));
+    assert(queue->first == queue->last || queue->last->stage == ONCE__CONSUME_QUEUED); /* I-2 */
+}
 
 static size_t share(const once__consume_t *consumer)
 {
@@ -70,6 +82,7 @@ void once__consume_queue_enter(once__consume_item_t *item)
     }
     queue->last = item;
     consumer->crowd += ++queue->count > share(consumer);
+    assert_queue_state(queue);
 }
 
 static void close_queue(once__consume_t *consumer, once__consume_queue_t *queue)
@@ -86,6 +99,8 @@ void once__consume_queue_leave(once__consume_item_t *item)
     if (queue == NULL || item->consumer->stopping) { /* then all items go, in any order */
         return;
     }
+    assert_queue_state(queue);
+    assert(queue->first == item);
     queue->first = item->next;
     item->consumer->crowd -= queue->count-- > share(item->consumer);
     if (queue->first == NULL) {

@@ -67,6 +67,10 @@ int once__service_metrics_add(once__service_metrics_t *metrics,
             return -1;
         }
         assert(specs[i].bound_count <= BOUNDS_MAX);
+        assert((specs[i].kind == ONCE__SERVICE_HISTOGRAM) == (specs[i].bound_count > 0));
+        for (size_t b = 1; b < specs[i].bound_count; b++) {
+            assert(specs[i].bounds[b - 1] < specs[i].bounds[b]);
+        }
         metric->spec = &specs[i];
         once__list_add(metrics, metric);
         *(once__service_metric_t **)(void *)((char *)into + specs[i].offset) = metric;

@@ -31,6 +31,14 @@ typedef struct entry {
     uint32_t next_free;
 } entry_t;
 
+/*
+ * What holds between operations (assert_table_state):
+ *   I-1  every record has a slot, and every slot a page
+ *   I-2  the index has as many places as a power of two, and at most half of them are taken
+ *   I-3  free slots are some that were used
+ *   I-4  without records nothing takes bytes
+ *   I-5  no record is being written
+ */
 struct once__table {
     const once__rules_t *rules;
     once__limits_t limits;
@@ -49,6 +57,17 @@ struct once__table {
     uint8_t mark[ONCE__MARK_SIZE]; /* of these */
     once__buf_t audit;             /* lines; a place is an offset */
 };
+
+static void assert_table_state(const once__table_t *table)
+{
+    assert(table->count <= table->used_slots); /* I-1 */
+    assert(table->used_slots <= table->page_count * PAGE_SLOTS);
+    assert((table->index_size & (table->index_size - 1)) == 0); /* I-2 */
+    assert(table->count <= table->index_size / 2);
+    assert(table->free_slot == NO_SLOT || table->free_slot < table->used_slots); /* I-3 */
+    assert(table->count > 0 || table->bytes == 0);                               /* I-4 */
+    assert(table->pinned == NULL);                                               /* I-5 */
+}
 
 /* ------------------------------------------------------------------------------------------------------------ slots */
 
@@ -194,9 +213,11 @@ static void remove_record(once__table_t *table, const uint8_t *id)
 {
     uint32_t place = probe(table, id);
     uint32_t slot = table->index[place];
-    entry_t *entry = entry_at(table, slot);
+    entry_t *entry;
 
     assert(slot != NO_SLOT);
+    entry = entry_at(table, slot);
+    assert(entry != table->pinned && table->bytes >= cost(&entry->record));
     table->bytes -= cost(&entry->record);
     table->count--;
     index_remove(table, place);
@@ -538,6 +559,7 @@ static void read_audit(const once__table_t *table, once__op_t *op)
 
 void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
 {
+    assert_table_state(table);
     op->error = ONCE_OK;
     op->outcome = ONCE_OUTCOME_NONE;
     op->record = NULL;
@@ -577,6 +599,7 @@ void once__table_apply(once__table_t *table, once__op_t *op, uint64_t clock)
         add_audit(table, op);
         break;
     }
+    assert_table_state(table);
 }
 
 void once__table_usage(const once__table_t *table, once_usage_t *usage)

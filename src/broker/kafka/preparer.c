@@ -1,5 +1,6 @@
 #include "broker/kafka/preparer.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,6 +11,13 @@
 
 enum { THREAD, OWNER, WORKERS };
 
+/*
+ * What holds whenever the lock is free (assert_preparer_state, with the lock):
+ *   I-1  items are begun in the order in which they were given
+ *   I-2  a worker prepares what was begun, and the two do not prepare the same
+ * and for the owner:
+ *   I-3  no more items are open than the ring holds, and none is taken back before it is prepared
+ */
 struct once__kafka_preparer {
     once__kafka_prepare_cb *prepare;
     void *data;
@@ -44,13 +52,24 @@ static size_t prepared(const once__kafka_preparer_t *preparer)
     return to;
 }
 
+static void assert_preparer_state(const once__kafka_preparer_t *preparer)
+{
+    assert(preparer->begun <= preparer->given); /* I-1 */
+    for (size_t i = 0; i < WORKERS; i++) {
+        assert(preparer->at[i] == NOTHING || preparer->at[i] < preparer->begun); /* I-2 */
+    }
+    assert(preparer->at[THREAD] == NOTHING || preparer->at[THREAD] != preparer->at[OWNER]);
+}
+
 /* Called with the lock, which it releases while preparing. Returns the number of items. */
 static size_t prepare_some(once__kafka_preparer_t *preparer, int worker)
 {
     size_t from = preparer->begun, to = step_end(from, preparer->given);
 
+    assert(preparer->at[worker] == NOTHING && from < to);
     preparer->begun = to;
     preparer->at[worker] = from;
+    assert_preparer_state(preparer);
     pthread_mutex_unlock(&preparer->lock);
     preparer->prepare(preparer->data, preparer->ring + from % ONCE__KAFKA_PREPARER_ROOM, to - from);
     pthread_mutex_lock(&preparer->lock);
@@ -142,6 +161,7 @@ void once__kafka_preparer_give(once__kafka_preparer_t *preparer, void *const *th
 {
     int waiting;
 
+    assert(count <= ONCE__KAFKA_PREPARER_ROOM - once__kafka_preparer_open(preparer)); /* I-3 */
     for (size_t i = 0; i < count; i++) {
         preparer->ring[(preparer->given + i) % ONCE__KAFKA_PREPARER_ROOM] = things[i];
     }
@@ -171,6 +191,8 @@ size_t once__kafka_preparer_take(once__kafka_preparer_t *preparer, void **things
     size_t count;
 
     pthread_mutex_lock(&preparer->lock);
+    assert_preparer_state(preparer);
+    assert(preparer->taken <= prepared(preparer)); /* I-3 */
     count = prepared(preparer) - preparer->taken;
     pthread_mutex_unlock(&preparer->lock);
     count = count < most ? count : most;
