@@ -23,9 +23,10 @@
 #include "store/local/decide.h"
 #include "store/local/rebuild.h"
 
-#define TICK_MS    10
-#define LOCK_TICKS 500
-#define PATIENCE   100 /* ticks: a large frame is in the file shortly before it is in the index */
+#define TICK_MS      10
+#define LOCK_TICKS   500
+#define PATIENCE     100 /* ticks: a large frame is in the file shortly before it is in the index */
+#define LOCK_WAIT_MS 1000
 
 typedef unsigned long long number_t; /* for printf */
 
@@ -325,23 +326,18 @@ static int check_files(check_t *check)
 
 /* ------------------------------------------------------------------------------------------------------------- the log */
 
-static const once__segment_t *segment_of(const once__index_t *index, uint64_t number)
-{
-    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
-        const once__segment_t *segment = once__index_segment(index, slot);
-        if (atomic_load(&segment->number) == number) {
-            return segment;
-        }
-    }
-    return NULL;
-}
-
 static uint64_t on_limit(void *data, uint64_t number)
 {
     const check_t *check = data;
-    const once__segment_t *segment = segment_of(check->directory->index, number);
+    const once__index_t *index = check->directory->index;
 
-    return segment != NULL ? atomic_load(&segment->synced) : UINT64_MAX;
+    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        if (atomic_load(&segment->number) == number) {
+            return atomic_load(&segment->synced);
+        }
+    }
+    return UINT64_MAX;
 }
 
 static void on_progress(void *data, uint64_t done, uint64_t all)
@@ -390,16 +386,9 @@ static int check_log(check_t *check)
 
 /* ---------------------------------------------------------------------------------------------------------- the index */
 
-static int compare_entries(const void *a, const void *b)
+static uint64_t number_of(const check_t *check, once__place_t place)
 {
-    const once__shard_entry_t *x = a, *y = b;
-
-    return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->tag < y->tag ? -1 : x->tag > y->tag;
-}
-
-static uint64_t number_of(const once__index_t *index, const once__shard_entry_t *item)
-{
-    return atomic_load(&once__index_segment(index, item->entry.place.slot)->number);
+    return atomic_load(&once__index_segment(check->directory->index, place.slot)->number);
 }
 
 static void count_state(uint64_t *pending, uint64_t *completed, uint64_t *failed, uint64_t *unknown,
@@ -411,28 +400,22 @@ static void count_state(uint64_t *pending, uint64_t *completed, uint64_t *failed
     *unknown += state == ONCE_STATE_UNKNOWN;
 }
 
-/*
- * Counts the record, as the log has it. *version: of its newest frame; 0: it is damaged. Returns 1 if the index may lack it: it was
- * removed, or a compaction that was interrupted has taken it out.
- */
-static int count_record(const check_t *check, const once__shard_entry_t *item, uint64_t *version)
+/* The record of a frame. 1: the index may lack it: it was removed, or an interrupted compaction has taken it out. */
+static int count_record(const check_t *check, once__place_t place, const once__frame_t *frame)
 {
     const once__records_t records = {.index = check->log, .rules = &once__rules};
     once_local_fsck_report_t *report = check->report;
-    once__frame_t frame = {0};
     once__record_t record;
-    int code = once__reader_read(check->log_reader, item->entry.place, 0, &frame), dead;
+    int code;
 
-    *version = code == ONCE_OK || (code == ONCE_E_CORRUPT && frame.kind != 0) ? frame.version : 0;
-    if (code != ONCE_OK || frame.kind != ONCE__FRAME_RECORD) {
-        return code == ONCE_OK;
+    if (frame->kind != ONCE__FRAME_RECORD) {
+        return 1;
     }
-    code = once__reader_record(check->log_reader, item->entry.place, &frame, &record);
+    code = once__reader_record(check->log_reader, place, frame, &record);
     if (code != ONCE_OK && code != ONCE_E_NEWER) {
         return 0;
     }
     report->newer += code == ONCE_E_NEWER;
-    dead = code == ONCE_OK && once__records_may_go(&records, &record.head);
     if (code == ONCE_OK && record.head.expires != 0 &&
         once__index_now(check->log) >= record.head.expires) {
         report->expired++;
@@ -440,125 +423,97 @@ static int count_record(const check_t *check, const once__shard_entry_t *item, u
         count_state(&report->pending, &report->completed, &report->failed, &report->unknown,
                     record.head.state);
     }
-    return dead;
+    return code == ONCE_OK && once__records_may_go(&records, &record.head);
 }
 
 typedef enum verdict {
     FINE,
     NOT_IN_INDEX,
-    NOT_THERE, /* the index leads to something else */
-    OLDER,     /* the log has a newer frame */
+    OLDER, /* the log has a newer frame */
 } verdict_t;
 
-/*
- * Is an entry right, of which the log has this version (0: none was found)? No lock is held: one that changes meanwhile is. `item`
- * NULL: there is none.
- */
-static verdict_t judge(const check_t *check, const once__shard_entry_t *item, uint64_t version)
+/* What the index in use has of a record that has this version in the log. */
+static verdict_t judge(const check_t *check, const uint8_t *id, uint64_t version, int may_lack,
+                       once__entry_t *entry)
 {
-    const once__segment_t *read;
-    once__frame_t frame = {0};
-    int code;
+    once__index_t *index = check->directory->index;
+    once__frame_t frame;
+    int found;
 
-    if (item == NULL) {
-        return version != 0 ? NOT_IN_INDEX : FINE;
+    if (once__index_lock(index, id, LOCK_WAIT_MS) != ONCE_OK) {
+        return FINE; /* its shard cannot be listed either: see below */
     }
-    code = once__reader_read(check->live, item->entry.place, 0, &frame);
-    if (code == ONCE_OK && !once__index_is_key(frame.id, item->key, item->tag)) {
-        return NOT_THERE;
+    found = once__index_find(index, id, entry);
+    once__index_unlock(index, id);
+    if (!found) {
+        return may_lack ? FINE : NOT_IN_INDEX;
     }
-    if (code != ONCE_OK) { /* a damaged record was told of as such */
-        return code == ONCE_E_CORRUPT && frame.kind != 0 ? FINE : NOT_THERE;
-    }
-    read = version == 0 ? segment_of(check->log, number_of(check->directory->index, item)) : NULL;
-    return frame.version < version ||
-                   (read != NULL && item->entry.place.offset < atomic_load(&read->tail))
+    /* One that cannot be read is told of when the index is gone through. */
+    return once__reader_read(check->live, entry->place, 0, &frame) == ONCE_OK &&
+                   frame.version < version
                ? OLDER
                : FINE;
 }
 
-/* As the index has the record now; `found` is room for it. NULL: not at all. */
-static const once__shard_entry_t *look_up(const check_t *check, uint32_t shard,
-                                          const once__shard_entry_t *wanted,
-                                          once__shard_entry_t *found)
+/* An entry of the log's index: counts the record, and looks for it in the index in use. */
+static void check_logged(check_t *check, const once__shard_entry_t *item)
 {
-    const once__shard_entry_t *item = NULL;
-    once__shard_entry_t *items;
-    size_t count;
+    once__place_t place = item->entry.place;
+    once__frame_t frame = {0};
+    int code = once__reader_read(check->log_reader, place, 0, &frame);
+    int may_lack = code == ONCE_OK && count_record(check, place, &frame);
+    verdict_t verdict = FINE;
+    once__entry_t entry;
 
-    (void)once__index_shard(check->directory->index, shard, &items, &count);
-    for (size_t i = 0; i < count && item == NULL; i++) {
-        if (compare_entries(&items[i], wanted) == 0) {
-            *found = items[i];
-            item = found;
-        }
+    if (check->live == NULL || frame.kind == 0) {
+        return;
     }
-    free(items);
-    return item;
-}
-
-static void check_entry(check_t *check, uint32_t shard, const once__shard_entry_t *wanted,
-                        const once__shard_entry_t *item, uint64_t version)
-{
-    once_local_fsck_report_t *report = check->report;
-    once__shard_entry_t found;
-    verdict_t verdict = judge(check, item, version);
-    uint64_t number, offset;
-
-    while (verdict != FINE && check->patience-- > 0) {
-        (void)poll(NULL, 0, TICK_MS);
-        item = look_up(check, shard, wanted, &found);
-        verdict = judge(check, item, version);
-    }
-    number = item != NULL ? number_of(check->directory->index, item) : 0;
-    offset = item != NULL ? item->entry.place.offset : 0;
+    do {
+        verdict = judge(check, frame.id, frame.version, may_lack, &entry);
+    } while (verdict != FINE && check->patience-- > 0 && poll(NULL, 0, TICK_MS) == 0);
     if (verdict == NOT_IN_INDEX) {
         tell(check, "index", 0, 0, 0, "the record %016llx is in the log and not in the index",
-             (number_t)wanted->key);
-    } else if (verdict == NOT_THERE) {
-        count_state(&report->lost_pending, &report->lost_completed, &report->lost_failed,
-                    &report->lost_unknown, item->entry.state);
-        tell(check, "index", number, offset, 0,
-             "the index leads to %llu in segment %016llx, where the record %016llx is not",
-             (number_t)offset, (number_t)number, (number_t)wanted->key);
+             (number_t)item->key);
     } else if (verdict == OLDER) {
-        tell(check, "index", number, offset, 0,
+        tell(check, "index", number_of(check, entry.place), entry.place.offset, 0,
              "the index leads to an older state of the record %016llx than the log has",
-             (number_t)wanted->key);
+             (number_t)item->key);
     }
 }
 
-static int is_same(const check_t *check, const once__shard_entry_t *log,
-                   const once__shard_entry_t *live)
+/* An entry of the index in use: its frame is where it leads. If it changes meanwhile, the old frame is still there. */
+static void check_indexed(check_t *check, const once__shard_entry_t *item)
 {
-    return log->entry.place.offset == live->entry.place.offset &&
-           number_of(check->log, log) == number_of(check->directory->index, live);
+    once_local_fsck_report_t *report = check->report;
+    once__place_t place = item->entry.place;
+    once__frame_t frame = {0};
+    int code = once__reader_read(check->live, place, 0, &frame);
+
+    if (code == ONCE_E_NOT_FOUND || (code == ONCE_E_CORRUPT && frame.kind != 0) ||
+        (code == ONCE_OK && once__index_is_key(frame.id, item->key, item->tag))) {
+        return; /* also a damaged record: told of as such */
+    }
+    count_state(&report->lost_pending, &report->lost_completed, &report->lost_failed,
+                &report->lost_unknown, item->entry.state);
+    tell(check, "index", number_of(check, place), place.offset, 0,
+         "the index leads to %llu in segment %016llx, where the record %016llx is not",
+         (number_t)place.offset, (number_t)number_of(check, place), (number_t)item->key);
 }
 
-/* Both sides of a shard, in the order of their keys. */
-static int check_shard(check_t *check, uint32_t shard)
+static int for_each(check_t *check, once__index_t *index,
+                    void (*visit)(check_t *check, const once__shard_entry_t *item))
 {
-    once__shard_entry_t *log = NULL, *live = NULL;
-    size_t log_count = 0, live_count = 0, i = 0, j = 0;
-    int code = once__index_shard(check->log, shard, &log, &log_count);
+    int code = ONCE_OK;
 
-    if (code == ONCE_OK && check->live != NULL) {
-        code = once__index_shard(check->directory->index, shard, &live, &live_count);
-    }
-    while (code == ONCE_OK && (i < log_count || j < live_count)) {
-        int order = i == log_count ? 1 : j == live_count ? -1 : compare_entries(&log[i], &live[j]);
-        uint64_t version = 0;
-        int dead = order <= 0 && count_record(check, &log[i], &version);
-        const once__shard_entry_t *item = order < 0 ? NULL : &live[j];
-        if (check->live != NULL &&
-            (order < 0 ? !dead : order > 0 || !is_same(check, &log[i], item))) {
-            check_entry(check, shard, order > 0 ? item : &log[i], item, version);
+    for (uint32_t shard = 0; shard < ONCE__SHARDS && code == ONCE_OK; shard++) {
+        once__shard_entry_t *items;
+        size_t count;
+        code = once__index_shard(index, shard, &items, &count);
+        for (size_t i = 0; i < count; i++) {
+            visit(check, &items[i]);
         }
-        i += order <= 0;
-        j += order >= 0;
+        free(items);
     }
-    free(log);
-    free(live);
     return code;
 }
 
@@ -571,10 +526,9 @@ static int check_index(check_t *check, int compares)
     check->log_reader = open_reader(check, check->log);
     check->live = compares ? open_reader(check, check->directory->index) : NULL;
     code = check->log_reader != NULL && (check->live != NULL || !compares) ? ONCE_OK : ONCE_E_NOMEM;
-    for (uint32_t shard = 0; shard < ONCE__SHARDS && code == ONCE_OK; shard++) {
-        code = check_shard(check, shard);
-    }
+    code = code == ONCE_OK ? for_each(check, check->log, check_logged) : code;
     if (compares) {
+        code = code == ONCE_OK ? for_each(check, check->directory->index, check_indexed) : code;
         check->report->lost_known = 1;
         check->report->index =
             check->report->problems > problems ? ONCE_LOCAL_INDEX_DIFFERS : ONCE_LOCAL_INDEX_OK;
