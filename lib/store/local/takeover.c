@@ -19,10 +19,10 @@ typedef struct takeover {
     once__reader_t *reader;
 } takeover_t;
 
-/* ------------------------------------------------------------------------------------------------- bytes to the file */
+/* ---------------------------------------------------------------------------------------------------------- gathering */
 
 /* Copies the valid frames of the buffer that are behind `synced`. Its bounds are those of a process that was killed. */
-static void copy_buffer(takeover_t *takeover, const once__buffer_t *buffer, uint64_t written)
+static void gather_buffer(takeover_t *takeover, const once__buffer_t *buffer)
 {
     once__own_t *own = &takeover->own;
     uint64_t from = atomic_load(&buffer->from), staged = atomic_load(&buffer->staged);
@@ -36,63 +36,36 @@ static void copy_buffer(takeover_t *takeover, const once__buffer_t *buffer, uint
         memcpy(takeover->bytes + (at - own->synced), buffer->bytes + (at - from), frame.size);
         at += frame.size;
     }
-    own->tail = at > written ? at : written;
+    own->tail = at > own->tail ? at : own->tail;
 }
 
-/*
- * Brings to the file what only the buffer has, and writes once more all that is behind the last good sync. The killed process may
- * have been waiting for a sync that failed: nobody heard of it, and the kernel takes pages for written that are not.
- */
-static int finish_file(takeover_t *takeover)
+/* All frames behind the last good sync: those of the file, and those that only the buffer has. ONCE_OK, or -1. */
+static int gather(takeover_t *takeover)
 {
     once__own_t *own = &takeover->own;
-    const once__disk_t *disk = takeover->config->disk;
-    once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot);
-    uint64_t written = atomic_load(&takeover->segment->tail);
+    const once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot);
 
     if (own->synced == UINT64_MAX) { /* killed while it sealed: `last` is the frame that seals */
-        own->tail = own->synced = atomic_load(&takeover->segment->last);
-        return 0;
+        own->tail = own->synced = own->last;
+        return ONCE_OK;
     }
-    if (buffer != NULL) {
-        written = atomic_load(&buffer->written);
-    }
-    if (own->synced > written || written > own->size) {
+    own->tail = atomic_load(buffer != NULL ? &buffer->written : &takeover->segment->tail);
+    if (own->synced > own->tail || own->tail > own->size) {
         return -1;
     }
     takeover->bytes = malloc((size_t)(own->size - own->synced));
     if (takeover->bytes == NULL ||
-        once__disk_read(disk, own->fd, takeover->bytes, written - own->synced, own->synced) !=
-            (ssize_t)(written - own->synced)) {
-        return -1;
-    }
-    own->tail = written;
-    if (buffer != NULL) {
-        copy_buffer(takeover, buffer, written);
-    }
-    if (once__disk_write(disk, own->fd, takeover->bytes, own->tail - own->synced, own->synced) !=
-        0) {
+        once__disk_read(takeover->config->disk, own->fd, takeover->bytes, own->tail - own->synced,
+                        own->synced) != (ssize_t)(own->tail - own->synced)) {
         return -1;
     }
     if (buffer != NULL) {
-        atomic_store(&buffer->written, own->tail);
+        gather_buffer(takeover, buffer);
     }
-    return 0;
+    return ONCE_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------ roll forward */
-
-/*
- * A frame that was never entered, and is older than what the index has by now: another process went on without it. Nothing leads to
- * it, so nothing would keep it from counting again when the newer frames are gone. It was never acknowledged: it is covered.
- */
-static int cover(const takeover_t *takeover, uint64_t offset, uint32_t size)
-{
-    uint8_t *frame = takeover->bytes + (offset - takeover->own.synced);
-
-    once__frame_write_filler(frame, takeover->own.word, offset, size, takeover->own.synced);
-    return once__disk_write(takeover->config->disk, takeover->own.fd, frame, size, offset);
-}
 
 /* The frame that the index has of the record. ONCE_E_UNAVAILABLE: `now`, and its bytes have to be read without the shard's lock. */
 static int read_current(const takeover_t *takeover, const once__entry_t *entry, int now,
@@ -160,10 +133,14 @@ static int enter(const takeover_t *takeover, const once__frame_t *frame, uint64_
             code = read == ONCE_OK || read == ONCE_E_NOT_FOUND ? code : read;
         }
     } while (code == ONCE_E_UNAVAILABLE);
-    return code == ONCE_E_CONFLICT ? cover(takeover, offset, frame->size) : code;
+    return code;
 }
 
-/* Enters what the writer did not. */
+/*
+ * Enters what the writer did not. A frame that is older than what the index has by now (another process went on without it) was
+ * never acknowledged, and nothing leads to it, so nothing would keep it from counting again when the newer ones are gone: it is
+ * covered.
+ */
 static int roll_forward(takeover_t *takeover)
 {
     once__own_t *own = &takeover->own;
@@ -171,12 +148,17 @@ static int roll_forward(takeover_t *takeover)
     int code = ONCE_OK;
 
     for (uint64_t at = own->synced; code == ONCE_OK && at < own->tail; at += frame.size) {
-        if (once__frame_read(&frame, own->word, at, takeover->bytes + (at - own->synced),
-                             (size_t)(own->tail - at)) != ONCE__FRAME_OK) {
+        uint8_t *bytes = takeover->bytes + (at - own->synced);
+        if (once__frame_read(&frame, own->word, at, bytes, (size_t)(own->tail - at)) !=
+            ONCE__FRAME_OK) {
             return ONCE_E_CORRUPT;
         }
         if (frame.kind == ONCE__FRAME_RECORD || frame.kind == ONCE__FRAME_REMOVED) {
             code = enter(takeover, &frame, at);
+        }
+        if (code == ONCE_E_CONFLICT) {
+            once__frame_write_filler(bytes, own->word, at, frame.size, own->synced);
+            code = ONCE_OK;
         }
         own->last = at;
     }
@@ -185,19 +167,26 @@ static int roll_forward(takeover_t *takeover)
 
 /* ----------------------------------------------------------------------------------------------------------- all of it */
 
-/* The flock() of the file is held. Whatever is done here can be done again, by the next process that tries. */
+/*
+ * The flock() of the file is held. Whatever is done here can be done again, by the next process that tries. All that is behind the
+ * last good sync is written once more: the killed process may have been waiting for a sync that failed, and then the kernel
+ * takes pages for written that are not.
+ */
 static void finish(takeover_t *takeover)
 {
     once__own_t *own = &takeover->own;
     once__segment_t *segment = takeover->segment;
     const once__disk_t *disk = takeover->config->disk;
+    once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot);
 
-    own->last = atomic_load(&segment->last);
-    if (finish_file(takeover) != 0 || roll_forward(takeover) != ONCE_OK) {
+    if (gather(takeover) != ONCE_OK || roll_forward(takeover) != ONCE_OK ||
+        once__disk_write(disk, own->fd, takeover->bytes, own->tail - own->synced, own->synced) !=
+            0 ||
+        disk->sync(disk->data, own->fd) != 0) {
         return;
     }
-    if (disk->sync(disk->data, own->fd) != 0) {
-        return;
+    if (buffer != NULL) {
+        atomic_store(&buffer->written, own->tail);
     }
     atomic_store(&segment->last, own->last);
     if (atomic_load(&segment->synced) != UINT64_MAX) {
@@ -220,7 +209,8 @@ int once__segment_take_over(const once__log_config_t *config, uint32_t slot)
                              .fd = once__segment_open(config, number, O_RDWR),
                              .number = number,
                              .word = segment->word,
-                             .size = segment->size};
+                             .size = segment->size,
+                             .last = atomic_load(&segment->last)};
         if (own->fd >= 0 && flock(own->fd, LOCK_EX | LOCK_NB) == 0 &&
             atomic_load(&segment->number) == number &&
             atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE) {
