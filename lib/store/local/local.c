@@ -222,7 +222,6 @@ static void init_queues(once__local_t *local)
     (void)pthread_mutex_init(&local->others.lock, NULL);
     (void)pthread_cond_init(&local->work, &attributes);
     (void)pthread_cond_init(&local->upkeep, NULL);
-    (void)pthread_cond_init(&local->retired, NULL);
     (void)pthread_condattr_destroy(&attributes);
 }
 
@@ -232,7 +231,6 @@ static void stop_writer(once__local_t *local)
     local->stop = 1;
     (void)pthread_cond_broadcast(&local->work);
     (void)pthread_cond_broadcast(&local->upkeep);
-    (void)pthread_cond_broadcast(&local->retired);
     (void)pthread_mutex_unlock(&local->lock);
     (void)pthread_join(local->writer, NULL);
 }
@@ -355,7 +353,6 @@ static void local_close(once__store_t *store)
     code = once__log_close(local->records.log);
     code = once__log_close(local->own.log) == ONCE_OK ? code : ONCE_E_IO;
     local->records.log = local->own.log = NULL;
-    (void)pthread_cond_destroy(&local->retired);
     (void)pthread_cond_destroy(&local->upkeep);
     (void)pthread_cond_destroy(&local->work);
     (void)pthread_mutex_destroy(&local->others.lock);

@@ -70,10 +70,8 @@ typedef struct once__local {
     once__oplist_t answers; /* for the host */
     pthread_cond_t work;    /* the writer's */
     pthread_cond_t upkeep;  /* the maintenance thread's */
-    pthread_cond_t retired; /* `retire` was done */
     int stop;
     int wants_next; /* a segment is to be made */
-    int retire;     /* the writer is to seal its segment */
     int forget;     /* the writer is to close files of segments that were dropped */
 
     /* The writer's. */
@@ -98,7 +96,7 @@ void once__local_answer_one(once__local_t *local, once__op_t *op);
 /* writer.c: the thread; `data` is the handle. */
 void *once__local_write(void *data);
 
-/* Seals the segment of a log if it is mostly dead. */
+/* Seals the segment of a log if it is mostly dead: one that is being written is not compacted. */
 void once__local_retire(const once__local_t *local, once__log_t *log);
 
 /* maintain.c: the thread; and one operation of it (threadless). */

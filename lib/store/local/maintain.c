@@ -105,23 +105,6 @@ static int open_own(once__local_t *local)
     return local->own.log != NULL && local->own.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
 }
 
-/* A segment that is being written is not compacted: so one that is mostly dead is sealed. The writer does so with its own. */
-static void retire_own(once__local_t *local)
-{
-    once__local_retire(local, local->own.log);
-    if (local->threadless) {
-        once__local_retire(local, local->records.log);
-        return;
-    }
-    (void)pthread_mutex_lock(&local->lock);
-    local->retire = 1;
-    (void)pthread_cond_signal(&local->work);
-    while (local->retire && !local->stop) {
-        (void)pthread_cond_wait(&local->retired, &local->lock);
-    }
-    (void)pthread_mutex_unlock(&local->lock);
-}
-
 /* Waits for a backup or fsck, if the reap was asked for explicitly. */
 static int compact(once__local_t *local, int thorough)
 {
@@ -169,7 +152,10 @@ static void reap(once__local_t *local, once__op_t *op)
         return;
     }
     if (op->thorough) {
-        retire_own(local);
+        once__local_retire(local, local->own.log);
+    }
+    if (op->thorough && local->threadless) { /* else the writer has done so with its own */
+        once__local_retire(local, local->records.log);
     }
     compaction->thorough = op->thorough;
     compaction->limit = op->limit;

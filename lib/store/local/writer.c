@@ -41,7 +41,6 @@ static once__decided_t apply(once__local_t *local, once__op_t *op)
     return ONCE__DECIDED_NOW;
 }
 
-/* For the maintenance thread, which gets it when what came before it was answered. */
 static int is_chore(const once__local_t *local, const once__op_t *op)
 {
     return !local->threadless &&
@@ -157,17 +156,21 @@ static void commit_batch(once__local_t *local, once__oplist_t *later)
     once__local_answer(local, later);
 }
 
-static void run_batch(once__local_t *local, once__oplist_t *batch)
+/* Chores are for the maintenance thread, which gets them when what came before was answered. */
+static void hand_over(once__local_t *local)
 {
-    once__oplist_t later;
+    int wants_next = once__log_wants_next(local->records.log);
 
-    once__oplist_init(&later);
-    decide_batch(local, batch, &later);
-    commit_batch(local, &later);
-    if (local->handed.first != NULL || once__log_wants_next(local->records.log)) {
+    for (const once__op_t *op = local->handed.first; op != NULL; op = op->next) {
+        if (op->kind == ONCE__OP_REAP && op->thorough) {
+            once__local_retire(local, local->records.log);
+            note_failure(local);
+        }
+    }
+    if (local->handed.first != NULL || wants_next) {
         (void)pthread_mutex_lock(&local->lock);
         once__oplist_move(&local->chores, &local->handed);
-        local->wants_next |= once__log_wants_next(local->records.log);
+        local->wants_next |= wants_next;
         (void)pthread_cond_signal(&local->upkeep);
         (void)pthread_mutex_unlock(&local->lock);
     }
@@ -176,7 +179,7 @@ static void run_batch(once__local_t *local, once__oplist_t *batch)
 /* The lock is held. 1: there is something to do. */
 static int wait_for_work(once__local_t *local)
 {
-    if (local->queue.first != NULL || local->retire || local->forget || local->stop) {
+    if (local->queue.first != NULL || local->forget || local->stop) {
         return 1;
     }
     if (local->deferred.first != NULL) {
@@ -191,45 +194,32 @@ static int wait_for_work(once__local_t *local)
     return 0;
 }
 
-/* What the maintenance thread asked for. The lock is held, and given up meanwhile. */
-static void serve_maintenance(once__local_t *local)
-{
-    int retire = local->retire;
-
-    local->forget = 0;
-    (void)pthread_mutex_unlock(&local->lock);
-    once__reader_forget(local->records.reader);
-    if (retire) {
-        once__local_retire(local, local->records.log);
-        note_failure(local);
-    }
-    (void)pthread_mutex_lock(&local->lock);
-    if (retire) {
-        local->retire = 0;
-        (void)pthread_cond_signal(&local->retired);
-    }
-}
-
 void *once__local_write(void *data)
 {
     once__local_t *local = data;
-    once__oplist_t batch;
+    once__oplist_t batch, later;
+    int forget;
 
     once__oplist_init(&batch);
+    once__oplist_init(&later);
     (void)pthread_mutex_lock(&local->lock);
     while (!local->stop || local->queue.first != NULL) {
         if (!wait_for_work(local)) {
             continue;
         }
-        if (local->retire || local->forget) {
-            serve_maintenance(local);
+        forget = local->forget;
+        local->forget = 0;
+        once__oplist_move(&batch, &local->queue);
+        (void)pthread_mutex_unlock(&local->lock);
+        if (forget) {
+            once__reader_forget(local->records.reader);
         }
-        if (local->queue.first != NULL || local->deferred.first != NULL) {
-            once__oplist_move(&batch, &local->queue);
-            (void)pthread_mutex_unlock(&local->lock);
-            run_batch(local, &batch);
-            (void)pthread_mutex_lock(&local->lock);
+        if (batch.first != NULL || local->deferred.first != NULL) {
+            decide_batch(local, &batch, &later);
+            commit_batch(local, &later);
+            hand_over(local);
         }
+        (void)pthread_mutex_lock(&local->lock);
     }
     (void)pthread_mutex_unlock(&local->lock);
     for (once__op_t *op = local->deferred.first; op != NULL; op = op->next) {
