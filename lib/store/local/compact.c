@@ -187,7 +187,7 @@ static fate_t judge(compactor_t *compactor, const once__frame_t *frame, uint64_t
     }
     if (!once__is_same_place(copy->from.place, here)) {
         return once__log_is_durable(records->index, copy->from.place) ||
-                       once__log_is_ours(records->log, copy->from.place) /* synced in the end */
+                       copy->from.place.slot == once__log_slot(records->log) /* synced in the end */
                    ? FATE_NONE
                    : FATE_WAIT;
     }

@@ -135,7 +135,8 @@ static int is_full(const once__records_t *records)
 
     return (limits->max_records != 0 && records->room == 0) ||
            (limits->max_bytes != 0 &&
-            records->bytes + once__log_least(records->log) > limits->max_bytes);
+            records->bytes + once__log_first_size(records->log_config->segment_size) >
+                limits->max_bytes);
 }
 
 void once__records_count(once__records_t *records)
@@ -438,7 +439,7 @@ static next_t decide(deciding_t *deciding)
         return op->error == ONCE_E_UNAVAILABLE ? NEXT_READ : NEXT_ANSWER;
     }
     is_durable = !deciding->found || once__is_settled(records->index, deciding->entry.place);
-    is_foreign = !is_durable && !once__log_is_ours(records->log, deciding->entry.place);
+    is_foreign = !is_durable && deciding->entry.place.slot != once__log_slot(records->log);
     return op->kind == ONCE__OP_GET ? apply_get(deciding, is_durable, is_foreign)
                                     : apply_event(deciding, is_durable, is_foreign);
 }

@@ -50,18 +50,6 @@ int once__records_glance(once__records_t *records, once__op_t *op);
 /* Would the claim be answered with a replay? Under the same conditions. 1 or 0. */
 int once__records_recall(once__records_t *records, const once__lookup_t *look);
 
-static inline int once__is_same_place(once__place_t a, once__place_t b)
-{
-    return a.slot == b.slot && a.offset == b.offset;
-}
-
-/* Is what the frame says durable, there or elsewhere? */
-static inline int once__is_settled(const once__index_t *index, once__place_t place)
-{
-    return once__log_is_durable(index, place) ||
-           atomic_load(&once__index_segment(index, place.slot)->copies);
-}
-
 /* May the record go: has it expired, or was it abandoned? */
 int once__records_may_go(const once__records_t *records, const once__head_t *head);
 

@@ -49,17 +49,15 @@ typedef struct once__segment {
     uint64_t word;
     uint64_t size;
     uint64_t created;
-    _Atomic uint64_t tail; /* where its frames end so far */
+    _Atomic uint64_t tail;   /* where its frames end so far */
+    _Atomic uint64_t synced; /* frames before this are durable; UINT64_MAX: all are (sealed) */
     _Atomic uint64_t
-        synced; /* frames before this offset are durable; UINT64_MAX: all are (sealed) */
-    _Atomic uint64_t
-        last; /* offset of the last frame before `synced`, the one that seals it included; 0: none */
+        last; /* the last frame before `synced`, the one that seals included; 0: none */
     _Atomic uint64_t first_version, last_version; /* of its frames; 0: none */
     _Atomic int64_t entries;                      /* that lead here */
     struct {
-        _Atomic int64_t bytes; /* of newest frames */
-        _Atomic uint64_t
-            until; /* the latest time at which one of them expires; UINT64_MAX: never */
+        _Atomic int64_t bytes;  /* of newest frames */
+        _Atomic uint64_t until; /* when the last of them expires; UINT64_MAX: never */
     } live[ONCE__CLASSES];
     _Atomic uint32_t buffer;  /* page of its write buffer (log.h); 0: all of it is in the file */
     _Atomic uint16_t damaged; /* it has damage: it is neither compacted nor dropped */
@@ -113,9 +111,8 @@ typedef struct once__index_header {
     _Atomic uint32_t slot_end;   /* one past the highest slot in use */
     _Atomic uint32_t slot_limit; /* slots that have memory behind them */
     pthread_mutex_t slot_lock, page_lock;
-    _Atomic uint64_t end; /* of the part of the file that has memory behind it */
-    _Atomic uint64_t
-        view; /* the smallest of all users: the file does not grow beyond it; page_lock */
+    _Atomic uint64_t end;  /* of the part of the file that has memory behind it */
+    _Atomic uint64_t view; /* the smallest of all users: the file does not grow beyond it */
     _Alignas(64) once__shard_t shards[ONCE__SHARDS];
     once__cell_t first_tables[ONCE__SHARDS][ONCE__FIRST_ENTRIES];
     /* These two get memory as far as they are used. */
@@ -134,11 +131,9 @@ typedef struct once__index {
 } once__index_t;
 
 typedef struct once__index_config {
-    const char *
-        directory; /* a tmpfs; NULL: memory of this process alone (scratch of fsck, or no tmpfs to be had) */
-    const char
-        *store;   /* path of the store, for people and for the removal of indexes without a store */
-    int store_fd; /* of the store's segments/: the index remembers its device and inode */
+    const char *directory; /* a tmpfs; NULL: memory of this process alone */
+    const char *store;     /* its path, for the removal of indexes without a store */
+    int store_fd;          /* of its segments/: the index remembers device and inode */
     uint8_t store_id[ONCE__STORE_ID_SIZE];
     uint8_t boot_id[ONCE__BOOT_ID_SIZE];
     uid_t owner; /* of the file: that of the store's directory */
@@ -163,9 +158,8 @@ int once__index_publish(once__index_t *index, once_error_t *err);
 int once__index_attach(once__index_t **index, const once__index_config_t *config,
                        once_error_t *err);
 
-void once__index_close(once__index_t *index); /* unmaps */
-void once__index_remove(
-    once__index_t *index); /* unlinks its name: only by a process that is alone */
+void once__index_close(once__index_t *index);
+void once__index_remove(once__index_t *index); /* its name: by a process that is alone */
 /*
  * Is it still the one that counts? 0: another one has its name (made by a process that could not see this one), or the file was
  * cut. One that was only unlinked goes on being used. Costs one system call.
@@ -254,12 +248,11 @@ uint64_t once__segment_live(const once__segment_t *segment, uint64_t now);
 /* ---- one record: lock its shard, look, perhaps change, unlock ---- */
 
 int once__index_try_lock(once__index_t *index, const uint8_t *id); /* 1, or 0: it is taken */
-int once__index_lock(once__index_t *index, const uint8_t *id,
-                     uint32_t wait_ms); /* ONCE_OK or ONCE_E_NOREPLY */
+/* ONCE_OK or ONCE_E_NOREPLY. */
+int once__index_lock(once__index_t *index, const uint8_t *id, uint32_t wait_ms);
 void once__index_unlock(once__index_t *index, const uint8_t *id);
-
-int once__index_find(const once__index_t *index, const uint8_t *id,
-                     once__entry_t *entry); /* 1 or 0 */
+/* 1 or 0. */
+int once__index_find(const once__index_t *index, const uint8_t *id, once__entry_t *entry);
 
 /*
  * The record is about to be locked and looked for: the processor fetches its shard (the first), then its cell (the second, when the

@@ -46,18 +46,13 @@ uint64_t once__log_first_size(uint64_t segment_size)
     return FIRST_SIZE < segment_size ? FIRST_SIZE : segment_size;
 }
 
-uint64_t once__log_least(const once__log_t *log)
-{
-    return once__log_first_size(log->config.segment_size);
-}
-
 once__log_t *once__log_open(const once__log_config_t *config)
 {
     once__log_t *log = calloc(1, sizeof(*log));
 
     if (log != NULL) {
         log->config = *config;
-        log->next_size = once__log_least(log);
+        log->next_size = once__log_first_size(config->segment_size);
         log->own.fd = log->next.own.fd = -1;
     }
     return log;
@@ -76,18 +71,6 @@ int once__log_failed(const once__log_t *log)
 uint32_t once__log_slot(const once__log_t *log)
 {
     return log->own.fd >= 0 ? log->own.slot : UINT32_MAX;
-}
-
-int once__log_is_ours(const once__log_t *log, once__place_t place)
-{
-    return once__log_slot(log) == place.slot;
-}
-
-int once__log_is_durable(const once__index_t *index, once__place_t place)
-{
-    const once__segment_t *segment = once__index_segment(index, place.slot);
-
-    return place.offset < atomic_load_explicit(&segment->synced, memory_order_acquire);
 }
 
 /* -------------------------------------------------------------------------------------------------- writing, syncing */
@@ -137,14 +120,14 @@ static int flush(once__log_t *log)
     if (code != ONCE_OK) {
         return code;
     }
-    written = atomic_load_explicit(&own->buffer->written, memory_order_relaxed);
+    written = once__load(&own->buffer->written);
     if (written < own->tail &&
         once__disk_write(log->config.disk, own->fd,
                          own->buffer->bytes + (written - atomic_load(&own->buffer->from)),
                          own->tail - written, written) != 0) {
         return write_failed(log);
     }
-    atomic_store_explicit(&own->buffer->written, own->tail, memory_order_release);
+    once__store(&own->buffer->written, own->tail);
     log->stuck = 0;
     return ONCE_OK;
 }
@@ -165,8 +148,8 @@ static int commit(once__log_t *log)
     code = code == ONCE_OK ? sync_file(log) : code;
     if (code == ONCE_OK) {
         own->synced = own->tail;
-        atomic_store_explicit(&segment_of(log)->last, own->last, memory_order_release);
-        atomic_store_explicit(&segment_of(log)->synced, own->tail, memory_order_release);
+        once__store(&segment_of(log)->last, own->last);
+        once__store(&segment_of(log)->synced, own->tail);
     }
     return code;
 }
@@ -224,7 +207,7 @@ static void want_next(once__log_t *log)
         return;
     }
     log->next_at = once__index_now(log->config.index) + RETRY_MS;
-    if (left(log) < size + once__log_least(log)) {
+    if (left(log) < size + once__log_first_size(log->config.segment_size)) {
         return;
     }
     log->next.size = size;
@@ -244,7 +227,7 @@ int once__log_sync(once__log_t *log)
 
 int once__log_wants_next(once__log_t *log)
 {
-    return atomic_load_explicit(&log->next_state, memory_order_relaxed) == NEXT_WANTED;
+    return once__load(&log->next_state) == NEXT_WANTED;
 }
 
 void once__log_make_next(once__log_t *log)
@@ -282,7 +265,7 @@ static int make_now(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t
 {
     uint8_t dictionary[ONCE__DICTIONARY_MAX];
     size_t len = once__samples_take(&log->samples, dictionary);
-    uint64_t least = once__log_least(log);
+    uint64_t least = once__log_first_size(log->config.segment_size);
     int code;
 
     if (once__index_now(log->config.index) < log->roll_at) {
@@ -353,8 +336,7 @@ static int has_room(const once__log_t *log, uint64_t size)
     const once__own_t *own = &log->own;
 
     return !log->stuck && fits_segment(own, size) &&
-           own->tail + size <=
-               atomic_load_explicit(&own->buffer->from, memory_order_relaxed) + ONCE__BUFFER_ROOM;
+           own->tail + size <= once__load(&own->buffer->from) + ONCE__BUFFER_ROOM;
 }
 
 int once__log_reserve(once__log_t *log, uint64_t bytes)
@@ -414,13 +396,13 @@ static uint32_t make_frame(once__log_t *log, uint8_t *out, const uint8_t *id,
 /* Before the frame counts: the range of versions may be wider than its frames', never narrower. */
 static void note_version(once__segment_t *segment, uint64_t version)
 {
-    uint64_t first = atomic_load_explicit(&segment->first_version, memory_order_relaxed);
+    uint64_t first = once__load(&segment->first_version);
 
     if (first == 0 || version < first) {
-        atomic_store_explicit(&segment->first_version, version, memory_order_relaxed);
+        once__store(&segment->first_version, version);
     }
-    if (version > atomic_load_explicit(&segment->last_version, memory_order_relaxed)) {
-        atomic_store_explicit(&segment->last_version, version, memory_order_relaxed);
+    if (version > once__load(&segment->last_version)) {
+        once__store(&segment->last_version, version);
     }
 }
 
@@ -431,7 +413,7 @@ static void advance(once__log_t *log, uint32_t size, once__place_t *place)
     *place = (once__place_t){own->slot, own->tail};
     own->last = own->tail;
     own->tail += size;
-    atomic_store_explicit(&segment_of(log)->tail, own->tail, memory_order_release);
+    once__store(&segment_of(log)->tail, own->tail);
 }
 
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
@@ -444,11 +426,11 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
     if (!has_room(log, bound)) {
         return ONCE__E_ROOM;
     }
-    from = atomic_load_explicit(&own->buffer->from, memory_order_relaxed);
+    from = once__load(&own->buffer->from);
     *size = make_frame(log, own->buffer->bytes + (own->tail - from), id, record, version, since);
     assert(*size <= bound);
     note_version(segment_of(log), version);
-    atomic_store_explicit(&own->buffer->staged, own->tail + *size, memory_order_release);
+    once__store(&own->buffer->staged, own->tail + *size);
     advance(log, *size, place);
     return ONCE_OK;
 }

@@ -3,7 +3,7 @@
  *
  * Rules:
  *   L-1  nothing here waits for a disk or for a lock of others under a shard's lock, except where a function says so. Under the
- *        lock: once__log_append, once__reader_read with `now`, once__log_is_durable, once__log_is_ours
+ *        lock: once__log_append, once__reader_read with `now`, once__log_is_durable
  *   L-2  a segment gets frames only when its name and its entry in the manifest are durable
  *   L-3  what is behind `synced` of a segment was never acknowledged to anybody
  *   L-4  a failed write or sync (other than a full disk) is final for its writer
@@ -116,7 +116,8 @@ int once__segment_take_over(const once__log_config_t *config, uint32_t slot);
 
 typedef struct once__log once__log_t;
 
-uint64_t once__log_first_size(uint64_t segment_size);          /* of a process's first segment */
+uint64_t
+once__log_first_size(uint64_t segment_size); /* of a process's first segment: no other is smaller */
 once__log_t *once__log_open(const once__log_config_t *config); /* NULL: out of memory */
 int once__log_close(
     once__log_t *log); /* syncs, seals, frees. ONCE_OK, or why it could not be sealed */
@@ -144,9 +145,8 @@ int once__log_is_large(const once__record_t *record);
 int once__log_append_large(once__log_t *log, const uint8_t *id, const once__record_t *record,
                            uint64_t version, uint64_t since, once__place_t *place, uint32_t *size);
 
-/* Would a frame for `record` go into the segment that the writer has? And the size of the smallest segment. For limits. */
+/* Would a frame for `record` go into the segment that the writer has? */
 int once__log_fits(const once__log_t *log, const once__record_t *record);
-uint64_t once__log_least(const once__log_t *log);
 
 /*
  * Makes everything durable that was appended: one write and one sync. ONCE_OK; ONCE_E_FULL: the disk takes no more, nothing was
@@ -158,7 +158,7 @@ int once__log_failed(const once__log_t *log);
 /* Syncs and seals the segment, so that the writer has none. */
 int once__log_retire(once__log_t *log);
 
-/* The slot that the writer appends to; UINT32_MAX: none. */
+/* The slot that the writer appends to; UINT32_MAX: none. What it wrote to earlier segments is durable. */
 uint32_t once__log_slot(const once__log_t *log);
 
 /*
@@ -168,9 +168,25 @@ uint32_t once__log_slot(const once__log_t *log);
 int once__log_wants_next(once__log_t *log);
 void once__log_make_next(once__log_t *log);
 
-/* In the segment of this log: the next sync makes it durable. What it wrote to earlier segments is. */
-int once__log_is_ours(const once__log_t *log, once__place_t place);
-int once__log_is_durable(const once__index_t *index, once__place_t place);
+/* ---- places ---- */
+
+static inline int once__is_same_place(once__place_t a, once__place_t b)
+{
+    return a.slot == b.slot && a.offset == b.offset;
+}
+
+static inline int once__log_is_durable(const once__index_t *index, once__place_t place)
+{
+    return place.offset < atomic_load_explicit(&once__index_segment(index, place.slot)->synced,
+                                               memory_order_acquire);
+}
+
+/* Is what the frame says durable, there or elsewhere? */
+static inline int once__is_settled(const once__index_t *index, once__place_t place)
+{
+    return once__log_is_durable(index, place) ||
+           atomic_load(&once__index_segment(index, place.slot)->copies);
+}
 
 /* ---- reading (reader.c): one thread each ---- */
 

@@ -4,24 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "store/local/decide.h"
 
 #define TRIES 4 /* at a record that is moved meanwhile */
 
-/* Finds the entry again, in case it has changed since the shard was copied. 1, or 0: there is none any more. */
+/* Finds the entry again. 1: it leads elsewhere by now; 0: it does not, as far as is known; -1: there is none any more. */
 static int find_again(once__records_t *records, uint32_t shard, once__shard_entry_t *item)
 {
+    once__place_t before = item->entry.place;
     once__shard_entry_t *entries;
     size_t count;
-    int found = 0;
+    int found = -1;
 
     if (once__index_shard(records->index, shard, &entries, &count) != ONCE_OK) {
-        return 1; /* as far as is known */
+        return 0;
     }
-    for (size_t i = 0; i < count && !found; i++) {
+    for (size_t i = 0; i < count && found < 0; i++) {
         if (entries[i].key == item->key && entries[i].tag == item->tag) {
             item->entry = entries[i].entry;
-            found = 1;
+            found = !once__is_same_place(before, item->entry.place);
         }
     }
     free(entries);
@@ -35,121 +37,89 @@ static int read_item(once__records_t *records, const once__shard_entry_t *item,
     once__frame_t frame;
     int code = once__reader_read(records->reader, item->entry.place, 0, &frame);
 
-    if (code != ONCE_OK) {
-        return code;
+    if (code == ONCE_OK &&
+        (frame.kind != ONCE__FRAME_RECORD || !once__index_is_key(frame.id, item->key, item->tag))) {
+        code = ONCE_E_NOT_FOUND;
     }
-    if (frame.kind != ONCE__FRAME_RECORD || !once__index_is_key(frame.id, item->key, item->tag)) {
-        return ONCE_E_NOT_FOUND;
+    if (code == ONCE_OK) {
+        code = once__reader_record(records->reader, item->entry.place, &frame, record);
     }
-    code = once__reader_record(records->reader, item->entry.place, &frame, record);
     return code == ONCE_E_NEWER ? ONCE_OK : code;
 }
 
 /*
  * A record that is being written is shown, too (a holder that renews writes all the time), but as pending: how it ended is not
- * visible before that is durable. One that cannot be read is counted.
+ * visible before that is durable. One that cannot be read is counted. 1 or 0.
  */
 static int see(once__records_t *records, uint32_t shard, const once__shard_entry_t *seen,
                once__record_t *record, uint64_t *damaged)
 {
     once__shard_entry_t item = *seen;
-    int code = ONCE_E_NOT_FOUND;
+    int code = ONCE_E_NOT_FOUND, moved = 1;
 
-    for (int i = 0; i < TRIES && code != ONCE_OK; i++) {
-        once__place_t before = item.entry.place;
-        if (item.entry.state == ONCE_STATE_NONE) {
-            return 0;
-        }
+    for (int i = 0; i < TRIES && moved > 0 && item.entry.state != ONCE_STATE_NONE; i++) {
         code = read_item(records, &item, record);
-        if (code != ONCE_OK && !find_again(records, shard, &item)) {
-            return 0;
+        if (code == ONCE_OK && !once__is_settled(records->index, item.entry.place)) {
+            record->head.state = ONCE_STATE_PENDING;
+            record->head.expires = 0;
+            memset(&record->payload, 0, sizeof(record->payload));
         }
-        if (code != ONCE_OK && once__is_same_place(before, item.entry.place)) {
-            break;
+        if (code == ONCE_OK) {
+            return 1;
         }
+        moved = find_again(records, shard, &item);
     }
-    if (code != ONCE_OK) {
-        *damaged += code != ONCE_E_NOMEM;
-        return 0;
-    }
-    if (!once__is_settled(records->index, item.entry.place)) {
-        record->head.state = ONCE_STATE_PENDING;
-        record->head.expires = 0;
-        memset(&record->payload, 0, sizeof(record->payload));
-    }
-    return 1;
+    *damaged += moved >= 0 && item.entry.state != ONCE_STATE_NONE && code != ONCE_E_NOMEM;
+    return 0;
 }
 
-/* The cursor: the shard (4 bytes), and the key after which to go on in it (8), if the last byte is set. */
-static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard, uint64_t *after,
-                      int *inside)
+/* From the key *from on. When the shard is done, the next one is next, from the beginning. */
+static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard, uint64_t *from)
 {
     once__shard_entry_t *entries;
+    once__record_t record;
     size_t count;
     int code = once__index_shard(records->index, *shard, &entries, &count);
-    size_t i = 0;
 
-    if (code != ONCE_OK) {
-        return code;
-    }
-    while (*inside && i < count && entries[i].key <= *after) {
-        i++;
-    }
-    for (; i < count && op->count < op->limit; i++) {
-        once__record_t record;
-        *after = entries[i].key;
-        *inside = 1;
-        if (!see(records, *shard, &entries[i], &record, &op->damaged) ||
-            !once__filter_passes(op->filter, &record, op->now)) {
+    for (size_t i = 0; code == ONCE_OK && i < count; i++) {
+        if (entries[i].key < *from) {
             continue;
         }
-        op->records[op->count] = once__record_clone(&record);
-        if (op->records[op->count] == NULL) {
-            code = ONCE_E_NOMEM;
-            break;
+        if (op->count == op->limit) {
+            free(entries);
+            return ONCE_OK;
         }
-        op->count++;
-    }
-    if (code == ONCE_OK && i == count) {
-        (*shard)++;
-        *inside = 0;
+        *from = entries[i].key + 1;
+        if (see(records, *shard, &entries[i], &record, &op->damaged) &&
+            once__filter_passes(op->filter, &record, op->now)) {
+            op->records[op->count] = once__record_clone(&record);
+            code = op->records[op->count] != NULL ? ONCE_OK : ONCE_E_NOMEM;
+            op->count += code == ONCE_OK;
+        }
     }
     free(entries);
+    *shard += code == ONCE_OK;
+    *from = code == ONCE_OK ? 0 : *from;
     return code;
 }
 
+/* The cursor: the shard (4 bytes), and the key from which to go on in it (8). */
 void once__records_scan(once__records_t *records, once__op_t *op)
 {
-    uint32_t shard;
-    uint64_t after;
-    int inside = op->cursor.bytes[12];
+    uint32_t shard = once__get32(op->cursor.bytes);
+    uint64_t from = once__get64(op->cursor.bytes + 4);
 
-    memcpy(&shard, op->cursor.bytes, sizeof(shard));
-    memcpy(&after, op->cursor.bytes + 4, sizeof(after));
-    op->error = ONCE_OK;
     op->count = 0;
     op->damaged = 0;
     op->now = once__index_now(records->index);
     op->records = calloc(op->limit, sizeof(once__record_t *));
-    if (op->records == NULL) {
-        op->error = ONCE_E_NOMEM;
-        return;
-    }
+    op->error = op->records != NULL ? ONCE_OK : ONCE_E_NOMEM;
     while (op->error == ONCE_OK && shard < ONCE__SHARDS && op->count < op->limit) {
-        op->error = scan_shard(records, op, &shard, &after, &inside);
+        op->error = scan_shard(records, op, &shard, &from);
     }
-    memcpy(op->cursor.bytes, &shard, sizeof(shard));
-    memcpy(op->cursor.bytes + 4, &after, sizeof(after));
-    op->cursor.bytes[12] = (uint8_t)inside;
+    once__put32(op->cursor.bytes, shard);
+    once__put64(op->cursor.bytes + 4, from);
     op->cursor.end = shard >= ONCE__SHARDS;
-}
-
-static void count_segments(const once__records_t *records, once_stats_t *stats)
-{
-    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
-        stats->segments +=
-            atomic_load(&once__index_segment(records->index, slot)->state) >= ONCE__SEGMENT_ACTIVE;
-    }
 }
 
 void once__records_stats(once__records_t *records, once__op_t *op)
@@ -173,7 +143,10 @@ void once__records_stats(once__records_t *records, once__op_t *op)
         free(entries);
     }
     once__index_usage(records->index, &op->count, &op->stats.bytes);
-    count_segments(records, &op->stats);
+    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
+        op->stats.segments +=
+            atomic_load(&once__index_segment(records->index, slot)->state) >= ONCE__SEGMENT_ACTIVE;
+    }
     op->stats.max_records = records->limits.max_records;
     op->stats.max_bytes = records->limits.max_bytes;
 }
