@@ -13,6 +13,8 @@
 #include "ngx_http_once_metrics.h"
 #include "ngx_http_once_probe.h"
 
+#include <assert.h>
+
 
 #define NGX_HTTP_ONCE_PROBES       64          /* at once in a worker */
 #define NGX_HTTP_ONCE_PROBE_TRIES  8
@@ -27,6 +29,13 @@ typedef struct {
 } ngx_http_once_asker_t;
 
 
+/*
+ * What holds between calls (ngx_http_once_assert_probe_state()):
+ *
+ *   I-1  it is one of those that are counted
+ *   I-2  while it rests, neither the store nor the backend is being asked
+ *   I-3  something will call it: its event, the store, or the backend
+ */
 typedef struct {
     ngx_queue_t                  queue;
     ngx_queue_t                  askers;
@@ -53,6 +62,17 @@ static void ngx_http_once_probe_read(once_t *once, once_answer_t *answer,
     void *data);
 static void ngx_http_once_probe_answered(ngx_http_once_fetch_t *fetch,
     ngx_int_t rc);
+
+
+static void
+ngx_http_once_assert_probe_state(ngx_http_once_probe_t *probe)
+{
+    assert(ngx_http_once_probe_count > 0);                           /* I-1 */
+    assert(ngx_http_once_probe_count <= NGX_HTTP_ONCE_PROBES);
+    assert(!probe->resting || (!probe->storing && !probe->fetch));   /* I-2 */
+    assert(probe->event.timer_set || probe->event.posted             /* I-3 */
+           || probe->storing || probe->fetch);
+}
 
 
 /* Waiting requests ask the store again, whatever the backend said. */
@@ -129,6 +149,7 @@ ngx_http_once_probe_unsettled(ngx_http_once_probe_t *probe)
                                  : NGX_HTTP_ONCE_PROBE_REST);
 
     probe->resting = 1;
+    ngx_http_once_assert_probe_state(probe);
     ngx_http_once_probe_tell(probe);
 }
 
@@ -168,15 +189,20 @@ ngx_http_once_probe_bound(ngx_http_once_probe_t *probe)
 static void
 ngx_http_once_probe_submitted(ngx_http_once_probe_t *probe)
 {
+    assert(!probe->storing);
+
     probe->storing = 1;
     ngx_http_once_probe_bound(probe);
     ngx_http_once_store_block_exit();
+    ngx_http_once_assert_probe_state(probe);
 }
 
 
 static void
 ngx_http_once_probe_called(ngx_http_once_probe_t *probe)
 {
+    assert(probe->storing);
+
     probe->storing = 0;
 
     if (probe->event.timer_set) {
@@ -296,6 +322,8 @@ ngx_http_once_probe_first(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
         ngx_del_timer(&probe->event);
         ngx_post_event(&probe->event, &ngx_posted_events);
     }
+
+    ngx_http_once_assert_probe_state(probe);
 
     return NGX_OK;
 }
