@@ -1,4 +1,4 @@
-/* RabbitMQ inside: the publisher's two sides, its owner's (publish.c) and its thread's (thread.c), and messages (message.c). */
+/* RabbitMQ inside: the publisher (publish.c) and messages (message.c). */
 #ifndef ONCE_BROKER_AMQP_INTERNAL_H
 #define ONCE_BROKER_AMQP_INTERNAL_H
 
@@ -51,13 +51,6 @@ typedef struct once__amqp {
         [ONCE__AMQP_SUSPECTS]; /* tags of messages that are sent alone: the broker closed the channel because of one of them */
     size_t suspect_count;
 } once__amqp_t;
-
-once__amqp_job_t *once__amqp_list_take(once__amqp_list_t *list); /* NULL: empty */
-
-/* Hands a job with its verdict to the owner. */
-void once__amqp_answer(once__amqp_t *amqp, once__amqp_job_t *job);
-
-void *once__amqp_thread(void *amqp);
 
 /* message.c: why the message can never be sent on this connection; NULL: it can */
 const char *once__amqp_unfit(once__amqp_t *amqp, const once__broker_message_t *message);
