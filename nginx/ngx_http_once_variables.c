@@ -1,6 +1,6 @@
 /*
- * $once_key, $once_outcome, $once_epoch, $once_age for logs and traces;
- * $once_limit_key for limit_req; $once_json_NAME for keys in the body.
+ * $once_key, $once_id, $once_outcome, $once_epoch, $once_age for logs and
+ * traces; $once_limit_key for limit_req; $once_json_NAME for keys in the body.
  *
  * $once_json_NAME is a top-level member of a JSON request body. It is found
  * only after the body was read, which the handler does before it evaluates a
@@ -64,6 +64,46 @@ ngx_http_once_key_variable(ngx_http_request_t *r,
     }
 
     return ngx_http_once_give(v, (u_char *) ctx->key.text, ctx->key.len);
+}
+
+
+/* The record's id: a keyed hash of scope and key, which keys show takes. */
+
+static ngx_int_t
+ngx_http_once_id_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char               *p, id[ONCE_ID_SIZE];
+    once_slice_t          scope, key;
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_once_get_ctx(r->main);
+
+    if (ctx == NULL || ctx->key.len == 0 || ctx->scope.data == NULL
+        || ctx->conf->store == NULL || ctx->conf->store->once == NULL)
+    {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    scope.data = ctx->scope.data;
+    scope.len = ctx->scope.len;
+    key.data = ctx->key.text;
+    key.len = ctx->key.len;
+
+    if (once_record_id_of(ctx->conf->store->once, scope, key, id) != ONCE_OK) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, 2 * ONCE_ID_SIZE);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_hex_dump(p, id, ONCE_ID_SIZE);
+
+    return ngx_http_once_give(v, p, 2 * ONCE_ID_SIZE);
 }
 
 
@@ -354,6 +394,9 @@ ngx_http_once_json_variable(ngx_http_request_t *r,
 static ngx_http_variable_t  ngx_http_once_variables[] = {
 
     { ngx_string("once_key"), NULL, ngx_http_once_key_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_id"), NULL, ngx_http_once_id_variable, 0,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("once_outcome"), NULL, ngx_http_once_outcome_variable, 0,

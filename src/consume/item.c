@@ -43,6 +43,7 @@
 #include <string.h>
 
 #include "base/backoff.h"
+#include "broker/dead_letter.h"
 #include "consume/internal.h"
 
 #define LOOKAHEAD_MAX   2048
@@ -441,9 +442,14 @@ static int begin(once__consume_item_t *item)
     const once__consume_arrival_t *arrival = item->delivery->prepared;
     once_ask_t ask = once__consume_ask(consumer);
     once_slice_t none = {"", 0};
+    char source[ONCE__BROKER_DEAD_LETTER_SOURCE_SIZE];
     once_body_t *body;
     int error;
 
+    once__broker_dead_letter_write_source(source,
+                                          once__broker_subscription_topic(consumer->subscription),
+                                          item->delivery->partition, item->delivery->offset);
+    ask.description = (once_slice_t){source, strlen(source)};
     ask.key = (once_slice_t){arrival->key.text, arrival->key.len};
     if (consumer->settings->fingerprint == ONCE_BODY_MODE_EXACT) {
         return once_begin_digested(consumer->once, &ask, arrival->digest, answered, item);

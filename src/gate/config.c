@@ -200,6 +200,16 @@ static int is_set(const once__gate_plan_t *plan, const char *name)
     return 0;
 }
 
+static const char *logged_key(const once__gate_plan_t *plan)
+{
+    const char *how = plan->options->log_keys;
+
+    if (how == NULL || strcmp(how, "text") == 0) {
+        return "key=\"$once_key\" ";
+    }
+    return strcmp(how, "hash") == 0 ? "id=$once_id " : "";
+}
+
 static void write_defaults(const once__gate_plan_t *plan, FILE *out)
 {
     fputs(
@@ -210,13 +220,15 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
         "    scgi_temp_path scgi;\n"
         "\n"
         "    log_format once '$time_iso8601 $remote_addr \"$request\" $status $body_bytes_sent '\n"
-        "                    '$request_time once=$once_outcome key=\"$once_key\" "
-        "epoch=$once_epoch';\n"
-        "    access_log /dev/stdout once;\n"
-        "    server_tokens off;\n"
-        "    client_max_body_size 1m;\n"
-        "\n",
+        "                    '$request_time once=$once_outcome ",
         out);
+    fputs(logged_key(plan), out);
+    fputs("epoch=$once_epoch';\n"
+          "    access_log /dev/stdout once;\n"
+          "    server_tokens off;\n"
+          "    client_max_body_size 1m;\n"
+          "\n",
+          out);
     write_maps(out);
     write_proxy(plan, out);
     emit(out, "\n    once_store %q;\n", plan->store);

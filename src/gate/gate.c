@@ -189,6 +189,8 @@ static const once__cli_option_t options[] = {
     {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "the certificate's key (PEM)", offsetof(once__gate_options_t, tls_key)},
     {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics for Prometheus and /health for load balancers at ADDRESS",
      offsetof(once__gate_options_t, status)},
+    {"log-keys", 0, ONCE__CLI_TEXT, "HOW", "keys in the access log: text (default), hash (the record's id), off",
+     offsetof(once__gate_options_t, log_keys)},
     {"set", 0, ONCE__CLI_LIST, "DIRECTIVE", "a directive for all routes, such as 'once_wait 5s'; may be repeated",
      offsetof(once__gate_options_t, set)},
     {"workers", 0, ONCE__CLI_NUMBER, "N", "number of worker processes (default 1)", offsetof(once__gate_options_t, workers)},

@@ -100,6 +100,7 @@ typedef struct once__gate_options {
     const char *auth;
     const char *user;
     const char *socket_mode;
+    const char *log_keys;
     once__cli_list_t set;
     once__cli_number_t workers;
     const char *nginx;

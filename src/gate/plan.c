@@ -437,12 +437,23 @@ static int read_module(once__gate_plan_t *plan)
     return find_module(plan->options->module, plan->module);
 }
 
+static int read_log_keys(once__gate_plan_t *plan)
+{
+    const char *how = plan->options->log_keys;
+
+    return how == NULL || strcmp(how, "text") == 0 || strcmp(how, "hash") == 0 ||
+                   strcmp(how, "off") == 0
+               ? ONCE__CLI_OK
+               : ONCE__GATE_USAGE("--log-keys is text, hash or off, not \"%s\"",
+                                  once__cli_shown(how).text);
+}
+
 int once__gate_read_plan(once__gate_plan_t *plan)
 {
     static int (*const steps[])(once__gate_plan_t *) = {
         read_addresses, read_socket_mode,     read_routes,   read_scope,           read_store,
         check_memory,   read_workers,         read_upstream, once__gate_read_auth, read_trusted,
-        read_tls,       once__gate_read_user, read_module,
+        read_tls,       once__gate_read_user, read_module,   read_log_keys,
     };
     int code = ONCE__CLI_OK;
 

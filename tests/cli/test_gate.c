@@ -60,6 +60,7 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--socket-mode", "66"}, "--socket-mode needs a mode such as 0660"},
     {{UPSTREAM, "--socket-mode", "4777"}, "--socket-mode needs a mode such as 0660"},
     {{UPSTREAM, "--upstream-ca", "/dev/null"}, "--upstream-ca is only for https://"},
+    {{UPSTREAM, "--log-keys", "some"}, "--log-keys is text, hash or off"},
     {{UPSTREAM, "--auth", ""}, "--auth: it is empty"},
     {{UPSTREAM, "--auth", "http://localhost"}, "--auth: it has no path"},
     {{UPSTREAM, "--auth", "localhost/me"}, "--auth: it has no path"},
@@ -172,6 +173,21 @@ static void what_is_not_there_is_told(void **state)
     run_free(&nginx);
     run_free(&cert);
     run_free(&host);
+}
+
+/* The key itself, the record's id, or neither. */
+static void keys_in_the_log(void **state)
+{
+    run_t text = run("gate", "--print-config", MODULE, UPSTREAM, NULL);
+    run_t hash = run("gate", "--print-config", MODULE, UPSTREAM, "--log-keys", "hash", NULL);
+    run_t off = run("gate", "--print-config", MODULE, UPSTREAM, "--log-keys", "off", NULL);
+
+    assert_has(text.out, "once=$once_outcome key=\"$once_key\" epoch=$once_epoch");
+    assert_has(hash.out, "once=$once_outcome id=$once_id epoch=$once_epoch");
+    assert_has(off.out, "once=$once_outcome epoch=$once_epoch");
+    run_free(&text);
+    run_free(&hash);
+    run_free(&off);
 }
 
 static void without_routes_everything_is_guarded(void **state)
@@ -430,6 +446,7 @@ static void a_relative_store_becomes_absolute(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_in_the_log),
         cmocka_unit_test(every_mistake_is_told),
         cmocka_unit_test(what_is_not_there_is_told),
         cmocka_unit_test(without_routes_everything_is_guarded),

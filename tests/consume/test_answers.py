@@ -215,6 +215,8 @@ def test_unknown_under_hold_is_parked_until_it_is_settled(kafka, name, handler, 
     store = f"local:{directory}/store"
     arguments = ["--scope", name, "--yes", "--force", store]
     handler.answer = lambda request: 204  # before the release: it is sent again at once
+    shown = json.loads(once("keys", "show", "--json", "--scope", name, "--key", "cut", store))
+    assert shown["description"].startswith(name) and shown["cause"], shown
     once("keys", "settle", "--note=test", "--key", "cut", "--completed", "--status", "200", *arguments)
     once("keys", "release", "--note=test", "--key", "broken", *arguments)
     one.wait_metric("handled_total", 6)

@@ -220,7 +220,7 @@ def test_the_json_log_of_the_documentation(gateway):
 
 
 def test_variables_in_the_log(gateway):
-    gw = gateway(http="log_format once '$once_key|$once_outcome|$once_epoch|$once_age|$status';",
+    gw = gateway(http="log_format once '$once_key|$once_outcome|$once_epoch|$once_age|$status|$once_id';",
                  server="access_log @directory@/access.log once;")
     expect.first(gw.post("k"))
     gw.post("k")
@@ -236,6 +236,7 @@ def test_variables_in_the_log(gateway):
     assert lines[0][2] == "1" and lines[1][2] == "1"
     assert re.fullmatch(r"\d+(\.\d+)?", lines[1][3]), lines[1]
     assert [line[4] for line in lines] == ["201", "201", "422", "400", "400", "201"]
+    assert [line[5] for line in lines] == 3 * [gw.store.record("k")["id"]] + ["-", "-", "-"]
     assert gw.upstream.total == 2
 
 

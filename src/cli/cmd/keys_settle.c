@@ -31,8 +31,8 @@ typedef struct settings {
 /* What is written into the record. */
 typedef struct verdict {
     int completed;
-    int status; /* of a failure */
-    once_slice_t note;
+    int status;                                        /* of a failure */
+    char note[ONCE_AUDIT_BY_MAX + 16 + ONCE_NOTE_MAX]; /* the cause of the state, for people */
     once_response_t response;
     once_header_t headers[ONCE__CLI_LIST_MAX];
     once__cli_bytes_t body;
@@ -95,7 +95,9 @@ static int read_verdict(const once__cli_command_t *command, const settings_t *se
 
     verdict->completed = set->completed;
     verdict->status = (int)set->status.value;
-    verdict->note = once__slice_of(code == ONCE__CLI_OK ? set->operator.note : "");
+    snprintf(verdict->note, sizeof(verdict->note), "settled by %s: %s",
+             once__cli_operator_name(&set->operator).text,
+             code == ONCE__CLI_OK ? set->operator.note : "");
     verdict->response = empty;
     verdict->response.status = (int)set->status.value;
     verdict->response.headers = verdict->headers;
@@ -201,7 +203,7 @@ static int settle(const once__cli_command_t *command, const settings_t *set, onc
     settlement.token = token;
     settlement.response = verdict->completed ? &verdict->response : NULL;
     settlement.status = verdict->completed ? 0 : verdict->status;
-    settlement.note = verdict->note;
+    settlement.note = once__slice_of(verdict->note);
     settlement.force = set->force;
     code = once__cli_operator_act(once, &set->operator);
     if (code != ONCE__CLI_OK) {
