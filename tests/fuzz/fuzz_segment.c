@@ -15,8 +15,7 @@
 
 #include "base/bytes.h"
 #include "store/local/directory.h"
-#include "store/local/manifest.h"
-#include "store/local/walk.h"
+#include "store/local/log.h"
 
 #define SIZE_MAX_TRIED 65536u
 #define WORD           0x5eedu
@@ -26,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const uint8_t store_id[ONCE__STORE_ID_SIZE] = {1, 2, 3};
 static char base[64], store[128];
-static int segments_fd = -1;
+static once__log_config_t where = {
+    .segments_fd = -1, .disk = &once__real_disk, .store_id = {1, 2, 3}};
 
 static void check(int holds)
 {
@@ -58,12 +58,11 @@ static void prepare(void)
         fd = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         check(fd >= 0 && mkdirat(fd, "segments", 0700) == 0 &&
               once__format_write(fd, store_id) == 0);
-        segments_fd = openat(fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        check(segments_fd >= 0);
+        where.segments_fd = openat(fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        check(where.segments_fd >= 0);
         (void)close(fd);
     }
-    check(once__manifest_write(segments_fd, &once__real_disk, store_id, live, SEGMENTS,
-                               SEGMENTS + 1) == ONCE_OK);
+    check(once__manifest_write(&where, live, SEGMENTS, SEGMENTS + 1) == ONCE_OK);
 }
 
 /* --------------------------------------------------------------------------------------------------- making it right */
@@ -137,7 +136,7 @@ static void write_segment(uint64_t number, const uint8_t *data, size_t len, uint
         }
     }
     once__segment_name(name, number);
-    fd = openat(segments_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fd = openat(where.segments_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     size = mode == 0 ? len : size;
     check(fd >= 0 && write(fd, bytes, size) == (ssize_t)size);
     (void)close(fd);
@@ -152,7 +151,7 @@ static void check_walk(uint64_t number)
     once__scratch_t scratch = {0};
     once__walk_t walk = {0};
     uint64_t behind;
-    int code = once__image_read(&image, segments_fd, &once__real_disk, number, store_id);
+    int code = once__image_read(&image, &where, number);
 
     check(code == ONCE_OK || code == ONCE_E_CORRUPT || code == ONCE_E_NEWER);
     if (code == ONCE_OK) {
@@ -194,20 +193,13 @@ static void check_entry(once__reader_t *reader, const once__entry_t *entry)
 
 static void check_served(once__directory_t *directory)
 {
-    once__log_config_t config = {.segments_fd = directory->segments_fd,
-                                 .index = directory->index,
-                                 .disk = &once__real_disk,
-                                 .segment_size = 65536};
-    once__reader_t *reader;
+    once__reader_t *reader = once__reader_open(&directory->log);
 
-    memcpy(config.boot_id, directory->boot_id, sizeof(config.boot_id));
-    memcpy(config.store_id, directory->store_id, sizeof(config.store_id));
-    reader = once__reader_open(&config);
     check(reader != NULL);
     for (uint32_t shard = 0; shard < ONCE__SHARDS; shard++) {
         once__shard_entry_t *entries;
         size_t count;
-        check(once__index_shard(directory->index, shard, &entries, &count) == ONCE_OK);
+        check(once__index_shard(directory->log.index, shard, &entries, &count) == ONCE_OK);
         for (size_t i = 0; i < count; i++) {
             check_entry(reader, &entries[i].entry);
         }

@@ -15,9 +15,9 @@
 #include "api/job.h"
 #include "base/bytes.h"
 #include "base/url.h"
-#include "store/local/crc32c.h"
+#include "store/local/frame.h"
 #include "store/local/local.h"
-#include "store/local/walk.h"
+#include "store/local/log.h"
 
 /* ------------------------------------------------------------------------------------------------------------- files */
 
@@ -149,7 +149,7 @@ void peek_open(peek_t *peek, const char *path)
     if (once__directory_look(&peek->directory, &config, 0, &err) != ONCE_OK) {
         fail_msg("%s: %s", path, err.text);
     }
-    peek->index = peek->directory.index;
+    peek->index = peek->directory.log.index;
     assert_non_null(peek->index);
 }
 
@@ -189,9 +189,7 @@ unsigned peek_dropped(const peek_t *peek)
     once__manifest_t manifest;
     unsigned count;
 
-    assert_int_equal(once__manifest_read(&manifest, peek->directory.segments_fd, &once__real_disk,
-                                         peek->directory.store_id),
-                     ONCE_OK);
+    assert_int_equal(once__manifest_read(&manifest, &peek->directory.log), ONCE_OK);
     count = (unsigned)manifest.dropped_count;
     once__manifest_free(&manifest);
     return count;
@@ -229,9 +227,7 @@ size_t place_frames(const char *path, uint64_t number, place_frame_cb each, void
     size_t count = 0;
 
     assert_int_equal(once__directory_look(&directory, &config, 0, &err), ONCE_OK);
-    assert_int_equal(once__image_read(&image, directory.segments_fd, &once__real_disk, number,
-                                      directory.store_id),
-                     ONCE_OK);
+    assert_int_equal(once__image_read(&image, &directory.log, number), ONCE_OK);
     once__walk_begin(&walk, &image, 0);
     while (once__walk_next(&walk) &&
            (walk.kind == ONCE__WALK_FRAME || walk.kind == ONCE__WALK_SEALED)) {

@@ -8,7 +8,6 @@
 
 #include "store/local/log.h"
 #include "store/local/directory.h"
-#include "store/local/manifest.h"
 
 /* An empty directory, in memory where that can be: nothing here needs a real disk. The store is made below it. */
 void place_make(char path[PLACE_SIZE]);

@@ -151,7 +151,6 @@ static void die_after_the_frame(const uint8_t *id)
 {
     static const uint8_t empty[] = {0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}; /* a response */
     once__directory_config_t where = {.path = the.store, .timeout_ms = 5000};
-    once__log_config_t config = {.disk = &once__real_disk, .segment_size = 64 << 10};
     once__record_t record = {.head = {.schema = ONCE__SCHEMA,
                                       .state = ONCE_STATE_COMPLETED,
                                       .claim = {.epoch = 7},
@@ -168,17 +167,14 @@ static void die_after_the_frame(const uint8_t *id)
     if (once__directory_open(&directory, &where, &err) != ONCE_OK) {
         _exit(1);
     }
-    config.segments_fd = directory.segments_fd;
-    config.index = directory.index;
-    memcpy(config.boot_id, directory.boot_id, sizeof(config.boot_id));
-    memcpy(config.store_id, directory.store_id, sizeof(config.store_id));
-    log = once__log_open(&config);
+    directory.log.segment_size = 64 << 10;
+    log = once__log_open(&directory.log);
     if (log == NULL || once__log_reserve(log, 1000) != ONCE_OK ||
-        once__index_lock(directory.index, id, 1000) != ONCE_OK ||
+        once__index_lock(directory.log.index, id, 1000) != ONCE_OK ||
         once__log_append(
             log, id, &record,
-            once__index_next_version(directory.index, id, once__index_now(directory.index)), 0,
-            &place, &size) != ONCE_OK) {
+            once__index_next_version(directory.log.index, id, once__index_now(directory.log.index)),
+            0, &place, &size) != ONCE_OK) {
         _exit(2);
     }
     (void)kill(getpid(), SIGKILL);

@@ -57,12 +57,8 @@ static void test_a_slot_is_freed_once(void **state)
     place_join(path, base, "store");
     once = place_open(path, "segment=64k&reap=off&renew=off", NULL);
     peek_open(&peek, path);
-    healthy = (once__log_config_t){.segments_fd = peek.directory.segments_fd,
-                                   .index = peek.index,
-                                   .disk = &once__real_disk,
-                                   .segment_size = SIZE};
-    memcpy(healthy.boot_id, peek.directory.boot_id, ONCE__BOOT_ID_SIZE);
-    memcpy(healthy.store_id, peek.directory.store_id, ONCE__STORE_ID_SIZE);
+    healthy = peek.directory.log;
+    healthy.segment_size = SIZE;
     full = healthy;
     disk.allocate = no_room;
     full.disk = &disk;

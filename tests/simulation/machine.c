@@ -69,7 +69,6 @@ static int fail_again(machine_t *machine)
 static int boot(machine_t *machine, int in_order)
 {
     world_t *world = machine->world;
-    once__log_config_t config = {.disk = &once__real_disk, .segment_size = 65536};
     once_error_t err = {0, ""};
 
     machine_runs(machine);
@@ -84,15 +83,11 @@ static int boot(machine_t *machine, int in_order)
         return -1;
     }
     if (world_is_broken(world, BROKEN_OLD_LEASES)) {
-        for (uint32_t slot = 0; slot < once__index_slot_end(machine->directory.index); slot++) {
-            once__index_segment(machine->directory.index, slot)->other_boot = 0;
+        for (uint32_t slot = 0; slot < once__index_slot_end(machine->directory.log.index); slot++) {
+            once__index_segment(machine->directory.log.index, slot)->other_boot = 0;
         }
     }
-    config.segments_fd = machine->directory.segments_fd;
-    config.index = machine->directory.index;
-    memcpy(config.boot_id, machine->directory.boot_id, ONCE__BOOT_ID_SIZE);
-    memcpy(config.store_id, machine->directory.store_id, ONCE__STORE_ID_SIZE);
-    machine->reader = once__reader_open(&config);
+    machine->reader = once__reader_open(&machine->directory.log);
     must(machine->reader != NULL, "a reader");
     disk_init(&machine->disk, machine->store);
     machine->down = 0;
@@ -105,7 +100,7 @@ static void go_down(machine_t *machine)
     if (machine->orderly) {
         once__directory_close(&machine->directory);
     } else {
-        once__index_remove(machine->directory.index); /* memory: it goes with the machine */
+        once__index_remove(machine->directory.log.index); /* memory: it goes with the machine */
         once__directory_abandon(&machine->directory);
     }
     machine->reader = NULL;
@@ -200,12 +195,12 @@ void machine_close(world_t *world)
 
 uint64_t machine_clock(const machine_t *machine)
 {
-    return once__index_now(machine->directory.index);
+    return once__index_now(machine->directory.log.index);
 }
 
 void machine_pass(machine_t *machine, uint64_t ms)
 {
-    once__index_t *index = machine->directory.index;
+    once__index_t *index = machine->directory.log.index;
 
     once__index_set_clock(index, once__index_clock(index) + (int64_t)ms);
 }

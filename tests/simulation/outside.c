@@ -11,14 +11,14 @@
 /* Was the segment begun by this boot? The file itself says so. */
 static int is_of_this_boot(const machine_t *machine, uint32_t slot)
 {
-    uint64_t number = atomic_load(&once__index_segment(machine->directory.index, slot)->number);
+    uint64_t number = atomic_load(&once__index_segment(machine->directory.log.index, slot)->number);
     uint8_t bytes[ONCE__SEGMENT_HEADER];
     once__segment_header_t header;
     char name[ONCE__SEGMENT_NAME];
     int fd, same, code;
 
     once__segment_name(name, number);
-    fd = openat(machine->directory.segments_fd, name, O_RDONLY | O_CLOEXEC);
+    fd = openat(machine->directory.log.segments_fd, name, O_RDONLY | O_CLOEXEC);
     must(fd >= 0 && pread(fd, bytes, sizeof(bytes), 0) == (ssize_t)sizeof(bytes), "a segment");
     code = once__segment_header_read(&header, bytes, sizeof(bytes));
     same = (code == ONCE_OK || code == ONCE_E_TOO_BIG) &&
@@ -43,7 +43,7 @@ static mirror_t mirror_of(const once__record_t *record)
 
 mirror_t machine_look(machine_t *machine, const sim_key_t *key)
 {
-    once__index_t *index = machine->directory.index;
+    once__index_t *index = machine->directory.log.index;
     mirror_t mirror = {0};
     once__entry_t entry;
     once__frame_t frame;
@@ -74,7 +74,7 @@ mirror_t machine_look(machine_t *machine, const sim_key_t *key)
 
 int machine_is_unsynced(const machine_t *machine, const sim_key_t *key)
 {
-    const once__index_t *index = machine->directory.index;
+    const once__index_t *index = machine->directory.log.index;
     once__entry_t entry;
 
     return once__index_find(index, key->id, &entry) && !once__log_is_durable(index, entry.place);

@@ -78,7 +78,7 @@ static void tell_early(message_t *message)
 /* BROKEN_UNSYNCED: what is written counts as synced. */
 static void believe_all(const machine_t *machine)
 {
-    const once__index_t *index = machine->directory.index;
+    const once__index_t *index = machine->directory.log.index;
 
     for (unsigned i = 0; i < machine->world->plan.keys; i++) {
         once__entry_t entry;

@@ -16,7 +16,6 @@
 #include "base/bytes.h"
 #include "store/local/decide.h"
 #include "store/local/directory.h"
-#include "store/local/rebuild.h"
 
 #define WRITERS 3
 #define KEYS    48
@@ -91,12 +90,8 @@ static void open_store(store_t *store, uint64_t seed)
     if (once__directory_open(&store->directory, &how, &err) != ONCE_OK) {
         fail_msg("%s", err.text);
     }
-    store->config = (once__log_config_t){.segments_fd = store->directory.segments_fd,
-                                         .index = store->directory.index,
-                                         .disk = &store->disk,
-                                         .segment_size = SEGMENT};
-    memcpy(store->config.boot_id, store->directory.boot_id, ONCE__BOOT_ID_SIZE);
-    memcpy(store->config.store_id, store->directory.store_id, ONCE__STORE_ID_SIZE);
+    store->config = store->directory.log;
+    store->config.segment_size = SEGMENT;
     for (size_t i = 0; i < WRITERS; i++) {
         store->writers[i] = make_records(store);
     }
@@ -174,27 +169,20 @@ static void compare(store_t *store, once__records_t *records, const char *where)
 /* The log says the same as the index. */
 static void read_anew(store_t *store)
 {
-    once__index_config_t how = {.store = store->path, .store_fd = store->directory.segments_fd};
-    once__rebuild_config_t rebuild = {.segments_fd = store->directory.segments_fd,
-                                      .disk = &store->disk,
-                                      .threads = 1,
-                                      .looks_only = 1};
+    once__index_config_t how = {.store = store->path, .store_fd = store->directory.log.segments_fd};
     once__log_config_t config = store->config;
+    once__rebuild_config_t rebuild = {.log = &config, .threads = 1, .looks_only = 1};
     once__records_t records = store->compactor;
     once__manifest_t manifest = {0};
     once__rebuilt_t rebuilt;
     once_error_t err = {0, ""};
 
-    memcpy(how.store_id, store->directory.store_id, ONCE__STORE_ID_SIZE);
-    memcpy(how.boot_id, store->directory.boot_id, ONCE__BOOT_ID_SIZE);
-    memcpy(rebuild.store_id, store->directory.store_id, ONCE__STORE_ID_SIZE);
-    memcpy(rebuild.boot_id, store->directory.boot_id, ONCE__BOOT_ID_SIZE);
-    assert_int_equal(once__manifest_read(&manifest, store->directory.segments_fd, &store->disk,
-                                         store->directory.store_id),
-                     ONCE_OK);
+    memcpy(how.store_id, store->directory.log.store_id, ONCE__STORE_ID_SIZE);
+    memcpy(how.boot_id, store->directory.log.boot_id, ONCE__BOOT_ID_SIZE);
+    assert_int_equal(once__manifest_read(&manifest, &config), ONCE_OK);
     rebuild.manifest = &manifest;
     assert_int_equal(once__index_create(&config.index, &how, &err), ONCE_OK);
-    if (once__rebuild(config.index, &rebuild, &rebuilt, &err) != ONCE_OK) {
+    if (once__rebuild(&rebuild, &rebuilt, &err) != ONCE_OK) {
         fail_msg("%s", err.text);
     }
     once__index_set_clock(config.index, once__index_clock(store->config.index));

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "store/local/crc32c.h"
 #include "store/local/frame.h"
 
 #define WORD   0x1122334455667788u

@@ -23,8 +23,6 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/manifest.h"
-#include "store/local/walk.h"
 
 #define SEGMENT ((uint64_t)4 << 20)
 #define KEYS    64u
@@ -382,9 +380,7 @@ static void walk_segment(uint32_t slot, seen_t *seen)
     once__image_t image = {0};
     once__walk_t walk;
 
-    assert_int_equal(once__image_read(&image, the.config.segments_fd, &disk,
-                                      atomic_load(&segment->number), the.config.store_id),
-                     ONCE_OK);
+    assert_int_equal(once__image_read(&image, &the.config, atomic_load(&segment->number)), ONCE_OK);
     assert_int_equal(image.header.word, segment->word);
     once__walk_begin(&walk, &image, 0);
     while (once__walk_next(&walk)) {
@@ -423,9 +419,7 @@ static void check_files(seen_t *seen)
     unsigned segments = 0;
 
     memset(seen, 0, sizeof(*seen));
-    assert_int_equal(
-        once__manifest_read(&manifest, the.config.segments_fd, &disk, the.config.store_id),
-        ONCE_OK);
+    assert_int_equal(once__manifest_read(&manifest, &the.config), ONCE_OK);
     for (uint32_t slot = 0; slot < once__index_slot_end(the.index); slot++) {
         const once__segment_t *segment = once__index_segment(the.index, slot);
         if (atomic_load(&segment->state) == ONCE__SEGMENT_FREE) {

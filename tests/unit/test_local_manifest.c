@@ -1,7 +1,7 @@
 /*
  * The manifest: which segments must exist, whatever interrupts those that write it.
  */
-#include "store/local/manifest.h"
+#include "store/local/log.h"
 
 #include "support/testing.h"
 
@@ -22,7 +22,6 @@
 
 static char folder[64];
 static int folder_fd;
-static const uint8_t store_id[ONCE__STORE_ID_SIZE] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 /* A disk that takes no more than so many bytes, or cannot sync. */
 static size_t room = SIZE_MAX;
@@ -56,11 +55,13 @@ static ssize_t hook_write(void *data, int fd, const void *bytes, size_t len, uin
 static const once__disk_t disk = {
     .sync = hook_sync, .sync_directory = hook_sync_directory, .write = hook_write};
 
+static once__log_config_t log_config = {.disk = &disk, .store_id = {1, 2, 3, 4, 5, 6, 7, 8, 9}};
+
 static int start(void **state)
 {
     (void)snprintf(folder, sizeof(folder), "/tmp/once-manifest-XXXXXX");
     assert_non_null(mkdtemp(folder));
-    folder_fd = open(folder, O_RDONLY | O_DIRECTORY);
+    log_config.segments_fd = folder_fd = open(folder, O_RDONLY | O_DIRECTORY);
     assert_true(folder_fd >= 0);
     room = SIZE_MAX;
     fail_sync = 0;
@@ -79,17 +80,17 @@ static int end(void **state)
 
 static int add(uint64_t number)
 {
-    return once__manifest_add(folder_fd, &disk, store_id, number);
+    return once__manifest_add(&log_config, number);
 }
 
 static int drop(uint64_t number)
 {
-    return once__manifest_drop(folder_fd, &disk, store_id, number);
+    return once__manifest_drop(&log_config, number);
 }
 
 static int read_it(once__manifest_t *manifest)
 {
-    return once__manifest_read(manifest, folder_fd, &disk, store_id);
+    return once__manifest_read(manifest, &log_config);
 }
 
 /* Live are exactly 1 to `count`. */
@@ -254,11 +255,13 @@ static void damage_is_told(void **state)
 
 static void another_store_is_refused(void **state)
 {
-    static const uint8_t other[ONCE__STORE_ID_SIZE] = {8};
+    once__log_config_t other = log_config;
     once__manifest_t manifest;
 
+    other.store_id[0] = 8;
+
     assert_int_equal(add(1), ONCE_OK);
-    assert_int_equal(once__manifest_read(&manifest, folder_fd, &disk, other), ONCE_E_CORRUPT);
+    assert_int_equal(once__manifest_read(&manifest, &other), ONCE_E_CORRUPT);
 }
 
 /* The first sync of an append is for the entries before it, the second one for the entry. */
@@ -336,7 +339,7 @@ static void written_anew_keeps_the_next_number(void **state)
         assert_int_equal(add(i), ONCE_OK);
     }
     assert_int_equal(drop(9), ONCE_OK);
-    assert_int_equal(once__manifest_write(folder_fd, &disk, store_id, live, 2, 10), ONCE_OK);
+    assert_int_equal(once__manifest_write(&log_config, live, 2, 10), ONCE_OK);
     assert_int_equal(read_it(&manifest), ONCE_OK);
     assert_int_equal(manifest.entries, 3);
     assert_int_equal(manifest.next, 10);
@@ -345,10 +348,10 @@ static void written_anew_keeps_the_next_number(void **state)
     expect_live(2, 0);
 
     room = ENTRY;
-    assert_int_equal(once__manifest_write(folder_fd, &disk, store_id, live, 2, 10), ONCE_E_FULL);
+    assert_int_equal(once__manifest_write(&log_config, live, 2, 10), ONCE_E_FULL);
     room = SIZE_MAX;
     expect_live(2, 0);
-    assert_int_equal(once__manifest_write(folder_fd, &disk, store_id, live, 0, 1), ONCE_OK);
+    assert_int_equal(once__manifest_write(&log_config, live, 0, 1), ONCE_OK);
     assert_int_equal(file_size(), 0);
 }
 

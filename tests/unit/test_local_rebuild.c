@@ -14,8 +14,8 @@
 
 #include "base/bytes.h"
 #include "store/local/pack.h"
-#include "store/local/rebuild.h"
-#include "store/local/walk.h"
+#include "store/local/directory.h"
+#include "store/local/log.h"
 
 #define SIZE ((uint64_t)64 << 10)
 
@@ -168,20 +168,21 @@ static int rebuild(place_t *place, int how)
 {
     once__manifest_t manifest = {.live = place->live, .live_count = place->count, .next = 1000};
     once__index_config_t where = {.store_fd = place->fd};
-    once__rebuild_config_t config = {.segments_fd = place->fd,
-                                     .disk = &once__real_disk,
+    once__log_config_t log = {.segments_fd = place->fd, .disk = &once__real_disk};
+    once__rebuild_config_t config = {.log = &log,
                                      .threads = 2,
                                      .looks_only = how & LOOKS_ONLY,
                                      .accept_lost = (how & ACCEPT_LOST) != 0,
                                      .manifest = &manifest};
 
-    memcpy(config.store_id, store_id, sizeof(store_id));
-    memcpy(config.boot_id, boot_id, sizeof(boot_id));
+    memcpy(log.store_id, store_id, sizeof(store_id));
+    memcpy(log.boot_id, boot_id, sizeof(boot_id));
     once__index_close(place->index);
     place->index = NULL;
     memset(&place->err, 0, sizeof(place->err));
     assert_int_equal(once__index_create(&place->index, &where, NULL), ONCE_OK);
-    return once__rebuild(place->index, &config, &place->rebuilt, &place->err);
+    log.index = place->index;
+    return once__rebuild(&config, &place->rebuilt, &place->err);
 }
 
 /* What the index says of record n: number of the segment and state; 0: no entry. */
@@ -468,6 +469,7 @@ static void a_torn_end_is_cut_and_sealed(void **state)
 {
     place_t place;
     once__image_t image = {0};
+    once__log_config_t log = {.disk = &once__real_disk};
     once__walk_t walk;
     uint64_t end;
     int steps = 0;
@@ -492,7 +494,9 @@ static void a_torn_end_is_cut_and_sealed(void **state)
     assert_int_equal(atomic_load(&segment_of(&place, 1)->tail), end + ONCE__SEAL_ROOM);
     assert_int_equal(atomic_load(&segment_of(&place, 1)->last), end);
 
-    assert_int_equal(once__image_read(&image, place.fd, &once__real_disk, 1, store_id), ONCE_OK);
+    memcpy(log.store_id, store_id, sizeof(store_id));
+    log.segments_fd = place.fd;
+    assert_int_equal(once__image_read(&image, &log, 1), ONCE_OK);
     once__walk_begin(&walk, &image, 0);
     while (once__walk_next(&walk)) {
         steps++;
@@ -527,7 +531,8 @@ static void rebuild_open_segment(place_t *place, once__disk_t *disk, uint64_t *s
 {
     once__manifest_t manifest = {.next = 10};
     once__index_config_t where = {.store_fd = -1};
-    once__rebuild_config_t config = {.disk = disk, .threads = 1, .manifest = &manifest};
+    once__log_config_t log = {.disk = disk};
+    once__rebuild_config_t config = {.log = &log, .threads = 1, .manifest = &manifest};
 
     make_place(place);
     begin(&file, 1, boot_id);
@@ -537,12 +542,13 @@ static void rebuild_open_segment(place_t *place, once__disk_t *disk, uint64_t *s
     pending(&file, 3, 12);
     *end = file.at;
     save(place, &file, 0);
-    config.segments_fd = place->fd;
+    log.segments_fd = place->fd;
     manifest.live = place->live;
     manifest.live_count = place->count;
-    memcpy(config.store_id, store_id, sizeof(store_id));
+    memcpy(log.store_id, store_id, sizeof(store_id));
     assert_int_equal(once__index_create(&place->index, &where, NULL), ONCE_OK);
-    assert_int_equal(once__rebuild(place->index, &config, &place->rebuilt, NULL), ONCE_OK);
+    log.index = place->index;
+    assert_int_equal(once__rebuild(&config, &place->rebuilt, NULL), ONCE_OK);
 }
 
 static void the_end_is_written_again(void **state)

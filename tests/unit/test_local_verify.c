@@ -14,7 +14,7 @@
 
 #include "base/bytes.h"
 #include "store/local/directory.h"
-#include "store/local/manifest.h"
+#include "store/local/log.h"
 
 #define SEGMENT ((uint64_t)4 << 20)
 
@@ -52,12 +52,8 @@ static int try_open(place_t *place, uint64_t timeout_ms)
     memset(&place->err, 0, sizeof(place->err));
     code = once__directory_open(&place->directory, &config, &place->err);
     if (code == ONCE_OK) {
-        place->config = (once__log_config_t){.segments_fd = place->directory.segments_fd,
-                                             .index = place->directory.index,
-                                             .disk = &once__real_disk,
-                                             .segment_size = SEGMENT};
-        memcpy(place->config.store_id, place->directory.store_id, ONCE__STORE_ID_SIZE);
-        memcpy(place->config.boot_id, place->directory.boot_id, ONCE__BOOT_ID_SIZE);
+        place->config = place->directory.log;
+        place->config.segment_size = SEGMENT;
     }
     return code;
 }
@@ -102,7 +98,7 @@ static void remove_place(place_t *place)
 /* Appends a pending record and enters it. */
 static void put(place_t *place, unsigned n)
 {
-    once__index_t *index = place->directory.index;
+    once__index_t *index = place->directory.log.index;
     once__record_t record = {.head = {.schema = ONCE__SCHEMA,
                                       .state = ONCE_STATE_PENDING,
                                       .claim = {.epoch = 1},
@@ -143,12 +139,12 @@ static int has(const place_t *place, unsigned n)
 {
     once__entry_t entry;
 
-    return once__index_find(place->directory.index, id_of(n), &entry);
+    return once__index_find(place->directory.log.index, id_of(n), &entry);
 }
 
 static uint64_t identity(const place_t *place)
 {
-    return once__index_identity(place->directory.index);
+    return once__index_identity(place->directory.log.index);
 }
 
 __attribute__((format(printf, 2, 3))) static void shell(const place_t *place, const char *format,
@@ -170,8 +166,8 @@ static const char *newest(const place_t *place)
     static char name[ONCE__SEGMENT_NAME];
     uint64_t number = 0;
 
-    for (uint32_t slot = 0; slot < once__index_slot_end(place->directory.index); slot++) {
-        uint64_t n = atomic_load(&once__index_segment(place->directory.index, slot)->number);
+    for (uint32_t slot = 0; slot < once__index_slot_end(place->directory.log.index); slot++) {
+        uint64_t n = atomic_load(&once__index_segment(place->directory.log.index, slot)->number);
         number = n > number ? n : number;
     }
     once__segment_name(name, number);
@@ -195,9 +191,10 @@ static void the_index_of_a_killed_process_is_used(void **state)
     open_place(&place);
     assert_true(identity(&place) == index);
     assert_true(has(&place, 1) && has(&place, 2) && has(&place, 3));
-    for (uint32_t slot = 0; slot < once__index_slot_end(place.directory.index); slot++) {
-        assert_int_not_equal(atomic_load(&once__index_segment(place.directory.index, slot)->state),
-                             ONCE__SEGMENT_ACTIVE);
+    for (uint32_t slot = 0; slot < once__index_slot_end(place.directory.log.index); slot++) {
+        assert_int_not_equal(
+            atomic_load(&once__index_segment(place.directory.log.index, slot)->state),
+            ONCE__SEGMENT_ACTIVE);
     }
     kill_place(&place);
     open_place(&place); /* and again, now that everything is sealed */
@@ -361,23 +358,19 @@ static void what_is_no_part_of_the_log_goes(void **state)
     /* A killed process left these: a segment that was being made, one that was dropped. */
     shell(&place, "cd store/segments; echo x > 00000000000000aa.new; echo x > manifest.new");
     shell(&place, "cp store/segments/0000000000000001.log store/segments/00000000000000bb.log");
-    assert_int_equal(
-        once__manifest_add(place.config.segments_fd, &once__real_disk, place.config.store_id, 0xbb),
-        ONCE_OK);
-    assert_int_equal(once__manifest_drop(place.config.segments_fd, &once__real_disk,
-                                         place.config.store_id, 0xbb),
-                     ONCE_OK);
+    assert_int_equal(once__manifest_add(&place.config, 0xbb), ONCE_OK);
+    assert_int_equal(once__manifest_drop(&place.config, 0xbb), ONCE_OK);
     kill_place(&place);
     open_place(&place);
     assert_false(exists(&place, "00000000000000aa.new"));
     assert_false(exists(&place, "manifest.new"));
     assert_false(exists(&place, "00000000000000bb.log"));
     assert_true(exists(&place, "0000000000000001.log"));
-    assert_int_equal(once__index_take_slot(place.directory.index, &slot, &number), ONCE_OK);
+    assert_int_equal(once__index_take_slot(place.directory.log.index, &slot, &number), ONCE_OK);
     assert_true(number > 0xbb); /* no number is used twice */
     kill_place(&place);
     open_place(&place); /* the slot of a killed process is free again */
-    assert_int_equal(atomic_load(&once__index_segment(place.directory.index, slot)->state),
+    assert_int_equal(atomic_load(&once__index_segment(place.directory.log.index, slot)->state),
                      ONCE__SEGMENT_FREE);
     kill_place(&place);
     remove_place(&place);

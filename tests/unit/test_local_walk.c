@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "store/local/log.h"
-#include "store/local/walk.h"
 
 #define NUMBER 0xabcu
 #define SIZE   ((uint64_t)64 << 10)
@@ -22,6 +21,7 @@
 static char directory[] = "/tmp/once-walk-XXXXXX";
 static int segments_fd = -1;
 static const uint8_t store_id[ONCE__STORE_ID_SIZE] = {7, 7, 7};
+static once__log_config_t config = {.disk = &once__real_disk, .store_id = {7, 7, 7}};
 
 /* A segment that is being made. */
 typedef struct draft {
@@ -90,8 +90,7 @@ static once__walk_t walk_draft(const draft_t *draft, uint64_t synced, const char
     size_t steps = 0;
 
     save(draft);
-    assert_int_equal(once__image_read(&image, segments_fd, &once__real_disk, NUMBER, store_id),
-                     ONCE_OK);
+    assert_int_equal(once__image_read(&image, &config, NUMBER), ONCE_OK);
     once__walk_begin(&walk, &image, synced);
     while (once__walk_next(&walk)) {
         assert_true(steps + 1 < sizeof(found));
@@ -126,35 +125,32 @@ static void damage(draft_t *draft, uint64_t offset)
 
 static int read_again(void)
 {
-    return once__image_read(&image, segments_fd, &once__real_disk, NUMBER, store_id);
+    return once__image_read(&image, &config, NUMBER);
 }
 
 static void test_images(void **state)
 {
     draft_t draft = begin(SIZE);
-    static const uint8_t other[ONCE__STORE_ID_SIZE] = {8};
+    once__log_config_t other = config;
     char name[ONCE__SEGMENT_NAME], path[128];
     const uint8_t *data;
 
+    other.store_id[0] = 8;
     save(&draft);
     assert_int_equal(read_again(), ONCE_OK);
     assert_true(image.size == SIZE && image.end == SIZE && image.header.word == WORD);
     data = image.data;
     assert_int_equal(read_again(), ONCE_OK);
     assert_ptr_equal(image.data, data); /* the same memory */
-    assert_int_equal(once__image_read(&image, segments_fd, &once__real_disk, NUMBER, other),
-                     ONCE_E_CORRUPT);
-    assert_int_equal(once__image_read(&image, segments_fd, &once__real_disk, NUMBER + 1, store_id),
-                     ONCE_E_NOT_FOUND);
+    assert_int_equal(once__image_read(&image, &other, NUMBER), ONCE_E_CORRUPT);
+    assert_int_equal(once__image_read(&image, &config, NUMBER + 1), ONCE_E_NOT_FOUND);
     once__segment_name(name, NUMBER + 1);
     (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(once__image_read(&image, segments_fd, &once__real_disk, NUMBER + 1, store_id),
-                     ONCE_E_CONFIG);
+    assert_int_equal(once__image_read(&image, &config, NUMBER + 1), ONCE_E_CONFIG);
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(symlinkat("/dev/zero", segments_fd, name), 0);
-    assert_int_equal(once__image_read(&image, segments_fd, &once__real_disk, NUMBER + 1, store_id),
-                     ONCE_E_CONFIG);
+    assert_int_equal(once__image_read(&image, &config, NUMBER + 1), ONCE_E_CONFIG);
     assert_int_equal(unlink(path), 0);
     draft.data[7]++;
     save(&draft);
@@ -190,11 +186,13 @@ static ssize_t failing_read(void *data, int fd, void *bytes, size_t len, uint64_
 static void test_disk_fails(void **state)
 {
     once__disk_t disk = once__real_disk;
+    once__log_config_t failing = config;
     draft_t draft = begin(SIZE);
 
+    failing.disk = &disk;
     disk.read = failing_read;
     save(&draft);
-    assert_int_equal(once__image_read(&image, segments_fd, &disk, NUMBER, store_id), ONCE_E_IO);
+    assert_int_equal(once__image_read(&image, &failing, NUMBER), ONCE_E_IO);
     free(draft.data);
 }
 
@@ -461,6 +459,7 @@ static void test_many_gaps_take_no_longer(void **state)
 static int make_directory(void **state)
 {
     segments_fd = mkdtemp(directory) != NULL ? open(directory, O_RDONLY | O_DIRECTORY) : -1;
+    config.segments_fd = segments_fd;
     return segments_fd >= 0 ? 0 : -1;
 }
 

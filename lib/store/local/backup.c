@@ -157,8 +157,7 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
     uint64_t end;
     int64_t written;
     int sealed = 0;
-    int code = once__image_read(image, copy->from.segments_fd, copy->from.disk, number,
-                                copy->from.store_id);
+    int code = once__image_read(image, &copy->from.log, number);
 
     if (code == ONCE_E_NOT_FOUND && once__local_is_live(&copy->from, number) == 0) {
         return ONCE_OK; /* by a process that was killed before it freed the slot */
@@ -200,7 +199,7 @@ static int is_there(const once__segment_t *segment)
 
 static int copy_segments(copy_t *copy)
 {
-    const once__index_t *index = copy->from.index;
+    const once__index_t *index = copy->from.log.index;
     uint32_t end = once__index_slot_end(index);
     uint64_t done = 0, all = 0;
     int code = ONCE_OK;
@@ -280,6 +279,7 @@ static int copy_audit(copy_t *copy)
 
 static int copy_all(copy_t *copy)
 {
+    once__log_config_t to = copy->from.log;
     int lock = -1, code = open_destination(copy);
 
     if (code == ONCE_OK && !once__local_keep_segments(&copy->from, &lock)) {
@@ -289,18 +289,17 @@ static int copy_all(copy_t *copy)
                        "does not come to an end; try again later");
     }
     code = code == ONCE_OK ? copy_segments(copy) : code;
-    if (lock >= 0) {
-        (void)close(lock);
-    }
+    once__close(lock);
+    to.segments_fd = copy->segments_fd;
+    to.disk = &once__real_disk;
     if (code == ONCE_OK &&
-        once__manifest_write(copy->segments_fd, &once__real_disk, copy->from.store_id,
-                             copy->numbers, copy->count, copy->next) != ONCE_OK) {
+        once__manifest_write(&to, copy->numbers, copy->count, copy->next) != ONCE_OK) {
         code = fail(copy, "cannot write to");
     }
     code = code == ONCE_OK ? copy_secrets(copy) : code;
     code = code == ONCE_OK ? copy_audit(copy) : code;
     if (code == ONCE_OK && (fsync(copy->segments_fd) != 0 || fsync(copy->fd) != 0 ||
-                            once__format_write(copy->fd, copy->from.store_id) != 0)) {
+                            once__format_write(copy->fd, copy->from.log.store_id) != 0)) {
         code = fail(copy, "cannot write to");
     }
     return code;

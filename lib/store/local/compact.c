@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "store/local/decide.h"
-#include "store/local/walk.h"
+#include "store/local/log.h"
 
 #define LOCK_WAIT_MS 1000
 #define SYNC_WAIT_MS 1000                /* for frames of others to become durable */
@@ -428,8 +428,7 @@ static int empty_and_drop(compactor_t *compactor)
 {
     const once__log_config_t *config = compactor->records->log_config;
     once__image_t *image = &compactor->image;
-    int code = once__image_read(image, config->segments_fd, config->disk, compactor->number,
-                                config->store_id);
+    int code = once__image_read(image, config, compactor->number);
 
     if (code == ONCE_E_NOT_FOUND) {
         return drop_missing(compactor);

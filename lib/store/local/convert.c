@@ -16,9 +16,8 @@
 #include "base/error.h"
 #include "core/sized.h"
 #include "loop/env.h"
-#include "store/local/crc32c.h"
+#include "store/local/frame.h"
 #include "store/local/fsck.h"
-#include "store/local/rebuild.h"
 
 #define OLD_HEADER       64u
 #define OLD_FRAME        48u
@@ -45,11 +44,10 @@ typedef struct convert {
     once_local_convert_options_t options;
     once_local_convert_report_t report;
     once_error_t *err;
-    int lock_fd, old_fd, new_fd;
+    int lock_fd, old_fd;
     uint32_t first, last;  /* segments; 0: there are none */
     once__index_t *newest; /* where the newest frame of each record is */
     uint64_t done_bytes, all_bytes, latest;
-    once__index_t *index;
     once__log_t *log;
     /* the segment that is read */
     uint8_t *data;
@@ -291,7 +289,7 @@ static int read_header(convert_t *convert)
     }
     created = once__get64(header + 24);
     convert->latest = created > convert->latest ? created : convert->latest;
-    convert->other_boot = memcmp(header + 32, convert->directory.boot_id, ONCE__BOOT_ID_SIZE) != 0;
+    convert->other_boot = memcmp(header + 32, convert->directory.log.boot_id, ONCE__BOOT_ID_SIZE) != 0;
     return ONCE_OK;
 }
 
@@ -496,30 +494,24 @@ static int copy_frame(convert_t *convert, const frame_t *frame)
 
 static int open_log(convert_t *convert)
 {
-    once__directory_t *directory = &convert->directory;
+    once__log_config_t *log = &convert->directory.log;
     once__index_config_t where = {.store_fd = -1};
-    once__log_config_t config = {.disk = directory->disk, .segment_size = NEW_SEGMENT_SIZE};
-    int code;
+    int fd = convert->directory.fd, code;
 
-    once__local_remove_tree(directory->fd, "segments.new");
-    if (once__real_env.random(NULL, directory->store_id, ONCE__STORE_ID_SIZE) != 0 ||
-        mkdirat(directory->fd, "segments.new", 0700) != 0 ||
-        (convert->new_fd =
-             openat(directory->fd, "segments.new", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 ||
-        once__manifest_write(convert->new_fd, directory->disk, directory->store_id, NULL, 0, 1) !=
-            ONCE_OK) {
+    once__local_remove_tree(fd, "segments.new");
+    if (once__real_env.random(NULL, log->store_id, ONCE__STORE_ID_SIZE) != 0 ||
+        mkdirat(fd, "segments.new", 0700) != 0 ||
+        (log->segments_fd = openat(fd, "segments.new", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 ||
+        once__manifest_write(log, NULL, 0, 1) != ONCE_OK) {
         return fail_errno(convert, "cannot write to");
     }
-    code = once__index_create(&convert->index, &where, convert->err);
+    code = once__index_create(&log->index, &where, convert->err);
     if (code != ONCE_OK) {
         return code;
     }
-    once__index_set_clock(convert->index, once__clock_after(convert->latest));
-    config.index = convert->index;
-    config.segments_fd = convert->new_fd;
-    memcpy(config.store_id, directory->store_id, ONCE__STORE_ID_SIZE);
-    memcpy(config.boot_id, directory->boot_id, ONCE__BOOT_ID_SIZE);
-    convert->log = once__log_open(&config);
+    once__index_set_clock(log->index, once__clock_after(convert->latest));
+    log->segment_size = NEW_SEGMENT_SIZE;
+    convert->log = once__log_open(log);
     return convert->log != NULL ? ONCE_OK : no_memory(convert);
 }
 
@@ -532,7 +524,7 @@ static int close_log(convert_t *convert)
         return once__fail(convert->err, code, "local store: cannot write the new log of %.120s: %s",
                           convert->path, once_error_text(code));
     }
-    return fsync(convert->new_fd) == 0 ? ONCE_OK : fail_errno(convert, "cannot write to");
+    return fsync(convert->directory.log.segments_fd) == 0 ? ONCE_OK : fail_errno(convert, "cannot write to");
 }
 
 /* --------------------------------------------------------------------------------------------------------- the exchange */
@@ -581,7 +573,7 @@ static int exchange(convert_t *convert)
     int code = rename_durably(convert, "segments", "segments.old");
 
     if (code == ONCE_OK &&
-        once__format_write(convert->directory.fd, convert->directory.store_id) != 0) {
+        once__format_write(convert->directory.fd, convert->directory.log.store_id) != 0) {
         code = fail_errno(convert, "cannot write to");
     }
     return code == ONCE_OK ? finish(convert) : code;
@@ -663,14 +655,9 @@ static int convert_path(convert_t *convert)
     if (convert->log != NULL) {
         once__log_abandon(convert->log);
     }
-    once__index_close(convert->index);
     once__index_close(convert->newest);
-    for (int *fd = (int[]){convert->lock_fd, convert->old_fd, convert->new_fd, -2}; *fd != -2;
-         fd++) {
-        if (*fd >= 0) {
-            (void)close(*fd);
-        }
-    }
+    once__close(convert->lock_fd);
+    once__close(convert->old_fd);
     once__directory_abandon(&convert->directory);
     free(convert->data);
     return code;
@@ -690,7 +677,7 @@ int once_local_convert(const char *url, const once_local_convert_options_t *opti
     convert->options = (once_local_convert_options_t)ONCE_LOCAL_CONVERT_OPTIONS_INIT;
     convert->report = (once_local_convert_report_t)ONCE_LOCAL_CONVERT_REPORT_INIT;
     convert->err = err;
-    convert->lock_fd = convert->old_fd = convert->new_fd = -1;
+    convert->lock_fd = convert->old_fd = -1;
     if ((options != NULL && once__sized_read(&convert->options, sizeof(convert->options),
                                              ONCE__LOCAL_CONVERT_OPTIONS_V1, options) != ONCE_OK) ||
         (report != NULL && once__sized(report) < ONCE__LOCAL_CONVERT_REPORT_V1)) {

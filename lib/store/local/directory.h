@@ -4,15 +4,12 @@
 #ifndef ONCE_STORE_LOCAL_DIRECTORY_H
 #define ONCE_STORE_LOCAL_DIRECTORY_H
 
+#include "store/limits.h"
 #include "store/local/log.h"
 
 typedef struct once__directory {
-    const once__disk_t *disk; /* under the segments */
     int fd;
-    int segments_fd; /* has the flock() of the store */
-    uint8_t boot_id[ONCE__BOOT_ID_SIZE];
-    uint8_t store_id[ONCE__STORE_ID_SIZE];
-    once__index_t *index;
+    once__log_config_t log; /* segments_fd has the flock() of the store; the sizes are its user's */
     int exclusive; /* there is no tmpfs: the index is this process's alone, and so is the store */
     char *secrets_path;
     char trouble[160]; /* found when it was opened, for people; may be empty */
@@ -20,7 +17,7 @@ typedef struct once__directory {
 
 typedef struct once__directory_config {
     const char *path;
-    const once__disk_t *disk;    /* NULL: the real one */
+    const once__disk_t *disk;    /* under the segments; NULL: the real one */
     const char *index_directory; /* of the option `index`; NULL: once__index_default_directory */
     int any_filesystem;          /* of the option `filesystem=any` */
     uint64_t timeout_ms;         /* for how long to wait while another process is alone with it */
@@ -63,6 +60,24 @@ void once__directory_sizes(const once__directory_t *directory, once__sizes_t *si
 
 /* ---- format.c ---- */
 
+/* What the URL of a store says beside its path. */
+typedef struct once__local_settings {
+    uint64_t segment_size; /* of a full-grown segment */
+    int relaxed_claims;
+    const char *index_directory; /* in the memory of the URL; NULL: the usual one */
+    int any_filesystem;
+    once__limits_t limits;
+} once__local_settings_t;
+/* Takes what is ours. ONCE_OK, or ONCE_E_CONFIG says what is wrong. */
+int once__local_settings_take(once__local_settings_t *settings, once__url_t *url,
+                              once_error_t *err);
+
+/* "local store: BEFORE PATH AFTER", the path cut if need be; and the same for errno, with advice. Both return the code. */
+int once__local_fail(once_error_t *err, int code, const char *before, const char *path,
+                     const char *after);
+int once__local_errno(once_error_t *err, const char *what, const char *path);
+#define ONCE__RESTORE "restore it from a backup, or accept the loss with once fsck --repair"
+
 /* What is written in `format`. */
 typedef enum once__format {
     ONCE__FORMAT_NONE, /* nothing is there, or only what comes before the format */
@@ -80,27 +95,58 @@ int once__format_write(int fd, const uint8_t store_id[ONCE__STORE_ID_SIZE]);
 int once__format_keep(int fd);
 /* ONCE_OK for OURS and NONE; else the error. */
 int once__format_check(once__format_t format, const char *path, once_error_t *err);
+/* Is it on a filesystem that was tried, or allowed all the same? */
+int once__format_filesystem(int fd, const once__directory_config_t *config, once_error_t *err);
 typedef enum once__start {
     ONCE__START_LOOK,
     ONCE__START_MAKE,    /* makes PATH if there is nothing */
     ONCE__START_CONVERT, /* format 1 is allowed */
 } once__start_t;
-/* Opens PATH and checks format, owner, mode and filesystem. Sets boot_id, disk, fd and, if there is a format, store_id. */
+/* Opens PATH and checks format, owner, mode and filesystem. Sets fd, boot id, disk and, if there is a format, the store id. */
 int once__directory_start(once__directory_t *directory, const once__directory_config_t *config,
                           once__start_t how, once_error_t *err);
-/* Is the filesystem under `fd` one of those that were tried? ONCE_OK or ONCE_E_CONFIG. */
-int once__format_filesystem(int fd, const once__directory_config_t *config, once_error_t *err);
-/* The error for errno: "local store: WHAT PATH: why; what to do". */
-int once__local_errno(once_error_t *err, const char *what, const char *path);
 
-/* ---- verify.c ---- */
+/* ---- rebuild.c ---- */
+
+typedef struct once__rebuilt {
+    uint64_t segments, frames, records, bytes;
+    uint64_t damaged; /* frames with a damaged body: their keys answer with an error */
+    uint64_t lost;    /* ranges that were passed over (only with `accept_lost`) */
+    uint64_t torn;    /* ends that were cut */
+} once__rebuilt_t;
+
+typedef struct once__rebuild_config {
+    const once__log_config_t *log; /* its index is empty and not published */
+    const once__manifest_t *manifest;
+    unsigned threads; /* 0: one for each processor, at most 8 */
+    int looks_only;   /* changes no file: torn ends stay, nothing is sealed or removed (fsck) */
+    int accept_lost;  /* goes on behind ranges of which nobody knows whose frames they had (fsck) */
+    /* Called now and then by the calling thread. NULL: not. */
+    void (*progress)(void *data, uint64_t done_bytes, uint64_t all_bytes);
+    /* Where to end in a segment: what was durable before it was read; UINT64_MAX: read all. NULL: all of each (fsck). */
+    uint64_t (*limit)(void *data, uint64_t number);
+    /*
+     * Called at DAMAGED, LOST and TORN; with `walk` NULL if the file cannot be read, which `code` explains. By one thread at a
+     * time. NULL: not. With this and `accept_lost`, a file that gives EIO is passed over as well (fsck).
+     */
+    void (*found)(void *data, uint64_t number, const once__walk_t *walk, int code);
+    void *data;
+} once__rebuild_config_t;
+
+/*
+ * Fills the index. Several threads read segments; each newest frame by version is entered. Sets the clock. Seals what writers left.
+ * ONCE_OK; ONCE_E_CORRUPT, ONCE_E_IO, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_NEWER: err names the segment and what to do.
+ */
+int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt,
+                  once_error_t *err);
+
+/* The offset from CLOCK_BOOTTIME that gives the time of day, or `latest` + 1 if that is later. */
+int64_t once__clock_after(uint64_t latest);
 
 /*
  * Is the log exactly what the index says? The caller is alone with the store. Also takes over what killed writers left. ONCE_OK;
  * ONCE_E_NOT_FOUND: it differs, or that cannot be told; ONCE_E_CORRUPT: segment *behind lacks what was durable in this boot.
  */
-struct once__manifest;
-int once__verify(const once__log_config_t *config, const struct once__manifest *manifest,
-                 uint64_t *behind);
+int once__verify(const once__log_config_t *log, const once__manifest_t *manifest, uint64_t *behind);
 
 #endif

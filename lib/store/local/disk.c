@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -36,16 +37,30 @@ static int real_allocate(void *data, int fd, uint64_t size)
 const once__disk_t once__real_disk = {
     .sync = real_sync, .sync_directory = real_sync_directory, .allocate = real_allocate};
 
-ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
-                        uint64_t offset)
+/* preadv2 with RWF_NOWAIT; where the filesystem does not know that, as pread. */
+static ssize_t read_now(int fd, void *bytes, size_t len, off_t offset)
 {
-    uint8_t *to = bytes;
+#ifdef RWF_NOWAIT
+    struct iovec all = {bytes, len};
+    ssize_t n = preadv2(fd, &all, 1, offset, RWF_NOWAIT);
+    if (n >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)) {
+        return n;
+    }
+#endif
+    return pread(fd, bytes, len, offset);
+}
+
+static ssize_t read_all(const once__disk_t *disk, int fd, uint8_t *to, uint64_t len,
+                        uint64_t offset, int now)
+{
     uint64_t done = 0;
 
     while (done < len) {
-        ssize_t n = disk->read != NULL
-                        ? disk->read(disk->data, fd, to + done, (size_t)(len - done), offset + done)
-                        : pread(fd, to + done, (size_t)(len - done), (off_t)(offset + done));
+        size_t rest = (size_t)(len - done);
+        uint64_t at = offset + done;
+        ssize_t n = disk->read != NULL ? disk->read(disk->data, fd, to + done, rest, at)
+                    : now              ? read_now(fd, to + done, rest, (off_t)at)
+                                       : pread(fd, to + done, rest, (off_t)at);
         if (n < 0 && errno != EINTR) {
             return -1;
         }
@@ -57,33 +72,16 @@ ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t 
     return (ssize_t)done;
 }
 
+ssize_t once__disk_read(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
+                        uint64_t offset)
+{
+    return read_all(disk, fd, bytes, len, offset, 0);
+}
+
 ssize_t once__disk_read_now(const once__disk_t *disk, int fd, void *bytes, uint64_t len,
                             uint64_t offset)
 {
-    uint8_t *to = bytes;
-    uint64_t done = 0;
-
-#ifdef RWF_NOWAIT
-    while (disk->read == NULL && done < len) {
-        struct iovec rest = {to + done, (size_t)(len - done)};
-        ssize_t n = preadv2(fd, &rest, 1, (off_t)(offset + done), RWF_NOWAIT);
-        if (n < 0 && (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL)) {
-            break;
-        }
-        if (n < 0 && errno != EINTR) {
-            return -1;
-        }
-        if (n == 0) {
-            return (ssize_t)done;
-        }
-        done += n > 0 ? (uint64_t)n : 0;
-    }
-#endif
-    if (done < len) {
-        ssize_t n = once__disk_read(disk, fd, to + done, len - done, offset + done);
-        return n < 0 ? -1 : (ssize_t)(done + (uint64_t)n);
-    }
-    return (ssize_t)done;
+    return read_all(disk, fd, bytes, len, offset, 1);
 }
 
 int once__disk_write(const once__disk_t *disk, int fd, const void *bytes, uint64_t len,
@@ -108,6 +106,23 @@ int once__disk_write(const once__disk_t *disk, int fd, const void *bytes, uint64
         }
     }
     return 0;
+}
+
+int once__disk_put(const once__disk_t *disk, int directory_fd, const char *name, const void *bytes,
+                   uint64_t len)
+{
+    int fd, ok;
+
+    (void)unlinkat(directory_fd, name, 0);
+    fd = openat(directory_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ok = fd >= 0 && fchmod(fd, 0600) == 0;
+    if (ok && !once__disk_allows(len)) {
+        ok = 0;
+        errno = EFBIG;
+    }
+    ok = ok && once__disk_write(disk, fd, bytes, len, 0) == 0 && disk->sync(disk->data, fd) == 0;
+    once__close(fd);
+    return ok ? 0 : -1;
 }
 
 int once__disk_allows(uint64_t size)

@@ -4,8 +4,10 @@
 #ifndef ONCE_STORE_LOCAL_DISK_H
 #define ONCE_STORE_LOCAL_DISK_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 /* All return 0 (write and read: a count), or -1 and errno. */
 typedef struct once__disk {
@@ -35,6 +37,24 @@ ssize_t once__disk_read_now(const once__disk_t *disk, int fd, void *bytes, uint6
 /* All of it. 0, or -1 and errno. */
 int once__disk_write(const once__disk_t *disk, int fd, const void *bytes, uint64_t len,
                      uint64_t offset);
+
+/*
+ * Makes a file of these bytes, in the place of one that is there (mode 0600, synced; its name is synced with the directory). 0, or
+ * -1 and errno.
+ */
+int once__disk_put(const once__disk_t *disk, int directory_fd, const char *name, const void *bytes,
+                   uint64_t len);
+
+/* Closes a descriptor if there is one (-1: none), and leaves errno as it is. */
+static inline void once__close(int fd)
+{
+    int saved = errno;
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    errno = saved;
+}
 
 /* May this process have a file of this size? Beyond RLIMIT_FSIZE a write raises SIGXFSZ. 1 or 0. */
 int once__disk_allows(uint64_t size);

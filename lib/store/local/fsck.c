@@ -21,7 +21,7 @@
 #include "base/error.h"
 #include "core/sized.h"
 #include "store/local/decide.h"
-#include "store/local/rebuild.h"
+#include "store/local/directory.h"
 
 #define TICK_MS      10
 #define LOCK_TICKS   500
@@ -73,11 +73,11 @@ int once__local_url(once__url_t *url, once__directory_config_t *config, const ch
 
 int once__local_keep_segments(const once__directory_t *directory, int *lock)
 {
-    int code = once__segments_lock(directory->segments_fd, LOCK_EX, lock);
+    int code = once__segments_lock(directory->log.segments_fd, LOCK_EX, lock);
 
     for (int i = 0; i < LOCK_TICKS && code == ONCE_E_CONFLICT; i++) {
         (void)poll(NULL, 0, TICK_MS);
-        code = once__segments_lock(directory->segments_fd, LOCK_EX, lock);
+        code = once__segments_lock(directory->log.segments_fd, LOCK_EX, lock);
     }
     return code == ONCE_OK;
 }
@@ -87,8 +87,7 @@ int once__local_is_live(const once__directory_t *directory, uint64_t number)
     once__manifest_t manifest = {0};
     int live = -1;
 
-    if (once__manifest_read(&manifest, directory->segments_fd, directory->disk,
-                            directory->store_id) == ONCE_OK) {
+    if (once__manifest_read(&manifest, &directory->log) == ONCE_OK) {
         live = once__manifest_is_live(&manifest, number)      ? 1
                : once__manifest_is_dropped(&manifest, number) ? 0
                                                               : -1;
@@ -136,12 +135,6 @@ static void tell(const check_t *check, const char *kind, uint64_t segment, uint6
     }
 }
 
-static int read_image(const check_t *check, once__image_t *image, uint64_t number)
-{
-    return once__image_read(image, check->directory->segments_fd, check->directory->disk, number,
-                            check->directory->store_id);
-}
-
 /* Is the file to be there? It may have been dropped meanwhile. */
 static int is_wanted(const check_t *check, uint64_t number)
 {
@@ -154,7 +147,7 @@ static int is_still_wrong(const check_t *check, uint64_t number, const once__wal
     once__image_t image = {0};
     once__walk_t again;
     int wrong = 0;
-    int code = read_image(check, &image, number);
+    int code = once__image_read(&image, &check->directory->log, number);
 
     if (code != ONCE_OK) {
         return code != ONCE_E_NOT_FOUND || is_wanted(check, number);
@@ -217,16 +210,9 @@ static void on_found(void *data, uint64_t number, const once__walk_t *walk, int 
 
 /* ------------------------------------------------------------------------------------------------------------ the files */
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static int list_files(check_t *check, uint64_t *unfinished)
 {
-    int fd = openat(check->directory->segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(check->directory->log.segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *entry;
     size_t room = 0;
@@ -250,7 +236,7 @@ static int list_files(check_t *check, uint64_t *unfinished)
         (void)closedir(stream);
     }
     if (check->number_count > 0) {
-        qsort(check->numbers, check->number_count, sizeof(uint64_t), compare_numbers);
+        qsort(check->numbers, check->number_count, sizeof(uint64_t), once__compare_numbers);
     }
     return code;
 }
@@ -258,18 +244,9 @@ static int list_files(check_t *check, uint64_t *unfinished)
 /* A file that the manifest does not know: one that is about to become a segment has no frame. */
 static void check_unknown(const check_t *check, uint64_t number)
 {
-    once__image_t image = {0};
-    once__walk_t walk;
-    int code = read_image(check, &image, number);
-    int empty = code == ONCE_E_NOT_FOUND;
+    int code = once__segment_is_empty(&check->directory->log, number);
 
-    if (code == ONCE_OK) {
-        once__walk_begin(&walk, &image, 0);
-        empty = once__walk_next(&walk) &&
-                (walk.kind == ONCE__WALK_END || walk.kind == ONCE__WALK_SEALED);
-    }
-    once__image_free(&image);
-    if (!empty && once__local_is_live(check->directory, number) < 0) {
+    if (code != ONCE_OK && code != ONCE_E_NOT_FOUND && once__local_is_live(check->directory, number) < 0) {
         tell(check, "manifest", number, 0, 0,
              "segment %016llx is not in the manifest, which must be older than the log",
              (number_t)number);
@@ -304,14 +281,13 @@ static int check_files(check_t *check)
     uint64_t unfinished = 0;
     int code = list_files(check, &unfinished);
 
-    code = code == ONCE_OK ? once__manifest_read(&check->manifest, directory->segments_fd,
-                                                 directory->disk, directory->store_id)
+    code = code == ONCE_OK ? once__manifest_read(&check->manifest, &directory->log)
                            : code;
     if (code == ONCE_E_CORRUPT || (code == ONCE_OK && !check->manifest.found)) {
         check->manifest.found = code != ONCE_OK;
         return do_without_manifest(check);
     }
-    if (code == ONCE_OK && unfinished > 0 && directory->index == NULL) {
+    if (code == ONCE_OK && unfinished > 0 && directory->log.index == NULL) {
         tell(check, "leftover", 0, 0, 0, "%llu unfinished files in segments/",
              (number_t)unfinished);
     }
@@ -329,7 +305,7 @@ static int check_files(check_t *check)
 static uint64_t on_limit(void *data, uint64_t number)
 {
     const check_t *check = data;
-    const once__index_t *index = check->directory->index;
+    const once__index_t *index = check->directory->log.index;
 
     for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
         const once__segment_t *segment = once__index_segment(index, slot);
@@ -351,19 +327,18 @@ static void on_progress(void *data, uint64_t done, uint64_t all)
 
 static once__reader_t *open_reader(const check_t *check, once__index_t *index)
 {
-    once__log_config_t config = {.segments_fd = check->directory->segments_fd,
-                                 .index = index,
-                                 .disk = check->directory->disk};
+    once__log_config_t config = check->directory->log;
 
+    config.index = index;
     return once__reader_open(&config);
 }
 
 static int check_log(check_t *check)
 {
     const once__directory_t *directory = check->directory;
-    once__index_config_t where = {.store_fd = directory->segments_fd, .owner = geteuid()};
-    once__rebuild_config_t config = {.segments_fd = directory->segments_fd,
-                                     .disk = directory->disk,
+    once__index_config_t where = {.store_fd = directory->log.segments_fd, .owner = geteuid()};
+    once__log_config_t log = directory->log;
+    once__rebuild_config_t config = {.log = &log,
                                      .looks_only = 1,
                                      .accept_lost = 1,
                                      .progress = on_progress,
@@ -372,12 +347,10 @@ static int check_log(check_t *check)
                                      .data = check,
                                      .manifest = &check->manifest};
     once__rebuilt_t rebuilt = {0};
-    int code;
+    int code = once__index_create(&check->log, &where, check->err);
 
-    memcpy(config.store_id, directory->store_id, ONCE__STORE_ID_SIZE);
-    memcpy(config.boot_id, directory->boot_id, ONCE__BOOT_ID_SIZE);
-    code = once__index_create(&check->log, &where, check->err);
-    code = code == ONCE_OK ? once__rebuild(check->log, &config, &rebuilt, check->err) : code;
+    log.index = check->log;
+    code = code == ONCE_OK ? once__rebuild(&config, &rebuilt, check->err) : code;
     check->report->segments = rebuilt.segments;
     check->report->segment_bytes = rebuilt.bytes;
     check->report->frames = rebuilt.frames;
@@ -388,7 +361,7 @@ static int check_log(check_t *check)
 
 static uint64_t number_of(const check_t *check, once__place_t place)
 {
-    return atomic_load(&once__index_segment(check->directory->index, place.slot)->number);
+    return atomic_load(&once__index_segment(check->directory->log.index, place.slot)->number);
 }
 
 static void count_state(uint64_t *pending, uint64_t *completed, uint64_t *failed, uint64_t *unknown,
@@ -436,7 +409,7 @@ typedef enum verdict {
 static verdict_t judge(const check_t *check, const uint8_t *id, uint64_t version, int may_lack,
                        once__entry_t *entry)
 {
-    once__index_t *index = check->directory->index;
+    once__index_t *index = check->directory->log.index;
     once__frame_t frame;
     int found;
 
@@ -524,11 +497,11 @@ static int check_index(check_t *check, int compares)
     int code;
 
     check->log_reader = open_reader(check, check->log);
-    check->live = compares ? open_reader(check, check->directory->index) : NULL;
+    check->live = compares ? open_reader(check, check->directory->log.index) : NULL;
     code = check->log_reader != NULL && (check->live != NULL || !compares) ? ONCE_OK : ONCE_E_NOMEM;
     code = code == ONCE_OK ? for_each(check, check->log, check_logged) : code;
     if (compares) {
-        code = code == ONCE_OK ? for_each(check, check->directory->index, check_indexed) : code;
+        code = code == ONCE_OK ? for_each(check, check->directory->log.index, check_indexed) : code;
         check->report->lost_known = 1;
         check->report->index =
             check->report->problems > problems ? ONCE_LOCAL_INDEX_DIFFERS : ONCE_LOCAL_INDEX_OK;
@@ -542,7 +515,7 @@ static int check_index(check_t *check, int compares)
 
 static void count_writing(const check_t *check)
 {
-    const once__index_t *index = check->directory->index;
+    const once__index_t *index = check->directory->log.index;
 
     for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
         check->report->writing +=
@@ -553,7 +526,7 @@ static void count_writing(const check_t *check)
 /* Does any program use the store? Only one that could be alone with it for a moment knows. */
 static int is_in_use(const once__directory_t *directory)
 {
-    int fd = openat(directory->segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(directory->log.segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int used = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0;
 
     if (fd >= 0) {
@@ -567,14 +540,14 @@ static int check_all(check_t *check)
     once__directory_t *directory = check->directory;
     int repair = check->how->repair, used = !repair && is_in_use(directory);
     /* What nobody uses is compared with the log by the next program that opens the store. */
-    int compares = directory->index != NULL && (used || repair);
+    int compares = directory->log.index != NULL && (used || repair);
     int lock = -1, code;
 
     if (compares && used) {
         (void)once__local_keep_segments(directory, &lock);
     }
     check->patience = repair ? 0 : PATIENCE;
-    check->report->index = directory->index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
+    check->report->index = directory->log.index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
     code = check_files(check);
     if (used) {
         count_writing(check);

@@ -8,8 +8,8 @@
 
 #include "base/url.h"
 #include "store/local/directory.h"
-#include "store/local/manifest.h"
-#include "store/local/walk.h"
+#include "store/local/log.h"
+#include "store/local/log.h"
 
 /* As once_local_fsck, with another disk under it. For tests. */
 int once__local_fsck(const char *url, const once__disk_t *disk,

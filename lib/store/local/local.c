@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "store/local/local.h"
-#include "store/local/settings.h"
+#include "store/local/directory.h"
 #include "store/thread.h"
 
 /* ----------------------------------------------------------------------------------------------------------- answers */
@@ -56,7 +56,7 @@ static void answers_ready(once__source_t *source, uint32_t events)
 static int open_looker(const once__local_t *local, once__looker_t *looker)
 {
     if (looker->records.reader == NULL) {
-        looker->records.reader = once__reader_open(&local->log_config);
+        looker->records.reader = once__reader_open(&local->directory.log);
     }
     looker->records.clock = once__index_now(looker->records.index);
     return looker->records.reader != NULL;
@@ -153,7 +153,7 @@ static void local_usage(once__store_t *store, once_usage_t *usage)
     once__local_t *local = (once__local_t *)store;
     const once__limits_t *limits = &local->records.limits;
 
-    once__index_usage(local->directory.index, &usage->records, &usage->bytes);
+    once__index_usage(local->directory.log.index, &usage->records, &usage->bytes);
     usage->max_records = limits->max_records;
     usage->max_bytes = limits->max_bytes;
 }
@@ -162,7 +162,7 @@ static void local_usage(once__store_t *store, once_usage_t *usage)
 static const char *local_trouble(const once__store_t *store)
 {
     const once__local_t *local = (const once__local_t *)store;
-    const once__index_t *index = local->directory.index;
+    const once__index_t *index = local->directory.log.index;
 
     if (!once__index_is_named(index)) {
         return "other programs use another index of this store, so nothing is written; stop all of "
@@ -183,21 +183,16 @@ static const char *local_trouble(const once__store_t *store)
 
 static int open_log(once__local_t *local, const once__local_settings_t *settings)
 {
-    once__log_config_t *config = &local->log_config;
-    once__records_t looks = {.index = local->directory.index,
+    once__log_config_t *config = &local->directory.log;
+    once__records_t looks = {.index = local->directory.log.index,
                              .rules = &once__rules,
                              .log_config = config,
                              .limits = settings->limits,
                              .relaxed_claims = settings->relaxed_claims,
                              .tried_slot = UINT32_MAX};
 
-    *config = (once__log_config_t){.segments_fd = local->directory.segments_fd,
-                                   .index = local->directory.index,
-                                   .disk = &local->disk,
-                                   .segment_size = settings->segment_size,
-                                   .max_bytes = settings->limits.max_bytes};
-    memcpy(config->boot_id, local->directory.boot_id, ONCE__BOOT_ID_SIZE);
-    memcpy(config->store_id, local->directory.store_id, ONCE__STORE_ID_SIZE);
+    config->segment_size = settings->segment_size;
+    config->max_bytes = settings->limits.max_bytes;
     local->host.records = local->others.records = local->own = local->records = looks;
     local->records.log = once__log_open(config);
     local->records.reader = once__reader_open(config);

@@ -55,7 +55,6 @@ typedef struct once__local {
     once__source_t source; /* the eventfd: answers are there */
     once__disk_t disk;
     once__directory_t directory;
-    once__log_config_t log_config;
     uint64_t timeout_ms;
     int threadless; /* over a simulated loop */
     _Atomic int

@@ -75,6 +75,10 @@ int once__own_prepare(const once__log_config_t *config, once__own_t *own, uint64
 /* Opens the file of a segment. A descriptor, or -1 and errno. */
 int once__segment_open(const once__log_config_t *config, uint64_t number, int flags);
 
+/* What others know of a segment of this boot that its writer may append to at `tail`. */
+void once__segment_publish(once__segment_t *segment, const once__segment_header_t *header,
+                           uint64_t tail);
+
 /*
  * Makes a segment of `size` bytes: file, header, name, manifest, all durable; takes its flock(); state ACTIVE. Waits for the disk;
  * no lock is held meanwhile. ONCE_OK; ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOREPLY, ONCE_E_NOMEM, ONCE_E_CORRUPT (there is a segment with
@@ -111,6 +115,46 @@ void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t
  * caller has no shard locked.
  */
 int once__segment_take_over(const once__log_config_t *config, uint32_t slot);
+
+/* ---- the manifest (manifest.c) ---- */
+
+#define ONCE__MANIFEST_ENTRY 32
+
+typedef struct once__manifest {
+    int found;      /* there is such a file */
+    uint64_t *live; /* numbers that must exist, ascending */
+    size_t live_count;
+    uint64_t *dropped; /* numbers that were dropped, ascending, and are not live */
+    size_t dropped_count;
+    uint64_t next;    /* above every number that it mentions; 1 at least */
+    uint64_t entries; /* valid ones in the file */
+    uint64_t bytes;   /* of the file */
+    int torn;         /* a crash left entries that count for nothing: write it anew, when alone */
+} once__manifest_t;
+
+/* Reads it. ONCE_OK (also when there is none); ONCE_E_CORRUPT: damage, or another store's; ONCE_E_IO; ONCE_E_NOMEM. */
+int once__manifest_read(once__manifest_t *manifest, const once__log_config_t *log);
+void once__manifest_free(once__manifest_t *manifest);
+int once__manifest_is_live(const once__manifest_t *manifest, uint64_t number);
+int once__manifest_is_dropped(const once__manifest_t *manifest, uint64_t number);
+
+/*
+ * Appends an entry, durably. Several processes may do so at a time: a flock() on the file is held for the write, not for the
+ * syncs. ONCE_OK; ONCE_E_FULL and ONCE_E_NOREPLY (the lock could not be had within a second): the entry is not in the file;
+ * ONCE_E_IO: it may be.
+ */
+int once__manifest_add(const once__log_config_t *log, uint64_t number);
+int once__manifest_drop(const once__log_config_t *log, uint64_t number);
+
+/*
+ * Writes it anew with these live segments, through manifest.new, so that numbers below `next` are not used again. Only
+ * by a process that is alone with the store; files of dropped segments were removed before. ONCE_OK, ONCE_E_FULL, ONCE_E_IO,
+ * ONCE_E_NOMEM.
+ */
+int once__manifest_write(const once__log_config_t *log, const uint64_t *live, size_t count,
+                         uint64_t next);
+
+int once__compare_numbers(const void *a, const void *b); /* of type uint64_t, for qsort */
 
 /* ---- appending (log.c): one thread ---- */
 
@@ -188,7 +232,66 @@ static inline int once__is_settled(const once__index_t *index, once__place_t pla
            atomic_load(&once__index_segment(index, place.slot)->copies);
 }
 
-/* ---- reading (reader.c): one thread each ---- */
+/* ---- reading whole segments (reader.c) ---- */
+
+/* A segment's file in memory. */
+typedef struct once__image {
+    uint8_t *data; /* malloc'd; may be one allocation that is used again for the next segment */
+    uint64_t size;
+    uint64_t room;
+    uint64_t end; /* of what is looked at: `size`, or less for a segment that is being written */
+    once__segment_header_t header;
+    const uint8_t *dictionary; /* NULL: there is none, or it is damaged */
+    int salvage; /* a page that the disk cannot read is zeros, not ONCE_E_IO: for repair */
+} once__image_t;
+
+/*
+ * Reads a whole segment with read calls (a disk that fails is an error, never a signal). `image` is zeroed at first, and may be
+ * used again. ONCE_OK; ONCE_E_CORRUPT: the header is damaged, of another number or another store, or the file is longer than it was
+ * made (data and size are set); ONCE_E_NEWER; ONCE_E_NOT_FOUND; ONCE_E_IO; ONCE_E_NOMEM; ONCE_E_CONFIG: it belongs to another user
+ * than the directory, or is not a file. Of a segment that is being written, lower image->end to what was durable before.
+ */
+int once__image_read(once__image_t *image, const once__log_config_t *log, uint64_t number);
+/* The same, but of the frames only what is from `from` to `to`. */
+int once__image_read_part(once__image_t *image, const once__log_config_t *log, uint64_t number,
+                          uint64_t from, uint64_t to);
+void once__image_free(once__image_t *image);
+
+/* Has it no frame but the one that seals? ONCE_OK; ONCE_E_CORRUPT: it has, or it is damaged; else as once__image_read. */
+int once__segment_is_empty(const once__log_config_t *log, uint64_t number);
+
+typedef enum once__walk_kind {
+    ONCE__WALK_FRAME, /* a valid frame; also fillers; not the one that seals */
+    /* A frame with a valid head and a damaged body, or compressed with a damaged dictionary. */
+    ONCE__WALK_DAMAGED,
+    /*
+     * Bytes from offset to `end` that were synced, and nobody knows whose frames they had. Empty: the file was cut (it is
+     * shorter than it was made and does not end with the frame that seals).
+     */
+    ONCE__WALK_LOST,
+    ONCE__WALK_TORN,   /* bytes from offset on that were never synced: the walk ends here */
+    ONCE__WALK_SEALED, /* the frame that seals: the walk ends here, `end` is behind it */
+    ONCE__WALK_END,    /* nothing more was written: the walk ends here */
+} once__walk_kind_t;
+
+typedef struct once__walk {
+    const once__image_t *image;
+    uint64_t synced; /* what is known, from elsewhere or from frames that were looked for */
+    uint64_t offset; /* of what was found last */
+    uint64_t end;    /* behind it */
+    once__walk_kind_t kind;
+    once__frame_t frame; /* FRAME, DAMAGED, SEALED */
+    int is_over;
+} once__walk_t;
+
+/* `synced`: up to here the segment is known to be synced (from the index); 0: not known; UINT64_MAX: it is sealed. */
+void once__walk_begin(once__walk_t *walk, const once__image_t *image, uint64_t synced);
+/* The next step. 1, or 0: there is none (behind TORN, SEALED or END, or behind LOST at the end). */
+int once__walk_next(once__walk_t *walk);
+/* Can what was found be used? ONCE_OK; ONCE_E_CORRUPT: DAMAGED, LOST, or the head of its record is wrong; ONCE_E_NEWER: its schema. */
+int once__walk_code(const once__walk_t *walk);
+
+/* ---- reading single frames (reader.c): one thread each ---- */
 
 typedef struct once__reader once__reader_t;
 

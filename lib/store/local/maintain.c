@@ -25,7 +25,7 @@ static void look(once__local_t *local, once__op_t *op)
     once__records_t records = local->own;
 
     if (local->scanner == NULL) {
-        local->scanner = once__reader_open(&local->log_config);
+        local->scanner = once__reader_open(&local->directory.log);
     }
     if (local->scanner == NULL) {
         once__op_clear(op);
@@ -97,10 +97,10 @@ static int tend(void *data)
 static int open_own(once__local_t *local)
 {
     if (local->own.log == NULL) {
-        local->own.log = once__log_open(&local->log_config);
+        local->own.log = once__log_open(&local->directory.log);
     }
     if (local->own.reader == NULL) {
-        local->own.reader = once__reader_open(&local->log_config);
+        local->own.reader = once__reader_open(&local->directory.log);
     }
     return local->own.log != NULL && local->own.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
 }
@@ -109,11 +109,11 @@ static int open_own(once__local_t *local)
 static int compact(once__local_t *local, int thorough)
 {
     const struct timespec pause = {0, PAUSE_NS};
-    uint64_t until = once__index_now(local->directory.index) + local->timeout_ms;
+    uint64_t until = once__index_now(local->directory.log.index) + local->timeout_ms;
     int code = once__records_compact(&local->own, &local->compaction);
 
     while (code == ONCE_E_CONFLICT && thorough && !local->threadless && !tend(local) &&
-           once__index_now(local->directory.index) < until) {
+           once__index_now(local->directory.log.index) < until) {
         (void)nanosleep(&pause, NULL);
         code = once__records_compact(&local->own, &local->compaction);
     }
@@ -146,7 +146,7 @@ static void reap(once__local_t *local, once__op_t *op)
     once__compaction_t *compaction = &local->compaction;
 
     once__op_clear(op);
-    op->now = once__index_now(local->directory.index);
+    op->now = once__index_now(local->directory.log.index);
     op->error = open_own(local);
     if (op->error != ONCE_OK) {
         return;

@@ -1,5 +1,6 @@
-#include "store/local/manifest.h"
-
+/*
+ * segments/manifest: which segments must exist (docs/format.md, "The manifest").
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/crc32c.h"
+#include "store/local/log.h"
 
 #define NUMBER_MAX ((uint64_t)1 << 62)
 #define SIZE_LIMIT ((off_t)1 << 30)
@@ -50,86 +51,86 @@ static int get_entry(entry_t *entry, const uint8_t in[ENTRY])
 
 /* ---------------------------------------------------------------------------------------------------------- reading */
 
-static int by_number(const void *a, const void *b)
+int once__compare_numbers(const void *a, const void *b)
 {
-    const entry_t *x = a, *y = b;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-    if (x->number != y->number) {
-        return x->number < y->number ? -1 : 1;
-    }
-    return x->what < y->what ? -1 : x->what > y->what;
+    return x < y ? -1 : x > y;
 }
 
-/*
- * Sorts the entries, and splits the numbers: a segment that was dropped once stays dropped. A number that was added twice is
- * damage: nobody can tell which of the two was dropped.
- */
-static int sort_out(once__manifest_t *manifest, entry_t *entries)
+static int has(const uint64_t *numbers, size_t count, uint64_t number)
 {
-    size_t count = (size_t)manifest->entries;
+    return count > 0 &&
+           bsearch(&number, numbers, count, sizeof(number), once__compare_numbers) != NULL;
+}
 
-    manifest->live = malloc((count + 1) * sizeof(uint64_t));
-    manifest->dropped = malloc((count + 1) * sizeof(uint64_t));
-    if (manifest->live == NULL || manifest->dropped == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    qsort(entries, count, sizeof(*entries), by_number);
+int once__manifest_is_live(const once__manifest_t *manifest, uint64_t number)
+{
+    return has(manifest->live, manifest->live_count, number);
+}
+
+int once__manifest_is_dropped(const once__manifest_t *manifest, uint64_t number)
+{
+    return has(manifest->dropped, manifest->dropped_count, number);
+}
+
+/* Sorts, and leaves one of each. */
+static size_t sort(uint64_t *numbers, size_t count)
+{
+    size_t kept = 0;
+
+    qsort(numbers, count, sizeof(*numbers), once__compare_numbers);
     for (size_t i = 0; i < count; i++) {
-        uint64_t number = entries[i].number;
-        if (i + 1 < count && entries[i + 1].number == number) {
-            if (entries[i + 1].what == ADDED) {
-                return ONCE_E_CORRUPT;
-            }
-            continue;
+        if (kept == 0 || numbers[i] != numbers[kept - 1]) {
+            numbers[kept++] = numbers[i];
         }
-        if (entries[i].what == ADDED) {
-            manifest->live[manifest->live_count++] = number;
-        } else {
-            manifest->dropped[manifest->dropped_count++] = number;
-        }
-        manifest->next = number + 1;
     }
-    return ONCE_OK;
+    return kept;
 }
 
 /*
  * An entry that is wrong was written and never synced, if no later one says that the manifest had been synced beyond it: two
  * processes appended at the time of a crash, and only the second entry reached the disk. Nothing was done on the strength of
- * such an entry. Otherwise it is damage.
+ * such an entry. Otherwise it is damage. So is a number that was added twice: nobody can tell which of the two was dropped.
  */
 static int parse(once__manifest_t *manifest, const uint8_t *data, uint64_t size,
                  const uint8_t *store_id)
 {
-    entry_t *entries = malloc((size_t)(size / ENTRY + 1) * sizeof(*entries));
-    uint64_t wrong = UINT64_MAX;
-    int code = entries != NULL ? ONCE_OK : ONCE_E_NOMEM;
+    uint64_t *live = manifest->live, *dropped = manifest->dropped, wrong = UINT64_MAX;
+    size_t added = 0;
+    entry_t entry;
 
     manifest->bytes = size;
-    for (uint64_t at = 0; code == ONCE_OK && at + ENTRY <= size; at += ENTRY) {
-        entry_t *entry = &entries[manifest->entries];
-        if (!get_entry(entry, data + at)) {
+    for (uint64_t at = 0; at + ENTRY <= size; at += ENTRY) {
+        if (!get_entry(&entry, data + at)) {
             wrong = wrong < at ? wrong : at;
             continue;
         }
-        if (entry->synced > wrong || memcmp(data + at + STORE, store_id, STORE_LEN) != 0) {
-            code = ONCE_E_CORRUPT;
+        if (entry.synced > wrong || memcmp(data + at + STORE, store_id, STORE_LEN) != 0) {
+            return ONCE_E_CORRUPT;
         }
+        *(entry.what == ADDED ? &live[added++] : &dropped[manifest->dropped_count++]) =
+            entry.number;
         manifest->entries++;
+        manifest->next = entry.number >= manifest->next ? entry.number + 1 : manifest->next;
     }
     manifest->torn = wrong != UINT64_MAX || size % ENTRY != 0;
-    if (code == ONCE_OK) {
-        code = sort_out(manifest, entries);
+    manifest->dropped_count = sort(dropped, manifest->dropped_count);
+    if (sort(live, added) < added) {
+        return ONCE_E_CORRUPT;
     }
-    free(entries);
-    return code;
+    for (size_t i = 0; i < added; i++) {
+        if (!once__manifest_is_dropped(manifest, live[i])) {
+            live[manifest->live_count++] = live[i];
+        }
+    }
+    return ONCE_OK;
 }
 
-int once__manifest_read(once__manifest_t *manifest, int segments_fd, const once__disk_t *disk,
-                        const uint8_t store_id[ONCE__STORE_ID_SIZE])
+int once__manifest_read(once__manifest_t *manifest, const once__log_config_t *log)
 {
-    int fd = openat(segments_fd, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK),
-        code = ONCE_E_IO;
-    uint8_t *data = NULL;
+    int fd = openat(log->segments_fd, NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int code = ONCE_E_IO;
     struct stat st;
 
     *manifest = (once__manifest_t){.found = fd >= 0, .next = 1};
@@ -137,15 +138,16 @@ int once__manifest_read(once__manifest_t *manifest, int segments_fd, const once_
         return errno == ENOENT ? ONCE_OK : ONCE_E_IO;
     }
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= SIZE_LIMIT) {
-        ssize_t size = -1;
-        data = malloc((size_t)st.st_size + 1);
-        if (data != NULL) {
-            size = once__disk_read(disk, fd, data, (uint64_t)st.st_size, 0);
-        }
-        code = data == NULL ? ONCE_E_NOMEM : ONCE_E_IO;
-        code = size >= 0 ? parse(manifest, data, (uint64_t)size, store_id) : code;
+        size_t size = (size_t)st.st_size, room = (size / ENTRY + 1) * sizeof(uint64_t);
+        uint8_t *data = malloc(size + 1);
+        ssize_t len = data != NULL ? once__disk_read(log->disk, fd, data, size, 0) : -1;
+        manifest->live = malloc(room);
+        manifest->dropped = malloc(room);
+        code = data == NULL || manifest->live == NULL || manifest->dropped == NULL ? ONCE_E_NOMEM
+               : len < 0                                                           ? ONCE_E_IO
+                         : parse(manifest, data, (uint64_t)len, log->store_id);
+        free(data);
     }
-    free(data);
     (void)close(fd);
     if (code != ONCE_OK) {
         once__manifest_free(manifest);
@@ -158,28 +160,6 @@ void once__manifest_free(once__manifest_t *manifest)
     free(manifest->live);
     free(manifest->dropped);
     *manifest = (once__manifest_t){.found = manifest->found, .next = 1};
-}
-
-static int compare(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-
-    return *x < *y ? -1 : *x > *y;
-}
-
-static int has(const uint64_t *numbers, size_t count, uint64_t number)
-{
-    return count > 0 && bsearch(&number, numbers, count, sizeof(number), compare) != NULL;
-}
-
-int once__manifest_is_live(const once__manifest_t *manifest, uint64_t number)
-{
-    return has(manifest->live, manifest->live_count, number);
-}
-
-int once__manifest_is_dropped(const once__manifest_t *manifest, uint64_t number)
-{
-    return has(manifest->dropped, manifest->dropped_count, number);
 }
 
 /* -------------------------------------------------------------------------------------------------------- appending */
@@ -250,11 +230,11 @@ static int write_entry(const once__disk_t *disk, int fd, const uint8_t entry[ENT
  * that true of every entry before this one; it is cheap, as there is nearly always nothing to write. The name of a new file is
  * synced, too; a manifest that was removed makes the next opening refuse the store.
  */
-static int append(int segments_fd, const once__disk_t *disk, const uint8_t *store_id,
-                  uint64_t number, uint32_t what)
+static int append(const once__log_config_t *log, uint64_t number, uint32_t what)
 {
+    const once__disk_t *disk = log->disk;
     entry_t entry = {.number = number, .what = what};
-    int fd = openat(segments_fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), code;
+    int fd = openat(log->segments_fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), code;
     uint8_t bytes[ENTRY];
     uint64_t size;
 
@@ -266,89 +246,55 @@ static int append(int segments_fd, const once__disk_t *disk, const uint8_t *stor
         code = disk->sync(disk->data, fd) == 0 ? lock(fd) : ONCE_E_IO;
     }
     if (code == ONCE_OK) {
-        put_entry(bytes, store_id, &entry);
+        put_entry(bytes, log->store_id, &entry);
         code = write_entry(disk, fd, bytes);
         (void)flock(fd, LOCK_UN);
     }
     if (code == ONCE_OK &&
         (disk->sync(disk->data, fd) != 0 ||
-         (entry.synced == 0 && disk->sync_directory(disk->data, segments_fd) != 0))) {
+         (entry.synced == 0 && disk->sync_directory(disk->data, log->segments_fd) != 0))) {
         code = ONCE_E_IO;
     }
     (void)close(fd);
     return code;
 }
 
-int once__manifest_add(int segments_fd, const once__disk_t *disk,
-                       const uint8_t store_id[ONCE__STORE_ID_SIZE], uint64_t number)
+int once__manifest_add(const once__log_config_t *log, uint64_t number)
 {
-    return append(segments_fd, disk, store_id, number, ADDED);
+    return append(log, number, ADDED);
 }
 
-int once__manifest_drop(int segments_fd, const once__disk_t *disk,
-                        const uint8_t store_id[ONCE__STORE_ID_SIZE], uint64_t number)
+int once__manifest_drop(const once__log_config_t *log, uint64_t number)
 {
-    return append(segments_fd, disk, store_id, number, DROPPED);
+    return append(log, number, DROPPED);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- rewriting */
 
-/* The bytes of a manifest with these segments, and an entry that keeps the highest number from being used again. */
-static uint8_t *compose(const uint8_t *store_id, const uint64_t *live, size_t count, uint64_t next,
-                        size_t *len)
+/*
+ * An entry for the highest number keeps it from being used again. The first sync of the directory: a removed file must not come
+ * back once the manifest has forgotten that it was dropped.
+ */
+int once__manifest_write(const once__log_config_t *log, const uint64_t *live, size_t count,
+                         uint64_t next)
 {
+    const once__disk_t *disk = log->disk;
     uint8_t *bytes = malloc((count + 1) * ENTRY);
-    int has_highest = next <= 1;
-    entry_t entry = {.what = ADDED};
+    int fd = log->segments_fd, has_highest = next <= 1;
+    size_t len = 0;
+    int code = bytes != NULL ? ONCE_OK : ONCE_E_NOMEM;
 
-    for (size_t i = 0; bytes != NULL && i < count; i++) {
-        entry.number = live[i];
-        entry.synced = i * ENTRY;
-        put_entry(bytes + i * ENTRY, store_id, &entry);
-        has_highest |= live[i] >= next - 1;
+    for (size_t i = 0; bytes != NULL && i < count + !has_highest; i++, len += ENTRY) {
+        entry_t entry = {i < count ? live[i] : next - 1, i < count ? ADDED : DROPPED, len};
+        has_highest |= i < count && live[i] >= next - 1;
+        put_entry(bytes + len, log->store_id, &entry);
     }
-    *len = count * ENTRY;
-    if (bytes != NULL && !has_highest) {
-        entry = (entry_t){.what = DROPPED, .number = next - 1, .synced = *len};
-        put_entry(bytes + *len, store_id, &entry);
-        *len += ENTRY;
-    }
-    return bytes;
-}
-
-/* The first sync of the directory: a removed file must not come back once the manifest has forgotten that it was dropped. */
-static int replace(int segments_fd, const once__disk_t *disk, const uint8_t *bytes, size_t len)
-{
-    int fd, code = ONCE_OK;
-
-    (void)unlinkat(segments_fd, NEW_NAME, 0);
-    fd = openat(segments_fd, NEW_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return once__disk_code();
-    }
-    if (!once__disk_allows(len)) {
-        code = ONCE_E_FULL;
-    } else if (once__disk_write(disk, fd, bytes, len, 0) != 0 || disk->sync(disk->data, fd) != 0 ||
-               disk->sync_directory(disk->data, segments_fd) != 0 ||
-               renameat(segments_fd, NEW_NAME, segments_fd, NAME) != 0 ||
-               disk->sync_directory(disk->data, segments_fd) != 0) {
+    if (code == ONCE_OK &&
+        (once__disk_put(disk, fd, NEW_NAME, bytes, len) != 0 ||
+         disk->sync_directory(disk->data, fd) != 0 || renameat(fd, NEW_NAME, fd, NAME) != 0 ||
+         disk->sync_directory(disk->data, fd) != 0)) {
         code = once__disk_code();
     }
-    (void)close(fd);
-    if (code != ONCE_OK) {
-        (void)unlinkat(segments_fd, NEW_NAME, 0);
-    }
-    return code;
-}
-
-int once__manifest_write(int segments_fd, const once__disk_t *disk,
-                         const uint8_t store_id[ONCE__STORE_ID_SIZE], const uint64_t *live,
-                         size_t count, uint64_t next)
-{
-    size_t len;
-    uint8_t *bytes = compose(store_id, live, count, next, &len);
-    int code = bytes != NULL ? replace(segments_fd, disk, bytes, len) : ONCE_E_NOMEM;
-
     free(bytes);
     return code;
 }

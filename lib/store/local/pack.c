@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/bytes.h"
 #include "base/uuid.h"
 #include "core/about.h"
@@ -21,6 +22,8 @@
 #define UUID_LEN (ONCE_UUID_SIZE - 1)
 #define KEY_ROOM ((size_t)40) /* of a UUID in the scratch memory */
 #define SHORTEN  16           /* bytes of about that are worth a look into the dictionary */
+
+#define SCRATCH_MAX (KEY_ROOM + ONCE__ABOUT_MAX + ONCE__DICTIONARY_MOST)
 
 static uint8_t *put_bytes(uint8_t *out, const void *bytes, size_t len)
 {
@@ -228,13 +231,12 @@ static int unfold(once__record_t *record, const stored_t *stored, uint8_t flags,
     size_t about = KEY_ROOM, payload = about + (is_short ? record->about.len : 0);
     size_t size = payload + (is_packed ? record->payload.len : 0);
 
-    if ((has_uuid || is_packed || is_short) && scratch->size < size) {
-        uint8_t *bytes = realloc(scratch->bytes, size);
+    if (has_uuid || is_packed || is_short) {
+        uint8_t *bytes = once__grow(scratch->bytes, &scratch->size, size, 1, SCRATCH_MAX);
         if (bytes == NULL) {
             return ONCE_E_NOMEM;
         }
         scratch->bytes = bytes;
-        scratch->size = size;
     }
     if (has_uuid) {
         once__uuid_text((char *)scratch->bytes, (const uint8_t *)record->key);

@@ -49,7 +49,7 @@ static int open_quarantine(repair_t *repair, char name[64], uint64_t number, uin
 /* Bytes of the segment, as they were found. */
 static int keep(repair_t *repair, const once__walk_t *walk)
 {
-    const once__disk_t *disk = repair->directory->disk;
+    const once__disk_t *disk = repair->directory->log.disk;
     uint64_t len = walk->end - walk->offset;
     char name[64];
     int fd, ok, code = open_quarantine(repair, name, walk->image->header.number, walk->offset);
@@ -101,9 +101,9 @@ static int write_anew(repair_t *repair, const char *name, uint64_t end)
     char temp[ONCE__SEGMENT_NAME + 8];
 
     (void)snprintf(temp, sizeof(temp), "%s.new", name);
-    return once__local_write_segment(directory->disk, directory->segments_fd, temp, &repair->image,
-                                     end, 1) >= 0 &&
-                   renameat(directory->segments_fd, temp, directory->segments_fd, name) == 0
+    return once__local_write_segment(directory->log.disk, directory->log.segments_fd, temp,
+                                     &repair->image, end, 1) >= 0 &&
+                   renameat(directory->log.segments_fd, temp, directory->log.segments_fd, name) == 0
                ? ONCE_OK
                : fail(repair, name);
 }
@@ -115,7 +115,7 @@ static int set_aside(repair_t *repair, uint64_t number, const char *name)
     int code = open_quarantine(repair, to, number, 0);
 
     if (code == ONCE_OK &&
-        (renameat(repair->directory->segments_fd, name, repair->quarantine_fd, to) != 0 ||
+        (renameat(repair->directory->log.segments_fd, name, repair->quarantine_fd, to) != 0 ||
          fsync(repair->quarantine_fd) != 0)) {
         code = fail(repair, name);
     }
@@ -133,8 +133,7 @@ static int repair_segment(repair_t *repair, uint64_t number, int *live)
     once__segment_name(name, number);
     repair->image.salvage = 0;
     do {
-        code = once__image_read(&repair->image, directory->segments_fd, directory->disk, number,
-                                directory->store_id);
+        code = once__image_read(&repair->image, &directory->log, number);
     } while (code == ONCE_E_IO && repair->image.salvage++ == 0); /* what can be read is kept */
     *live = code == ONCE_OK;
     if (code == ONCE_OK) {
@@ -168,7 +167,7 @@ int once__local_repair(once__directory_t *directory, const once__manifest_t *man
         int is_live = 0;
         once__segment_name(name, numbers[i]);
         if (manifest->found && once__manifest_is_dropped(manifest, numbers[i])) {
-            (void)unlinkat(directory->segments_fd, name, 0);
+            (void)unlinkat(directory->log.segments_fd, name, 0);
             continue;
         }
         next = numbers[i] >= next ? numbers[i] + 1 : next;
@@ -177,8 +176,7 @@ int once__local_repair(once__directory_t *directory, const once__manifest_t *man
         live_count += (size_t)is_live;
     }
     if (code == ONCE_OK &&
-        once__manifest_write(directory->segments_fd, directory->disk, directory->store_id, live,
-                             live_count, next) != ONCE_OK) {
+        once__manifest_write(&directory->log, live, live_count, next) != ONCE_OK) {
         code = fail(&repair, "manifest");
     }
     once__image_free(&repair.image);

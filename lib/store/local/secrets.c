@@ -78,7 +78,7 @@ static int read_secrets(const once__local_t *local, once__op_t *op)
     const char *path = local->directory.secrets_path;
     int code = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);
 
-    if (code == ONCE_E_NOT_FOUND && once__index_entries(local->directory.index) > 0 &&
+    if (code == ONCE_E_NOT_FOUND && once__index_entries(local->directory.log.index) > 0 &&
         !once__equal(local->mark.bytes, op->mark, ONCE__MARK_SIZE)) {
         /* Once more: another process may have made them since then, and those records with them. */
         code = once__secret_file_read(path, op->secrets, ONCE__SECRETS_TEXT_SIZE, NULL);

@@ -13,7 +13,6 @@
 
 #include "base/bytes.h"
 #include "store/local/log.h"
-#include "store/local/manifest.h"
 
 #define BUFFER_PAGES ((uint32_t)(ONCE__BUFFER_SIZE / ONCE__INDEX_PAGE))
 #define DIGITS       16
@@ -98,11 +97,8 @@ static void free_segment(once__index_t *index, uint32_t slot, uint64_t number)
     once__segment_t *segment = once__index_segment(index, slot);
 
     if (number != 0 && atomic_compare_exchange_strong(&segment->number, &number, 0)) {
-        uint32_t page = atomic_exchange(&segment->buffer, 0);
+        give_buffer(index, segment);
         once__index_free_slot(index, slot);
-        if (page != 0) {
-            once__index_give_pages(index, page, BUFFER_PAGES);
-        }
     }
 }
 
@@ -211,7 +207,7 @@ static int name_file(const once__log_config_t *config, const once__own_t *own, c
         return errno == EEXIST ? ONCE_E_CORRUPT : once__disk_code();
     }
     if (config->disk->sync_directory(config->disk->data, config->segments_fd) == 0) {
-        code = once__manifest_add(config->segments_fd, config->disk, config->store_id, own->number);
+        code = once__manifest_add(config, own->number);
         if (code == ONCE_E_IO) {
             return code;
         }
@@ -222,16 +218,17 @@ static int name_file(const once__log_config_t *config, const once__own_t *own, c
     return code;
 }
 
-/* What others know of it. The state comes last: from then on, they look at the rest. */
-static void publish(once__segment_t *segment, const once__segment_header_t *header, uint64_t start)
+/* The state comes last: from then on, others look at the rest. */
+void once__segment_publish(once__segment_t *segment, const once__segment_header_t *header,
+                           uint64_t tail)
 {
     segment->word = header->word;
     segment->size = header->size;
     segment->created = header->created;
     segment->dictionary_len = header->dictionary_len;
     segment->other_boot = 0;
-    atomic_store(&segment->tail, start);
-    atomic_store(&segment->synced, start);
+    atomic_store(&segment->tail, tail);
+    atomic_store(&segment->synced, tail);
     atomic_store(&segment->last, 0);
     atomic_store(&segment->first_version, 0);
     atomic_store(&segment->last_version, 0);
@@ -264,7 +261,7 @@ static int make(const once__log_config_t *config, once__own_t *own, const char *
     code = code == ONCE_OK ? write_header(config, own, &header, dictionary) : code;
     code = code == ONCE_OK ? name_file(config, own, temp) : code;
     if (code == ONCE_OK) {
-        publish(once__index_segment(config->index, own->slot), &header, own->start);
+        once__segment_publish(once__index_segment(config->index, own->slot), &header, own->start);
     }
     return code;
 }
@@ -363,9 +360,7 @@ int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t
     char name[ONCE__SEGMENT_NAME];
     int lock, code = once__segments_lock(config->segments_fd, LOCK_SH, &lock);
 
-    code = code == ONCE_OK
-               ? once__manifest_drop(config->segments_fd, config->disk, config->store_id, number)
-               : code;
+    code = code == ONCE_OK ? once__manifest_drop(config, number) : code;
     once__segment_name(name, number);
     if (code == ONCE_OK && unlinkat(config->segments_fd, name, 0) != 0 && errno != ENOENT) {
         code = once__disk_code();
@@ -373,9 +368,7 @@ int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t
     if (code == ONCE_OK) {
         free_segment(config->index, slot, number);
     }
-    if (lock >= 0) {
-        (void)close(lock);
-    }
+    once__close(lock);
     return code;
 }
 

@@ -56,7 +56,7 @@ static void note_failure(once__local_t *local)
 
 void once__local_retire(const once__local_t *local, once__log_t *log)
 {
-    const once__index_t *index = local->directory.index;
+    const once__index_t *index = local->directory.log.index;
     uint32_t slot = once__log_slot(log);
 
     if (slot != UINT32_MAX &&

@@ -177,7 +177,7 @@ static void look_up_by_store(const char *path, uint8_t (*ids)[ONCE_ID_SIZE])
     static double took[LOOKUPS];
     const once__directory_config_t how = {
         .path = path, .disk = &once__real_disk, .timeout_ms = 5000};
-    once__log_config_t config = {.disk = &once__real_disk, .segment_size = 1 << 20};
+    once__log_config_t config;
     once__records_t records = {.rules = &once__rules, .log_config = &config};
     once__directory_t directory;
     unsigned failed = 0;
@@ -186,10 +186,9 @@ static void look_up_by_store(const char *path, uint8_t (*ids)[ONCE_ID_SIZE])
         (void)fprintf(stderr, "bench_local: %s does not open\n", path);
         exit(2);
     }
-    config.segments_fd = directory.segments_fd;
-    config.index = records.index = directory.index;
-    memcpy(config.boot_id, directory.boot_id, sizeof(config.boot_id));
-    memcpy(config.store_id, directory.store_id, sizeof(config.store_id));
+    config = directory.log;
+    config.segment_size = 1 << 20;
+    records.index = config.index;
     records.reader = once__reader_open(&config);
     for (unsigned i = 0; i < LOOKUPS; i++) {
         once__op_t op;
