@@ -51,6 +51,7 @@ typedef struct rebuild {
     _Atomic int code;
     pthread_mutex_t lock; /* of what follows */
     once_error_t *err;
+    uint64_t failed; /* the segment of that error */
     once__rebuilt_t *rebuilt;
     uint64_t latest;      /* time that any frame or header has */
     uint64_t boot_number; /* the newest segment of this boot, and its clock */
@@ -72,10 +73,11 @@ typedef struct segment {
     uint64_t frames, damaged, lost, torn;
 } segment_t;
 
-static int fail(rebuild_t *all, int code, const char *format, ...) ONCE_PRINTF(3, 4);
+static int fail(rebuild_t *all, uint64_t number, int code, const char *format, ...)
+    ONCE_PRINTF(4, 5);
 
-/* The first failure counts. */
-static int fail(rebuild_t *all, int code, const char *format, ...)
+/* Of several segments that fail, the lowest number counts, whichever thread comes first: lower ones were begun before. */
+static int fail(rebuild_t *all, uint64_t number, int code, const char *format, ...)
 {
     char text[sizeof(all->err->text)];
     va_list args;
@@ -84,7 +86,8 @@ static int fail(rebuild_t *all, int code, const char *format, ...)
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     (void)pthread_mutex_lock(&all->lock);
-    if (atomic_load(&all->code) == ONCE_OK) {
+    if (atomic_load(&all->code) == ONCE_OK || number < all->failed) {
+        all->failed = number;
         atomic_store(&all->code, once__fail(all->err, code, "%s", text));
     }
     (void)pthread_mutex_unlock(&all->lock);
@@ -195,7 +198,7 @@ static int read_frame(segment_t *segment, const once__walk_t *walk)
     found.place = (uint64_t)segment->slot << 32 | walk->offset / 8 << 3 | (frame->state & 7);
     return add(&segment->all->shards[once__index_shard_of(found.id)], &found) == 0
                ? ONCE_OK
-               : fail(segment->all, ONCE_E_NOMEM, "no memory to read the log");
+               : fail(segment->all, segment->number, ONCE_E_NOMEM, "no memory to read the log");
 }
 
 static int walk_segment(segment_t *segment)
@@ -215,7 +218,7 @@ static int walk_segment(segment_t *segment)
             segment->lost++;
             tell(segment, &walk, ONCE_E_CORRUPT);
             if (!segment->all->config->accept_lost) {
-                code = fail(segment->all, ONCE_E_CORRUPT,
+                code = fail(segment->all, segment->number, ONCE_E_CORRUPT,
                             "local store: segment %016llx is damaged at %llu (%llu bytes), and "
                             "whose records those were cannot be told; " ONCE__RESTORE,
                             (unsigned long long)segment->number, (unsigned long long)walk.offset,
@@ -279,7 +282,8 @@ static int seal(const segment_t *segment)
     reason = strerror(errno);
     once__own_release(&own);
     if (code != ONCE_E_FULL) {
-        return fail(segment->all, code, "local store: cannot write to segments/%016llx.log: %s",
+        return fail(segment->all, segment->number, code,
+                    "local store: cannot write to segments/%016llx.log: %s",
                     (unsigned long long)segment->number, reason);
     }
     once__walk_begin(&walk, image, 0);
@@ -347,23 +351,24 @@ static int cannot_read(const segment_t *segment, int code)
     switch (code) {
     case ONCE_E_NOT_FOUND:
     case ONCE_E_CORRUPT:
-        return fail(all, ONCE_E_CORRUPT, "local store: segment %016llx %s; " ONCE__RESTORE, number,
-                    code == ONCE_E_CORRUPT ? "has a damaged header" : "is missing");
+        return fail(all, number, ONCE_E_CORRUPT, "local store: segment %016llx %s; " ONCE__RESTORE,
+                    number, code == ONCE_E_CORRUPT ? "has a damaged header" : "is missing");
     case ONCE_E_NEWER:
-        return fail(all, code,
+        return fail(all, number, code,
                     "local store: segment %016llx was written by a newer version of once; upgrade "
                     "this program",
                     number);
     case ONCE_E_CONFIG:
-        return fail(all, code,
+        return fail(all, number, code,
                     "local store: segment %016llx belongs to another user; run as that one, or "
                     "chown everything in the directory",
                     number);
     default:
-        return fail(
-            all, code, "local store: segment %016llx cannot be read: %s%s", number, strerror(saved),
-            saved == EMFILE || saved == ENFILE ? "; raise the limit of open files (ulimit -n)"
-                                               : "; check the disk, then see once fsck");
+        return fail(all, number, code, "local store: segment %016llx cannot be read: %s%s", number,
+                    strerror(saved),
+                    saved == EMFILE || saved == ENFILE
+                        ? "; raise the limit of open files (ulimit -n)"
+                        : "; check the disk, then see once fsck");
     }
 }
 
@@ -424,7 +429,7 @@ static int enter_shard(rebuild_t *all, const set_t *set)
         memcpy(id, found->id, ID_BYTES);
         if ((entries++ == 0 ? once__index_reserve(all->index, id, set->count)
                             : once__index_make_room(all->index, id)) != ONCE_OK) {
-            return fail(all, ONCE_E_FULL, "no room for the index");
+            return fail(all, 0, ONCE_E_FULL, "no room for the index");
         }
         once__index_set(all->index, id, &entry, weight, NULL, nothing);
         once__index_raise_version(all->index, id, found->version);
@@ -493,7 +498,7 @@ static uint64_t list_segments(rebuild_t *all)
         struct stat st;
         once__segment_name(name, manifest->live[i]);
         if (once__index_enter_segment(all->index, manifest->live[i], &all->slots[i]) != ONCE_OK) {
-            (void)fail(all, ONCE_E_FULL, "local store: %zu segments, or the index has no room",
+            (void)fail(all, 0, ONCE_E_FULL, "local store: %zu segments, or the index has no room",
                        manifest->live_count);
             break;
         }
