@@ -15,6 +15,7 @@
 #include "api/job.h"
 #include "base/bytes.h"
 #include "base/url.h"
+#include "store/crc32c.h"
 #include "store/local/frame.h"
 #include "store/local/local.h"
 #include "store/local/log.h"

@@ -20,7 +20,7 @@
 #include <once/local.h>
 
 #include "base/bytes.h"
-#include "store/local/frame.h"
+#include "store/crc32c.h"
 
 #define WRITERS   5
 #define IN_FLIGHT 8

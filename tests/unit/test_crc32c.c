@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/local/frame.h"
+#include "store/crc32c.h"
 
 typedef uint32_t (*crc_t)(uint32_t crc, const void *data, size_t len);
 

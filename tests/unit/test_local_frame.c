@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "store/crc32c.h"
 #include "store/local/frame.h"
 
 #define WORD   0x1122334455667788u

@@ -425,9 +425,9 @@ static void an_index_that_is_not_compared_is_not_joined(void **state)
     make_place(&place);
     open_place(&place);
     other = place;
-    once__index_set_doubt(place.directory.index, 1);
+    once__index_set_doubt(place.directory.log.index, 1);
     assert_int_equal(try_open(&other, 50), ONCE_E_CONFLICT);
-    once__index_set_doubt(place.directory.index, 0);
+    once__index_set_doubt(place.directory.log.index, 0);
     open_place(&other);
     close_place(&other);
     close_place(&place);

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "core/sized.h"
 #include "loop/env.h"
-#include "store/local/frame.h"
+#include "store/crc32c.h"
 #include "store/local/fsck.h"
 
 #define OLD_HEADER       64u

@@ -40,13 +40,6 @@ typedef struct once__segment_header {
     uint32_t dictionary_len;
 } once__segment_header_t;
 
-/*
- * CRC-32C (Castagnoli), with the processor's instruction where there is one. Goes on from `crc` (0 at the beginning):
- * once__crc32c(once__crc32c(0, a), b) is that of a followed by b.
- */
-uint32_t once__crc32c(uint32_t crc, const void *data, size_t len);
-uint32_t once__crc32c_portable(uint32_t crc, const void *data, size_t len); /* for tests */
-
 /* Where the first frame is: behind header and dictionary. */
 uint64_t once__segment_start(uint32_t dictionary_len);
 

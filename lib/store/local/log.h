@@ -288,7 +288,7 @@ typedef struct once__walk {
 void once__walk_begin(once__walk_t *walk, const once__image_t *image, uint64_t synced);
 /* The next step. 1, or 0: there is none (behind TORN, SEALED or END, or behind LOST at the end). */
 int once__walk_next(once__walk_t *walk);
-/* Can what was found be used? ONCE_OK; ONCE_E_CORRUPT: DAMAGED, LOST, or the head of its record is wrong; ONCE_E_NEWER: its schema. */
+/* Can what was found be used? ONCE_OK; ONCE_E_CORRUPT: DAMAGED, LOST, or its record has a wrong head; ONCE_E_NEWER: its schema. */
 int once__walk_code(const once__walk_t *walk);
 
 /* ---- reading single frames (reader.c): one thread each ---- */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "store/crc32c.h"
 #include "store/local/log.h"
 
 #define NUMBER_MAX ((uint64_t)1 << 62)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "store/local/crc32c.h"
+#include "store/crc32c.h"
 #include "store/varint.h"
 
 #define LEAST 16 /* shorter texts are not compressed */
