@@ -33,7 +33,7 @@ enum {
     ONCE__PG_XID8 = 5069,
 };
 
-#define ONCE__PG_PARAMS_MAX 12
+#define ONCE__PG_PARAMS_MAX 14
 
 typedef struct once__pg_value {
     once__buf_t buf; /* one with an error is never sent */

@@ -10,6 +10,13 @@ DROP FUNCTION IF EXISTS once.settle(text, text, integer, jsonb, bytea, text, boo
 DROP FUNCTION IF EXISTS once.emit(text, text, text, bytea, jsonb, text, uuid);
 DROP FUNCTION IF EXISTS once.release(text, integer, text);
 DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[]);
+DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[],
+    bytea);
+DROP FUNCTION IF EXISTS once.store_apply(smallint, bytea[], smallint[], integer[], bytea[], boolean[], bigint[], bigint[], smallint[],
+    smallint[], bytea[]);
+DROP FUNCTION IF EXISTS once.store_get(bytea[]);
+DROP FUNCTION IF EXISTS once.store_list(bytea, bigint, integer, boolean, bigint, bigint, bytea);
+DROP FUNCTION IF EXISTS once.store_scan(bytea, bigint, integer, boolean, bigint, bigint, bytea);
 DROP FUNCTION IF EXISTS once.store_secrets_load(text);
 DROP FUNCTION IF EXISTS once._sweep_inbox(bigint, bigint, integer);
 DROP FUNCTION IF EXISTS once.purge(text, boolean);

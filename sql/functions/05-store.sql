@@ -4,7 +4,11 @@
 -- Nothing here waits. A row that another transaction has locked is skipped; a row is inserted only after its advisory lock was
 -- taken without waiting. What was skipped is missing in the answer: the caller treats it as busy, for now.
 --
--- Each id may occur once in a call. p_schema is the newest schema that the caller can read.
+-- Each id may occur once in a call. p_schema is the newest schema that the caller can read. p_dictionary is the dictionary that it has:
+-- what was packed with another one is unpacked here. NULL: the caller knows of none, nor of short keys.
+--
+-- Rows are found by the first half of the id, and compared by the second. If two ids ever had the first half in common, the later
+-- one would be busy: never taken for the other.
 --
 -- The planner is made to use the primary key whatever it knows about the table: plans are made once per session, often while the
 -- table is empty.
@@ -63,7 +67,7 @@ RETURN rule IN ('expired', 'failed', 'takeover', 'lapsed');
 -- answered from the row as it is, without a lock: a replay is a read (but see once._await_standby).
 CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_claim bytea[], p_recover smallint[],
     p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[],
-    p_mark bytea DEFAULT NULL)
+    p_mark bytea DEFAULT NULL, p_about bytea[] DEFAULT NULL, p_dictionary smallint DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -82,13 +86,13 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
-                           id, claim, fingerprint, scope, key)
-    SELECT v_clock, v_clock, v_clock + p_lease_ms[a.n], p_lease_ms[a.n], 0, p_ttl_ms[a.n], 1, once._schema(),
-           once._state_pending(), p_recover[a.n], 0, a.id, p_claim[a.n], substr(p_fingerprints[a.n], 1, 37), p_scope[a.n],
-           p_key[a.n]
-    FROM (SELECT u.id, u.n
-          FROM unnest(p_id) WITH ORDINALITY AS u (id, n)
-          WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = u.id)
+                           id, tail, claim, fingerprint, scope, key, about)
+    SELECT v_clock, v_clock, v_clock + p_lease_ms[a.n], once._to_integer(p_lease_ms[a.n]), 0, p_ttl_ms[a.n], 1, once._schema(),
+           once._state_pending(), p_recover[a.n], 0, a.short, substr(a.id, 17), p_claim[a.n], substr(p_fingerprints[a.n], 1, 37),
+           p_scope[a.n], p_key[a.n], coalesce(p_about[a.n], '')
+    FROM (SELECT u.id, u.short, u.n
+          FROM (SELECT i.id, once._short_id(i.id) AS short, i.n FROM unnest(p_id) WITH ORDINALITY AS i (id, n) OFFSET 0) AS u
+          WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = u.short)
           OFFSET 0) AS a -- or the planner would take the locks of records that are there
     WHERE pg_try_advisory_xact_lock(once._lock_key(a.id))
     ON CONFLICT (id) DO NOTHING;
@@ -103,23 +107,23 @@ BEGIN
     PERFORM once._await_standby();
     RETURN QUERY
     WITH ask AS MATERIALIZED (
-        SELECT k.*, a.id AS a_id, a.claim AS a_claim, a.recover AS a_recover, a.lease_ms AS a_lease_ms, a.ttl_ms AS a_ttl_ms,
-               a.fingerprints, a.scope AS a_scope, a.key AS a_key,
+        SELECT k.*, a.claim AS a_claim, a.recover AS a_recover, a.lease_ms AS a_lease_ms, a.ttl_ms AS a_ttl_ms,
+               a.fingerprints, a.scope AS a_scope, a.key AS a_key, coalesce(a.about, '') AS a_about,
                once._claim_rule(k.schema > p_schema, once._is_same_request(k.fingerprint, a.fingerprints), k.claim = a.claim,
                    greatest(k.recover, a.recover) = once._recover_hold(), k.state, k.flags, k.lease_until, k.expires,
                    greatest(v_clock, k.changed)) AS rule
-        FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key)
-             AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key)
-        JOIN once.keys k ON k.id = a.id
+        FROM unnest(p_id, p_claim, p_recover, p_lease_ms, p_ttl_ms, p_fingerprints, p_scope, p_key, p_about)
+             AS a (id, claim, recover, lease_ms, ttl_ms, fingerprints, scope, key, about)
+        JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
     ), held AS MATERIALIZED (
         -- Again, now that it is locked: it may have changed meanwhile.
-        SELECT k.*, a.a_claim, a.a_recover, a.a_lease_ms, a.a_ttl_ms, a.a_scope, a.a_key,
+        SELECT k.*, a.a_claim, a.a_recover, a.a_lease_ms, a.a_ttl_ms, a.a_scope, a.a_key, a.a_about,
                substr(a.fingerprints, 1, 37) AS a_fingerprint,
                greatest(v_clock, k.changed) AS now,
                once._claim_rule(k.schema > p_schema, once._is_same_request(k.fingerprint, a.fingerprints), k.claim = a.a_claim,
                    greatest(k.recover, a.a_recover) = once._recover_hold(), k.state, k.flags, k.lease_until, k.expires,
                    greatest(v_clock, k.changed)) AS rule
-        FROM ask a JOIN once.keys k ON k.id = a.a_id
+        FROM ask a JOIN once.keys k ON k.id = a.id
         WHERE once._claim_changes(a.rule)
         FOR UPDATE OF k SKIP LOCKED
     ), changed AS (
@@ -143,27 +147,35 @@ BEGIN
             scope = CASE j.rule WHEN 'expired' THEN j.a_scope ELSE k.scope END,
             key = CASE j.rule WHEN 'expired' THEN j.a_key ELSE k.key END,
             claim = CASE j.rule WHEN 'lapsed' THEN k.claim ELSE j.a_claim END,
-            lease_ms = CASE j.rule WHEN 'lapsed' THEN k.lease_ms ELSE j.a_lease_ms END,
+            lease_ms = CASE j.rule WHEN 'lapsed' THEN k.lease_ms ELSE once._to_integer(j.a_lease_ms) END,
             lease_until = CASE j.rule WHEN 'lapsed' THEN k.lease_until ELSE j.now + j.a_lease_ms END,
             ttl_ms = CASE j.rule WHEN 'lapsed' THEN k.ttl_ms ELSE j.a_ttl_ms END,
             expires = CASE j.rule WHEN 'lapsed' THEN k.expires ELSE 0 END,
             kind = CASE j.rule WHEN 'lapsed' THEN k.kind ELSE once._payload_none() END,
             status = CASE j.rule WHEN 'lapsed' THEN k.status ELSE 0 END,
-            payload = CASE j.rule WHEN 'lapsed' THEN k.payload END
+            payload = CASE j.rule WHEN 'lapsed' THEN k.payload ELSE '' END,
+            about = CASE j.rule WHEN 'lapsed' THEN k.about ELSE j.a_about END,
+            cause = ''
         FROM held j
         WHERE k.id = j.id AND once._claim_changes(j.rule)
         RETURNING k.*, j.rule, j.now
     )
-    SELECT id, once._claim_outcome(rule), greatest(v_clock, changed), created, changed, lease_until, lease_ms, expires, ttl_ms,
-           epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope, key, payload
+    SELECT once._full_id(id, tail), once._claim_outcome(rule), greatest(v_clock, changed), created, changed, lease_until,
+           lease_ms::bigint, expires, ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           cause
     FROM ask WHERE NOT once._claim_changes(rule)
     UNION ALL
-    SELECT id, once._claim_outcome(rule), now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state,
-           recover, flags, kind, status, claim, fingerprint, scope, key, payload
+    SELECT once._full_id(id, tail), once._claim_outcome(rule), now, created, changed, lease_until, lease_ms::bigint, expires,
+           ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           cause
     FROM changed
     UNION ALL
-    SELECT id, once._claim_outcome(rule), now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state,
-           recover, flags, kind, status, claim, fingerprint, scope, key, payload
+    SELECT once._full_id(id, tail), once._claim_outcome(rule), now, created, changed, lease_until, lease_ms::bigint, expires,
+           ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           cause
     FROM held WHERE NOT once._claim_changes(rule);
 END
 $$;
@@ -172,7 +184,7 @@ $$;
 -- operation that ended before any effect, 0 if it may have had one. Plain completions come first; the first answer of an id counts.
 CREATE OR REPLACE FUNCTION once.store_apply(p_schema smallint, p_id bytea[], p_event smallint[], p_epoch integer[],
     p_claim bytea[], p_force boolean[], p_lease_ms bigint[], p_ttl_ms bigint[], p_kind smallint[], p_status smallint[],
-    p_payload bytea[])
+    p_payload bytea[], p_cause bytea[] DEFAULT NULL, p_dictionary smallint DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -190,20 +202,21 @@ BEGIN
         WITH held AS MATERIALIZED (
             SELECT k.ctid AS place, a.n
             FROM unnest(p_id) WITH ORDINALITY AS a (id, n)
-            JOIN once.keys k ON k.id = a.id
+            JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
             WHERE p_event[a.n] = once._event_complete() AND k.claim = p_claim[a.n] AND k.epoch = p_epoch[a.n]
               AND k.state IN (once._state_pending(), once._state_unknown()) AND k.schema <= p_schema
             FOR UPDATE OF k SKIP LOCKED
         )
         UPDATE once.keys k SET
             changed = greatest(v_clock, k.changed), state = once._state_completed(), flags = 0, kind = p_kind[h.n],
-            status = p_status[h.n], payload = p_payload[h.n], ttl_ms = coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms),
+            status = p_status[h.n], payload = coalesce(p_payload[h.n], ''), cause = coalesce(p_cause[h.n], ''),
+            ttl_ms = coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms),
             expires = greatest(v_clock, k.changed) + coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms)
         FROM held h
         WHERE k.ctid = h.place
-        RETURNING k.id, once._outcome_done(), k.changed, k.created, k.changed, k.lease_until, k.lease_ms, k.expires, k.ttl_ms,
-            k.epoch, k.schema, k.state, k.recover, k.flags, once._payload_none(), 0::smallint, k.claim, k.fingerprint,
-            NULL::bytea, NULL::bytea, NULL::bytea;
+        RETURNING once._full_id(k.id, k.tail), once._outcome_done(), k.changed, k.created, k.changed, k.lease_until,
+            k.lease_ms::bigint, k.expires, k.ttl_ms, k.epoch, k.schema, k.state, k.recover, k.flags, once._payload_none(),
+            0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
         GET DIAGNOSTICS v_answered = ROW_COUNT;
         IF v_answered = cardinality(p_id) THEN
             RETURN; -- completions of claims that still hold, as in most calls
@@ -213,12 +226,12 @@ BEGIN
     RETURN QUERY
     WITH held AS MATERIALIZED (
         SELECT k.*, a.event, a.lease_ms AS a_lease_ms, a.ttl_ms AS a_ttl_ms, a.kind AS a_kind, a.status AS a_status,
-               a.payload AS a_payload, a.force,
+               coalesce(a.payload, '') AS a_payload, coalesce(a.cause, '') AS a_cause, a.force,
                greatest(v_clock, k.changed) AS now,
                k.claim = a.claim AND k.epoch = a.epoch AS mine
-        FROM unnest(p_id, p_event, p_epoch, p_claim, p_force, p_lease_ms, p_ttl_ms, p_kind, p_status, p_payload)
-             AS a (id, event, epoch, claim, force, lease_ms, ttl_ms, kind, status, payload)
-        JOIN once.keys k ON k.id = a.id
+        FROM unnest(p_id, p_event, p_epoch, p_claim, p_force, p_lease_ms, p_ttl_ms, p_kind, p_status, p_payload, p_cause)
+             AS a (id, event, epoch, claim, force, lease_ms, ttl_ms, kind, status, payload, cause)
+        JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
         FOR UPDATE OF k SKIP LOCKED
     ), ruled AS MATERIALIZED (
         SELECT h.*, CASE
@@ -256,9 +269,9 @@ BEGIN
     ), gone AS (
         DELETE FROM once.keys k USING judged j WHERE k.id = j.id AND j.rule = 'purge'
     ), checkpoints_gone AS (
-        DELETE FROM once.checkpoints c USING judged j WHERE c.id = j.id AND j.rule = 'purge'
+        DELETE FROM once.checkpoints c USING judged j WHERE c.id = once._full_id(j.id, j.tail) AND j.rule = 'purge'
     ), events_gone AS (
-        DELETE FROM once.emitted e USING judged j WHERE e.record = j.id AND j.rule = 'purge'
+        DELETE FROM once.emitted e USING judged j WHERE e.record = once._full_id(j.id, j.tail) AND j.rule = 'purge'
     ), changed AS (
         UPDATE once.keys k SET
             changed = j.now,
@@ -281,22 +294,26 @@ BEGIN
                 ELSE j.now + k.ttl_ms END,
             kind = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.kind ELSE j.a_kind END,
             status = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.status ELSE j.a_status END,
-            payload = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.payload ELSE j.a_payload END
+            payload = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.payload ELSE j.a_payload END,
+            cause = CASE j.rule WHEN 'renew' THEN k.cause ELSE j.a_cause END
         FROM judged j
         WHERE k.id = j.id AND j.rule = ANY (v_changing)
         RETURNING k.*, j.outcome, j.now
     )
     -- A change that was made need not be answered with the whole record.
-    SELECT id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
-           flags, once._payload_none(), 0::smallint, claim, fingerprint, NULL::bytea, NULL::bytea, NULL::bytea
+    SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, ttl_ms, epoch,
+           schema, state, recover, flags, once._payload_none(), 0::smallint, claim, fingerprint, NULL::bytea, NULL::bytea,
+           NULL::bytea, NULL::bytea, NULL::bytea
     FROM changed
     UNION ALL
-    SELECT id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover,
-           flags, kind, status, claim, fingerprint, scope, key, CASE WHEN outcome <> once._outcome_done() THEN payload END
+    SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, ttl_ms, epoch,
+           schema, state, recover, flags, kind, status, claim, fingerprint, scope, once._key_for(key, p_dictionary),
+           CASE WHEN outcome <> once._outcome_done() THEN once._payload_for(kind, payload, p_dictionary) END,
+           once._about_for(about, p_dictionary), cause
     FROM judged WHERE rule <> ALL (v_changing || v_removing)
     UNION ALL
-    SELECT id, outcome, now, 0, 0, 0, 0, 0, 0, 0, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint,
-           NULL, NULL, NULL, NULL, NULL
+    SELECT once._full_id(id, tail), outcome, now, 0, 0, 0, 0, 0, 0, 0, 0::smallint, 0::smallint, 0::smallint, 0::smallint,
+           0::smallint, 0::smallint, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM judged WHERE rule = ANY (v_removing);
 
     GET DIAGNOSTICS v_answered = ROW_COUNT;
@@ -307,12 +324,12 @@ BEGIN
         SELECT a.id, CASE WHEN k.id IS NOT NULL THEN once._outcome_done()
                           WHEN once._is_by_holder(a.event) THEN once._outcome_lost() ELSE once._outcome_refused() END,
                greatest(v_clock, k.changed), coalesce(k.created, 0), coalesce(k.changed, 0), coalesce(k.lease_until, 0),
-               coalesce(k.lease_ms, 0), coalesce(k.expires, 0), coalesce(k.ttl_ms, 0), coalesce(k.epoch, 0),
+               coalesce(k.lease_ms, 0)::bigint, coalesce(k.expires, 0), coalesce(k.ttl_ms, 0), coalesce(k.epoch, 0),
                coalesce(k.schema, 0::smallint), coalesce(k.state, 0::smallint), coalesce(k.recover, 0::smallint),
                coalesce(k.flags, 0::smallint), 0::smallint, 0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea,
-               NULL::bytea
+               NULL::bytea, NULL::bytea, NULL::bytea
         FROM unnest(p_id, p_event) AS a (id, event)
-        LEFT JOIN once.keys k ON k.id = a.id
+        LEFT JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
         WHERE k.id IS NULL OR (a.event = once._event_renew() AND NOT pg_try_advisory_xact_lock_shared(once._lock_key(a.id)));
     END IF;
 END
@@ -325,6 +342,6 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock(once._lock_key(p_id));
-    PERFORM FROM once.keys k WHERE k.id = p_id FOR UPDATE;
+    PERFORM FROM once.keys k WHERE k.id = once._short_id(p_id) AND k.tail = substr(p_id, 17) FOR UPDATE;
 END
 $$;

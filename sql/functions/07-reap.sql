@@ -37,7 +37,7 @@ BEGIN
         RETURN;
     END IF;
     WITH over AS MATERIALIZED (
-        SELECT k.ctid AS place, k.id FROM once.keys k
+        SELECT k.ctid AS place, once._full_id(k.id, k.tail) AS id FROM once.keys k
         WHERE k.ctid >= v_from AND k.ctid < v_to AND schema <= once._schema()
           AND greatest(v_clock, changed) >= once._ends(state, recover, expires, lease_until, ttl_ms)
         LIMIT greatest(p_limit, 0)

@@ -68,7 +68,7 @@ DECLARE
     len integer;
     name text;
 BEGIN
-    IF flags & (compressed | sealed) <> 0 THEN
+    IF flags & (compressed | sealed | 128 /* its dictionary is gone */) <> 0 THEN
         stored := CASE WHEN flags & sealed <> 0 THEN 'sealed' ELSE 'compressed' END;
         RETURN;
     END IF;

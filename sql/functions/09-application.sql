@@ -269,7 +269,9 @@ $$;
 -- Reads a record without asking to run. No row if there is none.
 CREATE OR REPLACE FUNCTION once.get(scope text, key text) RETURNS SETOF once.records
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT r.* FROM once.records r WHERE r.id = once._record_id($1, $2) $$;
+AS $$
+    SELECT r.* FROM once._record_id($1, $2) AS i, once.records r WHERE r.half = once._short_id(i) AND r.id = i
+$$;
 
 -- Locks the record of a claim until the transaction ends. Fails unless the claim holds.
 CREATE OR REPLACE FUNCTION once._lock_claim(p_token text, OUT id bytea, OUT created bigint)
@@ -281,8 +283,8 @@ DECLARE
     v_state smallint;
 BEGIN
     PERFORM once._lock_record(t.id);
-    SELECT k.id, k.created, k.state INTO id, created, v_state FROM once.keys k
-    WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim;
+    SELECT t.id, k.created, k.state INTO id, created, v_state FROM once.keys k
+    WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim;
     IF v_state = once._state_completed() THEN
         PERFORM once._fail_claim('already');
     ELSIF v_state IS NULL OR v_state = once._state_failed() THEN
@@ -343,7 +345,8 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t record := once._token_decode(claim);
-    v_created bigint := (SELECT k.created FROM once.keys k WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim);
+    v_created bigint := (SELECT k.created FROM once.keys k WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17)
+                                                               AND k.epoch = t.epoch AND k.claim = t.claim);
     bits bit varying;
 BEGIN
     IF coalesce(step, '') = '' THEN
@@ -370,8 +373,8 @@ DECLARE
     response record;
 BEGIN
     SELECT k.status, r.* INTO response
-    FROM once.keys k, LATERAL once._unpack_response(k.payload) AS r
-    WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim AND k.state = once._state_completed()
+    FROM once.keys k, LATERAL once._unpack_response(once._payload_for(k.kind, k.payload, NULL)) AS r
+    WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim AND k.state = once._state_completed()
       AND k.kind = once._payload_response() AND once._now_ms() < k.expires;
     IF FOUND THEN
         PERFORM once._await_standby();

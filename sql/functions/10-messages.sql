@@ -96,10 +96,11 @@ DECLARE
     v_ours boolean;
 BEGIN
     PERFORM once._lock_record(t.id);
-    SELECT k.id, k.created, k.claim, k.key, k.state, k.state = once._state_completed(),
+    SELECT t.id, k.created, k.claim, once._key_for(k.key, NULL), k.state, k.state = once._state_completed(),
            CASE WHEN k.state = once._state_completed() THEN once._is_written_here(k.xmin, k.changed) END
     INTO id, created, claim, cause, v_state, completed, v_ours
-    FROM once.keys k WHERE k.id = t.id AND k.epoch = t.epoch AND k.claim = t.claim;
+    FROM once.keys k
+    WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim;
     IF completed AND NOT v_ours THEN
         PERFORM once._fail_claim('already');
     ELSIF v_state IS NULL OR v_state = once._state_failed() THEN

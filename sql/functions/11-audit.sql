@@ -63,7 +63,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     t CONSTANT record := once._token_decode(p_token);
-    v_state CONSTANT smallint := (SELECT k.state FROM once.keys k WHERE k.id = t.id);
+    v_state CONSTANT smallint := (SELECT k.state FROM once.keys k WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17));
 BEGIN
     PERFORM once._audit(p_act, NULL, p_note, jsonb_build_object('record', encode(t.id, 'hex'), 'claim', encode(t.claim, 'hex'),
         'epoch', t.epoch, 'from', (ARRAY['pending', 'completed', 'failed', 'unknown'])[v_state], 'to', p_to, 'result', 'done'));

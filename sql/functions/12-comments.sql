@@ -75,6 +75,9 @@ BEGIN
             ('store_get', 'For gateways: reads records by id.'),
             ('store_scan', 'For gateways and operators: records in the order of their ids, filtered.'),
             ('store_list', 'For monitoring: like store_scan, without claims, fingerprints and payloads.'),
+            ('store_dictionary', 'For gateways: the newest dictionary; the given one, if there is none or it is time for another.'),
+            ('about_description', 'For once.records: what was asked.'),
+            ('about_holder', 'For once.records: which process has the claim, or had the last one.'),
             ('store_secrets_load', 'For gateways: the secrets of the installation; stores the given ones if there are none.'),
             ('store_secrets_swap', 'For gateways: replaces the secrets of the installation if they are still the given ones.'),
             ('relay_turn', 'For once relay: a sign of life; gives back and takes groups of the outbox.'),
@@ -117,6 +120,10 @@ COMMENT ON COLUMN once.records.epoch IS 'how often the operation was started';
 COMMENT ON COLUMN once.records.lease_until IS 'until when a silent holder counts as alive';
 COMMENT ON COLUMN once.records.expires IS 'when a completed or failed record is forgotten; NULL: not';
 COMMENT ON COLUMN once.records.note IS 'why it was released or settled';
+COMMENT ON COLUMN once.records.description IS 'what was asked, such as POST /payments';
+COMMENT ON COLUMN once.records.holder IS 'host and process that has the claim, or had the last one';
+COMMENT ON COLUMN once.records.cause IS 'why it is in its state: the cause of a doubt, a note, or that its lease is over';
+COMMENT ON COLUMN once.records.half IS 'the first half of the id: records are found by it, not by the id';
 
 COMMENT ON TABLE once.keys IS 'One row per record. Read once.records instead; numbers and times are explained in docs/postgres.md.';
 COMMENT ON TABLE once.checkpoints IS 'The last checkpoint of operations of several steps.';
@@ -133,5 +140,6 @@ COMMENT ON TABLE once.audit IS 'What people have decided. Read it with once audi
 COMMENT ON TABLE once.settings IS 'inbox_retention: how long handled messages are remembered.';
 COMMENT ON TABLE once.secrets IS 'The secrets of the installation.';
 COMMENT ON TABLE once.secret_pads IS 'The same secrets, as HMAC needs them.';
+COMMENT ON TABLE once.dictionaries IS 'What many responses and descriptions have in common: rows refer to it.';
 COMMENT ON TABLE once.sweeps IS 'Where the reaper goes on, and when.';
 COMMENT ON TABLE once.versions IS 'The versions of the schema that were applied.';

@@ -14,14 +14,24 @@
 
 /* -------------------------------------------------------------------------------------------------------------- SQL */
 
-int once__cli_pg_file_version(const char *name)
+static int version_of(const char *name, const char *end)
 {
     int version = 0;
 
     while (*name >= '0' && *name <= '9' && version < 100000) {
         version = version * 10 + (*name++ - '0');
     }
-    return strcmp(name, ".sql") == 0 ? version : 0;
+    return strcmp(name, end) == 0 ? version : 0;
+}
+
+int once__cli_pg_file_version(const char *name)
+{
+    return version_of(name, ".sql");
+}
+
+int once__cli_pg_before_version(const char *name)
+{
+    return version_of(name, "-before.sql");
 }
 
 static int by_name(const void *a, const void *b)

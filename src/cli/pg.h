@@ -25,8 +25,9 @@ typedef struct once__cli_pg_sql {
 int once__cli_pg_sql_load(once__cli_pg_sql_t *sql, const char *directory);
 void once__cli_pg_sql_free(once__cli_pg_sql_t *sql);
 
-/* The version that a file brings, 0: it is none of the versions. */
+/* The version that a file brings (0004.sql), or goes before (0004-before.sql); 0: it is none of these. */
 int once__cli_pg_file_version(const char *name);
+int once__cli_pg_before_version(const char *name);
 
 /* The URL without the parameters that are once's own (ttl, store_timeout, ...); malloc'd. NULL when out of memory. */
 char *once__cli_pg_libpq_url(const char *url);

@@ -31,8 +31,9 @@ static void add_records(unsigned count, long ms)
 {
     sql_run(a,
             "INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, "
-            "epoch, schema, state, recover, flags, id, claim, fingerprint, scope, key, payload) "
-            "SELECT t, t, t, 1, t + %ld, 1, 1, 1, 2, 0, 0, sha256(uuid_send(gen_random_uuid())), "
+            "epoch, schema, state, recover, flags, id, tail, claim, fingerprint, scope, key, "
+            "payload) "
+            "SELECT t, t, t, 1, t + %ld, 1, 1, 1, 2, 0, 0, gen_random_uuid(), '', "
             "'', '', '', '', decode(repeat('ab', 300), 'hex') "
             "FROM generate_series(1, %u), once._now_ms() AS t",
             ms, count);

@@ -170,7 +170,7 @@ static const char *remembered(const char *key)
 {
     return sql_one(a,
                    "SELECT count(*) FROM once.emitted WHERE record = (SELECT id FROM "
-                   "once.keys WHERE key = '%s')",
+                   "once.records WHERE key = '%s')",
                    key);
 }
 
@@ -201,7 +201,7 @@ static void what_was_emitted_is_forgotten_with_the_claim(void **state)
     sql_run(a, "SELECT once.reap()");
     assert_string_equal(
         sql_one(a, "SELECT count(*) FROM once.emitted e WHERE NOT EXISTS (SELECT FROM once.keys k "
-                   "WHERE k.id = e.record)"),
+                   "WHERE k.id = once._short_id(e.record))"),
         "0");
     assert_string_equal(sql_one(a, "SELECT count(*) FROM once.keys WHERE key = 'swept'"), "0");
 }

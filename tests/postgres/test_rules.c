@@ -47,24 +47,25 @@ static void print_bytes(uint8_t out[37], const once__fingerprint_t *print)
 static void insert_row(const situation_t *s)
 {
     const once__head_t *h = &s->before;
-    char id[80], claim[48], print[96], line[1024];
+    char id[48], tail[48], claim[48], print[96], line[1024];
     uint8_t bytes[37];
     int len;
 
     print_bytes(bytes, &h->fingerprint);
-    hex(id, s->op.id, ONCE_ID_SIZE);
+    once__hex(id, s->op.id, ONCE_ID_SIZE / 2);
+    hex(tail, s->op.id + ONCE_ID_SIZE / 2, ONCE_ID_SIZE / 2);
     hex(claim, h->claim.id, ONCE_CLAIM_ID_SIZE);
     hex(print, bytes, sizeof(bytes));
     len = snprintf(line, sizeof(line),
                    "%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%u\t%u\t%u\t%u\t%u\t%u\t%u\t%s\t%s\t%"
-                   "s\t\\\\x00\t\\\\x6b\t%s\n",
+                   "s\t%s\t\\\\x00\t\\\\x6b\t%s\tbefore\told\n",
                    (unsigned long long)h->created, (unsigned long long)h->changed,
                    (unsigned long long)h->lease_until, (unsigned long long)h->lease_ms,
                    (unsigned long long)h->expires, (unsigned long long)h->ttl_ms, h->claim.epoch,
                    h->schema, h->state, h->recover, h->flags,
                    h->state == ONCE_STATE_COMPLETED ? 1u : 0u,
-                   h->state == ONCE_STATE_COMPLETED ? 200u : 0u, id, claim, print,
-                   h->state == ONCE_STATE_COMPLETED ? "\\\\x6f6c64" : "\\N");
+                   h->state == ONCE_STATE_COMPLETED ? 200u : 0u, id, tail, claim, print,
+                   h->state == ONCE_STATE_COMPLETED ? "\\\\x6f6c64" : "");
     assert_int_equal(PQputCopyData(walk.conn, line, len), 1);
 }
 
@@ -85,8 +86,8 @@ static void insert_rows(int reaped)
     PGresult *result =
         PQexec(walk.conn,
                "COPY once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, "
-               "schema, state, recover, flags, kind, status, id, claim, fingerprint, scope, key, "
-               "payload) FROM STDIN");
+               "schema, state, recover, flags, kind, status, id, tail, claim, fingerprint, scope, "
+               "key, payload, about, cause) FROM STDIN");
 
     assert_int_equal(PQresultStatus(result), PGRES_COPY_IN);
     PQclear(result);
@@ -152,6 +153,29 @@ static void stored_head(once__head_t *head, const PGresult *result, int row, siz
     (void)once__pg_bytes(result, row, 14, payload);
 }
 
+static int is_stored(const PGresult *result, int row, int column, once_slice_t text)
+{
+    size_t len;
+    const uint8_t *bytes = once__pg_bytes(result, row, column, &len);
+
+    return len == text.len && (len == 0 || memcmp(bytes, text.data, len) == 0);
+}
+
+/* What it says about itself, and why. */
+static int is_explained(const situation_t *s, const once__step_t *step, const PGresult *result,
+                        int row)
+{
+    once_slice_t about = {"before", 6}, cause = {"old", 3};
+
+    if (step->changed) {
+        about = once__about_after(step->rule, &s->op, about);
+        cause = once__cause_after(step->rule, &s->op, cause);
+    } else if (s->before.state == ONCE_STATE_NONE) {
+        return 1;
+    }
+    return is_stored(result, row, 15, about) && is_stored(result, row, 16, cause);
+}
+
 /* What the row must be now: as the rules left it, or as it was. */
 static void compare_stored(const situation_t *s, const PGresult *result, int row)
 {
@@ -166,8 +190,8 @@ static void compare_stored(const situation_t *s, const PGresult *result, int row
     expect(s, &step);
     stored_head(&stored, result, row, &len);
     payload = once__payload_after(step.rule, &s->op, &old);
-    good =
-        situation_same_head(&stored, step.changed ? &step.next : &s->before) && len == payload.len;
+    good = situation_same_head(&stored, step.changed ? &step.next : &s->before) &&
+           len == payload.len && is_explained(s, &step, result, row);
     if (!good) {
         situation_describe(s, &step, walk.base);
     }
@@ -187,8 +211,9 @@ static void compare_table(int reaped)
 {
     PGresult *result = PQexecParams(
         walk.conn,
-        "SELECT id, state, schema, recover, flags, epoch, lease_until, lease_ms, changed, "
-        "expires, ttl_ms, created, claim, fingerprint, payload FROM once.keys",
+        "SELECT once._full_id(id, tail), state, schema, recover, flags, epoch, lease_until, "
+        "lease_ms, changed, expires, ttl_ms, created, claim, fingerprint, payload, about, cause "
+        "FROM once.keys",
         0, NULL, NULL, NULL, NULL, 1);
     char *there = calloc(walk.count + 1, 1);
 

@@ -42,6 +42,11 @@ static situation_t *add(const once__head_t *before, once__event_kind_t kind)
     memcpy(s->op.event.claim.id, mine, sizeof(mine));
     s->op.key = "key";
     s->op.key_len = 3;
+    if (kind == ONCE__CLAIM) {
+        s->op.about = (once_slice_t){"after", 5};
+    } else if (kind != ONCE__RENEW && kind != ONCE__REAP && kind != ONCE__PURGE) {
+        s->op.cause = (once_slice_t){"why", 3};
+    }
     once__put64(s->op.id, made.count * 0x9e3779b97f4a7c15u);
     once__put64(s->op.id + 24, made.count);
     return s;

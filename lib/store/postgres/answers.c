@@ -27,6 +27,8 @@ enum {
     AT_SCOPE,
     AT_KEY,
     AT_PAYLOAD,
+    AT_ABOUT,
+    AT_CAUSE,
     COLUMN_COUNT
 };
 
@@ -77,10 +79,20 @@ static int read_head(once__head_t *head, const PGresult *result, int row)
     return once__pg_copy(result, row, AT_CLAIM, head->claim.id, ONCE_CLAIM_ID_SIZE);
 }
 
-/* Copies the row, or its envelope only if a newer version wrote it. Returns NULL if memory is short. */
-static once__record_t *read_record(const once__head_t *head, const PGresult *result, int row)
+static once_slice_t bytes_at(const PGresult *result, int row, int column)
+{
+    once_slice_t bytes;
+
+    bytes.data = (const char *)once__pg_bytes(result, row, column, &bytes.len);
+    return bytes;
+}
+
+/* Copies the row, or its envelope only if a newer version wrote it. ONCE_OK, ONCE_E_CORRUPT, ONCE_E_NOMEM. */
+static int read_record(once__record_t **copy, const once__head_t *head, const PGresult *result,
+                       int row, once__postgres_packing_t *packing)
 {
     once__record_t record = {.head = *head};
+    int code = ONCE_OK;
 
     (void)once__pg_copy(result, row, AT_ID, record.id, ONCE_ID_SIZE);
     if (head->schema <= ONCE__SCHEMA) {
@@ -89,11 +101,16 @@ static once__record_t *read_record(const once__head_t *head, const PGresult *res
         record.payload.kind = (uint8_t)once__pg_int(result, row, AT_KIND);
         record.payload.status = (uint16_t)once__pg_int(result, row, AT_STATUS);
         record.payload.data = once__pg_bytes(result, row, AT_PAYLOAD, &record.payload.len);
+        record.about = bytes_at(result, row, AT_ABOUT);
+        record.cause = bytes_at(result, row, AT_CAUSE);
+        code = once__postgres_unpack(packing, &record);
     }
-    return once__record_clone(&record);
+    *copy = code == ONCE_OK ? once__record_clone(&record) : NULL;
+    return code == ONCE_OK && *copy == NULL ? ONCE_E_NOMEM : code;
 }
 
-static void read_row(const PGresult *result, int row, once__op_t *op)
+static void read_row(const PGresult *result, int row, once__op_t *op,
+                     once__postgres_packing_t *packing)
 {
     int wants_record;
 
@@ -107,9 +124,9 @@ static void read_row(const PGresult *result, int row, once__op_t *op)
     wants_record = op->kind == ONCE__OP_GET ||
                    (op->outcome != ONCE_OUTCOME_DONE && once__pg_int(result, row, AT_KIND) != 0);
     if (wants_record && op->head.state != ONCE_STATE_NONE) {
-        op->record = read_record(&op->head, result, row);
+        op->error = read_record(&op->record, &op->head, result, row, packing);
         /* The event was applied: without memory for the copy the reply counts as lost, and is asked for again. */
-        op->error = op->record != NULL ? ONCE_OK : ONCE_E_NOREPLY;
+        op->error = op->error == ONCE_E_NOMEM ? ONCE_E_NOREPLY : op->error;
     }
 }
 
@@ -171,7 +188,8 @@ int once__postgres_read_granted(const PGresult *result, once__oplist_t *list)
     return 1;
 }
 
-void once__postgres_read_batch(const PGresult *result, once__postgres_find find, void *data)
+void once__postgres_read_batch(const PGresult *result, once__postgres_packing_t *packing,
+                               once__postgres_find find, void *data)
 {
     if (PQnfields(result) != COLUMN_COUNT) {
         return;
@@ -181,7 +199,7 @@ void once__postgres_read_batch(const PGresult *result, once__postgres_find find,
         const uint8_t *id = once__pg_bytes(result, row, AT_ID, &len);
         once__op_t *op = len == ONCE_ID_SIZE ? find(data, id) : NULL;
         if (op != NULL) {
-            read_row(result, row, op);
+            read_row(result, row, op, packing);
         }
     }
 }
@@ -211,7 +229,7 @@ void once__postgres_answer_absent(once__op_t *op)
 
 /* --------------------------------------------------------------------------------------------------------- singles */
 
-static void read_scan(const PGresult *result, once__op_t *op)
+static void read_scan(const PGresult *result, once__op_t *op, once__postgres_packing_t *packing)
 {
     int rows = PQntuples(result), last = rows - 1;
 
@@ -227,12 +245,13 @@ static void read_scan(const PGresult *result, once__op_t *op)
         if (read_head(&head, result, row) != 0) {
             continue; /* not a record */
         }
-        op->records[op->count] = read_record(&head, result, row);
-        if (op->records[op->count] == NULL) {
-            op->error = ONCE_E_NOMEM;
+        op->error = read_record(&op->records[op->count], &head, result, row, packing);
+        if (op->error == ONCE_E_NOMEM) {
             return;
         }
-        op->count++;
+        op->count += op->error == ONCE_OK;
+        op->damaged += op->error != ONCE_OK;
+        op->error = ONCE_OK;
     }
     (void)once__pg_copy(result, last, AT_ID, op->cursor.bytes, ONCE_ID_SIZE);
     op->cursor.end = once__pg_int(result, last, AT_OUTCOME) == 2;
@@ -329,14 +348,27 @@ static void read_added(const PGresult *result, once__op_t *op)
     op->end = (uint64_t)once__pg_int(result, 0, 0);
 }
 
-int once__postgres_read_single(const PGresult *result, once__op_t *op)
+static void read_dictionary(const PGresult *result, once__postgres_packing_t *packing,
+                            once__op_t *op)
+{
+    once__postgres_packing_learn(packing, (unsigned)once__pg_int(result, 0, 0),
+                                 bytes_at(result, 0, 1), bytes_at(result, 0, 2));
+    op->error = ONCE_OK;
+}
+
+int once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
+                               once__op_t *op)
 {
     if (op->kind == ONCE__OP_SCAN) {
-        read_scan(result, op);
+        read_scan(result, op, packing);
         return 0;
     }
     if (PQntuples(result) != 1) {
         op->error = ONCE_E_IO;
+        return 0;
+    }
+    if (op == &packing->op) {
+        read_dictionary(result, packing, op);
         return 0;
     }
     switch (op->kind) {

@@ -142,7 +142,8 @@ int once__postgres_batch_put(once__postgres_batch_t *batch, once__postgres_conne
     int code = once__postgres_session_begin(connection, batch, params, timeout_ms, level);
 
     if (code == 0 && batch->counts[ONCE__POSTGRES_SINGLE] > 0) {
-        code = once__postgres_send_single(connection->base.conn, params, batch->ops.first);
+        code = once__postgres_send_single(connection->base.conn, params, batch->ops.first,
+                                          batch->packing);
         once__postgres_batch_add(batch, ONCE__POSTGRES_SINGLE);
     }
     for (once__postgres_statement_t which = ONCE__POSTGRES_CLAIM;
@@ -175,14 +176,14 @@ int once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *infli
         case ONCE__POSTGRES_PREPARE:
             break;
         case ONCE__POSTGRES_SINGLE:
-            return once__postgres_read_single(result, batch->ops.first);
+            return once__postgres_read_single(result, batch->packing, batch->ops.first);
         case ONCE__POSTGRES_CLAIM:
             if (!once__postgres_read_granted(result, &batch->ops)) {
-                once__postgres_read_batch(result, find_unanswered, inflight);
+                once__postgres_read_batch(result, batch->packing, find_unanswered, inflight);
             }
             break;
         default:
-            once__postgres_read_batch(result, find_unanswered, inflight);
+            once__postgres_read_batch(result, batch->packing, find_unanswered, inflight);
             break;
         }
     }

@@ -11,8 +11,9 @@
 
 typedef struct once__postgres_batch {
     once__pg_batch_t base;
-    once__oplist_t ops; /* those without an answer; empty when the batch is late */
-    unsigned op_count;  /* how many there were */
+    once__postgres_packing_t *packing; /* the handle's */
+    once__oplist_t ops;                /* those without an answer; empty when the batch is late */
+    unsigned op_count;                 /* how many there were */
     unsigned counts[ONCE__POSTGRES_SINGLE + 1]; /* by the statement that carries them */
     once__postgres_statement_t statements[ONCE__PG_STATEMENTS_MAX];
     int relies_on_session; /* it uses what the session remembers */

@@ -209,6 +209,7 @@ static void send_batch(once__postgres_queue_t *queue, once__postgres_connection_
     assert(batch != NULL);
     limit.ops = queue->alone > 0 ? 1 : limit.ops;
     once__postgres_batch_clear(batch);
+    batch->packing = &queue->packing;
     once__postgres_batch_take(batch, limit, &queue->waiting, &queue->inflight);
     if (batch->ops.first == NULL) {
         return;
@@ -502,6 +503,7 @@ static void free_all(once__postgres_queue_t *queue)
     }
     once__hash_free(&queue->inflight);
     once__pg_params_free(&queue->params);
+    once__postgres_packing_free(&queue->packing);
     once__pg_conninfo_free(&queue->conninfo);
 }
 
@@ -523,7 +525,7 @@ static int init_connections(once__postgres_queue_t *queue, unsigned count)
 int once__postgres_queue_open(once__postgres_queue_t *queue, const once__store_config_t *config,
                               once_error_t *err)
 {
-    unsigned connections = 0;
+    once__postgres_options_t options = {0};
     int code;
 
     queue->loop = config->loop;
@@ -543,8 +545,9 @@ int once__postgres_queue_open(once__postgres_queue_t *queue, const once__store_c
     if (once__timers_reserve(queue->loop) != 0) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
-    code = once__postgres_url_read(&queue->conninfo, &connections, config->url, err);
-    if (code == ONCE_OK && init_connections(queue, connections) != 0) {
+    code = once__postgres_url_read(&queue->conninfo, &options, config->url, err);
+    queue->packing.is_refused = options.no_dictionary;
+    if (code == ONCE_OK && init_connections(queue, options.connections) != 0) {
         code = once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
     if (code != ONCE_OK) {
@@ -573,5 +576,6 @@ void once__postgres_queue_abandon(once__postgres_queue_t *queue)
     }
     once__hash_free(&queue->inflight);
     once__pg_params_free(&queue->params);
+    once__postgres_packing_free(&queue->packing);
     once__pg_conninfo_free(&queue->conninfo);
 }

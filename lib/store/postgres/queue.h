@@ -36,6 +36,7 @@ typedef struct once__postgres_queue {
     int met;     /* one was */
     int level;   /* the server's default isolation is not READ COMMITTED */
     once__pg_params_t params;
+    once__postgres_packing_t packing;
     char trouble[ONCE__PG_TROUBLE_SIZE];
 } once__postgres_queue_t;
 

@@ -40,7 +40,8 @@ int once__postgres_session_put(once__postgres_connection_t *connection,
                                once__postgres_batch_t *batch, once__pg_params_t *params,
                                once__postgres_statement_t which)
 {
-    const once__postgres_text_t *text = once__postgres_fill(params, which, &batch->ops);
+    const once__postgres_text_t *text =
+        once__postgres_fill(params, which, &batch->ops, batch->packing);
     PGconn *conn = connection->base.conn;
     int code = 0;
 

@@ -7,7 +7,7 @@
 
 #define COLUMNS                                                                                    \
     "id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, "  \
-    "state, recover, flags, kind, status, claim, fingerprint, scope, key, payload"
+    "state, recover, flags, kind, status, claim, fingerprint, scope, key, payload, about, cause"
 
 #define REAP_STEP      10000 /* rows that one transaction removes at most */
 #define REAP_BUDGET_MS 100   /* and how long it may take */
@@ -29,34 +29,40 @@ uint64_t once__postgres_clamp(uint64_t ms)
 /* ---------------------------------------------------------------------------------------------------------- arrays */
 
 /* Writes one operation's element of a column. */
-typedef void (*column_t)(once__pg_value_t *value, const once__op_t *op);
+typedef void (*column_t)(once__pg_value_t *value, const once__op_t *op,
+                         once__postgres_packing_t *packing);
 
-static void put_id(once__pg_value_t *value, const once__op_t *op)
+static void put_id(once__pg_value_t *value, const once__op_t *op, once__postgres_packing_t *packing)
 {
     once__pg_element(value, op->id, ONCE_ID_SIZE);
 }
 
-static void put_claim(once__pg_value_t *value, const once__op_t *op)
+static void put_claim(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
 {
     once__pg_element(value, op->event.claim.id, ONCE_CLAIM_ID_SIZE);
 }
 
-static void put_recover(once__pg_value_t *value, const once__op_t *op)
+static void put_recover(once__pg_value_t *value, const once__op_t *op,
+                        once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, op->event.recover, 2);
 }
 
-static void put_lease(once__pg_value_t *value, const once__op_t *op)
+static void put_lease(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, once__postgres_clamp(op->event.lease_ms), 8);
 }
 
-static void put_ttl(once__pg_value_t *value, const once__op_t *op)
+static void put_ttl(once__pg_value_t *value, const once__op_t *op,
+                    once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, once__postgres_clamp(op->event.ttl_ms), 8);
 }
 
-static void put_fingerprints(once__pg_value_t *value, const once__op_t *op)
+static void put_fingerprints(once__pg_value_t *value, const once__op_t *op,
+                             once__postgres_packing_t *packing)
 {
     uint8_t bytes[ONCE__FINGERPRINTS_MAX * ONCE__POSTGRES_FINGERPRINT_SIZE] = {0};
     unsigned count = op->event.fingerprint_count;
@@ -72,47 +78,72 @@ static void put_fingerprints(once__pg_value_t *value, const once__op_t *op)
                      (size_t)(count > 0 ? count : 1) * ONCE__POSTGRES_FINGERPRINT_SIZE);
 }
 
-static void put_scope(once__pg_value_t *value, const once__op_t *op)
+static void put_scope(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
 {
     once__pg_element(value, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
 }
 
-static void put_key(once__pg_value_t *value, const once__op_t *op)
+static void put_key(once__pg_value_t *value, const once__op_t *op,
+                    once__postgres_packing_t *packing)
 {
-    once__pg_element(value, op->key, op->key_len);
+    once_slice_t key = once__postgres_pack_key(packing, (once_slice_t){op->key, op->key_len});
+
+    once__pg_element(value, key.data, key.len);
 }
 
-static void put_event(once__pg_value_t *value, const once__op_t *op)
+static void put_about(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
+{
+    once_slice_t about = once__postgres_pack_about(packing, op->about);
+
+    once__pg_element(value, about.data, about.len);
+}
+
+static void put_cause(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
+{
+    once__pg_element(value, op->cause.data, op->cause.len);
+}
+
+static void put_event(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, op->event.kind, 2);
 }
 
-static void put_epoch(once__pg_value_t *value, const once__op_t *op)
+static void put_epoch(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, op->event.claim.epoch, 4);
 }
 
-static void put_force(once__pg_value_t *value, const once__op_t *op)
+static void put_force(once__pg_value_t *value, const once__op_t *op,
+                      once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, op->event.force != 0, 1);
 }
 
-static void put_kind(once__pg_value_t *value, const once__op_t *op)
+static void put_kind(once__pg_value_t *value, const once__op_t *op,
+                     once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, op->payload.kind, 2);
 }
 
-static void put_status(once__pg_value_t *value, const once__op_t *op)
+static void put_status(once__pg_value_t *value, const once__op_t *op,
+                       once__postgres_packing_t *packing)
 {
     once__pg_element_int(value, op->payload.status, 2);
 }
 
-static void put_payload(once__pg_value_t *value, const once__op_t *op)
+static void put_payload(once__pg_value_t *value, const once__op_t *op,
+                        once__postgres_packing_t *packing)
 {
     if (op->payload.kind == ONCE__PAYLOAD_NONE) {
         once__pg_element_null(value);
     } else {
-        once__pg_element(value, op->payload.data, op->payload.len);
+        once_slice_t payload = once__postgres_pack_payload(packing, &op->payload);
+        once__pg_element(value, payload.data, payload.len);
     }
 }
 
@@ -124,13 +155,13 @@ typedef struct array {
 static const array_t claim_arrays[] = {
     {ONCE__PG_BYTEAS, put_id},    {ONCE__PG_BYTEAS, put_claim}, {ONCE__PG_INT2S, put_recover},
     {ONCE__PG_INT8S, put_lease},  {ONCE__PG_INT8S, put_ttl},    {ONCE__PG_BYTEAS, put_fingerprints},
-    {ONCE__PG_BYTEAS, put_scope}, {ONCE__PG_BYTEAS, put_key},
+    {ONCE__PG_BYTEAS, put_scope}, {ONCE__PG_BYTEAS, put_key},   {ONCE__PG_BYTEAS, put_about},
 };
 static const array_t apply_arrays[] = {
-    {ONCE__PG_BYTEAS, put_id},      {ONCE__PG_INT2S, put_event}, {ONCE__PG_INT4S, put_epoch},
-    {ONCE__PG_BYTEAS, put_claim},   {ONCE__PG_BOOLS, put_force}, {ONCE__PG_INT8S, put_lease},
-    {ONCE__PG_INT8S, put_ttl},      {ONCE__PG_INT2S, put_kind},  {ONCE__PG_INT2S, put_status},
-    {ONCE__PG_BYTEAS, put_payload},
+    {ONCE__PG_BYTEAS, put_id},      {ONCE__PG_INT2S, put_event},  {ONCE__PG_INT4S, put_epoch},
+    {ONCE__PG_BYTEAS, put_claim},   {ONCE__PG_BOOLS, put_force},  {ONCE__PG_INT8S, put_lease},
+    {ONCE__PG_INT8S, put_ttl},      {ONCE__PG_INT2S, put_kind},   {ONCE__PG_INT2S, put_status},
+    {ONCE__PG_BYTEAS, put_payload}, {ONCE__PG_BYTEAS, put_cause},
 };
 static const array_t get_arrays[] = {{ONCE__PG_BYTEAS, put_id}};
 
@@ -140,22 +171,26 @@ static const struct {
     size_t count;
     int with_schema, with_mark;
 } batches[] = {
-    [ONCE__POSTGRES_CLAIM] = {{"SELECT " COLUMNS
-                               " FROM once.store_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    [ONCE__POSTGRES_CLAIM] = {{"SELECT " COLUMNS " FROM once.store_claim($1, $2, $3, $4, $5, $6, "
+                               "$7, $8, $9, $11, $10, $12)",
                                "once_claim"},
                               claim_arrays,
                               sizeof(claim_arrays) / sizeof(claim_arrays[0]),
                               1,
                               1},
     [ONCE__POSTGRES_APPLY] =
-        {{"SELECT " COLUMNS " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        {{"SELECT " COLUMNS " FROM once.store_apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, "
+          "$12, $13)",
           "once_apply"},
          apply_arrays,
          sizeof(apply_arrays) / sizeof(apply_arrays[0]),
          1,
          0},
-    [ONCE__POSTGRES_GET] =
-        {{"SELECT " COLUMNS " FROM once.store_get($1)", "once_record_get"}, get_arrays, 1, 0, 0},
+    [ONCE__POSTGRES_GET] = {{"SELECT " COLUMNS " FROM once.store_get($1, $2)", "once_record_get"},
+                            get_arrays,
+                            1,
+                            0,
+                            0},
 };
 
 /* The mark of the secrets is the same for all claims of a handle. */
@@ -172,7 +207,8 @@ static void put_mark(once__pg_params_t *params, const once__oplist_t *list)
 
 const once__postgres_text_t *once__postgres_fill(once__pg_params_t *params,
                                                  once__postgres_statement_t which,
-                                                 const once__oplist_t *list)
+                                                 const once__oplist_t *list,
+                                                 once__postgres_packing_t *packing)
 {
     once__pg_params_reset(params);
     if (batches[which].with_schema) {
@@ -183,13 +219,14 @@ const once__postgres_text_t *once__postgres_fill(once__pg_params_t *params,
         once__pg_value_t *value = once__pg_array(params, array->type);
         for (const once__op_t *op = list->first; op != NULL; op = op->next) {
             if (once__postgres_statement_of(op) == which) {
-                array->put(value, op);
+                array->put(value, op, packing);
             }
         }
     }
     if (batches[which].with_mark) {
         put_mark(params, list);
     }
+    once__pg_param_int(params, ONCE__PG_INT2, packing->number, 2);
     return &batches[which].text;
 }
 
@@ -238,7 +275,8 @@ int once__postgres_send_level(PGconn *conn, once__pg_params_t *params)
 
 /* --------------------------------------------------------------------------------------------------------- singles */
 
-static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
+static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *op,
+                     unsigned dictionary)
 {
     const once_filter_t *filter = op->filter;
 
@@ -250,10 +288,11 @@ static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *
     once__pg_param_int(params, ONCE__PG_INT8, once__postgres_clamp(filter->younger_than_ms), 8);
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), filter->scope_hash,
                  filter->scope_hash_len);
+    once__pg_param_int(params, ONCE__PG_INT2, dictionary, 2);
     return once__pg_put_statement(
         conn,
-        op->bare ? "SELECT " COLUMNS " FROM once.store_list($1, $2, $3, $4, $5, $6, $7)"
-                 : "SELECT " COLUMNS " FROM once.store_scan($1, $2, $3, $4, $5, $6, $7)",
+        op->bare ? "SELECT " COLUMNS " FROM once.store_list($1, $2, $3, $4, $5, $6, $7, $8)"
+                 : "SELECT " COLUMNS " FROM once.store_scan($1, $2, $3, $4, $5, $6, $7, $8)",
         params, 1);
 }
 
@@ -283,12 +322,27 @@ static int send_reap(PGconn *conn, once__pg_params_t *params, const once__op_t *
         params, 1);
 }
 
-int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
+static int send_dictionary(PGconn *conn, once__pg_params_t *params,
+                           const once__postgres_packing_t *packing)
+{
+    once__pg_param_int(params, ONCE__PG_INT2, packing->number, 2);
+    once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), packing->proposal, packing->proposal_len);
+    once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), packing->about_proposal,
+                 packing->about_proposal_len);
+    return once__pg_put_statement(
+        conn, "SELECT number, bytes, about FROM once.store_dictionary($1, $2, $3)", params, 1);
+}
+
+int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op,
+                               const once__postgres_packing_t *packing)
 {
     once__pg_params_reset(params);
+    if (op == &packing->op) {
+        return send_dictionary(conn, params, packing);
+    }
     switch (op->kind) {
     case ONCE__OP_SCAN:
-        return send_scan(conn, params, op);
+        return send_scan(conn, params, op, packing->number);
     case ONCE__OP_REAP:
         return send_reap(conn, params, op);
     case ONCE__OP_STATS:

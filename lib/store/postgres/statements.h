@@ -7,6 +7,7 @@
 
 #include "pg/values.h"
 #include "store/oplist.h"
+#include "store/postgres/packing.h"
 
 typedef enum once__postgres_statement {
     ONCE__POSTGRES_TIMEOUT, /* of the statements after it, until the transaction ends */
@@ -41,13 +42,15 @@ typedef struct once__postgres_text {
 /* The text of `which`, and its parameters: the operations of `list` that it carries; the others are skipped. */
 const once__postgres_text_t *once__postgres_fill(once__pg_params_t *params,
                                                  once__postgres_statement_t which,
-                                                 const once__oplist_t *list);
+                                                 const once__oplist_t *list,
+                                                 once__postgres_packing_t *packing);
 
 /* Each puts a statement into the pipeline (two for the level). Returns 0, or -1 as once__pg_put_statement. */
 int once__postgres_send_timeout(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
 int once__postgres_send_settings(PGconn *conn, once__pg_params_t *params, uint64_t timeout_ms);
 int once__postgres_send_level(PGconn *conn, once__pg_params_t *params);
-int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op);
+int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op,
+                               const once__postgres_packing_t *packing);
 
 /* ----------------------------------------------------------------------------------------------------- answers.c */
 
@@ -67,12 +70,14 @@ int once__postgres_read_granted(const PGresult *result, once__oplist_t *list);
 typedef once__op_t *(*once__postgres_find)(void *data, const uint8_t *id);
 
 /* Answers the operations that the rows of a batch's result name. */
-void once__postgres_read_batch(const PGresult *result, once__postgres_find find, void *data);
+void once__postgres_read_batch(const PGresult *result, once__postgres_packing_t *packing,
+                               once__postgres_find find, void *data);
 
 /* Answers an operation that no row named: no such record (get), or another transaction has it locked. */
 void once__postgres_answer_absent(once__op_t *op);
 
 /* Answers an operation that had a batch to itself. Returns 1 if it is not done yet and must be sent again. */
-int once__postgres_read_single(const PGresult *result, once__op_t *op);
+int once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
+                               once__op_t *op);
 
 #endif

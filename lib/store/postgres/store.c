@@ -24,12 +24,16 @@ typedef struct postgres {
 static void postgres_submit(once__store_t *store, once__op_t *op)
 {
     once__postgres_queue_t *queue = &((postgres_t *)store)->queue;
+    once__op_t *question = once__postgres_packing_ask(&queue->packing, op);
 
     op->error = ONCE_OK;
     if (op->kind == ONCE__OP_REAP) {
         memset(&op->cursor, 0, sizeof(op->cursor));
     }
     once__oplist_add(&queue->waiting, op);
+    if (question != NULL) {
+        once__oplist_add(&queue->waiting, question);
+    }
     queue->prompt += queue->answering;
     once__loop_wake(queue->loop);
 }
@@ -58,11 +62,10 @@ static int postgres_check(const once__store_config_t *config, once_error_t *err)
 {
     once__limits_t limits = {0};
     once__pg_conninfo_t conninfo;
-    unsigned connections;
+    once__postgres_options_t options;
     int code = once__limits_take(&limits, config->url, err);
 
-    code =
-        code == ONCE_OK ? once__postgres_url_read(&conninfo, &connections, config->url, err) : code;
+    code = code == ONCE_OK ? once__postgres_url_read(&conninfo, &options, config->url, err) : code;
     if (code == ONCE_OK) {
         once__pg_conninfo_free(&conninfo);
     }

@@ -96,7 +96,7 @@ static int check(const char *text, once_error_t *err)
     return ONCE_OK;
 }
 
-static int take_connections(unsigned *connections, once__url_t *url, once_error_t *err)
+static int take_connections(once__postgres_options_t *options, once__url_t *url, once_error_t *err)
 {
     const char *text = once__url_take(url, "connections");
     uint64_t count = CONNECTIONS_DEFAULT;
@@ -106,16 +106,28 @@ static int take_connections(unsigned *connections, once__url_t *url, once_error_
         return once__fail(err, ONCE_E_CONFIG, "connections: \"%.40s\" is not a number from 1 to %d",
                           text, ONCE__POSTGRES_CONNECTIONS_MAX);
     }
-    *connections = (unsigned)count;
+    options->connections = (unsigned)count;
     return ONCE_OK;
 }
 
-int once__postgres_url_read(once__pg_conninfo_t *info, unsigned *connections, once__url_t *url,
-                            once_error_t *err)
+static int take_dictionary(once__postgres_options_t *options, once__url_t *url, once_error_t *err)
+{
+    const char *text = once__url_take(url, "dictionary");
+
+    options->no_dictionary = text != NULL && strcmp(text, "off") == 0;
+    if (text != NULL && !options->no_dictionary && strcmp(text, "on") != 0) {
+        return once__fail(err, ONCE_E_CONFIG, "dictionary: \"%.40s\" is neither on nor off", text);
+    }
+    return ONCE_OK;
+}
+
+int once__postgres_url_read(once__pg_conninfo_t *info, once__postgres_options_t *options,
+                            once__url_t *url, once_error_t *err)
 {
     int code = check(url->raw, err);
 
-    code = code == ONCE_OK ? take_connections(connections, url, err) : code;
+    code = code == ONCE_OK ? take_connections(options, url, err) : code;
+    code = code == ONCE_OK ? take_dictionary(options, url, err) : code;
     if (code != ONCE_OK) {
         return code;
     }

@@ -126,9 +126,12 @@ static int apply_files(PGconn *conn, const once__cli_pg_sql_t *sql, int have, in
     static const char *const last[] = {"roles.sql", "grants.sql", "secrets.sql"};
     size_t count = have == 0 && !no_secrets ? 3 : 2;
 
+    /* By name: what goes before a version comes first. An upgrade has done that already (prepare). */
     for (size_t i = 0; i < sql->count; i++) {
-        int version = once__cli_pg_file_version(sql->files[i].name);
-        if (version > have && apply_version(conn, sql->files[i].name, sql->files[i].text) != 0) {
+        const char *name = sql->files[i].name, *text = sql->files[i].text;
+        if ((have == 0 && once__cli_pg_before_version(name) > 0 &&
+             once__cli_pg_run(conn, name, text) != 0) ||
+            (once__cli_pg_file_version(name) > have && apply_version(conn, name, text) != 0)) {
             return -1;
         }
     }
@@ -159,6 +162,53 @@ static int begin(PGconn *conn)
                        "pg_advisory_xact_lock(hashtextextended('once.install', 0::bigint))") == 0
                ? 0
                : -1;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- preparing */
+
+/* Copies in many short transactions what the version will need: once._prepare says where to go on. */
+static int copy_all(PGconn *conn)
+{
+    char query[96] = "SELECT once._prepare(0)";
+    char *next = once__cli_pg_begin(conn) == 0 ? once__cli_pg_ask(conn, query) : NULL;
+
+    while (next != NULL && *next != '\0' && once__cli_pg_run(conn, "cannot copy", "COMMIT") == 0) {
+        snprintf(query, sizeof(query), "SELECT once._prepare(%lld)", strtoll(next, NULL, 10));
+        free(next);
+        next = once__cli_pg_begin(conn) == 0 ? once__cli_pg_ask(conn, query) : NULL;
+    }
+    if (next == NULL || *next != '\0') {
+        free(next);
+        return -1;
+    }
+    free(next);
+    return once__cli_pg_run(conn, "cannot copy", "COMMIT");
+}
+
+/*
+ * What an upgrade needs and can do while programs go on with the former version. All of it may be repeated: after an upgrade that
+ * was stopped, the next one goes on.
+ */
+static int prepare(PGconn *conn, const once__cli_pg_sql_t *sql)
+{
+    int code = begin(conn) == 0 ? check_objects(conn) : ONCE__CLI_STORE;
+    int have = code == ONCE__CLI_OK ? once__cli_pg_version(conn) : -1;
+    const char *text = NULL;
+
+    for (size_t i = 0; i < sql->count && have > 0; i++) {
+        int version = once__cli_pg_before_version(sql->files[i].name);
+        text = version > have ? sql->files[i].text : text;
+    }
+    if (code == ONCE__CLI_OK &&
+        (have < 0 || (text != NULL && once__cli_pg_run(conn, "cannot prepare", text) != 0) ||
+         once__cli_pg_run(conn, "cannot prepare", "COMMIT") != 0 ||
+         (text != NULL && copy_all(conn) != 0))) {
+        code = ONCE__CLI_STORE;
+    }
+    if (code != ONCE__CLI_OK) {
+        PQclear(PQexec(conn, "ROLLBACK"));
+    }
+    return code;
 }
 
 /* The whole change. `upgrade`: there must be something to upgrade. */
@@ -260,7 +310,9 @@ static int print_all(const once__cli_pg_sql_t *sql, int no_secrets)
          "CREATE SCHEMA once;");
     for (size_t i = 0; i < sql->count; i++) {
         int version = once__cli_pg_file_version(sql->files[i].name);
-        if (version > 0) {
+        if (once__cli_pg_before_version(sql->files[i].name) > 0) {
+            printf("-- %s\n%s\n", sql->files[i].name, sql->files[i].text);
+        } else if (version > 0) {
             printf("-- %s\n%s\nINSERT INTO once.versions (version, program) VALUES (%d, '%s');\n",
                    sql->files[i].name, sql->files[i].text, version, once_version());
         }
@@ -272,7 +324,8 @@ static int print_all(const once__cli_pg_sql_t *sql, int no_secrets)
                        : strcmp(name, "roles.sql") == 0     ? 1
                        : strcmp(name, "grants.sql") == 0    ? 2
                                                             : 3;
-            if (once__cli_pg_file_version(name) == 0 && when == pass) {
+            if (once__cli_pg_file_version(name) == 0 && once__cli_pg_before_version(name) == 0 &&
+                when == pass) {
                 printf("-- %s\n%s\n", name, sql->files[i].text);
             }
         }
@@ -294,7 +347,10 @@ static int install(const once__cli_call_t *call, const once__cli_pg_sql_t *sql, 
         once__cli_say("the server is older than PostgreSQL 14");
         code = ONCE__CLI_REFUSED;
     } else {
-        code = begin(conn) == 0 ? change(conn, sql, upgrade, set->no_secrets) : ONCE__CLI_STORE;
+        code = upgrade ? prepare(conn, sql) : ONCE__CLI_OK;
+        if (code == ONCE__CLI_OK) {
+            code = begin(conn) == 0 ? change(conn, sql, upgrade, set->no_secrets) : ONCE__CLI_STORE;
+        }
     }
     if (code == ONCE__CLI_OK) {
         code = schedule(conn, set->cron);

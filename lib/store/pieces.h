@@ -1,0 +1,30 @@
+/*
+ * What many responses have in common: a dictionary for a store whose records outlive those that it was made of. Every eight bytes
+ * of it stand in at least ONCE__PIECES_LEAST of the samples, so that what only one record has, or one customer's few, is not in it.
+ */
+#ifndef ONCE_STORE_PIECES_H
+#define ONCE_STORE_PIECES_H
+
+#include "store/dictionary.h"
+
+#define ONCE__PIECES_SAMPLES 128
+#define ONCE__PIECES_LEAST   8
+
+/* Zeroed at first. */
+typedef struct once__pieces {
+    uint8_t *samples; /* the beginning of each; NULL: there are none yet */
+    uint16_t lens[ONCE__PIECES_SAMPLES];
+    unsigned count;
+    unsigned skipped; /* since the last one that was taken: not every one is */
+} once__pieces_t;
+
+void once__pieces_free(once__pieces_t *pieces); /* it can be used again afterwards */
+
+/* May be taken as a sample, until there are enough. */
+void once__pieces_offer(once__pieces_t *pieces, const uint8_t *data, size_t len);
+int once__pieces_enough(const once__pieces_t *pieces);
+
+/* The dictionary, in `out` of ONCE__DICTIONARY_MAX bytes. Returns its length; 0: nothing is common, or memory is short. */
+size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out);
+
+#endif

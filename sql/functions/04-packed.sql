@@ -1,0 +1,172 @@
+-- What a row has in a shorter form than the record: ids, keys, and what was packed with a dictionary (docs/format.md, "In
+-- PostgreSQL").
+
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- The first half of a record's id, by which its row is found; and the whole.
+CREATE OR REPLACE FUNCTION once._short_id(id bytea) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN encode(substr(id, 1, 16), 'hex')::uuid;
+
+CREATE OR REPLACE FUNCTION once._full_id(id uuid, tail bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN uuid_send(id) || tail;
+
+CREATE OR REPLACE FUNCTION once._to_integer(number bigint) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN least(number, 2147483647)::integer;
+
+-- A number of seven bits a byte, lowest first, at p_at (from 0); p_at is moved behind it.
+CREATE OR REPLACE FUNCTION once._read_varint(p_data bytea, INOUT p_at integer, OUT number bigint)
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_byte integer := 128;
+    v_shift integer := 0;
+BEGIN
+    number := 0;
+    WHILE v_byte >= 128 LOOP
+        v_byte := get_byte(p_data, p_at);
+        number := number | ((v_byte & 127)::bigint << v_shift);
+        p_at := p_at + 1;
+        v_shift := v_shift + 7;
+    END LOOP;
+END
+$$;
+
+-- What p_packed stands for: its first byte has the number of a dictionary, then come its length and steps, each of which is bytes and
+-- a copy from the dictionary. Programs do this themselves when they have the dictionary. NULL: that cannot be.
+CREATE OR REPLACE FUNCTION once._unpack(p_packed bytea, p_dictionary bytea) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_at integer := 1; -- in p_packed
+    v_next bigint := 0; -- in the dictionary: where the next copy is expected
+    v_length bigint;
+    v_step integer;
+    v_copy bigint;
+    v_count bigint;
+    v_shift bigint;
+    v_out bytea := '';
+    v_hex CONSTANT integer := 16384; -- digits of hex, two in a byte
+    v_elsewhere CONSTANT integer := 32768; -- the copy is not where it is expected
+BEGIN
+    SELECT p_at, number INTO v_at, v_length FROM once._read_varint(p_packed, v_at);
+    WHILE v_at < length(p_packed) LOOP
+        v_step := get_byte(p_packed, v_at) | (get_byte(p_packed, v_at + 1) << 8);
+        v_at := v_at + 2;
+        v_copy := v_step & 255;
+        v_count := (v_step >> 8) & 63;
+        IF v_copy = 255 THEN
+            SELECT p_at, v_copy + number INTO v_at, v_copy FROM once._read_varint(p_packed, v_at);
+        END IF;
+        IF v_count = 63 THEN
+            SELECT p_at, v_count + number INTO v_at, v_count FROM once._read_varint(p_packed, v_at);
+        END IF;
+        IF v_step & v_hex <> 0 THEN
+            v_out := v_out || convert_to(left(encode(substr(p_packed, v_at + 1, (v_count::integer + 1) / 2), 'hex'),
+                                              v_count::integer), 'UTF8');
+            v_at := v_at + (v_count::integer + 1) / 2;
+        ELSE
+            v_out := v_out || substr(p_packed, v_at + 1, v_count::integer);
+            v_at := v_at + v_count::integer;
+        END IF;
+        v_next := v_next + v_count;
+        IF v_step & v_elsewhere <> 0 THEN
+            SELECT p_at, number INTO v_at, v_shift FROM once._read_varint(p_packed, v_at);
+            v_next := v_next + CASE WHEN v_shift & 1 = 0 THEN v_shift >> 1 ELSE -(v_shift >> 1) - 1 END;
+        END IF;
+        v_out := v_out || substr(p_dictionary, v_next::integer + 1, v_copy::integer);
+        v_next := v_next + v_copy;
+    END LOOP;
+    RETURN CASE WHEN length(v_out) = v_length THEN v_out END;
+EXCEPTION WHEN data_exception THEN -- one damaged row must not fail the others of its batch
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once._unpack_payload(p_payload bytea) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN once._unpack(p_payload, (SELECT d.bytes FROM once.dictionaries d WHERE d.number = get_byte(p_payload, 0) - 128));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once._unpack_about(p_about bytea) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN once._unpack(p_about, (SELECT d.about FROM once.dictionaries d WHERE d.number = get_byte(p_about, 0) - 128));
+END
+$$;
+
+-- As a caller with this dictionary can read it.
+CREATE OR REPLACE FUNCTION once._payload_for(kind smallint, payload bytea, dictionary smallint) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN kind <> once._payload_response() OR payload = '' THEN payload
+            WHEN get_byte(payload, 0) < 128 OR get_byte(payload, 0) - 128 = dictionary THEN payload
+            ELSE coalesce(once._unpack_payload(payload), payload) END;
+
+CREATE OR REPLACE FUNCTION once._about_for(about bytea, dictionary smallint) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE WHEN about = '' THEN about
+            WHEN get_byte(about, 0) < 128 OR get_byte(about, 0) - 128 = dictionary THEN about
+            ELSE coalesce(once._unpack_about(about), about) END;
+
+CREATE OR REPLACE FUNCTION once._key_for(key bytea, dictionary smallint) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN dictionary IS NOT NULL OR length(key) <> 17 OR get_byte(key, 0) <> 0 THEN key
+            ELSE convert_to(encode(substr(key, 2), 'hex')::uuid::text, 'UTF8') END;
+
+-- The newest dictionary, if there is one. If that is still p_number, and old enough to be replaced, p_bytes and p_about become the next
+-- one: a caller that packs badly with it proposes them. Each may be replaced when it is as many hours old as its number says.
+CREATE OR REPLACE FUNCTION once.store_dictionary(p_number smallint, p_bytes bytea, p_about bytea,
+    OUT number smallint, OUT bytes bytea, OUT about bytea)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_made timestamptz;
+BEGIN
+    SELECT d.number, d.bytes, d.about, d.made INTO number, bytes, about, v_made
+    FROM once.dictionaries d ORDER BY d.number DESC LIMIT 1;
+    number := coalesce(number, 0);
+    IF coalesce(p_bytes, '') = '' AND coalesce(p_about, '') = '' OR number <> p_number OR number >= 127 OR length(p_bytes) > 16384 OR length(p_about) > 16384
+       OR v_made > clock_timestamp() - make_interval(hours => number)
+       OR NOT pg_try_advisory_xact_lock(hashtextextended('once.dictionaries', 0)) THEN
+        RETURN;
+    END IF;
+    INSERT INTO once.dictionaries AS d (number, bytes, about) VALUES (p_number + 1, coalesce(p_bytes, ''), coalesce(p_about, ''))
+    ON CONFLICT DO NOTHING
+    RETURNING d.number, d.bytes, d.about INTO number, bytes, about;
+    number := coalesce(number, 0);
+END
+$$;
+
+-- Parts of what a row's `about` says: for the view once.records, which calls them with the rights of its reader.
+CREATE OR REPLACE FUNCTION once.about_description(about bytea) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_about bytea := once._about_for(about, NULL);
+BEGIN
+    IF length(v_about) < 2 OR get_byte(v_about, 0) <> 1 THEN
+        RETURN NULL;
+    END IF;
+    RETURN nullif(convert_from(substr(v_about, 3 + (get_byte(v_about, 1) & 127)
+                                               + CASE WHEN get_byte(v_about, 1) >= 128 THEN 16 ELSE 0 END), 'UTF8'), '');
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.about_holder(about bytea) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_about bytea := once._about_for(about, NULL);
+BEGIN
+    IF length(v_about) < 2 OR get_byte(v_about, 0) <> 1 THEN
+        RETURN NULL;
+    END IF;
+    RETURN nullif(convert_from(substr(v_about, 3, get_byte(v_about, 1) & 127), 'UTF8'), '');
+END
+$$;
