@@ -365,19 +365,32 @@ static int create(once__index_t *index, const once__index_config_t *config,
 /* ------------------------------------------------------------------------------------------------------ attaching */
 
 /*
- * Does everything in it lie inside the file? Others may be at work, but the file only grows. What entries say is checked by
- * the frames that they lead to.
+ * Why what is mapped is not an index that this process can use; NULL: it is one. Everything in it must lie inside the file: others
+ * may be at work, but the file only grows. What entries say is checked by the frames that they lead to.
  */
-static int is_sound(const once__index_t *index)
+static const char *why_not(const once__index_t *index, const once__index_label_t *ours)
 {
     const once__index_header_t *map = index->map;
     uint64_t end = atomic_load(&map->end);
     uint32_t slots = atomic_load(&map->slot_end), limit = atomic_load(&map->slot_limit);
+    size_t which = offsetof(once__index_label_t, store_id);
     struct stat st;
-    int sound = fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end && end >= sizeof(*map) &&
-                end % ONCE__INDEX_PAGE == 0 && end <= map->view && map->view <= ONCE__INDEX_VIEW &&
-                slots <= limit && limit <= ONCE__SLOTS;
+    int sound;
 
+    if (map->label.magic != ours->magic) {
+        return "it is not an index";
+    }
+    if (memcmp(map->label.abi, ours->abi, sizeof(ours->abi)) != 0) {
+        return "another version of once made it, or one with another C library or in another "
+               "container";
+    }
+    if (memcmp((const char *)map + which, (const char *)ours + which,
+               offsetof(once__index_label_t, identity) - which) != 0) {
+        return "it belongs to another store";
+    }
+    sound = fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end && end >= sizeof(*map) &&
+            end % ONCE__INDEX_PAGE == 0 && end <= map->view && map->view <= ONCE__INDEX_VIEW &&
+            slots <= limit && limit <= ONCE__SLOTS;
     for (uint32_t i = 0; sound && i < ONCE__SHARDS; i++) {
         uint64_t table = atomic_load(&map->shards[i].table), at = once__table_at(table);
         uint64_t size = once__table_size(table) * sizeof(once__cell_t);
@@ -388,29 +401,7 @@ static int is_sound(const once__index_t *index)
         uint64_t at = (uint64_t)atomic_load(&map->segments[i].buffer) * ONCE__INDEX_PAGE;
         sound = at == 0 || (at >= sizeof(*map) && at + ONCE__BUFFER_SIZE <= atomic_load(&map->end));
     }
-    return sound;
-}
-
-/* Why the file is not an index that this process can use; NULL: it is one. */
-static const char *why_not(int fd, const once__index_label_t *ours)
-{
-    once__index_label_t its;
-    size_t first = offsetof(once__index_label_t, store_id);
-    struct stat st;
-
-    if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < sizeof(its) ||
-        pread(fd, &its, sizeof(its), 0) != (ssize_t)sizeof(its) || its.magic != ours->magic) {
-        return "it is not an index";
-    }
-    if (memcmp(its.abi, ours->abi, sizeof(its.abi)) != 0) {
-        return "another version of once made it, or one with another C library or in another "
-               "container";
-    }
-    if (memcmp(its.store_id, ours->store_id, offsetof(once__index_label_t, identity) - first) !=
-        0) {
-        return "it belongs to another store";
-    }
-    return (uint64_t)st.st_size >= sizeof(once__index_header_t) ? NULL : "it was cut short";
+    return sound ? NULL : "it is damaged";
 }
 
 /* Opens the file that has the name, if it is one that only the owner can have written. */
@@ -430,9 +421,10 @@ static int open_file(once__index_t *index, const once__index_config_t *config, o
                           "see index=DIR",
                           config->directory, index->name);
     }
-    return lock_file(index)
+    return lock_file(index) && (uint64_t)st.st_size >= sizeof(once__index_header_t)
                ? ONCE_OK
-               : once__fail(err, ONCE_E_NOT_FOUND, "the index %s was removed", index->name);
+               : once__fail(err, ONCE_E_NOT_FOUND, "the index %s was removed, or cut short",
+                            index->name);
 }
 
 /* The index must not grow beyond what the user with the smallest view can see. */
@@ -463,14 +455,8 @@ static int attach(once__index_t *index, const once__index_config_t *config,
     index->is_named = 1;
     code = config->directory != NULL ? open_file(index, config, err)
                                      : once__fail(err, ONCE_E_NOT_FOUND, "there is no index");
-    if (code != ONCE_OK) {
-        return code;
-    }
-    reason = why_not(index->fd, label);
-    code = reason == NULL ? map_index(index, err) : ONCE_OK;
-    if (reason == NULL && code == ONCE_OK && !is_sound(index)) {
-        reason = "it is damaged";
-    }
+    code = code == ONCE_OK ? map_index(index, err) : code;
+    reason = code == ONCE_OK ? why_not(index, label) : NULL;
     if (reason != NULL) {
         return once__fail(err, ONCE_E_NOT_FOUND, "the index %s/%s cannot be used: %s",
                           config->directory, index->name, reason);
