@@ -147,12 +147,13 @@ static void everyone_reads_it(void **state)
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
     key_of(key, MANY - 1);
     (void)body_of(body, MANY - 1);
-    assert_string_equal(sql_one(owner,
-                                "SELECT convert_from(payload, 'UTF8') FROM (SELECT substr(p, 14 + "
-                                "36) AS payload FROM once.keys, once._unpack_payload(payload) AS "
-                                "p WHERE get_byte(payload, 0) > 128 ORDER BY created DESC LIMIT "
-                                "1) AS s"),
-                        body);
+    assert_string_equal(
+        sql_one(owner,
+                "SELECT convert_from(substr(once._unpack_payload(payload), 50), 'UTF8') FROM "
+                "once.keys WHERE id = (SELECT half FROM once.get('shop', '%s')) AND "
+                "get_byte(payload, 0) > 128",
+                key),
+        body);
     assert_string_equal(
         sql_one(owner,
                 "SELECT description || ' ' || (holder ~ '^[^:]+:[0-9]+$') || ' ' || key "
