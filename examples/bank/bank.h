@@ -33,6 +33,7 @@ typedef struct request {
     const char *customer; /* verified by the service in front of the bank; "" if there is none */
     const char *claim; /* Once-Claim; "" when there is none, or when the bank must not trust it */
     const uint8_t *claim_id; /* for a claim of its own: the same in every try of this request */
+    const char *traceparent; /* of the trace that the request belongs to; "" when there is none */
     const char *if_match, *if_none_match; /* "" when there is none */
     const once_key_t *key;                /* its length is 0 when there is none */
     const char *key_error;                /* why there is none */

@@ -150,23 +150,23 @@ db_end_t door_complete(db_t *db, const char *claim, const answer_t *answer)
     return end_of(db, once_pg_complete(db_conn(db), claim, &response, &error), &error);
 }
 
-db_end_t door_emit(db_t *db, const char *claim, const char *topic, const char *key,
-                   const char *type, json_t *payload)
+db_end_t door_emit(db_t *db, once_pg_event_t *event, const char *traceparent, json_t *payload)
 {
-    once_pg_event_t event = ONCE_PG_EVENT_INIT;
-    once_error_t error = {0};
+    json_t *headers =
+        traceparent[0] != '\0' ? json_pack("{s:s}", "traceparent", traceparent) : NULL;
+    char *of_headers = json_dumps(headers, JSON_COMPACT);
     char *text = json_dumps(payload, JSON_COMPACT);
+    once_error_t error = {0};
     db_end_t end = DB_FAILED;
 
     if (text != NULL) {
-        event.topic = topic;
-        event.key = key;
-        event.type = type;
-        event.payload = slice(text);
-        event.claim = claim;
-        end = end_of(db, once_pg_emit(db_conn(db), &event, NULL, &error), &error);
+        event->payload = slice(text);
+        event->headers = of_headers;
+        end = end_of(db, once_pg_emit(db_conn(db), event, NULL, &error), &error);
     }
     free(text);
+    free(of_headers);
+    json_decref(headers);
     json_decref(payload);
     return end;
 }

@@ -4,6 +4,8 @@
 #ifndef EXAMPLES_BANK_DOOR_H
 #define EXAMPLES_BANK_DOOR_H
 
+#include <once/postgres.h>
+
 #include "bank.h"
 
 /*
@@ -23,8 +25,7 @@ db_end_t door_recorded(db_t *db, const char *claim, answer_t *answer);
 db_end_t door_complete(db_t *db, const char *claim, const answer_t *answer);
 
 /* An event, published if and only if the transaction commits. Takes the reference to `payload`. */
-db_end_t door_emit(db_t *db, const char *claim, const char *topic, const char *key,
-                   const char *type, json_t *payload);
+db_end_t door_emit(db_t *db, once_pg_event_t *event, const char *traceparent, json_t *payload);
 
 /* One at a time for a natural key, until the transaction ends. */
 db_end_t door_lock(db_t *db, const char *natural_key);

@@ -18,10 +18,11 @@
 #include "routes.h"
 #include "stops.h"
 
-#define BODY_MAX   65536
-#define TARGET_MAX 2048
-#define KEYS_MAX   8  /* header lines with a key that are looked at: two are an error already */
-#define SILENCE_S  60 /* a connection on which nothing happens is closed */
+#define BODY_MAX        65536
+#define TARGET_MAX      2048
+#define TRACEPARENT_MAX 64
+#define KEYS_MAX        8 /* header lines with a key that are looked at: two are an error already */
+#define SILENCE_S       60 /* a connection on which nothing happens is closed */
 
 struct http {
     bank_t *bank;
@@ -167,6 +168,7 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
         .customer = header(connection, "Bank-Customer"),
         .claim = http->bank->direct ? "" : header(connection, "Once-Claim"),
         .claim_id = claim_id,
+        .traceparent = header(connection, "traceparent"),
         .if_match = header(connection, "If-Match"),
         .if_none_match = header(connection, "If-None-Match"),
         .key = &exchange->key,
@@ -182,6 +184,9 @@ static void answer_request(http_t *http, struct MHD_Connection *connection, exch
     if (once_key_parse(lines.keys, lines.key_count, 0, &exchange->key, &error) != ONCE_OK) {
         exchange->key.len = 0;
         request.key_error = error.text;
+    }
+    if (!is_plain(request.traceparent, TRACEPARENT_MAX)) {
+        request.traceparent = ""; /* it is not worth an error */
     }
     if (exchange->too_large) {
         answer_problem(answer, 413, "too-large", "a request has at most 64 KiB");

@@ -9,6 +9,7 @@
 #include "provider.h"
 
 typedef struct payout {
+    const char *traceparent;    /* of the request */
     char claim[BANK_CLAIM_MAX]; /* "": it must not run, and the answer says why */
     char step[32];              /* the last checkpoint */
     char id[ONCE_UUID_SIZE];

@@ -37,8 +37,13 @@ static db_end_t emit(db_t *db, const payout_t *payout)
 {
     int paid = payout->end == PROVIDER_PAID;
 
-    return door_emit(db, payout->claim, "bank.payouts", payout->account,
-                     paid ? "payout.paid" : "payout.returned",
+    once_pg_event_t event = ONCE_PG_EVENT_INIT;
+
+    event.claim = payout->claim;
+    event.topic = "bank.payouts";
+    event.key = payout->account;
+    event.type = paid ? "payout.paid" : "payout.returned";
+    return door_emit(db, &event, payout->traceparent,
                      json_pack("{s:s, s:s, s:s, s:s}", "payout_id", payout->id, "account",
                                payout->account, "amount", payout->amount, "currency",
                                payout->currency));

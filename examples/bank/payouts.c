@@ -194,7 +194,7 @@ static void go_on(bank_t *bank, const request_t *request, payout_t *payout, answ
 
 void payouts_post(bank_t *bank, const request_t *request, answer_t *answer)
 {
-    payout_t payout = {.end = PROVIDER_PAID};
+    payout_t payout = {.end = PROVIDER_PAID, .traceparent = request->traceparent};
 
     if (operation_check(request, answer) != 0) {
         return;

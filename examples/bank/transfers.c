@@ -146,15 +146,21 @@ static db_end_t insert(db_t *db, const request_t *request, const transfer_t *t, 
     return once_key_uuid7(id) == ONCE_OK ? db_run(db, write, 8, values, row) : DB_FAILED;
 }
 
-static db_end_t move(db_t *db, const char *claim, const transfer_t *t, const PGresult *row)
+static db_end_t move(db_t *db, const request_t *request, const char *claim, const transfer_t *t,
+                     const PGresult *row)
 {
     const char *id = PQgetvalue(row, 0, 0);
     db_end_t end = ledger_move(db, id, t->from, t->to, t->amount);
+    once_pg_event_t event = ONCE_PG_EVENT_INIT;
 
     if (end != DB_OK) {
         return end;
     }
-    return door_emit(db, claim, "bank.transfers", t->from, "transfer.completed",
+    event.claim = claim;
+    event.topic = "bank.transfers";
+    event.key = t->from;
+    event.type = "transfer.completed";
+    return door_emit(db, &event, request->traceparent,
                      json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "transaction_id", id, "from",
                                t->from, "to", t->to, "amount", t->amount, "currency", t->currency,
                                "reference", t->reference));
@@ -199,7 +205,7 @@ static db_end_t work(db_t *db, const request_t *request, const char *claim, void
         end = find_earlier(db, request, &t, &found, answer);
     } else if (end == DB_OK) {
         tell(row, 201, answer);
-        end = move(db, claim, &t, row);
+        end = move(db, request, claim, &t, row);
     }
     PQclear(row);
     return end;

@@ -123,7 +123,7 @@ static void end_claim(batch_t *batch, notification_t *n, fate_t fate, long statu
 static void ask(batch_t *batch, notification_t *n, CURLM *multi)
 {
     service_t *service = batch->service;
-    once_slice_t key = {n->key.text, n->key.len};
+    label_t label = {{n->key.text, n->key.len}, batch->event->traceparent};
 
     switch (records_ask(&service->records, n->channel, &n->key, batch->event, &n->claim,
                         &n->after_ms)) {
@@ -146,7 +146,7 @@ static void ask(batch_t *batch, notification_t *n, CURLM *multi)
         break;
     }
     if (parcel_pack(&n->parcel, &service->transport, n->channel, n->user.address[n->channel],
-                    n->text, key) != 0 ||
+                    n->text, &label) != 0 ||
         curl_multi_add_handle(multi, n->parcel.easy) != CURLM_OK) {
         end_claim(batch, n, FATE_FAILED, 0);
     }

@@ -73,6 +73,7 @@ int event_read(event_t *event, event_header_t *header, void *data, const char *b
     name_event(event, header, data);
     event->id = usable(event->id);
     event->type = usable(event->type);
+    event->traceparent = usable(header(data, "traceparent"));
     if (!json_is_object(event->document)) {
         return problem_set(problem, 400, PROBLEM_BAD_EVENT, "the body is not a JSON object");
     }

@@ -14,10 +14,11 @@
 #define EVENT_BODY_MAX (256 * 1024)
 
 typedef struct event {
-    json_t *document;      /* the body */
-    json_t *payload;       /* part of it, or all */
-    const char *id, *type; /* "" when there is none, or none that can be used */
-    once_key_t key;        /* of the header Idempotency-Key, for logs; may be empty */
+    json_t *document;        /* the body */
+    json_t *payload;         /* part of it, or all */
+    const char *id, *type;   /* "" when there is none, or none that can be used */
+    const char *traceparent; /* "" when there is none, or none that can be used */
+    once_key_t key;          /* of the header Idempotency-Key, for logs; may be empty */
     const char *body;
     size_t body_len;
 } event_t;

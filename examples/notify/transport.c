@@ -88,18 +88,23 @@ static void pack_mail(parcel_t *parcel, const transport_t *transport, const char
 }
 
 /* The key for the provider is derived from ours: the same whenever this message is sent, and another for every channel. */
-static int pack_post(parcel_t *parcel, const route_t *route, once_slice_t key)
+static int pack_post(parcel_t *parcel, const route_t *route, const label_t *label)
 {
     const char *step = channel_name(parcel->channel);
     char header[64 + ONCE_KEY_MAX];
     once_key_t derived;
 
-    if (once_key_derive(key, (once_slice_t){step, strlen(step)}, &derived, NULL) != ONCE_OK) {
+    if (once_key_derive(label->key, (once_slice_t){step, strlen(step)}, &derived, NULL) !=
+        ONCE_OK) {
         return -1;
     }
     snprintf(header, sizeof(header), "Idempotency-Key: \"%s\"", derived.text);
     parcel->list = curl_slist_append(NULL, header);
     parcel->list = curl_slist_append(parcel->list, "Content-Type: application/json");
+    if (label->traceparent[0] != '\0') {
+        snprintf(header, sizeof(header), "traceparent: %s", label->traceparent);
+        parcel->list = curl_slist_append(parcel->list, header);
+    }
     if (route->auth != NULL) {
         curl_easy_setopt(parcel->easy, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
         curl_easy_setopt(parcel->easy, CURLOPT_XOAUTH2_BEARER, route->auth);
@@ -127,12 +132,12 @@ static char *compose(const transport_t *transport, channel_t channel, const char
 }
 
 int parcel_pack(parcel_t *parcel, const transport_t *transport, channel_t channel,
-                const char *address, const char *text, once_slice_t key)
+                const char *address, const char *text, const label_t *label)
 {
     const route_t *route = &transport->routes[channel];
 
     *parcel = (parcel_t){.channel = channel, .easy = curl_easy_init()};
-    parcel->text = compose(transport, channel, address, text, key);
+    parcel->text = compose(transport, channel, address, text, label->key);
     if (parcel->easy == NULL || parcel->text == NULL) {
         return -1;
     }
@@ -153,7 +158,7 @@ int parcel_pack(parcel_t *parcel, const transport_t *transport, channel_t channe
         pack_mail(parcel, transport, address);
         return parcel->list != NULL ? 0 : -1;
     }
-    return pack_post(parcel, route, key);
+    return pack_post(parcel, route, label);
 }
 
 void parcel_free(parcel_t *parcel)

@@ -41,9 +41,15 @@ typedef struct parcel {
     char error[CURL_ERROR_SIZE];
 } parcel_t;
 
-/* `key` is that of the record; `text` the rendered template. 0, or -1: out of memory. To be freed in both cases. */
+/* What goes with it: the key of the record, and the trace that it belongs to, "" if there is none. */
+typedef struct label {
+    once_slice_t key;
+    const char *traceparent;
+} label_t;
+
+/* `text` is the rendered template. 0, or -1: out of memory. To be freed in both cases. */
 int parcel_pack(parcel_t *parcel, const transport_t *transport, channel_t channel,
-                const char *address, const char *text, once_slice_t key);
+                const char *address, const char *text, const label_t *label);
 void parcel_free(parcel_t *parcel);
 
 /* What became of it; `status` is the last that the other side said, 0: nothing. */

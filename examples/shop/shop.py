@@ -1,9 +1,9 @@
-"""A shop on one machine: bank, once relay, a broker, once consume, notify, and the shop's books. Needs the environment that
-tests/postgres/with-server makes.
+"""A shop on one machine: once gate, bank, once relay, a broker, once consume, notify, and the shop's books. Needs the environment
+that tests/postgres/with-server makes.
 
-                                             +--> once consume --> notify --> mail, SMS, push
-    bank --> once.outbox --> once relay --> broker
-                                             +--> once consume --> books (once.accept, in its own transaction)
+                                                           +--> once consume --> notify --> mail, SMS, push
+    once gate --> bank --> once.outbox --> once relay --> broker
+                                                           +--> once consume --> books (once.accept, in its own transaction)
 """
 import http.client
 import json
@@ -101,16 +101,21 @@ class Shop:
         self.broker = (KafkaTopic if broker == "kafka" else Rabbit)(os.path.join(directory, "broker"))
         self.postgres = Postgres()
         self.database = os.environ["ONCE_PG_URL"]
-        self.bank_port = free_port()
+        bank_port, self.port = free_port(), free_port()
         books_port = free_port()
+        route = "POST /transfers recover=transactional lease=2s"
+        self.gate = Part("gate", directory, [ONCE, "gate", "--upstream", f"http://127.0.0.1:{bank_port}",
+                                             "--listen", f"127.0.0.1:{self.port}", "--store", self.database,
+                                             "--scope", "header:Bank-Customer", "--route", route,
+                                             *(["--user", "postgres"] if os.geteuid() == 0 else [])])
         self.bank = Part("bank", directory, [os.path.join(BUILD, "examples", "example_bank"), "--database", self.database,
-                                             "--listen", f"127.0.0.1:{self.bank_port}", "--direct", "--lease", "2"])
+                                             "--listen", f"127.0.0.1:{bank_port}"])
         self.relay = Part("relay", directory, [ONCE, "relay", "--lease", lease, self.database, self.broker.sink()])
         self.books = Part("books", directory, ["/usr/bin/python3", os.path.join(HERE, "books.py"), f"127.0.0.1:{books_port}",
                                                self.database])
         self.books_consumer = self.consumer("books", f"http://127.0.0.1:{books_port}/events")
         self.notifiers = [Notifier(self, name, mail) for name, mail in (notifiers or {"notify": "retry"}).items()]
-        self.parts = [self.bank, self.relay, self.books, self.books_consumer]
+        self.parts = [self.bank, self.gate, self.relay, self.books, self.books_consumer]
         for notifier in self.notifiers:
             self.parts += [notifier.service, notifier.consumer]
         self.supervisor = None
@@ -131,7 +136,7 @@ class Shop:
         for part in self.parts:
             part.start()
         self.supervisor = Supervisor(self.parts)
-        until(self.bank_answers, lambda: "the bank: " + self.bank.last_words())
+        until(self.bank_answers, lambda: "the bank: " + self.bank.last_words() + self.gate.last_words())
 
     def bank_answers(self):
         try:
@@ -151,10 +156,12 @@ class Shop:
 
     # ------------------------------------------------------------------------------------------------------- the bank
 
-    def ask(self, method, path, customer="", body=None, key=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.bank_port, timeout=20)
+    def ask(self, method, path, customer="", body=None, key=None, traceparent=None):
+        """Through the gate."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
-            headers = {"Bank-Customer": customer, **({"Idempotency-Key": key} if key else {})}
+            headers = {"Bank-Customer": customer, **({"Idempotency-Key": key} if key else {}),
+                       **({"traceparent": traceparent} if traceparent else {})}
             connection.request(method, path, json.dumps(body) if body else None, headers)
             response = connection.getresponse()
             response.text = response.read()
@@ -180,9 +187,10 @@ class Shop:
             answer = self.insist("POST", "/transfers", "@bank", body, f"fund-{name}")
             assert answer.status == 201, answer.text
 
-    def transfer(self, payer, payee, amount, key):
+    def transfer(self, payer, payee, amount, key, traceparent=None):
         """The answer of the bank, however often it had to be asked."""
-        return self.insist("POST", "/transfers", payer, {"from": payer, "to": payee, "amount": amount, "currency": "EUR"}, key)
+        return self.insist("POST", "/transfers", payer, {"from": payer, "to": payee, "amount": amount, "currency": "EUR"}, key,
+                           traceparent)
 
     # --------------------------------------------------------------------------------------------------- the database
 

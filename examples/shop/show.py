@@ -133,7 +133,7 @@ def hints(shop):
     say(f"""
 Go on in another terminal (Ctrl-C here ends it):
 
-  another purchase:  curl -i http://127.0.0.1:{shop.bank_port}/transfers -H 'Bank-Customer: alice' -H 'Idempotency-Key: order-3' \\
+  another purchase:  curl -i http://127.0.0.1:{shop.port}/transfers -H 'Bank-Customer: alice' -H 'Idempotency-Key: order-3' \\
                        -d '{{"from": "alice", "to": "bookshop", "amount": "7.50", "currency": "EUR"}}'
   what was sent:     {ONCE} keys list {shop.notifiers[0].store}
   what they say:     tail -f {shop.directory}/*.log
@@ -146,7 +146,7 @@ def perform(directory, options):
     show = Show(shop, options.mail)
     try:
         broker = {"kafka": "Kafka", "rabbitmq": "RabbitMQ"}[options.broker]
-        say(f"Starting PostgreSQL, {broker}, bank, relay, consumers, notify, books...")
+        say(f"Starting PostgreSQL, {broker}, gate, bank, relay, consumers, notify, books...")
         shop.start()
         shop.open_account("alice", "100.00")
         shop.open_account("bookshop", None)

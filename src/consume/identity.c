@@ -236,3 +236,12 @@ int once__consume_identity_of(const once__consume_identity_t *identity,
     return identity->header == NULL ? of_json(identity, delivery, key, why, size)
                                     : of_header(identity, delivery, key, why, size);
 }
+
+once_slice_t once__consume_identity_cause(once__broker_delivery_t *delivery)
+{
+    search_t search = {
+        .names = {"ce_idempotencykey", "cloudEvents:idempotencykey", "cloudEvents_idempotencykey"}};
+
+    once__broker_delivery_headers(delivery, look, &search);
+    return search.found && !search.differs ? search.value : (once_slice_t){NULL, 0};
+}

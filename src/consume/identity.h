@@ -35,4 +35,7 @@ int once__consume_identity_of(const once__consume_identity_t *identity,
                               once__broker_delivery_t *delivery, once__consume_id_t *key, char *why,
                               size_t size);
 
+/* The idempotency key of the request that caused the message, as a relay adds it (ce_idempotencykey); no data if there is none. */
+once_slice_t once__consume_identity_cause(once__broker_delivery_t *delivery);
+
 #endif

@@ -1,6 +1,6 @@
 /*
- * The metrics of `once consume`, and its log, in which every line about a message has its id, its key and its source. At most
- * LINES_A_SECOND lines of each kind are written; the counters count all.
+ * The metrics of `once consume`, and its log, in which every line about a message has its id, its key, the idempotency key of the
+ * request that caused it, and its source. At most LINES_A_SECOND lines of each kind are written; the counters count all.
  */
 #include "consume/report.h"
 
@@ -147,6 +147,8 @@ static void write_line(const once__consume_item_t *item, once__consume_line_t li
                       ONCE__SERVICE_FIELDS(
                           once__service_field_text("id", item->key.len > 0 ? item->key.text : NULL),
                           once__service_field_slice("key", item->delivery->key),
+                          once__service_field_slice("idempotency_key",
+                                                    once__consume_identity_cause(item->delivery)),
                           once__service_field_text("source", source),
                           once__service_field_number("tries", item->tries),
                           once__service_field_number("status", item->status),

@@ -273,7 +273,7 @@ def test_what_is_passed_on_and_what_is_not(kafka, name, handler, consume):
     message = {"value": b"\x00\xff", "key": "k é".encode(), "headers": {
         "ce_id": 'a "quoted", id', "content-type": "application/x-thing", "traceparent": "00-1-2-01", "authorization": "Basic xyz",
         "Idempotency-Key": "forged", "Once-Claim": "forged", "x-own": "yes", "x-other": "no", "ce_bad": "a\r\nInjected: 1",
-        "host": "elsewhere"}}
+        "host": "elsewhere", "ce_idempotencykey": "order-1234"}}
     kafka.produce(name, [message])
     one = consume(kafka.url(name, group=name), "--header", "X-Own")
     handler.wait(1)
@@ -285,6 +285,9 @@ def test_what_is_passed_on_and_what_is_not(kafka, name, handler, consume):
     for absent in ("authorization", "x-other", "ce-bad", "Injected"):
         assert headers[absent] is None
     one.wait_metric("handled_total", 1)
+    until(lambda: one.said("handled"), "its line in the log")
+    assert one.said("handled")[0]["idempotency_key"] == "order-1234", "the key of the request that caused it"
+    assert headers["ce-idempotencykey"] == "order-1234"
     assert "xyz" not in one.last_words()
 
 
