@@ -13,6 +13,19 @@ CREATE TABLE once.audit (
     role name NOT NULL DEFAULT session_user -- what the server knows about the writer
 );
 
+-- Where events of records were published, if relays keep that (once relay --trace); for trace_retention.
+CREATE TABLE once.published (
+    record bytea NOT NULL,
+    event uuid NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    topic text NOT NULL,
+    type text NOT NULL,
+    destination text NOT NULL, -- without credentials
+    PRIMARY KEY (record, event)
+);
+CREATE INDEX ON once.published USING brin (at);
+INSERT INTO once.settings VALUES ('trace_retention', '7 days');
+
 CREATE FUNCTION once._audit_refuse() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

@@ -17,7 +17,7 @@ BEGIN
                                    'store_secrets_load', 'store_secrets_swap', 'store_dictionary',
                                    'about_description', 'about_holder', 'stats', 'size', 'expiry', 'reap',
                                    'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get', 'audit_add',
-                                   'audit_read']),
+                                   'audit_read', 'trace', 'derive']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
                                  'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop']),
             -- Reads, but sees neither secrets nor responses nor claims.
@@ -26,7 +26,7 @@ BEGIN
             -- Decides unknown records: settles and purges. Has no secrets, so that it cannot claim.
             ('once_operator', ARRAY['version', 'stats', 'size', 'expiry', 'store_list', 'store_scan', 'store_get', 'store_apply',
                                     'settle', 'purge', 'get', 'outbox_lag', 'about_description', 'about_holder',
-                                    'store_dictionary', 'audit_add', 'audit_read'])
+                                    'store_dictionary', 'audit_add', 'audit_read', 'trace', 'derive'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role
         JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = ANY (needs.names)

@@ -96,6 +96,7 @@ class Provider:
         self.requests = []  # (key, message), repeated ones too
         self.messages = {}  # key: message. Each is one message to a user
         self.order = []     # keys as they were first seen
+        self.traces = {}    # key: traceparent of the last request
         self.answers = []
         self.after = lambda message: None
         self.changed = threading.Condition()
@@ -110,6 +111,7 @@ class Provider:
 
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                provider.traces[self.headers["Idempotency-Key"]] = self.headers.get("traceparent")
                 status = provider.take(self.headers["Idempotency-Key"], body, self.headers.get("Authorization"))
                 provider.after(body)
                 if status == 0:

@@ -110,7 +110,8 @@ class Shop:
                                              *(["--user", "postgres"] if os.geteuid() == 0 else [])])
         self.bank = Part("bank", directory, [os.path.join(BUILD, "examples", "example_bank"), "--database", self.database,
                                              "--listen", f"127.0.0.1:{bank_port}"])
-        self.relay = Part("relay", directory, [ONCE, "relay", "--lease", lease, self.database, self.broker.sink()])
+        self.relay = Part("relay", directory, [ONCE, "relay", "--trace", "--lease", lease, self.database,
+                                               self.broker.sink()])
         self.books = Part("books", directory, ["/usr/bin/python3", os.path.join(HERE, "books.py"), f"127.0.0.1:{books_port}",
                                                self.database])
         self.books_consumer = self.consumer("books", f"http://127.0.0.1:{books_port}/events")

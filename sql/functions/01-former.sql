@@ -22,6 +22,7 @@ DROP FUNCTION IF EXISTS once._sweep_inbox(bigint, bigint, integer);
 DROP FUNCTION IF EXISTS once.purge(text, boolean);
 DROP FUNCTION IF EXISTS once.outbox_retry(uuid[]);
 DROP FUNCTION IF EXISTS once.outbox_drop(uuid[]);
+DROP FUNCTION IF EXISTS once.relay_published(tid[], smallint[], bigint[], uuid[]);
 
 -- Private functions have names that begin with an underscore (docs/decisions/sql-private.md). Before, they had these. No program
 -- calls them. All in one statement: some depend on others.

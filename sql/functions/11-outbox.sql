@@ -135,7 +135,9 @@ $$;
 -- Removes published events: where the rows were when they were read, and by number if they moved since. The id is compared as
 -- well: after a failover that lost commits, the same number can belong to another event. Does not wait for the disk: an event that
 -- a crash brings back is published again, with the same id.
-CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[], p_ids uuid[])
+-- p_trace: where they were published, to be remembered for once.trace; as many again, and twice, are forgotten when they are old.
+CREATE OR REPLACE FUNCTION once.relay_published(p_places tid[], p_groups smallint[], p_seqs bigint[], p_ids uuid[],
+    p_trace text DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -146,6 +148,18 @@ DECLARE
     v_more bigint := 0;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    IF p_trace IS NOT NULL THEN
+        INSERT INTO once.published (record, event, topic, type, destination)
+        SELECT o.record, o.id, o.topic, o.type, p_trace
+        FROM unnest(p_groups, p_seqs, p_ids) AS d (grp, seq, id)
+        JOIN once.outbox o ON o.grp = d.grp AND o.seq = d.seq AND o.id = d.id
+        WHERE o.record IS NOT NULL
+        ON CONFLICT DO NOTHING; -- published again after a crash
+        DELETE FROM once.published p WHERE p.ctid = ANY (ARRAY(
+            SELECT f.ctid FROM once.published f
+            WHERE f.at < clock_timestamp() - (SELECT s.value::interval FROM once.settings s WHERE s.name = 'trace_retention')
+            LIMIT 2 * cardinality(p_ids)));
+    END IF;
     DELETE FROM once.outbox o USING unnest(p_places, p_seqs, p_ids) AS d (place, seq, id)
     WHERE o.ctid = d.place AND o.seq = d.seq AND o.id = d.id;
     GET DIAGNOSTICS v_count = ROW_COUNT;

@@ -54,6 +54,7 @@ BEGIN
             ('purge',
                 'Removes a record: its key counts as never used. A record that is pending or unknown only with force =>'
                 ' true. The note is for the audit trail.'),
+            ('trace', 'For once trace: what belongs to a record: its transaction, checkpoint, events, and who handled them.'),
             ('audit_read', 'For gateways and once audit: entries of the audit trail.'),
             ('audit_add', 'For gateways: adds an entry to the audit trail.'),
             ('stats', 'Counts records by state. Reads the whole table.'),
@@ -137,7 +138,9 @@ COMMENT ON TABLE once.relays IS 'The relays that are running.';
 COMMENT ON TABLE once.emitted IS 'The events that open claims have emitted, to give repeated ones the same id.';
 COMMENT ON TABLE once.inbox IS 'Messages that were handled (once.accept).';
 COMMENT ON TABLE once.audit IS 'What people have decided. Read it with once audit list; rows are never changed or removed.';
-COMMENT ON TABLE once.settings IS 'inbox_retention: how long handled messages are remembered.';
+COMMENT ON TABLE once.published IS 'Where events of records were published (once relay --trace).';
+COMMENT ON TABLE once.settings IS
+    'inbox_retention: how long handled messages are remembered; trace_retention: how long published events are.';
 COMMENT ON TABLE once.secrets IS 'The secrets of the installation.';
 COMMENT ON TABLE once.secret_pads IS 'The same secrets, as HMAC needs them.';
 COMMENT ON TABLE once.dictionaries IS 'What many responses and descriptions have in common: rows refer to it.';

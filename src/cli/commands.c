@@ -17,6 +17,7 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_keys_export,
     &once__cli_audit_list,
     &once__cli_audit_verify,
+    &once__cli_trace,
     &once__cli_stats,
 #if ONCE_WITH_POSTGRES
     &once__cli_outbox_list,

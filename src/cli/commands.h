@@ -18,6 +18,7 @@ extern const once__cli_command_t once__cli_keys_purge;
 extern const once__cli_command_t once__cli_keys_export;
 extern const once__cli_command_t once__cli_audit_list;
 extern const once__cli_command_t once__cli_audit_verify;
+extern const once__cli_command_t once__cli_trace;
 extern const once__cli_command_t once__cli_stats;
 extern const once__cli_command_t once__cli_outbox_list;
 extern const once__cli_command_t once__cli_outbox_retry;

@@ -19,7 +19,7 @@ static const struct {
     const char *names[6];
 } sections[] = {
     {"every day", {"gate", "relay", "consume", "keys list", "keys settle", "stats"}},
-    {"records", {"keys", "audit"}},
+    {"records", {"keys", "trace", "audit"}},
     {"messages", {"outbox", "dlq", "secret webhook"}},
     {"stores", {"pg", "fsck", "backup", "convert", "reap", "secret rotate"}},
     {"keys for clients", {"key"}},

@@ -27,6 +27,7 @@
 #define RETRY_MS  1000
 
 static const char published_statement[] = "SELECT once.relay_published($1, $2, $3, $4)";
+static const char traced_statement[] = "SELECT once.relay_published($1, $2, $3, $4, $5)";
 static const char dead_statement[] = "SELECT once.relay_dead($1, $2, $3, $4, $5)";
 
 static void assert_list_state(const once__relay_event_list_t *list, once__relay_event_state_t state)
@@ -153,7 +154,10 @@ static void send_published(once__relay_t *relay)
         once__list_add(&relay->marks.marking, event);
     }
     relay->marks.marking_dead = 0;
-    send(relay, published_statement);
+    if (relay->options->trace) {
+        once__pg_param_text(params, once__broker_publisher_name(relay->publisher));
+    }
+    send(relay, relay->options->trace ? traced_statement : published_statement);
 }
 
 static void send_dead(once__relay_t *relay)

@@ -24,6 +24,7 @@ typedef struct once__relay_options {
     unsigned window;      /* events in memory */
     unsigned connections; /* HTTP requests at once */
     int until_empty;      /* ends when the outbox is empty */
+    int trace;            /* the database remembers what was published: once trace */
     int progress;         /* shows on standard error how the backlog drains */
     once__service_log_level_t level;
 } once__relay_options_t;

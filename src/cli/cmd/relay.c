@@ -26,7 +26,7 @@
 typedef struct settings {
     const char *source, *metrics, *secret_file, *ca_file, *log;
     once__cli_number_t lease, poll, timeout, give_up, drain, tries, window, requests;
-    int until_empty, progress, is_unsigned;
+    int until_empty, trace, progress, is_unsigned;
 } settings_t;
 
 static int is_postgres(const char *url)
@@ -132,6 +132,7 @@ static int run_relay(const once__cli_call_t *call)
         .window = (unsigned)value_of(&set->window, WINDOW),
         .connections = (unsigned)value_of(&set->requests, REQUESTS),
         .until_empty = set->until_empty,
+        .trace = set->trace,
         .progress = set->progress || (isatty(STDERR_FILENO) && !isatty(STDOUT_FILENO)),
         .level = ONCE__SERVICE_LOG_INFO,
     };
@@ -185,6 +186,8 @@ static const once__cli_option_t options[] = {
      offsetof(settings_t, metrics)},
     {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug (every event), info, warn, error (default info)", offsetof(settings_t, log)},
     {"progress", 0, ONCE__CLI_FLAG, NULL, "show on standard error how the backlog drains", offsetof(settings_t, progress)},
+    {"trace", 0, ONCE__CLI_FLAG, NULL, "remember in the database where events were published, for \"once trace\"",
+     offsetof(settings_t, trace)},
     {"until-empty", 0, ONCE__CLI_FLAG, NULL, "exit when nothing is left to publish", offsetof(settings_t, until_empty)},
     {0},
 };
