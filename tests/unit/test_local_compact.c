@@ -516,6 +516,27 @@ static void test_removal_stays_beside_a_victim_that_is_half_done(void **state)
     close_store(&store);
 }
 
+/* fsck and backup: neither by a compaction nor by a writer that has not used its segment. */
+static void test_nothing_is_dropped_while_all_is_read(void **state)
+{
+    once__compaction_t compaction = {.thorough = 1};
+    const once__segment_t *unused;
+    store_t store;
+    int lock;
+
+    open_store(&store, 1);
+    make_victim(&store, 2);
+    assert_int_equal(once__segments_lock(store.config.segments_fd, LOCK_EX, &lock), ONCE_OK);
+    assert_int_equal(once__records_compact(&store.compactor, &compaction), ONCE_E_CONFLICT);
+    assert_int_equal(once__log_reserve(store.writers[1].log, 100), ONCE_OK);
+    unused = once__index_segment(store.config.index, once__log_slot(store.writers[1].log));
+    assert_int_equal(once__log_retire(store.writers[1].log), ONCE_OK);
+    assert_int_equal(atomic_load(&unused->state), ONCE__SEGMENT_SEALED);
+    (void)close(lock);
+    assert_int_equal(compact_all(&store, NULL), 2);
+    close_store(&store);
+}
+
 /*
  * While the first compaction runs, a segment becomes mostly dead by time, and a second one is stopped in the middle of it. What the
  * first one chooses from then on sees that.
@@ -569,6 +590,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_removal_stays_beside_a_victim_of_meanwhile),
+        cmocka_unit_test(test_nothing_is_dropped_while_all_is_read),
         cmocka_unit_test(test_older_frame_stays_until_the_newer_is_durable),
         cmocka_unit_test(test_removal_stays_beside_a_victim_that_is_half_done),
         cmocka_unit_test(test_nothing_changes),

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -68,49 +69,39 @@ int once__segment_is_dead(const once__segment_t *segment, uint64_t now)
     return once__segment_live(segment, now) < atomic_load(&segment->tail) / 2;
 }
 
-static int is_eligible(const compactor_t *compactor, uint32_t slot, const once__segment_t *segment,
-                       uint64_t number)
-{
-    return atomic_load(&segment->state) == ONCE__SEGMENT_SEALED && number != 0 &&
-           !atomic_load(&segment->damaged) && !(compactor->tried[slot / 8] & 1u << slot % 8);
-}
-
-/* Finds the victim: the segment with the smallest live part; of equals, the oldest. 1, or 0: none is worth it. */
+/*
+ * Finds the victim: the segment with the smallest live part; of equals, the oldest. If none is mostly dead and there are too many
+ * small ones: the smallest. 1, or 0: none is worth it.
+ */
 static int choose(compactor_t *compactor)
 {
-    const once__records_t *records = compactor->records;
-    uint64_t small = records->log_config->segment_size / SMALL_PART, best_number = 0;
-    double best = 2;
-    uint32_t small_slot = 0, small_count = 0;
-    uint64_t small_tail = 0, small_number = 0;
+    const once__index_t *index = compactor->records->index;
+    uint64_t small = compactor->records->log_config->segment_size / SMALL_PART;
+    uint32_t small_count = 0;
+    double best = INFINITY;
 
-    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
-        once__segment_t *segment = once__index_segment(records->index, slot);
+    compactor->number = 0;
+    for (uint32_t slot = 0; slot < once__index_slot_end(index); slot++) {
+        once__segment_t *segment = once__index_segment(index, slot);
         uint64_t tail = atomic_load(&segment->tail), number = atomic_load(&segment->number);
-        double part;
-        if (!is_eligible(compactor, slot, segment, number)) {
+        int dead = once__segment_is_dead(segment, compactor->now);
+        double part = dead ? (double)once__segment_live(segment, compactor->now) / (double)tail
+                           : 1 + (double)tail;
+        if (atomic_load(&segment->state) != ONCE__SEGMENT_SEALED || number == 0 ||
+            atomic_load(&segment->damaged) || (compactor->tried[slot / 8] & 1u << slot % 8)) {
             continue;
         }
-        part = (double)once__segment_live(segment, compactor->now) / (double)tail;
-        if (once__segment_is_dead(segment, compactor->now) &&
-            (part < best || (part <= best && number < best_number))) {
+        small_count += tail < small;
+        if ((dead || tail < small) &&
+            (part < best || (part <= best && number < compactor->number))) {
             best = part;
-            best_number = number;
             compactor->slot = slot;
-        }
-        if (tail < small && (small_count++ == 0 || tail < small_tail)) {
-            small_slot = slot;
-            small_tail = tail;
-            small_number = number;
+            compactor->number = number;
+            compactor->segment = segment;
+            compactor->is_small = !dead;
         }
     }
-    compactor->is_small = best_number == 0 && small_count > SMALL_ONES;
-    compactor->number = compactor->is_small ? small_number : best_number;
-    if (compactor->is_small) {
-        compactor->slot = small_slot;
-    }
-    compactor->segment = once__index_segment(records->index, compactor->slot);
-    return best_number != 0 || compactor->is_small;
+    return compactor->number != 0 && (!compactor->is_small || small_count > SMALL_ONES);
 }
 
 /*

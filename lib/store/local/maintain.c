@@ -44,25 +44,20 @@ static void look(once__local_t *local, once__op_t *op)
 /* The first operation of this kind, or of any but reap. NULL: none. */
 static once__op_t *take_chore(once__local_t *local, int with_reap)
 {
-    once__oplist_t rest;
-    once__op_t *taken = NULL, *op;
+    once__op_t **at, *op;
 
-    once__oplist_init(&rest);
     (void)pthread_mutex_lock(&local->lock);
-    op = local->chores.first;
-    once__oplist_init(&local->chores);
-    while (op != NULL) {
-        once__op_t *next = op->next;
-        if (taken == NULL && (with_reap || op->kind != ONCE__OP_REAP)) {
-            taken = op;
-        } else {
-            once__oplist_add(&rest, op);
-        }
-        op = next;
+    at = &local->chores.first;
+    while (*at != NULL && !with_reap && (*at)->kind == ONCE__OP_REAP) {
+        at = &(*at)->next;
     }
-    once__oplist_move(&local->chores, &rest);
+    op = *at;
+    if (op != NULL) {
+        *at = op->next;
+        local->chores.last = *at == NULL ? at : local->chores.last;
+    }
     (void)pthread_mutex_unlock(&local->lock);
-    return taken;
+    return op;
 }
 
 /* What compaction must not hold up. 1: the handle is being closed. */
