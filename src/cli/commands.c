@@ -43,6 +43,7 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_key_compose,
     &once__cli_key_check,
     &once__cli_demo,
+    &once__cli_cost,
     &once__cli_bench_store,
     &once__cli_conformance,
     &once__cli_help,

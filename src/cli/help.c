@@ -23,7 +23,7 @@ static const struct {
     {"messages", {"outbox", "dlq", "secret webhook"}},
     {"stores", {"pg", "fsck", "backup", "convert", "reap", "secret rotate"}},
     {"keys for clients", {"key"}},
-    {"learn and test", {"demo", "bench", "conformance", "help", "version"}},
+    {"learn and test", {"demo", "cost", "bench", "conformance", "help", "version"}},
 };
 
 #define SECTIONS (sizeof(sections) / sizeof(sections[0]))
