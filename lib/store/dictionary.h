@@ -10,7 +10,7 @@
 #define ONCE__DICTIONARY_MAX 16384 /* bytes of a dictionary */
 
 /* Payloads of other sizes are not compressed with it. */
-#define ONCE__DICTIONARY_LEAST 64
+#define ONCE__DICTIONARY_LEAST 16
 #define ONCE__DICTIONARY_MOST  16384
 
 typedef struct once__dictionary once__dictionary_t;

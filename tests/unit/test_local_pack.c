@@ -507,7 +507,7 @@ static void test_what_does_not_fit(void **state)
     assert_true(once__dictionary_fits(&payload));
     payload.len++;
     assert_false(once__dictionary_fits(&payload));
-    payload.len = 63;
+    payload.len = ONCE__DICTIONARY_LEAST - 1;
     assert_false(once__dictionary_fits(&payload));
     payload.len = 449;
     payload.kind = ONCE__PAYLOAD_NOTE;

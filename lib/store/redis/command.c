@@ -203,7 +203,7 @@ static int compress(once__redis_dictionaries_t *dictionaries, const once__payloa
     size_t size = 0;
 
     *stored = once__slice(payload->data, payload->len);
-    if (once__redis_is_compressible(payload) &&
+    if (once__dictionary_fits(payload) &&
         ONCE__REDIS_COMPRESS_ROOM(payload->len) <=
             sizeof(dictionaries->packed) - dictionaries->packed_len) {
         size = once__redis_compress(dictionaries, out, payload->data, payload->len);

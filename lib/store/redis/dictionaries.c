@@ -8,8 +8,7 @@
 #include "store/crc32c.h"
 #include "store/varint.h"
 
-#define LEAST 16 /* shorter texts are not compressed */
-#define GRAM  8  /* bytes that are compared at a time */
+#define GRAM 8 /* bytes that are compared at a time */
 #define GAP_MAX                                                                                    \
     64 /* of what is not common: kept as zeros, so that what follows is where it is expected */
 #define NEWS      16 /* grams that a sample must add to be worth its room */
@@ -18,12 +17,6 @@
 #define WORTH_DEN 5
 
 /* -------------------------------------------------------------------------------------------------------- compressing */
-
-int once__redis_is_compressible(const once__payload_t *payload)
-{
-    return payload->kind == ONCE__PAYLOAD_RESPONSE && payload->len >= LEAST &&
-           payload->len <= ONCE__DICTIONARY_MOST && (payload->data[0] & 3) == 0;
-}
 
 static size_t compress_with(const once__redis_dictionary_t *dictionary, uint8_t *out,
                             const uint8_t *data, size_t len)
@@ -39,7 +32,7 @@ static size_t compress_with(const once__redis_dictionary_t *dictionary, uint8_t 
 size_t once__redis_compress(const once__redis_dictionaries_t *dictionaries, uint8_t *out,
                             const void *data, size_t len)
 {
-    if (dictionaries == NULL || dictionaries->current == 0 || len < LEAST ||
+    if (dictionaries == NULL || dictionaries->current == 0 || len < ONCE__DICTIONARY_LEAST ||
         len > ONCE__DICTIONARY_MOST) {
         return 0;
     }
@@ -65,7 +58,7 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
     const once__redis_dictionary_t *dictionary = find(dictionaries, id);
 
     *out_len = once__get_varint(&input, most);
-    if (input.is_broken || *out_len < LEAST || *out_len <= len) {
+    if (input.is_broken || *out_len < ONCE__DICTIONARY_LEAST || *out_len <= len) {
         return ONCE_E_CORRUPT;
     }
     if (dictionary == NULL) {
@@ -200,7 +193,7 @@ int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, con
     size_t size = len < ONCE__REDIS_SAMPLE_MAX ? len : ONCE__REDIS_SAMPLE_MAX;
 
     /* Both kinds of text come in turns: an odd step takes both. */
-    if (len < LEAST || at == ONCE__REDIS_SAMPLES ||
+    if (len < ONCE__DICTIONARY_LEAST || at == ONCE__REDIS_SAMPLES ||
         (dictionaries->current != 0 && ++dictionaries->skipped % (EVERY + 1) != 0)) {
         return at == ONCE__REDIS_SAMPLES;
     }

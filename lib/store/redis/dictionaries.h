@@ -52,9 +52,6 @@ typedef struct once__redis_dictionaries {
 
 void once__redis_dictionaries_free(once__redis_dictionaries_t *dictionaries);
 
-/* Is it a response of such a size that is neither compressed nor sealed already? */
-int once__redis_is_compressible(const once__payload_t *payload);
-
 /*
  * Compresses into `out`, which has room for ONCE__REDIS_COMPRESS_ROOM(len) bytes. Returns how many; 0: not worth it, or
  * `dictionaries` is NULL or has no current one.

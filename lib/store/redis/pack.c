@@ -79,7 +79,7 @@ size_t once__redis_pack(uint8_t *out, const once__record_t *record,
     lengths[2] = (uint8_t)record->cause.len;
     at = about > 0 ? at + about : put_bytes(at, record->about.data, record->about.len);
     at = put_bytes(at, record->cause.data, record->cause.len);
-    packed = once__redis_is_compressible(payload)
+    packed = once__dictionary_fits(payload)
                  ? once__redis_compress(dictionaries, at, payload->data, payload->len)
                  : 0;
     out[ONCE__REDIS_AT_FORM] =
@@ -181,8 +181,7 @@ static int get_rest(once__record_t *record, once__redis_dictionaries_t *dictiona
     }
     payload->data = text.data;
     payload->len = text.len;
-    return (form & COMPRESSED) == 0 || once__redis_is_compressible(payload) ? ONCE_OK
-                                                                            : ONCE_E_CORRUPT;
+    return (form & COMPRESSED) == 0 || once__dictionary_fits(payload) ? ONCE_OK : ONCE_E_CORRUPT;
 }
 
 static int unpack(once__record_t *record, once__redis_dictionaries_t *dictionaries,

@@ -88,7 +88,7 @@ static void redis_submit(once__store_t *store, once__op_t *op)
     }
     if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM) {
         once__redis_learn(redis, op->about.data, op->about.len);
-    } else if (op->kind == ONCE__OP_EVENT && once__redis_is_compressible(&op->payload)) {
+    } else if (op->kind == ONCE__OP_EVENT && once__dictionary_fits(&op->payload)) {
         once__redis_learn(redis, op->payload.data, op->payload.len);
     }
     once__oplist_add(&redis->queue, op);
