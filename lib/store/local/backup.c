@@ -32,9 +32,6 @@ typedef struct copy {
     int made; /* the directory did not exist before */
     once__directory_t from;
     once__image_t image;
-    uint64_t *numbers; /* of the segments that were copied */
-    size_t count;
-    uint64_t next;
     const once_local_backup_options_t *options;
     once_local_backup_report_t report;
     once_error_t *err;
@@ -159,9 +156,6 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
     int sealed = 0;
     int code = once__image_read(image, &copy->from.log, number);
 
-    if (code == ONCE_E_NOT_FOUND && once__local_is_live(&copy->from, number) == 0) {
-        return ONCE_OK; /* by a process that was killed before it freed the slot */
-    }
     if (code != ONCE_OK) {
         return once__fail(copy->err, code == ONCE_E_NOT_FOUND ? ONCE_E_CORRUPT : code,
                           "segment %016llx cannot be read (%s); see once fsck, or stop everything "
@@ -184,48 +178,32 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
     if (written < 0) {
         return fail(copy, "cannot write to");
     }
-    copy->numbers[copy->count++] = number;
     copy->report.segments++;
     copy->report.bytes += (uint64_t)written;
     return ONCE_OK;
 }
 
-static int is_there(const once__segment_t *segment)
-{
-    uint32_t state = atomic_load(&segment->state);
-
-    return state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_SEALED;
-}
-
 static int copy_segments(copy_t *copy)
 {
-    const once__index_t *index = copy->from.log.index;
-    uint32_t end = once__index_slot_end(index);
-    uint64_t done = 0, all = 0;
-    int code = ONCE_OK;
+    once__log_config_t to = copy->from.log;
+    once__manifest_t manifest = {0};
+    int code = once__manifest_read(&manifest, &copy->from.log);
 
-    copy->numbers = calloc((size_t)end + 1, sizeof(uint64_t));
-    if (copy->numbers == NULL) {
-        return once__fail(copy->err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
-    }
-    for (uint32_t slot = 0; slot < end; slot++) {
-        all += (uint64_t)is_there(once__index_segment(index, slot));
-    }
-    for (uint32_t slot = 0; slot < end && code == ONCE_OK; slot++) {
-        const once__segment_t *segment = once__index_segment(index, slot);
-        uint64_t number;
-        if (!is_there(segment)) { /* before the number is read, which is there then */
-            continue;
-        }
-        number = atomic_load(&segment->number);
-        copy->next = number >= copy->next ? number + 1 : copy->next;
-        /* Read before the file: what is before it does not change any more. */
-        code = copy_segment(copy, number, atomic_load(&segment->synced));
-        done++;
+    for (size_t i = 0; i < manifest.live_count && code == ONCE_OK; i++) {
+        /* The mark is read before the file: what is before it does not change any more. */
+        code = copy_segment(copy, manifest.live[i],
+                            once__local_mark(copy->from.log.index, manifest.live[i]));
         if (copy->options->progress != NULL) {
-            copy->options->progress(done, all > done ? all : done, copy->options->data);
+            copy->options->progress(i + 1, manifest.live_count, copy->options->data);
         }
     }
+    to.segments_fd = copy->segments_fd;
+    to.disk = &once__real_disk;
+    if (code == ONCE_OK &&
+        once__manifest_write(&to, manifest.live, manifest.live_count, manifest.next) != ONCE_OK) {
+        code = fail(copy, "cannot write to");
+    }
+    once__manifest_free(&manifest);
     return code;
 }
 
@@ -279,7 +257,6 @@ static int copy_audit(copy_t *copy)
 
 static int copy_all(copy_t *copy)
 {
-    once__log_config_t to = copy->from.log;
     int lock = -1, code = open_destination(copy);
 
     if (code == ONCE_OK && !once__local_keep_segments(&copy->from, &lock)) {
@@ -290,12 +267,6 @@ static int copy_all(copy_t *copy)
     }
     code = code == ONCE_OK ? copy_segments(copy) : code;
     once__close(lock);
-    to.segments_fd = copy->segments_fd;
-    to.disk = &once__real_disk;
-    if (code == ONCE_OK &&
-        once__manifest_write(&to, copy->numbers, copy->count, copy->next) != ONCE_OK) {
-        code = fail(copy, "cannot write to");
-    }
     code = code == ONCE_OK ? copy_secrets(copy) : code;
     code = code == ONCE_OK ? copy_audit(copy) : code;
     if (code == ONCE_OK && (fsync(copy->segments_fd) != 0 || fsync(copy->fd) != 0 ||
@@ -314,7 +285,6 @@ int once_local_backup(const char *url, const char *destination,
     copy_t copy = {.path = destination,
                    .fd = -1,
                    .segments_fd = -1,
-                   .next = 1,
                    .options = &options,
                    .report = ONCE_LOCAL_BACKUP_REPORT_INIT,
                    .err = &why};
@@ -349,7 +319,6 @@ int once_local_backup(const char *url, const char *destination,
                                 sizeof(copy.report));
     }
     once__image_free(&copy.image);
-    free(copy.numbers);
     once__url_free(&parsed);
     return code;
 }

@@ -246,7 +246,8 @@ static void check_unknown(const check_t *check, uint64_t number)
 {
     int code = once__segment_is_empty(&check->directory->log, number);
 
-    if (code != ONCE_OK && code != ONCE_E_NOT_FOUND && once__local_is_live(check->directory, number) < 0) {
+    if (code != ONCE_OK && code != ONCE_E_NOT_FOUND &&
+        once__local_is_live(check->directory, number) < 0) {
         tell(check, "manifest", number, 0, 0,
              "segment %016llx is not in the manifest, which must be older than the log",
              (number_t)number);
@@ -281,8 +282,7 @@ static int check_files(check_t *check)
     uint64_t unfinished = 0;
     int code = list_files(check, &unfinished);
 
-    code = code == ONCE_OK ? once__manifest_read(&check->manifest, &directory->log)
-                           : code;
+    code = code == ONCE_OK ? once__manifest_read(&check->manifest, &directory->log) : code;
     if (code == ONCE_E_CORRUPT || (code == ONCE_OK && !check->manifest.found)) {
         check->manifest.found = code != ONCE_OK;
         return do_without_manifest(check);
@@ -302,18 +302,24 @@ static int check_files(check_t *check)
 
 /* ------------------------------------------------------------------------------------------------------------- the log */
 
-static uint64_t on_limit(void *data, uint64_t number)
+uint64_t once__local_mark(const once__index_t *index, uint64_t number)
 {
-    const check_t *check = data;
-    const once__index_t *index = check->directory->log.index;
-
     for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
         const once__segment_t *segment = once__index_segment(index, slot);
         if (atomic_load(&segment->number) == number) {
-            return atomic_load(&segment->synced);
+            return atomic_load(&segment->state) >= ONCE__SEGMENT_ACTIVE
+                       ? atomic_load(&segment->synced)
+                       : 0;
         }
     }
     return UINT64_MAX;
+}
+
+static uint64_t on_limit(void *data, uint64_t number)
+{
+    const check_t *check = data;
+
+    return once__local_mark(check->directory->log.index, number);
 }
 
 static void on_progress(void *data, uint64_t done, uint64_t all)
@@ -547,7 +553,8 @@ static int check_all(check_t *check)
         (void)once__local_keep_segments(directory, &lock);
     }
     check->patience = repair ? 0 : PATIENCE;
-    check->report->index = directory->log.index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
+    check->report->index =
+        directory->log.index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
     code = check_files(check);
     if (used) {
         count_writing(check);

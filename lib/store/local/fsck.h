@@ -26,6 +26,11 @@ int once__local_url(once__url_t *url, once__directory_config_t *config, const ch
 /* No segment is dropped until *lock is closed (once__segments_lock). Waits some seconds. 1, or 0: it cannot be had, *lock is -1. */
 int once__local_keep_segments(const once__directory_t *directory, int *lock);
 
+/*
+ * Up to where the segment is durable; 0: it is just being made; UINT64_MAX: it is sealed, or the index (NULL: none) does not know it.
+ */
+uint64_t once__local_mark(const once__index_t *index, uint64_t number);
+
 /* Is the segment in the manifest, as that is now? 1; 0: it was dropped; -1: neither, or it cannot be read. */
 int once__local_is_live(const once__directory_t *directory, uint64_t number);
 
