@@ -57,6 +57,7 @@ typedef struct ngx_http_once_store_s       ngx_http_once_store_t;
 typedef struct ngx_http_once_guard_s       ngx_http_once_guard_t;
 typedef struct ngx_http_once_route_s       ngx_http_once_route_t;
 typedef struct ngx_http_once_probe_conf_s  ngx_http_once_probe_conf_t;
+typedef struct ngx_http_once_redact_s  ngx_http_once_redact_t;
 typedef struct ngx_http_once_run_s         ngx_http_once_run_t;
 typedef struct ngx_http_once_waiter_s      ngx_http_once_waiter_t;
 typedef struct ngx_http_once_stored_s      ngx_http_once_stored_t;
@@ -171,6 +172,7 @@ typedef struct {
     ngx_array_t                 *replay_headers;  /* of ngx_str_t, lower case */
     ngx_str_t                    docs;  /* "": none; NULL: once_problems */
 
+    ngx_http_once_redact_t      *redact;     /* NULL: nothing */
     ngx_http_once_probe_conf_t  *probe;      /* NULL: none */
     ngx_str_t                    authorize;  /* a URI; "": none */
 

@@ -10,7 +10,7 @@
 
 /*
  * Directives that are read outside of directives.c: by module.c, identify.c,
- * wait.c, admit.c, headers.c and probe.c.
+ * wait.c, admit.c, headers.c, redact.c and probe.c.
  */
 
 char *ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -21,6 +21,8 @@ char *ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_once_set_wait(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_quota(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_once_set_redact(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 

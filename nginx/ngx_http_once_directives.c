@@ -761,6 +761,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       ngx_http_once_slot(store_no_store),
       NULL },
 
+    { ngx_string("once_redact"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_once_set_redact,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_bodies"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_once_set_number,

@@ -274,7 +274,9 @@ ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         response.body.len = run->len;
     }
 
-    if (ngx_http_once_collect(r, ctx->conf, &response) != NGX_OK) {
+    if (ngx_http_once_collect(r, ctx->conf, &response) != NGX_OK
+        || ngx_http_once_redact(r->pool, ctx->conf, &response) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 

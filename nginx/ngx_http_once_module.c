@@ -152,6 +152,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     conf->store_no_store = NGX_CONF_UNSET;
     conf->pass_on_error = NGX_CONF_UNSET;
     conf->replay_headers = NGX_CONF_UNSET_PTR;
+    conf->redact = NGX_CONF_UNSET_PTR;
     conf->probe = NGX_CONF_UNSET_PTR;
 
     return conf;
@@ -235,6 +236,7 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_str_value(conf->replay_header, prev->replay_header,
                              "Idempotent-Replayed");
     ngx_conf_merge_ptr_value(conf->replay_headers, prev->replay_headers, NULL);
+    ngx_conf_merge_ptr_value(conf->redact, prev->redact, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
     ngx_conf_merge_ptr_value(conf->subject, prev->subject, NULL);
 }

@@ -704,5 +704,5 @@ ngx_http_once_probe_fetch_response(ngx_http_once_fetch_t *fetch,
         response->body.len = fetch->body.len;
     }
 
-    return NGX_OK;
+    return ngx_http_once_redact(fetch->pool, conf, response);
 }

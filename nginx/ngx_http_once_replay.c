@@ -376,6 +376,17 @@ ngx_http_once_of_body(const once_slice_t *name)
 }
 
 
+/* Of the headers in a record that are the gateway's, one is for clients. */
+
+static ngx_uint_t
+ngx_http_once_says_redacted(const once_header_t *header)
+{
+    return ngx_http_once_is_name(&header->name, "once-body", 9)
+           && header->value.len == 8
+           && ngx_strncmp(header->value.data, "redacted", 8) == 0;
+}
+
+
 static ngx_int_t
 ngx_http_once_put_headers(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     const once_response_t *response)
@@ -387,9 +398,10 @@ ngx_http_once_put_headers(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     for (i = 0; i < response->header_count; i++) {
         header = &response->headers[i];
 
-        if (!ngx_http_once_headers_replayable(ctx->conf,
-                                              (u_char *) header->name.data,
-                                              header->name.len)
+        if ((!ngx_http_once_headers_replayable(ctx->conf,
+                                               (u_char *) header->name.data,
+                                               header->name.len)
+             && !ngx_http_once_says_redacted(header))
             || (response->body_omitted
                 && ngx_http_once_of_body(&header->name)))
         {

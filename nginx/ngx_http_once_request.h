@@ -267,6 +267,13 @@ ngx_int_t ngx_http_once_replay_send(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, ngx_uint_t replayed);
 
 
+/* ---------------------------------------------------------------- redact.c */
+
+/* Takes out what once_redact names. What is new is in the pool. */
+ngx_int_t ngx_http_once_redact(ngx_pool_t *pool,
+    ngx_http_once_loc_conf_t *conf, once_response_t *response);
+
+
 /* --------------------------------------------------------------- problem.c */
 
 /* The problem is the answer. Returns what a content handler returns. */

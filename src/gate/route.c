@@ -32,6 +32,7 @@ static const once__gate_setting_t settings[] = {
     {"quota", 0},
     {"record", ONCE__GATE_LIST | ONCE__GATE_POLICY},
     {"recover", ONCE__GATE_POLICY},
+    {"redact", ONCE__GATE_LIST},
     {"release", ONCE__GATE_LIST | ONCE__GATE_POLICY},
     {"release_ttl", ONCE__GATE_POLICY},
     {"replay_header", 0},

@@ -205,6 +205,13 @@ def once_store_no_store(gw):
     expect.replay(gw.post("k"), original)
 
 
+@row("once_redact X-Own;")
+def once_redact(gw):
+    gw.upstream.default = answer(201, [("X-Own", "1")], b"kept")
+    assert expect.first(gw.post("k")).header("X-Own") == "1"
+    assert "X-Own" not in gw.post("k").headers
+
+
 @row("once_describe inherited;")
 def once_describe(gw):
     expect.first(gw.post("k"))
