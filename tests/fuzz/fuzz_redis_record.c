@@ -1,0 +1,83 @@
+/*
+ * Any bytes as a record that Redis had: unpacking never reads past them, what is unpacked is a valid record that packs to one of the
+ * same content, and dictionaries are read without trust. The first byte says what the others are: 0 a list of dictionaries, 1 to 255
+ * a record, its magic among them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "core/codec.h"
+#include "store/redis/pack.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(int holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+static int same(const void *a, size_t a_len, const void *b, size_t b_len)
+{
+    return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
+}
+
+/* The same record comes back from its own bytes. */
+static void check_again(const once__record_t *record, once__redis_dictionaries_t *dictionaries)
+{
+    once__record_t *copy = once__record_clone(record), again = {.key = NULL};
+    uint8_t *bytes = malloc(once__redis_pack_bound(record));
+    size_t len;
+
+    check(copy != NULL && bytes != NULL);
+    if (copy->head.ttl_ms <= ONCE__REDIS_MS_MAX) {
+        len = once__redis_pack(bytes, copy, dictionaries);
+        check(len <= once__redis_pack_bound(copy));
+        check(once__redis_unpack(&again, dictionaries, bytes, len) == ONCE_OK);
+        check(again.head.ttl_ms == copy->head.ttl_ms && again.head.state == copy->head.state &&
+              again.head.expires == copy->head.expires);
+        check(same(again.key, again.key_len, copy->key, copy->key_len));
+        check(same(again.about.data, again.about.len, copy->about.data, copy->about.len));
+        check(same(again.cause.data, again.cause.len, copy->cause.data, copy->cause.len));
+        check(again.payload.kind == copy->payload.kind &&
+              again.payload.status == copy->payload.status &&
+              same(again.payload.data, again.payload.len, copy->payload.data, copy->payload.len));
+    }
+    free(bytes);
+    free(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const uint8_t list[] =
+        "\x34\0{\"id\":\"ch_\0\0\0\0\",\"object\":\"charge\",\"content-type\":1}\0\0";
+    static once__redis_dictionaries_t dictionaries;
+    once__record_t record = {.id = {1}};
+    int rc;
+
+    if (dictionaries.count == 0) {
+        check(once__redis_dictionaries_read(&dictionaries, list, 2 + (size_t)list[0]) == 0);
+        dictionaries.current = 1;
+    }
+    if (size > 0 && data[0] == 0) {
+        once__redis_dictionaries_t *others = calloc(1, sizeof(*others));
+        check(others != NULL);
+        (void)once__redis_dictionaries_read(others, data + 1, size - 1);
+        check(others->count <= ONCE__REDIS_DICTIONARIES_MAX);
+        once__redis_dictionaries_free(others);
+        free(others);
+        return 0;
+    }
+    rc = once__redis_unpack(&record, &dictionaries, data, size);
+    check(record.id[0] == 1);
+    if (rc == ONCE_OK) {
+        check(once__record_is_valid(&record));
+        check_again(&record, &dictionaries);
+    } else {
+        check(rc == ONCE_E_NEWER || rc == ONCE_E_CORRUPT || rc == ONCE_E_NOT_FOUND);
+    }
+    (void)once__redis_unpack_head(&record, data, size);
+    return 0;
+}
