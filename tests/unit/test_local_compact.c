@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <once/local.h>
+
 #include "base/bytes.h"
 #include "store/local/decide.h"
 #include "store/local/directory.h"
@@ -537,6 +539,36 @@ static void test_nothing_is_dropped_while_all_is_read(void **state)
     close_store(&store);
 }
 
+/* A process was killed when it had dropped a segment, and had not freed its slot: a copy does without the segment. */
+static void test_backup_beside_a_drop_that_was_killed(void **state)
+{
+    once_local_backup_report_t report = ONCE_LOCAL_BACKUP_REPORT_INIT;
+    char url[128], copy[128], name[ONCE__SEGMENT_NAME], command[192];
+    once_error_t err = {0};
+    uint64_t number;
+    store_t store;
+
+    open_store(&store, 1);
+    make_victim(&store, 2);
+    number = atomic_load(&once__index_segment(store.config.index, slot_of(&store, 0))->number);
+    do_event(&store, 1, 0, ONCE__PURGE);
+    sync_all(&store);
+    assert_int_equal(once__manifest_drop(&store.config, number), ONCE_OK);
+    once__segment_name(name, number);
+    assert_int_equal(unlinkat(store.config.segments_fd, name, 0), 0);
+    (void)snprintf(url, sizeof(url), "local:%s", store.path);
+    (void)snprintf(copy, sizeof(copy), "%s-copy", store.path);
+    if (once_local_backup(url, copy, NULL, &report, &err) != ONCE_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(report.segments, 1); /* that of the removal */
+    assert_int_equal(report.damaged, 0);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", copy);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(compact_all(&store, NULL), 0); /* it only frees the slot */
+    close_store(&store);
+}
+
 /*
  * While the first compaction runs, a segment becomes mostly dead by time, and a second one is stopped in the middle of it. What the
  * first one chooses from then on sees that.
@@ -591,6 +623,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_removal_stays_beside_a_victim_of_meanwhile),
         cmocka_unit_test(test_nothing_is_dropped_while_all_is_read),
+        cmocka_unit_test(test_backup_beside_a_drop_that_was_killed),
         cmocka_unit_test(test_older_frame_stays_until_the_newer_is_durable),
         cmocka_unit_test(test_removal_stays_beside_a_victim_that_is_half_done),
         cmocka_unit_test(test_nothing_changes),

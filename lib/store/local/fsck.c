@@ -82,20 +82,6 @@ int once__local_keep_segments(const once__directory_t *directory, int *lock)
     return code == ONCE_OK;
 }
 
-int once__local_is_live(const once__directory_t *directory, uint64_t number)
-{
-    once__manifest_t manifest = {0};
-    int live = -1;
-
-    if (once__manifest_read(&manifest, &directory->log) == ONCE_OK) {
-        live = once__manifest_is_live(&manifest, number)      ? 1
-               : once__manifest_is_dropped(&manifest, number) ? 0
-                                                              : -1;
-    }
-    once__manifest_free(&manifest);
-    return live;
-}
-
 int once_local_exists(const char *url, once_error_t *err)
 {
     once__directory_config_t config;
@@ -135,10 +121,25 @@ static void tell(const check_t *check, const char *kind, uint64_t segment, uint6
     }
 }
 
+/* Is the segment in the manifest, as that is now? 1; 0: it was dropped; -1: neither, or it cannot be read. */
+static int is_live(const check_t *check, uint64_t number)
+{
+    once__manifest_t manifest = {0};
+    int live = -1;
+
+    if (once__manifest_read(&manifest, &check->directory->log) == ONCE_OK) {
+        live = once__manifest_is_live(&manifest, number)      ? 1
+               : once__manifest_is_dropped(&manifest, number) ? 0
+                                                              : -1;
+    }
+    once__manifest_free(&manifest);
+    return live;
+}
+
 /* Is the file to be there? It may have been dropped meanwhile. */
 static int is_wanted(const check_t *check, uint64_t number)
 {
-    return !check->manifest.found || once__local_is_live(check->directory, number) != 0;
+    return !check->manifest.found || is_live(check, number) != 0;
 }
 
 /* A segment of which no durable end is known may have been written to while it was read: its beginning was seen before its end. */
@@ -246,8 +247,7 @@ static void check_unknown(const check_t *check, uint64_t number)
 {
     int code = once__segment_is_empty(&check->directory->log, number);
 
-    if (code != ONCE_OK && code != ONCE_E_NOT_FOUND &&
-        once__local_is_live(check->directory, number) < 0) {
+    if (code != ONCE_OK && code != ONCE_E_NOT_FOUND && is_live(check, number) < 0) {
         tell(check, "manifest", number, 0, 0,
              "segment %016llx is not in the manifest, which must be older than the log",
              (number_t)number);

@@ -31,9 +31,6 @@ int once__local_keep_segments(const once__directory_t *directory, int *lock);
  */
 uint64_t once__local_mark(const once__index_t *index, uint64_t number);
 
-/* Is the segment in the manifest, as that is now? 1; 0: it was dropped; -1: neither, or it cannot be read. */
-int once__local_is_live(const once__directory_t *directory, uint64_t number);
-
 /*
  * Writes the image of a segment up to `end`, and the frame that seals behind that if it `seals`, to a file that is made or replaced.
  * Synced; its name is not. Bytes, or -1 and errno.
