@@ -311,7 +311,7 @@ static void segments_stay_while_they_are_copied(void **state)
     place_make(&place, OPTIONS);
     name_copy(&copy, &place, "copy");
     fill(&place);
-    assert_int_equal(count_names(inside(&place, "segments")), 3 + 1); /* and the manifest */
+    assert_int_equal(count_names(inside(&place, "segments")), 3 + 1);  /* and the manifest */
     snprintf(path, sizeof(path), "%s&store_timeout=300ms", place.url); /* for the reap to end */
     once = open_store(path);
     how.progress = reap_meanwhile;

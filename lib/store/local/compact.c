@@ -336,8 +336,8 @@ static int sync_copies(compactor_t *compactor, uint64_t above)
 /* ---------------------------------------------------------------------------------------------------------- emptying */
 
 /*
- * Is every frame of the victim sound and of a schema that is known here? Before the first one is copied. One with records of a newer
- * version stays for that version.
+ * Is every frame of the victim sound and of a schema that is known here? Before the first one is copied. A segment with records of
+ * a newer version stays for that version.
  */
 static int is_sound(const compactor_t *compactor)
 {

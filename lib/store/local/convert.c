@@ -289,7 +289,8 @@ static int read_header(convert_t *convert)
     }
     created = once__get64(header + 24);
     convert->latest = created > convert->latest ? created : convert->latest;
-    convert->other_boot = memcmp(header + 32, convert->directory.log.boot_id, ONCE__BOOT_ID_SIZE) != 0;
+    convert->other_boot =
+        memcmp(header + 32, convert->directory.log.boot_id, ONCE__BOOT_ID_SIZE) != 0;
     return ONCE_OK;
 }
 
@@ -524,7 +525,8 @@ static int close_log(convert_t *convert)
         return once__fail(convert->err, code, "local store: cannot write the new log of %.120s: %s",
                           convert->path, once_error_text(code));
     }
-    return fsync(convert->directory.log.segments_fd) == 0 ? ONCE_OK : fail_errno(convert, "cannot write to");
+    return fsync(convert->directory.log.segments_fd) == 0 ? ONCE_OK
+                                                          : fail_errno(convert, "cannot write to");
 }
 
 /* --------------------------------------------------------------------------------------------------------- the exchange */

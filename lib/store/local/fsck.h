@@ -26,14 +26,12 @@ int once__local_url(once__url_t *url, once__directory_config_t *config, const ch
 /* No segment is dropped until *lock is closed (once__segments_lock). Waits some seconds. 1, or 0: it cannot be had, *lock is -1. */
 int once__local_keep_segments(const once__directory_t *directory, int *lock);
 
-/*
- * Up to where the segment is durable; 0: it is just being made; UINT64_MAX: it is sealed, or the index (NULL: none) does not know it.
- */
+/* Up to where the segment is durable; 0: it is just being made; UINT64_MAX: it is sealed, or not in the index (NULL: none). */
 uint64_t once__local_mark(const once__index_t *index, uint64_t number);
 
 /*
- * Writes the image of a segment up to `end`, and the frame that seals behind that if it `seals`, to a file that is made or replaced.
- * Synced; its name is not. Bytes, or -1 and errno.
+ * Writes the image of a segment up to `end`, and behind that the frame that seals if it `seals`, to a file that is made or
+ * replaced. Synced; its name is not. Bytes, or -1 and errno.
  */
 int64_t once__local_write_segment(const once__disk_t *disk, int directory_fd, const char *name,
                                   const once__image_t *image, uint64_t end, int seals);
