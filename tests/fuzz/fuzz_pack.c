@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/local/pack.h"
+#include "store/local/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

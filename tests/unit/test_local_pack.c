@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "core/about.h"
-#include "store/local/pack.h"
+#include "store/local/frame.h"
 
 #define KEY   "8e03978e-40d5-43dd-bc93-6894a57f9324"
 #define ABOUT "\x01\x12gateway-7.example:31415POST /payments"

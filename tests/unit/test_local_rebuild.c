@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "store/local/pack.h"
+#include "store/local/frame.h"
 #include "store/local/directory.h"
 #include "store/local/log.h"
 

@@ -644,10 +644,6 @@ static int convert_path(convert_t *convert)
     once__format_t format =
         code == ONCE_OK ? once__format_read(convert->directory.fd, id) : ONCE__FORMAT_NONE;
 
-    if (code == ONCE_OK && format == ONCE__FORMAT_NONE) {
-        code = once__fail(convert->err, ONCE_E_NOT_FOUND,
-                          "local store: there is no store in %.120s", convert->path);
-    }
     if (code == ONCE_OK) {
         code = format == ONCE__FORMAT_OURS && exists(convert, "segments") &&
                        !exists(convert, "segments.old")

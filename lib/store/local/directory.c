@@ -203,14 +203,10 @@ static int clean_segments(const once__directory_t *directory, const once__manife
     return code;
 }
 
-static int make_index(once__directory_t *directory, const once__directory_config_t *config,
-                      const once__index_config_t *where, const once__manifest_t *manifest,
-                      once_error_t *why)
+static int make_index(once__directory_t *directory, const once__index_config_t *where,
+                      const once__manifest_t *manifest, once_error_t *why)
 {
-    once__rebuild_config_t rebuild = {.log = &directory->log,
-                                      .progress = config->progress,
-                                      .data = config->data,
-                                      .manifest = manifest};
+    once__rebuild_config_t rebuild = {.log = &directory->log, .manifest = manifest};
     once__rebuilt_t rebuilt;
     int code = once__index_create(&directory->log.index, where, why);
 
@@ -267,7 +263,7 @@ static int prepare_index(once__directory_t *directory, const once__directory_con
         }
     }
     if (code == ONCE_E_NOT_FOUND) {
-        code = make_index(directory, config, &where, manifest, &why);
+        code = make_index(directory, &where, manifest, &why);
     }
     if (code != ONCE_OK) {
         return index_failed(code, config->path, where.directory, &why, err);
@@ -567,10 +563,6 @@ static int look(once__directory_t *directory, const once__directory_config_t *co
     once__index_config_t where;
     int code = once__directory_start(directory, config, ONCE__START_LOOK, err);
 
-    if (code == ONCE_OK &&
-        once__format_read(directory->fd, directory->log.store_id) == ONCE__FORMAT_NONE) {
-        code = once__local_fail(err, ONCE_E_NOT_FOUND, "there is no store in", config->path, "");
-    }
     code = code == ONCE_OK ? open_segments(directory, config, 0, err) : code;
     code = code == ONCE_OK ? lock_segments(directory, how, config->path, err) : code;
     if (code == AGAIN) {

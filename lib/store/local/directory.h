@@ -21,9 +21,6 @@ typedef struct once__directory_config {
     const char *index_directory; /* of the option `index`; NULL: once__index_default_directory */
     int any_filesystem;          /* of the option `filesystem=any` */
     uint64_t timeout_ms;         /* for how long to wait while another process is alone with it */
-    void (*progress)(void *data, uint64_t done_bytes,
-                     uint64_t all_bytes); /* of a rebuild; NULL: none */
-    void *data;
 } once__directory_config_t;
 
 /*
@@ -102,7 +99,10 @@ typedef enum once__start {
     ONCE__START_MAKE,    /* makes PATH if there is nothing */
     ONCE__START_CONVERT, /* format 1 is allowed */
 } once__start_t;
-/* Opens PATH and checks format, owner, mode and filesystem. Sets fd, boot id, disk and, if there is a format, the store id. */
+/*
+ * Opens PATH and checks format, owner, mode and filesystem. Sets fd, boot id, disk and, if there is a format, the store id.
+ * ONCE_E_NOT_FOUND: there is no store, and none is to be made.
+ */
 int once__directory_start(once__directory_t *directory, const once__directory_config_t *config,
                           once__start_t how, once_error_t *err);
 

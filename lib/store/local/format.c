@@ -375,6 +375,9 @@ int once__directory_start(once__directory_t *directory, const once__directory_co
     if (code != ONCE_OK || (how == ONCE__START_CONVERT && format == ONCE__FORMAT_BEFORE)) {
         return code;
     }
+    if (how != ONCE__START_MAKE && format == ONCE__FORMAT_NONE) {
+        return once__local_fail(err, ONCE_E_NOT_FOUND, "there is no store in", config->path, "");
+    }
     errno = saved;
     return once__format_check(format, config->path, err);
 }

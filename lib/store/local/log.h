@@ -13,7 +13,7 @@
 
 #include "store/local/disk.h"
 #include "store/local/index.h"
-#include "store/local/pack.h"
+#include "store/local/frame.h"
 
 #define ONCE__BUFFER_SIZE ((uint64_t)256 << 10) /* of a write buffer, its head included */
 #define ONCE__BUFFER_ROOM (ONCE__BUFFER_SIZE - 64)

@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "loop/env.h"
 #include "store/local/directory.h"
 #include "store/thread.h"
 
@@ -243,59 +244,9 @@ static int walk_segment(segment_t *segment)
 }
 
 /*
- * Seals a segment that its writer has not sealed. Everything that was found counts from now on, so it must be durable, and the end
- * must say so: otherwise later damage to the last batch would be taken for a torn tail. What no watermark covers is written again
- * first: if a sync of it failed before, the kernel may believe that the disk has it.
- *
- * If the disk is full, it stays open. What is durable is served; the rest, which the last batch may be part of, is busy until a
- * process can take the segment over.
+ * Tells the index what it needs to know of the segment. Of one that its writer has not sealed, what no watermark covers counts as
+ * not synced yet, until it is taken over.
  */
-static int seal(const segment_t *segment)
-{
-    const once__log_config_t *log = segment->all->config->log;
-    const once__disk_t *disk = log->disk;
-    const once__image_t *image = segment->image;
-    once__segment_t *to = once__index_segment(log->index, segment->slot);
-    uint64_t start = once__segment_start(image->header.dictionary_len), last = 0;
-    uint64_t durable = segment->watermark > start ? segment->watermark : start;
-    once__own_t own = {.fd = once__segment_open(log, segment->number, O_RDWR),
-                       .slot = segment->slot,
-                       .number = segment->number,
-                       .word = image->header.word,
-                       .size = image->header.size,
-                       .tail = segment->end};
-    const char *reason;
-    once__walk_t walk;
-    int code;
-
-    durable = durable < segment->end ? durable : segment->end;
-    if (own.fd >= 0 &&
-        once__disk_write(disk, own.fd, image->data + durable, segment->end - durable, durable) ==
-            0 &&
-        disk->sync(disk->data, own.fd) == 0) {
-        once__segment_seal(log, &own);
-        if (atomic_load(&to->state) == ONCE__SEGMENT_SEALED) {
-            return ONCE_OK;
-        }
-    }
-    code = once__disk_code();
-    reason = strerror(errno);
-    once__own_release(&own);
-    if (code != ONCE_E_FULL) {
-        return fail(segment->all, segment->number, code,
-                    "local store: cannot write to segments/%016llx.log: %s",
-                    (unsigned long long)segment->number, reason);
-    }
-    once__walk_begin(&walk, image, 0);
-    while (once__walk_next(&walk) && walk.offset < durable) {
-        last = walk.offset;
-    }
-    atomic_store(&to->last, last);
-    atomic_store(&to->synced, durable);
-    return ONCE_OK;
-}
-
-/* Tells the index what it needs to know of the segment. */
 static int enter_segment(const segment_t *segment)
 {
     rebuild_t *all = segment->all;
@@ -303,18 +254,25 @@ static int enter_segment(const segment_t *segment)
     once__segment_t *to = once__index_segment(all->index, segment->slot);
     int this_boot = memcmp(header->boot_id, all->config->log->boot_id, ONCE__BOOT_ID_SIZE) == 0;
     int sealed = segment->sealed || all->config->looks_only;
+    uint64_t start = once__segment_start(header->dictionary_len), last = 0;
+    uint64_t durable = segment->watermark > start ? segment->watermark : start;
     uint64_t latest = segment->last_version >> 20;
+    once__walk_t walk;
 
+    durable = durable < segment->end ? durable : segment->end;
+    once__walk_begin(&walk, segment->image, 0);
+    while (!sealed && once__walk_next(&walk) && walk.offset < durable) {
+        last = walk.offset;
+    }
     once__segment_publish(to, header, segment->end);
     to->other_boot = (uint16_t)!this_boot;
     atomic_store(&to->first_version, segment->first_version);
     atomic_store(&to->last_version, segment->last_version);
     atomic_store(&to->damaged, segment->damaged + segment->lost > 0);
-    atomic_store(&to->last, segment->last);
-    if (sealed) {
-        atomic_store(&to->synced, UINT64_MAX);
-        atomic_store(&to->state, ONCE__SEGMENT_SEALED);
-    }
+    atomic_store(&to->synced, sealed ? UINT64_MAX : durable);
+    atomic_store(&to->last, sealed ? segment->last : last);
+    atomic_store(&to->state, sealed ? ONCE__SEGMENT_SEALED : ONCE__SEGMENT_ACTIVE);
+
     (void)pthread_mutex_lock(&all->lock);
     all->rebuilt->segments++;
     all->rebuilt->bytes += segment->image->size;
@@ -329,12 +287,22 @@ static int enter_segment(const segment_t *segment)
         all->boot_clock = header->clock_offset;
     }
     (void)pthread_mutex_unlock(&all->lock);
-    return sealed ? ONCE_OK : seal(segment);
+    return ONCE_OK;
 }
 
 /* ONCE_OK: go on without it. */
 static int cannot_read(const segment_t *segment, int code)
 {
+    static const struct {
+        int code;
+        const char *text;
+    } known[] = {
+        {ONCE_E_NOT_FOUND, "is missing; " ONCE__RESTORE},
+        {ONCE_E_CORRUPT, "has a damaged header; " ONCE__RESTORE},
+        {ONCE_E_NEWER, "was written by a newer version of once; upgrade this program"},
+        {ONCE_E_CONFIG, "belongs to another user; run as that one, or chown everything in the "
+                        "directory"},
+    };
     rebuild_t *all = segment->all;
     int saved = errno, is_lost = code == ONCE_E_NOT_FOUND || code == ONCE_E_CORRUPT;
     unsigned long long number = segment->number;
@@ -348,28 +316,16 @@ static int cannot_read(const segment_t *segment, int code)
         once__index_free_slot(all->index, segment->slot);
         return ONCE_OK;
     }
-    switch (code) {
-    case ONCE_E_NOT_FOUND:
-    case ONCE_E_CORRUPT:
-        return fail(all, number, ONCE_E_CORRUPT, "local store: segment %016llx %s; " ONCE__RESTORE,
-                    number, code == ONCE_E_CORRUPT ? "has a damaged header" : "is missing");
-    case ONCE_E_NEWER:
-        return fail(all, number, code,
-                    "local store: segment %016llx was written by a newer version of once; upgrade "
-                    "this program",
-                    number);
-    case ONCE_E_CONFIG:
-        return fail(all, number, code,
-                    "local store: segment %016llx belongs to another user; run as that one, or "
-                    "chown everything in the directory",
-                    number);
-    default:
-        return fail(all, number, code, "local store: segment %016llx cannot be read: %s%s", number,
-                    strerror(saved),
-                    saved == EMFILE || saved == ENFILE
-                        ? "; raise the limit of open files (ulimit -n)"
-                        : "; check the disk, then see once fsck");
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (known[i].code == code) {
+            return fail(all, number, is_lost ? ONCE_E_CORRUPT : code,
+                        "local store: segment %016llx %s", number, known[i].text);
+        }
     }
+    return fail(all, number, code, "local store: segment %016llx cannot be read: %s; %s", number,
+                strerror(saved),
+                saved == EMFILE || saved == ENFILE ? "raise the limit of open files (ulimit -n)"
+                                                   : "check the disk, then see once fsck");
 }
 
 static int read_segment(rebuild_t *all, size_t at, once__image_t *image)
@@ -510,19 +466,29 @@ static uint64_t list_segments(rebuild_t *all)
     return largest;
 }
 
-static uint64_t clock_ms(clockid_t id)
-{
-    struct timespec now;
-
-    (void)clock_gettime(id, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 int64_t once__clock_after(uint64_t latest)
 {
-    uint64_t now = clock_ms(CLOCK_REALTIME);
+    struct timespec t;
+    uint64_t now;
 
-    return (int64_t)((latest >= now ? latest + 1 : now) - clock_ms(CLOCK_BOOTTIME));
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return (int64_t)((latest >= now ? latest + 1 : now) - once__real_env.monotonic_ms(NULL));
+}
+
+/*
+ * Seals what writers left. Everything that was found counts from now on, so it must be durable, and the end must say so: otherwise
+ * later damage to the last batch would be taken for a torn tail. What cannot be taken over now (the disk is full, or fails) stays
+ * as it is: its durable frames are served.
+ */
+static void take_over_all(const once__log_config_t *log)
+{
+    for (uint32_t slot = 0; slot < once__index_slot_end(log->index); slot++) {
+        uint32_t state = atomic_load(&once__index_segment(log->index, slot)->state);
+        if (state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) {
+            (void)once__segment_take_over(log, slot);
+        }
+    }
 }
 
 int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt, once_error_t *err)
@@ -560,6 +526,7 @@ int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt
         /* The clock of this boot goes on; a new one begins with the time of day, or where the log ends if that is later. */
         once__index_set_clock(all->index, all->boot_number != 0 ? all->boot_clock
                                                                 : once__clock_after(all->latest));
+        take_over_all(config->log);
     }
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
         free(all->shards[i].table);
@@ -631,12 +598,8 @@ int once__verify(const once__log_config_t *log, const once__manifest_t *manifest
     if (code == ONCE_OK && known != manifest->live_count) {
         code = ONCE_E_NOT_FOUND;
     }
-    /* What cannot be taken over now (the disk is full, or fails) stays as it is: its durable frames are served. */
-    for (uint32_t slot = 0; slot < slots && code == ONCE_OK; slot++) {
-        uint32_t state = atomic_load(&once__index_segment(log->index, slot)->state);
-        if (state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) {
-            (void)once__segment_take_over(log, slot);
-        }
+    if (code == ONCE_OK) {
+        take_over_all(log);
     }
     return code;
 }

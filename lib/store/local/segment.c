@@ -15,7 +15,6 @@
 #include "store/local/log.h"
 
 #define BUFFER_PAGES ((uint32_t)(ONCE__BUFFER_SIZE / ONCE__INDEX_PAGE))
-#define DIGITS       16
 #define ATTEMPTS     8
 #define LEAST_ZEROS  ((uint64_t)64 << 10)
 #define MOST_ZEROS   ((uint64_t)1 << 20)
@@ -34,15 +33,11 @@ static void new_name(char out[ONCE__SEGMENT_NAME], uint64_t number)
 
 int once__segment_number(const char *name, uint64_t *number)
 {
-    *number = 0;
-    for (int i = 0; i < DIGITS; i++) {
-        int digit = name[i] < 'A' || name[i] > 'F' ? once__hex_digit(name[i]) : -1;
-        if (digit < 0) {
-            return 0;
-        }
-        *number = *number << 4 | (uint64_t)digit;
-    }
-    return strcmp(name + DIGITS, ".log") == 0 && *number != 0;
+    char expected[ONCE__SEGMENT_NAME];
+
+    *number = strtoull(name, NULL, 16);
+    once__segment_name(expected, *number);
+    return *number != 0 && strcmp(name, expected) == 0;
 }
 
 int once__segment_open(const once__log_config_t *config, uint64_t number, int flags)
