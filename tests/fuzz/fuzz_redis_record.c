@@ -1,7 +1,6 @@
 /*
- * Any bytes as a record that Redis had: unpacking never reads past them, what is unpacked is a valid record that packs to one of the
- * same content, and dictionaries are read without trust. The first byte says what the others are: 0 a list of dictionaries, 1 to 255
- * a record, its magic among them.
+ * Any bytes as a record that Redis had: unpacking never reads past them, what is unpacked is a valid record that packs to one of
+ * the same content, and dictionaries are read without trust. Bytes that begin with 0 are a list of dictionaries, others a record.
  */
 #include <stdlib.h>
 #include <string.h>
