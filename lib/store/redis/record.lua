@@ -14,8 +14,9 @@
 -- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
 --
 -- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind (+ 4: compressed) and
--- status of the payload, epoch, claim id, lease or ttl in ms, cause. A lease or ttl of 0 is the record's own; the ttl of a release is how long to
--- remember an operation that ended before any effect, 0 if it may have had one. A reap needs only the first two bytes.
+-- status of the payload, epoch, claim id, lease or ttl in ms, cause. A lease or ttl of 0 is the record's own; the ttl of a release
+-- is how long to remember an operation that ended before any effect, 0 if it may have had one. A reap needs only the first two
+-- bytes.
 --
 -- The answer is {outcome, now, bytes}; outcome -1: this is not a record. The bytes are the whole record if it has a payload that
 -- the caller does not know yet, else its first 122: envelope, secret, scope, fingerprint, ttl. A change that was just made has a
@@ -57,8 +58,8 @@ local function decide(key, given, more)
   end
 
   -- Take it apart. A state that is none of the four would be granted again. `form`: mode of the fingerprint, 16 times the kind of
-  -- the payload, 64 if that is compressed, 128 if there is a ttl: of a completed record it is mostly the time from the change to the
-  -- end, and left out.
+  -- the payload, 64 if that is compressed, 128 if there is a ttl: of a completed record it is mostly the time from the change to
+  -- the end, and left out.
   local magic, schema, state, recover, flags, form, status, epoch, lease_ms, claim, lease_until, changed, expires, created
   local expired, is_old
   if record then
