@@ -159,9 +159,8 @@ static void added(act_t *act)
     act->job.attempts = 0;
     if (act->stage != STAGE_INTENT) {
         finish(act, ONCE_OK);
-    } else if (
-        act->job
-            .delivered) { /* the caller was told that the store is away: it is too late to decide */
+    } else if (act->job.delivered) {
+        /* The caller knows that the store is away: it is too late to decide. */
         once__job_end(&act->job);
     } else {
         act->intent = act->link.number;

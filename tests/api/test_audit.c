@@ -127,6 +127,41 @@ static void nothing_is_decided_without_an_intent(void **state)
     world_free(&world);
 }
 
+static world_fault_t hang_after_add(world_t *world, const once__op_t *op)
+{
+    if (op->kind != ONCE__OP_AUDIT_ADD) {
+        return WORLD_OK;
+    }
+    world->plan = NULL;
+    world->hang = 1;
+    return WORLD_LOSE_REQUEST;
+}
+
+/* The intent gets there when the caller has been told that the store is away: nothing is decided behind its back. */
+static void an_intent_that_comes_too_late_decides_nothing(void **state)
+{
+    once_settle_t settle = ONCE_SETTLE_INIT;
+    char token[ONCE_TOKEN_SIZE];
+    seen_t seen = {.calls = 0};
+    world_t world;
+    once_t *once = open_with_unknown(&world, token);
+    trail_t trail;
+
+    settle.token = token;
+    world.plan = hang_after_add;
+    assert_int_equal(once_record_settle(once, &settle, seen_cb, &seen), ONCE_OK);
+    world_pass(&world, once, 3000);
+    assert_int_equal(seen.error, ONCE_E_UNAVAILABLE);
+    world.hang = 0;
+    world_pass(&world, once, 3000);
+    read_trail(&world, once, &trail);
+    assert_int_equal(trail.count, 1);
+    assert_int_equal(world_record(&world, once, "k")->head.state, ONCE_STATE_PENDING);
+    assert_int_equal(seen.calls, 1);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    world_free(&world);
+}
+
 static world_fault_t no_event(world_t *world, const once__op_t *op)
 {
     return op->kind == ONCE__OP_EVENT ? WORLD_LOSE_REQUEST : WORLD_OK;
@@ -184,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_replies_leave_two_entries),
         cmocka_unit_test(nothing_is_decided_without_an_intent),
+        cmocka_unit_test(an_intent_that_comes_too_late_decides_nothing),
         cmocka_unit_test(an_end_in_between_is_visible),
         cmocka_unit_test(entries_of_others_come_in_between),
     };

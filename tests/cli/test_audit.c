@@ -157,8 +157,8 @@ static void assert_verify(const place_t *place, const char *head, int code, cons
 
 static void verify_finds_what_was_changed(void **state)
 {
-    char head[65] = "", *lines[8], *text, *at, *copy;
-    size_t len, count = 0;
+    char head[65] = "", *lines[8], *text, *at, *copy, *now;
+    size_t len, now_len, count = 0;
     place_t place;
     run_t r;
 
@@ -174,7 +174,7 @@ static void verify_finds_what_was_changed(void **state)
     }
     lines[6] = at;
     assert_ptr_equal(at, text + len);
-    copy = malloc(len);
+    copy = malloc(len + 3000);
     assert_non_null(copy);
 
     /* any byte, but those of line ends, one in seven of the rest */
@@ -200,14 +200,20 @@ static void verify_finds_what_was_changed(void **state)
     write_trail(&place, text, (size_t)(lines[4] - text));
     assert_verify(&place, NULL, ONCE__CLI_OK, "4 entries, whole");
     assert_verify(&place, head, ONCE__CLI_NO, "no entry has the hash of --head");
-    /* an end in the middle of an entry is not counted, and the next entry takes its place */
-    write_trail(&place, text, (size_t)(lines[5] - text) + 20);
+    /* an end in the middle of an entry is not counted, and the next entry takes its place, however long it was */
+    memcpy(copy, text, len);
+    memset(copy + (lines[5] - text), 'x', 3000);
+    write_trail(&place, copy, (size_t)(lines[5] - text) + 3000);
     assert_verify(&place, NULL, ONCE__CLI_OK, "entry 5 is an intent without a result");
     r = run("keys", "purge", place.url, "--scope", "s", "--key", "one", "--yes", "--note", "x",
             NULL);
     assert_run(r, ONCE__CLI_OK);
     run_free(&r);
     assert_verify(&place, NULL, ONCE__CLI_OK, "7 entries, whole");
+    now = read_trail(&place, &now_len);
+    assert_int_equal(now[now_len - 1], '\n');
+    assert_null(strstr(now, "xxx"));
+    free(now);
     write_trail(&place, text, len);
     assert_verify(&place, head, ONCE__CLI_OK, "6 entries, whole");
     free(copy);
