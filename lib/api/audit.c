@@ -49,13 +49,6 @@ typedef struct act {
 
 /* ------------------------------------------------------------------------------------------------------------ writing */
 
-static const char *name_of(const once__event_t *event)
-{
-    return event->kind == ONCE__SETTLE_COMPLETED ? "settle completed"
-           : event->kind == ONCE__SETTLE_FAILED  ? "settle failed"
-                                                 : "purge";
-}
-
 static once__audit_words_t words_of(const act_t *act)
 {
     const once__env_t *env = once__loop_env(act->job.once->loop);
@@ -312,7 +305,7 @@ static act_t *act_new(once_t *once, const char *name, once_cb cb, void *data)
 int once__audit_event(once_t *once, const once__event_t *event, const uint8_t *id,
                       const once__payload_t *payload, uint8_t *memory, once_cb cb, void *data)
 {
-    act_t *act = act_new(once, name_of(event), cb, data);
+    act_t *act = act_new(once, once__event_name(event->kind), cb, data);
 
     if (act == NULL) {
         return once__no_job(once);

@@ -61,3 +61,32 @@ int once__cli_operator_act(once_t *once, const once__cli_operator_t *operator)
 
     return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("use the audit trail", error);
 }
+
+uint64_t once__cli_operator_add(once_t *once, const char *act, const char *object, uint64_t of,
+                                const char *result)
+{
+    once_act_t entry = ONCE_ACT_INIT;
+    once_answer_t *answer = NULL;
+    uint64_t number = 0;
+    int error;
+
+    entry.name = act;
+    entry.object = once__slice_of(object);
+    entry.result = once__slice_of(result);
+    entry.of = of;
+    error = once_audit_add_sync(once, &entry, &answer);
+    if (error != ONCE_OK) {
+        (void)once__cli_store_failed("add to the audit trail", error);
+    } else {
+        number = once_answer_count(answer);
+    }
+    once_answer_free(answer);
+    return number;
+}
+
+void once__cli_operator_covered(once_t *once)
+{
+    static const once_slice_t none = {"", 0};
+
+    (void)!once_audit_as(once, none, none); /* cannot fail: both are short */
+}

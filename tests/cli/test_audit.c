@@ -307,6 +307,35 @@ static void a_backup_has_the_trail(void **state)
     place_remove(&place);
 }
 
+/* Without a database a trace is the record, and what was decided about it. */
+static void a_trace_has_the_decisions(void **state)
+{
+    place_t place;
+    json_t *trace;
+    run_t r;
+
+    fill(&place);
+    r = run("trace", place.url, "two", NULL);
+    assert_run(r, ONCE__CLI_OK);
+    assert_has(r.out, "settle completed by ben, intent:");
+    assert_has(r.out, "paid");
+    assert_has(r.out, "settle completed by ben, result done");
+    assert_has(r.out, "events are known in PostgreSQL only");
+    assert_lacks(r.out, "ana");
+    run_free(&r);
+    r = run("trace", place.url, "--scope", "s", "--key", "two", "--json", NULL);
+    assert_run(r, ONCE__CLI_OK);
+    trace = json_line(r.out, 0);
+    assert_int_equal(json_array_size(json_object_get(trace, "decisions")), 2);
+    assert_string_equal(json_text_of(json_object_get(trace, "record"), "key"), "two");
+    json_decref(trace);
+    run_free(&r);
+    r = run("trace", place.url, "none", NULL);
+    assert_run(r, ONCE__CLI_NOT_FOUND);
+    run_free(&r);
+    place_remove(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +345,7 @@ int main(void)
         cmocka_unit_test(no_decision_behind_what_is_not_a_trail),
         cmocka_unit_test(killed_writers_leave_a_whole_trail),
         cmocka_unit_test(a_backup_has_the_trail),
+        cmocka_unit_test(a_trace_has_the_decisions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

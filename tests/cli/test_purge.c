@@ -1,6 +1,9 @@
 #include "harness.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include <once/audit.h>
 
 #include "records.h"
 #include "terminal.h"
@@ -182,9 +185,45 @@ static void another_claim_than_the_one_looked_at(void **state)
     assert_int_equal(count(*state), 6);
 }
 
+static int count_entry(once_t *once, const once_audit_entry_t *entry, void *data)
+{
+    char *texts = data;
+
+    assert_int_equal(entry->fault, ONCE_AUDIT_FINE);
+    strncat(texts, entry->json.data, entry->json.len);
+    strcat(texts, "\n");
+    return 0;
+}
+
+/* Of very many records the trail has what was chosen, and what became of it: two entries. */
+static void many_records_are_two_entries(void **state)
+{
+    static char texts[1 << 16];
+    char key[16];
+    run_t r;
+
+    for (int i = 0; i < 1100; i++) {
+        snprintf(key, sizeof(key), "many-%d", i);
+        make_failed(*state, "many", key, "x");
+    }
+    r = run("keys", "purge", URL, "--state", "failed", "--older", "0s", "--yes", "--note", "test",
+            NULL);
+    assert_run(r, ONCE__CLI_OK);
+    assert_has(r.out, "purged 1102\n");
+    run_free(&r);
+    assert_int_equal(count(*state), 4);
+    assert_int_equal(once_audit_scan_sync(*state, count_entry, texts, NULL), ONCE_OK);
+    assert_int_equal(count_lines(texts), 2);
+    assert_has(texts,
+               "\"act\":\"purge\",\"step\":\"intent\",\"object\":\"1102 records: 0 pending, 0 "
+               "completed, 1102 failed, 0 unknown, --state failed");
+    assert_has(texts, "\"result\":\"purged 1102\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(many_records_are_two_entries, fill, empty),
         cmocka_unit_test_setup_teardown(dry_run_only_counts, fill, empty),
         cmocka_unit_test_setup_teardown(one_record_by_key, fill, empty),
         cmocka_unit_test_setup_teardown(one_record_by_id, fill, empty),

@@ -184,30 +184,15 @@ static once__broker_choice_t replay_original(replay_t *replay, const once__broke
 }
 
 /* Adds the intent (`of` 0) or the result to the audit trail. Returns its number; 0 after saying why it could not. */
-static uint64_t record(replay_t *replay, const once__broker_browsed_t *message, uint64_t of,
+static uint64_t record(const replay_t *replay, const once__broker_browsed_t *message, uint64_t of,
                        const char *result)
 {
     once_slice_t id = once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_ID);
-    once_act_t act = ONCE_ACT_INIT;
-    once_answer_t *answer = NULL;
     char object[ONCE_AUDIT_OBJECT_MAX];
-    uint64_t number = 0;
-    int error;
 
     snprintf(object, sizeof(object), "letter %.*s to %s", (int)(id.len < 200 ? id.len : 200),
              id.data != NULL ? (const char *)id.data : "", replay->topic);
-    act.name = "dlq replay";
-    act.object = once__slice_of(object);
-    act.result = once__slice_of(result);
-    act.of = of;
-    error = once_audit_add_sync(replay->once, &act, &answer);
-    if (error != ONCE_OK) {
-        (void)once__cli_store_failed("add to the audit trail", error);
-    } else {
-        number = once_answer_count(answer);
-    }
-    once_answer_free(answer);
-    return number;
+    return once__cli_operator_add(replay->once, "dlq replay", object, of, result);
 }
 
 static once__broker_choice_t replay_one(void *data, const once__broker_browsed_t *message)

@@ -15,6 +15,8 @@
 #include "cli/store.h"
 #include "cli/text.h"
 
+#define NAMED_MAX 1000 /* records that the audit trail names one by one */
+
 typedef struct settings {
     once__cli_filter_t filter; /* its scope names the record, too, when there is a key */
     const char *key;
@@ -62,17 +64,25 @@ static uint64_t undecided(const heap_t *heap)
     return heap->states[ONCE_STATE_PENDING] + heap->states[ONCE_STATE_UNKNOWN];
 }
 
-static void print_heap(const heap_t *heap)
+typedef struct heap_text {
+    char text[160];
+} heap_text_t;
+
+static heap_text_t heap_text(const heap_t *heap)
 {
-    printf("%zu %s: %" PRIu64 " pending, %" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64
-           " unknown\n",
-           heap->count, heap->count == 1 ? "record" : "records", heap->states[ONCE_STATE_PENDING],
-           heap->states[ONCE_STATE_COMPLETED], heap->states[ONCE_STATE_FAILED],
-           heap->states[ONCE_STATE_UNKNOWN]);
+    heap_text_t out;
+
+    snprintf(out.text, sizeof(out.text),
+             "%zu %s: %" PRIu64 " pending, %" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64
+             " unknown",
+             heap->count, heap->count == 1 ? "record" : "records", heap->states[ONCE_STATE_PENDING],
+             heap->states[ONCE_STATE_COMPLETED], heap->states[ONCE_STATE_FAILED],
+             heap->states[ONCE_STATE_UNKNOWN]);
+    return out;
 }
 
 /* Removes them one by one. A record that moved on is kept and counted. */
-static int purge(once_t *once, const settings_t *set, const heap_t *heap)
+static int purge_all(once_t *once, const settings_t *set, const heap_t *heap, uint64_t *purged)
 {
     uint64_t kept = 0;
 
@@ -84,11 +94,12 @@ static int purge(once_t *once, const settings_t *set, const heap_t *heap)
         }
         once_answer_free(answer);
         if (error != ONCE_OK) {
-            printf("purged %" PRIu64 ", then stopped\n", i - kept);
+            printf("purged %" PRIu64 ", then stopped\n", *purged);
             return once__cli_store_failed("purge a record", error);
         }
+        *purged = i + 1 - kept;
     }
-    printf("purged %" PRIu64 "\n", heap->count - kept);
+    printf("purged %" PRIu64 "\n", *purged);
     if (kept > 0) {
         once__cli_say("kept %" PRIu64 ": they changed meanwhile%s", kept,
                       set->force ? "" : ", or are pending or unknown (see --force)");
@@ -97,12 +108,46 @@ static int purge(once_t *once, const settings_t *set, const heap_t *heap)
     return ONCE__CLI_OK;
 }
 
+/* The trail names each record of a few. Of many it has what was chosen, and how many there were: it is never shortened. */
+static int purge(once_t *once, const settings_t *set, const heap_t *heap)
+{
+    const once__cli_filter_t *filter = &set->filter;
+    char object[ONCE_AUDIT_OBJECT_MAX], result[64];
+    uint64_t purged = 0, intent;
+    int code = once__cli_operator_act(once, &set->operator);
+
+    if (code != ONCE__CLI_OK || heap->count <= NAMED_MAX) {
+        return code == ONCE__CLI_OK ? purge_all(once, set, heap, &purged) : code;
+    }
+    snprintf(object, sizeof(object), "%s%s%.60s%s%s%s%s%s%s%.40s%s", heap_text(heap).text,
+             filter->state != NULL ? ", --state " : "", filter->state != NULL ? filter->state : "",
+             filter->stuck ? ", --stuck" : "", filter->older.given ? ", --older " : "",
+             filter->older.given ? once__cli_duration(filter->older.value).text : "",
+             filter->younger.given ? ", --younger " : "",
+             filter->younger.given ? once__cli_duration(filter->younger.value).text : "",
+             filter->scope_hash != NULL ? ", --scope-hash " : "",
+             filter->scope_hash != NULL ? filter->scope_hash : "",
+             filter->scope.text != NULL || filter->scope.file != NULL ? ", of one scope" : "");
+    intent = once__cli_operator_add(once, "purge", object, 0, "");
+    if (intent == 0) {
+        return ONCE__CLI_STORE;
+    }
+    once__cli_operator_covered(once);
+    code = purge_all(once, set, heap, &purged);
+    snprintf(result, sizeof(result), "purged %" PRIu64, purged);
+    if (once__cli_operator_act(once, &set->operator) != ONCE__CLI_OK ||
+        once__cli_operator_add(once, "purge", object, intent, result) == 0) {
+        code = code == ONCE__CLI_OK ? ONCE__CLI_STORE : code;
+    }
+    return code;
+}
+
 static int ask_and_purge(const once__cli_command_t *command, once_t *once, const settings_t *set,
                          const heap_t *heap)
 {
     int code;
 
-    print_heap(heap);
+    puts(heap_text(heap).text);
     if (heap->count == 0 || set->dry_run) {
         return ONCE__CLI_OK;
     }
@@ -118,7 +163,6 @@ static int ask_and_purge(const once__cli_command_t *command, once_t *once, const
          "takes"
          "\neffect again, and the stored response is gone.");
     code = once__cli_confirm(command, set->yes, "Purge?");
-    code = code == ONCE__CLI_OK ? once__cli_operator_act(once, &set->operator) : code;
     return code == ONCE__CLI_OK ? purge(once, set, heap) : code;
 }
 
@@ -226,7 +270,9 @@ const once__cli_command_t once__cli_keys_purge = {
     .details =
         "Purges one record, or all that match a filter. Counts them, asks, and removes each only\n"
         "if it has not changed since it was counted. A purged key can run again; to let a stuck\n"
-        "operation run again, \"once keys release\" is safer. Each is added to the audit trail.\n",
+        "operation run again, \"once keys release\" is safer. The audit trail has each of them, "
+        "or\n"
+        "what was chosen and how many if there are more than 1000.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
     .options = options,
