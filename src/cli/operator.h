@@ -36,8 +36,8 @@ once__cli_name_t once__cli_operator_name(const once__cli_operator_t *operator);
 int once__cli_operator_act(once_t *once, const once__cli_operator_t *operator);
 
 /*
- * Adds an entry about more than one thing: the intent (`of` 0, `result` ""), or its result. Returns its number; 0 after saying why it
- * could not be added.
+ * Adds an entry about more than one thing: the intent (`of` 0, `result` ""), or its result. Returns its number; 0 after saying why
+ * it could not be added.
  */
 uint64_t once__cli_operator_add(once_t *once, const char *act, const char *object, uint64_t of,
                                 const char *result);
