@@ -431,15 +431,13 @@ ngx_int_t ngx_http_once_status_handler(ngx_http_request_t *r);
 
 /* ------------------------------------------------------------------ limits */
 
-ngx_int_t ngx_http_once_quota_init(ngx_conf_t *cf,
-    ngx_http_once_main_conf_t *omcf);                    /* the zone */
+ngx_int_t ngx_http_once_admit_init(ngx_conf_t *cf,
+    ngx_http_once_main_conf_t *omcf);                    /* the zones */
 
-void ngx_http_once_unknown_add(ngx_http_once_loc_conf_t *conf);
-ngx_int_t ngx_http_once_unknown_init(ngx_conf_t *cf,
-    ngx_http_once_main_conf_t *omcf);                    /* the zone */
+void ngx_http_once_admit_unknown_add(ngx_http_once_loc_conf_t *conf);
 
 /* The known unknown records of a route; max 0: they are not counted. */
-ngx_uint_t ngx_http_once_unknown_count(ngx_http_once_main_conf_t *omcf,
+ngx_uint_t ngx_http_once_admit_unknown_count(ngx_http_once_main_conf_t *omcf,
     ngx_uint_t index, ngx_uint_t *max);
 
 

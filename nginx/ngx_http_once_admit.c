@@ -108,17 +108,6 @@ ngx_http_once_quota_init_zone(ngx_shm_zone_t *zone, void *old)
 }
 
 
-ngx_int_t
-ngx_http_once_quota_init(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf)
-{
-    omcf->quotas = ngx_http_once_add_zone(cf, &ngx_http_once_quota_name,
-                                          NGX_HTTP_ONCE_QUOTA_SIZE,
-                                          ngx_http_once_quota_init_zone);
-
-    return omcf->quotas ? NGX_OK : NGX_ERROR;
-}
-
-
 static ngx_http_once_buckets_t *
 ngx_http_once_quota_buckets(ngx_slab_pool_t **pool)
 {
@@ -227,7 +216,7 @@ ngx_http_once_quota_take(ngx_http_once_ctx_t *ctx, time_t *retry_after)
 
 
 void
-ngx_http_once_quota_asked(ngx_http_once_guard_t *guard, once_answer_t *answer)
+ngx_http_once_admit_asked(ngx_http_once_guard_t *guard, once_answer_t *answer)
 {
     ngx_slab_pool_t         *pool;
     const once_record_t     *record;
@@ -319,7 +308,7 @@ ngx_http_once_list_init_zone(ngx_shm_zone_t *zone, void *old)
 
 
 void
-ngx_http_once_unknown_add(ngx_http_once_loc_conf_t *conf)
+ngx_http_once_admit_unknown_add(ngx_http_once_loc_conf_t *conf)
 {
     conf->route->unknown_max = ngx_max(conf->route->unknown_max,
                                        conf->unknown_max);
@@ -327,13 +316,27 @@ ngx_http_once_unknown_add(ngx_http_once_loc_conf_t *conf)
 
 
 ngx_int_t
-ngx_http_once_unknown_init(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf)
+ngx_http_once_admit_init(ngx_conf_t *cf, ngx_http_once_main_conf_t *omcf)
 {
-    omcf->unknown = ngx_http_once_add_zone(cf, &ngx_http_once_list_name,
-                                           NGX_HTTP_ONCE_LIST_SIZE,
-                                           ngx_http_once_list_init_zone);
+    if (omcf->has_quota) {
+        omcf->quotas = ngx_http_once_add_zone(cf, &ngx_http_once_quota_name,
+                                              NGX_HTTP_ONCE_QUOTA_SIZE,
+                                              ngx_http_once_quota_init_zone);
+        if (omcf->quotas == NULL) {
+            return NGX_ERROR;
+        }
+    }
 
-    return omcf->unknown ? NGX_OK : NGX_ERROR;
+    if (omcf->has_unknown) {
+        omcf->unknown = ngx_http_once_add_zone(cf, &ngx_http_once_list_name,
+                                               NGX_HTTP_ONCE_LIST_SIZE,
+                                               ngx_http_once_list_init_zone);
+        if (omcf->unknown == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
 }
 
 
@@ -356,8 +359,8 @@ ngx_http_once_list_route(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 
 
 ngx_uint_t
-ngx_http_once_unknown_count(ngx_http_once_main_conf_t *omcf, ngx_uint_t index,
-    ngx_uint_t *max)
+ngx_http_once_admit_unknown_count(ngx_http_once_main_conf_t *omcf,
+    ngx_uint_t index, ngx_uint_t *max)
 {
     ngx_http_once_list_t  *list;
 
@@ -486,7 +489,7 @@ ngx_http_once_unknown_seen(ngx_http_once_loc_conf_t *conf, const u_char *id,
 
 
 void
-ngx_http_once_unknown_note(ngx_http_once_loc_conf_t *conf,
+ngx_http_once_admit_note(ngx_http_once_loc_conf_t *conf,
     once_answer_t *answer)
 {
     const once_record_t  *record;

@@ -123,7 +123,7 @@ ngx_http_once_ask(ngx_http_once_ctx_t *ctx)
         return;
     }
 
-    ngx_http_once_quota_asked(ctx->guard, NULL);
+    ngx_http_once_admit_asked(ctx->guard, NULL);
     ngx_http_once_wait_over(ctx);
     ngx_http_once_ask_failed(r, ctx, code);
 }
@@ -398,8 +398,8 @@ ngx_http_once_ask_done(once_t *once, once_answer_t *answer, void *data)
 
     ngx_http_once_observe(guard->conf->route, NGX_HTTP_ONCE_H_CLAIM,
                           ngx_http_once_guard_returned(guard));
-    ngx_http_once_quota_asked(guard, answer);
-    ngx_http_once_unknown_note(guard->conf, answer);
+    ngx_http_once_admit_asked(guard, answer);
+    ngx_http_once_admit_note(guard->conf, answer);
 
     if (ctx) {
         r = ctx->request;

@@ -355,7 +355,7 @@ ngx_http_once_ended(once_t *once, once_answer_t *answer, void *data)
     ngx_http_once_assert_guard_state(guard);
 
     ngx_http_once_count_end(guard, answer);
-    ngx_http_once_unknown_note(guard->conf, answer);
+    ngx_http_once_admit_note(guard->conf, answer);
     ngx_http_once_body_give_memory(&guard->memory);
     ngx_http_once_guard_stop(guard);
 

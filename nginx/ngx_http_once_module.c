@@ -357,7 +357,7 @@ ngx_http_once_enable(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
     omcf->guarded = 1;
     omcf->early |= conf->early_lookup;
     omcf->has_quota |= conf->quota != 0;
-    ngx_http_once_unknown_add(conf);
+    ngx_http_once_admit_unknown_add(conf);
     omcf->has_unknown |= conf->unknown_max != 0;
 
     oscf = ngx_http_conf_get_module_srv_conf(cf, ngx_http_once_module);
@@ -476,9 +476,7 @@ ngx_http_once_init(ngx_conf_t *cf)
     }
 
     if (ngx_http_once_metrics_init(cf) != NGX_OK
-        || (omcf->has_quota && ngx_http_once_quota_init(cf, omcf) != NGX_OK)
-        || (omcf->has_unknown
-            && ngx_http_once_unknown_init(cf, omcf) != NGX_OK))
+        || ngx_http_once_admit_init(cf, omcf) != NGX_OK)
     {
         return NGX_ERROR;
     }

@@ -442,7 +442,7 @@ ngx_http_once_probe_settled(once_t *once, once_answer_t *answer, void *data)
     ngx_http_once_probe_t  *probe = data;
 
     ngx_http_once_probe_called(probe);
-    ngx_http_once_unknown_note(probe->conf, answer);
+    ngx_http_once_admit_note(probe->conf, answer);
 
     if (once_answer_outcome(answer) == ONCE_OUTCOME_DONE) {
         ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0,

@@ -196,11 +196,11 @@ ngx_int_t ngx_http_once_admit(ngx_http_once_ctx_t *ctx);
  * The store answered (NULL: could not be asked): the place that was reserved
  * is used, or given back.
  */
-void ngx_http_once_quota_asked(ngx_http_once_guard_t *guard,
+void ngx_http_once_admit_asked(ngx_http_once_guard_t *guard,
     once_answer_t *answer);
 
 /* Takes note of the state of a record: is it unknown? */
-void ngx_http_once_unknown_note(ngx_http_once_loc_conf_t *conf,
+void ngx_http_once_admit_note(ngx_http_once_loc_conf_t *conf,
     once_answer_t *answer);
 
 

@@ -272,7 +272,7 @@ ngx_http_once_print_unknown(u_char *p, u_char *last,
                                  "gauge");
 
     for (i = 0; i < table->used; i++) {
-        count = ngx_http_once_unknown_count(omcf, i, &max);
+        count = ngx_http_once_admit_unknown_count(omcf, i, &max);
 
         if (max) {
             p = ngx_slprintf(p, last, "once_unknown_records{route=\"");
@@ -540,7 +540,7 @@ ngx_http_once_print_json(u_char *p, u_char *last,
         p = ngx_slprintf(p, last, ",\"in_flight\":%ui,"
                          "\"unknown_records\":%ui",
                          ngx_http_once_metrics_in_flight_sum(table, i),
-                         ngx_http_once_unknown_count(omcf, i, &max));
+                         ngx_http_once_admit_unknown_count(omcf, i, &max));
 
         for (n = 0; n < NGX_HTTP_ONCE_HISTOGRAMS; n++) {
             p = ngx_http_once_print_json_histogram(p, last,

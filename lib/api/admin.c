@@ -216,10 +216,10 @@ static int settle_locked(once_t *once, const once_settle_t *settle, once_cb cb, 
         }
         event.kind = ONCE__SETTLE_COMPLETED;
         event.ttl_ms = response.retain_ms;
-        code = once__pack_response(once, id, &response, &payload, &memory);
+        code = once__claim_pack_response(once, id, &response, &payload, &memory);
         cause = settle->note;
     } else {
-        code = once__pack_note(settle->status, settle->note, &payload, &memory);
+        code = once__claim_pack_note(settle->status, settle->note, &payload, &memory);
     }
     if (code == ONCE_OK) {
         code = submit_event(once, &event, id, &payload, memory, cause, cb, data);

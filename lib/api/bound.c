@@ -256,7 +256,7 @@ static void reap_due(once__timer_t *timer)
     }
 }
 
-int once__reap_start(once_t *once, once_error_t *err)
+int once__bound_reap_start(once_t *once, once_error_t *err)
 {
     uint64_t first_ms = once->store->vt->reap_first_ms;
 
@@ -273,7 +273,7 @@ int once__reap_start(once_t *once, once_error_t *err)
     return ONCE_OK;
 }
 
-void once__reap_stop(once_t *once)
+void once__bound_reap_stop(once_t *once)
 {
     if (once->reap_timer.fire != NULL) {
         once__timer_stop(once->loop, &once->reap_timer);

@@ -19,7 +19,7 @@ int once__bound_check(once_t *once);
 void once__bound_made(once_t *once, uint64_t records, uint64_t bytes);
 
 /* Removes expired records by a timer of the handle. */
-int once__reap_start(once_t *once, once_error_t *err);
-void once__reap_stop(once_t *once);
+int once__bound_reap_start(once_t *once, once_error_t *err);
+void once__bound_reap_stop(once_t *once);
 
 #endif

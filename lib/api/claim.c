@@ -309,8 +309,8 @@ int once_claim_renew(once_claim_t *claim, once_cb cb, void *data)
 
 /* -------------------------------------------------------------------------------------------------------- payloads */
 
-int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
-                        once__payload_t *payload, uint8_t **memory)
+int once__claim_pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
+                              once__payload_t *payload, uint8_t **memory)
 {
     once__packing_t packing = {.seal = &once->options.seal,
                                .compress_from = once->options.compress_from,
@@ -327,7 +327,7 @@ int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *
     return code;
 }
 
-int once__pack_note(int status, once_slice_t note, once__payload_t *payload, uint8_t **memory)
+int once__claim_pack_note(int status, once_slice_t note, once__payload_t *payload, uint8_t **memory)
 {
     size_t len = note.len < ONCE_NOTE_MAX ? note.len : ONCE_NOTE_MAX;
 
@@ -440,7 +440,7 @@ int once_claim_complete(once_claim_t *claim, const once_response_t *given, once_
     }
     code = once__sized_read(&response, sizeof(response), ONCE__RESPONSE_V1, given);
     if (code == ONCE_OK) {
-        code = once__pack_response(once, claim->id, &response, &payload, &memory);
+        code = once__claim_pack_response(once, claim->id, &response, &payload, &memory);
     }
     if (code == ONCE_OK) {
         code =
@@ -464,7 +464,7 @@ static int release(once_claim_t *claim, int status, once_slice_t note, uint64_t 
     if (code != ONCE_OK) {
         return code;
     }
-    code = once__pack_note(status, note, &payload, &memory);
+    code = once__claim_pack_note(status, note, &payload, &memory);
     if (code == ONCE_OK) {
         /* The note says why. */
         code = finish(claim, ONCE__RELEASE, &payload, memory, no_cause, ttl_ms, cb, data);

@@ -50,8 +50,9 @@ void once__claim_give_back(once_claim_t *claim);
  * Makes payloads of responses and notes. `response` is ours: read with once__sized_read. On ONCE_OK the caller frees `*memory`,
  * which may be NULL.
  */
-int once__pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
-                        once__payload_t *payload, uint8_t **memory);
-int once__pack_note(int status, once_slice_t note, once__payload_t *payload, uint8_t **memory);
+int once__claim_pack_response(once_t *once, const uint8_t *id, const once_response_t *response,
+                              once__payload_t *payload, uint8_t **memory);
+int once__claim_pack_note(int status, once_slice_t note, once__payload_t *payload,
+                          uint8_t **memory);
 
 #endif

@@ -109,7 +109,7 @@ static int left_ms(const once_t *once, uint64_t until_ms)
     return until_ms - now > 1000000 ? 1000000 : (int)(until_ms - now);
 }
 
-void once__block(once_t *once, once__is_done is_done, const void *data, uint64_t until_ms)
+void once__dispatch_until(once_t *once, once__is_done is_done, const void *data, uint64_t until_ms)
 {
     while (!is_done(once, data) && once__loop_now(once->loop) < until_ms) {
         if (once->threaded) {
@@ -184,7 +184,7 @@ static int make_lock(once_t *once)
     return failed ? -1 : 0;
 }
 
-int once__thread_start(once_t *once, once_error_t *err)
+int once__dispatch_thread_start(once_t *once, once_error_t *err)
 {
     if (make_lock(once) != 0) {
         return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
@@ -199,7 +199,7 @@ int once__thread_start(once_t *once, once_error_t *err)
     return ONCE_OK;
 }
 
-void once__thread_end(once_t *once)
+void once__dispatch_thread_end(once_t *once)
 {
     once->thread_stop = 1;
     once__loop_wake(once->loop);
@@ -252,7 +252,7 @@ static int await_answer(once_t *once, int code, waiter_t *waiter, once_answer_t 
         *answer = NULL;
     }
     if (code == ONCE_OK) {
-        once__block(once, has_arrived, waiter, UINT64_MAX);
+        once__dispatch_until(once, has_arrived, waiter, UINT64_MAX);
         code = once_answer_error(waiter->answer);
         if (code == ONCE_OK && answer != NULL) {
             *answer = waiter->answer;

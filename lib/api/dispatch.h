@@ -12,11 +12,11 @@
  * outside of callbacks. Dispatches meanwhile, or lets the handle's thread do so.
  */
 typedef int (*once__is_done)(const once_t *once, const void *data);
-void once__block(once_t *once, once__is_done is_done, const void *data, uint64_t until_ms);
+void once__dispatch_until(once_t *once, once__is_done is_done, const void *data, uint64_t until_ms);
 
-int once__thread_start(once_t *once, once_error_t *err);
+int once__dispatch_thread_start(once_t *once, once_error_t *err);
 
 /* Stops and joins it. The caller holds the lock once, and has it again afterwards. */
-void once__thread_end(once_t *once);
+void once__dispatch_thread_end(once_t *once);
 
 #endif

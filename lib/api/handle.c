@@ -335,14 +335,14 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
         code = once__keyring_open(once, err);
     }
     if (code == ONCE_OK) {
-        code = once__reap_start(once, err);
+        code = once__bound_reap_start(once, err);
     }
     if (code == ONCE_OK && once->options.thread) {
-        code = once__thread_start(once, err);
+        code = once__dispatch_thread_start(once, err);
     }
     if (code != ONCE_OK) {
         kill_jobs(once);
-        once__reap_stop(once);
+        once__bound_reap_stop(once);
         once__keyring_close(once);
         free_handle(once);
         return code;
@@ -490,7 +490,7 @@ static void drain(once_t *once, int timeout_ms)
     uint64_t until =
         timeout_ms < 0 ? UINT64_MAX : once__loop_now(once->loop) + (uint64_t)timeout_ms;
 
-    once__block(once, is_drained, NULL, until);
+    once__dispatch_until(once, is_drained, NULL, until);
 }
 
 static unsigned count_writes(const once_t *once)
@@ -561,7 +561,7 @@ int once_close(once_t *once, int timeout_ms)
         drain(once, timeout_ms);
     }
     if (once->threaded) {
-        once__thread_end(once);
+        once__dispatch_thread_end(once);
     }
     abandoned = count_writes(once);
     if (abandoned > 0) {
@@ -575,7 +575,7 @@ int once_close(once_t *once, int timeout_ms)
     once->store = NULL;
     kill_jobs(once);
     drop_claims(once);
-    once__reap_stop(once);
+    once__bound_reap_stop(once);
     once__keyring_close(once);
     if (once->threaded) {
         (void)pthread_mutex_unlock(&once->lock);
