@@ -153,8 +153,8 @@ BEGIN
     IF length(v_about) < 2 OR get_byte(v_about, 0) <> 1 THEN
         RETURN NULL;
     END IF;
-    RETURN nullif(convert_from(substr(v_about, 3 + (get_byte(v_about, 1) & 127)
-                                               + CASE WHEN get_byte(v_about, 1) >= 128 THEN 16 ELSE 0 END), 'UTF8'), '');
+    RETURN nullif(once._header_text(substr(v_about, 3 + (get_byte(v_about, 1) & 127)
+                                                    + CASE WHEN get_byte(v_about, 1) >= 128 THEN 16 ELSE 0 END)), '');
 END
 $$;
 
@@ -167,6 +167,14 @@ BEGIN
     IF length(v_about) < 2 OR get_byte(v_about, 0) <> 1 THEN
         RETURN NULL;
     END IF;
-    RETURN nullif(convert_from(substr(v_about, 3, get_byte(v_about, 1) & 127), 'UTF8'), '');
+    RETURN nullif(once._header_text(substr(v_about, 3, get_byte(v_about, 1) & 127)), '');
+END
+$$;
+
+CREATE OR REPLACE FUNCTION once.about_text(bytes bytea) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN once._header_text(bytes);
 END
 $$;

@@ -143,7 +143,7 @@ SELECT uuid_send(id) || tail AS id, encode(scope, 'hex') AS scope_hash,
        nullif(length(payload), 0) AS payload_bytes,
        CASE kind WHEN 2 /* once._payload_note() */ THEN convert_from(payload, 'LATIN1') END AS note,
        once.about_description(about) AS description, once.about_holder(about) AS holder,
-       CASE WHEN cause <> '' THEN convert_from(cause, 'UTF8')
-            WHEN state = 4 AND flags & 1 <> 0 THEN 'lease over' END AS cause,
+       CASE WHEN flags & 1 /* once._flag_by_lease() */ <> 0 THEN 'lease over' WHEN cause <> '' THEN once.about_text(cause)
+            WHEN kind = 2 AND payload <> '' THEN convert_from(payload, 'LATIN1') END AS cause,
        id AS half
 FROM once.keys;

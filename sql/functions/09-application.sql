@@ -69,11 +69,40 @@ BEGIN
 END
 $$;
 
+-- Text for people, of at most p_bytes: what no terminal should see becomes a question mark (lib/core/about.c).
+CREATE OR REPLACE FUNCTION once._clean(p_text text, p_bytes integer) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_text text := left(p_text, p_bytes);
+BEGIN
+    IF v_text ~ E'[\\x01-\\x1f\\x7f-\\x9f]' THEN
+        v_text := regexp_replace(v_text, E'[\\x01-\\x1f\\x7f-\\x9f]', '?', 'g');
+    END IF;
+    WHILE octet_length(convert_to(v_text, 'UTF8')) > p_bytes LOOP
+        v_text := left(v_text, -1);
+    END LOOP;
+    RETURN convert_to(v_text, 'UTF8');
+END
+$$;
+
+-- What a record says about itself (docs/format.md): the holder is the client's host and the server's process.
+CREATE OR REPLACE FUNCTION once._about(p_description text) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_holder CONSTANT bytea := convert_to(coalesce(host(inet_client_addr()), 'localhost') || ':' || pg_backend_pid(), 'UTF8');
+BEGIN
+    RETURN set_byte(E'\\x0100'::bytea, 1, length(v_holder)) || v_holder || once._clean(p_description, 256);
+END
+$$;
+
 -- Asks whether to run. The claim belongs to this transaction: others see it when the transaction commits, and never if it does not.
 -- Waits for another transaction that has the key, and then answers with its outcome; with wait => false the answer is busy.
 CREATE OR REPLACE FUNCTION once.claim(scope text, key text, method text DEFAULT '', target text DEFAULT '',
     body anycompatible DEFAULT ''::text, recover text DEFAULT 'transactional', lease interval DEFAULT '30 seconds',
-    ttl interval DEFAULT '24 hours', wait boolean DEFAULT true, claim_id uuid DEFAULT gen_random_uuid())
+    ttl interval DEFAULT '24 hours', wait boolean DEFAULT true, claim_id uuid DEFAULT gen_random_uuid(),
+    description text DEFAULT NULL)
 RETURNS once.claimed
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -97,7 +126,8 @@ BEGIN
     END IF;
     SELECT * INTO answer FROM once.store_claim(once._schema(), ARRAY[v_id], ARRAY[uuid_send(claim_id)], ARRAY[v_recover],
         ARRAY[v_lease_ms], ARRAY[v_ttl_ms], ARRAY[once._fingerprints(scope, method, target, once._to_bytes(body))],
-        ARRAY[once._scope_hash(scope)], ARRAY[v_key]);
+        ARRAY[once._scope_hash(scope)], ARRAY[v_key], NULL,
+        ARRAY[once._about(coalesce(description, ltrim(method || ' ' || split_part(target, '?', 1))))]);
     IF answer.outcome IS NULL THEN
         RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL)::once.claimed;
     END IF;
@@ -113,7 +143,7 @@ $$;
 -- One event on the record of a claim. Waits for another transaction that has it. Fails unless it is done. Returns the record's id.
 CREATE OR REPLACE FUNCTION once._apply(p_event smallint, p_token text, p_force boolean DEFAULT false, p_lease_ms bigint DEFAULT 0,
     p_ttl_ms bigint DEFAULT 0, p_kind smallint DEFAULT once._payload_none(), p_status integer DEFAULT 0,
-    p_payload bytea DEFAULT NULL)
+    p_payload bytea DEFAULT NULL, p_cause text DEFAULT '')
 RETURNS bytea
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
@@ -124,7 +154,8 @@ BEGIN
     PERFORM once._lock_record(t.id);
     SELECT a.outcome INTO v_outcome
     FROM once.store_apply(once._schema(), ARRAY[t.id], ARRAY[p_event], ARRAY[t.epoch], ARRAY[t.claim], ARRAY[p_force],
-        ARRAY[p_lease_ms], ARRAY[p_ttl_ms], ARRAY[p_kind], ARRAY[p_status::smallint], ARRAY[p_payload]) AS a;
+        ARRAY[p_lease_ms], ARRAY[p_ttl_ms], ARRAY[p_kind], ARRAY[p_status::smallint], ARRAY[p_payload],
+        ARRAY[once._clean(p_cause, 160)]) AS a;
     IF v_outcome IS DISTINCT FROM once._outcome_done() THEN
         PERFORM once._fail_claim(once._outcome_name(v_outcome));
     END IF;
@@ -205,11 +236,11 @@ END
 $$;
 
 -- It is not known whether the operation took effect.
-CREATE OR REPLACE FUNCTION once.doubt(claim text, lease interval DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION once.doubt(claim text, lease interval DEFAULT NULL, cause text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM once._apply(once._event_doubt(), claim, p_lease_ms => once._lease_ms_or_own(lease));
+    PERFORM once._apply(once._event_doubt(), claim, p_lease_ms => once._lease_ms_or_own(lease), p_cause => coalesce(cause, ''));
 END
 $$;
 
@@ -234,11 +265,13 @@ BEGIN
         PERFORM once._audit_claim('settle completed', outcome, note, claim);
         PERFORM once._apply(once._event_settle_completed(), claim, p_force => coalesce(force, false),
             p_kind => once._payload_response(), p_status => status,
-            p_payload => once._pack_response(headers, once._to_bytes(body)));
+            p_payload => once._pack_response(headers, once._to_bytes(body)),
+            p_cause => concat('settled by ', session_user, ': ', note));
     ELSIF outcome = 'failed' THEN
         PERFORM once._audit_claim('settle failed', outcome, note, claim);
         PERFORM once._apply(once._event_settle_failed(), claim, p_force => coalesce(force, false), p_kind => once._payload_note(),
-            p_status => once._note_status(status), p_payload => once._note_bytes(note));
+            p_status => once._note_status(status), p_payload => once._note_bytes(note),
+            p_cause => concat('settled by ', session_user, ': ', note));
     ELSE
         PERFORM once._fail('ON004', 'outcome is completed (with a status of 200 to 599) or failed',
             'completed: it has happened, with this response. failed: it has not happened, and no longer can.');
@@ -374,8 +407,8 @@ DECLARE
 BEGIN
     SELECT k.status, r.* INTO response
     FROM once.keys k, LATERAL once._unpack_response(once._payload_for(k.kind, k.payload, NULL)) AS r
-    WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim AND k.state = once._state_completed()
-      AND k.kind = once._payload_response() AND once._now_ms() < k.expires;
+    WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim
+      AND k.state = once._state_completed() AND k.kind = once._payload_response() AND once._now_ms() < k.expires;
     IF FOUND THEN
         PERFORM once._await_standby();
         result.outcome := 'replay';

@@ -17,7 +17,8 @@ BEGIN
                 ' replay (send the recorded status, headers and body), busy (ask again after retry_after), mismatch (the key'
                 ' was used for another request), unknown (it may have taken effect; an operator settles it). body is text,'
                 ' json, jsonb or bytea. recover says what happens when the holder disappears: retry and transactional run it'
-                ' again, hold does not. wait => false answers busy instead of waiting for another transaction. Fails with'
+                ' again, hold does not. description says what it was (default: method and target without query). wait => false'
+                ' answers busy instead of waiting for another transaction. Fails with'
                 ' ON004, ON005.'),
             ('complete',
                 'Records the response of an operation in the transaction of its effect. Fails if the claim is no longer the'
@@ -30,7 +31,8 @@ BEGIN
             ('release',
                 'The operation did not take effect, or may be repeated: the next request with this key runs it. early =>'
                 ' true if it ended before any effect: the key is then remembered for a short time only.'),
-            ('doubt', 'It is not known whether the operation took effect: the record becomes unknown.'),
+            ('doubt',
+                'It is not known whether the operation took effect: the record becomes unknown. cause says why (timeout).'),
             ('renew',
                 'Extends the lease of a claim while its operation runs. Fails if the claim is no longer the holder''s'
                 ' (ON001).'),
@@ -78,6 +80,7 @@ BEGIN
             ('store_list', 'For monitoring: like store_scan, without claims, fingerprints and payloads.'),
             ('store_dictionary', 'For gateways: the newest dictionary; the given one, if there is none or it is time for another.'),
             ('about_description', 'For once.records: what was asked.'),
+            ('about_text', 'For once.records: text that is stored as bytes.'),
             ('about_holder', 'For once.records: which process has the claim, or had the last one.'),
             ('store_secrets_load', 'For gateways: the secrets of the installation; stores the given ones if there are none.'),
             ('store_secrets_swap', 'For gateways: replaces the secrets of the installation if they are still the given ones.'),

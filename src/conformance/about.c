@@ -40,7 +40,6 @@ static void about_comes_back(once__test_t *t)
     once__peer_t *a, *b;
     uint8_t ada[ONCE_SUBJECT_SIZE];
 
-    once__test_needs_about(t);
     a = once__peer_open(t, "");
     b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
@@ -67,7 +66,6 @@ static void about_grant_replaces(once__test_t *t)
     once__asked_t second = {.key = "k", .description = "second, and longer"};
     once__peer_t *a, *b;
 
-    once__test_needs_about(t);
     a = once__peer_open(t, "");
     b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &first));
@@ -89,7 +87,6 @@ static void about_cause(once__test_t *t)
     once_response_t response = once__response(200, "settled");
     once__peer_t *a, *b;
 
-    once__test_needs_about(t);
     a = once__peer_open(t, "");
     b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
@@ -116,7 +113,6 @@ static void about_lease_over(once__test_t *t)
     once__asked_t ask = {.key = "k", .description = "d", .policy = SHORT "recover=hold"};
     once__peer_t *a, *b;
 
-    once__test_needs_about(t);
     a = once__peer_open(t, "");
     b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
@@ -136,7 +132,6 @@ static void about_is_clean(once__test_t *t)
     once__asked_t large = {.key = "large", .description = text};
     once__peer_t *a;
 
-    once__test_needs_about(t);
     a = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     CHECK_ABOUT(a, &ask, "a?[2Jb????c \xc3\xa4", "");
@@ -166,7 +161,6 @@ static void about_in_a_scan(once__test_t *t)
     once__peer_t *a;
     int seen = 0;
 
-    once__test_needs_about(t);
     a = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));

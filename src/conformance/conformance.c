@@ -95,7 +95,6 @@ static int take_url(once__run_t *run, const char *url)
 
     run->is_memory = strncmp(url, "memory:", 7) == 0;
     run->expires_by_itself = strncmp(url, "redis", 5) == 0;
-    run->keeps_about = run->is_memory || run->expires_by_itself || strncmp(url, "local:", 6) == 0;
     if (run->is_memory && (url[7] == '\0' || url[7] == '?')) {
         if (once_key_uuid4(name) != ONCE_OK) {
             return ONCE_E_IO;

@@ -97,13 +97,6 @@ int once__test_counts_expired(const once__test_t *t)
     return t->run->options.exclusive && !t->run->expires_by_itself;
 }
 
-void once__test_needs_about(once__test_t *t)
-{
-    if (!t->run->keeps_about) {
-        once__test_not_applicable(t, "the store does not keep it");
-    }
-}
-
 int once__test_real_time(const once__test_t *t)
 {
     return t->run->options.wait == NULL;

@@ -19,7 +19,6 @@
 typedef struct once__run {
     char url[ONCE__URL_SIZE];
     int is_memory;         /* private to the process */
-    int keeps_about;       /* what a record says about itself */
     int expires_by_itself; /* the server removes what expired, so it cannot be counted */
     uint64_t seed;
     once_conformance_options_t options;

@@ -265,6 +265,49 @@ static void callers_cannot_redirect_functions(void **state)
     PQfinish(shop);
 }
 
+/* Of a record: state, description, holder, cause, and whether it has times. */
+#define EXPLAINED(key)                                                                             \
+    sql_one(a,                                                                                     \
+            "SELECT concat_ws('|', state, description, regexp_replace(holder, '[0-9]+$', 'N'), "   \
+            "cause, lease_until > created, expires > changed) FROM once.get('shop', '%s')",        \
+            key)
+
+static void records_explain_themselves(void **state)
+{
+    const char *token = sql_one(a, "SELECT claim FROM once.claim('shop', 'explained', 'POST', "
+                                   "'/orders/7?secret=1', recover => 'retry')");
+
+    assert_string_equal(EXPLAINED("explained"), "pending|POST /orders/7|localhost:N|t");
+    sql_run(a, "SELECT once.renew('%s')", token);
+    sql_run(a, "SELECT once.doubt('%s', '1 ms', E'time\\nout')", token);
+    assert_string_equal(EXPLAINED("explained"), "unknown|POST /orders/7|localhost:N|time?out|t");
+    sql_run(a, "SELECT once.renew('%s', '1 ms')", token); /* keeps it */
+    assert_string_equal(EXPLAINED("explained"), "unknown|POST /orders/7|localhost:N|time?out|t");
+    sql_run(a, "SELECT pg_sleep(0.01)");
+    token = sql_one(a, "SELECT claim FROM once.claim('shop', 'explained', 'POST', "
+                       "'/orders/7?secret=1', recover => 'retry', description => 'second')");
+    assert_string_equal(EXPLAINED("explained"), "pending|second|localhost:N|t");
+    sql_run(a,
+            "SELECT once.settle('%s', 'completed', 200, note => 'seen at the bank', "
+            "force => true)",
+            token);
+    assert_string_equal(EXPLAINED("explained"),
+                        sql_one(a, "SELECT 'completed|second|localhost:N|settled by ' "
+                                   "|| session_user || ': seen at the bank|t|t'"));
+    token = sql_one(a, "SELECT claim FROM once.claim('shop', 'quiet', description => '')");
+    sql_run(a, "SELECT once.release('%s', 503, 'the bank is closed')", token);
+    assert_string_equal(EXPLAINED("quiet"), "failed|localhost:N|the bank is closed|t|t");
+    token = sql_one(
+        a, "SELECT claim FROM once.claim('shop', 'long', description => repeat('\u00e9', 300))");
+    assert_string_equal(
+        sql_one(a, "SELECT description = repeat('\u00e9', 128) FROM once.get('shop', 'long')"),
+        "t");
+    sql_run(a, "SELECT once.claim('shop', 'lapsed', recover => 'hold', lease => '1 ms'); SELECT "
+               "pg_sleep(0.01); "
+               "SELECT once.claim('shop', 'lapsed', recover => 'hold')");
+    assert_string_equal(sql_one(a, "SELECT cause FROM once.get('shop', 'lapsed')"), "lease over");
+}
+
 static long size_of(const char *column)
 {
     /* What this session did is in the statistics after this call. */
@@ -326,6 +369,7 @@ int main(void)
         cmocka_unit_test(roles_have_what_they_need),
         cmocka_unit_test(everything_public_has_a_comment),
         cmocka_unit_test(callers_cannot_redirect_functions),
+        cmocka_unit_test(records_explain_themselves),
         cmocka_unit_test(the_size_of_many_records_is_estimated),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
