@@ -191,12 +191,20 @@ static void propose(once__postgres_packing_t *packing)
                                                    : packing->pause;
 }
 
+/* A completion, or a scan that goes on: its first step has shown that this role may read responses. */
+static int has_use(const once__op_t *op)
+{
+    static const uint8_t beginning[ONCE_ID_SIZE];
+
+    return (op->kind == ONCE__OP_EVENT && op->payload.kind == ONCE__PAYLOAD_RESPONSE) ||
+           (op->kind == ONCE__OP_SCAN && !op->bare &&
+            memcmp(op->cursor.bytes, beginning, sizeof(beginning)) != 0);
+}
+
 once__op_t *once__postgres_packing_ask(once__postgres_packing_t *packing, const once__op_t *next)
 {
-    int has_use = next->kind == ONCE__OP_SCAN ||
-                  (next->kind == ONCE__OP_EVENT && next->payload.kind == ONCE__PAYLOAD_RESPONSE);
 
-    if (packing->is_asking || packing->is_refused || !has_use ||
+    if (packing->is_asking || packing->is_refused || !has_use(next) ||
         (packing->is_asked && !once__pieces_enough(&packing->payloads))) {
         return NULL;
     }
