@@ -473,6 +473,52 @@ static void every_wait_has_an_end(void **state)
     }
 }
 
+static void *hold_pages(void *data)
+{
+    holder_t *holder = data;
+    char c = 0;
+
+    assert_int_equal(once__index_lock_mutex(&holder->index->map->page_lock, 1000, NULL), ONCE_OK);
+    assert_int_equal(write(holder->ready[1], &c, 1), 1);
+    assert_int_equal(read(holder->done[0], &c, 1), 1);
+    (void)usleep(100000);
+    (void)pthread_mutex_unlock(&holder->index->map->page_lock);
+    return NULL;
+}
+
+/* A process that was just stopped with the lock of the pages: there is room all the same, and who is alone waits. */
+static void a_lock_is_no_lack_of_room(void **state)
+{
+    holder_t holder = {.index = index_of(state)};
+    uint32_t slot = new_segment(holder.index, ONCE__SEGMENT_ACTIVE);
+    pthread_t thread;
+    char c = 0;
+
+    assert_int_equal(pipe(holder.ready), 0);
+    assert_int_equal(pipe(holder.done), 0);
+    assert_int_equal(pthread_create(&thread, NULL, hold_pages, &holder), 0);
+    assert_int_equal(read(holder.ready[0], &c, 1), 1);
+    for (uint64_t n = 0; n < 33; n++) { /* of one shard, whose first table has 32 cells */
+        uint8_t id[ONCE_ID_SIZE];
+        once__entry_t entry = entry_of(slot, n, ONCE_STATE_PENDING);
+        make_id(n, id);
+        id[0] = id[1] = 0;
+        assert_int_equal(once__index_make_room(holder.index, id), n < 31 ? ONCE_OK : ONCE_E_FULL);
+        if (n < 31) {
+            once__index_set(holder.index, id, &entry, weight_of(n, entry.state), NULL,
+                            (once__weight_t){0, 0});
+        }
+    }
+    assert_int_equal(write(holder.done[1], &c, 1), 1);
+    assert_int_equal(once__index_reserve(holder.index, holder.id, 1000), ONCE_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(once__index_make_room(holder.index, holder.id), ONCE_OK);
+    for (int i = 0; i < 2; i++) {
+        (void)close(holder.ready[i]);
+        (void)close(holder.done[i]);
+    }
+}
+
 #define SHARED 20000u
 
 typedef struct worker {
@@ -547,6 +593,7 @@ int main(void)
         TEST(pages_belong_to_one),
         TEST(free_neighbours_join),
         TEST(every_wait_has_an_end),
+        TEST(a_lock_is_no_lack_of_room),
         TEST(counts_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

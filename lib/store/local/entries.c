@@ -14,7 +14,9 @@
 #define PAGE_WAIT_MS   20u                     /* some callers hold the lock of a shard */
 #define GROW_PAGES     256u                    /* that the file grows by, if there is room */
 #define BITS_PAGE      (ONCE__INDEX_PAGE * 8u) /* pages that one page of bits is about */
+#define ALONE_WAIT_MS  60000u                  /* for other threads of the process that is alone */
 #define FILL_PERCENT   85u
+#define MOST_PERCENT   97u
 #define GROWTH_PERCENT 115u
 #define PAGE_CELLS     (ONCE__INDEX_PAGE / (uint32_t)sizeof(once__cell_t))
 #define TABLE_MAX      0xff0000u /* cells of a table: 24 bits, and a page more */
@@ -73,13 +75,13 @@ static int grow(once__index_t *index, uint32_t end)
 }
 
 /* Free pages are zero: they were never used, or zeroed when they were given back. Some have no memory until they are taken. */
-uint32_t once__index_take_pages(once__index_t *index, uint32_t count)
+static uint32_t take(once__index_t *index, uint32_t count, uint32_t wait_ms)
 {
     once__index_header_t *map = index->map;
     uint32_t end, first;
 
     if (count == 0 || count > ONCE__INDEX_PAGES / 2 ||
-        once__index_lock_mutex(&map->page_lock, PAGE_WAIT_MS, NULL) != ONCE_OK) {
+        once__index_lock_mutex(&map->page_lock, wait_ms, NULL) != ONCE_OK) {
         return 0;
     }
     end = (uint32_t)(atomic_load(&map->end) / ONCE__INDEX_PAGE);
@@ -98,7 +100,8 @@ uint32_t once__index_take_pages(once__index_t *index, uint32_t count)
 }
 
 /* `release`: the memory goes back to the system. If the lock cannot be had, the pages are lost, too. */
-static void give(once__index_t *index, uint32_t first, uint32_t count, int release)
+static void give(once__index_t *index, uint32_t first, uint32_t count, int release,
+                 uint32_t wait_ms)
 {
     once__index_header_t *map = index->map;
     char *pages = once__index_page(index, first);
@@ -111,20 +114,25 @@ static void give(once__index_t *index, uint32_t first, uint32_t count, int relea
                                    pages - (char *)map, (off_t)size)) != 0) {
         memset(pages, 0, (size_t)size);
     }
-    if (once__index_lock_mutex(&map->page_lock, PAGE_WAIT_MS, NULL) == ONCE_OK) {
+    if (once__index_lock_mutex(&map->page_lock, wait_ms, NULL) == ONCE_OK) {
         flip(map, first, count);
         (void)pthread_mutex_unlock(&map->page_lock);
     }
 }
 
+uint32_t once__index_take_pages(once__index_t *index, uint32_t count)
+{
+    return take(index, count, ONCE__INDEX_WAIT_MS);
+}
+
 void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count)
 {
-    give(index, first, count, 0);
+    give(index, first, count, 0, ONCE__INDEX_WAIT_MS);
 }
 
 void once__pages_release(once__index_t *index, uint32_t first, uint32_t count)
 {
-    give(index, first, count, 1);
+    give(index, first, count, 1, ONCE__INDEX_WAIT_MS);
 }
 
 uint32_t once__pages_count(const once__index_header_t *map)
@@ -275,7 +283,8 @@ static uint32_t count_entries(const once__index_t *index, const once__shard_t *s
 }
 
 /* Replaces the shard's table by one for `entries` that is not full then; dead cells are not taken over. */
-static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t entries)
+static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t entries,
+                         uint32_t wait_ms)
 {
     uint64_t old = once__load(&shard->table), pages = entries * 100 / FILL_PERCENT / PAGE_CELLS + 1;
     const once__cell_t *from = cells_of(index, old);
@@ -283,7 +292,7 @@ static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t en
     uint64_t fresh;
 
     if (pages * PAGE_CELLS <= TABLE_MAX) {
-        first = once__index_take_pages(index, (uint32_t)pages);
+        first = take(index, (uint32_t)pages, wait_ms);
     }
     if (first == 0) {
         return ONCE_E_FULL;
@@ -301,15 +310,16 @@ static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t en
     once__store(&shard->used, kept);
     if (once__table_at(old) >= sizeof(once__index_header_t)) { /* the first tables stay */
         give(index, (uint32_t)(once__table_at(old) / ONCE__INDEX_PAGE), size / PAGE_CELLS,
-             size != pages * PAGE_CELLS); /* a size that is asked for again keeps its memory */
+             size != pages * PAGE_CELLS, /* a size that is asked for again keeps its memory */
+             wait_ms);
     }
     return ONCE_OK;
 }
 
-/* Is the shard's table large enough for this number of cells in use? */
-static int is_large_enough(const once__shard_t *shard, uint64_t cells)
+/* Is not more of the shard's table in use with this number of cells? */
+static int is_within(const once__shard_t *shard, uint64_t cells, uint32_t percent)
 {
-    return cells * 100 <= (uint64_t)once__table_size(once__load(&shard->table)) * FILL_PERCENT;
+    return cells * 100 <= (uint64_t)once__table_size(once__load(&shard->table)) * percent;
 }
 
 int once__index_make_room(once__index_t *index, const uint8_t *id)
@@ -317,13 +327,13 @@ int once__index_make_room(once__index_t *index, const uint8_t *id)
     once__shard_t *shard = shard_of(index, id);
     uint64_t entries;
 
-    if (is_large_enough(shard, (uint64_t)once__load(&shard->used) + 1)) {
+    if (is_within(shard, (uint64_t)once__load(&shard->used) + 1, FILL_PERCENT)) {
         return ONCE_OK;
     }
     entries = count_entries(index, shard, NULL);
-    /* Without memory for another table, dead cells are used again in this one. */
-    return replace_table(index, shard, entries * GROWTH_PERCENT / 100) == ONCE_OK ||
-                   is_large_enough(shard, entries + 1)
+    /* Without another table (no memory, or not yet: the lock is taken), this one is filled further. */
+    return replace_table(index, shard, entries * GROWTH_PERCENT / 100, PAGE_WAIT_MS) == ONCE_OK ||
+                   is_within(shard, entries + 1, MOST_PERCENT)
                ? ONCE_OK
                : ONCE_E_FULL;
 }
@@ -332,7 +342,9 @@ int once__index_reserve(once__index_t *index, const uint8_t *id, uint64_t entrie
 {
     once__shard_t *shard = shard_of(index, id);
 
-    return is_large_enough(shard, entries) ? ONCE_OK : replace_table(index, shard, entries);
+    return is_within(shard, entries, FILL_PERCENT)
+               ? ONCE_OK
+               : replace_table(index, shard, entries, ALONE_WAIT_MS);
 }
 
 /* ----------------------------------------------------------------------------------------------- locks and versions */

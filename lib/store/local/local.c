@@ -14,6 +14,8 @@
 #include "store/local/directory.h"
 #include "store/thread.h"
 
+#define PIECE 64 /* answers that are delivered before what came of them is handed to the writer */
+
 /* ----------------------------------------------------------------------------------------------------------- answers */
 
 void once__local_answer(once__local_t *local, once__oplist_t *answers)
@@ -128,7 +130,7 @@ static int local_dispatch(once__store_t *store)
 {
     once__local_t *local = (once__local_t *)store;
     once__oplist_t answers;
-    int count;
+    int count = 0;
 
     once__oplist_init(&answers);
     (void)pthread_mutex_lock(&local->lock);
@@ -137,14 +139,17 @@ static int local_dispatch(once__store_t *store)
     if (local->submitted.first != NULL && !atomic_load(&local->failed)) {
         glance(local, &answers);
     }
-    count = once__oplist_finish(&answers);
-    if (local->submitted.first != NULL) {
-        (void)pthread_mutex_lock(&local->lock);
-        once__oplist_move(&local->queue, &local->submitted);
-        (void)pthread_mutex_unlock(&local->lock);
-        /* Without the lock, or the writer would wake up only to wait for it. */
-        (void)pthread_cond_signal(&local->work);
-    }
+    do { /* the writer decides what came of the first answers while the others are delivered */
+        count += once__oplist_finish_some(&answers, PIECE);
+        if (local->submitted.first != NULL || local->more) {
+            (void)pthread_mutex_lock(&local->lock);
+            once__oplist_move(&local->queue, &local->submitted);
+            local->more = answers.first != NULL;
+            (void)pthread_mutex_unlock(&local->lock);
+            /* Without the lock, or the writer would wake up only to wait for it. */
+            (void)pthread_cond_signal(&local->work);
+        }
+    } while (answers.first != NULL);
     return count;
 }
 

@@ -70,6 +70,7 @@ typedef struct once__local {
     pthread_cond_t work;    /* the writer's */
     pthread_cond_t upkeep;  /* the maintenance thread's */
     int stop;
+    int more;       /* the host is about to add to the queue: the writer need not sync yet */
     int wants_next; /* a segment is to be made */
     int forget;     /* the writer is to close files of segments that were dropped */
 

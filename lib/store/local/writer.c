@@ -9,43 +9,9 @@
 #include "store/local/local.h"
 
 #define RETRY_MS 2 /* pause before operations whose shard was locked are tried again */
+#define MORE_MS  1 /* for what the host is about to hand over */
 #define PATIENCE                                                                                   \
     4 /* they are given up after this part of the store's timeout: the host tries again itself */
-
-static once__decided_t apply(once__local_t *local, once__op_t *op)
-{
-    switch (op->kind) {
-    case ONCE__OP_EVENT:
-        if (op->event.kind == ONCE__CLAIM && !once__local_fits(local, op)) {
-            once__op_clear(op);
-            op->error = ONCE_E_SECRET;
-            return ONCE__DECIDED_NOW;
-        }
-        return once__records_apply(&local->records, op);
-    case ONCE__OP_GET:
-        return once__records_apply(&local->records, op);
-    case ONCE__OP_SECRETS_LOAD:
-    case ONCE__OP_SECRETS_SWAP:
-        once__local_secrets(local, op);
-        return ONCE__DECIDED_NOW;
-    case ONCE__OP_AUDIT_READ:
-    case ONCE__OP_AUDIT_ADD:
-        once__local_audit(local, op);
-        return ONCE__DECIDED_NOW;
-    case ONCE__OP_REAP:
-    case ONCE__OP_SCAN:
-    case ONCE__OP_STATS:
-        once__local_chore(local, op); /* threadless */
-        return ONCE__DECIDED_NOW;
-    }
-    return ONCE__DECIDED_NOW;
-}
-
-static int is_chore(const once__local_t *local, const once__op_t *op)
-{
-    return !local->threadless &&
-           (op->kind == ONCE__OP_REAP || op->kind == ONCE__OP_SCAN || op->kind == ONCE__OP_STATS);
-}
 
 static void note_failure(once__local_t *local)
 {
@@ -82,16 +48,60 @@ static void fail_all(once__oplist_t *list)
     }
 }
 
-/* An operation that finds its shard locked waits, the others go on. op->now has the time until which it is tried. */
-static void defer(once__local_t *local, once__op_t *op, uint64_t until, once__oplist_t *now)
+/* An operation that finds its shard locked waits until `until` (0: that is to be set, in op->now), the others go on. */
+static once__oplist_t *defer(once__local_t *local, once__op_t *op, uint64_t until,
+                             once__oplist_t *now)
 {
     if (until != 0 && local->records.clock >= until) {
         refuse(op);
-        once__oplist_add(now, op);
-        return;
+        return now;
     }
     op->now = until != 0 ? until : local->records.clock + local->timeout_ms / PATIENCE + 1;
-    once__oplist_add(&local->deferred, op);
+    return &local->deferred;
+}
+
+/* Decides an operation, or has it done. Returns the list that it goes to. */
+static once__oplist_t *decide(once__local_t *local, once__op_t *op, uint64_t until,
+                              once__oplist_t *now, once__oplist_t *later)
+{
+    once__decided_t decided = ONCE__DECIDED_NOW;
+
+    if (atomic_load(&local->failed)) {
+        refuse(op);
+        return now;
+    }
+    switch (op->kind) {
+    case ONCE__OP_EVENT:
+    case ONCE__OP_GET:
+        if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM &&
+            !once__local_fits(local, op)) {
+            once__op_clear(op);
+            op->error = ONCE_E_SECRET;
+        } else {
+            decided = once__records_apply(&local->records, op);
+        }
+        break;
+    case ONCE__OP_SECRETS_LOAD:
+    case ONCE__OP_SECRETS_SWAP:
+        once__local_secrets(local, op);
+        break;
+    case ONCE__OP_AUDIT_READ:
+    case ONCE__OP_AUDIT_ADD:
+        once__local_audit(local, op);
+        break;
+    case ONCE__OP_REAP:
+    case ONCE__OP_SCAN:
+    case ONCE__OP_STATS:
+        if (!local->threadless) {
+            return &local->handed;
+        }
+        once__local_chore(local, op);
+        break;
+    }
+    note_failure(local);
+    return decided == ONCE__DECIDED_LATER  ? defer(local, op, until, now)
+           : decided == ONCE__DECIDED_SYNC ? later
+                                           : now;
 }
 
 static void decide_list(once__local_t *local, once__oplist_t *list, int is_again,
@@ -102,26 +112,7 @@ static void decide_list(once__local_t *local, once__oplist_t *list, int is_again
     once__oplist_init(list);
     while (op != NULL) {
         once__op_t *next = op->next;
-        uint64_t until = is_again ? op->now : 0;
-        if (atomic_load(&local->failed)) {
-            refuse(op);
-            once__oplist_add(now, op);
-        } else if (is_chore(local, op)) {
-            once__oplist_add(&local->handed, op);
-        } else {
-            switch (apply(local, op)) {
-            case ONCE__DECIDED_NOW:
-                once__oplist_add(now, op);
-                break;
-            case ONCE__DECIDED_SYNC:
-                once__oplist_add(later, op);
-                break;
-            case ONCE__DECIDED_LATER:
-                defer(local, op, until, now);
-                break;
-            }
-            note_failure(local);
-        }
+        once__oplist_add(decide(local, op, is_again ? op->now : 0, now, later), op);
         op = next;
     }
 }
@@ -176,6 +167,18 @@ static void hand_over(once__local_t *local)
     }
 }
 
+/* The lock is held. 1: the time is over. */
+static int wait_for(once__local_t *local, long ms)
+{
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ms * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    return pthread_cond_timedwait(&local->work, &local->lock, &until) == ETIMEDOUT;
+}
+
 /* The lock is held. 1: there is something to do. */
 static int wait_for_work(once__local_t *local)
 {
@@ -183,41 +186,50 @@ static int wait_for_work(once__local_t *local)
         return 1;
     }
     if (local->deferred.first != NULL) {
-        struct timespec until;
-        (void)clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += RETRY_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        return pthread_cond_timedwait(&local->work, &local->lock, &until) == ETIMEDOUT;
+        return wait_for(local, RETRY_MS);
     }
     (void)pthread_cond_wait(&local->work, &local->lock);
     return 0;
+}
+
+/* The host is about to hand over more: it shares the sync. 1: there it is. */
+static int wait_for_more(once__local_t *local)
+{
+    while (local->queue.first == NULL && local->more) {
+        if (wait_for(local, MORE_MS)) {
+            return 0;
+        }
+    }
+    return local->queue.first != NULL;
 }
 
 void *once__local_write(void *data)
 {
     once__local_t *local = data;
     once__oplist_t batch, later;
-    int forget;
 
     once__oplist_init(&batch);
     once__oplist_init(&later);
     (void)pthread_mutex_lock(&local->lock);
     while (!local->stop || local->queue.first != NULL) {
+        int forget, more;
         if (!wait_for_work(local)) {
             continue;
         }
         forget = local->forget;
         local->forget = 0;
-        once__oplist_move(&batch, &local->queue);
+        do {
+            once__oplist_move(&batch, &local->queue);
+            (void)pthread_mutex_unlock(&local->lock);
+            decide_batch(local, &batch, &later);
+            (void)pthread_mutex_lock(&local->lock);
+            more = wait_for_more(local);
+        } while (more);
         (void)pthread_mutex_unlock(&local->lock);
+        commit_batch(local, &later);
+        hand_over(local);
         if (forget) {
             once__reader_forget(local->records.reader);
-        }
-        if (batch.first != NULL || local->deferred.first != NULL) {
-            decide_batch(local, &batch, &later);
-            commit_batch(local, &later);
-            hand_over(local);
         }
         (void)pthread_mutex_lock(&local->lock);
     }
