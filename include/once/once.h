@@ -500,12 +500,13 @@ typedef struct once_filter {
     const uint8_t *scope_hash; /* only of this scope */
     /* how many bytes of it are compared: 1 to ONCE_SCOPE_HASH_SIZE; 0: any scope */
     size_t scope_hash_len;
-    uint64_t limit; /* at most this many; 0: all */
+    uint64_t limit;              /* at most this many; 0: all */
+    const uint8_t *subject_hash; /* only of this subject: ONCE_SUBJECT_SIZE bytes; NULL: of any */
 } once_filter_t;
 
 #define ONCE_FILTER_INIT                                                                           \
     {                                                                                              \
-        sizeof(once_filter_t), 0, 0, 0, 0, 0, 0, 0                                                 \
+        sizeof(once_filter_t), 0, 0, 0, 0, 0, 0, 0, 0                                              \
     }
 
 /* Receives each record, which is valid until it returns. Any value but 0 ends the scan. */

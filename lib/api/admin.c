@@ -33,6 +33,7 @@ typedef struct scan {
     once__job_t job;
     once_filter_t filter;
     uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE];
+    uint8_t subject_hash[ONCE_SUBJECT_SIZE];
     once_scan_cb each;
     void *each_data;
     uint64_t shown;
@@ -60,13 +61,25 @@ static int show(scan_t *scan, const once__record_t *data)
     return stop == 0 && (scan->filter.limit == 0 || scan->shown < scan->filter.limit);
 }
 
+/* Stores do not look into what a record says about itself. */
+static int is_of_subject(const scan_t *scan, const once__record_t *record)
+{
+    once__about_t about;
+
+    if (scan->filter.subject_hash == NULL) {
+        return 1;
+    }
+    return once__about_read(&about, record->about) == ONCE_OK && about.subject != NULL &&
+           memcmp(about.subject, scan->subject_hash, ONCE_SUBJECT_SIZE) == 0;
+}
+
 static int show_all(scan_t *scan)
 {
     once__op_t *op = &scan->job.op;
     int more = !scan->job.delivered; /* no record after the failure was delivered */
 
     for (uint64_t i = 0; i < op->count; i++) {
-        if (more && op->error == ONCE_OK) {
+        if (more && op->error == ONCE_OK && is_of_subject(scan, op->records[i])) {
             more = show(scan, op->records[i]);
         }
         free(op->records[i]);
@@ -115,6 +128,10 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_scan_cb e
         memcpy(scan->scope_hash, filter->scope_hash, filter->scope_hash_len);
     }
     scan->filter.scope_hash = scan->scope_hash;
+    if (filter->subject_hash != NULL) {
+        memcpy(scan->subject_hash, filter->subject_hash, ONCE_SUBJECT_SIZE);
+        scan->filter.subject_hash = scan->subject_hash;
+    }
     scan->each = each;
     scan->each_data = data;
     scan->job.reply = scan_reply;

@@ -57,7 +57,7 @@ struct once__op {
     once__payload_t payload; /* complete, release, settle */
     once_slice_t about;      /* claim: as about.h packs it */
     once_slice_t cause;      /* complete, release, doubt, settle: at most ONCE_CAUSE_MAX bytes */
-    const once_filter_t *filter; /* scan; the store ignores its `limit` */
+    const once_filter_t *filter; /* scan; the store ignores its `limit` and `subject_hash` */
     once__cursor_t cursor;       /* scan: where to continue; updated */
     uint64_t limit;              /* scan: records per step; reap: at most this many, 0: all */
     int thorough;                /* reap, stats: asked for explicitly, so it may be expensive */

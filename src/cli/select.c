@@ -152,10 +152,27 @@ static int choose_scope(const once__cli_command_t *command, const once__cli_scop
     return code;
 }
 
+static int choose_subject(const once__cli_command_t *command, const char *subject, once_t *once,
+                          once__cli_chosen_t *chosen)
+{
+    int error;
+
+    if (*subject == '\0') {
+        return once__cli_usage(command, "--subject is empty: records without a subject have none");
+    }
+    error = once__cli_wait_for_secrets(once);
+    if (error == ONCE_OK) {
+        error = once_subject_hash_of(once, once__slice_of(subject), chosen->subject_hash);
+    }
+    chosen->filter.subject_hash = chosen->subject_hash;
+    return error == ONCE_OK ? ONCE__CLI_OK : failed(once, "find the subject", error);
+}
+
 int once__cli_filter_given(const once__cli_filter_t *settings)
 {
     return settings->state != NULL || settings->stuck || settings->older.given ||
-           settings->younger.given || settings->scope_hash != NULL || scope_given(&settings->scope);
+           settings->younger.given || settings->scope_hash != NULL || settings->subject != NULL ||
+           scope_given(&settings->scope);
 }
 
 int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_t *settings,
@@ -183,6 +200,9 @@ int once__cli_filter(const once__cli_command_t *command, const once__cli_filter_
     }
     if (code == ONCE__CLI_OK && scope_given(&settings->scope)) {
         code = choose_scope(command, &settings->scope, once, chosen);
+    }
+    if (code == ONCE__CLI_OK && settings->subject != NULL) {
+        code = choose_subject(command, settings->subject, once, chosen);
     }
     return code;
 }

@@ -32,6 +32,7 @@ typedef struct once__cli_filter {
     once__cli_number_t younger;
     once__cli_scope_t scope;
     const char *scope_hash;
+    const char *subject;
     once__cli_number_t limit;
 } once__cli_filter_t;
 
@@ -49,6 +50,8 @@ typedef struct once__cli_filter {
     ONCE__CLI_SCOPE_OPTIONS((base) + offsetof(once__cli_filter_t, scope)),                                             \
     {"scope-hash", 0, ONCE__CLI_TEXT, "HEX", "in scopes whose keyed hash begins with HEX",                             \
      (base) + offsetof(once__cli_filter_t, scope_hash)},                                                               \
+    {"subject", 0, ONCE__CLI_TEXT, "SUBJECT", "of this person, as once_subject names it",                               \
+     (base) + offsetof(once__cli_filter_t, subject)},                                                                  \
     {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N records (0: no limit)", (base) + offsetof(once__cli_filter_t, limit)}
 /* clang-format on */
 
@@ -56,6 +59,7 @@ typedef struct once__cli_filter {
 typedef struct once__cli_chosen {
     once_filter_t filter;
     uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE];
+    uint8_t subject_hash[ONCE_SUBJECT_SIZE];
 } once__cli_chosen_t;
 
 /* Is anything asked for but the limit? */

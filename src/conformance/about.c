@@ -37,11 +37,9 @@ static void about_comes_back(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .description = "POST /payments", .subject = "ada"};
     once__asked_t bare = {.key = "bare"};
-    once__peer_t *a, *b;
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     uint8_t ada[ONCE_SUBJECT_SIZE];
 
-    a = once__peer_open(t, "");
-    b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OK, once_subject_hash_of(a->once, once__text("ada"), ada));
     for (int i = 0; i < 2; i++) {
@@ -64,10 +62,8 @@ static void about_grant_replaces(once__test_t *t)
 {
     once__asked_t first = {.key = "k", .description = "first", .subject = "ada"};
     once__asked_t second = {.key = "k", .description = "second, and longer"};
-    once__peer_t *a, *b;
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    a = once__peer_open(t, "");
-    b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &first));
     EXPECT(ONCE_OUTCOME_BUSY, once__peer_begin(b, &second));
     CHECK_ABOUT(b, &first, "first", "");
@@ -85,10 +81,8 @@ static void about_cause(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .description = "POST /payments"};
     once_response_t response = once__response(200, "settled");
-    once__peer_t *a, *b;
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    a = once__peer_open(t, "");
-    b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     CHECK_ABOUT(b, &ask, "POST /payments", "timeout");
@@ -111,10 +105,8 @@ static void about_cause(once__test_t *t)
 static void about_lease_over(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .description = "d", .policy = SHORT "recover=hold"};
-    once__peer_t *a, *b;
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    a = once__peer_open(t, "");
-    b = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     once__peer_wait_lease(b, &ask);
     EXPECT(ONCE_OUTCOME_UNKNOWN, once__peer_begin(b, &ask));
@@ -130,9 +122,8 @@ static void about_is_clean(once__test_t *t)
     char text[ONCE_DESCRIPTION_MAX + 3], want[ONCE_DESCRIPTION_MAX + 1];
     once__asked_t ask = {.key = "k", .description = "a\033[2Jb\xc2\x9b\xff\nc \xc3\xa4"};
     once__asked_t large = {.key = "large", .description = text};
-    once__peer_t *a;
+    once__peer_t *a = once__peer_open(t, "");
 
-    a = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     CHECK_ABOUT(a, &ask, "a?[2Jb????c \xc3\xa4", "");
     memset(text, 'x', sizeof(text));
@@ -152,16 +143,51 @@ static int note_about(once_t *once, const once_record_t *record, void *data)
     return 0;
 }
 
+static int count_one(once_t *once, const once_record_t *record, void *data)
+{
+    int *count = data;
+
+    ++*count;
+    return 0;
+}
+
+static void about_by_subject(once__test_t *t)
+{
+    once__asked_t asks[] = {{.key = "a", .subject = "ada"},
+                            {.scope = "other", .key = "b", .subject = "ada"},
+                            {.key = "c", .subject = "bob"},
+                            {.key = "d"}};
+    once__peer_t *a = once__peer_open(t, "");
+    once_filter_t filter = ONCE_FILTER_INIT;
+    uint8_t hash[ONCE_SUBJECT_SIZE];
+    char person[ONCE__SCOPE_SIZE];
+    int count = 0;
+
+    /* A person of this test alone: other programs may use the store. */
+    once__peer_scope(t, &asks[0], person);
+    asks[0].subject = asks[1].subject = person;
+    for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &asks[i]));
+    }
+    EXPECT(ONCE_OK, once_subject_hash_of(a->once, once__text(person), hash));
+    filter.subject_hash = hash;
+    EXPECT(ONCE_OK, once_record_scan_sync(a->once, &filter, count_one, &count, NULL));
+    CHECK_EQ(2, count);
+    filter.limit = 1;
+    count = 0;
+    EXPECT(ONCE_OK, once_record_scan_sync(a->once, &filter, count_one, &count, NULL));
+    CHECK_EQ(1, count);
+}
+
 static void about_in_a_scan(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .description = "POST /payments"};
     once_filter_t filter = ONCE_FILTER_INIT;
     uint8_t hash[ONCE_SCOPE_HASH_SIZE];
     char scope[ONCE__SCOPE_SIZE];
-    once__peer_t *a;
+    once__peer_t *a = once__peer_open(t, "");
     int seen = 0;
 
-    a = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
     once__peer_scope(t, &ask, scope);
@@ -180,6 +206,7 @@ const once__case_t once__about_cases[] = {
     {"about-cause", "why a record is in its state: kept until the state changes", about_cause},
     {"about-lease-over", "a record that is unknown because of its lease says so", about_lease_over},
     {"about-is-clean", "control characters and long texts are not stored", about_is_clean},
+    {"about-by-subject", "a scan finds the records of a subject in every scope", about_by_subject},
     {"about-in-a-scan", "a scan shows it, too", about_in_a_scan},
     {0},
 };

@@ -68,7 +68,6 @@ unsigned once__test_threads(const once__test_t *t);   /* how many a race has */
 unsigned once__test_processes(const once__test_t *t); /* the same */
 int once__test_exclusive(const once__test_t *t);      /* no other program uses the store */
 int once__test_counts_expired(const once__test_t *t); /* and only we remove what expired */
-/* Not applicable where the store does not keep what a record says about itself. */
 int once__test_real_time(const once__test_t *t);
 /* Zeroed memory that lives as long as the test. */
 void *once__test_alloc(once__test_t *t, size_t size);

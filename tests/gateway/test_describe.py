@@ -1,4 +1,5 @@
 """What a record says about itself: which request it was, which process ran it, and why it is in its state."""
+import json
 import os
 import re
 
@@ -40,6 +41,8 @@ def test_subject_is_a_hash(gateway):
     gw.post("d")
     a, b, c, d = (gw.store.record(key)["subject_hash"] for key in "abcd")
     assert a == b != c and len(a) == 32 and d is None
+    listed = gw.store.run("keys", "list", "--json", "--subject", "ada", gw.store.url).stdout.splitlines()
+    assert sorted(json.loads(line)["key"] for line in listed) == ["a", "b"]
 
 
 @pytest.mark.parametrize("script, rules, state, cause", [
