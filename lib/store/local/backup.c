@@ -46,12 +46,11 @@ static int fail(const copy_t *copy, const char *what)
 
 void once__local_remove_tree(int directory_fd, const char *name)
 {
-    int fd = openat(directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = once__disk_list(directory_fd, name);
     const struct dirent *entry;
 
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
-        (void)unlinkat(fd, entry->d_name, 0);
+        (void)unlinkat(dirfd(stream), entry->d_name, 0);
     }
     if (stream != NULL) {
         (void)closedir(stream);
@@ -106,9 +105,7 @@ static int open_destination(copy_t *copy)
 
 static void close_destination(const copy_t *copy, int ok)
 {
-    if (copy->segments_fd >= 0) {
-        (void)close(copy->segments_fd);
-    }
+    once__close(copy->segments_fd);
     if (!ok && copy->segments_fd >= 0) {
         static const char *const names[] = {"format", "format.new", "secrets", "audit"};
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -116,9 +113,7 @@ static void close_destination(const copy_t *copy, int ok)
         }
         once__local_remove_tree(copy->fd, "segments");
     }
-    if (copy->fd >= 0) {
-        (void)close(copy->fd);
-    }
+    once__close(copy->fd);
     if (!ok && copy->made) {
         (void)rmdir(copy->path);
     }
@@ -136,12 +131,8 @@ int64_t once__local_write_segment(const once__disk_t *disk, int directory_fd, co
         openat(directory_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     int ok = fd >= 0 && once__disk_write(disk, fd, image->data, end, 0) == 0 &&
              once__disk_write(disk, fd, seal, len, end) == 0 && disk->sync(disk->data, fd) == 0;
-    int saved = errno;
 
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    errno = saved;
+    once__close(fd);
     return ok ? (int64_t)(end + len) : -1;
 }
 
@@ -248,9 +239,7 @@ static int copy_audit(copy_t *copy)
         done += lines;
     }
     (void)close(from);
-    if (to >= 0) {
-        (void)close(to);
-    }
+    once__close(to);
     copy->report.bytes += done;
     return ok ? ONCE_OK : fail(copy, "cannot write to");
 }

@@ -557,9 +557,7 @@ int once__records_compact(once__records_t *records, once__compaction_t *compacti
     if (code != ONCE_OK) {
         return code;
     }
-    if (lock >= 0) {
-        (void)close(lock); /* once__segment_drop takes it again */
-    }
+    once__close(lock); /* once__segment_drop takes it again */
     compactor = calloc(1, sizeof(*compactor));
     if (compactor != NULL) {
         compactor->records = records;

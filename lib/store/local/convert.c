@@ -316,9 +316,7 @@ static int read_file(convert_t *convert)
         code = fd < 0 && errno == ENOENT ? is_damaged(convert, 0)
                                          : fail_errno(convert, "cannot read the segments of");
     }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    once__close(fd);
     return code;
 }
 
@@ -376,8 +374,7 @@ static void read_extent(convert_t *convert)
 /* Numbers have no gaps: the first and the last one tell which segments there must be. */
 static int list_segments(convert_t *convert)
 {
-    int fd = openat(convert->old_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = once__disk_list(convert->old_fd, ".");
     const struct dirent *entry;
 
     if (stream == NULL) {
@@ -388,7 +385,8 @@ static int list_segments(convert_t *convert)
         uint32_t number = (uint32_t)strtoul(entry->d_name, NULL, 16);
         struct stat st;
         if (strlen(entry->d_name) == 12 && strcmp(entry->d_name + 8, ".log") == 0 && number != 0 &&
-            number <= OLD_NUMBER_MAX && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            number <= OLD_NUMBER_MAX &&
+            fstatat(convert->old_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             convert->all_bytes += 2 * (uint64_t)st.st_size;
             convert->last = number > convert->last ? number : convert->last;
             if (convert->first == 0 || number < convert->first) {

@@ -175,13 +175,11 @@ static int may_go(const once__directory_t *directory, const once__manifest_t *ma
 static int clean_segments(const once__directory_t *directory, const once__manifest_t *manifest,
                           const char *path, uint64_t *highest, once_error_t *err)
 {
-    int fd = openat(directory->log.segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = once__disk_list(directory->log.segments_fd, ".");
     const struct dirent *entry;
     int code = ONCE_OK;
 
     if (stream == NULL) {
-        once__close(fd);
         return once__local_errno(err, "cannot read the segments of", path);
     }
     while (code == ONCE_OK && (entry = readdir(stream)) != NULL) {
@@ -195,7 +193,7 @@ static int clean_segments(const once__directory_t *directory, const once__manife
             continue;
         }
         code = may_go(directory, manifest, entry->d_name, number, err);
-        if (code == ONCE_OK && unlinkat(fd, entry->d_name, 0) != 0) {
+        if (code == ONCE_OK && unlinkat(dirfd(stream), entry->d_name, 0) != 0) {
             code = once__local_errno(err, "cannot remove old segments from", path);
         }
     }
@@ -590,22 +588,20 @@ int once__directory_look(once__directory_t *directory, const once__directory_con
 
 void once__directory_sizes(const once__directory_t *directory, once__sizes_t *sizes)
 {
-    int fd = openat(directory->fd, "quarantine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = once__disk_list(directory->fd, "quarantine");
     const once__index_t *index = directory->log.index;
     const struct dirent *entry;
 
     *sizes = (once__sizes_t){.index_bytes = index != NULL ? once__index_bytes(index) : 0};
-    if (stream == NULL) {
-        once__close(fd);
-        return;
-    }
-    while ((entry = readdir(stream)) != NULL) {
+    while (stream != NULL && (entry = readdir(stream)) != NULL) {
         struct stat st;
-        if (entry->d_name[0] != '.' && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        if (entry->d_name[0] != '.' &&
+            fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             sizes->quarantined++;
             sizes->quarantine_bytes += (uint64_t)st.st_size;
         }
     }
-    (void)closedir(stream);
+    if (stream != NULL) {
+        (void)closedir(stream);
+    }
 }

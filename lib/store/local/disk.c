@@ -125,6 +125,17 @@ int once__disk_put(const once__disk_t *disk, int directory_fd, const char *name,
     return ok ? 0 : -1;
 }
 
+DIR *once__disk_list(int directory_fd, const char *name)
+{
+    int fd = openat(directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (stream == NULL) {
+        once__close(fd);
+    }
+    return stream;
+}
+
 int once__disk_allows(uint64_t size)
 {
     struct rlimit limit;

@@ -4,6 +4,7 @@
 #ifndef ONCE_STORE_LOCAL_DISK_H
 #define ONCE_STORE_LOCAL_DISK_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -55,6 +56,9 @@ static inline void once__close(int fd)
     }
     errno = saved;
 }
+
+/* Opens a directory to list it; dirfd() is its descriptor. NULL and errno. */
+DIR *once__disk_list(int directory_fd, const char *name);
 
 /* May this process have a file of this size? Beyond RLIMIT_FSIZE a write raises SIGXFSZ. 1 or 0. */
 int once__disk_allows(uint64_t size);

@@ -131,20 +131,19 @@ int once__local_settings_take(once__local_settings_t *settings, once__url_t *url
  */
 static int is_early(int directory_fd, const char *name, int is_segments)
 {
-    int fd = openat(directory_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW), early = 1;
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = once__disk_list(directory_fd, name);
     const struct dirent *entry;
+    int early = 1;
 
     if (stream == NULL) {
-        once__close(fd);
         return -1;
     }
     while (early > 0 && (entry = readdir(stream)) != NULL) {
         const char *file = entry->d_name;
         struct stat st;
         if (strcmp(file, is_segments ? "manifest" : "segments") == 0) {
-            early = is_segments ? fstatat(fd, file, &st, 0) == 0 && st.st_size == 0
-                                : is_early(fd, file, 1) > 0;
+            early = is_segments ? fstatat(dirfd(stream), file, &st, 0) == 0 && st.st_size == 0
+                                : is_early(dirfd(stream), file, 1) > 0;
         } else {
             early = strcmp(file, ".") == 0 || strcmp(file, "..") == 0 ||
                     strcmp(file, is_segments ? "manifest.new" : "format.new") == 0;

@@ -213,8 +213,7 @@ static void on_found(void *data, uint64_t number, const once__walk_t *walk, int 
 
 static int list_files(check_t *check, uint64_t *unfinished)
 {
-    int fd = openat(check->directory->log.segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = once__disk_list(check->directory->log.segments_fd, ".");
     const struct dirent *entry;
     size_t room = 0;
     int code = stream != NULL ? ONCE_OK : ONCE_E_IO;
@@ -535,9 +534,7 @@ static int is_in_use(const once__directory_t *directory)
     int fd = openat(directory->log.segments_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int used = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0;
 
-    if (fd >= 0) {
-        (void)close(fd);
-    }
+    once__close(fd);
     return used;
 }
 
@@ -561,9 +558,7 @@ static int check_all(check_t *check)
     }
     code = code == ONCE_OK ? check_log(check) : code;
     code = code == ONCE_OK ? check_index(check, compares) : code;
-    if (lock >= 0) {
-        (void)close(lock);
-    }
+    once__close(lock);
     check->report->left = check->report->problems;
     if (code == ONCE_OK && repair && check->report->problems == 0) {
         once__directory_forget_index(directory); /* the log may lack what it has */

@@ -366,9 +366,7 @@ static void local_abandon(once__store_t *store)
 {
     once__local_t *local = (once__local_t *)store;
 
-    if (local->source.fd >= 0) {
-        (void)close(local->source.fd);
-    }
+    once__close(local->source.fd);
     free_handle(local, once__directory_abandon);
 }
 

@@ -52,20 +52,16 @@ static int keep(repair_t *repair, const once__walk_t *walk)
     const once__disk_t *disk = repair->directory->log.disk;
     uint64_t len = walk->end - walk->offset;
     char name[64];
-    int fd, ok, code = open_quarantine(repair, name, walk->image->header.number, walk->offset);
+    int code = open_quarantine(repair, name, walk->image->header.number, walk->offset);
 
     if (code != ONCE_OK) {
         return code;
     }
-    fd = openat(repair->quarantine_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                0600);
-    ok = fd >= 0 && once__disk_write(disk, fd, walk->image->data + walk->offset, len, 0) == 0 &&
-         disk->sync(disk->data, fd) == 0 && fsync(repair->quarantine_fd) == 0;
-    code = ok ? ONCE_OK : fail(repair, name);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return code;
+    return once__disk_put(disk, repair->quarantine_fd, name, walk->image->data + walk->offset,
+                          len) == 0 &&
+                   fsync(repair->quarantine_fd) == 0
+               ? ONCE_OK
+               : fail(repair, name);
 }
 
 /* Covers what cannot be read. *end: where the frames end. *changed: it must be written anew. */
@@ -181,8 +177,6 @@ int once__local_repair(once__directory_t *directory, const once__manifest_t *man
     }
     once__image_free(&repair.image);
     free(live);
-    if (repair.quarantine_fd >= 0) {
-        (void)close(repair.quarantine_fd);
-    }
+    once__close(repair.quarantine_fd);
     return code;
 }
