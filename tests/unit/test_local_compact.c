@@ -528,7 +528,7 @@ static void test_nothing_is_dropped_while_all_is_read(void **state)
 
     open_store(&store, 1);
     make_victim(&store, 2);
-    assert_int_equal(once__segments_lock(store.config.segments_fd, LOCK_EX, &lock), ONCE_OK);
+    assert_int_equal(once__segments_lock(store.config.segments_fd, LOCK_EX, 0, &lock), ONCE_OK);
     assert_int_equal(once__records_compact(&store.compactor, &compaction), ONCE_E_CONFLICT);
     assert_int_equal(once__log_reserve(store.writers[1].log, 100), ONCE_OK);
     unused = once__index_segment(store.config.index, once__log_slot(store.writers[1].log));

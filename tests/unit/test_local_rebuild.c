@@ -432,6 +432,54 @@ static void a_lost_range_is_refused(void **state)
     remove_place(&place);
 }
 
+static _Atomic int told_missing;
+
+static void on_found(void *data, uint64_t number, const once__walk_t *walk, int code)
+{
+    atomic_fetch_add(&told_missing, code == ONCE_E_NOT_FOUND);
+}
+
+/* Gives the bytes of a segment when the thread that has the next one knows that it is missing. */
+static ssize_t late_read(void *data, int fd, void *bytes, size_t len, uint64_t offset)
+{
+    for (int i = 0; i < 5000 && atomic_load(&told_missing) == 0; i++) {
+        (void)usleep(1000);
+    }
+    return pread(fd, bytes, len, (off_t)offset);
+}
+
+/* Of several segments that fail, the error names the first, whichever thread is faster. */
+static void the_lowest_failure_is_named(void **state)
+{
+    once__disk_t disk = once__real_disk;
+    place_t place;
+
+    make_place(&place);
+    begin(&file, 1, boot_id);
+    completed(&file, 1, 10);
+    file.bytes[file.last + 20] ^= 1;
+    for (unsigned i = 2; i < 200; i++) {
+        completed(&file, i, i * 10);
+    }
+    save(&place, &file, 1);
+    place.live[place.count++] = 2;
+    disk.read = late_read;
+    for (int round = 0; round < 10; round++) {
+        once__manifest_t manifest = {.live = place.live, .live_count = 2, .next = 3};
+        once__index_config_t where = {.store_fd = place.fd};
+        once__log_config_t log = {.segments_fd = place.fd, .disk = &disk};
+        once__rebuild_config_t config = {
+            .log = &log, .threads = 2, .found = on_found, .manifest = &manifest};
+        memcpy(log.store_id, store_id, sizeof(store_id));
+        atomic_store(&told_missing, 0);
+        assert_int_equal(once__index_create(&log.index, &where, NULL), ONCE_OK);
+        assert_int_equal(once__rebuild(&config, &place.rebuilt, &place.err), ONCE_E_CORRUPT);
+        assert_non_null(strstr(place.err.text, "segment 0000000000000001 is damaged at "));
+        once__index_close(log.index);
+    }
+    remove_place(&place);
+}
+
 static void missing_and_damaged_files(void **state)
 {
     place_t place;
@@ -645,6 +693,7 @@ int main(void)
         cmocka_unit_test(what_is_known_of_a_segment),
         cmocka_unit_test(a_damaged_body_keeps_its_key),
         cmocka_unit_test(a_lost_range_is_refused),
+        cmocka_unit_test(the_lowest_failure_is_named),
         cmocka_unit_test(missing_and_damaged_files),
         cmocka_unit_test(a_torn_end_is_cut_and_sealed),
         cmocka_unit_test(the_end_is_written_again),

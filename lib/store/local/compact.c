@@ -552,7 +552,7 @@ static void seal_left(const once__records_t *records)
 int once__records_compact(once__records_t *records, once__compaction_t *compaction)
 {
     compactor_t *compactor;
-    int lock, code = once__segments_lock(records->log_config->segments_fd, LOCK_SH, &lock);
+    int lock, code = once__segments_lock(records->log_config->segments_fd, LOCK_SH, 0, &lock);
 
     if (code != ONCE_OK) {
         return code;

@@ -326,17 +326,6 @@ static int prepare_format(once__directory_t *directory, const char *path, once_e
     return ok ? ONCE_OK : once__local_errno(err, "cannot write to", path);
 }
 
-/* flock() with LOCK_NB. ONCE_OK, AGAIN: others have it, ONCE_E_IO. */
-static int try_lock(int fd, int how)
-{
-    while (flock(fd, how | LOCK_NB) != 0) {
-        if (errno != EINTR) {
-            return errno == EWOULDBLOCK ? AGAIN : ONCE_E_IO;
-        }
-    }
-    return ONCE_OK;
-}
-
 /*
  * The change from the exclusive lock to the shared one is not atomic: another process may have been alone with the store in
  * between, and have made another index.
@@ -351,7 +340,7 @@ static int enter_alone(once__directory_t *directory, const once__directory_confi
     if (code != ONCE_OK || directory->exclusive) {
         return code;
     }
-    code = try_lock(directory->log.segments_fd, LOCK_SH);
+    code = once__disk_lock(directory->log.segments_fd, LOCK_SH, 0);
     if (code == ONCE_E_IO) {
         return once__local_errno(err, "cannot lock", config->path);
     }
@@ -421,7 +410,7 @@ static int lock_segments(const once__directory_t *directory, int how, const char
                          once_error_t *err)
 {
     struct stat mine, named;
-    int fd = directory->log.segments_fd, code = how != 0 ? try_lock(fd, how) : ONCE_OK;
+    int fd = directory->log.segments_fd, code = how != 0 ? once__disk_lock(fd, how, 0) : ONCE_OK;
 
     if (code == ONCE_E_IO) {
         return once__local_errno(err, "cannot lock", path);
@@ -546,7 +535,8 @@ void once__directory_close(once__directory_t *directory)
     const once__index_t *index = directory->log.index;
 
     /* A failed change of the lock loses it, which does not matter any more. */
-    if (!directory->exclusive && try_lock(directory->log.segments_fd, LOCK_EX) == ONCE_OK &&
+    if (!directory->exclusive &&
+        once__disk_lock(directory->log.segments_fd, LOCK_EX, 0) == ONCE_OK &&
         once__index_is_named(index) && once__index_entries(index) < SMALL) {
         once__directory_forget_index(directory);
     }

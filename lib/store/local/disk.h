@@ -60,6 +60,9 @@ static inline void once__close(int fd)
 /* Opens a directory to list it; dirfd() is its descriptor. NULL and errno. */
 DIR *once__disk_list(int directory_fd, const char *name);
 
+/* flock(), tried for `wait_ms`. ONCE_OK; ONCE_E_CONFLICT: others have it; ONCE_E_IO. */
+int once__disk_lock(int fd, int how, unsigned wait_ms);
+
 /* May this process have a file of this size? Beyond RLIMIT_FSIZE a write raises SIGXFSZ. 1 or 0. */
 int once__disk_allows(uint64_t size);
 

@@ -24,7 +24,7 @@
 #include "store/local/directory.h"
 
 #define TICK_MS      10
-#define LOCK_TICKS   500
+#define LOCK_MS      5000
 #define PATIENCE     100 /* ticks: a large frame is in the file shortly before it is in the index */
 #define LOCK_WAIT_MS 1000
 
@@ -73,13 +73,7 @@ int once__local_url(once__url_t *url, once__directory_config_t *config, const ch
 
 int once__local_keep_segments(const once__directory_t *directory, int *lock)
 {
-    int code = once__segments_lock(directory->log.segments_fd, LOCK_EX, lock);
-
-    for (int i = 0; i < LOCK_TICKS && code == ONCE_E_CONFLICT; i++) {
-        (void)poll(NULL, 0, TICK_MS);
-        code = once__segments_lock(directory->log.segments_fd, LOCK_EX, lock);
-    }
-    return code == ONCE_OK;
+    return once__segments_lock(directory->log.segments_fd, LOCK_EX, LOCK_MS, lock) == ONCE_OK;
 }
 
 int once_local_exists(const char *url, once_error_t *err)

@@ -95,9 +95,9 @@ void once__segment_seal(const once__log_config_t *config, once__own_t *own);
 
 /*
  * Whoever drops a segment has LOCK_SH, and whoever needs all of them for a while (fsck, backup) has LOCK_EX. ONCE_OK: close *lock,
- * if it is not -1, to let go; ONCE_E_CONFLICT: others have it; ONCE_E_FULL, ONCE_E_IO. Does not wait.
+ * if it is not -1, to let go; ONCE_E_CONFLICT: others have it, for `wait_ms` by now; ONCE_E_FULL, ONCE_E_IO.
  */
-int once__segments_lock(int segments_fd, int how, int *lock);
+int once__segments_lock(int segments_fd, int how, unsigned wait_ms, int *lock);
 
 /*
  * Drops a segment that no entry leads to: manifest, file, slot. ONCE_OK, ONCE_E_CONFLICT (fsck or backup: later), ONCE_E_IO,

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -165,23 +164,6 @@ void once__manifest_free(once__manifest_t *manifest)
 
 /* -------------------------------------------------------------------------------------------------------- appending */
 
-/* It is held for microseconds. A holder that was stopped just then must not stop others. */
-static int lock(int fd)
-{
-    struct timespec pause = {.tv_nsec = 1000000};
-
-    for (int i = 0; i < LOCK_MS; i++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            return ONCE_OK;
-        }
-        if (errno != EWOULDBLOCK && errno != EINTR) {
-            return ONCE_E_IO;
-        }
-        (void)nanosleep(&pause, NULL);
-    }
-    return ONCE_E_NOREPLY;
-}
-
 /* Where the last valid entry ends. */
 static int find_end(const once__disk_t *disk, int fd, uint64_t *end, uint64_t *size)
 {
@@ -244,7 +226,8 @@ static int append(const once__log_config_t *log, uint64_t number, uint32_t what)
     }
     code = find_end(disk, fd, &entry.synced, &size);
     if (code == ONCE_OK) {
-        code = disk->sync(disk->data, fd) == 0 ? lock(fd) : ONCE_E_IO;
+        /* It is held for microseconds. A holder that was stopped just then must not stop others. */
+        code = disk->sync(disk->data, fd) == 0 ? once__disk_lock(fd, LOCK_EX, LOCK_MS) : ONCE_E_IO;
     }
     if (code == ONCE_OK) {
         put_entry(bytes, log->store_id, &entry);
@@ -257,7 +240,7 @@ static int append(const once__log_config_t *log, uint64_t number, uint32_t what)
         code = ONCE_E_IO;
     }
     (void)close(fd);
-    return code;
+    return code == ONCE_E_CONFLICT ? ONCE_E_NOREPLY : code;
 }
 
 int once__manifest_add(const once__log_config_t *log, uint64_t number)

@@ -332,18 +332,20 @@ void once__segment_seal(const once__log_config_t *config, once__own_t *own)
 
 /* --------------------------------------------------------------------------------------------------------- dropping */
 
-int once__segments_lock(int segments_fd, int how, int *lock)
+int once__segments_lock(int segments_fd, int how, unsigned wait_ms, int *lock)
 {
+    int code;
+
     *lock = openat(segments_fd, "../format", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (*lock < 0) {
         return errno == ENOENT ? ONCE_OK : once__disk_code(); /* not a store: nothing reads it */
     }
-    if (flock(*lock, how | LOCK_NB) == 0) {
-        return ONCE_OK;
+    code = once__disk_lock(*lock, how, wait_ms);
+    if (code != ONCE_OK) {
+        (void)close(*lock);
+        *lock = -1;
     }
-    (void)close(*lock);
-    *lock = -1;
-    return ONCE_E_CONFLICT;
+    return code;
 }
 
 /*
@@ -353,7 +355,7 @@ int once__segments_lock(int segments_fd, int how, int *lock)
 int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t number)
 {
     char name[ONCE__SEGMENT_NAME];
-    int lock, code = once__segments_lock(config->segments_fd, LOCK_SH, &lock);
+    int lock, code = once__segments_lock(config->segments_fd, LOCK_SH, 0, &lock);
 
     code = code == ONCE_OK ? once__manifest_drop(config, number) : code;
     once__segment_name(name, number);
