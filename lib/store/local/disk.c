@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <once/error.h>
@@ -140,8 +140,6 @@ DIR *once__disk_list(int directory_fd, const char *name)
 
 int once__disk_lock(int fd, int how, unsigned wait_ms)
 {
-    const struct timespec tick = {.tv_nsec = 1000000};
-
     for (unsigned i = 0; flock(fd, how | LOCK_NB) != 0; i++) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             return ONCE_E_IO;
@@ -149,7 +147,7 @@ int once__disk_lock(int fd, int how, unsigned wait_ms)
         if (errno == EWOULDBLOCK && i >= wait_ms) {
             return ONCE_E_CONFLICT;
         }
-        (void)nanosleep(&tick, NULL);
+        (void)poll(NULL, 0, 1);
     }
     return ONCE_OK;
 }

@@ -222,11 +222,9 @@ int once__format_check(once__format_t format, const char *path, once_error_t *er
                                 "/format is damaged; restore it from a backup");
     case ONCE__FORMAT_UNREADABLE:
         return once__local_errno(err, "cannot read the format of", path);
-    case ONCE__FORMAT_OURS:
-    case ONCE__FORMAT_NONE:
-        break;
+    default:
+        return ONCE_OK;
     }
-    return ONCE_OK;
 }
 
 int once__format_keep(int fd)

@@ -95,6 +95,11 @@ static int fail(rebuild_t *all, uint64_t number, int code, const char *format, .
     return code;
 }
 
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* -------------------------------------------------------------------------------------------------- frames by record */
 
 /* Where the record is in the table, or belongs. */
@@ -174,8 +179,7 @@ static int read_frame(segment_t *segment, const once__walk_t *walk)
 
     segment->frames++;
     segment->last = walk->offset;
-    segment->watermark =
-        frame->watermark > segment->watermark ? frame->watermark : segment->watermark;
+    segment->watermark = greater(segment->watermark, frame->watermark);
     if (frame->kind != ONCE__FRAME_RECORD && frame->kind != ONCE__FRAME_REMOVED) {
         return ONCE_OK;
     }
@@ -191,9 +195,7 @@ static int read_frame(segment_t *segment, const once__walk_t *walk)
     if (segment->first_version == 0 || frame->version < segment->first_version) {
         segment->first_version = frame->version;
     }
-    if (frame->version > segment->last_version) {
-        segment->last_version = frame->version;
-    }
+    segment->last_version = greater(segment->last_version, frame->version);
     memcpy(found.id, frame->id, ID_BYTES);
     found.id[ID_BYTES - 1] &= 7; /* the index has 91 bits */
     found.place = (uint64_t)segment->slot << 32 | walk->offset / 8 << 3 | (frame->state & 7);
@@ -254,9 +256,8 @@ static int enter_segment(const segment_t *segment)
     once__segment_t *to = once__index_segment(all->index, segment->slot);
     int this_boot = memcmp(header->boot_id, all->config->log->boot_id, ONCE__BOOT_ID_SIZE) == 0;
     int sealed = segment->sealed || all->config->looks_only;
-    uint64_t start = once__segment_start(header->dictionary_len), last = 0;
-    uint64_t durable = segment->watermark > start ? segment->watermark : start;
-    uint64_t latest = segment->last_version >> 20;
+    uint64_t durable = greater(segment->watermark, once__segment_start(header->dictionary_len));
+    uint64_t last = 0;
     once__walk_t walk;
 
     durable = durable < segment->end ? durable : segment->end;
@@ -280,8 +281,7 @@ static int enter_segment(const segment_t *segment)
     all->rebuilt->damaged += segment->damaged;
     all->rebuilt->lost += segment->lost;
     all->rebuilt->torn += segment->torn;
-    latest = header->created > latest ? header->created : latest;
-    all->latest = latest > all->latest ? latest : all->latest;
+    all->latest = greater(all->latest, greater(header->created, segment->last_version >> 20));
     if (this_boot && segment->number > all->boot_number) {
         all->boot_number = segment->number;
         all->boot_clock = header->clock_offset;
@@ -460,7 +460,7 @@ static uint64_t list_segments(rebuild_t *all)
         }
         if (fstatat(all->config->log->segments_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             all->all_bytes += (uint64_t)st.st_size;
-            largest = (uint64_t)st.st_size > largest ? (uint64_t)st.st_size : largest;
+            largest = greater(largest, (uint64_t)st.st_size);
         }
     }
     return largest;
