@@ -491,7 +491,10 @@ once__decided_t once__records_apply(once__records_t *records, once__op_t *op)
 
     deciding.records = records;
     deciding.op = op;
+    deciding.entry = (once__entry_t){{0, 0}, ONCE_STATE_NONE};
+    deciding.number = 0;
     deciding.is_ahead = deciding.took_over = 0;
+    deciding.code_ahead = ONCE_OK;
     for (int round = 0; round < ROUNDS; round++) {
         next_t next;
         if (!lock(records->index, op->id)) {
