@@ -66,10 +66,11 @@ static void put_text(json_t *json, const char *name, const char *text)
 static void put_number(json_t *json, const char *name, uint64_t number)
 {
     char text[24];
+    int len = snprintf(text, sizeof(text), "%" PRIu64, number);
 
     if (number != 0) {
         put_name(json, name);
-        put(json, text, (size_t)snprintf(text, sizeof(text), "%" PRIu64, number));
+        put(json, text, (size_t)len);
     }
 }
 
@@ -111,11 +112,12 @@ static void hash(const once__audit_link_t *link, once_slice_t json, uint8_t out[
 {
     char head[HEAD], prev[HEX + 1];
     once__sha256_t sum;
+    int len;
 
     once__hex(prev, link->prev, ONCE__SHA256_SIZE);
+    len = snprintf(head, sizeof(head), "%" PRIu64 " %s ", link->number, prev);
     once__sha256_init(&sum);
-    once__sha256_add(&sum, head,
-                     (size_t)snprintf(head, sizeof(head), "%" PRIu64 " %s ", link->number, prev));
+    once__sha256_add(&sum, head, (size_t)len);
     once__sha256_add(&sum, json.data, json.len);
     once__sha256_end(&sum, out);
 }
