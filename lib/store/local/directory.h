@@ -61,8 +61,7 @@ void once__directory_sizes(const once__directory_t *directory, once__sizes_t *si
 typedef struct once__local_settings {
     uint64_t segment_size; /* of a full-grown segment */
     int relaxed_claims;
-    const char *index_directory; /* in the memory of the URL; NULL: the usual one */
-    int any_filesystem;
+    once__directory_config_t directory; /* path and options, in the memory of the URL */
     once__limits_t limits;
 } once__local_settings_t;
 /* Takes what is ours. ONCE_OK, or ONCE_E_CONFIG says what is wrong. */

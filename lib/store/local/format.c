@@ -110,8 +110,8 @@ int once__local_settings_take(once__local_settings_t *settings, once__url_t *url
     *settings = (once__local_settings_t){
         .segment_size = segment_size,
         .relaxed_claims = durability != NULL && strcmp(durability, "claims-relaxed") == 0,
-        .index_directory = index,
-        .any_filesystem = filesystem != NULL};
+        .directory = {
+            .path = url->path, .index_directory = index, .any_filesystem = filesystem != NULL}};
     code = once__limits_take(&settings->limits, url, err);
     least = once__log_first_size(segment_size);
     if (code == ONCE_OK && settings->limits.max_bytes != 0 && settings->limits.max_bytes < least) {

@@ -49,25 +49,21 @@ typedef struct check {
 int once__local_url(once__url_t *url, once__directory_config_t *config, const char *text,
                     once_error_t *err)
 {
+    once__local_settings_t settings = {0};
     int code = once__url_parse(url, "store URL", text, 0, err);
-    const char *filesystem;
 
     if (code != ONCE_OK) {
         return code;
     }
-    if (strcmp(url->scheme, "local") != 0) {
-        code = once__fail(err, ONCE_E_UNSUPPORTED, "this is for local stores only: local:PATH");
-    } else if (url->path[0] == '\0') {
-        code = once__fail(err, ONCE_E_CONFIG, "local store: name a directory: local:PATH");
-    }
+    code = strcmp(url->scheme, "local") == 0
+               ? once__local_settings_take(&settings, url, err)
+               : once__fail(err, ONCE_E_UNSUPPORTED, "this is for local stores only: local:PATH");
     if (code != ONCE_OK) {
         once__url_free(url);
         return code;
     }
-    *config = (once__directory_config_t){
-        .path = url->path, .index_directory = once__url_take(url, "index"), .timeout_ms = 5000};
-    filesystem = once__url_take(url, "filesystem");
-    config->any_filesystem = filesystem != NULL && strcmp(filesystem, "any") == 0;
+    *config = settings.directory;
+    config->timeout_ms = 5000;
     return ONCE_OK;
 }
 

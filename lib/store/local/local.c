@@ -283,7 +283,6 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
 {
     once__local_t *local = calloc(1, sizeof(*local));
     once__local_settings_t settings = {0};
-    once__directory_config_t how = {.path = config->path, .timeout_ms = config->timeout_ms};
     int code;
 
     if (local == NULL) {
@@ -297,10 +296,9 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     local->threadless = once__loop_env(local->loop)->simulated;
     code = once__local_settings_take(&settings, config->url, err);
     if (code == ONCE_OK) {
-        how.disk = &local->disk;
-        how.index_directory = settings.index_directory;
-        how.any_filesystem = settings.any_filesystem;
-        code = once__directory_open(&local->directory, &how, err);
+        settings.directory.disk = &local->disk;
+        settings.directory.timeout_ms = config->timeout_ms;
+        code = once__directory_open(&local->directory, &settings.directory, err);
     }
     if (code != ONCE_OK) {
         free(local);

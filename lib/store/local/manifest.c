@@ -187,31 +187,11 @@ static int find_end(const once__disk_t *disk, int fd, uint64_t *end, uint64_t *s
 }
 
 /*
- * The lock is held. What a killed process or a full disk left behind the last entry is cut first, or else it would stand between
- * entries like damage. After a short write the file is as before.
- */
-static int write_entry(const once__disk_t *disk, int fd, const uint8_t entry[ENTRY])
-{
-    uint64_t end, size;
-    int code = find_end(disk, fd, &end, &size);
-
-    if (code == ONCE_OK && end < size && ftruncate(fd, (off_t)end) != 0) {
-        code = ONCE_E_IO;
-    }
-    if (code == ONCE_OK && !once__disk_allows(end + ENTRY)) {
-        code = ONCE_E_FULL;
-    }
-    if (code == ONCE_OK && once__disk_write(disk, fd, entry, ENTRY, end) != 0) {
-        code = once__disk_code();
-        (void)!ftruncate(fd, (off_t)end); /* if this fails, the next process cuts it */
-    }
-    return code;
-}
-
-/*
  * The entry says how far the manifest is synced, so that damage can be told from what a crash left (parse). The first sync makes
- * that true of every entry before this one; it is cheap, as there is nearly always nothing to write. The name of a new file is
- * synced, too; a manifest that was removed makes the next opening refuse the store.
+ * that true of every entry before this one; it is cheap, as there is nearly always nothing to write. The lock is held for
+ * microseconds; a holder that was stopped just then must not stop others. What a killed process or a full disk left behind the last
+ * entry is cut first, or else it would stand between entries like damage. After a short write the file is as before. The name of a
+ * new file is synced, too; a manifest that was removed makes the next opening refuse the store.
  */
 static int append(const once__log_config_t *log, uint64_t number, uint32_t what)
 {
@@ -219,28 +199,38 @@ static int append(const once__log_config_t *log, uint64_t number, uint32_t what)
     entry_t entry = {.number = number, .what = what};
     int fd = openat(log->segments_fd, NAME, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), code;
     uint8_t bytes[ENTRY];
-    uint64_t size;
+    uint64_t end, size;
 
     if (fd < 0) {
         return once__disk_code();
     }
     code = find_end(disk, fd, &entry.synced, &size);
-    if (code == ONCE_OK) {
-        /* It is held for microseconds. A holder that was stopped just then must not stop others. */
-        code = disk->sync(disk->data, fd) == 0 ? once__disk_lock(fd, LOCK_EX, LOCK_MS) : ONCE_E_IO;
+    code = code == ONCE_OK && disk->sync(disk->data, fd) != 0 ? ONCE_E_IO : code;
+    code = code == ONCE_OK ? once__disk_lock(fd, LOCK_EX, LOCK_MS) : code;
+    if (code != ONCE_OK) {
+        (void)close(fd);
+        return code == ONCE_E_CONFLICT ? ONCE_E_NOREPLY : code;
     }
-    if (code == ONCE_OK) {
-        put_entry(bytes, log->store_id, &entry);
-        code = write_entry(disk, fd, bytes);
-        (void)flock(fd, LOCK_UN);
+    put_entry(bytes, log->store_id, &entry);
+    code = find_end(disk, fd, &end, &size);
+    if (code == ONCE_OK && end < size && ftruncate(fd, (off_t)end) != 0) {
+        code = ONCE_E_IO;
     }
+    if (code == ONCE_OK && !once__disk_allows(end + ENTRY)) {
+        code = ONCE_E_FULL;
+    }
+    if (code == ONCE_OK && once__disk_write(disk, fd, bytes, ENTRY, end) != 0) {
+        code = once__disk_code();
+        (void)!ftruncate(fd, (off_t)end); /* if this fails, the next process cuts it */
+    }
+    (void)flock(fd, LOCK_UN);
     if (code == ONCE_OK &&
         (disk->sync(disk->data, fd) != 0 ||
          (entry.synced == 0 && disk->sync_directory(disk->data, log->segments_fd) != 0))) {
         code = ONCE_E_IO;
     }
     (void)close(fd);
-    return code == ONCE_E_CONFLICT ? ONCE_E_NOREPLY : code;
+    return code;
 }
 
 int once__manifest_add(const once__log_config_t *log, uint64_t number)
