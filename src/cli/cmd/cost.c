@@ -38,12 +38,12 @@ typedef struct figures {
  */
 /* clang-format off */
 static const figures_t measured[] = {
-    {"local", "full", 454, 26, 1541, 6.5, 0},
-    {"local", "light", 395, 26, 1422, 5.3, 0},
-    {"postgres", "full", 390, 0, 1369, 12.6, 68.3},
-    {"postgres", "light", 307, 0, 1199, 11.3, 75.8},
-    {"redis", "full", 390, 390, 559, 6.8, 20.9},
-    {"redis", "light", 321, 321, 494, 6.4, 20.5},
+    {"local", "full", 454, 26, 1542, 6.2, 0},
+    {"local", "light", 395, 26, 1422, 5.5, 0},
+    {"postgres", "full", 388, 0, 1365, 12.4, 66.8},
+    {"postgres", "light", 299, 0, 1181, 9.5, 62.3},
+    {"redis", "full", 391, 391, 559, 5.4, 16.2},
+    {"redis", "light", 321, 321, 494, 4.8, 16.7},
 };
 /* clang-format on */
 
