@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS once.keys_next (
     changed bigint NOT NULL, -- last change
     lease_until bigint NOT NULL,
     expires bigint NOT NULL, -- completed, failed: forgotten from then on; 0: never
-    ttl_ms bigint NOT NULL,
+    ttl integer NOT NULL, -- how long it is kept: milliseconds; below 0: seconds
     lease_ms integer NOT NULL,
     epoch integer NOT NULL,
     schema smallint NOT NULL,
@@ -48,14 +48,15 @@ BEGIN
         DELETE FROM once.keys_next n WHERE n.id = encode(substr(OLD.id, 1, 16), 'hex')::uuid;
         RETURN NULL;
     END IF;
-    INSERT INTO once.keys_next AS n (created, changed, lease_until, expires, ttl_ms, lease_ms, epoch, schema, state, recover, flags,
+    INSERT INTO once.keys_next AS n (created, changed, lease_until, expires, ttl, lease_ms, epoch, schema, state, recover, flags,
                                      kind, status, id, tail, claim, scope, fingerprint, key, payload)
-    VALUES (NEW.created, NEW.changed, NEW.lease_until, NEW.expires, NEW.ttl_ms, least(NEW.lease_ms, 2147483647), NEW.epoch,
-            NEW.schema, NEW.state, NEW.recover, NEW.flags, NEW.kind, NEW.status, encode(substr(NEW.id, 1, 16), 'hex')::uuid,
+    VALUES (NEW.created, NEW.changed, NEW.lease_until, NEW.expires,
+            CASE WHEN NEW.ttl_ms <= 2147483647 THEN NEW.ttl_ms ELSE -least((NEW.ttl_ms + 999) / 1000, 2147483647) END,
+            least(NEW.lease_ms, 2147483647), NEW.epoch, NEW.schema, NEW.state, NEW.recover, NEW.flags, NEW.kind, NEW.status, encode(substr(NEW.id, 1, 16), 'hex')::uuid,
             substr(NEW.id, 17), NEW.claim, NEW.scope, NEW.fingerprint, NEW.key, coalesce(NEW.payload, ''))
     ON CONFLICT (id) DO UPDATE SET
         created = excluded.created, changed = excluded.changed, lease_until = excluded.lease_until, expires = excluded.expires,
-        ttl_ms = excluded.ttl_ms, lease_ms = excluded.lease_ms, epoch = excluded.epoch, schema = excluded.schema,
+        ttl = excluded.ttl, lease_ms = excluded.lease_ms, epoch = excluded.epoch, schema = excluded.schema,
         state = excluded.state, recover = excluded.recover, flags = excluded.flags, kind = excluded.kind, status = excluded.status,
         claim = excluded.claim, scope = excluded.scope, fingerprint = excluded.fingerprint, key = excluded.key,
         payload = excluded.payload;
@@ -81,9 +82,11 @@ BEGIN
         WHERE k.ctid >= v_from AND k.ctid < v_to AND NOT (k.state IN (2, 3) AND k.expires <> 0 AND k.expires <= v_now)
         FOR SHARE
     )
-    INSERT INTO once.keys_next (created, changed, lease_until, expires, ttl_ms, lease_ms, epoch, schema, state, recover, flags,
+    INSERT INTO once.keys_next (created, changed, lease_until, expires, ttl, lease_ms, epoch, schema, state, recover, flags,
                                 kind, status, id, tail, claim, scope, fingerprint, key, payload)
-    SELECT created, changed, lease_until, expires, ttl_ms, least(lease_ms, 2147483647), epoch, schema, state, recover, flags, kind,
+    SELECT created, changed, lease_until, expires,
+           CASE WHEN ttl_ms <= 2147483647 THEN ttl_ms ELSE -least((ttl_ms + 999) / 1000, 2147483647) END, least(lease_ms, 2147483647),
+           epoch, schema, state, recover, flags, kind,
            status, encode(substr(id, 1, 16), 'hex')::uuid, substr(id, 17), claim, scope, fingerprint, key, coalesce(payload, '')
     FROM found
     ON CONFLICT (id) DO NOTHING;

@@ -11,6 +11,7 @@ DROP FUNCTION IF EXISTS once.emit(text, text, text, bytea, jsonb, text, uuid);
 DROP FUNCTION IF EXISTS once.release(text, integer, text);
 DROP FUNCTION IF EXISTS once._apply(smallint, text, boolean, bigint, bigint, smallint, integer, bytea);
 DROP FUNCTION IF EXISTS once.doubt(text, interval);
+DROP FUNCTION IF EXISTS once._ends(smallint, smallint, bigint, bigint, bigint);
 DROP FUNCTION IF EXISTS once.claim(text, text, text, text, anycompatible, text, interval, interval, boolean, uuid);
 DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[]);
 DROP FUNCTION IF EXISTS once.store_claim(smallint, bytea[], bytea[], smallint[], bigint[], bigint[], bytea[], bytea[], bytea[],

@@ -16,6 +16,15 @@ CREATE OR REPLACE FUNCTION once._to_integer(number bigint) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN least(number, 2147483647)::integer;
 
+-- How long a record is kept, in 4 bytes: milliseconds, or below 0 seconds, rounded up.
+CREATE OR REPLACE FUNCTION once._ttl_pack(ms bigint) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN ms <= 2147483647 THEN ms WHEN ms IS NOT NULL THEN -least((ms + 999) / 1000, 2147483647) END::integer;
+
+CREATE OR REPLACE FUNCTION once._ttl_ms(ttl integer) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN ttl >= 0 THEN ttl ELSE ttl * -1000::bigint END;
+
 -- A number of seven bits a byte, lowest first, at p_at (from 0); p_at is moved behind it.
 CREATE OR REPLACE FUNCTION once._read_varint(p_data bytea, INOUT p_at integer, OUT number bigint)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp

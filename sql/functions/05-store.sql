@@ -85,11 +85,11 @@ BEGIN
         RETURN NEXT v_all;
         RETURN;
     END IF;
-    INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
+    INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl, epoch, schema, state, recover, flags,
                            id, tail, claim, fingerprint, scope, key, about)
-    SELECT v_clock, v_clock, v_clock + p_lease_ms[a.n], once._to_integer(p_lease_ms[a.n]), 0, p_ttl_ms[a.n], 1, once._schema(),
-           once._state_pending(), p_recover[a.n], 0, a.short, substr(a.id, 17), p_claim[a.n], substr(p_fingerprints[a.n], 1, 37),
-           p_scope[a.n], p_key[a.n], coalesce(p_about[a.n], '')
+    SELECT v_clock, v_clock, v_clock + p_lease_ms[a.n], once._to_integer(p_lease_ms[a.n]), 0, once._ttl_pack(p_ttl_ms[a.n]), 1,
+           once._schema(), once._state_pending(), p_recover[a.n], 0, a.short, substr(a.id, 17), p_claim[a.n],
+           substr(p_fingerprints[a.n], 1, 37), p_scope[a.n], p_key[a.n], coalesce(p_about[a.n], '')
     FROM (SELECT u.id, u.short, u.n
           FROM (SELECT i.id, once._short_id(i.id) AS short, i.n FROM unnest(p_id) WITH ORDINALITY AS i (id, n) OFFSET 0) AS u
           WHERE NOT EXISTS (SELECT FROM once.keys k WHERE k.id = u.short)
@@ -137,7 +137,7 @@ BEGIN
                 WHEN 'lapsed' THEN k.flags | once._flag_by_lease()
                 -- A release that is kept for its whole ttl may have come after an effect.
                 ELSE k.flags & ~once._flag_by_lease()
-                     | CASE WHEN k.expires <> 0 AND k.expires < k.changed + k.ttl_ms THEN 0 ELSE once._flag_had_effect() END
+                     | CASE WHEN k.expires <> 0 AND k.expires < k.changed + once._ttl_ms(k.ttl) THEN 0 ELSE once._flag_had_effect() END
                 END,
             recover = CASE j.rule WHEN 'expired' THEN j.a_recover WHEN 'lapsed' THEN k.recover
                                   ELSE greatest(k.recover, j.a_recover) END,
@@ -149,7 +149,7 @@ BEGIN
             claim = CASE j.rule WHEN 'lapsed' THEN k.claim ELSE j.a_claim END,
             lease_ms = CASE j.rule WHEN 'lapsed' THEN k.lease_ms ELSE once._to_integer(j.a_lease_ms) END,
             lease_until = CASE j.rule WHEN 'lapsed' THEN k.lease_until ELSE j.now + j.a_lease_ms END,
-            ttl_ms = CASE j.rule WHEN 'lapsed' THEN k.ttl_ms ELSE j.a_ttl_ms END,
+            ttl = CASE j.rule WHEN 'lapsed' THEN k.ttl ELSE once._ttl_pack(j.a_ttl_ms) END,
             expires = CASE j.rule WHEN 'lapsed' THEN k.expires ELSE 0 END,
             kind = CASE j.rule WHEN 'lapsed' THEN k.kind ELSE once._payload_none() END,
             status = CASE j.rule WHEN 'lapsed' THEN k.status ELSE 0 END,
@@ -161,19 +161,19 @@ BEGIN
         RETURNING k.*, j.rule, j.now
     )
     SELECT once._full_id(id, tail), once._claim_outcome(rule), greatest(v_clock, changed), created, changed, lease_until,
-           lease_ms::bigint, expires, ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           lease_ms::bigint, expires, once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
            once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
            cause
     FROM ask WHERE NOT once._claim_changes(rule)
     UNION ALL
     SELECT once._full_id(id, tail), once._claim_outcome(rule), now, created, changed, lease_until, lease_ms::bigint, expires,
-           ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
            once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
            cause
     FROM changed
     UNION ALL
     SELECT once._full_id(id, tail), once._claim_outcome(rule), now, created, changed, lease_until, lease_ms::bigint, expires,
-           ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
            once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
            cause
     FROM held WHERE NOT once._claim_changes(rule);
@@ -210,12 +210,12 @@ BEGIN
         UPDATE once.keys k SET
             changed = greatest(v_clock, k.changed), state = once._state_completed(), flags = 0, kind = p_kind[h.n],
             status = p_status[h.n], payload = coalesce(p_payload[h.n], ''), cause = coalesce(p_cause[h.n], ''),
-            ttl_ms = coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms),
-            expires = greatest(v_clock, k.changed) + coalesce(nullif(p_ttl_ms[h.n], 0), k.ttl_ms)
+            ttl = coalesce(once._ttl_pack(nullif(p_ttl_ms[h.n], 0)), k.ttl),
+            expires = greatest(v_clock, k.changed) + coalesce(nullif(p_ttl_ms[h.n], 0), once._ttl_ms(k.ttl))
         FROM held h
         WHERE k.ctid = h.place
         RETURNING once._full_id(k.id, k.tail), once._outcome_done(), k.changed, k.created, k.changed, k.lease_until,
-            k.lease_ms::bigint, k.expires, k.ttl_ms, k.epoch, k.schema, k.state, k.recover, k.flags, once._payload_none(),
+            k.lease_ms::bigint, k.expires, once._ttl_ms(k.ttl), k.epoch, k.schema, k.state, k.recover, k.flags, once._payload_none(),
             0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
         GET DIAGNOSTICS v_answered = ROW_COUNT;
         IF v_answered = cardinality(p_id) THEN
@@ -284,14 +284,14 @@ BEGIN
                 WHEN 'doubt' THEN j.now + coalesce(nullif(j.a_lease_ms, 0), k.lease_ms)
                 WHEN 'renew' THEN greatest(k.lease_until, j.now + coalesce(nullif(j.a_lease_ms, 0), k.lease_ms))
                 ELSE k.lease_until END,
-            ttl_ms = CASE WHEN j.rule IN ('complete', 'fail') AND j.event <> once._event_release() AND j.a_ttl_ms <> 0
-                          THEN j.a_ttl_ms ELSE k.ttl_ms END,
+            ttl = CASE WHEN j.rule IN ('complete', 'fail') AND j.event <> once._event_release() AND j.a_ttl_ms <> 0
+                       THEN once._ttl_pack(j.a_ttl_ms) ELSE k.ttl END,
             expires = CASE
                 WHEN j.rule NOT IN ('complete', 'fail') THEN k.expires
-                WHEN j.event <> once._event_release() THEN j.now + coalesce(nullif(j.a_ttl_ms, 0), k.ttl_ms)
+                WHEN j.event <> once._event_release() THEN j.now + coalesce(nullif(j.a_ttl_ms, 0), once._ttl_ms(k.ttl))
                 WHEN j.a_ttl_ms <> 0 AND k.flags & once._flag_had_effect() = 0
-                    THEN j.now + least(greatest(j.a_ttl_ms, 2 * k.lease_ms), k.ttl_ms)
-                ELSE j.now + k.ttl_ms END,
+                    THEN j.now + least(greatest(j.a_ttl_ms, 2 * k.lease_ms::bigint), once._ttl_ms(k.ttl))
+                ELSE j.now + once._ttl_ms(k.ttl) END,
             kind = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.kind ELSE j.a_kind END,
             status = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.status ELSE j.a_status END,
             payload = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.payload ELSE j.a_payload END,
@@ -301,12 +301,12 @@ BEGIN
         RETURNING k.*, j.outcome, j.now
     )
     -- A change that was made need not be answered with the whole record.
-    SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, ttl_ms, epoch,
+    SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, once._ttl_ms(ttl), epoch,
            schema, state, recover, flags, once._payload_none(), 0::smallint, claim, fingerprint, NULL::bytea, NULL::bytea,
            NULL::bytea, NULL::bytea, NULL::bytea
     FROM changed
     UNION ALL
-    SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, ttl_ms, epoch,
+    SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, once._ttl_ms(ttl), epoch,
            schema, state, recover, flags, kind, status, claim, fingerprint, scope, once._key_for(key, p_dictionary),
            CASE WHEN outcome <> once._outcome_done() THEN once._payload_for(kind, payload, p_dictionary) END,
            once._about_for(about, p_dictionary), cause
@@ -324,7 +324,7 @@ BEGIN
         SELECT a.id, CASE WHEN k.id IS NOT NULL THEN once._outcome_done()
                           WHEN once._is_by_holder(a.event) THEN once._outcome_lost() ELSE once._outcome_refused() END,
                greatest(v_clock, k.changed), coalesce(k.created, 0), coalesce(k.changed, 0), coalesce(k.lease_until, 0),
-               coalesce(k.lease_ms, 0)::bigint, coalesce(k.expires, 0), coalesce(k.ttl_ms, 0), coalesce(k.epoch, 0),
+               coalesce(k.lease_ms, 0)::bigint, coalesce(k.expires, 0), coalesce(once._ttl_ms(k.ttl), 0), coalesce(k.epoch, 0),
                coalesce(k.schema, 0::smallint), coalesce(k.state, 0::smallint), coalesce(k.recover, 0::smallint),
                coalesce(k.flags, 0::smallint), 0::smallint, 0::smallint, k.claim, k.fingerprint, NULL::bytea, NULL::bytea,
                NULL::bytea, NULL::bytea, NULL::bytea

@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT once._full_id(k.id, tail), once._outcome_none(), v_clock, created, changed, lease_until, lease_ms::bigint, expires,
-           ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
            once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
            cause
     FROM unnest(p_id) AS a (id) JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
@@ -45,7 +45,7 @@ BEGIN
     v_last := v_ids[v_seen];
     RETURN QUERY
     SELECT once._full_id(k.id, tail), once._outcome_none(), v_clock, created, changed, lease_until, lease_ms::bigint, expires,
-           ttl_ms, epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
+           once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
            once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
            cause
     FROM once.keys k

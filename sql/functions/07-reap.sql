@@ -6,11 +6,11 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- ------------------------------------------------------------------------------------------------------------ pages
 
 -- From when on a record is removed. NULL: never.
-CREATE OR REPLACE FUNCTION once._ends(state smallint, recover smallint, expires bigint, lease_until bigint, ttl_ms bigint)
+CREATE OR REPLACE FUNCTION once._ends(state smallint, recover smallint, expires bigint, lease_until bigint, ttl integer)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN state IN (once._state_completed(), once._state_failed()) THEN nullif(expires, 0)
-            WHEN recover <> once._recover_hold() THEN lease_until + ttl_ms END;
+            WHEN recover <> once._recover_hold() THEN lease_until + once._ttl_ms(ttl) END;
 
 -- Removes at most p_limit expired records from the pages p_from to p_to - 1. seen: all rows there; late: for how long the record had
 -- been expired that had waited longest, NULL if there was none.
@@ -29,8 +29,8 @@ BEGIN
     -- Most pages have nothing to remove: looking costs less than locking.
     SELECT count(*), v_clock - min(ends) INTO seen, late
     FROM (SELECT CASE WHEN schema <= once._schema() AND greatest(v_clock, changed) >=
-                           once._ends(state, recover, expires, lease_until, ttl_ms)
-                      THEN once._ends(state, recover, expires, lease_until, ttl_ms) END AS ends
+                           once._ends(state, recover, expires, lease_until, ttl)
+                      THEN once._ends(state, recover, expires, lease_until, ttl) END AS ends
           FROM once.keys k WHERE k.ctid >= v_from AND k.ctid < v_to) AS looked;
     removed := 0;
     IF late IS NULL THEN
@@ -39,7 +39,7 @@ BEGIN
     WITH over AS MATERIALIZED (
         SELECT k.ctid AS place, once._full_id(k.id, k.tail) AS id FROM once.keys k
         WHERE k.ctid >= v_from AND k.ctid < v_to AND schema <= once._schema()
-          AND greatest(v_clock, changed) >= once._ends(state, recover, expires, lease_until, ttl_ms)
+          AND greatest(v_clock, changed) >= once._ends(state, recover, expires, lease_until, ttl)
         LIMIT greatest(p_limit, 0)
         FOR UPDATE OF k SKIP LOCKED
     ), points AS (

@@ -236,7 +236,7 @@ static void a_repeated_transaction_is_refused_and_reads_its_response(void **stat
 static const char *kept(const char *key)
 {
     return sql_one(owner,
-                   "SELECT CASE expires - changed WHEN ttl_ms THEN 'ttl' ELSE "
+                   "SELECT CASE expires - changed WHEN once._ttl_ms(ttl) THEN 'ttl' ELSE "
                    "((expires - changed)::numeric / lease_ms)::integer::text END "
                    "FROM once.keys WHERE key = '%s'",
                    key);

@@ -30,7 +30,7 @@ static long number(PGconn *conn, const char *query)
 static void add_records(unsigned count, long ms)
 {
     sql_run(a,
-            "INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, "
+            "INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl, "
             "epoch, schema, state, recover, flags, id, tail, claim, fingerprint, scope, key, "
             "payload) "
             "SELECT t, t, t, 1, t + %ld, 1, 1, 1, 2, 0, 0, gen_random_uuid(), '', "

@@ -49,6 +49,8 @@ static void insert_row(const situation_t *s)
     const once__head_t *h = &s->before;
     char id[48], tail[48], claim[48], print[96], line[1024];
     uint8_t bytes[37];
+    long long ttl =
+        h->ttl_ms <= INT32_MAX ? (long long)h->ttl_ms : -(long long)((h->ttl_ms + 999) / 1000);
     int len;
 
     print_bytes(bytes, &h->fingerprint);
@@ -57,13 +59,12 @@ static void insert_row(const situation_t *s)
     hex(claim, h->claim.id, ONCE_CLAIM_ID_SIZE);
     hex(print, bytes, sizeof(bytes));
     len = snprintf(line, sizeof(line),
-                   "%llu\t%llu\t%llu\t%llu\t%llu\t%llu\t%u\t%u\t%u\t%u\t%u\t%u\t%u\t%s\t%s\t%"
+                   "%llu\t%llu\t%llu\t%llu\t%llu\t%lld\t%u\t%u\t%u\t%u\t%u\t%u\t%u\t%s\t%s\t%"
                    "s\t%s\t\\\\x00\t\\\\x6b\t%s\tbefore\told\n",
                    (unsigned long long)h->created, (unsigned long long)h->changed,
                    (unsigned long long)h->lease_until, (unsigned long long)h->lease_ms,
-                   (unsigned long long)h->expires, (unsigned long long)h->ttl_ms, h->claim.epoch,
-                   h->schema, h->state, h->recover, h->flags,
-                   h->state == ONCE_STATE_COMPLETED ? 1u : 0u,
+                   (unsigned long long)h->expires, ttl, h->claim.epoch, h->schema, h->state,
+                   h->recover, h->flags, h->state == ONCE_STATE_COMPLETED ? 1u : 0u,
                    h->state == ONCE_STATE_COMPLETED ? 200u : 0u, id, tail, claim, print,
                    h->state == ONCE_STATE_COMPLETED ? "\\\\x6f6c64" : "");
     assert_int_equal(PQputCopyData(walk.conn, line, len), 1);
@@ -85,7 +86,7 @@ static void insert_rows(int reaped)
 {
     PGresult *result =
         PQexec(walk.conn,
-               "COPY once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, "
+               "COPY once.keys (created, changed, lease_until, lease_ms, expires, ttl, epoch, "
                "schema, state, recover, flags, kind, status, id, tail, claim, fingerprint, scope, "
                "key, payload, about, cause) FROM STDIN");
 
@@ -212,7 +213,8 @@ static void compare_table(int reaped)
     PGresult *result = PQexecParams(
         walk.conn,
         "SELECT once._full_id(id, tail), state, schema, recover, flags, epoch, lease_until, "
-        "lease_ms, changed, expires, ttl_ms, created, claim, fingerprint, payload, about, cause "
+        "lease_ms, changed, expires, once._ttl_ms(ttl), created, claim, fingerprint, payload, "
+        "about, cause "
         "FROM once.keys",
         0, NULL, NULL, NULL, NULL, 1);
     char *there = calloc(walk.count + 1, 1);

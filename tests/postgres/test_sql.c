@@ -318,7 +318,7 @@ static long size_of(const char *column)
 /* Those of a large table are not counted: it says about how many, also when most are gone and their room is still there. */
 static void the_size_of_many_records_is_estimated(void **state)
 {
-    sql_run(a, "INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl_ms, "
+    sql_run(a, "INSERT INTO once.keys (created, changed, lease_until, lease_ms, expires, ttl, "
                "epoch, schema, state, recover, flags, kind, status, id, tail, claim, fingerprint, "
                "scope, key, payload) SELECT 1, 1, 1, 1, 0, 1, 1, 1, 2, 0, 0, 1, 200, "
                "('feed' || substr(md5(n::text), 1, 28))::uuid, sha256(int4send(n)), '', '', '', "
