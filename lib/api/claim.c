@@ -408,7 +408,9 @@ static int finish(once_claim_t *claim, once__event_kind_t kind, const once__payl
     once__job_t *job = once__job_new(claim->once, sizeof(*job) + ONCE_CAUSE_MAX, cb, data);
 
     if (job == NULL) {
-        return once__no_job(claim->once);
+        int code = once__no_job(claim->once);
+        assert(code != ONCE_OK); /* otherwise the job would own the memory */
+        return code;
     }
     job->is_write = 1;
     job->reply = finish_reply;

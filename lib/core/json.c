@@ -261,8 +261,10 @@ static unsigned char next_byte(const char **at)
         *at = p + 2;
         return short_escape(p[1]);
     }
+    int high = once__hex_digit(p[4]), low = once__hex_digit(p[5]);
+    assert(high >= 0 && low >= 0); /* we have written them */
     *at = p + 6;
-    return (unsigned char)(once__hex_digit(p[4]) << 4 | once__hex_digit(p[5]));
+    return (unsigned char)(high << 4 | low);
 }
 
 static int compare_escaped(const char *a, const char *a_end, const char *b, const char *b_end)

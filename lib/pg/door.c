@@ -316,7 +316,7 @@ int once_pg_claim(PGconn *conn, const once_ask_t *given, unsigned flags, once_pg
     params_t params = {0};
     const once_policy_t *policy;
     once_ask_t ask = {0};
-    PGresult *rows;
+    PGresult *rows = NULL;
     int code = read_ask(&ask, given, err);
 
     *answer = NULL;
@@ -342,7 +342,7 @@ int once_pg_claim(PGconn *conn, const once_ask_t *given, unsigned flags, once_pg
 int once_pg_recorded(PGconn *conn, const char *claim, once_pg_answer_t **answer, once_error_t *err)
 {
     params_t params = {0};
-    PGresult *rows;
+    PGresult *rows = NULL;
     int code = demand_claim(claim, err);
 
     *answer = NULL;
@@ -609,7 +609,7 @@ static once_pg_step_t *step_of(const PGresult *rows)
 int once_pg_resume(PGconn *conn, const char *claim, once_pg_step_t **step, once_error_t *err)
 {
     params_t params = {0};
-    PGresult *rows;
+    PGresult *rows = NULL;
     int code = demand_claim(claim, err);
 
     *step = NULL;
@@ -638,7 +638,7 @@ int once_pg_derive(PGconn *conn, const char *claim, const char *step, once_key_t
                    once_error_t *err)
 {
     params_t params = {0};
-    PGresult *rows;
+    PGresult *rows = NULL;
     int code = demand_claim(claim, err);
 
     if (code != ONCE_OK) {
@@ -689,7 +689,7 @@ int once_pg_emit(PGconn *conn, const once_pg_event_t *given, char id[ONCE_UUID_S
 {
     params_t params = {0};
     once_pg_event_t event = {0};
-    PGresult *rows;
+    PGresult *rows = NULL;
     int code = read_event(&event, given, err);
 
     if (code != ONCE_OK) {
@@ -721,7 +721,7 @@ int once_pg_accept(PGconn *conn, const char *subscriber, const char *message_id,
                    once_error_t *err)
 {
     params_t params = {0};
-    PGresult *rows;
+    PGresult *rows = NULL;
     int code = demand_transaction(conn, "accepting a message", err);
 
     if (code == ONCE_OK && (subscriber == NULL || message_id == NULL)) {

@@ -190,7 +190,7 @@ static int set_texts(entry_t *entry, once_slice_t about, once_slice_t cause)
 {
     uint8_t *texts = NULL;
 
-    if (about.len + cause.len > 0) {
+    if (about.len > 0 || cause.len > 0) {
         texts = malloc(about.len + cause.len);
         if (texts == NULL) {
             return -1;
@@ -338,9 +338,10 @@ static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
     once_slice_t about = once__about_after(step->rule, op, entry->record.about);
     once_slice_t cause = once__cause_after(step->rule, op, entry->record.cause);
     uint64_t before = cost(&entry->record);
+    int replaces = next.data != entry->record.payload.data;
     uint8_t *copy = NULL;
 
-    if (next.data != entry->record.payload.data && next.len > 0) {
+    if (replaces && next.len > 0) {
         copy = malloc(next.len);
         if (copy == NULL) {
             return ONCE_E_NOMEM;
@@ -352,7 +353,7 @@ static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
         free(copy);
         return ONCE_E_NOMEM;
     }
-    if (next.data != entry->record.payload.data) {
+    if (replaces) {
         free(entry->payload);
         next.data = entry->payload = copy;
     }
