@@ -301,6 +301,24 @@ static void one_that_is_refused_does_not_harm_the_others(void **state)
     redisFree(raw);
 }
 
+static int not_shown(once_t *once, const once_record_t *record, void *data)
+{
+    fail_msg("a damaged record is shown");
+    return 0;
+}
+
+static uint64_t damaged_in_a_scan(once_t *once)
+{
+    once_filter_t filter = ONCE_FILTER_INIT;
+    once_answer_t *answer = NULL;
+    uint64_t damaged;
+
+    assert_int_equal(once_record_scan_sync(once, &filter, not_shown, NULL, &answer), ONCE_OK);
+    damaged = once_answer_damaged(answer);
+    once_answer_free(answer);
+    return damaged;
+}
+
 /* Of what is stored no byte is believed: what cannot be is no reason to run again. */
 static void damaged_envelopes_are_granted_to_nobody(void **state)
 {
@@ -328,6 +346,7 @@ static void damaged_envelopes_are_granted_to_nobody(void **state)
         freeReplyObject(
             raw_call(raw, "SETRANGE %s %d %b", key, damages[i].at, damages[i].bytes, (size_t)1));
         assert_int_equal(ask(once, "k", NULL), ONCE_E_CORRUPT);
+        assert_int_equal(damaged_in_a_scan(once), 1);
     }
     freeReplyObject(raw_call(raw, "SET %s %b", keys->element[0]->str, whole->str, whole->len));
     assert_int_equal(ask(once, "k", NULL), ONCE_OUTCOME_REPLAY);

@@ -22,8 +22,9 @@ static struct {
     raw_store_t raw;
     situation_t *cases;
     size_t count, answered;
-    uint64_t base; /* about now */
-    int is_old;    /* records are put as schema 1 */
+    uint64_t base;   /* about now */
+    int is_old;      /* records are put as schema 1 */
+    const char *key; /* of the records that are put */
     once__redis_dictionaries_t dictionaries;
     unsigned char rules_seen[256];
 } walk;
@@ -60,7 +61,7 @@ static void drain(size_t count)
 
 static void put_record(const situation_t *s)
 {
-    once__record_t record = {.head = s->before, .key = "k", .key_len = 1};
+    once__record_t record = {.head = s->before, .key = walk.key, .key_len = strlen(walk.key)};
     uint8_t bytes[512];
     char key[64];
     size_t size;
@@ -130,7 +131,7 @@ static int same_record(const situation_t *s, const once__step_t *step, const red
 {
     once__payload_t no_payload = {ONCE__PAYLOAD_NONE, 0, NULL, 0}, payload;
     once__record_t record = {.key = NULL};
-    once_slice_t about, cause;
+    once_slice_t about, cause, key;
     int code = once__redis_unpack(&record, &walk.dictionaries, (const uint8_t *)bytes->str,
                                   (size_t)bytes->len);
 
@@ -140,6 +141,8 @@ static int same_record(const situation_t *s, const once__step_t *step, const red
     }
     payload = once__payload_after(
         step->rule, &s->op, s->before.state == ONCE_STATE_COMPLETED ? &old_response : &no_payload);
+    key = step->changed && step->outcome == ONCE_OUTCOME_RUN ? once__slice(s->op.key, s->op.key_len)
+                                                             : once__slice_of(walk.key);
     about = s->before.state == ONCE_STATE_NONE || walk.is_old ? none : old_about;
     cause = s->before.state == ONCE_STATE_NONE ? none : old_cause(&s->before);
     if (step->changed) {
@@ -151,7 +154,8 @@ static int same_record(const situation_t *s, const once__step_t *step, const red
            record.payload.kind == payload.kind && record.payload.status == payload.status &&
            same(once__slice(record.payload.data, record.payload.len),
                 once__slice(payload.data, payload.len)) &&
-           same(record.about, about) && same(record.cause, cause);
+           same(once__slice(record.key, record.key_len), key) && same(record.about, about) &&
+           same(record.cause, cause);
 }
 
 static void compare_stored(const situation_t *s, const redisReply *bytes, long long expires)
@@ -247,14 +251,20 @@ static void events_are_decided(void)
 static void events_are_decided_as_the_rules_say(void **state)
 {
     walk.is_old = 0;
+    walk.key = "k";
     events_are_decided();
 }
 
 /* What an earlier version wrote is read, and written anew when it changes. */
 static void records_of_schema_1_are_decided_in_the_same_way(void **state)
 {
+    static const char *const keys[] = {"k", "11111111-2222-4333-8444-555555555555"};
+
     walk.is_old = 1;
-    events_are_decided();
+    for (size_t i = 0; i < 2; i++) {
+        walk.key = keys[i];
+        events_are_decided();
+    }
     walk.is_old = 0;
 }
 

@@ -110,6 +110,22 @@ static void every_form_comes_back(void **state)
     assert_comes_back(&record);
 }
 
+/* record.lua leaves the key of a record of schema 1 as it is, in 36 bytes. */
+static void a_uuid_may_be_there_as_text(void **state)
+{
+    once__record_t record = completed(), read = {.key = NULL};
+    uint8_t bytes[4096], text[4096];
+    size_t len = pack(bytes, sizeof(bytes), &record), at = ONCE__REDIS_AT_TTL;
+
+    memcpy(text, bytes, at);
+    text[at] = (uint8_t)record.key_len;
+    memcpy(text + at + 1, record.key, record.key_len);
+    memcpy(text + at + 1 + record.key_len, bytes + at + 17, len - at - 17);
+    len += record.key_len - 16;
+    assert_int_equal(once__redis_unpack(&read, &dictionaries, text, len), ONCE_OK);
+    assert_same(&read, &record);
+}
+
 static void the_bytes_stay_what_they_are(void **state)
 {
     static const char golden[] = "4f02020200" /* magic, schema, completed, hold, flags */
@@ -264,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_form_comes_back, fresh),
+        cmocka_unit_test_setup(a_uuid_may_be_there_as_text, fresh),
         cmocka_unit_test_setup(the_bytes_stay_what_they_are, fresh),
         cmocka_unit_test_setup(an_earlier_version_sees_a_newer_schema, fresh),
         cmocka_unit_test_setup(schema_1_is_read, fresh),

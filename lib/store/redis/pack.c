@@ -19,6 +19,7 @@
 #define TTL_SIZE         6
 #define MAC_SIZE         32
 #define UUID_LEN         (ONCE_UUID_SIZE - 1)
+#define UUID_BYTES       16
 
 /* ------------------------------------------------------------------------------------------------------------ packing */
 
@@ -55,7 +56,7 @@ size_t once__redis_pack(uint8_t *out, const once__record_t *record,
     const once__payload_t *payload = &record->payload;
     int has_ttl =
         head->state != ONCE_STATE_COMPLETED || head->expires - head->changed != head->ttl_ms;
-    uint8_t uuid[16], *at = out + ONCE__REDIS_AT_TTL, *lengths;
+    uint8_t uuid[UUID_BYTES], *at = out + ONCE__REDIS_AT_TTL, *lengths;
     int has_uuid = once__uuid_read(uuid, record->key, record->key_len);
     size_t about, packed;
 
@@ -133,14 +134,13 @@ static int get_text(once_slice_t *out, once__redis_dictionaries_t *dictionaries,
     return once__redis_decompress(dictionaries, memory, most, in.data, in.len, &out->len);
 }
 
+/* A UUID may also be there as text: record.lua takes the key of a record of schema 1 as it is. */
 static void get_key(once__record_t *record, uint8_t *memory, once__input_t *input)
 {
-    uint8_t uuid[16];
     size_t len = *once__get_bytes(input, 1);
 
-    record->key = (const char *)once__get_bytes(input, len > 0 ? len : sizeof(uuid));
+    record->key = (const char *)once__get_bytes(input, len > 0 ? len : UUID_BYTES);
     record->key_len = len > 0 ? len : UUID_LEN;
-    input->is_broken |= once__uuid_read(uuid, record->key, len);
     if (len == 0) {
         once__uuid_text((char *)memory, (const uint8_t *)record->key);
         record->key = (const char *)memory;

@@ -294,18 +294,21 @@ static void record_read(once__redis_call_t *call, const redisReply *reply)
     step_t *step = (step_t *)call;
     scan_t *scan = step->scan;
     once__record_t record = {.key = NULL};
+    int is_there = is_good(scan, reply) && reply->type == REDIS_REPLY_STRING;
     int code = ONCE_E_CORRUPT;
 
     memcpy(record.id, step->id, ONCE_ID_SIZE);
-    if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING) {
+    if (is_there) {
         code = once__redis_unpack(&record, &scan->redis->dictionaries, (const uint8_t *)reply->str,
                                   (size_t)reply->len);
     }
     if (code == ONCE_E_NOT_FOUND && once__redis_await_dictionary(scan->redis, NULL) == 0) {
         scan->error = ONCE_E_UNAVAILABLE; /* the page is read again when the dictionary is there */
-    } else if (code == ONCE_OK || code == ONCE_E_NEWER) {
+    } else if (is_there) {
+        int is_damaged = code != ONCE_OK && code != ONCE_E_NEWER;
         scan->met->records[scan->met->count++].hash = once__get64(step->id);
-        if (once__filter_passes(scan->op->filter, &record, scan->op->now)) {
+        scan->op->damaged += is_damaged;
+        if (!is_damaged && once__filter_passes(scan->op->filter, &record, scan->op->now)) {
             scan->records[scan->count] = once__record_clone(&record);
             scan->error = scan->records[scan->count] == NULL ? ONCE_E_NOMEM : scan->error;
             scan->count += scan->records[scan->count] != NULL;
@@ -320,10 +323,14 @@ static void head_read(once__redis_call_t *call, const redisReply *reply)
     scan_t *scan = ((step_t *)call)->scan;
     once__record_t record = {.key = NULL};
 
-    if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING &&
-        once__redis_unpack_head(&record, (const uint8_t *)reply->str, (size_t)reply->len) !=
+    /* GETRANGE of a record that has gone meanwhile is empty. */
+    if (is_good(scan, reply) && reply->type == REDIS_REPLY_STRING && reply->len > 0) {
+        if (once__redis_unpack_head(&record, (const uint8_t *)reply->str, (size_t)reply->len) !=
             ONCE_E_CORRUPT) {
-        once__stats_add(&scan->op->stats, &record, scan->op->now);
+            once__stats_add(&scan->op->stats, &record, scan->op->now);
+        } else {
+            scan->op->stats.damaged++;
+        }
     }
     free(call);
     step_over(scan);
@@ -546,6 +553,7 @@ void once__redis_scan(once__redis_t *redis, once__op_t *op)
     op->record = NULL;
     op->records = NULL;
     op->count = 0;
+    op->damaged = 0;
     memset(&op->stats, 0, sizeof(op->stats));
     if (scan != NULL) {
         scan->pass = pass_of(redis, op, &code);
