@@ -541,6 +541,20 @@ ngx_http_once_store_options(ngx_http_once_store_t *store,
 }
 
 
+/* Only while a store is being opened: what comes later has its own lines. */
+
+static void
+ngx_http_once_store_opening(once_log_level_t level, const char *message,
+    void *data)
+{
+    ngx_http_once_store_t  *store = data;
+
+    if (store->once == NULL) {
+        ngx_log_error(NGX_LOG_NOTICE, ngx_cycle->log, 0, "once: %s", message);
+    }
+}
+
+
 static int
 ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
 {
@@ -553,6 +567,9 @@ ngx_http_once_store_handle(ngx_http_once_store_t *store, once_error_t *err)
         err->text[0] = '\0';
         return ONCE_E_NOMEM;
     }
+
+    once_options_set_log(options, ONCE_LOG_NOTICE, ngx_http_once_store_opening,
+                         store);
 
     code = ngx_http_once_store_options(store, options, err);
 

@@ -377,6 +377,15 @@ static int check_url(once__url_t *url, once_options_t *options, once__store_conf
     return code;
 }
 
+static void log_progress(void *data, const char *message)
+{
+    const once_options_t *options = data;
+
+    if (options->log != NULL && options->log_level >= ONCE_LOG_NOTICE) {
+        options->log(ONCE_LOG_NOTICE, message, options->log_data);
+    }
+}
+
 static int open_url(once__url_t *url, once_options_t *options, once_t **handle, once_error_t *err)
 {
     once__store_config_t config;
@@ -387,6 +396,8 @@ static int open_url(once__url_t *url, once_options_t *options, once_t **handle, 
     if (code != ONCE_OK) {
         return code;
     }
+    config.progress = log_progress;
+    config.data = options;
     config.loop = once__loop_new(&once__real_env, &code);
     if (config.loop == NULL) {
         return once__fail(err, code, "cannot make an event loop: %s", once_error_text(code));

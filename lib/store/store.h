@@ -98,6 +98,9 @@ typedef struct once__store_config {
     uint64_t timeout_ms; /* ONCE_E_NOREPLY if there is no answer by then */
     once__loop_t *loop;
     struct once__url *url; /* the store takes its parameters with once__url_take (url.h) */
+    /* How far an opening that takes long has come, for people; now and then, by the calling thread. NULL: not. */
+    void (*progress)(void *data, const char *message);
+    void *data;
 } once__store_config_t;
 
 typedef struct once__store_vt {

@@ -95,6 +95,18 @@ static int set_options(once_options_t *options, const char *const *settings, onc
     return code;
 }
 
+static int is_opening;
+
+/* Only while a store is being opened: what comes later is the result of a command. */
+static void say_opening(once_log_level_t level, const char *message, void *data)
+{
+    (void)level;
+    (void)data;
+    if (is_opening) {
+        once__cli_say("%s", message);
+    }
+}
+
 int once__cli_open_url(const char *url, const char *const *settings, once_t **once)
 {
     once_options_t *options = once_options_new();
@@ -103,10 +115,13 @@ int once__cli_open_url(const char *url, const char *const *settings, once_t **on
 
     *once = NULL;
     if (options != NULL) {
+        once_options_set_log(options, ONCE_LOG_NOTICE, say_opening, NULL);
         code = set_options(options, settings, &err);
     }
     if (code == ONCE_OK) {
+        is_opening = 1;
         code = once_open(url, options, once, &err);
+        is_opening = 0;
     }
     once_options_free(options);
     opened = *once;

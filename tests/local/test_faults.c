@@ -251,6 +251,48 @@ static void test_a_segment_cut_short(void **state)
     do_with_body(the.once, "new", 203, 10);
 }
 
+/* ------------------------------------------------------------------------------------------------------ slow reads */
+
+/* Longer than the second after which a rebuild says how far it has come. */
+static ssize_t slow_read(void *data, int fd, void *bytes, size_t len, uint64_t offset)
+{
+    (void)usleep(300000);
+    return pread(fd, bytes, len, (off_t)offset);
+}
+
+static void hear(void *data, const char *message)
+{
+    (void)snprintf(data, 200, "%s", message);
+}
+
+static void test_a_slow_rebuild_says_how_far_it_is(void **state)
+{
+    once__disk_t slow = once__real_disk;
+    once__directory_t directory;
+    once_error_t err = {0};
+    char heard[200] = "";
+    once__directory_config_t config = {.path = the.store,
+                                       .disk = &slow,
+                                       .any_filesystem = 1,
+                                       .timeout_ms = 5000,
+                                       .progress = hear,
+                                       .data = heard};
+
+    for (unsigned i = 0; i < 20; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "k%u", i);
+        do_with_body(the.once, key, 201, 40000);
+    }
+    assert_int_equal(once_close(the.once, 5000), ONCE_OK);
+    place_forget_index(the.store);
+    slow.read = slow_read;
+    assert_int_equal(once__directory_open(&directory, &config, &err), ONCE_OK);
+    once__directory_close(&directory);
+    assert_non_null(strstr(heard, "rebuilding the index of"));
+    assert_non_null(strstr(heard, " MB of its log read"));
+    the.once = place_open(the.store, QUERY, &the.disk.hooks);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, faulty_start, faulty_end)
 
 int main(void)
@@ -265,6 +307,7 @@ int main(void)
         TEST(test_a_failed_read),
         TEST(test_a_failed_read_of_a_rebuild),
         TEST(test_a_segment_cut_short),
+        TEST(test_a_slow_rebuild_says_how_far_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

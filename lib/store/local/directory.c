@@ -201,10 +201,37 @@ static int clean_segments(const once__directory_t *directory, const once__manife
     return code;
 }
 
-static int make_index(once__directory_t *directory, const once__index_config_t *where,
-                      const once__manifest_t *manifest, once_error_t *why)
+typedef struct teller {
+    const once__directory_config_t *config;
+    uint64_t told; /* the time of the last message, or of the beginning: short ones say nothing */
+} teller_t;
+
+static void tell_progress(void *data, uint64_t done, uint64_t all)
 {
-    once__rebuild_config_t rebuild = {.log = &directory->log, .manifest = manifest};
+    teller_t *teller = data;
+    uint64_t now = once__real_env.monotonic_ms(NULL);
+    char message[192];
+
+    if (now < teller->told + 1000) {
+        return;
+    }
+    teller->told = now;
+    (void)snprintf(message, sizeof(message),
+                   "local store: rebuilding the index of %.80s: %llu of %llu MB of its log read",
+                   teller->config->path, (unsigned long long)(done >> 20),
+                   (unsigned long long)(all >> 20));
+    teller->config->progress(teller->config->data, message);
+}
+
+static int make_index(once__directory_t *directory, const once__directory_config_t *config,
+                      const once__index_config_t *where, const once__manifest_t *manifest,
+                      once_error_t *why)
+{
+    teller_t teller = {config, once__real_env.monotonic_ms(NULL)};
+    once__rebuild_config_t rebuild = {.log = &directory->log,
+                                      .manifest = manifest,
+                                      .progress = config->progress != NULL ? tell_progress : NULL,
+                                      .data = &teller};
     once__rebuilt_t rebuilt;
     int code = once__index_create(&directory->log.index, where, why);
 
@@ -261,7 +288,7 @@ static int prepare_index(once__directory_t *directory, const once__directory_con
         }
     }
     if (code == ONCE_E_NOT_FOUND) {
-        code = make_index(directory, &where, manifest, &why);
+        code = make_index(directory, config, &where, manifest, &why);
     }
     if (code != ONCE_OK) {
         return index_failed(code, config->path, where.directory, &why, err);

@@ -21,6 +21,8 @@ typedef struct once__directory_config {
     const char *index_directory; /* of the option `index`; NULL: once__index_default_directory */
     int any_filesystem;          /* of the option `filesystem=any` */
     uint64_t timeout_ms;         /* for how long to wait while another process is alone with it */
+    void (*progress)(void *data, const char *message); /* of a rebuild, once a second; NULL: not */
+    void *data;
 } once__directory_config_t;
 
 /*

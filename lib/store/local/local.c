@@ -298,6 +298,8 @@ int once__local_open(const once__store_config_t *config, const once__disk_t *dis
     if (code == ONCE_OK) {
         settings.directory.disk = &local->disk;
         settings.directory.timeout_ms = config->timeout_ms;
+        settings.directory.progress = config->progress;
+        settings.directory.data = config->data;
         code = once__directory_open(&local->directory, &settings.directory, err);
     }
     if (code != ONCE_OK) {
