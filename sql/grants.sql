@@ -16,8 +16,8 @@ BEGIN
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_list',
                                    'store_secrets_load', 'store_secrets_swap', 'store_dictionary',
                                    'about_description', 'about_holder', 'about_text', 'stats', 'size', 'expiry', 'reap',
-                                   'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get', 'audit_add',
-                                   'audit_read', 'trace', 'derive']),
+                                   'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get', 'audit_read',
+                                   'trace', 'derive']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
                                  'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop']),
             -- Reads, but sees neither secrets nor responses nor claims.

@@ -42,6 +42,8 @@ typedef struct act {
     size_t line_len;
     uint64_t place;
     int is_checking; /* what is read is compared with the line: the reply to adding it was lost */
+    int is_counting; /* the trail is read from its beginning: its last line is not an entry */
+    once__audit_link_t counted;
     /* The answer to the event, for the caller. */
     int error;
     uint8_t outcome;
@@ -85,6 +87,7 @@ static void add(act_t *act)
 
     act->job.reply_lost = 0;
     act->is_checking = 0;
+    act->is_counting = 0;
     if (!auditor->is_known) {
         op->kind = ONCE__OP_AUDIT_READ;
         op->place = UINT64_MAX;
@@ -199,6 +202,48 @@ static void looked(act_t *act)
     add(act);
 }
 
+static void forget_lines(once__op_t *op)
+{
+    free(op->lines);
+    op->lines = NULL;
+}
+
+/*
+ * The last line is not an entry, which must keep nobody from deciding: the next entry follows its bytes as they stand. Which number
+ * that has is known when the trail has been read.
+ */
+static void count_on(act_t *act, uint64_t place)
+{
+    act->is_counting = 1;
+    act->job.op.kind = ONCE__OP_AUDIT_READ;
+    act->job.op.place = place;
+    once__job_submit(&act->job);
+}
+
+static void count_lines(act_t *act)
+{
+    once__auditor_t *auditor = &act->job.once->auditor;
+    once__op_t *op = &act->job.op;
+    once_slice_t json;
+
+    for (size_t from = 0; from < op->count;) {
+        const char *line = op->lines + from, *end = memchr(line, '\n', op->count - from);
+        size_t len = end != NULL ? (size_t)(end - line) : op->count - from;
+        (void)once__audit_follow(line, len, &act->counted, &json);
+        from += len + 1;
+    }
+    forget_lines(op);
+    if (op->count > 0) {
+        once__job_well_again(&act->job);
+        count_on(act, op->end);
+        return;
+    }
+    auditor->is_known = 1;
+    auditor->place = op->end;
+    auditor->last = act->counted;
+    add(act);
+}
+
 /* The last line of the trail, or, after a lost reply, what stands where ours was to be. */
 static void read_lines(act_t *act)
 {
@@ -207,13 +252,11 @@ static void read_lines(act_t *act)
     const char *lines = op->lines;
     size_t len = op->count, from;
     once_slice_t json;
-    int error = ONCE_OK;
 
     if (act->is_checking && len > act->line_len && lines[act->line_len] == '\n' &&
         memcmp(lines, act->line, act->line_len) == 0) {
         auditor->is_known = 0;
-        free(op->lines);
-        op->lines = NULL;
+        forget_lines(op);
         added(act);
         return;
     }
@@ -224,16 +267,14 @@ static void read_lines(act_t *act)
         from = once__audit_last_line(lines, len);
         if (once__audit_read(lines + from, len - 1 - from, &auditor->last, &json) != 0) {
             auditor->is_known = 0;
-            error = ONCE_E_CORRUPT;
+            memset(&act->counted, 0, sizeof(act->counted));
+            forget_lines(op);
+            count_on(act, 0);
+            return;
         }
     }
-    free(op->lines);
-    op->lines = NULL;
-    if (error == ONCE_OK) {
-        add(act);
-    } else {
-        finish(act, error);
-    }
+    forget_lines(op);
+    add(act);
 }
 
 static void add_reply(act_t *act)
@@ -250,6 +291,8 @@ static void add_reply(act_t *act)
         }
     } else if (op->error != ONCE_OK) {
         finish(act, op->error);
+    } else if (act->is_counting) {
+        count_lines(act);
     } else if (op->kind == ONCE__OP_AUDIT_READ) {
         read_lines(act);
     } else {
@@ -285,8 +328,7 @@ static void act_reply(once__job_t *job)
 
 static void act_ended(once__job_t *job)
 {
-    free(job->op.lines);
-    job->op.lines = NULL;
+    forget_lines(&job->op);
 }
 
 static act_t *act_new(once_t *once, const char *name, once_cb cb, void *data)
@@ -420,16 +462,13 @@ static once_audit_fault_t judge(const once__audit_link_t *last, const once__audi
 static int show_line(trail_t *trail, const char *line, size_t len)
 {
     once_t *once = trail->job.once;
-    once__audit_link_t link = {0};
-    once_audit_entry_t entry = {.json = {line, len}, .fault = ONCE_AUDIT_UNREADABLE};
+    once__audit_link_t link = trail->last;
+    once_audit_entry_t entry = {.fault = ONCE_AUDIT_UNREADABLE};
     int stop;
 
-    if (once__audit_read(line, len, &link, &entry.json) == 0) {
+    if (once__audit_follow(line, len, &link, &entry.json) == 0) {
         entry.number = link.number;
         entry.fault = judge(&trail->last, &link, entry.json);
-    } else {
-        link = trail->last; /* what follows it is compared with what should be here */
-        link.number++;
     }
     entry.hash = link.hash;
     once->callbacks++;
@@ -466,8 +505,7 @@ static void trail_reply(once__job_t *job)
         return;
     }
     more = show_lines(trail);
-    free(job->op.lines);
-    job->op.lines = NULL;
+    forget_lines(&job->op);
     if (more) {
         job->op.place = job->op.end;
         once__job_well_again(job);

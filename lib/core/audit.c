@@ -138,17 +138,27 @@ size_t once__audit_write(char line[ONCE__AUDIT_LINE_MAX + 1], const once__audit_
                             prev, own, json.text);
 }
 
-int once__audit_read(const char *line, size_t len, once__audit_link_t *link, once_slice_t *json)
+/* The number that a line begins with, and how many digits it has. 0: none. */
+static uint64_t read_number(const char *line, size_t len, size_t *digits)
 {
+    uint64_t number = 0;
     size_t at = 0;
 
-    link->number = 0;
     while (at < len && at < 18 && line[at] >= '0' && line[at] <= '9') {
-        link->number = link->number * 10 + (uint64_t)(line[at++] - '0');
+        number = number * 10 + (uint64_t)(line[at++] - '0');
     }
-    if (link->number == 0 || line[0] == '0' || len > ONCE__AUDIT_LINE_MAX ||
-        len < at + 2 * (HEX + 1) + 3 || line[at] != ' ' || line[at + 1 + HEX] != ' ' ||
-        line[at + 2 + 2 * HEX] != ' ' || line[at + 3 + 2 * HEX] != '{' || line[len - 1] != '}' ||
+    *digits = at;
+    return at < len && line[at] == ' ' && line[0] != '0' ? number : 0;
+}
+
+int once__audit_read(const char *line, size_t len, once__audit_link_t *link, once_slice_t *json)
+{
+    size_t at;
+
+    link->number = read_number(line, len, &at);
+    if (link->number == 0 || len > ONCE__AUDIT_LINE_MAX || len < at + 2 * (HEX + 1) + 3 ||
+        line[at + 1 + HEX] != ' ' || line[at + 2 + 2 * HEX] != ' ' ||
+        line[at + 3 + 2 * HEX] != '{' || line[len - 1] != '}' ||
         once__unhex(link->prev, ONCE__SHA256_SIZE, line + at + 1, HEX) != 0 ||
         once__unhex(link->hash, ONCE__SHA256_SIZE, line + at + 2 + HEX, HEX) != 0) {
         return -1;
@@ -156,6 +166,24 @@ int once__audit_read(const char *line, size_t len, once__audit_link_t *link, onc
     at += 3 + 2 * HEX;
     *json = once__slice(line + at, len - at);
     return 0;
+}
+
+int once__audit_follow(const char *line, size_t len, once__audit_link_t *link, once_slice_t *json)
+{
+    uint64_t next = link->number + 1, number;
+    once__sha256_t sum;
+    size_t digits;
+
+    if (once__audit_read(line, len, link, json) == 0) {
+        return 0;
+    }
+    number = read_number(line, len, &digits);
+    link->number = number > next ? number : next;
+    once__sha256_init(&sum);
+    once__sha256_add(&sum, line, len);
+    once__sha256_end(&sum, link->hash);
+    *json = once__slice(line, len);
+    return -1;
 }
 
 int once__audit_is_whole(const once__audit_link_t *link, once_slice_t json)

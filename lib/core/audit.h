@@ -48,6 +48,13 @@ int once__audit_read(const char *line, size_t len, once__audit_link_t *link, onc
 int once__audit_is_whole(const once__audit_link_t *link, once_slice_t json);
 
 /*
+ * The same for the line behind the entry of `link`, which becomes that of the line in any case, so that the trail goes on behind
+ * it. What is not an entry has the number that it begins with, if that is larger, or the next one, and SHA-256 of its bytes as
+ * its hash; `json` is all of it.
+ */
+int once__audit_follow(const char *line, size_t len, once__audit_link_t *link, once_slice_t *json);
+
+/*
  * For stores that keep the trail as text: where its last line begins (0 if there is none), and how much of it is whole lines, if
  * `len` bytes are there. Each line ends with a newline.
  */

@@ -58,7 +58,7 @@ BEGIN
                 ' true. The note is for the audit trail.'),
             ('trace', 'For once trace: what belongs to a record: its transaction, checkpoint, events, and who handled them.'),
             ('audit_read', 'For gateways and once audit: entries of the audit trail.'),
-            ('audit_add', 'For gateways: adds an entry to the audit trail.'),
+            ('audit_add', 'For once keys settle and the like: adds the next entry to the audit trail.'),
             ('stats', 'Counts records by state. Reads the whole table.'),
             ('size', 'About how many records there are and how many bytes they take. Cheap.'),
             ('reap_for',

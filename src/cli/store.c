@@ -54,6 +54,8 @@ int once__cli_store_failed(const char *what, int error)
             "cannot %s: %s; GRANT this user one of the roles once_monitor (stats, keys list), "
             "once_operator (also keys show, settle, purge) and once_gateway",
             what, trouble);
+    } else if (strncmp(trouble, "once: ", 6) == 0) { /* the server answers, and knows why not */
+        once__cli_say("cannot %s: %s", what, trouble + 6);
     } else if (trouble[0] != '\0' && error == ONCE_E_UNAVAILABLE && !is_waited_for) {
         once__cli_say("cannot %s: the store cannot be reached: %s", what, trouble);
     } else if (trouble[0] != '\0') {

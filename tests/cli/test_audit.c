@@ -221,22 +221,66 @@ static void verify_finds_what_was_changed(void **state)
     place_remove(&place);
 }
 
-/* A trail that cannot be read keeps decisions from being made: they would leave no trace. */
-static void no_decision_behind_what_is_not_a_trail(void **state)
+/* Entries behind a trail that ends with what is not an entry: decisions go on, and verify goes on naming it. */
+static void decide_behind(const place_t *place, const char *text, size_t len, const char *fault,
+                          const char *counts)
 {
-    place_t place;
     run_t r;
 
+    write_trail(place, text, len);
+    for (int i = 0; i < 2; i++) {
+        once_t *once = open_store(place->url);
+        make_completed(once, "s", "night", "x");
+        once_close(once, 0);
+        r = run("keys", "purge", place->url, "--scope", "s", "--key", "night", "--yes", "--note",
+                "x", NULL);
+        assert_run(r, ONCE__CLI_OK);
+        run_free(&r);
+    }
+    assert_verify(place, NULL, ONCE__CLI_NO, fault);
+    r = run("audit", "verify", place->url, "--json", NULL);
+    assert_run(r, ONCE__CLI_NO);
+    assert_has(r.out, counts);
+    run_free(&r);
+}
+
+static void a_damaged_end_keeps_nobody_from_deciding(void **state)
+{
+    /* Bytes of "6 PREV HASH {...}", from 1 on: the number, a space, PREV, HASH, the brace; 0: the last one. */
+    static const size_t damaged[] = {1, 2, 3, 67, 68, 131, 133, 0};
+    const size_t garbage = 300000; /* more than is read at once */
+    size_t len, last, kept;
+    char *text, *copy;
+    place_t place;
+
     fill(&place);
-    write_trail(&place, "nonsense\n", 9);
-    r = run("keys", "purge", place.url, "--scope", "s", "--key", "one", "--yes", "--note", "x",
-            NULL);
-    assert_run(r, ONCE__CLI_STORE);
-    run_free(&r);
-    r = run("keys", "show", place.url, "--scope", "s", "--key", "one", NULL);
-    assert_run(r, ONCE__CLI_OK);
-    run_free(&r);
-    assert_verify(&place, NULL, ONCE__CLI_NO, "entry 1 is not an entry");
+    text = read_trail(&place, &len);
+    copy = malloc(len + garbage);
+    assert_non_null(copy);
+    for (last = len - 1; text[last - 1] != '\n'; last--) {
+    }
+    for (size_t i = 0; i < sizeof(damaged) / sizeof(damaged[0]); i++) {
+        memcpy(copy, text, len);
+        copy[damaged[i] > 0 ? last + damaged[i] - 1 : len - 2] = 'x';
+        decide_behind(&place, copy, len, "entry 6 is not an entry", "\"entries\":10,\"faults\":1");
+    }
+    /* bytes of any length, as a filesystem may leave them */
+    memcpy(copy, text, last);
+    memset(copy + last, 0, garbage);
+    copy[last + garbage - 1] = '\n';
+    decide_behind(&place, copy, last + garbage, "entry 6 is not an entry",
+                  "\"entries\":10,\"faults\":1");
+    /* without an end they are not a line: the next entry takes their place */
+    memset(copy + last, 0, garbage);
+    write_trail(&place, copy, last + garbage);
+    kept = (size_t)(strchr(text, '\n') - text) + 1;
+    assert_verify(&place, NULL, ONCE__CLI_OK, "5 entries, whole");
+    decide_behind(&place, "nonsense\n", 9, "entry 1 is not an entry", "\"entries\":5,\"faults\":1");
+    memcpy(copy, text, kept);
+    memcpy(copy + kept, "\n\n", 2);
+    decide_behind(&place, copy, kept + 2, "entry 3 is not an entry", "\"entries\":7,\"faults\":2");
+    free(copy);
+    free(text);
     place_remove(&place);
 }
 
@@ -342,7 +386,7 @@ int main(void)
         cmocka_unit_test(decisions_are_listed),
         cmocka_unit_test(a_note_is_required),
         cmocka_unit_test(verify_finds_what_was_changed),
-        cmocka_unit_test(no_decision_behind_what_is_not_a_trail),
+        cmocka_unit_test(a_damaged_end_keeps_nobody_from_deciding),
         cmocka_unit_test(killed_writers_leave_a_whole_trail),
         cmocka_unit_test(a_backup_has_the_trail),
         cmocka_unit_test(a_trace_has_the_decisions),

@@ -55,6 +55,40 @@ static void a_changed_byte_is_noticed(void **state)
     }
 }
 
+/* What is not an entry has a place in the chain as well. */
+static void lines_that_are_no_entries_are_followed(void **state)
+{
+    static const struct {
+        const char *line;
+        uint64_t number; /* behind entry 41 */
+    } cases[] = {
+        {"", 42},           {"nonsense", 42},    {"42 nonsense", 42}, {"45 nonsense", 45},
+        {"7 nonsense", 42}, {"420nonsense", 42}, {"045 x", 42},       {"1000000000000000000 x", 42},
+    };
+    once__audit_words_t words = {.act = "purge", .step = "intent"};
+    char line[ONCE__AUDIT_LINE_MAX + 1];
+    uint8_t hash[ONCE__SHA256_SIZE];
+    once__audit_link_t link, next;
+    once__sha256_t sum;
+    once_slice_t json;
+    size_t len;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        link = (once__audit_link_t){.number = 41};
+        len = strlen(cases[i].line);
+        assert_int_equal(once__audit_follow(cases[i].line, len, &link, &json), -1);
+        assert_int_equal(link.number, cases[i].number);
+        assert_int_equal(json.len, len);
+        once__sha256_init(&sum);
+        once__sha256_add(&sum, cases[i].line, len);
+        once__sha256_end(&sum, hash);
+        assert_memory_equal(link.hash, hash, sizeof(hash));
+        len = once__audit_write(line, &words, &link, &next);
+        assert_int_equal(once__audit_follow(line, len, &link, &json), 0);
+        assert_memory_equal(&link, &next, sizeof(link));
+    }
+}
+
 /* The longest texts, of bytes that need the longest escapes, fit, and nothing in them ends the line or the string. */
 static void hostile_texts_fit(void **state)
 {
@@ -121,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_are_chained),
         cmocka_unit_test(a_changed_byte_is_noticed),
+        cmocka_unit_test(lines_that_are_no_entries_are_followed),
         cmocka_unit_test(hostile_texts_fit),
         cmocka_unit_test(times),
     };

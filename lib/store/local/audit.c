@@ -34,19 +34,27 @@ static ssize_t read_part(int fd, uint64_t from, size_t len, char **text, once__o
     return there < 0 ? fail(op) : there;
 }
 
-/* The end of the last whole line, and where that line begins. Returns 0, or -1 after an error. */
+/*
+ * The end of the last whole line, and where that line begins. Returns 0, or -1 after an error. What is not an entry may be of any
+ * length: then the window grows.
+ */
 static int find_end(int fd, uint64_t size, uint64_t *end, uint64_t *last, once__op_t *op)
 {
-    const size_t window = 2 * (ONCE__AUDIT_LINE_MAX + 1);
-    uint64_t from = size > window ? size - window : 0;
-    char *text;
-    ssize_t len = read_part(fd, from, window, &text, op);
+    size_t window = 2 * (ONCE__AUDIT_LINE_MAX + 1);
+    uint64_t from;
+    ssize_t len;
 
-    if (len >= 0) {
-        *end = from + once__audit_whole_lines(text, (size_t)len);
-        *last = from + once__audit_last_line(text, (size_t)len);
-    }
-    free(text);
+    do {
+        char *text;
+        from = size > window ? size - window : 0;
+        len = read_part(fd, from, window, &text, op);
+        if (len >= 0) {
+            *end = from + once__audit_whole_lines(text, (size_t)len);
+            *last = from + once__audit_last_line(text, (size_t)len);
+        }
+        free(text);
+        window *= 2;
+    } while (len >= 0 && from > 0 && *last == from);
     return len >= 0 ? 0 : -1;
 }
 
@@ -54,6 +62,7 @@ static void read_lines(int fd, once__op_t *op)
 {
     uint64_t end, last;
     off_t size = lseek(fd, 0, SEEK_END);
+    size_t step = ONCE__AUDIT_STEP;
     char *text = NULL;
     ssize_t len;
 
@@ -65,10 +74,14 @@ static void read_lines(int fd, once__op_t *op)
     if (op->end >= end) {
         return;
     }
-    len = read_part(fd, op->end, ONCE__AUDIT_STEP, &text, op);
-    op->count = len > 0 ? once__audit_whole_lines(text, (size_t)len) : 0;
+    do { /* until a line is whole: one ends at `end` */
+        free(text);
+        len = read_part(fd, op->end, step, &text, op);
+        op->count = len > 0 ? once__audit_whole_lines(text, (size_t)len) : 0;
+        step *= 2;
+    } while (op->count == 0 && len > 0 && op->end + (uint64_t)len < end);
     if (op->count == 0) {
-        op->error = op->error == ONCE_OK ? ONCE_E_CORRUPT : op->error; /* a line without an end */
+        op->error = op->error == ONCE_OK ? ONCE_E_CORRUPT : op->error; /* it was cut meanwhile */
         free(text);
         return;
     }
