@@ -15,9 +15,9 @@
  *                              known): "ok ASKED" or "bad NUMBER OF ASKED: the first one"
  *   TAG fsck URL               "PROBLEMS INDEX: the first one", INDEX as once_local_index_t
  *   TAG stall off|all|TEXT     syncs of files whose path has TEXT wait until `off`
- *   TAG trap stop|die lock|clock|read|any N   at the N-th unlocking of a shared mutex, look at the clock, end of a read of the log
- *                              (of which nothing is in memory until then), or any of the first and of the
- *                              calls that change files
+ *   TAG trap stop|die lock|clock|read|flock|any N            at the N-th unlocking of a shared mutex, look at the clock, end of a
+ *                              read of the log (of which nothing is in memory until then), exclusive flock() of a segment, or any
+ *                              of the first and of the calls that change files
  *
  * Each is answered by a line "TAG ANSWER". Lines that begin with "!" are events: "! stalled PATH", "! trapped".
  */
@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -80,8 +81,8 @@ static char stall[64]; /* empty: none; "all" */
 
 static _Atomic int trap_left; /* steps until it springs; 0: not set */
 static _Atomic int trap_signal;
-static _Atomic int trap_kind; /* LOCK, CLOCK, READ or ANY */
-enum { TRAP_LOCK, TRAP_CLOCK, TRAP_CALL, TRAP_READ, TRAP_ANY };
+static _Atomic int trap_kind; /* LOCK, CLOCK, READ, FLOCK or ANY */
+enum { TRAP_LOCK, TRAP_CLOCK, TRAP_CALL, TRAP_READ, TRAP_FLOCK, TRAP_ANY };
 
 static void step(int kind);
 
@@ -121,17 +122,27 @@ int fsync(int fd)
     return does_nothing() ? 0 : (int)syscall(SYS_fsync, fd);
 }
 
-/* With a trap for reads, nothing of the log is in memory, and the trap springs behind a read from the disk. */
-static int is_log_read(int fd)
+static int is_log(int fd)
 {
     char link[64], path[512] = "";
 
-    if (trap_left <= 0 || trap_kind != TRAP_READ) {
-        return 0;
-    }
     (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     (void)!readlink(link, path, sizeof(path) - 1);
     return strstr(path, ".log") != NULL;
+}
+
+int flock(int fd, int how)
+{
+    if (trap_left > 0 && trap_kind == TRAP_FLOCK && (how & LOCK_EX) != 0 && is_log(fd)) {
+        step(TRAP_FLOCK);
+    }
+    return (int)syscall(SYS_flock, fd, how);
+}
+
+/* With a trap for reads, nothing of the log is in memory, and the trap springs behind a read from the disk. */
+static int is_log_read(int fd)
+{
+    return trap_left > 0 && trap_kind == TRAP_READ && is_log(fd);
 }
 
 ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags)
@@ -1000,6 +1011,7 @@ static void run(char *line)
         trap_kind = strcmp(kind, "lock") == 0    ? TRAP_LOCK
                     : strcmp(kind, "clock") == 0 ? TRAP_CLOCK
                     : strcmp(kind, "read") == 0  ? TRAP_READ
+                    : strcmp(kind, "flock") == 0 ? TRAP_FLOCK
                                                  : TRAP_ANY;
         trap_left = atoi(strtok_r(NULL, " ", &place));
         say("%s ok", tag);

@@ -209,6 +209,38 @@ def test_process_that_stops_in_a_compaction(drive, store):
     assert counts(again("claims kept 0 20 ttl=30d")) == {"replay": 20}
 
 
+def test_writer_that_seals_before_a_takeover_has_its_lock(drive, store):
+    """A process is about to take over a segment and stands still before flock(); the writer goes on, seals and is killed."""
+    writer, taker = drive(url(store)), drive(url(store))
+    assert counts(writer("pairs k 0 2 100"))["done"] == 2
+    assert counts(taker("claims k 0 2")) == {"replay": 2}
+    writer("stall .log")
+    claimed = writer.send("claim k2")
+    writer.event("stalled")
+    taker("trap stop flock 1")
+    got = taker.send("get k2")
+    taker.event("trapped")
+    taker.until_stopped()
+    writer("stall off")
+    assert claimed.wait().startswith("run")
+    assert writer("complete k2 100").startswith("done")
+    assert counts(writer("pairs j 0 6 100"))["done"] == 6
+    writer("trap die lock 1")  # behind the frame that seals
+    writer.send("close")
+    writer.event("trapped")
+    writer.process.wait()
+    taker.go_on()
+    assert not got.wait().startswith("error")
+    assert counts(taker("claims k 0 3")) == {"replay": 3}
+    assert counts(taker("claims j 0 6")) == {"replay": 6}
+    assert fsck(store)[0] == 0, fsck(store)[1]
+    taker.kill()
+    forget_index(store)
+    again = drive(url(store))
+    assert counts(again("claims k 0 3")) == {"replay": 3}
+    assert counts(again("claims j 0 6")) == {"replay": 6}
+
+
 # -------------------------------------------------------------------------------------- a filesystem that goes and comes back
 
 def nothing_granted(answer, allowed=("replay", "busy", "unknown")):

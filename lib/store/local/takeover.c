@@ -209,12 +209,13 @@ int once__segment_take_over(const once__log_config_t *config, uint32_t slot)
                              .fd = once__segment_open(config, number, O_RDWR),
                              .number = number,
                              .word = segment->word,
-                             .size = segment->size,
-                             .last = atomic_load(&segment->last)};
+                             .size = segment->size};
         if (own->fd >= 0 && flock(own->fd, LOCK_EX | LOCK_NB) == 0 &&
             atomic_load(&segment->number) == number &&
             atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE) {
+            /* Read behind the lock: until then the writer may go on, and seal. */
             own->synced = atomic_load(&segment->synced);
+            own->last = atomic_load(&segment->last);
             takeover.reader = once__reader_open(config);
             if (takeover.reader != NULL) {
                 finish(&takeover);

@@ -167,16 +167,21 @@ static void hand_over(once__local_t *local)
     }
 }
 
-/* The lock is held. 1: the time is over. */
-static int wait_for(once__local_t *local, long ms)
+static struct timespec time_in(long ms)
 {
-    struct timespec until;
+    struct timespec at;
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ms * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    return pthread_cond_timedwait(&local->work, &local->lock, &until) == ETIMEDOUT;
+    (void)clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += ms * 1000000L;
+    at.tv_sec += at.tv_nsec / 1000000000L;
+    at.tv_nsec %= 1000000000L;
+    return at;
+}
+
+/* The lock is held. 1: the time is over. */
+static int wait_until(once__local_t *local, const struct timespec *until)
+{
+    return pthread_cond_timedwait(&local->work, &local->lock, until) == ETIMEDOUT;
 }
 
 /* The lock is held. 1: there is something to do. */
@@ -186,17 +191,27 @@ static int wait_for_work(once__local_t *local)
         return 1;
     }
     if (local->deferred.first != NULL) {
-        return wait_for(local, RETRY_MS);
+        struct timespec until = time_in(RETRY_MS);
+        return wait_until(local, &until);
     }
     (void)pthread_cond_wait(&local->work, &local->lock);
     return 0;
 }
 
-/* The host is about to hand over more: it shares the sync. 1: there it is. */
-static int wait_for_more(once__local_t *local)
+/*
+ * The host is about to hand over more: it shares the sync. 1: there it is. What was decided waits no longer than until then, also
+ * if a host asks without end for what needs no sync.
+ */
+static int wait_for_more(once__local_t *local, const struct timespec *until)
 {
+    struct timespec now = time_in(0);
+
+    if (now.tv_sec > until->tv_sec ||
+        (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec)) {
+        return 0;
+    }
     while (local->queue.first == NULL && local->more) {
-        if (wait_for(local, MORE_MS)) {
+        if (wait_until(local, until)) {
             return 0;
         }
     }
@@ -212,18 +227,20 @@ void *once__local_write(void *data)
     once__oplist_init(&later);
     (void)pthread_mutex_lock(&local->lock);
     while (!local->stop || local->queue.first != NULL) {
+        struct timespec until;
         int forget, more;
         if (!wait_for_work(local)) {
             continue;
         }
         forget = local->forget;
         local->forget = 0;
+        until = time_in(MORE_MS);
         do {
             once__oplist_move(&batch, &local->queue);
             (void)pthread_mutex_unlock(&local->lock);
             decide_batch(local, &batch, &later);
             (void)pthread_mutex_lock(&local->lock);
-            more = wait_for_more(local);
+            more = wait_for_more(local, &until);
         } while (more);
         (void)pthread_mutex_unlock(&local->lock);
         commit_batch(local, &later);
