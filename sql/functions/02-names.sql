@@ -51,6 +51,7 @@ CREATE OR REPLACE FUNCTION once._outcome_refused() RETURNS smallint LANGUAGE sql
 CREATE OR REPLACE FUNCTION once._outcome_mine() RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 32::smallint;
 -- the caller's secrets are not the store's
 CREATE OR REPLACE FUNCTION once._outcome_other_secrets() RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 33::smallint;
+CREATE OR REPLACE FUNCTION once._outcome_other_dictionary() RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 34::smallint;
 
 -- The number of a name that the caller passed.
 CREATE OR REPLACE FUNCTION once._recover_number(p_recover text) RETURNS smallint

@@ -35,6 +35,9 @@ DECLARE
 BEGIN
     number := 0;
     WHILE v_byte >= 128 LOOP
+        IF v_shift > 28 THEN
+            RAISE data_exception;
+        END IF;
         v_byte := get_byte(p_data, p_at);
         number := number | ((v_byte & 127)::bigint << v_shift);
         p_at := p_at + 1;
@@ -43,24 +46,33 @@ BEGIN
 END
 $$;
 
--- What p_packed stands for: its first byte has the number of a dictionary, then come its length and steps, each of which is bytes and
--- a copy from the dictionary. Programs do this themselves when they have the dictionary. NULL: that cannot be.
-CREATE OR REPLACE FUNCTION once._unpack(p_packed bytea, p_dictionary bytea) RETURNS bytea
+-- What p_packed stands for: its first byte has the number of a dictionary, then come four bytes of the SHA-256 of what it stands for, the
+-- length of that, and steps, each of which is bytes and a copy from the dictionary. Programs do this themselves when they have the
+-- dictionary. NULL: that cannot be, or would be longer than p_most. One damaged row must not fail the others of its batch, nor keep
+-- the server busy.
+CREATE OR REPLACE FUNCTION once._unpack(p_packed bytea, p_dictionary bytea, p_most integer) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    v_at integer := 1; -- in p_packed
+    v_at integer := 5; -- in p_packed
     v_next bigint := 0; -- in the dictionary: where the next copy is expected
     v_length bigint;
     v_step integer;
     v_copy bigint;
     v_count bigint;
+    v_bytes bigint;
     v_shift bigint;
     v_out bytea := '';
     v_hex CONSTANT integer := 16384; -- digits of hex, two in a byte
     v_elsewhere CONSTANT integer := 32768; -- the copy is not where it is expected
 BEGIN
+    IF length(p_packed) > p_most THEN -- it is shorter than what it stands for
+        RETURN NULL;
+    END IF;
     SELECT p_at, number INTO v_at, v_length FROM once._read_varint(p_packed, v_at);
+    IF v_length > p_most THEN
+        RETURN NULL;
+    END IF;
     WHILE v_at < length(p_packed) LOOP
         v_step := get_byte(p_packed, v_at) | (get_byte(p_packed, v_at + 1) << 8);
         v_at := v_at + 2;
@@ -72,24 +84,27 @@ BEGIN
         IF v_count = 63 THEN
             SELECT p_at, v_count + number INTO v_at, v_count FROM once._read_varint(p_packed, v_at);
         END IF;
-        IF v_step & v_hex <> 0 THEN
-            v_out := v_out || convert_to(left(encode(substr(p_packed, v_at + 1, (v_count::integer + 1) / 2), 'hex'),
-                                              v_count::integer), 'UTF8');
-            v_at := v_at + (v_count::integer + 1) / 2;
-        ELSE
-            v_out := v_out || substr(p_packed, v_at + 1, v_count::integer);
-            v_at := v_at + v_count::integer;
+        v_bytes := CASE WHEN v_step & v_hex <> 0 THEN (v_count + 1) / 2 ELSE v_count END;
+        IF length(v_out) + v_count + v_copy > v_length OR v_at + v_bytes > length(p_packed) THEN
+            RETURN NULL;
         END IF;
+        v_out := v_out || CASE WHEN v_step & v_hex <> 0
+                               THEN convert_to(left(encode(substr(p_packed, v_at + 1, v_bytes::integer), 'hex'), v_count::integer), 'UTF8')
+                               ELSE substr(p_packed, v_at + 1, v_bytes::integer) END;
+        v_at := v_at + v_bytes::integer;
         v_next := v_next + v_count;
         IF v_step & v_elsewhere <> 0 THEN
             SELECT p_at, number INTO v_at, v_shift FROM once._read_varint(p_packed, v_at);
             v_next := v_next + CASE WHEN v_shift & 1 = 0 THEN v_shift >> 1 ELSE -(v_shift >> 1) - 1 END;
         END IF;
+        IF v_copy > 0 AND (v_next < 0 OR v_next + v_copy > length(p_dictionary)) THEN
+            RETURN NULL;
+        END IF;
         v_out := v_out || substr(p_dictionary, v_next::integer + 1, v_copy::integer);
         v_next := v_next + v_copy;
     END LOOP;
-    RETURN CASE WHEN length(v_out) = v_length THEN v_out END;
-EXCEPTION WHEN data_exception THEN -- one damaged row must not fail the others of its batch
+    RETURN CASE WHEN length(v_out) = v_length AND substr(sha256(v_out), 1, 4) = substr(p_packed, 2, 4) THEN v_out END;
+EXCEPTION WHEN OTHERS THEN -- but a cancellation
     RETURN NULL;
 END
 $$;
@@ -98,7 +113,7 @@ CREATE OR REPLACE FUNCTION once._unpack_payload(p_payload bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN once._unpack(p_payload, (SELECT d.bytes FROM once.dictionaries d WHERE d.number = get_byte(p_payload, 0) - 128));
+    RETURN once._unpack(p_payload, (SELECT d.bytes FROM once.dictionaries d WHERE d.number = get_byte(p_payload, 0) - 128), 16384);
 END
 $$;
 
@@ -106,22 +121,35 @@ CREATE OR REPLACE FUNCTION once._unpack_about(p_about bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN once._unpack(p_about, (SELECT d.about FROM once.dictionaries d WHERE d.number = get_byte(p_about, 0) - 128));
+    RETURN once._unpack(p_about, (SELECT d.about FROM once.dictionaries d WHERE d.number = get_byte(p_about, 0) - 128), 512);
+END
+$$;
+
+-- The number of the dictionary that a caller names, if the store has exactly that one; 0 if not, or it names none.
+CREATE OR REPLACE FUNCTION once._dictionary_held(p_name bytea) RETURNS smallint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF p_name IS NULL OR length(p_name) <> 5 THEN
+        RETURN CASE WHEN p_name IS NOT NULL THEN 0 END;
+    END IF;
+    RETURN coalesce((SELECT d.number FROM once.dictionaries d WHERE d.number = get_byte(p_name, 0) AND d.name = p_name), 0);
 END
 $$;
 
 -- As a caller with this dictionary can read it.
 CREATE OR REPLACE FUNCTION once._payload_for(kind smallint, payload bytea, dictionary smallint) RETURNS bytea
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE sql STABLE
 RETURN CASE WHEN kind <> once._payload_response() OR payload = '' THEN payload
             WHEN get_byte(payload, 0) < 128 OR get_byte(payload, 0) - 128 = dictionary THEN payload
             ELSE coalesce(once._unpack_payload(payload), payload) END;
 
+-- What cannot be unpacked is left out: a description must not cost a response.
 CREATE OR REPLACE FUNCTION once._about_for(about bytea, dictionary smallint) RETURNS bytea
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE sql STABLE
 RETURN CASE WHEN about = '' THEN about
             WHEN get_byte(about, 0) < 128 OR get_byte(about, 0) - 128 = dictionary THEN about
-            ELSE coalesce(once._unpack_about(about), about) END;
+            ELSE coalesce(once._unpack_about(about), '') END;
 
 CREATE OR REPLACE FUNCTION once._key_for(key bytea, dictionary smallint) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -131,13 +159,13 @@ RETURN CASE WHEN dictionary IS NOT NULL OR length(key) <> 17 OR get_byte(key, 0)
 -- The newest dictionary, if there is one. If that is still p_number, and old enough to be replaced, p_bytes and p_about become the next
 -- one: a caller that packs badly with it proposes them. Each may be replaced when it is as many hours old as its number says.
 CREATE OR REPLACE FUNCTION once.store_dictionary(p_number smallint, p_bytes bytea, p_about bytea,
-    OUT number smallint, OUT bytes bytea, OUT about bytea)
+    OUT number smallint, OUT bytes bytea, OUT about bytea, OUT name bytea)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     v_made timestamptz;
 BEGIN
-    SELECT d.number, d.bytes, d.about, d.made INTO number, bytes, about, v_made
+    SELECT d.number, d.bytes, d.about, d.name, d.made INTO number, bytes, about, name, v_made
     FROM once.dictionaries d ORDER BY d.number DESC LIMIT 1;
     number := coalesce(number, 0);
     IF coalesce(p_bytes, '') = '' AND coalesce(p_about, '') = '' OR number <> p_number OR number >= 127 OR length(p_bytes) > 16384 OR length(p_about) > 16384
@@ -147,7 +175,7 @@ BEGIN
     END IF;
     INSERT INTO once.dictionaries AS d (number, bytes, about) VALUES (p_number + 1, coalesce(p_bytes, ''), coalesce(p_about, ''))
     ON CONFLICT DO NOTHING
-    RETURNING d.number, d.bytes, d.about INTO number, bytes, about;
+    RETURNING d.number, d.bytes, d.about, d.name INTO number, bytes, about, name;
     number := coalesce(number, 0);
 END
 $$;
@@ -164,6 +192,8 @@ BEGIN
     END IF;
     RETURN nullif(once._header_text(substr(v_about, 3 + (get_byte(v_about, 1) & 127)
                                                     + CASE WHEN get_byte(v_about, 1) >= 128 THEN 16 ELSE 0 END)), '');
+EXCEPTION WHEN OTHERS THEN -- not UTF-8: the other rows of the view do not suffer for it
+    RETURN NULL;
 END
 $$;
 
@@ -177,6 +207,8 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN nullif(once._header_text(substr(v_about, 3, get_byte(v_about, 1) & 127)), '');
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
 END
 $$;
 
@@ -185,5 +217,7 @@ LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_tem
 AS $$
 BEGIN
     RETURN once._header_text(bytes);
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
 END
 $$;

@@ -4,8 +4,11 @@
 -- Nothing here waits. A row that another transaction has locked is skipped; a row is inserted only after its advisory lock was
 -- taken without waiting. What was skipped is missing in the answer: the caller treats it as busy, for now.
 --
--- Each id may occur once in a call. p_schema is the newest schema that the caller can read. p_dictionary is the dictionary that it has:
--- what was packed with another one is unpacked here. NULL: the caller knows of none, nor of short keys.
+-- Each id may occur once in a call. p_schema is the newest schema that the caller can read. p_dictionary is the name of the dictionary
+-- that it has: what was packed with another one is unpacked here. Empty: it has none. NULL: nor does it know of short keys. What it
+-- has packed is stored only if the store has that dictionary now: if not, nothing is done, and the answer is one row without an id
+-- and with the outcome other_dictionary; the caller then sends it unpacked. So whatever has a record has its dictionary: a standby,
+-- a backup, what a crash leaves.
 --
 -- Rows are found by the first half of the id, and compared by the second. If two ids ever had the first half in common, the later
 -- one would be busy: never taken for the other.
@@ -67,7 +70,7 @@ RETURN rule IN ('expired', 'failed', 'takeover', 'lapsed');
 -- answered from the row as it is, without a lock: a replay is a read (but see once._await_standby).
 CREATE OR REPLACE FUNCTION once.store_claim(p_schema smallint, p_id bytea[], p_claim bytea[], p_recover smallint[],
     p_lease_ms bigint[], p_ttl_ms bigint[], p_fingerprints bytea[], p_scope bytea[], p_key bytea[],
-    p_mark bytea DEFAULT NULL, p_about bytea[] DEFAULT NULL, p_dictionary smallint DEFAULT NULL)
+    p_mark bytea DEFAULT NULL, p_about bytea[] DEFAULT NULL, p_dictionary bytea DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -76,9 +79,17 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once._now_ms();
+    v_dictionary CONSTANT smallint := once._dictionary_held(p_dictionary);
     v_made bigint;
     v_all once.answer;
 BEGIN
+    IF EXISTS (SELECT FROM unnest(p_about) AS a (bytes)
+               WHERE bytes >= E'\\x80' AND get_byte(bytes, 0) - 128 <> coalesce(v_dictionary, 0)) THEN
+        v_all.outcome := once._outcome_other_dictionary();
+        v_all.now := v_clock;
+        RETURN NEXT v_all;
+        RETURN;
+    END IF;
     IF p_mark <> '' AND p_mark <> ALL (ARRAY(SELECT s.inner_pad FROM once.secret_pads s WHERE s.name = 'mark')) THEN
         v_all.outcome := once._outcome_other_secrets();
         v_all.now := v_clock;
@@ -162,19 +173,19 @@ BEGIN
     )
     SELECT once._full_id(id, tail), once._claim_outcome(rule), greatest(v_clock, changed), created, changed, lease_until,
            lease_ms::bigint, expires, once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
-           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           once._key_for(key, v_dictionary), once._payload_for(kind, payload, v_dictionary), once._about_for(about, v_dictionary),
            cause
     FROM ask WHERE NOT once._claim_changes(rule)
     UNION ALL
     SELECT once._full_id(id, tail), once._claim_outcome(rule), now, created, changed, lease_until, lease_ms::bigint, expires,
            once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
-           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           once._key_for(key, v_dictionary), once._payload_for(kind, payload, v_dictionary), once._about_for(about, v_dictionary),
            cause
     FROM changed
     UNION ALL
     SELECT once._full_id(id, tail), once._claim_outcome(rule), now, created, changed, lease_until, lease_ms::bigint, expires,
            once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
-           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           once._key_for(key, v_dictionary), once._payload_for(kind, payload, v_dictionary), once._about_for(about, v_dictionary),
            cause
     FROM held WHERE NOT once._claim_changes(rule);
 END
@@ -184,7 +195,7 @@ $$;
 -- operation that ended before any effect, 0 if it may have had one. Plain completions come first; the first answer of an id counts.
 CREATE OR REPLACE FUNCTION once.store_apply(p_schema smallint, p_id bytea[], p_event smallint[], p_epoch integer[],
     p_claim bytea[], p_force boolean[], p_lease_ms bigint[], p_ttl_ms bigint[], p_kind smallint[], p_status smallint[],
-    p_payload bytea[], p_cause bytea[] DEFAULT NULL, p_dictionary smallint DEFAULT NULL)
+    p_payload bytea[], p_cause bytea[] DEFAULT NULL, p_dictionary bytea DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -193,10 +204,20 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once._now_ms();
+    v_dictionary CONSTANT smallint := once._dictionary_held(p_dictionary);
+    v_refused once.answer;
     v_answered bigint := 0;
     v_changing CONSTANT text[] := ARRAY['complete', 'fail', 'release in doubt', 'doubt', 'renew'];
     v_removing CONSTANT text[] := ARRAY['purge', 'expired']; -- nothing is left to answer from
 BEGIN
+    IF EXISTS (SELECT FROM unnest(p_payload, p_kind) AS a (bytes, kind)
+               WHERE bytes >= E'\\x80' AND kind = once._payload_response()
+                 AND get_byte(bytes, 0) - 128 <> coalesce(v_dictionary, 0)) THEN
+        v_refused.outcome := once._outcome_other_dictionary();
+        v_refused.now := v_clock;
+        RETURN NEXT v_refused;
+        RETURN;
+    END IF;
     IF once._event_complete() = ANY (p_event) THEN
         RETURN QUERY
         WITH held AS MATERIALIZED (
@@ -307,9 +328,9 @@ BEGIN
     FROM changed
     UNION ALL
     SELECT once._full_id(id, tail), outcome, now, created, changed, lease_until, lease_ms::bigint, expires, once._ttl_ms(ttl), epoch,
-           schema, state, recover, flags, kind, status, claim, fingerprint, scope, once._key_for(key, p_dictionary),
-           CASE WHEN outcome <> once._outcome_done() THEN once._payload_for(kind, payload, p_dictionary) END,
-           once._about_for(about, p_dictionary), cause
+           schema, state, recover, flags, kind, status, claim, fingerprint, scope, once._key_for(key, v_dictionary),
+           CASE WHEN outcome <> once._outcome_done() THEN once._payload_for(kind, payload, v_dictionary) END,
+           once._about_for(about, v_dictionary), cause
     FROM judged WHERE rule <> ALL (v_changing || v_removing)
     UNION ALL
     SELECT once._full_id(id, tail), outcome, now, 0, 0, 0, 0, 0, 0, 0, 0::smallint, 0::smallint, 0::smallint, 0::smallint,

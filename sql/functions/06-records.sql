@@ -3,18 +3,19 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- The records with these ids that have not expired, as committed: locks do not matter.
-CREATE OR REPLACE FUNCTION once.store_get(p_id bytea[], p_dictionary smallint DEFAULT NULL) RETURNS SETOF once.answer
+CREATE OR REPLACE FUNCTION once.store_get(p_id bytea[], p_dictionary bytea DEFAULT NULL) RETURNS SETOF once.answer
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once._now_ms();
+    v_dictionary CONSTANT smallint := once._dictionary_held(p_dictionary);
 BEGIN
     RETURN QUERY
     SELECT once._full_id(k.id, tail), once._outcome_none(), v_clock, created, changed, lease_until, lease_ms::bigint, expires,
            once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
-           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           once._key_for(key, v_dictionary), once._payload_for(kind, payload, v_dictionary), once._about_for(about, v_dictionary),
            cause
     FROM unnest(p_id) AS a (id) JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
     WHERE NOT once._is_expired(state, expires, v_clock);
@@ -25,7 +26,7 @@ $$;
 -- bits (0: all), stuck ones only, ages, and the beginning of a scope hash. The id of the last row is how far it got; its outcome
 -- says whether there may be more.
 CREATE OR REPLACE FUNCTION once.store_scan(p_after bytea, p_limit bigint, p_states integer, p_stuck boolean,
-    p_older_ms bigint, p_younger_ms bigint, p_scope bytea, p_dictionary smallint DEFAULT NULL)
+    p_older_ms bigint, p_younger_ms bigint, p_scope bytea, p_dictionary bytea DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 100
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET jit = off
@@ -33,6 +34,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_clock bigint := once._now_ms();
+    v_dictionary CONSTANT smallint := once._dictionary_held(p_dictionary);
     v_after CONSTANT uuid := once._short_id(p_after || decode(repeat('00', 16), 'hex')); -- it may be empty
     v_ids uuid[];
     v_last uuid;
@@ -46,7 +48,7 @@ BEGIN
     RETURN QUERY
     SELECT once._full_id(k.id, tail), once._outcome_none(), v_clock, created, changed, lease_until, lease_ms::bigint, expires,
            once._ttl_ms(ttl), epoch, schema, state, recover, flags, kind, status, claim, fingerprint, scope,
-           once._key_for(key, p_dictionary), once._payload_for(kind, payload, p_dictionary), once._about_for(about, p_dictionary),
+           once._key_for(key, v_dictionary), once._payload_for(kind, payload, v_dictionary), once._about_for(about, v_dictionary),
            cause
     FROM once.keys k
     WHERE k.id > v_after AND k.id <= v_last
@@ -65,7 +67,7 @@ $$;
 
 -- The same without claims, fingerprints and payloads: for roles that may only look.
 CREATE OR REPLACE FUNCTION once.store_list(p_after bytea, p_limit bigint, p_states integer, p_stuck boolean,
-    p_older_ms bigint, p_younger_ms bigint, p_scope bytea, p_dictionary smallint DEFAULT NULL)
+    p_older_ms bigint, p_younger_ms bigint, p_scope bytea, p_dictionary bytea DEFAULT NULL)
 RETURNS SETOF once.answer
 LANGUAGE sql STABLE SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
 AS $$

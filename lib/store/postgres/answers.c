@@ -35,6 +35,7 @@ enum {
 #define TABLES 2 /* that are reaped */
 #define OTHER_SECRETS                                                                              \
     33 /* an outcome: the store's secrets are not the caller's, and nothing was done */
+#define OTHER_DICTIONARY 34 /* nor was it: the store does not have what it was packed with */
 
 static uint64_t time_at(const PGresult *result, int row, int column)
 {
@@ -169,10 +170,21 @@ static void answer_granted(once__op_t *op, uint64_t now)
     }
 }
 
+/* One row that speaks of all. */
+static int is_common(const PGresult *result)
+{
+    return PQnfields(result) == COLUMN_COUNT && PQntuples(result) == 1 &&
+           PQgetisnull(result, 0, AT_ID);
+}
+
+int once__postgres_is_refused(const PGresult *result)
+{
+    return is_common(result) && once__pg_int(result, 0, AT_OUTCOME) == OTHER_DICTIONARY;
+}
+
 int once__postgres_read_granted(const PGresult *result, once__oplist_t *list)
 {
-    if (PQnfields(result) != COLUMN_COUNT || PQntuples(result) != 1 ||
-        !PQgetisnull(result, 0, AT_ID)) {
+    if (!is_common(result)) {
         return 0;
     }
     for (once__op_t *op = list->first; op != NULL; op = op->next) {
@@ -234,6 +246,7 @@ static void read_scan(const PGresult *result, once__op_t *op, once__postgres_pac
     int rows = PQntuples(result), last = rows - 1;
 
     op->error = ONCE_OK;
+    op->damaged = 0; /* of this step */
     op->records = calloc((size_t)rows + 1, sizeof(once__record_t *));
     if (op->records == NULL || PQnfields(result) != COLUMN_COUNT || rows < 1) {
         op->error = op->records == NULL ? ONCE_E_NOMEM : ONCE_E_IO;
@@ -257,8 +270,8 @@ static void read_scan(const PGresult *result, once__op_t *op, once__postgres_pac
     op->cursor.end = once__pg_int(result, last, AT_OUTCOME) == 2;
 }
 
-/* Returns whether there is more to do: the rest of the records, then the messages. */
-static int read_reap(const PGresult *result, once__op_t *op)
+/* Until there is no more to do: the rest of the records, then the messages. */
+static void read_reap(const PGresult *result, once__op_t *op)
 {
     uint8_t *table = &op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE];
     int is_more;
@@ -269,7 +282,7 @@ static int read_reap(const PGresult *result, once__op_t *op)
         op->pause_ms = (uint64_t)once__pg_int(result, 0, 1);
         op->stats.behind_ms = (uint64_t)once__pg_int(result, 0, 2);
         op->stats.messages_behind_ms = (uint64_t)once__pg_int(result, 0, 3);
-        return 0;
+        return;
     }
     once__put64(op->cursor.bytes, (uint64_t)once__pg_int(result, 0, 1));
     if (PQgetisnull(result, 0, 1)) {
@@ -278,7 +291,6 @@ static int read_reap(const PGresult *result, once__op_t *op)
     }
     is_more = *table < TABLES && (op->limit == 0 || op->count < op->limit);
     op->error = is_more ? ONCE__POSTGRES_UNANSWERED : ONCE_OK; /* what was counted stays counted */
-    return is_more;
 }
 
 static void read_stats(const PGresult *result, once__op_t *op)
@@ -351,40 +363,41 @@ static void read_added(const PGresult *result, once__op_t *op)
 static void read_dictionary(const PGresult *result, once__postgres_packing_t *packing,
                             once__op_t *op)
 {
-    once__postgres_packing_learn(packing, (unsigned)once__pg_int(result, 0, 0),
-                                 bytes_at(result, 0, 1), bytes_at(result, 0, 2));
+    once__postgres_packing_learn(packing, bytes_at(result, 0, 0), bytes_at(result, 0, 1),
+                                 bytes_at(result, 0, 2));
     op->error = ONCE_OK;
 }
 
-int once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
-                               once__op_t *op)
+void once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
+                                once__op_t *op)
 {
     if (op->kind == ONCE__OP_SCAN) {
         read_scan(result, op, packing);
-        return 0;
+        return;
     }
     if (PQntuples(result) != 1) {
         op->error = ONCE_E_IO;
-        return 0;
+        return;
     }
     if (op == &packing->op) {
         read_dictionary(result, packing, op);
-        return 0;
+        return;
     }
     switch (op->kind) {
     case ONCE__OP_REAP:
-        return read_reap(result, op);
+        read_reap(result, op);
+        return;
     case ONCE__OP_STATS:
         read_stats(result, op);
-        return 0;
+        return;
     case ONCE__OP_AUDIT_READ:
         read_audit(result, op);
-        return 0;
+        return;
     case ONCE__OP_AUDIT_ADD:
         read_added(result, op);
-        return 0;
+        return;
     default:
         read_secrets(result, op);
-        return 0;
+        return;
     }
 }

@@ -165,32 +165,37 @@ static once__op_t *find_unanswered(void *data, const uint8_t *id)
     return op != NULL && op->error == ONCE__POSTGRES_UNANSWERED ? op : NULL;
 }
 
-int once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *inflight)
+void once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *inflight)
 {
+    int is_refused[ONCE__POSTGRES_PREPARE + 1] = {0};
+
     for (unsigned i = 0; i < batch->base.result_count; i++) {
         const PGresult *result = batch->base.results[i];
-        switch (batch->statements[i]) {
+        once__postgres_statement_t statement = batch->statements[i];
+        switch (statement) {
         case ONCE__POSTGRES_LEVEL:
         case ONCE__POSTGRES_TIMEOUT:
         case ONCE__POSTGRES_SETTINGS:
         case ONCE__POSTGRES_PREPARE:
             break;
         case ONCE__POSTGRES_SINGLE:
-            return once__postgres_read_single(result, batch->packing, batch->ops.first);
-        case ONCE__POSTGRES_CLAIM:
-            if (!once__postgres_read_granted(result, &batch->ops)) {
+            once__postgres_read_single(result, batch->packing, batch->ops.first);
+            return;
+        default:
+            is_refused[statement] = once__postgres_is_refused(result);
+            if (is_refused[statement]) {
+                once__postgres_packing_forget(batch->packing);
+            } else if (statement != ONCE__POSTGRES_CLAIM ||
+                       !once__postgres_read_granted(result, &batch->ops)) {
                 once__postgres_read_batch(result, batch->packing, find_unanswered, inflight);
             }
-            break;
-        default:
-            once__postgres_read_batch(result, batch->packing, find_unanswered, inflight);
             break;
         }
     }
     for (once__op_t *op = batch->ops.first; op != NULL; op = op->next) {
-        if (op->error == ONCE__POSTGRES_UNANSWERED) {
+        if (op->error == ONCE__POSTGRES_UNANSWERED &&
+            !is_refused[once__postgres_statement_of(op)]) {
             once__postgres_answer_absent(op);
         }
     }
-    return 0;
 }

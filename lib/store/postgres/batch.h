@@ -66,11 +66,8 @@ int once__postgres_batch_put(once__postgres_batch_t *batch, once__postgres_conne
 /* Notes which statement was put into the pipeline. */
 void once__postgres_batch_add(once__postgres_batch_t *batch, once__postgres_statement_t statement);
 
-/*
- * The batch is committed: sets the answers of its operations. Returns 1 if the operation that has the batch to itself is not done
- * yet and must be sent again.
- */
-int once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *inflight);
+/* The batch is committed: sets the answers of its operations. Those that stay unanswered are to be sent again. */
+void once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *inflight);
 
 /* Frees its results. It has no operations. */
 void once__postgres_batch_clear(once__postgres_batch_t *batch);

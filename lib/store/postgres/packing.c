@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/uuid.h"
 #include "core/about.h"
+#include "core/hmac.h"
 #include "store/varint.h"
 
 #define PACKED        0x80u /* in the first byte: which has the number of the dictionary besides */
@@ -14,6 +15,8 @@
 #define ABOUT_LEAST   16
 #define PAUSE_LEAST   ((uint64_t)1024)
 #define PAUSE_MOST    ((uint64_t)1 << 20)
+#define REST          64 /* payloads, after the store refused a dictionary */
+#define CHECK_SIZE    4  /* of the SHA-256 of what is packed */
 
 static_assert(ONCE__ABOUT_MAX == 512, "about_bytes have room");
 
@@ -43,7 +46,18 @@ once_slice_t once__postgres_pack_key(once__postgres_packing_t *packing, once_sli
                : key;
 }
 
-/* Number, length, steps; or what was given, if that is not longer. `out` has room for as much and 16 bytes. */
+static void check_of(uint8_t out[CHECK_SIZE], const void *data, size_t len)
+{
+    uint8_t hash[ONCE__SHA256_SIZE];
+    once__sha256_t ctx;
+
+    once__sha256_init(&ctx);
+    once__sha256_add(&ctx, data, len);
+    once__sha256_end(&ctx, hash);
+    memcpy(out, hash, CHECK_SIZE);
+}
+
+/* Number, check, length, steps; or what was given, if that is not longer. `out` has room for as much and 16 bytes. */
 static once_slice_t pack(const once__dictionary_t *dictionary, unsigned number, uint8_t *out,
                          once_slice_t given)
 {
@@ -54,6 +68,8 @@ static once_slice_t pack(const once__dictionary_t *dictionary, unsigned number, 
         return given;
     }
     *at++ = (uint8_t)(PACKED | number);
+    check_of(at, given.data, given.len);
+    at += CHECK_SIZE;
     at = once__put_varint(at, given.len);
     len = once__dictionary_pack(dictionary, at, (const uint8_t *)given.data, given.len);
     return len > 0 && (size_t)(at - out) + len < given.len ? slice(out, (size_t)(at - out) + len)
@@ -99,6 +115,7 @@ once_slice_t once__postgres_pack_payload(once__postgres_packing_t *packing,
     packing->plain += given.len;
     packing->packed += packed.len;
     packing->count++;
+    packing->rest -= packing->rest > 0;
     judge(packing);
     return packed;
 }
@@ -108,14 +125,22 @@ once_slice_t once__postgres_pack_payload(once__postgres_packing_t *packing,
 static int unpack(const once__dictionary_t *dictionary, uint8_t *out, size_t most,
                   once_slice_t *bytes)
 {
-    once__input_t input = {(const uint8_t *)bytes->data + 1,
-                           (const uint8_t *)bytes->data + bytes->len, 0};
-    size_t len = (size_t)once__get_varint(&input, most);
+    const uint8_t *check = (const uint8_t *)bytes->data + 1, *end = check - 1 + bytes->len;
+    once__input_t input = {check + CHECK_SIZE, end, 0};
+    uint8_t found[CHECK_SIZE];
+    size_t len;
 
-    if (dictionary == NULL || input.is_broken ||
-        once__dictionary_unpack(dictionary, out, len, input.at, (size_t)(input.end - input.at)) !=
-            0) {
+    if (dictionary == NULL || bytes->len <= 1 + CHECK_SIZE) {
         return ONCE_E_CORRUPT;
+    }
+    len = (size_t)once__get_varint(&input, most);
+    if (input.is_broken || once__dictionary_unpack(dictionary, out, len, input.at,
+                                                   (size_t)(input.end - input.at)) != 0) {
+        return ONCE_E_CORRUPT;
+    }
+    check_of(found, out, len);
+    if (memcmp(found, check, CHECK_SIZE) != 0) {
+        return ONCE_E_CORRUPT; /* packed with another dictionary of this number */
     }
     *bytes = slice(out, len);
     return ONCE_OK;
@@ -141,12 +166,12 @@ int once__postgres_unpack(once__postgres_packing_t *packing, once__record_t *rec
         record->key = (const char *)packing->key_bytes;
         record->key_len = ONCE_UUID_SIZE - 1;
     }
-    if (number != 0) {
-        code = unpack(packing->known[number].about, packing->about_bytes, ONCE__ABOUT_MAX,
-                      &record->about);
+    if (number != 0 && unpack(packing->known[number].about, packing->about_bytes, ONCE__ABOUT_MAX,
+                              &record->about) != ONCE_OK) {
+        record->about = slice(NULL, 0); /* a description must not cost a response */
     }
     number = payload->kind == ONCE__PAYLOAD_RESPONSE ? number_of(payload->data, payload->len) : 0;
-    if (code == ONCE_OK && number != 0) {
+    if (number != 0) {
         code =
             unpack(packing->known[number].payload, packing->bytes, ONCE__DICTIONARY_MOST, &bytes);
         payload->data = (const uint8_t *)bytes.data;
@@ -203,8 +228,7 @@ static int has_use(const once__op_t *op)
 
 once__op_t *once__postgres_packing_ask(once__postgres_packing_t *packing, const once__op_t *next)
 {
-
-    if (packing->is_asking || packing->is_refused || !has_use(next) ||
+    if (packing->is_asking || packing->is_refused || packing->rest > 0 || !has_use(next) ||
         (packing->is_asked && !once__pieces_enough(&packing->payloads))) {
         return NULL;
     }
@@ -225,22 +249,43 @@ static once__dictionary_t *open_dictionary(once_slice_t bytes)
                : NULL;
 }
 
-void once__postgres_packing_learn(once__postgres_packing_t *packing, unsigned number,
+static void close_dictionaries(once__postgres_packing_t *packing, unsigned number)
+{
+    once__dictionary_close(packing->known[number].payload);
+    once__dictionary_close(packing->known[number].about);
+    packing->known[number].payload = packing->known[number].about = NULL;
+}
+
+void once__postgres_packing_learn(once__postgres_packing_t *packing, once_slice_t name,
                                   once_slice_t payload, once_slice_t about)
 {
+    unsigned number = name.len == sizeof(packing->name) ? ((const uint8_t *)name.data)[0] : 0;
+
     if (number <= packing->number || number >= ONCE__POSTGRES_DICTIONARIES) {
         return;
     }
+    close_dictionaries(packing,
+                       number); /* it may have been forgotten, and have other content now */
     packing->known[number].payload = open_dictionary(payload);
     packing->known[number].about = open_dictionary(about);
     if ((payload.len > 0 && packing->known[number].payload == NULL) ||
         (about.len > 0 && packing->known[number].about == NULL)) {
-        once__dictionary_close(packing->known[number].payload);
-        once__dictionary_close(packing->known[number].about);
-        packing->known[number].payload = packing->known[number].about = NULL;
+        close_dictionaries(packing, number);
         return; /* memory is short: the one before goes on */
     }
     packing->number = number;
+    memcpy(packing->name, name.data, name.len);
+    packing->name_len = name.len;
     packing->pause = PAUSE_LEAST;
+    stop_sampling(packing);
+}
+
+void once__postgres_packing_forget(once__postgres_packing_t *packing)
+{
+    packing->number = 0;
+    packing->name_len = 0;
+    packing->is_asked = 0;
+    packing->rest = REST;
+    packing->pause = 0;
     stop_sampling(packing);
 }

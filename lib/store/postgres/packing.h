@@ -2,7 +2,10 @@
  * Keys, responses and descriptions as rows have them (docs/format.md, "In PostgreSQL"), and the dictionary that the handle packs
  * with. The store's dictionaries are made by its handles: one that packs badly collects samples, makes a dictionary of them and
  * proposes it; the store takes it, or answers with a newer one (once.store_dictionary). What was packed with another dictionary
- * than the handle's newest is unpacked by the server, so that reading never has to wait for one.
+ * than the handle's newest is unpacked by the server, so that reading never has to wait for one. A failover or a restore may leave
+ * the store without a dictionary that handles have, or with another of its number: it refuses what it could not unpack
+ * (once.store_apply), and the handle forgets the dictionary and sends its operations again. What is packed has a check of what it
+ * stands for, so that no other text is ever read from it.
  */
 #ifndef ONCE_STORE_POSTGRES_PACKING_H
 #define ONCE_STORE_POSTGRES_PACKING_H
@@ -10,14 +13,18 @@
 #include "store/pieces.h"
 #include "store/store.h"
 
-#define ONCE__POSTGRES_DICTIONARIES 128 /* numbers are 1 to 127 */
-#define ONCE__POSTGRES_SHORT_KEY    17  /* a UUID as a row has it: 0, and its bytes */
+#define ONCE__POSTGRES_DICTIONARIES    128 /* numbers are 1 to 127 */
+#define ONCE__POSTGRES_SHORT_KEY       17  /* a UUID as a row has it: 0, and its bytes */
+#define ONCE__POSTGRES_DICTIONARY_NAME 5
 
 typedef struct once__postgres_packing {
     struct {
         once__dictionary_t *payload, *about; /* NULL: none */
     } known[ONCE__POSTGRES_DICTIONARIES];
-    unsigned number; /* the newest that is known; 0: none */
+    unsigned number;                              /* the newest that is known; 0: none */
+    uint8_t name[ONCE__POSTGRES_DICTIONARY_NAME]; /* number and content, as the store names it */
+    size_t name_len;
+    unsigned rest; /* this many payloads go by before a dictionary is asked for again */
     once__pieces_t payloads, abouts;
     uint64_t plain, packed, count; /* bytes, and payloads, since they were judged last */
     uint64_t pause;                /* so many payloads are judged at a time */
@@ -42,14 +49,18 @@ once_slice_t once__postgres_pack_about(once__postgres_packing_t *packing, once_s
 once_slice_t once__postgres_pack_payload(once__postgres_packing_t *packing,
                                          const once__payload_t *payload);
 
-/* The record as it was, from one with a row's key, description and payload. ONCE_OK, ONCE_E_CORRUPT. */
+/* The record as it was, from one with a row's key, description and payload. A description that is damaged is left out. ONCE_OK,
+   ONCE_E_CORRUPT. */
 int once__postgres_unpack(once__postgres_packing_t *packing, once__record_t *record);
 
 /* Is it time to ask for the newest dictionary, or to propose one? Then the operation to submit; NULL: no. */
 once__op_t *once__postgres_packing_ask(once__postgres_packing_t *packing, const once__op_t *next);
 
 /* The store's newest dictionary, as it answered. */
-void once__postgres_packing_learn(once__postgres_packing_t *packing, unsigned number,
+void once__postgres_packing_learn(once__postgres_packing_t *packing, once_slice_t name,
                                   once_slice_t payload, once_slice_t about);
+
+/* The store does not have the dictionary that the handle packs with: nothing is packed until it was asked again. */
+void once__postgres_packing_forget(once__postgres_packing_t *packing);
 
 #endif

@@ -100,11 +100,6 @@ static void send_again(once__postgres_queue_t *queue, once__postgres_batch_t *ba
     once__oplist_move(&queue->waiting, &batch->ops);
 }
 
-static int own_error(const once__postgres_batch_t *batch, const once__op_t *op)
-{
-    return op->error;
-}
-
 static int is_lost(const once__postgres_batch_t *batch, const once__op_t *op)
 {
     return ONCE_E_NOREPLY;
@@ -132,10 +127,21 @@ static int is_rolled_back(const once__postgres_batch_t *batch, const once__op_t 
 
 static void batch_committed(once__postgres_queue_t *queue, once__postgres_batch_t *batch)
 {
-    if (once__postgres_batch_read(batch, &queue->inflight)) {
-        once__oplist_move(&queue->waiting, &batch->ops); /* there is more of it to do */
+    once__op_t *op = batch->ops.first;
+
+    once__postgres_batch_read(batch, &queue->inflight);
+    once__oplist_init(&batch->ops);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        once__postgres_landed(&queue->inflight, op);
+        if (op->error ==
+            ONCE__POSTGRES_UNANSWERED) { /* refused as it was packed, or there is more of it to do */
+            once__oplist_add(&queue->waiting, op);
+        } else {
+            answer(queue, op, op->error);
+        }
+        op = next;
     }
-    answer_batch(queue, batch, own_error);
 }
 
 /* How many operations wait; counts no further than `enough`. */

@@ -226,7 +226,7 @@ const once__postgres_text_t *once__postgres_fill(once__pg_params_t *params,
     if (batches[which].with_mark) {
         put_mark(params, list);
     }
-    once__pg_param_int(params, ONCE__PG_INT2, packing->number, 2);
+    once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), packing->name, packing->name_len);
     return &batches[which].text;
 }
 
@@ -276,7 +276,7 @@ int once__postgres_send_level(PGconn *conn, once__pg_params_t *params)
 /* --------------------------------------------------------------------------------------------------------- singles */
 
 static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *op,
-                     unsigned dictionary)
+                     const once__postgres_packing_t *packing)
 {
     const once_filter_t *filter = op->filter;
 
@@ -288,7 +288,7 @@ static int send_scan(PGconn *conn, once__pg_params_t *params, const once__op_t *
     once__pg_param_int(params, ONCE__PG_INT8, once__postgres_clamp(filter->younger_than_ms), 8);
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), filter->scope_hash,
                  filter->scope_hash_len);
-    once__pg_param_int(params, ONCE__PG_INT2, dictionary, 2);
+    once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), packing->name, packing->name_len);
     return once__pg_put_statement(
         conn,
         op->bare ? "SELECT " COLUMNS " FROM once.store_list($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -330,7 +330,7 @@ static int send_dictionary(PGconn *conn, once__pg_params_t *params,
     once__pg_put(once__pg_param(params, ONCE__PG_BYTEA), packing->about_proposal,
                  packing->about_proposal_len);
     return once__pg_put_statement(
-        conn, "SELECT number, bytes, about FROM once.store_dictionary($1, $2, $3)", params, 1);
+        conn, "SELECT name, bytes, about FROM once.store_dictionary($1, $2, $3)", params, 1);
 }
 
 int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op,
@@ -342,7 +342,7 @@ int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const on
     }
     switch (op->kind) {
     case ONCE__OP_SCAN:
-        return send_scan(conn, params, op, packing->number);
+        return send_scan(conn, params, op, packing);
     case ONCE__OP_REAP:
         return send_reap(conn, params, op);
     case ONCE__OP_STATS:

@@ -60,6 +60,9 @@ int once__postgres_is_read_committed(const PGresult *result);
 /* Which of the server's processes answered it; 0: unknown. */
 int once__postgres_backend(const PGresult *result);
 
+/* Was nothing of it done, because the store does not have the dictionary that it was packed with? */
+int once__postgres_is_refused(const PGresult *result);
+
 /*
  * Answers every claim of the list if the result says the same for all of them: granted with a new record, or refused. Returns
  * whether it does.
@@ -76,8 +79,8 @@ void once__postgres_read_batch(const PGresult *result, once__postgres_packing_t 
 /* Answers an operation that no row named: no such record (get), or another transaction has it locked. */
 void once__postgres_answer_absent(once__op_t *op);
 
-/* Answers an operation that had a batch to itself. Returns 1 if it is not done yet and must be sent again. */
-int once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
-                               once__op_t *op);
+/* Answers an operation that had a batch to itself; one that is not done yet stays unanswered. */
+void once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
+                                once__op_t *op);
 
 #endif

@@ -40,8 +40,8 @@ typedef struct figures {
 static const figures_t measured[] = {
     {"local", "full", 454, 26, 1542, 6.2, 0},
     {"local", "light", 395, 26, 1422, 5.5, 0},
-    {"postgres", "full", 372, 0, 1354, 14.4, 67.8},
-    {"postgres", "light", 280, 0, 1152, 11.0, 66.8},
+    {"postgres", "full", 380, 0, 1367, 14.1, 71.0},
+    {"postgres", "light", 288, 0, 1179, 9.6, 61.5},
     {"redis", "full", 391, 391, 559, 5.4, 16.2},
     {"redis", "light", 321, 321, 494, 4.8, 16.7},
 };
