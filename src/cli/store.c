@@ -78,7 +78,8 @@ int once__cli_tell_damaged(const once_answer_t *answer, int code)
     if (damaged == 0) {
         return code;
     }
-    once__cli_say("%" PRIu64 " records cannot be read and are not shown: run \"once fsck\"",
+    once__cli_say("%" PRIu64
+                  " records cannot be read and are not shown; \"once fsck\" checks a local store",
                   damaged);
     return code == ONCE__CLI_OK ? ONCE__CLI_STORE : code;
 }
