@@ -13,7 +13,7 @@ DECLARE
     t record := once._token_decode(claim);
 BEGIN
     UPDATE once.keys k SET state = 2, kind = 1, status = $2, payload = once._pack_response($3, once._to_bytes($4)),
-        expires = once._now_ms() + 3600000 WHERE k.id = t.id;
+        expires = once._now_ms() + 3600000 WHERE k.id = once._short_id(t.id);
 END $$;
 CREATE OR REPLACE FUNCTION once.renew(claim text, lease interval DEFAULT NULL) RETURNS void LANGUAGE sql SECURITY DEFINER
 AS 'SELECT';
