@@ -1,6 +1,7 @@
 /*
- * Dictionaries in a real store, one server or a cluster: a program learns one from what it stores, others replay and list what was
- * compressed with it without having seen it before, and a record whose dictionary is gone is an error, never another response.
+ * Dictionaries in a real store: a program learns one from what it stores, others replay and list what was compressed with it
+ * without having seen it before, and a record whose dictionary is gone is an error, never another response. No record names a
+ * dictionary that the store has lost. In a cluster none are made.
  */
 #include "support/testing.h"
 
@@ -161,6 +162,128 @@ static void without_its_dictionary_a_record_is_an_error(void **state)
     assert_int_equal(once_close(first, 1000), ONCE_OK);
 }
 
+static unsigned next_number = 10000;
+
+/* Runs with `once` until it compresses: the list is there, and was seen. */
+static void learn(once_t *once)
+{
+    long before;
+
+    do {
+        before = cli("STRLEN once:dictionaries");
+        for (unsigned n = 0; n < RECORDS; n++) {
+            run(once, next_number++);
+        }
+    } while (before <= 0);
+}
+
+/* A server that is restarted or fails over loses the list together with the records that came after it: DEL takes it alone. */
+static void what_is_written_after_the_list_is_lost_is_read(void **state)
+{
+    once_t *first = open_store(""), *second;
+    unsigned from;
+
+    learn(first);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(cli("DEL once:dictionaries"), 1);
+        from = next_number;
+        for (unsigned n = 0; n < 20; n++) {
+            run(first, next_number++);
+        }
+        second = open_store("");
+        for (unsigned n = from; n < next_number; n++) {
+            assert_int_equal(replay(second, n), ONCE_OK);
+        }
+        assert_int_equal(once_close(second, 1000), ONCE_OK);
+        /* At the latest a second after the last question it is put back: older records can be read again. */
+        for (int i = 0; i < 5000 && cli("STRLEN once:dictionaries") == 0; i++) {
+            run(first, next_number++);
+        }
+        run(first, next_number++);
+        second = open_store("");
+        assert_int_equal(replay(second, from - 1), ONCE_OK);
+        for (unsigned n = from; n < next_number; n++) {
+            assert_int_equal(replay(second, n), ONCE_OK);
+        }
+        assert_int_equal(once_close(second, 1000), ONCE_OK);
+    }
+    assert_int_equal(once_close(first, 1000), ONCE_OK);
+}
+
+/* The same while nobody puts it back, and with another list in its place. */
+static void another_list_is_not_taken_for_it(void **state)
+{
+    once_t *first = open_store(""), *second;
+    unsigned from;
+
+    learn(first);
+    assert_int_equal(cli("SETRANGE once:dictionaries 2 xxxx") > 0, 1);
+    from = next_number;
+    for (unsigned n = 0; n < 20; n++) {
+        run(first, next_number++);
+    }
+    assert_int_equal(once_close(first, 1000), ONCE_OK);
+    second = open_store("&dictionary=off");
+    for (unsigned n = from; n < next_number; n++) {
+        assert_int_equal(replay(second, n), ONCE_OK);
+    }
+    assert_int_equal(once_close(second, 1000), ONCE_OK);
+    assert_int_equal(cli("DEL once:dictionaries"), 1);
+}
+
+static long calls_of(const char *command)
+{
+    char line[128];
+
+    (void)snprintf(line, sizeof(line), "INFO commandstats | sed -n 's/^cmdstat_%s:calls=//p'",
+                   command);
+    return cli(line);
+}
+
+static void a_list_that_cannot_be_read_is_asked_for_now_and_then(void **state)
+{
+    static const char *const others[] = {"SET once:dictionaries garbage",
+                                         "RPUSH once:dictionaries list"};
+    once_t *once = open_store("");
+
+    learn(once);
+    run(once, next_number++);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    (void)cli("RENAME once:dictionaries once:kept");
+    for (int i = 0; i < 2; i++) {
+        (void)cli(others[i]);
+        (void)cli("CONFIG RESETSTAT");
+        once = open_store("");
+        for (int again = 0; again < 5; again++) {
+            assert_int_equal(replay(once, next_number - 1), ONCE_E_CORRUPT);
+        }
+        run(once, next_number + 1000 + (unsigned)i); /* what needs none goes on */
+        assert_in_range(calls_of("eval"), 1, 20);
+        assert_in_range(calls_of("evalsha"), 1, 40);
+        assert_int_equal(once_close(once, 1000), ONCE_OK);
+        (void)cli("DEL once:dictionaries");
+    }
+    (void)cli("RENAME once:kept once:dictionaries");
+    once = open_store("");
+    assert_int_equal(replay(once, next_number - 1), ONCE_OK);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+    assert_int_equal(cli("DEL once:dictionaries"), 1);
+}
+
+/* The script that writes a record sees only the slot of its key. */
+static void a_cluster_has_none(void **state)
+{
+    once_t *once = open_store("");
+
+    for (unsigned n = 0; n < RECORDS; n++) {
+        run(once, n);
+        assert_int_equal(replay(once, n), ONCE_OK);
+    }
+    assert_int_equal(cli("STRLEN once:dictionaries"), 0);
+    assert_int_equal(listed(once), RECORDS);
+    assert_int_equal(once_close(once, 1000), ONCE_OK);
+}
+
 static void it_can_be_turned_off(void **state)
 {
     once_t *once = open_store("&dictionary=off");
@@ -178,6 +301,16 @@ int main(void)
         cmocka_unit_test(what_one_learned_others_read),
         cmocka_unit_test(without_its_dictionary_a_record_is_an_error),
         cmocka_unit_test(it_can_be_turned_off),
+        cmocka_unit_test(what_is_written_after_the_list_is_lost_is_read),
+        cmocka_unit_test(another_list_is_not_taken_for_it),
+        cmocka_unit_test(a_list_that_cannot_be_read_is_asked_for_now_and_then),
     };
+    const struct CMUnitTest cluster[] = {
+        cmocka_unit_test(a_cluster_has_none),
+    };
+
+    if (strstr(getenv("ONCE_REDIS_URL"), "cluster") != NULL) {
+        return cmocka_run_group_tests(cluster, NULL, NULL);
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

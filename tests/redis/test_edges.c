@@ -129,33 +129,6 @@ static void the_wrong_user_is_refused(void **state)
     redisFree(raw);
 }
 
-/* The rights that docs/stores.md names are enough. */
-static void few_rights_are_enough(void **state)
-{
-    redisContext *raw = raw_connect();
-    char url[256];
-    once_response_t response = ONCE_RESPONSE_INIT;
-    once_answer_t *answer = NULL;
-    once_claim_t *claim = NULL;
-    once_t *once = NULL;
-
-    freeReplyObject(
-        raw_call(raw, "ACL SETUSER few on >secret ~once:* -@all +evalsha +eval +get +getrange +set "
-                      "+setrange +pexpireat +del +time +scan +info +client|setname +select +wait "
-                      "+memory|usage"));
-    (void)snprintf(url, sizeof(url), "redis://few:secret@127.0.0.1:%s", getenv("ONCE_REDIS_PORT"));
-    assert_int_equal(once_open(url, NULL, &once, NULL), ONCE_OK);
-    assert_int_equal(ask(once, "few", &claim), ONCE_OUTCOME_RUN);
-    assert_int_equal(once_claim_complete_sync(claim, &response, NULL), ONCE_OK);
-    assert_int_equal(once_store_stats_sync(once, &answer), ONCE_OK);
-    assert_true(once_answer_stats(answer)->completed > 0);
-    assert_true(once_answer_stats(answer)->bytes > 0);
-    once_answer_free(answer);
-    assert_int_equal(once_store_reap_sync(once, 0, NULL), ONCE_OK);
-    assert_int_equal(once_close(once, 1000), ONCE_OK);
-    redisFree(raw);
-}
-
 /* No replica is there: nothing may be granted, and what was asked is not forgotten either. */
 static void missing_replicas_are_missed(void **state)
 {
@@ -432,7 +405,6 @@ int main(void)
         cmocka_unit_test(full_refuses_claims_and_lets_the_others_end),
         cmocka_unit_test(a_server_that_would_forget_is_refused),
         cmocka_unit_test(the_wrong_user_is_refused),
-        cmocka_unit_test(few_rights_are_enough),
         cmocka_unit_test(missing_replicas_are_missed),
         cmocka_unit_test(what_is_no_record_is_corrupt),
         cmocka_unit_test(damaged_envelopes_are_granted_to_nobody),

@@ -232,9 +232,9 @@ static void records_are_shorter_with_it_and_unread_without(void **state)
 {
     static once__redis_dictionaries_t other;
     once__record_t record = completed(), read = {.key = NULL};
-    uint8_t list[2 + ONCE__REDIS_DICTIONARY_MAX], bytes[4096];
+    uint8_t list[ONCE__REDIS_ENTRY_SIZE + ONCE__REDIS_DICTIONARY_MAX], bytes[4096];
     char text[512];
-    size_t plain, len;
+    size_t plain, packed, len;
 
     record.payload.data = (const uint8_t *)text;
     record.payload.len = response(text, 77777);
@@ -243,26 +243,35 @@ static void records_are_shorter_with_it_and_unread_without(void **state)
     once__redis_dictionaries_judge(&dictionaries);
     assert_int_equal(dictionaries.sample_count, 0);
     assert_true(dictionaries.candidate_len > 0);
-    once__put16(list, (uint16_t)dictionaries.candidate_len);
-    memcpy(list + 2, dictionaries.candidate, dictionaries.candidate_len);
-    len = 2 + dictionaries.candidate_len;
+    len = dictionaries.candidate_len;
+    memcpy(list, dictionaries.candidate, len);
     assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len), 0);
     assert_int_equal(dictionaries.candidate_len, 0);
     assert_int_equal(dictionaries.current, 1);
+    /* Neither a list that is cut nor one with another byte counts as holding it. */
     assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len - 1), -1);
+    assert_null(once__redis_dictionary_held(&dictionaries));
+    list[len - 1] ^= 1;
+    assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len), -1);
+    assert_null(once__redis_dictionary_held(&dictionaries));
+    list[len - 1] ^= 1;
+    assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len), 0);
+    assert_ptr_equal(once__redis_dictionary_held(&dictionaries), &dictionaries.known[0]);
 
     assert_comes_back(&record);
-    assert_true(pack(bytes, sizeof(bytes), &record) + 30 < plain);
-    plain = pack(bytes, sizeof(bytes), &record);
-    assert_int_equal(once__redis_unpack(&read, &other, bytes, plain), ONCE_E_NOT_FOUND);
+    packed = pack(bytes, sizeof(bytes), &record);
+    assert_true(packed + 30 < plain);
+    assert_int_equal(once__redis_unpack(&read, &other, bytes, packed), ONCE_E_NOT_FOUND);
     assert_int_equal(other.missing, dictionaries.known[0].id);
 
     /* A store that lost it is given it again; one that has it is not. */
     assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, 0), 0);
-    assert_int_equal(dictionaries.candidate_len, len - 2);
-    assert_memory_equal(dictionaries.candidate, list + 2, len - 2);
+    assert_int_equal(dictionaries.candidate_len, len);
+    assert_memory_equal(dictionaries.candidate, list, len);
+    assert_int_equal(pack(bytes, sizeof(bytes), &record), plain);
     assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len), 0);
     assert_int_equal(dictionaries.candidate_len, 0);
+    assert_int_equal(pack(bytes, sizeof(bytes), &record), packed);
     /* What it does well needs no other. */
     fill();
     once__redis_dictionaries_judge(&dictionaries);

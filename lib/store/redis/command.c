@@ -93,6 +93,12 @@ size_t once__redis_mark_key(const once__redis_settings_t *settings, char key[ONC
                             settings->prefix);
 }
 
+size_t once__redis_dictionaries_key(const once__redis_settings_t *settings,
+                                    char key[ONCE__REDIS_MARK_SIZE])
+{
+    return (size_t)snprintf(key, ONCE__REDIS_MARK_SIZE, "%sdictionaries", settings->prefix);
+}
+
 /* --------------------------------------------------------------------------------------------------------- operations */
 
 int once__redis_is_simple(const once__op_t *op)
@@ -113,7 +119,7 @@ static once__redis_script_t script_of(const once__op_t *op)
         return ONCE__REDIS_SECRETS;
     }
     if (is_audit(op)) {
-        return ONCE__REDIS_AUDIT;
+        return op->kind == ONCE__OP_AUDIT_ADD ? ONCE__REDIS_AUDIT_ADD : ONCE__REDIS_AUDIT_READ;
     }
     return op->kind == ONCE__OP_GET || op->event.kind == ONCE__CLAIM ? ONCE__REDIS_CLAIM
                                                                      : ONCE__REDIS_CHANGE;
@@ -199,13 +205,13 @@ static void add_claim(once__redis_command_t *command, const once__op_t *op,
 static int compress(once__redis_dictionaries_t *dictionaries, const once__payload_t *payload,
                     once_slice_t *stored)
 {
-    uint8_t *out = dictionaries->packed + dictionaries->packed_len;
     size_t size = 0;
 
     *stored = once__slice(payload->data, payload->len);
-    if (once__dictionary_fits(payload) &&
+    if (dictionaries != NULL && once__dictionary_fits(payload) &&
         ONCE__REDIS_COMPRESS_ROOM(payload->len) <=
             sizeof(dictionaries->packed) - dictionaries->packed_len) {
+        uint8_t *out = dictionaries->packed + dictionaries->packed_len;
         size = once__redis_compress(dictionaries, out, payload->data, payload->len);
         *stored = size > 0 ? once__slice(out, size) : *stored;
         dictionaries->packed_len += size;
@@ -289,18 +295,56 @@ static void add_arguments(once__redis_command_t *command, const once__op_t *op,
     }
 }
 
+/* Whether something of it may be compressed. */
+static int is_compressible(const once__op_t *op)
+{
+    return op->kind == ONCE__OP_EVENT &&
+           (op->event.kind == ONCE__CLAIM ? op->about.len >= ONCE__DICTIONARY_LEAST
+                                          : once__dictionary_fits(&op->payload));
+}
+
+/* The dictionary that the records may name; NULL: none. */
+static const once__redis_dictionary_t *
+dictionary_for(const once__redis_dictionaries_t *dictionaries, once__op_t *const *ops,
+               unsigned count)
+{
+    for (unsigned i = 0; dictionaries != NULL && i < count; i++) {
+        if (is_compressible(ops[i])) {
+            return once__redis_dictionary_held(dictionaries);
+        }
+    }
+    return NULL;
+}
+
+/* What record.lua calls PLACE. */
+static void add_place(once__redis_command_t *command, const once__redis_dictionary_t *dictionary)
+{
+    uint8_t *bytes = room(command, 4 + ONCE__REDIS_ID_SIZE);
+
+    once__put32(bytes, dictionary->place - 1 + 2); /* behind the length */
+    once__put32(bytes + 4, dictionary->id);
+    once__redis_add_text(command, "with");
+    once__redis_add(command, bytes, 4 + ONCE__REDIS_ID_SIZE);
+}
+
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
                             const once__redis_settings_t *settings, const once__redis_texts_t texts,
                             once__redis_dictionaries_t *dictionaries, int with_text, int apart)
 {
     once__redis_script_t script = script_of(ops[0]);
     int has_mark = script == ONCE__REDIS_SECRETS || compares(ops[0], apart);
+    const once__redis_dictionary_t *dictionary = dictionary_for(dictionaries, ops, count);
 
+    assert(dictionaries == NULL || !apart);
     command->argc = 0;
     command->used = 0;
-    dictionaries->packed_len = 0;
+    if (dictionary == NULL) {
+        dictionaries = NULL;
+    } else {
+        dictionaries->packed_len = 0;
+    }
     add_script(command, &texts[script], with_text);
-    once__redis_add_number(command, count + (has_mark ? 1 : 0));
+    once__redis_add_number(command, count + (has_mark ? 1 : 0) + (dictionary != NULL ? 1 : 0));
     for (unsigned i = 0; i < count; i++) {
         char *key = room(command, ONCE__REDIS_KEY_SIZE);
         once__redis_add(command, key, once__redis_key(settings, ops[i], key));
@@ -308,6 +352,11 @@ void once__redis_command_of(once__redis_command_t *command, once__op_t *const *o
     if (has_mark) {
         char *key = room(command, ONCE__REDIS_MARK_SIZE);
         once__redis_add(command, key, once__redis_mark_key(settings, key));
+    }
+    if (dictionary != NULL) {
+        char *key = room(command, ONCE__REDIS_MARK_SIZE);
+        once__redis_add(command, key, once__redis_dictionaries_key(settings, key));
+        add_place(command, dictionary);
     }
     if (script == ONCE__REDIS_CLAIM || script == ONCE__REDIS_CHANGE) {
         once__redis_add_text(command, event_of(ops[0]));

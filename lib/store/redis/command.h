@@ -12,12 +12,12 @@
 #include "store/store.h"
 
 #define ONCE__REDIS_GROUP_MAX 16 /* operations in one call of a script */
-#define ONCE__REDIS_ARGS_MAX  (6 + 3 * ONCE__REDIS_GROUP_MAX)
+#define ONCE__REDIS_ARGS_MAX  (9 + 3 * ONCE__REDIS_GROUP_MAX)
 #define ONCE__REDIS_NAME_LEN  43 /* a record id in base64url */
 #define ONCE__REDIS_KEY_SIZE  (ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
 #define ONCE__REDIS_MARK_SIZE (2 * ONCE__REDIS_PREFIX_MAX + 16)
 /* Of each: its key, and the record that a claim leaves, or a cause. */
-#define ONCE__REDIS_TEXTS_MAX (1024 + ONCE__REDIS_MARK_SIZE + 1200 * ONCE__REDIS_GROUP_MAX)
+#define ONCE__REDIS_TEXTS_MAX (1024 + 2 * ONCE__REDIS_MARK_SIZE + 1200 * ONCE__REDIS_GROUP_MAX)
 
 /* The arguments of one command. `texts` holds those that were composed. */
 typedef struct once__redis_command {
@@ -42,6 +42,10 @@ size_t once__redis_record_key(const once__redis_settings_t *settings, const uint
 size_t once__redis_mark_key(const once__redis_settings_t *settings,
                             char key[ONCE__REDIS_MARK_SIZE]);
 
+/* The Redis key of the list of dictionaries. Returns its length. */
+size_t once__redis_dictionaries_key(const once__redis_settings_t *settings,
+                                    char key[ONCE__REDIS_MARK_SIZE]);
+
 /* Whether one command is enough: not for scan, stats and reap. */
 int once__redis_is_simple(const once__op_t *op);
 
@@ -51,7 +55,8 @@ int once__redis_is_groupable(const once__op_t *op);
 /*
  * The command for a simple operation, or for several that can share it. It is sent before the next one is made.
  * `with_text`: Redis does not know the script, so its text is sent. `apart`: keys have slots, and the mark of the secrets may be in
- * another slot than a claim: the caller compares it.
+ * another slot than a claim: the caller compares it. `dictionaries`: NULL, or what to compress with; NULL where
+ * keys are apart, because the script must see that the store holds the dictionary.
  */
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,
                             const once__redis_settings_t *settings, const once__redis_texts_t texts,

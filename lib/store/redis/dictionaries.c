@@ -21,26 +21,44 @@
 static size_t compress_with(const once__redis_dictionary_t *dictionary, uint8_t *out,
                             const uint8_t *data, size_t len)
 {
-    uint8_t *at = once__put_varint(out + 2, len);
+    uint8_t *at = once__put_varint(out + ONCE__REDIS_ID_SIZE, len);
     size_t size = once__dictionary_pack(dictionary->coder, at, data, len);
 
-    once__put16(out, dictionary->id);
+    once__put32(out, dictionary->id);
     size = size > 0 ? (size_t)(at - out) + size : len;
     return size < len ? size : 0;
+}
+
+const once__redis_dictionary_t *
+once__redis_dictionary_held(const once__redis_dictionaries_t *dictionaries)
+{
+    const once__redis_dictionary_t *dictionary =
+        dictionaries->current != 0 ? &dictionaries->known[dictionaries->current - 1] : NULL;
+
+    return dictionary != NULL && dictionary->place != 0 ? dictionary : NULL;
+}
+
+void once__redis_dictionaries_doubt(once__redis_dictionaries_t *dictionaries)
+{
+    for (unsigned i = 0; i < dictionaries->count; i++) {
+        dictionaries->known[i].place = 0;
+    }
 }
 
 size_t once__redis_compress(const once__redis_dictionaries_t *dictionaries, uint8_t *out,
                             const void *data, size_t len)
 {
-    if (dictionaries == NULL || dictionaries->current == 0 || len < ONCE__DICTIONARY_LEAST ||
-        len > ONCE__DICTIONARY_MOST) {
+    const once__redis_dictionary_t *dictionary =
+        dictionaries != NULL ? once__redis_dictionary_held(dictionaries) : NULL;
+
+    if (dictionary == NULL || len < ONCE__DICTIONARY_LEAST || len > ONCE__DICTIONARY_MOST) {
         return 0;
     }
-    return compress_with(&dictionaries->known[dictionaries->current - 1], out, data, len);
+    return compress_with(dictionary, out, data, len);
 }
 
 static const once__redis_dictionary_t *find(const once__redis_dictionaries_t *dictionaries,
-                                            uint16_t id)
+                                            uint32_t id)
 {
     for (unsigned i = 0; i < dictionaries->count; i++) {
         if (dictionaries->known[i].id == id) {
@@ -54,7 +72,7 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
                            const uint8_t *in, size_t len, size_t *out_len)
 {
     once__input_t input = {in, in + len, 0};
-    uint16_t id = once__get16(once__get_bytes(&input, 2));
+    uint32_t id = once__get32(once__get_bytes(&input, ONCE__REDIS_ID_SIZE));
     const once__redis_dictionary_t *dictionary = find(dictionaries, id);
 
     *out_len = once__get_varint(&input, most);
@@ -230,7 +248,8 @@ static size_t size_with(const once__redis_dictionaries_t *dictionaries,
 static int open_dictionary(once__redis_dictionary_t *dictionary, const uint8_t *bytes, size_t len)
 {
     dictionary->len = (uint16_t)len;
-    dictionary->id = (uint16_t)once__crc32c(0, bytes, len);
+    dictionary->id = once__crc32c(0, bytes, len);
+    dictionary->place = 0;
     dictionary->bytes = malloc(len);
     dictionary->coder = once__dictionary_open(bytes, len, 1);
     if (dictionary->bytes == NULL || dictionary->coder == NULL) {
@@ -248,18 +267,39 @@ static void close_dictionary(const once__redis_dictionary_t *dictionary)
     once__dictionary_close(dictionary->coder);
 }
 
+static void set_candidate(once__redis_dictionaries_t *dictionaries,
+                          const once__redis_dictionary_t *dictionary)
+{
+    uint8_t *entry = dictionaries->candidate;
+
+    once__put16(entry, dictionary->len);
+    once__put32(entry + 2, dictionary->id);
+    memcpy(entry + ONCE__REDIS_ENTRY_SIZE, dictionary->bytes, dictionary->len);
+    dictionaries->candidate_len = ONCE__REDIS_ENTRY_SIZE + dictionary->len;
+}
+
+/* A store that failed over may have lost the current one: it is added again. */
+static void put_back(once__redis_dictionaries_t *dictionaries)
+{
+    if (dictionaries->current != 0 && dictionaries->candidate_len == 0 &&
+        once__redis_dictionary_held(dictionaries) == NULL) {
+        set_candidate(dictionaries, &dictionaries->known[dictionaries->current - 1]);
+    }
+}
+
 /* Would a new one be much better than what there is? Then it is the candidate. */
 static void consider_new(once__redis_dictionaries_t *dictionaries, size_t best)
 {
-    size_t len = once__redis_dictionary_make(dictionaries, dictionaries->candidate);
+    uint8_t bytes[ONCE__REDIS_DICTIONARY_MAX];
+    size_t len = once__redis_dictionary_make(dictionaries, bytes);
     once__redis_dictionary_t made;
 
-    if (len == 0 || open_dictionary(&made, dictionaries->candidate, len) != 0) {
+    if (len == 0 || open_dictionary(&made, bytes, len) != 0) {
         return;
     }
     if (size_with(dictionaries, &made) * WORTH_DEN < best * WORTH_NUM &&
         find(dictionaries, made.id) == NULL) {
-        dictionaries->candidate_len = len;
+        set_candidate(dictionaries, &made);
     }
     close_dictionary(&made);
 }
@@ -279,6 +319,7 @@ void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries)
     if (best > plain / 2 && dictionaries->count < ONCE__REDIS_DICTIONARIES_MAX) {
         consider_new(dictionaries, best);
     }
+    put_back(dictionaries);
     dictionaries->sample_count = 0;
     free(dictionaries->samples);
     dictionaries->samples = NULL;
@@ -286,20 +327,22 @@ void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries)
 
 /* ------------------------------------------------------------------------------------------------------------ the list */
 
-static int is_candidate(const once__redis_dictionaries_t *dictionaries, const uint8_t *bytes,
+static int is_candidate(const once__redis_dictionaries_t *dictionaries, const uint8_t *entry,
                         size_t len)
 {
-    return dictionaries->candidate_len == len && memcmp(dictionaries->candidate, bytes, len) == 0;
+    return dictionaries->candidate_len == len && memcmp(dictionaries->candidate, entry, len) == 0;
 }
 
-/* Takes one of the list. Returns its number among the known ones, + 1; 0: there is no room for it. */
-static unsigned take(once__redis_dictionaries_t *dictionaries, const uint8_t *bytes, size_t len)
+/* Takes one of the list. Returns its number among the known ones, + 1; 0: there is no room for it, or another has its id. */
+static unsigned take(once__redis_dictionaries_t *dictionaries, uint32_t id, const uint8_t *bytes,
+                     size_t len)
 {
-    const once__redis_dictionary_t *known =
-        find(dictionaries, (uint16_t)once__crc32c(0, bytes, len));
+    const once__redis_dictionary_t *known = find(dictionaries, id);
 
     if (known != NULL) {
-        return (unsigned)(known - dictionaries->known) + 1;
+        return known->len == len && memcmp(known->bytes, bytes, len) == 0
+                   ? (unsigned)(known - dictionaries->known) + 1
+                   : 0;
     }
     return dictionaries->count < ONCE__REDIS_DICTIONARIES_MAX &&
                    open_dictionary(&dictionaries->known[dictionaries->count], bytes, len) == 0
@@ -307,42 +350,49 @@ static unsigned take(once__redis_dictionaries_t *dictionaries, const uint8_t *by
                : 0;
 }
 
-/* A store that failed over may have lost it: it is added again. */
-static void put_back(once__redis_dictionaries_t *dictionaries)
+/* The entry at `data`. Returns its length; 0: it is none. */
+static size_t read_entry(once__redis_dictionaries_t *dictionaries, const uint8_t *data, size_t len,
+                         size_t place)
 {
-    const once__redis_dictionary_t *lost = &dictionaries->known[dictionaries->current - 1];
+    size_t size = len >= ONCE__REDIS_ENTRY_SIZE ? once__get16(data) : 0;
+    const uint8_t *bytes = data + ONCE__REDIS_ENTRY_SIZE;
+    unsigned number;
+    uint32_t id;
 
-    memcpy(dictionaries->candidate, lost->bytes, lost->len);
-    dictionaries->candidate_len = lost->len;
+    if (size == 0 || size > ONCE__REDIS_DICTIONARY_MAX || size > len - ONCE__REDIS_ENTRY_SIZE) {
+        return 0;
+    }
+    id = once__get32(data + 2);
+    if (id != once__crc32c(0, bytes, size)) {
+        return 0;
+    }
+    number = take(dictionaries, id, bytes, size);
+    size += ONCE__REDIS_ENTRY_SIZE;
+    if (number != 0) {
+        dictionaries->known[number - 1].place = (uint32_t)place + 1;
+        if (is_candidate(dictionaries, data, size)) {
+            dictionaries->candidate_len = 0;
+            dictionaries->current = number;
+        }
+    }
+    return size;
 }
 
 int once__redis_dictionaries_read(once__redis_dictionaries_t *dictionaries, const uint8_t *data,
                                   size_t len)
 {
-    int is_there = dictionaries->current == 0;
-    size_t at = 0, size;
+    size_t size;
 
-    for (; at + 2 <= len; at += 2 + size) {
-        unsigned number;
-        size = once__get16(data + at);
-        if (size == 0 || size > ONCE__REDIS_DICTIONARY_MAX || size > len - at - 2) {
+    once__redis_dictionaries_doubt(dictionaries);
+    for (size_t at = 0; at < len; at += size) {
+        size = len <= UINT32_MAX / 2 ? read_entry(dictionaries, data + at, len - at, at) : 0;
+        if (size == 0) {
+            once__redis_dictionaries_doubt(dictionaries);
             return -1;
         }
-        number = take(dictionaries, data + at + 2, size);
-        if (number != 0 && is_candidate(dictionaries, data + at + 2, size)) {
-            dictionaries->candidate_len = 0;
-            dictionaries->current = number;
-            is_there = 1;
-        }
-        is_there |= number != 0 && number == dictionaries->current;
-    }
-    if (at != len) {
-        return -1;
     }
     dictionaries->list_len = len;
-    if (!is_there && dictionaries->candidate_len == 0) {
-        put_back(dictionaries);
-    }
+    put_back(dictionaries);
     return 0;
 }
 

@@ -3,7 +3,8 @@
  * under one key of the store. What a record repeats of it is a few bytes.
  *
  * Only what at least ONCE__REDIS_COMMON of the samples have goes into one: never what a single response says. A dictionary is never
- * changed or removed, and its id is a checksum of it: a record that names one is unpacked with that one or not at all.
+ * changed or removed, and its id is a checksum of it: a record that names one is unpacked with that one or not at all. A dictionary
+ * is compressed with only while the store holds it, which record.lua checks with each record.
  */
 #ifndef ONCE_STORE_REDIS_DICTIONARIES_H
 #define ONCE_STORE_REDIS_DICTIONARIES_H
@@ -17,9 +18,13 @@
 #define ONCE__REDIS_COMMON           8
 #define ONCE__REDIS_ABOUT_MAX        512
 #define ONCE__REDIS_KEY_ROOM         40
+#define ONCE__REDIS_ID_SIZE          4
+#define ONCE__REDIS_ENTRY_SIZE       (2 + ONCE__REDIS_ID_SIZE) /* in the list, before each: length, id */
 
 typedef struct once__redis_dictionary {
-    uint16_t id;
+    uint32_t id;
+    uint32_t
+        place; /* of its entry in the list that was read last, + 1; 0: it was not there, or it is doubted */
     uint16_t len;
     uint8_t *bytes;
     once__dictionary_t *coder;
@@ -31,7 +36,7 @@ typedef struct once__redis_dictionaries {
     unsigned count;
     size_t list_len;  /* of the list that was read last */
     unsigned current; /* the one to compress with, + 1; 0: none */
-    uint16_t missing; /* the one that unpacking lacked last */
+    uint32_t missing; /* the one that unpacking lacked last */
 
     uint8_t
         *samples; /* ONCE__REDIS_SAMPLES times ONCE__REDIS_SAMPLE_MAX bytes; NULL: none are kept */
@@ -39,7 +44,8 @@ typedef struct once__redis_dictionaries {
     unsigned sample_count;
     unsigned skipped; /* since the last one that was taken */
 
-    uint8_t candidate[ONCE__REDIS_DICTIONARY_MAX]; /* to be stored */
+    uint8_t candidate[ONCE__REDIS_ENTRY_SIZE +
+                      ONCE__REDIS_DICTIONARY_MAX]; /* to be stored, as an entry of the list */
     size_t candidate_len;
 
     /* The payloads of the command that was made last, compressed; those that do not fit are sent as they are. */
@@ -54,11 +60,18 @@ void once__redis_dictionaries_free(once__redis_dictionaries_t *dictionaries);
 
 /*
  * Compresses into `out`, which has room for ONCE__REDIS_COMPRESS_ROOM(len) bytes. Returns how many; 0: not worth it, or
- * `dictionaries` is NULL or has no current one.
+ * `dictionaries` is NULL or has no current one that the store holds.
  */
 #define ONCE__REDIS_COMPRESS_ROOM(len) ((len) + 8)
 size_t once__redis_compress(const once__redis_dictionaries_t *dictionaries, uint8_t *out,
                             const void *data, size_t len);
+
+/* The one that is compressed with; NULL: none. */
+const once__redis_dictionary_t *
+once__redis_dictionary_held(const once__redis_dictionaries_t *dictionaries);
+
+/* The store may have lost its list: nothing is compressed until that has been read again. */
+void once__redis_dictionaries_doubt(once__redis_dictionaries_t *dictionaries);
 
 /* Gives the bytes again, at most `most`, in `out`. ONCE_OK; ONCE_E_CORRUPT; ONCE_E_NOT_FOUND: that dictionary is `missing`. */
 int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *out, size_t most,
@@ -76,7 +89,10 @@ void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries);
 /* A dictionary of the samples, in `out` of ONCE__REDIS_DICTIONARY_MAX bytes. Returns its length; 0: too little is common. */
 size_t once__redis_dictionary_make(const once__redis_dictionaries_t *dictionaries, uint8_t *out);
 
-/* The list as the store has it. Takes those that are not known yet. Returns 0, or -1 if it is not such a list. */
+/*
+ * The list as the store has it. Takes those that are not known yet; the current one is the candidate if the store has lost it.
+ * Returns 0, or -1 if it is not such a list: then none counts as held.
+ */
 int once__redis_dictionaries_read(once__redis_dictionaries_t *dictionaries, const uint8_t *data,
                                   size_t len);
 

@@ -53,7 +53,7 @@ typedef struct once__redis_pass {
 
 #define ONCE__REDIS_IDS_MAX 64
 typedef struct once__redis_ids {
-    uint16_t ids[ONCE__REDIS_IDS_MAX];
+    uint32_t ids[ONCE__REDIS_IDS_MAX];
     unsigned count;
 } once__redis_ids_t;
 
@@ -61,9 +61,12 @@ typedef struct once__redis_ids {
 typedef struct once__redis_learn {
     once__redis_call_t call;
     once__redis_t *redis;
-    int is_asked;                            /* it is under way */
-    unsigned tries;                          /* to add the candidate */
-    uint64_t looked_at;                      /* when the samples were complete; 0: never */
+    int is_asked;         /* it is under way */
+    int is_doubted;       /* the store refused a dictionary: the list is to be read again */
+    int code;             /* what became of the last question */
+    uint64_t answered_at; /* when that was known; 0: never */
+    unsigned tries;       /* to add the candidate */
+    uint64_t looked_at;   /* when the samples were complete; 0: never */
     once__redis_ids_t wanted, asked, absent; /* to ask for; asked for; not there */
     uint64_t absent_at;
     once__oplist_t waiting; /* whose records need one of them */
@@ -148,9 +151,11 @@ void once__redis_learn(once__redis_t *redis, const void *data,
                        size_t len); /* from a text that is stored */
 /*
  * A record needs a dictionary that is not known (dictionaries.missing): `op` is sent again when the store was asked for it; NULL:
- * there is nothing to send. Returns 0; -1: the store does not have it.
+ * there is nothing to send. Returns ONCE_OK; ONCE_E_CORRUPT: the store does not have it, or has no list of them; another code: the
+ * list cannot be read now.
  */
 int once__redis_await_dictionary(once__redis_t *redis, once__op_t *op);
+void once__redis_doubt(once__redis_t *redis);      /* the store refused a dictionary */
 void once__redis_learn_turn(once__redis_t *redis); /* asks for what is wanted */
 
 /* scan.c: scan, stats and reap */

@@ -6,16 +6,15 @@
  *
  * L-1  at most one question is under way.
  * L-2  operations wait only while one is, or is about to be asked.
+ * L-3  a list that cannot be read is asked for once in PAUSE_MS, whoever needs it.
  */
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "store/redis/internal.h"
 
-#define PAUSE_MS 60000 /* between two looks at what the store is given */
-#define ABSENT_MS                                                                                  \
-    1000 /* so long a dictionary that the store does not have is not asked for again */
+#define LOOK_MS  60000 /* between two looks at what the store is given */
+#define PAUSE_MS 1000  /* before what failed, or was not there, is asked for again */
 
 static void ask(once__redis_t *redis);
 
@@ -24,12 +23,95 @@ static void assert_learn_state(const once__redis_learn_t *learn)
     assert(learn->waiting.first == NULL || learn->is_asked || learn->wanted.count > 0); /* L-2 */
 }
 
-/* The answer did not come, or there was one: what waited is asked again. */
-static void release(once__redis_t *redis)
+static int is_recent(const once__redis_t *redis, uint64_t when)
 {
-    if (redis->learn.waiting.first != NULL) {
-        once__oplist_move(&redis->queue, &redis->learn.waiting);
-        once__loop_wake(redis->loop);
+    return when != 0 && once__loop_now(redis->loop) - when < PAUSE_MS;
+}
+
+static int has(const once__redis_ids_t *ids, uint32_t id)
+{
+    for (unsigned i = 0; i < ids->count; i++) {
+        if (ids->ids[i] == id) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Returns 0, or -1: there is no room. */
+static int add(once__redis_ids_t *ids, uint32_t id)
+{
+    if (!has(ids, id)) {
+        if (ids->count == ONCE__REDIS_IDS_MAX) {
+            return -1;
+        }
+        ids->ids[ids->count++] = id;
+    }
+    return 0;
+}
+
+/* The list cannot be read: what waits for it is refused, and nothing asks again for a while (L-3). */
+static void fail(once__redis_t *redis, int code)
+{
+    once__redis_learn_t *learn = &redis->learn;
+    once__op_t *op = learn->waiting.first;
+
+    learn->code = code;
+    learn->answered_at = once__loop_now(redis->loop);
+    learn->wanted.count = 0;
+    once__oplist_init(&learn->waiting);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        once__redis_refuse(redis, op, code);
+        op = next;
+    }
+}
+
+/* A script sees only the slot of its record: where keys have slots, nothing is compressed. */
+static int writes(const once__redis_t *redis)
+{
+    return !redis->settings.no_dictionary && redis->settings.mode != ONCE__REDIS_CLUSTER &&
+           !redis->is_spread;
+}
+
+/* What the answer is: ONCE_OK if it is a list, which is taken. */
+static int read_list(once__redis_t *redis, const redisReply *reply)
+{
+    once__redis_connection_t *connection = redis->learn.call.connection;
+    int code;
+
+    if (reply == NULL) {
+        return ONCE_E_UNAVAILABLE;
+    }
+    if (reply->type == REDIS_REPLY_ERROR) {
+        code = once__redis_error_of(reply->str);
+        redis->map_wanted |=
+            strncmp(reply->str, "MOVED ", 6) == 0 || strncmp(reply->str, "ASK ", 4) == 0;
+        if (code != ONCE_E_UNAVAILABLE) {
+            once__redis_connection_complain(connection, reply->str);
+        }
+        return code;
+    }
+    if (reply->type != REDIS_REPLY_STRING ||
+        once__redis_dictionaries_read(&redis->dictionaries, (const uint8_t *)reply->str,
+                                      (size_t)reply->len) != 0) {
+        once__redis_connection_complain(connection, "the list of dictionaries is damaged");
+        return ONCE_E_CORRUPT;
+    }
+    return ONCE_OK;
+}
+
+/* What was asked for and is not known now is not there. */
+static void note_absent(once__redis_t *redis)
+{
+    once__redis_learn_t *learn = &redis->learn;
+
+    if (!is_recent(redis, learn->absent_at)) {
+        learn->absent.count = 0;
+        learn->absent_at = once__loop_now(redis->loop);
+    }
+    for (unsigned i = 0; i < learn->asked.count; i++) {
+        (void)add(&learn->absent, learn->asked.ids[i]);
     }
 }
 
@@ -39,35 +121,38 @@ static void answered(once__redis_call_t *call, const redisReply *reply)
         (once__redis_learn_t *)(void *)((char *)call - offsetof(once__redis_learn_t, call));
     once__redis_t *redis = learn->redis;
     once__redis_dictionaries_t *dictionaries = &redis->dictionaries;
+    int code = read_list(redis, reply);
 
     learn->is_asked = 0;
-    if (reply != NULL && reply->type == REDIS_REPLY_STRING &&
-        once__redis_dictionaries_read(dictionaries, (const uint8_t *)reply->str,
-                                      (size_t)reply->len) == 0) {
-        learn->absent = learn->asked;
-        learn->absent_at = once__loop_now(redis->loop);
-        if (dictionaries->sample_count == ONCE__REDIS_SAMPLES) {
-            once__redis_dictionaries_judge(dictionaries);
-        }
-        if (dictionaries->candidate_len > 0 && learn->tries++ < 3) {
-            ask(redis);
-        }
-    } else if (reply != NULL && reply->type == REDIS_REPLY_ERROR &&
-               (strncmp(reply->str, "MOVED ", 6) == 0 || strncmp(reply->str, "ASK ", 4) == 0)) {
-        redis->map_wanted = 1;
+    if (code != ONCE_OK) {
+        fail(redis, code);
+        return;
     }
-    release(redis);
+    learn->code = ONCE_OK;
+    learn->answered_at = once__loop_now(redis->loop);
+    learn->is_doubted = 0;
+    note_absent(redis);
+    if (dictionaries->sample_count == ONCE__REDIS_SAMPLES) {
+        once__redis_dictionaries_judge(dictionaries);
+    }
+    if (learn->waiting.first != NULL) {
+        once__oplist_move(&redis->queue, &learn->waiting);
+        once__loop_wake(redis->loop);
+    }
+    if (dictionaries->candidate_len > 0 && writes(redis) && learn->tries++ < 3) {
+        ask(redis);
+    }
     assert_learn_state(learn);
 }
 
-/* Asks, with the candidate if there is one. Where that is not possible now, the next turn tries again. */
+/* Asks, with the candidate if there is one. While its server is being connected to, the next turn tries again. */
 static void ask(once__redis_t *redis)
 {
     once__redis_learn_t *learn = &redis->learn;
     const once__redis_dictionaries_t *dictionaries = &redis->dictionaries;
     once__redis_command_t command = {.argc = 0};
     char key[ONCE__REDIS_MARK_SIZE];
-    size_t len = (size_t)snprintf(key, sizeof(key), "%sdictionaries", redis->settings.prefix);
+    size_t len = once__redis_dictionaries_key(&redis->settings, key);
     once__redis_node_t *node;
     int code;
 
@@ -76,6 +161,9 @@ static void ask(once__redis_t *redis)
                ? once__redis_cluster_route(redis, once__redis_slot(key, len), &code)
                : once__redis_holder(redis, 0, &code);
     if (node == NULL) {
+        if (code != ONCE_OK) {
+            fail(redis, code);
+        }
         return;
     }
     once__redis_add_text(&command, "EVAL");
@@ -89,12 +177,14 @@ static void ask(once__redis_t *redis)
     }
     learn->redis = redis;
     learn->call.done = answered;
-    if (once__redis_ask(node, &learn->call, &command) == 0) {
-        learn->is_asked = 1;
-        learn->asked = learn->wanted;
-        learn->wanted.count = 0;
-        once__loop_wake(redis->loop);
+    if (once__redis_ask(node, &learn->call, &command) != 0) {
+        fail(redis, ONCE_E_UNAVAILABLE);
+        return;
     }
+    learn->is_asked = 1;
+    learn->asked = learn->wanted;
+    learn->wanted.count = 0;
+    once__loop_wake(redis->loop);
 }
 
 void once__redis_learn(once__redis_t *redis, const void *data, size_t len)
@@ -102,9 +192,8 @@ void once__redis_learn(once__redis_t *redis, const void *data, size_t len)
     once__redis_learn_t *learn = &redis->learn;
     uint64_t now = once__loop_now(redis->loop);
 
-    if (redis->settings.no_dictionary ||
-        !once__redis_dictionaries_offer(&redis->dictionaries, data, len) || learn->is_asked ||
-        (learn->looked_at != 0 && now - learn->looked_at < PAUSE_MS)) {
+    if (!writes(redis) || !once__redis_dictionaries_offer(&redis->dictionaries, data, len) ||
+        learn->is_asked || (learn->looked_at != 0 && now - learn->looked_at < LOOK_MS)) {
         return;
     }
     learn->tries = 0;
@@ -112,45 +201,40 @@ void once__redis_learn(once__redis_t *redis, const void *data, size_t len)
     learn->looked_at = learn->is_asked ? now : learn->looked_at;
 }
 
-static int has(const once__redis_ids_t *ids, uint16_t id)
-{
-    for (unsigned i = 0; i < ids->count; i++) {
-        if (ids->ids[i] == id) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 int once__redis_await_dictionary(once__redis_t *redis, once__op_t *op)
 {
     once__redis_learn_t *learn = &redis->learn;
-    uint16_t missing = redis->dictionaries.missing;
 
-    if (has(&learn->absent, missing) &&
-        once__loop_now(redis->loop) - learn->absent_at < ABSENT_MS) {
-        return -1;
+    if (learn->code != ONCE_OK && is_recent(redis, learn->answered_at)) {
+        return learn->code; /* L-3 */
     }
-    if (!has(&learn->wanted, missing) && learn->wanted.count < ONCE__REDIS_IDS_MAX) {
-        learn->wanted.ids[learn->wanted.count++] = missing;
+    if (is_recent(redis, learn->absent_at) && has(&learn->absent, redis->dictionaries.missing)) {
+        return ONCE_E_CORRUPT;
+    }
+    if (add(&learn->wanted, redis->dictionaries.missing) != 0) {
+        return ONCE_E_UNAVAILABLE;
     }
     if (op != NULL) {
         once__oplist_add(&learn->waiting, op);
     }
     once__loop_wake(redis->loop);
-    return 0;
+    return ONCE_OK;
+}
+
+void once__redis_doubt(once__redis_t *redis)
+{
+    once__redis_dictionaries_doubt(&redis->dictionaries);
+    redis->learn.is_doubted = 1;
 }
 
 void once__redis_learn_turn(once__redis_t *redis)
 {
     once__redis_learn_t *learn = &redis->learn;
 
-    if (learn->wanted.count > 0 && !learn->is_asked) {
+    if (!learn->is_asked &&
+        (learn->wanted.count > 0 || (learn->is_doubted && !is_recent(redis, learn->answered_at)))) {
+        learn->tries = 0;
         ask(redis);
-    }
-    if (!learn->is_asked) {
-        learn->wanted.count = 0;
-        release(redis); /* no server: each is refused, or waits by itself */
     }
     assert_learn_state(learn);
 }

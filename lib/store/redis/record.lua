@@ -5,6 +5,7 @@
 --   redis-cli --eval record.lua RECORD , get
 --   redis-cli --eval record.lua RECORD... [MARK] , claim ASKED [FINGERPRINTS]... SECRETS
 --   redis-cli --eval record.lua RECORD... , EVENT GIVEN [PAYLOAD]...
+--   redis-cli --eval record.lua RECORD... [MARK] DICTIONARIES , with PLACE EVENT ...
 --
 -- RECORD is the key of a record. Claims and completions can come in groups: one call for all of them is a third cheaper. Each has
 -- its key and the same number of arguments as the others, and is decided, or refused, by itself.
@@ -12,6 +13,10 @@
 -- ASKED is the record as a first claim leaves it; in place of its four times it has the lease, and 1 if replicas are waited for.
 -- FINGERPRINTS are further ones that match, of 37 bytes each (secret, mode, hash). SECRETS is the mark of the caller's record
 -- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
+--
+-- `with`: what is given was compressed. PLACE is where the list at the key DICTIONARIES has the id of the dictionary (4 bytes), and
+-- the id (4 bytes). If the store has lost it, the error is DICTIONARY and nothing is changed: a record never names a dictionary that
+-- is not there when it is written.
 --
 -- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind (+ 4: compressed) and
 -- status of the payload, epoch, claim id, lease or ttl in ms, cause. A lease or ttl of 0 is the record's own; the ttl of a release
@@ -253,6 +258,15 @@ local function decide(key, given, more)
   return {outcome, now, record}
 end
 
+if event == 'with' then
+  local at, id = unpack('<I4c4', ARGV[2])
+  if redis.pcall('GETRANGE', table.remove(KEYS), at, at + 3) ~= id then
+    return {err = 'DICTIONARY the store does not have it'}
+  end
+  table.remove(ARGV, 1)
+  table.remove(ARGV, 1)
+  event = ARGV[1]
+end
 if event == 'get' then return {0, clock, redis.call('GET', KEYS[1]) or ''} end
 if event == 'claim' then
   -- With other secrets than the store's, the same key has another id: it would run under both.

@@ -1,7 +1,8 @@
 /*
  * Simple operations in flight. An operation is sent as one call of a script, alone or with others of its kind (a request). It
- * may be sent again: to another server if its slot is there (MOVED, ASK), with the text of its script (NOSCRIPT), or by itself
- * if something in front of several servers refuses keys of different slots in one call (CROSSSLOT).
+ * may be sent again: to another server if its slot is there (MOVED, ASK), with the text of its script (NOSCRIPT), without
+ * compression (DICTIONARY), or by itself if something in front of several servers refuses keys of different slots in one call
+ * (CROSSSLOT).
  *
  * An answer may have to wait for two things: that replicas have the change (the batch of its turn and connection, ended by
  * WAIT), and that the store's secrets are the caller's (the check of its turn; only where keys have slots, else the script
@@ -30,6 +31,7 @@ struct once__redis_request {
     once__redis_check_t *check;
     int hops;
     int is_apart; /* its keys may have a slot of their own */
+    int is_plain; /* the store did not hold the dictionary: nothing is compressed */
     int is_guest; /* its slot is moving: it was sent to the new server, after ASKING */
     unsigned count;
     once__op_t *ops[];
@@ -435,8 +437,8 @@ static void follow(request_t *request, const char *text)
     send_again(request, node, 0);
 }
 
-/* The server does not know the script: once more, with its text. */
-static void send_script(request_t *request)
+/* Nothing was decided: once more to the same server, as `text` and is_plain say. */
+static void repeat(request_t *request, int text)
 {
     once__redis_node_t *node = (once__redis_node_t *)request->call.connection;
 
@@ -445,7 +447,7 @@ static void send_script(request_t *request)
         finish(request, ONCE_E_UNAVAILABLE);
         return;
     }
-    send_again(request, node, 1);
+    send_again(request, node, text);
 }
 
 /* The code for an operation whose command was refused. */
@@ -509,7 +511,13 @@ static void take_error(request_t *request, const char *text)
         return;
     }
     if (strncmp(text, "NOSCRIPT", 8) == 0) {
-        send_script(request);
+        repeat(request, 1);
+        return;
+    }
+    if (!request->is_plain && strncmp(text, "DICTIONARY ", 11) == 0) {
+        once__redis_doubt(request->redis);
+        request->is_plain = 1;
+        repeat(request, 0);
         return;
     }
     if (strncmp(text, "MOVED ", 6) == 0 || strncmp(text, "ASK ", 4) == 0) {
@@ -522,14 +530,19 @@ static void take_error(request_t *request, const char *text)
 static void take_answer(const request_t *request, once__op_t *op, const redisReply *reply)
 {
     once__redis_t *redis = request->redis;
-    int read;
+    int read, code;
 
     if (reply->type == REDIS_REPLY_ERROR) {
         answer(request, op, judge_error(request, reply->str));
         return;
     }
     read = once__redis_read(op, &redis->dictionaries, reply);
-    if (read > 0 && once__redis_await_dictionary(redis, op) == 0) {
+    if (read > 0) {
+        code = once__redis_await_dictionary(redis, op);
+        if (code != ONCE_OK) {
+            take_back(op);
+            answer(request, op, code);
+        }
         return; /* it is sent again, with the same claim id */
     }
     if (read < 0) {
@@ -609,7 +622,8 @@ static void send_op(once__redis_t *redis, once__redis_node_t *node, request_t *r
         return;
     }
     once__redis_command_of(&command, request->ops, request->count, &redis->settings, redis->texts,
-                           &redis->dictionaries, text, request->is_apart);
+                           request->is_apart || request->is_plain ? NULL : &redis->dictionaries,
+                           text, request->is_apart);
     request->call.done = replied;
     assert_request_state(request);
     if (once__redis_ask(node, &request->call, &command) != 0) {

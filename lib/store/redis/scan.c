@@ -295,15 +295,18 @@ static void record_read(once__redis_call_t *call, const redisReply *reply)
     scan_t *scan = step->scan;
     once__record_t record = {.key = NULL};
     int is_there = is_good(scan, reply) && reply->type == REDIS_REPLY_STRING;
-    int code = ONCE_E_CORRUPT;
+    int code = ONCE_E_CORRUPT, waits;
 
     memcpy(record.id, step->id, ONCE_ID_SIZE);
     if (is_there) {
         code = once__redis_unpack(&record, &scan->redis->dictionaries, (const uint8_t *)reply->str,
                                   (size_t)reply->len);
     }
-    if (code == ONCE_E_NOT_FOUND && once__redis_await_dictionary(scan->redis, NULL) == 0) {
-        scan->error = ONCE_E_UNAVAILABLE; /* the page is read again when the dictionary is there */
+    waits =
+        code == ONCE_E_NOT_FOUND ? once__redis_await_dictionary(scan->redis, NULL) : ONCE_E_CORRUPT;
+    if (waits != ONCE_E_CORRUPT) {
+        /* The page is read again when the dictionary is there. */
+        scan->error = waits == ONCE_OK ? ONCE_E_UNAVAILABLE : waits;
     } else if (is_there) {
         int is_damaged = code != ONCE_OK && code != ONCE_E_NEWER;
         scan->met->records[scan->met->count++].hash = once__get64(step->id);

@@ -17,6 +17,14 @@ static const char *file(const char *name)
     return "";
 }
 
+static const char *without_flags(const char *name)
+{
+    const char *text = file(name);
+
+    assert(strncmp(text, "#!lua ", 6) == 0);
+    return strchr(text, '\n');
+}
+
 static void load(once__redis_text_t *script, const char *text)
 {
     uint8_t digest[EVP_MAX_MD_SIZE] = {0};
@@ -30,12 +38,10 @@ static void load(once__redis_text_t *script, const char *text)
 
 void once__redis_scripts_load(once__redis_texts_t texts)
 {
-    const char *record = file("record.lua");
-
-    assert(strncmp(record, "#!lua ", 6) == 0);
-    load(&texts[ONCE__REDIS_CLAIM], strchr(record, '\n'));
-    load(&texts[ONCE__REDIS_CHANGE], record);
+    load(&texts[ONCE__REDIS_CLAIM], without_flags("record.lua"));
+    load(&texts[ONCE__REDIS_CHANGE], file("record.lua"));
     load(&texts[ONCE__REDIS_SECRETS], file("secrets.lua"));
     load(&texts[ONCE__REDIS_DICTIONARIES], file("dictionaries.lua"));
-    load(&texts[ONCE__REDIS_AUDIT], file("audit.lua"));
+    load(&texts[ONCE__REDIS_AUDIT_READ], without_flags("audit.lua"));
+    load(&texts[ONCE__REDIS_AUDIT_ADD], file("audit.lua"));
 }

@@ -11,7 +11,8 @@ typedef enum once__redis_script {
     ONCE__REDIS_CHANGE,       /* record.lua: every other event */
     ONCE__REDIS_SECRETS,      /* secrets.lua */
     ONCE__REDIS_DICTIONARIES, /* dictionaries.lua */
-    ONCE__REDIS_AUDIT,        /* audit.lua */
+    ONCE__REDIS_AUDIT_READ,   /* audit.lua without its first line */
+    ONCE__REDIS_AUDIT_ADD,    /* audit.lua */
     ONCE__REDIS_SCRIPT_COUNT
 } once__redis_script_t;
 
