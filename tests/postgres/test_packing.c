@@ -206,10 +206,18 @@ static void a_dictionary_tells_nothing_about_one(void **state)
         "0");
 }
 
-/* A row whose dictionary is gone is damaged; others are not. */
+static int seen(once_t *once, const once_record_t *record, void *data)
+{
+    ++*(unsigned *)data;
+    return 0;
+}
+
+/* A row whose dictionary is gone is damaged, and counted once; others are not. */
 static void a_lost_dictionary_is_damage(void **state)
 {
     tally_t tally = {0};
+    once_answer_t *answer;
+    unsigned count = 0;
     once_t *gateway = open_gateway("");
 
     sql_run(owner, "DELETE FROM once.dictionaries");
@@ -217,6 +225,12 @@ static void a_lost_dictionary_is_damage(void **state)
     assert_false(tally.is_right);
     ask(gateway, 0, replayed, &tally);
     assert_true(tally.is_right);
+    assert_int_equal(once_record_scan_sync(gateway, NULL, seen, &count, &answer), ONCE_OK);
+    assert_int_equal(once_answer_damaged(answer),
+                     atol(sql_one(owner, "SELECT count(*) FROM once.keys WHERE get_byte(payload, "
+                                         "0) >= 128")));
+    assert_int_equal(count + once_answer_damaged(answer), MANY + 50);
+    once_answer_free(answer);
     assert_int_equal(once_close(gateway, 5000), ONCE_OK);
 }
 
