@@ -1,5 +1,6 @@
 """A server process that belongs to a test: it has a group of its own, and dies with its parent."""
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -12,17 +13,25 @@ class Missing(Exception):
     """A program that these tests need is not installed."""
 
 
+# Above the ports of Redis servers (tests/redis/with-server), below those that the system gives to outgoing connections.
+PORTS = range(30000, 32768)
+taken = []
+
+
 def free_port():
-    """A free port of loopback. Below the range that outgoing connections take theirs from, so that none of them
-    sits on it while a killed broker is away."""
-    for _ in range(200):
-        port = 12000 + int.from_bytes(os.urandom(2), "big") % 18000
-        with socket.socket() as probe:
-            try:
+    """A port of loopback that no other test takes until this process ends: neither before a server listens there, nor while a
+    killed one is away. A socket with the port in its abstract name keeps it."""
+    for port in random.sample(PORTS, len(PORTS)):
+        keeper = socket.socket(socket.AF_UNIX)
+        try:
+            keeper.bind(f"\0once-test-port-{port}")
+            with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+        except OSError:
+            keeper.close()
+            continue
+        taken.append(keeper)
+        return port
     raise RuntimeError("no free port on loopback")
 
 
