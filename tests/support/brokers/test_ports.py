@@ -11,7 +11,7 @@ OTHER = "from brokers import process; process.PORTS = range({port}, {port} + 1);
 
 def other(port):
     """What another process gets that may have only this one."""
-    return subprocess.run([sys.executable, "-c", OTHER.format(port=port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.run([sys.executable, "-c", OTHER.format(port=port)], capture_output=True, text=True)
 
 
 def test_a_port_is_given_once(monkeypatch):
