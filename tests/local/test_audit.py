@@ -1,6 +1,8 @@
 """Schedules that once lost records, filled the disk, ended processes by a signal or made them wait for ever. Each drives several
 processes step by step, and filesystems of their own (root and loop devices are needed for those)."""
 import contextlib
+import fcntl
+import itertools
 import os
 import random
 import shutil
@@ -239,6 +241,38 @@ def test_writer_that_seals_before_a_takeover_has_its_lock(drive, store):
     again = drive(url(store))
     assert counts(again("claims k 0 3")) == {"replay": 3}
     assert counts(again("claims j 0 6")) == {"replay": 6}
+
+
+@pytest.mark.parametrize("keys", [5, 100])
+def test_last_process_that_is_killed_while_it_closes(drive, store, keys):
+    """Killed before each step of sealing: the next one opens the store, with the index that was left."""
+    for step in itertools.count(1):
+        one = drive(url(store))
+        assert counts(one(f"pairs k{step} 0 {keys} 300"))["done"] == keys
+        one(f"trap die any {step}")
+        closed = one.send("close")
+        until(lambda: closed.came.is_set() or one.process.poll() is not None, "death or an answer", PATIENCE)
+        survived = one.process.poll() is None
+        one.kill()
+        again = drive(url(store))
+        assert counts(again(f"claims k{step} 0 {keys}")) == {"replay": keys}, f"killed at step {step}"
+        again.close()
+        if survived:
+            break
+    assert step > 4, "every step was tried"
+
+
+def test_trail_that_a_stopped_process_has_locked(drive, store):
+    """A writer does not wait for it: what else is asked goes on, and the trail is refused for the time being."""
+    one = drive(url(store, store_timeout="1s"))
+    assert counts(one("pairs k 0 1 100"))["done"] == 1
+    with open(f"{store}/audit", "a", encoding="ascii") as file:
+        os.chmod(f"{store}/audit", 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        listed = subprocess.run([os.environ["ONCE_PROGRAM"], "audit", "list", url(store, store_timeout="1s")],
+                                capture_output=True, text=True, timeout=60)
+        assert listed.returncode != 0 and "trail" in listed.stderr, listed
+    assert counts(one("claims k 0 1")) == {"replay": 1}
 
 
 # -------------------------------------------------------------------------------------- a filesystem that goes and comes back

@@ -14,6 +14,8 @@
 #include "core/audit.h"
 #include "store/local/local.h"
 
+#define LOCK_WAIT_MS 1000
+
 static int fail(once__op_t *op)
 {
     op->error = once__disk_code();
@@ -154,12 +156,12 @@ void once__local_audit(const once__local_t *local, once__op_t *op)
         (void)fail(op);
         return;
     }
-    while (flock(fd, is_add ? LOCK_EX : LOCK_SH) != 0 && errno == EINTR) {
-    }
-    if (is_add) {
+    if (once__disk_lock(fd, is_add ? LOCK_EX : LOCK_SH, LOCK_WAIT_MS) != ONCE_OK) {
+        op->error = ONCE_E_UNAVAILABLE; /* another process stands still with it; nothing was done */
+    } else if (is_add) {
         add_line(local, fd, op);
     } else {
         read_lines(fd, op);
     }
-    (void)close(fd);
+    once__segments_unlock(fd);
 }

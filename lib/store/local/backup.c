@@ -255,7 +255,7 @@ static int copy_all(copy_t *copy)
                        "does not come to an end; try again later");
     }
     code = code == ONCE_OK ? copy_segments(copy) : code;
-    once__close(lock);
+    once__segments_unlock(lock);
     code = code == ONCE_OK ? copy_secrets(copy) : code;
     code = code == ONCE_OK ? copy_audit(copy) : code;
     if (code == ONCE_OK && (fsync(copy->segments_fd) != 0 || fsync(copy->fd) != 0 ||

@@ -323,12 +323,9 @@ static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint6
     return large && code == ONCE_OK ? copy_large(compactor, frame, &copy) : code;
 }
 
-/* Before the victim is dropped, and now and then. */
-static int sync_copies(compactor_t *compactor, uint64_t above)
+/* Now and then, and before the victim is dropped: also copies of an earlier compaction, whose sync may have found no room. */
+static int sync_copies(compactor_t *compactor)
 {
-    if (compactor->unsynced <= above) {
-        return ONCE_OK;
-    }
     compactor->unsynced = 0;
     return once__log_sync(compactor->records->log);
 }
@@ -365,10 +362,12 @@ static int empty(compactor_t *compactor)
             code = ONCE_E_UNAVAILABLE; /* the rest another time */
         } else if (walk.kind == ONCE__WALK_FRAME && walk.frame.kind != ONCE__FRAME_FILLER) {
             code = empty_frame(compactor, &walk.frame, walk.offset);
-            code = code == ONCE_OK ? sync_copies(compactor, SYNC_BYTES) : code;
+            if (code == ONCE_OK && compactor->unsynced > SYNC_BYTES) {
+                code = sync_copies(compactor);
+            }
         }
     }
-    synced = sync_copies(compactor, 0);
+    synced = sync_copies(compactor);
     return code != ONCE_OK ? code : synced;
 }
 
@@ -469,8 +468,7 @@ static int compact_victim(compactor_t *compactor)
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_there(compactor)) {
         code = empty_and_drop(compactor);
     }
-    (void)flock(fd, LOCK_UN); /* a child that was forked meanwhile has the descriptor, too */
-    (void)close(fd);
+    once__segments_unlock(fd);
     return code;
 }
 
@@ -557,7 +555,7 @@ int once__records_compact(once__records_t *records, once__compaction_t *compacti
     if (code != ONCE_OK) {
         return code;
     }
-    once__close(lock); /* once__segment_drop takes it again */
+    once__segments_unlock(lock); /* once__segment_drop takes it again */
     compactor = calloc(1, sizeof(*compactor));
     if (compactor != NULL) {
         compactor->records = records;

@@ -548,7 +548,7 @@ static int check_all(check_t *check)
     }
     code = code == ONCE_OK ? check_log(check) : code;
     code = code == ONCE_OK ? check_index(check, compares) : code;
-    once__close(lock);
+    once__segments_unlock(lock);
     check->report->left = check->report->problems;
     if (code == ONCE_OK && repair && check->report->problems == 0) {
         once__directory_forget_index(directory); /* the log may lack what it has */

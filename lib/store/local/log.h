@@ -94,10 +94,12 @@ int once__segment_make(const once__log_config_t *config, uint64_t size, const ui
 void once__segment_seal(const once__log_config_t *config, once__own_t *own);
 
 /*
- * Whoever drops a segment has LOCK_SH, and whoever needs all of them for a while (fsck, backup) has LOCK_EX. ONCE_OK: close *lock,
- * if it is not -1, to let go; ONCE_E_CONFLICT: others have it, for `wait_ms` by now; ONCE_E_FULL, ONCE_E_IO.
+ * Whoever drops a segment has LOCK_SH, and whoever needs all of them for a while (fsck, backup) has LOCK_EX. ONCE_OK;
+ * ONCE_E_CONFLICT: others have it, for `wait_ms` by now; ONCE_E_FULL, ONCE_E_IO.
  */
 int once__segments_lock(int segments_fd, int how, unsigned wait_ms, int *lock);
+/* Lets go and closes the descriptor of a file that is locked by flock(), unless it is -1. */
+void once__segments_unlock(int lock);
 
 /*
  * Drops a segment that no entry leads to: manifest, file, slot. ONCE_OK, ONCE_E_CONFLICT (fsck or backup: later), ONCE_E_IO,

@@ -348,6 +348,14 @@ int once__segments_lock(int segments_fd, int how, unsigned wait_ms, int *lock)
     return code;
 }
 
+void once__segments_unlock(int lock)
+{
+    if (lock >= 0) {
+        (void)flock(lock, LOCK_UN); /* a child that was forked meanwhile has the descriptor, too */
+        (void)close(lock);
+    }
+}
+
 /*
  * The entry of the manifest comes first. A process that is killed behind it leaves a slot without entries, which is dropped again,
  * or, after a crash, a file that the manifest calls dropped, which the next opening removes.
@@ -365,7 +373,7 @@ int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t
     if (code == ONCE_OK) {
         free_segment(config->index, slot, number);
     }
-    once__close(lock);
+    once__segments_unlock(lock);
     return code;
 }
 
@@ -380,7 +388,7 @@ static int discard_named(const once__log_config_t *config, const once__own_t *le
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && !is_discarded(config, left)) {
         (void)once__segment_drop(config, left->slot, left->number);
     }
-    (void)close(fd);
+    once__segments_unlock(fd);
     return 1;
 }
 
@@ -410,5 +418,5 @@ void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t
         }
         (void)unlinkat(config->segments_fd, name, 0);
     }
-    (void)close(fd);
+    once__segments_unlock(fd);
 }
