@@ -430,13 +430,12 @@ static int empty_and_drop(compactor_t *compactor)
     if (code != ONCE_OK || !is_sound(compactor)) {
         return code;
     }
-    if (image->header.dictionary_len != 0) {
-        compactor->dictionary = once__dictionary_open(image->data + ONCE__SEGMENT_HEADER,
-                                                      image->header.dictionary_len, 0);
+    if (image->dictionary != NULL) { /* a damaged one costs descriptions, which are empty then */
+        compactor->dictionary =
+            once__dictionary_open(image->dictionary, image->header.dictionary_len, 0);
     }
     compactor->wait_until = once__index_now(compactor->records->index) + SYNC_WAIT_MS;
-    code =
-        image->header.dictionary_len != 0 && compactor->dictionary == NULL ? ONCE_E_NOMEM : ONCE_OK;
+    code = image->dictionary != NULL && compactor->dictionary == NULL ? ONCE_E_NOMEM : ONCE_OK;
     code = code == ONCE_OK ? note_others(compactor) : code;
     code = code == ONCE_OK ? empty(compactor) : code;
     if (code == ONCE_E_CORRUPT) {
