@@ -632,7 +632,7 @@ static ssize_t no_room(void *data, int fd, const void *bytes, size_t len, uint64
     return -1;
 }
 
-/* The copies stay in memory when the disk has no room. The next compaction has nothing to copy, and must not take them for synced. */
+/* The copies stay in memory when the disk has no room. The next compaction has nothing to copy, and must not call them synced. */
 static void test_victim_stays_until_its_copies_are_written(void **state)
 {
     once__compaction_t compaction = {.thorough = 1};
