@@ -25,6 +25,8 @@ message_t *message_new(link_t *link, once__op_t *op)
     *copy = *op;
     copy->key = copy_bytes(world, op->key, op->key_len);
     copy->payload.data = copy_bytes(world, op->payload.data, op->payload.len);
+    copy->about.data = copy_bytes(world, op->about.data, op->about.len);
+    copy->cause.data = copy_bytes(world, op->cause.data, op->cause.len);
     copy->mark = op->mark != NULL ? copy_bytes(world, op->mark, ONCE__MARK_SIZE) : NULL;
     if (op->kind == ONCE__OP_SCAN) {
         message->filter = *op->filter;
