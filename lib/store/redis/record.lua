@@ -15,8 +15,8 @@
 -- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
 --
 -- `with`: what is given was compressed. PLACE is where the list at the key DICTIONARIES has the id of the dictionary (4 bytes), and
--- the id (4 bytes). If the store has lost it, the error is DICTIONARY and nothing is changed: a record never names a dictionary that
--- is not there when it is written.
+-- the id (4 bytes). If the store has lost it, the error is DICTIONARY and nothing is changed: a record never names a dictionary
+-- that is not there when it is written.
 --
 -- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind (+ 4: compressed) and
 -- status of the payload, epoch, claim id, lease or ttl in ms, cause. A lease or ttl of 0 is the record's own; the ttl of a release
