@@ -153,11 +153,11 @@ int once__local_repair(once__directory_t *directory, const once__manifest_t *man
     size_t live_count = 0;
     int code = ONCE_OK;
 
+    if (live == NULL) {
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+    }
     /* Before anything else: an index that is left would be older than the log. */
     once__directory_forget_index(directory);
-    if (live == NULL) {
-        code = once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
-    }
     for (size_t i = 0; i < count && code == ONCE_OK; i++) {
         char name[ONCE__SEGMENT_NAME];
         int is_live = 0;
