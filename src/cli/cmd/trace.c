@@ -243,7 +243,6 @@ static int look(once_t *once, const once_record_t *record, void *data)
         if (key.len > 0 && memmem(key.data, key.len, id, strlen(id)) != NULL) {
             json_t *found = append(trace, event, "records");
             once__cli_json_t json;
-            once__cli_json_start(&json);
             (void)once__cli_record_json(record, 0, &json);
             trace->broken |= json.broken || json_object_update(found, json.object) != 0;
             json_decref(json.object);
@@ -376,7 +375,6 @@ static int print_json(trace_t *trace, const once_record_t *record)
     once__cli_json_t json, inner;
 
     once__cli_json_start(&json);
-    once__cli_json_start(&inner);
     (void)once__cli_record_json(record, 0, &inner);
     once__cli_json_nest(&json, "record", &inner);
     json.broken |= trace->broken || json_object_update(json.object, trace->root) != 0;
