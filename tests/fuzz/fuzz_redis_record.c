@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "core/codec.h"
+#include "store/crc32c.h"
 #include "store/redis/pack.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -48,25 +49,53 @@ static void check_again(const once__record_t *record, once__redis_dictionaries_t
     free(copy);
 }
 
+/* Gives every entry of a list the id of its content, which no chance would. */
+static void set_ids(uint8_t *list, size_t len)
+{
+    size_t size;
+
+    for (size_t at = 0; at + ONCE__REDIS_ENTRY_SIZE < len; at += ONCE__REDIS_ENTRY_SIZE + size) {
+        size = once__get16(list + at);
+        if (size > len - at - ONCE__REDIS_ENTRY_SIZE) {
+            return;
+        }
+        once__put32(list + at + 2, once__crc32c(0, list + at + ONCE__REDIS_ENTRY_SIZE, size));
+    }
+}
+
+static void read_list(const uint8_t *data, size_t size)
+{
+    once__redis_dictionaries_t *dictionaries = calloc(1, sizeof(*dictionaries));
+    uint8_t *list = malloc(size + 1);
+
+    check(dictionaries != NULL && list != NULL);
+    (void)once__redis_dictionaries_read(dictionaries, data, size);
+    memcpy(list, data, size);
+    set_ids(list, size);
+    (void)once__redis_dictionaries_read(dictionaries, list, size);
+    check(dictionaries->count <= ONCE__REDIS_DICTIONARIES_MAX);
+    once__redis_dictionaries_free(dictionaries);
+    free(dictionaries);
+    free(list);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const uint8_t list[] =
-        "\x34\0{\"id\":\"ch_\0\0\0\0\",\"object\":\"charge\",\"content-type\":1}\0\0";
+    static uint8_t list[] =
+        "\x34\0????{\"id\":\"ch_\0\0\0\0\",\"object\":\"charge\",\"content-type\":1}\0\0";
     static once__redis_dictionaries_t dictionaries;
     once__record_t record = {.id = {1}};
     int rc;
 
     if (dictionaries.count == 0) {
-        check(once__redis_dictionaries_read(&dictionaries, list, 2 + (size_t)list[0]) == 0);
+        size_t len = ONCE__REDIS_ENTRY_SIZE + (size_t)list[0];
+        check(len <= sizeof(list));
+        set_ids(list, len);
+        check(once__redis_dictionaries_read(&dictionaries, list, len) == 0);
         dictionaries.current = 1;
     }
     if (size > 0 && data[0] == 0) {
-        once__redis_dictionaries_t *others = calloc(1, sizeof(*others));
-        check(others != NULL);
-        (void)once__redis_dictionaries_read(others, data + 1, size - 1);
-        check(others->count <= ONCE__REDIS_DICTIONARIES_MAX);
-        once__redis_dictionaries_free(others);
-        free(others);
+        read_list(data + 1, size - 1);
         return 0;
     }
     rc = once__redis_unpack(&record, &dictionaries, data, size);
