@@ -416,7 +416,7 @@ static verdict_t judge(const check_t *check, const uint8_t *id, uint64_t version
     if (!found) {
         return may_lack ? FINE : NOT_IN_INDEX;
     }
-    /* One that cannot be read is told of when the index is gone through. */
+    /* One that cannot be read is reported when the index is walked. */
     return once__reader_read(check->live, entry->place, 0, &frame) == ONCE_OK &&
                    frame.version < version
                ? OLDER

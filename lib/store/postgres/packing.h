@@ -27,7 +27,7 @@ typedef struct once__postgres_packing {
     unsigned rest; /* this many payloads go by before a dictionary is asked for again */
     once__pieces_t payloads, abouts;
     uint64_t plain, packed, count; /* bytes, and payloads, since they were judged last */
-    uint64_t pause;                /* so many payloads are judged at a time */
+    uint64_t pause;                /* how many payloads are judged at a time */
     int is_sampling;
     int is_asked;   /* for the newest */
     int is_asking;  /* `op` is submitted */
