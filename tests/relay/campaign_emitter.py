@@ -92,7 +92,7 @@ def apart(connection):
 
 def crowded(connection):
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM (SELECT FROM once.outbox LIMIT %s) AS some", (BACKLOG,))
+        cursor.execute("SELECT count(*) FROM (SELECT FROM once.outbox LIMIT %s) AS waiting", (BACKLOG,))
         found = cursor.fetchone()[0]
     connection.rollback()
     return found >= BACKLOG
@@ -113,6 +113,8 @@ def main():
                 continue
             (together if FENCED else apart)(connection)
         except psycopg2.Error as error:
+            if (error.pgcode or "").startswith("42"):  # a statement that can never work is no fault of the campaign's
+                raise
             if connection is not None and error.pgcode not in ("40001", "40P01"):
                 connection.close()
             if connection is None or connection.closed:
