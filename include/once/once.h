@@ -171,7 +171,10 @@ ONCE_API int once_fd(const once_t *once);
  */
 ONCE_API size_t once_store_trouble(once_t *once, char *text, size_t size);
 
-/* Does everything that is due and calls callbacks; never waits. Returns the number of callbacks called, or a negative error. */
+/*
+ * Does what is due and calls callbacks; never waits. With more than a thousand callbacks it returns before everything is done, and
+ * the descriptor stays readable. Returns the number of callbacks called, or a negative error.
+ */
 ONCE_API int once_dispatch(once_t *once);
 
 /*

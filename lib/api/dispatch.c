@@ -7,7 +7,12 @@
 #include "api/job.h"
 #include "base/error.h"
 
-#define TURNS_MAX 64 /* then the host gets its turn; the descriptor stays readable */
+/*
+ * After this the host gets its turn, and the descriptor stays readable. Turns alone would not bound the time: each of them delivers
+ * all that has arrived, and a host with thousands of requests in flight submits new ones from the callbacks.
+ */
+#define TURNS_MAX     64
+#define CALLBACKS_MAX 1024
 
 /* Wakes blocked callers: what they wait for may have happened. */
 static void notify(once_t *once)
@@ -45,7 +50,9 @@ static int dispatch_locked(once_t *once)
         once->asks_to_close = 0;
         once__begin_close_all(once);
     }
-    for (int turn = 0; turn < TURNS_MAX && busy && !once__loop_paused(once->loop); turn++) {
+    for (int turn = 0; turn < TURNS_MAX && once->callbacks - before < CALLBACKS_MAX && busy &&
+                       !once__loop_paused(once->loop);
+         turn++) {
         busy = once__loop_run(once->loop);
         busy |= once->store->vt->dispatch(once->store) > 0;
         tell_shutdown(once);

@@ -280,6 +280,32 @@ static void one_dispatch_does_not_answer_for_ever(void **state)
     world_free(&world);
 }
 
+#define CROWD 2000
+
+/* With many in flight, a dispatch ends after the turn that delivered a thousand answers. */
+static void one_dispatch_of_many_ends_with_its_turn(void **state)
+{
+    once_ask_t ask = ONCE_ASK_INIT;
+    unsigned calls[CROWD] = {0}, all = 0;
+    world_t world;
+    once_t *once;
+
+    world_init(&world);
+    world.plan = no_secrets;
+    once = world_open(&world, NULL);
+    ask.key = once__slice("k", 1);
+    for (int i = 0; i < CROWD; i++) {
+        assert_int_equal(once_begin(once, &ask, ask_again, &calls[i]), ONCE_OK);
+    }
+    assert_true(once_dispatch(once) >= CROWD);
+    for (int i = 0; i < CROWD; i++) {
+        all += calls[i];
+    }
+    assert_in_range(all, CROWD, 2 * CROWD);
+    assert_true(once_close(once, 0) == ONCE_OK);
+    world_free(&world);
+}
+
 static void not_taken(once_t *once, once_answer_t *answer, void *data)
 {
     (*(unsigned *)data)++;
@@ -343,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_grant_is_not_forgotten_because_of_a_later_error),
         cmocka_unit_test(a_store_that_is_always_too_slow_is_told),
         cmocka_unit_test(one_dispatch_does_not_answer_for_ever),
+        cmocka_unit_test(one_dispatch_of_many_ends_with_its_turn),
         cmocka_unit_test(a_claim_that_nobody_takes_is_released),
         cmocka_unit_test(bad_asks_are_refused_before_anything_is_submitted),
     };
