@@ -2,11 +2,9 @@
 
 void once__hex(char *out, const uint8_t *data, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
-
     for (size_t i = 0; i < len; i++) {
-        *out++ = digits[data[i] >> 4];
-        *out++ = digits[data[i] & 15];
+        *out++ = once__to_hex_digit(data[i] >> 4);
+        *out++ = once__to_hex_digit(data[i] & 15);
     }
     *out = '\0';
 }

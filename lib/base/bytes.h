@@ -81,6 +81,12 @@ static inline int once__hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* The lower-case hex digit with a value of 0 to 15. */
+static inline char once__to_hex_digit(unsigned value)
+{
+    return "0123456789abcdef"[value];
+}
+
 /* Writes 2 * len lower-case characters and a terminator. */
 void once__hex(char *out, const uint8_t *data, size_t len);
 

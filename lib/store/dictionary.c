@@ -70,21 +70,19 @@ int once__dictionary_fits(const once__payload_t *payload)
 
 /* ------------------------------------------------------------------------------------------------------ compressing */
 
-/* The value of a digit of hex in lower case; above 15: it is none. */
-static unsigned hex_value(uint8_t c)
+/* Of lower case only: they come back as that. */
+static int hex_value(uint8_t c)
 {
-    unsigned digit = (unsigned)c - '0', letter = (unsigned)c - 'a';
-
-    return digit < 10 ? digit : letter < 6 ? letter + 10 : 16;
+    return c >= 'A' && c <= 'F' ? -1 : once__hex_digit((char)c);
 }
 
 /* Puts them as half bytes if all are digits of hex. Where they end, or NULL: they are not. */
 static uint8_t *put_hex(uint8_t *out, const uint8_t *data, size_t count)
 {
     for (size_t i = 0; i < count; i += 2) {
-        unsigned high = hex_value(data[i]);
-        unsigned low = i + 1 < count ? hex_value(data[i + 1]) : 0;
-        if ((high | low) > 15) {
+        int high = hex_value(data[i]);
+        int low = i + 1 < count ? hex_value(data[i + 1]) : 0;
+        if (high < 0 || low < 0) {
             return NULL;
         }
         *out++ = (uint8_t)(high << 4 | low);
@@ -200,10 +198,8 @@ size_t once__dictionary_pack(const once__dictionary_t *dictionary, uint8_t *out,
 
 static void get_hex(uint8_t *out, const uint8_t *in, size_t count)
 {
-    static const char digits[] = "0123456789abcdef";
-
     for (size_t i = 0; i < count; i++) {
-        out[i] = (uint8_t)digits[i % 2 == 0 ? in[i / 2] >> 4 : in[i / 2] & 15];
+        out[i] = (uint8_t)once__to_hex_digit(i % 2 == 0 ? in[i / 2] >> 4 : in[i / 2] & 15);
     }
 }
 

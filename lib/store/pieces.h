@@ -7,12 +7,13 @@
 
 #include "store/dictionary.h"
 
-#define ONCE__PIECES_SAMPLES 128
-#define ONCE__PIECES_LEAST   8
+#define ONCE__PIECES_SAMPLES    128
+#define ONCE__PIECES_SAMPLE_MAX 1024 /* of a longer one its beginning */
+#define ONCE__PIECES_LEAST      8
 
 /* Zeroed at first. */
 typedef struct once__pieces {
-    uint8_t *samples; /* the beginning of each; NULL: there are none yet */
+    uint8_t *samples; /* ONCE__PIECES_SAMPLE_MAX bytes for each; NULL: there are none yet */
     uint16_t lens[ONCE__PIECES_SAMPLES];
     unsigned count;
     unsigned skipped; /* since the last one that was taken: not every one is */
@@ -20,11 +21,14 @@ typedef struct once__pieces {
 
 void once__pieces_free(once__pieces_t *pieces); /* it can be used again afterwards */
 
-/* May be taken as a sample, until there are enough. */
-void once__pieces_offer(once__pieces_t *pieces, const uint8_t *data, size_t len);
+/* May be taken as a sample, until there are enough: one of `every`. */
+void once__pieces_offer(once__pieces_t *pieces, const void *data, size_t len, unsigned every);
 int once__pieces_enough(const once__pieces_t *pieces);
 
-/* The dictionary, in `out` of ONCE__DICTIONARY_MAX bytes. Returns its length; 0: nothing is common, or memory is short. */
-size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out);
+/* One of the samples; `pieces->lens` has its length. */
+const uint8_t *once__pieces_sample(const once__pieces_t *pieces, unsigned i);
+
+/* The dictionary, in `out` of `room` bytes. Returns its length; 0: nothing is common, or memory is short. */
+size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out, size_t room);
 
 #endif

@@ -48,12 +48,14 @@ $$;
 
 -- What p_packed stands for: its first byte has the number of a dictionary, then come four bytes of the SHA-256 of what it stands for, the
 -- length of that, and steps, each of which is bytes and a copy from the dictionary. Programs do this themselves when they have the
--- dictionary. NULL: that cannot be, or would be longer than p_most. One damaged row must not fail the others of its batch, nor keep
--- the server busy.
-CREATE OR REPLACE FUNCTION once._unpack(p_packed bytea, p_dictionary bytea, p_most integer) RETURNS bytea
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
+-- dictionary. p_column says which of a dictionary's two: bytes or about. NULL: that cannot be, or would be too long. One damaged
+-- row must not fail the others of its batch, nor keep the server busy.
+CREATE OR REPLACE FUNCTION once._unpack(p_packed bytea, p_column text) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_most CONSTANT integer := CASE p_column WHEN 'about' THEN 512 ELSE 16384 END;
+    v_dictionary bytea;
     v_at integer := 5; -- in p_packed
     v_next bigint := 0; -- in the dictionary: where the next copy is expected
     v_length bigint;
@@ -66,11 +68,13 @@ DECLARE
     v_hex CONSTANT integer := 16384; -- digits of hex, two in a byte
     v_elsewhere CONSTANT integer := 32768; -- the copy is not where it is expected
 BEGIN
-    IF length(p_packed) > p_most THEN -- it is shorter than what it stands for
+    IF length(p_packed) > v_most THEN -- it is shorter than what it stands for
         RETURN NULL;
     END IF;
     SELECT p_at, number INTO v_at, v_length FROM once._read_varint(p_packed, v_at);
-    IF v_length > p_most THEN
+    SELECT CASE p_column WHEN 'about' THEN d.about ELSE d.bytes END INTO v_dictionary
+    FROM once.dictionaries d WHERE d.number = get_byte(p_packed, 0) - 128;
+    IF NOT FOUND OR v_length > v_most THEN
         RETURN NULL;
     END IF;
     WHILE v_at < length(p_packed) LOOP
@@ -97,31 +101,15 @@ BEGIN
             SELECT p_at, number INTO v_at, v_shift FROM once._read_varint(p_packed, v_at);
             v_next := v_next + CASE WHEN v_shift & 1 = 0 THEN v_shift >> 1 ELSE -(v_shift >> 1) - 1 END;
         END IF;
-        IF v_copy > 0 AND (v_next < 0 OR v_next + v_copy > length(p_dictionary)) THEN
+        IF v_copy > 0 AND (v_next < 0 OR v_next + v_copy > length(v_dictionary)) THEN
             RETURN NULL;
         END IF;
-        v_out := v_out || substr(p_dictionary, v_next::integer + 1, v_copy::integer);
+        v_out := v_out || substr(v_dictionary, v_next::integer + 1, v_copy::integer);
         v_next := v_next + v_copy;
     END LOOP;
     RETURN CASE WHEN length(v_out) = v_length AND substr(sha256(v_out), 1, 4) = substr(p_packed, 2, 4) THEN v_out END;
 EXCEPTION WHEN OTHERS THEN -- but a cancellation
     RETURN NULL;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION once._unpack_payload(p_payload bytea) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN once._unpack(p_payload, (SELECT d.bytes FROM once.dictionaries d WHERE d.number = get_byte(p_payload, 0) - 128), 16384);
-END
-$$;
-
-CREATE OR REPLACE FUNCTION once._unpack_about(p_about bytea) RETURNS bytea
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN once._unpack(p_about, (SELECT d.about FROM once.dictionaries d WHERE d.number = get_byte(p_about, 0) - 128), 512);
 END
 $$;
 
@@ -142,14 +130,14 @@ CREATE OR REPLACE FUNCTION once._payload_for(kind smallint, payload bytea, dicti
 LANGUAGE sql STABLE
 RETURN CASE WHEN kind <> once._payload_response() OR payload = '' THEN payload
             WHEN get_byte(payload, 0) < 128 OR get_byte(payload, 0) - 128 = dictionary THEN payload
-            ELSE coalesce(once._unpack_payload(payload), payload) END;
+            ELSE coalesce(once._unpack(payload, 'bytes'), payload) END;
 
 -- What cannot be unpacked is left out: a description must not cost a response.
 CREATE OR REPLACE FUNCTION once._about_for(about bytea, dictionary smallint) RETURNS bytea
 LANGUAGE sql STABLE
 RETURN CASE WHEN about = '' THEN about
             WHEN get_byte(about, 0) < 128 OR get_byte(about, 0) - 128 = dictionary THEN about
-            ELSE coalesce(once._unpack_about(about), '') END;
+            ELSE coalesce(once._unpack(about, 'about'), '') END;
 
 CREATE OR REPLACE FUNCTION once._key_for(key bytea, dictionary smallint) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

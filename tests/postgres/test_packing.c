@@ -158,7 +158,7 @@ static void everyone_reads_it(void **state)
     (void)body_of(body, MANY - 1);
     assert_string_equal(
         sql_one(owner,
-                "SELECT convert_from(substr(once._unpack_payload(payload), 50), 'UTF8') FROM "
+                "SELECT convert_from(substr(once._unpack(payload, 'bytes'), 50), 'UTF8') FROM "
                 "once.keys WHERE id = (SELECT half FROM once.get('shop', '%s')) AND "
                 "get_byte(payload, 0) > 128",
                 key),
@@ -336,19 +336,19 @@ static void unpacking_is_bounded(void **state)
     sql_run(owner, "SET statement_timeout = '30s'");
     for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
         assert_string_equal(
-            sql_one(owner, "SELECT once._unpack_payload(decode(%s, 'hex')) IS NULL", hostile[i]),
+            sql_one(owner, "SELECT once._unpack(decode(%s, 'hex'), 'bytes') IS NULL", hostile[i]),
             "t");
         assert_string_equal(
-            sql_one(owner, "SELECT once._unpack_about(decode(%s, 'hex')) IS NULL", hostile[i]),
+            sql_one(owner, "SELECT once._unpack(decode(%s, 'hex'), 'about') IS NULL", hostile[i]),
             "t");
     }
     /* Nor is any other text made of it: each byte of one that is right is changed. */
     assert_string_equal(
-        sql_one(owner, "SELECT count(once._unpack_payload(k.payload)) || ' ' || "
-                       "count(nullif(once._unpack_payload(set_byte(k.payload, n, "
-                       "get_byte(k.payload, n) # 1)), once._unpack_payload(k.payload))) FROM "
+        sql_one(owner, "SELECT count(once._unpack(k.payload, 'bytes')) || ' ' || "
+                       "count(nullif(once._unpack(set_byte(k.payload, n, get_byte(k.payload, n) "
+                       "# 1), 'bytes'), once._unpack(k.payload, 'bytes'))) FROM "
                        "(SELECT payload FROM once.keys WHERE get_byte(payload, 0) = 129 AND "
-                       "once._unpack_payload(payload) IS NOT NULL LIMIT 1) AS k, "
+                       "once._unpack(payload, 'bytes') IS NOT NULL LIMIT 1) AS k, "
                        "generate_series(0, 20) AS n"),
         "21 0");
     sql_run(owner, "RESET statement_timeout");

@@ -26,7 +26,7 @@ static void offer_all(once__pieces_t *pieces, unsigned rare)
             snprintf(text, sizeof(text), "{\"object\":\"charge\",\"id\":\"%08x\",\"%s\":true}",
                      i * 2654435761u, taken < rare ? "rarely seen" : "paid");
         assert_true(i < 10000);
-        once__pieces_offer(pieces, (const uint8_t *)text, (size_t)len);
+        once__pieces_offer(pieces, text, (size_t)len, 4);
     }
 }
 
@@ -36,7 +36,7 @@ static void what_many_have_is_in_it(void **state)
     size_t len;
 
     offer_all(&pieces, ONCE__PIECES_LEAST);
-    len = once__pieces_take(&pieces, dictionary);
+    len = once__pieces_take(&pieces, dictionary, sizeof(dictionary));
     assert_in_range(len, 30, 200);
     assert_true(has(dictionary, len, "{\"object\":\"charge\",\"id\":\""));
     assert_true(has(dictionary, len, "\"rarely seen\":true}"));
@@ -49,7 +49,7 @@ static void what_few_have_is_not(void **state)
     size_t len;
 
     offer_all(&pieces, ONCE__PIECES_LEAST - 1);
-    len = once__pieces_take(&pieces, dictionary);
+    len = once__pieces_take(&pieces, dictionary, sizeof(dictionary));
     assert_true(has(dictionary, len, "\"charge\""));
     assert_false(has(dictionary, len, "seen"));
     once__pieces_free(&pieces);
@@ -67,9 +67,10 @@ static void samples_are_counted_not_places(void **state)
                        pieces.count == 3 ? "canary-1canary-1canary-1canary-1canary-1canary-1"
                                            "canary-1canary-1canary-1canary-1"
                                          : "");
-        once__pieces_offer(&pieces, (const uint8_t *)text, strlen(text));
+        once__pieces_offer(&pieces, text, strlen(text), 4);
     }
-    assert_false(has(dictionary, once__pieces_take(&pieces, dictionary), "canary"));
+    assert_false(
+        has(dictionary, once__pieces_take(&pieces, dictionary, sizeof(dictionary)), "canary"));
     once__pieces_free(&pieces);
 }
 
@@ -81,9 +82,9 @@ static void nothing_in_common_gives_none(void **state)
         char text[64];
         int len = snprintf(text, sizeof(text), "%08x%08x%08x", i * 2654435761u, i * 40503u + 7,
                            i * i * 97u);
-        once__pieces_offer(&pieces, (const uint8_t *)text, (size_t)len);
+        once__pieces_offer(&pieces, text, (size_t)len, 4);
     }
-    assert_int_equal(once__pieces_take(&pieces, dictionary), 0);
+    assert_int_equal(once__pieces_take(&pieces, dictionary, sizeof(dictionary)), 0);
     once__pieces_free(&pieces);
 }
 

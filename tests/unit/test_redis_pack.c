@@ -199,7 +199,7 @@ static void fill(void)
 {
     char text[512];
 
-    for (unsigned i = 0; dictionaries.sample_count < ONCE__REDIS_SAMPLES; i++) {
+    for (unsigned i = 0; !once__pieces_enough(&dictionaries.samples); i++) {
         size_t len = response(text, i);
         (void)once__redis_dictionaries_offer(&dictionaries, text, len);
     }
@@ -221,7 +221,7 @@ static void a_dictionary_has_what_many_have(void **state)
     size_t len;
 
     fill();
-    len = once__redis_dictionary_make(&dictionaries, made);
+    len = once__pieces_take(&dictionaries.samples, made, sizeof(made));
     assert_true(len > 0);
     assert_true(holds(made, len, "\",\"object\":\"charge\",\"name\":\""));
     assert_false(holds(made, len, "ecret-Ca"));
@@ -241,7 +241,7 @@ static void records_are_shorter_with_it_and_unread_without(void **state)
     plain = pack(bytes, sizeof(bytes), &record);
     fill();
     once__redis_dictionaries_judge(&dictionaries);
-    assert_int_equal(dictionaries.sample_count, 0);
+    assert_int_equal(dictionaries.samples.count, 0);
     assert_true(dictionaries.candidate_len > 0);
     len = dictionaries.candidate_len;
     memcpy(list, dictionaries.candidate, len);

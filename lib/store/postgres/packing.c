@@ -15,6 +15,7 @@
 #define ABOUT_LEAST   16
 #define PAUSE_LEAST   ((uint64_t)1024)
 #define PAUSE_MOST    ((uint64_t)1 << 20)
+#define EVERY         4u /* one of four is a sample */
 #define REST          64 /* payloads, after the store refused a dictionary */
 #define CHECK_SIZE    4  /* of the SHA-256 of what is packed */
 
@@ -82,7 +83,7 @@ once_slice_t once__postgres_pack_about(once__postgres_packing_t *packing, once_s
         return about;
     }
     if (packing->is_sampling) {
-        once__pieces_offer(&packing->abouts, (const uint8_t *)about.data, about.len);
+        once__pieces_offer(&packing->abouts, about.data, about.len, EVERY);
     }
     return pack(packing->known[packing->number].about, packing->number, packing->about_bytes,
                 about);
@@ -110,7 +111,7 @@ once_slice_t once__postgres_pack_payload(once__postgres_packing_t *packing,
     }
     packed = pack(packing->known[packing->number].payload, packing->number, packing->bytes, given);
     if (packing->is_sampling) {
-        once__pieces_offer(&packing->payloads, payload->data, payload->len);
+        once__pieces_offer(&packing->payloads, payload->data, payload->len, EVERY);
     }
     packing->plain += given.len;
     packing->packed += packed.len;
@@ -207,8 +208,10 @@ static void propose(once__postgres_packing_t *packing)
     packing->proposal = malloc((size_t)2 * ONCE__DICTIONARY_MAX);
     if (packing->proposal != NULL) {
         packing->about_proposal = packing->proposal + ONCE__DICTIONARY_MAX;
-        packing->proposal_len = once__pieces_take(&packing->payloads, packing->proposal);
-        packing->about_proposal_len = once__pieces_take(&packing->abouts, packing->about_proposal);
+        packing->proposal_len =
+            once__pieces_take(&packing->payloads, packing->proposal, ONCE__DICTIONARY_MAX);
+        packing->about_proposal_len =
+            once__pieces_take(&packing->abouts, packing->about_proposal, ONCE__DICTIONARY_MAX);
     }
     stop_sampling(packing);
     packing->pause = packing->pause < PAUSE_LEAST  ? PAUSE_LEAST

@@ -8,11 +8,8 @@
 #include "store/crc32c.h"
 #include "store/varint.h"
 
-#define GRAM 8 /* bytes that are compared at a time */
-#define GAP_MAX                                                                                    \
-    64 /* of what is not common: kept as zeros, so that what follows is where it is expected */
-#define NEWS      16 /* grams that a sample must add to be worth its room */
-#define EVERY     64u
+/* One of these is a sample, once there is a dictionary. Both kinds of text come in turns: an odd step takes both. */
+#define EVERY     65u
 #define WORTH_NUM 4 /* a new dictionary must leave less than 4/5 of what the best one leaves */
 #define WORTH_DEN 5
 
@@ -89,155 +86,30 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
                : ONCE_E_CORRUPT;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- making */
-
-/* Eight bytes, in how many samples they are, and which was the last of those. */
-typedef struct gram {
-    uint64_t bytes;
-    uint16_t count, last;
-    uint8_t is_known, is_taken;
-} gram_t;
-
-typedef struct grams {
-    gram_t *table;
-    size_t mask;
-} grams_t;
-
-static gram_t *gram_at(const grams_t *grams, const uint8_t *data)
-{
-    uint64_t bytes = once__get64(data);
-    size_t at = (size_t)(bytes * 0x9e3779b97f4a7c15u >> 40) & grams->mask;
-
-    while (grams->table[at].is_known && grams->table[at].bytes != bytes) {
-        at = (at + 1) & grams->mask;
-    }
-    grams->table[at].bytes = bytes;
-    return &grams->table[at];
-}
-
-static const uint8_t *sample_at(const once__redis_dictionaries_t *dictionaries, unsigned i)
-{
-    return dictionaries->samples + (size_t)i * ONCE__REDIS_SAMPLE_MAX;
-}
-
-/* Counts in how many samples each gram is. Returns 0, or -1: out of memory. */
-static int count_grams(grams_t *grams, const once__redis_dictionaries_t *dictionaries)
-{
-    size_t total = 0;
-
-    for (unsigned i = 0; i < dictionaries->sample_count; i++) {
-        total += dictionaries->sizes[i];
-    }
-    for (grams->mask = 1023; grams->mask < 2 * total;) {
-        grams->mask = grams->mask * 2 + 1;
-    }
-    grams->table = calloc(grams->mask + 1, sizeof(gram_t));
-    if (grams->table == NULL) {
-        return -1;
-    }
-    for (unsigned i = 0; i < dictionaries->sample_count; i++) {
-        const uint8_t *sample = sample_at(dictionaries, i);
-        for (size_t at = 0; at + GRAM <= dictionaries->sizes[i]; at++) {
-            gram_t *gram = gram_at(grams, sample + at);
-            gram->count += !gram->is_known || gram->last != i;
-            gram->last = (uint16_t)i;
-            gram->is_known = 1;
-        }
-    }
-    return 0;
-}
-
-static int is_common(const gram_t *gram)
-{
-    return gram->count >= ONCE__REDIS_COMMON;
-}
-
-/*
- * Adds what is common in a sample, if enough of it is new: zeros stand for the rest. Returns the new length; the same: nothing was
- * added.
- */
-static size_t add_sample(const grams_t *grams, const uint8_t *sample, size_t size, uint8_t *out,
-                         size_t len)
-{
-    uint8_t masked[ONCE__REDIS_SAMPLE_MAX] = {0};
-    size_t news = 0, gap = 0, start = len;
-
-    for (size_t at = 0; at + GRAM <= size; at++) {
-        gram_t *gram = gram_at(grams, sample + at);
-        if (is_common(gram)) {
-            news += !gram->is_taken;
-            memcpy(masked + at, sample + at, GRAM);
-        }
-    }
-    if (news < NEWS) {
-        return len;
-    }
-    for (size_t at = 0; at < size && len < ONCE__REDIS_DICTIONARY_MAX; at++) {
-        gap = masked[at] == 0 ? gap + 1 : 0;
-        if (gap <= GAP_MAX && (gap == 0 || len > start)) {
-            out[len++] = masked[at];
-        }
-    }
-    for (size_t at = 0; at + GRAM <= size; at++) {
-        gram_at(grams, sample + at)->is_taken = 1;
-    }
-    while (len > start && out[len - 1] == 0) {
-        len--;
-    }
-    return len;
-}
-
-size_t once__redis_dictionary_make(const once__redis_dictionaries_t *dictionaries, uint8_t *out)
-{
-    grams_t grams;
-    size_t len = 0;
-
-    if (count_grams(&grams, dictionaries) != 0) {
-        return 0;
-    }
-    for (unsigned i = 0; i < dictionaries->sample_count && len < ONCE__REDIS_DICTIONARY_MAX; i++) {
-        len = add_sample(&grams, sample_at(dictionaries, i), dictionaries->sizes[i], out, len);
-    }
-    free(grams.table);
-    return len;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ choosing */
 
 int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
                                    size_t len)
 {
-    unsigned at = dictionaries->sample_count;
-    size_t size = len < ONCE__REDIS_SAMPLE_MAX ? len : ONCE__REDIS_SAMPLE_MAX;
-
-    /* Both kinds of text come in turns: an odd step takes both. */
-    if (len < ONCE__DICTIONARY_LEAST || at == ONCE__REDIS_SAMPLES ||
-        (dictionaries->current != 0 && ++dictionaries->skipped % (EVERY + 1) != 0)) {
-        return at == ONCE__REDIS_SAMPLES;
+    if (len >= ONCE__DICTIONARY_LEAST) {
+        once__pieces_offer(&dictionaries->samples, data, len,
+                           dictionaries->current != 0 ? EVERY : 1);
     }
-    if (dictionaries->samples == NULL) {
-        dictionaries->samples = malloc((size_t)ONCE__REDIS_SAMPLES * ONCE__REDIS_SAMPLE_MAX);
-        if (dictionaries->samples == NULL) {
-            return 0;
-        }
-    }
-    memcpy(dictionaries->samples + (size_t)at * ONCE__REDIS_SAMPLE_MAX, data, size);
-    dictionaries->sizes[at] = (uint16_t)size;
-    dictionaries->sample_count++;
-    return dictionaries->sample_count == ONCE__REDIS_SAMPLES;
+    return once__pieces_enough(&dictionaries->samples);
 }
 
 /* What the samples become with a dictionary; NULL: as they are. */
 static size_t size_with(const once__redis_dictionaries_t *dictionaries,
                         const once__redis_dictionary_t *dictionary)
 {
-    uint8_t out[ONCE__REDIS_COMPRESS_ROOM(ONCE__REDIS_SAMPLE_MAX)];
+    const once__pieces_t *samples = &dictionaries->samples;
+    uint8_t out[ONCE__REDIS_COMPRESS_ROOM(ONCE__PIECES_SAMPLE_MAX)];
     size_t total = 0;
 
-    for (unsigned i = 0; i < dictionaries->sample_count; i++) {
-        size_t len = dictionaries->sizes[i], size = 0;
+    for (unsigned i = 0; i < samples->count; i++) {
+        size_t len = samples->lens[i], size = 0;
         if (dictionary != NULL) {
-            size = compress_with(dictionary, out, sample_at(dictionaries, i), len);
+            size = compress_with(dictionary, out, once__pieces_sample(samples, i), len);
         }
         total += size > 0 ? size : len;
     }
@@ -291,7 +163,7 @@ static void put_back(once__redis_dictionaries_t *dictionaries)
 static void consider_new(once__redis_dictionaries_t *dictionaries, size_t best)
 {
     uint8_t bytes[ONCE__REDIS_DICTIONARY_MAX];
-    size_t len = once__redis_dictionary_make(dictionaries, bytes);
+    size_t len = once__pieces_take(&dictionaries->samples, bytes, sizeof(bytes));
     once__redis_dictionary_t made;
 
     if (len == 0 || open_dictionary(&made, bytes, len) != 0) {
@@ -320,9 +192,7 @@ void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries)
         consider_new(dictionaries, best);
     }
     put_back(dictionaries);
-    dictionaries->sample_count = 0;
-    free(dictionaries->samples);
-    dictionaries->samples = NULL;
+    once__pieces_free(&dictionaries->samples);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the list */
@@ -401,5 +271,5 @@ void once__redis_dictionaries_free(once__redis_dictionaries_t *dictionaries)
     for (unsigned i = 0; i < dictionaries->count; i++) {
         close_dictionary(&dictionaries->known[i]);
     }
-    free(dictionaries->samples);
+    once__pieces_free(&dictionaries->samples);
 }

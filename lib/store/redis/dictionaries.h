@@ -2,20 +2,17 @@
  * Dictionaries of a store (docs/format.md, "The dictionaries in Redis"): what many responses and descriptions have in common, kept
  * under one key of the store. What a record repeats of it is a few bytes.
  *
- * Only what at least ONCE__REDIS_COMMON of the samples have goes into one: never what a single response says. A dictionary is never
+ * Only what at least ONCE__PIECES_LEAST of the samples have goes into one: never what a single response says. A dictionary is never
  * changed or removed, and its id is a checksum of it: a record that names one is unpacked with that one or not at all. A dictionary
  * is compressed with only while the store holds it, which record.lua checks with each record.
  */
 #ifndef ONCE_STORE_REDIS_DICTIONARIES_H
 #define ONCE_STORE_REDIS_DICTIONARIES_H
 
-#include "store/dictionary.h"
+#include "store/pieces.h"
 
 #define ONCE__REDIS_DICTIONARIES_MAX 64
 #define ONCE__REDIS_DICTIONARY_MAX   4096 /* bytes of one */
-#define ONCE__REDIS_SAMPLES          128
-#define ONCE__REDIS_SAMPLE_MAX       1024 /* of a longer one its beginning */
-#define ONCE__REDIS_COMMON           8
 #define ONCE__REDIS_ABOUT_MAX        512
 #define ONCE__REDIS_KEY_ROOM         40
 #define ONCE__REDIS_ID_SIZE          4
@@ -37,12 +34,7 @@ typedef struct once__redis_dictionaries {
     size_t list_len;  /* of the list that was read last */
     unsigned current; /* the one to compress with, + 1; 0: none */
     uint32_t missing; /* the one that unpacking lacked last */
-
-    uint8_t
-        *samples; /* ONCE__REDIS_SAMPLES times ONCE__REDIS_SAMPLE_MAX bytes; NULL: none are kept */
-    uint16_t sizes[ONCE__REDIS_SAMPLES];
-    unsigned sample_count;
-    unsigned skipped; /* since the last one that was taken */
+    once__pieces_t samples;
 
     uint8_t candidate[ONCE__REDIS_ENTRY_SIZE +
                       ONCE__REDIS_DICTIONARY_MAX]; /* to be stored, as an entry of the list */
@@ -85,9 +77,6 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
 int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
                                    size_t len);
 void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries);
-
-/* A dictionary of the samples, in `out` of ONCE__REDIS_DICTIONARY_MAX bytes. Returns its length; 0: too little is common. */
-size_t once__redis_dictionary_make(const once__redis_dictionaries_t *dictionaries, uint8_t *out);
 
 /*
  * The list as the store has it. Takes those that are not known yet; the current one is the candidate if the store has lost it.

@@ -132,7 +132,7 @@ static void answered(once__redis_call_t *call, const redisReply *reply)
     learn->answered_at = once__loop_now(redis->loop);
     learn->is_doubted = 0;
     note_absent(redis);
-    if (dictionaries->sample_count == ONCE__REDIS_SAMPLES) {
+    if (once__pieces_enough(&dictionaries->samples)) {
         once__redis_dictionaries_judge(dictionaries);
     }
     if (learn->waiting.first != NULL) {
