@@ -18,6 +18,7 @@
 #include "loop/env.h"
 #include "store/crc32c.h"
 #include "store/local/fsck.h"
+#include "store/varint.h"
 
 #define OLD_HEADER       64u
 #define OLD_FRAME        48u
@@ -104,58 +105,38 @@ static int read_frame(convert_t *convert, uint64_t offset, frame_t *frame)
     return 1;
 }
 
-/* A number of seven bits a byte, at most three. Returns -1 when there is none. */
-static int32_t get_number(const uint8_t **at, const uint8_t *end)
+/* Of given or copied bytes: four bits say how many, 15: and more. */
+static size_t get_count(once__input_t *input, unsigned bits)
 {
-    int32_t number = 0;
-
-    for (unsigned shift = 0; shift < 21 && *at < end; shift += 7) {
-        uint8_t byte = *(*at)++;
-        number |= (byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            return number;
-        }
-    }
-    return -1;
+    return bits < 15 ? bits : bits + once__get_varint(input, OLD_PACKED_MAX);
 }
 
 /* A response that was packed against another one. Returns its length; 0: it is damaged. */
-static size_t unpack(uint8_t out[OLD_PACKED_MAX], once_slice_t from, const uint8_t *at, size_t len)
+static size_t unpack(uint8_t out[OLD_PACKED_MAX], once_slice_t from, once_slice_t packed)
 {
-    const uint8_t *end = at + len;
-    int32_t whole = get_number(&at, end);
-    int64_t next = 0;
-    size_t done = 0;
+    once__input_t input = {packed.data, (const uint8_t *)packed.data + packed.len, 0};
+    size_t whole = once__get_varint(&input, OLD_PACKED_MAX), done = 0;
+    uint64_t next = 0; /* where the copy goes on */
 
-    if (whole <= 0 || (uint32_t)whole > OLD_PACKED_MAX) {
-        return 0;
-    }
-    while (at < end) {
-        uint8_t head = *at++; /* how many are given and copied; 15: more follow */
-        int32_t more_given = head >> 4 == 15 ? get_number(&at, end) : 0;
-        int32_t more_copied = (head & 15) == 15 ? get_number(&at, end) : 0;
-        int32_t given = (head >> 4) + more_given, copied = (head & 15) + more_copied;
-        int32_t shift = 0;
-        if (more_given < 0 || more_copied < 0 || given > end - at ||
-            (size_t)given + (size_t)copied > (size_t)whole - done) {
+    while (!input.is_broken && input.at < input.end) {
+        uint8_t head = *once__get_bytes(&input, 1);
+        size_t given = get_count(&input, head >> 4), copied = get_count(&input, head & 15);
+        if (given > (size_t)(input.end - input.at) || given + copied > whole - done) {
             return 0;
         }
-        memcpy(out + done, at, (size_t)given);
-        at += given;
-        done += (size_t)given;
-        if (copied == 0) {
-            continue;
+        memcpy(out + done, input.at, given);
+        input.at += given;
+        if (copied > 0) {
+            next += given + once__get_signed(&input);
+            if (next > from.len || copied > from.len - next) {
+                return 0;
+            }
+            memcpy(out + done + given, (const uint8_t *)from.data + next, copied);
+            next += copied;
         }
-        shift = get_number(&at, end);
-        next += given + (shift & 1 ? -((shift + 1) >> 1) : shift >> 1);
-        if (shift < 0 || next < 0 || (uint64_t)next + (uint64_t)copied > from.len) {
-            return 0;
-        }
-        memcpy(out + done, (const uint8_t *)from.data + next, (size_t)copied);
-        done += (size_t)copied;
-        next += copied;
+        done += given + copied;
     }
-    return done == (size_t)whole ? done : 0;
+    return !input.is_broken && done == whole ? done : 0;
 }
 
 /* The response of a frame that others are packed against: it stands there as it is. 1 or 0. */
@@ -193,7 +174,7 @@ static int read_completion(convert_t *convert, const frame_t *frame, once__recor
     if (template_at != 0) {
         response.len = template_at < frame->offset && read_frame(convert, template_at, &template) &&
                                plain_response(&template, &like)
-                           ? unpack(convert->unpacked, like, response.data, response.len)
+                           ? unpack(convert->unpacked, like, response)
                            : 0;
         response.data = convert->unpacked;
         if (response.len == 0) {
@@ -433,35 +414,39 @@ static int note_frame(convert_t *convert, const frame_t *frame)
 
 static int is_newest(const convert_t *convert, const frame_t *frame)
 {
-    once__entry_t entry = entry_of(convert, frame), newest;
+    once__entry_t newest;
 
     return once__index_find(convert->newest, frame->id, &newest) &&
-           newest.place.slot == entry.place.slot && newest.place.offset == entry.place.offset;
+           once__is_same_place(newest.place, entry_of(convert, frame).place);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the new log */
+
+static int check_log(const convert_t *convert, int code)
+{
+    return code == ONCE_OK ? ONCE_OK
+                           : once__fail(convert->err, code,
+                                        "local store: cannot write the new log of %.120s: %s (it "
+                                        "needs as much room as the old one has)",
+                                        convert->path, once_error_text(code));
+}
 
 static int append(convert_t *convert, const once__record_t *record)
 {
     uint64_t version = (record->head.changed + 1) << 20;
     once__place_t place;
     uint32_t size;
-    int code;
+    int large = once__log_is_large(record);
+    int code = large
+                   ? ONCE_OK
+                   : once__log_reserve(convert->log, once__frame_size(once__pack_bound(record), 0));
 
-    if (once__log_is_large(record)) {
-        code = once__log_append_large(convert->log, record->id, record, version, 0, &place, &size);
-    } else {
-        code = once__log_reserve(convert->log, once__frame_size(once__pack_bound(record), 0));
-        code = code == ONCE_OK
-                   ? once__log_append(convert->log, record->id, record, version, 0, &place, &size)
-                   : code;
+    if (code == ONCE_OK) {
+        code = (large ? once__log_append_large : once__log_append)(convert->log, record->id, record,
+                                                                   version, 0, &place, &size);
     }
     convert->report.records++;
-    return code == ONCE_OK ? ONCE_OK
-                           : once__fail(convert->err, code,
-                                        "local store: cannot write the new log of %.120s: %s (it "
-                                        "needs as much room as the old one has)",
-                                        convert->path, once_error_text(code));
+    return check_log(convert, code);
 }
 
 static int copy_frame(convert_t *convert, const frame_t *frame)
@@ -516,15 +501,12 @@ static int open_log(convert_t *convert)
 
 static int close_log(convert_t *convert)
 {
-    int code = once__log_close(convert->log);
+    int code = check_log(convert, once__log_close(convert->log));
 
     convert->log = NULL;
-    if (code != ONCE_OK) {
-        return once__fail(convert->err, code, "local store: cannot write the new log of %.120s: %s",
-                          convert->path, once_error_text(code));
-    }
-    return fsync(convert->directory.log.segments_fd) == 0 ? ONCE_OK
-                                                          : fail_errno(convert, "cannot write to");
+    return code == ONCE_OK && fsync(convert->directory.log.segments_fd) != 0
+               ? fail_errno(convert, "cannot write to")
+               : code;
 }
 
 /* --------------------------------------------------------------------------------------------------------- the exchange */
@@ -636,21 +618,11 @@ static int run(convert_t *convert)
 static int convert_path(convert_t *convert)
 {
     once__directory_config_t config = {.path = convert->path, .any_filesystem = 1};
-    uint8_t id[ONCE__STORE_ID_SIZE];
     int code =
         once__directory_start(&convert->directory, &config, ONCE__START_CONVERT, convert->err);
-    once__format_t format =
-        code == ONCE_OK ? once__format_read(convert->directory.fd, id) : ONCE__FORMAT_NONE;
 
-    if (code == ONCE_OK) {
-        code = format == ONCE__FORMAT_OURS && exists(convert, "segments") &&
-                       !exists(convert, "segments.old")
-                   ? ONCE_OK
-                   : run(convert);
-    }
-    if (convert->log != NULL) {
-        once__log_abandon(convert->log);
-    }
+    code = code == ONCE_OK ? run(convert) : code;
+    once__log_abandon(convert->log);
     once__index_close(convert->newest);
     once__close(convert->lock_fd);
     once__close(convert->old_fd);
@@ -662,35 +634,31 @@ static int convert_path(convert_t *convert)
 int once_local_convert(const char *url, const once_local_convert_options_t *options,
                        once_local_convert_report_t *report, once_error_t *err)
 {
-    convert_t *convert = calloc(1, sizeof(*convert));
+    convert_t convert = {.options = ONCE_LOCAL_CONVERT_OPTIONS_INIT,
+                         .report = ONCE_LOCAL_CONVERT_REPORT_INIT,
+                         .err = err,
+                         .lock_fd = -1,
+                         .old_fd = -1};
     once__directory_config_t config;
     once__url_t parsed;
-    int code = ONCE_OK;
+    int code;
 
-    if (convert == NULL) {
-        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
-    }
-    convert->options = (once_local_convert_options_t)ONCE_LOCAL_CONVERT_OPTIONS_INIT;
-    convert->report = (once_local_convert_report_t)ONCE_LOCAL_CONVERT_REPORT_INIT;
-    convert->err = err;
-    convert->lock_fd = convert->old_fd = -1;
-    if ((options != NULL && once__sized_read(&convert->options, sizeof(convert->options),
+    if ((options != NULL && once__sized_read(&convert.options, sizeof(convert.options),
                                              ONCE__LOCAL_CONVERT_OPTIONS_V1, options) != ONCE_OK) ||
         (report != NULL && once__sized(report) < ONCE__LOCAL_CONVERT_REPORT_V1)) {
-        code = once__fail(
+        return once__fail(
             err, ONCE_E_INVALID,
             "the options or the report were not set up with ONCE_LOCAL_CONVERT_..._INIT");
     }
-    code = code == ONCE_OK ? once__local_url(&parsed, &config, url, err) : code;
+    code = once__local_url(&parsed, &config, url, err);
     if (code == ONCE_OK) {
-        convert->path = parsed.path;
-        code = convert_path(convert);
+        convert.path = parsed.path;
+        code = convert_path(&convert);
         once__url_free(&parsed);
     }
-    if (report != NULL && code != ONCE_E_INVALID) {
-        (void)once__sized_write(report, ONCE__LOCAL_CONVERT_REPORT_V1, &convert->report,
-                                sizeof(convert->report));
+    if (report != NULL) {
+        (void)once__sized_write(report, ONCE__LOCAL_CONVERT_REPORT_V1, &convert.report,
+                                sizeof(convert.report));
     }
-    free(convert);
     return code;
 }
