@@ -56,7 +56,8 @@ static void fill(once__index_t *index)
     uint32_t slot;
 
     check(once__index_take_slot(index, &slot, &number) == ONCE_OK);
-    once__index_segment(index, slot)->buffer = once__index_take_pages(index, 64);
+    once__index_segment(index, slot)->buffer =
+        once__index_take_pages(index, 64, ONCE__INDEX_WAIT_MS);
     for (uint32_t n = 0; n < ENTRIES; n++) {
         once__entry_t entry = {{slot, 128 + 8 * (uint64_t)n}, (uint8_t)(1 + n % 4)};
         uint8_t id[ONCE_ID_SIZE];

@@ -388,7 +388,7 @@ static void pages_belong_to_one(void **state)
 
     for (uint32_t i = 0; i < RUNS; i++) {
         size[i] = i * 7 % 11 + 1;
-        first[i] = once__index_take_pages(index, size[i]);
+        first[i] = once__index_take_pages(index, size[i], ONCE__INDEX_WAIT_MS);
         assert_true((uint64_t)first[i] * ONCE__INDEX_PAGE >= sizeof(once__index_header_t));
         for (uint32_t j = 0; j < i; j++) {
             assert_true(first[j] + size[j] <= first[i] || first[i] + size[i] <= first[j]);
@@ -397,14 +397,10 @@ static void pages_belong_to_one(void **state)
     }
     end = atomic_load(&index->map->end);
     for (uint32_t i = 0; i < RUNS; i += 2) {
-        if (i % 4 == 0) {
-            once__index_give_pages(index, first[i], size[i]);
-        } else {
-            once__pages_release(index, first[i], size[i]);
-        }
+        once__index_give_pages(index, first[i], size[i], i % 4 != 0, ONCE__INDEX_WAIT_MS);
     }
     for (uint32_t i = 0; i < RUNS; i += 2) {
-        first[i] = once__index_take_pages(index, size[i]);
+        first[i] = once__index_take_pages(index, size[i], ONCE__INDEX_WAIT_MS);
         for (uint32_t j = 0; j < size[i] * ONCE__INDEX_PAGE; j++) {
             assert_int_equal(((const char *)once__index_page(index, first[i]))[j], 0);
         }
@@ -414,18 +410,19 @@ static void pages_belong_to_one(void **state)
         }
     }
     assert_int_equal(atomic_load(&index->map->end), end);
-    assert_int_equal(once__index_take_pages(index, ONCE__INDEX_PAGES), 0);
+    assert_int_equal(once__index_take_pages(index, ONCE__INDEX_PAGES, ONCE__INDEX_WAIT_MS), 0);
 }
 
 static void free_neighbours_join(void **state)
 {
     once__index_t *index = index_of(state);
-    uint32_t a = once__index_take_pages(index, 3), b = once__index_take_pages(index, 3);
+    uint32_t a = once__index_take_pages(index, 3, ONCE__INDEX_WAIT_MS),
+             b = once__index_take_pages(index, 3, ONCE__INDEX_WAIT_MS);
 
-    assert_int_equal(once__index_take_pages(index, 1), b + 3);
-    once__index_give_pages(index, b, 3);
-    once__index_give_pages(index, a, 3);
-    assert_int_equal(once__index_take_pages(index, 6), a);
+    assert_int_equal(once__index_take_pages(index, 1, ONCE__INDEX_WAIT_MS), b + 3);
+    once__index_give_pages(index, b, 3, 0, ONCE__INDEX_WAIT_MS);
+    once__index_give_pages(index, a, 3, 0, ONCE__INDEX_WAIT_MS);
+    assert_int_equal(once__index_take_pages(index, 6, ONCE__INDEX_WAIT_MS), a);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ locks */

@@ -451,7 +451,7 @@ static int fill(place_t *place)
     while (n < 1000000 && set_record(place->index, n, slot, ONCE_STATE_PENDING) == ONCE_OK) {
         n++;
     }
-    if (n == 1000000 || once__index_take_pages(place->index, 1000) != 0) {
+    if (n == 1000000 || once__index_take_pages(place->index, 1000, ONCE__INDEX_WAIT_MS) != 0) {
         return 1;
     }
     for (more = n; more < n + 1000; more++) {
@@ -557,7 +557,9 @@ static void few_addresses(void **state)
     assert_int_equal(place->index->map->view, ONCE__INDEX_VIEW);
     assert_int_equal(with_limit(RLIMIT_AS, used + ((rlim_t)2 << 30), attach_small, place), 0);
     assert_int_equal(place->index->map->view, (uint64_t)1 << 30);
-    assert_int_equal(once__index_take_pages(place->index, (1u << 30) / ONCE__INDEX_PAGE), 0);
+    assert_int_equal(
+        once__index_take_pages(place->index, (1u << 30) / ONCE__INDEX_PAGE, ONCE__INDEX_WAIT_MS),
+        0);
     assert_int_equal(with_limit(RLIMIT_AS, used + ((rlim_t)100 << 20), attach_is_too_large, place),
                      0);
 }

@@ -95,10 +95,10 @@ static void take_and_free_slot(const scene_t *scene)
 
 static void take_and_give_pages(const scene_t *scene)
 {
-    uint32_t first = once__index_take_pages(scene->index, 2);
+    uint32_t first = once__index_take_pages(scene->index, 2, ONCE__INDEX_WAIT_MS);
 
     if (first != 0) {
-        once__index_give_pages(scene->index, first, 2);
+        once__index_give_pages(scene->index, first, 2, 0, ONCE__INDEX_WAIT_MS);
     }
 }
 
@@ -221,7 +221,7 @@ static void go_on(const scene_t *scene)
     assert_true(atomic_load(&shard->version) > version);
     replace_table(scene);
     take_and_free_slot(scene);
-    assert_true(once__index_take_pages(scene->index, 2) != 0);
+    assert_true(once__index_take_pages(scene->index, 2, ONCE__INDEX_WAIT_MS) != 0);
 }
 
 /* --------------------------------------------------------------------------------------------------------- stepping */
@@ -349,10 +349,10 @@ static int set_patiently(once__index_t *index, uint64_t n, uint32_t slot, uint8_
 
 static uint32_t take_patiently(once__index_t *index, uint32_t count)
 {
-    uint32_t first = once__index_take_pages(index, count);
+    uint32_t first = once__index_take_pages(index, count, ONCE__INDEX_WAIT_MS);
 
     for (unsigned i = 1; first == 0 && i < TRIES; i++) {
-        first = once__index_take_pages(index, count);
+        first = once__index_take_pages(index, count, ONCE__INDEX_WAIT_MS);
     }
     return first;
 }
@@ -386,7 +386,7 @@ static void hammer(once__index_t *index, shared_t *shared, uint64_t seed)
             if (first == 0) {
                 _exit(4);
             }
-            once__index_give_pages(index, first, 3);
+            once__index_give_pages(index, first, 3, 0, ONCE__INDEX_WAIT_MS);
         }
     }
 }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -122,11 +123,11 @@ static void close_destination(const copy_t *copy, int ok)
 /* ----------------------------------------------------------------------------------------------------------- segments */
 
 int64_t once__local_write_segment(const once__disk_t *disk, int directory_fd, const char *name,
-                                  const once__image_t *image, uint64_t end, int seals)
+                                  const once__image_t *image, uint64_t end)
 {
     once__frame_t frame = {.kind = ONCE__FRAME_SEALED, .watermark = end};
     uint8_t seal[ONCE__SEAL_ROOM];
-    uint64_t len = seals ? once__frame_write(seal, image->header.word, end, &frame) : 0;
+    uint64_t len = once__frame_write(seal, image->header.word, end, &frame);
     int fd =
         openat(directory_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     int ok = fd >= 0 && once__disk_write(disk, fd, image->data, end, 0) == 0 &&
@@ -144,7 +145,6 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
     once__walk_t walk;
     uint64_t end;
     int64_t written;
-    int sealed = 0;
     int code = once__image_read(image, &copy->from.log, number);
 
     if (code != ONCE_OK) {
@@ -160,12 +160,10 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
     while (once__walk_next(&walk)) {
         int damaged = walk.kind == ONCE__WALK_LOST || walk.kind == ONCE__WALK_DAMAGED;
         copy->report.damaged += damaged;
-        sealed = walk.kind == ONCE__WALK_SEALED;
-        end = damaged || walk.kind == ONCE__WALK_FRAME || sealed ? walk.end : end;
+        end = damaged || walk.kind == ONCE__WALK_FRAME ? walk.end : end;
     }
     once__segment_name(name, number);
-    written =
-        once__local_write_segment(&once__real_disk, copy->segments_fd, name, image, end, !sealed);
+    written = once__local_write_segment(&once__real_disk, copy->segments_fd, name, image, end);
     if (written < 0) {
         return fail(copy, "cannot write to");
     }
@@ -183,7 +181,7 @@ static int copy_segments(copy_t *copy)
     for (size_t i = 0; i < manifest.live_count && code == ONCE_OK; i++) {
         /* The mark is read before the file: what is before it does not change any more. */
         code = copy_segment(copy, manifest.live[i],
-                            once__local_mark(copy->from.log.index, manifest.live[i]));
+                            once__index_durable(copy->from.log.index, manifest.live[i]));
         if (copy->options->progress != NULL) {
             copy->options->progress(i + 1, manifest.live_count, copy->options->data);
         }
@@ -248,7 +246,8 @@ static int copy_all(copy_t *copy)
 {
     int lock = -1, code = open_destination(copy);
 
-    if (code == ONCE_OK && !once__local_keep_segments(&copy->from, &lock)) {
+    if (code == ONCE_OK &&
+        once__segments_lock(copy->from.log.segments_fd, LOCK_EX, ONCE__KEEP_MS, &lock) != ONCE_OK) {
         code =
             once__fail(copy->err, ONCE_E_CONFLICT,
                        "another program removes a file of the store, or checks or copies it, and "

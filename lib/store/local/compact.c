@@ -534,18 +534,6 @@ static void sweep(compactor_t *compactor)
 
 /* --------------------------------------------------------------------------------------------------------------- all */
 
-/* Segments of writers that were killed are compacted as well, once they are sealed. */
-static void seal_left(const once__records_t *records)
-{
-    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
-        uint32_t state = atomic_load(&once__index_segment(records->index, slot)->state);
-        if ((state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) &&
-            slot != once__log_slot(records->log)) {
-            (void)once__segment_take_over(records->log_config, slot);
-        }
-    }
-}
-
 int once__records_compact(once__records_t *records, once__compaction_t *compaction)
 {
     compactor_t *compactor;
@@ -564,7 +552,8 @@ int once__records_compact(once__records_t *records, once__compaction_t *compacti
     if (compactor == NULL) {
         code = ONCE_E_NOMEM;
     } else {
-        seal_left(records);
+        /* What killed writers left is compacted as well, once it is sealed. */
+        once__segments_take_over(records->log_config, once__log_slot(records->log));
         while ((code == ONCE_OK || code == ONCE_E_NOREPLY) && choose(compactor)) {
             compactor->tried[compactor->slot / 8] |= (uint8_t)(1u << compactor->slot % 8);
             code = compact_victim(compactor);

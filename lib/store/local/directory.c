@@ -206,7 +206,7 @@ typedef struct teller {
     uint64_t told; /* the time of the last message, or of the beginning: short ones say nothing */
 } teller_t;
 
-static void tell_progress(void *data, uint64_t done, uint64_t all)
+static void tell_progress(uint64_t done, uint64_t all, void *data)
 {
     teller_t *teller = data;
     uint64_t now = once__real_env.monotonic_ms(NULL);
@@ -231,7 +231,7 @@ static int make_index(once__directory_t *directory, const once__directory_config
     once__rebuild_config_t rebuild = {.log = &directory->log,
                                       .manifest = manifest,
                                       .progress = config->progress != NULL ? tell_progress : NULL,
-                                      .data = &teller};
+                                      .progress_data = &teller};
     once__rebuilt_t rebuilt;
     int code = once__index_create(&directory->log.index, where, why);
 
@@ -239,29 +239,8 @@ static int make_index(once__directory_t *directory, const once__directory_config
     if (code == ONCE_OK && where->directory != NULL) {
         return once__index_publish(directory->log.index, why);
     }
-    if (code == ONCE_OK) {
-        directory->exclusive = 1;
-        (void)snprintf(directory->trouble, sizeof(directory->trouble),
-                       "no tmpfs for the index: one program at a time can use the store; name one "
-                       "with index=DIR");
-    }
+    directory->exclusive = code == ONCE_OK;
     return code;
-}
-
-static void tell_damage(once__directory_t *directory)
-{
-    const once__index_t *index = directory->log.index;
-    uint32_t damaged = 0;
-
-    for (uint32_t slot = 0; slot < once__index_slot_end(index); slot++) {
-        const once__segment_t *segment = once__index_segment(index, slot);
-        damaged += atomic_load(&segment->number) != 0 && atomic_load(&segment->damaged) != 0;
-    }
-    if (damaged > 0) {
-        (void)snprintf(directory->trouble, sizeof(directory->trouble),
-                       "%u damaged segment%s: some keys answer with an error; see once fsck",
-                       damaged, damaged == 1 ? "" : "s");
-    }
 }
 
 /* Makes sure that there is an index that says what the log says. */
@@ -297,7 +276,6 @@ static int prepare_index(once__directory_t *directory, const once__directory_con
     once__index_raise_number(directory->log.index,
                              highest >= manifest->next ? highest : manifest->next - 1);
     once__index_set_doubt(directory->log.index, 0);
-    tell_damage(directory);
     return directory->exclusive || is_in_use(directory) || write_identity(directory)
                ? ONCE_OK
                : once__local_errno(err, "cannot write to", config->path);
@@ -404,7 +382,6 @@ static int enter_shared(once__directory_t *directory, const once__directory_conf
     if (code != ONCE_OK) {
         return index_failed(code, config->path, where.directory, &why, err);
     }
-    tell_damage(directory);
     return ONCE_OK;
 }
 
@@ -473,7 +450,6 @@ static void undo(once__directory_t *directory)
     once__close(directory->log.segments_fd);
     directory->log.segments_fd = -1;
     directory->exclusive = 0;
-    directory->trouble[0] = '\0';
 }
 
 static int try_to_enter(once__directory_t *directory, const once__directory_config_t *config,
@@ -603,19 +579,19 @@ int once__directory_look(once__directory_t *directory, const once__directory_con
     return code;
 }
 
-void once__directory_sizes(const once__directory_t *directory, once__sizes_t *sizes)
+void once__directory_quarantine(const once__directory_t *directory, uint64_t *files,
+                                uint64_t *bytes)
 {
     DIR *stream = once__disk_list(directory->fd, "quarantine");
-    const once__index_t *index = directory->log.index;
     const struct dirent *entry;
 
-    *sizes = (once__sizes_t){.index_bytes = index != NULL ? once__index_bytes(index) : 0};
+    *files = *bytes = 0;
     while (stream != NULL && (entry = readdir(stream)) != NULL) {
         struct stat st;
         if (entry->d_name[0] != '.' &&
             fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-            sizes->quarantined++;
-            sizes->quarantine_bytes += (uint64_t)st.st_size;
+            (*files)++;
+            *bytes += (uint64_t)st.st_size;
         }
     }
     if (stream != NULL) {

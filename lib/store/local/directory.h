@@ -12,7 +12,6 @@ typedef struct once__directory {
     once__log_config_t log; /* segments_fd has the flock() of the store; the sizes are its user's */
     int exclusive; /* there is no tmpfs: the index is this process's alone, and so is the store */
     char *secrets_path;
-    char trouble[160]; /* found when it was opened, for people; may be empty */
 } once__directory_t;
 
 typedef struct once__directory_config {
@@ -51,11 +50,9 @@ void once__directory_abandon(once__directory_t *directory);
 int once__directory_look(once__directory_t *directory, const once__directory_config_t *config,
                          int how, once_error_t *err);
 
-typedef struct once__sizes {
-    uint64_t quarantined, quarantine_bytes;
-    uint64_t index_bytes;
-} once__sizes_t;
-void once__directory_sizes(const once__directory_t *directory, once__sizes_t *sizes);
+/* Files that repairs took out, and their bytes. */
+void once__directory_quarantine(const once__directory_t *directory, uint64_t *files,
+                                uint64_t *bytes);
 
 /* ---- format.c ---- */
 
@@ -123,9 +120,10 @@ typedef struct once__rebuild_config {
     int looks_only;   /* changes no file: torn ends stay, nothing is sealed or removed (fsck) */
     int accept_lost;  /* goes on behind ranges of which nobody knows whose frames they had (fsck) */
     /* Called now and then by the calling thread. NULL: not. */
-    void (*progress)(void *data, uint64_t done_bytes, uint64_t all_bytes);
-    /* Where to end in a segment: what was durable before it was read; UINT64_MAX: read all. NULL: all of each (fsck). */
-    uint64_t (*limit)(void *data, uint64_t number);
+    void (*progress)(uint64_t done_bytes, uint64_t all_bytes, void *data);
+    void *progress_data;
+    const once__index_t
+        *in_use; /* segments are read up to what is durable by it; NULL: all of each */
     /*
      * Called at DAMAGED, LOST and TORN; with `walk` NULL if the file cannot be read, which `code` explains. By one thread at a
      * time. NULL: not. With this and `accept_lost`, a file that gives EIO is passed over as well (fsck).

@@ -75,7 +75,7 @@ static int grow(once__index_t *index, uint32_t end)
 }
 
 /* Free pages are zero: they were never used, or zeroed when they were given back. Some have no memory until they are taken. */
-static uint32_t take(once__index_t *index, uint32_t count, uint32_t wait_ms)
+uint32_t once__index_take_pages(once__index_t *index, uint32_t count, uint32_t wait_ms)
 {
     once__index_header_t *map = index->map;
     uint32_t end, first;
@@ -99,9 +99,9 @@ static uint32_t take(once__index_t *index, uint32_t count, uint32_t wait_ms)
     return first;
 }
 
-/* `release`: the memory goes back to the system. If the lock cannot be had, the pages are lost, too. */
-static void give(once__index_t *index, uint32_t first, uint32_t count, int release,
-                 uint32_t wait_ms)
+/* If the lock cannot be had, the pages are lost, too. */
+void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count, int release,
+                            uint32_t wait_ms)
 {
     once__index_header_t *map = index->map;
     char *pages = once__index_page(index, first);
@@ -118,21 +118,6 @@ static void give(once__index_t *index, uint32_t first, uint32_t count, int relea
         flip(map, first, count);
         (void)pthread_mutex_unlock(&map->page_lock);
     }
-}
-
-uint32_t once__index_take_pages(once__index_t *index, uint32_t count)
-{
-    return take(index, count, ONCE__INDEX_WAIT_MS);
-}
-
-void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count)
-{
-    give(index, first, count, 0, ONCE__INDEX_WAIT_MS);
-}
-
-void once__pages_release(once__index_t *index, uint32_t first, uint32_t count)
-{
-    give(index, first, count, 1, ONCE__INDEX_WAIT_MS);
 }
 
 uint32_t once__pages_count(const once__index_header_t *map)
@@ -292,7 +277,7 @@ static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t en
     uint64_t fresh;
 
     if (pages * PAGE_CELLS <= TABLE_MAX) {
-        first = take(index, (uint32_t)pages, wait_ms);
+        first = once__index_take_pages(index, (uint32_t)pages, wait_ms);
     }
     if (first == 0) {
         return ONCE_E_FULL;
@@ -309,9 +294,10 @@ static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t en
     once__store(&shard->table, fresh);
     once__store(&shard->used, kept);
     if (once__table_at(old) >= sizeof(once__index_header_t)) { /* the first tables stay */
-        give(index, (uint32_t)(once__table_at(old) / ONCE__INDEX_PAGE), size / PAGE_CELLS,
-             size != pages * PAGE_CELLS, /* a size that is asked for again keeps its memory */
-             wait_ms);
+        once__index_give_pages(
+            index, (uint32_t)(once__table_at(old) / ONCE__INDEX_PAGE), size / PAGE_CELLS,
+            size != pages * PAGE_CELLS, /* a size that is asked for again keeps its memory */
+            wait_ms);
     }
     return ONCE_OK;
 }

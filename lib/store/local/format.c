@@ -205,26 +205,30 @@ once__format_t once__format_read(int fd, uint8_t store_id[ONCE__STORE_ID_SIZE])
 
 int once__format_check(once__format_t format, const char *path, once_error_t *err)
 {
-    switch (format) {
-    case ONCE__FORMAT_OTHER:
-        return once__local_fail(err, ONCE_E_CONFIG, "", path,
-                                " is not a once directory, and not empty; name another place");
-    case ONCE__FORMAT_BEFORE:
+    static const struct {
+        int code;
+        const char *after;
+    } wrong[] = {
+        [ONCE__FORMAT_OTHER] = {ONCE_E_CONFIG,
+                                " is not a once directory, and not empty; name another place"},
+        [ONCE__FORMAT_NEWER] = {ONCE_E_NEWER,
+                                " was made by a newer version of once; upgrade this program"},
+        [ONCE__FORMAT_DAMAGED] = {ONCE_E_CORRUPT, "/format is damaged; restore it from a backup"},
+    };
+
+    if (format == ONCE__FORMAT_NONE || format == ONCE__FORMAT_OURS) {
+        return ONCE_OK;
+    }
+    if (format == ONCE__FORMAT_UNREADABLE) {
+        return once__local_errno(err, "cannot read the format of", path);
+    }
+    if (format == ONCE__FORMAT_BEFORE) {
         return once__fail(err, ONCE_E_CONFIG,
                           "local store: %.90s has the format of an earlier version; stop every "
                           "program that uses it, then: once convert local:%.90s",
                           path, path);
-    case ONCE__FORMAT_NEWER:
-        return once__local_fail(err, ONCE_E_NEWER, "", path,
-                                " was made by a newer version of once; upgrade this program");
-    case ONCE__FORMAT_DAMAGED:
-        return once__local_fail(err, ONCE_E_CORRUPT, "", path,
-                                "/format is damaged; restore it from a backup");
-    case ONCE__FORMAT_UNREADABLE:
-        return once__local_errno(err, "cannot read the format of", path);
-    default:
-        return ONCE_OK;
     }
+    return once__local_fail(err, wrong[format].code, "", path, wrong[format].after);
 }
 
 int once__format_keep(int fd)

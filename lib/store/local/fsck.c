@@ -24,7 +24,6 @@
 #include "store/local/directory.h"
 
 #define TICK_MS      10
-#define LOCK_MS      5000
 #define PATIENCE     100 /* ticks: a large frame is in the file shortly before it is in the index */
 #define LOCK_WAIT_MS 1000
 
@@ -65,11 +64,6 @@ int once__local_url(once__url_t *url, once__directory_config_t *config, const ch
     *config = settings.directory;
     config->timeout_ms = 5000;
     return ONCE_OK;
-}
-
-int once__local_keep_segments(const once__directory_t *directory, int *lock)
-{
-    return once__segments_lock(directory->log.segments_fd, LOCK_EX, LOCK_MS, lock) == ONCE_OK;
 }
 
 int once_local_exists(const char *url, once_error_t *err)
@@ -291,35 +285,6 @@ static int check_files(check_t *check)
 
 /* ------------------------------------------------------------------------------------------------------------- the log */
 
-uint64_t once__local_mark(const once__index_t *index, uint64_t number)
-{
-    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
-        const once__segment_t *segment = once__index_segment(index, slot);
-        if (atomic_load(&segment->number) == number) {
-            return atomic_load(&segment->state) >= ONCE__SEGMENT_ACTIVE
-                       ? atomic_load(&segment->synced)
-                       : 0;
-        }
-    }
-    return UINT64_MAX;
-}
-
-static uint64_t on_limit(void *data, uint64_t number)
-{
-    const check_t *check = data;
-
-    return once__local_mark(check->directory->log.index, number);
-}
-
-static void on_progress(void *data, uint64_t done, uint64_t all)
-{
-    const check_t *check = data;
-
-    if (check->how->progress != NULL) {
-        check->how->progress(done, all, check->how->data);
-    }
-}
-
 static once__reader_t *open_reader(const check_t *check, once__index_t *index)
 {
     once__log_config_t config = check->directory->log;
@@ -336,8 +301,9 @@ static int check_log(check_t *check)
     once__rebuild_config_t config = {.log = &log,
                                      .looks_only = 1,
                                      .accept_lost = 1,
-                                     .progress = on_progress,
-                                     .limit = on_limit,
+                                     .progress = check->how->progress,
+                                     .progress_data = check->how->data,
+                                     .in_use = directory->log.index,
                                      .found = on_found,
                                      .data = check,
                                      .manifest = &check->manifest};
@@ -508,16 +474,6 @@ static int check_index(check_t *check, int compares)
 
 /* -------------------------------------------------------------------------------------------------------------- check */
 
-static void count_writing(const check_t *check)
-{
-    const once__index_t *index = check->directory->log.index;
-
-    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
-        check->report->writing +=
-            atomic_load(&once__index_segment(index, slot)->state) == ONCE__SEGMENT_ACTIVE;
-    }
-}
-
 /* Does any program use the store? Only one that could be alone with it for a moment knows. */
 static int is_in_use(const once__directory_t *directory)
 {
@@ -537,14 +493,15 @@ static int check_all(check_t *check)
     int lock = -1, code;
 
     if (compares && used) {
-        (void)once__local_keep_segments(directory, &lock);
+        (void)once__segments_lock(directory->log.segments_fd, LOCK_EX, ONCE__KEEP_MS, &lock);
     }
     check->patience = repair ? 0 : PATIENCE;
     check->report->index =
         directory->log.index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
     code = check_files(check);
-    if (used) {
-        count_writing(check);
+    if (used && directory->log.index != NULL) {
+        check->report->writing =
+            once__index_count(directory->log.index, ONCE__SEGMENT_ACTIVE, ONCE__SEGMENT_ACTIVE);
     }
     code = code == ONCE_OK ? check_log(check) : code;
     code = code == ONCE_OK ? check_index(check, compares) : code;
@@ -564,22 +521,16 @@ static int check_path(const once__directory_config_t *config, const once_local_f
 {
     once__directory_t directory;
     check_t check = {.directory = &directory, .how = how, .report = report, .err = err};
-    once__sizes_t sizes;
     int code = once__directory_look(&directory, config, how->repair ? LOCK_EX : 0, err);
 
     if (code != ONCE_OK) {
         return code;
     }
-    once__directory_sizes(&directory, &sizes);
-    report->index_bytes = sizes.index_bytes;
+    report->index_bytes = directory.log.index != NULL ? once__index_bytes(directory.log.index) : 0;
     code = check_all(&check);
-    once__directory_sizes(&directory, &sizes);
-    report->quarantined = sizes.quarantined;
-    report->quarantine_bytes = sizes.quarantine_bytes;
+    once__directory_quarantine(&directory, &report->quarantined, &report->quarantine_bytes);
     once__manifest_free(&check.manifest);
-    if (check.log != NULL) {
-        once__index_close(check.log);
-    }
+    once__index_close(check.log);
     free(check.numbers);
     once__directory_leave(&directory);
     return code;

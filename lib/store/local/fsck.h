@@ -8,8 +8,6 @@
 
 #include "base/url.h"
 #include "store/local/directory.h"
-#include "store/local/log.h"
-#include "store/local/log.h"
 
 /* As once_local_fsck, with another disk under it. For tests. */
 int once__local_fsck(const char *url, const once__disk_t *disk,
@@ -23,18 +21,15 @@ int once__local_fsck(const char *url, const once__disk_t *disk,
 int once__local_url(once__url_t *url, once__directory_config_t *config, const char *text,
                     once_error_t *err);
 
-/* No segment is dropped until *lock is closed (once__segments_lock). Waits some seconds. 1, or 0: it cannot be had, *lock is -1. */
-int once__local_keep_segments(const once__directory_t *directory, int *lock);
-
-/* Up to where the segment is durable; 0: it is just being made; UINT64_MAX: it is sealed, or not in the index (NULL: none). */
-uint64_t once__local_mark(const once__index_t *index, uint64_t number);
+/* For how long fsck and backup wait until nothing is dropped (once__segments_lock). */
+#define ONCE__KEEP_MS 5000
 
 /*
- * Writes the image of a segment up to `end`, and behind that the frame that seals if it `seals`, to a file that is made or
- * replaced. Synced; its name is not. Bytes, or -1 and errno.
+ * Writes the image of a segment up to `end`, and behind that the frame that seals, to a file that is made or replaced. Synced; its
+ * name is not. Bytes, or -1 and errno.
  */
 int64_t once__local_write_segment(const once__disk_t *disk, int directory_fd, const char *name,
-                                  const once__image_t *image, uint64_t end, int seals);
+                                  const once__image_t *image, uint64_t end);
 
 /* A directory of files, and the files. */
 void once__local_remove_tree(int directory_fd, const char *name);

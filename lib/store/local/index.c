@@ -11,7 +11,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -52,13 +51,10 @@ _Static_assert(offsetof(once__index_header_t, first_tables) % 16 == 0, "tables b
 
 int once__index_allocate(const once__index_t *index, uint64_t from, uint64_t to)
 {
-    struct rlimit limit;
-
     if (index->fd < 0) {
         return 0;
     }
-    /* Beyond this limit the system would send a signal. */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < to) {
+    if (!once__disk_allows(to)) {
         errno = EFBIG;
         return -1;
     }
@@ -269,7 +265,7 @@ static int has_no_store(int fd)
  */
 static void remove_orphans(int directory_fd, const once__index_config_t *config)
 {
-    DIR *directory = opendir(config->directory);
+    DIR *directory = once__disk_list(directory_fd, ".");
     struct dirent *entry;
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
@@ -286,9 +282,7 @@ static void remove_orphans(int directory_fd, const once__index_config_t *config)
             now.st_ino == st.st_ino) {
             (void)unlinkat(directory_fd, name, 0);
         }
-        if (fd >= 0) {
-            (void)close(fd);
-        }
+        once__close(fd);
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -530,12 +524,8 @@ void once__index_close(once__index_t *index)
     if (index->map != NULL) {
         (void)munmap(index->map, index->view);
     }
-    if (index->fd >= 0) {
-        (void)close(index->fd);
-    }
-    if (index->directory_fd >= 0) {
-        (void)close(index->directory_fd);
-    }
+    once__close(index->fd);
+    once__close(index->directory_fd);
     free(index);
 }
 
@@ -651,6 +641,31 @@ void once__index_raise_number(once__index_t *index, uint64_t at_least)
     while (next <= at_least &&
            !atomic_compare_exchange_weak(&index->map->next_number, &next, at_least + 1)) {
     }
+}
+
+uint32_t once__index_count(const once__index_t *index, once__segment_state_t first,
+                           once__segment_state_t last)
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 0; slot < once__index_slot_end(index); slot++) {
+        uint32_t state = atomic_load(&once__index_segment(index, slot)->state);
+        count += state >= (uint32_t)first && state <= (uint32_t)last;
+    }
+    return count;
+}
+
+uint64_t once__index_durable(const once__index_t *index, uint64_t number)
+{
+    for (uint32_t slot = 0; index != NULL && slot < once__index_slot_end(index); slot++) {
+        const once__segment_t *segment = once__index_segment(index, slot);
+        if (atomic_load(&segment->number) == number) {
+            return atomic_load(&segment->state) >= ONCE__SEGMENT_ACTIVE
+                       ? atomic_load(&segment->synced)
+                       : 0;
+        }
+    }
+    return UINT64_MAX;
 }
 
 uint64_t once__index_entries(const once__index_t *index)

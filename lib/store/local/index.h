@@ -236,6 +236,11 @@ void once__index_free_slot(once__index_t *index, uint32_t slot);
 int once__index_enter_segment(once__index_t *index, uint64_t number, uint32_t *slot);
 void once__index_raise_number(once__index_t *index, uint64_t at_least); /* next numbers are above */
 
+/* Segments in one of these states. */
+uint32_t once__index_count(const once__index_t *index, once__segment_state_t first,
+                           once__segment_state_t last);
+/* Up to where the segment is durable; 0: it is just being made; UINT64_MAX: it is sealed, or not in the index (NULL: none). */
+uint64_t once__index_durable(const once__index_t *index, uint64_t number);
 /* Records and bytes of the log's files, by a look at each segment. */
 void once__index_usage(const once__index_t *index, uint64_t *records, uint64_t *bytes);
 
@@ -298,11 +303,11 @@ int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 
 /* ---- memory inside the index, for tables and write buffers ---- */
 
-/* The first of `count` pages in a row, zeroed, with real memory behind them. 0: there is none. */
-uint32_t once__index_take_pages(once__index_t *index, uint32_t count);
-void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count);
-/* The same for pages that are looked at under a lock only: their memory goes back to the system. */
-void once__pages_release(once__index_t *index, uint32_t first, uint32_t count);
+/* The first of `count` pages in a row, zeroed, with real memory behind them. 0: there is none, or no lock in that time. */
+uint32_t once__index_take_pages(once__index_t *index, uint32_t count, uint32_t wait_ms);
+/* `release`: the memory goes back to the system. For pages that are looked at under a lock only. */
+void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count, int release,
+                            uint32_t wait_ms);
 uint32_t once__pages_count(const once__index_header_t *map); /* in use */
 /* Memory behind a part of the file: a hole that cannot be filled later would be a SIGBUS. 0, or -1 and errno. */
 int once__index_allocate(const once__index_t *index, uint64_t from, uint64_t to);

@@ -181,7 +181,9 @@ static const char *local_trouble(const once__store_t *store)
                    "see once fsck";
         }
     }
-    return local->directory.trouble;
+    return local->directory.exclusive ? "no tmpfs for the index: one program at a time can use the "
+                                        "store; name one with index=DIR"
+                                      : "";
 }
 
 /* ----------------------------------------------------------------------------------------------------------- opening */

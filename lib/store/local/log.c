@@ -502,22 +502,17 @@ void once__log_abandon(once__log_t *log)
 /* Also finishes what killed writers left: at a clean end everything is sealed. */
 int once__log_close(once__log_t *log)
 {
-    const once__log_config_t *config;
     int code;
 
     if (log == NULL) {
         return ONCE_OK;
     }
-    config = &log->config;
     code = once__log_retire(log);
     if (log->next.own.fd >= 0) {
         end_segment(log, &log->next.own);
     }
-    for (uint32_t slot = 0; code == ONCE_OK && slot < once__index_slot_end(config->index); slot++) {
-        uint32_t state = atomic_load(&once__index_segment(config->index, slot)->state);
-        if (state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) {
-            (void)once__segment_take_over(config, slot);
-        }
+    if (code == ONCE_OK) {
+        once__segments_take_over(&log->config, UINT32_MAX);
     }
     once__log_abandon(log);
     return code;

@@ -117,6 +117,8 @@ void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t
  * caller has no shard locked.
  */
 int once__segment_take_over(const once__log_config_t *config, uint32_t slot);
+/* All that killed writers left, but for the slot `own` of the caller (UINT32_MAX: it has none). */
+void once__segments_take_over(const once__log_config_t *config, uint32_t own);
 
 /* ---- the manifest (manifest.c) ---- */
 

@@ -11,12 +11,11 @@
 
 static void count(once__local_t *local, once__records_t *records, once__op_t *op)
 {
-    once__sizes_t sizes;
+    uint64_t bytes;
 
     once__records_stats(records, op);
-    once__directory_sizes(&local->directory, &sizes);
-    op->stats.index_bytes = sizes.index_bytes;
-    op->stats.quarantined = sizes.quarantined;
+    once__directory_quarantine(&local->directory, &op->stats.quarantined, &bytes);
+    op->stats.index_bytes = once__index_bytes(local->directory.log.index);
 }
 
 /* Has a reader of its own: compaction may be at a frame of the other one. */

@@ -333,8 +333,7 @@ static int read_segment(rebuild_t *all, size_t at, once__image_t *image)
     const once__rebuild_config_t *config = all->config;
     segment_t segment = {
         .all = all, .image = image, .number = config->manifest->live[at], .slot = all->slots[at]};
-    uint64_t limit =
-        config->limit != NULL ? config->limit(config->data, segment.number) : UINT64_MAX;
+    uint64_t limit = once__index_durable(config->in_use, segment.number); /* before it is read */
     int code = once__image_read(image, config->log, segment.number);
 
     if (code != ONCE_OK) {
@@ -358,7 +357,7 @@ static void *read_segments(void *data)
            read_segment(all, at, &image) == ONCE_OK) {
         uint64_t done = atomic_fetch_add(&all->done_bytes, image.size) + image.size;
         if (config->progress != NULL && pthread_equal(pthread_self(), all->caller)) {
-            config->progress(config->data, done, all->all_bytes);
+            config->progress(done, all->all_bytes, config->progress_data);
         }
     }
     once__image_free(&image);
@@ -476,21 +475,6 @@ int64_t once__clock_after(uint64_t latest)
     return (int64_t)((latest >= now ? latest + 1 : now) - once__real_env.monotonic_ms(NULL));
 }
 
-/*
- * Seals what writers left. Everything that was found counts from now on, so it must be durable, and the end must say so: otherwise
- * later damage to the last batch would be taken for a torn tail. What cannot be taken over now (the disk is full, or fails) stays
- * as it is: its durable frames are served.
- */
-static void take_over_all(const once__log_config_t *log)
-{
-    for (uint32_t slot = 0; slot < once__index_slot_end(log->index); slot++) {
-        uint32_t state = atomic_load(&once__index_segment(log->index, slot)->state);
-        if (state == ONCE__SEGMENT_ACTIVE || state == ONCE__SEGMENT_PREPARING) {
-            (void)once__segment_take_over(log, slot);
-        }
-    }
-}
-
 int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt, once_error_t *err)
 {
     rebuild_t *all = calloc(1, sizeof(*all));
@@ -517,7 +501,7 @@ int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt
     threads = count_threads(config, list_segments(all));
     run_all(all, threads, read_segments);
     if (config->progress != NULL && atomic_load(&all->code) == ONCE_OK) {
-        config->progress(config->data, all->all_bytes, all->all_bytes);
+        config->progress(all->all_bytes, all->all_bytes, config->progress_data);
     }
     run_all(all, threads, enter_shards);
     code = atomic_load(&all->code);
@@ -526,7 +510,12 @@ int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt
         /* The clock of this boot goes on; a new one begins with the time of day, or where the log ends if that is later. */
         once__index_set_clock(all->index, all->boot_number != 0 ? all->boot_clock
                                                                 : once__clock_after(all->latest));
-        take_over_all(config->log);
+        /*
+         * Everything that was found counts from now on, so it must be durable, and the end must say so: otherwise later damage to
+         * the last batch would be taken for a torn tail. What cannot be taken over now (the disk is full, or fails) stays as it
+         * is: its durable frames are served.
+         */
+        once__segments_take_over(config->log, UINT32_MAX);
     }
     for (uint32_t i = 0; i < ONCE__SHARDS; i++) {
         free(all->shards[i].table);
@@ -601,7 +590,7 @@ int once__verify(const once__log_config_t *log, const once__manifest_t *manifest
         code = ONCE_E_NOT_FOUND;
     }
     if (code == ONCE_OK) {
-        take_over_all(log);
+        once__segments_take_over(log, UINT32_MAX);
     }
     return code;
 }

@@ -98,7 +98,7 @@ static int write_anew(repair_t *repair, const char *name, uint64_t end)
 
     (void)snprintf(temp, sizeof(temp), "%s.new", name);
     return once__local_write_segment(directory->log.disk, directory->log.segments_fd, temp,
-                                     &repair->image, end, 1) >= 0 &&
+                                     &repair->image, end) >= 0 &&
                    renameat(directory->log.segments_fd, temp, directory->log.segments_fd, name) == 0
                ? ONCE_OK
                : fail(repair, name);

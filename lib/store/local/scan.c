@@ -143,10 +143,8 @@ void once__records_stats(once__records_t *records, once__op_t *op)
         free(entries);
     }
     once__index_usage(records->index, &op->count, &op->stats.bytes);
-    for (uint32_t slot = 0; slot < once__index_slot_end(records->index); slot++) {
-        op->stats.segments +=
-            atomic_load(&once__index_segment(records->index, slot)->state) >= ONCE__SEGMENT_ACTIVE;
-    }
+    op->stats.segments =
+        once__index_count(records->index, ONCE__SEGMENT_ACTIVE, ONCE__SEGMENT_SEALED);
     op->stats.max_records = records->limits.max_records;
     op->stats.max_bytes = records->limits.max_bytes;
 }

@@ -63,13 +63,13 @@ static void give_buffer(once__index_t *index, once__segment_t *segment)
     uint32_t page = atomic_exchange(&segment->buffer, 0);
 
     if (page != 0) {
-        once__index_give_pages(index, page, BUFFER_PAGES);
+        once__index_give_pages(index, page, BUFFER_PAGES, 0, ONCE__INDEX_WAIT_MS);
     }
 }
 
 static int take_buffer(once__index_t *index, once__own_t *own)
 {
-    uint32_t page = once__index_take_pages(index, BUFFER_PAGES);
+    uint32_t page = once__index_take_pages(index, BUFFER_PAGES, ONCE__INDEX_WAIT_MS);
 
     if (page == 0) {
         return ONCE_E_FULL;

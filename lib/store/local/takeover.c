@@ -229,3 +229,12 @@ int once__segment_take_over(const once__log_config_t *config, uint32_t slot)
            atomic_load(&segment->state) == ONCE__SEGMENT_SEALED ||
            atomic_load(&segment->state) == ONCE__SEGMENT_FREE;
 }
+
+void once__segments_take_over(const once__log_config_t *config, uint32_t own)
+{
+    for (uint32_t slot = 0; slot < once__index_slot_end(config->index); slot++) {
+        if (slot != own) {
+            (void)once__segment_take_over(config, slot);
+        }
+    }
+}
