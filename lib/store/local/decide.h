@@ -55,7 +55,9 @@ int once__records_may_go(const once__records_t *records, const once__head_t *hea
 
 /* scan.c: a step through all records, and all of them at once. Shards are locked only to copy their entries. */
 void once__records_scan(once__records_t *records, once__op_t *op);
-void once__records_stats(once__records_t *records, once__op_t *op);
+/* Calls `tend` now and then. 1 from it: the handle is being closed, the count is given up. */
+void once__records_stats(once__records_t *records, once__op_t *op, int (*tend)(void *data),
+                         void *data);
 
 /* compact.c */
 

@@ -9,11 +9,33 @@
 
 #define PAUSE_NS 5000000 /* between two attempts while no segment may be dropped */
 
+/* What even a count must not hold up. 1: the handle is being closed. */
+static int tend_next(void *data)
+{
+    once__local_t *local = data;
+    int wants_next, stop;
+
+    if (local->threadless) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&local->lock);
+    wants_next = local->wants_next;
+    stop = local->stop;
+    (void)pthread_mutex_unlock(&local->lock);
+    if (wants_next) {
+        once__log_make_next(local->records.log);
+        (void)pthread_mutex_lock(&local->lock);
+        local->wants_next = 0;
+        (void)pthread_mutex_unlock(&local->lock);
+    }
+    return stop;
+}
+
 static void count(once__local_t *local, once__records_t *records, once__op_t *op)
 {
     uint64_t bytes;
 
-    once__records_stats(records, op);
+    once__records_stats(records, op, tend_next, local);
     once__directory_quarantine(&local->directory, &op->stats.quarantined, &bytes);
     op->stats.index_bytes = once__index_bytes(local->directory.log.index);
 }
@@ -64,20 +86,10 @@ static int tend(void *data)
 {
     once__local_t *local = data;
     once__op_t *op;
-    int wants_next, stop;
+    int stop = tend_next(local);
 
     if (local->threadless) {
         return 0;
-    }
-    (void)pthread_mutex_lock(&local->lock);
-    wants_next = local->wants_next;
-    stop = local->stop;
-    (void)pthread_mutex_unlock(&local->lock);
-    if (wants_next) {
-        once__log_make_next(local->records.log);
-        (void)pthread_mutex_lock(&local->lock);
-        local->wants_next = 0;
-        (void)pthread_mutex_unlock(&local->lock);
     }
     while (!stop && (op = take_chore(local, 0)) != NULL) {
         look(local, op);

@@ -122,7 +122,8 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     op->cursor.end = shard >= ONCE__SHARDS;
 }
 
-void once__records_stats(once__records_t *records, once__op_t *op)
+void once__records_stats(once__records_t *records, once__op_t *op, int (*tend)(void *data),
+                         void *data)
 {
     op->error = ONCE_OK;
     op->now = once__index_now(records->index);
@@ -130,7 +131,8 @@ void once__records_stats(once__records_t *records, once__op_t *op)
     for (uint32_t shard = 0; op->thorough && shard < ONCE__SHARDS; shard++) {
         once__shard_entry_t *entries;
         size_t count;
-        op->error = once__index_shard(records->index, shard, &entries, &count);
+        op->error =
+            tend(data) ? ONCE_E_CLOSED : once__index_shard(records->index, shard, &entries, &count);
         if (op->error != ONCE_OK) {
             return;
         }
