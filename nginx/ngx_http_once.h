@@ -42,6 +42,7 @@
  *     variables   $once_*
  *     metrics     counters in shared memory (metrics.h: their layout)
  *     status      once_status: shows them as text and JSON
+ *     watch       asks the stores in the background; once_ready
  */
 #ifndef NGX_HTTP_ONCE_H
 #define NGX_HTTP_ONCE_H
@@ -56,6 +57,7 @@
 typedef struct ngx_http_once_store_s       ngx_http_once_store_t;
 typedef struct ngx_http_once_guard_s       ngx_http_once_guard_t;
 typedef struct ngx_http_once_route_s       ngx_http_once_route_t;
+typedef struct ngx_http_once_seen_s        ngx_http_once_seen_t;
 typedef struct ngx_http_once_probe_conf_s  ngx_http_once_probe_conf_t;
 typedef struct ngx_http_once_redact_s  ngx_http_once_redact_t;
 typedef struct ngx_http_once_run_s         ngx_http_once_run_t;
@@ -102,9 +104,11 @@ typedef struct {
     ngx_uint_t                   has_quota;    /* once_quota */
     ngx_uint_t                   has_unknown;  /* once_unknown_max */
     ngx_uint_t                   status;       /* once_status */
+    ngx_uint_t                   watch;        /* once_status, once_ready */
 
     size_t                       memory;   /* once_memory, of each worker */
     size_t                       bodies;   /* once_bodies; 0: no limit */
+    ngx_msec_t                   stats;    /* once_stats; 0: off */
 } ngx_http_once_main_conf_t;
 
 
@@ -200,8 +204,18 @@ struct ngx_http_once_store_s {
     ngx_msec_t                   logged;       /* when */
     ngx_msec_t                   full_logged;  /* when "full" was logged */
 
+    ngx_http_once_seen_t        *seen;         /* NULL: not watched */
+    ngx_msec_t                   count_began;
+
     unsigned                     refused:1;    /* by the master: not opened */
+    unsigned                     watched:1;    /* the first with its name */
+    unsigned                     pinging:1;
+    unsigned                     counting:1;
 };
+
+/* The directory of a local store; an empty one for other stores. */
+void ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
+    size_t size);
 
 /*
  * The store of a location, found by URL, timeout and secret file or added.
@@ -399,6 +413,7 @@ typedef enum {
     NGX_HTTP_ONCE_C_MANY_UNKNOWN,      /* refused: once_unknown_max */
     NGX_HTTP_ONCE_C_FULL,              /* refused: the store is full */
     NGX_HTTP_ONCE_C_NO_ROOM,           /* omitted because of once_memory */
+    NGX_HTTP_ONCE_C_APART,             /* answered without once.complete() */
     NGX_HTTP_ONCE_COUNTERS
 } ngx_http_once_counter_e;
 
@@ -427,6 +442,15 @@ void ngx_http_once_metrics_memory(size_t bytes);
 
 char *ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 ngx_int_t ngx_http_once_status_handler(ngx_http_request_t *r);
+
+
+/* ------------------------------------------------------------------- watch */
+
+void ngx_http_once_watch_start(ngx_cycle_t *cycle);      /* init_process */
+void ngx_http_once_watch_stop(ngx_cycle_t *cycle);       /* exit_process */
+
+char *ngx_http_once_ready(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+ngx_int_t ngx_http_once_ready_handler(ngx_http_request_t *r);
 
 
 /* ------------------------------------------------------------------ limits */

@@ -583,6 +583,12 @@ static ngx_http_once_number_t  ngx_http_once_bodies = {
 };
 
 
+static ngx_http_once_number_t  ngx_http_once_stats = {
+    NGX_HTTP_ONCE_MSEC, 1000, NGX_MAX_OFF_T_VALUE, "off",
+    "it must be a time of at least 1s, or off"
+};
+
+
 /* Twice the largest response, so that any can be replayed and recorded. */
 
 static ngx_http_once_number_t  ngx_http_once_memory = {
@@ -775,6 +781,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       ngx_http_once_main_slot(bodies),
       &ngx_http_once_bodies },
 
+    { ngx_string("once_stats"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_once_set_number,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      ngx_http_once_main_slot(stats),
+      &ngx_http_once_stats },
+
     { ngx_string("once_memory"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_once_set_number,
@@ -848,6 +861,13 @@ ngx_command_t  ngx_http_once_commands[] = {
     { ngx_string("once_probe"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE123,
       ngx_http_once_set_probe,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_ready"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_once_ready,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
       NULL },

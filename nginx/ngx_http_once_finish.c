@@ -672,6 +672,8 @@ ngx_http_once_warn_not_transactional(ngx_http_request_t *r,
         return;
     }
 
+    ngx_http_once_count(ctx->conf->route, NGX_HTTP_ONCE_C_APART);
+
     ngx_log_error(NGX_LOG_WARN, r->connection->log, 0,
                   "once: the backend answered %ui without once.complete() in "
                   "its transaction: effect and record are apart "

@@ -123,6 +123,8 @@ ngx_http_once_init_zone(ngx_shm_zone_t *zone, void *old)
         routes[i]->slot = &table->slot[routes[i]->index];
     }
 
+    ngx_http_once_watch_places(omcf, table);
+
     ngx_shmtx_unlock(&pool->mutex);
 
     return NGX_OK;
@@ -158,7 +160,7 @@ ngx_http_once_metrics_table(ngx_http_once_main_conf_t *omcf)
 }
 
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_once_process_lives(ngx_atomic_uint_t pid)
 {
     return pid != 0

@@ -13,6 +13,8 @@
 #define NGX_HTTP_ONCE_ROUTE_NAME  104
 #define NGX_HTTP_ONCE_PROCESSES   64
 #define NGX_HTTP_ONCE_BUCKETS     16
+#define NGX_HTTP_ONCE_STORES      64
+#define NGX_HTTP_ONCE_STORE_ID    16     /* MD5 of its name */
 
 
 /* Buckets are not cumulative here; the last one has the rest. */
@@ -38,8 +40,40 @@ typedef struct {
 } ngx_http_once_row_t;
 
 
+typedef enum {
+    NGX_HTTP_ONCE_NOT_ASKED = 0,
+    NGX_HTTP_ONCE_DOWN,
+    NGX_HTTP_ONCE_UP
+} ngx_http_once_up_e;
+
+
+/* What the worker that watches the stores (watch.c) last saw of one. */
+struct ngx_http_once_seen_s {
+    ngx_atomic_t                 used;
+    u_char                       id[NGX_HTTP_ONCE_STORE_ID];
+    ngx_atomic_t                 up;           /* ngx_http_once_up_e */
+    ngx_msec_t                   due;          /* when to count again */
+
+    /* of the last count, as in once_stats_t */
+    ngx_atomic_t                 counted;      /* the time; 0: never */
+    uint64_t                     records;
+    uint64_t                     bytes;
+    uint64_t                     stuck;
+    uint64_t                     unknown;
+    uint64_t                     oldest_ms;
+    uint64_t                     expired;
+    uint64_t                     damaged;
+    uint64_t                     quarantined;
+    uint64_t                     disk_bytes;   /* 0: not on a disk of ours */
+    uint64_t                     disk_free;
+};
+
+
 typedef struct {
     ngx_uint_t                   used;         /* number of slots in use */
+    ngx_atomic_t                 watcher;      /* pid of a worker; 0: none */
+    ngx_msec_t                   watched;      /* when it was last at it */
+    ngx_http_once_seen_t         store[NGX_HTTP_ONCE_STORES];
     ngx_http_once_slot_t         slot[NGX_HTTP_ONCE_ROUTES];
     ngx_http_once_row_t          row[NGX_HTTP_ONCE_PROCESSES];
 } ngx_http_once_table_t;
@@ -59,6 +93,12 @@ extern const ngx_uint_t  ngx_http_once_bucket_usec[NGX_HTTP_ONCE_BUCKETS];
 /* Of the running cycle; NULL if nothing is counted. */
 ngx_http_once_table_t *ngx_http_once_metrics_table(
     ngx_http_once_main_conf_t *omcf);
+
+ngx_uint_t ngx_http_once_process_lives(ngx_atomic_uint_t pid);
+
+/* In the master: gives each store of the configuration its place. */
+void ngx_http_once_watch_places(ngx_http_once_main_conf_t *omcf,
+    ngx_http_once_table_t *table);
 
 /* Sums over all live processes. */
 size_t ngx_http_once_metrics_memory_sum(ngx_http_once_table_t *table);

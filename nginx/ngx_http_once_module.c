@@ -76,6 +76,7 @@ ngx_http_once_create_main_conf(ngx_conf_t *cf)
 
     conf->memory = NGX_CONF_UNSET_SIZE;
     conf->bodies = NGX_CONF_UNSET_SIZE;
+    conf->stats = NGX_CONF_UNSET_MSEC;
 
     if (ngx_array_init(&conf->stores, cf->pool, 4,
                        sizeof(ngx_http_once_store_t *))
@@ -98,6 +99,7 @@ ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_conf_init_size_value(omcf->memory, 128 * 1024 * 1024);
     ngx_conf_init_size_value(omcf->bodies, 0);
+    ngx_conf_init_msec_value(omcf->stats, 30000);
 
     return NGX_CONF_OK;
 }
@@ -406,6 +408,7 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     if (!conf->on || clcf->name.data == NULL
         || clcf->handler == ngx_http_once_status_handler
+        || clcf->handler == ngx_http_once_ready_handler
         || clcf->handler == ngx_http_once_problem_page_handler)
     {
         return NGX_CONF_OK;
@@ -628,7 +631,13 @@ ngx_http_once_init_process(ngx_cycle_t *cycle)
 
     ngx_http_once_metrics_join(cycle);
 
-    return ngx_http_once_stores_open(cycle);
+    if (ngx_http_once_stores_open(cycle) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_once_watch_start(cycle);
+
+    return NGX_OK;
 }
 
 
@@ -645,5 +654,6 @@ ngx_http_once_exit_process(ngx_cycle_t *cycle)
     }
 
     ngx_http_once_stores_close(cycle);
+    ngx_http_once_watch_stop(cycle);
     ngx_http_once_metrics_leave();
 }

@@ -8,7 +8,7 @@
 
 /* What a route takes at most in either format, with the longest numbers. */
 #define NGX_HTTP_ONCE_ROUTE_TEXT  24576
-#define NGX_HTTP_ONCE_STORE_TEXT  768      /* beside its name */
+#define NGX_HTTP_ONCE_STORE_TEXT  2048     /* beside its name */
 
 
 typedef struct {
@@ -91,6 +91,12 @@ static const ngx_http_once_shown_t  ngx_http_once_probed[] = {
 };
 
 
+static const ngx_http_once_shown_t  ngx_http_once_apart[] = {
+    { NGX_HTTP_ONCE_C_APART, NULL, "without_complete" },
+    { NGX_HTTP_ONCE_COUNTERS, NULL, NULL }
+};
+
+
 static const ngx_http_once_family_t  ngx_http_once_families[] = {
     { "once_requests_total", "Guarded requests by outcome.", "outcome",
       ngx_http_once_requests },
@@ -108,6 +114,9 @@ static const ngx_http_once_family_t  ngx_http_once_families[] = {
       "reason", ngx_http_once_refusals },
     { "once_probes_total", "Probes sent to backends.", NULL,
       ngx_http_once_probed },
+    { "once_without_complete_total", "Responses recorded by the gateway where "
+      "once_recover is transactional: the backend had not called "
+      "once.complete().", NULL, ngx_http_once_apart },
     { NULL, NULL, NULL, NULL }
 };
 
@@ -285,37 +294,72 @@ ngx_http_once_print_unknown(u_char *p, u_char *last,
 }
 
 
+typedef enum {
+    NGX_HTTP_ONCE_USAGE = 0,     /* of this worker's handle */
+    NGX_HTTP_ONCE_SIZE,          /* likewise, or as it was counted */
+    NGX_HTTP_ONCE_COUNTED,       /* by the worker that watches the stores */
+    NGX_HTTP_ONCE_DISK,          /* likewise, of a local store */
+    NGX_HTTP_ONCE_ANSWERS        /* whether the store does */
+} ngx_http_once_source_e;
+
+
+#define ngx_http_once_usage(field)    offsetof(once_usage_t, field)
+#define ngx_http_once_counted(field)  offsetof(ngx_http_once_seen_t, field)
+
+
 static const struct {
-    const char  *name;
-    const char  *help;
-    size_t       offset;
-    ngx_uint_t   time;      /* in milliseconds; known of every store */
-} ngx_http_once_sizes[] = {
-    { "records", "Records of the store.", offsetof(once_usage_t, records), 0 },
+    const char              *name;
+    const char              *help;
+    ngx_http_once_source_e   source;
+    size_t                   usage;
+    size_t                   seen;
+    ngx_uint_t               msec;     /* shown in seconds */
+} ngx_http_once_gauges[] = {
+    { "up", "1 if the store answers.", NGX_HTTP_ONCE_ANSWERS, 0, 0, 0 },
+    { "records", "Records of the store.", NGX_HTTP_ONCE_SIZE,
+      ngx_http_once_usage(records), ngx_http_once_counted(records), 0 },
     { "max_records", "Records at which it refuses new keys; 0: any number.",
-      offsetof(once_usage_t, max_records), 0 },
-    { "bytes", "What they take.", offsetof(once_usage_t, bytes), 0 },
+      NGX_HTTP_ONCE_SIZE, ngx_http_once_usage(max_records), 0, 0 },
+    { "bytes", "What they take.", NGX_HTTP_ONCE_SIZE,
+      ngx_http_once_usage(bytes), ngx_http_once_counted(bytes), 0 },
     { "max_bytes", "Bytes at which it refuses new keys; 0: any number.",
-      offsetof(once_usage_t, max_bytes), 0 },
+      NGX_HTTP_ONCE_SIZE, ngx_http_once_usage(max_bytes), 0, 0 },
+    { "stuck_records", "Records that are unknown, or pending without a lease.",
+      NGX_HTTP_ONCE_COUNTED, 0, ngx_http_once_counted(stuck), 0 },
+    { "unknown_records", "Records whose outcome is unknown.",
+      NGX_HTTP_ONCE_COUNTED, 0, ngx_http_once_counted(unknown), 0 },
+    { "oldest_seconds", "Age of the oldest record.", NGX_HTTP_ONCE_COUNTED, 0,
+      ngx_http_once_counted(oldest_ms), 1 },
+    { "expired_records", "Expired records that are not removed yet.",
+      NGX_HTTP_ONCE_COUNTED, 0, ngx_http_once_counted(expired), 0 },
+    { "damaged_records", "Records that cannot be read.",
+      NGX_HTTP_ONCE_COUNTED, 0, ngx_http_once_counted(damaged), 0 },
+    { "quarantined_ranges", "Damaged ranges that were set aside.",
+      NGX_HTTP_ONCE_COUNTED, 0, ngx_http_once_counted(quarantined), 0 },
+    { "counted_timestamp_seconds", "When the records were last counted.",
+      NGX_HTTP_ONCE_COUNTED, 0, ngx_http_once_counted(counted), 0 },
+    { "disk_bytes", "Size of the disk of a local store.",
+      NGX_HTTP_ONCE_DISK, 0, ngx_http_once_counted(disk_bytes), 0 },
+    { "disk_free_bytes", "What is free of it.",
+      NGX_HTTP_ONCE_DISK, 0, ngx_http_once_counted(disk_free), 0 },
     { "behind_seconds", "How late expired records are removed.",
-      offsetof(once_usage_t, behind_ms), 1 },
+      NGX_HTTP_ONCE_USAGE, ngx_http_once_usage(behind_ms), 0, 1 },
     { "messages_behind_seconds", "How late old messages are removed.",
-      offsetof(once_usage_t, messages_behind_ms), 1 }
+      NGX_HTTP_ONCE_USAGE, ngx_http_once_usage(messages_behind_ms), 0, 1 }
 };
 
 
-#define NGX_HTTP_ONCE_SIZES                                                   \
-    (sizeof(ngx_http_once_sizes) / sizeof(ngx_http_once_sizes[0]))
+#define NGX_HTTP_ONCE_GAUGES                                                  \
+    (sizeof(ngx_http_once_gauges) / sizeof(ngx_http_once_gauges[0]))
 
 
 /*
- * The next open store, from i on; NULL: no more. A store that is opened
- * several times has one name and is shown once.
+ * The next store, from i on; NULL: no more. A store that is opened several
+ * times has one name and is shown once.
  */
 
 static ngx_http_once_store_t *
-ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
-    once_usage_t *usage)
+ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i)
 {
     ngx_uint_t               n;
     ngx_http_once_store_t  **stores;
@@ -333,9 +377,7 @@ ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
             }
         }
 
-        if (n == *i && stores[n]->once
-            && once_store_usage(stores[n]->once, usage) == ONCE_OK)
-        {
+        if (n == *i) {
             (*i)++;
             return stores[n];
         }
@@ -345,25 +387,96 @@ ngx_http_once_next_store(ngx_http_once_main_conf_t *omcf, ngx_uint_t *i,
 }
 
 
-/* Does this worker know it of the store? */
+/* The size as this worker's handle knows it. NGX_DECLINED: it does not. */
 
-static ngx_uint_t
-ngx_http_once_size_known(once_usage_t *usage, ngx_uint_t n)
+static ngx_int_t
+ngx_http_once_read_size(ngx_http_once_store_t *store, ngx_uint_t n,
+    uint64_t *value)
 {
-    return ngx_http_once_sizes[n].time || usage->bytes || usage->max_records
-           || usage->max_bytes;
+    once_usage_t  usage = ONCE_USAGE_INIT;
+
+    if (store->once == NULL
+        || once_store_usage(store->once, &usage) != ONCE_OK
+        || (ngx_http_once_gauges[n].source == NGX_HTTP_ONCE_SIZE
+            && usage.bytes == 0 && usage.max_records == 0
+            && usage.max_bytes == 0))
+    {
+        return NGX_DECLINED;
+    }
+
+    *value = *(uint64_t *) ((u_char *) &usage + ngx_http_once_gauges[n].usage);
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_read_seen(ngx_http_once_store_t *store, ngx_uint_t n,
+    uint64_t *value)
+{
+    ngx_http_once_seen_t  *seen;
+
+    seen = store->seen;
+
+    if (seen == NULL || seen->counted == 0) {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_once_gauges[n].source == NGX_HTTP_ONCE_DISK
+        && seen->disk_bytes == 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    /* a bound that this worker does not know of is none */
+
+    *value = ngx_http_once_gauges[n].seen
+             ? *(uint64_t *) ((u_char *) seen + ngx_http_once_gauges[n].seen)
+             : 0;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_read_gauge(ngx_http_once_store_t *store, ngx_uint_t n,
+    uint64_t *value)
+{
+    switch (ngx_http_once_gauges[n].source) {
+
+    case NGX_HTTP_ONCE_ANSWERS:
+
+        if (store->seen == NULL || store->seen->up == NGX_HTTP_ONCE_NOT_ASKED)
+        {
+            return NGX_DECLINED;
+        }
+
+        *value = store->seen->up == NGX_HTTP_ONCE_UP;
+
+        return NGX_OK;
+
+    case NGX_HTTP_ONCE_USAGE:
+        return ngx_http_once_read_size(store, n, value);
+
+    case NGX_HTTP_ONCE_SIZE:
+
+        if (ngx_http_once_read_size(store, n, value) == NGX_OK) {
+            return NGX_OK;
+        }
+
+        /* fall through */
+
+    default:
+        return ngx_http_once_read_seen(store, n, value);
+    }
 }
 
 
 static u_char *
-ngx_http_once_print_size(u_char *p, u_char *last, once_usage_t *usage,
-    ngx_uint_t n)
+ngx_http_once_print_gauge(u_char *p, u_char *last, ngx_uint_t n,
+    uint64_t value)
 {
-    uint64_t  value;
-
-    value = *(uint64_t *) ((u_char *) usage + ngx_http_once_sizes[n].offset);
-
-    if (ngx_http_once_sizes[n].time) {
+    if (ngx_http_once_gauges[n].msec) {
         return ngx_slprintf(p, last, "%uL.%03uL", value / 1000, value % 1000);
     }
 
@@ -375,21 +488,21 @@ static u_char *
 ngx_http_once_print_stores(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf)
 {
-    char                    name[sizeof("once_store_messages_behind_seconds")];
+    char                    name[sizeof("once_store_") + 32];
+    uint64_t                value;
     ngx_uint_t              i, n;
-    once_usage_t            usage = ONCE_USAGE_INIT;
     ngx_http_once_store_t  *store;
 
-    for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
+    for (n = 0; n < NGX_HTTP_ONCE_GAUGES; n++) {
         *ngx_snprintf((u_char *) name, sizeof(name) - 1, "once_store_%s",
-                      ngx_http_once_sizes[n].name) = '\0';
+                      ngx_http_once_gauges[n].name) = '\0';
 
         p = ngx_http_once_print_head(p, last, name,
-                                     ngx_http_once_sizes[n].help, "gauge");
+                                     ngx_http_once_gauges[n].help, "gauge");
         i = 0;
 
-        while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
-            if (!ngx_http_once_size_known(&usage, n)) {
+        while ((store = ngx_http_once_next_store(omcf, &i)) != NULL) {
+            if (ngx_http_once_read_gauge(store, n, &value) != NGX_OK) {
                 continue;
             }
 
@@ -397,7 +510,7 @@ ngx_http_once_print_stores(u_char *p, u_char *last,
             p = ngx_http_once_print_escaped(p, last, store->name.data,
                                             store->name.len);
             p = ngx_slprintf(p, last, "\"} ");
-            p = ngx_http_once_print_size(p, last, &usage, n);
+            p = ngx_http_once_print_gauge(p, last, n, value);
             p = ngx_slprintf(p, last, "\n");
         }
     }
@@ -410,26 +523,26 @@ static u_char *
 ngx_http_once_print_json_stores(u_char *p, u_char *last,
     ngx_http_once_main_conf_t *omcf)
 {
+    uint64_t                value;
     ngx_uint_t              i, n, first;
-    once_usage_t            usage = ONCE_USAGE_INIT;
     ngx_http_once_store_t  *store;
 
     p = ngx_slprintf(p, last, "\"stores\":[");
     first = 1;
     i = 0;
 
-    while ((store = ngx_http_once_next_store(omcf, &i, &usage)) != NULL) {
+    while ((store = ngx_http_once_next_store(omcf, &i)) != NULL) {
         p = ngx_slprintf(p, last, "%s{\"store\":\"", first ? "" : ",");
         p = ngx_http_once_print_escaped(p, last, store->name.data,
                                         store->name.len);
         p = ngx_slprintf(p, last, "\"");
         first = 0;
 
-        for (n = 0; n < NGX_HTTP_ONCE_SIZES; n++) {
-            if (ngx_http_once_size_known(&usage, n)) {
+        for (n = 0; n < NGX_HTTP_ONCE_GAUGES; n++) {
+            if (ngx_http_once_read_gauge(store, n, &value) == NGX_OK) {
                 p = ngx_slprintf(p, last, ",\"%s\":",
-                                 ngx_http_once_sizes[n].name);
-                p = ngx_http_once_print_size(p, last, &usage, n);
+                                 ngx_http_once_gauges[n].name);
+                p = ngx_http_once_print_gauge(p, last, n, value);
             }
         }
 
@@ -437,6 +550,27 @@ ngx_http_once_print_json_stores(u_char *p, u_char *last,
     }
 
     return ngx_slprintf(p, last, "],");
+}
+
+
+/* Kinds of stores that this build has. */
+
+static u_char *
+ngx_http_once_print_built_in(u_char *p, u_char *last)
+{
+    ngx_uint_t                i, count;
+    static const char *const  kinds[] = { "memory", "local", "postgres",
+                                          "redis" };
+
+    count = 0;
+
+    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (once_store_is_built_in(kinds[i])) {
+            p = ngx_slprintf(p, last, "%s%s", count++ ? "," : "", kinds[i]);
+        }
+    }
+
+    return p;
 }
 
 
@@ -453,9 +587,11 @@ ngx_http_once_print_text(u_char *p, u_char *last,
 
     p = ngx_http_once_print_head(p, last, "once_build_info",
                                  "Versions of the gateway.", "gauge");
-    p = ngx_slprintf(p, last,
-                     "once_build_info{version=\"%s\",nginx=\"%s\"} 1\n",
+    p = ngx_slprintf(p, last, "once_build_info{program=\"gate\","
+                     "version=\"%s\",nginx=\"%s\",stores=\"",
                      once_version(), NGINX_VERSION);
+    p = ngx_http_once_print_built_in(p, last);
+    p = ngx_slprintf(p, last, "\"} 1\n");
 
     p = ngx_http_once_print_head(p, last, "once_in_flight",
                                  "Operations that are running.", "gauge");
@@ -609,13 +745,13 @@ ngx_http_once_status_handler(ngx_http_request_t *r)
     }
 
     json = ngx_http_once_wants_json(r);
-    size = 4096 + table->used * NGX_HTTP_ONCE_ROUTE_TEXT
+    size = 8192 + table->used * NGX_HTTP_ONCE_ROUTE_TEXT
            + omcf->stores.nelts * NGX_HTTP_ONCE_STORE_TEXT;
 
     stores = omcf->stores.elts;
 
     for (i = 0; i < omcf->stores.nelts; i++) {
-        size += 12 * stores[i]->name.len;
+        size += 2 * NGX_HTTP_ONCE_GAUGES * stores[i]->name.len;
     }
 
     b = ngx_create_temp_buf(r->pool, size);
@@ -653,6 +789,7 @@ ngx_http_once_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     omcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_once_module);
     omcf->status = 1;
+    omcf->watch = 1;
 
     return NGX_CONF_OK;
 }

@@ -165,9 +165,7 @@ ngx_http_once_store_add(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 
 /* ----------------------------------------------------------- in the master */
 
-/* The directory of a local store; an empty one for other stores. */
-
-static void
+void
 ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
     size_t size)
 {

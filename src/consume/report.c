@@ -85,7 +85,7 @@ static const once__service_metric_spec_t specs[] = {
 
 int once__consume_counters_start(once__consume_counters_t *counters)
 {
-    counters->metrics = once__service_metrics_new();
+    counters->metrics = once__service_metrics_new("consume");
     if (counters->metrics == NULL ||
         once__service_metrics_add(counters->metrics, specs, sizeof(specs) / sizeof(specs[0]),
                                   counters) != 0) {

@@ -179,7 +179,8 @@ static void write_directives(const once__gate_plan_t *plan, int of_http, const c
     for (size_t i = 0; i < plan->directive_count; i++) {
         const once__gate_words_t *words = &plan->directives[i];
         if (of_http != (strcmp(words->list[0], "once_memory") == 0 ||
-                        strcmp(words->list[0], "once_bodies") == 0)) {
+                        strcmp(words->list[0], "once_bodies") == 0 ||
+                        strcmp(words->list[0], "once_stats") == 0)) {
             continue;
         }
         emit(out, "%s%s", indent, words->list[0]);
@@ -346,8 +347,11 @@ static void write_status(const once__gate_plan_t *plan, FILE *out)
              "        location = /health {\n"
              "            return 200 \"ok\\n\";\n"
              "        }\n"
+             "        location = /ready {\n"
+             "            once_ready;\n"
+             "        }\n"
              "        location / {\n"
-             "            return 404 \"/metrics, /health\\n\";\n"
+             "            return 404 \"/metrics, /health, /ready\\n\";\n"
              "        }\n"
              "    }\n",
              plan->status.text);

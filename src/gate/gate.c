@@ -108,7 +108,7 @@ static void tell_plan(const once__gate_plan_t *plan)
         printf("  user     %s\n", plan->user);
     }
     if (plan->has_status) {
-        printf("  status   %s%s: /metrics, /health\n",
+        printf("  status   %s%s: /metrics, /health, /ready\n",
                plan->status.sockaddr.ss_family == AF_UNIX ? "" : "http://", plan->status.text);
     }
     fflush(stdout);
@@ -187,7 +187,7 @@ static const once__cli_option_t options[] = {
     {"tls-cert", 0, ONCE__CLI_TEXT, "FILE", "serve TLS and HTTP/2 with this certificate (PEM, with its chain)",
      offsetof(once__gate_options_t, tls_cert)},
     {"tls-key", 0, ONCE__CLI_TEXT, "FILE", "the certificate's key (PEM)", offsetof(once__gate_options_t, tls_key)},
-    {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics for Prometheus and /health for load balancers at ADDRESS",
+    {"status", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics for Prometheus, /health and /ready at ADDRESS",
      offsetof(once__gate_options_t, status)},
     {"log-keys", 0, ONCE__CLI_TEXT, "HOW", "keys in the access log: text (default), hash (the record's id), off",
      offsetof(once__gate_options_t, log_keys)},

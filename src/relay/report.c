@@ -61,7 +61,7 @@ int once__relay_report_start(once__relay_t *relay)
 {
     once__relay_report_t *report = &relay->report;
 
-    report->metrics = once__service_metrics_new();
+    report->metrics = once__service_metrics_new("relay");
     if (report->metrics == NULL ||
         once__service_metrics_add(report->metrics, specs, sizeof(specs) / sizeof(specs[0]),
                                   report) != 0) {

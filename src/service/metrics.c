@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <once/once.h>
+
 #include "base/list.h"
 
 #define BOUNDS_MAX      24
@@ -26,16 +28,18 @@ struct once__service_metric {
 };
 
 struct once__service_metrics {
+    const char *program;
     ONCE__LIST(once__service_metric_t);
     _Atomic int good;
     struct MHD_Daemon *server; /* with one thread; NULL: not served */
 };
 
-once__service_metrics_t *once__service_metrics_new(void)
+once__service_metrics_t *once__service_metrics_new(const char *program)
 {
     once__service_metrics_t *metrics = calloc(1, sizeof(*metrics));
 
     if (metrics != NULL) {
+        metrics->program = program;
         once__list_init(metrics);
     }
     return metrics;
@@ -141,6 +145,26 @@ static void write_histogram(FILE *out, const once__service_metric_t *metric)
             spec->name, total);
 }
 
+/* The kinds of stores are those of once_build_info of the gateway. */
+static void write_build(FILE *out, const char *program)
+{
+    static const char *const kinds[] = {"memory", "local", "postgres", "redis"};
+    const char *comma = "";
+
+    fprintf(out,
+            "# HELP once_build_info Version of the program.\n"
+            "# TYPE once_build_info gauge\n"
+            "once_build_info{program=\"%s\",version=\"%s\",stores=\"",
+            program, once_version());
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (once_store_is_built_in(kinds[i])) {
+            fprintf(out, "%s%s", comma, kinds[i]);
+            comma = ",";
+        }
+    }
+    fputs("\"} 1\n", out);
+}
+
 char *once__service_metrics_text(once__service_metrics_t *metrics)
 {
     static const char *const types[] = {"counter", "gauge", "histogram"};
@@ -152,6 +176,7 @@ char *once__service_metrics_text(once__service_metrics_t *metrics)
     if (out == NULL) {
         return NULL;
     }
+    write_build(out, metrics->program);
     for (const once__service_metric_t *metric = metrics->first; metric != NULL;
          metric = metric->next) {
         const once__service_metric_spec_t *spec = metric->spec;
@@ -274,13 +299,13 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         return answer(connection, MHD_HTTP_OK, "application/json",
                       once__service_metrics_json(metrics));
     }
-    if (strcmp(path, "/health") == 0) {
+    if (strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0) {
         int good = atomic_load(&metrics->good);
         return answer(connection, good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, "text/plain",
                       strdup(good ? "ok\n" : "not working\n"));
     }
     return answer(connection, MHD_HTTP_NOT_FOUND, "text/plain",
-                  strdup("/metrics, /metrics.json, /health\n"));
+                  strdup("/metrics, /metrics.json, /health, /ready\n"));
 }
 
 /* Reads PORT, IP:PORT or [IPV6]:PORT. Returns 0 or -1. */

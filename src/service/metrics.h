@@ -1,9 +1,9 @@
 /*
  * The metrics of a program, and a small HTTP server for them.
  *
- * GET /metrics is the text format of Prometheus, /metrics.json the same as one JSON object, /health is 200 or 503. The server
- * has its own thread; counting is atomic. There is no authentication: the address must not be public, and a port alone means
- * 127.0.0.1.
+ * GET /metrics is the text format of Prometheus, /metrics.json the same as one JSON object, /health and /ready are 200 or 503.
+ * The server has its own thread; counting is atomic. There is no authentication: the address must not be public, and a port
+ * alone means 127.0.0.1.
  */
 #ifndef ONCE_SERVICE_METRICS_H
 #define ONCE_SERVICE_METRICS_H
@@ -23,8 +23,8 @@ typedef enum once__service_metric_kind {
     ONCE__SERVICE_HISTOGRAM,
 } once__service_metric_kind_t;
 
-/* Returns NULL if memory is short. */
-once__service_metrics_t *once__service_metrics_new(void);
+/* `program` is the label of once_build_info, borrowed forever. Returns NULL if memory is short. */
+once__service_metrics_t *once__service_metrics_new(const char *program);
 
 /* Stops the server, too. NULL is fine. */
 void once__service_metrics_free(once__service_metrics_t *metrics);
@@ -54,7 +54,7 @@ void once__service_metric_set(once__service_metric_t *metric,
 int64_t once__service_metric_value(const once__service_metric_t *metric);
 void once__service_metric_observe(once__service_metric_t *metric, int64_t value);
 
-/* What /health answers; 503 until it is set. */
+/* What /health and /ready answer; 503 until it is set. */
 void once__service_metrics_health(once__service_metrics_t *metrics, int good);
 
 /* Listens at `PORT`, `IP:PORT` or `[IPV6]:PORT`. Returns 0, or -1 after writing the reason into `error`. */

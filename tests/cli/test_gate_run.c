@@ -121,12 +121,17 @@ static void counters_are_shown(void **state)
     reply = request(port, "/metrics", NULL, NULL);
     assert_int_equal(reply.status, 200);
     assert_has(reply.text, "outcome=\"run\"} 1\n");
-    assert_has(reply.text, "\nonce_build_info{version=");
+    assert_has(reply.text, "\nonce_build_info{program=\"gate\",version=");
     reply = request(port, "/health", NULL, NULL);
     assert_int_equal(reply.status, 200);
     assert_has(reply.text, "\r\n\r\nok\n");
+    for (int i = 0; i < 300 && request(port, "/ready", NULL, NULL).status != 200; i++) {
+        usleep(100000); /* until the store has been asked */
+    }
+    assert_has(request(port, "/ready", NULL, NULL).text, "\r\n\r\nok\n");
+    assert_has(request(port, "/metrics", NULL, NULL).text, "\nonce_store_up{store=");
     assert_int_equal(request(port, "/payments", "b", PAYMENT).status, 404);
-    assert_has(request(port, "/", NULL, NULL).text, "\r\n\r\n/metrics, /health\n");
+    assert_has(request(port, "/", NULL, NULL).text, "\r\n\r\n/metrics, /health, /ready\n");
     gateway_stop(g, SIGTERM, 0);
     assert_int_equal(executions(g), 1);
 }

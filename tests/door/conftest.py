@@ -144,11 +144,12 @@ class Stacks:
     def __init__(self, database):
         self.database, self.made, self.closing = database, {}, []
 
-    def gate(self, link, workers=1, **rules):
+    def gate(self, link, workers=1, server="", **rules):
         directory = tempfile.mkdtemp(prefix="door.")
         self.closing.append(lambda: shutil.rmtree(directory, ignore_errors=True))
         text = " ".join(f"{name} {value};" for name, value in (RULES | rules).items())
-        gate = Gateway(directory, text, workers=workers, upstream=link, store=os.environ["ONCE_PG_GATEWAY_URL"])
+        gate = Gateway(directory, text, workers=workers, upstream=link, server=server,
+                       store=os.environ["ONCE_PG_GATEWAY_URL"])
         self.closing.append(gate.close)
         return gate.start()
 

@@ -47,7 +47,7 @@ class Paying(Upstream):
 
 def start(database, **rules):
     stacks, upstream = Stacks(database), Paying()
-    yield stacks.gate(upstream, **rules), upstream, database
+    yield stacks.gate(upstream, server="location = /status { once_status; }", **rules), upstream, database
     stacks.close()
 
 
@@ -142,6 +142,7 @@ def test_forgotten(paying):
     upstream.then(lambda exchange: exchange.respond(201, [], b"paid, and not recorded"))
     assert gate.post("forgotten").body == b"paid, and not recorded"
     gate.nginx.log.wait(r"\[warn\].*answered 201 without once.complete\(\)")
+    assert 'once_without_complete_total{route="/"} 1\n' in gate.request("GET", "/status").body.decode()
     assert database.state("forgotten") == ("completed", 1)
 
 

@@ -131,7 +131,8 @@ def test_what_answers_is_named(gateway):
     gw = gateway(locations=locations())
     version = gw.request("GET", "/status", headers=[("Accept", "application/json")]).json()["version"]
     found = [name for name in read_text(gw) if name.startswith("once_build_info")]
-    assert len(found) == 1 and re.fullmatch(r'once_build_info\{version="%s",nginx="\d+\.\d+\.\d+"\}' % re.escape(version), found[0])
+    assert len(found) == 1 and re.fullmatch(r'once_build_info\{program="gate",version="%s",nginx="\d+\.\d+\.\d+",'
+                                            r'stores="memory,local[a-z,]*"\}' % re.escape(version), found[0])
     assert gw.upstream.total == 0
 
 

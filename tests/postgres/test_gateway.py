@@ -17,14 +17,17 @@ def sql(gw, statement):
 
 
 def test_gone_is_503_and_heals(gateway):
-    gw = gateway("once_store_timeout 500ms;")
+    gw = gateway(locations="location / { %s once_store_timeout 500ms; } location = /ready { once_ready; }" % GUARD)
+    until(lambda: gw.request("GET", "/ready").status == 200, "the store to answer")
     assert gw.post("before").status == 201
     subprocess.run(CTL + ["-m", "immediate", "stop"], check=True, stdout=subprocess.DEVNULL)
     try:
+        until(lambda: gw.request("GET", "/ready").status == 503, "the server to be missed")
         assert gw.post("meanwhile").status == 503
         assert gw.upstream.count("meanwhile") == 0
     finally:
         subprocess.run(CTL + ["start"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    until(lambda: gw.request("GET", "/ready").status == 200, "the server to be found again, without a request")
     again = gw.post("before")
     assert again.status == 201 and again.headers.get("Idempotent-Replayed") == "true"
     gw.nginx.expect("the store did not answer in time")
@@ -113,14 +116,13 @@ def test_shows_how_late_expired_records_are_removed(gateway):
             " SELECT now() - interval '8 days', 'them', 'old'")
 
     def behind(name):
-        """In seconds; the only gauges of a store without bounds."""
+        """In seconds."""
         lines = [line for line in gw.request("GET", "/status").body.decode().splitlines() if line.startswith("once_store_")]
         found = {line.split("{")[0]: float(line.split()[-1]) for line in lines if "{store=" in line}
-        assert sorted(found) == ["once_store_behind_seconds", "once_store_messages_behind_seconds"]
         return found[f"once_store_{name}_seconds"]
 
     until(lambda: behind("behind") >= 7200, "the removal of the record", 60)
     until(lambda: behind("messages_behind") >= 86000, "the removal of the message", 60)
     status = gw.request("GET", "/status", headers=[("Accept", "application/json")]).json()
-    assert sorted(status["stores"][0]) == ["behind_seconds", "messages_behind_seconds", "store"]
+    assert {"behind_seconds", "messages_behind_seconds", "store"} <= set(status["stores"][0])
     until(lambda: behind("behind") == 0, "two passes that find nothing", 60)

@@ -84,7 +84,7 @@ static void metrics_as_text_and_json(void **state)
         {2 * sizeof(all.a), ONCE__SERVICE_HISTOGRAM, "c", "C.", NULL, 1, bounds, 2},
         {3 * sizeof(all.a), ONCE__SERVICE_GAUGE, "d", "D.", NULL, 1, NULL, 0},
     };
-    once__service_metrics_t *metrics = once__service_metrics_new();
+    once__service_metrics_t *metrics = once__service_metrics_new("test");
     char *text, *json;
     char error[200];
     json_t *parsed;
@@ -97,6 +97,8 @@ static void metrics_as_text_and_json(void **state)
     once__service_metric_observe(all.c, 11);
     once__service_metric_observe(all.c, 1000);
     text = once__service_metrics_text(metrics);
+    assert_non_null(strstr(text, "\nonce_build_info{program=\"test\",version=\""));
+    assert_non_null(strstr(text, ",stores=\"memory,local"));
     assert_non_null(strstr(text, "# TYPE a_total counter\na_total{k=\"x\"} 3\n"));
     assert_non_null(strstr(text, "b_seconds 1.5\n"));
     assert_non_null(strstr(

@@ -299,7 +299,7 @@ static const once__cli_option_t options[] = {
      offsetof(settings_t, content_type)},
     {"cacert", 0, ONCE__CLI_TEXT, "FILE", "CA certificates to verify the handler with (default: the system's)",
      offsetof(settings_t, ca)},
-    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT",
+    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json, /health and /ready at PORT (of 127.0.0.1) or IP:PORT",
      offsetof(settings_t, metrics)},
     {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug, info, warn, error (default info)", offsetof(settings_t, log)},
     {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for running requests at the end (default 30s)",

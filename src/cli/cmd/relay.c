@@ -182,7 +182,7 @@ static const once__cli_option_t options[] = {
     {"window", 0, ONCE__CLI_NUMBER, "N", "at most N events in memory (default 50000)", offsetof(settings_t, window)},
     {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for confirmations at the end (default 10s)",
      offsetof(settings_t, drain)},
-    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json and /health at PORT (of 127.0.0.1) or IP:PORT",
+    {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json, /health and /ready at PORT (of 127.0.0.1) or IP:PORT",
      offsetof(settings_t, metrics)},
     {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug (every event), info, warn, error (default info)", offsetof(settings_t, log)},
     {"progress", 0, ONCE__CLI_FLAG, NULL, "show on standard error how the backlog drains", offsetof(settings_t, progress)},
