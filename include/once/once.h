@@ -303,10 +303,13 @@ typedef struct once_header {
     once_slice_t value;
 } once_header_t;
 
+/* Of a response that is read, in `body_omitted`: it was erased with its headers, and only its status is known. */
+#define ONCE_BODY_ERASED 2
+
 typedef struct once_response {
     size_t size;      /* set by ONCE_RESPONSE_INIT */
     int status;       /* 200 to 599 */
-    int body_omitted; /* the body is not stored: a replay has none */
+    int body_omitted; /* the body is not stored: a replay has none. ONCE_BODY_ERASED: it was erased */
     /* In order. A name must not be empty or contain spaces, colons or control characters; a value can have any byte but CR, LF
        and NUL. */
     const once_header_t *headers;
@@ -439,7 +442,9 @@ typedef enum once_time {
 ONCE_API uint64_t once_record_time(const once_record_t *record, once_time_t which);
 /* What the key and the response take in the store. */
 ONCE_API uint64_t once_record_bytes(const once_record_t *record);
-/* Writes the current claim as text, for once_record_settle and once_record_purge. */
+/* Whether once_record_erase was applied to it since it was last claimed. */
+ONCE_API int once_record_is_erased(const once_record_t *record);
+/* Writes the current claim as text, for once_record_settle, once_record_purge and once_record_erase. */
 ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE]);
 
 /*
@@ -493,6 +498,15 @@ ONCE_API ONCE_MUST_CHECK int once_record_settle(once_t *once, const once_settle_
  */
 ONCE_API ONCE_MUST_CHECK int once_record_purge(once_t *once, const char *token, int force,
                                                once_cb cb, void *data);
+
+/*
+ * Erases the texts of a completed or failed record: key, description, holder, subject, cause, note, and the headers and body of the
+ * response. The outcome stays: a completed operation is not run again, and a replay has the status and no more. Refused for a
+ * pending or unknown record, and if the record is no longer under the claim that `token` names; to erase twice is done twice. What
+ * stays is the id, the fingerprint and the hash of the scope, which are keyed hashes. ONCE_E_UNSUPPORTED if the store cannot.
+ */
+ONCE_API ONCE_MUST_CHECK int once_record_erase(once_t *once, const char *token, once_cb cb,
+                                               void *data);
 
 typedef struct once_filter {
     size_t size;               /* set by ONCE_FILTER_INIT */
@@ -617,6 +631,8 @@ ONCE_API ONCE_MUST_CHECK int once_record_get_sync(once_t *once, const uint8_t id
 ONCE_API ONCE_MUST_CHECK int once_record_settle_sync(once_t *once, const once_settle_t *settle,
                                                      once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_record_purge_sync(once_t *once, const char *token, int force,
+                                                    once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_record_erase_sync(once_t *once, const char *token,
                                                     once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_record_scan_sync(once_t *once, const once_filter_t *filter,
                                                    once_scan_cb each, void *data,

@@ -1,5 +1,5 @@
 /*
- * Reading records and deciding about them: get, scan, settle, purge, and their ids.
+ * Reading records and deciding about them: get, scan, settle, purge, erase, and their ids.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -263,23 +263,40 @@ int once_record_settle(once_t *once, const once_settle_t *given, once_cb cb, voi
     return code;
 }
 
-int once_record_purge(once_t *once, const char *token, int force, once_cb cb, void *data)
+/* An event that brings nothing but the claim that it names. */
+static int submit_bare(once_t *once, once__event_t *event, const char *token, once_cb cb,
+                       void *data)
 {
     static const once__payload_t none = {ONCE__PAYLOAD_NONE, 0, NULL, 0};
-    once__event_t event = {.kind = ONCE__PURGE, .force = force};
     uint8_t id[ONCE_ID_SIZE];
     int code = once__enter(once);
 
     if (code != ONCE_OK) {
         return code;
     }
-    if (token == NULL || once__token_read(token, id, &event.claim) != 0) {
+    if (event->kind == ONCE__ERASE && !once->store->vt->erases) {
+        code = ONCE_E_UNSUPPORTED;
+    } else if (token == NULL || once__token_read(token, id, &event->claim) != 0) {
         code = ONCE_E_INVALID;
     } else {
-        code = submit_event(once, &event, id, &none, NULL, once__slice(NULL, 0), cb, data);
+        code = submit_event(once, event, id, &none, NULL, once__slice(NULL, 0), cb, data);
     }
     once__leave(once);
     return code;
+}
+
+int once_record_purge(once_t *once, const char *token, int force, once_cb cb, void *data)
+{
+    once__event_t event = {.kind = ONCE__PURGE, .force = force};
+
+    return submit_bare(once, &event, token, cb, data);
+}
+
+int once_record_erase(once_t *once, const char *token, once_cb cb, void *data)
+{
+    once__event_t event = {.kind = ONCE__ERASE};
+
+    return submit_bare(once, &event, token, cb, data);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- names */

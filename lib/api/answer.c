@@ -157,6 +157,11 @@ once_slice_t once_record_note(const once_record_t *record)
                                                : once__slice(NULL, 0);
 }
 
+int once_record_is_erased(const once_record_t *record)
+{
+    return record->data.payload.kind == ONCE__PAYLOAD_ERASED;
+}
+
 static once__about_t about(const once_record_t *record)
 {
     once__about_t about;
@@ -263,6 +268,12 @@ int once_record_response(const once_record_t *record, once_response_t *response)
 
     if (once__sized(response) < ONCE__RESPONSE_V1) {
         return ONCE_E_INVALID;
+    }
+    if (once_record_is_erased(record) && record->data.head.state == ONCE_STATE_COMPLETED) {
+        once_response_t erased = ONCE_RESPONSE_INIT;
+        erased.status = record->data.payload.status;
+        erased.body_omitted = ONCE_BODY_ERASED;
+        return once__sized_write(response, ONCE__RESPONSE_V1, &erased, sizeof(erased));
     }
     if (record->data.payload.kind != ONCE__PAYLOAD_RESPONSE) {
         return ONCE_E_NOT_FOUND;

@@ -33,9 +33,23 @@ static int payload_fits_state(const once__payload_t *payload, uint8_t state)
     case ONCE__PAYLOAD_NOTE:
         return (state == ONCE_STATE_FAILED || state == ONCE_STATE_UNKNOWN) &&
                payload->len <= ONCE_NOTE_MAX;
+    case ONCE__PAYLOAD_ERASED:
+        return (state == ONCE_STATE_FAILED ||
+                (state == ONCE_STATE_COMPLETED && payload->status != 0)) &&
+               payload->len == 0;
     default:
         return 0;
     }
+}
+
+/* What was erased has no text left; anything else has a key. */
+static int texts_fit_payload(const once__record_t *record)
+{
+    if (record->payload.kind == ONCE__PAYLOAD_ERASED) {
+        return record->key_len == 0 && record->about.len == 0 && record->cause.len == 0;
+    }
+    return record->key_len >= 1 && record->key_len <= ONCE_KEY_MAX &&
+           record->about.len <= ONCE__ABOUT_MAX && record->cause.len <= ONCE_CAUSE_MAX;
 }
 
 /* Asserted before writing, checked after reading. */
@@ -57,13 +71,7 @@ int once__record_is_valid(const once__record_t *record)
     if (status != 0 && (status < 100 || status > 999)) {
         return 0;
     }
-    if (record->key_len < 1 || record->key_len > ONCE_KEY_MAX) {
-        return 0;
-    }
-    if (record->about.len > ONCE__ABOUT_MAX || record->cause.len > ONCE_CAUSE_MAX) {
-        return 0;
-    }
-    return payload_fits_state(&record->payload, head->state);
+    return texts_fit_payload(record) && payload_fits_state(&record->payload, head->state);
 }
 
 static void put_envelope(uint8_t *out, const once__head_t *head)
@@ -139,7 +147,9 @@ void once__record_encode(const once__record_t *record, uint8_t *out)
     once__put64(out + ONCE__AT_TTL, record->head.ttl_ms);
     once__put32(out + ONCE__AT_PAYLOAD_LEN, (uint32_t)payload->len);
     out[ONCE__AT_KEY_LEN] = (uint8_t)record->key_len;
-    memcpy(out + ONCE__AT_KEY, record->key, record->key_len);
+    if (record->key_len > 0) {
+        memcpy(out + ONCE__AT_KEY, record->key, record->key_len);
+    }
     if (payload->len > 0) {
         memcpy(out + ONCE__AT_KEY + record->key_len, payload->data, payload->len);
     }

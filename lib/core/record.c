@@ -14,7 +14,8 @@ void once__record_assert_state(const once__head_t *before, const once__head_t *a
     assert(after->schema <= ONCE__SCHEMA);                                   /* I-3 */
     assert(after->claim.epoch == before->claim.epoch + (granted ? 1u : 0u)); /* I-4 */
     assert(after->recover >= before->recover);                               /* I-5 */
-    if (after->state == ONCE_STATE_COMPLETED || after->state == ONCE_STATE_FAILED) {
+    if (after->state != before->state &&
+        (after->state == ONCE_STATE_COMPLETED || after->state == ONCE_STATE_FAILED)) {
         assert(after->flags == 0 && after->expires >= after->changed); /* I-6 */
     }
 }

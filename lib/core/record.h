@@ -53,7 +53,7 @@ typedef struct once__head {
  *   I-3  the schema is one that this code knows: what a newer version wrote is not changed
  *   I-4  the epoch grows by one with every grant, and by nothing else
  *   I-5  the policy does not become laxer
- *   I-6  a record that ended has no flags, and is kept at least until now
+ *   I-6  a record that ends has no flags, and is kept at least until now
  */
 void once__record_assert_state(const once__head_t *before, const once__head_t *after, int granted);
 
@@ -62,6 +62,8 @@ enum {
     ONCE__PAYLOAD_NONE = 0,
     ONCE__PAYLOAD_RESPONSE = 1, /* as packed by once__response_pack (response.h) */
     ONCE__PAYLOAD_NOTE = 2,     /* short text: what failed */
+    ONCE__PAYLOAD_ERASED =
+        3, /* nothing but its status: completed, failed; the record has no texts either */
 };
 
 typedef struct once__payload {
@@ -77,7 +79,7 @@ typedef struct once__record {
     uint8_t scope_hash[ONCE_SCOPE_HASH_SIZE];
     once__head_t head;
     const char *key;
-    size_t key_len;
+    size_t key_len; /* 0 if it was erased, and only then */
     once__payload_t payload;
     once_slice_t about; /* as about.h packs it; replaced by every grant; empty: nothing is known */
     once_slice_t cause; /* why it is in its state; replaced by every change but a renewal */

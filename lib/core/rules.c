@@ -39,6 +39,7 @@
 #define BRIEFLY (ONCE__E_PAYLOAD | ONCE__E_BRIEFLY | ONCE__E_CLEAN)
 #define ENDED   (ONCE__E_PAYLOAD | ONCE__E_END_LEASE | ONCE__E_NOT_BY_LEASE)
 #define DOUBTED (ONCE__E_DOUBT_LEASE | ONCE__E_NOT_BY_LEASE)
+#define ERASE   ONCE__E_ERASE
 
 /* clang-format off */
 static const once__rule_t rows[] = {
@@ -105,6 +106,10 @@ static const once__rule_t rows[] = {
     {"purge: ended",                 ONCE__PURGE,            C|F,       MINE,            0,      TO_NONE,      0,                   ONCE_OUTCOME_DONE},
     {"purge: forced",                ONCE__PURGE,            P|U,       MINE|FORCE,      0,      TO_NONE,      0,                   ONCE_OUTCOME_DONE},
     {"purge: refused",               ONCE__PURGE,            N|P|C|F|U, 0,               0,      STAY,         0,                   ONCE_OUTCOME_REFUSED},
+
+    {"erase: newer version",         ONCE__ERASE,            P|C|F|U,   NEWER,           0,      STAY,         0,                   ONCE_OUTCOME_BUSY},
+    {"erase",                        ONCE__ERASE,            C|F,       MINE,            0,      STAY,         ERASE,               ONCE_OUTCOME_DONE},
+    {"erase: refused",               ONCE__ERASE,            N|P|C|F|U, 0,               0,      STAY,         0,                   ONCE_OUTCOME_REFUSED},
 };
 /* clang-format on */
 
@@ -272,7 +277,8 @@ static void apply(once__head_t *next, const once__event_t *event, unsigned effec
     if (effects & ONCE__E_BRIEFLY) {
         next->expires = after(now, brief_ms(next, event));
     }
-    next->changed = now;
+    /* What is erased decides as before: whether it was kept briefly is seen from the time of its last change. */
+    next->changed = effects & ONCE__E_ERASE ? next->changed : now;
 }
 
 /* The row that decides, and from which head: none if what `*from` was has expired. */
@@ -338,7 +344,7 @@ const char *once__event_name(once__event_kind_t kind)
 {
     static const char *const names[ONCE__EVENT_COUNT] = {
         "claim",         "complete", "release", "doubt", "renew", "settle completed",
-        "settle failed", "reap",     "purge",
+        "settle failed", "reap",     "purge",   "erase",
     };
     return kind < ONCE__EVENT_COUNT ? names[kind] : "?";
 }

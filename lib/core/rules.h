@@ -20,6 +20,7 @@ typedef enum once__event_kind {
     ONCE__SETTLE_FAILED,
     ONCE__REAP,
     ONCE__PURGE,
+    ONCE__ERASE,
     ONCE__EVENT_COUNT
 } once__event_kind_t;
 
@@ -77,7 +78,9 @@ enum {
     ONCE__E_DROP_PAYLOAD = 1 << 10, /* the record has no payload any more */
     ONCE__E_TOUCH = 1 << 11,        /* the epoch that ended here may have taken effect */
     ONCE__E_BRIEFLY = 1 << 12,      /* expires = now + what the release asks for, within bounds */
-    ONCE__E_END = 1 << 13,
+    ONCE__E_ERASE =
+        1 << 13, /* key text, texts and payload are gone; its status stays, and the head as it is */
+    ONCE__E_END = 1 << 14,
 };
 
 #define ONCE__KEEP_STATE 0xff

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
 #include "store/local/local.h"
 #include "store/memory/memory.h"
 #include "store/postgres/store.h"
@@ -53,17 +54,34 @@ once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *
     if (rule->effects & ONCE__E_PAYLOAD) {
         return op->payload;
     }
+    if (rule->effects & ONCE__E_ERASE) {
+        return (once__payload_t){ONCE__PAYLOAD_ERASED, old->status, NULL, 0};
+    }
     return rule->effects & ONCE__E_DROP_PAYLOAD ? none : *old;
 }
 
 once_slice_t once__about_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
 {
+    if (rule->effects & ONCE__E_ERASE) {
+        return once__slice(NULL, 0);
+    }
     return rule->effects & ONCE__E_GRANT ? op->about : old;
 }
 
 once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
 {
+    if (rule->effects & ONCE__E_ERASE) {
+        return once__slice(NULL, 0);
+    }
     return rule->effects & ONCE__E_EXTEND ? old : op->cause;
+}
+
+once_slice_t once__key_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
+{
+    if (rule->effects & ONCE__E_ERASE) {
+        return once__slice(NULL, 0);
+    }
+    return rule->effects & ONCE__E_GRANT ? once__slice(op->key, op->key_len) : old;
 }
 
 static int is_expired(const once__head_t *head, uint64_t now)

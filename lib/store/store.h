@@ -24,7 +24,7 @@ typedef struct once__store once__store_t;
 typedef struct once__op once__op_t;
 
 typedef enum once__op_kind {
-    ONCE__OP_EVENT, /* a record event: claim, complete, release, doubt, renew, settle, purge */
+    ONCE__OP_EVENT, /* a record event: claim, complete, release, doubt, renew, settle, purge, erase */
     ONCE__OP_GET,   /* one record */
     ONCE__OP_SCAN,  /* the next records after a cursor */
     ONCE__OP_REAP,  /* remove what expired or was abandoned */
@@ -105,6 +105,7 @@ typedef struct once__store_config {
 
 typedef struct once__store_vt {
     const char *scheme;
+    int erases; /* ONCE__ERASE is known; 0: the api layer answers ONCE_E_UNSUPPORTED */
     /* When a handle reaps for the first time; 0: when its own interval is over. */
     uint64_t reap_first_ms;
     /* Takes and checks the URL's parameters. Does not touch the loop, files or the network. */
@@ -142,6 +143,9 @@ once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *
 /* The same for what the record says about itself: a grant replaces it; for the cause: any change but a renewal does. */
 once_slice_t once__about_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
 once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
+
+/* For the key text: every grant brings it, because it may have been erased. */
+once_slice_t once__key_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
 
 /* Does the record pass the filter? */
 int once__filter_passes(const once_filter_t *filter, const once__record_t *record, uint64_t now);

@@ -118,6 +118,33 @@ static void audit_refused(once__test_t *t)
     CHECK_HAS(trail->texts[5], "\"result\":\"refused\"");
 }
 
+/* What is erased must not live on in the trail. */
+static void audit_erase(once__test_t *t)
+{
+    once__asked_t ask = {
+        .key = "canary-key", .description = "canary-text", .subject = "canary-name"};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+    const char *by = name_for(t, 1);
+    entries_t *trail;
+
+    once__peer_needs_erase(b);
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    act_as(t, b, by);
+    EXPECT(ONCE_OUTCOME_REFUSED, once__peer_erase(b, a->token));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_erase(b, a->token));
+    EXPECT(ONCE_OK, once__peer_get(a, &ask));
+    CHECK_EQ(0, once_record_cause(a->record).len);
+    trail = read_trail(t, a, by);
+    CHECK_EQ(4, trail->count);
+    CHECK_HAS(trail->texts[1], "\"to\":\"pending\",\"result\":\"refused\"");
+    CHECK_HAS(trail->texts[2], "\"act\":\"erase\",\"step\":\"intent\",\"record\":\"");
+    CHECK_HAS(trail->texts[3], "\"to\":\"completed\",\"result\":\"done\"");
+    for (unsigned i = 0; i < trail->count; i++) {
+        CHECK(strstr(trail->texts[i], "canary") == NULL);
+    }
+}
+
 /* Programs that decide by themselves leave no entries, and a person has a reason. */
 static void audit_nobody(once__test_t *t)
 {
@@ -174,6 +201,7 @@ const once__case_t once__audit_cases[] = {
     {"audit-settle", "a settlement leaves its intent and its result in the audit trail",
      audit_settle},
     {"audit-refused", "so do decisions that are refused, and purges", audit_refused},
+    {"audit-erase", "what is erased has entries without its texts", audit_erase},
     {"audit-nobody", "a handle that acts for nobody leaves no entries", audit_nobody},
     {"audit-writers", "two writers at once make one chain, with every entry of both",
      audit_writers},

@@ -15,7 +15,7 @@ static const once__case_t *const lists[] = {
     once__settle_cases,  once__fingerprint_cases, once__replay_cases,  once__expiry_cases,
     once__listing_cases, once__secret_cases,      once__handle_cases,  once__schedule_cases,
     once__race_cases,    once__duel_cases,        once__process_cases, once__bug_cases,
-    once__about_cases,   once__audit_cases,
+    once__about_cases,   once__audit_cases,       once__erase_cases,
 };
 
 static const once__case_t *cases[TESTS_MAX];

@@ -354,6 +354,21 @@ int once__peer_purge(once__peer_t *peer, const char *token, int force)
     return told(peer, code, answer);
 }
 
+int once__peer_erase(once__peer_t *peer, const char *token)
+{
+    once_answer_t *answer = NULL;
+    int code = once_record_erase_sync(peer->once, token != NULL ? token : peer->token, &answer);
+
+    return told(peer, code, answer);
+}
+
+void once__peer_needs_erase(once__peer_t *peer)
+{
+    if (once_record_erase_sync(peer->once, NULL, NULL) == ONCE_E_UNSUPPORTED) {
+        once__test_not_applicable(peer->test, "this store cannot erase");
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------------------- looking */
 
 const once_record_t *once__peer_record(const once__peer_t *peer)

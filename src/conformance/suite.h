@@ -25,7 +25,7 @@ extern const once__case_t once__claim_cases[], once__end_cases[], once__stale_ca
     once__matrix_cases[], once__settle_cases[], once__fingerprint_cases[], once__replay_cases[],
     once__expiry_cases[], once__listing_cases[], once__secret_cases[], once__schedule_cases[],
     once__handle_cases[], once__race_cases[], once__duel_cases[], once__process_cases[],
-    once__bug_cases[], once__about_cases[], once__audit_cases[];
+    once__bug_cases[], once__about_cases[], once__audit_cases[], once__erase_cases[];
 
 /* ----------------------------------------------------------------------------------------------------------- checks */
 
@@ -146,6 +146,9 @@ void once__peer_drop(once__peer_t *peer);
 int once__peer_settle(once__peer_t *peer, const char *token, const once_response_t *response,
                       int force);
 int once__peer_purge(once__peer_t *peer, const char *token, int force);
+int once__peer_erase(once__peer_t *peer, const char *token);
+/* Not applicable where the store cannot erase. */
+void once__peer_needs_erase(once__peer_t *peer);
 
 /* Of the record that the last call gave; the test fails when there was none. */
 once_state_t once__peer_state(const once__peer_t *peer);

@@ -19,7 +19,7 @@
 
 /* Tests that step through the table. The others need not be asked, and take time. */
 static const char stepping[] =
-    "claim-*,complete-*,end-*,release-*,doubt-*,renew-*,stale-*,table-*,settle-*,purge-*,"
+    "claim-*,complete-*,end-*,release-*,doubt-*,renew-*,stale-*,table-*,settle-*,purge-*,erase-*,"
     "mismatch-*,expiry-*,reap-*";
 
 typedef struct unseen {

@@ -218,6 +218,17 @@ static void check_removal(model_t *model, const model_step_t *step, int current)
     }
 }
 
+static void check_erase(model_t *model, const model_step_t *step, int current)
+{
+    const model_record_t *was = &step->before->record, *is = &step->after->record;
+    int erases = current && !is_open(was);
+
+    must(model, step->outcome == (erases ? ONCE_OUTCOME_DONE : ONCE_OUTCOME_REFUSED),
+         "I13-erasing-answered-wrongly");
+    must(model, is->erased == (erases || was->erased), "I13-erased-another-or-nothing");
+    must(model, is->state == was->state && is->payload == was->payload, "I13-erased-the-outcome");
+}
+
 void model_check_step(model_t *model, const model_step_t *step)
 {
     const model_record_t *was = &step->before->record;
@@ -237,6 +248,10 @@ void model_check_step(model_t *model, const model_step_t *step)
         return;
     }
     must(model, current || !step->changed, "I4-stale-claim-changed-the-record");
+    if (step->kind == ONCE__ERASE) {
+        check_erase(model, step, current);
+        return;
+    }
     if (exists && was->state == ONCE_STATE_COMPLETED) {
         must(model, !step->changed, "I8-completed-undone");
     }
@@ -303,6 +318,7 @@ static void check_record(model_t *model, const model_record_t *record)
     must(model, !record->brief || record->state == ONCE_STATE_FAILED, "I12-brief-but-not-failed");
     must(model, record->state != ONCE_STATE_PENDING || record->payload == 0,
          "I4-pending-with-a-response");
+    must(model, !record->erased || !is_open(record), "I13-open-but-erased");
 }
 
 void model_check_world(model_t *model, const model_world_t *world)

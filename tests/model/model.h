@@ -48,7 +48,7 @@ enum { MODEL_OVER, MODEL_LIVE, MODEL_LONG_OVER };
 enum { MODEL_2XX = 1, MODEL_4XX, MODEL_TX, MODEL_OPERATOR, MODEL_NOTE, MODEL_EARLY_NOTE };
 
 /* What an operator has found out. */
-enum { MODEL_NOT_LOOKED, MODEL_HAPPENED, MODEL_NEVER, MODEL_FORGET };
+enum { MODEL_NOT_LOOKED, MODEL_HAPPENED, MODEL_NEVER, MODEL_FORGET, MODEL_WIPE };
 
 typedef struct model_record {
     uint8_t state, recover, flags;
@@ -56,6 +56,7 @@ typedef struct model_record {
     uint8_t lease, expired;
     uint8_t brief; /* failed, and kept for less than its ttl */
     uint8_t fingerprint, payload;
+    uint8_t erased; /* of the payload only the status is left, which the number stands for */
 } model_record_t;
 
 typedef struct model_slot {
@@ -125,6 +126,7 @@ enum {
     MODEL_OLD_COPIES = 1 << 24, /* copies of claims arrive after more than two leases */
 
     MODEL_BRIEF = 1 << 25, /* failed records that are kept briefly are forgotten */
+    MODEL_ERASE = 1 << 26, /* the operator erases records */
 };
 
 typedef struct model_scenario {

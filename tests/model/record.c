@@ -81,7 +81,7 @@ static void take_head(model_record_t *record, const once__head_t *head)
 {
     memset(record, 0, offsetof(model_record_t, payload));
     if (head->state == ONCE_STATE_NONE) {
-        record->payload = 0;
+        record->payload = record->erased = 0;
         return;
     }
     record->state = head->state;
@@ -166,6 +166,16 @@ static void check_ttl(model_t *model, const once__step_t *step, int early)
     }
 }
 
+/* To erase decides nothing: the head stays as it is, to the time of its last change. */
+static void check_erased(model_t *model, const once__head_t *head, const once__step_t *step)
+{
+    if (step->changed && (step->next.state != head->state || step->next.expires != head->expires ||
+                          step->next.changed != head->changed || step->next.flags != head->flags ||
+                          step->next.lease_until != head->lease_until)) {
+        model_break(model, "I13-erasing-changed-the-outcome");
+    }
+}
+
 /* That what was done under the claim is not known to be nothing. */
 static void remember_release(model_world_t *world, once__event_kind_t kind, unsigned claim,
                              int early)
@@ -198,9 +208,15 @@ uint8_t model_deliver(model_t *model, model_world_t *world, once__event_kind_t k
         take_head(&world->record, &step.next);
         if (step.rule->effects & (ONCE__E_PAYLOAD | ONCE__E_DROP_PAYLOAD)) {
             world->record.payload = step.rule->effects & ONCE__E_PAYLOAD ? payload : 0;
+            world->record.erased = 0;
         }
+        world->record.erased |= (step.rule->effects & ONCE__E_ERASE) != 0;
     }
-    check_ttl(model, &step, early);
+    if (kind == ONCE__ERASE) {
+        check_erased(model, &head, &step);
+    } else {
+        check_ttl(model, &step, early);
+    }
     if (kind == ONCE__CLAIM && step.outcome == ONCE_OUTCOME_RUN && step.changed) {
         remember_grant(world, &before, claim);
     }

@@ -92,6 +92,14 @@ const model_scenario_t model_scenarios[] = {
      .door = MODEL_SQL, .policies = RETRY, .fingerprints = 2, .slots = 2, .ids = 3, .losses = 1,
      .can = MODEL_LAPSE | MODEL_5XX | MODEL_401 | MODEL_CONNECT | MODEL_REPEAT_TX | MODEL_BRIEF},
 
+    {.name = "retry-erase", .what = "plain door, retry, ended records are erased, ttl, what was refused is soon forgotten",
+     .policies = RETRY, .slots = 2, .ids = 3, .looks = 1,
+     .can = MODEL_401 | MODEL_ASKED | MODEL_TTL | MODEL_BRIEF | MODEL_ERASE,
+     .deep_can = MODEL_5XX | MODEL_LOSE | MODEL_FORCE},
+    {.name = "sql-erase", .what = "transactional door, hold, ended records are erased, lost COMMIT replies",
+     .door = MODEL_SQL, .policies = HOLD, .slots = 2, .ids = 3, .losses = 1, .looks = 1,
+     .can = MODEL_LAPSE | MODEL_5XX | MODEL_401 | MODEL_REPEAT_TX | MODEL_ERASE},
+
     /* What the contract takes for granted, taken away: each must break. */
     {.name = "untrue-401", .what = "a status listed as before any effect follows one", .breaks = "I2-double-effect",
      .policies = HOLD, .slots = 2, .ids = 3, .can = MODEL_LAPSE | MODEL_DIRTY_401},

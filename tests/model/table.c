@@ -41,6 +41,7 @@ static const word_t effects[] = {
     {ONCE__E_BRIEFLY, "keep it briefly"},
     {ONCE__E_PAYLOAD, "store the payload"},
     {ONCE__E_DROP_PAYLOAD, "drop the payload"},
+    {ONCE__E_ERASE, "erase the texts"},
 };
 
 typedef struct line {

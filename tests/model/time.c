@@ -145,6 +145,9 @@ static void look_moves(model_t *model, const model_world_t *world)
         if (can(model, MODEL_PURGE)) {
             look(model, world, MODEL_FORGET, force);
         }
+        if (can(model, MODEL_ERASE)) {
+            look(model, world, MODEL_WIPE, force);
+        }
         /* Who cannot see the gateways judges only what no gateway will touch any more: a record whose lease is over. */
         if (!is_open(record) ||
             (can(model, MODEL_BLIND) && record->lease == MODEL_LIVE && !can(model, MODEL_EARLY))) {
@@ -163,7 +166,8 @@ static void settle_moves(model_t *model, const model_world_t *world)
 {
     static const once__event_kind_t kinds[] = {[MODEL_HAPPENED] = ONCE__SETTLE_COMPLETED,
                                                [MODEL_NEVER] = ONCE__SETTLE_FAILED,
-                                               [MODEL_FORGET] = ONCE__PURGE};
+                                               [MODEL_FORGET] = ONCE__PURGE,
+                                               [MODEL_WIPE] = ONCE__ERASE};
     uint8_t payload = (uint8_t)(world->look_claim << 3 | MODEL_OPERATOR);
 
     for (int lost = 0; lost <= 1 && world->look != MODEL_NOT_LOOKED; lost++) {

@@ -49,6 +49,7 @@ enum {
     GONE = 1 << 8,
     SOILED = 1 << 9,   /* flag touched */
     BRIEFLY = 1 << 10, /* expires two leases from now */
+    WIPED = 1 << 11,   /* only texts and payload are gone */
 };
 
 typedef struct cell {
@@ -186,6 +187,17 @@ static const cell_t cells[] = {
     {"purge: refused", ONCE__PURGE, U, MINE, ONCE_OUTCOME_REFUSED, U, 0},
     {"purge: refused", ONCE__PURGE, C, FORCE, ONCE_OUTCOME_REFUSED, C, 0},
     {"purge: refused", ONCE__PURGE, N, FORCE, ONCE_OUTCOME_REFUSED, N, 0},
+
+    /* completed, failed: erase(claim) -> the same without its texts; nothing else is erased */
+    {"erase", ONCE__ERASE, C, MINE, ONCE_OUTCOME_DONE, C, WIPED | KEPT},
+    {"erase", ONCE__ERASE, F, MINE | HOLD, ONCE_OUTCOME_DONE, F, WIPED | KEPT},
+    {"erase", ONCE__ERASE, F, MINE | BRIEF, ONCE_OUTCOME_DONE, F, WIPED | KEPT},
+    {"erase: refused", ONCE__ERASE, C, FORCE, ONCE_OUTCOME_REFUSED, C, 0},
+    {"erase: refused", ONCE__ERASE, C, MINE | EXPIRED, ONCE_OUTCOME_REFUSED, C, 0},
+    {"erase: refused", ONCE__ERASE, P, MINE | FORCE, ONCE_OUTCOME_REFUSED, P, 0},
+    {"erase: refused", ONCE__ERASE, U, MINE | FORCE, ONCE_OUTCOME_REFUSED, U, 0},
+    {"erase: refused", ONCE__ERASE, N, FORCE, ONCE_OUTCOME_REFUSED, N, 0},
+    {"erase: newer version", ONCE__ERASE, C, MINE | NEWER, ONCE_OUTCOME_BUSY, C, 0},
 };
 /* clang-format on */
 
@@ -271,6 +283,10 @@ static void check_next(const cell_t *cell, const once__head_t *was, const once__
     if (cell->then & BRIEFLY) {
         assert_int_equal(is->expires, NOW + 2 * LEASE);
         assert_int_equal(is->ttl_ms, TTL);
+    }
+    if (cell->then & WIPED) {
+        assert_memory_equal(is, was, sizeof(*is));
+        return;
     }
     assert_int_equal(is->changed, NOW);
 }

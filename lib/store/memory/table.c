@@ -338,8 +338,12 @@ static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
     once_slice_t about = once__about_after(step->rule, op, entry->record.about);
     once_slice_t cause = once__cause_after(step->rule, op, entry->record.cause);
     uint64_t before = cost(&entry->record);
+    once_slice_t key =
+        once__key_after(step->rule, op, once__slice(entry->record.key, entry->record.key_len));
     int replaces = next.data != entry->record.payload.data;
+    int renames = key.len != entry->record.key_len; /* erased, or there again */
     uint8_t *copy = NULL;
+    char *name = NULL;
 
     if (replaces && next.len > 0) {
         copy = malloc(next.len);
@@ -348,10 +352,22 @@ static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
         }
         memcpy(copy, next.data, next.len);
     }
-    if ((about.data != entry->record.about.data || cause.data != entry->record.cause.data) &&
-        set_texts(entry, about, cause) != 0) {
+    if (renames) {
+        name = malloc(key.len + 1);
+    }
+    if ((renames && name == NULL) ||
+        ((about.data != entry->record.about.data || cause.data != entry->record.cause.data) &&
+         set_texts(entry, about, cause) != 0)) {
+        free(name);
         free(copy);
         return ONCE_E_NOMEM;
+    }
+    if (renames) {
+        memcpy(name, key.len > 0 ? key.data : "", key.len);
+        name[key.len] = '\0';
+        free(entry->key);
+        entry->record.key = entry->key = name;
+        entry->record.key_len = key.len;
     }
     if (replaces) {
         free(entry->payload);
