@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <once/experimental.h>
+
 #include "api/audit.h"
 #include "api/claim.h"
 #include "api/job.h"
@@ -12,7 +14,8 @@
 #include "core/sized.h"
 #include "core/token.h"
 
-#define SCAN_STEP 128 /* records; other work is done between two steps */
+#define SCAN_STEP 128  /* records; other work is done between two steps */
+#define LOOKS_MAX 1000 /* of one step that a caller asks for */
 
 int once_record_get(once_t *once, const uint8_t id[ONCE_ID_SIZE], once_cb cb, void *data)
 {
@@ -38,6 +41,8 @@ typedef struct scan {
     void *each_data;
     uint64_t shown;
     uint64_t damaged; /* records that cannot be read */
+    once_cursor_t
+        *page; /* of a scan that is one step: the caller's cursor; NULL: it goes on to the end */
 } scan_t;
 
 /* Passes one record to the callback. Returns whether to go on. */
@@ -100,7 +105,11 @@ static void scan_reply(once__job_t *job)
         once__job_reply_plain(job);
         return;
     }
-    if (more && !job->op.cursor.end && !job->delivered) {
+    if (scan->page != NULL && !job->delivered) { /* it is the caller's until then */
+        memcpy(scan->page->bytes, job->op.cursor.bytes, sizeof(scan->page->bytes));
+        scan->page->end = job->op.cursor.end;
+    }
+    if (scan->page == NULL && more && !job->op.cursor.end && !job->delivered) {
         once__job_well_again(job);
         once__job_submit(job);
         return;
@@ -111,12 +120,14 @@ static void scan_reply(once__job_t *job)
     once__job_end(job);
 }
 
-static int scan_locked(once_t *once, const once_filter_t *filter, once_scan_cb each, once_cb done,
-                       void *data)
+/* `page` NULL: from the beginning to the end. */
+static int scan_locked(once_t *once, const once_filter_t *filter, once_cursor_t *page,
+                       uint64_t looks, once_scan_cb each, once_cb done, void *data)
 {
     scan_t *scan;
 
-    if (filter->scope_hash_len > ONCE_SCOPE_HASH_SIZE || each == NULL) {
+    if (filter->scope_hash_len > ONCE_SCOPE_HASH_SIZE || each == NULL ||
+        (page != NULL && (looks == 0 || looks > LOOKS_MAX))) {
         return ONCE_E_INVALID;
     }
     scan = (scan_t *)once__job_new(once, sizeof(*scan), done, data);
@@ -138,12 +149,19 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_scan_cb e
     scan->job.op.kind = ONCE__OP_SCAN;
     scan->job.op.filter = &scan->filter;
     scan->job.op.limit = SCAN_STEP;
+    if (page != NULL) {
+        scan->page = page;
+        scan->filter.limit = 0;
+        scan->job.op.limit = looks;
+        scan->job.op.looks = looks;
+        memcpy(scan->job.op.cursor.bytes, page->bytes, sizeof(page->bytes));
+    }
     once__job_submit(&scan->job);
     return ONCE_OK;
 }
 
-int once_record_scan(once_t *once, const once_filter_t *given, once_scan_cb each, once_cb done,
-                     void *data)
+static int scan(once_t *once, const once_filter_t *given, once_cursor_t *page, uint64_t looks,
+                once_scan_cb each, once_cb done, void *data)
 {
     once_filter_t filter = ONCE_FILTER_INIT;
     int code = once__enter(once);
@@ -155,10 +173,22 @@ int once_record_scan(once_t *once, const once_filter_t *given, once_scan_cb each
         code = once__sized_read(&filter, sizeof(filter), ONCE__FILTER_V1, given);
     }
     if (code == ONCE_OK) {
-        code = scan_locked(once, &filter, each, done, data);
+        code = scan_locked(once, &filter, page, looks, each, done, data);
     }
     once__leave(once);
     return code;
+}
+
+int once_record_scan(once_t *once, const once_filter_t *filter, once_scan_cb each, once_cb done,
+                     void *data)
+{
+    return scan(once, filter, NULL, 0, each, done, data);
+}
+
+int once_record_page(once_t *once, const once_filter_t *filter, once_cursor_t *cursor,
+                     uint64_t looks, once_scan_cb each, once_cb done, void *data)
+{
+    return cursor != NULL ? scan(once, filter, cursor, looks, each, done, data) : ONCE_E_INVALID;
 }
 
 /* -------------------------------------------------------------------------------------------------------- deciding */

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <once/experimental.h>
+
 #include "api/begin.h"
 #include "api/claim.h"
 #include "api/job.h"
@@ -378,8 +380,8 @@ static void scan_arrived(once_t *once, once_answer_t *answer, void *data)
     arrived(once, answer, &scan->waiter);
 }
 
-int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each, void *data,
-                          once_answer_t **answer)
+static int scan_sync(once_t *once, const once_filter_t *filter, once_cursor_t *cursor,
+                     uint64_t looks, once_scan_cb each, void *data, once_answer_t **answer)
 {
     scan_waiter_t scan = {.each = each, .data = data};
     int code = enter_blocking(once);
@@ -394,8 +396,26 @@ int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_c
         }
         return code;
     }
-    return await_answer(once, once_record_scan(once, filter, scan_each, scan_arrived, &scan),
-                        &scan.waiter, answer);
+    code = cursor != NULL
+               ? once_record_page(once, filter, cursor, looks, scan_each, scan_arrived, &scan)
+               : once_record_scan(once, filter, scan_each, scan_arrived, &scan);
+    return await_answer(once, code, &scan.waiter, answer);
+}
+
+int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each, void *data,
+                          once_answer_t **answer)
+{
+    return scan_sync(once, filter, NULL, 0, each, data, answer);
+}
+
+int once_record_page_sync(once_t *once, const once_filter_t *filter, once_cursor_t *cursor,
+                          uint64_t looks, once_scan_cb each, void *data, once_answer_t **answer)
+{
+    if (cursor == NULL) {
+        *(answer != NULL ? answer : &(once_answer_t *){NULL}) = NULL;
+        return ONCE_E_INVALID;
+    }
+    return scan_sync(once, filter, cursor, looks, each, data, answer);
 }
 
 static int entry_each(once_t *once, const once_audit_entry_t *entry, void *data)

@@ -60,10 +60,11 @@ struct once__op {
     const once_filter_t *filter; /* scan; the store ignores its `limit` and `subject_hash` */
     once__cursor_t cursor;       /* scan: where to continue; updated */
     uint64_t limit;              /* scan: records per step; reap: at most this many, 0: all */
-    int thorough;                /* reap, stats: asked for explicitly, so it may be expensive */
-    int bare;                    /* scan, set by the store: records have heads and keys only */
-    const uint8_t *mark;         /* claim, load: of the record secret; NULL: not compared */
-    const char *secrets_new;     /* terminated */
+    uint64_t looks;          /* scan: the step ends after looking at this many; 0: it need not */
+    int thorough;            /* reap, stats: asked for explicitly, so it may be expensive */
+    int bare;                /* scan, set by the store: records have heads and keys only */
+    const uint8_t *mark;     /* claim, load: of the record secret; NULL: not compared */
+    const char *secrets_new; /* terminated */
     const char *secrets_old;
     char *secrets;  /* ONCE__SECRETS_TEXT_SIZE bytes for the answer */
     uint64_t place; /* audit: of a line, by the count of the store, from 0 */

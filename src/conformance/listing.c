@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <once/experimental.h>
+
 #define SEEN_MAX 4096
 
 /* What a scan showed. */
@@ -232,6 +234,47 @@ static void scan_ends(once__test_t *t)
     CHECK_EQ(150, scan(t, a, &filter, seen));
 }
 
+/* Steps of a few looks each show what one scan does: all of it, and nothing twice. */
+static void scan_in_steps(once__test_t *t)
+{
+    once__peer_t *a = once__peer_open(t, "");
+    once_filter_t filter = ONCE_FILTER_INIT;
+    once_cursor_t cursor = {0}, *none = NULL;
+    uint8_t hash[ONCE_SCOPE_HASH_SIZE];
+    seen_t *seen = new_seen(t);
+    unsigned steps = 0;
+
+    for (unsigned i = 0; i < 100; i++) {
+        char key[16];
+        once__asked_t ask = {.key = key};
+        (void)snprintf(key, sizeof(key), "%u", i);
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    }
+    scope_hash(t, a, NULL, hash);
+    filter.scope_hash = hash;
+    filter.scope_hash_len = sizeof(hash);
+    filter.limit = 1; /* does not count */
+    EXPECT(ONCE_E_INVALID,
+           once_record_page_sync(a->once, &filter, none, 7, note_record, seen, NULL));
+    EXPECT(ONCE_E_INVALID,
+           once_record_page_sync(a->once, &filter, &cursor, 0, note_record, seen, NULL));
+    for (; !cursor.end; steps++) {
+        EXPECT(ONCE_OK,
+               once_record_page_sync(a->once, &filter, &cursor, 7, note_record, seen, NULL));
+    }
+    CHECK(steps > 1);
+    CHECK_EQ(100, seen->count);
+    /* A step ends, though nothing passes. */
+    memset(&cursor, 0, sizeof(cursor));
+    filter.states = 1u << ONCE_STATE_COMPLETED;
+    EXPECT(ONCE_OK, once_record_page_sync(a->once, &filter, &cursor, 7, note_record, seen, NULL));
+    CHECK_EQ(100, seen->count);
+    CHECK(!cursor.end);
+    for (unsigned i = 0; i < 100; i++) {
+        CHECK_EQ(1, has_key(seen, seen->keys[i]));
+    }
+}
+
 static void scan_expired(once__test_t *t)
 {
     once__asked_t ask = {.key = "gone"};
@@ -369,6 +412,7 @@ const once__case_t once__listing_cases[] = {
     {"scan-by-state", "each state, several, stuck", scan_states},
     {"scan-by-age", "older and younger", scan_age},
     {"scan-ends", "at the limit, or when the caller says so", scan_ends},
+    {"scan-in-steps", "each looks at a few, together they show all", scan_in_steps},
     {"scan-hides-expired", "what is forgotten is not shown", scan_expired},
     {"scan-while-others-write", "what stays is shown once, nothing twice", scan_while_writing},
     {"stats-count", "each state, stuck, expired, the oldest, bytes", stats},

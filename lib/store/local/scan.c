@@ -73,8 +73,9 @@ static int see(once__records_t *records, uint32_t shard, const once__shard_entry
     return 0;
 }
 
-/* From the key *from on. When the shard is done, the next one is next, from the beginning. */
-static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard, uint64_t *from)
+/* From the key *from on. When the shard is done, the next one is next, from the beginning. `*looks` more may be looked at. */
+static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard, uint64_t *from,
+                      uint64_t *looks)
 {
     once__shard_entry_t *entries;
     once__record_t record;
@@ -85,10 +86,11 @@ static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard,
         if (entries[i].key < *from) {
             continue;
         }
-        if (op->count == op->limit) {
+        if (op->count == op->limit || *looks == 0) {
             free(entries);
             return ONCE_OK;
         }
+        --*looks;
         *from = entries[i].key + 1;
         if (see(records, *shard, &entries[i], &record, &op->damaged) &&
             once__filter_passes(op->filter, &record, op->now)) {
@@ -108,14 +110,15 @@ void once__records_scan(once__records_t *records, once__op_t *op)
 {
     uint32_t shard = once__get32(op->cursor.bytes);
     uint64_t from = once__get64(op->cursor.bytes + 4);
+    uint64_t looks = op->looks != 0 ? op->looks : UINT64_MAX;
 
     op->count = 0;
     op->damaged = 0;
     op->now = once__index_now(records->index);
     op->records = calloc(op->limit, sizeof(once__record_t *));
     op->error = op->records != NULL ? ONCE_OK : ONCE_E_NOMEM;
-    while (op->error == ONCE_OK && shard < ONCE__SHARDS && op->count < op->limit) {
-        op->error = scan_shard(records, op, &shard, &from);
+    while (op->error == ONCE_OK && shard < ONCE__SHARDS && op->count < op->limit && looks > 0) {
+        op->error = scan_shard(records, op, &shard, &from, &looks);
     }
     once__put32(op->cursor.bytes, shard);
     once__put64(op->cursor.bytes + 4, from);

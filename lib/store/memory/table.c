@@ -466,6 +466,10 @@ static void apply_get(const once__table_t *table, once__op_t *op, uint64_t clock
 static void apply_scan(const once__table_t *table, once__op_t *op, uint64_t clock)
 {
     uint64_t slot = once__get64(op->cursor.bytes);
+    uint64_t end =
+        op->looks != 0 && table->used_slots > op->looks && slot < table->used_slots - op->looks
+            ? slot + op->looks
+            : table->used_slots;
 
     op->now = clock;
     op->records = calloc(op->limit, sizeof(once__record_t *));
@@ -473,7 +477,7 @@ static void apply_scan(const once__table_t *table, once__op_t *op, uint64_t cloc
         op->error = ONCE_E_NOMEM;
         return;
     }
-    for (; slot < table->used_slots && op->count < op->limit; slot++) {
+    for (; slot < end && op->count < op->limit; slot++) {
         const once__record_t *record = &entry_at(table, (uint32_t)slot)->record;
         if (!once__filter_passes(op->filter, record, clock)) {
             continue;

@@ -112,7 +112,7 @@ static once__redis_pass_t *pass_of(once__redis_t *redis, const once__op_t *op, i
     while (pass != NULL && pass->number != number) {
         pass = pass->next;
     }
-    *code = ONCE_E_UNAVAILABLE;
+    *code = op->looks != 0 ? ONCE_E_NOT_FOUND : ONCE_E_UNAVAILABLE;
     return pass;
 }
 
