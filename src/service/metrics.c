@@ -1,11 +1,9 @@
 #include "service/metrics.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <microhttpd.h>
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 #include <once/once.h>
 
 #include "base/list.h"
+#include "service/http.h"
 
 #define BOUNDS_MAX      24
 #define CONNECTIONS_MAX 16 /* of the server */
@@ -262,25 +261,6 @@ char *once__service_metrics_json(once__service_metrics_t *metrics)
 
 /* ------------------------------------------------------------------------------------------------------ the server */
 
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type,
-                              char *text)
-{
-    struct MHD_Response *response =
-        text != NULL ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE)
-                     : NULL;
-    enum MHD_Result result;
-
-    if (response == NULL) {
-        free(text);
-        return MHD_NO;
-    }
-    MHD_add_response_header(response, "Content-Type", type);
-    MHD_add_response_header(response, "Cache-Control", "no-store");
-    result = MHD_queue_response(connection, status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
 static enum MHD_Result handle(void *data, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *upload,
                               size_t *upload_len, void **state)
@@ -289,55 +269,26 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
 
     if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
         *upload_len = 0;
-        return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain", strdup("GET\n"));
+        return once__service_http_answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain",
+                                         strdup("GET\n"));
     }
     if (strcmp(path, "/metrics") == 0) {
-        return answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8",
-                      once__service_metrics_text(metrics));
+        return once__service_http_answer(connection, MHD_HTTP_OK,
+                                         "text/plain; version=0.0.4; charset=utf-8",
+                                         once__service_metrics_text(metrics));
     }
     if (strcmp(path, "/metrics.json") == 0) {
-        return answer(connection, MHD_HTTP_OK, "application/json",
-                      once__service_metrics_json(metrics));
+        return once__service_http_answer(connection, MHD_HTTP_OK, "application/json",
+                                         once__service_metrics_json(metrics));
     }
     if (strcmp(path, "/health") == 0 || strcmp(path, "/ready") == 0) {
         int good = atomic_load(&metrics->good);
-        return answer(connection, good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, "text/plain",
-                      strdup(good ? "ok\n" : "not working\n"));
+        return once__service_http_answer(connection,
+                                         good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
+                                         "text/plain", strdup(good ? "ok\n" : "not working\n"));
     }
-    return answer(connection, MHD_HTTP_NOT_FOUND, "text/plain",
-                  strdup("/metrics, /metrics.json, /health, /ready\n"));
-}
-
-/* Reads PORT, IP:PORT or [IPV6]:PORT. Returns 0 or -1. */
-static int read_address(const char *text, struct sockaddr_storage *address)
-{
-    const char *colon = strrchr(text, ':');
-    const char *port_text = colon != NULL ? colon + 1 : text;
-    char host[64] = "127.0.0.1", *end;
-    size_t len = colon != NULL ? (size_t)(colon - text) : 0;
-    unsigned long port = strtoul(port_text, &end, 10);
-    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
-
-    memset(address, 0, sizeof(*address));
-    if (*port_text < '0' || *port_text > '9' || *end != '\0' || port > 65535 ||
-        len >= sizeof(host)) {
-        return -1;
-    }
-    if (len > 2 && text[0] == '[' && text[len - 1] == ']') {
-        memcpy(host, text + 1, len - 2);
-        host[len - 2] = '\0';
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1 ? 0 : -1;
-    }
-    if (colon != NULL) {
-        memcpy(host, text, len);
-        host[len] = '\0';
-    }
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons((uint16_t)port);
-    return inet_pton(AF_INET, host, &v4->sin_addr) == 1 ? 0 : -1;
+    return once__service_http_answer(connection, MHD_HTTP_NOT_FOUND, "text/plain",
+                                     strdup("/metrics, /metrics.json, /health, /ready\n"));
 }
 
 int once__service_metrics_serve(once__service_metrics_t *metrics, const char *address, char *error,
@@ -346,7 +297,7 @@ int once__service_metrics_serve(once__service_metrics_t *metrics, const char *ad
     struct sockaddr_storage storage;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD;
 
-    if (read_address(address, &storage) != 0) {
+    if (once__service_http_address(address, &storage) != 0) {
         snprintf(error, size, "the address of metrics must be PORT, IP:PORT or [IPV6]:PORT");
         return -1;
     }
