@@ -137,7 +137,7 @@ int once__cli_open_url(const char *url, const char *const *settings, once_t **on
 }
 
 /* Opening a local store makes it where there is none: a mistyped path must not look like an empty store. */
-int once__cli_open(const once__cli_call_t *call, once_t **once)
+static int open_existing(const once__cli_call_t *call, const char *const *settings, once_t **once)
 {
     once_error_t err = {0};
 
@@ -147,7 +147,21 @@ int once__cli_open(const once__cli_call_t *call, once_t **once)
         return ONCE__CLI_STORE;
     }
     is_waited_for = strstr(call->url, "store_timeout=") != NULL;
-    return once__cli_open_url(call->url, is_waited_for ? none : settings_of_commands, once);
+    return once__cli_open_url(call->url, settings, once);
+}
+
+int once__cli_open(const once__cli_call_t *call, once_t **once)
+{
+    int waits = strstr(call->url, "store_timeout=") != NULL;
+
+    return open_existing(call, waits ? none : settings_of_commands, once);
+}
+
+int once__cli_open_threaded(const once__cli_call_t *call, once_t **once)
+{
+    static const char *const settings[] = {"insist", "off", "thread", "on", NULL};
+
+    return open_existing(call, settings, once);
 }
 
 int once__cli_reach(const char *url)

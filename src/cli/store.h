@@ -14,6 +14,9 @@
  */
 int once__cli_open(const once__cli_call_t *call, once_t **once);
 
+/* The same, for a program of several threads. */
+int once__cli_open_threaded(const once__cli_call_t *call, once_t **once);
+
 /* The same for a URL, made where there is none, and with these options: name, value, name, value, ..., NULL. */
 int once__cli_open_url(const char *url, const char *const *settings, once_t **once);
 

@@ -106,6 +106,18 @@ once__cli_shown_t once__cli_shown_url(const char *url)
     return shown;
 }
 
+static _Thread_local char *heard;
+static _Thread_local size_t heard_size;
+
+void once__cli_hear(char *text, size_t size)
+{
+    heard = text;
+    heard_size = size;
+    if (text != NULL) {
+        text[0] = '\0';
+    }
+}
+
 /* The text may come from a server: control bytes are escaped. Backslashes stay, arguments were escaped before. */
 __attribute__((format(printf, 2, 0))) static void write_line(once__cli_colour_t colour,
                                                              const char *format, va_list values)
@@ -113,6 +125,12 @@ __attribute__((format(printf, 2, 0))) static void write_line(once__cli_colour_t 
     char text[1024];
 
     vsnprintf(text, sizeof(text), format, values);
+    if (heard != NULL) {
+        if (colour == ONCE__CLI_RED) { /* advice is for terminals */
+            snprintf(heard, heard_size, "%s", text);
+        }
+        return;
+    }
     fflush(stdout);
     fprintf(stderr, "%sonce:%s ", once__cli_colour(stderr, colour),
             once__cli_colour(stderr, ONCE__CLI_PLAIN));

@@ -32,4 +32,10 @@ once__cli_shown_t once__cli_shown_url(const char *url);
 void once__cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void once__cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * What this thread says from now on is kept in `text` instead, the last message only, without "once: ": for a program that answers
+ * somebody else than its terminal. NULL: on stderr again.
+ */
+void once__cli_hear(char *text, size_t size);
+
 #endif

@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
-#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/operator.h"
 #include "cli/record.h"
+#include "cli/settle.h"
 #include "cli/store.h"
 #include "cli/select.h"
 #include "cli/text.h"
@@ -27,16 +26,6 @@ typedef struct settings {
     int force;
     int yes;
 } settings_t;
-
-/* What is written into the record. */
-typedef struct verdict {
-    int completed;
-    int status;                                        /* of a failure */
-    char note[ONCE_AUDIT_BY_MAX + 16 + ONCE_NOTE_MAX]; /* the cause of the state, for people */
-    once_response_t response;
-    once_header_t headers[ONCE__CLI_LIST_MAX];
-    once__cli_bytes_t body;
-} verdict_t;
 
 static int check_settings(const once__cli_command_t *command, const settings_t *set)
 {
@@ -63,83 +52,36 @@ static int check_settings(const once__cli_command_t *command, const settings_t *
     return once__cli_operator_check(command, &set->operator);
 }
 
-/* `header` borrows from `text`: 'Name: value'. */
-static int read_header(const once__cli_command_t *command, const char *text, once_header_t *header)
-{
-    const char *colon = strchr(text, ':');
-    const char *value;
-
-    if (colon == NULL || !once__is_token(text, (size_t)(colon - text)) ||
-        !once__is_field_value(colon + 1, strlen(colon + 1))) {
-        return once__cli_usage(command,
-                               "--header needs 'Name: value' without control characters, "
-                               "not \"%s\"",
-                               once__cli_shown(text).text);
-    }
-    value = colon + 1 + strspn(colon + 1, " \t");
-    header->name.data = text;
-    header->name.len = (size_t)(colon - text);
-    header->value.data = value;
-    header->value.len = strlen(value);
-    while (header->value.len > 0 && strchr(" \t", value[header->value.len - 1]) != NULL) {
-        header->value.len--;
-    }
-    return ONCE__CLI_OK;
-}
-
 static int read_verdict(const once__cli_command_t *command, const settings_t *set,
-                        verdict_t *verdict)
+                        once__cli_verdict_t *verdict, once__cli_bytes_t *body)
 {
     const once_response_t empty = ONCE_RESPONSE_INIT;
     int code = check_settings(command, set);
 
     verdict->completed = set->completed;
     verdict->status = (int)set->status.value;
-    snprintf(verdict->note, sizeof(verdict->note), "settled by %s: %s",
-             once__cli_operator_name(&set->operator).text,
-             code == ONCE__CLI_OK ? set->operator.note : "");
+    verdict->force = set->force;
     verdict->response = empty;
     verdict->response.status = (int)set->status.value;
     verdict->response.headers = verdict->headers;
     verdict->response.header_count = set->headers.count;
     for (size_t i = 0; code == ONCE__CLI_OK && i < set->headers.count; i++) {
-        code = read_header(command, set->headers.items[i], &verdict->headers[i]);
+        if (once__cli_verdict_header(set->headers.items[i], &verdict->headers[i]) != 0) {
+            code = once__cli_usage(command,
+                                   "--header needs 'Name: value' without control characters, "
+                                   "not \"%s\"",
+                                   once__cli_shown(set->headers.items[i]).text);
+        }
     }
     if (code == ONCE__CLI_OK && set->body_file != NULL) {
-        code = once__cli_read_file(set->body_file, ONCE_BODY_STORE_MAX, &verdict->body);
-        verdict->response.body.data = verdict->body.data;
-        verdict->response.body.len = verdict->body.len;
+        code = once__cli_read_file(set->body_file, ONCE_BODY_STORE_MAX, body);
+        verdict->response.body.data = body->data;
+        verdict->response.body.len = body->len;
     }
     return code;
 }
 
-/* Reports what the store would refuse before asking. The store still has the last word. */
-static int check_record(const settings_t *set, const once_record_t *record)
-{
-    once_state_t state = once_record_state(record);
-
-    if (state == ONCE_STATE_COMPLETED) {
-        once__cli_say(
-            "refused: the record is completed; a response that was sent is never changed");
-        return ONCE__CLI_REFUSED;
-    }
-    if (state == ONCE_STATE_FAILED) {
-        once__cli_say(
-            "refused: the record is failed, so its key can be claimed again; there is nothing "
-            "to settle");
-        return ONCE__CLI_REFUSED;
-    }
-    if (once_record_lease_ms(record) > 0 && !set->force) {
-        once__cli_say(
-            "refused: its lease is live for another %s, so its holder may still be working; wait, "
-            "or add --force if you know that the holder is dead",
-            once__cli_duration(once_record_lease_ms(record)).text);
-        return ONCE__CLI_REFUSED;
-    }
-    return ONCE__CLI_OK;
-}
-
-static void print_meaning(const verdict_t *verdict)
+static void print_meaning(const once__cli_verdict_t *verdict)
 {
     if (verdict->completed) {
         printf(
@@ -156,33 +98,10 @@ static void print_meaning(const verdict_t *verdict)
     }
 }
 
-static int tell(const once_answer_t *answer)
-{
-    const once_record_t *record = once_answer_record(answer);
-
-    switch (once_answer_outcome(answer)) {
-    case ONCE_OUTCOME_DONE:
-        printf("\nsettled: the record is now %s\n",
-               record != NULL ? once_state_name(once_record_state(record)) : "settled");
-        return ONCE__CLI_OK;
-    case ONCE_OUTCOME_ALREADY:
-        once__cli_say("refused: its holder has completed it meanwhile; nothing was changed");
-        return ONCE__CLI_REFUSED;
-    case ONCE_OUTCOME_BUSY:
-        return once__cli_store_failed("settle the record", ONCE_E_NEWER);
-    default:
-        once__cli_say("refused: the record has changed meanwhile; nothing was changed. Look again "
-                      "with \"once keys show\"");
-        return ONCE__CLI_REFUSED;
-    }
-}
-
 static int settle(const once__cli_command_t *command, const settings_t *set, once_t *once,
-                  const once_record_t *record, const verdict_t *verdict)
+                  const once_record_t *record, const once__cli_verdict_t *verdict)
 {
-    once_settle_t settlement = ONCE_SETTLE_INIT;
-    char token[ONCE_TOKEN_SIZE];
-    once_answer_t *answer = NULL;
+    once_state_t state;
     int code;
 
     once__cli_record_brief(record);
@@ -190,40 +109,31 @@ static int settle(const once__cli_command_t *command, const settings_t *set, onc
         puts("\nthe record is failed already: nothing was changed");
         return ONCE__CLI_OK;
     }
-    code = check_record(set, record);
+    code = once__cli_settle_check(verdict, record);
     if (code != ONCE__CLI_OK) {
         return code;
     }
     print_meaning(verdict);
     code = once__cli_confirm(command, set->yes, "Settle it?");
-    if (code != ONCE__CLI_OK) {
-        return code;
+    if (code == ONCE__CLI_OK) {
+        code = once__cli_settle(once, &set->operator, verdict, record, &state);
     }
-    once_record_token(record, token);
-    settlement.token = token;
-    settlement.response = verdict->completed ? &verdict->response : NULL;
-    settlement.status = verdict->completed ? 0 : verdict->status;
-    settlement.note = once__slice_of(verdict->note);
-    settlement.force = set->force;
-    code = once__cli_operator_act(once, &set->operator);
-    if (code != ONCE__CLI_OK) {
-        return code;
+    if (code == ONCE__CLI_OK) {
+        printf("\nsettled: the record is now %s\n", once_state_name(state));
     }
-    code = once_record_settle_sync(once, &settlement, &answer);
-    code = code == ONCE_OK ? tell(answer) : once__cli_store_failed("settle the record", code);
-    once_answer_free(answer);
     return code;
 }
 
 static int settle_target(const once__cli_call_t *call, settings_t *set)
 {
-    verdict_t verdict = {0};
+    once__cli_verdict_t verdict = {0};
+    once__cli_bytes_t body = {0};
     once_answer_t *answer = NULL;
     once_t *once = NULL;
     int code;
 
     set->target.id = call->operand_count > 0 ? call->operands[0] : NULL;
-    code = read_verdict(call->command, set, &verdict);
+    code = read_verdict(call->command, set, &verdict, &body);
     if (code == ONCE__CLI_OK) {
         code = once__cli_open(call, &once);
     }
@@ -235,7 +145,7 @@ static int settle_target(const once__cli_call_t *call, settings_t *set)
     }
     once_answer_free(answer);
     once__cli_close(once);
-    once__cli_bytes_free(&verdict.body);
+    once__cli_bytes_free(&body);
     return code;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/console.h"
 #include "cli/json.h"
 #include "cli/operator.h"
+#include "cli/outbox.h"
 #include "cli/pg.h"
 #include "cli/table.h"
 #include "cli/text.h"
@@ -59,26 +60,23 @@ static PGresult *list(PGconn *conn, int waiting, const char *id, uint64_t limit)
 
 /* ------------------------------------------------------------------------------------------------------------- list */
 
-static int print_json(PGresult *result, int row, int waiting)
+static void event_json(PGresult *result, int row, int waiting, once__cli_json_t *json)
 {
-    once__cli_json_t json;
-
-    once__cli_json_start(&json);
-    once__cli_json_text(&json, "id", PQgetvalue(result, row, ID));
-    once__cli_json_text(&json, "state", waiting ? "waiting" : "dead");
-    once__cli_json_number(&json, "age_ms", strtoull(PQgetvalue(result, row, AGE), NULL, 10));
-    once__cli_json_text(&json, "topic", PQgetvalue(result, row, TOPIC));
-    once__cli_json_put(&json, "key",
+    once__cli_json_start(json);
+    once__cli_json_text(json, "id", PQgetvalue(result, row, ID));
+    once__cli_json_text(json, "state", waiting ? "waiting" : "dead");
+    once__cli_json_number(json, "age_ms", strtoull(PQgetvalue(result, row, AGE), NULL, 10));
+    once__cli_json_text(json, "topic", PQgetvalue(result, row, TOPIC));
+    once__cli_json_put(json, "key",
                        PQgetisnull(result, row, KEY) ? json_null()
                                                      : json_string(PQgetvalue(result, row, KEY)));
-    once__cli_json_text(&json, "type", PQgetvalue(result, row, TYPE));
-    once__cli_json_number(&json, "bytes", strtoull(PQgetvalue(result, row, BYTES), NULL, 10));
+    once__cli_json_text(json, "type", PQgetvalue(result, row, TYPE));
+    once__cli_json_number(json, "bytes", strtoull(PQgetvalue(result, row, BYTES), NULL, 10));
     if (!waiting) {
-        once__cli_json_number(&json, "dead_ms", strtoull(PQgetvalue(result, row, DEAD), NULL, 10));
-        once__cli_json_number(&json, "tries", strtoull(PQgetvalue(result, row, TRIES), NULL, 10));
-        once__cli_json_text(&json, "reason", PQgetvalue(result, row, REASON));
+        once__cli_json_number(json, "dead_ms", strtoull(PQgetvalue(result, row, DEAD), NULL, 10));
+        once__cli_json_number(json, "tries", strtoull(PQgetvalue(result, row, TRIES), NULL, 10));
+        once__cli_json_text(json, "reason", PQgetvalue(result, row, REASON));
     }
-    return once__cli_json_print(&json);
 }
 
 static void add_text(once__cli_table_t *table, const PGresult *result, int row, int field,
@@ -139,7 +137,9 @@ static int print_list(const settings_t *set, PGresult *result, uint64_t limit)
     }
     if (set->json) {
         for (int row = 0; row < rows && code == ONCE__CLI_OK; row++) {
-            code = print_json(result, row, set->waiting);
+            once__cli_json_t json;
+            event_json(result, row, set->waiting, &json);
+            code = once__cli_json_print(&json);
         }
         return code;
     }
@@ -178,7 +178,74 @@ static int run_list(const once__cli_call_t *call)
     return code;
 }
 
+int once__cli_outbox_json(const char *url, int waiting, uint64_t limit, json_t **events)
+{
+    PGresult *result;
+    PGconn *conn;
+    int code = once__cli_pg_connect(url, &conn);
+
+    *events = json_array();
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    result = list(conn, waiting, "", limit);
+    code = result != NULL ? ONCE__CLI_OK : ONCE__CLI_STORE;
+    for (int row = 0; result != NULL && row < PQntuples(result); row++) {
+        once__cli_json_t json;
+        event_json(result, row, waiting, &json);
+        (void)json_array_append_new(*events, json.object);
+    }
+    PQclear(result);
+    PQfinish(conn);
+    return code;
+}
+
 /* ------------------------------------------------------------------------------------------------------ retry, drop */
+
+static const char retry_statement[] = "SELECT once.outbox_retry($1::pg_catalog.uuid[], $2, $3)";
+static const char drop_statement[] = "SELECT once.outbox_drop($1::pg_catalog.uuid[], $2, $3)";
+
+/* `ids` is a text array; NULL: all that are dead. Returns how many there were, or -1 after saying why not. */
+static int64_t change_events(PGconn *conn, const char *statement, const char *ids,
+                             const once__cli_operator_t *operator)
+{
+    once__cli_name_t name = once__cli_operator_name(operator);
+    const char *values[3] = {ids, name.text, operator->note };
+    PGresult *result = ask(conn, statement, 3, values);
+    int64_t count = result != NULL ? strtoll(PQgetvalue(result, 0, 0), NULL, 10) : -1;
+
+    PQclear(result);
+    return count;
+}
+
+int once__cli_outbox_decide(const char *url, int drop, const char *const *ids, size_t count,
+                            const once__cli_operator_t *operator, int64_t * changed)
+{
+    char *array = calloc(count + 1, 40);
+    size_t len = 0;
+    PGconn *conn;
+    int code = array != NULL ? ONCE__CLI_OK : ONCE__CLI_STORE;
+
+    for (size_t i = 0; code == ONCE__CLI_OK && i < count; i++) {
+        if (!is_id(ids[i]) || strlen(ids[i]) != 36) {
+            once__cli_say("\"%s\" is not the id of an event", once__cli_shown(ids[i]).text);
+            code = ONCE__CLI_USAGE;
+        } else {
+            len += (size_t)sprintf(array + len, "%c%s", i == 0 ? '{' : ',', ids[i]);
+        }
+    }
+    if (code == ONCE__CLI_OK) {
+        memcpy(array + len, count > 0 ? "}" : "{}", count > 0 ? 2 : 3);
+        code = once__cli_pg_connect(url, &conn);
+    }
+    if (code == ONCE__CLI_OK) {
+        *changed = change_events(conn, drop ? drop_statement : retry_statement, array, operator);
+        code = *changed >= 0 ? ONCE__CLI_OK : ONCE__CLI_STORE;
+        PQfinish(conn);
+    }
+    free(array);
+    return code;
+}
 
 /* All dead events that the operands name, as a text array; NULL after saying why not. */
 static char *find(PGconn *conn, const once__cli_call_t *call, int *code)
@@ -217,10 +284,8 @@ static int change(const once__cli_call_t *call, PGconn *conn, const char *statem
                   const char *done)
 {
     const settings_t *set = call->settings;
-    once__cli_name_t name = once__cli_operator_name(&set->operator);
     char *ids = NULL;
-    const char *values[3] = {NULL, name.text, set->operator.note };
-    PGresult *result;
+    int64_t count;
     int code = ONCE__CLI_OK;
 
     if (!set->all) {
@@ -229,14 +294,12 @@ static int change(const once__cli_call_t *call, PGconn *conn, const char *statem
             return code;
         }
     }
-    values[0] = ids;
-    result = ask(conn, statement, 3, values);
-    if (result == NULL) {
+    count = change_events(conn, statement, ids, &set->operator);
+    if (count < 0) {
         code = ONCE__CLI_STORE;
     } else {
-        printf("%s %s\n", PQgetvalue(result, 0, 0), done);
+        printf("%" PRId64 " %s\n", count, done);
     }
-    PQclear(result);
     free(ids);
     return code;
 }
@@ -274,14 +337,13 @@ static int run_change(const once__cli_call_t *call, const char *statement, const
 
 static int run_retry(const once__cli_call_t *call)
 {
-    return run_change(call, "SELECT once.outbox_retry($1::pg_catalog.uuid[], $2, $3)", NULL,
-                      "events queued to be published again");
+    return run_change(call, retry_statement, NULL, "events queued to be published again");
 }
 
 static int run_drop(const once__cli_call_t *call)
 {
-    return run_change(call, "SELECT once.outbox_drop($1::pg_catalog.uuid[], $2, $3)",
-                      "These events will never be published. Drop them?", "events dropped");
+    return run_change(call, drop_statement, "These events will never be published. Drop them?",
+                      "events dropped");
 }
 
 /* clang-format off */

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/json.h"
+#include "cli/stats.h"
 #include "cli/store.h"
 #include "cli/console.h"
 #include "cli/text.h"
@@ -95,30 +96,27 @@ static void print_text(const once_stats_t *stats)
     }
 }
 
-static int print_json(const once_stats_t *stats)
+void once__cli_stats_json(const once_stats_t *stats, once__cli_json_t *json)
 {
-    once__cli_json_t json;
-
-    once__cli_json_start(&json);
-    once__cli_json_number(&json, "pending", stats->pending);
-    once__cli_json_number(&json, "completed", stats->completed);
-    once__cli_json_number(&json, "failed", stats->failed);
-    once__cli_json_number(&json, "unknown", stats->unknown);
-    once__cli_json_number(&json, "stuck", stats->stuck);
-    once__cli_json_number(&json, "expired", stats->expired);
-    once__cli_json_number(&json, "oldest_ms", stats->oldest_ms);
-    once__cli_json_number(&json, "records", live(stats));
-    once__cli_json_number(&json, "max_records", stats->max_records);
-    once__cli_json_number(&json, "bytes", stats->bytes);
-    once__cli_json_number(&json, "max_bytes", stats->max_bytes);
-    once__cli_json_number(&json, "segments", stats->segments);
-    once__cli_json_number(&json, "index_bytes", stats->index_bytes);
-    once__cli_json_number(&json, "quarantined", stats->quarantined);
-    once__cli_json_number(&json, "damaged", stats->damaged);
-    once__cli_json_number(&json, "behind_ms", stats->behind_ms);
-    once__cli_json_number(&json, "messages", stats->messages);
-    once__cli_json_number(&json, "messages_behind_ms", stats->messages_behind_ms);
-    return once__cli_json_print(&json);
+    once__cli_json_start(json);
+    once__cli_json_number(json, "pending", stats->pending);
+    once__cli_json_number(json, "completed", stats->completed);
+    once__cli_json_number(json, "failed", stats->failed);
+    once__cli_json_number(json, "unknown", stats->unknown);
+    once__cli_json_number(json, "stuck", stats->stuck);
+    once__cli_json_number(json, "expired", stats->expired);
+    once__cli_json_number(json, "oldest_ms", stats->oldest_ms);
+    once__cli_json_number(json, "records", live(stats));
+    once__cli_json_number(json, "max_records", stats->max_records);
+    once__cli_json_number(json, "bytes", stats->bytes);
+    once__cli_json_number(json, "max_bytes", stats->max_bytes);
+    once__cli_json_number(json, "segments", stats->segments);
+    once__cli_json_number(json, "index_bytes", stats->index_bytes);
+    once__cli_json_number(json, "quarantined", stats->quarantined);
+    once__cli_json_number(json, "damaged", stats->damaged);
+    once__cli_json_number(json, "behind_ms", stats->behind_ms);
+    once__cli_json_number(json, "messages", stats->messages);
+    once__cli_json_number(json, "messages_behind_ms", stats->messages_behind_ms);
 }
 
 static int tell(const settings_t *set, const once_stats_t *stats)
@@ -126,7 +124,9 @@ static int tell(const settings_t *set, const once_stats_t *stats)
     int code = ONCE__CLI_OK;
 
     if (set->json) {
-        code = print_json(stats);
+        once__cli_json_t json;
+        once__cli_stats_json(stats, &json);
+        code = once__cli_json_print(&json);
     } else {
         print_text(stats);
     }

@@ -16,6 +16,7 @@
 #include "cli/select.h"
 #include "cli/store.h"
 #include "cli/text.h"
+#include "cli/trace.h"
 #if ONCE_WITH_POSTGRES
 #include "cli/pg.h"
 #endif
@@ -370,23 +371,47 @@ static int print_text(const trace_t *trace, const once_record_t *record, int is_
     return ONCE__CLI_OK;
 }
 
-static int print_json(trace_t *trace, const once_record_t *record)
+static void make_json(trace_t *trace, const once_record_t *record, unsigned parts,
+                      once__cli_json_t *json)
 {
-    once__cli_json_t json, inner;
+    once__cli_json_t inner;
 
-    once__cli_json_start(&json);
-    (void)once__cli_record_json(record, 0, &inner);
-    once__cli_json_nest(&json, "record", &inner);
-    json.broken |= trace->broken || json_object_update(json.object, trace->root) != 0;
-    return once__cli_json_print(&json);
+    once__cli_json_start(json);
+    (void)once__cli_record_json(record, parts, &inner);
+    once__cli_json_nest(json, "record", &inner);
+    json->broken |= trace->broken || json_object_update(json->object, trace->root) != 0;
+}
+
+static void start(trace_t *trace, const once_record_t *record)
+{
+    trace->root = json_object();
+    put(trace, trace->root, "events", json_array());
+    trace->events = json_object_get(trace->root, "events");
+    once__hex(trace->id, once_record_id(record), ONCE_ID_SIZE);
+}
+
+int once__cli_trace_json(const char *url, once_t *once, const once_record_t *record, unsigned parts,
+                         once__cli_json_t *json)
+{
+    static const settings_t none;
+    trace_t trace = {.set = &none};
+    int code;
+
+    start(&trace, record);
+    code = ask_database(&trace, url, record);
+    code = code == ONCE__CLI_OK ? ask_trail(&trace, once) : code;
+    make_json(&trace, record, parts, json);
+    json_decref(trace.root);
+    return code;
 }
 
 static int trace_record(const once__cli_call_t *call, trace_t *trace, once_t *once,
                         const once_record_t *record)
 {
+    once__cli_json_t json;
     int code;
 
-    once__hex(trace->id, once_record_id(record), ONCE_ID_SIZE);
+    start(trace, record);
     code = ask_database(trace, call->url, record);
     code = code == ONCE__CLI_OK ? ask_trail(trace, once) : code;
 
@@ -400,20 +425,21 @@ static int trace_record(const once__cli_call_t *call, trace_t *trace, once_t *on
     if (code != ONCE__CLI_OK) {
         return code;
     }
-    return trace->set->json ? print_json(trace, record)
-                            : print_text(trace, record, strncmp(call->url, "postgres", 8) == 0);
+    if (!trace->set->json) {
+        return print_text(trace, record, strncmp(call->url, "postgres", 8) == 0);
+    }
+    make_json(trace, record, 0, &json);
+    return once__cli_json_print(&json);
 }
 
 static int run_trace(const once__cli_call_t *call)
 {
     settings_t set = *(const settings_t *)call->settings;
-    trace_t trace = {.set = &set, .root = json_object()};
+    trace_t trace = {.set = &set};
     once_answer_t *answer = NULL;
     once_t *once = NULL;
     int code;
 
-    put(&trace, trace.root, "events", json_array());
-    trace.events = json_object_get(trace.root, "events");
     set.target.id = set.target.key == NULL && call->operand_count > 0 ? call->operands[0] : NULL;
     code = once__cli_open(call, &once);
     if (code == ONCE__CLI_OK) {
