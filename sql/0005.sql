@@ -27,14 +27,15 @@ ALTER TABLE once.keys_next RENAME TO keys;
 ALTER INDEX once.keys_next_pkey RENAME TO keys_pkey;
 UPDATE once.sweeps SET block = 0, began = 0 WHERE name = 'keys';
 
--- What responses and descriptions have in common (docs/decisions/postgres-bytes.md). Never changed, never removed: records refer to
--- them by number. A program names the one that it packs with by number and content: after a failover or a restore, another one may
+-- What responses and descriptions have in common (docs/decisions/postgres-bytes.md). Never changed, and not removed while records
+-- refer to them, by number. A program names the one that it packs with by number and content: after a failover or a restore, another one may
 -- have the number.
 CREATE TABLE once.dictionaries (
     number smallint PRIMARY KEY CHECK (number BETWEEN 1 AND 127),
     made timestamptz NOT NULL DEFAULT clock_timestamp(),
     bytes bytea NOT NULL, -- of responses
     about bytea NOT NULL, -- of descriptions
+    retired boolean NOT NULL DEFAULT false, -- nothing more is packed with it: it has what was erased
     name bytea NOT NULL GENERATED ALWAYS AS (set_byte(decode('00', 'hex'), 0, number::integer) || substr(sha256(bytes || about), 1, 4)) STORED
 );
 

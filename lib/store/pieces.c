@@ -10,7 +10,10 @@
 #define GAP_MAX ((size_t)64)
 #define NEWS    8 /* words that a sample must add to be worth its room */
 
-static_assert(ONCE__PIECES_SAMPLES < UINT8_MAX, "a word counts its samples");
+static unsigned wanted(const once__pieces_t *pieces)
+{
+    return pieces->wanted != 0 ? pieces->wanted : ONCE__PIECES_SAMPLES;
+}
 
 void once__pieces_free(once__pieces_t *pieces)
 {
@@ -20,7 +23,7 @@ void once__pieces_free(once__pieces_t *pieces)
 
 int once__pieces_enough(const once__pieces_t *pieces)
 {
-    return pieces->count == ONCE__PIECES_SAMPLES;
+    return pieces->count == wanted(pieces);
 }
 
 const uint8_t *once__pieces_sample(const once__pieces_t *pieces, unsigned i)
@@ -34,7 +37,7 @@ void once__pieces_offer(once__pieces_t *pieces, const void *data, size_t len, un
         return;
     }
     if (pieces->samples == NULL) {
-        pieces->samples = malloc((size_t)ONCE__PIECES_SAMPLES * ONCE__PIECES_SAMPLE_MAX);
+        pieces->samples = malloc((size_t)wanted(pieces) * ONCE__PIECES_SAMPLE_MAX);
         if (pieces->samples == NULL) {
             return;
         }
@@ -49,8 +52,8 @@ void once__pieces_offer(once__pieces_t *pieces, const void *data, size_t len, un
 /* Eight bytes that stand somewhere in the samples. */
 typedef struct word {
     uint64_t bytes;
-    uint8_t last;  /* number of the sample that had it last, from 1; 0: the place is empty */
-    uint8_t count; /* samples that have it */
+    uint16_t last;  /* number of the sample that had it last, from 1; 0: the place is empty */
+    uint16_t count; /* samples that have it */
     uint8_t is_taken;
 } word_t;
 
@@ -90,7 +93,7 @@ static int count_words(words_t *words, const once__pieces_t *pieces)
             word_t *word = place_of(words, once__get64(sample + at));
             if (word->last != i + 1) {
                 word->bytes = once__get64(sample + at);
-                word->last = (uint8_t)(i + 1);
+                word->last = (uint16_t)(i + 1);
                 word->count++;
             }
         }
@@ -170,4 +173,24 @@ size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out, size_t room
     }
     free(words.table);
     return used;
+}
+
+int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t len)
+{
+    words_t words;
+    size_t good = 0; /* up to there */
+    int have = 1;
+
+    if (count_words(&words, pieces) != 0) {
+        return -1;
+    }
+    for (size_t at = 0; at < len && have; at++) {
+        if (at + WORD <= len &&
+            place_of(&words, once__get64(bytes + at))->count >= ONCE__PIECES_LEAST) {
+            good = at + WORD;
+        }
+        have = at < good || bytes[at] == 0;
+    }
+    free(words.table);
+    return have;
 }

@@ -7,15 +7,17 @@
 
 #include "store/dictionary.h"
 
-#define ONCE__PIECES_SAMPLES    128
+#define ONCE__PIECES_SAMPLES    128  /* to make a dictionary */
+#define ONCE__PIECES_MOST       512  /* to judge one */
 #define ONCE__PIECES_SAMPLE_MAX 1024 /* of a longer one its beginning */
 #define ONCE__PIECES_LEAST      8
 
 /* Zeroed at first. */
 typedef struct once__pieces {
     uint8_t *samples; /* ONCE__PIECES_SAMPLE_MAX bytes for each; NULL: there are none yet */
-    uint16_t lens[ONCE__PIECES_SAMPLES];
+    uint16_t lens[ONCE__PIECES_MOST];
     unsigned count;
+    unsigned wanted;  /* set before the first is offered; 0: ONCE__PIECES_SAMPLES */
     unsigned skipped; /* since the last one that was taken: not every one is */
 } once__pieces_t;
 
@@ -27,6 +29,9 @@ int once__pieces_enough(const once__pieces_t *pieces);
 
 /* One of the samples; `pieces->lens` has its length. */
 const uint8_t *once__pieces_sample(const once__pieces_t *pieces, unsigned i);
+
+/* Is every byte of a dictionary, but for gaps, in eight bytes that ONCE__PIECES_LEAST samples have? 1, 0, or -1: out of memory. */
+int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t len);
 
 /* The dictionary, in `out` of `room` bytes. Returns its length; 0: nothing is common, or memory is short. */
 size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out, size_t room);

@@ -121,9 +121,15 @@ BEGIN
     IF p_name IS NULL OR length(p_name) <> 5 THEN
         RETURN CASE WHEN p_name IS NOT NULL THEN 0 END;
     END IF;
-    RETURN coalesce((SELECT d.number FROM once.dictionaries d WHERE d.number = get_byte(p_name, 0) AND d.name = p_name), 0);
+    RETURN coalesce((SELECT d.number FROM once.dictionaries d WHERE d.number = get_byte(p_name, 0) AND d.name = p_name
+                                                                AND NOT d.retired), 0);
 END
 $$;
+
+-- The number of the dictionary that something was packed with; NULL: none.
+CREATE OR REPLACE FUNCTION once._packed_with(bytes bytea) RETURNS smallint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN bytes >= E'\\x80' THEN get_byte(bytes, 0) - 128 END;
 
 -- As a caller with this dictionary can read it.
 CREATE OR REPLACE FUNCTION once._payload_for(kind smallint, payload bytea, dictionary smallint) RETURNS bytea
@@ -144,24 +150,25 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN dictionary IS NOT NULL OR length(key) <> 17 OR get_byte(key, 0) <> 0 THEN key
             ELSE convert_to(encode(substr(key, 2), 'hex')::uuid::text, 'UTF8') END;
 
--- The newest dictionary, if there is one. If that is still p_number, and old enough to be replaced, p_bytes and p_about become the next
+-- The newest dictionary in use, if there is one. If that is still p_number, and old enough to be replaced, p_bytes and p_about become the next
 -- one: a caller that packs badly with it proposes them. Each may be replaced when it is as many hours old as its number says.
 CREATE OR REPLACE FUNCTION once.store_dictionary(p_number smallint, p_bytes bytea, p_about bytea,
     OUT number smallint, OUT bytes bytea, OUT about bytea, OUT name bytea)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    v_last CONSTANT integer := coalesce((SELECT max(d.number) FROM once.dictionaries d), 0);
     v_made timestamptz;
 BEGIN
     SELECT d.number, d.bytes, d.about, d.name, d.made INTO number, bytes, about, name, v_made
-    FROM once.dictionaries d ORDER BY d.number DESC LIMIT 1;
+    FROM once.dictionaries d WHERE NOT d.retired ORDER BY d.number DESC LIMIT 1;
     number := coalesce(number, 0);
-    IF coalesce(p_bytes, '') = '' AND coalesce(p_about, '') = '' OR number <> p_number OR number >= 127 OR length(p_bytes) > 16384 OR length(p_about) > 16384
+    IF coalesce(p_bytes, '') = '' AND coalesce(p_about, '') = '' OR number <> p_number OR v_last >= 127 OR length(p_bytes) > 16384 OR length(p_about) > 16384
        OR v_made > clock_timestamp() - make_interval(hours => number)
        OR NOT pg_try_advisory_xact_lock(hashtextextended('once.dictionaries', 0)) THEN
         RETURN;
     END IF;
-    INSERT INTO once.dictionaries AS d (number, bytes, about) VALUES (p_number + 1, coalesce(p_bytes, ''), coalesce(p_about, ''))
+    INSERT INTO once.dictionaries AS d (number, bytes, about) VALUES (v_last + 1, coalesce(p_bytes, ''), coalesce(p_about, ''))
     ON CONFLICT DO NOTHING
     RETURNING d.number, d.bytes, d.about, d.name INTO number, bytes, about, name;
     number := coalesce(number, 0);

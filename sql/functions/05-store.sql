@@ -156,7 +156,7 @@ BEGIN
             schema = CASE j.rule WHEN 'expired' THEN once._schema() ELSE k.schema END,
             fingerprint = CASE j.rule WHEN 'expired' THEN j.a_fingerprint ELSE k.fingerprint END,
             scope = CASE j.rule WHEN 'expired' THEN j.a_scope ELSE k.scope END,
-            key = CASE j.rule WHEN 'expired' THEN j.a_key ELSE k.key END,
+            key = CASE j.rule WHEN 'lapsed' THEN k.key ELSE j.a_key END, -- it may have been erased
             claim = CASE j.rule WHEN 'lapsed' THEN k.claim ELSE j.a_claim END,
             lease_ms = CASE j.rule WHEN 'lapsed' THEN k.lease_ms ELSE once._to_integer(j.a_lease_ms) END,
             lease_until = CASE j.rule WHEN 'lapsed' THEN k.lease_until ELSE j.now + j.a_lease_ms END,
@@ -188,6 +188,19 @@ BEGIN
            once._key_for(key, v_dictionary), once._payload_for(kind, payload, v_dictionary), once._about_for(about, v_dictionary),
            cause
     FROM held WHERE NOT once._claim_changes(rule);
+END
+$$;
+
+-- The key of a record also stands in the events that it emitted, until they are published or dropped. Those of erased records lose it.
+CREATE OR REPLACE FUNCTION once._erase_causes(p_id bytea[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_erased CONSTANT bytea[] := ARRAY(SELECT a.id FROM unnest(p_id) AS a (id)
+        JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17) WHERE k.kind = once._payload_erased());
+BEGIN
+    UPDATE once.outbox o SET cause = NULL WHERE o.record = ANY (v_erased) AND o.cause IS NOT NULL;
+    UPDATE once.outbox_dead d SET cause = NULL WHERE d.record = ANY (v_erased) AND d.cause IS NOT NULL;
 END
 $$;
 
@@ -261,7 +274,9 @@ BEGIN
             WHEN NOT mine                                                                  THEN 'stale'
             WHEN event = once._event_purge()
                  AND (force OR state IN (once._state_completed(), once._state_failed()))   THEN 'purge'
-            WHEN event = once._event_purge()                                               THEN 'refused'
+            WHEN event = once._event_erase()
+                 AND state IN (once._state_completed(), once._state_failed())              THEN 'erase'
+            WHEN event IN (once._event_purge(), once._event_erase())                       THEN 'refused'
             WHEN state = once._state_completed()                                           THEN 'already'
             WHEN state = once._state_failed()
                  AND event IN (once._event_release(), once._event_settle_failed())         THEN 'again'
@@ -290,9 +305,15 @@ BEGIN
     ), gone AS (
         DELETE FROM once.keys k USING judged j WHERE k.id = j.id AND j.rule = 'purge'
     ), checkpoints_gone AS (
-        DELETE FROM once.checkpoints c USING judged j WHERE c.id = once._full_id(j.id, j.tail) AND j.rule = 'purge'
+        -- A failed operation can be run again, and goes on from its checkpoint.
+        DELETE FROM once.checkpoints c USING judged j
+        WHERE c.id = once._full_id(j.id, j.tail) AND (j.rule = 'purge' OR j.rule = 'erase' AND j.state = once._state_completed())
     ), events_gone AS (
         DELETE FROM once.emitted e USING judged j WHERE e.record = once._full_id(j.id, j.tail) AND j.rule = 'purge'
+    ), erased AS (
+        -- Nothing else changes: what is erased decides as before.
+        UPDATE once.keys k SET kind = once._payload_erased(), payload = '', key = '', about = '', cause = ''
+        FROM judged j WHERE k.id = j.id AND j.rule = 'erase'
     ), changed AS (
         UPDATE once.keys k SET
             changed = j.now,
@@ -338,6 +359,9 @@ BEGIN
     FROM judged WHERE rule = ANY (v_removing);
 
     GET DIAGNOSTICS v_answered = ROW_COUNT;
+    IF once._event_erase() = ANY (p_event) THEN
+        PERFORM once._erase_causes(p_id);
+    END IF;
     IF v_answered < cardinality(p_id) THEN
         -- No row: lost or refused. A row that an application has locked in an open transaction: a renewal counts as done, because
         -- the application is at work. The others are locked by another batch, which will not take long.

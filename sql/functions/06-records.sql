@@ -72,7 +72,8 @@ RETURNS SETOF once.answer
 LANGUAGE sql STABLE SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, state, recover, flags,
-           once._payload_none(), status, decode(repeat('00', 16), 'hex'), decode(repeat('00', 37), 'hex'), scope, key, NULL::bytea,
+           CASE kind WHEN once._payload_erased() THEN kind ELSE once._payload_none() END, status, decode(repeat('00', 16), 'hex'),
+           decode(repeat('00', 37), 'hex'), scope, key, NULL::bytea,
            about, cause
     FROM once.store_scan($1, $2, $3, $4, $5, $6, $7, $8)
 $$;
@@ -136,7 +137,7 @@ $$;
 CREATE OR REPLACE VIEW once.records AS
 SELECT uuid_send(id) || tail AS id, encode(scope, 'hex') AS scope_hash,
        CASE WHEN length(key) = 17 AND get_byte(key, 0) = 0 THEN encode(substr(key, 2), 'hex')::uuid::text
-            ELSE convert_from(key, 'LATIN1') END AS key,
+            ELSE nullif(convert_from(key, 'LATIN1'), '') END AS key,
        (ARRAY['pending', 'completed', 'failed', 'unknown'])[state] AS state,
        (ARRAY['retry', 'transactional', 'hold'])[recover + 1] AS recover,
        epoch, nullif(status, 0) AS status,
@@ -147,5 +148,5 @@ SELECT uuid_send(id) || tail AS id, encode(scope, 'hex') AS scope_hash,
        once.about_description(about) AS description, once.about_holder(about) AS holder,
        CASE WHEN flags & 1 /* once._flag_by_lease() */ <> 0 THEN 'lease over' WHEN cause <> '' THEN once.about_text(cause)
             WHEN kind = 2 AND payload <> '' THEN convert_from(payload, 'LATIN1') END AS cause,
-       id AS half
+       id AS half, kind = 3 /* once._payload_erased() */ AS erased
 FROM once.keys;

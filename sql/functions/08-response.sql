@@ -60,7 +60,7 @@ CREATE OR REPLACE FUNCTION once._unpack_response(p_payload bytea, OUT stored tex
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    flags integer := get_byte(p_payload, 0);
+    flags integer := CASE WHEN p_payload <> '' THEN get_byte(p_payload, 0) END;
     compressed CONSTANT integer := 1;
     sealed CONSTANT integer := 2;
     omitted CONSTANT integer := 4;
@@ -68,6 +68,12 @@ DECLARE
     len integer;
     name text;
 BEGIN
+    IF flags IS NULL THEN
+        stored := 'erased';
+        headers := '[]';
+        body := '';
+        RETURN;
+    END IF;
     IF flags & (compressed | sealed | 128 /* its dictionary is gone */) <> 0 THEN
         stored := CASE WHEN flags & sealed <> 0 THEN 'sealed' ELSE 'compressed' END;
         RETURN;

@@ -299,6 +299,26 @@ BEGIN
 END
 $$;
 
+-- Erases the texts of a record: key, description, holder, subject, cause, note, headers and body. Its outcome and status stay.
+CREATE OR REPLACE FUNCTION once.erase(claim text, note text DEFAULT '') RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    t CONSTANT record := once._token_decode(claim);
+    v_state smallint;
+BEGIN
+    PERFORM once._lock_record(t.id);
+    SELECT k.state INTO v_state FROM once.keys k
+    WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim;
+    IF v_state IN (once._state_pending(), once._state_unknown()) THEN
+        PERFORM once._fail('ON006', 'refused: only a completed or failed record can be erased',
+            'Settle it first (once.settle): its key and description are all that says what it was.');
+    END IF;
+    PERFORM once._audit_claim('erase', (ARRAY['pending', 'completed', 'failed', 'unknown'])[v_state], note, claim);
+    PERFORM once._apply(once._event_erase(), claim);
+END
+$$;
+
 -- Reads a record without asking to run. No row if there is none.
 CREATE OR REPLACE FUNCTION once.get(scope text, key text) RETURNS SETOF once.records
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -408,7 +428,7 @@ BEGIN
     SELECT k.status, r.* INTO response
     FROM once.keys k, LATERAL once._unpack_response(once._payload_for(k.kind, k.payload, NULL)) AS r
     WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim
-      AND k.state = once._state_completed() AND k.kind = once._payload_response() AND once._now_ms() < k.expires;
+      AND k.state = once._state_completed() AND once._now_ms() < k.expires;
     IF FOUND THEN
         PERFORM once._await_standby();
         result.outcome := 'replay';

@@ -56,6 +56,10 @@ BEGIN
             ('purge',
                 'Removes a record: its key counts as never used. A record that is pending or unknown only with force =>'
                 ' true. The note is for the audit trail.'),
+            ('erase',
+                'Erases key, description, holder, subject, cause and response of a completed or failed record. Its outcome and'
+                ' status stay: the operation does not run again. Former versions of the row go with VACUUM; WAL, replicas and'
+                ' backups keep them as long as they are kept. The note is for the audit trail.'),
             ('trace', 'For once trace: what belongs to a record: its transaction, checkpoint, events, and who handled them.'),
             ('audit_read', 'For gateways and once audit: entries of the audit trail.'),
             ('audit_add', 'For once keys settle and the like: adds the next entry to the audit trail.'),
@@ -74,11 +78,12 @@ BEGIN
             ('version', 'The version of the schema.'),
             -- For the programs: gateways, once relay, the command line.
             ('store_claim', 'For gateways: decides the claims of one turn.'),
-            ('store_apply', 'For gateways: applies completions, releases, doubts, renewals, settlements and purges.'),
+            ('store_apply', 'For gateways: applies completions, releases, doubts, renewals, settlements, purges and erasures.'),
             ('store_get', 'For gateways: reads records by id.'),
             ('store_scan', 'For gateways and operators: records in the order of their ids, filtered.'),
             ('store_list', 'For monitoring: like store_scan, without claims, fingerprints and payloads.'),
             ('store_dictionary', 'For gateways: the newest dictionary; the given one, if there is none or it is time for another.'),
+            ('store_scrub', 'For once keys erase: takes erased texts out of the dictionaries, a step at a time.'),
             ('about_description', 'For once.records: what was asked.'),
             ('about_text', 'For once.records: text that is stored as bytes.'),
             ('about_holder', 'For once.records: which process has the claim, or had the last one.'),
@@ -112,7 +117,7 @@ COMMENT ON COLUMN once.claimed.retry_after IS 'with busy: when to ask again';
 COMMENT ON COLUMN once.claimed.status IS 'with replay: of the recorded response';
 COMMENT ON COLUMN once.claimed.headers IS 'with replay: an array of [name, value]';
 COMMENT ON COLUMN once.claimed.body IS 'with replay: of the recorded response';
-COMMENT ON COLUMN once.claimed.stored IS 'with replay: plain, compressed, sealed or omitted; SQL can read only plain responses';
+COMMENT ON COLUMN once.claimed.stored IS 'with replay: plain, compressed, sealed, omitted or erased; SQL can read only plain responses';
 COMMENT ON TYPE once.answer IS 'What the functions once.store_* return: the outcome, and the record as it is afterwards.';
 
 COMMENT ON VIEW once.records IS 'The records in readable form.';
@@ -127,6 +132,7 @@ COMMENT ON COLUMN once.records.note IS 'why it was released or settled';
 COMMENT ON COLUMN once.records.description IS 'what was asked, such as POST /payments';
 COMMENT ON COLUMN once.records.holder IS 'host and process that has the claim, or had the last one';
 COMMENT ON COLUMN once.records.cause IS 'why it is in its state: the cause of a doubt, a note, or that its lease is over';
+COMMENT ON COLUMN once.records.erased IS 'its key, description and response were erased; the outcome stays';
 COMMENT ON COLUMN once.records.half IS 'the first half of the id: records are found by it, not by the id';
 
 COMMENT ON TABLE once.keys IS 'One row per record. Read once.records instead; numbers and times are explained in docs/postgres.md.';

@@ -166,15 +166,17 @@ static int is_stored(const PGresult *result, int row, int column, once_slice_t t
 static int is_explained(const situation_t *s, const once__step_t *step, const PGresult *result,
                         int row)
 {
-    once_slice_t about = {"before", 6}, cause = {"old", 3};
+    once_slice_t about = {"before", 6}, cause = {"old", 3}, key = {"k", 1};
 
     if (step->changed) {
         about = once__about_after(step->rule, &s->op, about);
         cause = once__cause_after(step->rule, &s->op, cause);
+        key = once__key_after(step->rule, &s->op, key);
     } else if (s->before.state == ONCE_STATE_NONE) {
         return 1;
     }
-    return is_stored(result, row, 15, about) && is_stored(result, row, 16, cause);
+    return is_stored(result, row, 15, about) && is_stored(result, row, 16, cause) &&
+           is_stored(result, row, 17, key);
 }
 
 /* What the row must be now: as the rules left it, or as it was. */
@@ -192,6 +194,8 @@ static void compare_stored(const situation_t *s, const PGresult *result, int row
     stored_head(&stored, result, row, &len);
     payload = once__payload_after(step.rule, &s->op, &old);
     good = situation_same_head(&stored, step.changed ? &step.next : &s->before) &&
+           (payload.kind == ONCE__PAYLOAD_ERASED) ==
+               (once__pg_int(result, row, 18) == ONCE__PAYLOAD_ERASED) &&
            len == payload.len && is_explained(s, &step, result, row);
     if (!good) {
         situation_describe(s, &step, walk.base);
@@ -214,7 +218,7 @@ static void compare_table(int reaped)
         walk.conn,
         "SELECT once._full_id(id, tail), state, schema, recover, flags, epoch, lease_until, "
         "lease_ms, changed, expires, once._ttl_ms(ttl), created, claim, fingerprint, payload, "
-        "about, cause "
+        "about, cause, key, kind "
         "FROM once.keys",
         0, NULL, NULL, NULL, NULL, 1);
     char *there = calloc(walk.count + 1, 1);

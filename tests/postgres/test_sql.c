@@ -148,6 +148,84 @@ static void purged_keys_are_new(void **state)
         "1");
 }
 
+/* What a table has of the words that were erased. */
+static const char *canaries(PGconn *conn)
+{
+    return sql_one(conn, "SELECT coalesce(string_agg(t.name, ' '), '') FROM (SELECT 'keys' AS "
+                         "name, k::text FROM once.keys k "
+                         "UNION ALL SELECT 'outbox', o::text FROM once.outbox o UNION ALL SELECT "
+                         "'dead', d::text FROM "
+                         "once.outbox_dead d UNION ALL SELECT 'checkpoint', c::text FROM "
+                         "once.checkpoints c UNION ALL SELECT 'audit', "
+                         "u::text FROM once.audit u) AS t (name, text) WHERE t.text LIKE "
+                         "'%%canary%%' OR t.text LIKE "
+                         "'%%' || encode('canary', 'hex') || '%%'");
+}
+
+/* The texts of a record are gone, also from the events that it emitted; what it answers stays. */
+static void erased_keys_are_used(void **state)
+{
+    const char *token =
+        sql_one(a, "SELECT claim FROM once.claim('shop', 'canary-key', 'POST', '/canary', 'body')");
+
+    assert_string_equal(sql_state(a, "SELECT once.erase('%s')", token),
+                        "ON006"); /* it is at work */
+    sql_run(a, "SELECT once.checkpoint('%s', 'canary')", token);
+    sql_run(a, "SELECT once.emit('orders', NULL, 'made', 'payload', claim => '%s')", token);
+    sql_run(a, "SELECT once.relay_dead(grp, seq, id, 1, 'test') FROM once.outbox WHERE record IS "
+               "NOT NULL");
+    sql_run(a, "SELECT once.emit('orders', NULL, 'made again', 'payload', claim => '%s')", token);
+    sql_run(a, "SELECT once.complete('%s', 201, '{\"X\": \"canary\"}'::jsonb, 'canary')", token);
+    assert_string_equal(canaries(a), "keys outbox dead checkpoint");
+    sql_run(a, "SELECT once.erase('%s', 'as she asked')", token);
+    sql_run(a, "SELECT once.erase('%s', 'again')", token);
+    assert_string_equal(canaries(a), "");
+    assert_string_equal(sql_one(a,
+                                "SELECT concat_ws('|', outcome, status, headers, body, stored) "
+                                "FROM once.claim('shop', 'canary-key', 'POST', '/canary', 'body')"),
+                        "replay|201|[]|\\x|erased");
+    assert_string_equal(
+        sql_one(a,
+                "SELECT outcome FROM once.claim('shop', 'canary-key', 'POST', '/other', 'body')"),
+        "mismatch");
+    assert_string_equal(sql_state(a, "SELECT once.complete('%s', 200)", token), "ON002");
+    assert_string_equal(
+        sql_one(a, "SELECT concat_ws('|', outcome, status, stored) FROM once.recorded('%s')",
+                token),
+        "replay|201|erased");
+    assert_string_equal(sql_one(a, "SELECT concat_ws('|', state, status, key, description, holder, "
+                                   "cause, note, payload_bytes, erased) FROM "
+                                   "once.get('shop', 'canary-key')"),
+                        "completed|201|t");
+    assert_string_equal(
+        sql_one(a, "SELECT string_agg(concat_ws(' ', e ->> 'act', e ->> 'from', e ->> 'to', e ->> "
+                   "'note'), '|') FROM "
+                   "(SELECT entry::jsonb FROM once.audit ORDER BY number DESC LIMIT 2) AS t (e)"),
+        "erase completed completed again|erase completed completed as she asked");
+    sql_run(a, "DELETE FROM once.outbox_dead");
+    sql_run(a, "DELETE FROM once.outbox");
+}
+
+/* A failed operation is claimed again, with its key, from its checkpoint. */
+static void what_failed_and_was_erased_can_run(void **state)
+{
+    const char *token = claim_of(a, "erased");
+
+    sql_run(a, "SELECT once.checkpoint('%s', 'first')", token);
+    sql_run(a, "SELECT once.release('%s', 503, 'not now')", token);
+    sql_run(a, "SELECT once.erase('%s')", token);
+    assert_string_equal(
+        sql_one(a,
+                "SELECT concat_ws('|', state, status, key, note) FROM once.get('shop', 'erased')"),
+        "failed|503");
+    token = claim_of(a, "erased");
+    assert_string_equal(sql_one(a, "SELECT name FROM once.resume('%s')", token), "first");
+    assert_string_equal(
+        sql_one(a,
+                "SELECT concat_ws('|', key, description, erased) FROM once.get('shop', 'erased')"),
+        "erased|POST /orders|f");
+}
+
 static void a_newer_record_is_left_alone(void **state)
 {
     const char *token = claim_of(a, "newer");
@@ -363,6 +441,8 @@ int main(void)
         cmocka_unit_test(a_stale_claim_cannot_commit),
         cmocka_unit_test(release_and_doubt_may_be_repeated),
         cmocka_unit_test(purged_keys_are_new),
+        cmocka_unit_test(erased_keys_are_used),
+        cmocka_unit_test(what_failed_and_was_erased_can_run),
         cmocka_unit_test(a_newer_record_is_left_alone),
         cmocka_unit_test(work_resumes_where_it_stopped),
         cmocka_unit_test(a_natural_key_is_locked_until_the_end),

@@ -141,13 +141,13 @@ static int same_record(const situation_t *s, const once__step_t *step, const red
     }
     payload = once__payload_after(
         step->rule, &s->op, s->before.state == ONCE_STATE_COMPLETED ? &old_response : &no_payload);
-    key = step->changed && step->outcome == ONCE_OUTCOME_RUN ? once__slice(s->op.key, s->op.key_len)
-                                                             : once__slice_of(walk.key);
+    key = once__slice_of(s->before.state == ONCE_STATE_NONE ? s->op.key : walk.key);
     about = s->before.state == ONCE_STATE_NONE || walk.is_old ? none : old_about;
     cause = s->before.state == ONCE_STATE_NONE ? none : old_cause(&s->before);
     if (step->changed) {
         about = once__about_after(step->rule, &s->op, about);
         cause = once__cause_after(step->rule, &s->op, cause);
+        key = once__key_after(step->rule, &s->op, key);
     }
     return code == ONCE_OK &&
            situation_same_head(&record.head, step->changed ? &step->next : &s->before) &&
@@ -166,8 +166,10 @@ static void compare_stored(const situation_t *s, const redisReply *bytes, long l
     expect(s, &step);
     should_be_there =
         step.changed ? step.next.state != ONCE_STATE_NONE : s->before.state != ONCE_STATE_NONE;
-    should_expire = step.changed && (step.next.state == ONCE_STATE_COMPLETED ||
-                                     step.next.state == ONCE_STATE_FAILED);
+    /* The records are put without an end, and erasing leaves it as it is. */
+    should_expire =
+        step.changed && s->op.event.kind != ONCE__ERASE &&
+        (step.next.state == ONCE_STATE_COMPLETED || step.next.state == ONCE_STATE_FAILED);
     if ((bytes->type == REDIS_REPLY_STRING) != should_be_there ||
         (should_be_there && !same_record(s, &step, bytes)) ||
         (should_be_there && expires != (should_expire ? (long long)step.next.expires : -1))) {

@@ -44,7 +44,8 @@ static situation_t *add(const once__head_t *before, once__event_kind_t kind)
     s->op.key_len = 3;
     if (kind == ONCE__CLAIM) {
         s->op.about = (once_slice_t){"after", 5};
-    } else if (kind != ONCE__RENEW && kind != ONCE__REAP && kind != ONCE__PURGE) {
+    } else if (kind != ONCE__RENEW && kind != ONCE__REAP && kind != ONCE__PURGE &&
+               kind != ONCE__ERASE) {
         s->op.cause = (once_slice_t){"why", 3};
     }
     once__put64(s->op.id, made.count * 0x9e3779b97f4a7c15u);
@@ -89,7 +90,7 @@ static void add_writes(const once__head_t *before)
 {
     static const once__event_kind_t kinds[] = {
         ONCE__COMPLETE,         ONCE__RELEASE,       ONCE__DOUBT, ONCE__RENEW,
-        ONCE__SETTLE_COMPLETED, ONCE__SETTLE_FAILED, ONCE__PURGE};
+        ONCE__SETTLE_COMPLETED, ONCE__SETTLE_FAILED, ONCE__PURGE, ONCE__ERASE};
 
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         for (int i = 0; i < 3 * 2 * 2; i++) {

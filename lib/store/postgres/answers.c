@@ -32,7 +32,8 @@ enum {
     COLUMN_COUNT
 };
 
-#define TABLES 2 /* that are reaped */
+#define TABLES    3  /* that are reaped: the last are the dictionaries */
+#define TRIES_MAX 50 /* to see a dictionary without users */
 #define OTHER_SECRETS                                                                              \
     33 /* an outcome: the store's secrets are not the caller's, and nothing was done */
 #define OTHER_DICTIONARY 34 /* nor was it: the store does not have what it was packed with */
@@ -270,12 +271,36 @@ static void read_scan(const PGresult *result, once__op_t *op, once__postgres_pac
     op->cursor.end = once__pg_int(result, last, AT_OUTCOME) == 2;
 }
 
-/* Until there is no more to do: the rest of the records, then the messages. */
+/* The dictionaries are done when there is nothing to go on with. While records or transactions are in the way it is tried again. */
+static void read_scrub(const PGresult *result, once__op_t *op)
+{
+    uint8_t *cursor = op->cursor.bytes, after[16], *tries = cursor + ONCE__POSTGRES_CURSOR_TRIES;
+
+    op->error = ONCE_OK;
+    if (PQgetisnull(result, 0, 0)) {
+        return;
+    }
+    if (once__pg_copy(result, 0, 0, after, sizeof(after)) != 0) {
+        op->error = ONCE_E_IO;
+        return;
+    }
+    *tries += memcmp(after, cursor + ONCE__POSTGRES_CURSOR_AFTER, sizeof(after)) <= 0;
+    memcpy(cursor + ONCE__POSTGRES_CURSOR_AFTER, after, sizeof(after));
+    once__put64(cursor + ONCE__POSTGRES_CURSOR_STILL, (uint64_t)once__pg_int(result, 0, 1));
+    cursor[ONCE__POSTGRES_CURSOR_BEGUN] = 1;
+    op->error = *tries < TRIES_MAX ? ONCE__POSTGRES_UNANSWERED : ONCE_E_UNAVAILABLE;
+}
+
+/* Until there is no more to do: the rest of the records, then the messages, then the dictionaries. */
 static void read_reap(const PGresult *result, once__op_t *op)
 {
     uint8_t *table = &op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE];
     int is_more;
 
+    if (op->thorough && *table == TABLES - 1) {
+        read_scrub(result, op);
+        return;
+    }
     op->error = ONCE_OK;
     op->count += (uint64_t)once__pg_int(result, 0, 0);
     if (!op->thorough) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/uuid.h"
 
 #define COLUMNS                                                                                    \
     "id, outcome, now, created, changed, lease_until, lease_ms, expires, ttl_ms, epoch, schema, "  \
@@ -303,13 +304,32 @@ static uint64_t reap_limit(const once__op_t *op)
     return left < REAP_STEP ? left : REAP_STEP;
 }
 
-/* A handle's own reaping takes a turn of the schedule; an explicit one goes through both tables. */
+/* What is erased, or has expired, goes from the dictionaries as well. */
+static int send_scrub(PGconn *conn, once__pg_params_t *params, const uint8_t *cursor)
+{
+    char after[ONCE_UUID_SIZE] = "";
+
+    if (cursor[ONCE__POSTGRES_CURSOR_BEGUN]) {
+        once__uuid_text(after, cursor + ONCE__POSTGRES_CURSOR_AFTER);
+    }
+    once__pg_param_text(params, after);
+    once__pg_param_int(params, ONCE__PG_INT8, once__get64(cursor + ONCE__POSTGRES_CURSOR_STILL), 8);
+    return once__pg_put_statement(conn,
+                                  "SELECT pg_catalog.uuid_send(after), still FROM "
+                                  "once.store_scrub(nullif($1, '')::pg_catalog.uuid, $2)",
+                                  params, 1);
+}
+
+/* A handle's own reaping takes a turn of the schedule; an explicit one goes through all tables. */
 static int send_reap(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
 {
     if (!op->thorough) {
         return once__pg_put_statement(
             conn, "SELECT removed, pause_ms, behind_ms, messages_behind_ms FROM once.reap_turn()",
             params, 1);
+    }
+    if (op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE] == 2) {
+        return send_scrub(conn, params, op->cursor.bytes);
     }
     once__pg_param_int(params, ONCE__PG_INT8, once__get64(op->cursor.bytes), 8);
     once__pg_param_int(params, ONCE__PG_INT8, reap_limit(op), 8);

@@ -23,8 +23,15 @@ typedef enum once__postgres_statement {
 /* The error of an operation that was sent and has no answer yet. It is positive, unlike any once_code_t. */
 #define ONCE__POSTGRES_UNANSWERED 1
 
-/* The cursor of a reaping: the next page (8 bytes), and of which table (0: records, 1: messages). */
+/*
+ * The cursor of a reaping: the next page (8 bytes), of which table (0: records, 1: messages, 2: dictionaries). For the last: how
+ * many steps have got nowhere, whether it has begun, after which id it goes on (16 bytes), and what the pass has met (8 bytes).
+ */
 #define ONCE__POSTGRES_CURSOR_TABLE 8
+#define ONCE__POSTGRES_CURSOR_TRIES 9
+#define ONCE__POSTGRES_CURSOR_BEGUN 10
+#define ONCE__POSTGRES_CURSOR_AFTER 16
+#define ONCE__POSTGRES_CURSOR_STILL 32
 
 #define ONCE__POSTGRES_FINGERPRINT_SIZE 37 /* as a row has it: secret, mode, HMAC */
 

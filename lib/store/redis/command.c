@@ -138,6 +138,7 @@ static const char *event_of(const once__op_t *op)
         [ONCE__SETTLE_FAILED] = "settle_failed",
         [ONCE__REAP] = "reap",
         [ONCE__PURGE] = "purge",
+        [ONCE__ERASE] = "erase",
     };
 
     return op->kind == ONCE__OP_GET ? "get" : events[op->event.kind];
@@ -239,7 +240,7 @@ static void add_write(once__redis_command_t *command, const once__op_t *op,
         memcpy(bytes + WRITE_SIZE, op->cause.data, op->cause.len);
     }
     once__redis_add(command, bytes, WRITE_SIZE + op->cause.len);
-    if (!has_lease && event->kind != ONCE__PURGE) {
+    if (!has_lease && event->kind != ONCE__PURGE && event->kind != ONCE__ERASE) {
         bytes[2] |= compress(dictionaries, &op->payload, &payload) ? COMPRESSED : 0;
         once__redis_add(command, payload.data, payload.len);
     }
@@ -319,12 +320,13 @@ dictionary_for(const once__redis_dictionaries_t *dictionaries, once__op_t *const
 /* What record.lua calls PLACE. */
 static void add_place(once__redis_command_t *command, const once__redis_dictionary_t *dictionary)
 {
-    uint8_t *bytes = room(command, 4 + ONCE__REDIS_ID_SIZE);
+    uint8_t *bytes = room(command, 4 + ONCE__REDIS_ENTRY_SIZE);
 
-    once__put32(bytes, dictionary->place - 1 + 2); /* behind the length */
-    once__put32(bytes + 4, dictionary->id);
+    once__put32(bytes, dictionary->place - 1);
+    once__put16(bytes + 4, dictionary->len);
+    once__put32(bytes + 6, dictionary->id);
     once__redis_add_text(command, "with");
-    once__redis_add(command, bytes, 4 + ONCE__REDIS_ID_SIZE);
+    once__redis_add(command, bytes, 4 + ONCE__REDIS_ENTRY_SIZE);
 }
 
 void once__redis_command_of(once__redis_command_t *command, once__op_t *const *ops, unsigned count,

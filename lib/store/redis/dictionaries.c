@@ -54,8 +54,8 @@ size_t once__redis_compress(const once__redis_dictionaries_t *dictionaries, uint
     return compress_with(dictionary, out, data, len);
 }
 
-static const once__redis_dictionary_t *find(const once__redis_dictionaries_t *dictionaries,
-                                            uint32_t id)
+const once__redis_dictionary_t *
+once__redis_dictionary_of(const once__redis_dictionaries_t *dictionaries, uint32_t id)
 {
     for (unsigned i = 0; i < dictionaries->count; i++) {
         if (dictionaries->known[i].id == id) {
@@ -70,7 +70,7 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
 {
     once__input_t input = {in, in + len, 0};
     uint32_t id = once__get32(once__get_bytes(&input, ONCE__REDIS_ID_SIZE));
-    const once__redis_dictionary_t *dictionary = find(dictionaries, id);
+    const once__redis_dictionary_t *dictionary = once__redis_dictionary_of(dictionaries, id);
 
     *out_len = once__get_varint(&input, most);
     if (input.is_broken || *out_len < ONCE__DICTIONARY_LEAST || *out_len <= len) {
@@ -122,6 +122,7 @@ static int open_dictionary(once__redis_dictionary_t *dictionary, const uint8_t *
     dictionary->len = (uint16_t)len;
     dictionary->id = once__crc32c(0, bytes, len);
     dictionary->place = 0;
+    dictionary->is_retired = 0;
     dictionary->bytes = malloc(len);
     dictionary->coder = once__dictionary_open(bytes, len, 1);
     if (dictionary->bytes == NULL || dictionary->coder == NULL) {
@@ -170,7 +171,7 @@ static void consider_new(once__redis_dictionaries_t *dictionaries, size_t best)
         return;
     }
     if (size_with(dictionaries, &made) * WORTH_DEN < best * WORTH_NUM &&
-        find(dictionaries, made.id) == NULL) {
+        once__redis_dictionary_of(dictionaries, made.id) == NULL) {
         set_candidate(dictionaries, &made);
     }
     close_dictionary(&made);
@@ -182,7 +183,9 @@ void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries)
 
     dictionaries->candidate_len = 0;
     for (unsigned i = 0; i < dictionaries->count; i++) {
-        size_t size = size_with(dictionaries, &dictionaries->known[i]);
+        size_t size = dictionaries->known[i].is_retired
+                          ? best
+                          : size_with(dictionaries, &dictionaries->known[i]);
         if (size < best) {
             best = size;
             dictionaries->current = i + 1;
@@ -207,7 +210,7 @@ static int is_candidate(const once__redis_dictionaries_t *dictionaries, const ui
 static unsigned take(once__redis_dictionaries_t *dictionaries, uint32_t id, const uint8_t *bytes,
                      size_t len)
 {
-    const once__redis_dictionary_t *known = find(dictionaries, id);
+    const once__redis_dictionary_t *known = once__redis_dictionary_of(dictionaries, id);
 
     if (known != NULL) {
         return known->len == len && memcmp(known->bytes, bytes, len) == 0
@@ -220,25 +223,62 @@ static unsigned take(once__redis_dictionaries_t *dictionaries, uint32_t id, cons
                : 0;
 }
 
+/* Nothing is compressed with it any more, nor is it put back. */
+static void retire(once__redis_dictionaries_t *dictionaries, unsigned number)
+{
+    once__redis_dictionary_t *dictionary = &dictionaries->known[number - 1];
+
+    dictionary->is_retired = 1;
+    dictionary->place = 0;
+    dictionaries->current = dictionaries->current == number ? 0 : dictionaries->current;
+    if (dictionaries->candidate_len > 0 &&
+        once__get32(dictionaries->candidate + 2) == dictionary->id) {
+        dictionaries->candidate_len = 0;
+    }
+}
+
+/* It is gone, and so is its text from this process. */
+static void forget(once__redis_dictionaries_t *dictionaries, uint32_t id)
+{
+    const once__redis_dictionary_t *known = once__redis_dictionary_of(dictionaries, id);
+    unsigned number = known != NULL ? (unsigned)(known - dictionaries->known) + 1 : 0;
+
+    if (number == 0) {
+        return;
+    }
+    retire(dictionaries, number);
+    close_dictionary(known);
+    dictionaries->known[number - 1] = dictionaries->known[--dictionaries->count];
+    dictionaries->current =
+        dictionaries->current == dictionaries->count + 1 ? number : dictionaries->current;
+}
+
 /* The entry at `data`. Returns its length; 0: it is none. */
 static size_t read_entry(once__redis_dictionaries_t *dictionaries, const uint8_t *data, size_t len,
                          size_t place)
 {
-    size_t size = len >= ONCE__REDIS_ENTRY_SIZE ? once__get16(data) : 0;
+    unsigned word = len >= ONCE__REDIS_ENTRY_SIZE ? once__get16(data) : 0, number;
+    size_t size = word & ~ONCE__REDIS_RETIRED;
     const uint8_t *bytes = data + ONCE__REDIS_ENTRY_SIZE;
-    unsigned number;
     uint32_t id;
 
-    if (size == 0 || size > ONCE__REDIS_DICTIONARY_MAX || size > len - ONCE__REDIS_ENTRY_SIZE) {
+    if (word == 0 || size > ONCE__REDIS_DICTIONARY_MAX || size > len - ONCE__REDIS_ENTRY_SIZE) {
         return 0;
     }
     id = once__get32(data + 2);
+    if (size == 0) {
+        forget(dictionaries, id);
+        return ONCE__REDIS_ENTRY_SIZE;
+    }
     if (id != once__crc32c(0, bytes, size)) {
         return 0;
     }
     number = take(dictionaries, id, bytes, size);
     size += ONCE__REDIS_ENTRY_SIZE;
-    if (number != 0) {
+    if (number != 0 && (word & ONCE__REDIS_RETIRED) != 0) {
+        retire(dictionaries, number);
+    } else if (number != 0) {
+        dictionaries->known[number - 1].is_retired = 0;
         dictionaries->known[number - 1].place = (uint32_t)place + 1;
         if (is_candidate(dictionaries, data, size)) {
             dictionaries->candidate_len = 0;

@@ -3,8 +3,9 @@
  * under one key of the store. What a record repeats of it is a few bytes.
  *
  * Only what at least ONCE__PIECES_LEAST of the samples have goes into one: never what a single response says. A dictionary is never
- * changed or removed, and its id is a checksum of it: a record that names one is unpacked with that one or not at all. A dictionary
- * is compressed with only while the store holds it, which record.lua checks with each record.
+ * changed, and its id is a checksum of it: a record that names one is unpacked with that one or not at all. A dictionary is
+ * compressed with only while the store holds it and has not retired it, which record.lua checks with each record. One that has what
+ * too few records still say is retired, and goes when no record names it any more (scrub.c).
  */
 #ifndef ONCE_STORE_REDIS_DICTIONARIES_H
 #define ONCE_STORE_REDIS_DICTIONARIES_H
@@ -17,12 +18,15 @@
 #define ONCE__REDIS_KEY_ROOM         40
 #define ONCE__REDIS_ID_SIZE          4
 #define ONCE__REDIS_ENTRY_SIZE       (2 + ONCE__REDIS_ID_SIZE) /* in the list, before each: length, id */
+#define ONCE__REDIS_RETIRED                                                                        \
+    0x8000u /* beside the length: nothing more is compressed with it; 0 bytes: it is gone */
 
 typedef struct once__redis_dictionary {
     uint32_t id;
     uint32_t
         place; /* of its entry in the list that was read last, + 1; 0: it was not there, or it is doubted */
     uint16_t len;
+    uint8_t is_retired; /* then its place is 0 */
     uint8_t *bytes;
     once__dictionary_t *coder;
 } once__redis_dictionary_t;
@@ -77,6 +81,10 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
 int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
                                    size_t len);
 void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries);
+
+/* The one with this id; NULL: it is not known. */
+const once__redis_dictionary_t *
+once__redis_dictionary_of(const once__redis_dictionaries_t *dictionaries, uint32_t id);
 
 /*
  * The list as the store has it. Takes those that are not known yet; the current one is the candidate if the store has lost it.

@@ -134,14 +134,15 @@ static int get_text(once_slice_t *out, once__redis_dictionaries_t *dictionaries,
     return once__redis_decompress(dictionaries, memory, most, in.data, in.len, &out->len);
 }
 
-/* A UUID may also be there as text: record.lua takes the key of a record of schema 1 as it is. */
+/* A UUID may also be there as text: record.lua takes the key of a record of schema 1 as it is. What was erased has none. */
 static void get_key(once__record_t *record, uint8_t *memory, once__input_t *input)
 {
     size_t len = *once__get_bytes(input, 1);
+    int is_uuid = len == 0 && record->payload.kind != ONCE__PAYLOAD_ERASED;
 
-    record->key = (const char *)once__get_bytes(input, len > 0 ? len : UUID_BYTES);
-    record->key_len = len > 0 ? len : UUID_LEN;
-    if (len == 0) {
+    record->key = (const char *)once__get_bytes(input, is_uuid ? UUID_BYTES : len);
+    record->key_len = is_uuid ? UUID_LEN : len;
+    if (is_uuid) {
         once__uuid_text((char *)memory, (const uint8_t *)record->key);
         record->key = (const char *)memory;
     }

@@ -14,9 +14,9 @@
 -- FINGERPRINTS are further ones that match, of 37 bytes each (secret, mode, hash). SECRETS is the mark of the caller's record
 -- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
 --
--- `with`: what is given was compressed. PLACE is where the list at the key DICTIONARIES has the id of the dictionary (4 bytes), and
--- the id (4 bytes). If the store has lost it, the error is DICTIONARY and nothing is changed: a record never names a dictionary
--- that is not there when it is written.
+-- `with`: what is given was compressed. PLACE is where the list at the key DICTIONARIES has the dictionary (4 bytes), and its
+-- length and id as they stand there (6 bytes). If the store has lost or retired it, the error is DICTIONARY and nothing is
+-- changed: a record never names a dictionary that is not there when it is written.
 --
 -- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind (+ 4: compressed) and
 -- status of the payload, epoch, claim id, lease or ttl in ms, cause. A lease or ttl of 0 is the record's own; the ttl of a release
@@ -39,7 +39,7 @@ local event, time = ARGV[1], redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function decide(key, given, more)
-  local PENDING, COMPLETED, FAILED, UNKNOWN, HOLD = 1, 2, 3, 4, 2
+  local PENDING, COMPLETED, FAILED, UNKNOWN, HOLD, RESPONSE, ERASED = 1, 2, 3, 4, 2, 16, 48
   local RUN, REPLAY, BUSY, MISMATCH, IS_UNKNOWN, DONE, ALREADY, LOST, REFUSED, MINE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 32
   local MAGIC, SCHEMA, ENVELOPE, TTL_MAX = 79, 2, '<BBBBBBI2I4I4c16I8I8I8I8', 2 ^ 48 - 1
   local now, newest, outcome, waits = clock, byte(given, 2)
@@ -80,8 +80,9 @@ local function decide(key, given, more)
         expires, created) .. secret .. scope .. mac .. pack('<I6', math.min(ttl, TTL_MAX))
         .. sub(record, 133, 133 + key_len) .. '\0\0\0' .. sub(record, 134 + key_len)
     end
+    local kind = form % 64 - form % 16
     if schema <= newest and (#record < 120 or form < 128 and state ~= COMPLETED or form >= 128 and #record < 126
-        or (form % 64 >= 16 and form % 64 < 32) ~= (state == COMPLETED)) then
+        or (kind == RESPONSE or kind == ERASED and state ~= FAILED) ~= (state == COMPLETED)) then
       return {-1, now, ''}
     end
     -- A clock that went back must not shorten or revive anything.
@@ -203,6 +204,15 @@ local function decide(key, given, more)
         return {DONE, now, ''}
       end
       waits, outcome = false, REFUSED
+    elseif event == 'erase' then
+      -- Key, description, cause and payload go, and nothing else changes: what is erased decides as before.
+      if mine and not open then
+        record = pack(ENVELOPE, MAGIC, schema, state, recover, flags, form - form % 128 + form % 16 + ERASED, status, epoch,
+          lease_ms, claim, lease_until, changed, expires, created) .. sub(record, 65, form < 128 and 116 or 122) .. '\0\0\0\0'
+        redis.call('SET', key, record, 'KEEPTTL')
+        return {DONE, now, record}
+      end
+      waits, outcome = false, newer and BUSY or REFUSED
     else
       return {err = 'ERR there is no event ' .. event}
     end
@@ -259,8 +269,8 @@ local function decide(key, given, more)
 end
 
 if event == 'with' then
-  local at, id = unpack('<I4c4', ARGV[2])
-  if redis.pcall('GETRANGE', table.remove(KEYS), at, at + 3) ~= id then
+  local at, entry = unpack('<I4c6', ARGV[2])
+  if redis.pcall('GETRANGE', table.remove(KEYS), at, at + 5) ~= entry then
     return {err = 'DICTIONARY the store does not have it'}
   end
   table.remove(ARGV, 1)

@@ -263,6 +263,7 @@ static int redis_is_away(const once__store_t *store)
     }                                                                                              \
     const once__store_vt_t once__##name##_store = {                                                \
         .scheme = (text),                                                                          \
+        .erases = 1,                                                                               \
         .check = redis_check,                                                                      \
         .open = name##_open,                                                                       \
         .submit = redis_submit,                                                                    \
