@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "store/disk.h"
 
 #define PATH_SIZE 4096
 
@@ -44,25 +45,16 @@ static int check_private(int fd, const char *path, once_error_t *err)
 /* Into the caller's memory, which it wipes: a buffer that grows would leave copies of the secrets behind. */
 static int read_all(int fd, const char *path, char *text, size_t size, once_error_t *err)
 {
-    size_t len = 0;
+    ssize_t len = once__disk_read(&once__real_disk, fd, text, size, 0);
 
-    for (;;) {
-        ssize_t n = read(fd, text + len, size - len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return fail_errno(err, "cannot read", path);
-        }
-        if (n == 0) {
-            text[len] = '\0';
-            return ONCE_OK;
-        }
-        len += (size_t)n;
-        if (len == size) {
-            return once__fail(err, ONCE_E_SECRET, "%.120s is too long to be a secrets file", path);
-        }
+    if (len < 0) {
+        return fail_errno(err, "cannot read", path);
     }
+    if ((size_t)len == size) {
+        return once__fail(err, ONCE_E_SECRET, "%.120s is too long to be a secrets file", path);
+    }
+    text[len] = '\0';
+    return ONCE_OK;
 }
 
 int once__secret_file_read(const char *path, char *text, size_t size, once_error_t *err)
@@ -84,24 +76,6 @@ int once__secret_file_read(const char *path, char *text, size_t size, once_error
     return code;
 }
 
-static int write_all(int fd, const char *text)
-{
-    size_t len = strlen(text);
-
-    while (len > 0) {
-        ssize_t n = write(fd, text, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return -1;
-        }
-        text += n;
-        len -= (size_t)n;
-    }
-    return fsync(fd);
-}
-
 /* A synced private file with `text` beside `path`; its name goes to `temp`. */
 static int write_temp(const char *path, const char *text, char temp[PATH_SIZE], once_error_t *err)
 {
@@ -114,7 +88,7 @@ static int write_temp(const char *path, const char *text, char temp[PATH_SIZE], 
     if (fd < 0) {
         return fail_errno(err, "cannot create a file beside", path);
     }
-    if (write_all(fd, text) != 0) {
+    if (once__disk_write(&once__real_disk, fd, text, strlen(text), 0) != 0 || fsync(fd) != 0) {
         int code = fail_errno(err, "cannot write", temp);
         (void)close(fd);
         (void)unlink(temp);
@@ -161,21 +135,16 @@ int once__secret_file_create(const char *path, const char *text, once_error_t *e
 static int lock_current(const char *path)
 {
     struct stat here, there;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), saved;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    if (fd < 0) {
-        return -1;
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
         if (fstat(fd, &here) == 0 && stat(path, &there) == 0 && here.st_ino == there.st_ino &&
             here.st_dev == there.st_dev) {
             return fd;
         }
         errno = EWOULDBLOCK;
     }
-    saved = errno;
-    (void)close(fd);
-    errno = saved;
+    once__close(fd);
     return -1;
 }
 

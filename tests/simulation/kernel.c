@@ -48,7 +48,9 @@ static int open_boot_id(const char *path)
     }
     fd = memfd_create("boot_id", MFD_CLOEXEC);
     for (unsigned i = 0; fd >= 0 && i < ONCE__BOOT_ID_SIZE; i++) {
-        must(dprintf(fd, "%02x", running->boot_id[i]) == 2, "boot id");
+        must(dprintf(fd, "%s%02x", i > 2 && i < 12 && i % 2 == 0 ? "-" : "", running->boot_id[i]) >=
+                 2,
+             "boot id");
     }
     must(lseek(fd, 0, SEEK_SET) == 0, "boot id");
     return fd;

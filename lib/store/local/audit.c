@@ -16,128 +16,118 @@
 
 #define LOCK_WAIT_MS 1000
 
-static int fail(once__op_t *op)
+/* Reads what is there of `len` bytes from `from` on into new memory, which the caller frees also after an error. */
+static int read_part(int fd, uint64_t from, size_t len, char **text, size_t *there)
 {
-    op->error = once__disk_code();
-    return -1;
-}
+    ssize_t n;
 
-/* Reads what is there of `len` bytes from `from` on into new memory. -1 after an error. */
-static ssize_t read_part(int fd, uint64_t from, size_t len, char **text, once__op_t *op)
-{
-    ssize_t there;
-
+    *there = 0;
     *text = malloc(len);
     if (*text == NULL) {
-        op->error = ONCE_E_NOMEM;
-        return -1;
+        return ONCE_E_NOMEM;
     }
-    there = once__disk_read(&once__real_disk, fd, *text, len, from);
-    return there < 0 ? fail(op) : there;
+    n = once__disk_read(&once__real_disk, fd, *text, len, from);
+    *there = n > 0 ? (size_t)n : 0;
+    return n < 0 ? once__disk_code() : ONCE_OK;
 }
 
 /*
- * The end of the last whole line, and where that line begins. Returns 0, or -1 after an error. What is not an entry may be of any
- * length: then the window grows.
+ * The size of the file, the end of the last whole line, and where that line begins. What is not an entry may be of any length: then
+ * the window grows.
  */
-static int find_end(int fd, uint64_t size, uint64_t *end, uint64_t *last, once__op_t *op)
+static int find_end(int fd, uint64_t *size, uint64_t *end, uint64_t *last)
 {
-    size_t window = 2 * (ONCE__AUDIT_LINE_MAX + 1);
+    size_t window = 2 * (ONCE__AUDIT_LINE_MAX + 1), len;
+    off_t all = lseek(fd, 0, SEEK_END);
     uint64_t from;
-    ssize_t len;
+    int code;
 
+    if (all < 0) {
+        return once__disk_code();
+    }
+    *size = (uint64_t)all;
     do {
         char *text;
-        from = size > window ? size - window : 0;
-        len = read_part(fd, from, window, &text, op);
-        if (len >= 0) {
-            *end = from + once__audit_whole_lines(text, (size_t)len);
-            *last = from + once__audit_last_line(text, (size_t)len);
+        from = *size > window ? *size - window : 0;
+        code = read_part(fd, from, window, &text, &len);
+        if (code == ONCE_OK) {
+            *end = from + once__audit_whole_lines(text, len);
+            *last = from + once__audit_last_line(text, len);
         }
         free(text);
         window *= 2;
-    } while (len >= 0 && from > 0 && *last == from);
-    return len >= 0 ? 0 : -1;
+    } while (code == ONCE_OK && from > 0 && *last == from);
+    return code;
 }
 
-static void read_lines(int fd, once__op_t *op)
+static int read_lines(int fd, once__op_t *op)
 {
-    uint64_t end, last;
-    off_t size = lseek(fd, 0, SEEK_END);
-    size_t step = ONCE__AUDIT_STEP;
+    size_t step = ONCE__AUDIT_STEP, len;
+    uint64_t size, end, last;
     char *text = NULL;
-    ssize_t len;
+    int code = find_end(fd, &size, &end, &last);
 
-    if (size < 0 || find_end(fd, (uint64_t)size, &end, &last, op) != 0) {
-        (void)(size < 0 ? fail(op) : 0);
-        return;
+    if (code != ONCE_OK) {
+        return code;
     }
     op->end = op->place == UINT64_MAX ? last : op->place;
     if (op->end >= end) {
-        return;
+        return ONCE_OK;
     }
     do { /* until a line is whole: one ends at `end` */
         free(text);
-        len = read_part(fd, op->end, step, &text, op);
-        op->count = len > 0 ? once__audit_whole_lines(text, (size_t)len) : 0;
+        code = read_part(fd, op->end, step, &text, &len);
+        op->count = code == ONCE_OK ? once__audit_whole_lines(text, len) : 0;
         step *= 2;
-    } while (op->count == 0 && len > 0 && op->end + (uint64_t)len < end);
+    } while (op->count == 0 && len > 0 && op->end + len < end);
     if (op->count == 0) {
-        op->error = op->error == ONCE_OK ? ONCE_E_CORRUPT : op->error; /* it was cut meanwhile */
         free(text);
-        return;
+        return code == ONCE_OK ? ONCE_E_CORRUPT : code; /* it was cut meanwhile */
     }
     op->lines = text;
     op->end += op->count;
+    return ONCE_OK;
 }
 
 /* One write: another process sees the line whole or not at all. */
-static int append(int fd, uint64_t end, once__op_t *op)
+static int append(int fd, uint64_t end, const once__op_t *op)
 {
     char line[ONCE__AUDIT_LINE_MAX + 1];
     size_t len = op->payload.len + 1;
+    int code;
 
     memcpy(line, op->payload.data, op->payload.len);
     line[op->payload.len] = '\n';
     if (!once__disk_allows(end + len)) {
-        op->error = ONCE_E_FULL;
-        return -1;
+        return ONCE_E_FULL;
     }
-    if (once__disk_write(&once__real_disk, fd, line, len, end) != 0 || fdatasync(fd) != 0) {
-        (void)fail(op);
-        if (ftruncate(fd, (off_t)end) != 0) {
-            op->error = ONCE_E_NOREPLY; /* it may count: the caller finds out */
-        }
-        return -1;
+    if (once__disk_write(&once__real_disk, fd, line, len, end) == 0 && fdatasync(fd) == 0) {
+        return ONCE_OK;
     }
-    return 0;
+    code = once__disk_code();
+    return ftruncate(fd, (off_t)end) == 0 ? code
+                                          : ONCE_E_NOREPLY; /* it may count: the caller finds out */
 }
 
-static void add_line(const once__local_t *local, int fd, once__op_t *op)
+static int add_line(const once__local_t *local, int fd, once__op_t *op)
 {
-    uint64_t end, last;
-    off_t size = lseek(fd, 0, SEEK_END);
+    uint64_t size, end, last;
+    int code =
+        op->payload.len <= ONCE__AUDIT_LINE_MAX ? find_end(fd, &size, &end, &last) : ONCE_E_TOO_BIG;
 
-    if (op->payload.len > ONCE__AUDIT_LINE_MAX) {
-        op->error = ONCE_E_TOO_BIG;
-        return;
-    }
-    if (size < 0 || find_end(fd, (uint64_t)size, &end, &last, op) != 0) {
-        (void)(size < 0 ? fail(op) : 0);
-        return;
+    if (code != ONCE_OK) {
+        return code;
     }
     if (op->place != end) {
-        op->error = ONCE_E_CONFLICT;
-        return;
+        return ONCE_E_CONFLICT;
     }
-    if (((uint64_t)size > end && ftruncate(fd, (off_t)end) != 0) ||
+    if ((size > end && ftruncate(fd, (off_t)end) != 0) ||
         (size == 0 && fsync(local->directory.fd) != 0)) {
-        (void)fail(op);
-        return;
+        return once__disk_code();
     }
-    if (append(fd, end, op) == 0) {
-        op->end = end + op->payload.len + 1;
-    }
+    code = append(fd, end, op);
+    op->end = code == ONCE_OK ? end + op->payload.len + 1 : op->end;
+    return code;
 }
 
 void once__local_audit(const once__local_t *local, once__op_t *op)
@@ -148,20 +138,13 @@ void once__local_audit(const once__local_t *local, once__op_t *op)
                (is_add ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 
     once__op_clear(op);
-    if (fd < 0 && errno == ENOENT) { /* nothing was ever decided */
-        op->end = 0;
-        return;
-    }
     if (fd < 0) {
-        (void)fail(op);
-        return;
-    }
-    if (once__disk_lock(fd, is_add ? LOCK_EX : LOCK_SH, LOCK_WAIT_MS) != ONCE_OK) {
+        op->error = errno == ENOENT ? ONCE_OK : once__disk_code(); /* nothing was ever decided */
+        op->end = errno == ENOENT ? 0 : op->end;
+    } else if (once__disk_lock(fd, is_add ? LOCK_EX : LOCK_SH, LOCK_WAIT_MS) != ONCE_OK) {
         op->error = ONCE_E_UNAVAILABLE; /* another process stands still with it; nothing was done */
-    } else if (is_add) {
-        add_line(local, fd, op);
     } else {
-        read_lines(fd, op);
+        op->error = is_add ? add_line(local, fd, op) : read_lines(fd, op);
     }
     once__segments_unlock(fd);
 }

@@ -16,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/units.h"
+#include "base/uuid.h"
 #include "store/local/directory.h"
 
 #define FORMAT_NAME   "once-local "
@@ -334,21 +335,15 @@ static int open_top(once__directory_t *directory, const char *path, int make, on
 static int read_boot_id(uint8_t boot_id[ONCE__BOOT_ID_SIZE], once_error_t *err)
 {
     static const char path[] = "/proc/sys/kernel/random/boot_id";
-    char text[64] = "", hex[2 * ONCE__BOOT_ID_SIZE];
+    char text[ONCE_UUID_SIZE - 1];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-    size_t n = 0;
+    ssize_t len = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
 
     once__close(fd);
     if (len < 0) {
         return once__local_errno(err, "cannot read", path);
     }
-    for (ssize_t i = 0; i < len && n < sizeof(hex); i++) {
-        if (text[i] != '-') {
-            hex[n++] = text[i];
-        }
-    }
-    return once__unhex(boot_id, ONCE__BOOT_ID_SIZE, hex, n) == 0
+    return once__uuid_read(boot_id, text, (size_t)len)
                ? ONCE_OK
                : once__fail(err, ONCE_E_IO, "local store: the kernel does not tell its boot id");
 }

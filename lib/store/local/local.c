@@ -55,21 +55,10 @@ static void answers_ready(once__source_t *source, uint32_t events)
 
 /* ------------------------------------------------------------------------------------------------------------- looks */
 
-static int open_looker(const once__local_t *local, once__looker_t *looker)
-{
-    if (looker->records.reader == NULL) {
-        looker->records.reader = once__reader_open(&local->directory.log);
-    }
-    looker->records.clock = once__index_now(looker->records.index);
-    return looker->records.reader != NULL;
-}
-
 static void forget(once__looker_t *looker)
 {
     (void)pthread_mutex_lock(&looker->lock);
-    if (looker->records.reader != NULL) {
-        once__reader_forget(looker->records.reader);
-    }
+    once__reader_forget(looker->records.reader);
     (void)pthread_mutex_unlock(&looker->lock);
 }
 
@@ -88,7 +77,8 @@ static void local_recall(once__store_t *store, once__lookup_t *looks, size_t cou
         return;
     }
     (void)pthread_mutex_lock(&looker->lock);
-    for (size_t i = 0; open_looker(local, looker) && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
+        looker->records.clock = once__index_now(looker->records.index);
         looks[i].found = once__records_recall(&looker->records, &looks[i]);
     }
     (void)pthread_mutex_unlock(&looker->lock);
@@ -103,15 +93,14 @@ static void glance(once__local_t *local, once__oplist_t *answers)
     if (pthread_mutex_trylock(&looker->lock) != 0) {
         return; /* files are being closed, which may wait for the disk */
     }
-    if (open_looker(local, looker)) {
-        once__records_expect(&looker->records, op);
-        once__oplist_init(&local->submitted);
-        while (op != NULL) {
-            once__op_t *next = op->next;
-            once__oplist_add(
-                once__records_glance(&looker->records, op) ? answers : &local->submitted, op);
-            op = next;
-        }
+    looker->records.clock = once__index_now(looker->records.index);
+    once__records_expect(&looker->records, op);
+    once__oplist_init(&local->submitted);
+    while (op != NULL) {
+        once__op_t *next = op->next;
+        once__oplist_add(once__records_glance(&looker->records, op) ? answers : &local->submitted,
+                         op);
+        op = next;
     }
     (void)pthread_mutex_unlock(&looker->lock);
 }
@@ -202,8 +191,14 @@ static int open_log(once__local_t *local, const once__local_settings_t *settings
     config->max_bytes = settings->limits.max_bytes;
     local->host.records = local->others.records = local->own = local->records = looks;
     local->records.log = once__log_open(config);
-    local->records.reader = once__reader_open(config);
-    return local->records.log != NULL && local->records.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
+    return local->records.log != NULL &&
+                   (local->records.reader = once__reader_open(config)) != NULL &&
+                   (local->own.reader = once__reader_open(config)) != NULL &&
+                   (local->host.records.reader = once__reader_open(config)) != NULL &&
+                   (local->others.records.reader = once__reader_open(config)) != NULL &&
+                   (local->scanner = once__reader_open(config)) != NULL
+               ? ONCE_OK
+               : ONCE_E_NOMEM;
 }
 
 static void init_queues(once__local_t *local)

@@ -38,7 +38,7 @@ void once__local_commit(once__store_t *store); /* syncs, and answers the rest */
 /* Looks at records beside the writer, with a reader of its own. One thread at a time. */
 typedef struct once__looker {
     pthread_mutex_t lock;
-    once__records_t records; /* the reader is NULL until it is needed */
+    once__records_t records;
 } once__looker_t;
 
 /* What is known about the secrets of the directory, and of which file. */
@@ -84,8 +84,8 @@ typedef struct once__local {
 
     /* The maintenance thread's. */
     pthread_t maintainer;
-    once__records_t own;     /* log and reader: NULL until they are needed */
-    once__reader_t *scanner; /* likewise */
+    once__records_t own;     /* the log is NULL until it is needed */
+    once__reader_t *scanner; /* compaction may be at a frame of the other one */
     once__compaction_t compaction;
 } once__local_t;
 

@@ -11,7 +11,7 @@
 #ifndef ONCE_STORE_LOCAL_LOG_H
 #define ONCE_STORE_LOCAL_LOG_H
 
-#include "store/local/disk.h"
+#include "store/disk.h"
 #include "store/local/index.h"
 #include "store/local/frame.h"
 
@@ -106,6 +106,9 @@ void once__segments_unlock(int lock);
  * ONCE_E_FULL, ONCE_E_NOREPLY. The caller has the flock() of its file, or there is no file: then several may come here with it.
  */
 int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t number);
+
+/* The file of a segment in state ACTIVE is gone. Frees the slot if its writer was killed while it dropped it, without frames. */
+void once__segment_finish_drop(const once__log_config_t *config, uint32_t slot, uint64_t number);
 
 /* Removes a segment in state PREPARING, if the process that made it is gone. */
 void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t slot);

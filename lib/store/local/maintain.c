@@ -40,19 +40,10 @@ static void count(once__local_t *local, once__records_t *records, once__op_t *op
     op->stats.index_bytes = once__index_bytes(local->directory.log.index);
 }
 
-/* Has a reader of its own: compaction may be at a frame of the other one. */
 static void look(once__local_t *local, once__op_t *op)
 {
     once__records_t records = local->own;
 
-    if (local->scanner == NULL) {
-        local->scanner = once__reader_open(&local->directory.log);
-    }
-    if (local->scanner == NULL) {
-        once__op_clear(op);
-        op->error = ONCE_E_NOMEM;
-        return;
-    }
     records.reader = local->scanner;
     once__reader_forget(records.reader);
     if (op->kind == ONCE__OP_SCAN) {
@@ -100,17 +91,6 @@ static int tend(void *data)
 
 /* ----------------------------------------------------------------------------------------------------------- reaping */
 
-static int open_own(once__local_t *local)
-{
-    if (local->own.log == NULL) {
-        local->own.log = once__log_open(&local->directory.log);
-    }
-    if (local->own.reader == NULL) {
-        local->own.reader = once__reader_open(&local->directory.log);
-    }
-    return local->own.log != NULL && local->own.reader != NULL ? ONCE_OK : ONCE_E_NOMEM;
-}
-
 /* Waits for a backup or fsck, if the reap was asked for explicitly. */
 static int compact(once__local_t *local, int thorough)
 {
@@ -133,9 +113,7 @@ static int compact(once__local_t *local, int thorough)
 static void forget_dropped(once__local_t *local)
 {
     once__reader_forget(local->own.reader);
-    if (local->scanner != NULL) {
-        once__reader_forget(local->scanner);
-    }
+    once__reader_forget(local->scanner);
     once__local_forget(local);
     if (local->threadless) {
         once__reader_forget(local->records.reader);
@@ -153,8 +131,9 @@ static void reap(once__local_t *local, once__op_t *op)
 
     once__op_clear(op);
     op->now = once__index_now(local->directory.log.index);
-    op->error = open_own(local);
-    if (op->error != ONCE_OK) {
+    if (local->own.log == NULL &&
+        (local->own.log = once__log_open(&local->directory.log)) == NULL) {
+        op->error = ONCE_E_NOMEM;
         return;
     }
     if (op->thorough) {

@@ -44,7 +44,6 @@ typedef struct set {
 typedef struct rebuild {
     const once__rebuild_config_t *config;
     once__index_t *index;
-    uint32_t *slots; /* of the manifest's live segments */
     uint64_t all_bytes;
     pthread_t caller;
     _Atomic size_t next; /* segment, then shard */
@@ -332,7 +331,7 @@ static int read_segment(rebuild_t *all, size_t at, once__image_t *image)
 {
     const once__rebuild_config_t *config = all->config;
     segment_t segment = {
-        .all = all, .image = image, .number = config->manifest->live[at], .slot = all->slots[at]};
+        .all = all, .image = image, .number = config->manifest->live[at], .slot = (uint32_t)at};
     uint64_t limit = once__index_durable(config->in_use, segment.number); /* before it is read */
     int code = once__image_read(image, config->log, segment.number);
 
@@ -442,7 +441,7 @@ static unsigned count_threads(const once__rebuild_config_t *config, uint64_t lar
     return count;
 }
 
-/* Gives each segment its slot, and adds up their bytes. Returns the size of the largest. */
+/* Gives each segment its slot: the index is empty, so the first has 0. Adds up their bytes. Returns the size of the largest. */
 static uint64_t list_segments(rebuild_t *all)
 {
     const once__manifest_t *manifest = all->config->manifest;
@@ -451,8 +450,10 @@ static uint64_t list_segments(rebuild_t *all)
     for (size_t i = 0; i < manifest->live_count; i++) {
         char name[ONCE__SEGMENT_NAME];
         struct stat st;
+        uint32_t slot = 0;
         once__segment_name(name, manifest->live[i]);
-        if (once__index_enter_segment(all->index, manifest->live[i], &all->slots[i]) != ONCE_OK) {
+        if (once__index_enter_segment(all->index, manifest->live[i], &slot) != ONCE_OK ||
+            slot != i) {
             (void)fail(all, 0, ONCE_E_FULL, "local store: %zu segments, or the index has no room",
                        manifest->live_count);
             break;
@@ -478,19 +479,15 @@ int64_t once__clock_after(uint64_t latest)
 int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt, once_error_t *err)
 {
     rebuild_t *all = calloc(1, sizeof(*all));
-    uint32_t *slots = calloc(config->manifest->live_count + 1, sizeof(*slots));
     unsigned threads;
     int code = ONCE_E_NOMEM;
 
     memset(rebuilt, 0, sizeof(*rebuilt));
-    if (all == NULL || slots == NULL) {
-        free(all);
-        free(slots);
+    if (all == NULL) {
         return once__fail(err, code, "%s", once_error_text(code));
     }
     all->config = config;
     all->index = config->log->index;
-    all->slots = slots;
     all->caller = pthread_self();
     all->err = err;
     all->rebuilt = rebuilt;
@@ -522,7 +519,6 @@ int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt
         (void)pthread_mutex_destroy(&all->shards[i].lock);
     }
     (void)pthread_mutex_destroy(&all->lock);
-    free(slots);
     free(all);
     return code;
 }

@@ -1,8 +1,9 @@
 /*
- * What the store asks of the system for the files of its log, so that tests can stand in between.
+ * Files: read, written, listed and locked. What the local store asks of the system for the files of its log goes through a table,
+ * so that tests can stand in between.
  */
-#ifndef ONCE_STORE_LOCAL_DISK_H
-#define ONCE_STORE_LOCAL_DISK_H
+#ifndef ONCE_STORE_DISK_H
+#define ONCE_STORE_DISK_H
 
 #include <dirent.h>
 #include <errno.h>

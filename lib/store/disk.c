@@ -1,4 +1,4 @@
-#include "store/local/disk.h"
+#include "store/disk.h"
 
 #include <errno.h>
 #include <fcntl.h>
