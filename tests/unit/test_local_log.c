@@ -1087,6 +1087,29 @@ static void unfinished_slot_is_discarded(void **state)
     assert_int_equal(count_files(".new"), 0);
 }
 
+/* Killed while it dropped a segment without frames: the file is gone, the slot is not free yet. */
+static void half_dropped_segment_is_freed(void **state)
+{
+    once__segment_t *segment;
+    char name[ONCE__SEGMENT_NAME];
+    uint64_t number;
+    uint32_t slot;
+
+    assert_int_equal(once__log_reserve(the.log, 1000), ONCE_OK);
+    slot = once__log_slot(the.log);
+    segment = once__index_segment(the.index, slot);
+    number = atomic_load(&segment->number);
+    once__log_abandon(the.log);
+    once__segment_name(name, number);
+    assert_int_equal(unlinkat(the.config.segments_fd, name, 0), 0);
+    assert_int_equal(once__segment_take_over(&the.config, slot), 0); /* lost, as far as is known */
+    assert_int_equal(once__manifest_drop(&the.config, number), ONCE_OK);
+    assert_int_equal(once__segment_take_over(&the.config, slot), 1);
+    assert_int_equal(atomic_load(&segment->state), ONCE__SEGMENT_FREE);
+    assert_int_equal(atomic_load(&segment->buffer), 0);
+    the.log = once__log_open(&the.config);
+}
+
 static void *discard_all(void *stop)
 {
     while (!atomic_load((_Atomic int *)stop)) {
@@ -1256,6 +1279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sealing_is_interrupted, start, end),
         cmocka_unit_test_setup_teardown(unfinished_segment_is_discarded, start, end),
         cmocka_unit_test_setup_teardown(unfinished_slot_is_discarded, start, end),
+        cmocka_unit_test_setup_teardown(half_dropped_segment_is_freed, start, end),
         cmocka_unit_test_setup_teardown(makers_survive_being_discarded, start, end),
         cmocka_unit_test_setup_teardown(living_writer_is_left_alone, start, end),
         cmocka_unit_test_setup_teardown(writers_are_killed, start, end),

@@ -377,6 +377,17 @@ int once__segment_drop(const once__log_config_t *config, uint32_t slot, uint64_t
     return code;
 }
 
+void once__segment_finish_drop(const once__log_config_t *config, uint32_t slot, uint64_t number)
+{
+    once__manifest_t manifest = {0};
+
+    if (once__manifest_read(&manifest, config) == ONCE_OK &&
+        once__manifest_is_dropped(&manifest, number)) {
+        free_segment(config->index, slot, number);
+    }
+    once__manifest_free(&manifest);
+}
+
 /* A segment under its final name that was never used: its maker was killed. */
 static int discard_named(const once__log_config_t *config, const once__own_t *left)
 {

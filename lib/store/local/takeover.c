@@ -1,6 +1,7 @@
 /*
  * What a writer left that was killed, or that gave up because its disk failed.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,9 +211,11 @@ int once__segment_take_over(const once__log_config_t *config, uint32_t slot)
                              .number = number,
                              .word = segment->word,
                              .size = segment->size};
-        if (own->fd >= 0 && flock(own->fd, LOCK_EX | LOCK_NB) == 0 &&
-            atomic_load(&segment->number) == number &&
-            atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE) {
+        if (own->fd < 0 && errno == ENOENT) {
+            once__segment_finish_drop(config, slot, number);
+        } else if (own->fd >= 0 && flock(own->fd, LOCK_EX | LOCK_NB) == 0 &&
+                   atomic_load(&segment->number) == number &&
+                   atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE) {
             /* Read behind the lock: until then the writer may go on, and seal. */
             own->synced = atomic_load(&segment->synced);
             own->last = atomic_load(&segment->last);
