@@ -442,6 +442,51 @@ static void test_relaxed_claims_do_not_wait(void **state)
     wait_seen(the.once, &seen);
 }
 
+/* A host that is in the middle of its answers: what it asks for in the first of them is synced while it stands in a later one. */
+typedef struct still {
+    seen_t seen;
+    unsigned calls, syncs;
+    int synced;
+} still_t;
+
+static void stand_still(once_t *once, once_answer_t *answer, void *data)
+{
+    still_t *still = data;
+    struct timespec until;
+
+    if (still->calls++ == 0) {
+        assert_int_equal(ask_later(once, "key", NULL, see, &still->seen), ONCE_OK);
+    }
+    if (still->calls != 2 * MANY) {
+        return;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 30;
+    (void)pthread_mutex_lock(&the.gate.lock);
+    while (the.gate.begun == still->syncs &&
+           pthread_cond_timedwait(&the.gate.changed, &the.gate.lock, &until) == 0) {
+    }
+    still->synced = the.gate.begun > still->syncs;
+    (void)pthread_mutex_unlock(&the.gate.lock);
+}
+
+static void test_a_host_that_stands_still_holds_up_no_sync(void **state)
+{
+    uint8_t id[ONCE_ID_SIZE] = {1};
+    still_t still = {0};
+
+    start("renew=off&reap=off");
+    once_claim_drop(claim("before")); /* so that there is a segment */
+    still.syncs = gate_count(&the.gate);
+    for (unsigned i = 0; i < 2 * MANY; i++) {
+        assert_int_equal(once_record_get(the.once, id, stand_still, &still), ONCE_OK);
+    }
+    wait_seen(the.once, &still.seen);
+    assert_int_equal(still.calls, 2 * MANY);
+    assert_true(still.synced);
+    once_claim_drop(still.seen.told.claim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +501,7 @@ int main(void)
         cmocka_unit_test_teardown(test_a_renewal_does_not_wait, end),
         cmocka_unit_test_teardown(test_a_lease_ends_for_who_stands_still, end),
         cmocka_unit_test_teardown(test_relaxed_claims_do_not_wait, end),
+        cmocka_unit_test_teardown(test_a_host_that_stands_still_holds_up_no_sync, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
