@@ -213,10 +213,6 @@ struct ngx_http_once_store_s {
     unsigned                     counting:1;
 };
 
-/* The directory of a local store; an empty one for other stores. */
-void ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
-    size_t size);
-
 /*
  * The store of a location, found by URL, timeout and secret file or added.
  * Called by merge for guarded locations. NULL: out of memory.

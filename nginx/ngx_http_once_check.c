@@ -10,9 +10,6 @@
 #include <sys/prctl.h>
 
 
-#define NGX_HTTP_ONCE_PARAM_SIZE  64
-
-
 /* In all of these, the upstream configuration comes first. */
 static const char *const  ngx_http_once_upstreams[] = {
     "proxy", "fastcgi", "uwsgi", "scgi", "grpc", NULL
@@ -26,80 +23,21 @@ static const char *const  ngx_http_once_upstreams[] = {
  * threads and locks of a store that the master had opened.
  */
 
-static void
-ngx_http_once_decode(u_char *data, u_char *last, char *out, size_t size)
+static ngx_uint_t
+ngx_http_once_has_option(ngx_str_t *url, const char *name)
 {
-    u_char  *dst, *src;
-
-    dst = (u_char *) out;
-    src = data;
-
-    ngx_unescape_uri(&dst, &src, ngx_min((size_t) (last - data), size - 1), 0);
-
-    *dst = '\0';
+    return once_store_option((char *) url->data, name, NULL, 0) == ONCE_OK;
 }
 
-
-static void
-ngx_http_once_query(ngx_str_t *url, ngx_str_t *query)
-{
-    u_char  *p;
-
-    p = ngx_strlchr(url->data, url->data + url->len, '?');
-
-    query->data = p ? p + 1 : url->data + url->len;
-    query->len = url->data + url->len - query->data;
-}
-
-
-/* The next `name=value`, decoded and cut to 64 bytes; 0: no more. */
 
 static ngx_uint_t
-ngx_http_once_next_param(ngx_str_t *query, char *name, char *value)
+ngx_http_once_option_is(ngx_str_t *url, const char *name, const char *word)
 {
-    u_char  *p, *end, *equal;
+    char  value[64];
 
-    if (query->len == 0) {
-        return 0;
-    }
-
-    end = ngx_strlchr(query->data, query->data + query->len, '&');
-    p = end ? end : query->data + query->len;
-
-    equal = ngx_strlchr(query->data, p, '=');
-
-    ngx_http_once_decode(query->data, equal ? equal : p, name,
-                         NGX_HTTP_ONCE_PARAM_SIZE);
-    ngx_http_once_decode(equal ? equal + 1 : p, p, value,
-                         NGX_HTTP_ONCE_PARAM_SIZE);
-
-    query->len -= p - query->data + (end ? 1 : 0);
-    query->data = end ? end + 1 : p;
-
-    return 1;
-}
-
-
-/* Whether the value of a parameter begins with a word. */
-
-static ngx_uint_t
-ngx_http_once_param_is(ngx_str_t *url, const char *param, const char *word)
-{
-    char       name[NGX_HTTP_ONCE_PARAM_SIZE], value[NGX_HTTP_ONCE_PARAM_SIZE];
-    ngx_str_t  query;
-
-    ngx_http_once_query(url, &query);
-
-    while (ngx_http_once_next_param(&query, name, value)) {
-
-        if (ngx_strcmp(name, param) == 0
-            && ngx_strncmp(value, word, ngx_strlen(word)) == 0)
-        {
-            return 1;
-        }
-    }
-
-    return 0;
+    return once_store_option((char *) url->data, name, value, sizeof(value))
+           == ONCE_OK
+           && ngx_strcmp(value, word) == 0;
 }
 
 
@@ -111,8 +49,6 @@ ngx_http_once_param_is(ngx_str_t *url, const char *param, const char *word)
 static char *
 ngx_http_once_check_reserved(ngx_conf_t *cf, ngx_str_t *url)
 {
-    char        name[NGX_HTTP_ONCE_PARAM_SIZE], value[NGX_HTTP_ONCE_PARAM_SIZE];
-    ngx_str_t   query;
     ngx_uint_t  i;
 
     static const char *const  directives[] = {
@@ -120,24 +56,22 @@ ngx_http_once_check_reserved(ngx_conf_t *cf, ngx_str_t *url)
         "store_timeout", NULL
     };
 
-    ngx_http_once_query(url, &query);
+    static const char *const  decided[] = { "thread", "renew", NULL };
 
-    while (ngx_http_once_next_param(&query, name, value)) {
-
-        for (i = 0; directives[i]; i++) {
-            if (ngx_strcmp(name, directives[i]) == 0) {
-                ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                                   "\"%s\" in \"once_store\": write "
-                                   "\"once_%s\" instead", name, name);
-                return NGX_CONF_ERROR;
-            }
+    for (i = 0; directives[i]; i++) {
+        if (ngx_http_once_has_option(url, directives[i])) {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"%s\" in \"once_store\": write \"once_%s\" "
+                               "instead", directives[i], directives[i]);
+            return NGX_CONF_ERROR;
         }
+    }
 
-        if (ngx_strcmp(name, "thread") == 0 || ngx_strcmp(name, "renew") == 0)
-        {
+    for (i = 0; decided[i]; i++) {
+        if (ngx_http_once_has_option(url, decided[i])) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"%s\" in \"once_store\" is not for nginx: "
-                               "remove it", name);
+                               "remove it", decided[i]);
             return NGX_CONF_ERROR;
         }
     }
@@ -412,8 +346,8 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
                "\"once_fingerprint exact\"", once_recover_name(recover));
     }
 
-    if (ngx_http_once_param_is(&conf->store_url, "durability",
-                               "claims-relaxed"))
+    if (ngx_http_once_option_is(&conf->store_url, "durability",
+                                "claims-relaxed"))
     {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"durability=claims-relaxed\" contradict each other: a power "
@@ -439,8 +373,9 @@ ngx_http_once_check_strict(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
     }
 
     if (recover == ONCE_RECOVER_TRANSACTIONAL
-        && ngx_http_once_param_is(&conf->store_url, "encrypt", "file:")
-        && !ngx_http_once_param_is(&conf->store_url, "encrypt_require", "off"))
+        && ngx_http_once_has_option(&conf->store_url, "encrypt")
+        && !ngx_http_once_option_is(&conf->store_url, "encrypt", "off")
+        && !ngx_http_once_option_is(&conf->store_url, "encrypt_require", "off"))
     {
         return ngx_http_once_reject(cf, "\"once_recover %s\" and a store with "
                "\"encrypt\" contradict each other: what a backend records by "

@@ -7,6 +7,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <once/local.h>
+
 #include <assert.h>
 #include <dirent.h>
 
@@ -165,32 +167,6 @@ ngx_http_once_store_add(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
 
 /* ----------------------------------------------------------- in the master */
 
-void
-ngx_http_once_store_path(ngx_http_once_store_t *store, u_char *path,
-    size_t size)
-{
-    u_char  *start, *query, *last;
-
-    *path = '\0';
-
-    if (ngx_strncmp(store->url.data, "local:", 6) != 0) {
-        return;
-    }
-
-    start = store->url.data + 6;
-    last = store->url.data + store->url.len;
-    query = ngx_strlchr(start, last, '?');
-    last = query ? query : last;
-
-    /* escaped: the library creates it, or reports why it cannot */
-
-    if (ngx_strlchr(start, last, '%') == NULL) {
-        (void) ngx_cpystrn(path, start,
-                           ngx_min(size, (size_t) (last - start) + 1));
-    }
-}
-
-
 /* Splits an absolute path before its last name; NULL: it has none. */
 
 static u_char *
@@ -299,10 +275,10 @@ ngx_http_once_make_directory(ngx_http_once_store_t *store, ngx_cycle_t *cycle,
     int      above;
     u_char  *name, path[NGX_MAX_PATH];
 
-    ngx_http_once_store_path(store, path, sizeof(path));
-
-    if (*path == '\0' || geteuid() != 0
-        || ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT)
+    if (geteuid() != 0 || ccf->user == (ngx_uid_t) NGX_CONF_UNSET_UINT
+        || once_local_path((char *) store->url.data, (char *) path,
+                           sizeof(path))
+           != ONCE_OK)
     {
         return;
     }

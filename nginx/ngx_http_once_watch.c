@@ -7,6 +7,8 @@
 #include "ngx_http_once_metrics.h"
 #include "ngx_http_once_request.h"
 
+#include <once/local.h>
+
 #include <ngx_md5.h>
 #include <sys/statvfs.h>
 
@@ -195,12 +197,12 @@ static void
 ngx_http_once_watch_disk(ngx_http_once_store_t *store,
     ngx_http_once_seen_t *seen)
 {
-    u_char          path[NGX_MAX_PATH];
+    char            path[NGX_MAX_PATH];
     struct statvfs  disk;
 
-    ngx_http_once_store_path(store, path, sizeof(path));
-
-    if (*path == '\0' || statvfs((char *) path, &disk) == -1) {
+    if (once_local_path((char *) store->url.data, path, sizeof(path)) != ONCE_OK
+        || statvfs(path, &disk) == -1)
+    {
         seen->disk_bytes = 0;
         return;
     }

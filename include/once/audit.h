@@ -7,7 +7,7 @@
  *
  * An entry is never changed or removed. Each carries a hash of the one before it, so that a changed or missing entry is noticed
  * (once_audit_scan, `once audit verify`). A trail whose last entries are missing looks like a shorter one, and a user that may
- * write to the store can write all of it anew: keep the hash of the last entry elsewhere.
+ * write to the store can rewrite all of it: keep the hash of the last entry elsewhere.
  */
 #ifndef ONCE_AUDIT_H
 #define ONCE_AUDIT_H

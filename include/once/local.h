@@ -23,6 +23,13 @@ extern "C" {
  */
 ONCE_API ONCE_MUST_CHECK int once_local_exists(const char *url, once_error_t *err);
 
+/*
+ * Writes the directory of the store to `path`, at most `size` bytes including the terminator; touches no files. Returns ONCE_OK,
+ * ONCE_E_UNSUPPORTED if the URL is not that of a local store, ONCE_E_TOO_BIG if the path does not fit, ONCE_E_CONFIG if the URL
+ * cannot be read, ONCE_E_INVALID for NULL, or ONCE_E_NOMEM. On an error nothing is written.
+ */
+ONCE_API ONCE_MUST_CHECK int once_local_path(const char *url, char *path, size_t size);
+
 /* ------------------------------------------------------------------------------------------------------------- check */
 
 /* Something that is wrong, or good to know. */
@@ -97,7 +104,7 @@ typedef struct once_local_fsck_report {
  * while other programs use the store; nothing was changed), or as once_open.
  *
  * Repair strikes missing segments off the manifest, covers damaged ranges and records in their segments (a copy goes to
- * quarantine/), writes a manifest that is missing or too old anew from the files, and makes a new index. What was lost is lost:
+ * quarantine/), rewrites a manifest that is missing or too old from the files, and makes a new index. What was lost is lost:
  * keys whose records were there count as never used, or are as they were before.
  */
 ONCE_API ONCE_MUST_CHECK int once_local_fsck(const char *url, const once_local_fsck_options_t *how,

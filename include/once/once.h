@@ -158,6 +158,15 @@ ONCE_API ONCE_MUST_CHECK int once_open(const char *url, const once_options_t *op
  */
 ONCE_API ONCE_MUST_CHECK int once_store_check(const char *url, once_error_t *err);
 
+/*
+ * Reads one option of a store URL, decoded, without opening anything: for programs that take some options from elsewhere, or must
+ * not be used with others. `value` receives at most `size` bytes including the terminator; NULL only asks whether it is there.
+ * Returns ONCE_OK; ONCE_E_NOT_FOUND if the URL does not have the option; ONCE_E_TOO_BIG if the value does not fit; ONCE_E_CONFIG if
+ * the URL cannot be read (once_store_check says why); ONCE_E_INVALID for NULL; ONCE_E_NOMEM. On an error nothing is written.
+ */
+ONCE_API ONCE_MUST_CHECK int once_store_option(const char *url, const char *name, char *value,
+                                               size_t size);
+
 /* 1 if this build can open URLs of the scheme ("memory", "local", "postgres", "redis", "rediss", ...), 0 if not. */
 ONCE_API int once_store_is_built_in(const char *scheme);
 

@@ -434,6 +434,28 @@ int once_store_check(const char *text, once_error_t *err)
     return code;
 }
 
+int once_store_option(const char *text, const char *name, char *value, size_t size)
+{
+    const char *found;
+    once__url_t url;
+    int code = text == NULL || name == NULL ? ONCE_E_INVALID
+                                            : once__url_parse(&url, "store URL", text, 0, NULL);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    found = once__url_take(&url, name);
+    if (found == NULL) {
+        code = ONCE_E_NOT_FOUND;
+    } else if (value != NULL && strlen(found) >= size) {
+        code = ONCE_E_TOO_BIG;
+    } else if (value != NULL) {
+        memcpy(value, found, strlen(found) + 1);
+    }
+    once__url_free(&url);
+    return code;
+}
+
 int once_open(const char *text, const once_options_t *given, once_t **handle, once_error_t *err)
 {
     once_options_t options;

@@ -127,7 +127,7 @@ typedef struct once__gate_plan {
     char tls_key[ONCE__GATE_PATH_SIZE]; /* both "": no TLS */
     char upstream_ca[ONCE__GATE_PATH_SIZE];
     once__gate_auth_t auth;
-    char folder[ONCE__GATE_PATH_SIZE]; /* of a local store; "": another store, or an encoded path */
+    char folder[ONCE__GATE_PATH_SIZE]; /* of a local store; "": another store */
     char user[64];                     /* of the workers; "": the user who started the gate */
     char group[64];
     uid_t uid;

@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <once/local.h>
+
 #include "cli/text.h"
 #include "gate/internal.h"
 
@@ -325,17 +327,6 @@ const char *once__gate_policy(const once__gate_plan_t *plan, const once__gate_ro
     return policy;
 }
 
-/* The directory itself, without options behind it. What is encoded is left to the library, which then also makes it. */
-static void keep_folder(once__gate_plan_t *plan, const char *above, const char *url)
-{
-    size_t len = strcspn(url, "?");
-
-    if (strncmp(url, "local:", 6) == 0 && len > 6 && memchr(url, '%', len) == NULL) {
-        snprintf(plan->folder, sizeof(plan->folder), "%s%s%.*s", above, above[0] != '\0' ? "/" : "",
-                 (int)len - 6, url + 6);
-    }
-}
-
 /* nginx may be run from elsewhere: a relative path becomes an absolute one, its odd characters encoded as in every URL. */
 static int read_store(once__gate_plan_t *plan)
 {
@@ -352,7 +343,7 @@ static int read_store(once__gate_plan_t *plan)
     }
     if (strncmp(url, "local:", 6) != 0 || url[6] == '/' || url[6] == '\0') {
         snprintf(plan->store, sizeof(plan->store), "%s", url);
-        keep_folder(plan, "", url);
+        (void)!once_local_path(plan->store, plan->folder, sizeof(plan->folder));
         return ONCE__CLI_OK;
     }
     if (getcwd(folder, sizeof(folder)) == NULL) {
@@ -365,9 +356,9 @@ static int read_store(once__gate_plan_t *plan)
         int plain = byte > 0x20 && byte < 0x7f && strchr("%?&#\"\\$", byte) == NULL;
         used += (size_t)snprintf(plan->store + used, 4, plain ? "%c" : "%%%02X", byte);
     }
-    keep_folder(plan, folder, url);
     url += strncmp(url + 6, "./", 2) == 0 ? 8 : 6;
     snprintf(plan->store + used, sizeof(plan->store) - used, "/%s", url);
+    (void)!once_local_path(plan->store, plan->folder, sizeof(plan->folder));
     return ONCE__CLI_OK;
 }
 

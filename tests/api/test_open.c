@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 
+#include <once/local.h>
 #include <once/once.h>
 
 static char directory[] = "/tmp/once-open-XXXXXX";
@@ -134,6 +135,65 @@ static void a_check_looks_at_the_url_alone(void **state)
         assert_int_equal(once_store_check(urls[i], NULL), ONCE_OK);
     }
     assert_int_equal(once_store_check(NULL, &err), ONCE_E_INVALID);
+}
+
+static void an_option_is_read_from_the_url(void **state)
+{
+    static const struct {
+        const char *url, *name;
+        int code;
+        const char *value; /* what is written; "-": nothing */
+    } cases[] = {
+        {"local:/d?ttl=1h&durability=claims-relaxed", "durability", ONCE_OK, "claims-relaxed"},
+        {"local:/d?tt%6c=1%68", "ttl", ONCE_OK, "1h"},
+        {"memory:?ttl=", "ttl", ONCE_OK, ""},
+        {"memory:?thread", "thread", ONCE_E_CONFIG, "-"},
+        {"memory:", "ttl", ONCE_E_NOT_FOUND, "-"},
+        {"redis://ttl=1h@h/?lease=1s", "ttl", ONCE_E_NOT_FOUND, "-"},
+        {"memory:?xttl=1h&ttlx=1h", "ttl", ONCE_E_NOT_FOUND, "-"},
+        {"memory:?ttl=0123456789abcde", "ttl", ONCE_OK, "0123456789abcde"},
+        {"memory:?ttl=0123456789abcdef", "ttl", ONCE_E_TOO_BIG, "-"},
+        {"memory:?ttl=%zz", "ttl", ONCE_E_CONFIG, "-"},
+        {"memory", "ttl", ONCE_E_CONFIG, "-"},
+        {NULL, "ttl", ONCE_E_INVALID, "-"},
+        {"memory:", NULL, ONCE_E_INVALID, "-"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char value[16] = "-";
+        int code = once_store_option(cases[i].url, cases[i].name, value, sizeof(value));
+        if (code != cases[i].code || strcmp(value, cases[i].value) != 0) {
+            fail_msg("%zu: %s, \"%s\"", i, once_error_name(code), value);
+        }
+        code = once_store_option(cases[i].url, cases[i].name, NULL, 0);
+        assert_int_equal(code, cases[i].code == ONCE_E_TOO_BIG ? ONCE_OK : cases[i].code);
+    }
+}
+
+static void the_directory_is_read_from_the_url(void **state)
+{
+    static const struct {
+        const char *url;
+        int code;
+        const char *path;
+    } cases[] = {
+        {"local:/d/e?ttl=1h", ONCE_OK, "/d/e"},
+        {"local:d%3fe", ONCE_OK, "d?e"},
+        {"local:/0123456789abcd", ONCE_OK, "/0123456789abcd"},
+        {"local:/0123456789abcde", ONCE_E_TOO_BIG, "-"},
+        {"local:/%zz", ONCE_E_CONFIG, "-"},
+        {"redis://u:p@h/d", ONCE_E_UNSUPPORTED, "-"},
+        {NULL, ONCE_E_INVALID, "-"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char found[16] = "-";
+        int code = once_local_path(cases[i].url, found, sizeof(found));
+        if (code != cases[i].code || strcmp(found, cases[i].path) != 0) {
+            fail_msg("%zu: %s, \"%s\"", i, once_error_name(code), found);
+        }
+    }
+    assert_int_equal(once_local_path("local:/d", NULL, 0), ONCE_E_INVALID);
 }
 
 static void options_are_set_by_name(void **state)
@@ -367,7 +427,7 @@ static void stored_responses_are_encrypted_and_keys_rotate(void **state)
     assert_int_equal(once_close(keeper, -1), ONCE_OK);
 }
 
-/* Whoever can write to the store could have put it there: only the operator can say that it is from before. */
+/* Anyone who can write to the store could have put it there: only the operator can say that it is from before. */
 static void with_keys_what_is_not_encrypted_is_not_read(void **state)
 {
     once_t *keeper = must_open("memory:plain");
@@ -401,6 +461,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_urls_and_options_are_named),
         cmocka_unit_test(a_check_looks_at_the_url_alone),
+        cmocka_unit_test(an_option_is_read_from_the_url),
+        cmocka_unit_test(the_directory_is_read_from_the_url),
         cmocka_unit_test(options_are_set_by_name),
         cmocka_unit_test(a_secrets_file_is_made_private_and_used_again),
         cmocka_unit_test(a_second_rotation_of_the_same_file_meets_the_first),

@@ -83,6 +83,26 @@ int once_local_exists(const char *url, once_error_t *err)
     return code;
 }
 
+int once_local_path(const char *url, char *path, size_t size)
+{
+    once__url_t parsed;
+    int code = url == NULL || path == NULL ? ONCE_E_INVALID
+                                           : once__url_parse(&parsed, "store URL", url, 0, NULL);
+
+    if (code != ONCE_OK) {
+        return code;
+    }
+    if (strcmp(parsed.scheme, "local") != 0) {
+        code = ONCE_E_UNSUPPORTED;
+    } else if (strlen(parsed.path) >= size) {
+        code = ONCE_E_TOO_BIG;
+    } else {
+        memcpy(path, parsed.path, strlen(parsed.path) + 1);
+    }
+    once__url_free(&parsed);
+    return code;
+}
+
 /* ----------------------------------------------------------------------------------------------------------- findings */
 
 static void tell(const check_t *check, const char *kind, uint64_t segment, uint64_t offset,

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <once/local.h>
+
 #include "base/bytes.h"
 #include "cli/commands.h"
 #include "cli/histogram.h"
@@ -26,7 +28,7 @@
 #define PAIRS        100000
 #define VALUE_SIZE   256
 #define PACE_MS      1     /* how often pairs are started, with a rate */
-#define STALL_MS     30000 /* nothing was answered for so long: give up */
+#define STALL_MS     30000 /* without an answer: give up */
 
 typedef struct settings {
     once__cli_number_t pairs;
@@ -277,25 +279,6 @@ typedef struct file {
     uint64_t tail;
 } file_t;
 
-/* The directory in the URL. 0: it is another store's, or one with an escape, which is not worth it here. */
-static int directory_of(const char *url, char out[PATH_MAX])
-{
-    static const char scheme[] = "local:";
-    const char *path = url + strlen(scheme);
-    size_t len;
-
-    if (strncmp(url, scheme, strlen(scheme)) != 0) {
-        return 0;
-    }
-    len = strcspn(path, "?");
-    if (len == 0 || len >= PATH_MAX || memchr(path, '%', len) != NULL) {
-        return 0;
-    }
-    memcpy(out, path, len);
-    out[len] = '\0';
-    return 1;
-}
-
 /* Appends `len` bytes and syncs. Returns 0 or -1. */
 static int append(file_t *file, uint64_t len)
 {
@@ -352,7 +335,8 @@ static int measure_limit(const char *url, uint64_t inflight, uint64_t value_size
     once__cli_histogram_t *latency = calloc(1, sizeof(*latency));
     file_t file = {.fd = -1};
     char directory[PATH_MAX];
-    int measured = latency != NULL && directory_of(url, directory) &&
+    int measured = latency != NULL &&
+                   once_local_path(url, directory, sizeof(directory)) == ONCE_OK &&
                    prepare_file(&file, directory) == 0 &&
                    append_pairs(&file, inflight, value_size, limit, latency);
 
