@@ -6,6 +6,7 @@
 
 #include <once/body.h>
 
+#include "base/buf.h"
 #include "base/bytes.h"
 #include "base/text.h"
 #include "core/json_number.h"
@@ -43,7 +44,7 @@ typedef struct job {
     io_t io;
     member_t *members; /* of all open objects */
     uint32_t member_count;
-    uint32_t member_room;
+    size_t member_room;
     unsigned depth;
     frame_t frames[ONCE__JSON_DEPTH];
     member_t few[FEW_MEMBERS];
@@ -61,14 +62,11 @@ static fault_t reserve(io_t *io, size_t more)
     if (io->room - io->len >= more) {
         return ONCE__JSON_FINE;
     }
-    size_t room = io->room + io->room / 2;
-    room = room < io->len + more ? io->len + more : room;
-    char *text = realloc(io->text, room);
+    char *text = once__grow(io->text, &io->room, io->len + more, 1, UINT32_MAX);
     if (text == NULL) {
         return ONCE__JSON_MEMORY;
     }
     io->text = text;
-    io->room = room;
     return ONCE__JSON_FINE;
 }
 
@@ -382,9 +380,9 @@ static fault_t put_byte(job_t *job, char byte)
 static fault_t push_member(job_t *job)
 {
     if (job->member_count == job->member_room) {
-        uint32_t room = 2 * job->member_room;
         int moved = job->members != job->few;
-        member_t *members = realloc(moved ? job->members : NULL, room * sizeof(*members));
+        member_t *members = once__grow(moved ? job->members : NULL, &job->member_room,
+                                       job->member_count + 1, sizeof(*members), NO_MEMBER);
         if (members == NULL) {
             return ONCE__JSON_MEMORY;
         }
@@ -392,7 +390,6 @@ static fault_t push_member(job_t *job)
             memcpy(members, job->few, sizeof(job->few));
         }
         job->members = members;
-        job->member_room = room;
     }
     job->member_count++;
     return ONCE__JSON_FINE;

@@ -163,26 +163,21 @@ static struct curl_slist *make_headers(const once__broker_message_t *message,
 /* ------------------------------------------------------------------------------------------------------------- URLs */
 
 /*
- * Decodes in place. Returns 0 if there was nothing to decode. An encoded zero byte stays as it is. Not once__percent_decode():
- * it refuses a text with one bad escape, and a lenient server decodes the others.
+ * Decodes in place, one escape at a time: a bad one (or an encoded zero byte) stays as it is and the others are decoded, as a
+ * lenient server would. Returns 0 if there was nothing to decode.
  */
 static int decode(char *text)
 {
-    char *out = text;
     int changed = 0;
 
-    for (const char *at = text; *at != '\0'; at++) {
-        int high = *at == '%' ? once__hex_digit(at[1]) : -1,
-            low = high >= 0 ? once__hex_digit(at[2]) : -1;
-        if (low >= 0 && high + low > 0) {
-            *out++ = (char)(high * 16 + low);
-            at += 2;
+    for (char *at = strchr(text, '%'); at != NULL; at = strchr(at + 1, '%')) {
+        char byte[2];
+        if (once__percent_decode(byte, sizeof(byte), at, strnlen(at, 3)) == 0) {
+            *at = byte[0];
+            memmove(at + 1, at + 3, strlen(at + 3) + 1);
             changed = 1;
-        } else {
-            *out++ = *at;
         }
     }
-    *out = '\0';
     return changed;
 }
 
