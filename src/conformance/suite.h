@@ -213,19 +213,4 @@ typedef struct once__process {
     uint64_t told[ONCE__TOLD];
 } once__process_t;
 
-/* Not applicable where other processes cannot use the store. Call it first, before a handle is opened. */
-void once__test_needs_processes(once__test_t *t);
-
-/* Starts a process; `body` opens handles of its own. The test must have none open: they are not the child's. */
-void once__process_start(once__test_t *t, once__process_t *process, unsigned number,
-                         void (*body)(once__test_t *t, once__process_t *self, unsigned number));
-
-/* In the child: signals the parent, and waits until the parent lets it go on. */
-void once__process_pause(once__test_t *t, once__process_t *self);
-/* In the parent: waits until the child pauses; lets it go on; kills it; waits for its end and its report. */
-void once__process_await(once__test_t *t, once__process_t *process);
-void once__process_go(once__test_t *t, once__process_t *process);
-void once__process_kill(once__test_t *t, once__process_t *process);
-void once__process_end(once__test_t *t, once__process_t *process);
-
 #endif
