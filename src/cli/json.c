@@ -1,5 +1,6 @@
 #include "cli/json.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +16,7 @@ void once__cli_json_start(once__cli_json_t *json)
 
 void once__cli_json_put(once__cli_json_t *json, const char *name, json_t *value)
 {
+    assert(json->object != NULL || json->broken); /* started, and neither printed nor nested yet */
     if (value == NULL || json_object_set_new(json->object, name, value) != 0) {
         json->broken = 1;
     }
@@ -76,6 +78,8 @@ void once__cli_json_bool(once__cli_json_t *json, const char *name, int value)
 
 void once__cli_json_nest(once__cli_json_t *json, const char *name, once__cli_json_t *inner)
 {
+    assert(inner != json);
+    assert(inner->object != NULL || inner->broken);
     json->broken |= inner->broken;
     once__cli_json_put(json, name, inner->object);
     inner->object = NULL;
@@ -84,6 +88,7 @@ void once__cli_json_nest(once__cli_json_t *json, const char *name, once__cli_jso
 int once__cli_json_print(once__cli_json_t *json)
 {
     size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9);
+    assert(json->object != NULL || json->broken);
     int failed = json->broken || json_dumpf(json->object, stdout, flags) != 0;
 
     json_decref(json->object);

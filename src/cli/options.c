@@ -142,12 +142,30 @@ static int is_help(const char *argument)
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
+/*
+ * What every table of options keeps:
+ *   I-1  an option has a name, a description and a kind that the parser knows
+ *   I-2  it names its value, unless it is a flag: messages and help show it
+ *   I-3  -h and --help are those of the parser
+ */
+static void assert_options(const once__cli_option_t *options)
+{
+    for (const once__cli_option_t *o = options; o != NULL && o->name != NULL; o++) {
+        assert(o->name[0] != '\0' && o->help != NULL); /* I-1 */
+        assert(o->kind == ONCE__CLI_FLAG || o->kind == ONCE__CLI_TEXT ||
+               o->kind == ONCE__CLI_LIST || what_is_expected[o->kind] != NULL);
+        assert((o->kind == ONCE__CLI_FLAG) == (o->value == NULL)); /* I-2 */
+        assert(o->letter != 'h' && strcmp(o->name, "help") != 0);  /* I-3 */
+    }
+}
+
 int once__cli_parse(const once__cli_command_t *command, int argc, char **argv,
                     once__cli_parsed_t *parsed)
 {
     walk_t walk = {command, argc, argv, 0, parsed};
     int only_operands = 0;
 
+    assert_options(command->options);
     for (; walk.at < argc; walk.at++) {
         const char *argument = argv[walk.at];
         int code = 0;

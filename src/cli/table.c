@@ -16,11 +16,26 @@ struct once__cli_cell {
     once__cli_colour_t colour;
 };
 
+/*
+ * What holds between calls:
+ *   I-1  there are columns, and their widths fit where they are measured
+ *   I-2  every cell that counts is in memory that is there
+ *   I-3  when it is printed, unless memory was short, every row is complete
+ */
+static void assert_table_state(const once__cli_table_t *table)
+{
+    assert(table->columns > 0 && table->columns <= COLUMNS_MAX); /* I-1 */
+    assert(table->count <= table->room);                         /* I-2 */
+    assert(table->count == 0 || table->cells != NULL);
+    assert(table->count == 0 || table->cells[table->count - 1].text != NULL);
+}
+
 void once__cli_table_start(once__cli_table_t *table, const char *const *heads, size_t columns)
 {
     memset(table, 0, sizeof(*table));
     table->heads = heads;
-    table->columns = columns < COLUMNS_MAX ? columns : COLUMNS_MAX;
+    table->columns = columns;
+    assert_table_state(table);
 }
 
 static int make_room(once__cli_table_t *table)
@@ -40,6 +55,7 @@ void once__cli_table_add(once__cli_table_t *table, const char *format, ...)
     char *cell = NULL;
     va_list values;
 
+    assert_table_state(table);
     if (table->broken || make_room(table) != 0) {
         table->broken = 1;
         return;
@@ -110,7 +126,8 @@ int once__cli_table_print(once__cli_table_t *table)
     int widths[COLUMNS_MAX] = {0};
     int broken = table->broken;
 
-    assert(table->columns > 0);
+    assert_table_state(table);
+    assert(broken || table->count % table->columns == 0); /* I-3 */
     measure(table, widths);
     for (size_t i = 0; i < table->columns && !broken; i++) {
         print_cell(table, i, widths[i], title(table->heads[i]), ONCE__CLI_BOLD);

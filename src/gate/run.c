@@ -8,6 +8,7 @@
  * Signals come through a descriptor, and the log through the pipe: one loop passes both on. It uses poll() and not lib/loop,
  * because standard output may be a regular file, which epoll does not take.
  */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -395,6 +396,14 @@ static int try_config(const folder_t *folder)
 
 /* -------------------------------------------------------------------------------------------------------------- the run */
 
+/*
+ * From start() until serve() returns, and between turns (assert_run_state):
+ *   I-1  the folder is made and locked: another gate that sweeps does not take it for one left behind
+ *   I-2  nginx was started, and signals come through the descriptor: its end is noticed
+ *   I-3  the part of the log that is on its way fits its buffer
+ *   I-4  looking whether nginx answers ends: after LOOKS_MAX looks at the latest
+ *   I-5  an interrupt is remembered only while stopping: the second one does not wait
+ */
 typedef struct gate_run {
     folder_t folder;
     pid_t pid;
@@ -409,6 +418,15 @@ typedef struct gate_run {
     char chunk[CHUNK]; /* of the log, on its way to standard output */
     size_t chunk_len;
 } gate_run_t;
+
+static void assert_run_state(const gate_run_t *run)
+{
+    assert(run->folder.path[0] != '\0' && run->folder.lock >= 0); /* I-1 */
+    assert(run->pid > 0 && run->signals >= 0);                    /* I-2 */
+    assert(run->chunk_len <= CHUNK);                              /* I-3 */
+    assert(run->looks >= 0 && run->looks <= LOOKS_MAX);           /* I-4 */
+    assert(!run->interrupted || run->stopping);                   /* I-5 */
+}
 
 static void pass_on(gate_run_t *run, int signal_number)
 {
@@ -435,7 +453,7 @@ static void reap(gate_run_t *run)
 {
     if (waitpid(run->pid, &run->status, WNOHANG) == run->pid) {
         run->ended = 1;
-        /* Workers of a master that was killed would go on for ever, and keep the address. */
+        /* Workers of a master that was killed would go on forever, and keep the address. */
         kill(-run->pid, SIGTERM);
     }
 }
@@ -562,8 +580,10 @@ static int serve(gate_run_t *run)
     }
     setpgid(run->pid, run->pid);
     while (!run->ended || run->log >= 0 || run->chunk_len > 0) {
+        assert_run_state(run);
         turn(run);
     }
+    assert_run_state(run);
     if (run->stopping && was_told_to_end(run->status)) {
         return ONCE__CLI_OK;
     }
@@ -583,7 +603,10 @@ int once__gate_run(const once__gate_plan_t *plan)
     int code;
 
     run.signals = watch_signals(&before);
-    code = make_folder(&run.folder);
+    if (run.signals < 0) {
+        once__cli_say("cannot watch signals: %m");
+    }
+    code = run.signals >= 0 ? make_folder(&run.folder) : ONCE__CLI_STORE;
     if (code == ONCE__CLI_OK) {
         code = try_config(&run.folder);
     }
@@ -591,7 +614,9 @@ int once__gate_run(const once__gate_plan_t *plan)
         code = serve(&run);
     }
     remove_folder(&run.folder);
-    close(run.signals);
+    if (run.signals >= 0) {
+        close(run.signals);
+    }
     sigprocmask(SIG_SETMASK, &before, NULL);
     signal(SIGPIPE, pipe_before);
     return code;
