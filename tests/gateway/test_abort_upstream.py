@@ -51,7 +51,8 @@ def check_released(gw, response, status=502):
 
 
 def lease(recover):
-    return f"once_lease 500ms; once_recover {recover};"
+    """A short lease; what was released outlives the looks of a busy machine."""
+    return f"once_lease 500ms; once_release_ttl 1m; once_recover {recover};"
 
 
 @recovering

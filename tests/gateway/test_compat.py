@@ -272,7 +272,7 @@ def test_empty_response(gateway):
 @pytest.mark.parametrize("recover", ["retry", "hold"])
 def test_informational_response_of_the_upstream(gateway, recover):
     """Whatever this nginx makes of a 1xx, nothing is taken for an answer that is none, and nothing runs twice under hold."""
-    gw = gateway(f"once_recover {recover}; once_lease 1s;")
+    gw = gateway(f"once_recover {recover}; once_lease 1s; once_release_ttl 1m;")
 
     def script(exchange):
         exchange.send(b"HTTP/1.1 100 Continue\r\n\r\n")

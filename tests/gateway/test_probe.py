@@ -108,7 +108,7 @@ def test_backend_that_cannot_be_reached(gateway):
 
 
 def test_backend_that_does_not_answer(probed):
-    """Nobody waits for it for ever, at its end nginx neither."""
+    """Nothing waits for it forever, not even nginx when it ends."""
     gate = Gate()
     gw = probed(lambda exchange: gate.pass_through(), options="timeout=300ms")
     assert gw.post("k", b"a").status == 502
@@ -135,7 +135,7 @@ def test_asked_again_when_somebody_asks(probed):
 
 
 def test_one_probe_at_a_time(probed):
-    """Whoever asks for the same record waits for the answer to the same question."""
+    """Requests for the same record wait for the answer to the same question."""
     gate = Gate()
 
     def script(exchange):

@@ -103,7 +103,7 @@ def run(sdk, host, port, timeout=1000):
 
 
 def check(results, payments):
-    """Every payment succeeded, and was made once: the one that the SDK was told of."""
+    """Every payment succeeded, and was made once: the one that the SDK received."""
     failed = [result for result in results if "error" in result]
     assert not failed, failed
     assert len(results) == COUNT

@@ -310,7 +310,7 @@ def test_worker_that_quits_waits_for_the_store(gateway):
             expect.first(client.finish())
             answered += 1
         except (Closed, ConnectionResetError):
-            pass  # was accepted, but not yet read when the worker was told to quit
+            pass  # was accepted, but not yet read when the worker was asked to quit
         client.close()
     assert answered > 0
     gw.nginx.log.wait_end()

@@ -87,7 +87,7 @@ def test_passwords_are_not_told(gateway, url):
 
 
 def test_with_keys_what_is_not_encrypted_is_not_replayed(gateway, directory):
-    """Whoever can write to the server could otherwise make answers up."""
+    """Anyone who can write to the server could otherwise make answers up."""
     forger = gateway()
     assert forger.post("k").status == 201
     keys = f"{directory}/keys"

@@ -16,7 +16,16 @@ KIND = URL.split(":")[0]
 
 
 def redis(port, *arguments):
-    return subprocess.run([f"{DIR}/cli", port, *arguments], check=True, capture_output=True, text=True).stdout
+    """Repeated while it fails: a sentinel disconnects the clients of a server that it promotes."""
+    done = None
+
+    def succeeds():
+        nonlocal done
+        done = subprocess.run([f"{DIR}/cli", port, *arguments], check=False, capture_output=True, text=True)
+        return done.returncode == 0
+
+    until(succeeds)
+    return done.stdout
 
 
 def until(happens, patience=30):

@@ -4,7 +4,7 @@
     ONCE_MODULE       the module, where it is elsewhere
     ONCE_NGINX        nginx (ONCE_BUILD/nginx-sanitized where that is, else /usr/sbin/nginx)
     GATEWAY_LOG       level of the error log: info, debug
-    GATEWAY_PATIENCE  seconds after which something that was waited for has failed (15)
+    GATEWAY_PATIENCE  seconds after which something that was waited for has failed (30)
 """
 import os
 

@@ -8,7 +8,7 @@ import waiting  # noqa: E402
 from waiting import Timeout  # noqa: E402
 
 # A machine under load, or a sanitizer, is slow: what is exceeded here has failed, not merely taken long.
-PATIENCE = float(os.environ.get("GATEWAY_PATIENCE", "15"))
+PATIENCE = float(os.environ.get("GATEWAY_PATIENCE", "30"))
 
 
 def until(condition, what, patience=PATIENCE):
