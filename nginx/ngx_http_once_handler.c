@@ -114,7 +114,7 @@ ngx_http_once_get_ctx(ngx_http_request_t *r)
 /* ------------------------------------------------------- resuming, sending */
 
 /*
- * Posted requests are run by whoever handles the event. In an event of the
+ * Posted requests are run by the handler of the event. In an event of the
  * request's own that is nginx, once every user of the request has returned:
  * if the client is gone, nginx posts the end of the request. In an event of
  * the store or of a timer it is up to us.

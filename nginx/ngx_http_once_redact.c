@@ -244,7 +244,7 @@ ngx_http_once_by_start(const void *one, const void *two)
 }
 
 
-/* Writes the body anew. What stands inside of a range goes with it. */
+/* Rewrites the body. What stands inside of a range goes with it. */
 
 static ngx_int_t
 ngx_http_once_cut(ngx_pool_t *pool, ngx_array_t *ranges,

@@ -19,7 +19,7 @@
  * A record that is waited for in this worker. What holds between calls
  * (ngx_http_once_assert_awaited_state()):
  *
- *   I-1  somebody waits for it: otherwise it is not in the tree
+ *   I-1  some request waits for it: otherwise it is not in the tree
  *   I-2  the waiters and what they wait for point at each other
  */
 typedef struct {

@@ -114,7 +114,7 @@ static int read_account(const request_t *request, account_t *account, answer_t *
     return code;
 }
 
-/* The version that If-Match names: "VERSION-NUMBER", of which the number does not matter. 0: some other text, which is none. */
+/* The version that If-Match names: "VERSION-NUMBER", of which the number does not matter. 0: some other text. */
 static int version_of(const char *if_match)
 {
     int version = 0, end = 0;
@@ -146,8 +146,7 @@ static db_end_t change(db_t *db, const request_t *request, const account_t *acco
                        "If-Match must name the version that this changes: its ETag");
     } else if (strcmp(request->if_match, "*") != 0 &&
                version_of(request->if_match) != atoi(PQgetvalue(old, 0, VERSION))) {
-        answer_problem(answer, 412, "stale-version",
-                       "somebody else has changed it: look at it again");
+        answer_problem(answer, 412, "stale-version", "it has been changed since: read it again");
     } else {
         answer->status = 200;
         return db_run(db, update, 3, values, NULL);
@@ -155,7 +154,7 @@ static db_end_t change(db_t *db, const request_t *request, const account_t *acco
     return DB_OK;
 }
 
-/* There is none of that name, or it belongs to somebody else. */
+/* There is none of that name, or it belongs to someone else. */
 static db_end_t open_account(db_t *db, const request_t *request, const account_t *account,
                              answer_t *answer)
 {

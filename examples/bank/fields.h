@@ -11,7 +11,7 @@
 #define FIELDS_TEXT_SIZE (BANK_TEXT_MAX + 1)
 #define CURRENCY_SIZE    4
 
-/* The body as an object, the caller's to json_decref; NULL and an answer: it is none. */
+/* The body as an object, the caller's to json_decref; NULL and an answer: it is not an object. */
 json_t *fields_read(const request_t *request, answer_t *answer);
 
 /* 1: it is an account's id. Those of the bank itself begin with @ and count only when `own`. */

@@ -43,7 +43,7 @@ typedef struct exchange {
     once_key_t key;
 } exchange_t;
 
-/* Called before anything else of a request: the target as it was sent is not told later. */
+/* Called before anything else of a request: the target as it was sent is not available later. */
 static void *new_exchange(void *data, const char *uri, struct MHD_Connection *connection)
 {
     http_t *http = data;

@@ -16,7 +16,7 @@ http_t *http_start(const char *address, unsigned connections, bank_t *bank);
 /* The address that it listens on: IP:PORT. */
 const char *http_address(const http_t *http);
 
-/* Takes no more requests, waits for those that are being worked on, at most so long, and ends. How many it did not wait for. */
+/* Takes no more requests, waits for those that are being worked on, at most that long, and ends. Returns how many were left. */
 unsigned http_stop(http_t *http, unsigned timeout_s);
 
 #endif

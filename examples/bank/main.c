@@ -1,5 +1,5 @@
 /*
- * bank: a transfer service in which every key moves money once, whatever crashes. README.md tells how.
+ * bank: a transfer service in which every key moves money once, whatever crashes. README.md explains how.
  */
 #include <getopt.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
 #define MONEY_SIZE           24 /* an amount as text, with its terminator */
 #define MONEY_CURRENCIES_MAX 64
 
-/* Makes a currency known: bank.currencies is read at the start. 0, or -1 when there are too many or the code is none. */
+/* Makes a currency known: bank.currencies is read at the start. 0, or -1 if there are too many or the code is malformed. */
 int money_know(const char *code, int digits);
 
 /* Its digits behind the point, or -1: not known. */

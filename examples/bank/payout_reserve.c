@@ -27,9 +27,9 @@ static db_end_t find_objection(db_t *db, const request_t *request, const payout_
     } else if (PQgetvalue(row, 0, 0)[0] != 't') {
         *name = "other-currency", *detail = "the account is in another currency";
     } else if (PQgetvalue(row, 0, 2)[0] == 't') {
-        *name = "over-limit", *detail = "the account does not allow so much at once";
+        *name = "over-limit", *detail = "the amount is above the limit of the account";
     } else if (PQgetvalue(row, 0, 1)[0] != 't') {
-        *name = "insufficient-funds", *detail = "the account does not have so much";
+        *name = "insufficient-funds", *detail = "the account does not have that much";
     }
     PQclear(row);
     return DB_OK;

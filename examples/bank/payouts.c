@@ -140,7 +140,7 @@ static db_end_t remember_paid(bank_t *bank, db_t *db, const request_t *request, 
     return payout_checkpoint(db, data, "paid");
 }
 
-/* A claim of the bank's own: nobody else tells the record that the outcome is not known. */
+/* A claim of the bank's own: nothing else marks the record as unknown. */
 static db_end_t doubt(bank_t *bank, db_t *db, const request_t *request, void *data, int *unsure,
                       answer_t *answer)
 {

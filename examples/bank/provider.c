@@ -67,7 +67,7 @@ static long ask(const bank_t *bank, const char *key, const char *body, reply_t *
 
 /*
  * "Never": only these words, and only in JSON, as the provider speaks. A page of some proxy, or the 404 of an address that is wrong
- * for a while, tells nothing about a payment that may have been made before; the amount must not be given back for it.
+ * for a while, says nothing about a payment that may have been made before; the amount must not be given back for it.
  */
 static int refuses(long status, const json_t *told)
 {

@@ -70,7 +70,7 @@ $$;
 CREATE OR REPLACE TRIGGER ledger_balanced AFTER INSERT ON bank.ledger
     REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION bank.check_sum();
 
--- The last line of defence: even with no record of the key left (it expired, or somebody purged it), a key moves money once.
+-- The last line of defence: even with no record of the key left (it expired, or was purged), a key moves money once.
 CREATE TABLE IF NOT EXISTS bank.transfers (
     id uuid PRIMARY KEY,
     customer text NOT NULL,

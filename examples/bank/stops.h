@@ -2,7 +2,7 @@
  * Places at which the tests hold the bank, to kill it or something else just there. Only in the program that is built for tests
  * (BANK_STOPS): in the other one they are nothing.
  *
- * A request whose key begins with "stop-" connects to the socket that the environment variable BANK_STOPS names, tells where it is,
+ * A request whose key begins with "stop-" connects to the socket that the environment variable BANK_STOPS names, says where it is,
  * and goes on when the other side hangs up.
  */
 #ifndef EXAMPLES_BANK_STOPS_H

@@ -82,9 +82,9 @@ static db_end_t find_objection(db_t *db, const request_t *request, const transfe
     } else if (PQgetvalue(row, 0, 2)[0] != 't') {
         *objection = "other-currency: both accounts must be in the transfer's currency";
     } else if (PQgetvalue(row, 0, 3)[0] == 't') {
-        *objection = "over-limit: the account does not allow so much in one transfer";
+        *objection = "over-limit: the amount is above the limit for one transfer";
     } else if (PQgetvalue(row, 0, 4)[0] != 't') {
-        *objection = "insufficient-funds: the account does not have so much";
+        *objection = "insufficient-funds: the account does not have that much";
     }
     PQclear(row);
     return DB_OK;
@@ -130,7 +130,7 @@ static db_end_t find_earlier(db_t *db, const request_t *request, const transfer_
     return DB_OK;
 }
 
-/* Writes the transfer, and tells in the same breath whether it was there before. */
+/* Writes the transfer, and says in the same statement whether it was there before. */
 static db_end_t insert(db_t *db, const request_t *request, const transfer_t *t, PGresult **row)
 {
     static const char write[] =

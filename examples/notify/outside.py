@@ -30,7 +30,7 @@ class Mail:
 
 class MailServer:
     """Real SMTP (aiosmtpd). `refuse`: answers to RCPT in place of 250, one for each mail. `after`: called with each mail that is in
-    the box, before the client is told; returns None, or the answer; "hang up" is none at all."""
+    the box, before the client gets an answer; returns None, or the answer; "hang up" is none at all."""
 
     def __init__(self, port=0, **options):
         self.mails = []

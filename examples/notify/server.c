@@ -168,7 +168,8 @@ static enum MHD_Result on_request(void *data, struct MHD_Connection *connection,
         problem_t problem;
 
         if (begin_request(server, context)) {
-            problem_set(&problem, 503, PROBLEM_STOPPING, "post it again to whoever comes next");
+            problem_set(&problem, 503, PROBLEM_STOPPING,
+                        "post it again: another process will take it");
             return respond_problem(connection, &problem, 1);
         }
         return *context != NULL ? MHD_YES : MHD_NO;

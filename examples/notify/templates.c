@@ -67,7 +67,7 @@ static int load_users(template_t *template, const char *path)
         return -1;
     }
     if (text == NULL) {
-        return wrong(path, "is not there: it says who is told");
+        return wrong(path, "is not there: it says who is notified");
     }
     for (line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         if (!pointer_valid(line) || count == TEMPLATE_USERS_MAX - 1) {

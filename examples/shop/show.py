@@ -119,7 +119,7 @@ class Show:
                 self.wrong.append("mails")
         else:
             say("   nobody can know. Under --mail hold it was not sent again: never doubled, and if the server had lost it, lost.")
-            say(f"   The event is among the dead letters, its record is unknown until somebody settles it:\n"
+            say(f"   The event is among the dead letters, its record is unknown until someone settles it:\n"
                 f"      {ONCE} keys list --stuck {self.notifier.store}")
             if len(ids) != len(set(ids)) or len(ids) != 2:
                 self.wrong.append("mails")

@@ -71,7 +71,7 @@ static inline uint64_t once__get64(const uint8_t *p)
     return (uint64_t)once__get32(p) | (uint64_t)once__get32(p + 4) << 32;
 }
 
-/* The value of a hex digit of either case; -1: it is none. */
+/* The value of a hex digit of either case; -1 for any other byte. */
 static inline int once__hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {

@@ -17,7 +17,7 @@
  *     none       nothing
  *     exact      a running hash
  *     json       the bytes are kept; over the limit they go into the running hash and the rest follows them
- *     multipart  a running hash beside the parts', because only the end tells which of the two counts
+ *     multipart  a running hash beside the parts', because only the end decides which of the two counts
  */
 struct once_body {
     once_body_mode_t mode;

@@ -26,7 +26,7 @@ static void read_wall_offset(void)
     wall_offset = read_clock(CLOCK_REALTIME) - read_clock(CLOCK_BOOTTIME);
 }
 
-/* Somebody setting the system's clock must not end leases: the wall clock is read once per process. */
+/* A change of the system's clock must not end leases: the wall clock is read once per process. */
 static uint64_t real_wall_ms(void *data)
 {
     (void)pthread_once(&wall_once, read_wall_offset);

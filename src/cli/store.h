@@ -32,7 +32,7 @@ int once__cli_wait_for_secrets(once_t *once);
 /* Ends the handle; everything the commands do has been answered by then. NULL is fine. */
 void once__cli_close(once_t *once);
 
-/* After a scan: tells how many records it could not show, and returns the exit code for that; else `code`. `answer` may be NULL. */
+/* After a scan: reports how many records it could not show, and returns the exit code for it; else `code`. `answer` may be NULL. */
 int once__cli_tell_damaged(const once_answer_t *answer, int code);
 
 /* Says "cannot WHAT: why; what to do" and returns the exit code that fits. */

@@ -212,7 +212,7 @@ def test_paths_and_methods(there):
 
 
 def test_a_forged_claim_moves_nothing(there):
-    """Whoever reaches the bank itself, and makes up a claim: refused; without a gate it is not even looked at."""
+    """A client that reaches the bank itself with a made-up claim is refused; without a gate the claim is not even read."""
     body = transfer("alice", "bob", "1")
     answer = there.ask(there.main, "POST", "/transfers", "alice", body, f"forged-{there.kind}", {"Once-Claim": "A" * 70})
     if there.kind == "gate":

@@ -92,7 +92,7 @@ class Program:
         return self.ended()
 
     def ended(self):
-        """Its exit code; it was told to end, and is not told again: a leak checker that has stopped it just then hangs at that."""
+        """Its exit code; the signal to end is not sent again: a leak checker that has just stopped the process would hang."""
         try:
             return self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:

@@ -157,7 +157,7 @@ static int id_of(const char *by, const char *const *pairs, char *text)
     return code;
 }
 
-/* Whoever adds a header to a message must not choose which message it is. */
+/* A header that was added on the way must not decide which message it is. */
 static void one_header_says_the_id(void **state)
 {
     static const struct {

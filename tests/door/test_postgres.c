@@ -541,7 +541,7 @@ static int set_up(void **state)
             "CREATE TABLE effects (what text); GRANT INSERT ON effects TO shop");
     shop = sql_connect("shop");
     other = sql_connect("shop");
-    /* Whoever opens the store first makes its secrets. */
+    /* The first handle that opens the store makes its secrets. */
     if (once_open(getenv("ONCE_PG_GATEWAY_URL"), NULL, &gateway, &err) != ONCE_OK ||
         once_store_stats_sync(gateway, &answer) != ONCE_OK) {
         return -1;

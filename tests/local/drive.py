@@ -167,7 +167,7 @@ def segments(path):
 
 
 def forget_index(path):
-    """Removes the index of the store: it is made anew from the log."""
+    """Removes the index of the store: it is rebuilt from the log."""
     with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(path, "index"))
     with open(os.path.join(path, "format"), encoding="ascii") as file:
@@ -231,7 +231,7 @@ class Volume:
         return os.path.join(self.path, name)
 
     def fail(self):
-        """The power fails for this filesystem: nothing that is not on the disk comes there any more. It must be mounted anew."""
+        """The power fails for this filesystem: nothing that is not on the disk comes there any more. It must be mounted again."""
         fd = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, SHUTDOWN, array.array("I", [NO_FLUSH]))

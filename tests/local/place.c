@@ -290,7 +290,7 @@ void told_from(told_t *told, once_answer_t *answer)
             told->body_len = response.body.len;
             told->body_sum = once__crc32c(0, response.body.data, response.body.len);
         } else {
-            /* Whoever just completed it is not told his own response. */
+            /* A caller that has just completed it is not sent its own response. */
             assert_int_equal(code, ONCE_E_NOT_FOUND);
             assert_int_equal(told->outcome, ONCE_OUTCOME_DONE);
         }

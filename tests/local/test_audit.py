@@ -117,7 +117,7 @@ def wait_for_expiry(driver, key):
 
 
 def reap_until(driver, path, bound):
-    """Reaps until the log has at most so many bytes. What it has else."""
+    """Reaps until the log has at most `bound` bytes."""
     for _ in range(5):
         answer = driver("reap")
         assert not answer.startswith("error"), answer
@@ -590,7 +590,7 @@ def test_writer_that_begins_a_segment_on_a_stalled_disk(drive, store):
         assert counts(reply.wait())
 
 
-# ------------------------------------------------------------------------------------------------ durable before it is told
+# ------------------------------------------------------------------------------------------------ durable before it is answered
 
 def test_claim_that_is_repeated_through_another_process(drive, store):
     one, two = drive(url(store)), drive(url(store, store_timeout="1s"))

@@ -118,7 +118,7 @@ static unsigned list_segments(uint64_t *numbers, unsigned max)
 }
 
 /*
- * Opens the copy and compares: each key is as it was last, or is told to be damaged, which at most one is. Nothing older: who is
+ * Opens the copy and compares: each key is as it was last, or is reported as damaged, which at most one is. Nothing older: who is
  * granted a key that was completed would do it twice.
  */
 static void check_copy(const char *copy)
@@ -305,8 +305,8 @@ static void write_and_die(void)
 }
 
 /*
- * Damage to the last batch of a writer that was killed. It was acknowledged, and whoever took over what was left has synced
- * it: so it is not a torn tail, however much of it is gone.
+ * Damage to the last batch of a writer that was killed. It was acknowledged, and the process that took over has synced it:
+ * so it is not a torn tail, however much of it is gone.
  */
 static void check_last_batch(void)
 {

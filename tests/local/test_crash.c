@@ -139,7 +139,7 @@ static void check_key(const world_t *world, const image_t *image, once_t *once, 
     }
 }
 
-/* Asks as a client would: whoever was granted is not granted again, and an answer is the answer. */
+/* Asks as a client would: what was granted is not granted again, and an answer stays the answer. */
 static void check_ask(once_t *once, size_t key)
 {
     char name[32];

@@ -48,7 +48,7 @@ static void test_a_failed_sync_ends_the_handle(void **state)
     assert_int_equal(told.outcome, ONCE_OUTCOME_BUSY); /* its claim was written, if not answered */
     assert_int_equal(the.disk.syncs, syncs);
     assert_int_equal(once_close(other, 5000), ONCE_OK);
-    /* And whoever opens it again. */
+    /* And so does every process that opens it again. */
     (void)once_close(the.once, 0);
     the.once = place_open(the.store, QUERY, &the.disk.hooks);
     assert_int_equal(ask(the.once, "done", NULL).status, 201);

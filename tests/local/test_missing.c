@@ -1,5 +1,5 @@
 /*
- * A segment that is missing is told, whichever it is, with an index and without; and accepted only by a repair.
+ * A segment that is missing is reported, whichever it is, with an index and without; and accepted only by a repair.
  */
 #include "disk.h"
 
@@ -202,7 +202,7 @@ static void test_dropped_ones(void **state)
         char file[PLACE_SIZE], name[40];
         (void)snprintf(name, sizeof(name), "segments/%016x.log", number);
         place_join(file, path, name);
-        assert_int_not_equal(access(file, F_OK), 0); /* at least so many were used */
+        assert_int_not_equal(access(file, F_OK), 0); /* at least this many were used */
     }
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }

@@ -212,7 +212,7 @@ static void test_killed_between_frame_and_entry(void **state)
     assert_int_equal(told.epoch, 1);
 }
 
-/* And the key is over before: what nobody was told must not come back when the frames that everybody knows are gone. */
+/* And the key is over before: what no caller received must not come back when the frames that everybody knows are gone. */
 static void test_killed_before_a_whole_life(void **state)
 {
     have_segments();

@@ -95,7 +95,7 @@ static void test_while_a_store_is_made(void **state)
     }
 }
 
-/* After somebody else could not sync a name: whoever uses it must have synced it himself. */
+/* After another process could not sync a name: every process that uses it must have synced it itself. */
 static void go_on_and_check(once_t *once)
 {
     do_with_body(once, "k", 201, 4);

@@ -1,6 +1,6 @@
 /*
  * Processes that write to one store, start and stop, and are killed at any moment. What any of them was answered is there
- * afterwards, in the index as it is and in one made anew from the segments; and nobody was ever told run twice for one epoch.
+ * afterwards, in the index as it is and in one made anew from the segments; and run was never answered twice for one epoch.
  *
  * ONCE_SOAK_SECONDS: for how long; 8 otherwise.
  */
@@ -31,7 +31,7 @@
 #define LASTING   "ttl=10d lease=400ms"
 #define SHORT     "ttl=1s lease=50ms"
 
-/* What was answered, written down by whoever got the answer. */
+/* What was answered, written down by the process that got the answer. */
 typedef struct witness {
     _Atomic uint8_t runs[EPOCHS]; /* for each epoch */
     _Atomic uint64_t done;        /* epoch and sum of the completed response; 0: never answered */
@@ -41,7 +41,7 @@ typedef struct witness {
 typedef struct shared {
     _Atomic int stop[WRITERS];
     _Atomic uint32_t fresh;   /* the next key that nobody used */
-    _Atomic uint32_t allowed; /* so many may be used by now: they are to last until the end */
+    _Atomic uint32_t allowed; /* how many may be used by now: they are to last until the end */
     _Atomic uint64_t pairs, replays, busy, lost, takeovers;
     witness_t keys[UNIVERSE];
 } shared_t;

@@ -275,7 +275,7 @@ typedef struct looker {
     pthread_t thread;
     once_t *once;
     _Atomic int *stop;
-    _Atomic size_t *begun, *finished; /* so many of new-0, new-1, ... */
+    _Atomic size_t *begun, *finished; /* how many of new-0, new-1, ... */
     size_t found, bad;
 } looker_t;
 

@@ -379,7 +379,7 @@ static void test_a_replay_waits_for_no_other_sync(void **state)
     once_claim_drop(seen.told.claim);
 }
 
-/* A lease ends with the machine: its renewal is told at once, and synced all the same. */
+/* A lease ends with the machine: its renewal is answered at once, and synced all the same. */
 static void test_a_renewal_does_not_wait(void **state)
 {
     once_claim_t *held;
@@ -393,7 +393,7 @@ static void test_a_renewal_does_not_wait(void **state)
     once_claim_drop(held);
 }
 
-/* Whoever stands still with a renewal that is not durable keeps the key no longer than his lease. */
+/* A process that stands still with a renewal that is not durable keeps the key no longer than its lease. */
 static void test_a_lease_ends_for_who_stands_still(void **state)
 {
     time_t deadline = time(NULL) + 60;

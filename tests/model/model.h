@@ -20,7 +20,7 @@ enum { MODEL_CLAIMS = 5, MODEL_SLOTS = 3 };
 enum {
     MODEL_IDLE,
     MODEL_ASKING,     /* has sent its claim, repeats it with the same id until it is answered */
-    MODEL_GRANTED,    /* was told run, has sent nothing yet */
+    MODEL_GRANTED,    /* received run, has sent nothing yet */
     MODEL_FORWARDED,  /* waits for the backend */
     MODEL_COMPLETING, /* these three repeat their write until it is answered */
     MODEL_RELEASING,
@@ -29,8 +29,8 @@ enum {
 
 /* Flags of a slot. */
 enum {
-    MODEL_GAVE_UP = 1, /* its client was told 503: what is granted after all is released */
-    MODEL_ANEW = 2,    /* was told mine: releases, then asks with a new id */
+    MODEL_GAVE_UP = 1, /* its client received 503: what is granted after all is released */
+    MODEL_ANEW = 2,    /* received mine: releases, then asks with a new id */
     MODEL_LATE = 4,    /* the lease was over before anything was sent: nothing will be */
 };
 
@@ -74,7 +74,7 @@ typedef struct model_world {
     uint8_t crashes, looks, losses; /* how many more there may be */
     uint8_t look, look_claim, look_epoch, look_force;
     uint8_t policy[MODEL_CLAIMS + 1];
-    uint8_t epoch[MODEL_CLAIMS + 1]; /* as the claim's holder was told; 0: it was not */
+    uint8_t epoch[MODEL_CLAIMS + 1]; /* as the claim's holder knows it; 0: it does not */
     uint8_t job[MODEL_CLAIMS + 1];
     uint8_t sent[MODEL_CLAIMS + 1];  /* bits 1 << event: copies may arrive; the answer << 5 of a
                                         completion, 4 << 5: the release is early */

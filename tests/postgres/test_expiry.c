@@ -192,7 +192,7 @@ static void one_session_reaps_at_a_time(void **state)
     assert_string_equal(
         sql_one(b, "SELECT removed = 0 AND pause_ms >= 10000 FROM once.reap_turn()"), "t");
     sql_run(a, "COMMIT");
-    /* It was its turn, and it is told when it is again; another one does not come along each time. */
+    /* It was its turn, and it learns when it is again; another one does not come along each time. */
     sql_run(a, "UPDATE once.sweeps SET due = once._now_ms() + 2000");
     assert_string_equal(
         sql_one(b, "SELECT removed = 0 AND pause_ms BETWEEN 10000 AND 11000 FROM once.reap_turn()"),

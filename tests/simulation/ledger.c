@@ -143,7 +143,7 @@ grant_t *ledger_add_grant(world_t *world, sim_key_t *key, const once__claim_ref_
 }
 
 /*
- * May it still be forwarded? When it was told run and its holder lives: yes. When it was not told yet: only while the record
+ * May it still be forwarded? If run was answered and its holder lives: yes. If it was not answered yet: only while the record
  * is pending, because the owner of a record that is unknown by lease is answered `mine`, and never run.
  */
 static int may_forward(const sim_key_t *key, const grant_t *grant)

@@ -23,7 +23,7 @@
 static char folder[64];
 static int folder_fd;
 
-/* A disk that takes no more than so many bytes, or cannot sync. */
+/* A disk that takes a limited number of bytes, or cannot sync. */
 static size_t room = SIZE_MAX;
 static int fail_sync;
 static unsigned directory_syncs;

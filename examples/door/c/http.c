@@ -67,7 +67,7 @@ static int serve_one(const service_t *service, http_request_t *request, const ch
         well_formed(request)) {
         status = service->handler(request, body);
     }
-    if (status == 503) { /* what was not committed is not told */
+    if (status == 503) { /* what was not committed is not reported */
         snprintf(body, HTTP_BODY, "{\"error\": \"not now\"}");
     }
     json_decref(json);

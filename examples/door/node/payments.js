@@ -31,7 +31,7 @@ async function pay(db, claim, key, asked) {
 
 async function transaction(claim, key, asked) {
   const db = await pool.connect();
-  db.on('error', () => {}); // told by the query that meets it
+  db.on('error', () => {}); // the query that meets it reports it
   let broken;
   try {
     await db.query('BEGIN');

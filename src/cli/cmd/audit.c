@@ -262,8 +262,8 @@ static void print_check(const check_t *check)
                check->open[i]);
     }
     if (lost_head) {
-        puts("no entry has the hash of --head: the end of the trail is missing, or it was written "
-             "anew");
+        puts("no entry has the hash of --head: the end of the trail is missing, or it was "
+             "rewritten");
     }
     printf("%" PRIu64 " entr%s, %s\n", check->entries, check->entries == 1 ? "y" : "ies",
            check->faults > 0 || lost_head ? "not whole" : "whole");
@@ -355,8 +355,8 @@ const once__cli_command_t once__cli_audit_verify = {
     .summary = "check that no entry of the audit trail was changed or removed",
     .details =
         "Each entry carries the hash of the one before it. What is missing at the end does not\n"
-        "show, and a user that may write to the store can write the whole trail anew: keep the\n"
-        "head that is printed elsewhere, and compare it the next time with --head.\n",
+        "show, and a user that may write to the store can rewrite the whole trail: keep the head\n"
+        "that is printed elsewhere, and compare it the next time with --head.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = verify_options,
     .settings_size = sizeof(settings_t),

@@ -267,9 +267,8 @@ const once__cli_command_t once__cli_fsck = {
         "if anything that was durable is missing, damaged, or not in the index.\n"
         "\n"
         "--repair accepts the loss: missing segments are struck off the manifest, damaged ranges\n"
-        "and records are taken out (a copy goes to quarantine/), and the index is made anew. "
-        "First\n"
-        "stop every program that uses the store and copy the directory; restoring the missing\n"
+        "and records are taken out (a copy goes to quarantine/), and the index is rebuilt.\n"
+        "First stop every program that uses the store and copy the directory; restoring missing\n"
         "files from a backup loses less. Keys whose records are lost count as never used.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,

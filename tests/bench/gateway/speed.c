@@ -2,8 +2,8 @@
  * Guarded requests beside the same requests through nginx alone.
  *
  * Throughput is reported as the median of the rounds' ratios to bare nginx. CPU is the workers', all threads, as the scheduler
- * counts it; the load and the upstream are other processes. Of CPU per request the best round is taken, bare nginx's too: whoever
- * else uses the machine only ever adds to it.
+ * counts it; the load and the upstream are other processes. Of CPU per request the best round is taken, bare nginx's too: other
+ * users of the machine only ever add to it.
  */
 #include "../local/report.h"
 #include "players.h"
