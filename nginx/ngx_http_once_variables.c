@@ -1,6 +1,7 @@
 /*
- * $once_key, $once_id, $once_outcome, $once_epoch, $once_age for logs and
- * traces; $once_limit_key for limit_req; $once_json_NAME for keys in the body.
+ * $once_key, $once_id, $once_outcome, $once_epoch, $once_age, $once_time for
+ * logs and traces; $once_limit_key for limit_req; $once_json_NAME for keys in
+ * the body.
  *
  * $once_json_NAME is a top-level member of a JSON request body. It is found
  * only after the body was read, which the handler does before it evaluates a
@@ -147,6 +148,32 @@ ngx_http_once_epoch_variable(ngx_http_request_t *r,
     }
 
     return ngx_http_once_give(v, p, ngx_sprintf(p, "%uD", ctx->epoch) - p);
+}
+
+
+/* Now, by RFC 3339, in UTC, as the logs of the other programs have it. */
+
+static ngx_int_t
+ngx_http_once_time_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    u_char      *p, *last;
+    ngx_tm_t     tm;
+    ngx_time_t  *now;
+
+    p = ngx_pnalloc(r->pool, sizeof("-05-17T08:30:00.000Z") + NGX_TIME_T_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    now = ngx_timeofday();
+    ngx_gmtime(now->sec, &tm);
+
+    last = ngx_sprintf(p, "%d-%02d-%02dT%02d:%02d:%02d.%03MZ", tm.ngx_tm_year,
+                       tm.ngx_tm_mon, tm.ngx_tm_mday, tm.ngx_tm_hour,
+                       tm.ngx_tm_min, tm.ngx_tm_sec, now->msec);
+
+    return ngx_http_once_give(v, p, last - p);
 }
 
 
@@ -406,6 +433,9 @@ static ngx_http_variable_t  ngx_http_once_variables[] = {
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("once_age"), NULL, ngx_http_once_age_variable, 0,
+      NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_time"), NULL, ngx_http_once_time_variable, 0,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("once_limit_key"), NULL, ngx_http_once_limit_key_variable, 0,

@@ -211,21 +211,61 @@ static const char *logged_key(const once__gate_plan_t *plan)
     return strcmp(how, "hash") == 0 ? "id=$once_id " : "";
 }
 
-static void write_defaults(const once__gate_plan_t *plan, FILE *out)
+/* The path without the query, which may have credentials in it. What may be empty, and is no text, is mapped to null. */
+static void write_json_format(const once__gate_plan_t *plan, FILE *out)
+{
+    const char *how = plan->options->log_keys;
+
+    fputs("    map $once_epoch $once_log_epoch {\n"
+          "        default $once_epoch;\n"
+          "        \"\" null;\n"
+          "    }\n"
+          "    map $status $once_log_status {\n"
+          "        default $status;\n"
+          "        \"\" null;\n"
+          "        000 null;\n"
+          "        009 null;\n"
+          "    }\n"
+          "    log_format once escape=json '{\"time\":\"$once_time\",\"level\":\"info\",'\n"
+          "                    '\"program\":\"gate\",\"message\":\"request\",'\n"
+          "                    '\"client\":\"$remote_addr\",\"method\":\"$request_method\",'\n"
+          "                    '\"path\":\"$uri\",\"status\":$once_log_status,'\n"
+          "                    '\"bytes\":$body_bytes_sent,\"seconds\":$request_time,'\n"
+          "                    '\"outcome\":\"$once_outcome\",",
+          out);
+    if (how == NULL || strcmp(how, "text") == 0) {
+        fputs("\"idempotency_key\":\"$once_key\",", out);
+    } else if (strcmp(how, "hash") == 0) {
+        fputs("\"id\":\"$once_id\",", out);
+    }
+    fputs("\"epoch\":$once_log_epoch}';\n", out);
+}
+
+static void write_text_format(const once__gate_plan_t *plan, FILE *out)
 {
     fputs(
-        "    client_body_temp_path body;\n"
-        "    proxy_temp_path proxy;\n"
-        "    fastcgi_temp_path fastcgi;\n"
-        "    uwsgi_temp_path uwsgi;\n"
-        "    scgi_temp_path scgi;\n"
-        "\n"
         "    log_format once '$time_iso8601 $remote_addr \"$request\" $status $body_bytes_sent '\n"
         "                    '$request_time once=$once_outcome ",
         out);
     fputs(logged_key(plan), out);
-    fputs("epoch=$once_epoch';\n"
-          "    access_log /dev/stdout once;\n"
+    fputs("epoch=$once_epoch';\n", out);
+}
+
+static void write_defaults(const once__gate_plan_t *plan, FILE *out)
+{
+    fputs("    client_body_temp_path body;\n"
+          "    proxy_temp_path proxy;\n"
+          "    fastcgi_temp_path fastcgi;\n"
+          "    uwsgi_temp_path uwsgi;\n"
+          "    scgi_temp_path scgi;\n"
+          "\n",
+          out);
+    if (plan->options->log_json) {
+        write_json_format(plan, out);
+    } else {
+        write_text_format(plan, out);
+    }
+    fputs("    access_log /dev/stdout once;\n"
           "    server_tokens off;\n"
           "    client_max_body_size 1m;\n"
           "\n",

@@ -10,6 +10,7 @@
 #include "cli/store.h"
 #include "cli/text.h"
 #include "gate/internal.h"
+#include "service/log.h"
 
 /* Opens and closes the store: a problem is reported here instead of as 503 to every client. */
 static int check_store(const once__gate_plan_t *plan)
@@ -78,11 +79,49 @@ static void tell_scope(const once__gate_plan_t *plan)
     }
 }
 
+/* Nothing in a local URL is secret; once__cli_shown_url hides what may be in others. */
+static void show_store(const once__gate_plan_t *plan, char store[ONCE__GATE_PATH_SIZE])
+{
+    if (strncmp(plan->store, "local:", 6) == 0) {
+        once__cli_escape(store, ONCE__GATE_PATH_SIZE, once__slice_of(plan->store));
+    } else {
+        snprintf(store, ONCE__GATE_PATH_SIZE, "%s", once__cli_shown_url(plan->store).text);
+    }
+}
+
+static void tell_plan_json(const once__gate_plan_t *plan)
+{
+    const once__service_log_t log = {"gate", ONCE__SERVICE_LOG_INFO, STDOUT_FILENO};
+    char store[ONCE__GATE_PATH_SIZE];
+
+    show_store(plan, store);
+    for (size_t i = 0; i < plan->listen_count; i++) {
+        once__service_log(
+            &log, ONCE__SERVICE_LOG_INFO, "started",
+            ONCE__SERVICE_FIELDS(
+                once__service_field_text("version", once_version()),
+                once__service_field_text("listen", plan->listen[i].text),
+                once__service_field_text("upstream", plan->upstream.text),
+                once__service_field_text("store", store),
+                once__service_field_text("status", plan->has_status ? plan->status.text : NULL)));
+    }
+    if (!once__gate_upstream_answers(&plan->upstream)) {
+        once__service_log(&log, ONCE__SERVICE_LOG_WARN,
+                          "the backend does not accept connections yet: requests get 502 until "
+                          "it does",
+                          NULL);
+    }
+}
+
 static void tell_plan(const once__gate_plan_t *plan)
 {
     const char *scheme = plan->tls_cert[0] != '\0' ? "https" : "http";
     char store[ONCE__GATE_PATH_SIZE];
 
+    if (plan->options->log_json) {
+        tell_plan_json(plan);
+        return;
+    }
     for (size_t i = 0; i < plan->listen_count; i++) {
         int is_unix = plan->listen[i].sockaddr.ss_family == AF_UNIX;
         printf("once gate: %s%s%s -> %s\n", is_unix ? "" : scheme, is_unix ? "" : "://",
@@ -97,10 +136,8 @@ static void tell_plan(const once__gate_plan_t *plan)
         printf("  auth     %s%s is asked before a stored response is sent\n",
                plan->auth.own ? plan->auth.server.text : plan->upstream.text, plan->auth.path);
     }
-    /* Nothing in a local URL is secret; once__cli_shown_url hides what may be in others. */
-    once__cli_escape(store, sizeof(store), once__slice_of(plan->store));
-    printf("  store    %s\n",
-           strncmp(plan->store, "local:", 6) == 0 ? store : once__cli_shown_url(plan->store).text);
+    show_store(plan, store);
+    printf("  store    %s\n", store);
     if (strncmp(plan->store, "memory:", 7) == 0) {
         puts("           (lost when the gate stops or reloads)");
     }
@@ -191,6 +228,8 @@ static const once__cli_option_t options[] = {
      offsetof(once__gate_options_t, status)},
     {"log-keys", 0, ONCE__CLI_TEXT, "HOW", "keys in the access log: text (default), hash (the record's id), off",
      offsetof(once__gate_options_t, log_keys)},
+    {"log-json", 0, ONCE__CLI_FLAG, NULL, "log as once relay and once consume do: one JSON object on each line",
+     offsetof(once__gate_options_t, log_json)},
     {"set", 0, ONCE__CLI_LIST, "DIRECTIVE", "a directive for all routes, such as 'once_wait 5s'; may be repeated",
      offsetof(once__gate_options_t, set)},
     {"workers", 0, ONCE__CLI_NUMBER, "N", "number of worker processes (default 1)", offsetof(once__gate_options_t, workers)},

@@ -2,11 +2,12 @@
  * once gate: an nginx with the module, configured from a command line.
  *
  * A plan is the command line, checked (plan.c): address.c, route.c and user.c read parts of it, config.c writes it as a
- * configuration, and run.c runs nginx with that in a private directory until it ends.
+ * configuration, run.c runs nginx with that in a private directory until it ends, and log.c passes on what it says.
  */
 #ifndef ONCE_GATE_INTERNAL_H
 #define ONCE_GATE_INTERNAL_H
 
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -101,6 +102,7 @@ typedef struct once__gate_options {
     const char *user;
     const char *socket_mode;
     const char *log_keys;
+    int log_json;
     once__cli_list_t set;
     once__cli_number_t workers;
     const char *nginx;
@@ -196,6 +198,28 @@ void once__gate_keep_private(const once__gate_plan_t *plan, const once__gate_add
 
 /* config.c: the configuration; paths that nginx writes to are relative to its prefix. */
 void once__gate_write_config(const once__gate_plan_t *plan, FILE *out);
+
+/*
+ * log.c: what nginx writes, on its way to standard output. Nothing here waits: what cannot be written yet is kept, and while there
+ * is any, nothing more is read.
+ */
+typedef struct once__gate_log once__gate_log_t;
+
+/* `json`: what comes from `errors` becomes JSON, and lines stay whole. Takes both descriptors. NULL: out of memory. */
+once__gate_log_t *once__gate_log_new(int output, int errors, int json);
+void once__gate_log_free(once__gate_log_t *log);
+
+/* Fills two entries for what nginx writes, and one for standard output. */
+#define ONCE__GATE_LOG_POLLS 3
+void once__gate_log_poll(const once__gate_log_t *log, struct pollfd polls[ONCE__GATE_LOG_POLLS]);
+void once__gate_log_turn(once__gate_log_t *log, const struct pollfd polls[ONCE__GATE_LOG_POLLS]);
+
+/* Gives up what is left: another process holds the pipes. */
+void once__gate_log_cut(once__gate_log_t *log);
+int once__gate_log_is_done(const once__gate_log_t *log);
+
+/* A line of the gate's own. `text` is for people, `message` the same for JSON. `log` may be NULL for the former. */
+void once__gate_log_say(once__gate_log_t *log, const char *text, const char *message);
 
 /* run.c: the version of an nginx (1022001 is 1.22.1; 0: unknown). Runs it in the foreground until it ends. */
 unsigned once__gate_version(const char *nginx);

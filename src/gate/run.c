@@ -1,8 +1,8 @@
 /*
  * once gate: nginx as a process, from the trial of its configuration until it ends.
  *
- * Everything that nginx writes is in a directory of its own. Its log goes through a pipe of this process, so that nginx can open it
- * as /dev/stdout, even if another user owns the real one. It is in its own process group: Ctrl-C on a terminal
+ * Everything that nginx writes is in a directory of its own. Its log goes through a pipe of this process (log.c), so that nginx can
+ * open it as /dev/stdout, even if another user owns the real one. It is in its own process group: Ctrl-C on a terminal
  * reaches this process only. When this process dies, the system ends nginx.
  *
  * Signals come through a descriptor, and the log through the pipe: one loop passes both on. It uses poll() and not lib/loop,
@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +26,7 @@
 #include "gate/internal.h"
 
 #define REASON_MAX 2000
-#define CHUNK      4096 /* a writable pipe has room for this many bytes: writing never blocks */
-#define LOOK_MS    20   /* how often it is looked whether nginx answers by now */
+#define LOOK_MS    20 /* how often it is looked whether nginx answers by now */
 #define LOOKS_MAX  500
 #define ENDING_MS  2000 /* how long the rest of the log is waited for when nginx has ended */
 #define NAME       "once-gate-"
@@ -236,7 +234,7 @@ static int make_folder(folder_t *folder)
 /* ---------------------------------------------------------------------------------------------------------- processes */
 
 /* In the child: becomes nginx. Signals are as they were before this process began to watch them. */
-static void become_nginx(const folder_t *folder, int output, pid_t parent, int test)
+static void become_nginx(const folder_t *folder, int output, int errors, pid_t parent, int test)
 {
     int nothing = open("/dev/null", O_RDONLY);
     sigset_t none;
@@ -252,37 +250,56 @@ static void become_nginx(const folder_t *folder, int output, pid_t parent, int t
     }
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
+    dup2(errors, STDERR_FILENO);
     execl(folder->plan->nginx, "nginx", "-p", folder->path, "-c", folder->config, "-e", "stderr",
           test ? "-tq" : (char *)NULL, (char *)NULL);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", folder->plan->nginx, strerror(errno));
     _exit(127);
 }
 
-/* Starts nginx; `log` becomes the end of the pipe to read from. */
-static pid_t start(const folder_t *folder, int test, int *log)
+static void close_both(const int ends[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] >= 0) {
+            close(ends[i]);
+        }
+    }
+}
+
+/* Starts nginx; `log` and `errors` become the ends of the pipes to read from. `errors` NULL: all goes into the first. */
+static pid_t start(const folder_t *folder, int test, int *log, int *errors)
 {
     pid_t parent = getpid();
     pid_t pid;
-    int ends[2];
+    int ends[2], error_ends[2] = {-1, -1};
 
     if (pipe2(ends, O_CLOEXEC) != 0) {
         once__cli_say("cannot create a pipe: %s", strerror(errno));
+        return -1;
+    }
+    if (errors != NULL && pipe2(error_ends, O_CLOEXEC) != 0) {
+        once__cli_say("cannot create a pipe: %s", strerror(errno));
+        close_both(ends);
         return -1;
     }
     fflush(stdout);
     fflush(stderr);
     pid = fork();
     if (pid == 0) {
-        become_nginx(folder, ends[1], parent, test);
+        become_nginx(folder, ends[1], errors != NULL ? error_ends[1] : ends[1], parent, test);
     }
     if (pid < 0) {
         once__cli_say("cannot start nginx: %s", strerror(errno));
-        close(ends[0]);
-    } else {
-        *log = ends[0];
+        close_both(ends);
+        close_both(error_ends);
+        return pid;
     }
     close(ends[1]);
+    *log = ends[0];
+    if (errors != NULL) {
+        close(error_ends[1]);
+        *errors = error_ends[0];
+    }
     return pid;
 }
 
@@ -370,7 +387,7 @@ static int try_config(const folder_t *folder)
     size_t len = 0;
     ssize_t got;
     int log, status;
-    pid_t pid = start(folder, 1, &log);
+    pid_t pid = start(folder, 1, &log, NULL);
 
     if (pid < 0) {
         return ONCE__CLI_STORE;
@@ -400,30 +417,28 @@ static int try_config(const folder_t *folder)
  * From start() until serve() returns, and between turns (assert_run_state):
  *   I-1  the folder is made and locked: another gate that sweeps does not take it for one left behind
  *   I-2  nginx was started, and signals come through the descriptor: its end is noticed
- *   I-3  the part of the log that is on its way fits its buffer
+ *   I-3  what nginx writes has a way to standard output (log.c asserts that what is on it fits)
  *   I-4  looking whether nginx answers ends: after LOOKS_MAX looks at the latest
  *   I-5  an interrupt is remembered only while stopping: the second one does not wait
  */
 typedef struct gate_run {
     folder_t folder;
     pid_t pid;
-    int log;     /* what nginx writes; -1: it has ended */
-    int signals; /* signalfd */
+    once__gate_log_t *log; /* what nginx writes */
+    int signals;           /* signalfd */
     int stopping;
     int interrupted; /* Ctrl-C was seen before */
     int ready;
     int looks;
-    int ended;         /* nginx has */
-    int status;        /* of waitpid */
-    char chunk[CHUNK]; /* of the log, on its way to standard output */
-    size_t chunk_len;
+    int ended;  /* nginx has */
+    int status; /* of waitpid */
 } gate_run_t;
 
 static void assert_run_state(const gate_run_t *run)
 {
     assert(run->folder.path[0] != '\0' && run->folder.lock >= 0); /* I-1 */
     assert(run->pid > 0 && run->signals >= 0);                    /* I-2 */
-    assert(run->chunk_len <= CHUNK);                              /* I-3 */
+    assert(run->log != NULL);                                     /* I-3 */
     assert(run->looks >= 0 && run->looks <= LOOKS_MAX);           /* I-4 */
     assert(!run->interrupted || run->stopping);                   /* I-5 */
 }
@@ -442,8 +457,9 @@ static int meaning(gate_run_t *run, int signal_number)
         return SIGTERM;
     }
     if (signal_number != SIGTERM && !run->stopping) {
-        puts("once gate: stopping as soon as all requests have been answered");
-        fflush(stdout);
+        once__gate_log_say(run->log,
+                           "once gate: stopping as soon as all requests have been answered",
+                           "stopping as soon as all requests have been answered");
     }
     run->interrupted |= signal_number == SIGINT;
     return signal_number == SIGINT ? SIGQUIT : signal_number;
@@ -495,54 +511,26 @@ static void look(gate_run_t *run)
         once__gate_keep_private(plan, &plan->listen[i]);
     }
     run->ready = 1;
-    puts("once gate: ready");
-    fflush(stdout);
-}
-
-/* One chunk at a time, and only when it can be written: a reader that is slow must not keep signals waiting. */
-static void pump(gate_run_t *run, const struct pollfd *log, const struct pollfd *out)
-{
-    if (run->chunk_len > 0 && out->revents != 0) {
-        ssize_t written = write(STDOUT_FILENO, run->chunk, run->chunk_len);
-        if (written < 0 && errno != EAGAIN && errno != EINTR) {
-            written = (ssize_t)run->chunk_len; /* the reader is gone */
-        }
-        if (written > 0) {
-            run->chunk_len -= (size_t)written;
-            memmove(run->chunk, run->chunk + written, run->chunk_len);
-        }
-    } else if (run->chunk_len == 0 && log->revents != 0) {
-        ssize_t got = read(run->log, run->chunk, CHUNK);
-        if (got > 0) {
-            run->chunk_len = (size_t)got;
-        } else if (got == 0 || errno != EINTR) {
-            close(run->log);
-            run->log = -1;
-        }
-    }
+    once__gate_log_say(run->log, "once gate: ready", "ready");
 }
 
 static void turn(gate_run_t *run)
 {
     int looking = !run->ready && !run->ended && run->looks < LOOKS_MAX;
-    struct pollfd polls[3] = {
-        {run->signals, POLLIN, 0},
-        {run->chunk_len == 0 ? run->log : -1, POLLIN, 0},
-        {run->chunk_len > 0 ? STDOUT_FILENO : -1, POLLOUT, 0},
-    };
+    struct pollfd polls[1 + ONCE__GATE_LOG_POLLS] = {{run->signals, POLLIN, 0}};
     int timeout = looking ? LOOK_MS : run->ended ? ENDING_MS : -1;
-    int got = poll(polls, 3, timeout);
+    int got;
 
-    if (got == 0 && run->ended && run->log >= 0) {
-        close(run->log); /* another process holds the pipe */
-        run->log = -1;
-        run->chunk_len = 0;
+    once__gate_log_poll(run->log, polls + 1);
+    got = poll(polls, sizeof(polls) / sizeof(polls[0]), timeout);
+    if (got == 0 && run->ended) {
+        once__gate_log_cut(run->log);
     }
     if (got > 0 && polls[0].revents != 0) {
         take_signal(run);
     }
     if (got > 0) {
-        pump(run, &polls[1], &polls[2]);
+        once__gate_log_turn(run->log, polls + 1);
     }
     if (looking && !run->ended) {
         look(run);
@@ -574,12 +562,20 @@ static int was_told_to_end(int status)
 
 static int serve(gate_run_t *run)
 {
-    run->pid = start(&run->folder, 0, &run->log);
+    int json = run->folder.plan->options->log_json, output = -1, errors = -1;
+
+    run->pid = start(&run->folder, 0, &output, json ? &errors : NULL);
     if (run->pid < 0) {
         return ONCE__CLI_STORE;
     }
     setpgid(run->pid, run->pid);
-    while (!run->ended || run->log >= 0 || run->chunk_len > 0) {
+    run->log = once__gate_log_new(output, errors, json);
+    if (run->log == NULL) {
+        once__cli_say("out of memory");
+        kill(-run->pid, SIGKILL);
+        return ONCE__CLI_STORE;
+    }
+    while (!run->ended || !once__gate_log_is_done(run->log)) {
         assert_run_state(run);
         turn(run);
     }
@@ -597,7 +593,7 @@ static int serve(gate_run_t *run)
 
 int once__gate_run(const once__gate_plan_t *plan)
 {
-    gate_run_t run = {.folder = {.plan = plan, .lock = -1}, .log = -1};
+    gate_run_t run = {.folder = {.plan = plan, .lock = -1}};
     void (*pipe_before)(int) = signal(SIGPIPE, SIG_IGN);
     sigset_t before;
     int code;
@@ -613,6 +609,7 @@ int once__gate_run(const once__gate_plan_t *plan)
     if (code == ONCE__CLI_OK) {
         code = serve(&run);
     }
+    once__gate_log_free(run.log);
     remove_folder(&run.folder);
     if (run.signals >= 0) {
         close(run.signals);

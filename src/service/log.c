@@ -8,13 +8,12 @@
 
 #include "base/text.h"
 
-#define LINE_MAX_LEN 8192 /* longer members are cut, one by one */
-#define TEXT_MAX     1024 /* of one member */
+#define TEXT_MAX 1024 /* of one member */
 
 static const char *const names[] = {"debug", "info", "warn", "error"};
 
 typedef struct line {
-    char data[LINE_MAX_LEN];
+    char *data; /* ONCE__SERVICE_LOG_LINE bytes */
     size_t len;
 } line_t;
 
@@ -35,7 +34,7 @@ once__service_field_t once__service_field_number(const char *name, int64_t numbe
 
 static void put(line_t *line, const char *bytes, size_t len)
 {
-    if (len <= sizeof(line->data) - line->len) {
+    if (len <= ONCE__SERVICE_LOG_LINE - line->len) {
         memcpy(line->data + line->len, bytes, len);
         line->len += len;
     }
@@ -100,18 +99,15 @@ static void put_time(line_t *line)
     put_text(line, text);
 }
 
-void once__service_log(const once__service_log_t *log, once__service_log_level_t level,
-                       const char *message, const once__service_field_t *fields)
+size_t once__service_log_line(char data[ONCE__SERVICE_LOG_LINE], const char *program,
+                              once__service_log_level_t level, const char *message,
+                              const once__service_field_t *fields)
 {
-    line_t line = {.len = 0};
+    line_t line = {data, 0};
     once__service_field_t first[] = {once__service_field_text("level", names[level]),
-                                     once__service_field_text("program", log->program),
+                                     once__service_field_text("program", program),
                                      once__service_field_text("message", message)};
-    const char *at;
 
-    if (level < log->level) {
-        return;
-    }
     put_time(&line);
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
         put_member(&line, &first[i]);
@@ -120,19 +116,32 @@ void once__service_log(const once__service_log_t *log, once__service_log_level_t
          field++) {
         size_t before = line.len;
         put_member(&line, field);
-        if (line.len > sizeof(line.data) - 8) { /* no room for its end: it is left out */
+        if (line.len > ONCE__SERVICE_LOG_LINE - 8) { /* no room for its end: it is left out */
             line.len = before;
         }
     }
     put_text(&line, "}\n");
-    at = line.data;
-    while (line.len > 0) {
-        ssize_t done = write(log->fd, at, line.len);
+    return line.len;
+}
+
+void once__service_log(const once__service_log_t *log, once__service_log_level_t level,
+                       const char *message, const once__service_field_t *fields)
+{
+    char line[ONCE__SERVICE_LOG_LINE];
+    const char *at = line;
+    size_t len;
+
+    if (level < log->level) {
+        return;
+    }
+    len = once__service_log_line(line, log->program, level, message, fields);
+    while (len > 0) {
+        ssize_t done = write(log->fd, at, len);
         if (done <= 0) {
             return; /* a log that is not read must not stop the work */
         }
         at += done;
-        line.len -= (size_t)done;
+        len -= (size_t)done;
     }
 }
 

@@ -39,6 +39,14 @@ once__service_field_t once__service_field_text(const char *name,
 once__service_field_t once__service_field_slice(const char *name, once_slice_t text);
 once__service_field_t once__service_field_number(const char *name, int64_t number);
 
+#define ONCE__SERVICE_LOG_LINE                                                                     \
+    8192 /* bytes of a line at most; longer members are cut, one by one */
+
+/* Puts one line, with its line break, into `line`. Returns its length. `fields` may be NULL. */
+size_t once__service_log_line(char line[ONCE__SERVICE_LOG_LINE], const char *program,
+                              once__service_log_level_t level, const char *message,
+                              const once__service_field_t *fields);
+
 /* Writes one line in one piece; invalid UTF-8 becomes U+FFFD. `fields` may be NULL. */
 void once__service_log(const once__service_log_t *log, once__service_log_level_t level,
                        const char *message, const once__service_field_t *fields);

@@ -188,6 +188,18 @@ static void keys_in_the_log(void **state)
     run_free(&text);
     run_free(&hash);
     run_free(&off);
+    text = run("gate", "--print-config", MODULE, UPSTREAM, "--log-json", NULL);
+    hash =
+        run("gate", "--print-config", MODULE, UPSTREAM, "--log-json", "--log-keys", "hash", NULL);
+    off = run("gate", "--print-config", MODULE, UPSTREAM, "--log-json", "--log-keys", "off", NULL);
+    assert_has(text.out, "\"idempotency_key\":\"$once_key\",\"epoch\"");
+    assert_lacks(text.out, "$once_id");
+    assert_has(hash.out, "\"id\":\"$once_id\",\"epoch\"");
+    assert_lacks(hash.out, "$once_key");
+    assert_has(off.out, "\"$once_outcome\",\"epoch\"");
+    run_free(&text);
+    run_free(&hash);
+    run_free(&off);
 }
 
 static void without_routes_everything_is_guarded(void **state)

@@ -136,6 +136,76 @@ static void counters_are_shown(void **state)
     assert_int_equal(executions(g), 1);
 }
 
+/* The next line that has this message and this member (NULL: any). Each line up to it is JSON of the same shape. */
+static json_t *logged(const char **at, const char *message, const char *member, const char *value)
+{
+    static const char *const members[] = {"time", "level", "program", "message"};
+
+    for (;;) {
+        const char *newline = strchr(*at, '\n');
+        json_t *line;
+        assert_non_null(newline);
+        line = json_loadb(*at, (size_t)(newline - *at), 0, NULL);
+        if (line == NULL) {
+            fail_msg("not JSON: %.*s", (int)(newline - *at), *at);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            assert_true(json_is_string(json_object_get(line, members[i])));
+        }
+        assert_string_equal(json_string_value(json_object_get(line, "program")), "gate");
+        assert_int_equal(strlen(json_string_value(json_object_get(line, "time"))), 24);
+        *at = newline + 1;
+        if (strstr(json_string_value(json_object_get(line, "message")), message) != NULL &&
+            (member == NULL ||
+             strcmp(json_string_value(json_object_get(line, member)), value) == 0)) {
+            return line;
+        }
+        json_decref(line);
+    }
+}
+
+/* Also what nginx itself reports; whatever clients send, and without their queries. */
+static void the_log_is_json(void **state)
+{
+    gateway_t *g = *state;
+    const char *at = g->gate.text;
+    json_t *line;
+
+    gateway_start(g, "--log-json", NULL);
+    process_expect(&g->gate, "\"message\":\"ready\"}\n");
+    assert_int_equal(request(g->port, "/payments", "a \\\"b", PAYMENT).status, 201);
+    request(g->port, "/x%ff%22%0a%7b%22time%22?token=secret-token", NULL, NULL);
+    request(g->port, "/payments?then=close&token=secret-token", "c", PAYMENT);
+    gateway_stop(g, SIGQUIT, 0);
+
+    json_decref(logged(&at, "started", "upstream", g->upstream));
+    json_decref(logged(&at, "ready", NULL, NULL));
+    line = logged(&at, "request", "outcome", "run");
+    assert_string_equal(json_string_value(json_object_get(line, "idempotency_key")), "a \\\"b");
+    assert_string_equal(json_string_value(json_object_get(line, "method")), "POST");
+    assert_int_equal(json_integer_value(json_object_get(line, "status")), 201);
+    assert_int_equal(json_integer_value(json_object_get(line, "epoch")), 1);
+    assert_true(json_is_real(json_object_get(line, "seconds")));
+    json_decref(line);
+    line = logged(&at, "request", "path", "/x\xef\xbf\xbd\"\n{\"time\"");
+    assert_true(json_is_null(json_object_get(line, "epoch")));
+    json_decref(line);
+    line = logged(&at, "upstream prematurely closed", "level", "error");
+    assert_true(json_integer_value(json_object_get(line, "process")) > 1);
+    assert_has(json_string_value(json_object_get(line, "context")),
+               "request: \"POST /payments HTTP/1.1\"");
+    json_decref(line);
+    at = strstr(g->gate.text, "\"ready\"");
+    at =
+        strchr(at, '\n') + 1; /* two pipes: the access log and the error log have no common order */
+    json_decref(logged(&at, "stopping as soon as", "level", "info"));
+    while (*at != '\0') {
+        json_decref(logged(&at, "", NULL, NULL));
+    }
+    assert_lacks(g->gate.text, "secret-token");
+    assert_int_equal(executions(g), 2);
+}
+
 static void a_scope_that_is_missing_is_refused(void **state)
 {
     gateway_t *g = *state;
@@ -627,6 +697,7 @@ int main(void)
         WITH_GATEWAY(the_store_remembers),
         WITH_GATEWAY(routes_guard_what_they_name),
         WITH_GATEWAY(counters_are_shown),
+        WITH_GATEWAY(the_log_is_json),
         WITH_GATEWAY(a_scope_that_is_missing_is_refused),
         WITH_GATEWAY(a_taken_address_is_told),
         WITH_GATEWAY(a_file_in_place_of_a_socket_is_told_and_left),
