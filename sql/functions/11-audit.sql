@@ -71,8 +71,7 @@ BEGIN
     ON CONFLICT DO NOTHING; -- another transaction has just added this number
     RETURN CASE WHEN FOUND THEN p_place + 1 END;
 EXCEPTION WHEN lock_not_available THEN
-    PERFORM once._fail('55P03', format('an open transaction keeps the audit trail locked: %s. Commit it or roll it back, or end it with'
-        ' SELECT pg_terminate_backend(PROCESS)', once._audit_holders()), 'It has called once.settle, once.purge or once.outbox_*.');
+    PERFORM once._fail_audit_locked();
 END
 $$;
 
@@ -92,9 +91,20 @@ BEGIN
 END
 $$;
 
+-- Another transaction has the trail, and has had it for as long as callers wait.
+CREATE OR REPLACE FUNCTION once._fail_audit_locked() RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM once._fail('55P03', format('an open transaction keeps the audit trail locked: %s. Commit it or roll it back, or end it with'
+        ' SELECT pg_terminate_backend(PROCESS)', once._audit_holders()),
+        'It has called once.settle, once.purge, once.erase or once.outbox_*.');
+END
+$$;
+
 -- Adds an entry in the transaction of what it is about: one that is decided in SQL. Such transactions come one after the other.
 CREATE OR REPLACE FUNCTION once._audit(p_act text, p_by text, p_note text, p_words jsonb) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '3s'
 AS $$
 DECLARE
     v_entry CONSTANT text := jsonb_strip_nulls(jsonb_build_object(
@@ -107,6 +117,8 @@ BEGIN
     v_end := once._audit_end();
     INSERT INTO once.audit (number, prev, hash, entry)
     VALUES (v_end.number + 1, v_end.hash, once._audit_hash(concat_ws(' ', v_end.number + 1, v_end.hash, v_entry)), v_entry);
+EXCEPTION WHEN lock_not_available THEN
+    PERFORM once._fail_audit_locked();
 END
 $$;
 
