@@ -1,0 +1,223 @@
+"""Requests and responses as records see them, the key of a request, and the errors that a client gets."""
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import re
+import uuid
+from typing import Any, Iterable, List, Optional, Tuple
+from urllib.parse import quote
+
+Headers = List[Tuple[str, str]]
+CLAIM = re.compile(r"[A-Za-z0-9_-]{70}")
+# Of the connection or of the moment, or made anew by every server: not part of a record.
+NOT_RECORDED = frozenset(("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer",
+                          "transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie"))
+# Sent before any effect, or instead of one: the key stays free.
+NOT_FINAL = frozenset((401, 403, 407, 408, 421, 425, 429))
+
+PROBLEMS = {  # the same as the gateway's: nginx/ngx_http_once_problem.c
+    "key-missing": (400, False, "invalid_request_error", "Idempotency key is missing",
+                    "This operation needs an idempotency key in the header Idempotency-Key. Send a new, unique key with each new "
+                    "operation, and the same key with each retry of it."),
+    "key-invalid": (400, False, "invalid_request_error", "Idempotency key is invalid",
+                    "A key is 1 to 255 visible ASCII characters, sent once."),
+    "scope-missing": (400, False, "invalid_request_error", "Caller is not known",
+                      "Idempotency keys belong to a caller, and this request does not say whose it is."),
+    "in-flight": (409, True, "idempotency_error", "A request with this idempotency key is in progress",
+                  "Send the same request again later to get its response."),
+    "outcome-unknown": (409, False, "idempotency_error", "The outcome of this operation is not known",
+                        "An earlier request with this key may have taken effect. It is not run again until its outcome has been "
+                        "settled."),
+    "key-reused": (422, False, "idempotency_error", "Idempotency key was used for another request",
+                   "The first request with this key was different. Send a new key with a new operation."),
+    "store-unavailable": (503, True, "api_error", "Idempotency records are not available",
+                          "Send the same request with the same key again later."),
+}
+
+
+def plain(value: object) -> object:
+    """For json.dumps: what business data is made of besides JSON's own types."""
+    if isinstance(value, (decimal.Decimal, uuid.UUID)):
+        return str(value)
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is not JSON; convert it first")
+
+
+def to_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain).encode("utf-8")
+
+
+def to_bytes(value: object) -> bytes:
+    """Bytes and text as they are, everything else as JSON."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    return value.encode("utf-8") if isinstance(value, str) else to_json(value)
+
+
+def header_text(value: bytes) -> str:
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+class Response:
+    """What is recorded and sent: a status, headers in their order, and a body of bytes."""
+
+    def __init__(self, status: int, headers: Iterable[Tuple[str, str]] = (), body: bytes = b"") -> None:
+        self.status, self.headers, self.body = status, list(headers), body
+
+    @classmethod
+    def json(cls, value: object, status: int = 200, headers: Iterable[Tuple[str, str]] = ()) -> "Response":
+        return cls(status, [("Content-Type", "application/json"), *headers], to_json(value))
+
+    @property
+    def recorded_headers(self) -> Headers:
+        return [(name, value) for name, value in self.headers if name.lower() not in NOT_RECORDED]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it answers the key for good. Everything else rolls back and leaves the key free."""
+        return 200 <= self.status < 500 and self.status not in NOT_FINAL
+
+    @property
+    def sent_headers(self) -> List[Tuple[bytes, bytes]]:
+        """In bytes, with the length of the body."""
+        fields = [(name.encode("ascii"), value.encode("utf-8")) for name, value in self.headers if name.lower() != "content-length"]
+        length = [] if self.status in (204, 304) else [(b"Content-Length", str(len(self.body)).encode("ascii"))]
+        return fields + length
+
+    def flask(self) -> Any:
+        from flask import Response as Flask
+        return Flask(self.body, self.status, [(name, value.encode().decode("latin-1")) for name, value in self.headers])
+
+    def django(self) -> Any:
+        from django.http import HttpResponse
+        made = HttpResponse(self.body, status=self.status)
+        del made["Content-Type"]
+        for name, value in self.headers:
+            made[name] = value
+        return made
+
+    def starlette(self) -> Any:
+        from starlette.responses import Response as Starlette
+        made = Starlette(self.body, self.status)
+        made.raw_headers = [(name.lower(), value) for name, value in self.sent_headers]
+        return made
+
+
+class Answered(Exception):
+    """There is nothing to run: `response` is what the client gets (a replay, or an error of the contract)."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"answered with {response.status}")
+        self.response = response
+
+
+def problem(name: str, detail: str = "", retry_after: Optional[float] = None) -> Answered:
+    status, retryable, kind, title, usual = PROBLEMS[name]
+    detail = detail or usual
+    body = {"type": f"urn:once:problem:{name}", "title": title, "status": status, "detail": detail, "retryable": retryable,
+            "error": {"type": kind, "code": name, "message": detail}}
+    headers = [("Content-Type", "application/problem+json"), ("Content-Language", "en"), ("Cache-Control", "no-store")]
+    if retry_after is not None:
+        headers.append(("Retry-After", str(max(1, -int(-retry_after // 1)))))
+    return Answered(Response(status, headers, to_json(body)))
+
+
+def unquote(value: str) -> str:
+    key, at = "", 1
+    while at < len(value) and value[at] != '"':
+        if value[at] == "\\":
+            at += 1
+            if value[at:at + 1] not in ('"', "\\") or at == len(value):
+                raise problem("key-invalid", 'the key has a backslash that escapes nothing; inside quotes only \\" and \\\\ are '
+                                             "escapes")
+        key, at = key + value[at], at + 1
+    rest = value[at + 1:].strip(" \t")
+    if at >= len(value):
+        raise problem("key-invalid", "the key's closing quote is missing; add it")
+    if rest[:1] == ",":
+        raise problem("key-invalid", "the key header has several keys, separated by commas; send exactly one")
+    if rest[:1] == ";":
+        raise problem("key-invalid", "the key has parameters after its closing quote; send the key alone")
+    if rest:
+        raise problem("key-invalid", 'there is text after the key\'s closing quote; write a quote inside a key as \\"')
+    return key
+
+
+def parse_key(values: List[str]) -> str:
+    """The key of a request, from all its Idempotency-Key headers: `"k"` and `k` are the same. The rules are lib/core/key.c's."""
+    if not values:
+        raise problem("key-missing")
+    if len(values) > 1:
+        raise problem("key-invalid", f"the key header was sent {len(values)} times; send it once")
+    value = values[0].strip(" \t")
+    if value[:1] == '"':
+        key = unquote(value)
+    elif "," in value:
+        raise problem("key-invalid", "the key has a comma, as if several were joined; send exactly one, in double quotes if the "
+                                     "comma belongs to it")
+    else:
+        key = value
+    if not key:
+        raise problem("key-invalid", "the key is empty; send 1 to 255 characters")
+    if any(ord(char) >= 0x80 for char in key):
+        raise problem("key-invalid", "the key has a byte that is not ASCII; use visible ASCII characters only")
+    if any(ord(char) < 0x20 or ord(char) == 0x7f for char in key):
+        raise problem("key-invalid", "the key has a control character; use visible ASCII characters only")
+    if len(key) > 255:
+        raise problem("key-invalid", "the key is longer than 255 bytes; send a shorter one")
+    return key
+
+
+class Request:
+    """What tells one operation from another. `Request.of` makes one of a framework's request."""
+
+    def __init__(self, method: str, target: str, headers: Iterable[Tuple[str, str]] = (), body: bytes = b"",
+                 native: Any = None) -> None:
+        self.method, self.target, self.body, self.native = method, target, body, native
+        self.headers = list(headers)
+
+    def all(self, name: str) -> List[str]:
+        return [value for field, value in self.headers if field.lower() == name.lower()]
+
+    @property
+    def key(self) -> str:
+        return parse_key(self.all("Idempotency-Key"))
+
+    @property
+    def claim(self) -> Optional[str]:
+        """From the gate. Without one the application claims by itself."""
+        values = self.all("Once-Claim")
+        if values and not (len(values) == 1 and CLAIM.fullmatch(values[0])):
+            raise problem("key-invalid", "the header Once-Claim is not a claim; only once gate may send it")
+        return values[0] if values else None
+
+    @classmethod
+    def of(cls, request: Any) -> "Request":
+        if isinstance(request, cls):
+            return request
+        if isinstance(request, dict):  # WSGI
+            environ, body = request, request.get("once.body", b"")
+        elif hasattr(request, "META"):  # Django
+            environ, body = request.META, request.body
+        elif hasattr(request, "environ"):  # Flask
+            environ, body = request.environ, request.get_data()
+        elif hasattr(request, "scope"):  # Starlette, after `await request.body()`
+            return cls.of_asgi(request.scope, request._body, request)
+        else:
+            raise TypeError(f"{type(request).__name__} is not a request that once knows; make a once.Request of it")
+        headers = [(name[5:].replace("_", "-"), value) for name, value in environ.items() if name.startswith("HTTP_")]
+        path = quote((environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1", "replace"))
+        query = environ.get("QUERY_STRING", "")
+        return cls(environ["REQUEST_METHOD"], path + ("?" + query if query else ""), headers, body, request)
+
+    @classmethod
+    def of_asgi(cls, scope: Any, body: bytes = b"", native: Any = None) -> "Request":
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        query = scope.get("query_string", b"").decode("latin-1")
+        return cls(scope["method"], quote(scope["path"]) + ("?" + query if query else ""), headers, body, native or scope)

@@ -1,0 +1,239 @@
+"""How an operation reaches its records: here the functions of the schema `once`, on the connection of the caller's own transaction.
+
+A transport makes named calls and owns a transaction. Everything is written as coroutines; those of blocking drivers never
+suspend, so that `drive` runs them to their end without an event loop.
+"""
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from typing import Any, Callable, Coroutine, Dict, Optional, Sequence, Tuple, Type, TypeVar
+
+Row = Optional[Sequence[Any]]
+T = TypeVar("T")
+
+ANSWER = "status, headers::text, body, stored"
+CALLS = {
+    "claim": f"SELECT outcome, claim, extract(epoch FROM retry_after)::float8, {ANSWER} FROM once.claim("
+             "$1::text, $2::text, $3::text, $4::text, $5::bytea, 'transactional', "
+             "make_interval(secs => $6::float8), make_interval(secs => $7::float8), "
+             "$8::boolean, $9::text::uuid)",
+    "renew": "SELECT once.renew($1::text)",
+    "complete": "SELECT once.complete($1::text, $2::integer, $3::text::jsonb, $4::bytea)",
+    "recorded": f"SELECT {ANSWER} FROM once.recorded($1::text)",
+    "release": "SELECT once.release($1::text)",
+    "emit": "SELECT once.emit($1::text, $2::text, $3::text, $4::bytea, $5::text::jsonb, $6::text)::text",
+    "accept": "SELECT once.accept($1::text, $2::text)",
+    "derive": "SELECT once.derive($1::text, $2::text)",
+    "checkpoint": "SELECT once.checkpoint($1::text, $2::text, $3::text::jsonb)",
+    "resume": "SELECT name, state::text FROM once.resume($1::text)",
+    "lock": "SELECT once.lock($1::text)",
+}
+FORMAT = {name: re.sub(r"\$\d", "%s", text) for name, text in CALLS.items()}
+DRIVERS = ("psycopg", "psycopg2", "psycopg_pool", "asyncpg", "sqlalchemy", "django")
+CONFLICTS = ("40001", "40P01")
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise TypeError("this handler is not async, but its connection is: use a blocking driver, or an async handler")
+
+
+def sqlstate(error: Optional[BaseException]) -> str:
+    """Of a driver's error, or of the one that SQLAlchemy or Django has wrapped."""
+    while error is not None:
+        found = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if found:
+            return str(found)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
+
+
+def is_drivers(error: BaseException) -> bool:
+    """Raised by a driver, or by what stands between it and the application."""
+    return any(kind.__module__.partition(".")[0] in DRIVERS for kind in type(error).__mro__)
+
+
+async def resolve(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+async def enter(manager: Any) -> Any:
+    return await manager.__aenter__() if hasattr(manager, "__aenter__") else manager.__enter__()
+
+
+async def leave(manager: Any, error: Optional[BaseException] = None) -> None:
+    how = (type(error) if error else None, error, None)
+    await manager.__aexit__(*how) if hasattr(manager, "__aexit__") else manager.__exit__(*how)
+
+
+class Transport:
+    """One connection and its transaction. This one is psycopg 3's, blocking or not."""
+
+    def __init__(self, connection: Any, blocking: bool = True) -> None:
+        self.connection, self.blocking = connection, blocking
+        self.block: Any = None  # the context manager of the transaction
+
+    def transaction(self) -> Any:
+        return self.connection.transaction()
+
+    def cursor(self) -> Any:
+        from psycopg.rows import tuple_row  # whatever the application's own rows are
+        return self.connection.cursor(row_factory=tuple_row)
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.connection.closed)
+
+    async def call(self, name: str, *values: Any) -> Row:
+        cursor = self.cursor()
+        try:
+            await resolve(cursor.execute(FORMAT[name], values))
+            row: Row = await resolve(cursor.fetchone())
+            return row
+        finally:
+            await resolve(cursor.close())
+
+    async def begin(self) -> None:
+        block = self.transaction()
+        await enter(block)
+        self.block = block
+
+    async def commit(self) -> None:
+        block, self.block = self.block, None
+        await leave(block)
+
+    async def rollback(self) -> None:
+        block, self.block = self.block, None
+        if block is None:
+            return
+        reason = RuntimeError("rolled back")
+        try:
+            await leave(block, reason)
+        except Exception as error:
+            if error is not reason and not self.broken and not is_drivers(error):
+                raise
+
+    async def close(self) -> None:
+        await resolve(self.connection.close())
+
+    async def pause(self, seconds: float) -> None:
+        if self.blocking:
+            time.sleep(seconds)
+        else:
+            await asyncio.sleep(seconds)
+
+
+class Psycopg2(Transport):
+    def transaction(self) -> Any:
+        return self.connection
+
+    def cursor(self) -> Any:
+        from psycopg2.extensions import cursor
+        return self.connection.cursor(cursor_factory=cursor)
+
+
+class Asyncpg(Transport):
+    async def call(self, name: str, *values: Any) -> Row:
+        row: Row = await self.connection.fetchrow(CALLS[name], *values)
+        return row
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.connection.is_closed())
+
+
+class SQLAlchemy(Transport):
+    """A Session or a Connection. Its errors say whether the connection is lost."""
+    broken = False
+
+    def transaction(self) -> Any:
+        return self.connection.begin_nested() if self.connection.in_transaction() else self.connection.begin()
+
+    async def call(self, name: str, *values: Any) -> Row:
+        owner = self.connection
+        connection = await resolve(owner.connection()) if hasattr(owner, "get_bind") else owner
+        text = CALLS[name] if connection.dialect.paramstyle == "numeric_dollar" else FORMAT[name]
+        row: Row = (await resolve(connection.exec_driver_sql(text, values))).fetchone()
+        return row
+
+
+class Django(Transport):
+    raw: Any = None  # the driver's connection: Django replaces a lost one without a word
+
+    def transaction(self) -> Any:
+        from django.db import transaction
+        return transaction.atomic(using=self.connection.alias)
+
+    def cursor(self) -> Any:
+        return self.connection.cursor()
+
+    @property
+    def broken(self) -> bool:
+        return self.raw is None or bool(self.raw.closed)
+
+    async def begin(self) -> None:
+        await super().begin()
+        self.raw = self.connection.connection
+
+    async def close(self) -> None:
+        if self.broken:  # otherwise it is Django's to keep
+            self.connection.close()
+
+
+KINDS: Dict[Tuple[str, str], Tuple[Type[Transport], bool]] = {
+    ("psycopg", "Connection"): (Transport, True), ("psycopg", "AsyncConnection"): (Transport, False),
+    ("psycopg2", "connection"): (Psycopg2, True),
+    ("asyncpg", "Connection"): (Asyncpg, False), ("asyncpg", "PoolConnectionProxy"): (Asyncpg, False),
+    ("sqlalchemy", "Session"): (SQLAlchemy, True), ("sqlalchemy", "scoped_session"): (SQLAlchemy, True),
+    ("sqlalchemy", "Connection"): (SQLAlchemy, True), ("sqlalchemy", "AsyncSession"): (SQLAlchemy, False),
+    ("sqlalchemy", "AsyncConnection"): (SQLAlchemy, False),
+    ("django", "BaseDatabaseWrapper"): (Django, True), ("django", "ConnectionProxy"): (Django, True),
+}
+
+
+def find(connection: Any) -> Optional[Transport]:
+    """Without importing a driver that the application does not use."""
+    if isinstance(connection, Transport):
+        return connection
+    for kind in type(connection).__mro__:
+        known = KINDS.get((kind.__module__.partition(".")[0].lstrip("_"), kind.__name__))
+        if known:
+            return known[0](connection, known[1])
+    return None
+
+
+def of(connection: Any) -> Transport:
+    found = find(connection)
+    if found is None:
+        raise TypeError(f"{type(connection).__module__}.{type(connection).__name__} is not a connection that once knows: psycopg, "
+                        "psycopg2, asyncpg, SQLAlchemy, Django")
+    return found
+
+
+class Source:
+    """The connection of one attempt, from whatever `connect` returns: a connection, a context manager, or an awaitable of one."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self.connect = connect
+        self.manager: Any = None
+
+    async def open(self) -> Transport:
+        made = self.connect()
+        is_manager = hasattr(made, "__aenter__") or hasattr(made, "__enter__")
+        if not is_manager or isinstance(find(made), Psycopg2):  # which is a manager of transactions
+            return of(await resolve(made))
+        entered = await enter(made)
+        self.manager = made
+        return of(entered)
+
+    async def close(self, transport: Transport, error: Optional[BaseException] = None) -> None:
+        manager, self.manager = self.manager, None
+        await (transport.close() if manager is None else leave(manager, error))

@@ -1,0 +1,101 @@
+"""The test double, and the decorator on it: no server is needed."""
+import asyncio
+
+import flask
+import pytest
+
+import once
+from once.testing import Memory
+
+HEADERS = {"Idempotency-Key": "k-1"}
+
+
+def make(memory):
+    app = flask.Flask(__name__)
+    calls = []
+
+    @app.post("/orders")
+    @once.idempotent(memory, scope="t")
+    def orders():
+        calls.append(once.current().connection)
+        once.current().emit("orders", "o-1", "placed", {"n": 1})
+        if flask.request.get_json().get("fail"):
+            raise ZeroDivisionError
+        return {"number": len(calls)}, 201
+
+    return app.test_client(), calls
+
+
+def test_flask():
+    memory = Memory("a connection")
+    client, calls = make(memory)
+    first, again = (client.post("/orders", json={}, headers=HEADERS) for _ in range(2))
+    assert (first.status_code, first.json) == (again.status_code, again.json) == (201, {"number": 1})
+    assert again.headers["Idempotent-Replayed"] == "true" and calls == ["a connection"]
+    assert memory.events == [("orders", "o-1", "placed", b'{"n":1}')]
+    assert client.post("/orders", json={"n": 2}, headers=HEADERS).status_code == 422
+    assert client.post("/orders", json={}).status_code == 400
+
+
+def test_exception():
+    memory = Memory()
+    client, calls = make(memory)
+    assert [client.post("/orders", json={"fail": 1}, headers=HEADERS).status_code for _ in range(2)] == [500, 500]
+    assert len(calls) == 2 and memory.events == []
+
+
+def test_behind_a_gate():
+    client, calls = make(Memory())
+    headers = {**HEADERS, "Once-Claim": "c" * 70}
+    assert [client.post("/orders", json={}, headers=headers).json for _ in range(2)] == [{"number": 1}] * 2 and len(calls) == 1
+    assert client.post("/orders", json={}, headers={**HEADERS, "Once-Claim": "forged"}).status_code == 400
+
+
+async def call(app, headers=(), body=b"{}"):
+    sent, messages = [], [{"type": "http.request", "body": body[:1], "more_body": True},
+                          {"type": "http.request", "body": body[1:], "more_body": False}]
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    await app({"type": "http", "method": "POST", "path": "/orders", "query_string": b"", "headers": list(headers)}, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def test_asgi():
+    """Chunks become one response; what is not decorated passes through; a handler that does not fit its driver is refused."""
+    memory, seen = Memory(blocking=False), []
+
+    @once.idempotent(memory, scope="t")
+    async def handler():
+        seen.append(once.current_async().claim)
+
+    async def app(scope, receive, send):
+        await handler()
+        await send({"type": "http.response.start", "status": 201, "headers": [(b"x-a", b"1")]})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def open_app(scope, receive, send):
+        assert (await receive())["body"] == b"{}"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"open"})
+
+    key = [(b"idempotency-key", b"k-1")]
+    guarded = once.ASGIMiddleware(app)
+    assert asyncio.run(call(guarded, key)) == asyncio.run(call(guarded, key)) == (201, b"ab") and len(seen) == 1
+    assert asyncio.run(call(guarded))[0] == 400
+    assert asyncio.run(call(once.ASGIMiddleware(open_app), key)) == (200, b"open")
+    memory.blocking = True
+    with pytest.raises(TypeError, match="use an async driver"):
+        asyncio.run(call(guarded, [(b"idempotency-key", b"k-2")]))
+
+
+def test_outside_of_a_handler():
+    with pytest.raises(LookupError, match="not decorated"):
+        once.current()
+    with pytest.raises(RuntimeError, match="ASGIMiddleware"):
+        once.idempotent(Memory(), scope="t")(lambda: None)()

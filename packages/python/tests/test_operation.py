@@ -1,0 +1,252 @@
+"""`with once.operation(...)` on every driver, with a real PostgreSQL (ONCE_PG_URL)."""
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+import time
+
+import asyncpg
+import psycopg
+import psycopg2
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+import once
+from once.transport import find
+
+URL = os.environ["ONCE_PG_URL"]
+numbers = itertools.count(1)
+
+
+def psycopg3():
+    return contextlib.closing(psycopg.connect(URL, row_factory=psycopg.rows.dict_row))
+
+
+def psycopg3_autocommit():
+    return contextlib.closing(psycopg.connect(URL, autocommit=True))
+
+
+def second():
+    return contextlib.closing(psycopg2.connect(URL))
+
+
+def engine(driver="psycopg"):
+    return sqlalchemy.create_engine("postgresql+%s://" % driver, creator=lambda: __import__(driver).connect(URL),
+                                    poolclass=sqlalchemy.NullPool)
+
+
+def session():
+    return Session(engine())
+
+
+def session2():
+    return Session(engine("psycopg2"))
+
+
+def core():
+    return engine().connect()
+
+
+async def psycopg3_async():
+    return await psycopg.AsyncConnection.connect(URL)
+
+
+@contextlib.asynccontextmanager
+async def closing(connection):
+    yield connection
+    await connection.close()
+
+
+async def asyncpg_():
+    return closing(await asyncpg.connect(URL))
+
+
+async def async_session():
+    return AsyncSession(create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(URL),
+                                            poolclass=sqlalchemy.NullPool))
+
+
+def request(key=None, body=b"{}", claim=None):
+    return once.Request("POST", "/orders", [("Idempotency-Key", key or f"unit-{next(numbers)}")] +
+                        ([("Once-Claim", claim)] if claim else []), body)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table():
+    with psycopg.connect(URL, autocommit=True) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS effects (name text)")
+        yield
+
+
+def count(name):
+    with psycopg.connect(URL) as db:
+        return db.execute("SELECT count(*) FROM effects WHERE name = %s", (name,)).fetchone()[0]
+
+
+def run_sql(connection, name):
+    if hasattr(connection, "exec_driver_sql"):
+        connection.exec_driver_sql("INSERT INTO effects VALUES (%s)", (name,))
+    elif hasattr(connection, "get_bind"):
+        connection.execute(sqlalchemy.text("INSERT INTO effects VALUES (:n)"), {"n": name})
+    else:
+        connection.cursor().execute("INSERT INTO effects VALUES (%s)", (name,))
+
+
+@pytest.mark.parametrize("make", [psycopg3, psycopg3_autocommit, second, session, session2, core], ids=lambda make: make.__name__)
+def test_block(make):
+    asked = request()
+    with make() as db:
+        with once.operation(db, asked, scope="t") as op:
+            run_sql(db, asked.key)
+            assert op.resume() == (None, None) and op.derive("charge").startswith("d2-")
+            op.lock("order:1")
+            op.emit("orders", "o-1", "placed", {"n": "é"})
+            op.respond({"id": 7}, 201)
+        with pytest.raises(once.Answered) as caught:
+            with once.operation(db, asked, scope="t"):
+                pytest.fail("ran twice")
+    told = caught.value.response
+    assert (told.status, told.body) == (201, b'{"id":7}') and ("Idempotent-Replayed", "true") in told.headers
+    assert count(asked.key) == 1
+
+
+@pytest.mark.parametrize("make", [psycopg3, psycopg3_autocommit, second, session, core], ids=lambda make: make.__name__)
+def test_exception_frees_the_key(make):
+    asked = request()
+    with make() as db:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                with once.operation(db, asked, scope="t"):
+                    run_sql(db, asked.key)
+                    raise ZeroDivisionError
+        with pytest.raises(RuntimeError, match="op.respond"):
+            with once.operation(db, asked, scope="t"):
+                run_sql(db, asked.key)
+    assert count(asked.key) == 0
+
+
+@pytest.mark.parametrize("make", [psycopg3_async, asyncpg_, async_session], ids=lambda make: make.__name__)
+def test_async_block(make):
+    asked = request()
+
+    async def run():
+        async with await make() as db:
+            async with once.operation(db, asked, scope="t") as op:
+                if isinstance(db, AsyncSession):
+                    await db.execute(sqlalchemy.text("INSERT INTO effects VALUES (:n)"), {"n": asked.key})
+                elif isinstance(db, asyncpg.Connection):
+                    await db.execute("INSERT INTO effects VALUES ($1)", asked.key)
+                else:
+                    await db.execute("INSERT INTO effects VALUES (%s)", (asked.key,))
+                await op.checkpoint("done", {"a": 1})
+                assert await op.resume() == ("done", {"a": 1})
+                op.respond(b"\x00\xff", 200, [("X-A", "1")])
+            with pytest.raises(once.Answered) as caught:
+                async with once.operation(db, asked, scope="t"):
+                    pytest.fail("ran twice")
+            return caught.value.response
+
+    told = asyncio.run(run())
+    assert told.body == b"\x00\xff" and ("X-A", "1") in told.headers and count(asked.key) == 1
+
+
+def test_joins_the_callers_transaction():
+    """In a transaction that the caller has begun, the caller's COMMIT decides."""
+    asked = request()
+    with psycopg.connect(URL) as db:
+        with pytest.raises(ZeroDivisionError), db.transaction():
+            with once.operation(db, asked, scope="t") as op:
+                run_sql(db, asked.key)
+                op.respond({})
+            raise ZeroDivisionError
+    assert count(asked.key) == 0
+    with psycopg.connect(URL) as db, once.operation(db, asked, scope="t") as op:
+        op.respond({})
+
+
+def test_waits():
+    """For the one that is at work, instead of refusing."""
+    asked, answers = request(), []
+
+    def second_request():
+        try:
+            with psycopg.connect(URL, application_name="waits") as db, once.operation(db, asked, scope="t", wait=True):
+                pytest.fail("ran twice")
+        except once.Answered as answer:
+            answers.append(answer.response.body)
+
+    with psycopg.connect(URL) as db, psycopg.connect(URL, autocommit=True) as watch:
+        with once.operation(db, asked, scope="t") as op:
+            with psycopg.connect(URL) as other, pytest.raises(once.Answered, match="409"):
+                with once.operation(other, asked, scope="t"):
+                    pytest.fail("ran twice")
+            thread = threading.Thread(target=second_request)
+            thread.start()
+            for _ in range(600):
+                if watch.execute("SELECT FROM pg_stat_activity WHERE application_name = 'waits' AND wait_event_type = 'Lock'").rowcount:
+                    break
+                time.sleep(0.05)
+            op.respond({"id": 1})
+    thread.join()
+    assert answers == [b'{"id":1}']
+
+
+def test_released_after_a_checkpoint():
+    """What a checkpoint has committed stays; the key is free at once, and the next attempt goes on behind it."""
+    asked = request()
+    with psycopg.connect(URL) as db:
+        with pytest.raises(ZeroDivisionError):
+            with once.operation(db, asked, scope="t") as op:
+                run_sql(db, asked.key)
+                op.checkpoint("reserved")
+                raise ZeroDivisionError
+        with once.operation(db, asked, scope="t") as op:
+            assert op.resume() == ("reserved", None)
+            op.respond({})
+    assert count(asked.key) == 1
+
+
+def test_stale_claim():
+    """A gate's claim that was taken over: the application answers 503, and changes nothing."""
+    asked = request()
+    with psycopg.connect(URL, autocommit=True) as db:
+        claim, = db.execute("SELECT claim FROM once.claim('t', %s, 'POST', '/orders', '{}')", (asked.key,)).fetchone()
+        db.execute("SELECT once.release(%s)", (claim,))
+        with pytest.raises(once.Answered, match="503"):
+            with once.operation(db, request(asked.key, claim=claim)):
+                pytest.fail("ran")
+
+
+def test_erased():
+    """The texts are gone, the outcome stays."""
+    asked = request()
+    with psycopg.connect(URL, autocommit=True) as db:
+        with once.operation(db, asked, scope="t") as op:
+            op.respond({"name": "Jos\u00e9"}, 201)
+        db.execute("SELECT once.erase(%s)", (op.claim,))
+        with pytest.raises(once.Answered) as caught:
+            with once.operation(db, asked, scope="t"):
+                pytest.fail("ran twice")
+    assert caught.value.response.status == 201 and ("Once-Body", "omitted") in caught.value.response.headers
+    assert caught.value.response.body == b""
+
+
+def test_accept():
+    with psycopg.connect(URL) as db:
+        bound = once.bind(db)
+        assert [bound.accept("ledger", "unit-1"), bound.accept("ledger", "unit-1")] == [True, False]
+
+
+def test_unknown_connection():
+    assert find(object()) is None
+    with pytest.raises(TypeError, match="not a connection that once knows"):
+        once.bind(object())
+
+
+def test_scope_is_needed():
+    with psycopg.connect(URL) as db, pytest.raises(once.Answered, match="400"):
+        with once.operation(db, request(), scope=lambda _: ""):
+            pytest.fail("ran")

@@ -1,0 +1,57 @@
+"""FastAPI with blocking handlers, which run in threads; a SQLAlchemy session."""
+import json
+
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.orm import sessionmaker
+
+import business
+import once
+
+engine = create_engine(business.DATABASE.replace("postgres://", "postgresql+psycopg://"), poolclass=NullPool,
+                       connect_args={"prepare_threshold": None})
+Session = sessionmaker(engine)
+app = FastAPI()
+app.add_middleware(once.ASGIMiddleware)
+idempotent = once.idempotent(Session, scope=lambda request: "tenant-7")
+
+
+def run(plan):
+    op = once.current()
+    return business.run(plan, op, lambda text, values: op.connection.connection().exec_driver_sql(business.percent(text),
+                                                                                                  values).fetchone())
+
+
+async def asked_of(request: Request):
+    return await request.json()
+
+
+@app.post("/payments", status_code=201)
+@idempotent
+def payments(response: Response, asked: dict = Depends(asked_of)):
+    try:
+        answer = run(business.pay(asked))
+    except business.Refused as refused:
+        raise HTTPException(402, "refused") from refused
+    if answer.body:
+        return Response(answer.body, answer.status, media_type=answer.kind)
+    if answer.status != 201:
+        return JSONResponse(answer.value, answer.status)
+    response.headers.update(answer.headers)
+    return answer.value
+
+
+@app.post("/payouts", status_code=201)
+@idempotent
+def payouts(asked: dict = Depends(asked_of)):
+    return run(business.pay_out(asked)).value
+
+
+@app.post("/events")
+def events(event: dict):
+    with Session.begin() as session:
+        return {"new": once.bind(session).accept("ledger", json.dumps(event))}
+
+
+business.serve_asgi(app)
