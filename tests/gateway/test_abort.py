@@ -160,7 +160,7 @@ def test_client_gone_while_its_response_is_held(gateway, way):
 def test_client_gone_while_the_response_is_sent(gateway, way, size, rules):
     """8 MB are more than is kept: only status and headers are recorded, before the first byte is sent."""
     # Unbuffered over HTTP/2, nginx itself notices the client's absence only by send_timeout.
-    gw = gateway(HOLD + rules + "once_store_timeout 500ms; send_timeout 1s;")
+    gw = gateway(HOLD + rules + "send_timeout 6s;")
     gw.upstream.then(lambda exchange: exchange.respond(201, [("X-Own", "1")], b"x" * size))
     leaver = Leaver(gw, way)
     leaver.start("k")

@@ -32,7 +32,7 @@ def check_free_again(gw):
 
 def test_store_is_slow_at_the_claim(gateway):
     """Longer than once_store_timeout: the client gets an error, and the late request is not forwarded later."""
-    gw = gateway("once_store_timeout 300ms;" + HOLD, disk=True)
+    gw = gateway("once_store_timeout 1s;" + HOLD, disk=True)
     expect.first(gw.post("before", b"a"))
     gw.disk.block()
     expect.problem(gw.post("k", b"a"), "store-unavailable")
@@ -55,7 +55,7 @@ def test_store_is_a_little_slow_at_the_claim(gateway):
 
 
 def test_store_is_full_at_the_claim(gateway):
-    gw = gateway("once_store_timeout 300ms;" + HOLD, disk=True)
+    gw = gateway("once_store_timeout 1s;" + HOLD, disk=True)
     gw.nginx.expect("No space|full|cannot be written")
     expect.first(gw.post("before", b"a"))
     gw.disk.fill()
@@ -66,7 +66,7 @@ def test_store_is_full_at_the_claim(gateway):
 
 
 def test_store_is_full_at_the_claim_and_requests_may_pass(gateway):
-    gw = gateway("once_store_timeout 300ms; once_on_store_error pass;", disk=True)
+    gw = gateway("once_store_timeout 1s; once_on_store_error pass;", disk=True)
     gw.nginx.expect("No space|full|cannot be written")
     gw.disk.fill()
     expect.unrecorded(gw.post("k", b"a"), 201)
@@ -98,7 +98,7 @@ def test_store_is_slow_at_the_completion(gateway):
 @pytest.mark.parametrize("fault", ["block", "fill"])
 def test_store_fails_at_the_completion(gateway, fault):
     """The outcome is known but cannot be written: the client may ask again, and it is written when that is possible."""
-    gw = gateway("once_store_timeout 300ms;" + HOLD, disk=True)
+    gw = gateway("once_store_timeout 1s;" + HOLD, disk=True)
     gw.nginx.expect("No space|full|cannot be written")
 
     def script(exchange):
@@ -127,7 +127,7 @@ def test_store_fails_at_the_completion_for_longer_than_the_lease(gateway):
 
 def test_store_breaks_down(gateway):
     """A disk that lost what it had taken: nothing is assumed, nothing runs; the next generation of workers starts afresh."""
-    gw = gateway("once_store_timeout 300ms;" + HOLD, disk=True)
+    gw = gateway("once_store_timeout 1s;" + HOLD, disk=True)
     gw.nginx.expect("store|cannot be written|Input/output")
     expect.first(gw.post("before", b"a"))
     gw.disk.break_down()
@@ -165,7 +165,7 @@ def test_store_on_a_full_file_system(gateway, directory):
     if made.returncode:
         pytest.skip(f"cannot mount: {made.stderr.decode()}")
     try:
-        gw = gateway("once_store_timeout 300ms;" + HOLD, store=f"local:{place}/store?segment=256k")
+        gw = gateway("once_store_timeout 1s;" + HOLD, store=f"local:{place}/store?segment=256k")
         gw.nginx.expect("No space|full|cannot be written")
         expect.first(gw.post("before", b"a"))
         with open(f"{place}/ballast", "wb", buffering=0) as file:

@@ -233,7 +233,7 @@ def test_store_unreachable_passes_when_told_so(gateway, directory):
 @pytest.mark.parametrize("url", ["postgres://user:very-secret@127.0.0.1:1/db?password=very-secret",
                                  "postgres://127.0.0.1:1/db?password=very-secret&user=very-secret"])
 def test_passwords_of_stores_are_not_told(gateway, url):
-    gw = gateway("once_store_timeout 300ms;", store=f"'{url}'")
+    gw = gateway("once_store_timeout 1s;", store=f"'{url}'")
     gw.nginx.expect("once")
     expect.problem(gw.post("k"), "store-unavailable")
     gw.nginx.log.wait("store \"postgres:")  # which store it is, but not

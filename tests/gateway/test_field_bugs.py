@@ -17,7 +17,7 @@ HOLD = "once_recover hold;"
 # 0. The completion fails after a successful handler, and the error path deletes the record: executed again.
 
 def test_0_completion_fails_and_the_record_is_kept(gateway):
-    gw = gateway("once_store_timeout 300ms;", disk=True)
+    gw = gateway("once_store_timeout 1s;", disk=True)
     gw.nginx.expect("No space|full|cannot be written")
 
     def script(exchange):

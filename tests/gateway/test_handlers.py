@@ -74,7 +74,7 @@ def test_scripts_that_go_on_after_their_response(gateway):
 def test_scripts_that_go_on_when_the_store_has_failed(gateway, rest):
     """The client gets another response than the script's; whatever the script still writes is dropped."""
     first, second = Gate(), Gate()
-    gw = gateway(http=LUA_HTTP + "once_recover hold; once_store_timeout 300ms; once_store_body 4k;", main=LUA, disk=True,
+    gw = gateway(http=LUA_HTTP + "once_recover hold; once_store_timeout 1s; once_store_body 4k;", main=LUA, disk=True,
                  locations="location ~ ^/(one|two) { internal; proxy_pass http://backend; }" + lua("script", """
         ngx.location.capture("/one"); ngx.print(string.rep("x", %d)); %s; ngx.location.capture("/two"); %s
         """ % (8192 if rest else 10, "ngx.flush()" if rest else "ngx.eof()", rest)))

@@ -82,7 +82,7 @@ def once_store(gw):
     assert gw.upstream.count("k") == 1
 
 
-@row("once_store_timeout 200ms;", disk=True)
+@row("once_store_timeout 1s;", disk=True)
 def once_store_timeout(gw):
     expect.first(gw.post("before"))
     gw.disk.block()
@@ -240,7 +240,7 @@ def once_early_lookup(gw):
     assert gw.upstream.total == 1
 
 
-@row("once_on_store_error pass;", rules="once_store_timeout 300ms;", disk=True)
+@row("once_on_store_error pass;", rules="once_store_timeout 1s;", disk=True)
 def once_on_store_error(gw):
     gw.nginx.expect("No space|full|cannot be written")
     gw.disk.fill()

@@ -110,8 +110,8 @@ def test_in_flight_busy_and_waited(gateway):
 
 
 def test_store_errors_are_counted(gateway):
-    passed = "location /passed { %s once_store_timeout 300ms; once_on_store_error pass; }" % GUARD
-    gw = gateway(locations=locations("once_store_timeout 300ms;", passed), disk=True)
+    passed = "location /passed { %s once_store_timeout 1s; once_on_store_error pass; }" % GUARD
+    gw = gateway(locations=locations("once_store_timeout 1s;", passed), disk=True)
     gw.nginx.expect("No space|full|cannot be written")
     expect.first(gw.post("before"))
     gw.disk.fill()

@@ -17,7 +17,7 @@ def sql(gw, statement):
 
 
 def test_gone_is_503_and_heals(gateway):
-    gw = gateway(locations="location / { %s once_store_timeout 500ms; } location = /ready { once_ready; }" % GUARD)
+    gw = gateway(locations="location / { %s once_store_timeout 1s; } location = /ready { once_ready; }" % GUARD)
     until(lambda: gw.request("GET", "/ready").status == 200, "the store to answer")
     assert gw.post("before").status == 201
     subprocess.run(CTL + ["-m", "immediate", "stop"], check=True, stdout=subprocess.DEVNULL)

@@ -42,7 +42,7 @@ def test_a_redis_that_would_forget_is_503(gateway):
 
 
 def test_gone_is_503_and_heals(gateway):
-    gw = gateway("once_store_timeout 500ms;")
+    gw = gateway("once_store_timeout 1s;")
     assert gw.post("before").status == 201
     with open(f"{DIR}/{PORT}.pid", encoding="ascii") as file:
         os.kill(int(file.read()), signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_secrets_alone_are_not_made_anew(pair, gateway):
 @pytest.mark.parametrize("url", ["redis://user:very-secret@127.0.0.1:1/0",
                                  "redis+sentinel://u:very-secret@127.0.0.1:1/name?sentinel_password=very-secret"])
 def test_passwords_are_not_told(gateway, url):
-    gw = gateway("once_store_timeout 300ms;", store=f"'{url}'")
+    gw = gateway("once_store_timeout 1s;", store=f"'{url}'")
     gw.nginx.expect("once")
     assert gw.post("k").status == 503
     gw.nginx.log.wait("store \"redis")
