@@ -1,0 +1,50 @@
+"""docs/python.md: the commands as they are there, in one shell. Only ports differ, root names a user, and what step 1 would fetch
+is what `prepare` has installed."""
+import os
+import re
+
+from conftest import PLACE
+from harness import environment
+from harness.wait import until
+from shell import Shell, free_port
+
+
+def test_ten_minutes():
+    with open(os.path.join(environment.SOURCE, "docs", "python.md"), encoding="utf-8") as file:
+        page = file.read()
+    with open(os.path.join(environment.SOURCE, "examples", "python", "shop.py"), encoding="utf-8") as file:
+        assert f"```python\n{file.read()}```" in page
+    package, database, start, pay, smash, repeat, gate = re.findall(r"```sh\n(.*?)```", page, re.S)
+    assert "pip install ./packages/python fastapi uvicorn 'psycopg[binary]'" in package
+    ports = {"8000": free_port(), "8080": free_port()}
+
+    def ported(text):
+        return re.sub("8000|8080", lambda match: ports[match.group()], text) \
+            .replace("once gate ", "once gate --user postgres " if os.geteuid() == 0 else "once gate ")
+
+    shell = Shell()
+    try:
+        shell.run(f". {PLACE}/venv/bin/activate")
+        shell.run(database)
+        shell.run(ported(start))
+        shell.wait("Uvicorn running on")
+        said = shell.run(ported(pay))
+        assert said.count("HTTP/1.1 201") == 2 and said.count("dempotent-replayed: true") == 1, said
+        assert said.count("urn:once:problem:key-reused") == 1 and said.count("urn:once:problem:key-missing") == 1, said
+        assert said.count("12.50\n") == 1 and re.search(r"k-1 +\| completed +\| +1 \| +201", said), said
+        shell.run(ported(smash))
+        head, tail = ported(repeat).split("sleep 4\n")  # by hand one waits; here one looks
+        shell.run(head)
+        shell.wait("Uvicorn running on", 2)
+        request, look = tail.split("\n", 1)
+        until(lambda: "HTTP/1.1 201" in shell.run(request), "the second attempt")
+        said = shell.run(look)
+        assert len(re.findall(r"o-2 +\| +5.00", said)) == 1 and len(re.findall(r"payments +\| o-2 +\| paid", said)) == 1, said
+        head, tail = ported(gate).split("sleep 1\n")
+        shell.run(head)
+        shell.wait("once gate: ready")
+        said = shell.run(tail)
+        assert said.count("HTTP/1.1 201") == 2 and said.count("Idempotent-Replayed: true") == 1, said
+        assert len(re.findall(r"o-3 +\| +7.00", said)) == 1, said
+    finally:
+        shell.close()
