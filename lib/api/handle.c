@@ -338,6 +338,7 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
         code = once__bound_reap_start(once, err);
     }
     if (code == ONCE_OK && once->options.thread) {
+        once__log_store(once); /* what it reads is the thread's from then on */
         code = once__dispatch_thread_start(once, err);
     }
     if (code != ONCE_OK) {
@@ -347,7 +348,9 @@ int once__open_over(once__loop_t *loop, once__store_t *store, const once_options
         free_handle(once);
         return code;
     }
-    once__log_store(once);
+    if (!once->options.thread) {
+        once__log_store(once);
+    }
     *handle = once;
     return ONCE_OK;
 }

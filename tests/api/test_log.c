@@ -161,6 +161,22 @@ static void secrets_that_cannot_be_read_and_rotations_are_reported(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* For the thread sanitizer: one thread at a time looks at what is wrong with a store, also while the handle is being opened. */
+static void a_handle_with_a_thread_is_opened_with_a_log(void **state)
+{
+    once_options_t *options = once_options_new();
+    heard_t heard = {0};
+
+    once_options_set_log(options, ONCE_LOG_NOTICE, hear, &heard);
+    for (int i = 0; i < 20; i++) {
+        once_t *once = NULL;
+        assert_int_equal(once_open("memory:heard?thread=on", options, &once, NULL), ONCE_OK);
+        assert_int_equal(once_close(once, 1000), ONCE_OK);
+    }
+    assert_int_equal(heard.count, 0);
+    once_options_free(options);
+}
+
 static void the_build_says_what_is_in_it(void **state)
 {
     assert_int_equal(once_version_number(), ONCE_VERSION_NUMBER);
@@ -181,6 +197,7 @@ int main(void)
         cmocka_unit_test(nothing_above_the_level_is_said),
         cmocka_unit_test(a_lost_claim_is_reported_with_its_record),
         cmocka_unit_test(secrets_that_cannot_be_read_and_rotations_are_reported),
+        cmocka_unit_test(a_handle_with_a_thread_is_opened_with_a_log),
         cmocka_unit_test(the_build_says_what_is_in_it),
     };
 
