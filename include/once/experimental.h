@@ -54,14 +54,16 @@ ONCE_API ONCE_MUST_CHECK int once_recall(once_t *once, const once_ask_t *asks,
 typedef struct once_cursor {
     uint8_t bytes[ONCE_CURSOR_SIZE]; /* all zero: the beginning */
     int end;                         /* nothing is left */
+    uint64_t looked;                 /* at about how many the last step looked */
 } once_cursor_t;
 
 /*
  * One step of once_record_scan, for views that must not take longer in a large store: looks at `looks` records at most (1 to 1000;
- * a redis:// store may look at a few more) from `*cursor` on, and `each` receives those that pass the filter, whose limit does not
- * count. Before `done` is called `*cursor` becomes where the next step begins; it must stay valid until then, and is not touched
- * after an error. Steps with one filter, one after the other until `end`, receive what one scan does. Cursors are for stores of
- * the same URL; one of a redis:// store is for the same handle, and is ONCE_E_NOT_FOUND if others were used meanwhile: begin again.
+ * a redis:// store may look at a few more, and a step that has found many ends earlier) from `*cursor` on. `each` receives those
+ * that pass the filter, whose limit does not count. Before `done` is called `*cursor` becomes where the next step begins; it must
+ * stay valid until then, and is not touched after an error. Steps with one filter, one after the other until `end`, receive what
+ * one scan does; once_answer_damaged need not count what is left out by its state. Cursors are for stores of the same URL; one of
+ * a redis:// store is for the same handle, and is ONCE_E_NOT_FOUND if others were used meanwhile: begin again.
  */
 ONCE_API ONCE_MUST_CHECK int once_record_page(once_t *once, const once_filter_t *filter,
                                               once_cursor_t *cursor, uint64_t looks,

@@ -108,6 +108,7 @@ static void scan_reply(once__job_t *job)
     if (scan->page != NULL && !job->delivered) { /* it is the caller's until then */
         memcpy(scan->page->bytes, job->op.cursor.bytes, sizeof(scan->page->bytes));
         scan->page->end = job->op.cursor.end;
+        scan->page->looked = job->op.looks;
     }
     if (scan->page == NULL && more && !job->op.cursor.end && !job->delivered) {
         once__job_well_again(job);
@@ -152,7 +153,7 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_cursor_t 
     if (page != NULL) {
         scan->page = page;
         scan->filter.limit = 0;
-        scan->job.op.limit = looks;
+        scan->job.op.limit = looks < SCAN_STEP ? looks : SCAN_STEP;
         scan->job.op.looks = looks;
         memcpy(scan->job.op.cursor.bytes, page->bytes, sizeof(page->bytes));
     }

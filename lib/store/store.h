@@ -60,7 +60,8 @@ struct once__op {
     const once_filter_t *filter; /* scan; the store ignores its `limit` and `subject_hash` */
     once__cursor_t cursor;       /* scan: where to continue; updated */
     uint64_t limit;              /* scan: records per step; reap: at most this many, 0: all */
-    uint64_t looks;          /* scan: the step ends after looking at this many; 0: it need not */
+    uint64_t
+        looks; /* scan: the step ends after this many, and says here how many it were; 0: no bound */
     int thorough;            /* reap, stats: asked for explicitly, so it may be expensive */
     int bare;                /* scan, set by the store: records have heads and keys only */
     const uint8_t *mark;     /* claim, load: of the record secret; NULL: not compared */

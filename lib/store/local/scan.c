@@ -73,6 +73,21 @@ static int see(once__records_t *records, uint32_t shard, const once__shard_entry
     return 0;
 }
 
+/*
+ * Whether the record has to be read. A step that a person waits for does not read what its filter leaves out by the state, which
+ * the index knows; a whole scan does, because it counts what cannot be read.
+ */
+static int is_wanted(const once__records_t *records, const once__op_t *op,
+                     const once__entry_t *entry)
+{
+    unsigned state = once__is_settled(records->index, entry->place) ? entry->state
+                                                                    : (unsigned)ONCE_STATE_PENDING;
+
+    return op->looks == 0 ||
+           ((op->filter->states == 0 || (op->filter->states & 1u << state) != 0) &&
+            (!op->filter->stuck || state == ONCE_STATE_PENDING || state == ONCE_STATE_UNKNOWN));
+}
+
 /* From the key *from on. When the shard is done, the next one is next, from the beginning. `*looks` more may be looked at. */
 static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard, uint64_t *from,
                       uint64_t *looks)
@@ -92,7 +107,8 @@ static int scan_shard(once__records_t *records, once__op_t *op, uint32_t *shard,
         }
         --*looks;
         *from = entries[i].key + 1;
-        if (see(records, *shard, &entries[i], &record, &op->damaged) &&
+        if (is_wanted(records, op, &entries[i].entry) &&
+            see(records, *shard, &entries[i], &record, &op->damaged) &&
             once__filter_passes(op->filter, &record, op->now)) {
             op->records[op->count] = once__record_clone(&record);
             code = op->records[op->count] != NULL ? ONCE_OK : ONCE_E_NOMEM;
@@ -119,6 +135,9 @@ void once__records_scan(once__records_t *records, once__op_t *op)
     op->error = op->records != NULL ? ONCE_OK : ONCE_E_NOMEM;
     while (op->error == ONCE_OK && shard < ONCE__SHARDS && op->count < op->limit && looks > 0) {
         op->error = scan_shard(records, op, &shard, &from, &looks);
+    }
+    if (op->error == ONCE_OK && op->looks != 0) { /* otherwise the step is repeated */
+        op->looks -= looks;
     }
     once__put32(op->cursor.bytes, shard);
     once__put64(op->cursor.bytes + 4, from);

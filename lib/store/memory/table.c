@@ -465,7 +465,7 @@ static void apply_get(const once__table_t *table, once__op_t *op, uint64_t clock
 
 static void apply_scan(const once__table_t *table, once__op_t *op, uint64_t clock)
 {
-    uint64_t slot = once__get64(op->cursor.bytes);
+    uint64_t slot = once__get64(op->cursor.bytes), begin = slot;
     uint64_t end =
         op->looks != 0 && table->used_slots > op->looks && slot < table->used_slots - op->looks
             ? slot + op->looks
@@ -489,6 +489,7 @@ static void apply_scan(const once__table_t *table, once__op_t *op, uint64_t cloc
         }
         op->count++;
     }
+    op->looks = op->looks != 0 && slot > begin ? slot - begin : op->looks;
     once__put64(op->cursor.bytes, slot);
     op->cursor.end = slot >= table->used_slots;
 }
