@@ -1,5 +1,5 @@
 /*
- * Every command, each defined in the file of its name: in cmd/, gate in src/gate, help and version in help.c.
+ * Every command, each defined in the file of its name: in cmd/, gate in src/gate, ui in src/ui, help and version in help.c.
  */
 #ifndef ONCE_CLI_COMMANDS_H
 #define ONCE_CLI_COMMANDS_H
@@ -9,6 +9,7 @@
 extern const once__cli_command_t once__cli_gate;
 extern const once__cli_command_t once__cli_relay;
 extern const once__cli_command_t once__cli_consume;
+extern const once__cli_command_t once__cli_ui;
 extern const once__cli_command_t once__cli_keys_list;
 extern const once__cli_command_t once__cli_keys_find;
 extern const once__cli_command_t once__cli_keys_show;
