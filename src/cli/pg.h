@@ -47,7 +47,7 @@ int once__cli_pg_begin(PGconn *conn);
 /* Runs statements; says what went wrong, with `what` before it. 0 or -1. */
 int once__cli_pg_run(PGconn *conn, const char *what, const char *statements);
 
-/* The first column of the first row, malloc'd; NULL when there is none or it failed (which is said). "" for NULL. */
+/* The first column of the first row, malloc'd; NULL if there is none, or after an error message. "" for NULL. */
 char *once__cli_pg_ask(PGconn *conn, const char *query);
 
 /* The installed version; 0: none, -1: unknown, after an error message. */
