@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 
 import pytest
@@ -18,6 +17,7 @@ from harness.wait import PATIENCE, Timeout
 
 EXAMPLES = os.path.join(environment.SOURCE, "examples", "door")
 PLACE = os.path.join(environment.BUILD, "door")
+PYTHON = os.path.join(environment.BUILD, "packages", "venv", "bin", "python")  # of tests/packages/prepare
 LANGUAGES = ("c", "python", "node", "go")
 
 
@@ -75,7 +75,7 @@ def command_of(language):
     if language == "c":
         return [os.path.join(environment.BUILD, "examples", "example_door")]
     name = "payments" if language == "python" else language
-    return [sys.executable, os.path.join(EXAMPLES, "python", f"{name}.py")]
+    return [PYTHON, os.path.join(EXAMPLES, "python", f"{name}.py")]
 
 
 class Backend:

@@ -21,7 +21,7 @@ INSTANTS = {
     "in the transaction": ("wire", b"once.complete", False),
     "COMMIT under way": ("wire", b"COMMIT\0", False),
     "committed, not told": ("wire", b"COMMIT\0", True),
-    "told, not answered": ("link", b" 201 Created", True),
+    "told, not answered": ("link", b" 201 C", True),
 }
 
 

@@ -2,6 +2,7 @@
 import os
 import re
 
+from backends import PYTHON
 from harness import environment
 from harness.wait import until
 from shell import Shell, free_port
@@ -16,7 +17,7 @@ def test_ten_minutes():
     ports = {"3000": free_port(), "8080": free_port()}
 
     def ported(text):
-        return re.sub("3000|8080", lambda match: ports[match.group()], text).replace("python3 ex", "/usr/bin/python3 ex") \
+        return re.sub("3000|8080", lambda match: ports[match.group()], text).replace("python3 ex", f"{PYTHON} ex") \
             .replace("lease=3s", "lease=2s") \
             .replace("once gate ", "once gate --user postgres " if os.geteuid() == 0 else "once gate ")
 

@@ -94,6 +94,43 @@ def test_asgi():
         asyncio.run(call(guarded, [(b"idempotency-key", b"k-2")]))
 
 
+def test_cancelled():
+    """A request that is cancelled gives its transaction and its connection back."""
+    memory, reached = Memory(blocking=False), []
+
+    @once.idempotent(memory, scope="t")
+    async def handler():
+        reached.append(list(memory.open))
+        await asyncio.Event().wait()
+
+    async def app(scope, receive, send):
+        await handler()
+
+    async def run():
+        task = asyncio.ensure_future(call(once.ASGIMiddleware(app), [(b"idempotency-key", b"k-1")]))
+        while not reached:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert reached == [[("t", "k-1")]] and memory.open == {}
+
+
+def test_interrupted():
+    memory = Memory()
+    app = flask.Flask(__name__)
+
+    @once.idempotent(memory, scope="t")
+    def handler():
+        raise KeyboardInterrupt
+
+    with app.test_request_context("/orders", method="POST", headers=HEADERS), pytest.raises(KeyboardInterrupt):
+        handler()
+    assert memory.open == {}
+
+
 def test_outside_of_a_handler():
     with pytest.raises(LookupError, match="not decorated"):
         once.current()

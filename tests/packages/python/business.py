@@ -49,11 +49,12 @@ def pay_out(asked):
     """Three steps, one of which is a provider's."""
     order = asked["order"]
     done, state = yield "resume", ()
+    key = yield "derive", ("transfer",)
     if done is None:
         yield "INSERT INTO payments (order_id, number, note) VALUES ($1, 0, 'reserved') RETURNING id", (order,)
         yield "checkpoint", ("reserved",)
     if done != "transferred":
-        state = {"id": transfer(asked["provider"], (yield "derive", ("transfer",)), order)}
+        state = {"id": transfer(asked["provider"], key, order)}
         yield "checkpoint", ("transferred", state)
     yield "UPDATE payments SET note = $1 WHERE order_id = $2 RETURNING id", (state["id"], order)
     return Answer(201, {"transfer": state["id"]})

@@ -100,12 +100,13 @@ class AsyncOperation(AsyncBound):
         return str(await self._value("derive", self.claim, step))
 
     async def checkpoint(self, name: str, state: object = None) -> None:
-        """Commits what was done so far as the step `name`: a later attempt begins behind it."""
+        """Commits what was done so far as the step `name`: a later attempt begins behind it. The next transaction begins without a
+        lock on the record: while a third party is asked, this attempt can be overtaken, and is refused then."""
         await self._value("checkpoint", self.claim, name, to_json(state).decode())
+        await self._value("renew", self.claim)
         await self.transport.commit()
         self.has_checkpoint = True
         await self.transport.begin()
-        await self._value("renew", self.claim)
 
     async def resume(self) -> Tuple[Optional[str], Any]:
         """The last checkpoint and its state; (None, None): begin at the beginning."""
@@ -232,18 +233,24 @@ class Attempts:
         await self.source.close(transport)
         return sent
 
+    async def drop(self, error: BaseException) -> None:
+        """Ends the attempt: rolled back, its connection given back."""
+        operation, self.operation = self.operation, None
+        if operation is not None:
+            try:
+                await operation.abandon()
+            finally:
+                await self._give_back(operation.transport, error)
+
     async def fail(self, error: BaseException) -> None:
         """Returns if the next attempt is due, and raises what is to be answered otherwise."""
-        operation, self.operation = self.operation, None
+        operation = self.operation
         if operation is None:  # no connection
             if isinstance(error, OSError) or is_drivers(error):
                 raise problem("store-unavailable", retry_after=1) from error
             raise error
         repeatable = operation.is_repeatable(error)
-        try:
-            await operation.abandon()
-        finally:
-            await self._give_back(operation.transport, error)
+        await self.drop(error)
         if not repeatable:
             raise error
         log.warning("attempt %d of %d: %s %s", self.ticket.attempt, self.ticket.options.attempts, sqlstate(error),
@@ -275,6 +282,10 @@ async def run(connect: Callable[[], Any], request: Request, options: Options,
                 await attempts.fail(error)
             except Answered as answer:
                 return answer.response
+        except BaseException as error:  # the process is to end, or its thread
+            if attempts is not None:
+                await attempts.drop(error)
+            raise
 
 
 class Bound:

@@ -120,6 +120,7 @@ class Frame:
         self.request = request
         self.attempts: Optional[Attempts] = None
         self.error: Optional[BaseException] = None
+        self.finishing: Optional["asyncio.Future[Response]"] = None
 
     async def begin(self, guard: idempotent) -> AsyncOperation:
         self.attempts = self.attempts or Attempts(guard.connect, self.request, guard.options)
@@ -191,6 +192,11 @@ class ASGIMiddleware:
                 await answer(send, found.response)
                 return True
             return False
+        except BaseException as error:  # cancelled; what is about to be recorded goes on
+            operation, attempts = frame.operation, frame.attempts
+            if operation is not None and attempts is not None and frame.finishing is None:
+                await asyncio.shield(asyncio.ensure_future(wherever(operation, attempts.drop(error))))
+            raise
         finally:
             FRAME.reset(token)
 
@@ -223,9 +229,10 @@ class Sender:
         attempts = self.frame.attempts
         assert attempts
         try:
-            await wherever(operation, attempts.finish(response))
+            self.frame.finishing = asyncio.ensure_future(wherever(operation, attempts.finish(response)))
+            await asyncio.shield(self.frame.finishing)
         except Exception as error:
-            self.frame.error = error
+            self.frame.error, self.frame.finishing = error, None
             raise Unfinished() from error
         self.done = True
         await self.send(self.start)
