@@ -557,6 +557,15 @@ ONCE_API uint64_t once_answer_damaged(const once_answer_t *answer);
 ONCE_API ONCE_MUST_CHECK int once_store_reap(once_t *once, uint64_t limit, once_cb cb, void *data);
 ONCE_API uint64_t once_answer_count(const once_answer_t *answer);
 
+/*
+ * Clears away what erased records have left in the files of a local store: segments of the log with their earlier texts, which are
+ * written anew without them. One step of about a second; once_answer_count says how many segments are left, and once_answer_damaged
+ * how many of them are damaged and wait for once fsck. Call it until nothing is left: other processes that use the store let go of
+ * their segments when they next write, or reap. What a process that was killed left to do is found again. With other stores there
+ * is nothing left to do.
+ */
+ONCE_API ONCE_MUST_CHECK int once_store_scrub(once_t *once, once_cb cb, void *data);
+
 typedef struct once_stats {
     uint64_t pending, completed, failed, unknown;
     uint64_t stuck;       /* unknown, or pending with the lease over */
@@ -648,6 +657,7 @@ ONCE_API ONCE_MUST_CHECK int once_record_scan_sync(once_t *once, const once_filt
                                                    once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_store_reap_sync(once_t *once, uint64_t limit,
                                                   once_answer_t **answer);
+ONCE_API ONCE_MUST_CHECK int once_store_scrub_sync(once_t *once, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_store_stats_sync(once_t *once, once_answer_t **answer);
 ONCE_API ONCE_MUST_CHECK int once_secret_rotate_sync(once_t *once, uint64_t keep_ms,
                                                      once_answer_t **answer);

@@ -210,6 +210,30 @@ static int submit_reap(once_t *once, uint64_t limit, int thorough, once_cb cb, v
     return ONCE_OK;
 }
 
+static void scrub_reply(once__job_t *job)
+{
+    if (job->op.kind == ONCE__OP_REAP) {
+        job->answer.count = job->op.count;
+        job->answer.damaged = job->op.damaged;
+    }
+    once__job_reply_plain(job);
+}
+
+/* A store that has nothing to clear away is asked for its size, which costs little. */
+int once_store_scrub(once_t *once, once_cb cb, void *data)
+{
+    once__job_t *job;
+    int code = once__job_enter(once, cb, data, &job);
+
+    if (code == ONCE_OK) {
+        job->op.kind = once->store->vt->scrubs ? ONCE__OP_REAP : ONCE__OP_STATS;
+        job->op.scrub = 1;
+        job->reply = scrub_reply;
+        once__job_start(job);
+    }
+    return code;
+}
+
 static void reap_again(once_t *once, uint64_t pause_ms)
 {
     once__timer_set(once->loop, &once->reap_timer, once__loop_now(once->loop) + pause_ms);

@@ -338,6 +338,11 @@ int once_record_erase_sync(once_t *once, const char *token, once_answer_t **answ
     BLOCKING(once, answer, once_record_erase(once, token, arrived, &waiter));
 }
 
+int once_store_scrub_sync(once_t *once, once_answer_t **answer)
+{
+    BLOCKING(once, answer, once_store_scrub(once, arrived, &waiter));
+}
+
 int once_store_reap_sync(once_t *once, uint64_t limit, once_answer_t **answer)
 {
     BLOCKING(once, answer, once_store_reap(once, limit, arrived, &waiter));

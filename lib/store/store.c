@@ -79,7 +79,7 @@ once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, o
 once_slice_t once__key_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
 {
     if (rule->effects & ONCE__E_ERASE) {
-        return once__slice(NULL, 0);
+        return once__slice("", 0);
     }
     return rule->effects & ONCE__E_GRANT ? once__slice(op->key, op->key_len) : old;
 }

@@ -62,7 +62,8 @@ struct once__op {
     uint64_t limit;              /* scan: records per step; reap: at most this many, 0: all */
     uint64_t
         looks; /* scan: the step ends after this many, and says here how many it were; 0: no bound */
-    int thorough;            /* reap, stats: asked for explicitly, so it may be expensive */
+    int thorough; /* reap, stats: asked for explicitly, so it may be expensive */
+    int scrub; /* reap: instead, one step of clearing away what erased records have left; `count`: what is left */
     int bare;                /* scan, set by the store: records have heads and keys only */
     const uint8_t *mark;     /* claim, load: of the record secret; NULL: not compared */
     const char *secrets_new; /* terminated */
@@ -79,9 +80,10 @@ struct once__op {
     once__record_t *record;
     once__record_t **records; /* scan: `count` copies */
     uint64_t count;           /* scan, reap, stats */
-    char *lines;      /* audit read: `count` bytes, each line ended by a newline. NULL: none */
-    uint64_t end;     /* audit: the place behind the lines that were read or added */
-    uint64_t damaged; /* scan: unreadable records in this step, not among `records` */
+    char *lines;  /* audit read: `count` bytes, each line ended by a newline. NULL: none */
+    uint64_t end; /* audit: the place behind the lines that were read or added */
+    uint64_t
+        damaged; /* scan: unreadable records in this step, not among `records`; scrub: of `count` */
     uint64_t
         pause_ms; /* reap, unless `thorough`: when it makes sense again; 0: the store does not say */
     once_stats_t stats; /* reap, if `pause_ms` is not 0: behind_ms and messages_behind_ms */
@@ -108,6 +110,7 @@ typedef struct once__store_config {
 typedef struct once__store_vt {
     const char *scheme;
     int erases; /* ONCE__ERASE is known; 0: the api layer answers ONCE_E_UNSUPPORTED */
+    int scrubs; /* what an erased record was is not gone at once: see once_store_scrub */
     /* When a handle reaps for the first time; 0: when its own interval is over. */
     uint64_t reap_first_ms;
     /* Takes and checks the URL's parameters. Does not touch the loop, files or the network. */

@@ -32,7 +32,7 @@ int __wrap_unlinkat(int fd, const char *name, int flags)
                 once__segment_discard_unfinished(&healthy, slot);
             }
         }
-        assert_int_equal(once__segment_make(&healthy, SIZE, NULL, 0, &others), ONCE_OK);
+        assert_int_equal(once__segment_make(&healthy, SIZE, NULL, 0, 0, &others), ONCE_OK);
     }
     return code;
 }
@@ -63,7 +63,7 @@ static void test_a_slot_is_freed_once(void **state)
     disk.allocate = no_room;
     full.disk = &disk;
     armed = 1;
-    assert_int_equal(once__segment_make(&full, SIZE, NULL, 0, &own), ONCE_E_FULL);
+    assert_int_equal(once__segment_make(&full, SIZE, NULL, 0, 0, &own), ONCE_E_FULL);
     assert_int_equal(armed, 0);
     segment = once__index_segment(peek.index, others.slot);
     buffer = once__buffer_of(peek.index, others.slot);

@@ -772,7 +772,7 @@ static void making_fails_at_every_step(void **state)
     unsigned steps;
 
     once__own_t own;
-    assert_int_equal(once__segment_make(&the.config, 1 << 20, NULL, 0, &own), ONCE_OK);
+    assert_int_equal(once__segment_make(&the.config, 1 << 20, NULL, 0, 0, &own), ONCE_OK);
     steps = faults.step;
     assert_int_equal(once__segment_drop(&the.config, own.slot, own.number), ONCE_OK);
     once__own_release(&own);
@@ -783,7 +783,7 @@ static void making_fails_at_every_step(void **state)
             heal();
             faults.fail_at = at;
             faults.fail_with = reasons[r];
-            code = once__segment_make(&the.config, 1 << 20, NULL, 0, &own);
+            code = once__segment_make(&the.config, 1 << 20, NULL, 0, 0, &own);
             heal();
             if (code == ONCE_OK) { /* a step that only the first one has */
                 assert_int_equal(once__segment_drop(&the.config, own.slot, own.number), ONCE_OK);
@@ -808,7 +808,7 @@ static void size_limit_is_no_signal(void **state)
     if (child == 0) {
         once__own_t own;
         (void)setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(once__segment_make(&the.config, 1 << 20, NULL, 0, &own) != ONCE_E_FULL);
+        _exit(once__segment_make(&the.config, 1 << 20, NULL, 0, 0, &own) != ONCE_E_FULL);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
@@ -823,7 +823,7 @@ static void existing_segment_is_not_replaced(void **state)
     struct stat st;
 
     assert_int_equal(write(fd, "old", 3), 3);
-    assert_int_equal(once__segment_make(&the.config, 1 << 20, NULL, 0, &own), ONCE_E_CORRUPT);
+    assert_int_equal(once__segment_make(&the.config, 1 << 20, NULL, 0, 0, &own), ONCE_E_CORRUPT);
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_size, 3);
     assert_int_equal(st.st_nlink, 1);
@@ -1133,7 +1133,7 @@ static void makers_survive_being_discarded(void **state)
 
     assert_int_equal(pthread_create(&thread, NULL, discard_all, &stop), 0);
     while (made < 100) {
-        int code = once__segment_make(&the.config, 1 << 16, NULL, 0, &own[made]);
+        int code = once__segment_make(&the.config, 1 << 16, NULL, 0, 0, &own[made]);
         assert_true(code == ONCE_OK || code == ONCE_E_NOREPLY);
         made += code == ONCE_OK;
     }

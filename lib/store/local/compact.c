@@ -1,5 +1,6 @@
 /*
- * Compaction: segments that are mostly dead are emptied and dropped; expired records leave the index.
+ * Compaction: segments that are mostly dead, or have texts that were erased, are emptied and dropped; expired records leave the
+ * index.
  *
  * A victim is emptied frame by frame: live ones are copied, with a higher version, to a segment that has nothing but copies. Others
  * need not wait for its sync: until the victim is dropped, it has the same, and it is dropped after that sync.
@@ -39,7 +40,7 @@ typedef struct compactor {
     uint32_t slot;
     uint64_t number;
     once__segment_t *segment;
-    int is_small; /* it was chosen for its size */
+    int is_live; /* it was chosen for its size, or for what was erased */
     once__image_t image;
     once__dictionary_t *dictionary;
     once__scratch_t scratch;
@@ -70,8 +71,8 @@ int once__segment_is_dead(const once__segment_t *segment, uint64_t now)
 }
 
 /*
- * Finds the victim: the segment with the smallest live part; of equals, the oldest. If none is mostly dead and there are too many
- * small ones: the smallest. 1, or 0: none is worth it.
+ * Finds the victim: the segment with the smallest live part; of equals, the oldest. If none is mostly dead: one with texts that
+ * were erased. If there is none, and too many are small: the smallest. 1, or 0: none is worth it.
  */
 static int choose(compactor_t *compactor)
 {
@@ -85,23 +86,26 @@ static int choose(compactor_t *compactor)
         once__segment_t *segment = once__index_segment(index, slot);
         uint64_t tail = atomic_load(&segment->tail), number = atomic_load(&segment->number);
         int dead = once__segment_is_dead(segment, compactor->now);
-        double part = dead ? (double)once__segment_live(segment, compactor->now) / (double)tail
-                           : 1 + (double)tail;
+        int erased = once__erasing_concerns(index, segment);
+        double part = dead     ? (double)once__segment_live(segment, compactor->now) / (double)tail
+                      : erased ? 1
+                               : 1 + (double)tail;
         if (atomic_load(&segment->state) != ONCE__SEGMENT_SEALED || number == 0 ||
             atomic_load(&segment->damaged) || (compactor->tried[slot / 8] & 1u << slot % 8)) {
             continue;
         }
         small_count += tail < small;
-        if ((dead || tail < small) &&
+        if ((dead || erased || tail < small) &&
             (part < best || (part <= best && number < compactor->number))) {
             best = part;
             compactor->slot = slot;
             compactor->number = number;
             compactor->segment = segment;
-            compactor->is_small = !dead;
+            compactor->is_live = !dead;
         }
     }
-    return compactor->number != 0 && (!compactor->is_small || small_count > SMALL_ONES);
+    return compactor->number != 0 && (!compactor->is_live || small_count > SMALL_ONES ||
+                                      once__erasing_concerns(index, compactor->segment));
 }
 
 /*
@@ -219,7 +223,7 @@ static int prepare(compactor_t *compactor, fate_t fate, const once__frame_t *fra
     copy->version = once__index_next_version(index, frame->id, once__index_now(index));
     copy->since = has_older(compactor, frame) ? frame->since : 0;
     /* note_others does not see that a segment is a victim if that is mostly live. */
-    if (compactor->is_small && copy->since == 0) {
+    if (compactor->is_live && copy->since == 0) {
         copy->since = frame->since != 0 ? frame->since : frame->version;
     }
     copy->to.state = head->state;
@@ -554,7 +558,9 @@ int once__records_compact(once__records_t *records, once__compaction_t *compacti
     } else {
         /* What killed writers left is compacted as well, once it is sealed. */
         once__segments_take_over(records->log_config, once__log_slot(records->log));
-        while ((code == ONCE_OK || code == ONCE_E_NOREPLY) && choose(compactor)) {
+        while ((code == ONCE_OK || code == ONCE_E_NOREPLY) &&
+               (compaction->until == 0 || once__index_now(records->index) < compaction->until) &&
+               choose(compactor)) {
             compactor->tried[compactor->slot / 8] |= (uint8_t)(1u << compactor->slot % 8);
             code = compact_victim(compactor);
         }

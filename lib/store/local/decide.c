@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/bytes.h"
+
 #define ROUNDS          64  /* of one operation, each after something was waited for */
 #define SPINS           64  /* for a lock that is held for a microsecond */
 #define LARGE_WAIT_MS   50  /* for the lock, when a large frame is written already */
@@ -16,6 +18,7 @@ typedef enum next {
     NEXT_RESERVE,   /* make room, decide again */
     NEXT_TAKE_OVER, /* see to a writer that may have died, decide again */
     NEXT_LARGE,     /* write the large frame, enter it, sync */
+    NEXT_NOTE,      /* note what is about to be erased, decide again */
     NEXT_AGAIN,
 } next_t;
 
@@ -39,7 +42,7 @@ typedef struct deciding {
     uint64_t clock;
     once__step_t step;
     once__record_t next; /* after the step */
-    uint64_t version;    /* of a large frame */
+    uint64_t version;    /* of a large frame; or from which on it is noted as erased */
     uint32_t size;       /* of the frame that found no room */
     int took_over;       /* was tried */
 } deciding_t;
@@ -281,15 +284,19 @@ static void make_next(deciding_t *deciding)
     const once__step_t *step = &deciding->step;
     const once__op_t *op = deciding->op;
     once__record_t *next = &deciding->next;
+    once_slice_t key;
 
     if (!deciding->found ||
         (step->next.claim.epoch == 1 && step->rule->effects & ONCE__E_GRANT)) { /* anew */
-        *next = (once__record_t){.key = op->key, .key_len = op->key_len};
+        *next = (once__record_t){.key_len = 0};
         memcpy(next->id, op->id, ONCE_ID_SIZE);
         memcpy(next->scope_hash, op->scope_hash, ONCE_SCOPE_HASH_SIZE);
     } else {
         *next = deciding->record;
     }
+    key = once__key_after(step->rule, op, once__slice(next->key, next->key_len));
+    next->key = key.data;
+    next->key_len = key.len;
     next->payload = once__payload_after(step->rule, op, &next->payload);
     next->about = once__about_after(step->rule, op, next->about);
     next->cause = once__cause_after(step->rule, op, next->cause);
@@ -353,6 +360,20 @@ static next_t answer_unsettled(deciding_t *deciding)
     return await_writer(deciding, is_claim ? ONCE_OK : ONCE_E_NOREPLY);
 }
 
+/* No text of the record was written before this version: not in its own frames, and not in a dictionary. */
+static uint64_t written_since(const deciding_t *deciding)
+{
+    const once__index_t *index = deciding->records->index;
+    uint64_t created = deciding->record.head.created << 20;
+    uint64_t first =
+        atomic_load(&once__index_segment(index, deciding->entry.place.slot)->first_version);
+
+    if (deciding->frame.since != 0 && deciding->frame.since < first) {
+        first = deciding->frame.since;
+    }
+    return created < first ? created : first;
+}
+
 /* Writes what the step changed. */
 static next_t apply_change(deciding_t *deciding)
 {
@@ -360,6 +381,12 @@ static next_t apply_change(deciding_t *deciding)
     int is_removed = deciding->step.next.state == ONCE_STATE_NONE;
     next_t next;
 
+    if (deciding->step.rule->effects & ONCE__E_ERASE) {
+        deciding->version = written_since(deciding);
+        if (deciding->version < records->erasing.from) {
+            return NEXT_NOTE;
+        }
+    }
     make_next(deciding);
     if (!deciding->found && !has_room(records, &deciding->next)) {
         deciding->op->error = ONCE_E_FULL;
@@ -522,6 +549,13 @@ once__decided_t once__records_apply(once__records_t *records, once__op_t *op)
             break;
         case NEXT_TAKE_OVER:
             take_over(&deciding);
+            break;
+        case NEXT_NOTE:
+            op->error =
+                once__erasing_note(&records->erasing, records->log_config, deciding.version);
+            if (op->error != ONCE_OK) {
+                return ONCE__DECIDED_NOW;
+            }
             break;
         case NEXT_LARGE:
         case NEXT_AGAIN:

@@ -24,6 +24,7 @@ typedef struct once__records {
     int relaxed_claims;
     uint32_t tried_slot; /* the last segment whose writer might have died */
     uint64_t tried_until;
+    once__erasing_t erasing;
 } once__records_t;
 
 typedef enum once__decided {
@@ -65,6 +66,7 @@ typedef struct once__compaction {
     int thorough; /* also takes every expired record out of the index */
     uint64_t
         limit; /* records that are removed at most (about: a segment goes as a whole); 0: any number */
+    uint64_t until;          /* no victim is begun after this time; 0: at any */
     int (*tend)(void *data); /* called now and then, without a lock; 1: stop. NULL: none */
     void *data;
     uint32_t sweep_shard; /* kept from one compaction to the next: where the sweep goes on */

@@ -21,7 +21,7 @@
 #include "store/local/log.h"
 
 #define INDEX_MAGIC   0x3258444945434e4fu /* "ONCEIDX2" */
-#define INDEX_VERSION 3u
+#define INDEX_VERSION 4u
 #define VIEW_LEAST    ((uint64_t)256 << 20)
 #define STEP          ((uint64_t)1 << 20) /* a call for memory that a signal interrupts is repeated */
 #define FIXED         offsetof(once__index_header_t, segments)

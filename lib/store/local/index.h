@@ -107,6 +107,8 @@ typedef struct once__index_header {
     once__index_label_t label;
     _Atomic int64_t clock_offset;
     _Atomic uint64_t next_number;
+    _Atomic uint64_t erased_from,
+        erased_until;            /* erasing.c: a version, and a time; 0: nothing was */
     _Atomic uint32_t doubted;    /* once__index_set_doubt */
     _Atomic uint32_t slot_end;   /* one past the highest slot in use */
     _Atomic uint32_t slot_limit; /* slots that have memory behind them */

@@ -185,7 +185,8 @@ static int open_log(once__local_t *local, const once__local_settings_t *settings
                              .log_config = config,
                              .limits = settings->limits,
                              .relaxed_claims = settings->relaxed_claims,
-                             .tried_slot = UINT32_MAX};
+                             .tried_slot = UINT32_MAX,
+                             .erasing = ONCE__ERASING_NONE};
 
     config->segment_size = settings->segment_size;
     config->max_bytes = settings->limits.max_bytes;
@@ -271,6 +272,9 @@ static void free_handle(once__local_t *local, void (*leave)(once__directory_t *)
     once__reader_close(local->scanner);
     once__log_abandon(local->records.log);
     once__log_abandon(local->own.log);
+    if (local->records.index != NULL) {
+        once__erasing_close(&local->records.erasing);
+    }
     leave(&local->directory);
     free(local);
 }
@@ -369,6 +373,8 @@ static void local_abandon(once__store_t *store)
 
 const once__store_vt_t once__local_store = {
     .scheme = "local",
+    .erases = 1,
+    .scrubs = 1,
     .check = local_check,
     .open = local_open,
     .submit = local_submit,

@@ -89,6 +89,8 @@ typedef struct once__local {
     once__compaction_t compaction;
 } once__local_t;
 
+#define ONCE__SCRUB_OVER 2 /* in `scrub` of an operation: nothing is left of what was erased */
+
 /* Hands answers to the host. From any thread. */
 void once__local_answer(once__local_t *local, once__oplist_t *answers);
 void once__local_answer_one(once__local_t *local, once__op_t *op);

@@ -30,13 +30,15 @@ struct once__log {
     int failed;
     uint64_t roll_at; /* no segment is made before, because a lock could not be had */
     once__samples_t samples;
-    uint64_t next_at; /* not before this time */
+    uint64_t sampled_from; /* since when */
+    uint64_t next_at;      /* not before this time */
     _Atomic int next_state;
     /* While WANTED or MAKING the other thread's; while READY `own` is the appending thread's. */
     struct {
         uint64_t size;
         uint8_t dictionary[ONCE__DICTIONARY_MAX];
         size_t dictionary_len;
+        uint64_t sampled;
         once__own_t own;
     } next;
 };
@@ -53,6 +55,7 @@ once__log_t *once__log_open(const once__log_config_t *config)
     if (log != NULL) {
         log->config = *config;
         log->next_size = once__log_first_size(config->segment_size);
+        log->sampled_from = once__index_now(config->index);
         log->own.fd = log->next.own.fd = -1;
     }
     return log;
@@ -197,6 +200,17 @@ static uint64_t left(const once__log_t *log)
     return bytes < most ? most - bytes : 0;
 }
 
+/* The dictionary of the next segment, and when it was taken. Nothing that was erased since is in it. */
+static size_t take_samples(once__log_t *log, uint8_t *out, uint64_t *sampled)
+{
+    *sampled = once__index_now(log->config.index);
+    if (log->sampled_from <= atomic_load(&log->config.index->map->erased_until)) {
+        memset(&log->samples, 0, sizeof(log->samples));
+        log->sampled_from = *sampled;
+    }
+    return once__samples_take(&log->samples, out);
+}
+
 /* Where the limit is near, none is made ahead: it would take the room that new records have. */
 static void want_next(once__log_t *log)
 {
@@ -211,7 +225,7 @@ static void want_next(once__log_t *log)
         return;
     }
     log->next.size = size;
-    log->next.dictionary_len = once__samples_take(&log->samples, log->next.dictionary);
+    log->next.dictionary_len = take_samples(log, log->next.dictionary, &log->next.sampled);
     atomic_store(&log->next_state, NEXT_WANTED);
 }
 
@@ -236,7 +250,7 @@ void once__log_make_next(once__log_t *log)
 
     if (atomic_compare_exchange_strong(&log->next_state, &wanted, NEXT_MAKING)) {
         code = once__segment_make(&log->config, log->next.size, log->next.dictionary,
-                                  log->next.dictionary_len, &log->next.own);
+                                  log->next.dictionary_len, log->next.sampled, &log->next.own);
         atomic_store(&log->next_state, code == ONCE_OK ? NEXT_READY : NEXT_NONE);
     }
 }
@@ -264,7 +278,8 @@ static int take_next(once__log_t *log, uint64_t bytes, once__own_t *own)
 static int make_now(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t *own)
 {
     uint8_t dictionary[ONCE__DICTIONARY_MAX];
-    size_t len = once__samples_take(&log->samples, dictionary);
+    uint64_t sampled;
+    size_t len = take_samples(log, dictionary, &sampled);
     uint64_t least = once__log_first_size(log->config.segment_size);
     int code;
 
@@ -276,9 +291,9 @@ static int make_now(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t
         least *= 2;
     }
     size = size < least || size > left(log) ? least : size;
-    code = once__segment_make(&log->config, size, dictionary, len, own);
+    code = once__segment_make(&log->config, size, dictionary, len, sampled, own);
     if (code == ONCE_E_FULL && least < size) {
-        code = once__segment_make(&log->config, least, dictionary, len, own);
+        code = once__segment_make(&log->config, least, dictionary, len, sampled, own);
     }
     if (code == ONCE_E_NOREPLY) {
         log->roll_at = once__index_now(log->config.index) + ROLL_PAUSE_MS;
@@ -304,6 +319,21 @@ static int roll(once__log_t *log, uint64_t bytes)
     log->own = own;
     log->next_size = size;
     return ONCE_OK;
+}
+
+void once__log_renew(once__log_t *log)
+{
+    const once__index_t *index = log->config.index;
+
+    if (log->own.fd >= 0 && once__erasing_concerns(index, segment_of(log))) {
+        (void)once__log_retire(log);
+    }
+    if (atomic_load(&log->next_state) == NEXT_READY &&
+        once__erasing_concerns(index, once__index_segment(index, log->next.own.slot))) {
+        end_segment(log, &log->next.own);
+        log->next.own = (once__own_t){.fd = -1};
+        atomic_store(&log->next_state, NEXT_NONE);
+    }
 }
 
 /* -------------------------------------------------------------------------------------------------------- appending */

@@ -80,12 +80,13 @@ void once__segment_publish(once__segment_t *segment, const once__segment_header_
                            uint64_t tail);
 
 /*
- * Makes a segment of `size` bytes: file, header, name, manifest, all durable; takes its flock(); state ACTIVE. Waits for the disk;
+ * Makes a segment of `size` bytes: file, header, name, manifest, all durable; takes its flock(); state ACTIVE. `sampled`: when the
+ * dictionary was taken; it is left out if texts were erased since. Waits for the disk;
  * no lock is held meanwhile. ONCE_OK; ONCE_E_FULL, ONCE_E_IO, ONCE_E_NOREPLY, ONCE_E_NOMEM, ONCE_E_CORRUPT (there is a segment with
  * this number: the index is older than the log): nothing is left behind but perhaps a file without frames.
  */
 int once__segment_make(const once__log_config_t *config, uint64_t size, const uint8_t *dictionary,
-                       size_t dictionary_len, once__own_t *own);
+                       size_t dictionary_len, uint64_t sampled, once__own_t *own);
 
 /*
  * Everything in it is durable: writes the last frame, cuts the file, gives the buffer back, state SEALED, lets go of the file. If
@@ -209,6 +210,9 @@ int once__log_failed(const once__log_t *log);
 /* Syncs and seals the segment, so that the writer has none. */
 int once__log_retire(once__log_t *log);
 
+/* Lets go of samples and segments that may have texts that were erased. By the thread that appends, between two batches. */
+void once__log_renew(once__log_t *log);
+
 /* The slot that the writer appends to; UINT32_MAX: none. What it wrote to earlier segments is durable. */
 uint32_t once__log_slot(const once__log_t *log);
 
@@ -218,6 +222,36 @@ uint32_t once__log_slot(const once__log_t *log);
  */
 int once__log_wants_next(once__log_t *log);
 void once__log_make_next(once__log_t *log);
+
+/* ---- erasing (erasing.c) ---- */
+
+/* What a process is about to erase. Its thread that decides has it. */
+typedef struct once__erasing {
+    int fd;         /* the file, with a shared flock(); -1: not open */
+    uint64_t from;  /* noted and not begun: erased is what was written from this version on */
+    uint64_t until; /* what was written up to this time is being cleared away; 0: nothing */
+} once__erasing_t;
+
+#define ONCE__ERASING_NONE ((once__erasing_t){.fd = -1, .from = UINT64_MAX})
+
+/*
+ * Notes, durably, that texts are erased which were written from this version on: before the frame that takes their place. So a
+ * process that is killed before they are cleared away leaves word. Waits for the disk. ONCE_OK, ONCE_E_FULL, ONCE_E_IO,
+ * ONCE_E_CONFLICT.
+ */
+int once__erasing_note(once__erasing_t *erasing, const once__log_config_t *log, uint64_t from);
+
+/*
+ * Begins to clear away what was noted, or goes on: from now on segments that were written since then are let go of by their
+ * writers, and compacted. If there is none left, the note goes, and *is_over is 1. Waits for the disk. Codes as above.
+ */
+int once__erasing_begin(once__erasing_t *erasing, const once__log_config_t *log, int *is_over);
+void once__erasing_close(once__erasing_t *erasing);
+
+/* May the segment have texts that are to be cleared away? */
+int once__erasing_concerns(const once__index_t *index, const once__segment_t *segment);
+/* How many may, those that are just being made included; *damaged of them cannot be compacted. */
+uint64_t once__erasing_left(const once__index_t *index, uint64_t *damaged);
 
 /* ---- places ---- */
 

@@ -8,6 +8,7 @@
 #include "store/local/local.h"
 
 #define PAUSE_NS 5000000 /* between two attempts while no segment may be dropped */
+#define SCRUB_MS 1000    /* of one step, but for the segment that is begun */
 
 /* What even a count must not hold up. 1: the handle is being closed. */
 static int tend_next(void *data)
@@ -125,17 +126,28 @@ static void forget_dropped(once__local_t *local)
     (void)pthread_mutex_unlock(&local->lock);
 }
 
+/*
+ * Of clearing away what was erased, one step: nothing is over before the thread that decides has found nothing left, and taken the
+ * note away.
+ */
 static void reap(once__local_t *local, once__op_t *op)
 {
     once__compaction_t *compaction = &local->compaction;
+    int begun = op->scrub ? op->error : ONCE_OK;
 
     once__op_clear(op);
     op->now = once__index_now(local->directory.log.index);
+    op->damaged = 0;
+    if (begun != ONCE_OK || op->scrub == ONCE__SCRUB_OVER) {
+        op->error = begun;
+        return;
+    }
     if (local->own.log == NULL &&
         (local->own.log = once__log_open(&local->directory.log)) == NULL) {
         op->error = ONCE_E_NOMEM;
         return;
     }
+    once__log_renew(local->own.log);
     if (op->thorough) {
         once__local_retire(local, local->own.log);
     }
@@ -144,11 +156,16 @@ static void reap(once__local_t *local, once__op_t *op)
     }
     compaction->thorough = op->thorough;
     compaction->limit = op->limit;
+    compaction->until = op->scrub ? op->now + SCRUB_MS : 0;
     compaction->tend = local->threadless ? NULL : tend;
     compaction->data = local;
     compaction->removed = 0;
-    op->error = compact(local, op->thorough);
+    op->error = compact(local, op->thorough || op->scrub);
     op->count = compaction->removed;
+    if (op->scrub) {
+        op->count = once__erasing_left(local->directory.log.index, &op->damaged);
+        op->count += op->count == 0;
+    }
     if (once__log_failed(local->own.log)) { /* the next one begins with a segment of its own */
         once__log_abandon(local->own.log);
         local->own.log = NULL;

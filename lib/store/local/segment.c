@@ -233,11 +233,11 @@ void once__segment_publish(once__segment_t *segment, const once__segment_header_
 }
 
 static int make(const once__log_config_t *config, once__own_t *own, const char *temp,
-                const uint8_t *dictionary, uint32_t dictionary_len)
+                const uint8_t *dictionary, uint32_t dictionary_len, uint64_t created)
 {
     once__segment_header_t header = {.number = own->number,
                                      .size = own->size,
-                                     .created = once__index_now(config->index),
+                                     .created = created,
                                      .clock_offset = once__index_clock(config->index),
                                      .dictionary_len = dictionary_len};
     int code = make_file(config, temp, own);
@@ -262,21 +262,26 @@ static int make(const once__log_config_t *config, once__own_t *own, const char *
 }
 
 int once__segment_make(const once__log_config_t *config, uint64_t size, const uint8_t *dictionary,
-                       size_t dictionary_len, once__own_t *own)
+                       size_t dictionary_len, uint64_t sampled, once__own_t *own)
 {
-    uint64_t start = once__segment_start((uint32_t)dictionary_len);
     char temp[ONCE__SEGMENT_NAME];
     int code = ONCE_E_CONFLICT;
 
     for (int i = 0; i < ATTEMPTS && code == ONCE_E_CONFLICT; i++) {
-        *own =
-            (once__own_t){.fd = -1, .size = size, .start = start, .tail = start, .synced = start};
+        *own = (once__own_t){.fd = -1, .size = size};
         code = once__index_take_slot(config->index, &own->slot, &own->number);
         if (code != ONCE_OK) {
             return code;
         }
+        /* In this order: either the slot is seen where texts are cleared away, or that is seen here. */
+        if (dictionary_len == 0 || sampled <= atomic_load(&config->index->map->erased_until)) {
+            dictionary_len = 0;
+            sampled = once__index_now(config->index);
+        }
+        own->start = once__segment_start((uint32_t)dictionary_len);
+        own->tail = own->synced = own->start;
         new_name(temp, own->number);
-        code = make(config, own, temp, dictionary, (uint32_t)dictionary_len);
+        code = make(config, own, temp, dictionary, (uint32_t)dictionary_len, sampled);
         if (code != ONCE_OK && code != ONCE_E_CONFLICT) {
             (void)unlinkat(config->segments_fd, temp, 0);
             free_segment(config->index, own->slot, own->number);

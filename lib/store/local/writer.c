@@ -60,6 +60,17 @@ static once__oplist_t *defer(once__local_t *local, once__op_t *op, uint64_t unti
     return &local->deferred;
 }
 
+/* What the thread that decides has to do about it: the rest is compaction. */
+static void begin_scrub(once__local_t *local, once__op_t *op)
+{
+    int is_over;
+
+    op->error = once__erasing_begin(&local->records.erasing, &local->directory.log, &is_over);
+    op->scrub = is_over ? ONCE__SCRUB_OVER : 1;
+    once__log_renew(local->records.log);
+    note_failure(local);
+}
+
 /* Decides an operation, or has it done. Returns the list that it goes to. */
 static once__oplist_t *decide(once__local_t *local, once__op_t *op, uint64_t until,
                               once__oplist_t *now, once__oplist_t *later)
@@ -92,6 +103,9 @@ static once__oplist_t *decide(once__local_t *local, once__op_t *op, uint64_t unt
     case ONCE__OP_REAP:
     case ONCE__OP_SCAN:
     case ONCE__OP_STATS:
+        if (op->scrub) {
+            begin_scrub(local, op);
+        }
         if (!local->threadless) {
             return &local->handed;
         }
@@ -145,6 +159,8 @@ static void commit_batch(once__local_t *local, once__oplist_t *later)
         note_failure(local);
     }
     once__local_answer(local, later);
+    once__log_renew(local->records.log);
+    note_failure(local);
 }
 
 /* Chores are for the maintenance thread, which gets them when what came before was answered. */
